@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A context is a rank's membership of a job: its device, its store, its threads and everything it owns.
+#ifndef PEERHOP_CONTEXT_H
+#define PEERHOP_CONTEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <peerhop/error.h>
+#include <peerhop/log.h>
+#include <peerhop/store.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ph_context;
+
+// What a context is made of. A member that is zero takes its value from the environment and then from its
+// default; `peerhop-info --config` prints every variable with its range. Strings are copied.
+struct ph_context_params {
+    size_t struct_size; // sizeof(struct ph_context_params); 0 means the first published layout
+
+    // This rank and how many there are. ranks == 0: both from PEERHOP_RANK and PEERHOP_RANKS, then torchrun's
+    // RANK and WORLD_SIZE, then SLURM_PROCID and SLURM_NTASKS, then PMIX_RANK/PMI_RANK and PMI_SIZE.
+    int rank;
+    int ranks;
+
+    // "host", "cuda" (the calling thread's current device, else the local rank's) or "cuda:N".
+    // NULL: PEERHOP_DEVICE, else "cuda" where there is a driver with a device, else "host".
+    const char *device;
+
+    // redis://[user:password@]host[:port][/db] or unix:///path[?db=N]. NULL: PEERHOP_STORE. Not used where
+    // callbacks are given.
+    const char *store;
+    const struct ph_store_callbacks *store_callbacks; // copied; its opaque must outlive the context
+
+    // Names the job in the store. NULL: PEERHOP_JOB, else what torchrun, Slurm or PMIx set. With a store that
+    // others may share and no name, create fails. epoch tells lives of one job apart.
+    const char *job;
+    uint64_t epoch;
+
+    int64_t deadline_ms; // of calls that take none themselves; 0: PEERHOP_DEADLINE_MS, else 60000
+
+    ph_log_fn log; // NULL: stderr where PEERHOP_LOG asks for it, else nowhere
+    void *log_opaque;
+    enum ph_log_level log_level; // 0: PEERHOP_LOG, else PH_LOG_ERROR where a callback is given
+
+    // Overrides of configuration variables for this context, "PEERHOP_NAME=value" each, ended by NULL.
+    const char *const *settings;
+
+    // Where create writes the sentence that explains its failure (there is no context to ask). May be NULL.
+    char *error;
+    size_t error_size;
+};
+
+// ph_context_create makes this process (or a part of it) a rank of the job: opens device and store, loads
+// kernels, starts the service thread and publishes the member record. It does not wait for other ranks.
+// The caller owns *context and ends it with ph_context_destroy. On failure *context is untouched.
+// Blocks at most the deadline. Any thread; several contexts may live in one process.
+// Errors: -EINVAL (a parameter or variable out of range), -ENODEV (no such device), -ETIMEDOUT (the store does
+// not answer), PH_ESTORE, PH_EDRIVER, PH_EFENCED, -ENOMEM, -EMFILE. Since 0.1.
+PH_API int ph_context_create(const struct ph_context_params *params, struct ph_context **context);
+
+// ph_context_destroy ends the membership: waits until this rank's operations are done and until no peer's
+// stream touches this rank's buffers any more, unmaps what was imported, removes this rank's store keys and
+// ends the threads. The ranks may come in any order; channels, pending exchanges, and host memory of the
+// context end with it. Clears *context. NULL and *context == NULL are fine.
+// Blocks at most deadline_ms (0: the context's). On -ETIMEDOUT, which names what still runs and where, the
+// context lives on and may be destroyed again. Must not run while another thread uses the context. Since 0.1.
+PH_API int ph_context_destroy(struct ph_context **context, int64_t deadline_ms);
+
+// ph_context_abort breaks every channel of this rank and tells its peers: streams that wait are released,
+// what they copy afterwards is undefined, later calls return PH_EABORTED here and PH_EBROKEN at the peers.
+// Destroy is still owed. Does not block. Any thread. Since 0.1.
+PH_API int ph_context_abort(struct ph_context *context, const char *reason);
+
+// ph_context_error copies the sentence of the context's last failure into text (at most size bytes, always
+// ended by 0) and returns its length. Does not block; any thread. Since 0.1.
+PH_API size_t ph_context_error(struct ph_context *context, char *text, size_t size);
+
+// Rank and number of ranks. Never block; any thread. Since 0.1.
+PH_API int ph_context_rank(const struct ph_context *context);
+PH_API int ph_context_ranks(const struct ph_context *context);
+
+// ph_context_device names what the context runs on: "host" or e.g. "cuda:0 NVIDIA H200 GPU-<uuid>".
+// Lives as long as the context. Since 0.1.
+PH_API const char *ph_context_device(const struct ph_context *context);
+
+// Counters of a context; they only grow, except in_flight. X(member, meaning).
+#define PH_COUNTER_MAP(X)                                                                          \
+    X(exchanges, "exchange calls that ended well")                                                 \
+    X(hits, "operations found in the cache by both ranks")                                         \
+    X(misses, "operations that went through the store")                                            \
+    X(offers, "offer messages sent")                                                               \
+    X(store_commands, "commands sent to the store, by any thread")                                 \
+    X(imports, "peer allocations mapped")                                                          \
+    X(import_bytes, "bytes of peer allocations mapped")                                            \
+    X(channels, "channels made")                                                                   \
+    X(ipc_operations, "copies issued on the ipc path")                                             \
+    X(ipc_bytes, "bytes of those copies")                                                          \
+    X(copy_kernels, "copies of the ipc path done by the plain copy kernel")                        \
+    X(waits_memory_operation, "waits enqueued as stream memory operations")                        \
+    X(waits_kernel, "waits enqueued as one-warp kernels")                                          \
+    X(waits_host, "waits of host queues")                                                          \
+    X(captured, "operations captured into graphs")                                                 \
+    X(in_flight, "operations issued and not done")
+
+struct ph_counters {
+#define PH_COUNTER_MEMBER(member, meaning) uint64_t member;
+    PH_COUNTER_MAP(PH_COUNTER_MEMBER)
+#undef PH_COUNTER_MEMBER
+};
+
+// ph_context_counters copies the counters; each is exact, together they are no snapshot. counters_size is
+// sizeof(struct ph_counters) of the caller. Never blocks; any thread. Since 0.1.
+PH_API int ph_context_counters(struct ph_context *context, struct ph_counters *counters,
+                               size_t counters_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

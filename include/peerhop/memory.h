@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Host memory that peers can map: memfds. (Device memory is the caller's own and needs no call here.)
+#ifndef PEERHOP_MEMORY_H
+#define PEERHOP_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <peerhop/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ph_host_alloc makes size bytes (> 0) of zeroed host memory in a sealed memfd and maps it. The context owns
+// it until ph_host_free or ph_context_destroy. Any part of it may be a buffer of ph_exchange.
+// Errors: -EINVAL, -ENOMEM, -EMFILE. Does not wait for others; any thread. Since 0.1.
+PH_API int ph_host_alloc(struct ph_context *context, size_t size, void **address);
+
+// ph_host_register maps size bytes at offset (a multiple of the page size) of a memfd of the caller.
+// The descriptor is duplicated: the caller may close its own. The file must not shrink while mapped; one
+// sealed with F_SEAL_SHRINK cannot. Errors: -EINVAL (offset or size outside the file, not a memory file),
+// -ENOMEM, -EMFILE. Does not wait for others; any thread. Since 0.1.
+PH_API int ph_host_register(struct ph_context *context, int fd, uint64_t offset, size_t size,
+                            void **address);
+
+// ph_host_free unmaps what ph_host_alloc or ph_host_register mapped; peers that imported it keep their
+// mapping until they end. Errors: -EINVAL (not such an address), -EBUSY (a channel of this context uses it).
+// Does not wait for others; any thread. Since 0.1.
+PH_API int ph_host_free(struct ph_context *context, void *address);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

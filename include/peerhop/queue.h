@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A queue is to a host context what a CUDA stream is to a device context: an ordered worker.
+#ifndef PEERHOP_QUEUE_H
+#define PEERHOP_QUEUE_H
+
+#include <stdint.h>
+
+#include <peerhop/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ph_queue;
+
+// ph_queue_create makes a queue of a host context (-EINVAL in a device context). Operations enqueued on it run
+// in order: at once where the queue is empty and nothing must be waited for, by the thread that synchronises,
+// or by the queue's worker within a millisecond. The context owns what is left of it at its end.
+// One thread at a time may use a queue; several queues may run at once. Since 0.1.
+PH_API int ph_queue_create(struct ph_context *context, struct ph_queue **queue);
+
+// ph_queue_synchronize runs and waits until everything enqueued is done. At the deadline (0: the context's) it
+// returns -ETIMEDOUT, the sentence names the word and peer it waited for, and the queue goes on. Since 0.1.
+PH_API int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms);
+
+// ph_queue_host enqueues a call of fn(opaque). It runs on the thread that runs the queue and must not use the
+// queue. Errors: -EINVAL, -EAGAIN (the ring is full and its head waits for a peer). Since 0.1.
+PH_API int ph_queue_host(struct ph_queue *queue, void (*fn)(void *opaque), void *opaque);
+
+// ph_queue_destroy ends an idle queue and clears *queue; -EBUSY where operations are left. Since 0.1.
+PH_API int ph_queue_destroy(struct ph_queue **queue);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Configuration is one table, read once into a struct when a context is created. No other code reads the environment.
+#ifndef PHI_BASE_CONFIG_H
+#define PHI_BASE_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/report.h"
+
+// STRING(member, environment name, default, help)
+// NUMBER(member, environment name, default, minimum, maximum, help)
+// CHOICE(member, environment name, default, "a|b|c", help): the member is the index of the word
+#define PHI_CONFIG_MAP(STRING, NUMBER, CHOICE)                                                     \
+    STRING(job, "JOB", "", "name of the job in the store; the launcher's job id where unset")      \
+    STRING(device, "DEVICE", "", "host, cuda or cuda:N; chosen where unset")                       \
+    STRING(store, "STORE", "", "redis://[user:password@]host[:port][/db] or unix:///path[?db=N]")  \
+    STRING(store_password_file, "STORE_PASSWORD_FILE", "", "file with the store's password")       \
+    STRING(socket_directory, "SOCKET_DIRECTORY", "",                                               \
+           "directory for path sockets; empty: abstract sockets of the network namespace")         \
+    STRING(libcuda, "LIBCUDA", "libcuda.so.1", "the CUDA driver library to load")                  \
+    NUMBER(rank, "RANK", -1, -1, 1048575, "this rank; -1: from the launcher")                      \
+    NUMBER(ranks, "RANKS", 0, 0, 1048576, "number of ranks; 0: from the launcher")                 \
+    NUMBER(epoch, "EPOCH", 0, 0, INT64_MAX, "tells lives of one job apart")                        \
+    NUMBER(deadline_ms, "DEADLINE_MS", 60000, 1, 86400000, "deadline of calls that take none")     \
+    NUMBER(expiry_s, "EXPIRY_S", 3600, 10, 604800, "life of store keys; refreshed while in use")   \
+    NUMBER(channels, "CHANNELS", 16384, 16, 1048576, "most channels and most operation keys a pair of ranks may have") \
+    NUMBER(spin_us, "SPIN_US", 50, 0, 1000000, "how long a blocking call spins before it sleeps")  \
+    NUMBER(worker_park_us, "WORKER_PARK_US", 1000, 50, 1000000, "how long an idle queue worker sleeps") \
+    NUMBER(memory_operation_streams, "MEMORY_OPERATION_STREAMS", -1, -1, 256,                      \
+           "most streams that wait by memory operation at once; -1: by CUDA_DEVICE_MAX_CONNECTIONS") \
+    NUMBER(kernel_waits, "KERNEL_WAITS", 64, 1, 1024, "most kernels of ours that wait at once")    \
+    CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
+    CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \
+    CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel", "how the ipc path copies; a forced ce passes the limits") \
+    CHOICE(check, "CHECK", "0", "0|1", "1: report calls on one direction that are not ordered")    \
+    CHOICE(log, "LOG", "none", "none|error|warn|info|debug", "log level")
+
+struct phi_config {
+#define PHI_CONFIG_STRING(member, name, value, help) char *member;
+#define PHI_CONFIG_NUMBER(member, name, value, low, high, help) int64_t member;
+#define PHI_CONFIG_CHOICE(member, name, value, words, help) int member;
+    PHI_CONFIG_MAP(PHI_CONFIG_STRING, PHI_CONFIG_NUMBER, PHI_CONFIG_CHOICE)
+#undef PHI_CONFIG_STRING
+#undef PHI_CONFIG_NUMBER
+#undef PHI_CONFIG_CHOICE
+};
+
+enum { PHI_WAIT_AUTO, PHI_WAIT_KERNEL, PHI_WAIT_MEMORY_OPERATION };
+enum { PHI_METHOD_AUTO, PHI_METHOD_CE, PHI_METHOD_COPY_KERNEL };
+
+// phi_config_read fills config from settings ("PEERHOP_NAME=value", may be NULL; they win), the environment and the
+// defaults. -EINVAL names the variable, its value and its range, also for an unknown name in settings; an unknown
+// PEERHOP_* variable of the environment is logged as a warning. -ENOMEM. On failure nothing is owned.
+// Reads getenv: must not run beside setenv.
+int phi_config_read(struct phi_config *config, const char *const *settings, struct phi_report *report);
+void phi_config_fini(struct phi_config *config);
+
+// phi_config_print writes the table with current values, ranges and help (passwords inside a store URI as ***).
+void phi_config_print(FILE *out, const struct phi_config *config);
+
+// What a launcher says of this process; a member that no launcher sets is -1 or "". Filled by phi_launcher_read from
+// torchrun (RANK, WORLD_SIZE, LOCAL_RANK, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT), Slurm (SLURM_PROCID,
+// SLURM_NTASKS, SLURM_LOCALID, SLURM_JOB_ID.SLURM_STEP_ID) and PMIx/PMI (PMIX_RANK, PMI_RANK, PMI_SIZE,
+// PMIX_NAMESPACE), in this order.
+struct phi_launcher {
+    const char *name; // "torchrun", "slurm", "pmix" or "none"
+    int64_t rank, ranks, local_rank;
+    int64_t epoch; // restart count, or -1
+    char job[128];
+};
+void phi_launcher_read(struct phi_launcher *launcher);
+
+#endif

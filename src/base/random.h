@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#ifndef PHI_BASE_RANDOM_H
+#define PHI_BASE_RANDOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// phi_random fills bytes from the kernel's generator (nonces, incarnations). Cannot fail on Linux 3.17 or later.
+void phi_random(void *bytes, size_t size);
+
+// phi_incarnation makes a new life's number: start time in ms (upper 44 bits) and randomness (lower 20), so the later
+// of two lives is the larger.
+uint64_t phi_incarnation(void);
+
+// phi_hash mixes two words into a hash for phi_map.
+uint64_t phi_hash(uint64_t a, uint64_t b);
+
+#endif

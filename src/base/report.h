@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where a context's failures are told: the log callback and the last error's sentence. The function that detects a
+// failure reports it, once, with phi_fail(); callers hand the code on.
+#ifndef PHI_BASE_REPORT_H
+#define PHI_BASE_REPORT_H
+
+#include <pthread.h>
+#include <stddef.h>
+
+#include <peerhop/error.h>
+#include <peerhop/log.h>
+
+struct phi_report {
+    ph_log_fn log; // NULL: silent
+    void *log_opaque;
+    enum ph_log_level level; // lines above it are not formatted
+    pthread_mutex_t lock;    // guards text
+    char text[1024];
+};
+
+// phi_report_init copies the callback; log == NULL with level > PH_LOG_NONE logs to stderr.
+void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque, enum ph_log_level level);
+void phi_report_fini(struct phi_report *report);
+
+// phi_fail records and logs (PH_LOG_ERROR) the sentence of a failure and returns code. Any thread.
+int phi_fail(struct phi_report *report, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// phi_report_copy copies the last sentence, always ended by 0, and returns its length.
+size_t phi_report_copy(struct phi_report *report, char *text, size_t size);
+
+void phi_log_line(struct phi_report *report, enum ph_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// phi_log tests the level before anything is formatted.
+#define phi_log(report, lvl, ...)                                                                  \
+    do {                                                                                           \
+        if ((lvl) <= (report)->level)                                                              \
+            phi_log_line((report), (lvl), __VA_ARGS__);                                            \
+    } while (0)
+
+#endif

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory kinds: what a pointer is, how its allocation is exported, and how a peer's is imported.
+//
+// A buffer is (allocation base, allocation size, driver buffer id, offset, size), never a bare address: free + malloc
+// gives the same address with another buffer id. Exports and imports are of whole allocations.
+#ifndef PHI_MEMORY_MEMORY_H
+#define PHI_MEMORY_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/report.h"
+#include "base/wire.h"
+
+// Values travel between processes: never renumber.
+enum phi_kind {
+    PHI_KIND_NONE = 0,
+    PHI_KIND_HOST = 1, // memfd
+    PHI_KIND_CUDA = 2, // cudaMalloc
+    PHI_KIND_VMM = 3,  // cuMemCreate
+    PHI_KIND_POOL = 4, // cudaMallocAsync
+    PHI_KIND_COUNT,
+};
+const char *phi_kind_name(enum phi_kind kind);   // "host", "cuda", "vmm", "pool"
+const char *phi_kind_handle(enum phi_kind kind); // "memfd", "cuda-ipc", "vmm-fd", "pool"
+
+struct phi_allocation {
+    uint8_t kind;   // enum phi_kind
+    uint64_t base;  // address in the owner's process
+    uint64_t size;  // bytes
+    uint64_t id;    // of the driver (CU_POINTER_ATTRIBUTE_BUFFER_ID) or of the host registry; new for each allocation
+};
+
+static inline bool phi_allocation_equal(const struct phi_allocation *a, const struct phi_allocation *b)
+{
+    return a->base == b->base && a->id == b->id && a->size == b->size && a->kind == b->kind;
+}
+
+struct phi_memory; // the kinds that a context has
+struct phi_device; // NULL in a host context
+
+int phi_memory_open(struct phi_report *report, struct phi_device *device, struct phi_memory **memory);
+// close ends it; imports and exports must be closed before. NULL is fine.
+void phi_memory_close(struct phi_memory *memory);
+
+// describe finds the allocation that holds [address, address + size) and the offset in it.
+// -EINVAL: not memory that the context knows, or past the allocation's end; PH_EKIND: managed, host-pinned or other
+// memory that no peer can map, named in the sentence.
+int phi_memory_describe(struct phi_memory *memory, const void *address, size_t size,
+                        struct phi_allocation *allocation, uint64_t *offset);
+
+// current looks, as cheaply as the kind allows (one attribute query, no lock), whether `allocation`, which describe gave
+// earlier for this address, is still what lies there.
+bool phi_memory_current(struct phi_memory *memory, const void *address,
+                        const struct phi_allocation *allocation);
+
+// An export: a versioned, bounded record that a peer needs to map the allocation, and the descriptor that must travel
+// beside it, if any.
+#define PHI_EXPORT_MAX 512
+struct phi_export {
+    struct phi_allocation allocation;
+    uint8_t record[PHI_EXPORT_MAX];
+    size_t record_size;
+    int fd; // owned; -1: none
+};
+
+// PH_EKIND names the kind and why it cannot be exported (a pool without a POSIX handle, a VMM allocation made without
+// CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, ...).
+int phi_memory_export(struct phi_memory *memory, const struct phi_allocation *allocation,
+                      struct phi_export *export_);
+void phi_memory_export_close(struct phi_export *export_);
+
+// What a record says before it is mapped; -EBADMSG for anything malformed. needs_fd: the descriptor must be fetched.
+struct phi_record_info {
+    struct phi_allocation allocation; // in the owner's terms
+    bool needs_fd;
+};
+int phi_memory_inspect(struct phi_report *report, const uint8_t *record, size_t size,
+                       struct phi_record_info *info);
+
+struct phi_import {
+    void *address; // of the allocation's first byte in this process
+    size_t size;
+    uint8_t kind;
+    struct phi_memory *memory;
+    uint64_t handle[4]; // private to the kind
+};
+
+// import maps an allocation of another process (or of another context of this one). fd is taken over, also on failure;
+// -1 where the record needs none. Bad input is -EBADMSG; a handle that the driver or system refuses is PH_EDRIVER or the
+// errno, with the sentence. May take 20 ms for the first mapping from a device.
+int phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t size, int fd,
+                      struct phi_import **import);
+
+// close unmaps. Of kind CUDA and POOL it may block while any stream of the device waits: only from calls of the
+// application that say so. NULL is fine.
+void phi_memory_import_close(struct phi_import *import);
+
+// The kinds that this memory can import, as bits (1 << kind).
+uint32_t phi_memory_kinds(const struct phi_memory *memory);
+
+// Host memory of the context (memfds).
+int phi_host_alloc(struct phi_memory *memory, size_t size, void **address);
+int phi_host_register(struct phi_memory *memory, int fd, uint64_t offset, size_t size, void **address);
+// free: -EINVAL for an address that neither returned.
+int phi_host_free(struct phi_memory *memory, void *address);
+
+// Contract of a kind: one file with one global symbol, its const table. `self` of a kind lives in struct phi_memory.
+// describe returns -ENOENT for memory that is not of the kind (silent), else as phi_memory_describe.
+struct phi_kind_ops {
+    size_t size;
+    enum phi_kind kind;
+    int (*describe)(struct phi_memory *memory, const void *address, size_t size,
+                    struct phi_allocation *allocation, uint64_t *offset);
+    bool (*current)(struct phi_memory *memory, const void *address,
+                    const struct phi_allocation *allocation);
+    // encode writes the kind's part of the record and *fd (owned by the caller, or -1).
+    int (*encode)(struct phi_memory *memory, const struct phi_allocation *allocation,
+                  struct phi_writer *writer, int *fd);
+    // open maps: reads the kind's part; fd stays the caller's.
+    int (*open)(struct phi_memory *memory, const struct phi_allocation *allocation,
+                struct phi_reader *reader, int fd, struct phi_import *import);
+    void (*close)(struct phi_import *import);
+    bool needs_fd;
+};
+
+extern const struct phi_kind_ops phi_kind_host;
+extern const struct phi_kind_ops phi_kind_cuda; // cuda.c, or cuda_stub.c
+extern const struct phi_kind_ops phi_kind_vmm;
+extern const struct phi_kind_ops phi_kind_pool;
+
+#endif

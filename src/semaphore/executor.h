@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// An executor runs work in the order of a stream: the host executor on ph_queues, the CUDA executor on the caller's
+// streams. It knows nothing of channels: it gets addresses.
+#ifndef PHI_SEMAPHORE_EXECUTOR_H
+#define PHI_SEMAPHORE_EXECUTOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/config.h"
+#include "base/counters.h"
+#include "base/report.h"
+#include "semaphore/words.h"
+
+// Most streams (or queues) of a context with operations in flight at once.
+#define PHI_STREAMS_MAX 256
+
+// Who still uses something (an import, the words of a pair): for each stream record the number of the last operation
+// that touches it, and the pins of graphs. Under the record's lock an enqueue takes a number, stores it here (seq_cst),
+// then looks at `revoked` (seq_cst); a revoker sets `revoked`, then reads the numbers: one of the two sees the other.
+struct phi_uses {
+    _Atomic uint64_t number[PHI_STREAMS_MAX]; // indexed by record
+    _Atomic uint32_t pins;                    // live captured graphs that hold it
+    _Atomic uint32_t revoked;
+};
+
+// One piece of work. A program of the tables becomes one item per step, in order.
+struct phi_work {
+    uint8_t kind;  // enum phi_step_kind
+    uint8_t call;  // enum phi_call it belongs to (for counters and errors)
+    int32_t peer;  // rank (for errors)
+    uint64_t op_id; // (for errors)
+
+    // PHI_STEP_WAIT, RESET, POST: the word, as the host and as the device see it.
+    _Atomic uint32_t *word;
+    uint64_t word_device;
+
+    // PHI_STEP_COPY: addresses valid in this process (host) or on this context's device (CUDA). size may be 0.
+    void *destination;
+    const void *source;
+    size_t size;
+
+    // `broken` of the own line, looked at by every wait.
+    _Atomic uint32_t *broken;
+    uint64_t broken_device;
+
+    struct phi_uses *uses; // what the item touches, or NULL
+};
+
+struct phi_executor;
+
+// Contract of executors.
+// - issue enqueues all n items (1 <= n) in order on `stream` as one operation: it gets one number, and when its last
+//   item is done the stream's `done` word shows that number. Consecutive items other than copies go to the device as
+//   one batch or one kernel (a brace). issue does not block, allocates nothing and makes no system call after the first
+//   use of a stream. A wait that finds `broken` set is over, and a copy of the same issue behind it is skipped where the
+//   executor can (host, copy kernels).
+//   Returns 0; -EAGAIN (limits: nothing enqueued); PH_EBROKEN (an item's uses are revoked: nothing enqueued);
+//   -EINVAL (not a stream of this context: nothing enqueued); PH_EDRIVER: *partial says whether something was enqueued.
+// - capturing: issue on a stream that captures writes no number; it pins each `uses` once per graph until the graph and
+//   all its executables are gone.
+// - drained looks whether no stream touches `uses` any more (done >= number on every record, no pins). Otherwise it
+//   writes into why (may be NULL) what is left, e.g. "2 streams, 1 graph". Never blocks, makes no driver call.
+// - busy is the same for everything of the executor; flush waits until not busy (-ETIMEDOUT names the oldest wait).
+// - close frees the executor; nothing may be in flight. NULL-safe.
+// Thread-safety: issue from any thread (one at a time per queue on the host); drained and busy from any thread.
+struct phi_executor_ops {
+    size_t size; // of this struct
+    const char *name;
+    int (*issue)(struct phi_executor *executor, void *stream, const struct phi_work *work, size_t n,
+                 bool *partial);
+    bool (*drained)(struct phi_executor *executor, struct phi_uses *uses, char *why, size_t why_size);
+    bool (*busy)(struct phi_executor *executor, char *why, size_t why_size);
+    int (*flush)(struct phi_executor *executor, int64_t deadline);
+    void (*close)(struct phi_executor *executor);
+};
+
+struct phi_executor {
+    const struct phi_executor_ops *ops;
+};
+
+// What every executor is made from; all must outlive it.
+struct phi_executor_params {
+    struct phi_report *report;
+    struct phi_counters *counters;
+    const struct phi_config *config;
+};
+
+// The host executor: semaphore/queue.c. It owns the queues, including the default queue that stands for a NULL stream.
+int phi_host_executor_open(const struct phi_executor_params *params, struct phi_executor **executor);
+
+struct ph_queue;
+int phi_queue_create(struct phi_executor *executor, struct ph_queue **queue);
+struct phi_executor *phi_queue_executor(struct ph_queue *queue);
+int phi_queue_host(struct ph_queue *queue, void (*fn)(void *), void *opaque);
+int phi_queue_synchronize(struct ph_queue *queue, int64_t deadline);
+int phi_queue_destroy(struct ph_queue *queue); // -EBUSY where operations are left
+
+// The CUDA executor: semaphore/stream.c, or its stub where CUDA is left out (-ENOTSUP).
+// device_shared: whether ranks share this device (the wait mode depends on it); may be raised later.
+struct phi_device;
+int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_device *device,
+                           struct phi_executor **executor);
+void phi_cuda_executor_share(struct phi_executor *executor, bool device_shared);
+
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A segment: host memory (a sealed memfd) that two ranks of one node share. The lower rank makes it and is side 0. It
+// holds, for each side: a header (bell, acknowledgements, state), agreement slots, confirms and lines, `capacity` of each.
+// Everything in it may be written by the peer at any time: read each value once and check it before use.
+#ifndef PHI_SEMAPHORE_SEGMENT_H
+#define PHI_SEMAPHORE_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bell.h"
+#include "base/report.h"
+#include "semaphore/words.h"
+
+// What a side publishes about itself; only its owner writes it.
+struct phi_side {
+    _Alignas(128) struct phi_bell bell; // the owner sleeps here; the peer rings
+    _Atomic uint64_t acknowledged;      // sequence of the last store message of the peer that was taken
+    _Atomic uint32_t state;             // enum phi_side_state
+    uint32_t reserved;
+};
+
+enum phi_side_state {
+    PHI_SIDE_LIVE = 0,
+    PHI_SIDE_LEAVING = 1, // destroy has begun: no new use of my buffers, please drain
+    PHI_SIDE_DRAINED = 2, // no stream of mine touches your buffers any more (answers your LEAVING, or my own destroy)
+    PHI_SIDE_ABORTED = 3,
+};
+
+// The agreement slot of an operation key: two words, used in turn by round.
+struct phi_slot {
+    _Atomic uint64_t word[2];
+};
+
+struct phi_segment {
+    void *base;       // mapping
+    size_t size;      // bytes, a multiple of the page size
+    int fd;           // memfd, sealed against shrinking and growing; owned
+    uint32_t capacity;
+    int side;         // of this process: 0 or 1
+    uint64_t base_device; // address for the device (registered), or 0
+};
+
+// phi_segment_create makes the segment of a pair (this process is side 0), all words at their start value.
+// nonce names the pair of incarnations. Errors: -ENOMEM, -EMFILE (reported).
+int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t nonce,
+                       struct phi_segment **segment);
+
+// phi_segment_open maps a segment that the peer made (this process is side 1) from fd, which it takes over also on
+// failure. Everything is checked: seals, size against capacity, magic, version, nonce; -EBADMSG names what is wrong.
+int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce, struct phi_segment **segment);
+
+// phi_segment_close unmaps and closes; the device must not use it any more. NULL is fine.
+void phi_segment_close(struct phi_segment *segment);
+
+// side is 0 or 1; index < capacity.
+struct phi_side *phi_segment_side(const struct phi_segment *segment, int side);
+struct phi_slot *phi_segment_slot(const struct phi_segment *segment, int side, uint32_t index);
+_Atomic uint64_t *phi_segment_confirm(const struct phi_segment *segment, int side, uint32_t index);
+struct phi_line *phi_segment_line(const struct phi_segment *segment, int side, uint32_t index);
+
+// phi_segment_device_address of something inside the segment; 0 where it is not registered.
+static inline uint64_t phi_segment_device_address(const struct phi_segment *segment, const void *inside)
+{
+    return segment->base_device
+               ? segment->base_device + (uint64_t)((const char *)inside - (const char *)segment->base)
+               : 0;
+}
+
+#endif
