@@ -9,7 +9,7 @@
 
 struct phi_map_entry {
     uint64_t hash;
-    void *value; // NULL: free, PHI_MAP_TOMB: deleted
+    void *value; // NULL: free; a deleted value leaves a mark of map.c
 };
 
 struct phi_map {

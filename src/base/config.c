@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+#define PREFIX "PEERHOP_"
+enum { PREFIX_LENGTH = sizeof(PREFIX) - 1 };
+
+enum kind { KIND_STRING, KIND_NUMBER, KIND_CHOICE };
+
+struct variable {
+    enum kind kind;
+    size_t offset;    // of the member in struct phi_config
+    const char *name; // without the prefix
+    const char *text; // default of strings and choices
+    int64_t number, low, high;
+    const char *words; // "a|b|c"
+    const char *help;
+};
+
+#define STRING(member, env, value, line)                                                           \
+    {.kind = KIND_STRING, .offset = offsetof(struct phi_config, member), .name = (env),            \
+     .text = (value), .help = (line)},
+#define NUMBER(member, env, value, least, most, line)                                              \
+    {.kind = KIND_NUMBER, .offset = offsetof(struct phi_config, member), .name = (env),            \
+     .number = (value), .low = (least), .high = (most), .help = (line)},
+#define CHOICE(member, env, value, list, line)                                                     \
+    {.kind = KIND_CHOICE, .offset = offsetof(struct phi_config, member), .name = (env),            \
+     .text = (value), .words = (list), .help = (line)},
+
+static const struct variable variables[] = {PHI_CONFIG_MAP(STRING, NUMBER, CHOICE)};
+
+enum { VARIABLES = sizeof(variables) / sizeof(variables[0]) };
+
+static void *member_of(const struct phi_config *config, const struct variable *variable)
+{
+    return (char *)config + variable->offset;
+}
+
+// word_at returns the word of "a|b|c" with this index and its length, or NULL after the last.
+static const char *word_at(const char *words, int index, size_t *length)
+{
+    for (; index > 0; index--) {
+        words = strchr(words, '|');
+        if (!words)
+            return NULL;
+        words++;
+    }
+    *length = strcspn(words, "|");
+    return words;
+}
+
+static int index_of(const char *words, const char *text)
+{
+    const char *word;
+    size_t length;
+
+    for (int i = 0; (word = word_at(words, i, &length)); i++) {
+        if (strlen(text) == length && memcmp(word, text, length) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static int set_string(struct phi_config *config, const struct variable *variable, const char *text,
+                      struct phi_report *report)
+{
+    char *copy = strdup(text ? text : variable->text);
+
+    if (!copy)
+        return phi_fail(report, -ENOMEM, "no memory for the configuration");
+    *(char **)member_of(config, variable) = copy;
+    return 0;
+}
+
+// number_from takes decimal digits only, so that "0x10", "1e3" and " 5" are not read as something else.
+static bool number_from(const char *text, int64_t *number)
+{
+    char *end;
+
+    if (strspn(text, "-0123456789") != strlen(text))
+        return false;
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    return errno == 0 && end != text && *end == 0;
+}
+
+static int set_number(struct phi_config *config, const struct variable *variable, const char *text,
+                      struct phi_report *report)
+{
+    int64_t number = variable->number;
+
+    if (text && *text &&
+        (!number_from(text, &number) || number < variable->low || number > variable->high))
+        return phi_fail(report, -EINVAL,
+                        PREFIX "%s=%s: must be a number from %" PRId64 " to %" PRId64,
+                        variable->name, text, variable->low, variable->high);
+    *(int64_t *)member_of(config, variable) = number;
+    return 0;
+}
+
+static int set_choice(struct phi_config *config, const struct variable *variable, const char *text,
+                      struct phi_report *report)
+{
+    int index = index_of(variable->words, text && *text ? text : variable->text);
+
+    if (index < 0)
+        return phi_fail(report, -EINVAL, PREFIX "%s=%s: must be one of %s", variable->name, text,
+                        variable->words);
+    *(int *)member_of(config, variable) = index;
+    return 0;
+}
+
+// name_length returns the length of NAME in "PEERHOP_NAME=value", or 0 for other text.
+static size_t name_length(const char *setting)
+{
+    if (strncmp(setting, PREFIX, PREFIX_LENGTH) != 0 || !strchr(setting, '='))
+        return 0;
+    return (size_t)(strchr(setting, '=') - setting) - PREFIX_LENGTH;
+}
+
+static const struct variable *variable_of(const char *setting)
+{
+    size_t length = name_length(setting);
+
+    for (size_t i = 0; length > 0 && i < VARIABLES; i++) {
+        if (strlen(variables[i].name) == length &&
+            memcmp(variables[i].name, setting + PREFIX_LENGTH, length) == 0)
+            return &variables[i];
+    }
+    return NULL;
+}
+
+// The value is never part of the message: it may be a password under a misspelt name.
+static int check_settings(const char *const *settings, struct phi_report *report)
+{
+    for (; settings && *settings; settings++) {
+        if (!variable_of(*settings))
+            return phi_fail(report, -EINVAL,
+                            "setting '%.*s' is not PEERHOP_NAME=value with a known name",
+                            (int)strcspn(*settings, "="), *settings);
+    }
+    return 0;
+}
+
+static void check_environment(struct phi_report *report)
+{
+    for (char **entry = environ; entry && *entry; entry++) {
+        if (name_length(*entry) > 0 && !variable_of(*entry))
+            phi_log(report, PH_LOG_WARN, "unknown variable %.*s in the environment",
+                    (int)strcspn(*entry, "="), *entry);
+    }
+}
+
+// value_of returns the variable's text, or NULL where nobody sets it; of several settings the last wins.
+static const char *value_of(const struct variable *variable, const char *const *settings)
+{
+    const char *value = NULL;
+    char name[64];
+
+    for (; settings && *settings; settings++) {
+        if (variable_of(*settings) == variable)
+            value = strchr(*settings, '=') + 1;
+    }
+    if (value)
+        return value;
+    snprintf(name, sizeof(name), PREFIX "%s", variable->name);
+    return getenv(name);
+}
+
+static int set(struct phi_config *config, const struct variable *variable, const char *text,
+               struct phi_report *report)
+{
+    switch (variable->kind) {
+    case KIND_STRING:
+        return set_string(config, variable, text, report);
+    case KIND_NUMBER:
+        return set_number(config, variable, text, report);
+    default:
+        return set_choice(config, variable, text, report);
+    }
+}
+
+int phi_config_read(struct phi_config *config, const char *const *settings, struct phi_report *report)
+{
+    struct phi_config fresh = {0};
+    int rc = check_settings(settings, report);
+
+    for (size_t i = 0; rc == 0 && i < VARIABLES; i++)
+        rc = set(&fresh, &variables[i], value_of(&variables[i], settings), report);
+    if (rc < 0) {
+        phi_config_fini(&fresh);
+        return rc;
+    }
+    check_environment(report);
+    *config = fresh;
+    return 0;
+}
+
+void phi_config_fini(struct phi_config *config)
+{
+    for (size_t i = 0; i < VARIABLES; i++) {
+        if (variables[i].kind == KIND_STRING) {
+            char **text = member_of(config, &variables[i]);
+
+            free(*text);
+            *text = NULL;
+        }
+    }
+}
+
+// print_string hides what stands between the user and the last '@' of a store URI.
+static void print_string(FILE *out, const char *text)
+{
+    const char *authority = strstr(text, "://");
+    const char *colon = authority ? strchr(authority + 3, ':') : NULL;
+    const char *at = strrchr(text, '@');
+
+    if (colon && at && colon < at)
+        fprintf(out, "%.*s:***%s", (int)(colon - text), text, at);
+    else
+        fputs(*text ? text : "(empty)", out);
+}
+
+static void print_value(FILE *out, const struct phi_config *config, const struct variable *variable)
+{
+    const void *member = member_of(config, variable);
+    const char *word;
+    size_t length;
+
+    switch (variable->kind) {
+    case KIND_STRING:
+        print_string(out, *(char *const *)member);
+        break;
+    case KIND_NUMBER:
+        fprintf(out, "%" PRId64, *(const int64_t *)member);
+        break;
+    default:
+        word = word_at(variable->words, *(const int *)member, &length);
+        fprintf(out, "%.*s", (int)length, word);
+    }
+}
+
+static void print_range(FILE *out, const struct variable *variable)
+{
+    switch (variable->kind) {
+    case KIND_STRING:
+        fprintf(out, "default %s", *variable->text ? variable->text : "(empty)");
+        break;
+    case KIND_NUMBER:
+        fprintf(out, "default %" PRId64 ", %" PRId64 " to %" PRId64, variable->number,
+                variable->low, variable->high);
+        break;
+    default:
+        fprintf(out, "default %s, one of %s", variable->text, variable->words);
+    }
+}
+
+void phi_config_print(FILE *out, const struct phi_config *config)
+{
+    for (size_t i = 0; i < VARIABLES; i++) {
+        fprintf(out, PREFIX "%s=", variables[i].name);
+        print_value(out, config, &variables[i]);
+        fputs("\n    ", out);
+        print_range(out, &variables[i]);
+        fprintf(out, "\n    %s\n", variables[i].help);
+    }
+}
+
+// launcher_number returns the value of a variable that a launcher sets, or -1 where it is absent or no count.
+static int64_t launcher_number(const char *name)
+{
+    const char *text = getenv(name);
+    int64_t number;
+
+    return text && number_from(text, &number) && number >= 0 ? number : -1;
+}
+
+// torchrun without a rendezvous calls every run "none", which names nothing.
+static bool read_torchrun(struct phi_launcher *launcher)
+{
+    const char *run = getenv("TORCHELASTIC_RUN_ID");
+
+    launcher->name = "torchrun";
+    launcher->rank = launcher_number("RANK");
+    launcher->ranks = launcher_number("WORLD_SIZE");
+    launcher->local_rank = launcher_number("LOCAL_RANK");
+    launcher->epoch = launcher_number("TORCHELASTIC_RESTART_COUNT");
+    if (run && strcmp(run, "none") != 0)
+        snprintf(launcher->job, sizeof(launcher->job), "%s", run);
+    return launcher->rank >= 0 && launcher->ranks > 0;
+}
+
+static bool read_slurm(struct phi_launcher *launcher)
+{
+    const char *job = getenv("SLURM_JOB_ID");
+    const char *step = getenv("SLURM_STEP_ID");
+
+    launcher->name = "slurm";
+    launcher->rank = launcher_number("SLURM_PROCID");
+    launcher->ranks = launcher_number("SLURM_NTASKS");
+    launcher->local_rank = launcher_number("SLURM_LOCALID");
+    if (job)
+        snprintf(launcher->job, sizeof(launcher->job), "%s.%s", job, step ? step : "0");
+    return launcher->rank >= 0 && launcher->ranks > 0;
+}
+
+static bool read_pmix(struct phi_launcher *launcher)
+{
+    const char *space = getenv("PMIX_NAMESPACE");
+
+    launcher->name = "pmix";
+    launcher->rank = launcher_number("PMIX_RANK");
+    if (launcher->rank < 0)
+        launcher->rank = launcher_number("PMI_RANK");
+    launcher->ranks = launcher_number("PMI_SIZE");
+    if (space)
+        snprintf(launcher->job, sizeof(launcher->job), "%s", space);
+    return launcher->rank >= 0;
+}
+
+void phi_launcher_read(struct phi_launcher *launcher)
+{
+    const struct phi_launcher none = {
+        .name = "none", .rank = -1, .ranks = -1, .local_rank = -1, .epoch = -1};
+    bool (*const readers[])(struct phi_launcher *) = {read_torchrun, read_slurm, read_pmix};
+
+    // Each starts from nothing: half of one launcher and half of another is no job.
+    for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
+        *launcher = none;
+        if (readers[i](launcher))
+            return;
+    }
+    *launcher = none;
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/random.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+enum { RANDOM_BITS = 20 };
+
+void phi_random(void *bytes, size_t size)
+{
+    char *at = bytes;
+
+    while (size > 0) {
+        ssize_t n = getrandom(at, size, 0);
+
+        // Going on with bytes that are not random would let two lives share an identity.
+        if (n < 0 && errno != EINTR)
+            abort();
+        if (n > 0) {
+            at += n;
+            size -= (size_t)n;
+        }
+    }
+}
+
+uint64_t phi_incarnation(void)
+{
+    struct timespec now;
+    uint32_t noise;
+
+    // Wall clock, because lives on different boots and hosts must compare.
+    clock_gettime(CLOCK_REALTIME, &now);
+    phi_random(&noise, sizeof(noise));
+    return ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000) << RANDOM_BITS |
+           (noise & ((1u << RANDOM_BITS) - 1));
+}
+
+// The finaliser of MurmurHash3: each input bit flips each output bit with probability near one half.
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdull;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53ull;
+    return x ^ x >> 33;
+}
+
+uint64_t phi_hash(uint64_t a, uint64_t b)
+{
+    return mix(mix(a + 0x9e3779b97f4a7c15ull) ^ b);
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/report.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void log_to_stderr(void *opaque, enum ph_log_level level, const char *line)
+{
+    static const char *const names[] = {"none", "error", "warn", "info", "debug"};
+
+    (void)opaque;
+    // One call, so that lines of several threads do not mix.
+    fprintf(stderr, "peerhop %s: %s\n", names[level], line);
+}
+
+void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque, enum ph_log_level level)
+{
+    if (!log && level > PH_LOG_NONE)
+        log = log_to_stderr;
+    report->log = log;
+    report->log_opaque = opaque;
+    report->level = log ? level : PH_LOG_NONE;
+    pthread_mutex_init(&report->lock, NULL);
+    report->text[0] = 0;
+}
+
+void phi_report_fini(struct phi_report *report)
+{
+    pthread_mutex_destroy(&report->lock);
+}
+
+int phi_fail(struct phi_report *report, int code, const char *format, ...)
+{
+    char line[sizeof(report->text)];
+    int saved = errno;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+
+    pthread_mutex_lock(&report->lock);
+    memcpy(report->text, line, strlen(line) + 1);
+    pthread_mutex_unlock(&report->lock);
+
+    // Outside the lock: the callback is the application's code and may take its time.
+    if (report->level >= PH_LOG_ERROR)
+        report->log(report->log_opaque, PH_LOG_ERROR, line);
+    errno = saved;
+    return code;
+}
+
+size_t phi_report_copy(struct phi_report *report, char *text, size_t size)
+{
+    size_t length;
+
+    if (size == 0)
+        return 0;
+    pthread_mutex_lock(&report->lock);
+    length = strnlen(report->text, size - 1);
+    memcpy(text, report->text, length);
+    pthread_mutex_unlock(&report->lock);
+    text[length] = 0;
+    return length;
+}
+
+void phi_log_line(struct phi_report *report, enum ph_log_level level, const char *format, ...)
+{
+    char line[sizeof(report->text)];
+    int saved = errno;
+    va_list args;
+
+    if (level > report->level)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    report->log(report->log_opaque, level, line);
+    errno = saved;
+}
