@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the kinds see of the memory of a context. Only for the files of this layer.
+#ifndef PHI_MEMORY_KIND_H
+#define PHI_MEMORY_KIND_H
+
+#include <stdint.h>
+
+#include "memory/memory.h"
+
+struct phi_host_memory; // memory/host.c
+
+struct phi_memory {
+    struct phi_report *report;
+    struct phi_device *device;    // NULL in a host context
+    struct phi_host_memory *host; // the mappings of the host kind
+    uint64_t process;             // phi_process_identity()
+};
+
+// phi_process_identity is the same for all contexts of a process and differs between processes, also between those of
+// other PID namespaces and those that reuse a process id: a pointer of the same process needs no handle.
+uint64_t phi_process_identity(void);
+
+#endif
