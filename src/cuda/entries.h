@@ -59,6 +59,7 @@
 // What newer drivers, or only some devices, have: NULL where absent.
 #define PHI_CUDA_OPTIONAL(X)                                                                       \
     X(cuStreamGetId)                                                                               \
+    X(cuStreamGetCtx)                                                                              \
     X(cuCtxGetId)                                                                                  \
     X(cuStreamGetCaptureInfo_v2)                                                                   \
     X(cuFuncLoad)                                                                                  \

@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda/device.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "cuda/driver.h"
+#include "cuda/kernel_args.h"
+#include "cuda/kernels.h"
+
+// Copies of the probe go through a small pinned buffer: from pageable memory they would not be asynchronous.
+#define STAGING_SIZE 65536
+
+#define WARM_UP_MS 10000
+
+struct phi_device {
+    struct phi_report *report;
+    const struct phi_driver *driver;
+    struct phi_device_info info;
+    CUdevice handle;
+    CUcontext context; // primary, retained
+    CUmodule module;
+    CUfunction brace, copy;
+    pthread_mutex_t lock; // guards stream and staging
+    CUstream stream;      // non-blocking, never waited on by anything of ours
+    void *staging;
+};
+
+const struct phi_driver *phi_device_driver(const struct phi_device *device)
+{
+    return device->driver;
+}
+
+CUdevice phi_device_handle(const struct phi_device *device)
+{
+    return device->handle;
+}
+
+CUcontext phi_device_context(const struct phi_device *device)
+{
+    return device->context;
+}
+
+CUfunction phi_device_brace(const struct phi_device *device)
+{
+    return device->brace;
+}
+
+CUfunction phi_device_copy(const struct phi_device *device)
+{
+    return device->copy;
+}
+
+const struct phi_device_info *phi_device_info(const struct phi_device *device)
+{
+    return &device->info;
+}
+
+int phi_device_count(struct phi_report *report, const char *library)
+{
+    char why[512];
+    int count = 0;
+    const struct phi_driver *driver = phi_driver_load(library, why, sizeof why);
+    if (driver == NULL) {
+        phi_log(report, PH_LOG_INFO, "%s", why);
+        return 0;
+    }
+    CUresult result = driver->cuDeviceGetCount(&count);
+    if (result != CUDA_SUCCESS) {
+        phi_log(report, PH_LOG_INFO, "cuDeviceGetCount: %s", phi_cuda_name(driver, result));
+        return 0;
+    }
+    return count;
+}
+
+int phi_device_current(struct phi_report *report, const char *library)
+{
+    char why[512];
+    CUcontext current = NULL;
+    CUdevice device;
+    const struct phi_driver *driver = phi_driver_load(library, why, sizeof why);
+    if (driver == NULL) {
+        phi_log(report, PH_LOG_INFO, "%s", why);
+        return -1;
+    }
+    if (driver->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == NULL ||
+        driver->cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        return -1;
+    return (int)device;
+}
+
+static int attribute(const struct phi_device *device, CUdevice_attribute name)
+{
+    int value = 0;
+    if (device->driver->cuDeviceGetAttribute(&value, name, device->handle) != CUDA_SUCCESS)
+        return 0; // unknown to an older driver: absent
+    return value;
+}
+
+// The queues that the driver makes for streams; it reads the variable itself, 1 to 32.
+static int connections(void)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    long value = text ? strtol(text, NULL, 10) : 0;
+    if (value < 1)
+        return 8;
+    return value > 32 ? 32 : (int)value;
+}
+
+static void read_capabilities(struct phi_device *device)
+{
+    const struct phi_driver *driver = device->driver;
+    struct phi_device_info *info = &device->info;
+    // One attribute for both: numbers are 64-bit words, and no device has only the 32-bit half.
+    info->memory_operations = attribute(device, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
+    info->flush_remote_writes = attribute(device, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES);
+    info->vmm_fd = driver->cuMemRetainAllocationHandle && driver->cuMemExportToShareableHandle &&
+                   driver->cuMemImportFromShareableHandle && driver->cuMemAddressReserve &&
+                   attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+    info->pools = driver->cuMemPoolExportPointer && driver->cuMemPoolImportPointer &&
+                  attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) &&
+                  (attribute(device, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES) &
+                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    info->compute_major = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    info->compute_minor = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    info->multiprocessors = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    info->connections = connections();
+}
+
+static int describe_device(struct phi_device *device, int ordinal)
+{
+    const struct phi_driver *driver = device->driver;
+    int count = 0, version = 0;
+    CUuuid uuid;
+    CUresult result = driver->cuDeviceGetCount(&count);
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(device->report, driver, result, "cuDeviceGetCount");
+    if (ordinal < 0 || ordinal >= count)
+        return phi_fail(device->report, -ENODEV, "device cuda:%d: this process sees %d", ordinal, count);
+    if ((result = driver->cuDeviceGet(&device->handle, ordinal)) != CUDA_SUCCESS ||
+        (result = driver->cuDeviceGetUuid_v2(&uuid, device->handle)) != CUDA_SUCCESS ||
+        (result = driver->cuDeviceGetName(device->info.name, sizeof device->info.name,
+                                          device->handle)) != CUDA_SUCCESS ||
+        (result = driver->cuDriverGetVersion(&version)) != CUDA_SUCCESS)
+        return phi_cuda_result(device->report, driver, result, "device cuda:%d", ordinal);
+
+    device->info.ordinal = ordinal;
+    memcpy(device->info.uuid, uuid.bytes, sizeof device->info.uuid);
+    device->info.name[sizeof device->info.name - 1] = '\0';
+    snprintf(device->info.driver, sizeof device->info.driver, "%d.%d", version / 1000,
+             version % 1000 / 10);
+    read_capabilities(device);
+    return 0;
+}
+
+// wait_idle waits until the private stream has run dry.
+static int wait_idle(struct phi_device *device, int64_t deadline)
+{
+    for (unsigned polls = 0;; polls++) {
+        CUresult result = device->driver->cuStreamQuery(device->stream);
+        if (result == CUDA_SUCCESS)
+            return 0;
+        if (result != CUDA_ERROR_NOT_READY)
+            return phi_cuda_result(device->report, device->driver, result, "a copy of the library");
+        if (phi_now() >= deadline)
+            return -ETIMEDOUT;
+        if (polls > 1000)
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        else
+            phi_pause();
+    }
+}
+
+static CUresult launch(struct phi_device *device, CUfunction function, unsigned threads, void *args)
+{
+    return device->driver->cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 0, device->stream,
+                                          (void *[]){args}, NULL);
+}
+
+// warm_up launches each kernel once with nothing to do: a first launch behind a waiting stream would block.
+static CUresult warm_up(struct phi_device *device)
+{
+    struct phi_brace_args brace = {0};
+    struct phi_copy_args copy = {0};
+    CUresult result = CUDA_SUCCESS;
+    if (device->driver->cuFuncLoad != NULL &&
+        ((result = device->driver->cuFuncLoad(device->brace)) != CUDA_SUCCESS ||
+         (result = device->driver->cuFuncLoad(device->copy)) != CUDA_SUCCESS))
+        return result;
+    if ((result = launch(device, device->brace, PHI_BRACE_THREADS, &brace)) != CUDA_SUCCESS)
+        return result;
+    return launch(device, device->copy, PHI_COPY_THREADS, &copy);
+}
+
+// load_kernels: their absence is no failure as long as memory operations can wait instead.
+static int load_kernels(struct phi_device *device)
+{
+    const struct phi_driver *driver = device->driver;
+    CUresult result = CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (phi_kernels_size > 0 &&
+        (result = driver->cuModuleLoadData(&device->module, phi_kernels)) == CUDA_SUCCESS &&
+        (result = driver->cuModuleGetFunction(&device->brace, device->module, "phi_brace")) ==
+            CUDA_SUCCESS &&
+        (result = driver->cuModuleGetFunction(&device->copy, device->module, "phi_copy")) ==
+            CUDA_SUCCESS &&
+        (result = warm_up(device)) == CUDA_SUCCESS) {
+        device->info.kernels = true;
+        return wait_idle(device, phi_deadline(WARM_UP_MS));
+    }
+    device->brace = device->copy = NULL;
+    if (!device->info.memory_operations)
+        return phi_cuda_result(device->report, driver, result,
+                               "device cuda:%d (compute %d.%d) has neither stream memory operations nor "
+                               "kernels (built: %s)",
+                               device->info.ordinal, device->info.compute_major,
+                               device->info.compute_minor, phi_kernels_architectures);
+    phi_log(device->report, PH_LOG_WARN, "device cuda:%d runs without kernels (built: %s): %s",
+            device->info.ordinal, phi_kernels_architectures, phi_cuda_name(driver, result));
+    return 0;
+}
+
+static void free_resources(struct phi_device *device)
+{
+    const struct phi_driver *driver = device->driver;
+    if (device->module != NULL)
+        driver->cuModuleUnload(device->module);
+    if (device->staging != NULL)
+        driver->cuMemFreeHost(device->staging);
+    if (device->stream != NULL)
+        driver->cuStreamDestroy_v2(device->stream);
+}
+
+static int open_resources(struct phi_device *device)
+{
+    const struct phi_driver *driver = device->driver;
+    void *token;
+    int rc = phi_device_enter(device, &token);
+    if (rc)
+        return rc;
+    CUresult result = driver->cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemHostAlloc(&device->staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE);
+    if (result != CUDA_SUCCESS)
+        rc = phi_cuda_result(device->report, driver, result, "device cuda:%d", device->info.ordinal);
+    else
+        rc = load_kernels(device);
+    if (rc)
+        free_resources(device);
+    phi_device_leave(device, token);
+    return rc;
+}
+
+int phi_device_open(struct phi_report *report, const char *library, int ordinal,
+                    struct phi_device **out)
+{
+    char why[512];
+    const struct phi_driver *driver = phi_driver_load(library, why, sizeof why);
+    if (driver == NULL)
+        return phi_fail(report, -ENODEV, "device cuda:%d: %s", ordinal, why);
+    struct phi_device *device = calloc(1, sizeof *device);
+    if (device == NULL)
+        return phi_fail(report, -ENOMEM, "device cuda:%d: out of memory", ordinal);
+    device->report = report;
+    device->driver = driver;
+    pthread_mutex_init(&device->lock, NULL);
+    int rc = describe_device(device, ordinal);
+    if (rc)
+        goto free_device;
+    CUresult result = driver->cuDevicePrimaryCtxRetain(&device->context, device->handle);
+    if (result != CUDA_SUCCESS) {
+        rc = phi_cuda_result(report, driver, result, "the primary context of cuda:%d", ordinal);
+        goto free_device;
+    }
+    rc = open_resources(device);
+    if (rc)
+        goto release_context;
+    *out = device;
+    return 0;
+
+release_context:
+    driver->cuDevicePrimaryCtxRelease_v2(device->handle);
+free_device:
+    pthread_mutex_destroy(&device->lock);
+    free(device);
+    return rc;
+}
+
+void phi_device_close(struct phi_device *device)
+{
+    void *token;
+    if (device == NULL)
+        return;
+    if (phi_device_enter(device, &token) == 0) {
+        free_resources(device);
+        phi_device_leave(device, token);
+    }
+    device->driver->cuDevicePrimaryCtxRelease_v2(device->handle);
+    pthread_mutex_destroy(&device->lock);
+    free(device);
+}
+
+int phi_device_can_access(struct phi_device *device, const uint8_t uuid[16])
+{
+    const struct phi_driver *driver = device->driver;
+    int count = 0, access = 0;
+    if (memcmp(device->info.uuid, uuid, 16) == 0)
+        return 1;
+    if (driver->cuDeviceGetCount(&count) != CUDA_SUCCESS)
+        return -1;
+    // Ordinals mean nothing across processes: the peer's device is looked up here by its UUID.
+    for (int i = 0; i < count; i++) {
+        CUdevice other;
+        CUuuid found;
+        if (driver->cuDeviceGet(&other, i) != CUDA_SUCCESS ||
+            driver->cuDeviceGetUuid_v2(&found, other) != CUDA_SUCCESS ||
+            memcmp(found.bytes, uuid, 16) != 0)
+            continue;
+        if (driver->cuDeviceCanAccessPeer(&access, device->handle, other) != CUDA_SUCCESS)
+            return 0;
+        return access != 0;
+    }
+    return -1;
+}
+
+// The token holds whether the context was pushed (bit 0) and the thread's capture mode (above it). Relaxed mode is
+// needed because queries and allocations of ours would invalidate a capture that another thread has under way.
+int phi_device_enter(struct phi_device *device, void **token)
+{
+    const struct phi_driver *driver = device->driver;
+    CUcontext current = NULL;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    uintptr_t pushed = 0;
+    CUresult result = driver->cuCtxGetCurrent(&current);
+    if (result == CUDA_SUCCESS && current != device->context) {
+        result = driver->cuCtxPushCurrent_v2(device->context);
+        pushed = 1;
+    }
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(device->report, driver, result, "the context of cuda:%d",
+                               device->info.ordinal);
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
+    *token = (void *)((uintptr_t)mode << 1 | pushed); // NOLINT(performance-no-int-to-ptr)
+    return 0;
+}
+
+void phi_device_leave(struct phi_device *device, void *token)
+{
+    CUstreamCaptureMode mode = (CUstreamCaptureMode)((uintptr_t)token >> 1);
+    CUcontext popped;
+    device->driver->cuThreadExchangeStreamCaptureMode(&mode);
+    if ((uintptr_t)token & 1)
+        device->driver->cuCtxPopCurrent_v2(&popped);
+}
+
+int phi_device_thread_start(struct phi_device *device)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result = device->driver->cuCtxPushCurrent_v2(device->context);
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(device->report, device->driver, result, "a thread on cuda:%d",
+                               device->info.ordinal);
+    device->driver->cuThreadExchangeStreamCaptureMode(&mode);
+    return 0;
+}
+
+int phi_device_register(struct phi_device *device, void *base, size_t size, uint64_t *address)
+{
+    const struct phi_driver *driver = device->driver;
+    CUdeviceptr pointer = 0;
+    void *token;
+    int rc = phi_device_enter(device, &token);
+    if (rc)
+        return rc;
+    CUresult result = driver->cuMemHostRegister_v2(
+        base, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuMemHostGetDevicePointer_v2(&pointer, base, 0);
+        if (result != CUDA_SUCCESS)
+            driver->cuMemHostUnregister(base);
+    }
+    if (result != CUDA_SUCCESS)
+        rc = phi_cuda_result(device->report, driver, result,
+                             "registering %zu bytes of host memory with cuda:%d", size,
+                             device->info.ordinal);
+    else
+        *address = pointer;
+    phi_device_leave(device, token);
+    return rc;
+}
+
+void phi_device_unregister(struct phi_device *device, void *base)
+{
+    void *token;
+    if (phi_device_enter(device, &token))
+        return;
+    CUresult result = device->driver->cuMemHostUnregister(base);
+    if (result != CUDA_SUCCESS)
+        phi_log(device->report, PH_LOG_WARN, "cuMemHostUnregister: %s",
+                phi_cuda_name(device->driver, result));
+    phi_device_leave(device, token);
+}
+
+int phi_device_alloc(struct phi_device *device, size_t size, void **address)
+{
+    CUdeviceptr pointer = 0;
+    void *token;
+    int rc = phi_device_enter(device, &token);
+    if (rc)
+        return rc;
+    CUresult result = device->driver->cuMemAlloc_v2(&pointer, size);
+    if (result != CUDA_SUCCESS)
+        rc = phi_cuda_result(device->report, device->driver, result, "%zu bytes of cuda:%d", size,
+                             device->info.ordinal);
+    else
+        *address = (void *)(uintptr_t)pointer; // NOLINT(performance-no-int-to-ptr)
+    phi_device_leave(device, token);
+    return rc;
+}
+
+void phi_device_free(struct phi_device *device, void *address)
+{
+    void *token;
+    if (address == NULL || phi_device_enter(device, &token))
+        return;
+    device->driver->cuMemFree_v2((CUdeviceptr)(uintptr_t)address);
+    phi_device_leave(device, token);
+}
+
+struct movement {
+    bool out; // from the device to the host
+    CUdeviceptr remote;
+    char *local;
+    size_t size;
+    int64_t deadline;
+};
+
+static int move_piece(struct phi_device *device, const struct movement *m, size_t at, size_t piece)
+{
+    const struct phi_driver *driver = device->driver;
+    CUresult result;
+    // An earlier call that missed its deadline may still use the staging buffer.
+    int rc = wait_idle(device, m->deadline);
+    if (rc)
+        return rc;
+    if (m->out) {
+        result =
+            driver->cuMemcpyDtoHAsync_v2(device->staging, m->remote + at, piece, device->stream);
+    } else {
+        memcpy(device->staging, m->local + at, piece);
+        result =
+            driver->cuMemcpyHtoDAsync_v2(m->remote + at, device->staging, piece, device->stream);
+    }
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(device->report, driver, result, "copying %zu bytes %s cuda:%d", piece,
+                               m->out ? "from" : "to", device->info.ordinal);
+    rc = wait_idle(device, m->deadline);
+    if (rc == 0 && m->out)
+        memcpy(m->local + at, device->staging, piece);
+    return rc;
+}
+
+static int move(struct phi_device *device, const struct movement *m)
+{
+    void *token;
+    int rc = phi_device_enter(device, &token);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&device->lock);
+    for (size_t at = 0; at < m->size && rc == 0; at += STAGING_SIZE)
+        rc = move_piece(device, m, at, m->size - at < STAGING_SIZE ? m->size - at : STAGING_SIZE);
+    pthread_mutex_unlock(&device->lock);
+    phi_device_leave(device, token);
+    if (rc == -ETIMEDOUT)
+        phi_fail(device->report, rc, "a copy of %zu bytes %s cuda:%d did not end in time", m->size,
+                 m->out ? "from" : "to", device->info.ordinal);
+    return rc;
+}
+
+int phi_device_write(struct phi_device *device, void *destination, const void *source, size_t size,
+                     int64_t deadline)
+{
+    return move(device, &(struct movement){.remote = (CUdeviceptr)(uintptr_t)destination,
+                                           .local = (char *)source,
+                                           .size = size,
+                                           .deadline = deadline});
+}
+
+int phi_device_read(struct phi_device *device, void *destination, const void *source, size_t size,
+                    int64_t deadline)
+{
+    return move(device, &(struct movement){.out = true,
+                                           .remote = (CUdeviceptr)(uintptr_t)source,
+                                           .local = destination,
+                                           .size = size,
+                                           .deadline = deadline});
+}
+
+// The digits of CUDA_VERSION, which is 1000 * major + 10 * minor.
+#define MAJOR_TENS  ('0' + CUDA_VERSION / 10000)
+#define MAJOR_ONES  ('0' + CUDA_VERSION / 1000 % 10)
+#define MINOR_DIGIT ('0' + CUDA_VERSION / 10 % 10)
+
+const char *phi_device_build(void)
+{
+    static const char version[] = {MAJOR_TENS, MAJOR_ONES, '.', MINOR_DIGIT, '\0'};
+    return version;
+}
+
+const char *phi_device_architectures(void)
+{
+    return phi_kernels_architectures;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Stands for device.c in a build without cuda.h.
+#include "cuda/device.h"
+
+#include <errno.h>
+
+int phi_device_count(struct phi_report *report, const char *library)
+{
+    (void)library;
+    phi_log(report, PH_LOG_INFO, "CUDA is left out of this build");
+    return 0;
+}
+
+int phi_device_current(struct phi_report *report, const char *library)
+{
+    (void)report;
+    (void)library;
+    return -1;
+}
+
+int phi_device_open(struct phi_report *report, const char *library, int ordinal,
+                    struct phi_device **device)
+{
+    (void)library;
+    (void)device;
+    return phi_fail(report, -ENOTSUP, "device cuda:%d: CUDA is left out of this build", ordinal);
+}
+
+void phi_device_close(struct phi_device *device)
+{
+    (void)device;
+}
+
+const struct phi_device_info *phi_device_info(const struct phi_device *device)
+{
+    (void)device;
+    return NULL;
+}
+
+int phi_device_can_access(struct phi_device *device, const uint8_t uuid[16])
+{
+    (void)device;
+    (void)uuid;
+    return -1;
+}
+
+int phi_device_enter(struct phi_device *device, void **token)
+{
+    (void)device;
+    (void)token;
+    return -ENOTSUP;
+}
+
+void phi_device_leave(struct phi_device *device, void *token)
+{
+    (void)device;
+    (void)token;
+}
+
+int phi_device_thread_start(struct phi_device *device)
+{
+    (void)device;
+    return -ENOTSUP;
+}
+
+int phi_device_register(struct phi_device *device, void *base, size_t size, uint64_t *address)
+{
+    (void)device;
+    (void)base;
+    (void)size;
+    (void)address;
+    return -ENOTSUP;
+}
+
+void phi_device_unregister(struct phi_device *device, void *base)
+{
+    (void)device;
+    (void)base;
+}
+
+int phi_device_alloc(struct phi_device *device, size_t size, void **address)
+{
+    (void)device;
+    (void)size;
+    (void)address;
+    return -ENOTSUP;
+}
+
+void phi_device_free(struct phi_device *device, void *address)
+{
+    (void)device;
+    (void)address;
+}
+
+int phi_device_write(struct phi_device *device, void *destination, const void *source, size_t size,
+                     int64_t deadline)
+{
+    (void)device;
+    (void)destination;
+    (void)source;
+    (void)size;
+    (void)deadline;
+    return -ENOTSUP;
+}
+
+int phi_device_read(struct phi_device *device, void *destination, const void *source, size_t size,
+                    int64_t deadline)
+{
+    (void)device;
+    (void)destination;
+    (void)source;
+    (void)size;
+    (void)deadline;
+    return -ENOTSUP;
+}
+
+const char *phi_device_build(void)
+{
+    return "left out";
+}
+
+const char *phi_device_architectures(void)
+{
+    return "left out";
+}

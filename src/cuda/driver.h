@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The CUDA driver as a table of functions, loaded at run time: nothing links to libcuda, so one binary runs with and
+// without a GPU. Only for files that are built where cuda.h is.
+#ifndef PHI_CUDA_DRIVER_H
+#define PHI_CUDA_DRIVER_H
+
+#include <stddef.h>
+
+#include <cuda.h>
+
+#include "base/report.h"
+#include "cuda/device.h"
+#include "cuda/entries.h"
+
+// Headers of 12.3 and later declare only the third version of this function; drivers since 11.3 have this one.
+CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status,
+                                           cuuint64_t *id, CUgraph *graph,
+                                           const CUgraphNode **dependencies, size_t *count);
+
+// Members have the pinned names of entries.h. Optional and tests' entries may be NULL.
+struct phi_driver {
+#define PHI_CUDA_MEMBER(symbol) __typeof__(symbol) *symbol;
+    PHI_CUDA_REQUIRED(PHI_CUDA_MEMBER)
+    PHI_CUDA_OPTIONAL(PHI_CUDA_MEMBER)
+    PHI_CUDA_TESTS(PHI_CUDA_MEMBER)
+#undef PHI_CUDA_MEMBER
+};
+
+// phi_driver_load loads and initialises the driver of that name. It is loaded once for the life of the process and never
+// changes afterwards, the only global of the library: a second name is refused, since two drivers cannot share a process.
+// Where there is none, NULL, and the reason in why (never logged: no driver is no failure). Any thread.
+const struct phi_driver *phi_driver_load(const char *library, char *why, size_t why_size);
+
+// phi_cuda_code is what a result of the driver means for us: -ENODEV, -ENOMEM or PH_EDRIVER.
+int phi_cuda_code(CUresult result);
+
+// phi_cuda_result is the one place where a failed driver call becomes a result of ours: its sentence is the text, then the
+// driver's name and description of the error. Returns phi_cuda_code(result).
+int phi_cuda_result(struct phi_report *report, const struct phi_driver *driver, CUresult result,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+// phi_cuda_name is the driver's name of an error, e.g. "CUDA_ERROR_INVALID_VALUE"; never NULL.
+const char *phi_cuda_name(const struct phi_driver *driver, CUresult result);
+
+// phi_cuda_sticky: after this error the context runs nothing any more.
+bool phi_cuda_sticky(CUresult result);
+
+// What the files with cuda.h know of a device beyond device.h.
+const struct phi_driver *phi_device_driver(const struct phi_device *device);
+CUdevice phi_device_handle(const struct phi_device *device);
+CUcontext phi_device_context(const struct phi_device *device);
+CUfunction phi_device_brace(const struct phi_device *device); // NULL without kernels
+CUfunction phi_device_copy(const struct phi_device *device);
+
+#endif
