@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "base/report.h"
+}
+
+namespace
+{
+
+struct Line {
+    ph_log_level level;
+    std::string text;
+};
+
+void keep(void *opaque, enum ph_log_level level, const char *line)
+{
+    errno = EIO; // as an application's callback may
+    static_cast<std::vector<Line> *>(opaque)->push_back({level, line});
+}
+
+class Report : public testing::Test
+{
+  protected:
+    void start(ph_log_level level)
+    {
+        phi_report_init(&report, keep, &lines, level);
+    }
+
+    void TearDown() override
+    {
+        phi_report_fini(&report);
+    }
+
+    std::string last()
+    {
+        char text[sizeof(report.text)];
+        size_t length = phi_report_copy(&report, text, sizeof(text));
+        EXPECT_EQ(length, strlen(text));
+        return text;
+    }
+
+    phi_report report;
+    std::vector<Line> lines;
+};
+
+TEST_F(Report, FailKeepsTheSentenceAndReturnsTheCode)
+{
+    start(PH_LOG_ERROR);
+    EXPECT_EQ(last(), "");
+    EXPECT_EQ(phi_fail(&report, -ENODEV, "no device %d on %s", 3, "this node"), -ENODEV);
+    EXPECT_EQ(last(), "no device 3 on this node");
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_EQ(lines[0].level, PH_LOG_ERROR);
+    EXPECT_EQ(lines[0].text, "no device 3 on this node");
+    EXPECT_EQ(phi_fail(&report, PH_EPEER, "rank 1 left"), PH_EPEER);
+    EXPECT_EQ(last(), "rank 1 left");
+}
+
+TEST_F(Report, SentenceIsKeptWithoutALog)
+{
+    start(PH_LOG_NONE);
+    phi_fail(&report, -EINVAL, "silent");
+    EXPECT_EQ(last(), "silent");
+    EXPECT_TRUE(lines.empty());
+}
+
+TEST_F(Report, LinesAboveTheLevelAreNotFormatted)
+{
+    start(PH_LOG_WARN);
+    int formatted = 0;
+    phi_log(&report, PH_LOG_INFO, "%d", ++formatted);
+    EXPECT_EQ(formatted, 0);
+    phi_log_line(&report, PH_LOG_INFO, "not shown");
+    EXPECT_TRUE(lines.empty());
+    phi_log(&report, PH_LOG_WARN, "%d", ++formatted);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_EQ(lines[0].text, "1");
+    EXPECT_EQ(last(), "") << "a warning is not a failure";
+}
+
+TEST_F(Report, LongSentencesAreCut)
+{
+    start(PH_LOG_ERROR);
+    std::string sentence(5000, 'x');
+    phi_fail(&report, -EINVAL, "%s", sentence.c_str());
+    EXPECT_EQ(last(), std::string(sizeof(report.text) - 1, 'x'));
+    char small[8];
+    EXPECT_EQ(phi_report_copy(&report, small, sizeof(small)), 7u);
+    EXPECT_STREQ(small, "xxxxxxx");
+    char one = 'y';
+    EXPECT_EQ(phi_report_copy(&report, &one, 0), 0u);
+    EXPECT_EQ(one, 'y');
+}
+
+TEST_F(Report, ErrnoSurvives)
+{
+    start(PH_LOG_DEBUG);
+    errno = EAGAIN;
+    phi_fail(&report, -EINVAL, "x");
+    EXPECT_EQ(errno, EAGAIN);
+    phi_log(&report, PH_LOG_DEBUG, "x");
+    EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(Report, WithoutCallbackStderr)
+{
+    phi_report_init(&report, nullptr, nullptr, PH_LOG_ERROR);
+    testing::internal::CaptureStderr();
+    phi_fail(&report, -EINVAL, "told %d", 1);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "peerhop error: told 1\n");
+}
+
+TEST_F(Report, SentencesOfThreadsDoNotMix)
+{
+    start(PH_LOG_NONE);
+    auto fail = [&](char letter) {
+        for (int i = 0; i < 2000; i++)
+            phi_fail(&report, -EINVAL, "%s", std::string(600, letter).c_str());
+    };
+    std::thread a(fail, 'a'), b(fail, 'b');
+    for (int i = 0; i < 2000; i++) {
+        std::string text = last();
+        if (!text.empty()) {
+            EXPECT_EQ(text, std::string(600, text[0]));
+        }
+    }
+    a.join();
+    b.join();
+}
+
+} // namespace
