@@ -232,7 +232,7 @@ static void print_value(FILE *out, const struct phi_config *config, const struct
 {
     const void *member = member_of(config, variable);
     const char *word;
-    size_t length;
+    size_t length = 0;
 
     switch (variable->kind) {
     case KIND_STRING:

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Adds up test logs of Meson (testlog.json) and steps (NAME=pass, NAME=fail); says what failed, what was skipped and why.
+
+The last line is "N passed, N failed, N skipped", counted in test cases. Exits 1 where something failed or nothing ran.
+"""
+import collections
+import json
+import pathlib
+import re
+import sys
+
+CASE = re.compile(r'^\[ +(OK|FAILED|SKIPPED) +\] ([\w./]+)(?:, where .*)? \(\d+ ms\)$', re.M)
+# What GoogleTest prints between the start of a skipped case and its end is the reason.
+REASON = re.compile(r'^\[ RUN +\] ([\w./]+)\n(?:.*: Skipped\n)?((?:.*\n)*?)\[  SKIPPED \] \1 \(', re.M)
+WORDS = {'OK': 'passed', 'FAILED': 'failed', 'SKIPPED': 'skipped'}
+
+
+def cases(test):
+    """Yields (case, verdict, reason) of one test program."""
+    output = test.get('stdout') or ''
+    found = CASE.findall(output)
+    reasons = {name: ' '.join(text.split()) for name, text in REASON.findall(output)}
+    for verdict, name in found:
+        yield name, WORDS[verdict], reasons.get(name, '')
+    verdicts = {verdict for verdict, _ in found}
+    if test['result'] == 'SKIP':
+        if 'SKIPPED' not in verdicts:
+            yield '', 'skipped', ' '.join(output.split())
+    elif test['result'] not in ('OK', 'EXPECTEDFAIL'):
+        # A program that crashed, hung or leaked failed, whatever its cases said before.
+        if 'FAILED' not in verdicts:
+            yield '', 'failed', test['result'].lower()
+    elif not found:
+        yield '', 'passed', ''
+
+
+def read(word):
+    """Yields (where, verdict, reason) of a log or a step."""
+    if '=' in word:
+        name, _, verdict = word.partition('=')
+        yield name, {'pass': 'passed', 'fail': 'failed'}[verdict], ''
+        return
+    path = pathlib.Path(word)
+    folder = path.parts[-3] if len(path.parts) > 2 else ''
+    if not path.exists():
+        yield f'{folder}: no test ran', 'failed', ''
+        return
+    for line in path.read_text().splitlines():
+        test = json.loads(line)
+        for name, verdict, reason in cases(test):
+            yield f'{folder}: {test["name"]} {name}'.rstrip(), verdict, reason
+
+
+def main():
+    counts = collections.Counter()
+    told = collections.defaultdict(lambda: collections.defaultdict(list))
+    for word in sys.argv[1:]:
+        for where, verdict, reason in read(word):
+            counts[verdict] += 1
+            told[verdict][reason].append(where)
+    for verdict in ('skipped', 'failed'):
+        if told[verdict]:
+            print(f'\n== {verdict}')
+        for reason, places in sorted(told[verdict].items()):
+            print(f'{reason or "no reason given"}:' if verdict == 'skipped' or reason else 'by its own checks:')
+            print(''.join(f'    {place}\n' for place in places), end='')
+    print(f'\n{counts["passed"]} passed, {counts["failed"]} failed, {counts["skipped"]} skipped')
+    return 1 if counts['failed'] or not counts['passed'] else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
