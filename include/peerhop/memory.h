@@ -18,9 +18,9 @@ extern "C" {
 PH_API int ph_host_alloc(struct ph_context *context, size_t size, void **address);
 
 // ph_host_register maps size bytes at offset (a multiple of the page size) of a memfd of the caller.
-// The descriptor is duplicated: the caller may close its own. The file must not shrink while mapped; one
-// sealed with F_SEAL_SHRINK cannot. Errors: -EINVAL (offset or size outside the file, not a memory file),
-// -ENOMEM, -EMFILE. Does not wait for others; any thread. Since 0.1.
+// The descriptor is duplicated: the caller may close its own. The file must not shrink under those who map it:
+// it is sealed with F_SEAL_SHRINK if it is not yet. Errors: -EINVAL (offset or size outside the file, not a
+// memory file, or one that cannot be sealed), -ENOMEM, -EMFILE. Does not wait for others; any thread. Since 0.1.
 PH_API int ph_host_register(struct ph_context *context, int fd, uint64_t offset, size_t size,
                             void **address);
 

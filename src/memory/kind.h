@@ -20,4 +20,8 @@ struct phi_memory {
 // other PID namespaces and those that reuse a process id: a pointer of the same process needs no handle.
 uint64_t phi_process_identity(void);
 
+// The mappings of the host kind, one set per context. close unmaps what is left.
+int phi_host_memory_open(struct phi_report *report, struct phi_host_memory **host);
+void phi_host_memory_close(struct phi_memory *memory);
+
 #endif

@@ -93,8 +93,8 @@ struct phi_import {
 int phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t size, int fd,
                       struct phi_import **import);
 
-// close unmaps. Of kind CUDA and POOL it may block while any stream of the device waits: only from calls of the
-// application that say so. NULL is fine.
+// close unmaps. Of kind CUDA and POOL, and of kind HOST in a device context (where it was registered), it may block while
+// any stream of the device waits: only from calls of the application that say so. NULL is fine.
 void phi_memory_import_close(struct phi_import *import);
 
 // The kinds that this memory can import, as bits (1 << kind).

@@ -55,8 +55,8 @@ struct phi_executor;
 // - issue enqueues all n items (1 <= n) in order on `stream` as one operation: it gets one number, and when its last
 //   item is done the stream's `done` word shows that number. Consecutive items other than copies go to the device as
 //   one batch or one kernel (a brace). issue does not block, allocates nothing and makes no system call after the first
-//   use of a stream. A wait that finds `broken` set is over, and a copy of the same issue behind it is skipped where the
-//   executor can (host, copy kernels).
+//   use of a stream. A wait that finds `broken` set is over. Copies whose `broken` is set are skipped where the executor can
+//   (host, copy kernels), and so are posts on the host: a peer must not be told of bytes that were not copied.
 //   Returns 0; -EAGAIN (limits: nothing enqueued); PH_EBROKEN (an item's uses are revoked: nothing enqueued);
 //   -EINVAL (not a stream of this context: nothing enqueued); PH_EDRIVER: *partial says whether something was enqueued.
 // - capturing: issue on a stream that captures writes no number; it pins each `uses` once per graph until the graph and

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "memory/memfd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size, int *fd)
+{
+    int made = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int rc;
+
+    if (made < 0)
+        return phi_fail(report, -errno, "memfd_create for the %s: %s", what, strerror(errno));
+    // A size that no file can have is memory that there is not.
+    if (size > INT64_MAX || ftruncate(made, (off_t)size)) {
+        rc = phi_fail(report, -ENOMEM, "a %s of %llu bytes cannot be made", what,
+                      (unsigned long long)size);
+        goto close_file;
+    }
+    if (fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+        rc = phi_fail(report, -errno, "the %s cannot be sealed: %s", what, strerror(errno));
+        goto close_file;
+    }
+    *fd = made;
+    return 0;
+
+close_file:
+    close(made);
+    return rc;
+}
+
+int phi_memfd_inspect(int fd, struct phi_memfd_info *info)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    int flags = fcntl(fd, F_GETFL);
+    struct statfs fs;
+    struct stat st;
+
+    if (seals < 0 || flags < 0 || (flags & O_ACCMODE) != O_RDWR || fstat(fd, &st) || fstatfs(fd, &fs))
+        return -EINVAL;
+    *info = (struct phi_memfd_info){
+        .seals = seals,
+        .size = (uint64_t)st.st_size,
+        .inode = st.st_ino,
+        .granule = (uint64_t)sysconf(_SC_PAGESIZE),
+    };
+    // Files of huge pages are mapped by whole huge pages only.
+    if (fs.f_type == HUGETLBFS_MAGIC)
+        info->granule = (uint64_t)fs.f_bsize;
+    return 0;
+}

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The host executor: its queues, its worker, and what it tells about all of them.
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "semaphore/queue.h"
+
+enum { SPINS_AT_FIRST = 4096 };
+
+static struct phi_host_executor *host_of(struct phi_executor *executor)
+{
+    return (struct phi_host_executor *)executor;
+}
+
+// find_queue answers from the address alone, which may be anything; NULL: not a queue in use.
+static struct ph_queue *find_queue(struct phi_host_executor *host, void *stream)
+{
+    uintptr_t at = (uintptr_t)stream - (uintptr_t)host->queues;
+    struct ph_queue *queue = stream ? stream : &host->queues[0];
+
+    if (stream && (at >= sizeof(host->queues) || at % sizeof(*queue)))
+        return NULL;
+    return queue->ring ? queue : NULL;
+}
+
+// The default queue may be anybody's: its producers take turns. The others have one producer, by contract.
+static void producer_enter(struct ph_queue *queue)
+{
+    while (queue->shared && atomic_exchange_explicit(&queue->producing, 1, memory_order_acquire))
+        phi_pause();
+}
+
+static void producer_leave(struct ph_queue *queue)
+{
+    if (queue->shared)
+        atomic_store_explicit(&queue->producing, 0, memory_order_release);
+}
+
+static int host_issue(struct phi_executor *executor, void *stream, const struct phi_work *work, size_t n,
+                      bool *partial)
+{
+    struct phi_host_executor *host = host_of(executor);
+    struct ph_queue *queue = find_queue(host, stream);
+    int rc;
+
+    *partial = false;
+    if (!queue)
+        return phi_fail(host->params.report, -EINVAL, "%p is not a queue of this context", stream);
+    if (n > PHI_RING_ITEMS)
+        return phi_fail(host->params.report, -EINVAL, "an operation of %zu steps; a queue holds %d", n,
+                        PHI_RING_ITEMS);
+    producer_enter(queue);
+    rc = phi_queue_enqueue(queue, work, n, NULL);
+    producer_leave(queue);
+    return rc;
+}
+
+int phi_queue_host(struct ph_queue *queue, void (*fn)(void *), void *opaque)
+{
+    struct phi_work work = {.kind = PHI_STEP_COPY, .destination = opaque};
+    struct phi_host_executor *host = queue->executor;
+
+    if (!fn)
+        return phi_fail(host->params.report, -EINVAL, "no function to call");
+    return phi_queue_enqueue(queue, &work, 1, fn);
+}
+
+struct phi_executor *phi_queue_executor(struct ph_queue *queue)
+{
+    return &queue->executor->base;
+}
+
+static uint32_t used(struct phi_host_executor *host)
+{
+    return atomic_load_explicit(&host->used, memory_order_acquire);
+}
+
+static int describe(uint32_t queues, char *why, size_t why_size)
+{
+    return why ? snprintf(why, why_size, "%u %s", queues, queues == 1 ? "queue" : "queues") : 0;
+}
+
+static bool host_drained(struct phi_executor *executor, struct phi_uses *uses, char *why, size_t why_size)
+{
+    struct phi_host_executor *host = host_of(executor);
+    uint32_t queues = 0;
+
+    for (uint32_t i = 0; i < used(host); i++) {
+        // seq_cst: pairs with the store in claim(), see struct phi_uses.
+        uint64_t number = atomic_load_explicit(&uses->number[i], memory_order_seq_cst);
+
+        queues += atomic_load_explicit(&host->queues[i].done, memory_order_acquire) < number;
+    }
+    if (queues > 0)
+        describe(queues, why, why_size);
+    return queues == 0;
+}
+
+static bool host_busy(struct phi_executor *executor, char *why, size_t why_size)
+{
+    struct phi_host_executor *host = host_of(executor);
+    uint32_t queues = 0;
+
+    for (uint32_t i = 0; i < used(host); i++)
+        queues += phi_queue_busy(&host->queues[i]);
+    if (queues > 0)
+        describe(queues, why, why_size);
+    return queues > 0;
+}
+
+// turn runs what can be run of a queue on which nobody else is; true if that was something.
+static bool turn(struct ph_queue *queue, int64_t deadline)
+{
+    struct phi_run run = {UINT64_MAX, SIZE_MAX, UINT32_MAX, deadline, true};
+    uint64_t head;
+    bool ran;
+
+    if (!phi_queue_busy(queue) || atomic_load_explicit(&queue->wanted, memory_order_relaxed) ||
+        !phi_queue_take(queue))
+        return false;
+    head = atomic_load_explicit(&queue->head, memory_order_relaxed);
+    if (!phi_queue_run(queue, &run) && !queue->blocked_since)
+        queue->blocked_since = phi_now();
+    ran = head != atomic_load_explicit(&queue->head, memory_order_relaxed);
+    phi_queue_drop(queue);
+    return ran;
+}
+
+static bool turn_all(struct phi_host_executor *host, int64_t deadline)
+{
+    bool ran = false;
+
+    for (uint32_t i = 0; i < used(host); i++)
+        ran |= turn(&host->queues[i], deadline);
+    return ran;
+}
+
+// late names the oldest wait of all queues.
+static int late(struct phi_host_executor *host)
+{
+    struct ph_queue *oldest = NULL;
+    int rc = 0;
+
+    for (uint32_t i = 0; i < used(host); i++) {
+        struct ph_queue *queue = &host->queues[i];
+
+        if (!phi_queue_busy(queue) || !phi_queue_take(queue))
+            continue;
+        if (!oldest || queue->blocked_since < oldest->blocked_since) {
+            if (oldest)
+                phi_queue_drop(oldest);
+            oldest = queue;
+        } else {
+            phi_queue_drop(queue);
+        }
+    }
+    if (!oldest)
+        return phi_fail(host->params.report, -ETIMEDOUT, "queues of the context still run");
+    rc = phi_queue_late(oldest);
+    phi_queue_drop(oldest);
+    return rc;
+}
+
+static int host_flush(struct phi_executor *executor, int64_t deadline)
+{
+    struct phi_host_executor *host = host_of(executor);
+    int64_t since = phi_now();
+
+    while (host_busy(executor, NULL, 0)) {
+        if (turn_all(host, deadline))
+            since = phi_now();
+        else if (phi_queue_rest(since) >= deadline)
+            return late(host);
+    }
+    return 0;
+}
+
+// work_on runs what nobody synchronises on. After something could be run, more may soon follow: it looks again for as
+// long as a blocking call would spin, and only then parks.
+static void work_on(struct phi_host_executor *host)
+{
+    int64_t spin = host->params.config->spin_us * 1000;
+    int64_t now = phi_now();
+    int64_t ran_at = now - spin;
+
+    do {
+        if (turn_all(host, PHI_FOREVER))
+            ran_at = now;
+        now = phi_queue_rest(now);
+    } while (now - ran_at < spin && host_busy(&host->base, NULL, 0));
+}
+
+static void *worker_main(void *opaque)
+{
+    struct phi_host_executor *host = opaque;
+    struct timespec at;
+
+    pthread_mutex_lock(&host->lock);
+    while (!host->stopping) {
+        pthread_mutex_unlock(&host->lock);
+        work_on(host);
+        clock_gettime(CLOCK_MONOTONIC, &at);
+        at.tv_nsec += host->params.config->worker_park_us * 1000;
+        at.tv_sec += at.tv_nsec / 1000000000;
+        at.tv_nsec %= 1000000000;
+        pthread_mutex_lock(&host->lock);
+        // Nobody signals but close: an enqueue that woke the worker would make a system call.
+        if (!host->stopping)
+            pthread_cond_timedwait(&host->stop, &host->lock, &at);
+    }
+    pthread_mutex_unlock(&host->lock);
+    return NULL;
+}
+
+// start_worker makes the thread with all signals blocked: they are the application's.
+static int start_worker(struct phi_host_executor *host)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&host->worker, NULL, worker_main, host);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return phi_fail(host->params.report, -rc, "the worker of the queues cannot start: %s",
+                        strerror(rc));
+    return 0;
+}
+
+static void stop_worker(struct phi_host_executor *host)
+{
+    pthread_mutex_lock(&host->lock);
+    host->stopping = true;
+    pthread_cond_signal(&host->stop);
+    pthread_mutex_unlock(&host->lock);
+    pthread_join(host->worker, NULL);
+}
+
+// open_queue gives a free queue its ring. Its numbers go on where the one before it ended, so that phi_uses stay right.
+static int open_queue(struct phi_host_executor *host, struct ph_queue *queue)
+{
+    struct phi_item *ring = calloc(PHI_RING_ITEMS, sizeof(*ring));
+    uint32_t index = (uint32_t)(queue - host->queues);
+
+    if (!ring)
+        return phi_fail(host->params.report, -ENOMEM, "no memory for a queue");
+    queue->executor = host;
+    queue->index = index;
+    queue->shared = index == 0;
+    queue->spins = SPINS_AT_FIRST;
+    queue->ring = ring;
+    if (index >= used(host))
+        atomic_store_explicit(&host->used, index + 1, memory_order_release);
+    return 0;
+}
+
+int phi_queue_create(struct phi_executor *executor, struct ph_queue **queue)
+{
+    struct phi_host_executor *host = host_of(executor);
+    struct ph_queue *free_queue = NULL;
+    int rc;
+
+    pthread_mutex_lock(&host->lock);
+    for (uint32_t i = 0; i < PHI_STREAMS_MAX && !free_queue; i++)
+        if (!host->queues[i].ring)
+            free_queue = &host->queues[i];
+    if (free_queue)
+        rc = open_queue(host, free_queue);
+    else
+        rc = phi_fail(host->params.report, -EAGAIN, "the context has %d queues already", PHI_STREAMS_MAX);
+    pthread_mutex_unlock(&host->lock);
+    if (!rc)
+        *queue = free_queue;
+    return rc;
+}
+
+int phi_queue_destroy(struct ph_queue *queue)
+{
+    struct phi_host_executor *host = queue->executor;
+
+    if (phi_queue_busy(queue))
+        return phi_fail(host->params.report, -EBUSY, "operations are left in the queue");
+    // The worker may be having a look at it; it does not stay.
+    while (!phi_queue_take(queue))
+        phi_pause();
+    pthread_mutex_lock(&host->lock);
+    free(queue->ring);
+    queue->ring = NULL;
+    pthread_mutex_unlock(&host->lock);
+    phi_queue_drop(queue);
+    return 0;
+}
+
+static void free_executor(struct phi_host_executor *host)
+{
+    for (uint32_t i = 0; i < used(host); i++)
+        free(host->queues[i].ring);
+    pthread_cond_destroy(&host->stop);
+    pthread_mutex_destroy(&host->lock);
+    free(host);
+}
+
+static void host_close(struct phi_executor *executor)
+{
+    if (!executor)
+        return;
+    stop_worker(host_of(executor));
+    free_executor(host_of(executor));
+}
+
+static const struct phi_executor_ops host_ops = {
+    .size = sizeof(struct phi_executor_ops),
+    .name = "host",
+    .issue = host_issue,
+    .drained = host_drained,
+    .busy = host_busy,
+    .flush = host_flush,
+    .close = host_close,
+};
+
+int phi_host_executor_open(const struct phi_executor_params *params, struct phi_executor **executor)
+{
+    struct phi_host_executor *host = aligned_alloc(_Alignof(struct phi_host_executor), sizeof(*host));
+    pthread_condattr_t monotonic;
+    int rc;
+
+    if (!host)
+        return phi_fail(params->report, -ENOMEM, "no memory for the queues of a context");
+    memset(host, 0, sizeof(*host));
+    host->base.ops = &host_ops;
+    host->params = *params;
+    pthread_mutex_init(&host->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&host->stop, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    rc = open_queue(host, &host->queues[0]);
+    if (!rc)
+        rc = start_worker(host);
+    if (rc) {
+        free_executor(host);
+        return rc;
+    }
+    *executor = &host->base;
+    return 0;
+}

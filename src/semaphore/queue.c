@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "semaphore/queue.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+enum {
+    INLINE_BYTES = PHI_COPY_PIECE - 1,
+    INLINE_ITEMS = 64,  // of those that were enqueued before
+    EAGER_SPINS = 64,   // looks at a word without a pause between them
+    SPINS_MIN = 40,     // more ranks than cores: whoever is waited for needs this core
+    SPINS_MAX = 4096,
+    NAP_AFTER_MS = 10,  // of waiting; a nap then costs little of what has passed already
+    NAP_NS = 100000,
+};
+
+static bool broken(const struct phi_work *work)
+{
+    return work->broken && atomic_load_explicit(work->broken, memory_order_relaxed);
+}
+
+// arrived tells whether a wait is over. The acquire pairs with the release of the peer's post: what the peer copied
+// before it is seen by whatever runs after this.
+static bool arrived(const struct phi_work *work)
+{
+    return atomic_load_explicit(work->word, memory_order_acquire) >= 1 || broken(work);
+}
+
+static bool interrupted(struct ph_queue *queue, const struct phi_run *run)
+{
+    if (run->gives_way && atomic_load_explicit(&queue->wanted, memory_order_relaxed))
+        return true;
+    return run->deadline != PHI_FOREVER && phi_now() >= run->deadline;
+}
+
+// copy moves the bytes piece by piece; queue->copied remembers how far it came for the next runner.
+static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi_run *run)
+{
+    if (work->size - queue->copied > run->bytes)
+        return false;
+    run->bytes -= work->size - queue->copied;
+    while (queue->copied < work->size && !broken(work)) {
+        size_t n = work->size - queue->copied;
+
+        if (n > PHI_COPY_PIECE)
+            n = PHI_COPY_PIECE;
+        memcpy((char *)work->destination + queue->copied, (const char *)work->source + queue->copied, n);
+        queue->copied += n;
+        if (queue->copied < work->size && interrupted(queue, run))
+            return false;
+    }
+    queue->copied = 0;
+    return true;
+}
+
+// run_item returns false where the item is not over.
+static bool run_item(struct ph_queue *queue, const struct phi_work *work, void (*fn)(void *),
+                     struct phi_run *run)
+{
+    if (fn) {
+        fn(work->destination);
+        return true;
+    }
+    switch (work->kind) {
+    case PHI_STEP_WAIT:
+        return arrived(work);
+    case PHI_STEP_RESET:
+        // Relaxed: the peer writes 1 again only after it acquired a later post of ours, which is a release.
+        atomic_store_explicit(work->word, 0, memory_order_relaxed);
+        return true;
+    case PHI_STEP_COPY:
+        return copy(queue, work, run);
+    default:
+        // A broken channel copied nothing: a post would tell the peer that it did. The release pairs with the acquire of
+        // the peer's wait.
+        if (!broken(work))
+            atomic_store_explicit(work->word, 1, memory_order_release);
+        return true;
+    }
+}
+
+static void finish(struct ph_queue *queue)
+{
+    uint64_t done = atomic_load_explicit(&queue->done, memory_order_relaxed) + 1;
+
+    atomic_store_explicit(&queue->done, done, memory_order_release);
+}
+
+static uint64_t left(struct ph_queue *queue)
+{
+    return atomic_load_explicit(&queue->issued, memory_order_relaxed) -
+           atomic_load_explicit(&queue->done, memory_order_relaxed);
+}
+
+bool phi_queue_run(struct ph_queue *queue, struct phi_run *run)
+{
+    uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
+
+    while (head != atomic_load_explicit(&queue->tail, memory_order_acquire)) {
+        struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
+        bool last = item->last;
+
+        if (atomic_load_explicit(&queue->done, memory_order_relaxed) >= run->target)
+            return true;
+        if (run->items == 0 || !run_item(queue, &item->work, item->fn, run))
+            return false;
+        run->items--;
+        queue->blocked_since = 0;
+        atomic_store_explicit(&queue->head, ++head, memory_order_release);
+        if (last) {
+            phi_count(queue->executor->params.counters, in_flight, UINT64_MAX);
+            finish(queue);
+        }
+    }
+    return true;
+}
+
+// unclaim takes a number back that was not used: what claimed it first keeps the number before, which is done no later.
+static void unclaim(const struct ph_queue *queue, const struct phi_work *work, size_t n, uint64_t number)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (work[i].uses && atomic_load_explicit(&work[i].uses->number[queue->index],
+                                                 memory_order_relaxed) == number)
+            atomic_store_explicit(&work[i].uses->number[queue->index], number - 1, memory_order_seq_cst);
+    }
+}
+
+// claim enters the operation's number wherever it touches something. Store, then look at revoked, both seq_cst: pairs
+// with a revoker's store of revoked and its look at the numbers (struct phi_uses).
+static int claim(const struct ph_queue *queue, const struct phi_work *work, size_t n, uint64_t number)
+{
+    for (size_t i = 0; i < n; i++) {
+        _Atomic uint64_t *own;
+        uint64_t before;
+
+        if (!work[i].uses)
+            continue;
+        own = &work[i].uses->number[queue->index];
+        before = atomic_load_explicit(own, memory_order_relaxed);
+        if (before == number)
+            continue;
+        atomic_store_explicit(own, number, memory_order_seq_cst);
+        if (!atomic_load_explicit(&work[i].uses->revoked, memory_order_seq_cst))
+            continue;
+        atomic_store_explicit(own, before, memory_order_seq_cst);
+        unclaim(queue, work, i, number);
+        return phi_fail(queue->executor->params.report, PH_EBROKEN,
+                        "operation %llu with rank %d: the channel is being given back",
+                        (unsigned long long)work[i].op_id, work[i].peer);
+    }
+    return 0;
+}
+
+static void count(struct ph_queue *queue, const struct phi_work *work, size_t n)
+{
+    struct phi_counters *counters = queue->executor->params.counters;
+
+    for (size_t i = 0; i < n; i++) {
+        if (work[i].kind == PHI_STEP_WAIT) {
+            phi_count(counters, waits_host, 1);
+        } else if (work[i].kind == PHI_STEP_COPY) {
+            phi_count(counters, ipc_operations, 1);
+            phi_count(counters, ipc_bytes, work[i].size);
+        }
+    }
+}
+
+// push puts items into the ring, for a runner. With the role and an empty ring it starts at the ring's first slot, so
+// that a queue that is never deep stays in a few cache lines.
+static void push(struct ph_queue *queue, const struct phi_work *work, size_t n, void (*fn)(void *),
+                 bool restart)
+{
+    uint64_t tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
+
+    if (restart && tail % PHI_RING_ITEMS) {
+        tail += PHI_RING_ITEMS - tail % PHI_RING_ITEMS;
+        atomic_store_explicit(&queue->head, tail, memory_order_relaxed);
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct phi_item *item = &queue->ring[(tail + i) % PHI_RING_ITEMS];
+
+        item->work = work[i];
+        item->fn = fn;
+        item->last = i + 1 == n;
+    }
+    phi_count(queue->executor->params.counters, in_flight, 1);
+    // Pairs with the acquire in phi_queue_run.
+    atomic_store_explicit(&queue->tail, tail + n, memory_order_release);
+}
+
+static bool has_room(struct ph_queue *queue, size_t n)
+{
+    // The acquire pairs with the runner's release of head: it has read the slots that are written next.
+    return atomic_load_explicit(&queue->tail, memory_order_relaxed) -
+               atomic_load_explicit(&queue->head, memory_order_acquire) + n <= PHI_RING_ITEMS;
+}
+
+// start runs an operation that nothing is before, and rings from the first item that cannot be run at once.
+static void start(struct ph_queue *queue, const struct phi_work *work, size_t n, void (*fn)(void *),
+                  struct phi_run *run)
+{
+    size_t i = 0;
+
+    while (i < n && run_item(queue, &work[i], fn, run))
+        i++;
+    if (i == n)
+        finish(queue);
+    else
+        push(queue, work + i, n - i, fn, true);
+}
+
+int phi_queue_enqueue(struct ph_queue *queue, const struct phi_work *work, size_t n,
+                      void (*fn)(void *opaque))
+{
+    struct phi_run run = {UINT64_MAX, INLINE_BYTES, INLINE_ITEMS, PHI_FOREVER, false};
+    uint64_t number = atomic_load_explicit(&queue->issued, memory_order_relaxed) + 1;
+    bool role = phi_queue_take(queue);
+    bool first = role && phi_queue_run(queue, &run);
+    int rc;
+
+    if (!has_room(queue, n)) {
+        rc = phi_fail(queue->executor->params.report, -EAGAIN,
+                      "the queue is full: %llu operations wait in it", (unsigned long long)left(queue));
+        goto drop_role;
+    }
+    rc = claim(queue, work, n, number);
+    if (rc)
+        goto drop_role;
+    atomic_store_explicit(&queue->issued, number, memory_order_relaxed);
+    if (first)
+        start(queue, work, n, fn, &run);
+    else
+        push(queue, work, n, fn, false);
+
+drop_role:
+    if (role)
+        phi_queue_drop(queue);
+    // After the role is free: what counts is not what the peer waits for.
+    if (!rc && !fn)
+        count(queue, work, n);
+    return rc;
+}
+
+int64_t phi_queue_rest(int64_t since)
+{
+    int64_t now;
+
+    sched_yield();
+    now = phi_now();
+    if (now - since > NAP_AFTER_MS * PHI_MS)
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    return now;
+}
+
+// name_of_word is what the tables call the word that a call waits for: no program waits for two.
+static const char *name_of_word(uint8_t call)
+{
+    static const char *const names[PHI_WORD_COUNT] = {"ready", "full", "credit", "note"};
+
+    for (int i = 0; call < PHI_CALL_COUNT && i < phi_programs[call].count; i++)
+        if (phi_programs[call].steps[i].kind == PHI_STEP_WAIT)
+            return names[phi_programs[call].steps[i].word];
+    return "unknown";
+}
+
+int phi_queue_late(struct ph_queue *queue)
+{
+    uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
+    const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
+    const struct phi_work *work = &item->work;
+    struct phi_report *report = queue->executor->params.report;
+    double seconds = queue->blocked_since ? (double)(phi_now() - queue->blocked_since) / 1e9 : 0.0;
+    unsigned long long operations = left(queue);
+
+    if (item->fn || work->kind != PHI_STEP_WAIT)
+        return phi_fail(report, -ETIMEDOUT, "a queue still runs; %llu operations are left in it",
+                        operations);
+    return phi_fail(report, -ETIMEDOUT,
+                    "rank %d has not written the word '%s' of operation %llu (%s) for %.3f s; %llu "
+                    "operations are left in the queue",
+                    work->peer, name_of_word(work->call), (unsigned long long)work->op_id,
+                    work->call < PHI_CALL_COUNT ? phi_programs[work->call].name : "unknown", seconds,
+                    operations);
+}
+
+// spin looks at the head's word for a while. What is waited for usually comes within a few looks; where it did not, the
+// next wait gives the core away sooner.
+static bool spin(struct ph_queue *queue, const struct phi_work *work)
+{
+    for (uint32_t i = 0; i < queue->spins; i++) {
+        if (arrived(work)) {
+            if (i > 0 && queue->spins < SPINS_MAX)
+                queue->spins *= 2;
+            return true;
+        }
+        if (i >= EAGER_SPINS)
+            phi_pause();
+    }
+    if (queue->spins > SPINS_MIN)
+        queue->spins /= 2;
+    return false;
+}
+
+// await waits until the head can go on.
+static int await(struct ph_queue *queue, int64_t deadline)
+{
+    uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
+    const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
+
+    if (!item->fn && item->work.kind == PHI_STEP_WAIT && spin(queue, &item->work))
+        return 0;
+    if (!queue->blocked_since)
+        queue->blocked_since = phi_now();
+    if (phi_queue_rest(queue->blocked_since) < deadline)
+        return 0;
+    return phi_queue_late(queue);
+}
+
+// take_role waits for the role; the worker that has it gives way.
+static int take_role(struct ph_queue *queue, int64_t deadline)
+{
+    int64_t since;
+    int rc = 0;
+
+    if (phi_queue_take(queue))
+        return 0;
+    since = phi_now();
+    atomic_fetch_add_explicit(&queue->wanted, 1, memory_order_relaxed);
+    while (!phi_queue_take(queue)) {
+        if (phi_queue_rest(since) >= deadline) {
+            rc = phi_fail(queue->executor->params.report, -ETIMEDOUT,
+                          "another thread runs the queue; %llu operations are left in it",
+                          (unsigned long long)left(queue));
+            break;
+        }
+    }
+    atomic_fetch_sub_explicit(&queue->wanted, 1, memory_order_relaxed);
+    return rc;
+}
+
+int phi_queue_synchronize(struct ph_queue *queue, int64_t deadline)
+{
+    uint64_t target = atomic_load_explicit(&queue->issued, memory_order_relaxed);
+    struct phi_run run = {target, SIZE_MAX, UINT32_MAX, deadline, false};
+    int rc;
+
+    if (atomic_load_explicit(&queue->done, memory_order_acquire) >= target)
+        return 0;
+    rc = take_role(queue, deadline);
+    if (rc)
+        return rc;
+    while (!rc && !phi_queue_run(queue, &run)) {
+        run.bytes = SIZE_MAX;
+        run.items = UINT32_MAX;
+        rc = await(queue, deadline);
+    }
+    phi_queue_drop(queue);
+    return rc;
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The ring of a queue and who runs it. Only for queue.c and host_executor.c.
+//
+// A producer (one thread at a time) enqueues; a runner, the holder of the role, runs items in order. The producer itself,
+// the thread that synchronises and the executor's worker all become runners by a try-lock; nobody waits inside it but
+// the thread that synchronises.
+#ifndef PHI_SEMAPHORE_QUEUE_H
+#define PHI_SEMAPHORE_QUEUE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "semaphore/executor.h"
+
+enum {
+    PHI_RING_ITEMS = 8192, // a power of two
+    // Nothing of this size is copied inside an enqueue; copies are cut into pieces of it, between which the runner looks
+    // whether the channel broke, its time is over or another thread wants the role.
+    PHI_COPY_PIECE = 256 << 10,
+};
+
+struct phi_item {
+    struct phi_work work;
+    void (*fn)(void *opaque); // instead of work: called with work.destination
+    bool last;                // of its operation
+};
+
+// Of 256 bytes: the address alone says whether a stream is a queue of the executor.
+struct ph_queue {
+    // The producer's line.
+    _Alignas(256) struct phi_item *ring; // NULL: not in use. Changes only under the role
+    struct phi_host_executor *executor;
+    uint32_t index;             // of the record: in phi_uses.number
+    bool shared;                // the default queue: any thread may enqueue, so they take turns by `producing`
+    _Atomic uint32_t producing;
+    _Atomic uint64_t tail;      // items enqueued (release; pairs with the runner's acquire)
+    _Atomic uint64_t issued;    // operations enqueued
+
+    // The runner's line. The role: exchange (acquire), store 0 (release).
+    _Alignas(64) _Atomic uint32_t role;
+    _Atomic uint32_t wanted;    // threads that synchronise and do not have the role yet
+    _Atomic uint64_t head;      // items run (release; pairs with the producer's acquire: the slot is free again)
+    size_t copied;              // of the copy at the head, by whoever had the role
+    int64_t blocked_since;      // the head waits since then, as far as anybody looked; 0: not seen to wait
+    uint32_t spins;             // how long the next wait spins before it yields
+
+    // The operations done (release; pairs with the acquire of who synchronises or drains).
+    _Alignas(64) _Atomic uint64_t done;
+};
+_Static_assert(sizeof(struct ph_queue) == 256, "see phi_host_executor.queues");
+
+struct phi_host_executor {
+    struct phi_executor base;
+    struct phi_executor_params params;
+    pthread_mutex_t lock; // guards which queues are in use, and stopping
+    pthread_cond_t stop;
+    bool stopping;
+    pthread_t worker;
+    _Atomic uint32_t used; // queues[0 .. used) have been in use
+    struct ph_queue queues[PHI_STREAMS_MAX]; // [0] stands for the NULL stream
+};
+
+// How far a runner may go.
+struct phi_run {
+    uint64_t target;  // until this operation is done
+    size_t bytes;     // to be copied, at most
+    uint32_t items;   // to be run, at most
+    int64_t deadline; // looked at between the pieces of a copy
+    bool gives_way;   // to a thread that synchronises
+};
+
+static inline bool phi_queue_take(struct ph_queue *queue)
+{
+    return !atomic_load_explicit(&queue->role, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&queue->role, 1, memory_order_acquire);
+}
+
+static inline void phi_queue_drop(struct ph_queue *queue)
+{
+    atomic_store_explicit(&queue->role, 0, memory_order_release);
+}
+
+static inline bool phi_queue_busy(struct ph_queue *queue)
+{
+    return atomic_load_explicit(&queue->done, memory_order_acquire) <
+           atomic_load_explicit(&queue->issued, memory_order_relaxed);
+}
+
+// phi_queue_run runs items until the run's limits (false), or until there is none left or the target is done (true).
+// Under the role.
+bool phi_queue_run(struct ph_queue *queue, struct phi_run *run);
+
+// phi_queue_enqueue takes n items, or the call fn(work->destination) with n == 1, as one operation: runs what can be run
+// at once if nothing is before it. By the producer. Results of phi_executor_ops.issue.
+int phi_queue_enqueue(struct ph_queue *queue, const struct phi_work *work, size_t n,
+                      void (*fn)(void *opaque));
+
+// phi_queue_rest lets others run after looks at the queue that brought nothing: yields, and sleeps when that has been so
+// since long. Returns the time.
+int64_t phi_queue_rest(int64_t since);
+
+// phi_queue_late reports what the head of the queue waits for and returns -ETIMEDOUT. Under the role.
+int phi_queue_late(struct ph_queue *queue);
+
+#endif

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Layout: a header of 64 KiB, then one half for each side: struct phi_side (256 bytes), lines, slots, confirms; halves
+// begin at multiples of 64 KiB, so that no two sides share a page whatever the page size is.
+#include "semaphore/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "memory/memfd.h"
+
+#define SEGMENT_MAGIC 0x53474553504f4850ull // "PHOPSEGS"
+enum {
+    SEGMENT_VERSION = 1,
+    UNIT = 65536,
+    SIDE_SIZE = 256,
+    CAPACITY_MAX = 1 << 20,
+    SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+    LINES_AT_ONCE = UNIT / sizeof(struct phi_line),
+};
+
+struct header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t capacity;
+    uint64_t nonce;
+    uint64_t size;
+};
+
+_Static_assert(sizeof(struct phi_side) <= SIDE_SIZE, "a side fits before the lines");
+_Static_assert(sizeof(struct phi_slot) == 16, "the layout is shared between processes");
+
+static size_t half_size(uint32_t capacity)
+{
+    size_t each = sizeof(struct phi_line) + sizeof(struct phi_slot) + sizeof(_Atomic uint64_t);
+    size_t bytes = SIDE_SIZE + (size_t)capacity * each;
+
+    return (bytes + UNIT - 1) / UNIT * UNIT;
+}
+
+static size_t segment_size(uint32_t capacity)
+{
+    return UNIT + 2 * half_size(capacity);
+}
+
+static char *half(const struct phi_segment *segment, int side)
+{
+    return (char *)segment->base + UNIT + (size_t)side * half_size(segment->capacity);
+}
+
+struct phi_side *phi_segment_side(const struct phi_segment *segment, int side)
+{
+    return (struct phi_side *)half(segment, side);
+}
+
+struct phi_line *phi_segment_line(const struct phi_segment *segment, int side, uint32_t index)
+{
+    return (struct phi_line *)(half(segment, side) + SIDE_SIZE) + index;
+}
+
+struct phi_slot *phi_segment_slot(const struct phi_segment *segment, int side, uint32_t index)
+{
+    return (struct phi_slot *)phi_segment_line(segment, side, segment->capacity) + index;
+}
+
+_Atomic uint64_t *phi_segment_confirm(const struct phi_segment *segment, int side, uint32_t index)
+{
+    return (_Atomic uint64_t *)phi_segment_slot(segment, side, segment->capacity) + index;
+}
+
+// write_all writes into the file, not the mapping: pages come without a fault each, and a machine without memory for
+// them answers with an error instead of SIGBUS.
+static int write_all(int fd, const void *bytes, size_t size, size_t at)
+{
+    const char *from = bytes;
+
+    while (size > 0) {
+        ssize_t n = pwrite(fd, from, size, (off_t)at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -ENOSPC;
+        from += n;
+        at += (size_t)n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+static void start_lines(struct phi_line *lines, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (int word = 0; word < PHI_WORD_COUNT; word++) {
+            atomic_init(&lines[i].out[word], phi_word_start[word]);
+            atomic_init(&lines[i].in[word], phi_word_start[word]);
+        }
+    }
+}
+
+// write_lines brings all words of both sides to their start value.
+static int write_lines(int fd, uint32_t capacity)
+{
+    struct phi_line *lines = calloc(LINES_AT_ONCE, sizeof(*lines));
+    int rc = lines ? 0 : -ENOMEM;
+
+    if (!rc)
+        start_lines(lines, LINES_AT_ONCE);
+    for (size_t side = 0; !rc && side < 2; side++) {
+        size_t at = UNIT + side * half_size(capacity) + SIDE_SIZE;
+
+        for (size_t i = 0; !rc && i < capacity; i += LINES_AT_ONCE) {
+            size_t n = capacity - i < LINES_AT_ONCE ? capacity - i : LINES_AT_ONCE;
+
+            rc = write_all(fd, lines, n * sizeof(*lines), at + i * sizeof(*lines));
+        }
+    }
+    free(lines);
+    return rc;
+}
+
+// fill reserves all pages of a new segment and writes its lines and header.
+static int fill(struct phi_report *report, int fd, const struct header *header)
+{
+    int rc = fallocate(fd, 0, 0, (off_t)header->size) ? -errno : 0;
+
+    if (!rc)
+        rc = write_lines(fd, header->capacity);
+    if (!rc)
+        rc = write_all(fd, header, sizeof(*header), 0);
+    if (rc)
+        return phi_fail(report, rc == -ENOSPC ? -ENOMEM : rc, "a segment of %llu bytes cannot be filled: %s",
+                        (unsigned long long)header->size, strerror(-rc));
+    return 0;
+}
+
+// map makes the struct of a checked file, which becomes its owner.
+static int map(struct phi_report *report, int fd, const struct header *header, int side,
+               struct phi_segment **segment)
+{
+    struct phi_segment *made = calloc(1, sizeof(*made));
+    void *base;
+
+    if (!made)
+        return phi_fail(report, -ENOMEM, "no memory for a segment");
+    base = mmap(NULL, header->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        free(made);
+        return phi_fail(report, -errno, "mmap of a segment of %llu bytes: %s",
+                        (unsigned long long)header->size, strerror(errno));
+    }
+    *made = (struct phi_segment){
+        .base = base, .size = header->size, .fd = fd, .capacity = header->capacity, .side = side};
+    *segment = made;
+    return 0;
+}
+
+int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t nonce,
+                       struct phi_segment **segment)
+{
+    struct header header = {
+        .magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION, .capacity = capacity, .nonce = nonce};
+    int fd;
+    int rc;
+
+    if (capacity == 0 || capacity > CAPACITY_MAX)
+        return phi_fail(report, -EINVAL, "a segment of %u channels", capacity);
+    header.size = segment_size(capacity);
+    rc = phi_memfd_create(report, "peerhop-segment", header.size, &fd);
+    if (rc)
+        return rc;
+    rc = fill(report, fd, &header);
+    if (!rc)
+        rc = map(report, fd, &header, 0, segment);
+    if (rc)
+        close(fd);
+    return rc;
+}
+
+// check reads the header once, into memory that the peer cannot change, and compares it with the file.
+static const char *check(int fd, uint64_t nonce, struct header *header)
+{
+    struct phi_memfd_info info;
+
+    if (phi_memfd_inspect(fd, &info))
+        return "its descriptor is no memory file for reading and writing";
+    if ((info.seals & SEALS) != SEALS)
+        return "its file is not sealed";
+    if (pread(fd, header, sizeof(*header), 0) != (ssize_t)sizeof(*header))
+        return "its file has no header";
+    if (header->magic != SEGMENT_MAGIC)
+        return "its file is not a segment";
+    if (header->version != SEGMENT_VERSION)
+        return "it has another version";
+    if (header->nonce != nonce)
+        return "it is of another pair of ranks or of another life of one";
+    if (header->capacity == 0 || header->capacity > CAPACITY_MAX)
+        return "its capacity is out of range";
+    if (header->size != segment_size(header->capacity) || header->size != info.size)
+        return "its size does not go with its capacity";
+    return NULL;
+}
+
+int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce, struct phi_segment **segment)
+{
+    struct header header;
+    const char *wrong = check(fd, nonce, &header);
+    int rc;
+
+    if (wrong)
+        rc = phi_fail(report, -EBADMSG, "the peer's segment is refused: %s", wrong);
+    else
+        rc = map(report, fd, &header, 1, segment);
+    if (rc && fd >= 0)
+        close(fd);
+    return rc;
+}
+
+void phi_segment_close(struct phi_segment *segment)
+{
+    if (!segment)
+        return;
+    munmap(segment->base, segment->size);
+    close(segment->fd);
+    free(segment);
+}
