@@ -22,6 +22,7 @@
     STRING(libcuda, "LIBCUDA", "libcuda.so.1", "the CUDA driver library to load")                  \
     NUMBER(rank, "RANK", -1, -1, 1048575, "this rank; -1: from the launcher")                      \
     NUMBER(ranks, "RANKS", 0, 0, 1048576, "number of ranks; 0: from the launcher")                 \
+    NUMBER(local_rank, "LOCAL_RANK", -1, -1, 1048575, "place among the ranks of this node; -1: from the launcher") \
     NUMBER(epoch, "EPOCH", 0, 0, INT64_MAX, "tells lives of one job apart")                        \
     NUMBER(deadline_ms, "DEADLINE_MS", 60000, 1, 86400000, "deadline of calls that take none")     \
     NUMBER(expiry_s, "EXPIRY_S", 3600, 10, 604800, "life of store keys; refreshed while in use")   \

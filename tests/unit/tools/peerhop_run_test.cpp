@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// peerhop-run from outside: what its ranks see, what it passes on, and that nothing is left behind.
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+namespace
+{
+
+using Words = std::vector<std::string>;
+
+struct Result {
+    int status = -1; // of exit, or 1000 + signal
+    std::string out, err;
+    double seconds = 0;
+};
+
+std::string slurp(const std::string &path)
+{
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+size_t occurrences(const std::string &text, const std::string &part)
+{
+    size_t n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
+        n++;
+    return n;
+}
+
+// Processes, zombies aside, whose command line holds the text.
+std::vector<pid_t> processes_with(const std::string &text)
+{
+    std::vector<pid_t> found;
+    DIR *proc = opendir("/proc");
+    while (dirent *entry = readdir(proc)) {
+        std::string folder = std::string("/proc/") + entry->d_name;
+        if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' &&
+            slurp(folder + "/cmdline").find(text) != std::string::npos)
+            found.push_back(atoi(entry->d_name));
+    }
+    closedir(proc);
+    return found;
+}
+
+class PeerhopRun : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        program = getenv("PEERHOP_RUN");
+        char name[] = "/tmp/run-test-XXXXXX";
+        ASSERT_NE(mkdtemp(name), nullptr);
+        folder = name;
+        ASSERT_EQ(mkdir(stores().c_str(), 0700), 0);
+        // The mark makes processes of this test known among all.
+        mark = "98765." + std::to_string(getpid());
+    }
+
+    void TearDown() override
+    {
+        EXPECT_TRUE(entries(stores()).empty()) << "a private store was left behind";
+        EXPECT_TRUE(processes_with(mark).empty()) << "a rank was left behind";
+        EXPECT_TRUE(processes_with(stores()).empty()) << "a server was left behind";
+        rmdir(stores().c_str());
+        for (const std::string &name : entries(folder))
+            unlink((folder + "/" + name).c_str());
+        rmdir(folder.c_str());
+    }
+
+    std::string stores() const
+    {
+        return folder + "/stores";
+    }
+
+    static std::set<std::string> entries(const std::string &path)
+    {
+        std::set<std::string> names;
+        DIR *dir = opendir(path.c_str());
+        while (dirent *entry = dir ? readdir(dir) : nullptr) {
+            if (entry->d_name[0] != '.')
+                names.insert(entry->d_name);
+        }
+        if (dir)
+            closedir(dir);
+        return names;
+    }
+
+    void become(const Words &words, const std::function<void()> &prepare)
+    {
+        int out = open((folder + "/out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        int err = open((folder + "/err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        dup2(out, 1);
+        dup2(err, 2);
+        setenv("TMPDIR", stores().c_str(), 1);
+        setenv("TEST", folder.c_str(), 1);
+        setenv("MARK", mark.c_str(), 1);
+        for (const char *name : {"PEERHOP_STORE", "PEERHOP_JOB", "PEERHOP_EPOCH", "PEERHOP_DEVICE",
+                                 "CUDA_DEVICE_MAX_CONNECTIONS"})
+            unsetenv(name);
+        if (prepare)
+            prepare();
+        std::vector<char *> argv{const_cast<char *>(program)};
+        for (const std::string &word : words)
+            argv.push_back(const_cast<char *>(word.c_str()));
+        argv.push_back(nullptr);
+        execv(program, argv.data());
+        _exit(99);
+    }
+
+    pid_t start(const Words &words, const std::function<void()> &prepare = nullptr)
+    {
+        fflush(nullptr);
+        started = std::chrono::steady_clock::now();
+        pid_t pid = fork();
+        if (pid == 0)
+            become(words, prepare);
+        return pid;
+    }
+
+    Result finish(pid_t pid)
+    {
+        Result result;
+        int status = 0;
+        EXPECT_EQ(waitpid(pid, &status, 0), pid);
+        result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+        result.out = slurp(folder + "/out");
+        result.err = slurp(folder + "/err");
+        result.seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+        return result;
+    }
+
+    Result run(const Words &words, const std::function<void()> &prepare = nullptr)
+    {
+        return finish(start(words, prepare));
+    }
+
+    // Runs a shell script as every rank.
+    static Words script(int ranks, const std::string &text, Words options = {})
+    {
+        Words words{"-n", std::to_string(ranks)};
+        words.insert(words.end(), options.begin(), options.end());
+        words.insert(words.end(), {"--", "sh", "-c", text});
+        return words;
+    }
+
+    // Waits until the ranks have made this many files named ready.*
+    bool wait_ready(size_t n)
+    {
+        for (int i = 0; i < 2000; i++) {
+            size_t ready = 0;
+            for (const std::string &name : entries(folder))
+                ready += name.rfind("ready.", 0) == 0;
+            if (ready >= n)
+                return true;
+            usleep(5000);
+        }
+        return false;
+    }
+
+    const char *program = nullptr;
+    std::string folder, mark;
+    std::chrono::steady_clock::time_point started;
+};
+
+TEST_F(PeerhopRun, RanksSeeTheirPlace)
+{
+    Result result = run(script(3,
+                               "echo $PEERHOP_RANK/$PEERHOP_RANKS $PEERHOP_LOCAL_RANK $PEERHOP_EPOCH "
+                               "$CUDA_DEVICE_MAX_CONNECTIONS ${PEERHOP_DEVICE-none}; "
+                               "echo $PEERHOP_JOB > $TEST/job.$PEERHOP_RANK"));
+    EXPECT_EQ(result.status, 0) << result.err;
+    for (const char *line : {"0/3 0 0 32 none\n", "1/3 1 0 32 none\n", "2/3 2 0 32 none\n"})
+        EXPECT_EQ(occurrences(result.out, line), 1u) << result.out;
+    std::string job = slurp(folder + "/job.0");
+    EXPECT_GT(job.size(), 8u);
+    EXPECT_EQ(slurp(folder + "/job.2"), job);
+}
+
+TEST_F(PeerhopRun, WhatIsSetIsKept)
+{
+    Result result = run(script(1, "echo $PEERHOP_JOB $PEERHOP_EPOCH $CUDA_DEVICE_MAX_CONNECTIONS $PEERHOP_DEVICE "
+                                  "$PEERHOP_STORE",
+                               {"--device", "host", "--store", "redis://elsewhere"}),
+                        [] {
+                            setenv("PEERHOP_JOB", "mine", 1);
+                            setenv("PEERHOP_EPOCH", "7", 1);
+                            setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+                        });
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out, "mine 7 1 host redis://elsewhere\n");
+}
+
+TEST_F(PeerhopRun, AStoreOfTheEnvironmentIsGiven)
+{
+    Result result = run(script(1, "echo $PEERHOP_STORE; ls $TMPDIR | wc -l"),
+                        [] { setenv("PEERHOP_STORE", "redis://there:1", 1); });
+    EXPECT_EQ(result.out, "redis://there:1\n0\n");
+}
+
+TEST_F(PeerhopRun, ThePrivateStoreAnswersAndOnlyItsUserMayEnter)
+{
+    Result result = run(script(2, "redis-cli -s ${PEERHOP_STORE#unix://} ping; stat -c %a $TMPDIR/*"));
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(occurrences(result.out, "PONG\n"), 2u) << result.out;
+    EXPECT_EQ(occurrences(result.out, "700\n"), 2u) << result.out;
+}
+
+TEST_F(PeerhopRun, TwoRunsHaveTwoJobs)
+{
+    Words words = script(1, "echo $PEERHOP_JOB", {"--store", "redis://shared"});
+    EXPECT_NE(run(words).out, run(words).out);
+}
+
+TEST_F(PeerhopRun, StatusOfTheFirstFailureEndsTheOthers)
+{
+    Result result = run(script(4, "[ $PEERHOP_RANK = 2 ] && exit 7; sleep $MARK; exit 9"));
+    EXPECT_EQ(result.status, 7) << result.err;
+    EXPECT_LT(result.seconds, 4);
+    EXPECT_NE(result.err.find("rank 2 ended with status 7"), std::string::npos) << result.err;
+}
+
+TEST_F(PeerhopRun, ARankThatIsDoneWellEndsNobody)
+{
+    Result result = run(script(2, "[ $PEERHOP_RANK = 0 ] || { sleep 0.3; echo late; }"));
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.out, "late\n");
+}
+
+TEST_F(PeerhopRun, DeathBySignalIs128AndTheSignal)
+{
+    Result result = run(script(2, "[ $PEERHOP_RANK = 1 ] && kill -SEGV $$; exec sleep $MARK"));
+    EXPECT_EQ(result.status, 128 + SIGSEGV);
+    EXPECT_NE(result.err.find("rank 1 was ended by signal 11"), std::string::npos) << result.err;
+}
+
+TEST_F(PeerhopRun, WhoIgnoresSigtermIsKilled)
+{
+    Result result = run(script(2, "trap '' TERM; [ $PEERHOP_RANK = 1 ] && exit 3; while :; do sleep 0.1; done",
+                               {"--grace", "1"}));
+    EXPECT_EQ(result.status, 3);
+    EXPECT_GE(result.seconds, 0.9);
+    EXPECT_LT(result.seconds, 10);
+}
+
+TEST_F(PeerhopRun, AStoppedRankEndsToo)
+{
+    Result result = run(script(2, "[ $PEERHOP_RANK = 1 ] && { sleep 0.3; exit 3; }; kill -STOP $$; sleep $MARK",
+                               {"--grace", "20"}));
+    EXPECT_EQ(result.status, 3);
+    EXPECT_LT(result.seconds, 10) << "it took SIGKILL";
+}
+
+TEST_F(PeerhopRun, SignalsArePassedOn)
+{
+    for (int signal : {SIGUSR1, SIGUSR2, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+        std::string name = std::to_string(signal);
+        pid_t pid = start(script(2, "trap 'echo got; exit 0' " + name +
+                                        "; touch $TEST/ready.$PEERHOP_RANK; while :; do sleep 0.05; done"));
+        ASSERT_TRUE(wait_ready(2));
+        kill(pid, signal);
+        Result result = finish(pid);
+        EXPECT_EQ(result.status, 0) << name << ": " << result.err;
+        EXPECT_EQ(result.out, "got\ngot\n") << name;
+        unlink((folder + "/ready.0").c_str());
+        unlink((folder + "/ready.1").c_str());
+    }
+}
+
+TEST_F(PeerhopRun, RanksStartWithTheCallersSignals)
+{
+    Result result = run(script(1, "grep -E 'Sig(Blk|Ign)' /proc/self/status"));
+    std::string own = slurp("/proc/self/status");
+    std::string mine = own.substr(own.find("SigBlk"));
+    mine.resize(mine.find("SigCgt"));
+    EXPECT_EQ(result.out, mine);
+}
+
+TEST_F(PeerhopRun, OrphansAreEnded)
+{
+    Result result = run(script(2, "setsid sh -c 'sleep $MARK & sleep $MARK' >/dev/null 2>&1 & sleep 0.2; exit 0"));
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_LT(result.seconds, 10);
+}
+
+TEST_F(PeerhopRun, DeadlineIs124)
+{
+    Result result = run(script(2, "sleep $MARK", {"--deadline", "1"}));
+    EXPECT_EQ(result.status, 124);
+    EXPECT_GE(result.seconds, 0.9);
+    EXPECT_LT(result.seconds, 10);
+    EXPECT_NE(result.err.find("deadline of 1 s"), std::string::npos) << result.err;
+}
+
+TEST_F(PeerhopRun, TagsWholeLines)
+{
+    Result result = run(script(2, "echo one; printf two; echo err >&2", {"--tag"}));
+    EXPECT_EQ(result.status, 0);
+    for (const char *line : {"[0] one\n", "[1] one\n", "[0] two\n", "[1] two\n"})
+        EXPECT_EQ(occurrences(result.out, line), 1u) << result.out;
+    EXPECT_EQ(occurrences(result.err, "[0] err\n"), 1u) << result.err;
+    EXPECT_EQ(occurrences(result.err, "[1] err\n"), 1u) << result.err;
+}
+
+TEST_F(PeerhopRun, TagsLinesOfAnyLengthAndLosesNothing)
+{
+    Result result = run(script(2, "head -c 100000 /dev/zero | tr '\\0' x; echo; seq 20000", {"--tag"}));
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(occurrences(result.out, "x"), 200000u);
+    EXPECT_EQ(occurrences(result.out, "[0] 20000\n"), 1u);
+    EXPECT_EQ(occurrences(result.out, "[1] 777\n"), 1u);
+}
+
+TEST_F(PeerhopRun, OnlyRankZeroReadsStdin)
+{
+    Result result = run(script(2, "echo $PEERHOP_RANK:$(cat)"), [] {
+        int ends[2];
+        if (pipe(ends) == 0 && write(ends[1], "in", 2) == 2)
+            dup2(ends[0], 0);
+        close(ends[1]);
+    });
+    EXPECT_EQ(occurrences(result.out, "0:in\n"), 1u) << result.out;
+    EXPECT_EQ(occurrences(result.out, "1:\n"), 1u) << result.out;
+}
+
+TEST_F(PeerhopRun, WhatCannotRun)
+{
+    Result result = run({"-n", "2", "/nonexistent/program"});
+    EXPECT_EQ(result.status, 127);
+    EXPECT_NE(result.err.find("/nonexistent/program: No such file"), std::string::npos) << result.err;
+    EXPECT_EQ(run({"-n", "1", "/"}).status, 126);
+}
+
+TEST_F(PeerhopRun, WrongUse)
+{
+    for (const Words &words : {Words{}, Words{"true"}, Words{"-n", "2"}, Words{"-n", "0", "true"},
+                               Words{"-n", "1025", "true"}, Words{"-n", "2x", "true"}, Words{"-n", "", "true"},
+                               Words{"-n", "1", "--deadline", "0", "true"}, Words{"-n", "1", "--what", "true"}}) {
+        Result result = run(words);
+        EXPECT_EQ(result.status, 2);
+        EXPECT_EQ(result.out, "");
+        EXPECT_NE(result.err, "");
+    }
+    EXPECT_EQ(run({"--help"}).status, 0);
+    EXPECT_NE(run({"--help"}).out.find("usage: peerhop-run"), std::string::npos);
+    EXPECT_EQ(run({"--version"}).out.rfind("peerhop-run ", 0), 0u);
+}
+
+TEST_F(PeerhopRun, OptionsOfTheProgramAreItsOwn)
+{
+    Result result = run({"-n", "1", "echo", "-n", "5", "--tag"});
+    EXPECT_EQ(result.out, "5 --tag");
+}
+
+TEST_F(PeerhopRun, WithoutRedisItSaysSo)
+{
+    Result result = run({"-n", "1", "/bin/true"}, [] { setenv("PATH", "/nonexistent", 1); });
+    EXPECT_EQ(result.status, 1);
+    EXPECT_NE(result.err.find("redis-server: No such file"), std::string::npos) << result.err;
+}
+
+TEST_F(PeerhopRun, TheEndOfThePrivateStoreEndsTheRun)
+{
+    Result result = run(script(2, "[ $PEERHOP_RANK = 0 ] && redis-cli -s ${PEERHOP_STORE#unix://} shutdown nosave; "
+                                  "sleep $MARK"));
+    EXPECT_EQ(result.status, 1);
+    EXPECT_NE(result.err.find("private store ended"), std::string::npos) << result.err;
+}
+
+TEST_F(PeerhopRun, AReaderThatLeavesDoesNoHarm)
+{
+    Result result = run(script(2, "seq 100000; exit 0", {"--tag"}), [] {
+        int ends[2];
+        if (pipe(ends) == 0) {
+            dup2(ends[1], 1);
+            close(ends[0]);
+            close(ends[1]);
+        }
+    });
+    EXPECT_EQ(result.status, 0) << result.err;
+}
+
+TEST_F(PeerhopRun, ItsOwnDeathEndsRanksAndServer)
+{
+    pid_t pid = start(script(2, "touch $TEST/ready.$PEERHOP_RANK; exec sleep $MARK"));
+    ASSERT_TRUE(wait_ready(2));
+    kill(pid, SIGKILL);
+    EXPECT_EQ(finish(pid).status, 1000 + SIGKILL);
+    for (int i = 0; i < 400 && !(processes_with(mark).empty() && processes_with(stores()).empty()); i++)
+        usleep(5000);
+    // Nobody was there to remove the folder.
+    for (const std::string &name : entries(stores())) {
+        for (const std::string &file : entries(stores() + "/" + name))
+            unlink((stores() + "/" + name + "/" + file).c_str());
+        rmdir((stores() + "/" + name).c_str());
+    }
+}
+
+} // namespace
