@@ -4,10 +4,12 @@
 // Only the credit starts at 1: the first signal has nobody to wait for.
 const uint32_t phi_word_start[PHI_WORD_COUNT] = {[PHI_WORD_CREDIT] = 1};
 
+// clang-format off
 #define WAIT(w)  {PHI_STEP_WAIT, PHI_WORD_##w}
 #define RESET(w) {PHI_STEP_RESET, PHI_WORD_##w}
 #define POST(w)  {PHI_STEP_POST, PHI_WORD_##w}
 #define COPY     {PHI_STEP_COPY, 0}
+// clang-format on
 
 // docs/protocols.md shows this table; a test keeps them equal.
 const struct phi_program phi_programs[PHI_CALL_COUNT] = {

@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "model/machine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <unordered_set>
+
+namespace model
+{
+
+static const int STREAMS = 6;
+static const int CHANNELS = 3;
+static const int VERSIONS =
+    4; // versions are counted modulo this; one message is in flight at a time
+static const uint8_t GARBAGE = 7;
+
+Tables::Tables()
+{
+    memcpy(programs, phi_programs, sizeof(programs));
+    memcpy(start, phi_word_start, sizeof(start));
+}
+
+void Tables::remove(int call, int step)
+{
+    phi_program &program = programs[call];
+    for (int i = step; i + 1 < program.count; i++)
+        program.steps[i] = program.steps[i + 1];
+    program.count--;
+}
+
+void Tables::swap(int call, int step)
+{
+    std::swap(programs[call].steps[step], programs[call].steps[step + 1]);
+}
+
+// A word's index within its channel: whose line, which of its halves, which word.
+static int word_index(int side, bool is_out, int word)
+{
+    return (side * 2 + (is_out ? 0 : 1)) * PHI_WORD_COUNT + word;
+}
+
+int Machine::channel(int a, int b, Protocol forth, Protocol back)
+{
+    if (channels_.size() == CHANNELS)
+        throw std::length_error("channels");
+    channels_.push_back({{a, b}, {forth, back}});
+    return int(channels_.size()) - 1;
+}
+
+int Machine::stream(int rank, bool cyclic)
+{
+    if (streams_.size() == STREAMS)
+        throw std::length_error("streams");
+    streams_.push_back({rank, cyclic, {}});
+    return int(streams_.size()) - 1;
+}
+
+bool Machine::active(int stream, int channel, int direction) const
+{
+    bool sender = out(stream, channel) == direction;
+    return sender == (channels_[channel].protocol[direction] == Protocol::PUT);
+}
+
+void Machine::call(int stream, int call, int channel, int direction, int slot)
+{
+    const phi_program &program = tables_.programs[call];
+    int own = side(streams_[stream].rank, channel);
+    bool is_out = own == direction;
+    for (int i = 0; i < program.count; i++) {
+        Step step = {};
+        step.channel = int8_t(channel);
+        step.direction = int8_t(direction);
+        step.slot = int8_t(slot);
+        step.windowed = call == PHI_CALL_TRANSFER;
+        step.opens = call == PHI_CALL_POST && i == 0;
+        step.closes = call == PHI_CALL_COMPLETE && i + 1 == program.count;
+        int word = program.steps[i].word;
+        switch (program.steps[i].kind) {
+        case PHI_STEP_WAIT:
+            step.kind = Kind::WAIT;
+            break;
+        case PHI_STEP_RESET:
+            step.kind = Kind::RESET;
+            break;
+        case PHI_STEP_POST:
+            step.kind = Kind::POST;
+            break;
+        default:
+            step.kind = Kind::COPY;
+            break;
+        }
+        // The own line, or the peer's, where the same direction is the other half.
+        step.word = int8_t(step.kind == Kind::POST ? word_index(1 - own, !is_out, word)
+                                                   : word_index(own, is_out, word));
+        streams_[stream].steps.push_back(step);
+    }
+    if (streams_[stream].steps.size() > UINT8_MAX)
+        throw std::length_error("steps");
+}
+
+void Machine::local(int stream, Kind kind, int channel, int direction, int slot)
+{
+    Step step = {};
+    step.kind = kind;
+    step.channel = int8_t(channel);
+    step.direction = int8_t(direction);
+    step.slot = int8_t(slot);
+    streams_[stream].steps.push_back(step);
+}
+
+void Machine::produce(int stream, int channel, int slot)
+{
+    local(stream, Kind::PRODUCE, channel, out(stream, channel), slot);
+}
+
+void Machine::consume(int stream, int channel, int slot)
+{
+    local(stream, Kind::CONSUME, channel, 1 - out(stream, channel), slot);
+}
+
+void Machine::send_only(int stream, int channel)
+{
+    int direction = out(stream, channel);
+    bool is_active = active(stream, channel, direction);
+    call(stream, is_active ? PHI_CALL_TRANSFER : PHI_CALL_POST, channel, direction);
+}
+
+void Machine::recv_only(int stream, int channel)
+{
+    int direction = 1 - out(stream, channel);
+    bool is_active = active(stream, channel, direction);
+    call(stream, is_active ? PHI_CALL_TRANSFER : PHI_CALL_POST, channel, direction);
+}
+
+void Machine::complete_recv(int stream, int channel)
+{
+    int direction = 1 - out(stream, channel);
+    if (!active(stream, channel, direction))
+        call(stream, PHI_CALL_COMPLETE, channel, direction);
+}
+
+void Machine::send(int stream, int channel)
+{
+    produce(stream, channel);
+    send_only(stream, channel);
+    if (!active(stream, channel, out(stream, channel)))
+        call(stream, PHI_CALL_COMPLETE, channel, out(stream, channel));
+}
+
+void Machine::recv(int stream, int channel)
+{
+    recv_only(stream, channel);
+    complete_recv(stream, channel);
+    consume(stream, channel);
+}
+
+void Machine::put_signal(int stream, int channel, int slot)
+{
+    produce(stream, channel, slot);
+    call(stream, PHI_CALL_PUT_SIGNAL, channel, out(stream, channel), slot);
+}
+
+void Machine::wait(int stream, int channel)
+{
+    call(stream, PHI_CALL_WAIT, channel, 1 - out(stream, channel));
+}
+
+void Machine::signal(int stream, int channel)
+{
+    call(stream, PHI_CALL_SIGNAL, channel, out(stream, channel));
+}
+
+void Machine::put(int stream, int channel)
+{
+    call(stream, PHI_CALL_PUT, channel, out(stream, channel));
+}
+
+void Machine::get(int stream, int channel)
+{
+    call(stream, PHI_CALL_GET, channel, 1 - out(stream, channel));
+}
+
+// Operations of a group have no order, so each kind has data of its own.
+static int slot_of(GroupKind kind)
+{
+    return kind == GroupKind::SEND || kind == GroupKind::RECV ? 0 : 1;
+}
+
+void Machine::calls_of(int stream, const GroupOp &op, std::vector<Call> *calls) const
+{
+    int forth = out(stream, op.channel);
+    bool receives =
+        op.kind == GroupKind::RECV || op.kind == GroupKind::GET || op.kind == GroupKind::WAIT;
+    int direction = receives ? 1 - forth : forth;
+    int slot = slot_of(op.kind);
+    auto add = [&](int which) { calls->push_back({which, op.channel, direction, slot}); };
+    switch (op.kind) {
+    case GroupKind::SEND:
+    case GroupKind::RECV:
+        if (active(stream, op.channel, direction)) {
+            add(PHI_CALL_TRANSFER);
+        } else {
+            add(PHI_CALL_POST);
+            add(PHI_CALL_COMPLETE);
+        }
+        break;
+    case GroupKind::PUT:
+        add(PHI_CALL_PUT);
+        break;
+    case GroupKind::GET:
+        add(PHI_CALL_GET);
+        break;
+    case GroupKind::PUT_SIGNAL:
+        add(PHI_CALL_PUT_SIGNAL);
+        break;
+    case GroupKind::SIGNAL:
+        add(PHI_CALL_SIGNAL);
+        break;
+    case GroupKind::WAIT:
+        add(PHI_CALL_WAIT);
+        break;
+    }
+}
+
+// The kernels before a group produce what it sends, those after it consume what it received.
+void Machine::group(int stream, const std::vector<GroupOp> &ops)
+{
+    int rank = streams_[stream].rank;
+    std::vector<Call> calls;
+    for (const GroupOp &op : ops) {
+        if (op.kind == GroupKind::SEND || op.kind == GroupKind::PUT_SIGNAL ||
+            op.kind == GroupKind::PUT)
+            produce(stream, op.channel, slot_of(op.kind));
+        calls_of(stream, op, &calls);
+    }
+    auto key = [&](const Call &c) {
+        int phase = tables_.programs[c.call].phase;
+        uint32_t turn =
+            phi_group_rank(uint32_t(rank), uint32_t(peer(rank, c.channel)), uint32_t(ranks_));
+        return std::make_pair(phase, phase == 1 ? turn : 0);
+    };
+    std::stable_sort(calls.begin(), calls.end(),
+                     [&](const Call &a, const Call &b) { return key(a) < key(b); });
+    for (const Call &c : calls)
+        call(stream, c.call, c.channel, c.direction, c.slot);
+
+    // Whether a wait brings data, only the scenario knows.
+    for (const GroupOp &op : ops)
+        if (op.kind == GroupKind::RECV || op.kind == GroupKind::GET)
+            consume(stream, op.channel, slot_of(op.kind));
+}
+
+void Machine::mortal(int rank, bool kernel_waits)
+{
+    mortal_ = rank;
+    kernel_waits_ = kernel_waits;
+}
+
+// One buffer: the version it holds and who touches it.
+struct Buffer {
+    uint8_t version : 3;
+    uint8_t writers : 2;
+    uint8_t readers : 2;
+};
+
+// A state. Compared as bytes, so every byte is always set.
+struct State {
+    uint8_t at[STREAMS];    // next step
+    uint8_t began[STREAMS]; // a two-part step has begun
+    uint8_t skips[STREAMS]; // the next copy is skipped: its wait was ended by `broken`
+    uint16_t words[CHANNELS];
+    uint8_t windows[CHANNELS][2];
+    uint8_t produced[CHANNELS][2][2];
+    uint8_t consumed[CHANNELS][2][2];
+    Buffer buffers[CHANNELS][2][2][2]; // channel, direction, slot, source or destination
+    uint8_t dead;
+    uint8_t pad;
+};
+static_assert(sizeof(Buffer) == 1, "one byte");
+
+static size_t hash_of(const State &s)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    const char *bytes = reinterpret_cast<const char *>(&s);
+    for (size_t i = 0; i < sizeof(State); i += sizeof(h)) {
+        uint64_t part;
+        memcpy(&part, bytes + i, sizeof(part));
+        h = (h ^ part) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+    }
+    return h;
+}
+static_assert(sizeof(State) % 8 == 0, "hashed in words");
+
+// A breadth-first search, so that the trace of a failure is a shortest one.
+class Search
+{
+  public:
+    explicit Search(const Machine &machine)
+        : m_(machine), seen_(1024, Hash{&order_}, Equal{&order_})
+    {
+    }
+
+    Result run()
+    {
+        add(start(), 0, 0);
+        for (size_t i = 0; i < order_.size() && result_.ok(); i++)
+            expand(i);
+        result_.states = order_.size();
+        return result_;
+    }
+
+  private:
+    static const int DIES = STREAMS, RELEASES = STREAMS + 1;
+
+    struct Origin {
+        size_t parent;
+        int move; // a stream, DIES or RELEASES
+    };
+    struct Hash {
+        const std::vector<State> *order;
+        size_t operator()(size_t i) const
+        {
+            return hash_of((*order)[i]);
+        }
+    };
+    struct Equal {
+        const std::vector<State> *order;
+        bool operator()(size_t a, size_t b) const
+        {
+            return memcmp(&(*order)[a], &(*order)[b], sizeof(State)) == 0;
+        }
+    };
+
+    State start() const
+    {
+        State s;
+        memset(&s, 0, sizeof(s));
+        for (size_t c = 0; c < m_.channels_.size(); c++)
+            s.words[c] = start_words();
+        return s;
+    }
+
+    uint16_t start_words() const
+    {
+        uint16_t words = 0;
+        for (int i = 0; i < 4 * PHI_WORD_COUNT; i++)
+            words = uint16_t(words | (m_.tables_.start[i % PHI_WORD_COUNT] & 1) << i);
+        return words;
+    }
+
+    void add(const State &s, size_t parent, int move)
+    {
+        order_.push_back(s);
+        if (seen_.insert(order_.size() - 1).second)
+            origins_.push_back({parent, move});
+        else
+            order_.pop_back();
+    }
+
+    // The shortest way to the state at index, then the line that says what failed there.
+    void fail(const char *kind, size_t index, const std::string &last)
+    {
+        result_.failure = kind;
+        std::vector<std::string> lines = {last};
+        for (size_t i = index; i != 0; i = origins_[i].parent)
+            lines.push_back(describe(origins_[i].parent, origins_[i].move));
+        for (auto line = lines.rbegin(); line != lines.rend(); ++line)
+            result_.trace += *line + "\n";
+    }
+
+    bool doomed(int channel) const // one of its ends may die
+    {
+        return m_.channels_[channel].rank[0] == m_.mortal_ ||
+               m_.channels_[channel].rank[1] == m_.mortal_;
+    }
+
+    void expand(size_t index)
+    {
+        State s = order_[index];
+        bool moved = false, finished = true;
+        for (size_t i = 0; i < m_.streams_.size() && result_.ok(); i++) {
+            const Stream &stream = m_.streams_[i];
+            if (s.dead && stream.rank == m_.mortal_)
+                continue;
+            if (s.at[i] == stream.steps.size())
+                continue;
+            finished = false;
+            moved |= step(index, s, int(i));
+        }
+        if (m_.mortal_ >= 0)
+            moved |= die(index, s);
+        if (s.dead)
+            moved |= release(index, s);
+        if (!result_.ok())
+            return;
+        if (finished)
+            check_end(index, s);
+        else if (!moved)
+            fail("deadlock", index, "no stream can move");
+    }
+
+    // The channels between live ranks are as they were in the beginning.
+    void check_end(size_t index, const State &s)
+    {
+        for (size_t c = 0; c < m_.channels_.size(); c++) {
+            if (s.dead && doomed(int(c)))
+                continue;
+            if (s.words[c] != start_words())
+                fail("word not back at its start", index, "end");
+            if (s.windows[c][0] || s.windows[c][1])
+                fail("window left open", index, "end");
+        }
+    }
+
+    bool die(size_t index, const State &s)
+    {
+        if (s.dead)
+            return false;
+        State next = s;
+        next.dead = 1;
+        add(next, index, DIES);
+        return true;
+    }
+
+    // The release loop of the survivors: 1 into each own word that the dead peer would have
+    // written. A word that no stream waits for now may as well be released when one does: its owner
+    // reads it nowhere else.
+    bool release(size_t index, const State &s)
+    {
+        bool moved = false;
+        for (size_t i = 0; i < m_.streams_.size(); i++) {
+            const Stream &stream = m_.streams_[i];
+            if (stream.rank == m_.mortal_ || s.at[i] == stream.steps.size())
+                continue;
+            const Step &step = stream.steps[s.at[i]];
+            bool released = doomed(step.channel) || m_.release_everything_;
+            if (step.kind != Kind::WAIT || !released || (s.words[step.channel] >> step.word & 1))
+                continue;
+            State next = s;
+            next.words[step.channel] = uint16_t(next.words[step.channel] | 1 << step.word);
+            add(next, index, RELEASES);
+            moved = true;
+        }
+        return moved;
+    }
+
+    // One step of a stream. Returns false where it must wait.
+    bool step(size_t index, const State &s, int i)
+    {
+        const Stream &stream = m_.streams_[i];
+        const Step &step = stream.steps[s.at[i]];
+        State next = s;
+        const char *failure = nullptr;
+        bool broken = s.dead && doomed(step.channel);
+        switch (step.kind) {
+        case Kind::WAIT:
+            if (!(s.words[step.channel] >> step.word & 1)) {
+                if (!broken || !m_.kernel_waits_)
+                    return false;
+                next.skips[i] = 1;
+            }
+            break;
+        case Kind::RESET:
+            failure = write_word(&next, step, 0, broken);
+            break;
+        case Kind::POST:
+            failure = write_word(&next, step, 1, broken);
+            break;
+        default:
+            failure = two_part(&next, step, i, broken);
+            break;
+        }
+        if (!failure && !broken && next.began[i] == 0)
+            failure = window(&next, step);
+        if (failure) {
+            fail(failure, index, describe(index, i));
+            return true;
+        }
+        if (next.began[i] == 0)
+            advance(&next, i, step);
+        add(next, index, i);
+        return true;
+    }
+
+    void advance(State *next, int i, const Step &step)
+    {
+        const Stream &stream = m_.streams_[i];
+        next->at[i]++;
+        if (step.kind == Kind::COPY)
+            next->skips[i] = 0;
+        if (stream.cyclic && next->at[i] == stream.steps.size())
+            next->at[i] = 0;
+    }
+
+    // Owner and peer alternate, or somebody has lost something.
+    const char *write_word(State *next, const Step &step, int value, bool broken)
+    {
+        uint16_t bit = uint16_t(1 << step.word);
+        uint16_t *words = &next->words[step.channel];
+        if (!broken && (value != 0) == ((*words & bit) != 0))
+            return value ? "word posted twice" : "word reset twice";
+        *words = uint16_t(value ? *words | bit : *words & ~bit);
+        return nullptr;
+    }
+
+    const char *window(State *next, const Step &step)
+    {
+        uint8_t *open = &next->windows[step.channel][step.direction];
+        if (step.opens) {
+            if (*open)
+                return "window opened twice";
+            *open = 1;
+        }
+        if (step.closes)
+            *open = 0;
+        return nullptr;
+    }
+
+    // Copies, producers and consumers: begin, then end.
+    const char *two_part(State *next, const Step &step, int i, bool broken)
+    {
+        bool ends = next->began[i];
+        if (broken && next->skips[i] && step.kind == Kind::COPY && !ends)
+            return nullptr; // skipped: it is over at once
+        next->began[i] = !ends;
+        if (broken)
+            return nullptr; // data of a broken channel is undefined
+        Buffer *source = &next->buffers[step.channel][step.direction][step.slot][0];
+        Buffer *destination = &next->buffers[step.channel][step.direction][step.slot][1];
+        switch (step.kind) {
+        case Kind::PRODUCE:
+            return produce(next, step, source, ends);
+        case Kind::CONSUME:
+            return consume(next, step, destination, ends);
+        default:
+            break;
+        }
+        if (step.windowed && !next->windows[step.channel][step.direction])
+            return "copy outside the window";
+        const char *failure = read(source, ends);
+        return failure ? failure : write(destination, ends, source->version);
+    }
+
+    const char *read(Buffer *buffer, bool ends)
+    {
+        if (ends) {
+            buffer->readers--;
+            return nullptr;
+        }
+        if (buffer->writers)
+            return "read during a write";
+        buffer->readers++;
+        return nullptr;
+    }
+
+    const char *write(Buffer *buffer, bool ends, uint8_t version)
+    {
+        if (ends) {
+            buffer->writers--;
+            buffer->version = version;
+            return nullptr;
+        }
+        if (buffer->writers || buffer->readers)
+            return "write during a use";
+        buffer->writers++;
+        buffer->version = GARBAGE;
+        return nullptr;
+    }
+
+    const char *produce(State *next, const Step &step, Buffer *buffer, bool ends)
+    {
+        uint8_t *count = &next->produced[step.channel][step.direction][step.slot];
+        if (ends)
+            *count = uint8_t((*count + 1) % VERSIONS);
+        return write(buffer, ends, *count);
+    }
+
+    const char *consume(State *next, const Step &step, Buffer *buffer, bool ends)
+    {
+        uint8_t *count = &next->consumed[step.channel][step.direction][step.slot];
+        if (ends) {
+            *count = uint8_t((*count + 1) % VERSIONS);
+            if (buffer->version != *count)
+                return "wrong data";
+        }
+        return read(buffer, ends);
+    }
+
+    std::string describe(size_t index, int move) const
+    {
+        static const char *const kinds[] = {"wait", "reset", "post", "copy", "produce", "consume"};
+        static const char *const words[] = {"ready", "full", "credit", "note"};
+        if (move == DIES)
+            return "the mortal rank dies; broken := 1";
+        if (move == RELEASES)
+            return "the release loop stores 1";
+        const State &s = order_[index];
+        const Step &step = m_.streams_[move].steps[s.at[move]];
+        std::string what = "rank " + std::to_string(m_.streams_[move].rank) + " step " +
+                           std::to_string(s.at[move]) + ": " + kinds[int(step.kind)];
+        if (step.kind == Kind::WAIT || step.kind == Kind::RESET || step.kind == Kind::POST)
+            what += std::string(" ") + words[step.word % PHI_WORD_COUNT];
+        else
+            what += s.began[move] ? " ends" : " begins";
+        return what + ", channel " + std::to_string(step.channel) + " direction " +
+               std::to_string(step.direction);
+    }
+
+    const Machine &m_;
+    std::vector<State> order_;
+    std::vector<Origin> origins_;
+    std::unordered_set<size_t, Hash, Equal> seen_; // indices into order_
+    Result result_;
+};
+
+Result Machine::explore() const
+{
+    return Search(*this).run();
+}
+
+} // namespace model
