@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "block.h"
+
+#include <stdlib.h>
+
+#include "verify.h"
+
+#define STAGE_SIZE ((size_t)4 << 20)
+
+int bench_meet(struct bench_run *run)
+{
+    struct bench *bench = run->bench;
+    struct ph_channel *mine = bench->leader ? run->forward[0] : run->backward[0];
+    struct ph_channel *theirs = bench->leader ? run->backward[0] : run->forward[0];
+    int rc = BENCH_ISSUE(bench, ph_signal(mine, bench->stream));
+    return rc ? rc : BENCH_ISSUE(bench, ph_wait(theirs, 0, bench->stream));
+}
+
+static int device_call(struct bench *bench, int rc)
+{
+    return rc ? bench_fail(bench, rc, "%s", bench->device->error) : 0;
+}
+
+// Data goes forward from the leader's `out` to the other rank's `in`, and backward the other way.
+static bool sends(const struct bench_run *run)
+{
+    return run->test->ways & (run->bench->leader ? BENCH_FORWARD : BENCH_BACKWARD);
+}
+
+static bool receives(const struct bench_run *run)
+{
+    return run->test->ways & (run->bench->leader ? BENCH_BACKWARD : BENCH_FORWARD);
+}
+
+static uint64_t seed_of(const struct bench_run *run, size_t channel, bool outgoing)
+{
+    bool forward = outgoing == run->bench->leader;
+    return bench_pattern_seed((unsigned)channel, !forward, run->bench->block);
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static int fill_channel(struct bench_run *run, size_t channel, void *stage)
+{
+    struct bench *bench = run->bench;
+    char *base = (char *)bench->arena.base + run->out + channel * run->stride;
+    for (size_t at = 0; at < run->size; at += STAGE_SIZE) {
+        size_t n = least(STAGE_SIZE, run->size - at);
+        bench_pattern_fill(stage, at, n, seed_of(run, channel, true));
+        int rc = device_call(bench, bench->device->ops->write(bench->device, base + at, stage, n));
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int check_channel(struct bench_run *run, size_t channel, void *stage)
+{
+    struct bench *bench = run->bench;
+    const char *base = (char *)bench->arena.base + run->in + channel * run->stride;
+    for (size_t at = 0; at < run->size; at += STAGE_SIZE) {
+        size_t n = least(STAGE_SIZE, run->size - at);
+        int rc = device_call(bench, bench->device->ops->read(bench->device, stage, base + at, n));
+        if (rc)
+            return rc;
+        size_t good = bench_pattern_check(stage, at, n, seed_of(run, channel, false));
+        if (good < n)
+            return bench_fail(bench, -EIO, "byte %zu of channel %zu is wrong in block %llu",
+                              at + good, channel, (unsigned long long)bench->block);
+    }
+    return 0;
+}
+
+static int each_channel(struct bench_run *run, int (*visit)(struct bench_run *, size_t, void *))
+{
+    void *stage = malloc(STAGE_SIZE);
+    int rc = stage ? 0 : bench_fail(run->bench, -ENOMEM, "verify");
+    for (size_t i = 0; i < run->channels && rc == 0; i++)
+        rc = visit(run, i, stage);
+    free(stage);
+    return rc;
+}
+
+static int issue(struct bench_run *run, size_t count, bool graph)
+{
+    struct bench *bench = run->bench;
+    if (graph)
+        return device_call(bench, bench->device->ops->launch_graph(bench->device, run->graph));
+    int rc = 0;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        rc = run->test->once(run);
+        if (rc == 0 && bench->options->issue == BENCH_ISSUE_HOST)
+            rc = bench_synchronize(bench);
+    }
+    return rc;
+}
+
+static int hook(struct bench_run *run, int (*call)(struct bench_run *))
+{
+    return call ? call(run) : 0;
+}
+
+static int mark(struct bench *bench, unsigned index)
+{
+    return device_call(bench, BENCH_AGAIN(bench, bench->device->ops->mark(bench->device, index)));
+}
+
+// The first iteration is not timed: it brings the ranks into step after the barrier.
+static int marked(struct bench_run *run, size_t count, bool graph, double *us)
+{
+    struct bench *bench = run->bench;
+    int rc = hook(run, run->test->begin);
+    if (rc == 0)
+        rc = run->test->once(run);
+    if (rc == 0)
+        rc = mark(bench, 0);
+    if (rc == 0)
+        rc = issue(run, count, graph);
+    if (rc == 0)
+        rc = mark(bench, 1);
+    if (rc == 0)
+        rc = hook(run, run->test->end);
+    if (rc == 0)
+        rc = bench_synchronize(bench);
+    return rc ? rc : device_call(bench, bench->device->ops->elapsed(bench->device, us));
+}
+
+static int clocked(struct bench_run *run, size_t count, double *us)
+{
+    int rc = run->test->once(run);
+    int64_t start = bench_now_ns();
+    for (size_t i = 0; i < count && rc == 0; i++)
+        rc = run->test->once(run);
+    *us = (double)(bench_now_ns() - start) / 1e3;
+    return rc;
+}
+
+static int raw_copies(struct bench_run *run, size_t count)
+{
+    struct bench *bench = run->bench;
+    if (!bench->leader && run->test->combine != BENCH_SUM)
+        return 0;
+    for (size_t i = 0; i < count * run->channels; i++) {
+        struct bench_raw_copy *copy = &run->copies[i % run->channels];
+        int rc = BENCH_AGAIN(bench, bench->device->ops->raw_copy(bench->device, copy));
+        if (rc)
+            return device_call(bench, rc);
+    }
+    return 0;
+}
+
+static int raw_once(struct bench_run *run, size_t count)
+{
+    struct bench *bench = run->bench;
+    if (run->test->raw == BENCH_RAW_COPY)
+        return raw_copies(run, count);
+    return device_call(bench, bench->device->ops->raw_flags(bench->device, bench->leader, count));
+}
+
+static int raw_marked(struct bench_run *run, size_t count, double *us)
+{
+    struct bench *bench = run->bench;
+    int rc = run->test->combine == BENCH_SUM ? bench_meet(run) : 0;
+    if (rc == 0)
+        rc = raw_once(run, 1);
+    if (rc == 0)
+        rc = mark(bench, 0);
+    if (rc == 0)
+        rc = raw_once(run, count);
+    if (rc == 0)
+        rc = mark(bench, 1);
+    if (rc == 0)
+        rc = bench_synchronize(bench);
+    return rc ? rc : device_call(bench, bench->device->ops->elapsed(bench->device, us));
+}
+
+static int block_body(struct bench_run *run, enum bench_block_kind kind, size_t count, double *us)
+{
+    *us = 0;
+    if (run->test->wall)
+        return clocked(run, count, us);
+    if (run->bench->peer < 0)
+        return 0;
+    if (kind == BENCH_BLOCK_RAW)
+        return raw_marked(run, count, us);
+    return marked(run, count, kind == BENCH_BLOCK_TIMED && run->graph, us);
+}
+
+int bench_block_run(struct bench_run *run, enum bench_block_kind kind, size_t count, double *us)
+{
+    struct bench *bench = run->bench;
+    bool verify = bench->options->verify && kind == BENCH_BLOCK_TIMED && bench->peer >= 0 &&
+                  !run->test->exchange;
+    bench->block++;
+    int rc = verify && sends(run) ? each_channel(run, fill_channel) : 0;
+    if (rc == 0)
+        rc = bench_barrier(bench);
+    if (rc == 0)
+        rc = block_body(run, kind, count, us);
+    if (rc == 0 && verify && receives(run))
+        rc = each_channel(run, check_channel);
+    return rc;
+}
+
+int bench_block_capture(struct bench_run *run, size_t count)
+{
+    struct bench *bench = run->bench;
+    if (bench->peer < 0)
+        return 0;
+    int rc = device_call(bench, bench->device->ops->begin_graph(bench->device));
+    for (size_t i = 0; i < count && rc == 0; i++)
+        rc = run->test->once(run);
+    if (rc == 0)
+        rc = device_call(bench, bench->device->ops->end_graph(bench->device, &run->graph));
+    return rc;
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The table of cases, and what a case is.
+#ifndef BENCH_CASES_H
+#define BENCH_CASES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bench.h"
+#include "report.h"
+
+enum bench_metric {
+    BENCH_HALF_ROUND_TRIP_US,
+    BENCH_BANDWIDTH_GBPS,
+    BENCH_RATE_MOPS,
+    BENCH_EXCHANGE_US,
+    BENCH_IMPORT_US,
+};
+
+// Ways that data goes in a pair; forward is from the leader to the other rank.
+enum { BENCH_FORWARD = 1, BENCH_BACKWARD = 2 };
+
+enum bench_raw {
+    BENCH_RAW_NONE,
+    BENCH_RAW_COPY, // the driver's copy, or memcpy, that way
+    BENCH_RAW_FLAGS,
+};
+
+// How the samples of the ranks become one list.
+enum bench_combine {
+    BENCH_LEADERS, // all leaders' samples
+    BENCH_SUM,     // the sum over both ranks of a pair: both ways at once
+    BENCH_SLOWEST, // the slowest rank's
+};
+
+struct bench_run;
+
+// begin, once and end enqueue what this rank does at the start of a block, in each iteration, and at the block's end;
+// after end, nothing of the block is in flight towards this rank. sample runs and times one iteration itself instead.
+// open and close are for cases that do not use a pair's channels.
+struct bench_case {
+    const char *name;
+    const char *what; // one sentence, for -l
+    enum bench_metric metric;
+    size_t sizes[4]; // default, ended by 0
+    unsigned ways;   // in which data goes
+    enum bench_raw raw;
+    bool get; // copies are made by the receiving rank
+    enum bench_combine combine;
+    unsigned channels; // default
+    unsigned samples;
+    bool wall;     // timed by the clock, not by marks in the stream
+    bool exchange; // its iterations are exchanges
+    int (*open)(struct bench_run *run);
+    void (*close)(struct bench_run *run);
+    int (*begin)(struct bench_run *run);
+    int (*once)(struct bench_run *run);
+    int (*end)(struct bench_run *run);
+    int (*sample)(struct bench_run *run, double *us);
+};
+
+// One measurement in the making.
+struct bench_run {
+    struct bench *bench;
+    const struct bench_case *test;
+    size_t size;
+    size_t channels;
+    size_t stride; // between the buffers of channels; out and in are offsets in the arena
+    size_t out, in;
+    struct ph_channel **forward, **backward; // by channel
+    struct ph_group_op *group;               // room for two per channel
+    struct bench_raw_copy *copies;           // by channel
+    void *graph;
+    size_t graph_count;
+
+    // The exchange family.
+    struct ph_operation *ops;
+    struct ph_channel **exchanged;
+    size_t op_count;
+};
+
+extern const struct bench_case *const bench_case_table[];
+extern const size_t bench_case_count;
+const struct bench_case *bench_case_find(const char *name);
+
+extern const struct bench_case bench_put_latency, bench_put_bandwidth, bench_put_bidirectional,
+    bench_put_rate;
+extern const struct bench_case bench_get_latency, bench_get_bandwidth, bench_get_bidirectional,
+    bench_get_rate;
+extern const struct bench_case bench_send_latency, bench_send_bandwidth, bench_send_bidirectional,
+    bench_send_rate;
+extern const struct bench_case bench_exchange_cold, bench_exchange_hit, bench_import;
+
+// bench_case_channels and bench_case_area: what a case takes of the arena, for all sizes that it is run with.
+size_t bench_case_channels(const struct bench_case *test, const struct bench_options *options);
+size_t bench_case_area(const struct bench_case *test, const struct bench_options *options);
+
+// bench_meet makes the two streams of a pair start together.
+int bench_meet(struct bench_run *run);
+
+// bench_measure runs one case with one size and fills the result; all ranks call it alike.
+int bench_measure(struct bench *bench, const struct bench_case *test, size_t size,
+                  struct bench_result *result);
+
+#endif

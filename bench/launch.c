@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "redis.h"
+
+// How long the others may take to say why they fail, once one has.
+#define GRACE_MS 3000
+
+struct launch {
+    int ranks;
+    int left;
+    pid_t pids[BENCH_RANKS_MAX]; // 0: has ended
+    int status;                  // of the program: 0 until something fails
+    bool ending;
+    int64_t deadline; // ms, of what comes next: the end of the run, or of the grace
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void set_number(const char *name, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%lld", (long long)value);
+    setenv(name, text, 1);
+}
+
+// What all ranks have in common.
+static void set_environment(const struct bench_options *options, const struct bench_redis *redis)
+{
+    char text[160];
+    if (redis->pid) {
+        snprintf(text, sizeof(text), "unix://%s", redis->socket);
+        setenv("PEERHOP_STORE", text, 1);
+    }
+    snprintf(text, sizeof(text), "perf-%d-%lld", (int)getpid(), (long long)time(NULL));
+    setenv("PEERHOP_JOB", text, 0);
+    set_number("PEERHOP_RANKS", options->ranks);
+    // The default of 8 lets few streams wait by memory operations.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+static _Noreturn void run_rank(int rank, pid_t parent, char **argv)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    set_number("PEERHOP_RANK", rank);
+    execv("/proc/self/exe", argv);
+    perror("peerhop-perf: exec of a rank");
+    _exit(127);
+}
+
+static void kill_all(const struct launch *launch, int number)
+{
+    for (int i = 0; i < launch->ranks; i++)
+        if (launch->pids[i] > 0)
+            kill(launch->pids[i], number);
+}
+
+static int start_ranks(struct launch *launch, char **argv)
+{
+    pid_t parent = getpid();
+    fflush(NULL);
+    for (int i = 0; i < launch->ranks; i++) {
+        launch->pids[i] = fork();
+        if (launch->pids[i] == 0)
+            run_rank(i, parent, argv);
+        if (launch->pids[i] < 0) {
+            launch->pids[i] = 0;
+            perror("peerhop-perf: fork");
+            return -errno;
+        }
+        launch->left++;
+    }
+    return 0;
+}
+
+// The ranks have a deadline of their own and say so; this one is for those that cannot.
+static void begin_end(struct launch *launch, const char *why)
+{
+    if (launch->ending)
+        return;
+    fprintf(stderr, "peerhop-perf: %s\n", why);
+    launch->ending = true;
+    launch->status = 1;
+    launch->deadline = now_ms() + GRACE_MS;
+}
+
+static void reap(struct launch *launch)
+{
+    for (int i = 0; i < launch->ranks; i++) {
+        int status;
+        if (launch->pids[i] <= 0 || waitpid(launch->pids[i], &status, WNOHANG) != launch->pids[i])
+            continue;
+        launch->pids[i] = 0;
+        launch->left--;
+        if (status == 0)
+            continue;
+        char why[96];
+        snprintf(why, sizeof(why), "rank %d %s %d; ending the run", i,
+                 WIFSIGNALED(status) ? "was killed by signal" : "ended with status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        begin_end(launch, why);
+    }
+}
+
+static void watch(struct launch *launch, const sigset_t *signals)
+{
+    while (launch->left > 0) {
+        int64_t left = launch->deadline - now_ms();
+        struct timespec wait = {left > 0 ? left / 1000 : 0, left > 0 ? left % 1000 * 1000000 : 0};
+        int number = sigtimedwait(signals, NULL, &wait);
+        if (number == SIGINT || number == SIGTERM || number == SIGHUP) {
+            begin_end(launch, "interrupted; ending the run");
+            kill_all(launch, number);
+        }
+        reap(launch);
+        if (launch->left > 0 && now_ms() >= launch->deadline) {
+            begin_end(launch, "the deadline of the run has passed; ending the ranks");
+            kill_all(launch, SIGKILL);
+        }
+    }
+}
+
+static int run(const struct bench_options *options, char **argv, const sigset_t *signals)
+{
+    struct launch launch = {
+        .ranks = (int)options->ranks,
+        .deadline = now_ms() + (options->deadline_s + 5) * 1000,
+    };
+    if (start_ranks(&launch, argv)) {
+        launch.status = 1;
+        kill_all(&launch, SIGKILL);
+    }
+    watch(&launch, signals);
+    return launch.status;
+}
+
+int bench_launch(const struct bench_options *options, char **argv)
+{
+    // Taken one by one by sigtimedwait: no handler, no race with the last child.
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGCHLD);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+
+    struct bench_redis redis = {0};
+    if (!options->store && !getenv("PEERHOP_STORE") && bench_redis_start(&redis))
+        return 1;
+    set_environment(options, &redis);
+    int status = run(options, argv, &signals);
+    bench_redis_stop(&redis);
+    return status;
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// peerhop-perf: measures the library between ranks, verified, beside the raw limits of the machine.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bench.h"
+#include "launch.h"
+#include "options.h"
+
+#define STATUS_USAGE 2
+
+int main(int argc, char **argv)
+{
+    struct bench_options options;
+    char error[256];
+    if (bench_options_parse(&options, argc, argv, error, sizeof(error))) {
+        fprintf(stderr, "peerhop-perf: %s\n", error);
+        return STATUS_USAGE;
+    }
+    if (options.help)
+        bench_options_help(stdout);
+    else if (options.list)
+        bench_options_list(stdout);
+    else
+        return getenv("PEERHOP_RANK") ? bench_rank_main(&options) : bench_launch(&options, argv);
+    return 0;
+}

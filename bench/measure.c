@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One measurement: channels, warm-up, as many blocks as samples are wanted, each beside one of the raw limit.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "block.h"
+#include "cases.h"
+
+#define WARMUP_US 50000.0
+#define COUNT_MAX ((size_t)1 << 20)
+#define GRAPH_MAX ((size_t)100) // iterations in one graph
+
+struct samples {
+    size_t n;      // blocks
+    size_t count;  // iterations in each
+    double ours[BENCH_SAMPLES_MAX];
+    double raw[BENCH_SAMPLES_MAX];
+};
+
+static void describe_operations(struct bench_run *run, struct ph_operation *ops)
+{
+    struct bench *bench = run->bench;
+    for (size_t i = 0; i < 2 * run->channels; i++) {
+        bool forward = i < run->channels;
+        bool sender = forward == bench->leader;
+        size_t channel = forward ? i : i - run->channels;
+        ops[i] = (struct ph_operation){
+            .op_id = bench->next_op + i,
+            .peer = bench->peer,
+            .role = sender ? PH_ROLE_SENDER : PH_ROLE_RECEIVER,
+            .protocol = strcmp(bench->options->protocol, "get") == 0 ? PH_PROTOCOL_GET
+                                                                     : PH_PROTOCOL_PUT,
+            .buffer = (char *)bench->arena.base + (sender ? run->out : run->in) +
+                      channel * run->stride,
+            .size = run->stride,
+        };
+    }
+}
+
+static void describe_copies(struct bench_run *run)
+{
+    for (size_t i = 0; i < run->channels; i++)
+        run->copies[i] = (struct bench_raw_copy){
+            .device = run->bench->device,
+            .get = run->test->get,
+            .local_offset = (run->test->get ? run->in : run->out) + i * run->stride,
+            .peer_offset = (run->test->get ? run->out : run->in) + i * run->stride,
+            .size = run->size,
+        };
+}
+
+static int open_channels(struct bench_run *run)
+{
+    struct bench *bench = run->bench;
+    size_t n = 2 * run->channels;
+    struct ph_operation *ops = calloc(n, sizeof(*ops));
+    run->forward = calloc(n, sizeof(struct ph_channel *));
+    run->group = calloc(n, sizeof(*run->group));
+    run->copies = calloc(run->channels, sizeof(*run->copies));
+    int rc = ops && run->forward && run->group && run->copies ? 0 : -ENOMEM;
+    if (rc == 0 && bench->peer >= 0) {
+        run->backward = run->forward + run->channels;
+        describe_operations(run, ops);
+        describe_copies(run);
+        rc = ph_exchange(bench->context, ops, n, run->forward);
+    }
+    bench->next_op += n;
+    free(ops);
+    return rc ? bench_fail(bench, rc, "exchange of the channels") : 0;
+}
+
+static void close_run(struct bench_run *run)
+{
+    if (run->graph)
+        run->bench->device->ops->destroy_graph(run->bench->device, run->graph);
+    if (run->test->close)
+        run->test->close(run);
+    free(run->forward);
+    free(run->group);
+    free(run->copies);
+}
+
+static int open_run(struct bench_run *run)
+{
+    struct bench *bench = run->bench;
+    run->channels = bench_case_channels(run->test, bench->options);
+    run->stride = ((run->size ? run->size : 1) + 4095) & ~(size_t)4095;
+    run->out = bench->area_offset;
+    run->in = run->out + run->channels * run->stride;
+    return run->test->open ? run->test->open(run) : open_channels(run);
+}
+
+// All ranks take the same decisions: by the slowest.
+static int slowest(struct bench *bench, double mine, double *us)
+{
+    double all[BENCH_RANKS_MAX];
+    int rc = bench_allgather(bench, &mine, all, sizeof(mine));
+    *us = 0;
+    for (int i = 0; i < bench->ranks && rc == 0; i++)
+        *us = all[i] > *us ? all[i] : *us;
+    return rc;
+}
+
+// Blocks long enough that their start and end do not count.
+static double block_us(const struct bench_case *test)
+{
+    return test->metric == BENCH_BANDWIDTH_GBPS ? 10000 : 2000;
+}
+
+static int warm_up(struct bench_run *run, double *per_iteration)
+{
+    struct bench *bench = run->bench;
+    double total = 0;
+    uint64_t done = 0;
+    for (size_t count = 1;;) {
+        double us;
+        int rc = bench_block_run(run, BENCH_BLOCK_WARMUP, count, &us);
+        if (rc == 0)
+            rc = slowest(bench, us, &us);
+        if (rc)
+            return rc;
+        total += us;
+        done += count;
+        *per_iteration = us / (double)count;
+        if (total >= WARMUP_US && done >= (uint64_t)bench->options->warmup)
+            return 0;
+        if (us < block_us(run->test) && count < COUNT_MAX)
+            count *= 2;
+    }
+}
+
+static void plan(const struct bench_run *run, double per_iteration, struct samples *samples)
+{
+    const struct bench_options *options = run->bench->options;
+    uint64_t wanted = (uint64_t)options->iterations;
+    samples->n = run->test->samples;
+    if (wanted && wanted < samples->n)
+        samples->n = wanted;
+    double count = wanted ? (double)(wanted / samples->n) : block_us(run->test) / per_iteration;
+    size_t most = options->issue == BENCH_ISSUE_GRAPH && !run->test->wall ? GRAPH_MAX : COUNT_MAX;
+    samples->count = count < 1 ? 1 : count > (double)most ? most : (size_t)count;
+}
+
+static bool compares(const struct bench_run *run)
+{
+    return run->bench->options->compare && run->test->raw != BENCH_RAW_NONE;
+}
+
+static void progress(const struct bench *bench, size_t i, size_t n, int64_t start)
+{
+    if (bench->rank != 0 || !isatty(STDERR_FILENO) || bench_now_ns() - start < 500000000)
+        return;
+    if (i < n)
+        fprintf(stderr, "\r%s: %zu of %zu blocks ", bench->doing, i, n);
+    else
+        fputs("\r\033[K", stderr);
+    fflush(stderr);
+}
+
+static int take_blocks(struct bench_run *run, struct samples *samples)
+{
+    int64_t start = bench_now_ns();
+    for (size_t i = 0; i < samples->n; i++) {
+        int rc = bench_block_run(run, BENCH_BLOCK_TIMED, samples->count, &samples->ours[i]);
+        if (rc == 0 && compares(run))
+            rc = bench_block_run(run, BENCH_BLOCK_RAW, samples->count, &samples->raw[i]);
+        if (rc)
+            return rc;
+        progress(run->bench, i + 1, samples->n, start);
+    }
+    return 0;
+}
+
+static int measure_blocks(struct bench_run *run, struct samples *samples)
+{
+    double per_iteration, ignored;
+    int rc = warm_up(run, &per_iteration);
+    if (rc)
+        return rc;
+    plan(run, per_iteration, samples);
+
+    // The first launch of a graph and the first raw block are not measured either.
+    if (run->bench->options->issue == BENCH_ISSUE_GRAPH && !run->test->wall) {
+        rc = bench_block_capture(run, samples->count);
+        if (rc == 0)
+            rc = bench_block_run(run, BENCH_BLOCK_TIMED, samples->count, &ignored);
+    }
+    if (rc == 0 && compares(run))
+        rc = bench_block_run(run, BENCH_BLOCK_RAW, samples->count, &ignored);
+    return rc ? rc : take_blocks(run, samples);
+}
+
+static int measure_samples(struct bench_run *run, struct samples *samples)
+{
+    const struct bench_options *options = run->bench->options;
+    samples->n = options->iterations ? (size_t)options->iterations : run->test->samples;
+    if (samples->n > BENCH_SAMPLES_MAX)
+        samples->n = BENCH_SAMPLES_MAX;
+    samples->count = 1;
+    double ignored;
+    int rc = run->test->sample(run, &ignored);
+    for (int64_t i = 1; i < options->warmup && rc == 0; i++)
+        rc = run->test->sample(run, &ignored);
+    int64_t start = bench_now_ns();
+    for (size_t i = 0; i < samples->n && rc == 0; i++) {
+        rc = run->test->sample(run, &samples->ours[i]);
+        progress(run->bench, i + 1, samples->n, start);
+    }
+    return rc;
+}
+
+static double value_of(const struct bench_run *run, size_t count, double us)
+{
+    double operations = (double)(count * run->channels);
+    switch (run->test->metric) {
+    case BENCH_HALF_ROUND_TRIP_US:
+        return us / (double)count / 2;
+    case BENCH_BANDWIDTH_GBPS:
+        return us > 0 ? (double)run->size * operations / us / 1e3 : 0;
+    case BENCH_RATE_MOPS:
+        return us > 0 ? operations / us : 0;
+    default:
+        return us / (double)count;
+    }
+}
+
+// all: n values of each rank. Writes at most ranks * n values to out, and returns how many.
+static size_t combine(const struct bench *bench, enum bench_combine how, const double *all, size_t n,
+                      double *out)
+{
+    size_t made = 0;
+    if (how == BENCH_SLOWEST) {
+        for (size_t i = 0; i < n; i++, made++) {
+            out[i] = all[i];
+            for (int rank = 1; rank < bench->ranks; rank++)
+                if (all[(size_t)rank * n + i] > out[i])
+                    out[i] = all[(size_t)rank * n + i];
+        }
+        return made;
+    }
+    for (int leader = 0; leader + 1 < bench->ranks; leader += 2)
+        for (size_t i = 0; i < n; i++) {
+            const double *one = &all[(size_t)leader * n + i];
+            out[made++] = how == BENCH_SUM ? one[0] + one[n] : one[0];
+        }
+    return made;
+}
+
+static int gather(struct bench_run *run, double *mine, const struct samples *samples,
+                  struct bench_stats *stats)
+{
+    struct bench *bench = run->bench;
+    size_t n = samples->n;
+    double *all = calloc((size_t)bench->ranks * n, sizeof(double));
+    double *list = calloc((size_t)bench->ranks * n, sizeof(double));
+    int rc = all && list ? 0 : bench_fail(bench, -ENOMEM, "samples");
+    for (size_t i = 0; i < n; i++)
+        mine[i] = value_of(run, samples->count, mine[i]);
+    if (rc == 0)
+        rc = bench_allgather(bench, mine, all, n * sizeof(double));
+    if (rc == 0) {
+        bool more = run->test->metric == BENCH_BANDWIDTH_GBPS || run->test->metric == BENCH_RATE_MOPS;
+        size_t made = combine(bench, run->test->combine, all, n, list);
+        bench_stats_compute(list, made, more, stats);
+    }
+    free(all);
+    free(list);
+    return rc;
+}
+
+static const char *metric_name(enum bench_metric metric)
+{
+    static const char *const names[] = {"half_round_trip_us", "bandwidth_GBps", "rate_Mops",
+                                        "exchange_us", "import_us"};
+    return names[metric];
+}
+
+static const char *wait_name(const struct ph_counters *a, const struct ph_counters *b)
+{
+    uint64_t memory_operation = b->waits_memory_operation - a->waits_memory_operation;
+    uint64_t kernel = b->waits_kernel - a->waits_kernel;
+    if (memory_operation + kernel == 0)
+        return b->waits_host != a->waits_host ? "host" : NULL;
+    return memory_operation > kernel ? "memory_operation" : "kernel";
+}
+
+// The path of the way that the data takes from or to this rank.
+static int describe_path(struct bench_run *run, struct bench_result *result)
+{
+    struct bench *bench = run->bench;
+    if (bench->peer < 0)
+        return 0;
+    struct ph_channel *channel = run->test->open                  ? run->exchanged[0]
+                                 : run->test->ways & BENCH_FORWARD ? run->forward[0]
+                                                                   : run->backward[0];
+    bool outgoing = run->test->open || bench->leader == !!(run->test->ways & BENCH_FORWARD);
+    struct ph_path_report report;
+    int rc = ph_channel_path(channel, outgoing, &report, sizeof(report));
+    if (rc)
+        return bench_fail(bench, rc, "ph_channel_path");
+    if (strcmp(bench->options->path, "auto") != 0 && strcmp(bench->options->path, report.path) != 0)
+        return bench_fail(bench, PH_ENOPATH, "-p %s, but the path is %s", bench->options->path,
+                          report.path);
+    result->path = report.path;
+    result->method = report.method;
+    return 0;
+}
+
+static void describe(const struct bench_run *run, const struct samples *samples,
+                     struct bench_result *result)
+{
+    const struct bench *bench = run->bench;
+    const struct bench_case *test = run->test;
+    bool send = strncmp(test->name, "send", 4) == 0;
+    result->test = test->name;
+    result->protocol = test->exchange ? NULL
+                       : send         ? bench->options->protocol
+                                      : (test->get ? "get" : "put");
+    result->issue = bench_issue_name(test->exchange ? BENCH_ISSUE_HOST : bench->options->issue);
+    result->group = bench->options->group;
+    result->kind = bench->device->ops->kind;
+    result->device = ph_context_device(bench->context);
+    result->metric = metric_name(test->metric);
+    result->ranks = bench->ranks;
+    result->bytes = run->size;
+    result->channels = run->channels;
+    result->iterations = (uint64_t)samples->n * samples->count;
+    result->verified = bench->options->verify && !test->exchange;
+    result->exchange = test->exchange;
+    result->ops = run->op_count / (size_t)(bench->ranks - 1);
+    result->segments = (size_t)bench->options->segments;
+}
+
+static void describe_counters(const struct ph_counters *a, const struct ph_counters *b,
+                              struct bench_result *result)
+{
+    double calls = (double)(b->exchanges - a->exchanges);
+    result->wait = wait_name(a, b);
+    if (calls == 0)
+        return;
+    result->imports = (double)(b->imports - a->imports) / calls;
+    result->offers = (double)(b->offers - a->offers) / calls;
+    result->store_commands = (double)(b->store_commands - a->store_commands) / calls;
+}
+
+static int measure_run(struct bench_run *run, struct samples *samples, struct bench_result *result)
+{
+    struct bench *bench = run->bench;
+    struct ph_counters before, after;
+    ph_context_counters(bench->context, &before, sizeof(before));
+    int rc = run->test->sample ? measure_samples(run, samples) : measure_blocks(run, samples);
+    ph_context_counters(bench->context, &after, sizeof(after));
+    if (rc == 0)
+        rc = gather(run, samples->ours, samples, &result->stats);
+    if (rc == 0 && compares(run)) {
+        struct bench_stats limit;
+        rc = gather(run, samples->raw, samples, &limit);
+        result->compared = rc == 0;
+        result->limit = limit.median;
+        result->ratio = limit.median > 0 ? result->stats.median / limit.median : 0;
+    }
+    if (rc == 0)
+        rc = describe_path(run, result);
+    describe(run, samples, result);
+    describe_counters(&before, &after, result);
+    return rc;
+}
+
+int bench_measure(struct bench *bench, const struct bench_case *test, size_t size,
+                  struct bench_result *result)
+{
+    char text[32];
+    snprintf(bench->doing, sizeof(bench->doing), "%s, %s bytes", test->name,
+             bench_size_text(size, text, sizeof(text)));
+    struct bench_run run = {.bench = bench, .test = test, .size = size};
+    struct samples *samples = calloc(1, sizeof(*samples));
+    *result = (struct bench_result){0};
+    int rc = samples ? open_run(&run) : bench_fail(bench, -ENOMEM, "samples");
+    if (rc == 0)
+        rc = measure_run(&run, samples, result);
+    close_run(&run);
+    free(samples);
+    return rc;
+}

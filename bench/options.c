@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cases.h"
+
+enum {
+    OPTION_PROTOCOL = 256,
+    OPTION_CHANNELS,
+    OPTION_OPS,
+    OPTION_SEGMENTS,
+    OPTION_VERIFY,
+    OPTION_COMPARE,
+    OPTION_GROUP,
+    OPTION_WAIT,
+    OPTION_DEADLINE,
+    OPTION_STORE,
+};
+
+static const struct option long_options[] = {
+    {"list", no_argument, NULL, 'l'},
+    {"case", required_argument, NULL, 'c'},
+    {"bytes", required_argument, NULL, 'b'},
+    {"iterations", required_argument, NULL, 'n'},
+    {"warmup", required_argument, NULL, 'w'},
+    {"ranks", required_argument, NULL, 'r'},
+    {"kind", required_argument, NULL, 'k'},
+    {"path", required_argument, NULL, 'p'},
+    {"method", required_argument, NULL, 'm'},
+    {"issue", required_argument, NULL, 'i'},
+    {"output", required_argument, NULL, 'o'},
+    {"help", no_argument, NULL, 'h'},
+    {"protocol", required_argument, NULL, OPTION_PROTOCOL},
+    {"channels", required_argument, NULL, OPTION_CHANNELS},
+    {"ops", required_argument, NULL, OPTION_OPS},
+    {"segments", required_argument, NULL, OPTION_SEGMENTS},
+    {"verify", no_argument, NULL, OPTION_VERIFY},
+    {"compare", no_argument, NULL, OPTION_COMPARE},
+    {"group", no_argument, NULL, OPTION_GROUP},
+    {"wait", required_argument, NULL, OPTION_WAIT},
+    {"deadline", required_argument, NULL, OPTION_DEADLINE},
+    {"store", required_argument, NULL, OPTION_STORE},
+    {NULL, 0, NULL, 0},
+};
+
+void bench_options_help(FILE *out)
+{
+    fputs("usage: peerhop-perf [options]\n"
+          "Measures Peerhop between ranks that it starts as processes, with a store of its own.\n"
+          "Without -c: put and get bandwidth, send latency and bandwidth, verified.\n\n"
+          "  -l            list the cases\n"
+          "  -c CASE       run this case (repeatable)\n"
+          "  -b SIZES      bytes: 8, 64K, 8:1G (doubling), 8:1G:x4 (repeatable)\n"
+          "  -n COUNT      iterations of each measurement (else by time)\n"
+          "  -w COUNT      iterations of warm-up at least (50 ms at least, too)\n"
+          "  -r COUNT      ranks (2); pairs 0-1, 2-3, ...; exchange and import: all with all\n"
+          "  -k KIND       memory: auto, host, cuda\n"
+          "  -p PATH       auto, ipc: fail where another path would be taken\n"
+          "  -m METHOD     auto, ce, copy_kernel: how GPU copies are made\n"
+          "  -i ISSUE      stream, graph (CUDA graphs), host (synchronise each iteration)\n"
+          "  -o FORMAT     table, json (one object a line)\n"
+          "  --protocol P  put, get: protocol of the send cases\n"
+          "  --channels N  channels used at once (else by the case)\n"
+          "  --ops N       operations of an exchange (1024)\n"
+          "  --segments M  allocations that hold them (1)\n"
+          "  --group       send cases: issue by ph_group; latency shifted by one receive\n"
+          "  --verify      fresh data for each block, every byte checked\n"
+          "  --compare     measure the raw limit in the same run, and the ratio\n"
+          "  --wait MODE   auto, kernel, memory_operation: how GPU streams wait\n"
+          "  --deadline S  seconds after which the run is ended (600)\n"
+          "  --store URI   store to use (else PEERHOP_STORE, else a private Redis)\n"
+          "  -h            this help\n\n"
+          "Started with PEERHOP_RANK set (peerhop-run), it is one rank and starts nothing.\n",
+          out);
+}
+
+void bench_options_list(FILE *out)
+{
+    for (size_t i = 0; i < bench_case_count; i++)
+        fprintf(out, "%-19s %s\n", bench_case_table[i]->name, bench_case_table[i]->what);
+}
+
+const char *bench_issue_name(enum bench_issue issue)
+{
+    static const char *const names[] = {"stream", "graph", "host"};
+    return names[issue];
+}
+
+static int parse_size(const char **text, size_t *size)
+{
+    if (!isdigit((unsigned char)**text))
+        return -EINVAL;
+    errno = 0;
+    char *end;
+    unsigned long long value = strtoull(*text, &end, 10);
+    if (errno)
+        return -EINVAL;
+
+    static const char suffixes[] = "kmg";
+    const char *suffix = *end ? strchr(suffixes, tolower((unsigned char)*end)) : NULL;
+    int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
+    if (value > (SIZE_MAX >> 1) >> shift)
+        return -EINVAL;
+    *text = end + (suffix != NULL);
+    *size = (size_t)value << shift;
+    return 0;
+}
+
+static int parse_factor(const char *text, size_t *factor)
+{
+    if (strncmp(text, ":x", 2) != 0)
+        return -EINVAL;
+    text += 2;
+    int rc = parse_size(&text, factor);
+    return rc || *text || *factor < 2 ? -EINVAL : 0;
+}
+
+int bench_sizes_parse(struct bench_sizes *sizes, const char *text)
+{
+    size_t low, high, factor = 2;
+    if (parse_size(&text, &low))
+        return -EINVAL;
+    high = low;
+    if (*text) {
+        if (*text++ != ':' || parse_size(&text, &high) || low == 0 || high < low)
+            return -EINVAL;
+        if (*text && parse_factor(text, &factor))
+            return -EINVAL;
+    }
+
+    size_t n = sizes->n;
+    for (size_t size = low;; size *= factor) {
+        if (n == BENCH_SIZES_MAX)
+            return -E2BIG;
+        sizes->values[n++] = size;
+        if (size > high / factor || size == 0)
+            break;
+    }
+    sizes->n = n;
+    return 0;
+}
+
+__attribute__((format(printf, 3, 4))) static int refuse(char *error, size_t size, const char *format,
+                                                        ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error, size, format, arguments);
+    va_end(arguments);
+    return -EINVAL;
+}
+
+struct parser {
+    struct bench_options *options;
+    char *error;
+    size_t error_size;
+};
+
+static int parse_number(struct parser *parser, const char *name, int64_t low, int64_t high,
+                        int64_t *value)
+{
+    char *end;
+    errno = 0;
+    long long number = strtoll(optarg, &end, 10);
+    if (errno || *end || end == optarg || number < low || number > high)
+        return refuse(parser->error, parser->error_size, "%s: '%s' is no number from %lld to %lld",
+                      name, optarg, (long long)low, (long long)high);
+    *value = number;
+    return 0;
+}
+
+// words are separated by '|'; *value becomes the argument, which is one of them.
+static int parse_word(struct parser *parser, const char *name, const char *words, const char **value)
+{
+    size_t length = strlen(optarg);
+    for (const char *word = words; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL) {
+        if (length == strcspn(word, "|") && strncmp(word, optarg, length) == 0) {
+            *value = optarg;
+            return 0;
+        }
+    }
+    return refuse(parser->error, parser->error_size, "%s: '%s' is none of %s", name, optarg, words);
+}
+
+static int parse_case(struct parser *parser)
+{
+    struct bench_options *options = parser->options;
+    const struct bench_case *test = bench_case_find(optarg);
+    if (!test)
+        return refuse(parser->error, parser->error_size, "-c: no case is named '%s' (see -l)", optarg);
+    if (options->case_count == BENCH_CASES_MAX)
+        return refuse(parser->error, parser->error_size, "-c: more than %d cases", BENCH_CASES_MAX);
+    options->cases[options->case_count++] = test;
+    return 0;
+}
+
+static int parse_issue(struct parser *parser)
+{
+    const char *word;
+    int rc = parse_word(parser, "-i", "stream|graph|host", &word);
+    if (rc == 0)
+        parser->options->issue = *word == 's'   ? BENCH_ISSUE_STREAM
+                                 : *word == 'g' ? BENCH_ISSUE_GRAPH
+                                                : BENCH_ISSUE_HOST;
+    return rc;
+}
+
+static int parse_output(struct parser *parser)
+{
+    const char *word;
+    int rc = parse_word(parser, "-o", "table|json", &word);
+    if (rc == 0)
+        parser->options->json = *word == 'j';
+    return rc;
+}
+
+static int parse_short(struct parser *parser, int option)
+{
+    struct bench_options *options = parser->options;
+    switch (option) {
+    case 'l':
+        options->list = true;
+        return 0;
+    case 'h':
+        options->help = true;
+        return 0;
+    case 'c':
+        return parse_case(parser);
+    case 'b':
+        if (bench_sizes_parse(&options->sizes, optarg))
+            return refuse(parser->error, parser->error_size,
+                          "-b: '%s' is no size or range (8, 64K, 8:1G:x4; %d sizes at most)", optarg,
+                          BENCH_SIZES_MAX);
+        return 0;
+    case 'n':
+        return parse_number(parser, "-n", 1, 1000000000, &options->iterations);
+    case 'w':
+        return parse_number(parser, "-w", 0, 1000000000, &options->warmup);
+    case 'r':
+        return parse_number(parser, "-r", 2, BENCH_RANKS_MAX, &options->ranks);
+    case 'k':
+        return parse_word(parser, "-k", "auto|host|cuda", &options->kind);
+    case 'p':
+        return parse_word(parser, "-p", "auto|ipc", &options->path);
+    case 'm':
+        return parse_word(parser, "-m", "auto|ce|copy_kernel", &options->method);
+    case 'i':
+        return parse_issue(parser);
+    default:
+        return parse_output(parser);
+    }
+}
+
+static int parse_long(struct parser *parser, int option)
+{
+    struct bench_options *options = parser->options;
+    switch (option) {
+    case OPTION_PROTOCOL:
+        return parse_word(parser, "--protocol", "put|get", &options->protocol);
+    case OPTION_CHANNELS:
+        return parse_number(parser, "--channels", 1, 1024, &options->channels);
+    case OPTION_OPS:
+        return parse_number(parser, "--ops", 1, 65536, &options->ops);
+    case OPTION_SEGMENTS:
+        return parse_number(parser, "--segments", 1, 4096, &options->segments);
+    case OPTION_VERIFY:
+        options->verify = true;
+        return 0;
+    case OPTION_COMPARE:
+        options->compare = true;
+        return 0;
+    case OPTION_GROUP:
+        options->group = true;
+        return 0;
+    case OPTION_WAIT:
+        return parse_word(parser, "--wait", "auto|kernel|memory_operation", &options->wait);
+    case OPTION_DEADLINE:
+        return parse_number(parser, "--deadline", 1, 86400, &options->deadline_s);
+    default:
+        options->store = optarg;
+        return 0;
+    }
+}
+
+// What a run without -c does: the table that a newcomer sees.
+static void default_cases(struct bench_options *options)
+{
+    static const char *const names[] = {"put-bandwidth", "get-bandwidth", "send-latency",
+                                        "send-bandwidth"};
+    if (options->case_count > 0)
+        return;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        options->cases[options->case_count++] = bench_case_find(names[i]);
+    options->verify = true;
+}
+
+int bench_options_parse(struct bench_options *options, int argc, char **argv, char *error,
+                        size_t error_size)
+{
+    *options = (struct bench_options){
+        .ranks = 2,
+        .ops = 1024,
+        .segments = 1,
+        .deadline_s = 600,
+        .kind = "auto",
+        .path = "auto",
+        .protocol = "put",
+    };
+    struct parser parser = {options, error, error_size};
+
+    optind = 0; // parsed anew, also where a program has parsed another line before
+    opterr = 0;
+    int option;
+    while ((option = getopt_long(argc, argv, ":lc:b:n:w:r:k:p:m:i:o:h", long_options, NULL)) != -1) {
+        if (option == '?')
+            return refuse(error, error_size, "unknown option '%s' (see -h)", argv[optind - 1]);
+        if (option == ':')
+            return refuse(error, error_size, "'%s' needs a value (see -h)", argv[optind - 1]);
+        int rc = option < 256 ? parse_short(&parser, option) : parse_long(&parser, option);
+        if (rc)
+            return rc;
+    }
+    if (optind < argc)
+        return refuse(error, error_size, "'%s' is no option (see -h)", argv[optind]);
+    if (options->segments > options->ops)
+        return refuse(error, error_size, "--segments: more allocations than operations (--ops)");
+    default_cases(options);
+    return 0;
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The life of one rank: device, context, cases, results.
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "cases.h"
+#include "report.h"
+
+#define CHANNELS_DEFAULT 16384 // of PEERHOP_CHANNELS
+
+int64_t bench_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int bench_fail(struct bench *bench, int rc, const char *format, ...)
+{
+    char text[512], sentence[1024] = "";
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (bench->context)
+        ph_context_error(bench->context, sentence, sizeof(sentence));
+    fprintf(stderr, "peerhop-perf: rank %d: %s%s%s: %s%s%s\n", bench->rank, bench->doing,
+            *bench->doing ? ": " : "", text, ph_strerror(rc), *sentence ? ": " : "", sentence);
+    return rc;
+}
+
+int bench_synchronize(struct bench *bench)
+{
+    int rc = bench->device->ops->synchronize(bench->device, bench->options->deadline_s * 1000);
+    return rc ? bench_fail(bench, rc, "%s", bench->device->error) : 0;
+}
+
+static void out_of_time(int number)
+{
+    (void)number;
+    static const char line[] = "peerhop-perf: the deadline of the run has passed (--deadline)\n";
+    ssize_t written = write(STDERR_FILENO, line, sizeof(line) - 1);
+    (void)written;
+    _exit(1);
+}
+
+// "auto" is a GPU where there is one. The reason against it goes into why.
+static struct bench_device *choose_device(const char *kind, char *why, size_t why_size)
+{
+    snprintf(why, why_size, "-k host");
+    const char *wanted = getenv("PEERHOP_DEVICE");
+    if (strcmp(kind, "auto") == 0 && wanted && strcmp(wanted, "host") == 0) {
+        snprintf(why, why_size, "PEERHOP_DEVICE=host");
+        return bench_host_device();
+    }
+    if (strcmp(kind, "host") == 0)
+        return bench_host_device();
+    if (bench_cuda_count(why, why_size) > 0 || strcmp(kind, "cuda") == 0)
+        return bench_cuda_device();
+    return bench_host_device();
+}
+
+// How many operation keys a pair of ranks needs, at most.
+static uint64_t keys_needed(const struct bench_options *options)
+{
+    uint64_t keys = 16;
+    for (size_t i = 0; i < options->case_count; i++) {
+        const struct bench_case *test = options->cases[i];
+        uint64_t sizes = options->sizes.n ? options->sizes.n : 4;
+        uint64_t samples = options->iterations ? (uint64_t)options->iterations : test->samples;
+        uint64_t rounds = test->sample ? samples + (uint64_t)options->warmup + 2 : 1;
+        uint64_t each = test->open ? (uint64_t)options->ops : bench_case_channels(test, options);
+        keys += sizes * rounds * 2 * each;
+    }
+    return keys;
+}
+
+static int create_context(struct bench *bench)
+{
+    const struct bench_options *options = bench->options;
+    char method[64], wait[64], channels[64], error[1024] = "";
+    const char *settings[4] = {0};
+    size_t n = 0;
+    snprintf(method, sizeof(method), "PEERHOP_METHOD=%s", options->method ? options->method : "");
+    snprintf(wait, sizeof(wait), "PEERHOP_WAIT=%s", options->wait ? options->wait : "");
+    snprintf(channels, sizeof(channels), "PEERHOP_CHANNELS=%llu",
+             (unsigned long long)keys_needed(options));
+    if (options->method)
+        settings[n++] = method;
+    if (options->wait)
+        settings[n++] = wait;
+    if (keys_needed(options) > CHANNELS_DEFAULT)
+        settings[n++] = channels;
+
+    struct ph_context_params params = {
+        .struct_size = sizeof(params),
+        .device = bench->device->name,
+        .store = options->store,
+        .deadline_ms = options->deadline_s * 1000,
+        .settings = settings,
+        .error = error,
+        .error_size = sizeof(error),
+    };
+    int rc = ph_context_create(&params, &bench->context);
+    if (rc)
+        return bench_fail(bench, rc, "ph_context_create: %s", error);
+    bench->rank = ph_context_rank(bench->context);
+    bench->ranks = ph_context_ranks(bench->context);
+    if (bench->ranks < 2 || bench->ranks > BENCH_RANKS_MAX)
+        return bench_fail(bench, -EINVAL, "%d ranks: 2 to %d can be measured", bench->ranks,
+                          BENCH_RANKS_MAX);
+    bench->leader = bench->rank % 2 == 0;
+    bench->peer = bench->rank ^ 1;
+    if (bench->peer >= bench->ranks)
+        bench->peer = -1;
+    return 0;
+}
+
+// A rank that spins keeps a core of its own where there are enough: two that share one take turns of milliseconds.
+// Threads of the library were made before and stay free.
+static void bind_to_core(const struct bench *bench)
+{
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) || CPU_COUNT(&allowed) < bench->ranks)
+        return;
+    int left = bench->rank;
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &allowed) || left-- > 0)
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(core, &one);
+        sched_setaffinity(0, sizeof(one), &one);
+        return;
+    }
+}
+
+static int allocate_arena(struct bench *bench)
+{
+    const struct bench_options *options = bench->options;
+    bench->area_offset = bench_control_size(bench->ranks);
+    for (size_t i = 0; i < options->case_count; i++) {
+        size_t area = bench_case_area(options->cases[i], options);
+        if (area > bench->area_size)
+            bench->area_size = area;
+    }
+    bench->arena.size = bench->area_offset + bench->area_size;
+    int rc = bench->device->ops->alloc(bench->device, true, bench->arena.size, &bench->arena.base);
+    return rc ? bench_fail(bench, rc, "%s", bench->device->error) : 0;
+}
+
+static int open_raw(struct bench *bench)
+{
+    struct bench_raw_handle mine = {0}, all[BENCH_RANKS_MAX];
+    int rc = bench->device->ops->raw_handle(bench->device, &mine);
+    if (rc)
+        return bench_fail(bench, rc, "--compare: %s", bench->device->error);
+    rc = bench_allgather(bench, &mine, all, sizeof(mine));
+    if (rc || bench->peer < 0)
+        return rc;
+    rc = bench->device->ops->raw_open(bench->device, &all[bench->peer]);
+    return rc ? bench_fail(bench, rc, "--compare: %s", bench->device->error) : 0;
+}
+
+static int start(struct bench *bench)
+{
+    int rank = atoi(getenv("PEERHOP_RANK"));
+    bench->rank = rank;
+    if (bench->options->issue == BENCH_ISSUE_GRAPH && !bench->device->ops->begin_graph)
+        return bench_fail(bench, -ENOTSUP, "-i graph needs GPUs (-k cuda)");
+    int rc = bench->device->ops->open(bench->device, rank);
+    if (rc)
+        return bench_fail(bench, rc, "%s", bench->device->error);
+    rc = create_context(bench);
+    if (rc)
+        return rc;
+    rc = bench->device->ops->attach(bench->device, bench->context, &bench->stream);
+    if (rc)
+        return bench_fail(bench, rc, "%s", bench->device->error);
+    rc = allocate_arena(bench);
+    if (rc == 0)
+        rc = bench_control_open(bench);
+    if (rc == 0 && bench->options->compare)
+        rc = open_raw(bench);
+    bind_to_core(bench);
+    return rc;
+}
+
+static int run_size(struct bench *bench, const struct bench_case *test, size_t size)
+{
+    struct bench_result result;
+    int rc = bench_measure(bench, test, size, &result);
+    if (rc || bench->rank != 0)
+        return rc;
+    if (bench->options->json)
+        bench_report_json(stdout, &result);
+    else
+        bench_report_table(stdout, &result);
+    fflush(stdout);
+    return 0;
+}
+
+static int run_case(struct bench *bench, const struct bench_case *test)
+{
+    const struct bench_options *options = bench->options;
+    int rc = 0;
+    for (size_t i = 0; i < options->sizes.n && rc == 0; i++)
+        rc = run_size(bench, test, options->sizes.values[i]);
+    for (size_t i = 0; options->sizes.n == 0 && i < 4 && test->sizes[i] && rc == 0; i++)
+        rc = run_size(bench, test, test->sizes[i]);
+    return rc;
+}
+
+static int run_cases(struct bench *bench)
+{
+    if (bench->rank == 0 && !bench->options->json)
+        bench_report_table_head(stdout);
+    int rc = 0;
+    for (size_t i = 0; i < bench->options->case_count && rc == 0; i++)
+        rc = run_case(bench, bench->options->cases[i]);
+    *bench->doing = 0;
+    return rc;
+}
+
+// Says what the figures are of.
+static void conclude(const struct bench *bench, const char *why)
+{
+    if (bench->rank != 0 || bench->options->json)
+        return;
+    if (strcmp(bench->device->ops->kind, "host") == 0)
+        printf("\nRan on host memory between %d processes (%s).\n", bench->ranks, why);
+    else
+        printf("\nRan on GPUs between %d processes; rank 0 on %s.\n", bench->ranks,
+               ph_context_device(bench->context));
+    fflush(stdout);
+}
+
+static int finish(struct bench *bench, int rc)
+{
+    if (rc && bench->context)
+        ph_context_abort(bench->context, "this rank of the bench has failed");
+    bench->device->ops->detach(bench->device);
+    int destroyed = ph_context_destroy(&bench->context, rc ? 2000 : 0);
+    if (destroyed && rc == 0)
+        rc = bench_fail(bench, destroyed, "ph_context_destroy");
+    if (!bench->context)
+        bench->device->ops->close(bench->device);
+    return rc;
+}
+
+int bench_rank_main(const struct bench_options *options)
+{
+    signal(SIGALRM, out_of_time);
+    alarm((unsigned)options->deadline_s);
+    char why[256];
+    struct bench bench = {.options = options};
+    bench.device = choose_device(options->kind, why, sizeof(why));
+    int rc = start(&bench);
+    if (rc == 0)
+        rc = run_cases(&bench);
+    if (rc == 0)
+        conclude(&bench, why);
+    return finish(&bench, rc) ? 1 : 0;
+}

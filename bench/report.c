@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "report.h"
+
+#include <string.h>
+
+const char *bench_size_text(size_t size, char *text, size_t text_size)
+{
+    static const char suffixes[] = {0, 'K', 'M', 'G'};
+    unsigned unit = 0;
+    while (unit < 3 && size >= 1024 && size % 1024 == 0) {
+        size /= 1024;
+        unit++;
+    }
+    snprintf(text, text_size, "%zu%.1s", size, unit ? &suffixes[unit] : "");
+    return text;
+}
+
+static const char *or_dash(const char *text)
+{
+    return text ? text : "-";
+}
+
+// Four figures are enough for a person, from 50 ns to terabytes.
+static const char *figure(double value, char *text, size_t size)
+{
+    int decimals = value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0;
+    snprintf(text, size, "%.*f", decimals, value);
+    return text;
+}
+
+#define TABLE_FORMAT "%-19s %8s %-7s %-8s %-11s %-11s %10s %9s %9s %9s %9s %6s %-8s\n"
+
+void bench_report_table_head(FILE *out)
+{
+    fprintf(out, TABLE_FORMAT, "case", "bytes", "issue", "protocol", "path", "unit", "median", "min",
+            "p90", "p99", "limit", "ratio", "verified");
+}
+
+// "bandwidth_GBps" is what a program reads, "GB/s" what a person does.
+static const char *unit_text(const char *metric)
+{
+    if (strcmp(metric, "bandwidth_GBps") == 0)
+        return "GB/s";
+    if (strcmp(metric, "rate_Mops") == 0)
+        return "M ops/s";
+    return strcmp(metric, "half_round_trip_us") == 0 ? "us half trip" : "us";
+}
+
+void bench_report_table(FILE *out, const struct bench_result *result)
+{
+    const struct bench_stats *stats = &result->stats;
+    char size[32], path[32], figures[6][32];
+    snprintf(path, sizeof(path), "%s%s%s", or_dash(result->path), result->path ? "/" : "",
+             result->path ? or_dash(result->method) : "");
+    fprintf(out, TABLE_FORMAT, result->test, bench_size_text(result->bytes, size, sizeof(size)),
+            result->issue, or_dash(result->protocol), path, unit_text(result->metric),
+            figure(stats->median, figures[0], 32), figure(stats->min, figures[1], 32),
+            figure(stats->p90, figures[2], 32), figure(stats->p99, figures[3], 32),
+            result->compared ? figure(result->limit, figures[4], 32) : "-",
+            result->compared ? figure(result->ratio, figures[5], 32) : "-",
+            result->verified ? "yes" : "no");
+    if (result->exchange)
+        fprintf(out, "    %zu operations in %zu allocations: %.2f imports, %.2f offers, %.2f store commands a call\n",
+                result->ops, result->segments, result->imports, result->offers,
+                result->store_commands);
+}
+
+static void json_string(FILE *out, const char *name, const char *value)
+{
+    fprintf(out, "\"%s\":", name);
+    if (!value) {
+        fputs("null,", out);
+        return;
+    }
+    putc('"', out);
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\')
+            putc('\\', out);
+        if ((unsigned char)*value < 0x20)
+            fprintf(out, "\\u%04x", (unsigned)*value);
+        else
+            putc(*value, out);
+    }
+    fputs("\",", out);
+}
+
+static void json_number(FILE *out, const char *name, bool known, double value)
+{
+    if (known)
+        fprintf(out, "\"%s\":%.6g,", name, value);
+    else
+        fprintf(out, "\"%s\":null,", name);
+}
+
+static void json_count(FILE *out, const char *name, bool known, uint64_t value)
+{
+    if (known)
+        fprintf(out, "\"%s\":%llu,", name, (unsigned long long)value);
+    else
+        fprintf(out, "\"%s\":null,", name);
+}
+
+static void json_bool(FILE *out, const char *name, bool value)
+{
+    fprintf(out, "\"%s\":%s,", name, value ? "true" : "false");
+}
+
+void bench_report_json(FILE *out, const struct bench_result *result)
+{
+    putc('{', out);
+    json_string(out, "case", result->test);
+    json_string(out, "protocol", result->protocol);
+    json_string(out, "issue", result->issue);
+    json_bool(out, "group", result->group);
+    json_string(out, "path", result->path);
+    json_string(out, "method", result->method);
+    json_string(out, "wait", result->wait);
+    json_string(out, "kind", result->kind);
+    json_count(out, "ranks", true, (uint64_t)result->ranks);
+    json_count(out, "bytes", true, result->bytes);
+    json_count(out, "channels", !result->exchange, result->channels);
+    json_count(out, "ops", result->exchange, result->ops);
+    json_count(out, "segments", result->exchange, result->segments);
+    json_count(out, "iterations", true, result->iterations);
+    json_string(out, "metric", result->metric);
+    json_number(out, "median", true, result->stats.median);
+    json_number(out, "min", true, result->stats.min);
+    json_number(out, "p90", true, result->stats.p90);
+    json_number(out, "p99", true, result->stats.p99);
+    json_number(out, "limit", result->compared, result->limit);
+    json_number(out, "ratio", result->compared, result->ratio);
+    json_number(out, "imports", result->exchange, result->imports);
+    json_number(out, "offers", result->exchange, result->offers);
+    json_number(out, "store_commands", result->exchange, result->store_commands);
+    json_bool(out, "verified", result->verified);
+    json_string(out, "device", result->device);
+    // Every writer above ends with a comma; a last member without one closes the object.
+    fprintf(out, "\"version\":1}\n");
+}
