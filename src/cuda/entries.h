@@ -60,6 +60,7 @@
 #define PHI_CUDA_OPTIONAL(X)                                                                       \
     X(cuStreamGetId)                                                                               \
     X(cuStreamGetCtx)                                                                              \
+    X(cuCtxEnablePeerAccess)                                                                       \
     X(cuCtxGetId)                                                                                  \
     X(cuStreamGetCaptureInfo_v2)                                                                   \
     X(cuFuncLoad)                                                                                  \

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Kind cuda: cudaMalloc memory by CUDA IPC handles.
+//
+// Its part of a record: the owner (process u64, device UUID), the handle (64 bytes).
+#include <errno.h>
+#include <string.h>
+
+#include "memory/pointer.h"
+
+static int cuda_describe(struct phi_memory *memory, const void *address, size_t size,
+                         struct phi_allocation *allocation, uint64_t *offset)
+{
+    return phi_pointer_describe(memory, PHI_KIND_CUDA, address, size, allocation, offset);
+}
+
+static int cuda_encode(struct phi_memory *memory, const struct phi_allocation *allocation,
+                       struct phi_writer *writer, int *fd)
+{
+    CUipcMemHandle handle;
+    void *token;
+    *fd = -1;
+    int rc = phi_device_enter(memory->device, &token);
+    if (rc)
+        return rc;
+    CUresult result = phi_device_driver(memory->device)->cuIpcGetMemHandle(&handle, allocation->base);
+    phi_device_leave(memory->device, token);
+    if (result != CUDA_SUCCESS)
+        return phi_pointer_fail(memory, result, "the IPC handle", allocation);
+    phi_owner_put(memory, writer);
+    phi_put_bytes(writer, &handle, sizeof handle);
+    return 0;
+}
+
+static int cuda_open(struct phi_memory *memory, const struct phi_allocation *allocation,
+                     struct phi_reader *reader, int fd, struct phi_import *import)
+{
+    struct phi_owner owner;
+    CUipcMemHandle handle;
+    CUdeviceptr mapped = 0;
+    void *token;
+    (void)fd;
+    phi_owner_get(reader, &owner);
+    phi_get_bytes(reader, &handle, sizeof handle);
+    if (reader->error || reader->at != reader->size)
+        return phi_fail(memory->report, -EBADMSG, "a peer's cuda-ipc record is malformed");
+    // A handle cannot be opened in the process that made it.
+    int rc = phi_owner_direct(memory, &owner, allocation, import);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+
+    // Opened in the context that is current: the importer's, whatever the calling thread had.
+    rc = phi_device_enter(memory->device, &token);
+    if (rc)
+        return rc;
+    CUresult result = phi_device_driver(memory->device)
+                          ->cuIpcOpenMemHandle_v2(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    phi_device_leave(memory->device, token);
+    if (result != CUDA_SUCCESS)
+        return phi_pointer_fail(memory, result, "opening a peer's handle", allocation);
+    import->address = (void *)(uintptr_t)mapped; // NOLINT(performance-no-int-to-ptr)
+    import->size = allocation->size;
+    import->handle[0] = mapped;
+    return 0;
+}
+
+static void cuda_close(struct phi_import *import)
+{
+    struct phi_device *device = import->memory->device;
+    const struct phi_driver *driver = phi_device_driver(device);
+    void *token;
+    if (import->handle[0] == 0 || phi_device_enter(device, &token))
+        return;
+    CUresult result = driver->cuIpcCloseMemHandle(import->handle[0]);
+    if (result != CUDA_SUCCESS)
+        phi_log(import->memory->report, PH_LOG_WARN, "cuIpcCloseMemHandle: %s",
+                phi_cuda_name(driver, result));
+    phi_device_leave(device, token);
+}
+
+const struct phi_kind_ops phi_kind_cuda = {
+    .size = sizeof(struct phi_kind_ops),
+    .kind = PHI_KIND_CUDA,
+    .describe = cuda_describe,
+    .current = phi_pointer_current,
+    .encode = cuda_encode,
+    .open = cuda_open,
+    .close = cuda_close,
+    .needs_fd = false,
+};

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "memory/pointer.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/random.h"
+
+// Changes when the physical memory behind a mapping does. By number: headers before 12.1 may lack the name.
+#define MEMORY_BLOCK_ID ((CUpointer_attribute)20)
+
+struct pointer {
+    uint32_t type; // CUmemorytype, 0: nothing that the driver knows
+    uint32_t managed;
+    uint32_t legacy; // cuIpcGetMemHandle takes it
+    int ordinal;
+    uint64_t id;
+    uint64_t block;
+    CUmemoryPool pool;
+    CUdeviceptr base;
+    size_t size;
+};
+
+static bool look_up(const struct phi_driver *driver, const void *address, struct pointer *p)
+{
+    CUpointer_attribute names[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+    };
+    void *values[] = {&p->type, &p->managed, &p->ordinal, &p->id, &p->pool, &p->legacy};
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+    *p = (struct pointer){.ordinal = -1};
+    // An attribute that does not apply stays at zero; only an address that the driver never saw has no type.
+    if (driver->cuPointerGetAttributes(sizeof names / sizeof names[0], names, values, at) !=
+            CUDA_SUCCESS ||
+        p->type == 0)
+        return false;
+    if (driver->cuPointerGetAttribute(&p->block, MEMORY_BLOCK_ID, at) != CUDA_SUCCESS)
+        p->block = 0; // an older driver
+    return true;
+}
+
+static enum phi_kind kind_of(const struct pointer *p)
+{
+    if (p->pool != NULL)
+        return PHI_KIND_POOL;
+    return p->legacy ? PHI_KIND_CUDA : PHI_KIND_VMM;
+}
+
+// A pool's block is shared by allocations and stays when they go; a mapping's block is what it maps.
+static uint64_t identity(const struct phi_driver *driver, enum phi_kind kind, uint64_t id,
+                         CUdeviceptr address)
+{
+    uint64_t block = 0;
+    if (kind != PHI_KIND_VMM ||
+        driver->cuPointerGetAttribute(&block, MEMORY_BLOCK_ID, address) != CUDA_SUCCESS)
+        return id;
+    return phi_hash(id, block);
+}
+
+// refuse: memory that the driver knows and no peer can map.
+static int refuse(struct phi_memory *memory, const void *address, const struct pointer *p)
+{
+    const int ordinal = phi_device_info(memory->device)->ordinal;
+    if (p->managed)
+        return phi_fail(memory->report, PH_EKIND,
+                        "%p is managed memory (cudaMallocManaged): no peer can map it", address);
+    if (p->type != CU_MEMORYTYPE_DEVICE)
+        return phi_fail(memory->report, PH_EKIND,
+                        "%p is host memory pinned by CUDA (cudaMallocHost, cudaHostRegister): use "
+                        "ph_host_alloc or ph_host_register",
+                        address);
+    if (p->ordinal != ordinal)
+        return phi_fail(memory->report, -EINVAL,
+                        "%p is memory of device cuda:%d, the context's device is cuda:%d", address,
+                        p->ordinal, ordinal);
+    return 0;
+}
+
+static int describe_entered(struct phi_memory *memory, enum phi_kind kind, const void *address,
+                            struct phi_allocation *allocation)
+{
+    const struct phi_driver *driver = phi_device_driver(memory->device);
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+    struct pointer p;
+    if (!look_up(driver, address, &p))
+        return -ENOENT;
+    int rc = refuse(memory, address, &p);
+    if (rc)
+        return rc;
+    if (kind_of(&p) != kind)
+        return -ENOENT;
+    CUresult result = driver->cuMemGetAddressRange_v2(&p.base, &p.size, at);
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(memory->report, driver, result, "the allocation of %p", address);
+    *allocation = (struct phi_allocation){.kind = (uint8_t)kind,
+                                          .base = p.base,
+                                          .size = p.size,
+                                          .id = identity(driver, kind, p.id, at)};
+    return 0;
+}
+
+int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const void *address, size_t size,
+                         struct phi_allocation *allocation, uint64_t *offset)
+{
+    struct phi_allocation found;
+    void *token;
+    int rc = phi_device_enter(memory->device, &token);
+    if (rc)
+        return rc;
+    rc = describe_entered(memory, kind, address, &found);
+    phi_device_leave(memory->device, token);
+    if (rc)
+        return rc;
+    const uint64_t at = (uint64_t)(uintptr_t)address - found.base;
+    if (size > found.size - at)
+        return phi_fail(memory->report, kind == PHI_KIND_VMM ? PH_EKIND : -EINVAL,
+                        kind == PHI_KIND_VMM
+                            ? "%zu bytes at %p span several physical allocations (this one ends after "
+                              "%llu): such a buffer cannot be exported"
+                            : "%zu bytes at %p pass the end of their allocation (%llu bytes on)",
+                        size, address, (unsigned long long)(found.size - at));
+    *allocation = found;
+    *offset = at;
+    return 0;
+}
+
+bool phi_pointer_current(struct phi_memory *memory, const void *address,
+                         const struct phi_allocation *allocation)
+{
+    const struct phi_driver *driver = phi_device_driver(memory->device);
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+    uint64_t id = 0;
+    // Ids are never given twice, so the same id means the same allocation, base and size.
+    return at - allocation->base < allocation->size &&
+           driver->cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at) == CUDA_SUCCESS &&
+           identity(driver, allocation->kind, id, at) == allocation->id;
+}
+
+int phi_pointer_fail(struct phi_memory *memory, CUresult result, const char *what,
+                     const struct phi_allocation *allocation)
+{
+    return phi_cuda_result(memory->report, phi_device_driver(memory->device), result,
+                           "%s of %llu bytes of kind %s with cuda:%d", what,
+                           (unsigned long long)allocation->size, phi_kind_name(allocation->kind),
+                           phi_device_info(memory->device)->ordinal);
+}
+
+void phi_owner_put(const struct phi_memory *memory, struct phi_writer *writer)
+{
+    phi_put_u64(writer, memory->process);
+    phi_put_bytes(writer, phi_device_info(memory->device)->uuid, 16);
+}
+
+void phi_owner_get(struct phi_reader *reader, struct phi_owner *owner)
+{
+    owner->process = phi_get_u64(reader);
+    phi_get_bytes(reader, owner->uuid, sizeof owner->uuid);
+}
+
+// let_in gives this memory's device access to a pointer of another device of the process.
+static CUresult let_in(struct phi_memory *memory, const struct pointer *p, CUcontext owner)
+{
+    const struct phi_driver *driver = phi_device_driver(memory->device);
+    const int ordinal = phi_device_info(memory->device)->ordinal;
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult result;
+    if (p->ordinal == ordinal)
+        return CUDA_SUCCESS;
+    if (p->pool != NULL)
+        return driver->cuMemPoolSetAccess(p->pool, &access, 1);
+    if (driver->cuCtxEnablePeerAccess == NULL)
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    result = driver->cuCtxEnablePeerAccess(owner, 0);
+    return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
+}
+
+static int direct_entered(struct phi_memory *memory, const struct phi_allocation *allocation)
+{
+    const struct phi_driver *driver = phi_device_driver(memory->device);
+    const CUdeviceptr at = allocation->base;
+    CUcontext owner = NULL;
+    struct pointer p;
+    if (!look_up(driver, (const void *)(uintptr_t)at, &p) || // NOLINT(performance-no-int-to-ptr)
+        identity(driver, allocation->kind, p.id, at) != allocation->id)
+        return phi_fail(memory->report, -EBADMSG, "memory of this process at 0x%llx is gone",
+                        (unsigned long long)at);
+    driver->cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, at);
+    CUresult result = let_in(memory, &p, owner);
+    return result == CUDA_SUCCESS ? 0 : phi_pointer_fail(memory, result, "sharing", allocation);
+}
+
+int phi_owner_direct(struct phi_memory *memory, const struct phi_owner *owner,
+                     const struct phi_allocation *allocation, struct phi_import *import)
+{
+    void *token;
+    if (owner->process != memory->process)
+        return 0;
+    int rc = phi_device_enter(memory->device, &token);
+    if (rc)
+        return rc;
+    rc = direct_entered(memory, allocation);
+    phi_device_leave(memory->device, token);
+    if (rc)
+        return rc;
+    import->address = (void *)(uintptr_t)allocation->base; // NOLINT(performance-no-int-to-ptr)
+    import->size = allocation->size;
+    import->handle[0] = 0; // nothing to close
+    return 1;
+}

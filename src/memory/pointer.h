@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the driver says of a pointer: shared by the kinds of device memory.
+#ifndef PHI_MEMORY_POINTER_H
+#define PHI_MEMORY_POINTER_H
+
+#include "cuda/driver.h"
+#include "memory/kind.h"
+
+// phi_pointer_describe looks a pointer up and fills allocation and offset where its kind is `kind`; -ENOENT for one of
+// another kind. -EINVAL and PH_EKIND as phi_memory_describe.
+int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const void *address, size_t size,
+                         struct phi_allocation *allocation, uint64_t *offset);
+
+// phi_pointer_current is the `current` of these kinds.
+bool phi_pointer_current(struct phi_memory *memory, const void *address,
+                         const struct phi_allocation *allocation);
+
+// phi_pointer_fail tells of a driver call that failed; always a failure.
+int phi_pointer_fail(struct phi_memory *memory, CUresult result, const char *what,
+                     const struct phi_allocation *allocation);
+
+// What the parts of all records of these kinds begin with: the owner's process and device.
+struct phi_owner {
+    uint64_t process;
+    uint8_t uuid[16];
+};
+void phi_owner_put(const struct phi_memory *memory, struct phi_writer *writer);
+void phi_owner_get(struct phi_reader *reader, struct phi_owner *owner);
+
+// phi_owner_direct: the record comes from another context of this process, so that the pointer itself serves. Makes it
+// usable on this memory's device and fills import; 1 when done, 0 where a handle is needed, or an error.
+int phi_owner_direct(struct phi_memory *memory, const struct phi_owner *owner,
+                     const struct phi_allocation *allocation, struct phi_import *import);
+
+#endif

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "semaphore/plan.h"
+
+#include <errno.h>
+
+#include "cuda/kernel_args.h"
+
+static bool is_copy(const struct phi_work *work)
+{
+    return work->kind == PHI_STEP_COPY;
+}
+
+static bool is_nothing(const struct phi_work *work)
+{
+    return is_copy(work) && work->size == 0;
+}
+
+static size_t skip_nothing(const struct phi_plan *plan, size_t at)
+{
+    while (at < plan->n && is_nothing(&plan->work[at]))
+        at++;
+    return at;
+}
+
+// brace_kind looks at the whole run up to the next copy: a run with waits is of one kind throughout.
+static enum phi_piece_kind brace_kind(const struct phi_plan *plan)
+{
+    bool waits = false;
+    for (size_t i = plan->at; i < plan->n; i++) {
+        const struct phi_work *work = &plan->work[i];
+        if (is_copy(work) && work->size > 0)
+            break;
+        waits = waits || work->kind == PHI_STEP_WAIT;
+    }
+    return plan->batches && !(plan->kernel_waits && waits) ? PHI_PIECE_BATCH : PHI_PIECE_KERNEL;
+}
+
+static void take_brace(struct phi_plan *plan, struct phi_piece *piece)
+{
+    const size_t most = brace_kind(plan) == PHI_PIECE_BATCH ? PHI_BATCH_MAX : PHI_BRACE_ITEMS;
+    size_t items = 0, i = plan->at;
+    piece->kind = brace_kind(plan);
+    piece->first = i;
+    for (; i < plan->n && items < most; i++) {
+        if (is_nothing(&plan->work[i]))
+            continue;
+        if (is_copy(&plan->work[i]))
+            break;
+        plan->waited = plan->waited || plan->work[i].kind == PHI_STEP_WAIT;
+        items++;
+    }
+    piece->count = i - piece->first;
+    plan->at = skip_nothing(plan, i);
+    // A kernel takes the number beside its items, a batch as one more of them.
+    piece->done = plan->done && plan->at == plan->n &&
+                  (piece->kind == PHI_PIECE_KERNEL || items < PHI_BATCH_MAX);
+}
+
+bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
+{
+    *piece = (struct phi_piece){0};
+    plan->at = skip_nothing(plan, plan->at);
+    if (plan->at == plan->n && (plan->ended || !plan->done))
+        return false;
+    if (plan->at < plan->n && is_copy(&plan->work[plan->at])) {
+        piece->kind = PHI_PIECE_COPY;
+        piece->behind = plan->waited;
+        piece->first = plan->at++;
+        piece->count = 1;
+        return true;
+    }
+    take_brace(plan, piece); // at the end: no items, only the number
+    plan->ended = piece->done;
+    return true;
+}
+
+const struct phi_stream_limits *phi_stream_limits(int connections)
+{
+    // Of 16 other streams, none was held up by so many. Between the rows nothing was measured.
+    static const struct phi_stream_limits rows[] = {{32, 16, 16}, {1, 0, 0}};
+    const struct phi_stream_limits *row = rows;
+    while (connections < row->connections && row->connections > 1)
+        row++;
+    return row;
+}
+
+struct phi_policy phi_policy_of(const struct phi_config *config, int connections)
+{
+    const struct phi_stream_limits *limits = phi_stream_limits(connections);
+    return (struct phi_policy){
+        .wait = config->wait,
+        .method = config->method,
+        .kernel_waits = (uint32_t)config->kernel_waits,
+        .memory_waits = config->memory_operation_streams >= 0
+                            ? (uint32_t)config->memory_operation_streams
+                            : (uint32_t)limits->waits,
+        .copies = (uint32_t)limits->copies,
+    };
+}
+
+static bool wait_by_kernel(const struct phi_policy *policy, const struct phi_waiting *others)
+{
+    if (!policy->kernels || !policy->batches)
+        return policy->kernels;
+    if (policy->wait != PHI_WAIT_AUTO)
+        return policy->wait == PHI_WAIT_KERNEL;
+    // Contexts that share a device take turns of 2 ms, which a spinning kernel uses up; a memory operation does not.
+    return !policy->shared || others->memory_operations >= policy->memory_waits;
+}
+
+int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *others)
+{
+    if (!wait_by_kernel(policy, others))
+        return 0;
+    return others->kernels < policy->kernel_waits ? 1 : -EAGAIN;
+}
+
+bool phi_copy_mode(const struct phi_policy *policy, const struct phi_waiting *others, bool behind)
+{
+    if (!policy->kernels || policy->method == PHI_METHOD_CE)
+        return false;
+    return policy->method == PHI_METHOD_COPY_KERNEL || (behind && others->copies >= policy->copies);
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a piece of work reaches a CUDA stream: as batches of memory operations, one-warp kernels and copies. Pure
+// functions, and the limits that keep waiting streams from holding up the device.
+#ifndef PHI_SEMAPHORE_PLAN_H
+#define PHI_SEMAPHORE_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "semaphore/executor.h"
+
+// cuStreamBatchMemOp takes fewer than 256.
+#define PHI_BATCH_MAX 255
+
+enum phi_piece_kind {
+    PHI_PIECE_BATCH,  // one batch of memory operations
+    PHI_PIECE_KERNEL, // one launch of phi_brace
+    PHI_PIECE_COPY,   // one copy
+};
+
+struct phi_piece {
+    uint8_t kind; // enum phi_piece_kind
+    bool done;    // the stream's number is written after the last item
+    bool behind;  // a copy that stands behind a wait of the same work
+    size_t first, count; // items of the work; copies of no bytes among them are nothing
+};
+
+// A plan is walked from its first piece to its last; set the upper members, leave the lower zero.
+struct phi_plan {
+    const struct phi_work *work;
+    size_t n;
+    bool kernel_waits; // braces with waits are kernels
+    bool batches;      // the device has memory operations: else all braces are kernels
+    bool done;         // ends by writing the stream's number
+    size_t at;
+    bool waited;
+    bool ended;
+};
+
+// phi_plan_next gives the next piece; false at the end. Zero-byte copies vanish, so that the braces around them are one.
+bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece);
+
+// How many streams may wait by memory operation, and how many copy-engine copies may stand behind a wait of any kind,
+// before they hold up other streams. Measured on 2 x H200, driver 580; docs/design.md has the table.
+struct phi_stream_limits {
+    int connections; // this row is for so many and more
+    int waits;
+    int copies;
+};
+const struct phi_stream_limits *phi_stream_limits(int connections);
+
+// What waits on a device at this moment, beside the stream that asks.
+struct phi_waiting {
+    uint32_t kernels;           // streams (and branches of live graphs) in a waiting kernel
+    uint32_t memory_operations; // ... in a memory operation
+    uint32_t copies;            // ... with a copy-engine copy behind a wait
+};
+
+struct phi_policy {
+    bool kernels, batches; // what the device has
+    bool shared;           // ranks share the device
+    int wait, method;      // PHI_WAIT_*, PHI_METHOD_*
+    uint32_t kernel_waits; // at most so many waiting kernels
+    uint32_t memory_waits; // at most so many streams waiting by memory operation
+    uint32_t copies;       // at most so many copy-engine copies behind a wait
+};
+
+// phi_policy_of fills a policy from the configuration and the device's connections.
+struct phi_policy phi_policy_of(const struct phi_config *config, int connections);
+
+// phi_wait_mode decides for work that waits: 1 by kernel, 0 by memory operation, -EAGAIN where too many kernels wait.
+int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *others);
+
+// phi_copy_mode: whether the plain copy kernel takes the copy engine's place.
+bool phi_copy_mode(const struct phi_policy *policy, const struct phi_waiting *others, bool behind);
+
+#endif

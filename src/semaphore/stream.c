@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The CUDA executor: work on the caller's own streams. Nothing here waits for the device; what waits is on the device.
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "cuda/driver.h"
+#include "cuda/kernel_args.h"
+#include "semaphore/capture.h"
+#include "semaphore/executor.h"
+#include "semaphore/plan.h"
+#include "semaphore/record.h"
+
+// Of the plain copy kernel: more blocks gain little (16: 347, 64: 365, 132: 370 GB/s) and take room from the caller's.
+#define COPY_BLOCKS      64
+#define COPY_BLOCK_BYTES (PHI_COPY_THREADS * 16 * 4)
+
+struct cuda_executor {
+    struct phi_executor base;
+    struct phi_executor_params params;
+    struct phi_device *device;
+    const struct phi_driver *driver;
+    const struct phi_device_info *info;
+    struct phi_policy policy; // but for `shared`
+    _Atomic uint32_t shared;
+    _Atomic uint32_t dead; // CUresult after which the context runs nothing any more
+    uint64_t done_device;  // address of records.done
+    size_t done_size;
+    struct phi_captures captures;
+    struct phi_records records;
+};
+
+// One issue on its way to the device.
+struct enqueue {
+    struct cuda_executor *executor;
+    CUstream stream;
+    const struct phi_work *work;
+    size_t n;
+    struct phi_plan plan;
+    uint64_t done;        // device address, 0 when captured
+    uint64_t number;      // to be written there
+    bool waited;          // the stream waits already when this comes to it
+    bool waits;           // this waits
+    bool copied_behind;   // a copy-engine copy went behind a wait
+    bool started;         // something is enqueued
+    CUresult result;      // of the call that failed
+    const struct phi_work *failed;
+    struct phi_waiting others;
+};
+
+static struct cuda_executor *executor_of(struct phi_executor *base)
+{
+    return (struct cuda_executor *)base; // its first member
+}
+
+static const char *call_name(uint8_t call)
+{
+    return call < PHI_CALL_COUNT ? phi_programs[call].name : "work";
+}
+
+// driver_failed tells of a failed driver call, and remembers errors after which nothing runs any more.
+static int driver_failed(struct enqueue *q)
+{
+    struct cuda_executor *x = q->executor;
+    const struct phi_work *work = q->failed ? q->failed : &q->work[0];
+    if (phi_cuda_sticky(q->result))
+        atomic_store_explicit(&x->dead, (uint32_t)q->result, memory_order_relaxed);
+    return phi_cuda_result(x->params.report, x->driver, q->result, "%s of operation %llu with rank %d",
+                           call_name(work->call), (unsigned long long)work->op_id, work->peer);
+}
+
+static CUresult enqueue_batch(struct enqueue *q, const struct phi_piece *piece)
+{
+    CUstreamBatchMemOpParams ops[PHI_BATCH_MAX];
+    const unsigned wait_flags =
+        CU_STREAM_WAIT_VALUE_GEQ |
+        (q->executor->info->flush_remote_writes ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
+    unsigned count = 0;
+    for (size_t i = piece->first; i < piece->first + piece->count; i++) {
+        const struct phi_work *work = &q->work[i];
+        CUstreamBatchMemOpParams *op = &ops[count];
+        if (work->kind == PHI_STEP_COPY)
+            continue; // of no bytes
+        count++;
+        if (work->kind == PHI_STEP_WAIT)
+            // Pairs with the peer's write of 1.
+            op->waitValue = (struct CUstreamMemOpWaitValueParams_st){
+                .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
+                .address = work->word_device,
+                .value = 1,
+                .flags = wait_flags};
+        else
+            // Default flags: a system-wide fence before the write, so that a POST releases what came before it.
+            op->writeValue = (struct CUstreamMemOpWriteValueParams_st){
+                .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                .address = work->word_device,
+                .value = work->kind == PHI_STEP_POST};
+    }
+    if (piece->done)
+        ops[count++].writeValue = (struct CUstreamMemOpWriteValueParams_st){
+            .operation = CU_STREAM_MEM_OP_WRITE_VALUE_64, .address = q->done, .value64 = q->number};
+    return q->executor->driver->cuStreamBatchMemOp_v2(q->stream, count, ops, 0);
+}
+
+static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
+{
+    static const uint32_t kinds[] = {[PHI_STEP_WAIT] = PHI_BRACE_WAIT,
+                                     [PHI_STEP_RESET] = PHI_BRACE_RESET,
+                                     [PHI_STEP_POST] = PHI_BRACE_POST};
+    struct phi_brace_args args;
+    args.count = 0;
+    args.reserved = 0;
+    args.done = piece->done ? q->done : 0;
+    args.number = q->number;
+    for (size_t i = piece->first; i < piece->first + piece->count; i++) {
+        const struct phi_work *work = &q->work[i];
+        if (work->kind == PHI_STEP_COPY)
+            continue; // of no bytes
+        args.items[args.count++] = (struct phi_brace_item){
+            .word = work->word_device, .broken = work->broken_device, .kind = kinds[work->kind]};
+    }
+    return q->executor->driver->cuLaunchKernel(phi_device_brace(q->executor->device), 1, 1, 1,
+                                               PHI_BRACE_THREADS, 1, 1, 0, q->stream,
+                                               (void *[]){&args}, NULL);
+}
+
+// device_view gives the address that kernels know memory by: another than the host's for registered host memory.
+static CUresult device_view(const struct phi_driver *driver, const void *address, uint64_t *view)
+{
+    CUdeviceptr pointer = 0;
+    CUresult result = driver->cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                                    (CUdeviceptr)(uintptr_t)address);
+    *view = pointer;
+    return result;
+}
+
+static CUresult enqueue_copy_kernel(struct enqueue *q, const struct phi_work *work)
+{
+    const struct phi_driver *driver = q->executor->driver;
+    struct phi_copy_args args = {.size = work->size, .broken = work->broken_device};
+    size_t blocks = (work->size + COPY_BLOCK_BYTES - 1) / COPY_BLOCK_BYTES;
+    CUresult result = device_view(driver, work->destination, &args.destination);
+    if (result == CUDA_SUCCESS)
+        result = device_view(driver, work->source, &args.source);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (blocks > COPY_BLOCKS)
+        blocks = COPY_BLOCKS;
+    phi_count(q->executor->params.counters, copy_kernels, 1);
+    return driver->cuLaunchKernel(phi_device_copy(q->executor->device), (unsigned)blocks, 1, 1,
+                                  PHI_COPY_THREADS, 1, 1, 0, q->stream, (void *[]){&args}, NULL);
+}
+
+static CUresult enqueue_copy(struct enqueue *q, const struct phi_piece *piece)
+{
+    const struct phi_work *work = &q->work[piece->first];
+    const bool behind = piece->behind || q->waited;
+    struct phi_counters *counters = q->executor->params.counters;
+    phi_count(counters, ipc_operations, 1);
+    phi_count(counters, ipc_bytes, work->size);
+    if (phi_copy_mode(&q->executor->policy, &q->others, behind))
+        return enqueue_copy_kernel(q, work);
+    q->copied_behind = q->copied_behind || behind;
+    return q->executor->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)work->destination,
+                                              (CUdeviceptr)(uintptr_t)work->source, work->size,
+                                              q->stream);
+}
+
+static void enqueue_all(struct enqueue *q)
+{
+    struct phi_piece piece;
+    while (q->result == CUDA_SUCCESS && phi_plan_next(&q->plan, &piece)) {
+        if (piece.kind == PHI_PIECE_COPY)
+            q->result = enqueue_copy(q, &piece);
+        else if (piece.kind == PHI_PIECE_KERNEL)
+            q->result = enqueue_kernel(q, &piece);
+        else
+            q->result = enqueue_batch(q, &piece);
+        if (q->result == CUDA_SUCCESS)
+            q->started = true;
+        else
+            q->failed = piece.first < q->n ? &q->work[piece.first] : NULL;
+    }
+}
+
+// decide chooses how this work waits. -EAGAIN where too many kernels wait.
+static int decide(struct enqueue *q)
+{
+    struct cuda_executor *x = q->executor;
+    struct phi_policy policy = x->policy;
+    policy.shared = atomic_load_explicit(&x->shared, memory_order_relaxed) != 0;
+    uint32_t waits = 0;
+    for (size_t i = 0; i < q->n; i++)
+        waits += q->work[i].kind == PHI_STEP_WAIT;
+    q->waits = waits > 0;
+    int mode = q->waits ? phi_wait_mode(&policy, &q->others) : 0;
+    if (mode < 0)
+        return phi_fail(x->params.report, mode,
+                        "%s of operation %llu with rank %d: %u streams wait in kernels already "
+                        "(PEERHOP_KERNEL_WAITS)",
+                        call_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
+                        q->work[0].peer, q->others.kernels);
+    q->plan = (struct phi_plan){.work = q->work,
+                                .n = q->n,
+                                .kernel_waits = mode == 1,
+                                .batches = policy.batches,
+                                .done = q->done != 0};
+    if (mode == 1)
+        phi_count(x->params.counters, waits_kernel, waits);
+    else if (waits > 0)
+        phi_count(x->params.counters, waits_memory_operation, waits);
+    return 0;
+}
+
+// finish_number makes the number of a half enqueued issue come all the same, so that what was enqueued can be waited for.
+static void finish_number(struct enqueue *q, int index)
+{
+    const struct phi_piece piece = {.done = true};
+    CUresult result = q->executor->policy.batches ? enqueue_batch(q, &piece)
+                                                  : enqueue_kernel(q, &piece);
+    // A context that takes nothing more has nothing under way that will end by itself.
+    if (result != CUDA_SUCCESS && phi_cuda_sticky(q->result))
+        atomic_store_explicit(&q->executor->records.done[index], q->number, memory_order_release);
+}
+
+static void mark_waits(struct enqueue *q, struct phi_record *record, int index)
+{
+    struct phi_records *records = &q->executor->records;
+    if (q->waits) {
+        _Atomic uint64_t *mark = q->plan.kernel_waits ? &record->kernel_wait : &record->memory_wait;
+        const struct phi_work *work = q->work;
+        while (work->kind != PHI_STEP_WAIT)
+            work++;
+        atomic_store_explicit(mark, q->number, memory_order_relaxed);
+        phi_record_note(records, index, q->number, work);
+    }
+    if (q->copied_behind)
+        atomic_store_explicit(&record->copy_behind, q->number, memory_order_relaxed);
+}
+
+static bool has(const struct enqueue *q, enum phi_step_kind kind)
+{
+    for (size_t i = 0; i < q->n; i++)
+        if (q->work[i].kind == kind)
+            return true;
+    return false;
+}
+
+// issue_locked enqueues on a stream whose record is locked.
+static int issue_locked(struct enqueue *q, int index, bool *partial)
+{
+    struct phi_records *records = &q->executor->records;
+    struct phi_record *record = &records->record[index];
+    q->number = atomic_load_explicit(&record->issued, memory_order_relaxed) + 1;
+    q->done = q->executor->done_device + (uint64_t)index * sizeof(uint64_t);
+    q->waited = phi_record_waits(records, index);
+    // What others do matters only to work that waits, or copies behind a wait.
+    if (has(q, PHI_STEP_WAIT) || (q->waited && has(q, PHI_STEP_COPY))) {
+        phi_records_waiting(records, index, &q->others);
+        phi_captures_waiting(&q->executor->captures, &q->others);
+    }
+    int rc = decide(q);
+    if (rc)
+        return rc;
+    if (!phi_uses_take(records, index, q->work, q->n))
+        return phi_fail(q->executor->params.report, PH_EBROKEN,
+                        "%s of operation %llu with rank %d: its buffer was revoked",
+                        call_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
+                        q->work[0].peer);
+    enqueue_all(q);
+    if (q->result != CUDA_SUCCESS && !q->started) {
+        phi_uses_give_back(records, index, q->work, q->n);
+        return driver_failed(q);
+    }
+    mark_waits(q, record, index);
+    atomic_store_explicit(&record->issued, q->number, memory_order_release);
+    if (q->result == CUDA_SUCCESS)
+        return 0;
+    *partial = true;
+    finish_number(q, index);
+    return driver_failed(q);
+}
+
+// first_use looks at a stream that has no record yet, and gives it one.
+static int first_use(struct cuda_executor *x, CUstream stream, uint64_t key)
+{
+    CUcontext context = NULL;
+    if (x->driver->cuStreamGetCtx != NULL && (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD) {
+        CUresult result = x->driver->cuStreamGetCtx(stream, &context);
+        if (result != CUDA_SUCCESS)
+            return phi_cuda_result(x->params.report, x->driver, result, "a stream");
+        if (context != phi_device_context(x->device))
+            return phi_fail(x->params.report, -EINVAL,
+                            "the stream is not one of the context's device cuda:%d (its primary "
+                            "context)",
+                            x->info->ordinal);
+    }
+    int index = phi_record_claim(&x->records, key);
+    if (index < 0)
+        phi_fail(x->params.report, index, "%d streams have operations in flight", PHI_STREAMS_MAX);
+    return index;
+}
+
+static int issue_eager(struct enqueue *q, uint64_t key, bool *partial)
+{
+    struct phi_records *records = &q->executor->records;
+    int index;
+    do {
+        index = phi_record_find(records, key);
+        if (index < 0)
+            index = first_use(q->executor, q->stream, key);
+        if (index < 0)
+            return index;
+    } while (!phi_record_lock(records, index, key));
+    int rc = issue_locked(q, index, partial);
+    phi_record_unlock(records, index);
+    return rc;
+}
+
+static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
+{
+    struct phi_captures *captures = &q->executor->captures;
+    struct phi_capture *capture;
+    int rc = phi_capture_begin(captures, q->stream, q->work, q->n, &capture);
+    if (rc)
+        return rc;
+    struct phi_branch branch = phi_capture_branch(captures, capture, key);
+    phi_records_waiting(&q->executor->records, -1, &q->others);
+    phi_captures_waiting(captures, &q->others);
+    q->others.kernels -= branch.kernel;
+    q->others.memory_operations -= branch.memory_operation;
+    q->others.copies -= branch.copy;
+    q->waited = branch.kernel || branch.memory_operation;
+    rc = decide(q);
+    if (rc)
+        return rc;
+    enqueue_all(q);
+    branch.kernel = branch.kernel || (q->waits && q->plan.kernel_waits);
+    branch.memory_operation = branch.memory_operation || (q->waits && !q->plan.kernel_waits);
+    branch.copy = branch.copy || q->copied_behind;
+    phi_capture_update(captures, capture, &branch);
+    phi_count(q->executor->params.counters, captured, 1);
+    if (q->result == CUDA_SUCCESS)
+        return 0;
+    *partial = q->started;
+    return driver_failed(q);
+}
+
+// stream_key names a stream for its life; handles of destroyed streams come back, ids do not.
+static uint64_t stream_key(const struct cuda_executor *x, CUstream stream)
+{
+    unsigned long long id;
+    if (x->driver->cuStreamGetId != NULL && x->driver->cuStreamGetId(stream, &id) == CUDA_SUCCESS)
+        return id + 1;
+    // A driver before 12.0. Per-thread streams share a handle; NULL and the legacy handle are one stream.
+    if (stream == CU_STREAM_PER_THREAD)
+        return ~(uint64_t)(uintptr_t)pthread_self();
+    return stream == NULL ? (uintptr_t)CU_STREAM_LEGACY : (uintptr_t)stream;
+}
+
+static int issue_entered(struct enqueue *q, bool *partial)
+{
+    struct cuda_executor *x = q->executor;
+    CUstreamCaptureStatus status;
+    CUresult result = x->driver->cuStreamIsCapturing(q->stream, &status);
+    if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (result != CUDA_SUCCESS) {
+        q->result = result;
+        return driver_failed(q);
+    }
+    uint64_t key = stream_key(x, q->stream);
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? issue_captured(q, key, partial)
+                                                     : issue_eager(q, key, partial);
+}
+
+static int stream_issue(struct phi_executor *base, void *stream, const struct phi_work *work, size_t n,
+                        bool *partial)
+{
+    struct cuda_executor *x = executor_of(base);
+    struct enqueue q = {.executor = x, .stream = stream, .work = work, .n = n};
+    CUcontext current = NULL, popped;
+    *partial = false;
+    // Not phi_device_enter: nothing here can disturb a capture, so the thread's capture mode stays.
+    q.result = x->driver->cuCtxGetCurrent(&current);
+    const bool push = current != phi_device_context(x->device);
+    if (q.result == CUDA_SUCCESS && push)
+        q.result = x->driver->cuCtxPushCurrent_v2(phi_device_context(x->device));
+    if (q.result != CUDA_SUCCESS)
+        return driver_failed(&q);
+    int rc = issue_entered(&q, partial);
+    if (push)
+        x->driver->cuCtxPopCurrent_v2(&popped);
+    return rc;
+}
+
+static bool is_dead(const struct cuda_executor *x)
+{
+    return atomic_load_explicit(&x->dead, memory_order_relaxed) != 0;
+}
+
+static void say(char *why, size_t size, uint32_t streams, uint32_t graphs)
+{
+    if (why == NULL)
+        return;
+    int at = snprintf(why, size, "%u stream%s", streams, streams == 1 ? "" : "s");
+    if (graphs > 0 && at >= 0 && (size_t)at < size)
+        snprintf(why + at, size - (size_t)at, ", %u graph%s", graphs, graphs == 1 ? "" : "s");
+}
+
+static bool stream_drained(struct phi_executor *base, struct phi_uses *uses, char *why, size_t why_size)
+{
+    const struct cuda_executor *x = executor_of(base);
+    const uint32_t streams = is_dead(x) ? 0 : phi_uses_streams(&x->records, uses);
+    const uint32_t graphs = atomic_load_explicit(&uses->pins, memory_order_seq_cst);
+    if (streams == 0 && graphs == 0)
+        return true;
+    say(why, why_size, streams, graphs);
+    return false;
+}
+
+static bool stream_busy(struct phi_executor *base, char *why, size_t why_size)
+{
+    struct cuda_executor *x = executor_of(base);
+    uint32_t streams = 0;
+    uint64_t in_flight = phi_records_in_flight(&x->records, &streams);
+    const uint32_t graphs = atomic_load_explicit(&x->captures.live, memory_order_acquire);
+    atomic_store_explicit(&x->params.counters->in_flight, in_flight, memory_order_relaxed);
+    if (is_dead(x))
+        streams = 0;
+    if (streams == 0 && graphs == 0)
+        return false;
+    say(why, why_size, streams, graphs);
+    return true;
+}
+
+static int flush_failed(struct cuda_executor *x, const char *why)
+{
+    struct phi_wait_note note;
+    if (!phi_records_oldest(&x->records, &note))
+        return phi_fail(x->params.report, -ETIMEDOUT, "%s of cuda:%d not done in time", why,
+                        x->info->ordinal);
+    return phi_fail(x->params.report, -ETIMEDOUT,
+                    "%s of cuda:%d not done in time; the oldest waits for rank %d (%s of operation %llu)",
+                    why, x->info->ordinal, note.peer, call_name(note.call),
+                    (unsigned long long)note.op_id);
+}
+
+static int stream_flush(struct phi_executor *base, int64_t deadline)
+{
+    struct cuda_executor *x = executor_of(base);
+    const int64_t spin = phi_now() + x->params.config->spin_us * 1000;
+    char why[64];
+    while (stream_busy(base, why, sizeof why)) {
+        const int64_t now = phi_now();
+        if (now >= deadline)
+            return flush_failed(x, why);
+        if (now < spin)
+            phi_pause();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return 0;
+}
+
+static void stream_close(struct phi_executor *base)
+{
+    struct cuda_executor *x = executor_of(base);
+    if (base == NULL)
+        return;
+    phi_device_unregister(x->device, (void *)x->records.done);
+    munmap((void *)x->records.done, x->done_size);
+    phi_captures_fini(&x->captures);
+    phi_records_fini(&x->records);
+    free(x);
+}
+
+static const struct phi_executor_ops stream_ops = {
+    .size = sizeof(struct phi_executor_ops),
+    .name = "cuda",
+    .issue = stream_issue,
+    .drained = stream_drained,
+    .busy = stream_busy,
+    .flush = stream_flush,
+    .close = stream_close,
+};
+
+// check_forced: what the configuration asks for must be there.
+static int check_forced(const struct cuda_executor *x)
+{
+    const struct phi_config *config = x->params.config;
+    if (!x->info->kernels &&
+        (config->wait == PHI_WAIT_KERNEL || config->method == PHI_METHOD_COPY_KERNEL))
+        return phi_fail(x->params.report, -ENOTSUP,
+                        "PEERHOP_WAIT or PEERHOP_METHOD ask for kernels, which cuda:%d runs without",
+                        x->info->ordinal);
+    if (!x->info->memory_operations && config->wait == PHI_WAIT_MEMORY_OPERATION)
+        return phi_fail(x->params.report, -ENOTSUP,
+                        "PEERHOP_WAIT asks for memory operations, which cuda:%d has not",
+                        x->info->ordinal);
+    return 0;
+}
+
+static void log_limits(const struct cuda_executor *x)
+{
+    phi_log(x->params.report, PH_LOG_INFO,
+            "cuda:%d, CUDA_DEVICE_MAX_CONNECTIONS=%d: at most %u streams wait by memory operation and "
+            "%u copy-engine copies stand behind a wait, the others use kernels",
+            x->info->ordinal, x->info->connections, x->policy.memory_waits, x->policy.copies);
+}
+
+int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_device *device,
+                           struct phi_executor **executor)
+{
+    struct cuda_executor *x = NULL;
+    if (posix_memalign((void **)&x, 64, sizeof *x) != 0)
+        return phi_fail(params->report, -ENOMEM, "the streams' records: out of memory");
+    *x = (struct cuda_executor){.base.ops = &stream_ops, .params = *params, .device = device};
+    x->driver = phi_device_driver(device);
+    x->info = phi_device_info(device);
+    x->policy = phi_policy_of(params->config, x->info->connections);
+    x->policy.kernels = x->info->kernels;
+    x->policy.batches = x->info->memory_operations;
+    int rc = check_forced(x);
+    if (rc)
+        goto free_executor;
+
+    x->done_size = PHI_STREAMS_MAX * sizeof(uint64_t);
+    // Shared, so that a fork of the application cannot give this process other pages than the device has.
+    void *done = mmap(NULL, x->done_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (done == MAP_FAILED) {
+        rc = phi_fail(params->report, -ENOMEM, "the streams' numbers: out of memory");
+        goto free_executor;
+    }
+    rc = phi_device_register(device, done, x->done_size, &x->done_device);
+    if (rc)
+        goto unmap_done;
+    phi_records_init(&x->records, done);
+    phi_captures_init(&x->captures, params->report, x->driver);
+    log_limits(x);
+    *executor = &x->base;
+    return 0;
+
+unmap_done:
+    munmap(done, x->done_size);
+free_executor:
+    free(x);
+    return rc;
+}
+
+void phi_cuda_executor_share(struct phi_executor *executor, bool device_shared)
+{
+    atomic_store_explicit(&executor_of(executor)->shared, device_shared, memory_order_relaxed);
+}

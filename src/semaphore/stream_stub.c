@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Stands for stream.c in a build without cuda.h.
+#include <errno.h>
+
+#include "semaphore/executor.h"
+
+int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_device *device,
+                           struct phi_executor **executor)
+{
+    (void)device;
+    (void)executor;
+    return phi_fail(params->report, -ENOTSUP, "CUDA is left out of this build");
+}
+
+void phi_cuda_executor_share(struct phi_executor *executor, bool device_shared)
+{
+    (void)executor;
+    (void)device_shared;
+}
