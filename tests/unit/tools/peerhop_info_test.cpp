@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// peerhop-info from outside.
+#include <cstdlib>
+#include <string>
+
+#include <sys/wait.h>
+
+#include <gtest/gtest.h>
+
+#include <peerhop/version.h>
+
+namespace
+{
+
+class PeerhopInfo : public testing::Test
+{
+  protected:
+    // Runs it by the shell with these words before and after; both outputs are kept.
+    int run(const std::string &arguments, const std::string &environment = "PEERHOP_LIBCUDA=/nonexistent.so")
+    {
+        std::string command =
+            "env " + environment + " \"$PEERHOP_INFO\" " + arguments + " 2>&1";
+        FILE *pipe = popen(command.c_str(), "r");
+        char buffer[4096];
+        size_t n;
+        out.clear();
+        while ((n = fread(buffer, 1, sizeof(buffer), pipe)) > 0)
+            out.append(buffer, n);
+        int status = pclose(pipe);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
+    }
+
+    bool says(const std::string &text) const
+    {
+        return out.find(text) != std::string::npos;
+    }
+
+    std::string out;
+};
+
+TEST_F(PeerhopInfo, WithoutADriverItNamesTheReasonAndTheHost)
+{
+    EXPECT_EQ(run(""), 0);
+    EXPECT_TRUE(says("peerhop " + std::to_string(PH_VERSION_MAJOR) + ".")) << out;
+    EXPECT_TRUE(says("no CUDA device: ")) << out;
+    EXPECT_TRUE(says("/nonexistent.so") || says("left out")) << out;
+    EXPECT_TRUE(says("\n  host    ipc")) << out;
+    EXPECT_FALSE(says("cuda:0")) << out;
+}
+
+TEST_F(PeerhopInfo, BuildListsWhatIsLeftOut)
+{
+    EXPECT_EQ(run("--build"), 0);
+    EXPECT_TRUE(says("CUDA headers")) << out;
+    EXPECT_TRUE(says("kernels")) << out;
+    EXPECT_TRUE(says("path ipc      built in")) << out;
+    EXPECT_FALSE(says("devices")) << out;
+}
+
+TEST_F(PeerhopInfo, ConfigShowsWhatIsInForce)
+{
+    EXPECT_EQ(run("--config", "PEERHOP_SPIN_US=77 PEERHOP_STORE=redis://u:hidden@h"), 0);
+    EXPECT_TRUE(says("PEERHOP_SPIN_US=77\n    default 50, 0 to 1000000\n")) << out;
+    EXPECT_TRUE(says("PEERHOP_STORE=redis://u:***@h\n")) << out;
+    EXPECT_FALSE(says("hidden"));
+    EXPECT_FALSE(says("devices")) << out;
+}
+
+TEST_F(PeerhopInfo, AWrongVariableIsNamed)
+{
+    EXPECT_EQ(run("", "PEERHOP_SPIN_US=fast"), 1);
+    EXPECT_EQ(out, "peerhop-info: PEERHOP_SPIN_US=fast: must be a number from 0 to 1000000\n");
+}
+
+TEST_F(PeerhopInfo, WrongUse)
+{
+    EXPECT_EQ(run("--what"), 2);
+    EXPECT_EQ(run("word"), 2);
+    EXPECT_EQ(run("--build word"), 2);
+    EXPECT_TRUE(says("usage: peerhop-info")) << out;
+    EXPECT_EQ(run("--help"), 0);
+}
+
+} // namespace
