@@ -36,11 +36,12 @@ struct info {
     int place_count;
 };
 
-static const char usage[] = "usage: peerhop-info [--build | --config]\n"
-                            "Prints what this build holds, the devices of this machine and the path between each two.\n\n"
-                            "  --build    only what this build holds\n"
-                            "  --config   every variable with its value, default, range and meaning\n"
-                            "  --help     this help\n";
+static const char usage[] =
+    "usage: peerhop-info [--build | --config]\n"
+    "Prints what this build holds, the devices of this machine and the path between each two.\n\n"
+    "  --build    only what this build holds\n"
+    "  --config   every variable with its value, default, range and meaning\n"
+    "  --help     this help\n";
 
 static void keep_line(void *opaque, enum ph_log_level level, const char *line)
 {
@@ -77,9 +78,11 @@ static void print_device(const struct place *place)
     for (int i = 0; i < 16; i++)
         printf("%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", device->uuid[i]);
     printf("\n      driver %s, compute %d.%d, %d multiprocessors, %d connections\n", device->driver,
-           device->compute_major, device->compute_minor, device->multiprocessors, device->connections);
+           device->compute_major, device->compute_minor, device->multiprocessors,
+           device->connections);
     printf("      memory operations: %s; kernels: %s; remote writes flushed by waits: %s\n",
-           yes_no(device->memory_operations), yes_no(device->kernels), yes_no(device->flush_remote_writes));
+           yes_no(device->memory_operations), yes_no(device->kernels),
+           yes_no(device->flush_remote_writes));
     printf("      can import:");
     for (int kind = 1; kind < PHI_KIND_COUNT; kind++) {
         if (place->capabilities.kinds & (1u << kind))
@@ -128,14 +131,17 @@ static void print_devices(struct info *info)
         printf("  host  memory that ph_host_alloc and ph_host_register map\n");
 }
 
-// path_of returns the path that a rank at `mine` would take to memory at `theirs`, or NULL, and the last reason.
-static const char *path_of(const struct place *mine, const struct place *theirs, enum phi_reason *reason)
+// path_of returns the path that a rank at `mine` would take to memory at `theirs`, or NULL, and the
+// last reason.
+static const char *path_of(const struct place *mine, const struct place *theirs,
+                           enum phi_reason *reason)
 {
     enum phi_kind kind = theirs->device ? PHI_KIND_CUDA : PHI_KIND_HOST;
 
     *reason = PHI_REASON_NONE;
     for (int i = 0; phi_transports[i]; i++) {
-        enum phi_reason why = phi_transports[i]->viable(&mine->capabilities, &theirs->capabilities, kind);
+        enum phi_reason why =
+            phi_transports[i]->viable(&mine->capabilities, &theirs->capabilities, kind);
 
         if (why == PHI_REASON_NONE && mine->device && theirs->device &&
             phi_device_can_access(mine->device, theirs->capabilities.uuid) == 0)

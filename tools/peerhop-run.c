@@ -70,22 +70,33 @@ struct run {
 
 static const char usage[] =
     "usage: peerhop-run -n RANKS [options] [--] PROGRAM [ARGUMENT...]\n"
-    "Starts RANKS processes of PROGRAM on this machine, each a rank of one job, and ends all if one fails.\n\n"
+    "Starts RANKS processes of PROGRAM on this machine, each a rank of one job, and ends all if "
+    "one fails.\n\n"
     "  -n, --ranks N        number of ranks, 1 to 1024\n"
     "      --store URI      store of the job (else PEERHOP_STORE, else a private Redis)\n"
     "      --device DEVICE  PEERHOP_DEVICE of every rank: host, cuda or cuda:N\n"
     "      --job NAME       name of the job (else PEERHOP_JOB, else a new one)\n"
     "      --deadline S     end the run after S seconds, with status 124\n"
     "      --grace S        seconds between SIGTERM and SIGKILL where ranks must end (5)\n"
-    "      --tag            start each line of output with its rank; only then output of ranks is kept apart\n"
+    "      --tag            start each line of output with its rank; only then output of ranks is "
+    "kept apart\n"
     "  -h, --help           this help\n"
     "      --version        the version\n\n"
-    "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks. The exit status is that of\n"
+    "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks. The exit "
+    "status is that of\n"
     "the first rank that failed (128 + N for signal N), or 0.\n";
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
-enum { OPTION_STORE = 256, OPTION_DEVICE, OPTION_JOB, OPTION_DEADLINE, OPTION_GRACE, OPTION_TAG, OPTION_VERSION };
+enum {
+    OPTION_STORE = 256,
+    OPTION_DEVICE,
+    OPTION_JOB,
+    OPTION_DEADLINE,
+    OPTION_GRACE,
+    OPTION_TAG,
+    OPTION_VERSION
+};
 
 static const struct option long_options[] = {
     {"ranks", required_argument, NULL, 'n'},
@@ -192,7 +203,8 @@ static int block_signals(struct run *run)
     for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
         sigaddset(&mask, passed_on[i]);
     sigprocmask(SIG_BLOCK, &mask, &run->mask_before);
-    run->pipe_before = signal(SIGPIPE, SIG_IGN); // a closed stdout must not keep us from removing the private store
+    run->pipe_before = signal(
+        SIGPIPE, SIG_IGN); // a closed stdout must not keep us from removing the private store
     run->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     return run->signals < 0 ? -errno : 0;
 }
@@ -347,7 +359,8 @@ static void rank_ended(struct run *run, int index, int status)
     if (code == 0 || run->ending)
         return;
     if (WIFSIGNALED(status))
-        complain("rank %d was ended by signal %d (%s)", index, WTERMSIG(status), strsignal(WTERMSIG(status)));
+        complain("rank %d was ended by signal %d (%s)", index, WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
     else
         complain("rank %d ended with status %d", index, code);
     end(run, code);
@@ -495,7 +508,8 @@ static void watch(struct run *run)
     }
 }
 
-// end_orphans kills what ranks have left behind. Children of those become ours in turn, hence the loop.
+// end_orphans kills what ranks have left behind. Children of those become ours in turn, hence the
+// loop.
 static void end_orphans(void)
 {
     char path[64];

@@ -36,7 +36,8 @@ static int make_folder(struct private_store *store)
     return mkdtemp(store->folder) ? 0 : -errno;
 }
 
-// exec_server is the child: it never returns. Its output goes to a file, for the case that it does not start.
+// exec_server is the child: it never returns. Its output goes to a file, for the case that it does
+// not start.
 static void exec_server(const struct private_store *store, pid_t parent)
 {
     const char *socket_path = store->uri + strlen("unix://");

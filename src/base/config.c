@@ -25,14 +25,26 @@ struct variable {
 };
 
 #define STRING(member, env, value, line)                                                           \
-    {.kind = KIND_STRING, .offset = offsetof(struct phi_config, member), .name = (env),            \
-     .text = (value), .help = (line)},
+    {.kind = KIND_STRING,                                                                          \
+     .offset = offsetof(struct phi_config, member),                                                \
+     .name = (env),                                                                                \
+     .text = (value),                                                                              \
+     .help = (line)},
 #define NUMBER(member, env, value, least, most, line)                                              \
-    {.kind = KIND_NUMBER, .offset = offsetof(struct phi_config, member), .name = (env),            \
-     .number = (value), .low = (least), .high = (most), .help = (line)},
+    {.kind = KIND_NUMBER,                                                                          \
+     .offset = offsetof(struct phi_config, member),                                                \
+     .name = (env),                                                                                \
+     .number = (value),                                                                            \
+     .low = (least),                                                                               \
+     .high = (most),                                                                               \
+     .help = (line)},
 #define CHOICE(member, env, value, list, line)                                                     \
-    {.kind = KIND_CHOICE, .offset = offsetof(struct phi_config, member), .name = (env),            \
-     .text = (value), .words = (list), .help = (line)},
+    {.kind = KIND_CHOICE,                                                                          \
+     .offset = offsetof(struct phi_config, member),                                                \
+     .name = (env),                                                                                \
+     .text = (value),                                                                              \
+     .words = (list),                                                                              \
+     .help = (line)},
 
 static const struct variable variables[] = {PHI_CONFIG_MAP(STRING, NUMBER, CHOICE)};
 
@@ -79,7 +91,8 @@ static int set_string(struct phi_config *config, const struct variable *variable
     return 0;
 }
 
-// number_from takes decimal digits only, so that "0x10", "1e3" and " 5" are not read as something else.
+// number_from takes decimal digits only: "0x10", "1e3" and " 5" are not what they look like to
+// others.
 static bool number_from(const char *text, int64_t *number)
 {
     char *end;
@@ -158,7 +171,8 @@ static void check_environment(struct phi_report *report)
     }
 }
 
-// value_of returns the variable's text, or NULL where nobody sets it; of several settings the last wins.
+// value_of returns the variable's text, or NULL where nobody sets it. The last of several settings
+// wins.
 static const char *value_of(const struct variable *variable, const char *const *settings)
 {
     const char *value = NULL;
@@ -187,7 +201,8 @@ static int set(struct phi_config *config, const struct variable *variable, const
     }
 }
 
-int phi_config_read(struct phi_config *config, const char *const *settings, struct phi_report *report)
+int phi_config_read(struct phi_config *config, const char *const *settings,
+                    struct phi_report *report)
 {
     struct phi_config fresh = {0};
     int rc = check_settings(settings, report);
@@ -273,7 +288,7 @@ void phi_config_print(FILE *out, const struct phi_config *config)
     }
 }
 
-// launcher_number returns the value of a variable that a launcher sets, or -1 where it is absent or no count.
+// launcher_number returns the value of a launcher's variable, or -1 where it is absent or no count.
 static int64_t launcher_number(const char *name)
 {
     const char *text = getenv(name);

@@ -32,7 +32,8 @@ void *phi_map_find(const struct phi_map *map, uint64_t hash, phi_map_equal equal
     return NULL;
 }
 
-// place puts a value where the probe chain of its hash ends; returns whether the entry was free and not a tomb.
+// place puts a value where the probe chain of its hash ends; returns whether the entry was free and
+// not a tomb.
 static bool place(struct phi_map_entry *entries, size_t capacity, uint64_t hash, void *value)
 {
     size_t mask = capacity - 1;

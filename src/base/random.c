@@ -37,7 +37,8 @@ uint64_t phi_incarnation(void)
            (noise & ((1u << RANDOM_BITS) - 1));
 }
 
-// The finaliser of MurmurHash3: each input bit flips each output bit with probability near one half.
+// The finaliser of MurmurHash3: each input bit flips each output bit with probability near one
+// half.
 static uint64_t mix(uint64_t x)
 {
     x ^= x >> 33;

@@ -15,7 +15,8 @@ static void log_to_stderr(void *opaque, enum ph_log_level level, const char *lin
     fprintf(stderr, "peerhop %s: %s\n", names[level], line);
 }
 
-void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque, enum ph_log_level level)
+void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque,
+                     enum ph_log_level level)
 {
     if (!log && level > PH_LOG_NONE)
         log = log_to_stderr;

@@ -6,7 +6,7 @@
 #include <peerhop/version.h>
 
 #define TEXT_OF(number) #number
-#define TEXT(number) TEXT_OF(number)
+#define TEXT(number)    TEXT_OF(number)
 
 const char *ph_version(void)
 {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The main function of every test binary: one whose tests were all skipped must not count as passed.
+// The main function of every test binary. One whose tests were all skipped must not count as
+// passed.
 #include <gtest/gtest.h>
 
 static const int SKIPPED = 77; // as Meson and CTest understand it
 
-// A test that starts its own binary as a rank ("--child ROLE ...") defines this; the weak one says that there is none.
+// A test that starts its own binary as a rank ("--child ROLE ...") defines this; the weak one says
+// that there is none.
 extern "C" __attribute__((weak)) int test_child_main(int argc, char **argv);
 
 int main(int argc, char **argv)

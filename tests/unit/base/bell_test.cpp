@@ -17,7 +17,8 @@ extern "C" {
 namespace
 {
 
-// As the header says that a waiter does it. Returns whether `flag` reached `target` before the deadline.
+// As the header says that a waiter does it. Returns whether `flag` reached `target` before the
+// deadline.
 bool wait_until(phi_bell *bell, uint32_t *flag, uint32_t target, int64_t deadline)
 {
     int rc = 0;

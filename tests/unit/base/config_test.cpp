@@ -29,8 +29,8 @@ class Config : public testing::Test
     {
         std::vector<std::string> names;
         for (char **entry = environ; *entry; entry++) {
-            for (const char *prefix : {"PEERHOP_", "SLURM_", "PMI", "TORCHELASTIC_", "RANK=", "WORLD_SIZE=",
-                                       "LOCAL_RANK="}) {
+            for (const char *prefix : {"PEERHOP_", "SLURM_", "PMI", "TORCHELASTIC_",
+                                       "RANK=", "WORLD_SIZE=", "LOCAL_RANK="}) {
                 if (strncmp(*entry, prefix, strlen(prefix)) == 0)
                     names.emplace_back(*entry, strcspn(*entry, "="));
             }
@@ -109,7 +109,9 @@ TEST_F(Config, WordsMatchTheirEnums)
     EXPECT_EQ(config.method, PHI_METHOD_CE);
     EXPECT_EQ(config.log, PH_LOG_DEBUG);
     phi_config_fini(&config);
-    ASSERT_EQ(read({"PEERHOP_WAIT=memory_operation", "PEERHOP_METHOD=copy_kernel", "PEERHOP_LOG=error"}), 0);
+    ASSERT_EQ(
+        read({"PEERHOP_WAIT=memory_operation", "PEERHOP_METHOD=copy_kernel", "PEERHOP_LOG=error"}),
+        0);
     EXPECT_EQ(config.wait, PHI_WAIT_MEMORY_OPERATION);
     EXPECT_EQ(config.method, PHI_METHOD_COPY_KERNEL);
     EXPECT_EQ(config.log, PH_LOG_ERROR);
@@ -153,9 +155,10 @@ TEST_F(Config, RangesAreInclusive)
 
 TEST_F(Config, WhatIsNoNumberIsRefused)
 {
-    for (const char *setting : {"PEERHOP_RANKS=two", "PEERHOP_RANKS=0x2", "PEERHOP_RANKS=2 ", "PEERHOP_RANKS= 2",
-                                "PEERHOP_RANKS=1e2", "PEERHOP_RANKS=-", "PEERHOP_RANKS=2-3",
-                                "PEERHOP_EPOCH=9223372036854775808", "PEERHOP_EPOCH=99999999999999999999"}) {
+    for (const char *setting :
+         {"PEERHOP_RANKS=two", "PEERHOP_RANKS=0x2", "PEERHOP_RANKS=2 ", "PEERHOP_RANKS= 2",
+          "PEERHOP_RANKS=1e2", "PEERHOP_RANKS=-", "PEERHOP_RANKS=2-3",
+          "PEERHOP_EPOCH=9223372036854775808", "PEERHOP_EPOCH=99999999999999999999"}) {
         EXPECT_EQ(read({setting}), -EINVAL) << setting;
         EXPECT_NE(error().find(setting), std::string::npos) << error();
     }
@@ -163,8 +166,8 @@ TEST_F(Config, WhatIsNoNumberIsRefused)
 
 TEST_F(Config, ChoicesAreWholeWords)
 {
-    for (const char *setting : {"PEERHOP_WAIT=aut", "PEERHOP_WAIT=auto|kernel", "PEERHOP_WAIT=KERNEL",
-                                "PEERHOP_WAIT=memory_operations"}) {
+    for (const char *setting : {"PEERHOP_WAIT=aut", "PEERHOP_WAIT=auto|kernel",
+                                "PEERHOP_WAIT=KERNEL", "PEERHOP_WAIT=memory_operations"}) {
         EXPECT_EQ(read({setting}), -EINVAL) << setting;
         EXPECT_EQ(error(), std::string(setting) + ": must be one of auto|kernel|memory_operation");
     }
@@ -180,9 +183,11 @@ TEST_F(Config, AWrongEnvironmentFailsToo)
 
 TEST_F(Config, UnknownSettingsFailWithoutTheirValue)
 {
-    for (const char *setting : {"PEERHOP_STOER=redis://u:secret@h", "peerhop_rank=secret", "PEERHOP_=secret"}) {
+    for (const char *setting :
+         {"PEERHOP_STOER=redis://u:secret@h", "peerhop_rank=secret", "PEERHOP_=secret"}) {
         EXPECT_EQ(read({setting}), -EINVAL) << setting;
-        EXPECT_NE(error().find(std::string(setting, strcspn(setting, "="))), std::string::npos) << error();
+        EXPECT_NE(error().find(std::string(setting, strcspn(setting, "="))), std::string::npos)
+            << error();
         EXPECT_EQ(error().find("secret"), std::string::npos) << error();
     }
     EXPECT_EQ(read({"PEERHOP_RANK"}), -EINVAL) << "no value";
@@ -198,15 +203,19 @@ TEST_F(Config, UnknownVariablesOfTheEnvironmentAreWarnedOf)
 
 TEST_F(Config, PrintShowsEveryVariableAndNoPassword)
 {
-    ASSERT_EQ(read({"PEERHOP_STORE=redis://ann:s3cr@t/x@host:1/2", "PEERHOP_WAIT=kernel", "PEERHOP_RANK=5"}), 0);
+    ASSERT_EQ(read({"PEERHOP_STORE=redis://ann:s3cr@t/x@host:1/2", "PEERHOP_WAIT=kernel",
+                    "PEERHOP_RANK=5"}),
+              0);
     std::string text = print();
-#define EXPECT_NAME(member, name, ...) EXPECT_NE(text.find("PEERHOP_" name "="), std::string::npos) << name;
+#define EXPECT_NAME(member, name, ...)                                                             \
+    EXPECT_NE(text.find("PEERHOP_" name "="), std::string::npos) << name;
     PHI_CONFIG_MAP(EXPECT_NAME, EXPECT_NAME, EXPECT_NAME)
 #undef EXPECT_NAME
     EXPECT_NE(text.find("PEERHOP_STORE=redis://ann:***@host:1/2\n"), std::string::npos) << text;
     EXPECT_EQ(text.find("s3cr"), std::string::npos);
-    EXPECT_NE(text.find("PEERHOP_WAIT=kernel\n    default auto, one of auto|kernel|memory_operation\n"),
-              std::string::npos);
+    EXPECT_NE(
+        text.find("PEERHOP_WAIT=kernel\n    default auto, one of auto|kernel|memory_operation\n"),
+        std::string::npos);
     EXPECT_NE(text.find("PEERHOP_RANK=5\n    default -1, -1 to 1048575\n"), std::string::npos);
     EXPECT_NE(text.find("most kernels of ours that wait at once"), std::string::npos);
 }
@@ -215,7 +224,8 @@ TEST_F(Config, PrintKeepsUrisWithoutPassword)
 {
     for (const char *uri : {"redis://host:6379/1", "redis://ann@host", "unix:///tmp/a:b"}) {
         ASSERT_EQ(read({(std::string("PEERHOP_STORE=") + uri).c_str()}), 0);
-        EXPECT_NE(print().find(std::string("PEERHOP_STORE=") + uri + "\n"), std::string::npos) << print();
+        EXPECT_NE(print().find(std::string("PEERHOP_STORE=") + uri + "\n"), std::string::npos)
+            << print();
         phi_config_fini(&config);
     }
 }

@@ -28,7 +28,8 @@ TEST(Random, FillsEveryByteAndNothingElse)
 TEST(Random, LaterLivesAreLarger)
 {
     using namespace std::chrono;
-    uint64_t now = (uint64_t)duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+    uint64_t now =
+        (uint64_t)duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
     uint64_t first = phi_incarnation();
     EXPECT_LE((first >> 20) - now, 1000u);
     auto until = steady_clock::now() + milliseconds(3);
@@ -42,7 +43,8 @@ TEST(Random, LivesOfOneMillisecondDiffer)
     std::set<uint64_t> lives;
     for (int i = 0; i < 50; i++)
         lives.insert(phi_incarnation());
-    // 50 draws of 20 bits, spread over some milliseconds: more than one collision is a broken generator.
+    // 50 draws of 20 bits, spread over some milliseconds: more than one collision is a broken
+    // generator.
     EXPECT_GE(lives.size(), 49u);
 }
 

@@ -39,7 +39,8 @@ TEST(Result, AnythingElseIsUnknown)
 
 TEST(Result, VersionIsThatOfTheHeader)
 {
-    std::string expected = std::to_string(PH_VERSION_MAJOR) + "." + std::to_string(PH_VERSION_MINOR) +
-                           "." + std::to_string(PH_VERSION_PATCH);
+    std::string expected = std::to_string(PH_VERSION_MAJOR) + "." +
+                           std::to_string(PH_VERSION_MINOR) + "." +
+                           std::to_string(PH_VERSION_PATCH);
     EXPECT_EQ(ph_version(), expected);
 }

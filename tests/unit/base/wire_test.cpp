@@ -122,7 +122,8 @@ TEST_F(Wire, EveryTruncationIsFound)
     phi_put_string(&writer, "abc");
     phi_put_u64(&writer, UINT64_MAX);
     for (size_t size = 0; size < writer.size; size++) {
-        std::vector<uint8_t> prefix(writer.bytes, writer.bytes + size); // ASan sees a read past its end
+        std::vector<uint8_t> prefix(writer.bytes,
+                                    writer.bytes + size); // ASan sees a read past its end
         phi_reader reader;
         char text[8];
         phi_reader_init(&reader, prefix.data(), size);

@@ -16,10 +16,10 @@ class PeerhopInfo : public testing::Test
 {
   protected:
     // Runs it by the shell with these words before and after; both outputs are kept.
-    int run(const std::string &arguments, const std::string &environment = "PEERHOP_LIBCUDA=/nonexistent.so")
+    int run(const std::string &arguments,
+            const std::string &environment = "PEERHOP_LIBCUDA=/nonexistent.so")
     {
-        std::string command =
-            "env " + environment + " \"$PEERHOP_INFO\" " + arguments + " 2>&1";
+        std::string command = "env " + environment + " \"$PEERHOP_INFO\" " + arguments + " 2>&1";
         FILE *pipe = popen(command.c_str(), "r");
         char buffer[4096];
         size_t n;

@@ -41,7 +41,8 @@ std::string slurp(const std::string &path)
 size_t occurrences(const std::string &text, const std::string &part)
 {
     size_t n = 0;
-    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
+    for (size_t at = text.find(part); at != std::string::npos;
+         at = text.find(part, at + part.size()))
         n++;
     return n;
 }
@@ -184,10 +185,10 @@ class PeerhopRun : public testing::Test
 
 TEST_F(PeerhopRun, RanksSeeTheirPlace)
 {
-    Result result = run(script(3,
-                               "echo $PEERHOP_RANK/$PEERHOP_RANKS $PEERHOP_LOCAL_RANK $PEERHOP_EPOCH "
-                               "$CUDA_DEVICE_MAX_CONNECTIONS ${PEERHOP_DEVICE-none}; "
-                               "echo $PEERHOP_JOB > $TEST/job.$PEERHOP_RANK"));
+    Result result =
+        run(script(3, "echo $PEERHOP_RANK/$PEERHOP_RANKS $PEERHOP_LOCAL_RANK $PEERHOP_EPOCH "
+                      "$CUDA_DEVICE_MAX_CONNECTIONS ${PEERHOP_DEVICE-none}; "
+                      "echo $PEERHOP_JOB > $TEST/job.$PEERHOP_RANK"));
     EXPECT_EQ(result.status, 0) << result.err;
     for (const char *line : {"0/3 0 0 32 none\n", "1/3 1 0 32 none\n", "2/3 2 0 32 none\n"})
         EXPECT_EQ(occurrences(result.out, line), 1u) << result.out;
@@ -198,14 +199,16 @@ TEST_F(PeerhopRun, RanksSeeTheirPlace)
 
 TEST_F(PeerhopRun, WhatIsSetIsKept)
 {
-    Result result = run(script(1, "echo $PEERHOP_JOB $PEERHOP_EPOCH $CUDA_DEVICE_MAX_CONNECTIONS $PEERHOP_DEVICE "
-                                  "$PEERHOP_STORE",
-                               {"--device", "host", "--store", "redis://elsewhere"}),
-                        [] {
-                            setenv("PEERHOP_JOB", "mine", 1);
-                            setenv("PEERHOP_EPOCH", "7", 1);
-                            setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
-                        });
+    Result result =
+        run(script(1,
+                   "echo $PEERHOP_JOB $PEERHOP_EPOCH $CUDA_DEVICE_MAX_CONNECTIONS $PEERHOP_DEVICE "
+                   "$PEERHOP_STORE",
+                   {"--device", "host", "--store", "redis://elsewhere"}),
+            [] {
+                setenv("PEERHOP_JOB", "mine", 1);
+                setenv("PEERHOP_EPOCH", "7", 1);
+                setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+            });
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_EQ(result.out, "mine 7 1 host redis://elsewhere\n");
 }
@@ -219,7 +222,8 @@ TEST_F(PeerhopRun, AStoreOfTheEnvironmentIsGiven)
 
 TEST_F(PeerhopRun, ThePrivateStoreAnswersAndOnlyItsUserMayEnter)
 {
-    Result result = run(script(2, "redis-cli -s ${PEERHOP_STORE#unix://} ping; stat -c %a $TMPDIR/*"));
+    Result result =
+        run(script(2, "redis-cli -s ${PEERHOP_STORE#unix://} ping; stat -c %a $TMPDIR/*"));
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_EQ(occurrences(result.out, "PONG\n"), 2u) << result.out;
     EXPECT_EQ(occurrences(result.out, "700\n"), 2u) << result.out;
@@ -255,8 +259,9 @@ TEST_F(PeerhopRun, DeathBySignalIs128AndTheSignal)
 
 TEST_F(PeerhopRun, WhoIgnoresSigtermIsKilled)
 {
-    Result result = run(script(2, "trap '' TERM; [ $PEERHOP_RANK = 1 ] && exit 3; while :; do sleep 0.1; done",
-                               {"--grace", "1"}));
+    Result result =
+        run(script(2, "trap '' TERM; [ $PEERHOP_RANK = 1 ] && exit 3; while :; do sleep 0.1; done",
+                   {"--grace", "1"}));
     EXPECT_EQ(result.status, 3);
     EXPECT_GE(result.seconds, 0.9);
     EXPECT_LT(result.seconds, 10);
@@ -264,8 +269,9 @@ TEST_F(PeerhopRun, WhoIgnoresSigtermIsKilled)
 
 TEST_F(PeerhopRun, AStoppedRankEndsToo)
 {
-    Result result = run(script(2, "[ $PEERHOP_RANK = 1 ] && { sleep 0.3; exit 3; }; kill -STOP $$; sleep $MARK",
-                               {"--grace", "20"}));
+    Result result =
+        run(script(2, "[ $PEERHOP_RANK = 1 ] && { sleep 0.3; exit 3; }; kill -STOP $$; sleep $MARK",
+                   {"--grace", "20"}));
     EXPECT_EQ(result.status, 3);
     EXPECT_LT(result.seconds, 10) << "it took SIGKILL";
 }
@@ -274,8 +280,9 @@ TEST_F(PeerhopRun, SignalsArePassedOn)
 {
     for (int signal : {SIGUSR1, SIGUSR2, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
         std::string name = std::to_string(signal);
-        pid_t pid = start(script(2, "trap 'echo got; exit 0' " + name +
-                                        "; touch $TEST/ready.$PEERHOP_RANK; while :; do sleep 0.05; done"));
+        pid_t pid =
+            start(script(2, "trap 'echo got; exit 0' " + name +
+                                "; touch $TEST/ready.$PEERHOP_RANK; while :; do sleep 0.05; done"));
         ASSERT_TRUE(wait_ready(2));
         kill(pid, signal);
         Result result = finish(pid);
@@ -297,7 +304,8 @@ TEST_F(PeerhopRun, RanksStartWithTheCallersSignals)
 
 TEST_F(PeerhopRun, OrphansAreEnded)
 {
-    Result result = run(script(2, "setsid sh -c 'sleep $MARK & sleep $MARK' >/dev/null 2>&1 & sleep 0.2; exit 0"));
+    Result result = run(
+        script(2, "setsid sh -c 'sleep $MARK & sleep $MARK' >/dev/null 2>&1 & sleep 0.2; exit 0"));
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_LT(result.seconds, 10);
 }
@@ -323,7 +331,8 @@ TEST_F(PeerhopRun, TagsWholeLines)
 
 TEST_F(PeerhopRun, TagsLinesOfAnyLengthAndLosesNothing)
 {
-    Result result = run(script(2, "head -c 100000 /dev/zero | tr '\\0' x; echo; seq 20000", {"--tag"}));
+    Result result =
+        run(script(2, "head -c 100000 /dev/zero | tr '\\0' x; echo; seq 20000", {"--tag"}));
     EXPECT_EQ(result.status, 0);
     EXPECT_EQ(occurrences(result.out, "x"), 200000u);
     EXPECT_EQ(occurrences(result.out, "[0] 20000\n"), 1u);
@@ -346,15 +355,17 @@ TEST_F(PeerhopRun, WhatCannotRun)
 {
     Result result = run({"-n", "2", "/nonexistent/program"});
     EXPECT_EQ(result.status, 127);
-    EXPECT_NE(result.err.find("/nonexistent/program: No such file"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("/nonexistent/program: No such file"), std::string::npos)
+        << result.err;
     EXPECT_EQ(run({"-n", "1", "/"}).status, 126);
 }
 
 TEST_F(PeerhopRun, WrongUse)
 {
-    for (const Words &words : {Words{}, Words{"true"}, Words{"-n", "2"}, Words{"-n", "0", "true"},
-                               Words{"-n", "1025", "true"}, Words{"-n", "2x", "true"}, Words{"-n", "", "true"},
-                               Words{"-n", "1", "--deadline", "0", "true"}, Words{"-n", "1", "--what", "true"}}) {
+    for (const Words &words :
+         {Words{}, Words{"true"}, Words{"-n", "2"}, Words{"-n", "0", "true"},
+          Words{"-n", "1025", "true"}, Words{"-n", "2x", "true"}, Words{"-n", "", "true"},
+          Words{"-n", "1", "--deadline", "0", "true"}, Words{"-n", "1", "--what", "true"}}) {
         Result result = run(words);
         EXPECT_EQ(result.status, 2);
         EXPECT_EQ(result.out, "");
@@ -380,8 +391,9 @@ TEST_F(PeerhopRun, WithoutRedisItSaysSo)
 
 TEST_F(PeerhopRun, TheEndOfThePrivateStoreEndsTheRun)
 {
-    Result result = run(script(2, "[ $PEERHOP_RANK = 0 ] && redis-cli -s ${PEERHOP_STORE#unix://} shutdown nosave; "
-                                  "sleep $MARK"));
+    Result result = run(
+        script(2, "[ $PEERHOP_RANK = 0 ] && redis-cli -s ${PEERHOP_STORE#unix://} shutdown nosave; "
+                  "sleep $MARK"));
     EXPECT_EQ(result.status, 1);
     EXPECT_NE(result.err.find("private store ended"), std::string::npos) << result.err;
 }
@@ -405,7 +417,8 @@ TEST_F(PeerhopRun, ItsOwnDeathEndsRanksAndServer)
     ASSERT_TRUE(wait_ready(2));
     kill(pid, SIGKILL);
     EXPECT_EQ(finish(pid).status, 1000 + SIGKILL);
-    for (int i = 0; i < 400 && !(processes_with(mark).empty() && processes_with(stores()).empty()); i++)
+    for (int i = 0; i < 400 && !(processes_with(mark).empty() && processes_with(stores()).empty());
+         i++)
         usleep(5000);
     // Nobody was there to remove the folder.
     for (const std::string &name : entries(stores())) {
