@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Handles of allocations for other processes. A handle names the exporter's descriptor by its process, and the buffer id
+// in the memory's trailer tells whether the allocation still lives: one of a dead exporter, or freed, does not open.
+#include "standin.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAGIC 0x3163706970656572ull
+
+_Static_assert(sizeof(struct si_handle) == sizeof(CUipcMemHandle), "travels as one");
+
+void si_handle_fill(const struct si_allocation *allocation, struct si_handle *handle)
+{
+    *handle = (struct si_handle){.magic = MAGIC,
+                                 .cookie = si.cookie,
+                                 .id = allocation->id,
+                                 .size = allocation->size,
+                                 .offset = allocation->offset,
+                                 .pid = getpid(),
+                                 .fd = allocation->physical->fd,
+                                 .pool = allocation->pool ? allocation->pool->id : 0};
+}
+
+CUresult si_handle_open(const struct si_handle *handle, struct si_physical **out)
+{
+    if (handle->magic != MAGIC || handle->offset >= SI_BLOCK)
+        return CUDA_ERROR_INVALID_HANDLE;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->fd);
+    struct si_physical *physical;
+    if (si_physical_open(open(path, O_RDWR | O_CLOEXEC), &physical))
+        return CUDA_ERROR_INVALID_HANDLE;
+    const struct si_trailer *trailer = physical->trailer;
+    if (trailer->cookie != handle->cookie || handle->size > physical->size - handle->offset ||
+        atomic_load(&trailer->ids[handle->offset / SI_UNIT]) != handle->id) {
+        si_physical_drop(physical);
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *out = physical;
+    return CUDA_SUCCESS;
+}
+
+SI_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
+{
+    struct si_context *context;
+    CUresult result = out ? si_begin(&context) : CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    const struct si_allocation *allocation = si_find(address);
+    if (!allocation || allocation->kind != SI_LEGACY)
+        return si_end(CUDA_ERROR_INVALID_VALUE);
+    struct si_handle handle;
+    si_handle_fill(allocation, &handle);
+    memcpy(out, &handle, sizeof(handle));
+    return si_end(CUDA_SUCCESS);
+}
+
+static struct si_allocation *opened_before(struct si_context *context, const CUipcMemHandle *handle)
+{
+    for (struct si_allocation *a = si_find_next(0); a; a = si_find_next(a->base + 1)) {
+        if (a->kind == SI_IMPORT && a->context == context &&
+            !memcmp(a->handle, handle, sizeof(*handle)))
+            return a;
+    }
+    return NULL;
+}
+
+static CUresult import(struct si_context *context, const CUipcMemHandle *bytes, CUdeviceptr *out)
+{
+    struct si_handle handle;
+    memcpy(&handle, bytes, sizeof(handle));
+    if (handle.magic == MAGIC && handle.cookie == si.cookie)
+        return CUDA_ERROR_INVALID_CONTEXT; // the own process' memory
+    struct si_physical *physical;
+    CUresult result = si_handle_open(&handle, &physical);
+    if (result)
+        return result;
+    if (si.no_peer && physical->physical != si.devices[context->ordinal].physical) {
+        si_physical_drop(physical);
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    struct si_allocation allocation = {.size = handle.size,
+                                       .kind = SI_IMPORT,
+                                       .context = context,
+                                       .physical = physical,
+                                       .offset = handle.offset,
+                                       .access = UINT32_MAX,
+                                       .opened = 1};
+    memcpy(allocation.handle, bytes, sizeof(*bytes));
+    uint64_t base = si_arena_take(physical->size, SI_BLOCK);
+    if (!base || !si_physical_map(physical, base, true)) {
+        si_physical_drop(physical);
+        return CUDA_ERROR_MAP_FAILED;
+    }
+    allocation.base = base + handle.offset;
+    struct si_allocation *inserted;
+    result = si_insert(&allocation, &inserted);
+    if (!result)
+        *out = inserted->base;
+    return result;
+}
+
+SI_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle,
+                                         unsigned int flags)
+{
+    struct si_context *context;
+    if (!address || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = si_begin(&context);
+    if (result)
+        return result;
+    struct si_allocation *before = opened_before(context, &handle);
+    if (!before)
+        return si_end(import(context, &handle, address));
+    before->opened++;
+    *address = before->base;
+    return si_end(CUDA_SUCCESS);
+}
+
+void si_import_close(struct si_allocation *allocation)
+{
+    struct si_physical *physical = allocation->physical;
+    struct si_pool *pool = allocation->pool;
+    uint64_t base = allocation->base - allocation->offset;
+    si_remove(allocation);
+    si_unmap(base, physical->size);
+    si_arena_give(base, physical->size);
+    si_physical_drop(physical);
+    if (pool)
+        si_pool_let_go(pool);
+}
+
+static struct si_allocation *find_import(uint64_t address)
+{
+    struct si_allocation *allocation = si_find(address);
+    return allocation && allocation->base == address && allocation->kind == SI_IMPORT ? allocation
+                                                                                      : NULL;
+}
+
+SI_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
+{
+    struct si_context *context;
+    CUresult result = si_begin(&context);
+    if (result)
+        return result;
+    struct si_allocation *allocation = find_import(address);
+    if (!allocation)
+        return si_end(CUDA_ERROR_INVALID_VALUE);
+    if (allocation->opened > 1) {
+        allocation->opened--;
+        return si_end(CUDA_SUCCESS);
+    }
+    si_block(allocation->context);
+    allocation = find_import(address); // the lock was open meanwhile
+    if (!allocation)
+        return si_end(CUDA_ERROR_INVALID_VALUE);
+    if (!--allocation->opened)
+        si_import_close(allocation);
+    return si_end(CUDA_SUCCESS);
+}

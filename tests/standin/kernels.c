@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Our kernels and the tests', as C functions. The engine calls one again while it waits, or has more to do.
+#include "standin.h"
+
+#include "cuda/kernel_args.h"
+#include "support/test_kernels.h"
+
+#include <string.h>
+
+#define CHUNK SI_MIB
+
+// Acquire and release as in the kernels.
+static uint32_t load32(uint64_t address)
+{
+    return __atomic_load_n((const uint32_t *)address, __ATOMIC_ACQUIRE);
+}
+
+// Whether the item is over.
+static bool brace_item(const struct phi_brace_item *item)
+{
+    switch (item->kind) {
+    case PHI_BRACE_WAIT:
+        return (int32_t)load32(item->word) >= 1 || (item->broken && load32(item->broken));
+    case PHI_BRACE_RESET: __atomic_store_n((uint32_t *)item->word, 0, __ATOMIC_RELAXED); return true;
+    default: __atomic_store_n((uint32_t *)item->word, 1, __ATOMIC_RELEASE); return true;
+    }
+}
+
+static enum si_progress brace(const void *data, uint64_t state[2])
+{
+    const struct phi_brace_args *args = data;
+    while (state[0] < args->count) {
+        if (!brace_item(&args->items[state[0]]))
+            return SI_WAITING;
+        state[0]++;
+    }
+    if (args->done)
+        __atomic_store_n((uint64_t *)args->done, args->number, __ATOMIC_RELEASE);
+    return SI_DONE;
+}
+
+static size_t part_of(uint64_t size, uint64_t done)
+{
+    return size - done < CHUNK ? size - done : CHUNK;
+}
+
+static enum si_progress copy(const void *data, uint64_t state[2])
+{
+    const struct phi_copy_args *args = data;
+    if (!state[0] && args->broken && load32(args->broken))
+        return SI_DONE;
+    size_t part = part_of(args->size, state[0]);
+    memcpy((void *)(args->destination + state[0]), (const void *)(args->source + state[0]), part);
+    state[0] += part;
+    return state[0] == args->size ? SI_DONE : SI_MOVED;
+}
+
+static uint64_t seed_of(const struct test_pattern_args *args)
+{
+    return args->seed +
+           (args->seed_word ? __atomic_load_n((const uint64_t *)args->seed_word, __ATOMIC_ACQUIRE)
+                            : 0);
+}
+
+static uint8_t pattern_byte(uint64_t seed, uint64_t index)
+{
+    return (uint8_t)(test_pattern(seed, index / 8) >> (index % 8 * 8));
+}
+
+static enum si_progress fill(const void *data, uint64_t state[2])
+{
+    const struct test_pattern_args *args = data;
+    uint8_t *bytes = (uint8_t *)args->address;
+    uint64_t seed = seed_of(args);
+    uint64_t end = state[0] + part_of(args->size, state[0]);
+    for (; state[0] < end; state[0]++)
+        bytes[state[0]] = pattern_byte(seed, state[0]);
+    return state[0] == args->size ? SI_DONE : SI_MOVED;
+}
+
+static enum si_progress verify(const void *data, uint64_t state[2])
+{
+    const struct test_pattern_args *args = data;
+    const uint8_t *bytes = (const uint8_t *)args->address;
+    uint64_t seed = seed_of(args), errors = 0;
+    uint64_t end = state[0] + part_of(args->size, state[0]);
+    for (; state[0] < end; state[0]++)
+        errors += bytes[state[0]] != pattern_byte(seed, state[0]);
+    if (errors)
+        __atomic_fetch_add((uint64_t *)args->errors, errors, __ATOMIC_SEQ_CST);
+    return state[0] == args->size ? SI_DONE : SI_MOVED;
+}
+
+static enum si_progress spin(const void *data, uint64_t state[2])
+{
+    (void)state;
+    const struct test_spin_args *args = data;
+    return (int32_t)load32(args->word) >= 1 ? SI_DONE : SI_WAITING;
+}
+
+const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
+    {"phi_brace", brace, sizeof(struct phi_brace_args), NULL},
+    {"phi_copy", copy, sizeof(struct phi_copy_args), NULL},
+    {"phi_test_fill", fill, sizeof(struct test_pattern_args), NULL},
+    {"phi_test_verify", verify, sizeof(struct test_pattern_args), NULL},
+    {"phi_test_spin", spin, sizeof(struct test_spin_args), NULL},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Modules: any image is taken, and holds every kernel that kernels.c knows.
+#include "standin.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct CUmod_st {
+    struct CUmod_st *next;
+    struct CUfunc_st functions[SI_KERNELS_MAX];
+    int count;
+};
+static struct CUmod_st *modules;
+
+static struct CUmod_st **find(CUmodule handle)
+{
+    struct CUmod_st **m = &modules;
+    while (*m && *m != handle)
+        m = &(*m)->next;
+    return m;
+}
+
+static bool is_function(const struct CUfunc_st *function)
+{
+    for (const struct CUmod_st *m = modules; m; m = m->next) {
+        if (function >= m->functions && function < m->functions + m->count)
+            return true;
+    }
+    return false;
+}
+
+SI_EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
+{
+    struct si_context *context;
+    CUresult result = out && image ? si_begin(&context) : CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    struct CUmod_st *module = calloc(1, sizeof(*module));
+    if (!module)
+        return si_end(CUDA_ERROR_OUT_OF_MEMORY);
+    si_block(context);
+    for (const struct CUfunc_st *k = si_kernels; k->name; k++) {
+        module->functions[module->count] = *k;
+        module->functions[module->count++].context = context;
+    }
+    module->next = modules;
+    modules = module;
+    *out = module;
+    return si_end(CUDA_SUCCESS);
+}
+
+SI_EXPORT CUresult cuModuleUnload(CUmodule handle)
+{
+    struct si_context *context;
+    CUresult result = si_begin(&context);
+    if (result)
+        return result;
+    if (!*find(handle))
+        return si_end(CUDA_ERROR_INVALID_HANDLE);
+    si_block(context);
+    struct CUmod_st **m = find(handle);
+    struct CUmod_st *module = *m;
+    if (!module)
+        return si_end(CUDA_ERROR_INVALID_HANDLE);
+    *m = module->next;
+    free(module);
+    return si_end(CUDA_SUCCESS);
+}
+
+SI_EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name)
+{
+    CUresult result = out && name ? si_begin_any() : CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    struct CUmod_st *module = *find(handle);
+    if (!module)
+        return si_end(CUDA_ERROR_INVALID_HANDLE);
+    for (int i = 0; i < module->count; i++) {
+        if (!strcmp(module->functions[i].name, name)) {
+            *out = &module->functions[i];
+            return si_end(CUDA_SUCCESS);
+        }
+    }
+    return si_end(CUDA_ERROR_NOT_FOUND);
+}
+
+SI_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
+{
+    CUresult result = value ? si_begin_any() : CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    if (!is_function(function))
+        return si_end(CUDA_ERROR_INVALID_HANDLE);
+    switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = 32; break;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = 90; break;
+    default: *value = 0;
+    }
+    return si_end(CUDA_SUCCESS);
+}
+
+SI_EXPORT CUresult cuFuncLoad(CUfunction function)
+{
+    CUresult result = si_begin_any();
+    return result ? result : si_end(is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+}
+
+// The bytes of the one parameter, from either way of passing it.
+static const void *parameter(void **params, void **extra, size_t size)
+{
+    if (params)
+        return params[0];
+    const void *buffer = NULL;
+    for (int i = 0; extra && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            buffer = extra[i + 1];
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && *(const size_t *)extra[i + 1] < size)
+            return NULL;
+    }
+    return buffer;
+}
+
+static CUresult launch(CUfunction function, CUstream handle, void **params, void **extra)
+{
+    struct CUstream_st *stream;
+    if (!is_function(function))
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = si_stream_find(function->context, handle, &stream);
+    if (result)
+        return result;
+    if (stream->context != function->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    const void *args = parameter(params, extra, function->args);
+    if (!args)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct si_op *op = si_op_new(SI_OP_KERNEL);
+    struct si_blob *blob = op ? si_blob_new(args, function->args) : NULL;
+    if (!blob) {
+        if (op)
+            si_op_free(op);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->blob = blob;
+    op->u.kernel.run = function->run;
+    return si_enqueue(stream, op);
+}
+
+SI_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                  unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                  unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                                  void **params, void **extra)
+{
+    uint64_t threads = (uint64_t)block_x * block_y * block_z;
+    if (!grid_x || !grid_y || !grid_z || !threads || threads > 1024 || shared_bytes > 232448)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct si_context *context;
+    CUresult result = si_begin(&context);
+    if (result)
+        return result;
+    si_gate(context);
+    return si_end(launch(function, stream, params, extra));
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A stand-in for libcuda: enough of the driver API to run every CUDA path of the library, between several processes, on
+// a machine without a GPU. Device memory is shared memory, streams are queues that one engine thread for each device
+// works off, and it blocks, holds up and refuses where the real driver was measured to. For tests only.
+//
+// Everything here is guarded by si.lock unless said otherwise. Across files: prefix si_.
+#ifndef TESTS_STANDIN_STANDIN_H
+#define TESTS_STANDIN_STANDIN_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#define SI_EXPORT __attribute__((visibility("default")))
+
+#define SI_DEVICES_MAX 16
+#define SI_CONTEXT_STACK 64
+#define SI_MIB ((size_t)1 << 20)
+#define SI_BLOCK (2 * SI_MIB)    // physical memory comes in these
+#define SI_UNIT ((size_t)512)    // small allocations are cut from a block in these
+#define SI_STREAM_DEPTH 1020     // operations of a stream before enqueueing blocks
+#define SI_BATCH_MAX 255         // memory operations in one call
+#define SI_PAGEABLE_INLINE 65536 // pageable memory up to this is copied aside when it is enqueued
+
+// ---- Memory ---------------------------------------------------------------------------------------------------------
+
+// What lies behind addresses: a memfd with `size` bytes of data and a trailer that tells other processes what is alive.
+struct si_trailer {
+    uint64_t magic;
+    uint64_t cookie;   // of the exporting process
+    uint64_t size;     // of the data
+    uint32_t physical; // device
+    uint32_t types;    // CUmemAllocationHandleType bits
+    _Atomic uint64_t ids[]; // buffer id of the allocation that begins at unit i, 0: none
+};
+
+struct si_physical {
+    int refs;
+    int fd;
+    size_t size;
+    int physical; // device, as the whole machine counts them
+    unsigned types;
+    bool own; // made by this process
+    struct si_trailer *trailer;
+    uint64_t block_id; // as CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
+};
+
+enum si_kind {
+    SI_LEGACY,     // cuMemAlloc
+    SI_IMPORT,     // cuIpcOpenMemHandle
+    SI_MAPPING,    // cuMemMap
+    SI_POOLED,     // cuMemAllocAsync
+    SI_POOLED_IMPORT,
+    SI_HOST,       // cuMemHostAlloc
+    SI_REGISTERED, // cuMemHostRegister
+};
+
+struct si_allocation {
+    uint64_t base;
+    size_t size;
+    enum si_kind kind;
+    uint64_t id;
+    struct si_context *context;
+    struct si_physical *physical; // NULL: host memory
+    size_t offset;                // of base in the physical memory
+    uint32_t access;              // bit i: device ordinal i may access it
+    struct si_pool *pool;
+    unsigned char handle[64]; // SI_IMPORT: what was opened
+    int opened;               // SI_IMPORT: how often
+};
+
+struct si_pool {
+    struct si_pool *next;
+    int device; // ordinal
+    unsigned types;
+    uint32_t access;
+    bool imported, is_default, destroyed;
+    int allocations; // live
+    uint64_t cookie; // of the process that made it, where it is number id
+    uint64_t id;
+};
+
+// ---- Operations -----------------------------------------------------------------------------------------------------
+
+enum si_op_kind {
+    SI_OP_COPY,
+    SI_OP_FILL,
+    SI_OP_MEMOPS,
+    SI_OP_KERNEL,
+    SI_OP_HOST,
+    SI_OP_RECORD,
+    SI_OP_AWAIT,
+    SI_OP_GRAPH,
+    SI_OP_FREE,
+    SI_OP_NOTHING,
+};
+
+enum si_progress {
+    SI_DONE,
+    SI_MOVED,   // call again, others may go first
+    SI_WAITING, // for a word or an event: nothing happened
+};
+
+// A point of a stream: an event's record, a synchronisation.
+struct si_marker {
+    int refs;
+    bool done;
+    struct timespec at;
+};
+
+struct si_memop {
+    CUstreamBatchMemOpType type;
+    unsigned flags;
+    uint64_t address, value;
+};
+
+// A kernel as a C function: called again until it says SI_DONE. state is zero at the launch.
+typedef enum si_progress (*si_kernel)(const void *args, uint64_t state[2]);
+
+struct CUfunc_st {
+    const char *name;
+    si_kernel run;
+    size_t args; // bytes of its one parameter
+    struct si_context *context;
+};
+
+// Bytes that an operation and its copies in graphs share.
+struct si_blob {
+    int refs;
+    _Alignas(16) unsigned char data[];
+};
+
+struct si_op {
+    struct si_op *next;
+    uint64_t number; // order of enqueueing in the context
+    enum si_op_kind kind;
+    union {
+        struct {
+            uint64_t destination, source;
+            size_t size;
+            bool peer; // between two devices
+        } copy;
+        struct {
+            uint64_t destination;
+            uint32_t value;
+            unsigned width;
+            size_t count;
+        } fill;
+        struct {
+            unsigned count;
+        } memops; // blob: struct si_memop[]
+        struct {
+            si_kernel run;
+        } kernel; // blob: arguments
+        struct {
+            CUhostFn call;
+            void *data;
+            struct si_marker *marker;
+        } host;
+        struct si_marker *marker;
+        struct si_run *run;
+        struct {
+            uint64_t address, id;
+        } free;
+    } u;
+    struct si_blob *blob;
+    uint64_t state[2]; // how far it has come
+    bool started;
+};
+
+// ---- Graphs ---------------------------------------------------------------------------------------------------------
+
+struct si_set {
+    int *items;
+    int count;
+};
+
+struct si_node {
+    struct si_op op;
+    struct si_set after; // indices of nodes
+};
+
+// Nodes and user objects; held by the graph, its executables and their launches.
+struct si_body {
+    int refs;
+    struct si_node *nodes;
+    int count;
+    struct {
+        CUuserObject object;
+        unsigned count;
+    } *objects;
+    int object_count;
+};
+
+struct CUgraph_st {
+    struct si_body *body;
+    struct si_capture *capture; // not NULL while it is being captured
+};
+
+struct CUgraphExec_st {
+    struct si_body *body;
+    struct si_marker *last; // of its last launch
+};
+
+// One launch.
+struct si_run {
+    struct si_body *body;
+    struct si_marker *before, *marker; // launches of one executable follow each other
+    int left;
+    struct {
+        struct si_op op;
+        bool done, waiting;
+    } nodes[];
+};
+
+struct CUuserObject_st {
+    unsigned refs;
+    void *data;
+    CUhostFn destroy;
+};
+
+struct si_capture {
+    uint64_t id;
+    CUstreamCaptureMode mode;
+    struct si_thread *thread;
+    struct CUstream_st *origin;
+    struct CUgraph_st *graph;
+    bool invalid;
+    struct si_capture *next;
+};
+
+// ---- Streams, contexts, devices -------------------------------------------------------------------------------------
+
+struct CUstream_st {
+    struct CUstream_st *next;
+    struct si_context *context;
+    uint64_t id;
+    unsigned index; // decides its hardware queue
+    unsigned flags;
+    bool legacy;
+    bool destroyed; // goes when it has nothing left to do
+    // What its head was waiting for when last looked at: value waits, and whether a peer copy is next behind a wait.
+    unsigned waits;
+    bool copy_waits;
+    struct si_op *head, **tail;
+    unsigned depth;
+    struct si_capture *capture;
+    struct si_set last; // nodes that the next captured operation follows
+};
+
+struct CUevent_st {
+    struct CUevent_st *next;
+    struct si_context *context;
+    unsigned flags;
+    struct si_marker *marker;   // NULL: never recorded
+    uint64_t capture_id;        // last recorded in this capture, 0: in none
+    struct si_set nodes;
+};
+
+struct si_context {
+    int ordinal;
+    uint64_t id;
+    int retained;
+    uint32_t peers; // bit i: access to device i was enabled
+    struct CUstream_st *streams; // the engine alone removes
+    struct CUstream_st *legacy;
+    unsigned stream_index;
+    uint64_t number;   // of the last operation enqueued
+    unsigned blocked;  // calls that block behind streams now: others may not launch
+    pthread_t engine;
+    bool engine_runs, engine_stops;
+    pthread_cond_t work; // for the engine
+    struct si_pool *pool; // default
+};
+
+struct si_device {
+    int physical;
+    size_t used;
+    struct si_context context; // primary
+};
+
+struct si_thread {
+    struct si_context *stack[SI_CONTEXT_STACK];
+    int depth;
+    CUstreamCaptureMode mode;
+    bool callback; // a host function or destructor runs on it: no driver calls
+    struct CUstream_st *streams[SI_DEVICES_MAX]; // CU_STREAM_PER_THREAD
+};
+
+struct si_driver {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; // something finished, or a blocked call returned
+    bool initialised, forked;
+    uint64_t cookie; // of this process
+    int device_count;
+    struct si_device devices[SI_DEVICES_MAX];
+    bool no_peer;
+    unsigned connections; // CUDA_DEVICE_MAX_CONNECTIONS, 8 where unset
+    uint64_t next_id;     // streams, contexts, captures
+    uint64_t next_buffer;
+    struct si_capture *captures;
+};
+extern struct si_driver si;
+
+// driver.c
+struct si_thread *si_thread(void);
+// begin locks and yields the current context; an error is returned unlocked. end unlocks and passes its argument on.
+CUresult si_begin(struct si_context **context);
+CUresult si_begin_any(void); // needs no context
+CUresult si_end(CUresult result);
+struct si_context *si_context_of(CUdevice device); // NULL: no such device
+int si_ordinal(int physical); // of a device of the machine, or -1: not visible
+// A call that may disturb a capture: whether it may go on (and, if not, it has invalidated those that it disturbs).
+CUresult si_unsafe(void);
+// Waits while another call blocks behind the context's streams.
+void si_gate(struct si_context *context);
+// What cuMemFree and its like do: wait for all work enqueued so far, holding up launches of other threads meanwhile.
+void si_block(struct si_context *context);
+
+// memory.c, arena.c
+uint64_t si_arena_take(size_t size, size_t align); // 0: none left
+void si_arena_give(uint64_t base, size_t size);    // nothing may be mapped there any more
+struct si_allocation *si_find(uint64_t address);
+struct si_allocation *si_find_next(uint64_t address); // the first that begins at or after it
+CUresult si_insert(const struct si_allocation *allocation, struct si_allocation **out);
+void si_remove(struct si_allocation *allocation);
+// Whether [address, address + size) is memory that the driver knows and that `device` may access.
+bool si_reachable(uint64_t address, size_t size, int device);
+bool si_is_device(const struct si_allocation *allocation);
+int si_allocation_device(const struct si_allocation *allocation); // ordinal
+CUresult si_physical_create(int physical, size_t size, unsigned types, struct si_physical **out);
+CUresult si_physical_open(int fd, struct si_physical **out); // takes fd over, also on failure
+void si_physical_drop(struct si_physical *physical);
+bool si_physical_map(struct si_physical *physical, uint64_t address, bool access);
+void si_unmap(uint64_t address, size_t size);
+CUresult si_allocate(struct si_context *context, size_t size, struct si_allocation **out);
+// Fills in the address and memory of `allocation`, which is in no block with others, and adds it.
+CUresult si_allocate_own(struct si_context *context, struct si_allocation *allocation,
+                         struct si_allocation **out);
+void si_deallocate(struct si_allocation *allocation);
+
+// ipc.c: 64 bytes that name an allocation to other processes; pool pointers travel the same way.
+struct si_handle {
+    uint64_t magic, cookie, id, size, offset;
+    int32_t pid, fd;
+    uint64_t pool;
+    uint64_t reserved;
+};
+void si_handle_fill(const struct si_allocation *allocation, struct si_handle *handle);
+CUresult si_handle_open(const struct si_handle *handle, struct si_physical **physical);
+void si_import_close(struct si_allocation *allocation);
+
+void si_pool_let_go(struct si_pool *pool); // pool.c: an allocation of it is gone
+
+// stream.c
+CUresult si_stream_find(struct si_context *context, CUstream handle, struct CUstream_st **stream);
+void si_stream_reap(struct si_context *context); // frees destroyed streams that have nothing left
+struct CUstream_st *si_stream_new(struct si_context *context, unsigned flags);
+void si_thread_streams_drop(struct si_thread *thread);
+CUresult si_enqueue(struct CUstream_st *stream, struct si_op *op); // takes op over, also on failure
+// Whether nothing up to that number is left in any stream of the context; wait until it is so.
+bool si_idle(const struct si_context *context, uint64_t until);
+void si_wait_idle(struct si_context *context, uint64_t until);
+CUresult si_drain(struct CUstream_st *stream); // waits for everything on it so far
+
+// operation.c
+struct si_op *si_op_new(enum si_op_kind kind);
+void si_op_free(struct si_op *op);
+struct si_blob *si_blob_new(const void *data, size_t size);
+void si_op_clear(struct si_op *op); // drops what it holds
+enum si_progress si_op_step(struct si_op *op); // called with the lock, lets go of it for long work
+struct si_marker *si_marker_new(void);
+struct si_marker *si_marker_hold(struct si_marker *marker);
+void si_marker_drop(struct si_marker *marker);
+void si_marker_wait(struct si_marker *marker);
+void si_marker_finish(struct si_marker *marker);
+
+// callback.c: the thread that runs host functions and destructors. finished may be NULL.
+void si_callback(CUhostFn call, void *data, struct si_marker *finished);
+
+// engine.c
+void si_engine_start(struct si_context *context);
+void si_engine_stop(struct si_context *context);
+
+// graph.c, capture.c
+bool si_capture_legacy_conflict(const struct CUstream_st *stream); // a legacy stream while a blocking one captures
+void si_capture_abandon(struct CUstream_st *stream);
+CUresult si_capture_add(struct CUstream_st *stream, struct si_op *op);
+void si_capture_invalidate(struct si_capture *capture);
+CUresult si_capture_join(struct CUstream_st *stream, struct CUevent_st *event);
+struct si_capture *si_capture_find(uint64_t id);
+enum si_progress si_run_step(struct si_run *run);
+void si_run_free(struct si_run *run);
+unsigned si_run_waits(const struct si_run *run, bool *copy_behind);
+void si_body_drop(struct si_body *body);
+bool si_set_add(struct si_set *set, int item);
+bool si_set_copy(struct si_set *to, const struct si_set *from);
+void si_set_clear(struct si_set *set);
+
+// kernels.c: ends with a nameless one
+#define SI_KERNELS_MAX 8
+extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
+
+#endif
