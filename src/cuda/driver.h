@@ -19,7 +19,11 @@ CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatu
 
 // Members have the pinned names of entries.h. Optional and tests' entries may be NULL.
 struct phi_driver {
+#ifdef __cplusplus
+#define PHI_CUDA_MEMBER(symbol) decltype(::symbol) *symbol;
+#else
 #define PHI_CUDA_MEMBER(symbol) __typeof__(symbol) *symbol;
+#endif
     PHI_CUDA_REQUIRED(PHI_CUDA_MEMBER)
     PHI_CUDA_OPTIONAL(PHI_CUDA_MEMBER)
     PHI_CUDA_TESTS(PHI_CUDA_MEMBER)

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#define _Alignas alignas
+#include "support/atomic_compat.h"
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "cuda/kernel_args.h"
+#include "semaphore/plan.h"
+}
+
+namespace
+{
+
+// Work from letters: w wait, r reset, p post, c copy, z copy of no bytes.
+std::vector<phi_work> work_of(const std::string &letters)
+{
+    std::vector<phi_work> work(letters.size());
+    for (size_t i = 0; i < letters.size(); i++) {
+        const char c = letters[i];
+        work[i].kind = c == 'w' ? PHI_STEP_WAIT : c == 'r' ? PHI_STEP_RESET
+                       : c == 'p' ? PHI_STEP_POST : PHI_STEP_COPY;
+        work[i].size = c == 'c' ? 100 : 0;
+    }
+    return work;
+}
+
+struct Mode {
+    bool kernel_waits, batches, done;
+};
+const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, true, false},
+    NO_BATCHES{true, false, true};
+
+// The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait; + where the number goes.
+std::string plan_of(const std::string &letters, const Mode &mode)
+{
+    std::vector<phi_work> work = work_of(letters);
+    phi_plan plan{};
+    plan.work = work.data();
+    plan.n = work.size();
+    plan.kernel_waits = mode.kernel_waits;
+    plan.batches = mode.batches;
+    plan.done = mode.done;
+    std::string text;
+    phi_piece piece;
+    while (phi_plan_next(&plan, &piece)) {
+        std::string items;
+        for (size_t i = 0; i < piece.count; i++)
+            if (letters[piece.first + i] != 'z')
+                items += letters[piece.first + i];
+        if (piece.kind == PHI_PIECE_COPY)
+            text += piece.behind ? "c" : "C";
+        else
+            text += (piece.kind == PHI_PIECE_BATCH ? "B(" : "K(") +
+                    (items.size() > 4 ? std::to_string(items.size()) : items) +
+                    (piece.done ? "+)" : ")");
+    }
+    return text;
+}
+
+TEST(Plan, ProgramsOfTheTables)
+{
+    EXPECT_EQ(plan_of("c", KERNEL), "CB(+)");         // put, get
+    EXPECT_EQ(plan_of("p", KERNEL), "B(p+)");         // the passive post
+    EXPECT_EQ(plan_of("wrcp", KERNEL), "K(wr)cB(p+)"); // the active end
+    EXPECT_EQ(plan_of("wrcp", MEMORY), "B(wr)cB(p+)");
+    EXPECT_EQ(plan_of("wr", KERNEL), "K(wr+)"); // complete
+    EXPECT_EQ(plan_of("wr", MEMORY), "B(wr+)");
+    EXPECT_EQ(plan_of("wrp", KERNEL), "K(wrp+)"); // signal, wait
+}
+
+TEST(Plan, CapturedWorkHasNoNumber)
+{
+    EXPECT_EQ(plan_of("wrcp", CAPTURED), "K(wr)cB(p)");
+    EXPECT_EQ(plan_of("c", CAPTURED), "C");
+    EXPECT_EQ(plan_of("z", CAPTURED), "");
+}
+
+TEST(Plan, WithoutMemoryOperationsEverythingIsAKernel)
+{
+    EXPECT_EQ(plan_of("wrcp", NO_BATCHES), "K(wr)cK(p+)");
+    EXPECT_EQ(plan_of("c", NO_BATCHES), "CK(+)");
+}
+
+TEST(Plan, CopiesOfNoBytesVanish)
+{
+    EXPECT_EQ(plan_of("wrzp", KERNEL), "K(wrp+)");
+    EXPECT_EQ(plan_of("z", KERNEL), "B(+)");
+    EXPECT_EQ(plan_of("zzc", MEMORY), "CB(+)");
+    EXPECT_EQ(plan_of("wrzcz", MEMORY), "B(wr)cB(+)");
+    EXPECT_EQ(plan_of("pz", MEMORY), "B(p+)");
+}
+
+TEST(Plan, WaitsOfOneBraceDecideOnlyForThatBrace)
+{
+    EXPECT_EQ(plan_of("pwrcpcp", KERNEL), "K(pwr)cB(p)cB(p+)");
+}
+
+TEST(Plan, LongBracesAreSplit)
+{
+    const size_t k = PHI_BRACE_ITEMS;
+    EXPECT_EQ(plan_of(std::string(k, 'w'), KERNEL), "K(16+)");
+    EXPECT_EQ(plan_of(std::string(k + 1, 'w'), KERNEL), "K(16)K(w+)");
+    EXPECT_EQ(plan_of(std::string(254, 'p'), MEMORY), "B(254+)");
+    EXPECT_EQ(plan_of(std::string(255, 'p'), MEMORY), "B(255)B(+)"); // 255 is all that a batch takes
+    EXPECT_EQ(plan_of(std::string(256, 'p'), MEMORY), "B(255)B(p+)");
+    EXPECT_EQ(plan_of(std::string(255, 'p'), CAPTURED), "B(255)");
+}
+
+TEST(Limits, AreThoseMeasured)
+{
+    for (int connections : {1, 2, 8, 31}) {
+        EXPECT_EQ(phi_stream_limits(connections)->waits, 0) << connections;
+        EXPECT_EQ(phi_stream_limits(connections)->copies, 0) << connections;
+    }
+    EXPECT_EQ(phi_stream_limits(32)->waits, 16);
+    EXPECT_EQ(phi_stream_limits(32)->copies, 16);
+    EXPECT_EQ(phi_stream_limits(0)->waits, 0);
+}
+
+phi_policy policy_of(int wait, int method, int connections)
+{
+    phi_config config{};
+    config.wait = wait;
+    config.method = method;
+    config.kernel_waits = 64;
+    config.memory_operation_streams = -1;
+    phi_policy policy = phi_policy_of(&config, connections);
+    policy.kernels = policy.batches = true;
+    return policy;
+}
+
+TEST(Policy, WaitsByKernelUnlessTheDeviceIsShared)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 32);
+    phi_waiting others{};
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+    policy.shared = true;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+    others.memory_operations = 15;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+    others.memory_operations = 16;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 1) << "beyond the limit a kernel, on a shared GPU too";
+}
+
+TEST(Policy, AtEightConnectionsNoStreamWaitsByMemoryOperation)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
+    phi_waiting others{};
+    policy.shared = true;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+}
+
+TEST(Policy, ConfigurationOverridesTheLimit)
+{
+    phi_config config{};
+    config.memory_operation_streams = 3;
+    config.kernel_waits = 64;
+    phi_policy policy = phi_policy_of(&config, 8);
+    EXPECT_EQ(policy.memory_waits, 3u);
+}
+
+TEST(Policy, AtMostSoManyKernelsWait)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
+    phi_waiting others{};
+    others.kernels = 63;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+    others.kernels = 64;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), -EAGAIN);
+    policy.wait = PHI_WAIT_MEMORY_OPERATION;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+}
+
+TEST(Policy, AForcedWaitPassesTheLimits)
+{
+    phi_policy policy = policy_of(PHI_WAIT_MEMORY_OPERATION, PHI_METHOD_AUTO, 8);
+    phi_waiting others{};
+    others.memory_operations = 100;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+    policy.wait = PHI_WAIT_KERNEL;
+    policy.shared = true;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+}
+
+TEST(Policy, WhatTheDeviceHasNotIsNotUsed)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
+    phi_waiting others{};
+    policy.kernels = false;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+    EXPECT_FALSE(phi_copy_mode(&policy, &others, true));
+    policy.kernels = true;
+    policy.batches = false;
+    policy.shared = true;
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+}
+
+TEST(Policy, CopyKernelTakesOverBehindWaits)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
+    phi_waiting others{};
+    EXPECT_FALSE(phi_copy_mode(&policy, &others, false));
+    EXPECT_TRUE(phi_copy_mode(&policy, &others, true));
+    policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 32);
+    others.copies = 15;
+    EXPECT_FALSE(phi_copy_mode(&policy, &others, true));
+    others.copies = 16;
+    EXPECT_TRUE(phi_copy_mode(&policy, &others, true));
+    policy.method = PHI_METHOD_CE;
+    EXPECT_FALSE(phi_copy_mode(&policy, &others, true));
+    policy.method = PHI_METHOD_COPY_KERNEL;
+    EXPECT_TRUE(phi_copy_mode(&policy, &others, false));
+}
+
+} // namespace
