@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "redis.h"
+#include "private_store.h"
 
 // How long the others may take to say why they fail, once one has.
 #define GRACE_MS 3000
@@ -40,13 +40,11 @@ static void set_number(const char *name, int64_t value)
 }
 
 // What all ranks have in common.
-static void set_environment(const struct bench_options *options, const struct bench_redis *redis)
+static void set_environment(const struct bench_options *options, const struct private_store *store)
 {
-    char text[160];
-    if (redis->pid) {
-        snprintf(text, sizeof(text), "unix://%s", redis->socket);
-        setenv("PEERHOP_STORE", text, 1);
-    }
+    char text[64];
+    if (store->pid)
+        setenv("PEERHOP_STORE", store->uri, 1);
     snprintf(text, sizeof(text), "perf-%d-%lld", (int)getpid(), (long long)time(NULL));
     setenv("PEERHOP_JOB", text, 0);
     set_number("PEERHOP_RANKS", options->ranks);
@@ -165,11 +163,15 @@ int bench_launch(const struct bench_options *options, char **argv)
     sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals, NULL);
 
-    struct bench_redis redis = {0};
-    if (!options->store && !getenv("PEERHOP_STORE") && bench_redis_start(&redis))
+    struct private_store store = {0};
+    char error[256];
+    if (!options->store && !getenv("PEERHOP_STORE") &&
+        private_store_start(&store, error, sizeof(error))) {
+        fprintf(stderr, "peerhop-perf: %s; or name a store (--store)\n", error);
         return 1;
-    set_environment(options, &redis);
+    }
+    set_environment(options, &store);
     int status = run(options, argv, &signals);
-    bench_redis_stop(&redis);
+    private_store_stop(&store);
     return status;
 }

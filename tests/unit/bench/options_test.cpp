@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The command line of peerhop-perf: sizes, names, ranges, defaults.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <set>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "cases.h"
+#include "options.h"
+}
+
+static std::vector<size_t> sizes_of(const char *text)
+{
+    bench_sizes sizes = {};
+    if (bench_sizes_parse(&sizes, text) != 0)
+        return {};
+    return std::vector<size_t>(sizes.values, sizes.values + sizes.n);
+}
+
+TEST(Sizes, SingleSizesWithSuffixes)
+{
+    EXPECT_EQ(sizes_of("8"), std::vector<size_t>{8});
+    EXPECT_EQ(sizes_of("0"), std::vector<size_t>{0});
+    EXPECT_EQ(sizes_of("64K"), std::vector<size_t>{65536});
+    EXPECT_EQ(sizes_of("3m"), std::vector<size_t>{3u << 20});
+    EXPECT_EQ(sizes_of("5G"), std::vector<size_t>{(size_t)5 << 30});
+}
+
+TEST(Sizes, RangesDoubleOrMultiply)
+{
+    EXPECT_EQ(sizes_of("8:64"), (std::vector<size_t>{8, 16, 32, 64}));
+    EXPECT_EQ(sizes_of("8:63"), (std::vector<size_t>{8, 16, 32}));
+    EXPECT_EQ(sizes_of("1K:1M:x32"), (std::vector<size_t>{1024, 32768, 1u << 20}));
+    EXPECT_EQ(sizes_of("7:7:x4"), std::vector<size_t>{7});
+    EXPECT_EQ(sizes_of("8:1G:x4").size(), 14u);
+}
+
+TEST(Sizes, RangesAddUp)
+{
+    bench_sizes sizes = {};
+    EXPECT_EQ(bench_sizes_parse(&sizes, "8"), 0);
+    EXPECT_EQ(bench_sizes_parse(&sizes, "16:32"), 0);
+    EXPECT_EQ(sizes.n, 3u);
+    EXPECT_EQ(sizes.values[2], 32u);
+}
+
+TEST(Sizes, NonsenseIsRefusedAndAddsNothing)
+{
+    for (const char *text : {"", "x", "-8", "8K8", "8:", ":8", "8:4", "0:8", "8:64:4", "8:64:x1",
+                             "8:64:x", "8:64:x2y", "99999999999999999999", "17179869184G", "8 "}) {
+        bench_sizes sizes = {};
+        EXPECT_EQ(bench_sizes_parse(&sizes, text), -EINVAL) << text;
+        EXPECT_EQ(sizes.n, 0u) << text;
+    }
+}
+
+TEST(Sizes, TooManyAreRefused)
+{
+    bench_sizes sizes = {};
+    for (int i = 0; i < BENCH_SIZES_MAX; i++)
+        EXPECT_EQ(bench_sizes_parse(&sizes, "8"), 0);
+    EXPECT_EQ(bench_sizes_parse(&sizes, "8"), -E2BIG);
+    EXPECT_EQ(sizes.n, (size_t)BENCH_SIZES_MAX);
+}
+
+struct Parsed {
+    int rc;
+    bench_options options;
+    std::string error;
+};
+
+static Parsed parse(std::vector<std::string> words)
+{
+    Parsed parsed = {};
+    words.insert(words.begin(), "peerhop-perf");
+    std::vector<char *> argv;
+    // The options keep pointers to the words; the tests below compare them before the words go.
+    static std::vector<std::string> kept;
+    kept = words;
+    for (std::string &word : kept)
+        argv.push_back(word.data());
+    argv.push_back(nullptr);
+    char error[256] = "";
+    parsed.rc = bench_options_parse(&parsed.options, (int)kept.size(), argv.data(), error, sizeof(error));
+    parsed.error = error;
+    return parsed;
+}
+
+TEST(Options, DefaultsAreTheNewcomersRun)
+{
+    Parsed parsed = parse({});
+    ASSERT_EQ(parsed.rc, 0) << parsed.error;
+    EXPECT_EQ(parsed.options.case_count, 4u);
+    EXPECT_TRUE(parsed.options.verify);
+    EXPECT_EQ(parsed.options.ranks, 2);
+    EXPECT_STREQ(parsed.options.kind, "auto");
+    EXPECT_STREQ(parsed.options.protocol, "put");
+    EXPECT_FALSE(parsed.options.json);
+    EXPECT_EQ(parsed.options.sizes.n, 0u);
+}
+
+TEST(Options, EverythingGiven)
+{
+    Parsed parsed = parse({"-c", "put-latency", "-c", "import", "-b", "8:32", "-n", "7", "-w", "3", "-r", "4",
+                           "-k", "host", "-p", "ipc", "-m", "ce", "-i", "host", "-o", "json",
+                           "--protocol", "get", "--channels", "5", "--ops", "64", "--segments=2",
+                           "--compare", "--group", "--wait", "kernel", "--deadline", "9", "--store",
+                           "redis://x"});
+    ASSERT_EQ(parsed.rc, 0) << parsed.error;
+    const bench_options &options = parsed.options;
+    EXPECT_EQ(options.case_count, 2u);
+    EXPECT_EQ(options.cases[0], &bench_put_latency);
+    EXPECT_EQ(options.cases[1], &bench_import);
+    EXPECT_EQ(options.sizes.n, 3u);
+    EXPECT_EQ(options.iterations, 7);
+    EXPECT_EQ(options.warmup, 3);
+    EXPECT_EQ(options.ranks, 4);
+    EXPECT_STREQ(options.kind, "host");
+    EXPECT_STREQ(options.path, "ipc");
+    EXPECT_STREQ(options.method, "ce");
+    EXPECT_EQ(options.issue, BENCH_ISSUE_HOST);
+    EXPECT_TRUE(options.json);
+    EXPECT_STREQ(options.protocol, "get");
+    EXPECT_EQ(options.channels, 5);
+    EXPECT_EQ(options.ops, 64);
+    EXPECT_EQ(options.segments, 2);
+    EXPECT_TRUE(options.compare);
+    EXPECT_TRUE(options.group);
+    EXPECT_FALSE(options.verify);
+    EXPECT_STREQ(options.wait, "kernel");
+    EXPECT_EQ(options.deadline_s, 9);
+    EXPECT_STREQ(options.store, "redis://x");
+}
+
+TEST(Options, ErrorsNameTheOptionAndTheValue)
+{
+    const std::vector<std::vector<std::string>> lines = {
+        {"-c", "put-nothing"}, {"-b", "8x"},        {"-n", "0"},          {"-n", "many"},
+        {"-w", "-1"},          {"-r", "1"},         {"-r", "65"},         {"-k", "disk"},
+        {"-p", "net"},         {"-m", "memcpy"},    {"-i", "device"},     {"-o", "xml"},
+        {"--protocol", "pu"},  {"--channels", "0"}, {"--ops", "0"},       {"--segments", "1.5"},
+        {"--wait", "spin"},    {"--deadline", ""},
+    };
+    for (const auto &line : lines) {
+        Parsed parsed = parse(line);
+        EXPECT_EQ(parsed.rc, -EINVAL) << line[0] << " " << line[1];
+        EXPECT_NE(parsed.error.find(line[0]), std::string::npos) << parsed.error;
+        EXPECT_NE(parsed.error.find("'" + line[1] + "'"), std::string::npos) << parsed.error;
+    }
+}
+
+TEST(Options, UnknownMissingAndLeftOver)
+{
+    EXPECT_NE(parse({"--nonsense"}).error.find("--nonsense"), std::string::npos);
+    EXPECT_NE(parse({"-c"}).error.find("needs a value"), std::string::npos);
+    EXPECT_NE(parse({"file"}).error.find("'file'"), std::string::npos);
+    EXPECT_NE(parse({"--ops", "2", "--segments", "3"}).error.find("--segments"), std::string::npos);
+}
+
+TEST(Cases, NamesAreUniqueAndDescribed)
+{
+    std::set<std::string> names;
+    for (size_t i = 0; i < bench_case_count; i++) {
+        const bench_case *test = bench_case_table[i];
+        EXPECT_TRUE(names.insert(test->name).second) << test->name;
+        EXPECT_EQ(bench_case_find(test->name), test);
+        EXPECT_GT(strlen(test->what), 10u) << test->name;
+        EXPECT_NE(test->sizes[0], 0u) << test->name;
+        EXPECT_TRUE(test->once || test->sample) << test->name;
+    }
+    EXPECT_EQ(names.size(), 15u);
+    EXPECT_EQ(bench_case_find("put"), nullptr);
+}
+
+TEST(Cases, AreaHoldsTheLargestSizeOfEveryChannelBothWays)
+{
+    Parsed parsed = parse({"-c", "put-rate", "--channels", "3", "-b", "5000", "-b", "8"});
+    ASSERT_EQ(parsed.rc, 0);
+    EXPECT_EQ(bench_case_area(&bench_put_rate, &parsed.options), 2u * 3 * 8192);
+    EXPECT_EQ(bench_case_area(&bench_exchange_cold, &parsed.options), 0u);
+}
