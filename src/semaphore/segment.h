@@ -18,14 +18,14 @@ struct phi_side {
     _Alignas(128) struct phi_bell bell; // the owner sleeps here; the peer rings
     _Atomic uint64_t acknowledged;      // sequence of the last store message of the peer that was taken
     _Atomic uint32_t state;             // enum phi_side_state
-    uint32_t reserved;
+    _Atomic uint32_t drained;           // 1: no stream of the owner touches the peer's buffers any more
+    _Atomic uint32_t told;              // 1: the owner's application knows that the pair is broken
 };
 
 enum phi_side_state {
     PHI_SIDE_LIVE = 0,
     PHI_SIDE_LEAVING = 1, // destroy has begun: no new use of my buffers, please drain
-    PHI_SIDE_DRAINED = 2, // no stream of mine touches your buffers any more (answers your LEAVING, or my own destroy)
-    PHI_SIDE_ABORTED = 3,
+    PHI_SIDE_ABORTED = 2, // the owner's application gave up the job
 };
 
 // The agreement slot of an operation key: two words, used in turn by round.
@@ -67,5 +67,11 @@ static inline uint64_t phi_segment_device_address(const struct phi_segment *segm
                ? segment->base_device + (uint64_t)((const char *)inside - (const char *)segment->base)
                : 0;
 }
+
+// phi_segment_register makes the segment's words usable by the device's streams (NULL: nothing to do); unregister may
+// block behind waiting streams and comes before close. They live in segment_device.c.
+struct phi_device;
+int phi_segment_register(struct phi_segment *segment, struct phi_device *device);
+void phi_segment_unregister(struct phi_segment *segment, struct phi_device *device);
 
 #endif

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+#include <string.h>
+
+#include "api/context_internal.h"
+#include "base/clock.h"
+#include "channel/exchange.h"
+#include "channel/issue.h"
+
+static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)
+{
+    if (op->peer < 0 || op->peer >= peers->ranks)
+        return phi_fail(peers->report, -EINVAL, "operation %zu: there is no rank %d (%d ranks)", i, op->peer, peers->ranks);
+    if (op->peer == peers->rank)
+        return phi_fail(peers->report, -EINVAL, "operation %zu: rank %d names itself as the peer", i, op->peer);
+    if (op->role < PH_ROLE_SENDER || op->role > PH_ROLE_BOTH)
+        return phi_fail(peers->report, -EINVAL, "operation %zu: role %d is none", i, (int)op->role);
+    if (op->protocol < PH_PROTOCOL_DEFAULT || op->protocol > PH_PROTOCOL_GET)
+        return phi_fail(peers->report, -EINVAL, "operation %zu: protocol %d is none", i, (int)op->protocol);
+    if (op->buffer == NULL || op->size == 0)
+        return phi_fail(peers->report, -EINVAL, "operation %zu: no buffer", i);
+    return 0;
+}
+
+static int check_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n)
+{
+    if (context == NULL || (ops == NULL && n > 0))
+        return -EINVAL;
+    if (phi_peers_forked(context->peers))
+        return PH_EFORKED;
+    for (size_t i = 0; i < n; i++) {
+        int rc = check_operation(context->peers, &ops[i], i);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
+                struct ph_channel **channels)
+{
+    struct ph_exchange_request *request;
+    int rc = check_exchange(context, ops, n);
+    if (rc)
+        return rc;
+    if (channels == NULL && n > 0)
+        return -EINVAL;
+    int64_t deadline = phi_deadline(context->config.deadline_ms);
+    if ((rc = phi_exchange_start(context->peers, ops, n, &request)))
+        return rc;
+    return phi_exchange_finish(request, channels, deadline);
+}
+
+int ph_exchange_start(struct ph_context *context, const struct ph_operation *ops, size_t n,
+                      struct ph_exchange_request **request)
+{
+    int rc = check_exchange(context, ops, n);
+    if (rc)
+        return rc;
+    return request ? phi_exchange_start(context->peers, ops, n, request) : -EINVAL;
+}
+
+int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels, int64_t deadline_ms)
+{
+    if (request == NULL || *request == NULL || channels == NULL || deadline_ms < 0)
+        return -EINVAL;
+    struct phi_peers *peers = phi_exchange_peers(*request);
+    if (phi_peers_forked(peers))
+        return PH_EFORKED;
+    int64_t deadline = phi_deadline(deadline_ms ? deadline_ms : peers->config->deadline_ms);
+    struct ph_exchange_request *finished = *request;
+    *request = NULL;
+    return phi_exchange_finish(finished, channels, deadline);
+}
+
+int ph_channel_status(struct ph_channel *channel)
+{
+    return channel ? phi_channel_check(channel) : -EINVAL;
+}
+
+int ph_channel_peer(const struct ph_channel *channel)
+{
+    return channel ? channel->peer->rank : -EINVAL;
+}
+
+uint64_t ph_channel_op_id(const struct ph_channel *channel)
+{
+    return channel ? channel->key->op_id : 0;
+}
+
+size_t ph_channel_local_size(const struct ph_channel *channel)
+{
+    return channel ? channel->local_size : 0;
+}
+
+size_t ph_channel_peer_size(const struct ph_channel *channel)
+{
+    return channel ? channel->remote_size : 0;
+}
+
+int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_report *report, size_t report_size)
+{
+    if (channel == NULL || report == NULL)
+        return -EINVAL;
+    struct ph_path_report all;
+    phi_channel_report(channel, outgoing != 0, &all);
+    memcpy(report, &all, report_size < sizeof all ? report_size : sizeof all);
+    return 0;
+}

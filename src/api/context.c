@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/context_internal.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "channel/leave.h"
+
+// What parameters, environment and launcher say together.
+struct identity {
+    int rank, ranks;
+    char job[128];
+    uint64_t epoch;
+};
+
+static int choose_ranks(struct ph_context *context, const struct ph_context_params *params,
+                        const struct phi_launcher *launcher, struct identity *identity)
+{
+    int64_t rank = params->rank, ranks = params->ranks;
+    if (ranks == 0) {
+        rank = context->config.rank >= 0 ? context->config.rank : launcher->rank;
+        ranks = context->config.ranks > 0 ? context->config.ranks : launcher->ranks;
+    }
+    if (ranks <= 0 || rank < 0)
+        return phi_fail(&context->report, -EINVAL,
+                        "no rank: set ranks and rank, PEERHOP_RANK and PEERHOP_RANKS, or use a launcher (%s found)",
+                        launcher->name);
+    if (rank >= ranks || ranks > 1048576)
+        return phi_fail(&context->report, -EINVAL, "rank %lld is not below the number of ranks, %lld", (long long)rank,
+                        (long long)ranks);
+    identity->rank = (int)rank;
+    identity->ranks = (int)ranks;
+    return 0;
+}
+
+static int choose_job(struct ph_context *context, const struct ph_context_params *params,
+                      const struct phi_launcher *launcher, struct identity *identity)
+{
+    const char *job = params->job && params->job[0] ? params->job : context->config.job;
+    if (job[0] == 0)
+        job = launcher->job;
+    // A user's own store is the job's own; a server may be anybody's.
+    if (job[0] == 0 && params->store_callbacks != NULL)
+        job = "default";
+    if (job[0] == 0)
+        return phi_fail(&context->report, -EINVAL,
+                        "no job: ranks of different jobs would meet in the store; set job or PEERHOP_JOB");
+    if (strlen(job) > 100 || strpbrk(job, " \t\r\n{}") != NULL)
+        return phi_fail(&context->report, -EINVAL,
+                        "job \"%.100s\": a name has at most 100 characters, no blanks and no braces", job);
+    snprintf(identity->job, sizeof identity->job, "%s", job);
+    identity->epoch = params->epoch             ? params->epoch
+                      : context->config.epoch   ? (uint64_t)context->config.epoch
+                      : launcher->epoch > 0     ? (uint64_t)launcher->epoch
+                                                : 0;
+    return 0;
+}
+
+static int replace(char **string, const char *value)
+{
+    if (value == NULL)
+        return 0;
+    char *copy = strdup(value);
+    if (copy == NULL)
+        return -ENOMEM;
+    free(*string);
+    *string = copy;
+    return 0;
+}
+
+static int read_config(struct ph_context *context, const struct ph_context_params *params)
+{
+    int rc = phi_config_read(&context->config, params->settings, &context->report);
+    if (rc)
+        return rc;
+    if ((rc = replace(&context->config.device, params->device)) || (rc = replace(&context->config.store, params->store)))
+        return rc;
+    if (params->deadline_ms < 0)
+        return phi_fail(&context->report, -EINVAL, "deadline_ms is negative");
+    if (params->deadline_ms)
+        context->config.deadline_ms = params->deadline_ms;
+    if (params->log_level == PH_LOG_NONE && (context->config.log != 0 || params->log == NULL))
+        context->report.level = (enum ph_log_level)context->config.log;
+    if (params->store_callbacks == NULL && context->config.store[0] == 0)
+        return phi_fail(&context->report, -EINVAL,
+                        "no store: set store or PEERHOP_STORE (redis://host:port/db or unix:///path), or give callbacks");
+    return 0;
+}
+
+// -1: host memory.
+static int choose_device(struct ph_context *context, const struct phi_launcher *launcher, int rank, int *ordinal)
+{
+    const char *wish = context->config.device;
+    const char *library = context->config.libcuda;
+    *ordinal = -1;
+    if (strcmp(wish, "host") == 0)
+        return 0;
+    bool cuda = strncmp(wish, "cuda", 4) == 0 && (wish[4] == 0 || wish[4] == ':');
+    if (wish[0] != 0 && !cuda)
+        return phi_fail(&context->report, -EINVAL, "device \"%s\" is not host, cuda or cuda:N", wish);
+    int count = phi_device_count(&context->report, library);
+    if (count == 0 && wish[0] == 0)
+        return 0;
+    if (count == 0)
+        return phi_fail(&context->report, -ENODEV, "device \"%s\" was asked for, and there is no CUDA device", wish);
+    if (cuda && wish[4] == ':') {
+        char *end;
+        long n = strtol(wish + 5, &end, 10);
+        if (end == wish + 5 || *end != 0 || n < 0 || n >= count)
+            return phi_fail(&context->report, -ENODEV, "device \"%s\": there are %d CUDA devices", wish, count);
+        *ordinal = (int)n;
+        return 0;
+    }
+    *ordinal = phi_device_current(&context->report, library);
+    if (*ordinal < 0)
+        *ordinal = (int)((launcher->local_rank >= 0 ? launcher->local_rank : rank) % count);
+    return 0;
+}
+
+static void name_device(struct ph_context *context)
+{
+    if (context->device == NULL) {
+        strcpy(context->name, "host");
+        return;
+    }
+    const struct phi_device_info *info = phi_device_info(context->device);
+    const uint8_t *u = info->uuid;
+    snprintf(context->name, sizeof context->name,
+             "cuda:%d %s GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", info->ordinal,
+             info->name, u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+             u[15]);
+}
+
+static int open_device(struct ph_context *context, int ordinal)
+{
+    struct phi_executor_params params = {&context->report, &context->counters, &context->config};
+    int rc = 0;
+    if (ordinal >= 0)
+        rc = phi_device_open(&context->report, context->config.libcuda, ordinal, &context->device);
+    if (rc == 0)
+        rc = phi_memory_open(&context->report, context->device, &context->memory);
+    if (rc)
+        return rc;
+    name_device(context);
+    return context->device ? phi_cuda_executor_open(&params, context->device, &context->executor)
+                           : phi_host_executor_open(&params, &context->executor);
+}
+
+static int open_context(struct ph_context *context, const struct ph_context_params *params)
+{
+    struct phi_launcher launcher;
+    struct identity identity;
+    phi_launcher_read(&launcher);
+    int ordinal;
+    int rc = read_config(context, params);
+    if (rc || (rc = choose_ranks(context, params, &launcher, &identity)) ||
+        (rc = choose_job(context, params, &launcher, &identity)) ||
+        (rc = choose_device(context, &launcher, identity.rank, &ordinal)) || (rc = open_device(context, ordinal)))
+        return rc;
+    struct phi_peers_params peers = {
+        .report = &context->report,
+        .counters = &context->counters,
+        .config = &context->config,
+        .memory = context->memory,
+        .executor = context->executor,
+        .device = context->device,
+        .callbacks = params->store_callbacks,
+        .job = identity.job,
+        .epoch = identity.epoch,
+        .rank = identity.rank,
+        .ranks = identity.ranks,
+        .incarnation = phi_incarnation(),
+    };
+    rc = phi_peers_open(&peers, phi_deadline(context->config.deadline_ms), &context->peers);
+    if (rc == 0)
+        phi_log(&context->report, PH_LOG_INFO, "rank %d of %d, job %s, epoch %llu, on %s", identity.rank, identity.ranks,
+                identity.job, (unsigned long long)identity.epoch, context->name);
+    return rc;
+}
+
+static void free_context(struct ph_context *context, int64_t deadline)
+{
+    phi_peers_close(context->peers, deadline);
+    if (context->executor != NULL)
+        context->executor->ops->close(context->executor);
+    phi_memory_close(context->memory);
+    phi_device_close(context->device);
+    phi_config_fini(&context->config);
+    phi_report_fini(&context->report);
+    free(context);
+}
+
+int ph_context_create(const struct ph_context_params *given, struct ph_context **out)
+{
+    struct ph_context_params params = {0};
+    if (out == NULL)
+        return -EINVAL;
+    if (given != NULL) {
+        size_t size = given->struct_size ? given->struct_size : sizeof params;
+        memcpy(&params, given, size < sizeof params ? size : sizeof params);
+    }
+    struct ph_context *context = calloc(1, sizeof *context);
+    if (context == NULL)
+        return -ENOMEM;
+    enum ph_log_level level = params.log_level ? params.log_level : params.log ? PH_LOG_ERROR : PH_LOG_NONE;
+    phi_report_init(&context->report, params.log, params.log_opaque, level);
+    int rc = open_context(context, &params);
+    if (rc) {
+        if (params.error != NULL && params.error_size > 0)
+            phi_report_copy(&context->report, params.error, params.error_size);
+        free_context(context, phi_deadline(1000));
+        return rc;
+    }
+    *out = context;
+    return 0;
+}
+
+int ph_context_destroy(struct ph_context **context, int64_t deadline_ms)
+{
+    if (context == NULL || *context == NULL)
+        return 0;
+    struct ph_context *c = *context;
+    if (phi_peers_forked(c->peers))
+        return PH_EFORKED;
+    int64_t deadline = phi_deadline(deadline_ms > 0 ? deadline_ms : c->config.deadline_ms);
+    int rc = phi_leave(c->peers, deadline);
+    if (rc)
+        return rc;
+    // The store may be gone by now: its keys expire, and that is no reason to hold the caller for long.
+    free_context(c, phi_deadline(2000));
+    *context = NULL;
+    return 0;
+}
+
+int ph_context_abort(struct ph_context *context, const char *reason)
+{
+    if (context == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(context->peers))
+        return PH_EFORKED;
+    phi_abort(context->peers, reason ? reason : "no reason given");
+    return 0;
+}
+
+size_t ph_context_error(struct ph_context *context, char *text, size_t size)
+{
+    if (context == NULL || text == NULL || size == 0)
+        return 0;
+    return phi_report_copy(&context->report, text, size);
+}
+
+int ph_context_rank(const struct ph_context *context)
+{
+    return context ? context->peers->rank : -EINVAL;
+}
+
+int ph_context_ranks(const struct ph_context *context)
+{
+    return context ? context->peers->ranks : -EINVAL;
+}
+
+const char *ph_context_device(const struct ph_context *context)
+{
+    return context ? context->name : "";
+}
+
+int ph_context_counters(struct ph_context *context, struct ph_counters *counters, size_t counters_size)
+{
+    if (context == NULL || counters == NULL)
+        return -EINVAL;
+    struct ph_counters all = {
+#define READ_COUNTER(member, meaning) .member = atomic_load_explicit(&context->counters.member, memory_order_relaxed),
+        PH_COUNTER_MAP(READ_COUNTER)
+#undef READ_COUNTER
+    };
+    memcpy(counters, &all, counters_size < sizeof all ? counters_size : sizeof all);
+    return 0;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The context: only this layer knows it.
+#ifndef PHI_API_CONTEXT_INTERNAL_H
+#define PHI_API_CONTEXT_INTERNAL_H
+
+#include <stdbool.h>
+
+#include <peerhop/peerhop.h>
+
+#include "base/config.h"
+#include "base/counters.h"
+#include "base/report.h"
+#include "channel/peers.h"
+#include "cuda/device.h"
+#include "memory/memory.h"
+#include "semaphore/executor.h"
+
+struct ph_context {
+    struct phi_report report;
+    struct phi_counters counters;
+    struct phi_config config;
+    struct phi_device *device; // NULL: host
+    struct phi_memory *memory;
+    struct phi_executor *executor;
+    struct phi_peers *peers;
+    char name[160]; // of the device
+};
+
+#endif

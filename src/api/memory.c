@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include "api/context_internal.h"
+
+int ph_host_alloc(struct ph_context *context, size_t size, void **address)
+{
+    if (context == NULL || address == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(context->peers))
+        return PH_EFORKED;
+    if (size == 0)
+        return phi_fail(&context->report, -EINVAL, "host memory of 0 bytes was asked for");
+    return phi_host_alloc(context->memory, size, address);
+}
+
+int ph_host_register(struct ph_context *context, int fd, uint64_t offset, size_t size, void **address)
+{
+    if (context == NULL || address == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(context->peers))
+        return PH_EFORKED;
+    return phi_host_register(context->memory, fd, offset, size, address);
+}
+
+int ph_host_free(struct ph_context *context, void *address)
+{
+    if (context == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(context->peers))
+        return PH_EFORKED;
+    if (phi_peers_use(context->peers, address))
+        return phi_fail(&context->report, -EBUSY, "host memory at %p is the buffer of a channel", address);
+    return phi_host_free(context->memory, address);
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include "api/context_internal.h"
+#include "base/clock.h"
+
+int ph_queue_create(struct ph_context *context, struct ph_queue **queue)
+{
+    if (context == NULL || queue == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(context->peers))
+        return PH_EFORKED;
+    if (context->device != NULL)
+        return phi_fail(&context->report, -EINVAL, "queues belong to host contexts; this one runs on %s: use its streams",
+                        context->name);
+    return phi_queue_create(context->executor, queue);
+}
+
+int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms)
+{
+    if (queue == NULL || deadline_ms < 0)
+        return -EINVAL;
+    return phi_queue_synchronize(queue, deadline_ms ? phi_deadline(deadline_ms) : 0);
+}
+
+int ph_queue_host(struct ph_queue *queue, void (*fn)(void *opaque), void *opaque)
+{
+    if (queue == NULL || fn == NULL)
+        return -EINVAL;
+    return phi_queue_host(queue, fn, opaque);
+}
+
+int ph_queue_destroy(struct ph_queue **queue)
+{
+    if (queue == NULL || *queue == NULL)
+        return 0;
+    int rc = phi_queue_destroy(*queue);
+    if (rc == 0)
+        *queue = NULL;
+    return rc;
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/contact.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "channel/service.h"
+
+// A call to a service thread is answered at once or never: it waits for nothing itself.
+#define CALL_DEADLINE_MS 10000
+
+static int64_t call_deadline(int64_t deadline)
+{
+    int64_t soon = phi_deadline(CALL_DEADLINE_MS);
+    return soon < deadline ? soon : deadline;
+}
+
+static uint64_t pair_nonce(const struct phi_peer *peer, uint64_t life)
+{
+    bool lower = peer->peers->rank < peer->rank;
+    return lower ? phi_hash(peer->peers->incarnation, life) : phi_hash(life, peer->peers->incarnation);
+}
+
+int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment **segment)
+{
+    if (peer->segment != NULL && peer->segment_life != life) {
+        if (peer->state == PHI_PEER_READY)
+            return -ESTALE;
+        phi_segment_unregister(peer->segment, peer->peers->device);
+        phi_segment_close(peer->segment); // made for a former life that never used it
+        peer->segment = NULL;
+    }
+    if (peer->segment == NULL) {
+        int rc = phi_segment_create(peer->peers->report, (uint32_t)peer->peers->config->channels,
+                                    pair_nonce(peer, life), &peer->segment);
+        if (rc)
+            return rc;
+        peer->segment_life = life;
+    }
+    *segment = peer->segment;
+    return 0;
+}
+
+// A descriptor of the process at the other end of a socket; -1 where there is none to be had (another PID namespace).
+static int open_pidfd(int socket)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
+        return -1;
+    return (int)syscall(SYS_pidfd_open, peer.pid, 0); // close-on-exec by definition
+}
+
+struct contact {
+    int socket, wake_fd, segment_fd;
+};
+
+static void close_contact(struct contact *c)
+{
+    for (int *fd = &c->socket; fd <= &c->segment_fd; fd++)
+        if (*fd >= 0)
+            close(*fd);
+}
+
+// Without the lock: talks to the peer's service thread.
+static int make_contact(struct phi_peer *peer, const struct phi_capabilities *theirs, struct contact *c,
+                        int64_t deadline)
+{
+    struct phi_node_message request, answer;
+    int rc = phi_node_connect(theirs->socket, &c->socket);
+    if (rc)
+        return rc;
+    phi_peer_message(peer, PHI_NODE_HELLO, &request);
+    request.a = theirs->nonce;
+    rc = phi_node_call(c->socket, &request, &answer, &c->wake_fd, deadline);
+    if (rc == 0)
+        rc = answer.status;
+    if (rc == 0 && (answer.a != theirs->nonce || c->wake_fd < 0))
+        rc = -ECONNREFUSED; // somebody else's socket
+    if (rc || peer->peers->rank < peer->rank)
+        return rc;
+    phi_peer_message(peer, PHI_NODE_SEGMENT, &request);
+    rc = phi_node_call(c->socket, &request, &answer, &c->segment_fd, deadline);
+    if (rc == 0)
+        rc = answer.status;
+    return rc == 0 && c->segment_fd < 0 ? -EBADMSG : rc;
+}
+
+static int map_segment(struct phi_peer *peer, struct contact *c)
+{
+    struct phi_segment *segment = NULL;
+    int rc;
+    if (peer->peers->rank < peer->rank) {
+        rc = phi_contact_segment(peer, peer->incarnation, &segment);
+    } else {
+        rc = phi_segment_open(peer->peers->report, c->segment_fd, pair_nonce(peer, peer->incarnation), &segment);
+        c->segment_fd = -1; // taken over
+        if (rc == 0 && segment->capacity != (uint32_t)peer->peers->config->channels) {
+            rc = phi_fail(peer->peers->report, PH_EMISMATCH,
+                          "rank %d has PEERHOP_CHANNELS=%u, rank %d has %lld: they must be equal", peer->rank,
+                          segment->capacity, peer->peers->rank, (long long)peer->peers->config->channels);
+            phi_segment_close(segment);
+        }
+        if (rc == 0)
+            peer->segment = segment;
+    }
+    if (rc == 0)
+        rc = phi_segment_register(segment, peer->peers->device);
+    return rc;
+}
+
+static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
+{
+    if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE) {
+        peer->refused = true; // perhaps a former life's record: a newer one may come
+        return 0;
+    }
+    return phi_fail(peer->peers->report, rc, "cannot reach rank %d (process %u on %s) through its socket \"%s\": %s",
+                    peer->rank, peer->theirs.pid, peer->theirs.host, socket, ph_strerror(rc));
+}
+
+int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    if (!phi_capabilities_same_node(&peers->mine, &peer->theirs)) {
+        peer->unreachable = true;
+        return 0;
+    }
+    struct phi_capabilities theirs = peer->theirs;
+    struct contact c = {-1, -1, -1};
+    peer->preparing = true;
+    pthread_mutex_unlock(&peers->lock);
+    int rc = make_contact(peer, &theirs, &c, call_deadline(deadline));
+    int pidfd = rc ? -1 : open_pidfd(c.socket);
+    pthread_mutex_lock(&peers->lock);
+    peer->preparing = false;
+    if (rc)
+        rc = fail_contact(peer, rc, theirs.socket);
+    else if ((rc = map_segment(peer, &c)) == 0) {
+        peer->socket = c.socket;
+        peer->wake_fd = c.wake_fd;
+        peer->pidfd = pidfd;
+        peer->state = PHI_PEER_READY;
+        c.socket = c.wake_fd = -1;
+        pidfd = -1;
+        rc = phi_service_watch(peers->service, peer);
+        phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank, theirs.pid,
+                theirs.device ? theirs.device_name : "host memory");
+    }
+    close_contact(&c);
+    if (pidfd >= 0)
+        close(pidfd);
+    phi_peers_changed(peers);
+    return rc;
+}
+
+// ---- mapping
+
+static enum phi_reason reason_of(int rc)
+{
+    switch (rc) {
+    case -ETIMEDOUT:
+        return PHI_REASON_PROBE_DEADLINE;
+    case -EIO:
+        return PHI_REASON_PROBE_BYTES;
+    case -EBADMSG:
+        return PHI_REASON_RECORD;
+    default:
+        return PHI_REASON_IMPORT;
+    }
+}
+
+// Without the lock. Writes a pattern through a mapping of the peer's probe allocation and lets its owner look: peer
+// access that is advertised but broken ends here, not in the application's data.
+static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_node_message request, answer;
+    int fd;
+    phi_peer_message(peer, PHI_NODE_PROBE, &request);
+    int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
+    if (rc)
+        return PHI_REASON_DESCRIPTOR;
+    rc = phi_memory_import(peers->memory, answer.bytes, answer.bytes_size, fd, &peer->probe);
+    if (rc)
+        return reason_of(rc == -EIO ? PH_EDRIVER : rc);
+    uint64_t offset = (uint64_t)(peers->rank % PHI_PROBE_SLOTS) * PHI_PROBE_SIZE, seed;
+    if (offset + PHI_PROBE_SIZE > peer->probe->size)
+        return PHI_REASON_RECORD;
+    phi_random(&seed, sizeof seed);
+    rc = phi_probe_write(peers->device, (char *)peer->probe->address + offset, seed, deadline);
+    if (rc)
+        return reason_of(rc);
+    phi_peer_message(peer, PHI_NODE_VERIFY, &request);
+    request.a = offset;
+    request.b = seed;
+    rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
+    if (fd >= 0)
+        close(fd);
+    return rc ? reason_of(rc) : PHI_REASON_NONE;
+}
+
+// Without the lock: one thread at a time probes a peer.
+static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    pthread_mutex_lock(&peers->lock);
+    while (peer->probing)
+        pthread_cond_wait(&peers->changed, &peers->lock); // the other thread's calls have deadlines
+    bool probed = peer->probed;
+    peer->probing = !probed;
+    pthread_mutex_unlock(&peers->lock);
+    if (probed)
+        return peer->probe_reason;
+    enum phi_reason reason = probe(peer, deadline);
+    pthread_mutex_lock(&peers->lock);
+    peer->probing = false;
+    peer->probed = true;
+    peer->probe_reason = reason;
+    phi_peers_changed(peers);
+    pthread_mutex_unlock(&peers->lock);
+    return reason;
+}
+
+static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import **import, int64_t deadline)
+{
+    struct phi_peer *peer = e->peer;
+    struct phi_peers *peers = peer->peers;
+    enum phi_kind kind = (enum phi_kind)e->info.allocation.kind;
+    enum phi_reason reason = phi_transport_ipc.viable(&peers->mine, &peer->theirs, kind);
+    if (reason == PHI_REASON_NONE)
+        reason = probe_once(peer, deadline);
+    if (reason != PHI_REASON_NONE)
+        return reason;
+    int fd = -1;
+    if (e->info.needs_fd) {
+        struct phi_node_message request, answer;
+        phi_peer_message(peer, PHI_NODE_EXPORT, &request);
+        request.a = e->id;
+        if (phi_peer_call(peer, &request, &answer, &fd, deadline) || fd < 0)
+            return PHI_REASON_DESCRIPTOR;
+    }
+    int rc = phi_memory_import(peers->memory, e->record, e->record_size, fd, import);
+    return rc ? reason_of(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc) : PHI_REASON_NONE;
+}
+
+void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
+{
+    struct phi_peers *peers = e->peer->peers;
+    struct phi_import *import = NULL;
+    e->importing = true;
+    pthread_mutex_unlock(&peers->lock);
+    enum phi_reason reason = map_export(e, &import, call_deadline(deadline));
+    pthread_mutex_lock(&peers->lock);
+    e->importing = false;
+    e->tried = true;
+    e->import = import;
+    e->reason = reason;
+    if (import != NULL) {
+        phi_count(peers->counters, imports, 1);
+        phi_count(peers->counters, import_bytes, import->size);
+    }
+    phi_log(peers->report, import ? PH_LOG_DEBUG : PH_LOG_WARN, "allocation %u of rank %d (%s, %llu bytes): %s", e->id,
+            e->peer->rank, phi_kind_name((enum phi_kind)e->info.allocation.kind),
+            (unsigned long long)e->info.allocation.size, import ? "mapped" : phi_reason_text(reason));
+    phi_peers_changed(peers);
+}

@@ -1,0 +1,558 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/exchange.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "channel/contact.h"
+#include "channel/offer.h"
+#include "channel/request.h"
+
+struct phi_peers *phi_exchange_peers(const struct ph_exchange_request *request)
+{
+    return request->peers;
+}
+
+void phi_pending_wants(struct phi_pending *pending, bool wants)
+{
+    if (pending->wants == wants)
+        return;
+    pending->wants = wants;
+    phi_peers_want(pending->key->peer->peers, pending->key->peer->rank, wants ? 1 : -1);
+}
+
+void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel)
+{
+    phi_pending_wants(pending, false);
+    pending->state = PHI_PENDING_DONE;
+    pending->result = result;
+    pending->channel = channel;
+}
+
+// ---- one operation, one step at a time; each returns true when the state changed
+
+static struct phi_slot *slot_of(const struct phi_key *key, bool mine)
+{
+    struct phi_segment *segment = key->peer->segment;
+    return phi_segment_slot(segment, mine ? segment->side : !segment->side, key->slot);
+}
+
+static uint64_t peer_word(const struct phi_key *key)
+{
+    // Acquire: pairs with the release store of the peer's number.
+    return atomic_load_explicit(&slot_of(key, false)->word[key->agreement.round & 1], memory_order_acquire);
+}
+
+static void store_word(struct phi_key *key, uint64_t word)
+{
+    atomic_store_explicit(&slot_of(key, true)->word[(uint32_t)(word >> 32) & 1], word, memory_order_release);
+}
+
+static bool step_peer(struct phi_pending *pending)
+{
+    struct phi_peer *peer = pending->key->peer;
+    phi_pending_wants(pending, peer->state == PHI_PEER_UNKNOWN || peer->refused);
+    if (peer->state == PHI_PEER_READY) {
+        pending->state = PHI_PENDING_OFFER;
+        return true;
+    }
+    if (!peer->unreachable)
+        return false;
+    int rc = phi_fail(peer->peers->report, PH_ENOPATH,
+                      "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
+                      peer->peers->rank, peer->peers->mine.host, peer->rank, peer->theirs.host,
+                      (unsigned long long)pending->key->op_id, phi_reason_text(PHI_REASON_NODE),
+                      phi_reason_text(PHI_REASON_NOT_BUILT));
+    phi_pending_settle(pending, rc, NULL);
+    return true;
+}
+
+static bool step_publish(struct phi_pending *pending)
+{
+    struct phi_key *key = pending->key;
+    phi_pending_wants(pending, key->slot == PHI_NO_SLOT);
+    if (key->slot == PHI_NO_SLOT)
+        return false; // the lower rank's offer names it
+    uint64_t word;
+    switch (phi_agreement_publish(&key->agreement, pending->number, &word)) {
+    case PHI_AGREEMENT_STORE:
+        store_word(key, word);
+        pending->state = PHI_PENDING_LOOK;
+        break;
+    case PHI_AGREEMENT_ASK:
+        store_word(key, word);
+        pending->state = PHI_PENDING_ASK;
+        break;
+    case PHI_AGREEMENT_FINISH:
+        pending->finishing = true;
+        pending->state = PHI_PENDING_OPEN;
+        break;
+    default: // RESUME
+        pending->state = PHI_PENDING_OPEN;
+        break;
+    }
+    return true;
+}
+
+static bool step_look(struct phi_pending *pending)
+{
+    struct phi_key *key = pending->key;
+    if (phi_agreement_look(&key->agreement, peer_word(key)) != PHI_AGREEMENT_TAKEN)
+        return false;
+    pending->state = PHI_PENDING_OPEN;
+    return true;
+}
+
+static bool step_open(struct phi_pending *pending, struct phi_remote_export **import)
+{
+    struct phi_key *key = pending->key;
+    struct ph_channel *channel = phi_key_channel(key, key->agreement.mine, key->agreement.theirs);
+    if (channel == NULL)
+        return phi_pending_miss(pending, import);
+    phi_agreement_done(&key->agreement);
+    if (pending->finishing) {
+        pending->finishing = false;
+        pending->state = PHI_PENDING_PUBLISH;
+    } else {
+        phi_count(key->peer->peers->counters, hits, 1);
+        phi_pending_settle(pending, 0, channel);
+    }
+    return true;
+}
+
+static bool step(struct phi_pending *pending, struct phi_remote_export **import)
+{
+    struct phi_key *key = pending->key;
+    *import = NULL;
+    if (key->peer->state == PHI_PEER_BROKEN) {
+        phi_pending_settle(pending, phi_peer_failure(key->peer), NULL);
+        return true;
+    }
+    switch (pending->state) {
+    case PHI_PENDING_PEER:
+        return step_peer(pending);
+    case PHI_PENDING_OFFER:
+        if (!key->own[pending->number - 1].offered)
+            return false;
+        pending->state = PHI_PENDING_PUBLISH;
+        return true;
+    case PHI_PENDING_PUBLISH:
+        return step_publish(pending);
+    case PHI_PENDING_LOOK:
+        return step_look(pending);
+    case PHI_PENDING_OPEN:
+        return step_open(pending, import);
+    default:
+        return false;
+    }
+}
+
+// ---- the whole request
+
+struct progress {
+    size_t open; // operations that are not done
+    struct phi_pending *first;
+    struct phi_peer *prepare;         // to connect to
+    struct phi_peer *offer;           // to send offers to
+    struct phi_remote_export *import; // to map
+    bool ask;
+};
+
+static void note_work(struct progress *p, struct phi_pending *pending, struct phi_remote_export *import)
+{
+    struct phi_peer *peer = pending->key->peer;
+    p->open++;
+    if (p->first == NULL)
+        p->first = pending;
+    if (pending->state == PHI_PENDING_PEER && peer->state == PHI_PEER_KNOWN && !peer->preparing && !peer->refused)
+        p->prepare = peer;
+    if (pending->state == PHI_PENDING_OFFER)
+        p->offer = peer;
+    if (pending->state == PHI_PENDING_ASK)
+        p->ask = true;
+    if (import != NULL)
+        p->import = import;
+}
+
+// Carries every operation as far as it goes without waiting. Peers are rung once each, after all words are stored.
+static struct progress advance(struct ph_exchange_request *request)
+{
+    struct progress p = {0};
+    struct phi_peer *rung = NULL;
+    for (size_t i = 0; i < request->n; i++) {
+        struct phi_pending *pending = &request->pending[i];
+        struct phi_remote_export *import = NULL;
+        while (pending->state != PHI_PENDING_DONE) {
+            uint8_t before = pending->state;
+            if (!step(pending, &import))
+                break;
+            if (before == PHI_PENDING_PUBLISH && rung != pending->key->peer) {
+                if (rung != NULL)
+                    phi_peer_ring(rung);
+                rung = pending->key->peer;
+            }
+        }
+        if (pending->state != PHI_PENDING_DONE)
+            note_work(&p, pending, import);
+    }
+    if (rung != NULL)
+        phi_peer_ring(rung);
+    return p;
+}
+
+static int give_slot(struct phi_key *key)
+{
+    struct phi_peer *peer = key->peer;
+    if (peer->peers->rank > peer->rank || key->slot != PHI_NO_SLOT)
+        return 0;
+    if (peer->slots_used >= peer->segment->capacity)
+        return phi_fail(peer->peers->report, -ENOSPC, "no agreement slot left towards rank %d (PEERHOP_CHANNELS=%u)",
+                        peer->rank, peer->segment->capacity);
+    return phi_key_set_slot(key, peer->slots_used++);
+}
+
+static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer, struct phi_descriptor *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < request->n; i++) {
+        struct phi_pending *pending = &request->pending[i];
+        if (pending->state != PHI_PENDING_OFFER || pending->key->peer != peer)
+            continue;
+        int rc = give_slot(pending->key);
+        if (rc)
+            phi_pending_settle(pending, rc, NULL);
+        else
+            list[n++] = (struct phi_descriptor){pending->key, pending->number};
+    }
+    return n;
+}
+
+// One message with everything new for one peer. The lock is given up while it is sent; the keys are held by the request.
+static int send_offer(struct ph_exchange_request *request, struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = request->peers;
+    struct phi_descriptor *list = malloc(request->n * sizeof *list);
+    struct phi_writer writer = {0};
+    if (list == NULL)
+        return -ENOMEM;
+    size_t n = collect(request, peer, list);
+    int rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
+    if (rc == 0 && n > 0) {
+        uint64_t incarnation = peer->incarnation;
+        pthread_mutex_unlock(&peers->lock);
+        rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size, deadline);
+        pthread_mutex_lock(&peers->lock);
+    }
+    if (rc == 0 && n > 0) {
+        phi_offer_sent(peer, list, n);
+        phi_count(peers->counters, offers, 1);
+    }
+    phi_writer_fini(&writer);
+    free(list);
+    return rc;
+}
+
+// Does what cannot be done under the lock; returns false when there was nothing of that kind.
+static bool work(struct ph_exchange_request *request, const struct progress *p, int64_t deadline, int *rc)
+{
+    if (p->prepare != NULL)
+        *rc = phi_contact_prepare(p->prepare, deadline);
+    else if (p->offer != NULL)
+        *rc = send_offer(request, p->offer, deadline);
+    else if (p->import != NULL)
+        phi_contact_import(p->import, deadline);
+    else if (p->ask)
+        phi_request_ask(request, deadline);
+    else
+        return false;
+    return true;
+}
+
+static int take_keys(struct ph_exchange_request *request, const struct ph_operation *ops)
+{
+    struct phi_peers *peers = request->peers;
+    for (size_t i = 0; i < request->capacity; i++) {
+        struct phi_peer *peer = phi_peers_get(peers, ops[i].peer);
+        int rc = -ENOMEM;
+        struct phi_key *key = peer ? phi_key_get(peer, ops[i].op_id, (uint8_t)ops[i].role, &rc) : NULL;
+        if (key == NULL)
+            return rc;
+        if (key->request != NULL)
+            return phi_fail(peers->report, -EALREADY,
+                            "operation %llu with rank %d (role %d) is in another unfinished exchange",
+                            (unsigned long long)ops[i].op_id, ops[i].peer, (int)ops[i].role);
+        struct phi_pending *pending = &request->pending[i];
+        *pending = (struct phi_pending){.key = key};
+        rc = phi_key_own(peers, key, &ops[i], &pending->number);
+        if (rc)
+            return rc;
+        key->request = request;
+        request->n++;
+    }
+    return 0;
+}
+
+static void end_request(struct ph_exchange_request *request)
+{
+    struct phi_peers *peers = request->peers;
+    for (size_t i = 0; i < request->n; i++) {
+        phi_pending_wants(&request->pending[i], false);
+        request->pending[i].key->request = NULL;
+    }
+    struct ph_exchange_request **at = &peers->requests;
+    while (*at != request)
+        at = &(*at)->next;
+    *at = request->next;
+    // Kept for the next exchange: an exchange of many hits must not ask the system for memory each time.
+    if (peers->spare == NULL || peers->spare->room < request->room) {
+        free(peers->spare);
+        peers->spare = request;
+    } else {
+        free(request);
+    }
+}
+
+static struct ph_exchange_request *make_request(struct phi_peers *peers, size_t n)
+{
+    struct ph_exchange_request *request = peers->spare;
+    if (request != NULL && request->room >= n)
+        peers->spare = NULL;
+    else if ((request = malloc(sizeof *request + n * sizeof request->pending[0])) != NULL)
+        request->room = n;
+    if (request == NULL)
+        return NULL;
+    request->peers = peers;
+    request->n = 0;
+    request->capacity = n;
+    request->began = phi_now();
+    request->next = peers->requests;
+    peers->requests = request;
+    return request;
+}
+
+static int check_life(struct phi_peers *peers)
+{
+    if (peers->aborted)
+        return phi_fail(peers->report, PH_EABORTED, "rank %d aborted", peers->rank);
+    return peers->fenced;
+}
+
+// The half of an exchange that waits for nobody: what connected peers can be told now, they are told now.
+static int begin(struct ph_exchange_request *request, int64_t deadline)
+{
+    int rc = 0;
+    struct progress p = advance(request);
+    if (p.first != NULL && p.first->state == PHI_PENDING_PEER && (rc = phi_peers_drain(request->peers)) == 0)
+        p = advance(request);
+    while (rc == 0 && p.offer != NULL) {
+        rc = send_offer(request, p.offer, deadline);
+        p = advance(request);
+    }
+    return rc;
+}
+
+int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, size_t n,
+                       struct ph_exchange_request **out)
+{
+    pthread_mutex_lock(&peers->lock);
+    struct ph_exchange_request *request = NULL;
+    int rc = check_life(peers);
+    if (rc)
+        goto unlock;
+    peers->exchange_calls++;
+    request = make_request(peers, n);
+    if (request == NULL) {
+        rc = phi_fail(peers->report, -ENOMEM, "out of memory for %zu operations", n);
+        goto unlock;
+    }
+    if ((rc = take_keys(request, ops))) {
+        end_request(request);
+        goto unlock;
+    }
+    if ((rc = begin(request, phi_deadline(peers->config->deadline_ms)))) {
+        phi_request_give_up(request);
+        end_request(request);
+        goto unlock;
+    }
+    *out = request;
+unlock:
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}
+
+// Spins, without the lock, until the first operation may go on. Returns false when the time is over.
+static bool spin(const struct phi_pending *pending, int64_t until)
+{
+    const struct phi_key *key = pending->key;
+    if (pending->state != PHI_PENDING_LOOK)
+        return false;
+    uint32_t round = key->agreement.round;
+    _Atomic uint64_t *word = &slot_of(key, false)->word[round & 1];
+    struct phi_peers *peers = key->peer->peers;
+    pthread_mutex_unlock(&peers->lock);
+    bool shows = false;
+    for (unsigned i = 0; !shows; i++) {
+        shows = phi_agreement_shows(atomic_load_explicit(word, memory_order_acquire), round);
+        if (i % 64 == 63 && phi_now() >= until)
+            break;
+        phi_pause();
+    }
+    pthread_mutex_lock(&peers->lock);
+    return shows;
+}
+
+static void note_waiting(struct phi_peers *peers, const struct phi_pending *pending)
+{
+    peers->waiting_rank = pending ? pending->key->peer->rank + 1 : 0;
+    peers->waiting_op = pending ? pending->key->op_id : 0;
+    peers->waiting_role = pending ? pending->key->role : 0;
+}
+
+// Waits for the first change, at most until the deadline; half-way there it looks, once, for a crossed order.
+static int wait_for_peers(struct ph_exchange_request *request, const struct progress *p, uint64_t seen,
+                          int64_t deadline)
+{
+    struct phi_peers *peers = request->peers;
+    note_waiting(peers, p->first);
+    int64_t half = request->half && deadline != PHI_FOREVER ? request->half : deadline;
+    int rc = phi_peers_wait(peers, seen, half < deadline ? half : deadline);
+    if (rc == -ETIMEDOUT && phi_now() < deadline) {
+        request->half = 0;
+        request->crossed = phi_request_crossed(request, request->chain, sizeof request->chain);
+        return 0;
+    }
+    return rc;
+}
+
+// Carries the request to its end; returns 0 when every operation is done, whatever came of it.
+static int carry(struct ph_exchange_request *request, int64_t deadline)
+{
+    struct phi_peers *peers = request->peers;
+    int64_t now = phi_now();
+    int64_t spin_until = now + peers->config->spin_us * 1000;
+    request->half = now + (deadline - now) / 2;
+    request->crossed = false;
+    for (;;) {
+        uint64_t seen = peers->changes;
+        struct progress p = advance(request);
+        if (p.open == 0)
+            return 0;
+        int rc = check_life(peers);
+        if (rc == 0 && phi_now() >= deadline)
+            rc = -ETIMEDOUT;
+        if (rc || (work(request, &p, deadline, &rc) && rc))
+            return rc;
+        if (p.prepare || p.offer || p.import || p.ask)
+            continue;
+        if (spin(p.first, spin_until))
+            continue;
+        if ((rc = wait_for_peers(request, &p, seen, deadline)))
+            return rc;
+    }
+}
+
+static const char *missing(const struct phi_pending *pending)
+{
+    const struct phi_peer *peer = pending->key->peer;
+    switch (pending->state) {
+    case PHI_PENDING_PEER:
+        return peer->state == PHI_PEER_UNKNOWN ? "it has published no member record"
+               : peer->refused ? "its member record is there, but nobody listens at its socket: it exited, or has not "
+                                 "started again, or lives in another network namespace (PEERHOP_SOCKET_DIRECTORY)"
+                               : "it is being connected to";
+    case PHI_PENDING_OFFER:
+        return "our offer could not be sent";
+    case PHI_PENDING_PUBLISH:
+        return "it has not offered this operation";
+    case PHI_PENDING_LOOK:
+        return "it is there, but has not come to this exchange of the operation";
+    case PHI_PENDING_ASK:
+        return "it does not answer whether an earlier exchange took place";
+    default:
+        return "it came, and has not confirmed";
+    }
+}
+
+static int fail_deadline(struct ph_exchange_request *request, const struct phi_pending *pending, size_t open)
+{
+    struct phi_peers *peers = request->peers;
+    long long ms = (phi_now() - request->began) / PHI_MS;
+    const struct phi_key *key = pending->key;
+    if (request->crossed)
+        return phi_fail(peers->report, PH_ECROSSED,
+                        "crossed exchange order: after %lld ms rank %d waits for rank %d (operation %llu), %s; start all "
+                        "exchanges before finishing any, or use one order",
+                        ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id, request->chain);
+    return phi_fail(peers->report, -ETIMEDOUT,
+                    "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round %u (%zu of %zu "
+                    "operations open): %s",
+                    ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id, (int)key->role,
+                    key->agreement.round, open, request->n, missing(pending));
+}
+
+static int report_open(struct ph_exchange_request *request, int rc)
+{
+    struct progress p = advance(request);
+    if (rc == -ETIMEDOUT && p.first != NULL)
+        return fail_deadline(request, p.first, p.open);
+    return rc;
+}
+
+static int collect_channels(struct ph_exchange_request *request, struct ph_channel **channels)
+{
+    for (size_t i = 0; i < request->n; i++)
+        if (request->pending[i].result)
+            return request->pending[i].result;
+    for (size_t i = 0; i < request->n; i++)
+        channels[i] = request->pending[i].channel;
+    phi_count(request->peers->counters, exchanges, 1);
+    return 0;
+}
+
+// Tells the mailbox what the peers have taken, so that it keeps no copies for ever.
+static void pass_acknowledgements(struct ph_exchange_request *request)
+{
+    struct phi_peer *last = NULL;
+    for (size_t i = 0; i < request->n; i++) {
+        struct phi_peer *peer = request->pending[i].key->peer;
+        if (peer == last || peer->segment == NULL)
+            continue;
+        last = peer;
+        uint64_t sequence = atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire);
+        if (sequence > peer->acknowledged) {
+            peer->acknowledged = sequence;
+            phi_mailbox_acknowledged(request->peers->mailbox, peer->rank, sequence);
+        }
+    }
+}
+
+int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel **channels, int64_t deadline)
+{
+    struct phi_peers *peers = request->peers;
+    pthread_mutex_lock(&peers->lock);
+    int rc = carry(request, deadline);
+    if (rc) {
+        rc = report_open(request, rc);
+        phi_request_give_up(request);
+        // A peer may have come in the very last moment: then all is well after all.
+        int late = rc;
+        for (size_t i = 0; i < request->n; i++)
+            if (request->pending[i].result)
+                late = request->pending[i].result == -ETIMEDOUT ? rc : request->pending[i].result;
+        bool all = true;
+        for (size_t i = 0; i < request->n; i++)
+            all = all && request->pending[i].result == 0;
+        rc = all ? 0 : late;
+    }
+    if (rc == 0)
+        rc = collect_channels(request, channels);
+    note_waiting(peers, NULL);
+    pass_acknowledgements(request);
+    end_request(request);
+    phi_peers_changed(peers); // another thread that waits may now receive
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The end of an exchange whose deadline has passed: what agreement.h asks for, and the search for a crossed order.
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "channel/contact.h"
+#include "channel/request.h"
+
+// How long a service thread may take to answer a rank that gives up.
+#define ANSWER_DEADLINE_MS 1000
+
+static _Atomic uint64_t *peer_slot_word(const struct phi_key *key)
+{
+    struct phi_segment *segment = key->peer->segment;
+    return &phi_segment_slot(segment, !segment->side, key->slot)->word[key->agreement.round & 1];
+}
+
+// Gives up the lock. Returns the next step of the agreement, or a negative result.
+static int ask_one(struct phi_key *key, int64_t deadline)
+{
+    struct phi_peer *peer = key->peer;
+    struct phi_node_message request, answer;
+    uint32_t round = key->agreement.round, attempt = key->agreement.attempt;
+    phi_peer_message(peer, PHI_NODE_TAKEN, &request);
+    request.a = key->slot;
+    request.b = round;
+    int fd;
+    pthread_mutex_unlock(&peer->peers->lock);
+    int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
+    if (fd >= 0)
+        close(fd);
+    pthread_mutex_lock(&peer->peers->lock);
+    if (rc)
+        return rc;
+    uint64_t word = atomic_load_explicit(peer_slot_word(key), memory_order_acquire);
+    return (int)phi_agreement_told(&key->agreement, round, attempt, answer.a != 0, word);
+}
+
+static void ask_all(struct ph_exchange_request *request, int64_t deadline, bool giving_up)
+{
+    for (size_t i = 0; i < request->n; i++) {
+        struct phi_pending *pending = &request->pending[i];
+        if (pending->state != PHI_PENDING_ASK)
+            continue;
+        int answer = ask_one(pending->key, deadline);
+        if (answer == PHI_AGREEMENT_TAKEN)
+            pending->state = PHI_PENDING_OPEN;
+        else if (answer == PHI_AGREEMENT_TIMED_OUT && !giving_up)
+            pending->state = PHI_PENDING_PUBLISH;
+        else if (answer == PHI_AGREEMENT_NONSENSE)
+            phi_pending_settle(pending, phi_fail(request->peers->report, PH_EPEER, "rank %d broke the rules of exchange",
+                                                 pending->key->peer->rank), NULL);
+        else if (giving_up || answer < 0)
+            phi_pending_settle(pending, -ETIMEDOUT, NULL);
+    }
+}
+
+void phi_request_ask(struct ph_exchange_request *request, int64_t deadline)
+{
+    int64_t soon = phi_deadline(ANSWER_DEADLINE_MS);
+    ask_all(request, soon < deadline ? soon : deadline, false);
+}
+
+static void give_up_one(struct phi_pending *pending)
+{
+    struct phi_key *key = pending->key;
+    if (pending->state < PHI_PENDING_LOOK) {
+        phi_pending_settle(pending, -ETIMEDOUT, NULL);
+    } else if (pending->state == PHI_PENDING_LOOK) {
+        uint64_t word = 0;
+        uint64_t theirs = atomic_load_explicit(peer_slot_word(key), memory_order_acquire);
+        if (phi_agreement_give_up(&key->agreement, theirs, &word) == PHI_AGREEMENT_TAKEN) {
+            pending->state = PHI_PENDING_OPEN;
+            return;
+        }
+        struct phi_segment *segment = key->peer->segment;
+        atomic_store_explicit(&phi_segment_slot(segment, segment->side, key->slot)->word[(word >> 32) & 1], word,
+                              memory_order_release);
+        pending->state = PHI_PENDING_ASK;
+    }
+}
+
+void phi_request_give_up(struct ph_exchange_request *request)
+{
+    for (size_t i = 0; i < request->n; i++)
+        give_up_one(&request->pending[i]);
+    ask_all(request, phi_deadline(ANSWER_DEADLINE_MS), true);
+    for (size_t i = 0; i < request->n; i++) {
+        struct phi_pending *pending = &request->pending[i];
+        if (pending->state != PHI_PENDING_OPEN)
+            continue;
+        struct phi_key *key = pending->key;
+        struct ph_channel *channel = phi_key_channel(key, key->agreement.mine, key->agreement.theirs);
+        if (channel != NULL)
+            phi_agreement_done(&key->agreement);
+        // A miss stays open: the next exchange of the key brings it to its end.
+        bool hit = channel != NULL && !pending->finishing;
+        phi_pending_settle(pending, hit ? 0 : -ETIMEDOUT, hit ? channel : NULL);
+    }
+}
+
+// ---- crossed order
+
+static bool names(const struct ph_exchange_request *request, int rank, uint64_t op)
+{
+    for (size_t i = 0; i < request->n; i++)
+        if (request->pending[i].key->peer->rank == rank && request->pending[i].key->op_id == op)
+            return true;
+    return false;
+}
+
+static int first_awaited(const struct ph_exchange_request *request)
+{
+    for (size_t i = 0; i < request->n; i++)
+        if (request->pending[i].state != PHI_PENDING_DONE)
+            return request->pending[i].key->peer->rank;
+    return -1;
+}
+
+// Asks a rank whom its application waits for. Gives up the lock.
+static int whom(struct phi_peers *peers, int rank, uint64_t *op)
+{
+    struct phi_peer *peer = peers->table[rank];
+    if (peer != NULL && peer->state == PHI_PEER_KNOWN && !peer->preparing && !peer->refused)
+        phi_contact_prepare(peer, phi_deadline(ANSWER_DEADLINE_MS));
+    if (peer == NULL || peer->state != PHI_PEER_READY)
+        return -1;
+    struct phi_node_message request, answer;
+    int fd;
+    phi_peer_message(peer, PHI_NODE_WAITING, &request);
+    pthread_mutex_unlock(&peers->lock);
+    int rc = phi_peer_call(peer, &request, &answer, &fd, phi_deadline(ANSWER_DEADLINE_MS));
+    if (fd >= 0)
+        close(fd);
+    pthread_mutex_lock(&peers->lock);
+    if (rc || answer.a == 0 || answer.a > (uint64_t)peers->ranks)
+        return -1;
+    *op = answer.b;
+    return (int)answer.a - 1;
+}
+
+bool phi_request_crossed(struct ph_exchange_request *request, char *chain, size_t size)
+{
+    struct phi_peers *peers = request->peers;
+    int rank = first_awaited(request);
+    size_t used = 0;
+    for (int hop = 0; hop < peers->ranks && rank >= 0 && rank != peers->rank; hop++) {
+        uint64_t op = 0;
+        int next = whom(peers, rank, &op);
+        if (next < 0)
+            return false;
+        if (used < size)
+            used += (size_t)snprintf(chain + used, size - used, "%srank %d waits for rank %d (operation %llu)",
+                                     hop ? ", " : "", rank, next, (unsigned long long)op);
+        // What it waits for is under way here: it will come.
+        if (next == peers->rank && names(request, rank, op))
+            return false;
+        rank = next;
+    }
+    return rank == peers->rank;
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/issue.h"
+
+#include <errno.h>
+#include <string.h>
+
+// Work of one operation of the executor: a group that needs more is several operations on the same stream.
+#define WORK_MAX 192
+
+int phi_channel_check(struct ph_channel *channel)
+{
+    int status = atomic_load_explicit(&channel->status, memory_order_acquire);
+    if (status && channel->peer->segment != NULL)
+        atomic_store(&phi_peer_mine(channel->peer)->told, 1);
+    return status;
+}
+
+bool phi_channel_active(const struct ph_channel *channel, bool outgoing)
+{
+    return outgoing ? channel->protocol_out == PH_PROTOCOL_PUT : channel->protocol_in == PH_PROTOCOL_GET;
+}
+
+static uint32_t direction_bit(bool outgoing)
+{
+    return outgoing ? 1 : 2;
+}
+
+int phi_channel_post(struct ph_channel *channel, bool outgoing)
+{
+    uint32_t bit = direction_bit(outgoing);
+    return atomic_fetch_or(&channel->posted, bit) & bit ? -EALREADY : 0;
+}
+
+void phi_channel_unpost(struct ph_channel *channel, bool outgoing)
+{
+    atomic_fetch_and(&channel->posted, ~direction_bit(outgoing));
+}
+
+// The address of a word in a line, as the device sees it; 0 in a host context.
+static uint64_t word_device(uint64_t line_device, bool out, unsigned word)
+{
+    if (line_device == 0)
+        return 0;
+    size_t offset = out ? offsetof(struct phi_line, out) : offsetof(struct phi_line, in);
+    return line_device + offset + word * sizeof(uint32_t);
+}
+
+// A direction's words lie in `out` of its sender's line and in `in` of its receiver's.
+static void set_word(struct phi_work *work, const struct ph_channel *channel, bool own, bool outgoing,
+                     unsigned word)
+{
+    struct phi_line *line = own ? channel->mine : channel->theirs_line;
+    bool out = own ? outgoing : !outgoing;
+    work->word = out ? &line->out[word] : &line->in[word];
+    work->word_device = word_device(own ? channel->mine_device : channel->theirs_device, out, word);
+    work->uses = channel->peer->uses;
+}
+
+// A put copies out, a get copies in; send/recv copies the way of the direction, from whichever end is active.
+static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
+{
+    const struct ph_channel *channel = call->channel;
+    uint8_t *local = channel->local + call->local_offset;
+    uint8_t *remote = channel->remote + call->remote_offset;
+    work->destination = call->outgoing ? remote : local;
+    work->source = call->outgoing ? local : remote;
+    work->size = call->size;
+    work->uses = channel->import_uses;
+}
+
+static size_t add_call(const struct phi_channel_call *call, struct phi_work *work)
+{
+    const struct phi_program *program = &phi_programs[call->call];
+    const struct ph_channel *channel = call->channel;
+    for (unsigned i = 0; i < program->count; i++) {
+        work[i] = (struct phi_work){
+            .kind = program->steps[i].kind,
+            .call = (uint8_t)call->call,
+            .peer = channel->peer->rank,
+            .op_id = channel->key->op_id,
+            .broken = &channel->mine->broken,
+            .broken_device = channel->mine_device
+                                 ? channel->mine_device + offsetof(struct phi_line, broken)
+                                 : 0,
+        };
+        if (program->steps[i].kind == PHI_STEP_COPY)
+            set_copy(&work[i], call);
+        else
+            set_word(&work[i], channel, program->steps[i].kind != PHI_STEP_POST, call->outgoing,
+                     program->steps[i].word);
+    }
+    return program->count;
+}
+
+// What was enqueued half-way leaves words in a state that no program expects.
+static int break_channels(const struct phi_channel_call *calls, size_t n, int rc)
+{
+    for (size_t i = 0; i < n; i++) {
+        int whole = 0;
+        atomic_compare_exchange_strong(&calls[i].channel->status, &whole, PH_EBROKEN);
+    }
+    return rc;
+}
+
+static int flush(struct phi_peers *peers, const struct phi_work *work, size_t n, void *stream, bool *enqueued)
+{
+    bool partial = false;
+    int rc = n ? peers->executor->ops->issue(peers->executor, stream, work, n, &partial) : 0;
+    *enqueued = *enqueued || partial || (rc == 0 && n > 0);
+    return rc;
+}
+
+int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n, void *stream)
+{
+    struct phi_work work[WORK_MAX];
+    size_t used = 0;
+    bool enqueued = false;
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        if (used + PHI_STEPS_MAX > WORK_MAX) {
+            rc = flush(peers, work, used, stream, &enqueued);
+            used = 0;
+        }
+        if (rc == 0)
+            used += add_call(&calls[i], work + used);
+    }
+    if (rc == 0)
+        rc = flush(peers, work, used, stream, &enqueued);
+    return rc && enqueued ? break_channels(calls, n, rc) : rc;
+}
+
+static void reject(struct ph_path_report *report, const char *name, unsigned reason)
+{
+    if (report->rejected_count == sizeof report->rejected / sizeof report->rejected[0])
+        return;
+    report->rejected[report->rejected_count].name = name;
+    report->rejected[report->rejected_count++].reason = phi_reason_text(reason);
+}
+
+static void reject_methods(const struct ph_channel *channel, struct ph_path_report *report)
+{
+    bool device = channel->peers->device != NULL;
+    static const char *const kernels[] = {"sm", "ll"};
+    report->method = !device ? "memcpy" : channel->peers->config->method == PHI_METHOD_COPY_KERNEL ? "copy_kernel" : "ce";
+    if (!device)
+        reject(report, "ce", PHI_REASON_HOST);
+    for (unsigned i = 0; i < 2; i++)
+        reject(report, kernels[i], device ? PHI_REASON_NOT_BUILT : PHI_REASON_HOST);
+}
+
+void phi_channel_report(const struct ph_channel *channel, bool outgoing, struct ph_path_report *report)
+{
+    // Outgoing data is moved by our mapping under put and by the peer's under get; incoming data the other way round.
+    uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
+    bool by_us = protocol == 0 || (protocol == PH_PROTOCOL_PUT) == outgoing;
+    uint8_t reason = by_us ? channel->reach : channel->reached;
+    memset(report, 0, sizeof *report);
+    report->protocol = protocol == PH_PROTOCOL_PUT ? "put" : protocol == PH_PROTOCOL_GET ? "get" : "none";
+    report->path = reason ? "none" : "ipc";
+    report->method = "none";
+    report->kind = phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
+    if (reason)
+        reject(report, "ipc", reason);
+    else
+        reject_methods(channel, report);
+    reject(report, "net", PHI_REASON_NOT_BUILT);
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From calls on channels to work on streams. Nothing here takes a lock or allocates: a channel does not change after the
+// exchange that made it, but for its atomics.
+#ifndef PHI_CHANNEL_ISSUE_H
+#define PHI_CHANNEL_ISSUE_H
+
+#include "channel/peers.h"
+
+// One call on one direction of a channel.
+struct phi_channel_call {
+    struct ph_channel *channel;
+    enum phi_call call;
+    bool outgoing; // the direction: from this rank to the peer
+    size_t local_offset, remote_offset, size; // of its copy, if it has one
+};
+
+// phi_issue enqueues the calls in order, as one operation where they fit. The calls are valid (ranges, roles).
+// Errors: as the transfer functions; a channel whose operation was enqueued half-way is broken.
+int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n, void *stream);
+
+// phi_channel_check returns 0 or why the channel cannot be used, and notes that the application was told.
+int phi_channel_check(struct ph_channel *channel);
+
+// Posts and completes of the passive end: post marks the direction (-EALREADY where it is marked), unpost takes the mark
+// back.
+int phi_channel_post(struct ph_channel *channel, bool outgoing);
+void phi_channel_unpost(struct ph_channel *channel, bool outgoing);
+
+// Whether this end is the active one of send/recv in a direction.
+bool phi_channel_active(const struct ph_channel *channel, bool outgoing);
+
+// phi_channel_report fills the path report of a direction.
+void phi_channel_report(const struct ph_channel *channel, bool outgoing, struct ph_path_report *report);
+
+#endif

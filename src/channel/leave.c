@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/leave.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "channel/service.h"
+
+static void revoke_all(struct phi_peer *peer)
+{
+    // seq_cst: pairs with the executors, which store a number and then look at `revoked`.
+    atomic_store(&peer->uses->revoked, 1);
+    size_t cursor = 0;
+    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;)
+        atomic_store(&e->uses->revoked, 1);
+}
+
+void phi_peer_break(struct phi_peer *peer, int code)
+{
+    if (peer->state == PHI_PEER_BROKEN)
+        return;
+    phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is broken for rank %d: %s", peer->rank, peer->peers->rank,
+            ph_strerror(code));
+    peer->state = PHI_PEER_BROKEN;
+    peer->code = code;
+    revoke_all(peer);
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        atomic_store(&channel->status, code);
+    phi_service_wake(peer->peers->service);
+    phi_peers_changed(peer->peers);
+    phi_mailbox_wake(peer->peers->mailbox); // a thread that waits for this peer's message looks again
+}
+
+// While a live peer has not been told, a released `ready` word would let our copy engine write into its buffer.
+static bool must_hold_ready(const struct phi_peer *peer)
+{
+    if (peer->code != PH_EABORTED || peer->gone)
+        return false;
+    const struct phi_side *theirs = phi_peer_theirs(peer);
+    return atomic_load(&theirs->told) == 0 && atomic_load(&theirs->state) == PHI_SIDE_LIVE;
+}
+
+static void release_line(struct phi_line *line, bool hold_ready)
+{
+    // `broken` before the words: a wait that ends by our 1 finds it set and copies nothing, where it can look.
+    atomic_store(&line->broken, 1);
+    for (int word = 0; word < PHI_WORD_COUNT; word++) {
+        if (word == PHI_WORD_READY && hold_ready)
+            continue;
+        atomic_store(&line->out[word], 1);
+        atomic_store(&line->in[word], 1);
+    }
+}
+
+static bool drained(struct phi_peer *peer, char *why, size_t size)
+{
+    struct phi_executor *executor = peer->peers->executor;
+    if (!executor->ops->drained(executor, peer->uses, why, size))
+        return false;
+    size_t cursor = 0;
+    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;)
+        if (!executor->ops->drained(executor, e->uses, why, size))
+            return false;
+    return true;
+}
+
+bool phi_peer_release(struct phi_peer *peer)
+{
+    bool hold = peer->segment != NULL && must_hold_ready(peer);
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        release_line(channel->mine, hold);
+    if (!drained(peer, NULL, 0))
+        return false;
+    if (peer->segment != NULL) {
+        atomic_store(&phi_peer_mine(peer)->drained, 1);
+        phi_peer_ring(peer);
+    }
+    return true;
+}
+
+void phi_peer_look(struct phi_peer *peer)
+{
+    if (peer->segment == NULL)
+        return;
+    uint32_t state = atomic_load(&phi_peer_theirs(peer)->state);
+    if (state == PHI_SIDE_LEAVING)
+        phi_peer_break(peer, PH_EPEER);
+    else if (state == PHI_SIDE_ABORTED)
+        phi_peer_break(peer, PH_EBROKEN);
+}
+
+// One way: the peer's service thread looks at our side. Where we never connected to it, the end of its own connection
+// to us tells it.
+static void notify(struct phi_peer *peer)
+{
+    struct phi_node_message message;
+    phi_peer_message(peer, PHI_NODE_NOTIFY, &message);
+    if (peer->socket >= 0)
+        phi_node_send(peer->socket, &message, -1);
+    phi_peer_ring(peer);
+}
+
+static void say_state(struct phi_peers *peers, enum phi_side_state state, bool is_drained)
+{
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        struct phi_peer *peer = peers->table[rank];
+        if (peer == NULL || peer->segment == NULL)
+            continue;
+        if (is_drained)
+            atomic_store(&phi_peer_mine(peer)->drained, 1);
+        atomic_store(&phi_peer_mine(peer)->state, state);
+        notify(peer);
+    }
+}
+
+// Who may still touch our buffers; NULL: nobody.
+static struct phi_peer *undrained(struct phi_peers *peers)
+{
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        struct phi_peer *peer = peers->table[rank];
+        if (peer != NULL && peer->segment != NULL && peer->socket >= 0 && !peer->gone &&
+            atomic_load(&phi_peer_theirs(peer)->drained) == 0)
+            return peer;
+    }
+    return NULL;
+}
+
+static int wait_for_drain(struct phi_peers *peers, int64_t deadline)
+{
+    for (;;) {
+        uint64_t seen = peers->changes;
+        struct phi_peer *peer = undrained(peers);
+        if (peer == NULL)
+            return 0;
+        if (phi_now() >= deadline)
+            return phi_fail(peers->report, -ETIMEDOUT,
+                            "rank %d cannot leave: rank %d (process %u) has streams or captured graphs that touch its "
+                            "buffers",
+                            peers->rank, peer->rank, peer->theirs.pid);
+        // The store does not matter any more: where it fails, look again every millisecond.
+        int rc = phi_peers_wait(peers, seen, deadline);
+        if (rc && rc != -ETIMEDOUT) {
+            int64_t soon = phi_now() + PHI_MS;
+            struct timespec until = {soon / 1000000000, soon % 1000000000};
+            pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
+        }
+    }
+}
+
+int phi_leave(struct phi_peers *peers, int64_t deadline)
+{
+    // Our own operations first: after them no stream of ours touches a peer, and we say so.
+    int rc = peers->executor->ops->flush(peers->executor, deadline);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&peers->lock);
+    peers->leaving = true;
+    say_state(peers, PHI_SIDE_LEAVING, true);
+    rc = wait_for_drain(peers, deadline);
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}
+
+void phi_abort(struct phi_peers *peers, const char *reason)
+{
+    pthread_mutex_lock(&peers->lock);
+    if (!peers->aborted) {
+        peers->aborted = phi_fail(peers->report, PH_EABORTED, "rank %d aborted: %s", peers->rank, reason);
+        say_state(peers, PHI_SIDE_ABORTED, false);
+        for (int rank = 0; rank < peers->ranks; rank++)
+            if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)
+                phi_peer_break(peers->table[rank], PH_EABORTED);
+    }
+    phi_peers_changed(peers);
+    phi_mailbox_wake(peers->mailbox);
+    pthread_mutex_unlock(&peers->lock);
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ends: a peer that is gone, a rank that leaves or aborts. All but phi_leave with the peers' lock held.
+#ifndef PHI_CHANNEL_LEAVE_H
+#define PHI_CHANNEL_LEAVE_H
+
+#include "channel/peers.h"
+
+// phi_peer_break ends all use of a peer: its channels return `code`, and its streams' waits will be released.
+void phi_peer_break(struct phi_peer *peer, int code);
+
+// phi_peer_release stores `broken` and 1 into the words of our ends that the peer would have written, so that streams that
+// wait go on; each reset consumes one release, so it is called again every millisecond until it returns true: no stream
+// of ours touches anything of the peer any more.
+bool phi_peer_release(struct phi_peer *peer);
+
+// phi_peer_look looks at the peer's side of the segment after it notified us: it leaves, aborted, or drained.
+void phi_peer_look(struct phi_peer *peer);
+
+// phi_leave (without the lock) is the first half of destroy: flushes this rank's operations, tells the peers, and waits
+// until none of them touches this rank's buffers. -ETIMEDOUT names who does; it may be called again.
+int phi_leave(struct phi_peers *peers, int64_t deadline);
+
+// phi_abort (without the lock) breaks every channel and tells the peers.
+void phi_abort(struct phi_peers *peers, const char *reason);
+
+#endif

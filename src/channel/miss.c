@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The open round of an operation that is not in the cache: descriptor, mapping, confirms, channel.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel/request.h"
+
+// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), reason of the mapping (8).
+#define CONFIRM_VALID (1u << 31)
+#define CONFIRM_LINE(confirm) ((uint32_t)(confirm) >> 11 & 0xfffffu)
+#define CONFIRM_REASON(confirm) ((uint32_t)(confirm) & 0xffu)
+
+static uint64_t make_confirm(uint32_t round, uint32_t line, enum phi_reason reason)
+{
+    return (uint64_t)round << 32 | CONFIRM_VALID | line << 11 | (uint32_t)reason;
+}
+
+static void store_confirm(struct phi_key *key, enum phi_reason reason)
+{
+    struct phi_peer *peer = key->peer;
+    uint32_t line = 0;
+    if (peer->peers->rank < peer->rank) {
+        if (peer->lines_used < peer->segment->capacity)
+            line = peer->lines_used++;
+        else
+            reason = PHI_REASON_SPACE;
+    }
+    key->confirm_round = key->agreement.round;
+    key->confirm = make_confirm(key->confirm_round, line, reason);
+    // Release: pairs with the peer's acquire load in both_confirmed. The lines it names are at their start values since
+    // the segment was made.
+    atomic_store_explicit(phi_segment_confirm(peer->segment, peer->segment->side, key->slot), key->confirm,
+                          memory_order_release);
+    phi_peer_ring(peer);
+}
+
+static bool both_confirmed(const struct phi_key *key, uint64_t *theirs)
+{
+    struct phi_segment *segment = key->peer->segment;
+    *theirs = atomic_load_explicit(phi_segment_confirm(segment, !segment->side, key->slot), memory_order_acquire);
+    return *theirs >> 32 == key->agreement.round && (*theirs & CONFIRM_VALID);
+}
+
+static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
+{
+    channel->mine = phi_segment_line(segment, segment->side, channel->index);
+    channel->theirs_line = phi_segment_line(segment, !segment->side, channel->index);
+    channel->mine_device = phi_segment_device_address(segment, channel->mine);
+    channel->theirs_device = phi_segment_device_address(segment, channel->theirs_line);
+}
+
+static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8_t reach, uint8_t reached)
+{
+    struct ph_channel *channel = calloc(1, sizeof *channel);
+    if (channel == NULL)
+        return NULL;
+    const struct phi_own_buffer *own = &key->own[key->agreement.mine - 1];
+    const struct phi_peer_buffer *theirs = &key->theirs[key->agreement.theirs - 1];
+    channel->peers = key->peer->peers;
+    channel->peer = key->peer;
+    channel->key = key;
+    channel->mine_number = key->agreement.mine;
+    channel->theirs_number = key->agreement.theirs;
+    channel->index = line;
+    channel->role = key->role;
+    channel->protocol_out = key->role & PH_ROLE_SENDER ? own->protocol : 0;
+    channel->protocol_in = key->role & PH_ROLE_RECEIVER ? theirs->protocol : 0;
+    channel->reach = reach;
+    channel->reached = reached;
+    channel->local = own->address;
+    channel->local_size = own->size;
+    channel->local_kind = own->export_->export_.allocation.kind;
+    channel->remote_size = theirs->size;
+    channel->remote_kind = theirs->export_->info.allocation.kind;
+    if (theirs->export_->import != NULL) {
+        channel->remote = (uint8_t *)theirs->export_->import->address + theirs->offset;
+        channel->import_uses = theirs->export_->uses;
+    }
+    set_lines(channel, key->peer->segment);
+    return channel;
+}
+
+static int keep_channel(struct phi_key *key, struct ph_channel *channel)
+{
+    if ((key->channels_count & (key->channels_count - 1)) == 0) {
+        size_t capacity = key->channels_count ? key->channels_count * 2 : 1;
+        void *grown = realloc(key->channels, capacity * sizeof *key->channels);
+        if (grown == NULL)
+            return -ENOMEM;
+        key->channels = grown;
+    }
+    key->channels[key->channels_count++] = channel;
+    channel->next = key->peer->channels;
+    key->peer->channels = channel;
+    return 0;
+}
+
+// Both ends compute the same from the same four facts, so both succeed or both fail.
+static bool has_path(uint8_t role, uint8_t out, uint8_t in, bool reach, bool reached)
+{
+    if ((role & PH_ROLE_SENDER) && !(out == PH_PROTOCOL_PUT ? reach : reached))
+        return false;
+    if ((role & PH_ROLE_RECEIVER) && !(in == PH_PROTOCOL_PUT ? reached : reach))
+        return false;
+    return true;
+}
+
+static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
+{
+    struct phi_peers *peers = key->peer->peers;
+    int code = reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ? -ENOSPC : PH_ENOPATH;
+    return phi_fail(peers->report, code,
+                    "no path between rank %d and rank %d for operation %llu: rank %d to rank %d by ipc: %s; "
+                    "rank %d to rank %d by ipc: %s; by net: %s",
+                    peers->rank, key->peer->rank, (unsigned long long)key->op_id, peers->rank, key->peer->rank,
+                    phi_reason_text(reach), key->peer->rank, peers->rank, phi_reason_text(reached),
+                    phi_reason_text(PHI_REASON_NOT_BUILT));
+}
+
+static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **out)
+{
+    uint32_t reach = CONFIRM_REASON(key->confirm), reached = CONFIRM_REASON(theirs);
+    bool lower = key->peer->peers->rank < key->peer->rank;
+    uint32_t line = CONFIRM_LINE(lower ? key->confirm : theirs);
+    if (line >= key->peer->segment->capacity)
+        return phi_fail(key->peer->peers->report, -EBADMSG, "rank %d confirmed a channel outside the segment",
+                        key->peer->rank);
+    const struct phi_own_buffer *own = &key->own[key->agreement.mine - 1];
+    const struct phi_peer_buffer *their = &key->theirs[key->agreement.theirs - 1];
+    if (!has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
+        return no_path(key, reach, reached);
+    struct ph_channel *channel = make_channel(key, line, (uint8_t)reach, (uint8_t)reached);
+    if (channel == NULL || keep_channel(key, channel)) {
+        free(channel);
+        return phi_fail(key->peer->peers->report, -ENOMEM, "out of memory for a channel");
+    }
+    phi_count(key->peer->peers->counters, channels, 1);
+    *out = channel;
+    return 0;
+}
+
+bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **import)
+{
+    struct phi_key *key = pending->key;
+    uint32_t number = key->agreement.theirs;
+    *import = NULL;
+    bool told = number <= key->theirs_count && key->theirs[number - 1].export_ != NULL;
+    phi_pending_wants(pending, !told);
+    if (!told)
+        return false;
+    struct phi_remote_export *e = key->theirs[number - 1].export_;
+    if (!e->tried) {
+        *import = e->importing ? NULL : e;
+        return false;
+    }
+    if (key->confirm_round != key->agreement.round)
+        store_confirm(key, e->reason);
+    uint64_t theirs;
+    if (!both_confirmed(key, &theirs))
+        return false;
+    struct ph_channel *channel = NULL;
+    int rc = conclude(key, theirs, &channel);
+    phi_agreement_done(&key->agreement);
+    phi_count(key->peer->peers->counters, misses, 1);
+    if (pending->finishing) {
+        pending->finishing = false; // the older round is over, whatever came of it; now ours
+        pending->state = PHI_PENDING_PUBLISH;
+    } else {
+        phi_pending_settle(pending, rc, channel);
+    }
+    return true;
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/node.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+// '@' stands for the leading zero byte of an abstract name.
+static socklen_t make_address(const char *name, struct sockaddr_un *address)
+{
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    size_t length = strnlen(name, sizeof address->sun_path - 1);
+    memcpy(address->sun_path, name, length);
+    if (name[0] == '@')
+        address->sun_path[0] = 0;
+    else
+        length++;
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+}
+
+static int make_socket(void)
+{
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return fd < 0 ? -errno : fd;
+}
+
+int phi_node_listen(struct phi_report *report, const char *directory, uint64_t nonce, char *name)
+{
+    char text[256];
+    if (directory[0] != 0)
+        snprintf(text, sizeof text, "%s/peerhop-%016llx", directory, (unsigned long long)nonce);
+    else
+        snprintf(text, sizeof text, "@peerhop-%016llx", (unsigned long long)nonce);
+    if (strlen(text) >= 108)
+        return phi_fail(report, -ENAMETOOLONG, "socket directory \"%s\" is too long for a unix socket",
+                        directory);
+    int fd = make_socket();
+    if (fd < 0)
+        return phi_fail(report, fd, "cannot make a unix socket: %s", strerror(-fd));
+    struct sockaddr_un address;
+    socklen_t length = make_address(text, &address);
+    mode_t mask = umask(0077); // a path socket is for this user only
+    int bound = bind(fd, (struct sockaddr *)&address, length);
+    umask(mask);
+    if (bound != 0 || listen(fd, 1024) != 0) {
+        int error = -errno;
+        close(fd);
+        return phi_fail(report, error, "cannot listen on unix socket \"%s\": %s", text, strerror(-error));
+    }
+    strcpy(name, text);
+    return fd;
+}
+
+void phi_node_unlisten(const char *name)
+{
+    if (name[0] != '@' && name[0] != 0)
+        unlink(name);
+}
+
+int phi_node_connect(const char *name, int *fd)
+{
+    int s = make_socket();
+    if (s < 0)
+        return s;
+    struct sockaddr_un address;
+    socklen_t length = make_address(name, &address);
+    int rc;
+    do {
+        rc = connect(s, (struct sockaddr *)&address, length) == 0 ? 0 : -errno;
+    } while (rc == -EINTR);
+    struct ucred peer;
+    socklen_t peer_size = sizeof peer;
+    if (rc == 0 && getsockopt(s, SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0)
+        rc = -errno;
+    // Whoever can read our job's store is trusted with our buffers, but only as the same user.
+    if (rc == 0 && peer.uid != geteuid())
+        rc = -EPERM;
+    if (rc) {
+        close(s);
+        return rc;
+    }
+    *fd = s;
+    return 0;
+}
+
+int phi_node_send(int socket, const struct phi_node_message *message, int fd)
+{
+    struct iovec part = {(void *)message, sizeof *message};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        header.msg_control = control.space;
+        header.msg_controllen = sizeof control.space;
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+    }
+    ssize_t n;
+    do {
+        n = sendmsg(socket, &header, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return errno == EPIPE ? -ECONNRESET : -errno;
+    return 0;
+}
+
+// Takes the first descriptor and closes any other: a peer may send more than was asked for.
+static int take_descriptors(struct msghdr *header)
+{
+    int kept = -1;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (kept < 0)
+                kept = fd;
+            else
+                close(fd);
+        }
+    }
+    return kept;
+}
+
+int phi_node_receive(int socket, struct phi_node_message *message, int *fd)
+{
+    struct iovec part = {message, sizeof *message};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int) * 4)];
+    } control;
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = control.space,
+                            .msg_controllen = sizeof control.space};
+    ssize_t n;
+    do {
+        n = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    int received = take_descriptors(&header);
+    int rc = 0;
+    if (n == 0)
+        rc = -ECONNRESET;
+    else if ((size_t)n != sizeof *message || message->magic != PHI_NODE_MAGIC ||
+             message->version != PHI_NODE_VERSION || message->bytes_size > sizeof message->bytes)
+        rc = -EBADMSG;
+    if (rc && received >= 0)
+        close(received);
+    if (rc == 0)
+        *fd = received;
+    return rc;
+}
+
+static int wait_for(int socket, short events, int64_t deadline)
+{
+    struct pollfd p = {.fd = socket, .events = events};
+    for (;;) {
+        int n = poll(&p, 1, phi_remaining_ms(deadline));
+        if (n > 0)
+            return 0;
+        if (n == 0)
+            return -ETIMEDOUT;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+int phi_node_call(int socket, const struct phi_node_message *request, struct phi_node_message *answer,
+                  int *fd, int64_t deadline)
+{
+    int rc;
+    while ((rc = phi_node_send(socket, request, -1)) == -EAGAIN) {
+        if ((rc = wait_for(socket, POLLOUT, deadline)))
+            return rc;
+    }
+    if (rc)
+        return rc;
+    for (;;) {
+        rc = phi_node_receive(socket, answer, fd);
+        if (rc == -EAGAIN && (rc = wait_for(socket, POLLIN, deadline)) == 0)
+            continue;
+        if (rc)
+            return rc;
+        // An answer to a call that timed out before belongs to nobody any more.
+        if (answer->type == request->type && answer->call == request->call)
+            return 0;
+        if (*fd >= 0)
+            close(*fd);
+    }
+}

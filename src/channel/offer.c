@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/offer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+
+#define OFFER_MAGIC 0x464f4850u // "PHOF"
+#define OFFER_VERSION 1
+
+static bool sent(const struct phi_peer *peer, uint32_t id)
+{
+    return id < peer->export_sent_size && peer->export_sent[id];
+}
+
+static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,
+                           struct phi_writer *writer)
+{
+    size_t at = writer->size;
+    uint32_t count = 0;
+    uint32_t last = UINT32_MAX; // neighbours mostly share one allocation
+    phi_put_u32(writer, 0);
+    for (size_t i = 0; i < n; i++) {
+        struct phi_local_export *e = descriptors[i].key->own[descriptors[i].number - 1].export_;
+        if (e->id == last || sent(peer, e->id))
+            continue;
+        last = e->id;
+        phi_put_u32(writer, e->id);
+        phi_put_blob(writer, e->export_.record, e->export_.record_size);
+        count++;
+    }
+    phi_patch_u32(writer, at, count);
+}
+
+int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,
+                     struct phi_writer *writer)
+{
+    phi_put_u32(writer, OFFER_MAGIC);
+    phi_put_u32(writer, OFFER_VERSION);
+    encode_exports(peer, descriptors, n, writer);
+    phi_put_u32(writer, (uint32_t)n);
+    for (size_t i = 0; i < n; i++) {
+        const struct phi_key *key = descriptors[i].key;
+        const struct phi_own_buffer *own = &key->own[descriptors[i].number - 1];
+        phi_put_u64(writer, key->op_id);
+        phi_put_u8(writer, key->role);
+        // Only the lower rank names slots; a message of the higher one says nothing of them.
+        phi_put_u32(writer, peer->peers->rank < peer->rank ? key->slot : PHI_NO_SLOT);
+        phi_put_u32(writer, descriptors[i].number);
+        phi_put_u32(writer, own->export_->id);
+        phi_put_u64(writer, own->offset);
+        phi_put_u64(writer, own->size);
+        phi_put_u8(writer, own->protocol);
+    }
+    return writer->error;
+}
+
+void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct phi_own_buffer *own = &descriptors[i].key->own[descriptors[i].number - 1];
+        own->offered = true;
+        uint32_t id = own->export_->id;
+        if (id >= peer->export_sent_size) {
+            uint32_t size = (id + 64) & ~63u;
+            uint8_t *grown = realloc(peer->export_sent, size);
+            if (grown == NULL)
+                continue; // the record goes out once more with the next offer
+            memset(grown + peer->export_sent_size, 0, size - peer->export_sent_size);
+            peer->export_sent = grown;
+            peer->export_sent_size = size;
+        }
+        peer->export_sent[id] = 1;
+    }
+}
+
+static bool same_id(const void *value, const void *key)
+{
+    return ((const struct phi_remote_export *)value)->id == *(const uint32_t *)key;
+}
+
+static struct phi_remote_export *find_export(struct phi_peer *peer, uint32_t id)
+{
+    return phi_map_find(&peer->remote_exports, phi_hash(id, 1), same_id, &id);
+}
+
+static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record, size_t size)
+{
+    if (find_export(peer, id) != NULL)
+        return 0; // told before
+    struct phi_remote_export *e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return -ENOMEM;
+    e->peer = peer;
+    e->id = id;
+    e->record = malloc(size ? size : 1);
+    e->uses = calloc(1, sizeof *e->uses);
+    int rc = e->record && e->uses ? 0 : -ENOMEM;
+    if (rc == 0) {
+        memcpy(e->record, record, size);
+        e->record_size = size;
+        rc = phi_memory_inspect(peer->peers->report, record, size, &e->info);
+    }
+    if (rc == 0)
+        rc = phi_map_insert(&peer->remote_exports, phi_hash(id, 1), e);
+    if (rc) {
+        free(e->record);
+        free(e->uses);
+        free(e);
+    }
+    return rc;
+}
+
+static int file_exports(struct phi_peer *peer, struct phi_reader *reader)
+{
+    uint32_t count = phi_get_u32(reader);
+    for (uint32_t i = 0; i < count && !reader->error; i++) {
+        uint32_t id = phi_get_u32(reader);
+        size_t size;
+        const uint8_t *record = phi_get_blob(reader, PHI_EXPORT_MAX, &size);
+        if (reader->error)
+            break;
+        int rc = add_export(peer, id, record, size);
+        if (rc)
+            return rc;
+    }
+    return reader->error;
+}
+
+// The number may be any that the peer has given in order; gaps would let it make us allocate without bound.
+static int set_theirs(struct phi_key *key, uint32_t number, const struct phi_peer_buffer *buffer)
+{
+    if (number == 0 || number > key->theirs_count + 4096)
+        return -EBADMSG;
+    if (number > key->theirs_count) {
+        struct phi_peer_buffer *grown = realloc(key->theirs, number * sizeof *grown);
+        if (grown == NULL)
+            return -ENOMEM;
+        memset(grown + key->theirs_count, 0, (number - key->theirs_count) * sizeof *grown);
+        key->theirs = grown;
+        key->theirs_count = number;
+    }
+    if (key->theirs[number - 1].export_ == NULL)
+        key->theirs[number - 1] = *buffer;
+    return 0;
+}
+
+static uint8_t opposite(uint8_t role)
+{
+    return role == PH_ROLE_SENDER ? PH_ROLE_RECEIVER : role == PH_ROLE_RECEIVER ? PH_ROLE_SENDER : role;
+}
+
+static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
+{
+    uint64_t op_id = phi_get_u64(reader);
+    uint8_t role = phi_get_u8(reader);
+    uint32_t slot = phi_get_u32(reader);
+    uint32_t number = phi_get_u32(reader);
+    uint32_t export_id = phi_get_u32(reader);
+    struct phi_peer_buffer buffer = {0};
+    buffer.offset = phi_get_u64(reader);
+    buffer.size = phi_get_u64(reader);
+    buffer.protocol = phi_get_u8(reader);
+    if (reader->error)
+        return reader->error;
+    if (role < PH_ROLE_SENDER || role > PH_ROLE_BOTH || buffer.protocol < PH_PROTOCOL_PUT ||
+        buffer.protocol > PH_PROTOCOL_GET)
+        return -EBADMSG;
+    buffer.export_ = find_export(peer, export_id);
+    if (buffer.export_ == NULL)
+        return -EBADMSG;
+    // A buffer must lie inside its allocation, or we would map and write what the peer does not own.
+    uint64_t size = buffer.export_->info.allocation.size;
+    if (buffer.size == 0 || buffer.offset > size || buffer.size > size - buffer.offset)
+        return -EBADMSG;
+    int rc = 0;
+    struct phi_key *key = phi_key_get(peer, op_id, opposite(role), &rc);
+    if (key == NULL)
+        return rc;
+    if (slot != PHI_NO_SLOT && peer->rank < peer->peers->rank && key->slot == PHI_NO_SLOT &&
+        (rc = phi_key_set_slot(key, slot)))
+        return rc;
+    return set_theirs(key, number, &buffer);
+}
+
+int phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size)
+{
+    struct phi_reader reader;
+    phi_reader_init(&reader, bytes, size);
+    if (phi_get_u32(&reader) != OFFER_MAGIC || phi_get_u32(&reader) != OFFER_VERSION)
+        return -EBADMSG;
+    int rc = file_exports(peer, &reader);
+    if (rc)
+        return rc;
+    uint32_t count = phi_get_u32(&reader);
+    for (uint32_t i = 0; i < count && rc == 0; i++)
+        rc = file_descriptor(peer, &reader);
+    if (rc == 0 && (reader.error || reader.at != reader.size))
+        rc = -EBADMSG;
+    return rc;
+}

@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/peers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "channel/leave.h"
+#include "channel/offer.h"
+#include "channel/request.h"
+#include "channel/service.h"
+
+struct phi_peer *phi_peers_get(struct phi_peers *peers, int rank)
+{
+    if (peers->table[rank] != NULL)
+        return peers->table[rank];
+    struct phi_peer *peer = calloc(1, sizeof *peer);
+    if (peer == NULL)
+        return NULL;
+    peer->peers = peers;
+    peer->rank = rank;
+    peer->socket = peer->wake_fd = peer->pidfd = -1;
+    pthread_mutex_init(&peer->call_lock, NULL);
+    peer->uses = calloc(1, sizeof *peer->uses);
+    peer->slots = calloc((size_t)peers->config->channels, sizeof *peer->slots);
+    if (peer->uses == NULL || peer->slots == NULL) {
+        free(peer->uses);
+        free(peer->slots);
+        free(peer);
+        return NULL;
+    }
+    peers->table[rank] = peer;
+    return peer;
+}
+
+static void free_remote_export(struct phi_remote_export *e)
+{
+    phi_memory_import_close(e->import);
+    free(e->record);
+    free(e->uses);
+    free(e);
+}
+
+static void free_key(struct phi_key *key)
+{
+    free(key->own);
+    free(key->theirs);
+    free(key->channels);
+    free(key);
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+static void free_peer(struct phi_peer *peer)
+{
+    if (peer == NULL)
+        return;
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        free_key(key);
+    phi_map_fini(&peer->keys);
+    cursor = 0;
+    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;)
+        free_remote_export(e);
+    phi_map_fini(&peer->remote_exports);
+    phi_memory_import_close(peer->probe);
+    while (peer->channels != NULL) {
+        struct ph_channel *channel = peer->channels;
+        peer->channels = channel->next;
+        free(channel);
+    }
+    phi_segment_unregister(peer->segment, peer->peers->device);
+    phi_segment_close(peer->segment);
+    close_fd(peer->socket);
+    close_fd(peer->wake_fd);
+    close_fd(peer->pidfd);
+    free(peer->export_sent);
+    free(peer->slots);
+    free(peer->uses);
+    pthread_mutex_destroy(&peer->call_lock);
+    free(peer);
+}
+
+static int announce(struct phi_peers *peers, int64_t deadline)
+{
+    struct phi_writer writer = {0};
+    phi_capabilities_encode(&peers->mine, &writer);
+    int rc = writer.error;
+    if (rc == 0)
+        rc = phi_mailbox_announce(peers->mailbox, writer.bytes, writer.size, deadline);
+    phi_writer_fini(&writer);
+    return rc;
+}
+
+static int open_mailbox(struct phi_peers *peers, const struct phi_peers_params *params, int64_t deadline)
+{
+    struct phi_mailbox_params mailbox = {
+        .report = params->report,
+        .counters = params->counters,
+        .config = params->config,
+        .callbacks = params->callbacks,
+        .job = params->job,
+        .epoch = params->epoch,
+        .rank = params->rank,
+        .ranks = params->ranks,
+        .incarnation = params->incarnation,
+    };
+    return phi_mailbox_open(&mailbox, deadline, &peers->mailbox);
+}
+
+// A page that the kernel clears in a forked child: the child has neither our threads nor a right to our words.
+static int make_life(struct phi_peers *peers)
+{
+    uint8_t *page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return -errno;
+    *page = 1;
+    peers->life = page;
+    return madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) == 0 ? 0 : -errno;
+}
+
+static int make_peers(const struct phi_peers_params *params, struct phi_peers **out)
+{
+    struct phi_peers *peers = calloc(1, sizeof *peers);
+    if (peers == NULL)
+        return phi_fail(params->report, -ENOMEM, "out of memory for the context");
+    peers->report = params->report;
+    peers->counters = params->counters;
+    peers->config = params->config;
+    peers->memory = params->memory;
+    peers->executor = params->executor;
+    peers->device = params->device;
+    peers->rank = params->rank;
+    peers->ranks = params->ranks;
+    peers->incarnation = params->incarnation;
+    size_t ranks = (size_t)params->ranks;
+    peers->table = calloc(ranks, sizeof *peers->table);
+    peers->wanted = calloc(ranks, sizeof *peers->wanted);
+    peers->wanted_now = calloc(ranks, sizeof *peers->wanted_now);
+    pthread_mutex_init(&peers->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&peers->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    *out = peers;
+    if (peers->table == NULL || peers->wanted == NULL || peers->wanted_now == NULL)
+        return phi_fail(params->report, -ENOMEM, "out of memory for %d ranks", params->ranks);
+    int rc = make_life(peers);
+    return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s", strerror(-rc)) : 0;
+}
+
+int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, struct phi_peers **out)
+{
+    struct phi_peers *peers = NULL;
+    int rc = make_peers(params, &peers);
+    if (rc)
+        goto close;
+    phi_capabilities_fill(&peers->mine, peers->device, phi_memory_kinds(peers->memory));
+    if ((rc = phi_probe_open(peers->memory, peers->device, &peers->probe)) || (rc = open_mailbox(peers, params, deadline)))
+        goto close;
+    // The service must answer before anybody can learn of it.
+    if ((rc = phi_service_open(peers, &peers->service)) || (rc = announce(peers, deadline)))
+        goto close;
+    *out = peers;
+    return 0;
+close:
+    phi_peers_close(peers, deadline);
+    return rc;
+}
+
+void phi_peers_close(struct phi_peers *peers, int64_t deadline)
+{
+    if (peers == NULL)
+        return;
+    phi_service_close(peers->service);
+    for (int rank = 0; peers->table != NULL && rank < peers->ranks; rank++)
+        free_peer(peers->table[rank]);
+    while (peers->requests != NULL) {
+        struct ph_exchange_request *request = peers->requests;
+        peers->requests = request->next;
+        free(request);
+    }
+    free(peers->spare);
+    phi_probe_close(peers->memory, peers->device, &peers->probe);
+    for (uint32_t i = 0; i < peers->exports_count; i++) {
+        phi_memory_export_close(&peers->exports[i]->export_);
+        free(peers->exports[i]);
+    }
+    free(peers->exports);
+    phi_mailbox_close(peers->mailbox, deadline);
+    free(peers->table);
+    free(peers->wanted);
+    free(peers->wanted_now);
+    if (peers->life != NULL)
+        munmap((void *)peers->life, 1);
+    pthread_cond_destroy(&peers->changed);
+    pthread_mutex_destroy(&peers->lock);
+    free(peers);
+}
+
+bool phi_peers_use(struct phi_peers *peers, const void *base)
+{
+    bool used = false;
+    pthread_mutex_lock(&peers->lock);
+    for (int rank = 0; rank < peers->ranks && !used; rank++) {
+        const struct phi_peer *peer = peers->table[rank];
+        for (struct ph_channel *c = peer ? peer->channels : NULL; c != NULL && !used; c = c->next)
+            used = c->key->own[c->mine_number - 1].export_->export_.allocation.base == (uintptr_t)base;
+    }
+    pthread_mutex_unlock(&peers->lock);
+    return used;
+}
+
+// ---- waiting
+
+void phi_peers_changed(struct phi_peers *peers)
+{
+    peers->changes++;
+    pthread_cond_broadcast(&peers->changed);
+}
+
+void phi_peers_want(struct phi_peers *peers, int rank, int delta)
+{
+    peers->wanted[rank] = (uint32_t)((int)peers->wanted[rank] + delta);
+    // A thread that receives looked at who is wanted before: it looks again.
+    if (peers->receiving)
+        phi_mailbox_wake(peers->mailbox);
+}
+
+// Tells every connected peer whether this rank sleeps. The addition is the waiter's half of the pattern in base/bell.h;
+// phi_peer_ring has the other: whichever comes second sees the other.
+static void set_sleeping(struct phi_peers *peers, bool sleeping)
+{
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        struct phi_peer *peer = peers->table[rank];
+        if (peer == NULL || peer->segment == NULL)
+            continue;
+        struct phi_side *mine = phi_peer_mine(peer);
+        atomic_exchange(&mine->bell.sleepers, sleeping ? 1 : 0);
+    }
+    peers->registered = sleeping;
+}
+
+static void file_member(struct phi_peers *peers, const struct phi_message *message)
+{
+    struct phi_capabilities theirs;
+    if (message->rank == peers->rank) {
+        if (message->incarnation > peers->incarnation && !peers->fenced)
+            peers->fenced = phi_fail(peers->report, PH_EFENCED,
+                                     "rank %d was started again: its newer incarnation owns the name", peers->rank);
+        return;
+    }
+    struct phi_peer *peer = phi_peers_get(peers, message->rank);
+    if (peer == NULL || message->incarnation <= peer->incarnation)
+        return;
+    if (phi_capabilities_decode(&theirs, message->bytes, message->size)) {
+        phi_log(peers->report, PH_LOG_WARN, "malformed member record of rank %d dropped", message->rank);
+        return;
+    }
+    if (phi_capabilities_same_device(&peers->mine, &theirs))
+        phi_cuda_executor_share(peers->executor, true);
+    if (peer->state == PHI_PEER_READY) {
+        phi_log(peers->report, PH_LOG_WARN, "rank %d was started again", peer->rank);
+        phi_peer_break(peer, PH_EPEER);
+        return;
+    }
+    if (peer->state == PHI_PEER_BROKEN || peer->preparing)
+        return;
+    peer->incarnation = message->incarnation;
+    peer->theirs = theirs;
+    peer->refused = false;
+    peer->state = PHI_PEER_KNOWN;
+}
+
+static void file_message(struct phi_peers *peers, struct phi_message *message)
+{
+    if (message->member) {
+        file_member(peers, message);
+    } else if (message->rank != peers->rank) {
+        struct phi_peer *peer = phi_peers_get(peers, message->rank);
+        int rc = peer ? phi_offer_file(peer, message->bytes, message->size) : -ENOMEM;
+        if (rc)
+            phi_log(peers->report, PH_LOG_WARN, "offer %llu of rank %d dropped: %s",
+                    (unsigned long long)message->sequence, message->rank, ph_strerror(rc));
+        if (peer != NULL && peer->segment != NULL)
+            atomic_store_explicit(&phi_peer_mine(peer)->acknowledged, message->sequence, memory_order_release);
+    }
+    phi_mailbox_message_free(message);
+}
+
+// With the lock given up; files what comes.
+static int receive(struct phi_peers *peers, int64_t deadline)
+{
+    for (int rank = 0; rank < peers->ranks; rank++)
+        peers->wanted_now[rank] = peers->wanted[rank] > 0;
+    peers->receiving = true;
+    pthread_mutex_unlock(&peers->lock);
+    struct phi_message message;
+    int rc = phi_mailbox_receive(peers->mailbox, peers->wanted_now, deadline, &message);
+    pthread_mutex_lock(&peers->lock);
+    peers->receiving = false;
+    if (rc == 0)
+        file_message(peers, &message);
+    phi_peers_changed(peers);
+    return rc == -EINTR ? 0 : rc;
+}
+
+static int follow(struct phi_peers *peers, int64_t deadline)
+{
+    struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+    if (deadline == PHI_FOREVER)
+        return -pthread_cond_wait(&peers->changed, &peers->lock);
+    return -pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
+}
+
+int phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline)
+{
+    if (peers->changes != seen)
+        return 0;
+    if (peers->receiving)
+        return follow(peers, deadline);
+    if (!peers->registered) {
+        // From here on peers ring; what they stored before, the caller sees when it looks again.
+        set_sleeping(peers, true);
+        phi_peers_changed(peers);
+        return 0;
+    }
+    int rc = receive(peers, deadline);
+    set_sleeping(peers, false);
+    return rc;
+}
+
+int phi_peers_drain(struct phi_peers *peers)
+{
+    while (!peers->receiving) {
+        int rc = receive(peers, phi_now());
+        if (rc == -ETIMEDOUT)
+            return 0;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+// ---- keys
+
+struct key_name {
+    uint64_t op_id;
+    uint8_t role;
+};
+
+static bool same_key(const void *value, const void *name)
+{
+    const struct phi_key *key = value;
+    const struct key_name *wanted = name;
+    return key->op_id == wanted->op_id && key->role == wanted->role;
+}
+
+struct phi_key *phi_key_find(struct phi_peer *peer, uint64_t op_id, uint8_t role)
+{
+    struct key_name name = {op_id, role};
+    return phi_map_find(&peer->keys, phi_hash(op_id, role), same_key, &name);
+}
+
+struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
+{
+    struct phi_key *key = phi_key_find(peer, op_id, role);
+    if (key != NULL)
+        return key;
+    if (peer->keys.count >= (size_t)peer->peers->config->channels) {
+        *rc = phi_fail(peer->peers->report, -ENOSPC,
+                       "rank %d and rank %d use more than PEERHOP_CHANNELS=%lld operation keys",
+                       peer->peers->rank, peer->rank, (long long)peer->peers->config->channels);
+        return NULL;
+    }
+    *rc = -ENOMEM;
+    key = calloc(1, sizeof *key);
+    if (key == NULL)
+        return NULL;
+    key->peer = peer;
+    key->op_id = op_id;
+    key->role = role;
+    key->slot = PHI_NO_SLOT;
+    if (phi_map_insert(&peer->keys, phi_hash(op_id, role), key)) {
+        free(key);
+        return NULL;
+    }
+    *rc = 0;
+    return key;
+}
+
+int phi_key_set_slot(struct phi_key *key, uint32_t slot)
+{
+    if (slot >= (uint32_t)key->peer->peers->config->channels || key->peer->slots[slot] != NULL)
+        return -EBADMSG;
+    key->peer->slots[slot] = key;
+    key->slot = slot;
+    return 0;
+}
+
+struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs)
+{
+    for (uint32_t i = key->channels_count; i-- > 0;) {
+        struct ph_channel *channel = key->channels[i];
+        if (channel->mine_number == mine && channel->theirs_number == theirs)
+            return channel;
+    }
+    return NULL;
+}
+
+// Looks at most once per exchange call and allocation whether the allocation is still what it was.
+static bool still_there(struct phi_peers *peers, struct phi_own_buffer *own)
+{
+    struct phi_local_export *e = own->export_;
+    if (e->checked == peers->exchange_calls)
+        return true;
+    if (!phi_memory_current(peers->memory, own->address, &e->export_.allocation))
+        return false;
+    e->checked = peers->exchange_calls;
+    return true;
+}
+
+static int get_export(struct phi_peers *peers, const struct phi_allocation *allocation,
+                      struct phi_local_export **out)
+{
+    for (uint32_t i = peers->exports_count; i-- > 0;) {
+        if (phi_allocation_equal(&peers->exports[i]->export_.allocation, allocation)) {
+            *out = peers->exports[i];
+            return 0;
+        }
+    }
+    if ((peers->exports_count & (peers->exports_count - 1)) == 0) { // full at each power of two
+        size_t capacity = peers->exports_count ? peers->exports_count * 2 : 1;
+        void *grown = realloc(peers->exports, capacity * sizeof *peers->exports);
+        if (grown == NULL)
+            return -ENOMEM;
+        peers->exports = grown;
+    }
+    struct phi_local_export *e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return -ENOMEM;
+    int rc = phi_memory_export(peers->memory, allocation, &e->export_);
+    if (rc) {
+        free(e);
+        return rc;
+    }
+    e->id = peers->exports_count;
+    peers->exports[peers->exports_count++] = e;
+    *out = e;
+    return 0;
+}
+
+static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
+                   uint8_t protocol)
+{
+    struct phi_allocation allocation;
+    uint64_t offset;
+    struct phi_local_export *e;
+    int rc = phi_memory_describe(peers->memory, op->buffer, op->size, &allocation, &offset);
+    if (rc || (rc = get_export(peers, &allocation, &e)))
+        return rc;
+    e->checked = peers->exchange_calls;
+    if ((key->own_count & (key->own_count - 1)) == 0) {
+        size_t capacity = key->own_count ? key->own_count * 2 : 1;
+        void *grown = realloc(key->own, capacity * sizeof *key->own);
+        if (grown == NULL)
+            return -ENOMEM;
+        key->own = grown;
+    }
+    key->own[key->own_count++] = (struct phi_own_buffer){
+        .address = op->buffer,
+        .size = op->size,
+        .offset = offset,
+        .export_ = e,
+        .protocol = protocol,
+    };
+    return 0;
+}
+
+int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op, uint32_t *number)
+{
+    uint8_t protocol = (uint8_t)op->protocol;
+    if (protocol == PH_PROTOCOL_DEFAULT)
+        protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
+    for (uint32_t i = key->own_count; i-- > 0;) {
+        struct phi_own_buffer *own = &key->own[i];
+        if (own->address == op->buffer && own->size == op->size && own->protocol == protocol &&
+            still_there(peers, own)) {
+            *number = i + 1;
+            return 0;
+        }
+    }
+    int rc = add_own(peers, key, op, protocol);
+    if (rc == 0)
+        *number = key->own_count;
+    return rc;
+}
+
+// ---- one peer
+
+struct phi_side *phi_peer_mine(const struct phi_peer *peer)
+{
+    return phi_segment_side(peer->segment, peer->segment->side);
+}
+
+struct phi_side *phi_peer_theirs(const struct phi_peer *peer)
+{
+    return phi_segment_side(peer->segment, !peer->segment->side);
+}
+
+void phi_peer_ring(struct phi_peer *peer)
+{
+    // The storer's half of the pattern in set_sleeping: a read-modify-write, so that it is ordered with the sleeper's.
+    if (atomic_fetch_add(&phi_peer_theirs(peer)->bell.sleepers, 0) == 0 || peer->wake_fd < 0)
+        return;
+    uint64_t one = 1;
+    ssize_t ignored = write(peer->wake_fd, &one, sizeof one); // a full counter wakes as well
+    (void)ignored;
+}
+
+void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type, struct phi_node_message *message)
+{
+    memset(message, 0, sizeof *message);
+    message->magic = PHI_NODE_MAGIC;
+    message->version = PHI_NODE_VERSION;
+    message->type = (uint16_t)type;
+    message->rank = peer->peers->rank;
+    message->from = peer->peers->incarnation;
+    message->to = peer->incarnation;
+}
+
+int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request, struct phi_node_message *answer,
+                  int *fd, int64_t deadline)
+{
+    *fd = -1;
+    pthread_mutex_lock(&peer->call_lock);
+    request->call = ++peer->calls;
+    int rc = peer->socket < 0 ? -ECONNRESET : phi_node_call(peer->socket, request, answer, fd, deadline);
+    pthread_mutex_unlock(&peer->call_lock);
+    if (rc == 0 && answer->status != 0) {
+        close_fd(*fd);
+        *fd = -1;
+        rc = answer->status;
+    }
+    return rc;
+}
+
+int phi_peer_failure(struct phi_peer *peer)
+{
+    if (!peer->told && peer->segment != NULL) {
+        // Pairs with the releaser's look: from here on it may let our copies into the peer's buffers end.
+        peer->told = true;
+        atomic_store(&phi_peer_mine(peer)->told, 1);
+    }
+    return peer->code;
+}

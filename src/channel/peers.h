@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The peers of a rank and all that is known of them: the state behind exchange, cache, data path and destroy.
+//
+// Locking. peers->lock guards every member here that is not said to be otherwise. It is never held while a thread
+// waits, calls another rank, talks to the store or maps memory: whoever does that marks the object busy first
+// (preparing, importing, key->request) and broadcasts `changed` afterwards. What the data path reads (struct ph_channel)
+// does not change after the channel was made, except atomics.
+#ifndef PHI_CHANNEL_PEERS_H
+#define PHI_CHANNEL_PEERS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <peerhop/channel.h>
+
+#include "base/config.h"
+#include "base/counters.h"
+#include "base/map.h"
+#include "base/report.h"
+#include "channel/agreement.h"
+#include "channel/node.h"
+#include "memory/memory.h"
+#include "semaphore/executor.h"
+#include "semaphore/segment.h"
+#include "store/mailbox.h"
+#include "topology/capabilities.h"
+#include "transport/transport.h"
+
+struct phi_service;
+struct phi_peers;
+struct phi_peer;
+
+// An allocation of this rank as peers may map it. Never removed before the context's end; `id` names it on the wire.
+struct phi_local_export {
+    uint32_t id;
+    struct phi_export export_;
+    uint64_t checked; // number of the exchange call that last found the allocation unchanged
+};
+
+// An allocation of a peer: its record from an offer, and the one import of it.
+struct phi_remote_export {
+    struct phi_peer *peer;
+    uint32_t id;
+    struct phi_record_info info;
+    uint8_t *record;
+    size_t record_size;
+    bool importing;            // a thread maps it now, without the lock
+    bool tried;                // `import` or `reason` is the outcome
+    struct phi_import *import; // NULL: failed
+    enum phi_reason reason;
+    struct phi_uses *uses;
+};
+
+// A buffer of this rank as a key knows it; its number is its place in the array + 1.
+struct phi_own_buffer {
+    void *address;
+    size_t size;
+    uint64_t offset; // in the allocation
+    struct phi_local_export *export_;
+    uint8_t protocol;
+    bool offered; // its descriptor has been sent to the peer
+};
+
+// A buffer of the peer as a key knows it; number 0: not told yet.
+struct phi_peer_buffer {
+    struct phi_remote_export *export_;
+    uint64_t offset, size;
+    uint8_t protocol;
+};
+
+#define PHI_NO_SLOT UINT32_MAX
+
+// An operation key: (peer, op id, role).
+struct phi_key {
+    struct phi_peer *peer;
+    uint64_t op_id;
+    uint8_t role;  // enum ph_role, of this rank
+    uint32_t slot; // PHI_NO_SLOT until the lower rank named it
+    struct phi_agreement agreement;
+    struct phi_own_buffer *own;
+    uint32_t own_count;
+    struct phi_peer_buffer *theirs; // indexed by number - 1
+    uint32_t theirs_count;
+    struct ph_channel **channels; // confirmed
+    uint32_t channels_count;
+    const void *request; // the unfinished exchange that holds the key, or NULL
+
+    // The open round's miss, kept over a deadline.
+    uint32_t confirm_round; // the own confirm was stored for this round (rounds begin at 1: 0 is never)
+    uint64_t confirm;       // as stored
+};
+
+enum phi_peer_state {
+    PHI_PEER_UNKNOWN,  // no member record yet
+    PHI_PEER_KNOWN,    // record there, not connected
+    PHI_PEER_READY,    // connected, segment mapped
+    PHI_PEER_BROKEN,   // exited, left, aborted or restarted: `code` says which
+};
+
+struct phi_peer {
+    struct phi_peers *peers;
+    int rank;
+    enum phi_peer_state state;
+    int code;               // of PHI_PEER_BROKEN
+    uint64_t incarnation;   // of its member record
+    uint64_t segment_life;  // incarnation that the segment was made for
+    struct phi_capabilities theirs;
+    bool preparing;         // a thread connects now, without the lock
+    bool refused;           // nobody listened at the socket when last tried
+    bool unreachable;       // no path at all: another node
+
+    pthread_mutex_t call_lock; // serialises calls on `socket`
+    uint64_t calls;            // made on `socket`
+    int socket;                // to the peer's service thread, or -1
+    int wake_fd;               // the peer's eventfd, or -1
+    int pidfd;                 // or -1; polled by the service thread
+
+    struct phi_segment *segment;
+    struct phi_uses *uses;     // of the words
+    uint32_t slots_used, lines_used; // by the lower rank
+    struct phi_key **slots;    // by slot index
+    struct phi_map keys;
+    struct phi_map remote_exports; // by id
+    uint8_t *export_sent;      // by local export id: the record was sent to this peer
+    uint32_t export_sent_size;
+    bool probing, probed;          // the write-and-verify probe of the device pair: under way, done
+    enum phi_reason probe_reason;  // its outcome
+    struct phi_import *probe;      // kept until the end: closing could block
+    struct ph_channel *channels; // all, linked by `next`
+    uint64_t acknowledged;     // of our messages, as passed on to the mailbox
+    bool gone;                 // the process has exited (or closed its end without leaving)
+    bool released;             // broken, and no stream of ours touches anything of it any more
+    bool told;                 // the application was told that the pair is broken
+};
+
+struct ph_channel {
+    struct phi_peers *peers;
+    struct phi_peer *peer;
+    struct phi_key *key;
+    struct ph_channel *next;
+    uint32_t mine_number, theirs_number;
+    uint32_t index; // of the lines
+    uint8_t role;
+    uint8_t protocol_out, protocol_in; // enum ph_protocol; 0 without the direction
+    uint8_t reach, reached;            // enum phi_reason: of this end's import, of the peer's
+    uint8_t local_kind, remote_kind;
+    uint8_t *local, *remote; // remote NULL: no import here
+    size_t local_size, remote_size;
+    struct phi_uses *import_uses;
+    struct phi_line *mine, *theirs_line;
+    uint64_t mine_device, theirs_device; // of the lines, or 0
+    _Atomic int status;                  // 0 or why it cannot be used
+    _Atomic uint32_t posted;             // bit 0: outgoing, bit 1: incoming: a post awaits its complete
+    _Atomic uint32_t grouped;            // scratch of ph_group: kinds seen, by direction
+};
+
+struct phi_peers_params {
+    struct phi_report *report;
+    struct phi_counters *counters;
+    const struct phi_config *config;
+    struct phi_memory *memory;
+    struct phi_executor *executor;
+    struct phi_device *device; // NULL: host
+    const struct ph_store_callbacks *callbacks;
+    const char *job;
+    uint64_t epoch;
+    int rank, ranks;
+    uint64_t incarnation;
+};
+
+struct phi_peers {
+    const volatile uint8_t *life; // 1; a page of zeros in a forked child
+    struct phi_report *report;
+    struct phi_counters *counters;
+    const struct phi_config *config;
+    struct phi_memory *memory;
+    struct phi_executor *executor;
+    struct phi_device *device;
+    struct phi_mailbox *mailbox; // has its own locks
+    struct phi_service *service;
+    int rank, ranks;
+    uint64_t incarnation;
+    struct phi_capabilities mine;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed; // on CLOCK_MONOTONIC
+    uint64_t changes;       // counts broadcasts, so that no change between a look and a wait is missed
+    bool receiving;         // a thread is inside phi_mailbox_receive
+    bool registered;        // peers ring: this rank's `sleepers` are counted up
+    uint32_t *wanted;       // by rank: threads that await a message of it
+    bool *wanted_now;       // the same for phi_mailbox_receive
+    struct phi_peer **table; // by rank; NULL: never named
+    struct phi_local_export **exports; // by id
+    uint32_t exports_count;
+    uint64_t exchange_calls;
+    int aborted; // 0 or PH_EABORTED
+    int fenced;  // 0 or PH_EFENCED
+    bool leaving;
+    struct ph_exchange_request *requests; // unfinished exchanges
+    struct ph_exchange_request *spare;    // kept for the next one, or NULL
+
+    struct phi_probe probe; // what peers' probes write to; does not change
+
+    // What the application waits for, for peers that ask (PHI_NODE_WAITING): rank + 1 or 0, op id, role.
+    int waiting_rank;
+    uint64_t waiting_op;
+    int waiting_role;
+};
+
+// phi_peers_open opens mailbox and service and publishes the member record. close frees what destroy left; nothing may
+// be in flight (see leave.h). NULL is fine.
+int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, struct phi_peers **peers);
+void phi_peers_close(struct phi_peers *peers, int64_t deadline);
+
+// phi_peers_forked: whether this process is a forked child of the one that made the context, without a system call.
+static inline bool phi_peers_forked(const struct phi_peers *peers)
+{
+    return *peers->life == 0;
+}
+
+// phi_peers_use (takes the lock): whether a channel's buffer of this rank lies in the host allocation at `base`.
+bool phi_peers_use(struct phi_peers *peers, const void *base);
+
+// All below: with the lock held.
+
+// phi_peers_get returns the entry of a rank, made at first use; NULL: out of memory.
+struct phi_peer *phi_peers_get(struct phi_peers *peers, int rank);
+
+// phi_peers_changed wakes every thread that waits in phi_peers_wait.
+void phi_peers_changed(struct phi_peers *peers);
+
+// phi_peers_wait gives up the lock until something may have changed: a message came (and was filed), a peer rang, a
+// thread of ours changed something. 0, -ETIMEDOUT, or the mailbox's error. Spurious returns are fine. `seen` is
+// peers->changes as it was when the caller last looked.
+int phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
+
+// phi_peers_want counts who awaits a message of a rank (delta +1, -1).
+void phi_peers_want(struct phi_peers *peers, int rank, int delta);
+
+// phi_peers_drain files what the mailbox has already, without waiting.
+int phi_peers_drain(struct phi_peers *peers);
+
+// Keys.
+struct phi_key *phi_key_find(struct phi_peer *peer, uint64_t op_id, uint8_t role);
+// phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
+struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
+struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
+int phi_key_set_slot(struct phi_key *key, uint32_t slot);
+// phi_key_own finds or adds this rank's buffer and returns its number, or a negative result.
+int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
+                uint32_t *number);
+
+// phi_peer_ring tells the peer that something in the segment changed. Any lock state.
+void phi_peer_ring(struct phi_peer *peer);
+
+// The side headers of this process and of the peer; state is PHI_PEER_READY or later.
+struct phi_side *phi_peer_mine(const struct phi_peer *peer);
+struct phi_side *phi_peer_theirs(const struct phi_peer *peer);
+
+// phi_peer_message fills the header of a request to the peer.
+void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type, struct phi_node_message *message);
+
+// phi_peer_call (without the lock) sends a request and waits for the answer; answer->status is checked too.
+int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request, struct phi_node_message *answer,
+                  int *fd, int64_t deadline);
+
+// phi_peer_failure is the code and sentence for the application where a peer is broken.
+int phi_peer_failure(struct phi_peer *peer);
+
+#endif

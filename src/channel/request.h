@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The inside of an exchange request, shared by the files that carry one through.
+#ifndef PHI_CHANNEL_REQUEST_H
+#define PHI_CHANNEL_REQUEST_H
+
+#include "channel/peers.h"
+
+enum phi_pending_state {
+    PHI_PENDING_PEER,    // the peer is not connected yet
+    PHI_PENDING_OFFER,   // our descriptor must be sent
+    PHI_PENDING_PUBLISH, // our number must be published
+    PHI_PENDING_LOOK,    // published: the peer's number is awaited
+    PHI_PENDING_ASK,     // an old question to the peer must be asked again
+    PHI_PENDING_OPEN,    // the round is taken; a miss: descriptor, mapping and confirms are under way
+    PHI_PENDING_DONE,    // `result` and `channel`
+};
+
+struct phi_pending {
+    struct phi_key *key;
+    uint32_t number; // of our buffer
+    uint8_t state;   // enum phi_pending_state
+    bool finishing;  // an older round is brought to its end first
+    bool wants;      // counted in peers->wanted
+    int result;
+    struct ph_channel *channel;
+};
+
+struct ph_exchange_request {
+    struct phi_peers *peers;
+    struct ph_exchange_request *next; // all of a context
+    size_t n;        // operations whose keys are held
+    size_t capacity; // operations of this exchange
+    size_t room;     // operations that fit
+    int64_t began;
+    int64_t half;    // when to look for a crossed order; 0: has been
+    bool crossed;
+    char chain[256]; // who waits for whom
+    struct phi_pending pending[];
+};
+
+// phi_pending_settle ends one with a result.
+void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel);
+
+// phi_pending_miss carries an open round on: true when something changed. *import: an allocation to map first, or NULL.
+bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **import);
+
+// phi_pending_wants keeps peers->wanted in step.
+void phi_pending_wants(struct phi_pending *pending, bool wants);
+
+// phi_request_give_up (with the lock, given up in between) ends every pending operation at the deadline.
+void phi_request_give_up(struct ph_exchange_request *request);
+
+// phi_request_ask (with the lock, given up in between) asks the peers what an earlier give-up left open.
+void phi_request_ask(struct ph_exchange_request *request, int64_t deadline);
+
+// phi_request_crossed (with the lock, given up in between) follows who waits for whom; where that leads back to this rank
+// it writes the chain and returns true.
+bool phi_request_crossed(struct ph_exchange_request *request, char *chain, size_t size);
+
+#endif

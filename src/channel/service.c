@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/service.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "channel/contact.h"
+#include "channel/leave.h"
+
+#define VERIFY_DEADLINE_MS 2000
+#define REFRESH_DEADLINE_MS 2000
+#define CONNECTIONS_MAX 4096
+
+// What an event of the epoll is about: kind in the upper half, a rank or a connection's index in the lower.
+enum source { SOURCE_LISTEN, SOURCE_EVENT, SOURCE_CONNECTION, SOURCE_PIDFD, SOURCE_SOCKET };
+
+struct connection {
+    int fd;   // -1: free
+    int rank; // -1: has not said hello
+    uint64_t incarnation;
+};
+
+struct phi_service {
+    struct phi_peers *peers;
+    pthread_t thread;
+    int epoll, listener, event;
+    _Atomic bool stop;
+    struct connection *connections;
+    uint32_t connections_count;
+};
+
+static int watch(struct phi_service *service, int fd, uint32_t events, enum source source, uint32_t index)
+{
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)source << 32 | index};
+    return epoll_ctl(service->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
+{
+    int rc = watch(service, peer->socket, EPOLLRDHUP, SOURCE_SOCKET, (uint32_t)peer->rank);
+    if (rc == 0 && peer->pidfd >= 0)
+        rc = watch(service, peer->pidfd, EPOLLIN, SOURCE_PIDFD, (uint32_t)peer->rank);
+    return rc ? phi_fail(service->peers->report, rc, "cannot watch rank %d: %s", peer->rank, strerror(-rc)) : 0;
+}
+
+void phi_service_wake(struct phi_service *service)
+{
+    uint64_t one = 1;
+    ssize_t ignored = write(service->event, &one, sizeof one); // a full counter wakes as well
+    (void)ignored;
+}
+
+// ---- connections
+
+static void close_connection(struct phi_service *service, uint32_t index)
+{
+    close(service->connections[index].fd); // leaves the epoll with its last descriptor
+    service->connections[index].fd = -1;
+}
+
+static struct connection *free_connection(struct phi_service *service, uint32_t *index)
+{
+    for (*index = 0; *index < service->connections_count; ++*index)
+        if (service->connections[*index].fd < 0)
+            return &service->connections[*index];
+    if (service->connections_count == CONNECTIONS_MAX)
+        return NULL;
+    size_t size = (service->connections_count + 1) * sizeof *service->connections;
+    struct connection *grown = realloc(service->connections, size);
+    if (grown == NULL)
+        return NULL;
+    service->connections = grown;
+    return &grown[service->connections_count++];
+}
+
+static void accept_one(struct phi_service *service)
+{
+    int fd = accept4(service->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return;
+    struct ucred credentials;
+    socklen_t size = sizeof credentials;
+    uint32_t index;
+    struct connection *connection = NULL;
+    bool ours = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.uid == geteuid();
+    if (ours)
+        connection = free_connection(service, &index);
+    if (connection == NULL) {
+        phi_log(service->peers->report, PH_LOG_WARN, "a connection of %s was refused",
+                ours ? "a peer (too many)" : "another user");
+        close(fd);
+        return;
+    }
+    *connection = (struct connection){.fd = fd, .rank = -1};
+    if (watch(service, fd, EPOLLIN, SOURCE_CONNECTION, index))
+        close_connection(service, index);
+}
+
+// ---- requests: each fills the answer and may name a descriptor (not its to close); returns the status
+
+static int answer_hello(struct phi_service *service, struct connection *connection,
+                        const struct phi_node_message *request, struct phi_node_message *answer, int *fd)
+{
+    struct phi_peers *peers = service->peers;
+    if (request->a != peers->mine.nonce)
+        return -ECONNREFUSED;
+    pthread_mutex_lock(&peers->lock);
+    struct phi_peer *peer = phi_peers_get(peers, request->rank);
+    pthread_mutex_unlock(&peers->lock);
+    if (peer == NULL)
+        return -ENOMEM;
+    connection->rank = request->rank;
+    connection->incarnation = request->from;
+    answer->a = peers->mine.nonce;
+    *fd = phi_mailbox_wake_fd(peers->mailbox);
+    return 0;
+}
+
+static int answer_segment(struct phi_peers *peers, struct phi_peer *peer, uint64_t life, int *fd)
+{
+    if (peers->rank > peer->rank)
+        return -EINVAL;
+    struct phi_segment *segment;
+    int rc = phi_contact_segment(peer, life, &segment);
+    if (rc == 0)
+        *fd = segment->fd;
+    return rc;
+}
+
+static int answer_export(struct phi_peers *peers, uint64_t id, int *fd)
+{
+    if (id >= peers->exports_count || peers->exports[id]->export_.fd < 0)
+        return -ENOENT;
+    *fd = peers->exports[id]->export_.fd;
+    return 0;
+}
+
+static int answer_probe(struct phi_peers *peers, struct phi_node_message *answer, int *fd)
+{
+    const struct phi_export *e = &peers->probe.export_;
+    memcpy(answer->bytes, e->record, e->record_size);
+    answer->bytes_size = (uint32_t)e->record_size;
+    *fd = e->fd;
+    return 0;
+}
+
+static int answer_verify(struct phi_peers *peers, uint64_t offset, uint64_t seed)
+{
+    if (offset > (PHI_PROBE_SLOTS - 1) * PHI_PROBE_SIZE)
+        return -EINVAL;
+    return phi_probe_verify(peers->device, (const char *)peers->probe.address + offset, seed,
+                            phi_deadline(VERIFY_DEADLINE_MS));
+}
+
+static int answer_taken(struct phi_peers *peers, struct phi_peer *peer, const struct phi_node_message *request,
+                        struct phi_node_message *answer)
+{
+    if (request->a >= (uint64_t)peers->config->channels)
+        return -EINVAL;
+    const struct phi_key *key = peer->slots[request->a];
+    answer->a = key != NULL && phi_agreement_answer(&key->agreement, (uint32_t)request->b);
+    return 0;
+}
+
+static int answer_locked(struct phi_peers *peers, const struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd)
+{
+    struct phi_peer *peer = peers->table[request->rank];
+    switch (request->type) {
+    case PHI_NODE_SEGMENT:
+        return answer_segment(peers, peer, request->from, fd);
+    case PHI_NODE_EXPORT:
+        return answer_export(peers, request->a, fd);
+    case PHI_NODE_TAKEN:
+        return answer_taken(peers, peer, request, answer);
+    case PHI_NODE_WAITING:
+        answer->a = (uint64_t)peers->waiting_rank;
+        answer->b = peers->waiting_op;
+        answer->c = (uint64_t)peers->waiting_role;
+        return 0;
+    case PHI_NODE_NOTIFY:
+        phi_peer_look(peer);
+        return 0;
+    default:
+        return -EOPNOTSUPP;
+    }
+}
+
+static int answer_request(struct phi_service *service, struct connection *connection,
+                          const struct phi_node_message *request, struct phi_node_message *answer, int *fd)
+{
+    struct phi_peers *peers = service->peers;
+    if (request->rank < 0 || request->rank >= peers->ranks || request->rank == peers->rank)
+        return -EINVAL;
+    if (request->to != peers->incarnation)
+        return -ESTALE;
+    if (request->type == PHI_NODE_HELLO)
+        return answer_hello(service, connection, request, answer, fd);
+    if (connection->rank != request->rank || connection->incarnation != request->from)
+        return -EPERM;
+    if (request->type == PHI_NODE_PROBE)
+        return answer_probe(peers, answer, fd);
+    if (request->type == PHI_NODE_VERIFY)
+        return answer_verify(peers, request->a, request->b); // may take a while: without the lock
+    pthread_mutex_lock(&peers->lock);
+    int status = answer_locked(peers, request, answer, fd);
+    pthread_mutex_unlock(&peers->lock);
+    return status;
+}
+
+static void serve(struct phi_service *service, uint32_t index)
+{
+    struct connection *connection = &service->connections[index];
+    struct phi_node_message request;
+    int received = -1;
+    int rc = phi_node_receive(connection->fd, &request, &received);
+    if (rc == -EAGAIN)
+        return;
+    if (received >= 0)
+        close(received); // no request carries one
+    if (rc) {
+        close_connection(service, index);
+        return;
+    }
+    struct phi_node_message answer = request;
+    answer.bytes_size = 0;
+    answer.rank = service->peers->rank;
+    answer.a = answer.b = answer.c = 0;
+    int fd = -1;
+    answer.status = answer_request(service, connection, &request, &answer, &fd);
+    if (request.type == PHI_NODE_NOTIFY)
+        return;
+    // A peer that does not read its answers loses the connection; it never makes us wait.
+    if (phi_node_send(connection->fd, &answer, answer.status ? -1 : fd))
+        close_connection(service, index);
+}
+
+// ---- ends
+
+static void peer_event(struct phi_service *service, enum source source, int rank)
+{
+    struct phi_peers *peers = service->peers;
+    pthread_mutex_lock(&peers->lock);
+    struct phi_peer *peer = peers->table[rank];
+    // Level-triggered for ever from here on: seen once is enough.
+    epoll_ctl(service->epoll, EPOLL_CTL_DEL, source == SOURCE_PIDFD ? peer->pidfd : peer->socket, NULL);
+    phi_peer_look(peer);
+    // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are gone. Without a pidfd
+    // (another PID namespace) the end of the connection stands for it.
+    if (source == SOURCE_PIDFD || peer->pidfd < 0 || (peer->state == PHI_PEER_BROKEN && peer->code == PH_EPEER)) {
+        peer->gone = true;
+        phi_peer_break(peer, PH_EPEER);
+        phi_peers_changed(peers);
+        phi_mailbox_wake(peers->mailbox);
+    }
+    pthread_mutex_unlock(&peers->lock);
+}
+
+// Returns whether some peer's streams are still to be released.
+static bool release_broken(struct phi_peers *peers)
+{
+    bool more = false;
+    pthread_mutex_lock(&peers->lock);
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        struct phi_peer *peer = peers->table[rank];
+        if (peer == NULL || peer->state != PHI_PEER_BROKEN || peer->released)
+            continue;
+        peer->released = phi_peer_release(peer);
+        more = more || !peer->released;
+    }
+    pthread_mutex_unlock(&peers->lock);
+    return more;
+}
+
+static void handle(struct phi_service *service, uint64_t data)
+{
+    enum source source = (enum source)(data >> 32);
+    uint32_t index = (uint32_t)data;
+    uint64_t count;
+    switch (source) {
+    case SOURCE_LISTEN:
+        accept_one(service);
+        break;
+    case SOURCE_EVENT:
+        while (read(service->event, &count, sizeof count) > 0)
+            ;
+        break;
+    case SOURCE_CONNECTION:
+        if (service->connections[index].fd >= 0)
+            serve(service, index);
+        break;
+    case SOURCE_PIDFD:
+    case SOURCE_SOCKET:
+        peer_event(service, source, (int)index);
+        break;
+    }
+}
+
+static void *run(void *opaque)
+{
+    struct phi_service *service = opaque;
+    struct phi_peers *peers = service->peers;
+    phi_probe_thread(peers->device);
+    const int64_t period = peers->config->expiry_s * 1000 / 3 * PHI_MS;
+    int64_t refresh = phi_now() + period;
+    while (!atomic_load(&service->stop)) {
+        struct epoll_event events[16];
+        int timeout = release_broken(peers) ? 1 : phi_remaining_ms(refresh);
+        int n = epoll_wait(service->epoll, events, 16, timeout);
+        for (int i = 0; i < n; i++)
+            handle(service, events[i].data.u64);
+        if (phi_now() >= refresh) {
+            phi_mailbox_refresh(peers->mailbox, phi_deadline(REFRESH_DEADLINE_MS));
+            refresh = phi_now() + period;
+        }
+    }
+    return NULL;
+}
+
+static int start_thread(struct phi_service *service)
+{
+    // Signals are the application's affair: none is delivered to this thread.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = -pthread_create(&service->thread, NULL, run, service);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc == 0)
+        pthread_setname_np(service->thread, "peerhop-service");
+    return rc;
+}
+
+int phi_service_open(struct phi_peers *peers, struct phi_service **out)
+{
+    struct phi_service *service = calloc(1, sizeof *service);
+    if (service == NULL)
+        return phi_fail(peers->report, -ENOMEM, "out of memory for the service thread");
+    service->peers = peers;
+    phi_random(&peers->mine.nonce, sizeof peers->mine.nonce);
+    service->listener = phi_node_listen(peers->report, peers->config->socket_directory, peers->mine.nonce,
+                                        peers->mine.socket);
+    int rc = service->listener < 0 ? service->listener : 0;
+    if (rc)
+        goto free;
+    service->epoll = epoll_create1(EPOLL_CLOEXEC);
+    service->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rc = service->epoll < 0 || service->event < 0 ? -errno : 0;
+    if (rc == 0)
+        rc = watch(service, service->listener, EPOLLIN, SOURCE_LISTEN, 0);
+    if (rc == 0)
+        rc = watch(service, service->event, EPOLLIN, SOURCE_EVENT, 0);
+    *out = service; // the thread looks there
+    if (rc == 0)
+        rc = start_thread(service);
+    if (rc) {
+        *out = NULL;
+        phi_fail(peers->report, rc, "cannot start the service thread: %s", strerror(-rc));
+        goto close;
+    }
+    return 0;
+close:
+    if (service->epoll >= 0)
+        close(service->epoll);
+    if (service->event >= 0)
+        close(service->event);
+    close(service->listener);
+    phi_node_unlisten(peers->mine.socket);
+free:
+    free(service);
+    return rc;
+}
+
+void phi_service_close(struct phi_service *service)
+{
+    if (service == NULL)
+        return;
+    atomic_store(&service->stop, true);
+    phi_service_wake(service);
+    pthread_join(service->thread, NULL);
+    for (uint32_t i = 0; i < service->connections_count; i++)
+        if (service->connections[i].fd >= 0)
+            close_connection(service, i);
+    free(service->connections);
+    close(service->listener);
+    phi_node_unlisten(service->peers->mine.socket);
+    close(service->epoll);
+    close(service->event);
+    free(service);
+}

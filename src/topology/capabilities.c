@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "topology/capabilities.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda/device.h"
+
+#define MEMBER_MAGIC 0x4d4f4850u // "PHOM"
+#define MEMBER_VERSION 1
+
+// The boot id is the same for all processes of one kernel, whatever their namespaces, and for no others. Where it can
+// not be read the node stays all zero, which equals no node.
+static void read_node(uint8_t node[16])
+{
+    memset(node, 0, 16);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    char text[40] = {0};
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    size_t digit = 0;
+    for (ssize_t i = 0; i < n && digit < 32; i++) {
+        unsigned value;
+        if (sscanf((char[2]){text[i], 0}, "%1x", &value) != 1)
+            continue;
+        node[digit / 2] |= (uint8_t)(value << (digit % 2 ? 0 : 4));
+        digit++;
+    }
+}
+
+void phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device, uint32_t kinds)
+{
+    memset(capabilities, 0, sizeof *capabilities);
+    read_node(capabilities->node);
+    if (gethostname(capabilities->host, sizeof capabilities->host - 1) != 0)
+        strcpy(capabilities->host, "unknown");
+    capabilities->pid = (uint32_t)getpid();
+    capabilities->uid = (uint32_t)getuid();
+    capabilities->kinds = kinds;
+    if (device == NULL)
+        return;
+    const struct phi_device_info *info = phi_device_info(device);
+    capabilities->device = true;
+    memcpy(capabilities->uuid, info->uuid, sizeof capabilities->uuid);
+    snprintf(capabilities->device_name, sizeof capabilities->device_name, "%s", info->name);
+    capabilities->kernels = info->kernels;
+}
+
+void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct phi_writer *writer)
+{
+    phi_put_u32(writer, MEMBER_MAGIC);
+    phi_put_u32(writer, MEMBER_VERSION);
+    phi_put_bytes(writer, capabilities->node, sizeof capabilities->node);
+    phi_put_string(writer, capabilities->host);
+    phi_put_string(writer, capabilities->socket);
+    phi_put_u64(writer, capabilities->nonce);
+    phi_put_u32(writer, capabilities->pid);
+    phi_put_u32(writer, capabilities->uid);
+    phi_put_u8(writer, capabilities->device);
+    phi_put_bytes(writer, capabilities->uuid, sizeof capabilities->uuid);
+    phi_put_string(writer, capabilities->device_name);
+    phi_put_u32(writer, capabilities->kinds);
+    phi_put_u8(writer, capabilities->kernels);
+}
+
+int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *bytes, size_t size)
+{
+    struct phi_capabilities got = {0};
+    struct phi_reader reader;
+    phi_reader_init(&reader, bytes, size);
+    if (phi_get_u32(&reader) != MEMBER_MAGIC || phi_get_u32(&reader) != MEMBER_VERSION)
+        return -EBADMSG;
+    phi_get_bytes(&reader, got.node, sizeof got.node);
+    phi_get_string(&reader, got.host, sizeof got.host);
+    phi_get_string(&reader, got.socket, sizeof got.socket);
+    got.nonce = phi_get_u64(&reader);
+    got.pid = phi_get_u32(&reader);
+    got.uid = phi_get_u32(&reader);
+    got.device = phi_get_u8(&reader) != 0;
+    phi_get_bytes(&reader, got.uuid, sizeof got.uuid);
+    phi_get_string(&reader, got.device_name, sizeof got.device_name);
+    got.kinds = phi_get_u32(&reader);
+    got.kernels = phi_get_u8(&reader) != 0;
+    if (reader.error || reader.at != reader.size || got.socket[0] == 0)
+        return -EBADMSG;
+    *capabilities = got;
+    return 0;
+}
+
+bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    static const uint8_t none[16];
+    return memcmp(a->node, b->node, sizeof none) == 0 && memcmp(a->node, none, sizeof none) != 0;
+}
+
+bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    return a->device && b->device && phi_capabilities_same_node(a, b) &&
+           memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a rank can do, as plain data: filled once, published in the member record, never asked for again.
+#ifndef PHI_TOPOLOGY_CAPABILITIES_H
+#define PHI_TOPOLOGY_CAPABILITIES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/wire.h"
+
+struct phi_device;
+
+struct phi_capabilities {
+    uint8_t node[16];   // the kernel's boot id: equal on one running kernel
+    char host[65];      // host name, for sentences only
+    char socket[108];   // unix socket of the service thread: '@' for abstract ones
+    uint64_t nonce;     // what the service thread answers with
+    uint32_t pid;       // in the rank's own namespace, for sentences only
+    uint32_t uid;
+    bool device;        // a CUDA device, else host memory only
+    uint8_t uuid[16];   // of the device
+    char device_name[65];
+    uint32_t kinds;     // memory kinds that it can import: bits 1 << enum phi_kind
+    bool kernels;       // its kernels are loaded
+};
+
+// phi_capabilities_fill fills what the machine and the device (NULL: host) say; socket and nonce are the caller's.
+void phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device, uint32_t kinds);
+
+// encode and decode of the member record. decode: -EBADMSG for anything malformed or of another version.
+void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct phi_writer *writer);
+int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *bytes, size_t size);
+
+// Whether two ranks run on one kernel, and on one device.
+bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b);
+bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct phi_capabilities *b);
+
+#endif

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Paths: how bytes can get from here to a peer's buffer. The order of the table is the order of preference; whether a
+// path can serve is a pure function of both capability records and the memory kind, so a table test covers it. What no
+// record can know (a handle that the system refuses, P2P that is advertised but broken) the try finds out.
+#ifndef PHI_TRANSPORT_TRANSPORT_H
+#define PHI_TRANSPORT_TRANSPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "memory/memory.h"
+#include "topology/capabilities.h"
+
+// Values travel in confirms: never renumber. X(name, value, text)
+#define PHI_REASON_MAP(X)                                                                          \
+    X(NONE, 0, "it serves")                                                                        \
+    X(NODE, 1, "the peer runs on another node")                                                    \
+    X(KIND, 2, "this rank cannot import memory of that kind")                                      \
+    X(DEVICE, 3, "one rank has a device, the other has not")                                       \
+    X(PEER_ACCESS, 4, "this device has no peer access to the other device")                        \
+    X(IMPORT, 5, "the system refused the handle")                                                  \
+    X(PROBE_BYTES, 6, "the probe found other bytes than were written")                             \
+    X(PROBE_DEADLINE, 7, "the probe did not end in time")                                          \
+    X(DESCRIPTOR, 8, "the descriptor did not come through the peer's socket")                      \
+    X(RECORD, 9, "the export record is malformed")                                                 \
+    X(NOT_BUILT, 10, "not in this build")                                                          \
+    X(PREFERRED, 11, "a better one was taken")                                                     \
+    X(NO_ROLE, 12, "the operation has no such direction")                                          \
+    X(SIZE, 13, "serves other sizes")                                                              \
+    X(HOST, 14, "host memory is copied by the processor")                                          \
+    X(SPACE, 15, "the pair has no channel left (PEERHOP_CHANNELS)")
+
+enum phi_reason {
+#define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
+    PHI_REASON_MAP(PHI_REASON_ENUM)
+#undef PHI_REASON_ENUM
+};
+#define PHI_REASON_COUNT 16
+const char *phi_reason_text(unsigned reason);
+
+struct phi_transport {
+    const char *name;
+    // Why the path cannot serve `mine` in reaching memory of `kind` at `theirs`; PHI_REASON_NONE: it may.
+    enum phi_reason (*viable)(const struct phi_capabilities *mine, const struct phi_capabilities *theirs,
+                              enum phi_kind kind);
+};
+
+extern const struct phi_transport phi_transport_ipc;
+extern const struct phi_transport phi_transport_net;
+
+// All transports, best first, ended by NULL.
+extern const struct phi_transport *const phi_transports[];
+
+// The probe of the ipc path. `open` makes the allocation that peers write to (PHI_PROBE_SLOTS patterns of PHI_PROBE_SIZE
+// bytes) and exports it; `close` ends both. device NULL: host memory. `write` puts a pattern that `seed` determines at the peer's probe allocation, as mapped
+// here; `verify` looks whether it is there, in the owner's process. At most the deadline.
+#define PHI_PROBE_SIZE 256
+#define PHI_PROBE_SLOTS 1024
+struct phi_probe {
+    void *address; // NULL: not open
+    struct phi_export export_;
+};
+int phi_probe_open(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe);
+// thread makes the calling thread, one of the library's own, fit for verify. NULL device: nothing to do.
+void phi_probe_thread(struct phi_device *device);
+void phi_probe_close(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe);
+int phi_probe_write(struct phi_device *device, void *mapped, uint64_t seed, int64_t deadline);
+int phi_probe_verify(struct phi_device *device, const void *owned, uint64_t seed, int64_t deadline);
+
+#endif
