@@ -292,6 +292,16 @@ TEST_F(Launcher, HalfATorchrunIsNone)
     EXPECT_STREQ(launcher.job, "");
 }
 
+TEST_F(Launcher, NegativeNumbersAreNone)
+{
+    env("RANK", "0");
+    env("WORLD_SIZE", "2");
+    env("LOCAL_RANK", "-7");
+    phi_launcher launcher;
+    phi_launcher_read(&launcher);
+    EXPECT_EQ(launcher.local_rank, -1);
+}
+
 TEST_F(Launcher, Slurm)
 {
     env("SLURM_PROCID", "11");
