@@ -1,0 +1,752 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The host executor: who runs what and when, what it refuses, and what it says at a deadline. The programs themselves are
+// in tests/conformance/words_test.cpp.
+#include "support/atomic_compat.h"
+
+#include <cerrno>
+#include <cstring>
+#include <malloc.h>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/plain_context.h"
+#include "support/system_calls.h"
+
+extern "C" {
+#include "base/clock.h"
+#include "semaphore/executor.h"
+}
+
+namespace
+{
+
+const size_t LARGE = 256 << 10; // no enqueue copies this much
+const int RING = 8192;
+#if defined(__SANITIZE_THREAD__)
+const bool TSAN = true;
+#elif defined(__has_feature)
+const bool TSAN = __has_feature(thread_sanitizer);
+#else
+const bool TSAN = false;
+#endif
+
+phi_work wait(uint32_t *word, uint32_t *broken = nullptr)
+{
+    phi_work work{};
+    work.kind = PHI_STEP_WAIT;
+    work.call = PHI_CALL_COMPLETE;
+    work.peer = 3;
+    work.op_id = 42;
+    work.word = word;
+    work.broken = broken;
+    return work;
+}
+
+phi_work reset(uint32_t *word)
+{
+    phi_work work = wait(word);
+    work.kind = PHI_STEP_RESET;
+    return work;
+}
+
+phi_work post(uint32_t *word, uint32_t *broken = nullptr)
+{
+    phi_work work = wait(word, broken);
+    work.kind = PHI_STEP_POST;
+    return work;
+}
+
+phi_work copy(void *to, const void *from, size_t size, uint32_t *broken = nullptr)
+{
+    phi_work work{};
+    work.kind = PHI_STEP_COPY;
+    work.call = PHI_CALL_PUT;
+    work.destination = to;
+    work.source = from;
+    work.size = size;
+    work.broken = broken;
+    return work;
+}
+
+uint32_t look(uint32_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+void store(uint32_t *word, uint32_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+// Whether `condition` becomes true within some seconds.
+template <typename Condition> bool soon(Condition condition)
+{
+    for (int64_t end = phi_deadline(20000); phi_now() < end;) {
+        if (condition())
+            return true;
+        usleep(100);
+    }
+    return false;
+}
+
+class QueueBase : public testing::Test
+{
+protected:
+    std::unique_ptr<PlainContext> context;
+    phi_executor *executor = nullptr;
+    ph_queue *queue = nullptr;
+    std::vector<uint32_t> words = std::vector<uint32_t>(64);
+    uint32_t *word = words.data();
+
+    void open(const char *park)
+    {
+        const char *settings[] = {park, nullptr};
+        context = std::make_unique<PlainContext>(settings);
+        phi_executor_params params{&context->report, &context->counters, &context->config};
+        ASSERT_EQ(phi_host_executor_open(&params, &executor), 0);
+        ASSERT_EQ(phi_queue_create(executor, &queue), 0);
+    }
+    void TearDown() override
+    {
+        // Whatever a failed test has left waits for words.
+        for (uint32_t &each : words)
+            store(&each, 1);
+        if (executor) {
+            executor->ops->flush(executor, phi_deadline(5000));
+            executor->ops->close(executor);
+        }
+    }
+    int issue(const std::vector<phi_work> &work, void *stream)
+    {
+        bool partial = true;
+        int rc = executor->ops->issue(executor, stream, work.data(), work.size(), &partial);
+        EXPECT_FALSE(partial);
+        return rc;
+    }
+    int issue(const std::vector<phi_work> &work)
+    {
+        return issue(work, queue);
+    }
+    int synchronize(int64_t ms = 20000)
+    {
+        return phi_queue_synchronize(queue, phi_deadline(ms));
+    }
+    bool busy(std::string *why = nullptr)
+    {
+        char text[64] = "";
+        bool is = executor->ops->busy(executor, text, sizeof(text));
+        if (why)
+            *why = text;
+        return is;
+    }
+};
+
+// With a worker that parks so long that it takes no part.
+class Queue : public QueueBase
+{
+protected:
+    void SetUp() override
+    {
+        open("PEERHOP_WORKER_PARK_US=1000000");
+        usleep(2000); // its first look is behind it
+    }
+};
+
+// With the worker as it is.
+class Worker : public QueueBase
+{
+protected:
+    void SetUp() override
+    {
+        open("PEERHOP_WORKER_PARK_US=1000");
+    }
+};
+
+TEST_F(Queue, RunsAtOnceWhatNeedsNoWait)
+{
+    uint64_t from = 7, to = 0;
+    ASSERT_EQ(issue({copy(&to, &from, 8), post(&word[0])}), 0);
+    EXPECT_EQ(to, 7u);
+    EXPECT_EQ(word[0], 1u);
+    EXPECT_FALSE(busy());
+
+    store(&word[1], 1);
+    ASSERT_EQ(issue({wait(&word[1]), reset(&word[1]), post(&word[2])}), 0);
+    EXPECT_EQ(word[1], 0u);
+    EXPECT_EQ(word[2], 1u);
+    EXPECT_EQ(context->counters.in_flight, 0u);
+}
+
+TEST_F(Queue, KeepsTheOrderBehindAWait)
+{
+    uint64_t a = 1, b = 2, to = 0;
+    ASSERT_EQ(issue({wait(&word[0]), reset(&word[0]), copy(&to, &a, 8), post(&word[1])}), 0);
+    ASSERT_EQ(issue({copy(&to, &b, 8)}), 0);
+    ASSERT_EQ(issue({post(&word[2])}), 0);
+    EXPECT_EQ(to, 0u);
+    EXPECT_EQ(word[2], 0u);
+    EXPECT_EQ(context->counters.in_flight, 3u);
+    std::string why;
+    EXPECT_TRUE(busy(&why));
+    EXPECT_EQ(why, "1 queue");
+
+    store(&word[0], 1);
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(to, 2u);
+    EXPECT_EQ(word[0], 0u);
+    EXPECT_EQ(word[1], 1u);
+    EXPECT_EQ(word[2], 1u);
+    EXPECT_EQ(context->counters.in_flight, 0u);
+    EXPECT_FALSE(busy());
+}
+
+// A later enqueue runs what has become possible, before its own operation.
+TEST_F(Queue, AnEnqueueRunsWhatIsPossible)
+{
+    ASSERT_EQ(issue({wait(&word[0]), post(&word[1])}), 0);
+    store(&word[0], 1);
+    ASSERT_EQ(issue({post(&word[2])}), 0);
+    EXPECT_EQ(word[1], 1u);
+    EXPECT_EQ(word[2], 1u);
+    EXPECT_FALSE(busy());
+}
+
+TEST_F(Queue, TheDeadlineNamesWordPeerAndOperation)
+{
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    ASSERT_EQ(issue({post(&word[1])}), 0);
+    int64_t before = phi_now();
+    EXPECT_EQ(synchronize(30), -ETIMEDOUT);
+    EXPECT_GE(phi_now() - before, 30 * PHI_MS);
+    std::string error = context->error();
+    EXPECT_NE(error.find("rank 3 has not written the word 'full' of operation 42 (complete) for 0.0"),
+              std::string::npos)
+        << error;
+    EXPECT_NE(error.find("2 operations are left"), std::string::npos) << error;
+
+    store(&word[0], 1); // the queue goes on
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(word[1], 1u);
+}
+
+TEST_F(Queue, ADeadlineInThePastStillRunsWhatIsPossible)
+{
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    store(&word[0], 1);
+    EXPECT_EQ(phi_queue_synchronize(queue, phi_now() - 1), 0);
+    ASSERT_EQ(issue({reset(&word[0])}), 0);
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    EXPECT_EQ(phi_queue_synchronize(queue, phi_now() - 1), -ETIMEDOUT);
+}
+
+TEST_F(Queue, BrokenEndsTheWaitAndSkipsCopyAndPost)
+{
+    uint64_t from = 7, to = 0, other = 0;
+    uint32_t *broken = &word[8];
+    ASSERT_EQ(issue({wait(&word[0], broken), reset(&word[0]), copy(&to, &from, 8, broken),
+                     post(&word[1], broken), copy(&other, &from, 8), post(&word[2])}),
+              0);
+    store(broken, 1);
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(to, 0u) << "copied behind a wait that was not satisfied";
+    EXPECT_EQ(word[1], 0u) << "the peer was told of bytes that were not copied";
+    EXPECT_EQ(other, 7u) << "another channel of the same operation is not broken";
+    EXPECT_EQ(word[2], 1u);
+}
+
+TEST_F(Queue, BrokenReleasesAThreadThatWaits)
+{
+    ASSERT_EQ(issue({wait(&word[0], &word[8])}), 0);
+    std::thread breaker([&] {
+        usleep(20000);
+        store(&word[8], 1);
+    });
+    EXPECT_EQ(synchronize(), 0);
+    breaker.join();
+}
+
+TEST_F(Queue, LargeCopiesAreNotRunByTheEnqueue)
+{
+    std::vector<char> from(LARGE, 'x'), to(LARGE);
+    ASSERT_EQ(issue({copy(to.data(), from.data(), LARGE), post(&word[0])}), 0);
+    EXPECT_EQ(to[0], 0);
+    EXPECT_EQ(word[0], 0u);
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(to, from);
+    EXPECT_EQ(word[0], 1u);
+
+    ASSERT_EQ(issue({copy(to.data(), from.data(), LARGE - 1)}), 0);
+    EXPECT_FALSE(busy());
+}
+
+TEST_F(Queue, ManySmallCopiesOfOneCallAreBounded)
+{
+    std::vector<char> from(100 << 10, 'x'), to(100 << 10);
+    std::vector<phi_work> work(5, copy(to.data(), from.data(), to.size()));
+    ASSERT_EQ(issue(work), 0);
+    EXPECT_TRUE(busy());
+    EXPECT_EQ(synchronize(), 0);
+}
+
+TEST_F(Queue, CopiesAllSizes)
+{
+    std::vector<char> from(3 * LARGE + 17), to(from.size() + 2);
+    for (size_t i = 0; i < from.size(); i++)
+        from[i] = (char)(i * 7 + i / 251);
+    for (size_t size : {(size_t)0, (size_t)1, (size_t)4095, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE, from.size()}) {
+        std::fill(to.begin(), to.end(), 'z');
+        ASSERT_EQ(issue({copy(&to[1], from.data(), size)}), 0);
+        ASSERT_EQ(synchronize(), 0);
+        EXPECT_EQ(memcmp(&to[1], from.data(), size), 0) << size;
+        EXPECT_EQ(to[0], 'z') << size;
+        EXPECT_EQ(to[1 + size], 'z') << size;
+    }
+}
+
+// More than 32 bits can count. The source is untouched memory (the zero page), the target one small file mapped over and
+// over, so that this runs anywhere: what is checked is that the copy ends at its last byte.
+TEST_F(Queue, CopiesMoreThanFourGiB)
+{
+    if (TSAN)
+        GTEST_SKIP() << "the sanitizer's shadow of 8 GiB does not fit";
+    const size_t size = (4ull << 30) + 1, piece = 2 << 20, reserved = size + piece;
+    const int private_memory = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *source = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, private_memory, -1, 0);
+    char *target = (char *)mmap(nullptr, reserved, PROT_NONE, private_memory, -1, 0);
+    int fd = memfd_create("target", MFD_CLOEXEC);
+    ASSERT_NE(source, MAP_FAILED);
+    ASSERT_NE(target, MAP_FAILED);
+    ASSERT_EQ(ftruncate(fd, (off_t)piece), 0);
+    for (size_t at = 0; at + piece <= reserved; at += piece)
+        ASSERT_NE(mmap(target + at, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0), MAP_FAILED);
+
+    source[size - 1] = 'e';
+    ASSERT_EQ(issue({copy(target, source, size), post(&word[0])}), 0);
+    EXPECT_EQ(synchronize(120000), 0);
+    EXPECT_EQ(target[size - 1], 'e');
+    EXPECT_EQ(context->counters.ipc_bytes, size);
+    munmap(target, reserved);
+    munmap(source, size);
+    close(fd);
+}
+
+// A channel that breaks in the middle of a large copy ends it between two pieces.
+TEST_F(Queue, ALargeCopyNoticesABrokenChannel)
+{
+    const size_t size = 256 << 20;
+    const int private_memory = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *from = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, private_memory, -1, 0);
+    char *to = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, private_memory, -1, 0);
+    ASSERT_NE(from, MAP_FAILED);
+    ASSERT_NE(to, MAP_FAILED);
+    from[size - 1] = 'e';
+    ASSERT_EQ(issue({copy(to, from, size, &word[8]), post(&word[0], &word[8])}), 0);
+    std::thread breaker([&] {
+        unsigned char there = 0; // the target's first page: once it is there, the copy has begun
+        while (mincore(to, 1, &there) == 0 && !(there & 1))
+            std::this_thread::yield();
+        store(&word[8], 1);
+    });
+    EXPECT_EQ(synchronize(), 0);
+    breaker.join();
+    EXPECT_EQ(to[size - 1], 0);
+    EXPECT_EQ(word[0], 0u);
+    munmap(from, size);
+    munmap(to, size);
+}
+
+TEST_F(Queue, AFullRingIsRefusedAndLosesNothing)
+{
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    uint64_t from = 0, to = 0;
+    int rc, n = 0;
+    while ((rc = issue({copy(&to, &from, 8), post(&word[1])})) == 0)
+        n++;
+    EXPECT_EQ(rc, -EAGAIN);
+    EXPECT_EQ(n, (RING - 1) / 2);
+    EXPECT_NE(context->error().find("full"), std::string::npos) << context->error();
+    EXPECT_EQ(issue({post(&word[2])}), 0) << "one place is left";
+    EXPECT_EQ(issue({post(&word[3])}), -EAGAIN);
+    EXPECT_EQ(context->counters.in_flight, (uint64_t)n + 2);
+
+    store(&word[0], 1); // now the next enqueue makes room
+    EXPECT_EQ(issue({post(&word[3])}), 0);
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(word[2], 1u);
+    EXPECT_EQ(word[3], 1u);
+    EXPECT_EQ(context->counters.ipc_operations, (uint64_t)n);
+}
+
+TEST_F(Queue, AnOperationLargerThanTheRingIsRefused)
+{
+    std::vector<phi_work> work(RING + 1, post(&word[0]));
+    EXPECT_EQ(issue(work), -EINVAL);
+    work.pop_back();
+    EXPECT_EQ(issue(work), 0);
+    EXPECT_EQ(synchronize(), 0);
+}
+
+TEST_F(Queue, TheRingGoesRoundManyTimes)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 1; i <= 3 * RING; i++) {
+        static uint64_t values[3 * RING + 1];
+        values[i] = i;
+        if (i % 100 == 1) {
+            ASSERT_EQ(issue({wait(&word[0]), reset(&word[0])}), 0);
+        }
+        ASSERT_EQ(issue({copy(&sum, &values[i], 8), post(&word[1])}), 0);
+        if (i % 100 == 0) {
+            store(&word[0], 1);
+            ASSERT_EQ(synchronize(), 0);
+            ASSERT_EQ(sum, i);
+        }
+    }
+}
+
+TEST_F(Queue, GarbageIsNotAStream)
+{
+    alignas(256) char elsewhere[256] = {};
+    for (void *stream : {(void *)elsewhere, (void *)1, (void *)((char *)queue + 8), (void *)((char *)queue + 256),
+                         (void *)UINTPTR_MAX, (void *)((char *)executor - 256)}) {
+        EXPECT_EQ(issue({post(&word[0])}, stream), -EINVAL);
+        EXPECT_NE(context->error().find("not a queue of this context"), std::string::npos);
+    }
+    EXPECT_EQ(word[0], 0u);
+}
+
+TEST_F(Queue, AQueueOfAnotherExecutorIsNotAStream)
+{
+    phi_executor_params params{&context->report, &context->counters, &context->config};
+    phi_executor *other;
+    ph_queue *theirs;
+    ASSERT_EQ(phi_host_executor_open(&params, &other), 0);
+    ASSERT_EQ(phi_queue_create(other, &theirs), 0);
+    EXPECT_EQ(phi_queue_executor(theirs), other);
+    EXPECT_EQ(issue({post(&word[0])}, theirs), -EINVAL);
+    other->ops->close(other);
+}
+
+TEST_F(Queue, NullIsTheDefaultQueue)
+{
+    ASSERT_EQ(issue({wait(&word[0]), post(&word[1])}, nullptr), 0);
+    EXPECT_TRUE(busy());
+    store(&word[0], 1);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+    EXPECT_EQ(word[1], 1u);
+}
+
+TEST_F(Queue, DestroyRefusesWhatIsBusy)
+{
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    EXPECT_EQ(phi_queue_destroy(queue), -EBUSY);
+    store(&word[0], 1);
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(phi_queue_destroy(queue), 0);
+    EXPECT_EQ(issue({post(&word[1])}), -EINVAL) << "a destroyed queue is no stream";
+
+    ph_queue *again;
+    ASSERT_EQ(phi_queue_create(executor, &again), 0);
+    EXPECT_EQ(again, queue);
+    EXPECT_EQ(issue({post(&word[1])}, again), 0);
+    EXPECT_EQ(word[1], 1u);
+}
+
+TEST_F(Queue, TooManyQueuesAreRefused)
+{
+    std::vector<ph_queue *> queues;
+    ph_queue *one;
+    int rc;
+    while ((rc = phi_queue_create(executor, &one)) == 0)
+        queues.push_back(one);
+    EXPECT_EQ(rc, -EAGAIN);
+    EXPECT_EQ(queues.size(), (size_t)PHI_STREAMS_MAX - 2); // the default queue and the fixture's
+    EXPECT_EQ(issue({post(&word[0])}, queues.back()), 0);
+    EXPECT_EQ(word[0], 1u);
+    for (ph_queue *each : queues)
+        EXPECT_EQ(phi_queue_destroy(each), 0);
+}
+
+TEST_F(Queue, HostCallsRunInOrder)
+{
+    struct Call {
+        std::vector<int> *log;
+        int value;
+    };
+    std::vector<int> log;
+    Call first{&log, 1}, second{&log, 2};
+    auto fn = [](void *opaque) {
+        Call *call = (Call *)opaque;
+        call->log->push_back(call->value);
+    };
+    ASSERT_EQ(phi_queue_host(queue, fn, &first), 0);
+    EXPECT_EQ(log, std::vector<int>({1}));
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    ASSERT_EQ(phi_queue_host(queue, fn, &second), 0);
+    EXPECT_EQ(log.size(), 1u);
+    store(&word[0], 1);
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(log, std::vector<int>({1, 2}));
+    EXPECT_EQ(phi_queue_host(queue, nullptr, nullptr), -EINVAL);
+    EXPECT_EQ(context->counters.ipc_operations, 0u);
+}
+
+TEST_F(Queue, CountersAreExact)
+{
+    char from[100] = {}, to[100];
+    store(&word[0], 1);
+    ASSERT_EQ(issue({copy(to, from, 100), copy(to, from, 0)}), 0);
+    ASSERT_EQ(issue({wait(&word[0]), copy(to, from, 11), wait(&word[0])}), 0);
+    EXPECT_EQ(context->counters.ipc_operations, 3u);
+    EXPECT_EQ(context->counters.ipc_bytes, 111u);
+    EXPECT_EQ(context->counters.waits_host, 2u);
+}
+
+class Uses : public Queue
+{
+protected:
+    std::unique_ptr<phi_uses> a = std::make_unique<phi_uses>(), b = std::make_unique<phi_uses>();
+
+    phi_work with(phi_work work, phi_uses *uses)
+    {
+        work.uses = uses;
+        return work;
+    }
+    bool drained(phi_uses *uses, std::string *why = nullptr)
+    {
+        char text[64] = "";
+        bool is = executor->ops->drained(executor, uses, text, sizeof(text));
+        if (why)
+            *why = text;
+        return is;
+    }
+};
+
+TEST_F(Uses, AreDrainedWhenTheirLastOperationIsDone)
+{
+    EXPECT_TRUE(drained(a.get()));
+    ASSERT_EQ(issue({with(post(&word[1]), a.get())}), 0);
+    EXPECT_TRUE(drained(a.get()));
+
+    ASSERT_EQ(issue({with(wait(&word[0]), a.get()), with(post(&word[1]), a.get())}), 0);
+    ASSERT_EQ(issue({with(wait(&word[2]), b.get())}), 0);
+    std::string why;
+    EXPECT_FALSE(drained(a.get(), &why));
+    EXPECT_EQ(why, "1 queue");
+    EXPECT_FALSE(drained(b.get()));
+
+    ASSERT_EQ(issue({with(wait(&word[0]), a.get())}, nullptr), 0);
+    EXPECT_FALSE(drained(a.get(), &why));
+    EXPECT_EQ(why, "2 queues");
+
+    store(&word[0], 1);
+    EXPECT_EQ(synchronize(1), -ETIMEDOUT); // word 2
+    EXPECT_FALSE(drained(a.get())) << "the other queue waits yet";
+    EXPECT_EQ(executor->ops->flush(executor, phi_now()), -ETIMEDOUT);
+    EXPECT_TRUE(drained(a.get()));
+    EXPECT_FALSE(drained(b.get()));
+    store(&word[2], 1);
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_TRUE(drained(b.get()));
+}
+
+TEST_F(Uses, RevokedOnesTakeNothingNew)
+{
+    ASSERT_EQ(issue({with(post(&word[0]), a.get())}), 0);
+    uint64_t before[2] = {a->number[1], b->number[1]};
+    atomic_store(&b->revoked, 1u);
+    EXPECT_EQ(issue({with(post(&word[1]), a.get()), with(post(&word[2]), b.get())}), PH_EBROKEN);
+    EXPECT_NE(context->error().find("operation 42 with rank 3"), std::string::npos) << context->error();
+    EXPECT_EQ(word[1], 0u);
+    EXPECT_EQ(word[2], 0u);
+    EXPECT_EQ(a->number[1], before[0]);
+    EXPECT_EQ(b->number[1], before[1]);
+    EXPECT_TRUE(drained(a.get()));
+    EXPECT_TRUE(drained(b.get()));
+    EXPECT_EQ(issue({with(post(&word[1]), a.get())}), 0) << "the other is as usable as before";
+}
+
+TEST_F(Uses, RevokedBehindOtherOperationsKeepsItsNumber)
+{
+    ASSERT_EQ(issue({with(post(&word[0]), b.get())}), 0);
+    ASSERT_EQ(issue({wait(&word[1])}), 0);
+    atomic_store(&b->revoked, 1u);
+    EXPECT_EQ(issue({with(post(&word[2]), b.get())}), PH_EBROKEN);
+    EXPECT_TRUE(drained(b.get())) << "its last operation was done before the one that waits";
+    EXPECT_TRUE(busy());
+}
+
+// The store of the number and the look at revoked against the store of revoked and the look at the numbers: never may
+// an operation run after a revoker saw everything drained.
+TEST_F(Uses, RevokeRaces)
+{
+    for (int round = 0; round < 300; round++) {
+        auto uses = std::make_unique<phi_uses>();
+        std::atomic<bool> closed{false};
+        std::thread revoker([&] {
+            std::this_thread::yield();
+            atomic_store(&uses->revoked, 1u);
+            while (!executor->ops->drained(executor, uses.get(), nullptr, 0))
+                std::this_thread::yield();
+            closed = true;
+        });
+        int rc = 0;
+        while (rc == 0) {
+            bool was_closed = closed;
+            rc = issue({with(post(&word[1]), uses.get())});
+            EXPECT_FALSE(rc == 0 && was_closed);
+        }
+        EXPECT_EQ(rc, PH_EBROKEN);
+        revoker.join();
+    }
+}
+
+TEST_F(Queue, FlushNamesTheOldestWait)
+{
+    phi_work later = wait(&word[1]);
+    later.peer = 9;
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    EXPECT_EQ(synchronize(5), -ETIMEDOUT);
+    ASSERT_EQ(issue({later}, nullptr), 0);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20)), -ETIMEDOUT);
+    EXPECT_NE(context->error().find("rank 3"), std::string::npos) << context->error();
+    store(&word[0], 1);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20)), -ETIMEDOUT);
+    EXPECT_NE(context->error().find("rank 9"), std::string::npos) << context->error();
+    store(&word[1], 1);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+}
+
+// Two queues that need each other go on although only one is waited for at a time.
+TEST_F(Queue, FlushRunsQueuesThatNeedEachOther)
+{
+    ph_queue *other;
+    ASSERT_EQ(phi_queue_create(executor, &other), 0);
+    ASSERT_EQ(issue({wait(&word[0]), post(&word[1]), wait(&word[2]), post(&word[3])}), 0);
+    ASSERT_EQ(issue({wait(&word[1]), post(&word[2]), wait(&word[3]), post(&word[4])}, other), 0);
+    store(&word[0], 1);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+    EXPECT_EQ(word[4], 1u);
+}
+
+// After the first use: no system call and no allocation, neither at once nor through the ring.
+TEST_F(Queue, TheDataPathMakesNoSystemCall)
+{
+    uint64_t from = 1, to = 0;
+    ASSERT_EQ(issue({copy(&to, &from, 8)}), 0);
+    struct mallinfo2 before = mallinfo2();
+    long calls = system_calls_of([&] {
+        for (int i = 0; i < 2000; i++) {
+            issue({wait(&word[0]), reset(&word[0]), copy(&to, &from, 8), post(&word[1])});
+            issue({post(&word[2])});
+            store(&word[0], 1);
+            synchronize();
+        }
+    });
+    if (calls < 0)
+        GTEST_SKIP() << "system calls cannot be counted here";
+    EXPECT_EQ(calls, 0);
+    EXPECT_EQ(mallinfo2().hblks, before.hblks);
+}
+
+TEST_F(Worker, TakesOverWhatNobodySynchronisesOn)
+{
+    uint64_t from = 7, to = 0;
+    ASSERT_EQ(issue({wait(&word[0]), copy(&to, &from, 8), post(&word[1])}), 0);
+    store(&word[0], 1);
+    EXPECT_TRUE(soon([&] { return look(&word[1]) == 1; }));
+    EXPECT_TRUE(soon([&] { return !busy(); }));
+    EXPECT_EQ(to, 7u);
+}
+
+TEST_F(Worker, RunsLargeCopies)
+{
+    std::vector<char> from(8 * LARGE, 'x'), to(8 * LARGE);
+    ASSERT_EQ(issue({copy(to.data(), from.data(), from.size()), post(&word[0])}), 0);
+    EXPECT_TRUE(soon([&] { return look(&word[0]) == 1; }));
+    EXPECT_EQ(to, from);
+}
+
+TEST_F(Worker, GivesALargeCopyToWhoeverSynchronises)
+{
+    const size_t size = 64 << 20;
+    std::vector<char> from(size, 'x'), to(size);
+    for (int round = 0; round < 5; round++) {
+        std::fill(to.begin(), to.end(), 0);
+        ASSERT_EQ(issue({copy(to.data(), from.data(), size), post(&word[0])}), 0);
+        usleep(2000 + 500 * (unsigned)round); // the worker has begun
+        EXPECT_EQ(synchronize(), 0);
+        EXPECT_EQ(word[0], 1u);
+        ASSERT_EQ(to, from);
+        store(&word[0], 0);
+    }
+}
+
+TEST_F(Worker, RunsChainsOfWaits)
+{
+    const int links = 20;
+    std::vector<phi_work> work;
+    for (int i = 0; i < links; i++) {
+        work.push_back(wait(&word[i]));
+        work.push_back(post(&word[i + 1]));
+    }
+    ASSERT_EQ(issue(work), 0);
+    store(&word[0], 1);
+    EXPECT_TRUE(soon([&] { return look(&word[links]) == 1; }));
+}
+
+// Threads that each have a queue, and all of them the default one.
+TEST_F(Worker, ManyThreads)
+{
+    enum { THREADS = 4, ROUNDS = 2000 };
+    std::vector<std::thread> threads;
+    std::atomic<int> failures{0};
+    std::vector<uint64_t> sums(THREADS);
+    for (int t = 0; t < THREADS; t++) {
+        threads.emplace_back([&, t] {
+            ph_queue *own;
+            uint64_t value, to = 0;
+            if (phi_queue_create(executor, &own)) {
+                failures++;
+                return;
+            }
+            for (value = 1; value <= ROUNDS; value++) {
+                phi_work steps[] = {wait(&word[t]), reset(&word[t]), copy(&to, &value, 8)};
+                bool partial;
+                phi_work mine = post(&word[32 + t]);
+                failures += executor->ops->issue(executor, own, steps, 3, &partial) != 0;
+                failures += executor->ops->issue(executor, nullptr, &mine, 1, &partial) != 0;
+                store(&word[t], 1);
+                failures += phi_queue_synchronize(own, phi_deadline(20000)) != 0;
+                failures += to != value;
+            }
+            sums[t] = to;
+            failures += phi_queue_destroy(own) != 0;
+        });
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_EQ(failures, 0);
+    for (uint64_t sum : sums)
+        EXPECT_EQ(sum, (uint64_t)ROUNDS);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+    EXPECT_EQ(context->counters.in_flight, 0u);
+}
+
+TEST_F(Worker, ClosesAtOnce)
+{
+    int64_t before = phi_now();
+    phi_executor_params params{&context->report, &context->counters, &context->config};
+    for (int i = 0; i < 20; i++) {
+        phi_executor *one;
+        ASSERT_EQ(phi_host_executor_open(&params, &one), 0);
+        one->ops->close(one);
+    }
+    EXPECT_LT(phi_now() - before, 2000 * PHI_MS);
+}
+
+} // namespace
