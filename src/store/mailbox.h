@@ -35,7 +35,8 @@ struct phi_message {
     bool member;               // a member record (else a message for this rank)
     int rank;                  // who it is from
     uint64_t incarnation;      // of the sender
-    uint64_t sequence;         // of the sender's messages to us, from 1, without gaps (0 for member records)
+    uint64_t sequence;         // of the sender's messages to us, growing from 1 (0 for member records); a gap stands
+                               // for a message that its sender withdrew
     const uint8_t *bytes;
     size_t size;
 };
@@ -55,9 +56,10 @@ int phi_mailbox_announce(struct phi_mailbox *mailbox, const void *bytes, size_t 
 
 // send delivers one message to one life of a peer (its incarnation, from its member record). When it returns 0 the
 // store has it; the mailbox keeps a copy until phi_mailbox_acknowledged and sends it again when the store forgot.
-// -EMSGSIZE, -ETIMEDOUT, PH_ESTORE (an error reply, in its words: READONLY, OOM, NOAUTH, ...). After a failure nothing
-// was sent as far as the caller is concerned: the message is withdrawn (its sequence is used by the next one), and a
-// copy that reached the store after all is replaced or ignored by the receiver.
+// -EINVAL (no such peer), -EMSGSIZE, -ETIMEDOUT, -ENOMEM, PH_ESTORE (an error reply, in its words: READONLY, OOM,
+// NOAUTH, ...), PH_EPEER (a newer life of the peer was sent to before), PH_EFENCED. After a failure nothing was sent as
+// far as the caller is concerned: the message is withdrawn, that is, replaced by an empty one that the receiver skips.
+// Only a receiver that reads between the two sees a copy that reached the store after all.
 int phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t peer_incarnation,
                      const void *bytes, size_t size, int64_t deadline);
 
@@ -66,11 +68,17 @@ int phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t peer_incarn
 // sequence, once each, whatever the store delivered; those for another incarnation of this rank, those of an older
 // incarnation of the sender than the newest seen, and malformed ones are dropped with a warning. A message for which no
 // member record has come yet is held back until it has. `wanted` (ranks entries, may be NULL: all) says of whom
-// something is still awaited: a backend that can only wait for one key at a time looks there.
+// something is still awaited: a backend that can only wait for one key at a time looks there. Where no entry is true,
+// receive only waits for a wake.
 // Reconnects by itself. Redis: no polling; one outstanding XREAD BLOCK, left standing when receive returns.
+// PH_ESTORE (the store refuses to be read, or to take again what it forgot), PH_EFENCED (a newer life of this rank has
+// announced itself; from then on receive and send fail with it).
 int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t deadline,
                         struct phi_message *message);
 void phi_mailbox_wake(struct phi_mailbox *mailbox);
+
+// wake_fd is the eventfd behind wake: a peer process that holds a copy may write to it. Owned by the mailbox.
+int phi_mailbox_wake_fd(const struct phi_mailbox *mailbox);
 
 // acknowledged: the peer has taken our messages up to this sequence (it says so in shared memory or in a message).
 void phi_mailbox_acknowledged(struct phi_mailbox *mailbox, int peer, uint64_t sequence);

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The store behind a user's set, get and remove. Keys, each set at most once:
+//   ph:{job}:epoch:member:R          the member record of rank R
+//   ph:{job}:epoch:A>B:incarnation:n message n of this life of A to B; n counts 1, 2, 3, ... without gaps
+// So the receiver always knows the one key of each sender that comes next.
+#include "store/backend.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "store/envelope.h"
+
+enum {
+    KEY_SIZE = 201,
+    SLICE_ONE = 100, // ms in one get where one rank is waited for: how long a wake may take
+    SLICE_MANY = 20, // where several are
+    DAY_MS = 86400000,
+};
+
+static const uint64_t nobody = UINT64_MAX; // as incarnation: its member record is no record
+
+struct peer {
+    // the receiver's
+    _Atomic uint64_t incarnation; // 0: its member record has not come; read by the remover too
+    uint64_t taken;               // number of the last message
+    // written by the receiver, read by the remover
+    _Atomic uint64_t consumed;
+    // the sender's, inside the mailbox's gate
+    uint64_t removed; // of the consumed ones
+    uint64_t sent;
+};
+
+struct phi_store_callbacks {
+    struct phi_store_base base;
+    atomic_bool woken;
+    bool announced;
+    int turn; // rank that the last waiting get was for
+    struct peer peers[];
+};
+
+static struct phi_store_callbacks *callbacks_of(struct phi_store *store)
+{
+    return (struct phi_store_callbacks *)store;
+}
+
+// ---- keys and calls
+
+static void member_key(const struct phi_store_callbacks *store, int rank, char key[KEY_SIZE])
+{
+    const struct phi_mailbox_params *params = store->base.params;
+    snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":member:%d", params->job, params->epoch, rank);
+}
+
+static void inbound_key(struct phi_store_callbacks *store, int from, uint64_t number,
+                        char key[KEY_SIZE])
+{
+    const struct phi_mailbox_params *params = store->base.params;
+    uint64_t incarnation = atomic_load_explicit(&store->peers[from].incarnation, memory_order_relaxed);
+    snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":%d>%d:%" PRIu64 ":%" PRIu64, params->job,
+             params->epoch, from, params->rank, incarnation, number);
+}
+
+static void outbound_key(struct phi_store_callbacks *store, int to, uint64_t number,
+                         char key[KEY_SIZE])
+{
+    const struct phi_mailbox_params *params = store->base.params;
+    snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":%d>%d:%" PRIu64 ":%" PRIu64, params->job,
+             params->epoch, params->rank, to, params->incarnation, number);
+}
+
+static int64_t remaining(int64_t deadline)
+{
+    int ms = phi_remaining_ms(deadline);
+    return ms < 0 ? DAY_MS : ms;
+}
+
+static int failed(struct phi_store_callbacks *store, const char *call, const char *key, int result)
+{
+    if (result == -ETIMEDOUT)
+        return phi_fail(store->base.params->report, -ETIMEDOUT,
+                        "the store did not %s %s before the deadline", call, key);
+    return phi_fail(store->base.params->report, PH_ESTORE, "the store's %s of %s failed: %s", call, key,
+                    ph_strerror(result));
+}
+
+static int set(struct phi_store_callbacks *store, const char *key, const void *bytes, size_t size,
+               int64_t deadline)
+{
+    const struct ph_store_callbacks *callbacks = store->base.params->callbacks;
+    phi_count(store->base.params->counters, store_commands, 1);
+    int result = callbacks->set(callbacks->opaque, key, bytes, size, remaining(deadline));
+    return result ? failed(store, "set", key, result) : 0;
+}
+
+// remove_key: a key that stays costs memory, no more, so a failure is no failure of the call.
+static void remove_key(struct phi_store_callbacks *store, const char *key, int64_t deadline)
+{
+    const struct ph_store_callbacks *callbacks = store->base.params->callbacks;
+    phi_count(store->base.params->counters, store_commands, 1);
+    int result = callbacks->remove(callbacks->opaque, key, remaining(deadline));
+    if (result && result != -ENOENT)
+        phi_log(store->base.params->report, PH_LOG_WARN, "the store's remove of %s failed: %s", key,
+                ph_strerror(result));
+}
+
+// get: 0, -ETIMEDOUT where the key is not there, or an error.
+static int get(struct phi_store_callbacks *store, const char *key, int64_t ms,
+               struct phi_delivery *delivery)
+{
+    const struct ph_store_callbacks *callbacks = store->base.params->callbacks;
+    void *value = NULL;
+    size_t size = 0;
+    phi_count(store->base.params->counters, store_commands, 1);
+    int result = callbacks->get(callbacks->opaque, key, &value, &size, ms);
+    if (result == -ETIMEDOUT || result == -ENOENT)
+        return -ETIMEDOUT;
+    if (result)
+        return failed(store, "get", key, result);
+    delivery->bytes = value;
+    delivery->size = size;
+    return 0;
+}
+
+// ---- sending
+
+static void remove_consumed(struct phi_store_callbacks *store, int rank, int64_t deadline)
+{
+    struct peer *peer = &store->peers[rank];
+    char key[KEY_SIZE];
+    // Pairs with the release in callbacks_consumed: the incarnation in the key was stored before.
+    uint64_t consumed = atomic_load_explicit(&peer->consumed, memory_order_acquire);
+    while (peer->removed < consumed && phi_now() < deadline) {
+        inbound_key(store, rank, ++peer->removed, key);
+        remove_key(store, key, deadline);
+    }
+}
+
+static int callbacks_refresh(struct phi_store *base, int64_t deadline)
+{
+    struct phi_store_callbacks *store = callbacks_of(base);
+    for (int rank = 0; rank < store->base.params->ranks; rank++)
+        remove_consumed(store, rank, deadline);
+    return 0;
+}
+
+static int callbacks_announce(struct phi_store *base, const void *bytes, size_t size, int64_t deadline)
+{
+    struct phi_store_callbacks *store = callbacks_of(base);
+    char key[KEY_SIZE];
+    member_key(store, store->base.params->rank, key);
+    int result = set(store, key, bytes, size, deadline);
+    store->announced = store->announced || result == 0;
+    return result;
+}
+
+static int callbacks_put(struct phi_store *base, int peer, uint64_t number, const void *bytes,
+                         size_t size, int64_t deadline)
+{
+    struct phi_store_callbacks *store = callbacks_of(base);
+    char key[KEY_SIZE];
+    (void)number; // a set that failed leaves no gap here: the next one, an empty message, takes its key
+    outbound_key(store, peer, store->peers[peer].sent + 1, key);
+    int result = set(store, key, bytes, size, deadline);
+    if (result == 0) {
+        store->peers[peer].sent++;
+        callbacks_refresh(base, deadline);
+    }
+    return result;
+}
+
+// ---- receiving
+
+static void learn_incarnation(struct peer *peer, const struct phi_delivery *delivery)
+{
+    struct phi_envelope envelope;
+    int result = phi_envelope_decode(&envelope, delivery->bytes, delivery->size);
+    atomic_store_explicit(&peer->incarnation, result ? nobody : envelope.source_incarnation,
+                          memory_order_relaxed);
+}
+
+// look_at waits for what comes next from a rank. 0, -ETIMEDOUT or an error.
+static int look_at(struct phi_store_callbacks *store, int rank, int64_t ms,
+                   struct phi_delivery *delivery)
+{
+    struct peer *peer = &store->peers[rank];
+    uint64_t incarnation = atomic_load_explicit(&peer->incarnation, memory_order_relaxed);
+    struct phi_delivery got = {.rank = rank, .member = incarnation == 0};
+    char key[KEY_SIZE];
+    if (got.member) {
+        member_key(store, rank, key);
+    } else {
+        got.incarnation = incarnation;
+        got.number = peer->taken + 1;
+        inbound_key(store, rank, got.number, key);
+    }
+    int result = get(store, key, ms, &got);
+    if (result)
+        return result;
+    if (got.member)
+        learn_incarnation(peer, &got);
+    else
+        peer->taken++;
+    *delivery = got;
+    return 0;
+}
+
+static bool is_wanted(struct phi_store_callbacks *store, const bool *wanted, int rank)
+{
+    return rank != store->base.params->rank && (!wanted || wanted[rank]) &&
+           atomic_load_explicit(&store->peers[rank].incarnation, memory_order_relaxed) != nobody;
+}
+
+static int count_wanted(struct phi_store_callbacks *store, const bool *wanted)
+{
+    int count = 0;
+    for (int rank = 0; rank < store->base.params->ranks; rank++)
+        count += is_wanted(store, wanted, rank);
+    return count;
+}
+
+// look_around looks at every wanted rank without waiting.
+static int look_around(struct phi_store_callbacks *store, const bool *wanted,
+                       struct phi_delivery *delivery)
+{
+    for (int rank = 0; rank < store->base.params->ranks; rank++) {
+        int result = is_wanted(store, wanted, rank) ? look_at(store, rank, 0, delivery) : -ETIMEDOUT;
+        if (result != -ETIMEDOUT)
+            return result;
+    }
+    return -ETIMEDOUT;
+}
+
+static void sleep_slice(int64_t ms)
+{
+    struct timespec slice = {.tv_nsec = ms * PHI_MS};
+    nanosleep(&slice, NULL);
+}
+
+// wait_slice waits a short while for the wanted rank whose turn it is.
+static int wait_slice(struct phi_store_callbacks *store, const bool *wanted, int64_t deadline,
+                      struct phi_delivery *delivery)
+{
+    int count = count_wanted(store, wanted);
+    int64_t most = count == 1 ? SLICE_ONE : SLICE_MANY;
+    int64_t ms = remaining(deadline) < most ? remaining(deadline) : most;
+    if (count == 0) {
+        sleep_slice(ms);
+        return -ETIMEDOUT;
+    }
+    do
+        store->turn = (store->turn + 1) % store->base.params->ranks;
+    while (!is_wanted(store, wanted, store->turn));
+    return look_at(store, store->turn, ms, delivery);
+}
+
+static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t deadline,
+                          struct phi_delivery *delivery)
+{
+    struct phi_store_callbacks *store = callbacks_of(base);
+    for (;;) {
+        if (atomic_exchange(&store->woken, false))
+            return -EINTR;
+        int result = -ETIMEDOUT;
+        if (count_wanted(store, wanted) > 1)
+            result = look_around(store, wanted, delivery);
+        if (result == -ETIMEDOUT)
+            result = wait_slice(store, wanted, deadline, delivery);
+        if (result != -ETIMEDOUT || phi_now() >= deadline)
+            return result;
+    }
+}
+
+static void callbacks_wake(struct phi_store *base)
+{
+    atomic_store(&callbacks_of(base)->woken, true);
+}
+
+static void callbacks_consumed(struct phi_store *base, int rank, uint64_t incarnation, uint64_t number)
+{
+    _Atomic uint64_t *consumed = &callbacks_of(base)->peers[rank].consumed;
+    (void)incarnation; // a rank has one life in one epoch here: its member key is set once
+    if (number > atomic_load_explicit(consumed, memory_order_relaxed))
+        atomic_store_explicit(consumed, number, memory_order_release); // see remove_consumed
+}
+
+// ---- open and close
+
+static int callbacks_open(const struct phi_mailbox_params *params, int64_t deadline,
+                          struct phi_store **out)
+{
+    (void)deadline;
+    const struct ph_store_callbacks *callbacks = params->callbacks;
+    if (!callbacks->set || !callbacks->get || !callbacks->remove)
+        return phi_fail(params->report, -EINVAL, "the store needs all of set, get and remove");
+    struct phi_store_callbacks *store =
+        calloc(1, sizeof(*store) + (size_t)params->ranks * sizeof(*store->peers));
+    if (!store)
+        return phi_fail(params->report, -ENOMEM, "no memory for the store");
+    store->base = (struct phi_store_base){.ops = &phi_store_callbacks, .params = params};
+    *out = (struct phi_store *)store;
+    return 0;
+}
+
+// remove_inbound removes what came and was not taken any more.
+static void remove_inbound(struct phi_store_callbacks *store, int rank, int64_t deadline)
+{
+    struct peer *peer = &store->peers[rank];
+    struct phi_delivery delivery;
+    while (is_wanted(store, NULL, rank) && phi_now() < deadline &&
+           look_at(store, rank, 0, &delivery) == 0) {
+        free(delivery.bytes);
+        callbacks_consumed((struct phi_store *)store, rank, 0, delivery.number);
+    }
+    callbacks_consumed((struct phi_store *)store, rank, 0, peer->taken);
+    remove_consumed(store, rank, deadline);
+}
+
+static void remove_outbound(struct phi_store_callbacks *store, int peer, int64_t deadline)
+{
+    char key[KEY_SIZE];
+    // Newest first: the older ones are the ones that the receiver has removed already.
+    for (uint64_t number = store->peers[peer].sent; number > 0 && phi_now() < deadline; number--) {
+        outbound_key(store, peer, number, key);
+        remove_key(store, key, deadline);
+    }
+}
+
+static void callbacks_close(struct phi_store *base, const bool *done, int64_t deadline)
+{
+    struct phi_store_callbacks *store = callbacks_of(base);
+    char key[KEY_SIZE];
+    member_key(store, store->base.params->rank, key);
+    if (store->announced)
+        remove_key(store, key, deadline);
+    for (int rank = 0; rank < store->base.params->ranks; rank++)
+        remove_inbound(store, rank, deadline);
+    for (int rank = 0; rank < store->base.params->ranks; rank++)
+        if (done && done[rank])
+            remove_outbound(store, rank, deadline);
+    free(store);
+}
+
+const struct phi_store_ops phi_store_callbacks = {
+    .size = sizeof(struct phi_store_ops),
+    .name = "callbacks",
+    .open = callbacks_open,
+    .announce = callbacks_announce,
+    .put = callbacks_put,
+    .take = callbacks_take,
+    .wake = callbacks_wake,
+    .consumed = callbacks_consumed,
+    .refresh = callbacks_refresh,
+    .close = callbacks_close,
+};

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What every value in the store begins with: who it is from, whom it is for, and which message it is.
+#ifndef PHI_STORE_ENVELOPE_H
+#define PHI_STORE_ENVELOPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum phi_envelope_kind {
+    PHI_ENVELOPE_MEMBER = 1,  // a member record, for all
+    PHI_ENVELOPE_MESSAGE = 2, // a message for one life of one rank
+    PHI_ENVELOPE_VOID = 3,    // stands for a message that its sender withdrew
+};
+
+enum {
+    PHI_ENVELOPE_VERSION = 1,
+    PHI_ENVELOPE_SIZE = 48, // bytes before the payload
+};
+
+// All: the destination of member records.
+#define PHI_ENVELOPE_ALL UINT32_MAX
+
+struct phi_envelope {
+    enum phi_envelope_kind kind;
+    uint32_t source, destination; // ranks
+    uint64_t source_incarnation;
+    uint64_t destination_incarnation; // 0 in member records
+    uint64_t sequence;                // 0 in member records
+};
+
+// phi_envelope_encode returns envelope and payload as one allocation of PHI_ENVELOPE_SIZE + size bytes, or NULL.
+uint8_t *phi_envelope_encode(const struct phi_envelope *envelope, const void *payload, size_t size);
+
+// phi_envelope_decode checks everything that does not depend on the reader; the payload is what follows the first
+// PHI_ENVELOPE_SIZE bytes. -EBADMSG: not an envelope or not whole; -EPROTONOSUPPORT: of another version.
+int phi_envelope_decode(struct phi_envelope *envelope, const uint8_t *bytes, size_t size);
+
+#endif

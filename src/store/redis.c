@@ -1,0 +1,578 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/redis.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum {
+    XDEL_MOST = 512,       // ids in one XDEL
+    XDEL_WORDS = 2,        // XDEL key
+    ELEMENTS = 4096,       // of arrays in a reply, and for each rank:
+    ELEMENTS_OF_RANK = 128,
+};
+
+// Deletes the record ARGV[1] and, with the last one, the stream.
+static const char leave_script[] =
+    "redis.call('XDEL', KEYS[1], ARGV[1]) "
+    "if redis.call('XLEN', KEYS[1]) == 0 then redis.call('DEL', KEYS[1]) end";
+
+static struct phi_store_redis *redis_of(struct phi_store *store)
+{
+    return (struct phi_store_redis *)store;
+}
+
+// ---- commands
+
+static int queue(struct phi_store_redis *store, int argc, const char *const *argv)
+{
+    return phi_redis_queue(&store->commands, argc, argv, NULL);
+}
+
+// answer: whoever gives up waiting closes, or the next command would read this one's answer.
+static int answer(struct phi_store_redis *store, const char *command, int64_t deadline,
+                  redisReply **reply)
+{
+    int result = phi_redis_answer(&store->commands, -1, deadline, reply);
+    if (result != -ETIMEDOUT)
+        return result;
+    phi_redis_close(&store->commands, "no answer");
+    return phi_fail(store->base.params->report, -ETIMEDOUT,
+                    "the store at %s did not answer %s before the deadline", store->server.uri.address,
+                    command);
+}
+
+// answer_type is answer with errors reported and one right type.
+static int answer_type(struct phi_store_redis *store, const char *command, int type,
+                       int64_t deadline, redisReply **reply)
+{
+    redisReply *got;
+    int result = answer(store, command, deadline, &got);
+    if (result)
+        return result;
+    if (got->type == REDIS_REPLY_ERROR)
+        result = phi_redis_refused(&store->commands, command, got);
+    else if (got->type != type)
+        result = phi_redis_nonsense(&store->commands, command);
+    if (result)
+        freeReplyObject(got);
+    else
+        *reply = got;
+    return result;
+}
+
+// end gives the connection up where answers of a pipeline are left unread.
+static int end(struct phi_store_redis *store, int result)
+{
+    if (result && store->commands.established)
+        phi_redis_close(&store->commands, "an earlier command failed");
+    return result;
+}
+
+static int connect_commands(struct phi_store_redis *store, int64_t deadline)
+{
+    int result = phi_redis_connect(&store->commands, -1, deadline);
+    return result < 0 ? result : 0;
+}
+
+// skip reads an answer that decides nothing; only a lost connection is a failure.
+static int skip(struct phi_store_redis *store, const char *command, int64_t deadline)
+{
+    redisReply *reply;
+    int result = answer(store, command, deadline, &reply);
+    if (result)
+        return result;
+    if (reply->type == REDIS_REPLY_ERROR)
+        phi_log(store->base.params->report, PH_LOG_WARN, "the store at %s refused %s: %.100s",
+                store->server.uri.address, command, reply->str);
+    freeReplyObject(reply);
+    return 0;
+}
+
+static int queue_expire(struct phi_store_redis *store, const char *key)
+{
+    char seconds[24];
+    snprintf(seconds, sizeof(seconds), "%" PRId64, store->base.params->config->expiry_s);
+    const char *argv[3] = {"EXPIRE", key, seconds};
+    return queue(store, 3, argv);
+}
+
+// queue_deletes_of queues one XDEL of what was consumed from a rank: 1, or 0 where there is nothing, or -ENOMEM.
+static int queue_deletes_of(struct phi_store_redis *store, int rank)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    struct phi_delivered *delivered = &inbound->delivered[rank];
+    char ids[XDEL_MOST][PHI_STREAM_ID_TEXT];
+    const char *argv[XDEL_WORDS + XDEL_MOST] = {"XDEL", inbound->keys[rank]};
+    pthread_mutex_lock(&inbound->lock);
+    size_t count = delivered->consumed < XDEL_MOST ? delivered->consumed : XDEL_MOST;
+    for (size_t i = 0; i < count; i++) {
+        phi_stream_id_print(ids[i], delivered->ids[i]);
+        argv[XDEL_WORDS + i] = ids[i];
+    }
+    if (count == 0) {
+        pthread_mutex_unlock(&inbound->lock);
+        return 0;
+    }
+    // Forgotten at once: where the XDEL fails, they come again after the reconnect, or expire.
+    delivered->count -= count;
+    delivered->consumed -= count;
+    memmove(delivered->ids, delivered->ids + count, delivered->count * sizeof(*delivered->ids));
+    inbound->deletable -= count;
+    pthread_mutex_unlock(&inbound->lock);
+    int result = queue(store, XDEL_WORDS + (int)count, argv);
+    return result ? result : 1;
+}
+
+// queue_deletes returns the number of answers to skip, or -ENOMEM.
+static int queue_deletes(struct phi_store_redis *store)
+{
+    int total = 0;
+    pthread_mutex_lock(&store->inbound.lock);
+    bool any = store->inbound.deletable > 0;
+    pthread_mutex_unlock(&store->inbound.lock);
+    for (int rank = 0; any && rank < store->base.params->ranks; rank++) {
+        int queued = queue_deletes_of(store, rank);
+        if (queued < 0)
+            return queued;
+        total += queued;
+    }
+    return total;
+}
+
+static int skip_many(struct phi_store_redis *store, const char *command, int count, int64_t deadline)
+{
+    int result = 0;
+    for (int i = 0; i < count && result == 0; i++)
+        result = skip(store, command, deadline);
+    return result;
+}
+
+// ---- XADD
+
+struct addition {
+    const char *key;
+    const char *id; // or "*"
+    const void *bytes;
+    size_t size;
+};
+
+static int queue_xadd(struct phi_store_redis *store, const struct addition *addition)
+{
+    const char *argv[5] = {"XADD", addition->key, addition->id, "m", addition->bytes};
+    size_t sizes[5] = {4, strlen(addition->key), strlen(addition->id), 1, addition->size};
+    return phi_redis_queue(&store->commands, 5, argv, sizes);
+}
+
+// add runs [XDEL...] XADD EXPIRE in one pipeline. The reply to XADD, whatever it is, is the caller's.
+static int add(struct phi_store_redis *store, const struct addition *addition, int64_t deadline,
+               redisReply **reply)
+{
+    int result = connect_commands(store, deadline);
+    if (result)
+        return result;
+    int deletes = queue_deletes(store);
+    result = deletes < 0 ? deletes : queue_xadd(store, addition);
+    if (result == 0)
+        result = queue_expire(store, addition->key);
+    redisReply *got = NULL;
+    if (result == 0)
+        result = skip_many(store, "XDEL", deletes, deadline);
+    if (result == 0)
+        result = answer(store, "XADD", deadline, &got);
+    if (result == 0)
+        result = skip(store, "EXPIRE", deadline);
+    if (result == 0)
+        *reply = got;
+    else if (got)
+        freeReplyObject(got);
+    return end(store, result);
+}
+
+// heal deletes the key if it is no stream: nobody of ours made it so.
+static int heal(struct phi_store_redis *store, const char *key, int64_t deadline)
+{
+    const char *argv[4] = {"EVAL", phi_redis_heal, "1", key};
+    phi_log(store->base.params->report, PH_LOG_WARN, "the store at %s: %s is no stream: deleted",
+            store->server.uri.address, key);
+    int result = queue(store, 4, argv);
+    return end(store, result ? result : skip(store, "EVAL", deadline));
+}
+
+static int add_healing(struct phi_store_redis *store, const struct addition *addition,
+                       int64_t deadline, redisReply **reply)
+{
+    redisReply *got;
+    int result = add(store, addition, deadline, &got);
+    if (result == 0 && phi_redis_is_error(got, "WRONGTYPE")) {
+        freeReplyObject(got);
+        result = heal(store, addition->key, deadline);
+        if (result == 0)
+            result = add(store, addition, deadline, &got);
+    }
+    if (result == 0)
+        *reply = got;
+    return result;
+}
+
+// find_bytes looks for an entry [id, [m, bytes]] with these bytes: its place, or the number of entries.
+static size_t find_bytes(const redisReply *entries, const struct addition *addition)
+{
+    for (size_t i = 0; i < entries->elements; i++) {
+        const redisReply *entry = entries->element[i];
+        if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2 ||
+            entry->element[1]->type != REDIS_REPLY_ARRAY || entry->element[1]->elements != 2)
+            continue;
+        const redisReply *value = entry->element[1]->element[1];
+        if (value->type == REDIS_REPLY_STRING && (size_t)value->len == addition->size &&
+            memcmp(value->str, addition->bytes, addition->size) == 0)
+            return i;
+    }
+    return entries->elements;
+}
+
+static int xrange(struct phi_store_redis *store, const char *key, const char *from, const char *to)
+{
+    const char *argv[4] = {"XRANGE", key, from, to};
+    return queue(store, 4, argv);
+}
+
+// ---- messages
+
+// check_fence: is the last id of the stream one of a later life of ours?
+static int check_fence(struct phi_store_redis *store, const char *key, const redisReply *info)
+{
+    for (size_t i = 0; i + 1 < info->elements; i += 2) {
+        struct phi_stream_id last;
+        if (info->element[i]->type != REDIS_REPLY_STRING ||
+            strcmp(info->element[i]->str, "last-generated-id") != 0 ||
+            phi_stream_id_parse(&last, info->element[i + 1]) != 0)
+            continue;
+        if (last.major <= store->base.params->incarnation)
+            return -EEXIST;
+        return phi_fail(store->base.params->report, PH_EFENCED,
+                        "a newer incarnation of rank %d writes to %s in the store at %s",
+                        store->base.params->rank, key, store->server.uri.address);
+    }
+    return phi_redis_nonsense(&store->commands, "XINFO");
+}
+
+// look finds out what a refused id means: 0 our message is there already, -EEXIST something else, PH_EFENCED.
+static int look(struct phi_store_redis *store, const struct addition *addition, int64_t deadline)
+{
+    const char *argv[3] = {"XINFO", "STREAM", addition->key};
+    redisReply *there = NULL, *info = NULL;
+    int result = xrange(store, addition->key, addition->id, addition->id);
+    if (result == 0)
+        result = queue(store, 3, argv);
+    if (result == 0)
+        result = answer_type(store, "XRANGE", REDIS_REPLY_ARRAY, deadline, &there);
+    if (result == 0)
+        result = answer_type(store, "XINFO", REDIS_REPLY_ARRAY, deadline, &info);
+    end(store, result);
+    if (result == 0 && find_bytes(there, addition) == there->elements)
+        result = check_fence(store, addition->key, info);
+    if (there)
+        freeReplyObject(there);
+    if (info)
+        freeReplyObject(info);
+    return result;
+}
+
+static bool id_is_taken(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "equal or smaller");
+}
+
+static int judge_put(struct phi_store_redis *store, const struct addition *addition,
+                     const redisReply *reply, int64_t deadline)
+{
+    if (id_is_taken(reply))
+        return look(store, addition, deadline);
+    if (reply->type == REDIS_REPLY_ERROR)
+        return phi_redis_refused(&store->commands, "XADD", reply);
+    if (reply->type == REDIS_REPLY_STRING && strcmp(reply->str, addition->id) == 0)
+        return 0;
+    return phi_redis_nonsense(&store->commands, "XADD");
+}
+
+char *phi_redis_pair_key(const struct phi_store_redis *store, int from, int to)
+{
+    char *key;
+    return asprintf(&key, "%s%d>%d", store->prefix, from, to) < 0 ? NULL : key;
+}
+
+static int redis_put(struct phi_store *base, int peer, uint64_t number, const void *bytes,
+                     size_t size, int64_t deadline)
+{
+    struct phi_store_redis *store = redis_of(base);
+    char id[PHI_STREAM_ID_TEXT];
+    phi_stream_id_print(id, (struct phi_stream_id){store->base.params->incarnation, number});
+    char *key = phi_redis_pair_key(store, store->base.params->rank, peer);
+    if (!key)
+        return phi_fail(store->base.params->report, -ENOMEM, "no memory for a key of the store");
+    struct addition addition = {.key = key, .id = id, .bytes = bytes, .size = size};
+    redisReply *reply;
+    store->written[peer] = true;
+    int result = add_healing(store, &addition, deadline, &reply);
+    if (result == 0) {
+        result = judge_put(store, &addition, reply, deadline);
+        freeReplyObject(reply);
+    }
+    free(key);
+    return result;
+}
+
+// ---- the member record
+
+// find_record looks for a record that an earlier announce may have left: 1 it is there, 0 it is not.
+static int find_record(struct phi_store_redis *store, const struct addition *addition, int64_t deadline)
+{
+    char id[PHI_STREAM_ID_TEXT];
+    phi_stream_id_print(id, store->announced_id);
+    bool known = store->announced_known;
+    redisReply *reply;
+    int result = connect_commands(store, deadline);
+    if (result == 0)
+        result = xrange(store, store->members, known ? id : "-", known ? id : "+");
+    if (result == 0)
+        result = answer_type(store, "XRANGE", REDIS_REPLY_ARRAY, deadline, &reply);
+    if (result)
+        return result;
+    size_t i = find_bytes(reply, addition);
+    if (i < reply->elements)
+        store->announced_known =
+            phi_stream_id_parse(&store->announced_id, reply->element[i]->element[0]) == 0;
+    result = i < reply->elements;
+    freeReplyObject(reply);
+    return result;
+}
+
+static int redis_announce(struct phi_store *base, const void *bytes, size_t size, int64_t deadline)
+{
+    struct phi_store_redis *store = redis_of(base);
+    struct addition addition = {.key = store->members, .id = "*", .bytes = bytes, .size = size};
+    int result = store->announced ? find_record(store, &addition, deadline) : 0;
+    if (result)
+        return result == 1 ? 0 : result;
+    store->announced = true;
+    store->announced_known = false;
+    redisReply *reply;
+    result = add_healing(store, &addition, deadline, &reply);
+    if (result)
+        return result;
+    if (reply->type == REDIS_REPLY_ERROR)
+        result = phi_redis_refused(&store->commands, "XADD", reply);
+    else if (phi_stream_id_parse(&store->announced_id, reply) != 0)
+        result = phi_redis_nonsense(&store->commands, "XADD");
+    store->announced_known = result == 0;
+    freeReplyObject(reply);
+    return result;
+}
+
+// ---- refresh
+
+// queue_refresh returns the number of answers to skip after the one to XRANGE.
+static int queue_refresh(struct phi_store_redis *store)
+{
+    char id[PHI_STREAM_ID_TEXT];
+    phi_stream_id_print(id, store->announced_id);
+    int result = xrange(store, store->members, id, id);
+    if (result == 0)
+        result = queue_expire(store, store->members);
+    int total = 1;
+    for (int peer = 0; peer < store->base.params->ranks && result == 0; peer++) {
+        if (!store->written[peer])
+            continue;
+        char *key = phi_redis_pair_key(store, store->base.params->rank, peer);
+        result = key ? queue_expire(store, key) : -ENOMEM;
+        total++;
+        free(key);
+    }
+    int deletes = result ? 0 : queue_deletes(store);
+    if (deletes < 0)
+        result = deletes;
+    return result ? result : total + deletes;
+}
+
+static int redis_refresh(struct phi_store *base, int64_t deadline)
+{
+    struct phi_store_redis *store = redis_of(base);
+    redisReply *reply = NULL;
+    int result = connect_commands(store, deadline);
+    if (result)
+        return result;
+    int others = queue_refresh(store);
+    result = others < 0 ? others
+                        : answer_type(store, "XRANGE", REDIS_REPLY_ARRAY, deadline, &reply);
+    if (result == 0)
+        result = skip_many(store, "EXPIRE", others, deadline);
+    end(store, result);
+    if (result == 0 && store->announced_known && reply->elements == 0)
+        result = -ECONNRESET; // the store forgot our record, and then the rest
+    if (reply)
+        freeReplyObject(reply);
+    return result;
+}
+
+// ---- open and close
+
+static void redis_free(struct phi_store_redis *store)
+{
+    phi_redis_inbound_fini(store);
+    phi_redis_connection_fini(&store->commands);
+    phi_store_uri_fini(&store->server.uri);
+    free(store->prefix);
+    free(store->members);
+    free(store->written);
+    free(store);
+}
+
+static int queue_leave(struct phi_store_redis *store, const bool *done)
+{
+    int own = store->base.params->rank, ranks = store->base.params->ranks, count = 1;
+    const char **argv = calloc(1 + 2 * (size_t)ranks, sizeof(*argv));
+    char **outbound = calloc((size_t)ranks, sizeof(*outbound));
+    int result = argv && outbound ? 0 : -ENOMEM;
+    for (int peer = 0; peer < ranks && result == 0; peer++) {
+        if (peer == own)
+            continue;
+        argv[count++] = store->inbound.keys[peer];
+        if (!done || !done[peer] || !store->written[peer])
+            continue;
+        outbound[peer] = phi_redis_pair_key(store, own, peer);
+        if (outbound[peer])
+            argv[count++] = outbound[peer];
+    }
+    if (result == 0) {
+        argv[0] = "DEL";
+        result = queue(store, count, argv);
+    }
+    for (int peer = 0; outbound && peer < ranks; peer++)
+        free(outbound[peer]);
+    free(outbound);
+    free(argv);
+    return result;
+}
+
+static int leave_members(struct phi_store_redis *store, int64_t deadline)
+{
+    char id[PHI_STREAM_ID_TEXT];
+    phi_stream_id_print(id, store->announced_id);
+    const char *argv[5] = {"EVAL", leave_script, "1", store->members, id};
+    if (!store->announced_known)
+        return 0;
+    int result = queue(store, 5, argv);
+    return result ? result : skip(store, "EVAL", deadline);
+}
+
+static void redis_close(struct phi_store *base, const bool *done, int64_t deadline)
+{
+    struct phi_store_redis *store = redis_of(base);
+    // The reader goes first: it would only be woken by what follows.
+    phi_redis_close(&store->inbound.connection, "closing");
+    int result = connect_commands(store, deadline);
+    if (result == 0 && store->base.params->ranks > 1)
+        result = queue_leave(store, done);
+    if (result == 0 && store->base.params->ranks > 1)
+        result = skip(store, "DEL", deadline);
+    if (result == 0)
+        leave_members(store, deadline);
+    redis_free(store);
+}
+
+// check_server: an answer to XLEN shows that this is a Redis with streams, and that we may use it.
+static int check_server(struct phi_store_redis *store, int64_t deadline)
+{
+    const char *argv[2] = {"XLEN", store->members};
+    for (;;) {
+        redisReply *reply;
+        int result = connect_commands(store, deadline);
+        if (result == 0)
+            result = queue(store, 2, argv);
+        if (result == 0)
+            result = answer(store, "XLEN", deadline, &reply);
+        if (result == -ECONNRESET)
+            continue; // until connect says that it is too late
+        if (result)
+            return result;
+        if (reply->type == REDIS_REPLY_ERROR && !phi_redis_is_error(reply, "WRONGTYPE"))
+            result = phi_redis_refused(&store->commands, "XLEN", reply);
+        else if (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_ERROR)
+            result = phi_redis_nonsense(&store->commands, "XLEN");
+        freeReplyObject(reply);
+        if (result != -ECONNRESET)
+            return result;
+    }
+}
+
+static int read_uri(struct phi_store_redis *store)
+{
+    const struct phi_mailbox_params *params = store->base.params;
+    const char *file = params->config->store_password_file;
+    if (!params->config->store || !params->config->store[0])
+        return phi_fail(params->report, -EINVAL, "no store is given: set PEERHOP_STORE");
+    int result = phi_store_uri_parse(&store->server.uri, params->config->store, params->report);
+    if (result == 0 && file && file[0])
+        result = phi_store_uri_password(&store->server.uri, file, params->report);
+    return result;
+}
+
+static int make_keys(struct phi_store_redis *store)
+{
+    const struct phi_mailbox_params *params = store->base.params;
+    if (asprintf(&store->prefix, "ph:{%s}:%" PRIu64 ":", params->job, params->epoch) < 0)
+        store->prefix = NULL;
+    if (store->prefix && asprintf(&store->members, "%smembers", store->prefix) < 0)
+        store->members = NULL;
+    store->written = calloc((size_t)params->ranks, sizeof(*store->written));
+    if (store->members && store->written)
+        return 0;
+    return phi_fail(params->report, -ENOMEM, "no memory for the keys of the store");
+}
+
+static int redis_open(const struct phi_mailbox_params *params, int64_t deadline,
+                      struct phi_store **out)
+{
+    struct phi_store_redis *store = calloc(1, sizeof(*store));
+    if (!store)
+        return phi_fail(params->report, -ENOMEM, "no memory for the store");
+    store->base = (struct phi_store_base){.ops = &phi_store_redis, .params = params};
+    store->server.report = params->report;
+    store->server.counters = params->counters;
+    store->server.elements_max = ELEMENTS + ELEMENTS_OF_RANK * (size_t)params->ranks;
+    phi_redis_connection_init(&store->commands, &store->server);
+    int result = make_keys(store);
+    int made = phi_redis_inbound_init(store); // always, so that redis_free may run
+    if (result == 0)
+        result = made;
+    if (result == 0)
+        result = read_uri(store);
+    if (result == 0)
+        result = check_server(store, deadline);
+    if (result == 0)
+        result = phi_redis_inbound_start(store, deadline);
+    if (result) {
+        redis_free(store);
+        return result;
+    }
+    *out = (struct phi_store *)store;
+    return 0;
+}
+
+const struct phi_store_ops phi_store_redis = {
+    .size = sizeof(struct phi_store_ops),
+    .name = "redis",
+    .open = redis_open,
+    .announce = redis_announce,
+    .put = redis_put,
+    .take = phi_redis_take,
+    .wake = phi_redis_wake,
+    .consumed = phi_redis_consumed,
+    .refresh = redis_refresh,
+    .close = redis_close,
+};

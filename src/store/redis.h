@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The Redis backend, shared by its two halves: redis.c writes over one connection, redis_inbound.c reads over another.
+//
+// Keys: ph:{job}:epoch:members and ph:{job}:epoch:A>B for each ordered pair, all streams ({job} is the cluster's hash
+// tag). Reads never destroy: what was consumed is deleted by XDEL in a later pipeline of commands.
+#ifndef PHI_STORE_REDIS_H
+#define PHI_STORE_REDIS_H
+
+#include <pthread.h>
+
+#include "store/backend.h"
+#include "store/redis_connection.h"
+
+struct phi_stream_id {
+    uint64_t major, minor; // A>B: the sender's incarnation and the message's number
+};
+
+enum { PHI_STREAM_ID_TEXT = 44 }; // two decimal numbers, a hyphen and the end
+
+int phi_stream_id_parse(struct phi_stream_id *id, const redisReply *reply); // 0 or -EBADMSG
+void phi_stream_id_print(char text[PHI_STREAM_ID_TEXT], struct phi_stream_id id);
+
+// What was delivered from one inbound stream and is not deleted yet, in order of delivery.
+struct phi_delivered {
+    struct phi_stream_id *ids;
+    size_t count, capacity;
+    size_t consumed; // the first so many may be deleted
+};
+
+struct phi_redis_inbound {
+    struct phi_redis_connection connection;
+    int wake_fd;
+    bool standing; // an XREAD is under way
+    int healed;    // answers to XREAD in a row that a key of the wrong type spoilt
+    // Streams: [rank] is inbound from that rank; our own place stands for the members.
+    char **keys;
+    struct phi_stream_id *last; // read up to here, since the connection was made
+    const char **argv;          // room for an XREAD
+    char (*positions)[PHI_STREAM_ID_TEXT];
+    redisReply *reply;   // being handed out, from
+    size_t stream, entry;
+    // `lock` guards the deliveries: the receiver notes them, the writer deletes them.
+    pthread_mutex_t lock;
+    struct phi_delivered *delivered;
+    size_t deletable; // consumed, of all ranks together
+};
+
+struct phi_store_redis {
+    struct phi_store_base base;
+    struct phi_redis_server server;
+    struct phi_redis_connection commands;
+    struct phi_redis_inbound inbound;
+    char *prefix;        // "ph:{job}:epoch:"
+    char *members;       // key
+    bool announced;      // an XADD of the record was tried
+    bool announced_known; // and this is its id
+    struct phi_stream_id announced_id;
+    bool *written; // [rank]: the outbound stream was written to
+};
+
+// phi_redis_key makes "prefix..." (malloc or NULL).
+char *phi_redis_pair_key(const struct phi_store_redis *store, int from, int to);
+
+int phi_redis_inbound_init(struct phi_store_redis *store);
+void phi_redis_inbound_fini(struct phi_store_redis *store);
+
+// phi_redis_inbound_start sends the first XREAD, so that a server which forgets everything from now on is noticed.
+int phi_redis_inbound_start(struct phi_store_redis *store, int64_t deadline);
+
+int phi_redis_take(struct phi_store *store, const bool *wanted, int64_t deadline,
+                   struct phi_delivery *delivery);
+void phi_redis_wake(struct phi_store *store);
+void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
+
+// phi_redis_heal is the script that deletes KEYS that are no streams: nobody of ours made them.
+extern const char phi_redis_heal[];
+
+#endif

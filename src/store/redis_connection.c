@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/redis_connection.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "store/mailbox.h"
+
+enum {
+    RETRY_MS = 20,     // between two attempts to connect
+    LOOKUP_MS = 500,   // between two look-ups of a name that failed
+    CHUNK = 64 << 10,  // bytes of one recv
+    SLACK = 1 << 20,   // what may lie in the buffer beside one message
+    REPLY_FACTOR = 64, // a reply may hold so many messages of the largest size
+    LATE_MOST = 256,   // chunks read after the deadline of a reply that is arriving
+    KEEPALIVE_S = 30,
+};
+
+// ---- bounds on replies
+
+#if HIREDIS_MAJOR >= 1
+typedef size_t element_count;
+#else
+typedef int element_count;
+#endif
+
+static void *create_array(const redisReadTask *task, element_count count)
+{
+    struct phi_redis_connection *connection = task->privdata;
+    if (count < 0 || (size_t)count > connection->elements_left)
+        return NULL;
+    connection->elements_left -= (size_t)count;
+    return connection->unbounded->createArray(task, count);
+}
+
+static void *create_string(const redisReadTask *task, char *text, size_t size)
+{
+    struct phi_redis_connection *connection = task->privdata;
+    if (size > connection->bytes_left)
+        return NULL;
+    connection->bytes_left -= size;
+    return connection->unbounded->createString(task, text, size);
+}
+
+static void reset_bounds(struct phi_redis_connection *connection)
+{
+    connection->elements_left = connection->server->elements_max;
+    connection->bytes_left = (size_t)REPLY_FACTOR * PHI_MESSAGE_MAX;
+}
+
+static int make_reader(struct phi_redis_connection *connection)
+{
+    redisReader *reader = redisReaderCreate();
+    if (!reader)
+        return phi_fail(connection->server->report, -ENOMEM, "no memory for a connection to the store");
+    connection->unbounded = reader->fn;
+    connection->bounded = *reader->fn;
+    connection->bounded.createArray = create_array;
+    connection->bounded.createString = create_string;
+    reader->fn = &connection->bounded;
+    redisReaderSetPrivdata(reader, connection);
+    connection->reader = reader;
+    reset_bounds(connection);
+    return 0;
+}
+
+// ---- life
+
+void phi_redis_connection_init(struct phi_redis_connection *connection,
+                               const struct phi_redis_server *server)
+{
+    *connection = (struct phi_redis_connection){.server = server, .fd = -1};
+}
+
+static void set_trouble(struct phi_redis_connection *connection, const char *trouble)
+{
+    snprintf(connection->trouble, sizeof(connection->trouble), "%s", trouble);
+}
+
+void phi_redis_close(struct phi_redis_connection *connection, const char *trouble)
+{
+    if (connection->fd >= 0)
+        close(connection->fd);
+    connection->fd = -1;
+    connection->established = false;
+    connection->greeting = 0;
+    connection->out_at = connection->out_size = 0;
+    if (connection->reader)
+        redisReaderFree(connection->reader);
+    connection->reader = NULL;
+    connection->retry_at = phi_deadline(RETRY_MS);
+    set_trouble(connection, trouble);
+}
+
+static void drop_addresses(struct phi_redis_connection *connection)
+{
+    if (connection->addresses)
+        freeaddrinfo(connection->addresses);
+    connection->addresses = connection->address = NULL;
+}
+
+void phi_redis_connection_fini(struct phi_redis_connection *connection)
+{
+    if (connection->reader || connection->fd >= 0)
+        phi_redis_close(connection, "");
+    drop_addresses(connection);
+    free(connection->out);
+    connection->out = NULL;
+}
+
+// ---- connecting
+
+static int resolve(struct phi_redis_connection *connection)
+{
+    const struct phi_store_uri *uri = &connection->server->uri;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    int failed = getaddrinfo(uri->host, uri->port, &hints, &connection->addresses);
+    if (failed) {
+        connection->addresses = NULL;
+        set_trouble(connection, gai_strerror(failed));
+        connection->retry_at = phi_deadline(LOOKUP_MS);
+        return -EAGAIN;
+    }
+    connection->address = connection->addresses;
+    return 0;
+}
+
+// next_address: a refused address makes way for the host's next one; after the last, all are looked up again.
+static void next_address(struct phi_redis_connection *connection)
+{
+    if (connection->address)
+        connection->address = connection->address->ai_next;
+    if (connection->address)
+        connection->retry_at = 0;
+    else
+        drop_addresses(connection);
+}
+
+static void failed_attempt(struct phi_redis_connection *connection, int error)
+{
+    // EAGAIN: a unix socket whose backlog is full.
+    phi_redis_close(connection, error == EAGAIN ? "its backlog is full" : strerror(error));
+    next_address(connection);
+}
+
+static void tune(int fd)
+{
+    // A server whose machine is gone sends no end: keepalive finds it for a read that has no deadline.
+    int on = 1, idle = KEEPALIVE_S, interval = KEEPALIVE_S / 3, count = 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
+static int start_connect(struct phi_redis_connection *connection, const struct sockaddr *address,
+                         socklen_t size)
+{
+    connection->fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (connection->fd < 0)
+        return -errno;
+    if (address->sa_family != AF_UNIX)
+        tune(connection->fd);
+    if (connect(connection->fd, address, size) == 0)
+        return 0;
+    return -errno;
+}
+
+static int start_attempt(struct phi_redis_connection *connection)
+{
+    const struct phi_store_uri *uri = &connection->server->uri;
+    if (uri->path) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        memcpy(address.sun_path, uri->path, strlen(uri->path) + 1); // the parser saw to the length
+        return start_connect(connection, (struct sockaddr *)&address, sizeof(address));
+    }
+    if (!connection->addresses && resolve(connection) != 0)
+        return -EAGAIN;
+    return start_connect(connection, connection->address->ai_addr, connection->address->ai_addrlen);
+}
+
+// wait_for polls the socket (fd -1: only sleeps) until `until`: the events, 0 at the end, -EINTR.
+static int wait_for(int fd, short events, int wake_fd, int64_t until)
+{
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = fd, .events = events}, {.fd = wake_fd, .events = POLLIN}};
+        int ready = poll(fds, 2, phi_remaining_ms(until));
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready > 0 && fds[1].revents)
+            return -EINTR;
+        return ready > 0 ? fds[0].revents : 0;
+    }
+}
+
+static int queue_greeting(struct phi_redis_connection *connection)
+{
+    const struct phi_store_uri *uri = &connection->server->uri;
+    int result = 0;
+    if (uri->password) {
+        const char *argv[3] = {"AUTH", uri->user ? uri->user : uri->password, uri->password};
+        result = phi_redis_queue(connection, uri->user ? 3 : 2, argv, NULL);
+        connection->greeting++;
+    }
+    if (uri->db && result == 0) {
+        char db[12];
+        snprintf(db, sizeof(db), "%d", uri->db);
+        const char *argv[2] = {"SELECT", db};
+        result = phi_redis_queue(connection, 2, argv, NULL);
+        connection->greeting++;
+    }
+    return result;
+}
+
+// finish_attempt: 1 connected, 0 failed or still under way, or an error.
+static int finish_attempt(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
+{
+    int events = wait_for(connection->fd, POLLOUT, wake_fd, deadline);
+    if (events <= 0)
+        return events;
+    int error = 0;
+    socklen_t size = sizeof(error);
+    getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error) {
+        failed_attempt(connection, error);
+        return 0;
+    }
+    int result = make_reader(connection);
+    connection->established = result == 0;
+    if (result == 0)
+        result = queue_greeting(connection);
+    if (result)
+        phi_redis_close(connection, "no memory");
+    return result ? result : 1;
+}
+
+static int attempt(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
+{
+    if (connection->fd >= 0)
+        return finish_attempt(connection, wake_fd, deadline);
+    if (phi_now() < connection->retry_at) {
+        int64_t until = connection->retry_at < deadline ? connection->retry_at : deadline;
+        return wait_for(-1, 0, wake_fd, until);
+    }
+    int result = start_attempt(connection);
+    bool under_way = connection->fd >= 0 && (result == 0 || result == -EINPROGRESS);
+    if (!under_way && (connection->fd >= 0 || result != -EAGAIN))
+        failed_attempt(connection, -result);
+    return 0;
+}
+
+int phi_redis_connect(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
+{
+    if (connection->established)
+        return 0;
+    for (;;) {
+        bool late = phi_now() >= deadline;
+        int result = attempt(connection, wake_fd, deadline);
+        if (result)
+            return result;
+        if (late)
+            return phi_fail(connection->server->report, -ETIMEDOUT,
+                            "the store at %s was not reached before the deadline: %s",
+                            connection->server->uri.address,
+                            connection->trouble[0] ? connection->trouble : "no answer to connect");
+    }
+}
+
+// ---- commands and answers
+
+static int reserve(struct phi_redis_connection *connection, size_t size)
+{
+    if (connection->out_capacity - connection->out_size >= size)
+        return 0;
+    size_t capacity = connection->out_capacity ? connection->out_capacity : 512;
+    while (capacity - connection->out_size < size)
+        capacity *= 2;
+    char *out = realloc(connection->out, capacity);
+    if (!out)
+        return -ENOMEM;
+    connection->out = out;
+    connection->out_capacity = capacity;
+    return 0;
+}
+
+int phi_redis_queue(struct phi_redis_connection *connection, int argc, const char *const *argv,
+                    const size_t *sizes)
+{
+    char *command;
+    int size = redisFormatCommandArgv(&command, argc, (const char **)argv, sizes);
+    int result = size < 0 ? -ENOMEM : reserve(connection, (size_t)size);
+    if (result == 0) {
+        memcpy(connection->out + connection->out_size, command, (size_t)size);
+        connection->out_size += (size_t)size;
+        phi_count(connection->server->counters, store_commands, 1);
+    }
+    if (size >= 0)
+        redisFreeCommand(command);
+    if (result)
+        phi_fail(connection->server->report, result, "no memory for a command to the store");
+    return result;
+}
+
+static int lost(struct phi_redis_connection *connection, const char *why)
+{
+    phi_log(connection->server->report, PH_LOG_INFO, "the connection to the store at %s was lost: %s",
+            connection->server->uri.address, why);
+    phi_redis_close(connection, why);
+    return -ECONNRESET;
+}
+
+static int flush(struct phi_redis_connection *connection)
+{
+    while (connection->out_at < connection->out_size) {
+        ssize_t sent = send(connection->fd, connection->out + connection->out_at,
+                            connection->out_size - connection->out_at, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return errno == EAGAIN ? 0 : lost(connection, strerror(errno));
+        connection->out_at += (size_t)sent;
+    }
+    connection->out_at = connection->out_size = 0;
+    if (connection->out_capacity > SLACK) { // one large message should not cost its size for ever
+        free(connection->out);
+        connection->out = NULL;
+        connection->out_capacity = 0;
+    }
+    return 0;
+}
+
+static int not_redis(struct phi_redis_connection *connection, const char *why)
+{
+    phi_fail(connection->server->report, PH_ESTORE, "the store at %s does not speak as Redis does: %s",
+             connection->server->uri.address, why);
+    phi_redis_close(connection, why);
+    return PH_ESTORE;
+}
+
+static int feed(struct phi_redis_connection *connection)
+{
+    char chunk[CHUNK];
+    ssize_t got = recv(connection->fd, chunk, sizeof(chunk), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (got <= 0)
+        return lost(connection, got ? strerror(errno) : "the server closed it");
+    redisReader *reader = connection->reader;
+    if (reader->len - reader->pos > (size_t)PHI_MESSAGE_MAX + SLACK)
+        return not_redis(connection, "an answer is over the limit");
+    if (redisReaderFeed(reader, chunk, (size_t)got) != REDIS_OK)
+        return lost(connection, "no memory for its answer");
+    return 0;
+}
+
+// pump moves bytes both ways once, after waiting for the socket.
+static int pump(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
+{
+    int result = flush(connection);
+    if (result)
+        return result;
+    short out = connection->out_at < connection->out_size ? POLLOUT : 0;
+    int events = wait_for(connection->fd, POLLIN | out, wake_fd, deadline);
+    if (events <= 0)
+        return events ? events : -ETIMEDOUT;
+    return events & ~POLLOUT ? feed(connection) : 0;
+}
+
+// parse returns 1 with a reply, 0 where more bytes are needed.
+static int parse(struct phi_redis_connection *connection, redisReply **reply)
+{
+    void *got = NULL;
+    if (redisReaderGetReply(connection->reader, &got) != REDIS_OK)
+        return not_redis(connection, connection->reader->err == REDIS_ERR_OOM
+                                         ? "an answer is over the limit"
+                                         : connection->reader->errstr);
+    *reply = got;
+    if (!got)
+        return 0;
+    reset_bounds(connection);
+    return 1;
+}
+
+static int check_greeting(struct phi_redis_connection *connection, redisReply *reply)
+{
+    bool auth = connection->server->uri.password &&
+                connection->greeting == 1 + (connection->server->uri.db != 0);
+    const char *command = auth ? "AUTH" : "SELECT";
+    int result = 0;
+    connection->greeting--;
+    if (reply->type == REDIS_REPLY_ERROR)
+        result = phi_redis_refused(connection, command, reply);
+    else if (reply->type != REDIS_REPLY_STATUS)
+        result = phi_redis_nonsense(connection, command);
+    freeReplyObject(reply);
+    return result;
+}
+
+int phi_redis_answer(struct phi_redis_connection *connection, int wake_fd, int64_t deadline,
+                     redisReply **reply)
+{
+    int late = 0;
+    for (;;) {
+        redisReply *got = NULL;
+        int result = parse(connection, &got);
+        if (result == 1 && connection->greeting == 0) {
+            *reply = got;
+            return 0;
+        }
+        if (result == 1)
+            result = check_greeting(connection, got);
+        else if (result == 0)
+            result = pump(connection, wake_fd, deadline);
+        if (result)
+            return result;
+        // What trickles in without end is no answer.
+        if (phi_now() >= deadline && ++late > LATE_MOST)
+            return -ETIMEDOUT;
+    }
+}
+
+// ---- errors in words
+
+bool phi_redis_is_error(const redisReply *reply, const char *prefix)
+{
+    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, prefix, strlen(prefix)) == 0;
+}
+
+static const struct {
+    const char *prefix, *advice;
+} advices[] = {
+    {"NOAUTH", "; give a password in the URI or by PEERHOP_STORE_PASSWORD_FILE"},
+    {"WRONGPASS", "; the user or password given is wrong"},
+    {"NOPERM", "; the server's access list does not allow this user what ranks need"},
+    {"READONLY", "; this server is a replica: name its master"},
+    {"OOM", "; the server is at its maxmemory"},
+    {"MISCONF", "; the server refuses writes because it cannot save"},
+    {"NOREPLICAS", "; the server refuses writes because it has too few replicas"},
+    {"MOVED", "; clusters are not supported"},
+    {"WRONGTYPE", "; another program uses the job's keys"},
+    {"ERR unknown command", "; Redis 5.0 or later is needed"},
+    {"ERR max number of clients", "; raise the server's maxclients"},
+};
+
+static const char *advice_for(const redisReply *reply)
+{
+    for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++)
+        if (phi_redis_is_error(reply, advices[i].prefix))
+            return advices[i].advice;
+    return "";
+}
+
+// words copies the server's words, printable and without the password (some servers repeat what they do not know).
+static void words(const struct phi_store_uri *uri, const redisReply *reply, char *text, size_t size)
+{
+    snprintf(text, size, "%s", reply->str);
+    for (char *c = text; *c; c++)
+        if (*c < 0x20 || *c > 0x7e)
+            *c = '?';
+    if (uri->password && strstr(reply->str, uri->password))
+        snprintf(text, size, "an error that repeats the password");
+}
+
+int phi_redis_refused(struct phi_redis_connection *connection, const char *command,
+                      const redisReply *reply)
+{
+    const struct phi_store_uri *uri = &connection->server->uri;
+    char text[200];
+    words(uri, reply, text, sizeof(text));
+    if (phi_redis_is_error(reply, "LOADING") || phi_redis_is_error(reply, "UNBLOCKED"))
+        return lost(connection, text);
+    phi_fail(connection->server->report, PH_ESTORE, "the store at %s refused %s: %s%s", uri->address,
+             command, text, advice_for(reply));
+    // A connection that is not let in stays so: the next attempt begins anew.
+    if (phi_redis_is_error(reply, "NOAUTH") || strcmp(command, "AUTH") == 0 ||
+        strcmp(command, "SELECT") == 0)
+        phi_redis_close(connection, text);
+    return PH_ESTORE;
+}
+
+int phi_redis_nonsense(struct phi_redis_connection *connection, const char *command)
+{
+    char why[64];
+    snprintf(why, sizeof(why), "its answer to %s has the wrong shape", command);
+    return not_redis(connection, why);
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/redis.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum {
+    XREAD_COUNT = 16, // messages of one stream in one answer
+    XREAD_WORDS = 6,  // XREAD BLOCK 0 COUNT n STREAMS
+    HEAL_MOST = 3,
+};
+
+const char phi_redis_heal[] = "for _, k in ipairs(KEYS) do local t = redis.call('TYPE', k).ok "
+                              "if t ~= 'stream' and t ~= 'none' then redis.call('DEL', k) end end";
+
+// ---- stream ids
+
+static const char *parse_decimal(const char *text, uint64_t *value)
+{
+    char *end;
+    if (*text < '0' || *text > '9')
+        return NULL;
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    return errno ? NULL : end;
+}
+
+int phi_stream_id_parse(struct phi_stream_id *id, const redisReply *reply)
+{
+    struct phi_stream_id read;
+    if (reply->type != REDIS_REPLY_STRING)
+        return -EBADMSG;
+    const char *rest = parse_decimal(reply->str, &read.major);
+    if (!rest || *rest != '-')
+        return -EBADMSG;
+    rest = parse_decimal(rest + 1, &read.minor);
+    if (!rest || *rest)
+        return -EBADMSG;
+    *id = read;
+    return 0;
+}
+
+void phi_stream_id_print(char text[PHI_STREAM_ID_TEXT], struct phi_stream_id id)
+{
+    snprintf(text, PHI_STREAM_ID_TEXT, "%" PRIu64 "-%" PRIu64, id.major, id.minor);
+}
+
+// ---- life
+
+int phi_redis_inbound_init(struct phi_store_redis *store)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    int rank = store->base.params->rank, ranks = store->base.params->ranks;
+    size_t n = (size_t)ranks;
+    phi_redis_connection_init(&inbound->connection, &store->server);
+    pthread_mutex_init(&inbound->lock, NULL);
+    inbound->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (inbound->wake_fd < 0)
+        return phi_fail(store->base.params->report, -errno, "eventfd: %s", strerror(errno));
+    inbound->keys = calloc(n, sizeof(*inbound->keys));
+    inbound->last = calloc(n, sizeof(*inbound->last));
+    inbound->argv = calloc(XREAD_WORDS + 2 * n, sizeof(*inbound->argv));
+    inbound->positions = calloc(n, sizeof(*inbound->positions));
+    inbound->delivered = calloc(n, sizeof(*inbound->delivered));
+    bool made = inbound->keys && inbound->last && inbound->argv && inbound->positions &&
+                inbound->delivered;
+    for (int from = 0; made && from < ranks; from++) {
+        inbound->keys[from] = from == rank ? strdup(store->members)
+                                           : phi_redis_pair_key(store, from, rank);
+        made = inbound->keys[from];
+    }
+    return made ? 0 : phi_fail(store->base.params->report, -ENOMEM, "no memory for %d mailboxes", ranks);
+}
+
+void phi_redis_inbound_fini(struct phi_store_redis *store)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    for (int rank = 0; rank < store->base.params->ranks; rank++) {
+        if (inbound->keys)
+            free(inbound->keys[rank]);
+        if (inbound->delivered)
+            free(inbound->delivered[rank].ids);
+    }
+    free(inbound->keys);
+    free(inbound->last);
+    free(inbound->argv);
+    free(inbound->positions);
+    free(inbound->delivered);
+    if (inbound->reply)
+        freeReplyObject(inbound->reply);
+    phi_redis_connection_fini(&inbound->connection);
+    if (inbound->wake_fd >= 0)
+        close(inbound->wake_fd);
+    pthread_mutex_destroy(&inbound->lock);
+}
+
+// ---- what was delivered, until it is deleted
+
+static void note_delivered(struct phi_redis_inbound *inbound, int rank, struct phi_stream_id id)
+{
+    struct phi_delivered *delivered = &inbound->delivered[rank];
+    pthread_mutex_lock(&inbound->lock);
+    if (delivered->count == delivered->capacity) {
+        size_t capacity = delivered->capacity ? 2 * delivered->capacity : 16;
+        void *ids = realloc(delivered->ids, capacity * sizeof(*delivered->ids));
+        if (!ids) { // then it stays in the store until it expires
+            pthread_mutex_unlock(&inbound->lock);
+            return;
+        }
+        delivered->ids = ids;
+        delivered->capacity = capacity;
+    }
+    delivered->ids[delivered->count++] = id;
+    pthread_mutex_unlock(&inbound->lock);
+}
+
+void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number)
+{
+    struct phi_redis_inbound *inbound = &((struct phi_store_redis *)store)->inbound;
+    struct phi_delivered *delivered = &inbound->delivered[rank];
+    pthread_mutex_lock(&inbound->lock);
+    // Ids of one stream grow as they are delivered, unless the stream began anew: then older ones go a little later.
+    while (delivered->consumed < delivered->count) {
+        struct phi_stream_id *id = &delivered->ids[delivered->consumed];
+        if (id->major > incarnation || (id->major == incarnation && id->minor > number))
+            break;
+        delivered->consumed++;
+        inbound->deletable++;
+    }
+    pthread_mutex_unlock(&inbound->lock);
+}
+
+// ---- XREAD
+
+static void forget_positions(struct phi_store_redis *store)
+{
+    // A restarted server counts from the beginning: so do we, and what comes twice is dropped by its sequence.
+    memset(store->inbound.last, 0, (size_t)store->base.params->ranks * sizeof(*store->inbound.last));
+    store->inbound.standing = false;
+}
+
+static int queue_xread(struct phi_store_redis *store)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    int ranks = store->base.params->ranks;
+    char count[12];
+    snprintf(count, sizeof(count), "%d", XREAD_COUNT);
+    const char *words[XREAD_WORDS] = {"XREAD", "BLOCK", "0", "COUNT", count, "STREAMS"};
+    memcpy(inbound->argv, words, sizeof(words));
+    for (int rank = 0; rank < ranks; rank++) {
+        phi_stream_id_print(inbound->positions[rank], inbound->last[rank]);
+        inbound->argv[XREAD_WORDS + rank] = inbound->keys[rank];
+        inbound->argv[XREAD_WORDS + ranks + rank] = inbound->positions[rank];
+    }
+    int result = phi_redis_queue(&inbound->connection, XREAD_WORDS + 2 * ranks, inbound->argv, NULL);
+    inbound->standing = result == 0;
+    return result;
+}
+
+// connect: 1 where the connection is new.
+static int connect_inbound(struct phi_store_redis *store, int64_t deadline)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    int made = phi_redis_connect(&inbound->connection, inbound->wake_fd, deadline);
+    if (made < 0)
+        return made;
+    if (made)
+        forget_positions(store);
+    int result = inbound->standing ? 0 : queue_xread(store);
+    return result ? result : made;
+}
+
+static bool is_array(const redisReply *reply, size_t elements)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == elements;
+}
+
+// find_stream: the rank that a key stands for, or -1.
+static int find_stream(struct phi_store_redis *store, const redisReply *name)
+{
+    char **keys = store->inbound.keys;
+    int own = store->base.params->rank;
+    size_t prefix = strlen(store->prefix);
+    if (name->type != REDIS_REPLY_STRING)
+        return -1;
+    if (strcmp(keys[own], name->str) == 0)
+        return own;
+    if (strncmp(store->prefix, name->str, prefix) != 0)
+        return -1;
+    long rank = strtol(name->str + prefix, NULL, 10);
+    if (rank < 0 || rank >= store->base.params->ranks || strcmp(keys[rank], name->str) != 0)
+        return -1;
+    return (int)rank;
+}
+
+// check_stream looks at [key, [[id, fields]...]] and moves our place in that stream.
+static int check_stream(struct phi_store_redis *store, const redisReply *stream)
+{
+    if (!is_array(stream, 2) || stream->element[1]->type != REDIS_REPLY_ARRAY)
+        return -EBADMSG;
+    int rank = find_stream(store, stream->element[0]);
+    if (rank < 0)
+        return -EBADMSG;
+    const redisReply *entries = stream->element[1];
+    for (size_t i = 0; i < entries->elements; i++)
+        if (!is_array(entries->element[i], 2) ||
+            phi_stream_id_parse(&store->inbound.last[rank], entries->element[i]->element[0]) != 0)
+            return -EBADMSG;
+    return 0;
+}
+
+static int check_reply(struct phi_store_redis *store, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
+        return -EBADMSG;
+    for (size_t i = 0; i < reply->elements; i++)
+        if (check_stream(store, reply->element[i]) != 0)
+            return -EBADMSG;
+    return 0;
+}
+
+// heal: a key that is no stream spoils the whole XREAD. The script runs on this connection before the next one.
+static int heal(struct phi_store_redis *store, int64_t deadline)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    int ranks = store->base.params->ranks;
+    char count[12];
+    snprintf(count, sizeof(count), "%d", ranks);
+    const char **argv = inbound->argv;
+    argv[0] = "EVAL", argv[1] = phi_redis_heal, argv[2] = count;
+    memcpy(argv + 3, inbound->keys, (size_t)ranks * sizeof(*argv));
+    phi_log(store->base.params->report, PH_LOG_WARN,
+            "the store at %s: a key under %s is no stream: deleted", store->server.uri.address,
+            store->prefix);
+    redisReply *reply;
+    int result = phi_redis_queue(&inbound->connection, 3 + ranks, argv, NULL);
+    if (result == 0)
+        result = phi_redis_answer(&inbound->connection, -1, deadline, &reply);
+    if (result == -ETIMEDOUT)
+        phi_redis_close(&inbound->connection, "no answer to EVAL");
+    if (result)
+        return result;
+    if (reply->type == REDIS_REPLY_ERROR)
+        result = phi_redis_refused(&inbound->connection, "EVAL", reply);
+    freeReplyObject(reply);
+    return result;
+}
+
+static int error_reply(struct phi_store_redis *store, const redisReply *reply, int64_t deadline)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    if (phi_redis_is_error(reply, "WRONGTYPE") && inbound->healed++ < HEAL_MOST)
+        return heal(store, deadline);
+    int result = phi_redis_refused(&inbound->connection, "XREAD", reply);
+    phi_redis_close(&inbound->connection, reply->str);
+    return result;
+}
+
+// accept_reply keeps an answer with entries, or deals with another. 0, or as take.
+static int accept_reply(struct phi_store_redis *store, redisReply *reply, int64_t deadline)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    int result = 0;
+    inbound->standing = false;
+    if (reply->type == REDIS_REPLY_ERROR)
+        result = error_reply(store, reply, deadline);
+    else if (reply->type == REDIS_REPLY_NIL) // somebody unblocked us: begin anew, after a pause
+        phi_redis_close(&inbound->connection, "XREAD was unblocked");
+    else if (check_reply(store, reply) != 0)
+        result = phi_redis_nonsense(&inbound->connection, "XREAD");
+    else
+        inbound->reply = reply;
+    if (inbound->reply != reply)
+        freeReplyObject(reply);
+    else
+        inbound->healed = 0;
+    inbound->stream = inbound->entry = 0;
+    return result;
+}
+
+int phi_redis_inbound_start(struct phi_store_redis *store, int64_t deadline)
+{
+    int result = connect_inbound(store, deadline);
+    if (result < 0)
+        return result;
+    // Sends the XREAD; nothing needs to be there yet.
+    redisReply *reply;
+    result = phi_redis_answer(&store->inbound.connection, -1, 0, &reply);
+    if (result == 0)
+        result = accept_reply(store, reply, deadline);
+    return result == -ETIMEDOUT || result == -ECONNRESET ? 0 : result;
+}
+
+// hand_out moves one entry into delivery: true, or false where it is none of ours.
+static bool hand_out(struct phi_store_redis *store, const redisReply *stream, redisReply *entry,
+                     struct phi_delivery *delivery)
+{
+    int rank = find_stream(store, stream->element[0]);
+    bool member = rank == store->base.params->rank;
+    struct phi_stream_id id;
+    phi_stream_id_parse(&id, entry->element[0]); // checked before
+    if (!member)
+        note_delivered(&store->inbound, rank, id);
+    redisReply *fields = entry->element[1];
+    if (!is_array(fields, 2) || fields->element[0]->type != REDIS_REPLY_STRING ||
+        strcmp(fields->element[0]->str, "m") != 0 || fields->element[1]->type != REDIS_REPLY_STRING) {
+        phi_log(store->base.params->report, PH_LOG_WARN,
+                "the store at %s: dropped an entry of %s that is none of ours", store->server.uri.address,
+                store->inbound.keys[rank]);
+        if (!member)
+            phi_redis_consumed((struct phi_store *)store, rank, id.major, id.minor);
+        return false;
+    }
+    redisReply *value = fields->element[1];
+    *delivery = (struct phi_delivery){
+        .member = member,
+        .rank = member ? -1 : rank,
+        .incarnation = member ? 0 : id.major,
+        .number = id.minor,
+        .bytes = (uint8_t *)value->str, // from malloc: hiredis has no other allocator set
+        .size = (size_t)value->len,
+    };
+    value->str = NULL;
+    value->len = 0;
+    return true;
+}
+
+// next_entry: true with a delivery; false where the reply is used up.
+static bool next_entry(struct phi_store_redis *store, struct phi_delivery *delivery)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    while (inbound->reply && inbound->stream < inbound->reply->elements) {
+        redisReply *stream = inbound->reply->element[inbound->stream];
+        redisReply *entries = stream->element[1];
+        if (inbound->entry == entries->elements) {
+            inbound->stream++;
+            inbound->entry = 0;
+        } else if (hand_out(store, stream, entries->element[inbound->entry++], delivery)) {
+            return true;
+        }
+    }
+    if (inbound->reply)
+        freeReplyObject(inbound->reply);
+    inbound->reply = NULL;
+    return false;
+}
+
+static int drain_wake(struct phi_redis_inbound *inbound)
+{
+    uint64_t count;
+    ssize_t got = read(inbound->wake_fd, &count, sizeof(count));
+    (void)got; // another wake may have come and gone: it is one -EINTR all the same
+    return -EINTR;
+}
+
+int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
+                   struct phi_delivery *delivery)
+{
+    struct phi_store_redis *store = (struct phi_store_redis *)base;
+    struct phi_redis_inbound *inbound = &store->inbound;
+    (void)wanted; // one XREAD waits for all
+    while (!next_entry(store, delivery)) {
+        int result = connect_inbound(store, deadline);
+        if (result == 1)
+            return -ECONNRESET; // only now: what is put again must not reach a server that is about to go
+        redisReply *reply;
+        if (result == 0)
+            result = phi_redis_answer(&inbound->connection, inbound->wake_fd, deadline, &reply);
+        if (result == 0)
+            result = accept_reply(store, reply, deadline);
+        if (result == -EINTR)
+            return drain_wake(inbound);
+        if (result && result != -ECONNRESET)
+            return result;
+    }
+    return 0;
+}
+
+void phi_redis_wake(struct phi_store *store)
+{
+    uint64_t one = 1;
+    ssize_t put = write(((struct phi_store_redis *)store)->inbound.wake_fd, &one, sizeof(one));
+    (void)put; // full: it is readable already
+}

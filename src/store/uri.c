@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/uri.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+enum { PASSWORD_MAX = 1024, DB_MAX = 65535 };
+
+static int bad(struct phi_report *report, const char *why)
+{
+    return phi_fail(report, -EINVAL,
+                    "the store's URI is wrong: %s; it must be redis://[user:password@]host[:port][/db] or "
+                    "unix:///path[?db=N]", why);
+}
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+// decode copies a part without its percent signs; NULL with errno: EINVAL for a wrong escape or an encoded zero.
+static char *decode(const char *from, size_t size)
+{
+    char *text = malloc(size + 1);
+    if (!text)
+        return NULL;
+    char *to = text;
+    for (size_t i = 0; i < size; i++, to++) {
+        *to = from[i];
+        if (from[i] != '%')
+            continue;
+        int high = i + 2 < size ? hex(from[i + 1]) : -1;
+        int low = high >= 0 ? hex(from[i + 2]) : -1;
+        if (low < 0 || high * 16 + low == 0) {
+            free(text);
+            errno = EINVAL;
+            return NULL;
+        }
+        *to = (char)(high * 16 + low);
+        i += 2;
+    }
+    *to = 0;
+    return text;
+}
+
+static int decode_into(char **out, const char *from, size_t size, struct phi_report *report)
+{
+    *out = decode(from, size);
+    if (*out)
+        return 0;
+    if (errno == EINVAL)
+        return bad(report, "a percent sign must be followed by two hexadecimal digits, not 00");
+    return phi_fail(report, -ENOMEM, "no memory for the store's URI");
+}
+
+// number parses decimal digits up to `most`; -1 if it is not that.
+static int number(const char *from, size_t size, int most)
+{
+    int value = 0;
+    if (size == 0 || size > 6)
+        return -1;
+    for (size_t i = 0; i < size; i++) {
+        if (from[i] < '0' || from[i] > '9')
+            return -1;
+        value = value * 10 + from[i] - '0';
+    }
+    return value <= most ? value : -1;
+}
+
+static int parse_user(struct phi_store_uri *uri, const char *from, size_t size,
+                      struct phi_report *report)
+{
+    const char *colon = memchr(from, ':', size);
+    size_t user = colon ? (size_t)(colon - from) : size;
+    int result = 0;
+    if (user > 0)
+        result = decode_into(&uri->user, from, user, report);
+    if (result == 0 && colon && user + 1 < size)
+        result = decode_into(&uri->password, colon + 1, size - user - 1, report);
+    return result;
+}
+
+static int parse_port(struct phi_store_uri *uri, const char *from, size_t size,
+                      struct phi_report *report)
+{
+    int port = size ? number(from + 1, size - 1, 65535) : 6379;
+    if ((size && from[0] != ':') || port < 1)
+        return bad(report, "the port is not a number from 1 to 65535");
+    snprintf(uri->port, sizeof(uri->port), "%d", port);
+    return 0;
+}
+
+static int parse_host(struct phi_store_uri *uri, const char *from, size_t size,
+                      struct phi_report *report)
+{
+    const char *end;
+    if (size && from[0] == '[') {
+        end = memchr(from, ']', size);
+        if (!end)
+            return bad(report, "a [ without ]");
+        from++, size--;
+    } else {
+        end = memchr(from, ':', size);
+    }
+    size_t host = end ? (size_t)(end - from) : size;
+    if (host == 0)
+        return bad(report, "it names no host");
+    int result = decode_into(&uri->host, from, host, report);
+    if (result)
+        return result;
+    bool bracket = end && *end == ']';
+    host += bracket;
+    return parse_port(uri, from + host, size - host, report);
+}
+
+static int parse_db(struct phi_store_uri *uri, const char *text, struct phi_report *report)
+{
+    uri->db = number(text, strlen(text), DB_MAX);
+    return uri->db < 0 ? bad(report, "the db is not a number") : 0;
+}
+
+static int parse_redis(struct phi_store_uri *uri, const char *rest, size_t authority,
+                       struct phi_report *report)
+{
+    int result = parse_host(uri, rest, authority, report);
+    const char *db = rest + authority;
+    if (result == 0 && db[0] && db[0] != '/')
+        result = bad(report, "it has no parameters");
+    if (result == 0 && db[0] && db[1])
+        result = parse_db(uri, db + 1, report);
+    if (result)
+        return result;
+    bool colon = strchr(uri->host, ':');
+    snprintf(uri->address, sizeof(uri->address), "redis://%s%.100s%s:%s/%d", colon ? "[" : "", uri->host,
+             colon ? "]" : "", uri->port, uri->db);
+    return 0;
+}
+
+static int parse_unix(struct phi_store_uri *uri, const char *rest, size_t authority,
+                      struct phi_report *report)
+{
+    const char *path = rest + authority;
+    const char *query = strchr(path, '?');
+    if (authority > 0 || path[0] != '/' || path[1] == 0)
+        return bad(report, "unix:// must be followed by an absolute path");
+    int result = decode_into(&uri->path, path, query ? (size_t)(query - path) : strlen(path), report);
+    if (result)
+        return result;
+    if (strlen(uri->path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+        return bad(report, "the path is longer than a unix socket's may be");
+    if (query && strncmp(query, "?db=", 4) != 0)
+        return bad(report, "the only parameter is db");
+    if (query)
+        result = parse_db(uri, query + 4, report);
+    if (result == 0)
+        snprintf(uri->address, sizeof(uri->address), "unix://%s%s%.0d", uri->path,
+                 uri->db ? "?db=" : "", uri->db);
+    return result;
+}
+
+static int parse(struct phi_store_uri *uri, const char *text, struct phi_report *report)
+{
+    bool redis = strncmp(text, "redis://", 8) == 0;
+    if (strncmp(text, "rediss://", 9) == 0)
+        return bad(report, "TLS is not supported");
+    if (!redis && strncmp(text, "unix://", 7) != 0)
+        return bad(report, "the scheme is neither redis nor unix");
+    const char *rest = text + (redis ? 8 : 7);
+    size_t authority = strcspn(rest, "/?#");
+    const char *at = memrchr(rest, '@', authority);
+    if (at) {
+        int result = parse_user(uri, rest, (size_t)(at - rest), report);
+        if (result)
+            return result;
+        authority -= (size_t)(at + 1 - rest);
+        rest = at + 1;
+    }
+    return redis ? parse_redis(uri, rest, authority, report)
+                 : parse_unix(uri, rest, authority, report);
+}
+
+static void wipe(char **text)
+{
+    if (*text)
+        explicit_bzero(*text, strlen(*text));
+    free(*text);
+    *text = NULL;
+}
+
+void phi_store_uri_fini(struct phi_store_uri *uri)
+{
+    free(uri->host);
+    free(uri->path);
+    free(uri->user);
+    wipe(&uri->password);
+    *uri = (struct phi_store_uri){0};
+}
+
+int phi_store_uri_parse(struct phi_store_uri *uri, const char *text, struct phi_report *report)
+{
+    struct phi_store_uri read = {0};
+    int result = parse(&read, text, report);
+    if (result)
+        phi_store_uri_fini(&read);
+    else
+        *uri = read;
+    return result;
+}
+
+int phi_store_uri_password(struct phi_store_uri *uri, const char *file, struct phi_report *report)
+{
+    FILE *in = fopen(file, "re");
+    if (!in)
+        return phi_fail(report, -errno, "the store's password file %s: %s", file, strerror(errno));
+    char line[PASSWORD_MAX + 2];
+    bool read = fgets(line, sizeof(line), in) != NULL;
+    fclose(in);
+    if (!read)
+        return phi_fail(report, -EINVAL, "the store's password file %s is empty", file);
+    size_t size = strcspn(line, "\r\n");
+    line[size] = 0;
+    char *password = size > 0 && size <= PASSWORD_MAX ? strdup(line) : NULL;
+    explicit_bzero(line, sizeof(line));
+    if (!password)
+        return phi_fail(report, -EINVAL, "the store's password file %s: its first line must have 1 to %d bytes",
+                        file, PASSWORD_MAX);
+    wipe(&uri->password);
+    uri->password = password;
+    return 0;
+}
