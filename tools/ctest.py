@@ -12,9 +12,11 @@ def quoted(text):
 
 
 def entry(test):
-    name = quoted(test['name'])
+    suites = [suite.split(':')[-1] for suite in test['suite']]
+    # Suites may use a name twice; CTest must not.
+    name = quoted('/'.join([*suites, test['name']]))
     yield f'add_test({name} {" ".join(quoted(word) for word in test["cmd"])})'
-    labels = ';'.join(suite.split(':')[-1] for suite in test['suite'])
+    labels = ';'.join(suites)
     environment = ';'.join(f'{key}={value}' for key, value in test['env'].items())
     properties = {'LABELS': labels, 'ENVIRONMENT': environment, 'TIMEOUT': test['timeout'] or 0,
                   'SKIP_RETURN_CODE': 77, 'RUN_SERIAL': 'OFF' if test['is_parallel'] else 'ON',
