@@ -48,6 +48,19 @@ TEST_F(PeerhopInfo, WithoutADriverItNamesTheReasonAndTheHost)
     EXPECT_FALSE(says("cuda:0")) << out;
 }
 
+TEST_F(PeerhopInfo, DevicesAndThePathBetweenEachTwo)
+{
+    const char *standin = getenv("STANDIN");
+    if (!standin)
+        GTEST_SKIP() << "built without cuda.h: no stand-in for the driver";
+    EXPECT_EQ(run("", std::string("PEERHOP_LIBCUDA=") + standin), 0);
+    EXPECT_TRUE(says("\n  cuda:0  Stand-in H200  GPU-")) << out;
+    EXPECT_TRUE(says("cuda (cuda-ipc)")) << out;
+    EXPECT_TRUE(says("\n  cuda:0  ipc     ipc     (3)")) << out;
+    EXPECT_TRUE(says("\n  host    (3)     (3)     ipc")) << out;
+    EXPECT_TRUE(says("\n  (3) one rank has a device, the other has not\n")) << out;
+}
+
 TEST_F(PeerhopInfo, BuildListsWhatIsLeftOut)
 {
     EXPECT_EQ(run("--build"), 0);
