@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "model/machine.h"
+#include "model/space.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
-#include <unordered_set>
 
 namespace model
 {
@@ -280,59 +280,25 @@ struct State {
 };
 static_assert(sizeof(Buffer) == 1, "one byte");
 
-static size_t hash_of(const State &s)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    const char *bytes = reinterpret_cast<const char *>(&s);
-    for (size_t i = 0; i < sizeof(State); i += sizeof(h)) {
-        uint64_t part;
-        memcpy(&part, bytes + i, sizeof(part));
-        h = (h ^ part) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 32;
-    }
-    return h;
-}
-static_assert(sizeof(State) % 8 == 0, "hashed in words");
-
 // A breadth-first search, so that the trace of a failure is a shortest one.
 class Search
 {
   public:
-    explicit Search(const Machine &machine)
-        : m_(machine), seen_(1024, Hash{&order_}, Equal{&order_})
+    explicit Search(const Machine &machine) : m_(machine)
     {
     }
 
     Result run()
     {
-        add(start(), 0, 0);
-        for (size_t i = 0; i < order_.size() && result_.ok(); i++)
+        space_.add(start(), 0, 0);
+        for (size_t i = 0; i < space_.size() && result_.ok(); i++)
             expand(i);
-        result_.states = order_.size();
+        result_.states = space_.size();
         return result_;
     }
 
   private:
     static const int DIES = STREAMS, RELEASES = STREAMS + 1;
-
-    struct Origin {
-        size_t parent;
-        int move; // a stream, DIES or RELEASES
-    };
-    struct Hash {
-        const std::vector<State> *order;
-        size_t operator()(size_t i) const
-        {
-            return hash_of((*order)[i]);
-        }
-    };
-    struct Equal {
-        const std::vector<State> *order;
-        bool operator()(size_t a, size_t b) const
-        {
-            return memcmp(&(*order)[a], &(*order)[b], sizeof(State)) == 0;
-        }
-    };
 
     State start() const
     {
@@ -351,24 +317,13 @@ class Search
         return words;
     }
 
-    void add(const State &s, size_t parent, int move)
-    {
-        order_.push_back(s);
-        if (seen_.insert(order_.size() - 1).second)
-            origins_.push_back({parent, move});
-        else
-            order_.pop_back();
-    }
-
     // The shortest way to the state at index, then the line that says what failed there.
     void fail(const char *kind, size_t index, const std::string &last)
     {
         result_.failure = kind;
-        std::vector<std::string> lines = {last};
-        for (size_t i = index; i != 0; i = origins_[i].parent)
-            lines.push_back(describe(origins_[i].parent, origins_[i].move));
-        for (auto line = lines.rbegin(); line != lines.rend(); ++line)
-            result_.trace += *line + "\n";
+        for (const auto &origin : space_.path(index))
+            result_.trace += describe(origin.parent, origin.move) + "\n";
+        result_.trace += last + "\n";
     }
 
     bool doomed(int channel) const // one of its ends may die
@@ -379,7 +334,7 @@ class Search
 
     void expand(size_t index)
     {
-        State s = order_[index];
+        State s = space_[index];
         bool moved = false, finished = true;
         for (size_t i = 0; i < m_.streams_.size() && result_.ok(); i++) {
             const Stream &stream = m_.streams_[i];
@@ -421,7 +376,7 @@ class Search
             return false;
         State next = s;
         next.dead = 1;
-        add(next, index, DIES);
+        space_.add(next, index, DIES);
         return true;
     }
 
@@ -441,7 +396,7 @@ class Search
                 continue;
             State next = s;
             next.words[step.channel] = uint16_t(next.words[step.channel] | 1 << step.word);
-            add(next, index, RELEASES);
+            space_.add(next, index, RELEASES);
             moved = true;
         }
         return moved;
@@ -481,7 +436,7 @@ class Search
         }
         if (next.began[i] == 0)
             advance(&next, i, step);
-        add(next, index, i);
+        space_.add(next, index, i);
         return true;
     }
 
@@ -597,7 +552,7 @@ class Search
             return "the mortal rank dies; broken := 1";
         if (move == RELEASES)
             return "the release loop stores 1";
-        const State &s = order_[index];
+        const State &s = space_[index];
         const Step &step = m_.streams_[move].steps[s.at[move]];
         std::string what = "rank " + std::to_string(m_.streams_[move].rank) + " step " +
                            std::to_string(s.at[move]) + ": " + kinds[int(step.kind)];
@@ -610,9 +565,7 @@ class Search
     }
 
     const Machine &m_;
-    std::vector<State> order_;
-    std::vector<Origin> origins_;
-    std::unordered_set<size_t, Hash, Equal> seen_; // indices into order_
+    Space<State> space_;
     Result result_;
 };
 
