@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every program of the tables, run between two ends by each executor: who waits for whom, what is copied when, and that
+// all words are back at their start values after each round.
+#include "conformance/words_ends.h"
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "base/clock.h"
+}
+
+namespace
+{
+
+const EndsEntry EXECUTORS[] = {
+    {"host", make_host_ends},
+};
+
+const int SENDER = 0, RECEIVER = 1;
+const size_t SIZE = 64 << 10;
+
+class Words : public testing::TestWithParam<EndsEntry>
+{
+protected:
+    std::unique_ptr<Ends> ends;
+    char *buffer[2] = {nullptr, nullptr};
+    std::unique_ptr<phi_uses> uses[2] = {std::make_unique<phi_uses>(), std::make_unique<phi_uses>()};
+    bool gets = false; // get protocol: the roles of the ends in send/recv are exchanged
+
+    void SetUp() override
+    {
+        ends = GetParam().make();
+        std::string why = ends->open();
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        for (int end = 0; end < 2; end++) {
+            buffer[end] = (char *)ends->allocate(SIZE);
+            for (int word = 0; word < PHI_WORD_COUNT; word++) {
+                store(&ends->line[end]->out[word], phi_word_start[word]);
+                store(&ends->line[end]->in[word], phi_word_start[word]);
+            }
+        }
+    }
+    void TearDown() override
+    {
+        // Whatever a failed test has left in the streams is let go.
+        for (int end = 0; end < 2 && ends->executor[end]; end++) {
+            int64_t until = phi_deadline(5000);
+            store(&ends->line[end]->broken, 1);
+            while (ends->executor[end]->ops->busy(ends->executor[end], nullptr, 0) && phi_now() < until) {
+                for (int word = 0; word < PHI_WORD_COUNT; word++) {
+                    store(&ends->line[end]->out[word], 1);
+                    store(&ends->line[end]->in[word], 1);
+                }
+                ends->executor[end]->ops->flush(ends->executor[end], phi_deadline(10));
+            }
+        }
+    }
+    static uint32_t look(uint32_t *word)
+    {
+        return atomic_load_explicit(word, memory_order_acquire);
+    }
+    static void store(uint32_t *word, uint32_t value)
+    {
+        atomic_store_explicit(word, value, memory_order_release);
+    }
+
+    // The end's words of the direction from SENDER to RECEIVER.
+    uint32_t *word(int end, int which)
+    {
+        return end == SENDER ? &ends->line[end]->out[which] : &ends->line[end]->in[which];
+    }
+    phi_work step(int end, phi_call call, const phi_step &step, size_t size)
+    {
+        phi_work work{};
+        uint32_t *target = word(step.kind == PHI_STEP_POST ? 1 - end : end, step.word);
+        work.kind = step.kind;
+        work.call = (uint8_t)call;
+        work.peer = 1 - end;
+        work.op_id = 77;
+        work.broken = &ends->line[end]->broken;
+        work.broken_device = ends->device_address(end, work.broken);
+        work.uses = uses[end].get();
+        if (step.kind == PHI_STEP_COPY) {
+            work.destination = buffer[RECEIVER];
+            work.source = buffer[SENDER];
+            work.size = size;
+        } else {
+            work.word = target;
+            work.word_device = ends->device_address(end, target);
+        }
+        return work;
+    }
+    std::vector<phi_work> program(int end, phi_call call, size_t size = 0)
+    {
+        std::vector<phi_work> work;
+        for (int i = 0; i < phi_programs[call].count; i++)
+            work.push_back(step(end, call, phi_programs[call].steps[i], size));
+        return work;
+    }
+    int issue(int end, const std::vector<phi_work> &work)
+    {
+        bool partial = false;
+        int rc = ends->executor[end]->ops->issue(ends->executor[end], ends->stream(end), work.data(),
+                                                 work.size(), &partial);
+        EXPECT_FALSE(partial);
+        return rc;
+    }
+    int issue(int end, phi_call call, size_t size = 0)
+    {
+        return issue(end, program(end, call, size));
+    }
+    int synchronize(int end, int64_t ms = 20000)
+    {
+        return ends->synchronize(end, phi_deadline(ms));
+    }
+    bool drained(int end)
+    {
+        return ends->executor[end]->ops->drained(ends->executor[end], uses[end].get(), nullptr, 0);
+    }
+    void fill(int end, unsigned seed)
+    {
+        std::vector<char> bytes(SIZE);
+        for (size_t i = 0; i < SIZE; i++)
+            bytes[i] = (char)(seed * 131 + i * 7 + i / 256);
+        ends->write(buffer[end], bytes.data(), SIZE);
+    }
+    // Whether the first `size` bytes of the receiver's buffer are those of the sender's and no more.
+    bool arrived(size_t size)
+    {
+        std::vector<char> from(SIZE), to(SIZE);
+        ends->read(from.data(), buffer[SENDER], SIZE);
+        ends->read(to.data(), buffer[RECEIVER], SIZE);
+        return memcmp(from.data(), to.data(), size) == 0 &&
+               (size == SIZE || memcmp(&from[size], &to[size], SIZE - size) != 0);
+    }
+    void all_words_are_at_their_start()
+    {
+        for (int end = 0; end < 2; end++) {
+            for (int i = 0; i < PHI_WORD_COUNT; i++)
+                EXPECT_EQ(look(word(end, i)), phi_word_start[i]) << end << " " << i;
+            EXPECT_EQ(look(&ends->line[end]->broken), 0u);
+        }
+    }
+    // In which end the active call of send/recv runs.
+    int active() const
+    {
+        return gets ? RECEIVER : SENDER;
+    }
+};
+
+TEST_P(Words, PutAndGetCopyAndTouchNoWord)
+{
+    for (phi_call call : {PHI_CALL_PUT, PHI_CALL_GET}) {
+        for (size_t size : {(size_t)0, (size_t)1, (size_t)4097, SIZE}) {
+            int end = call == PHI_CALL_PUT ? SENDER : RECEIVER;
+            fill(SENDER, 1 + (unsigned)size);
+            fill(RECEIVER, 200);
+            ASSERT_EQ(issue(end, call, size), 0);
+            ASSERT_EQ(synchronize(end), 0);
+            EXPECT_TRUE(arrived(size)) << phi_programs[call].name << " " << size;
+            all_words_are_at_their_start();
+        }
+    }
+}
+
+TEST_P(Words, TransferWaitsForThePost)
+{
+    for (bool get : {false, true}) {
+        gets = get;
+        fill(SENDER, 5);
+        fill(RECEIVER, 6);
+        ASSERT_EQ(issue(active(), PHI_CALL_TRANSFER, SIZE), 0);
+        EXPECT_EQ(synchronize(active(), 20), -ETIMEDOUT);
+        EXPECT_FALSE(arrived(SIZE)) << "copied before the passive end had posted";
+        EXPECT_FALSE(drained(active()));
+
+        ASSERT_EQ(issue(1 - active(), PHI_CALL_POST), 0);
+        ASSERT_EQ(synchronize(1 - active()), 0);
+        ASSERT_EQ(synchronize(active()), 0);
+        EXPECT_TRUE(arrived(SIZE));
+        EXPECT_TRUE(drained(active()));
+        ASSERT_EQ(issue(1 - active(), PHI_CALL_COMPLETE), 0);
+        ASSERT_EQ(synchronize(1 - active()), 0);
+        all_words_are_at_their_start();
+    }
+}
+
+TEST_P(Words, CompleteWaitsForTheCopy)
+{
+    fill(SENDER, 5);
+    ASSERT_EQ(issue(RECEIVER, PHI_CALL_POST), 0);
+    ASSERT_EQ(issue(RECEIVER, PHI_CALL_COMPLETE), 0);
+    EXPECT_EQ(synchronize(RECEIVER, 20), -ETIMEDOUT);
+    EXPECT_FALSE(drained(RECEIVER));
+    ASSERT_EQ(issue(SENDER, PHI_CALL_TRANSFER, SIZE), 0);
+    ASSERT_EQ(synchronize(RECEIVER), 0);
+    EXPECT_TRUE(arrived(SIZE));
+    ASSERT_EQ(synchronize(SENDER), 0);
+    all_words_are_at_their_start();
+}
+
+TEST_P(Words, WaitConsumesASignal)
+{
+    ASSERT_EQ(issue(RECEIVER, PHI_CALL_WAIT), 0);
+    EXPECT_EQ(synchronize(RECEIVER, 20), -ETIMEDOUT);
+    ASSERT_EQ(issue(SENDER, PHI_CALL_SIGNAL), 0);
+    ASSERT_EQ(synchronize(SENDER), 0);
+    ASSERT_EQ(synchronize(RECEIVER), 0);
+    all_words_are_at_their_start();
+}
+
+TEST_P(Words, OneSignalIsInFlight)
+{
+    fill(SENDER, 1);
+    ASSERT_EQ(issue(SENDER, PHI_CALL_PUT_SIGNAL, SIZE), 0);
+    ASSERT_EQ(synchronize(SENDER), 0);
+    EXPECT_TRUE(arrived(SIZE));
+    fill(RECEIVER, 99);
+    ASSERT_EQ(issue(SENDER, PHI_CALL_PUT_SIGNAL, SIZE), 0);
+    EXPECT_EQ(synchronize(SENDER, 20), -ETIMEDOUT);
+    EXPECT_FALSE(arrived(SIZE)) << "the one before was not consumed";
+
+    ASSERT_EQ(issue(RECEIVER, PHI_CALL_WAIT), 0);
+    ASSERT_EQ(synchronize(RECEIVER), 0);
+    ASSERT_EQ(synchronize(SENDER), 0);
+    EXPECT_TRUE(arrived(SIZE));
+    ASSERT_EQ(issue(RECEIVER, PHI_CALL_WAIT), 0);
+    ASSERT_EQ(synchronize(RECEIVER), 0);
+    all_words_are_at_their_start();
+}
+
+TEST_P(Words, TheDeadlineNamesTheWord)
+{
+    struct {
+        phi_call call;
+        int end;
+        const char *word;
+    } cases[] = {
+        {PHI_CALL_WAIT, RECEIVER, "note"},
+        {PHI_CALL_COMPLETE, RECEIVER, "full"},
+        {PHI_CALL_TRANSFER, SENDER, "ready"},
+    };
+    for (auto &c : cases) {
+        ASSERT_EQ(issue(c.end, c.call, SIZE), 0);
+        phi_executor *executor = ends->executor[c.end];
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20)), -ETIMEDOUT);
+        std::string error = ends->context[c.end].error();
+        EXPECT_NE(error.find(c.word), std::string::npos) << error;
+        EXPECT_NE(error.find("operation 77"), std::string::npos) << error;
+        EXPECT_NE(error.find("rank " + std::to_string(1 - c.end)), std::string::npos) << error;
+        store(word(c.end, c.call == PHI_CALL_WAIT       ? PHI_WORD_NOTE
+                          : c.call == PHI_CALL_COMPLETE ? PHI_WORD_FULL
+                                                        : PHI_WORD_READY),
+              1);
+        EXPECT_EQ(synchronize(c.end), 0);
+    }
+}
+
+TEST_P(Words, ABrokenLineReleasesAndCopiesNothing)
+{
+    fill(SENDER, 1);
+    fill(RECEIVER, 2);
+    ASSERT_EQ(issue(SENDER, PHI_CALL_TRANSFER, SIZE), 0);
+    EXPECT_EQ(synchronize(SENDER, 10), -ETIMEDOUT);
+    store(&ends->line[SENDER]->broken, 1);
+    store(word(SENDER, PHI_WORD_READY), 1); // what releases waits that do not look at `broken`
+    ASSERT_EQ(synchronize(SENDER), 0);
+    EXPECT_TRUE(drained(SENDER));
+    if (ends->skips_posts) {
+        EXPECT_FALSE(arrived(SIZE));
+        EXPECT_EQ(look(word(RECEIVER, PHI_WORD_FULL)), 0u);
+    }
+}
+
+TEST_P(Words, RevokedUsesTakeNothing)
+{
+    fill(SENDER, 1);
+    fill(RECEIVER, 2);
+    atomic_store(&uses[SENDER]->revoked, 1u);
+    EXPECT_EQ(issue(SENDER, PHI_CALL_PUT_SIGNAL, SIZE), PH_EBROKEN);
+    EXPECT_EQ(synchronize(SENDER), 0);
+    EXPECT_FALSE(arrived(SIZE));
+    EXPECT_TRUE(drained(SENDER));
+    all_words_are_at_their_start();
+}
+
+// Rounds of every pattern with fresh data, each end in a thread of its own.
+class Rounds : public Words
+{
+protected:
+    static const int ROUNDS = 300;
+    std::atomic<int> failures{0};
+
+    void fail(const char *what, int round)
+    {
+        if (failures++ == 0)
+            ADD_FAILURE() << what << " in round " << round;
+    }
+    void check(bool good, const char *what, int round)
+    {
+        if (!good)
+            fail(what, round);
+    }
+    template <typename Sender, typename Receiver> void run(Sender sender, Receiver receiver)
+    {
+        std::thread other([&] {
+            for (int round = 0; round < ROUNDS && failures == 0; round++)
+                sender(round);
+        });
+        for (int round = 0; round < ROUNDS && failures == 0; round++)
+            receiver(round);
+        other.join();
+        EXPECT_EQ(failures, 0);
+        all_words_are_at_their_start();
+    }
+    // The first and last byte tell the round.
+    void mark(int end, int round)
+    {
+        char byte = (char)(round + 1);
+        ends->write(buffer[end], &byte, 1);
+        ends->write(buffer[end] + SIZE - 1, &byte, 1);
+    }
+    bool marked(int end, int round)
+    {
+        char first, last;
+        ends->read(&first, buffer[end], 1);
+        ends->read(&last, buffer[end] + SIZE - 1, 1);
+        return first == (char)(round + 1) && last == first;
+    }
+};
+
+TEST_P(Rounds, SendRecvPut)
+{
+    run(
+        [&](int round) {
+            mark(SENDER, round);
+            check(!issue(SENDER, PHI_CALL_TRANSFER, SIZE), "transfer", round);
+            check(!synchronize(SENDER), "synchronize of the sender", round);
+        },
+        [&](int round) {
+            check(!issue(RECEIVER, PHI_CALL_POST), "post", round);
+            check(!issue(RECEIVER, PHI_CALL_COMPLETE), "complete", round);
+            check(!synchronize(RECEIVER), "synchronize of the receiver", round);
+            check(marked(RECEIVER, round), "data", round);
+        });
+}
+
+TEST_P(Rounds, SendRecvGet)
+{
+    gets = true;
+    run(
+        [&](int round) {
+            mark(SENDER, round);
+            check(!issue(SENDER, PHI_CALL_POST), "post", round);
+            check(!issue(SENDER, PHI_CALL_COMPLETE), "complete", round);
+            check(!synchronize(SENDER), "synchronize of the sender", round);
+        },
+        [&](int round) {
+            check(!issue(RECEIVER, PHI_CALL_TRANSFER, SIZE), "transfer", round);
+            check(!synchronize(RECEIVER), "synchronize of the receiver", round);
+            check(marked(RECEIVER, round), "data", round);
+        });
+}
+
+// When the buffer may be written again is not the words' affair: the threads settle that between them.
+TEST_P(Rounds, PutSignalWait)
+{
+    std::atomic<int> read{0};
+    run(
+        [&](int round) {
+            while (read < round && failures == 0)
+                std::this_thread::yield();
+            mark(SENDER, round);
+            check(!issue(SENDER, PHI_CALL_PUT_SIGNAL, SIZE), "put_signal", round);
+            check(!synchronize(SENDER), "synchronize of the sender", round);
+        },
+        [&](int round) {
+            check(!issue(RECEIVER, PHI_CALL_WAIT), "wait", round);
+            check(!synchronize(RECEIVER), "synchronize of the receiver", round);
+            check(marked(RECEIVER, round), "data", round);
+            read++;
+        });
+}
+
+// Many rounds in the streams at once: the words alone keep the order.
+TEST_P(Rounds, SignalsEnqueuedAhead)
+{
+    for (int round = 0; round < 50; round++) {
+        ASSERT_EQ(issue(SENDER, PHI_CALL_SIGNAL), 0);
+        ASSERT_EQ(issue(RECEIVER, PHI_CALL_WAIT), 0);
+    }
+    std::thread other([&] { check(!synchronize(SENDER), "synchronize of the sender", 0); });
+    EXPECT_EQ(synchronize(RECEIVER), 0);
+    other.join();
+    all_words_are_at_their_start();
+}
+
+static std::string name_of(const testing::TestParamInfo<EndsEntry> &info)
+{
+    return info.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Executor, Words, testing::ValuesIn(EXECUTORS), name_of);
+INSTANTIATE_TEST_SUITE_P(Executor, Rounds, testing::ValuesIn(EXECUTORS), name_of);
+
+} // namespace
