@@ -46,8 +46,9 @@ public:
         cu = phi_device_driver(device);
         cu->cuCtxPushCurrent_v2(phi_device_context(device));
         pushed = true;
-        if (info().kernels && test_kernels_size > 0)
+        if (info().kernels && test_kernels_size > 0) {
             CU_EXPECT(cu->cuModuleLoadData(&module, test_kernels));
+        }
     }
     ~Gpu()
     {
@@ -71,7 +72,7 @@ public:
     {
         return device != nullptr;
     }
-    const phi_device_info &info() const
+    const struct phi_device_info &info() const
     {
         return *phi_device_info(device);
     }

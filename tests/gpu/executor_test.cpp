@@ -1,0 +1,642 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The CUDA executor, with both ends of an operation in one process on one device.
+#define _Alignas alignas
+#include "support/atomic_compat.h"
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/gpu.h"
+
+extern "C" {
+#include "semaphore/executor.h"
+}
+
+namespace
+{
+
+// Words of the page that both ends share.
+enum { READY, FULL, CREDIT, NOTE, BROKEN, FIRST_FREE };
+
+class Executor : public GpuTest, public testing::WithParamInterface<const char *>
+{
+protected:
+    phi_executor *executor = nullptr;
+    uint32_t *words = nullptr;
+    uint64_t words_device = 0;
+    phi_uses uses{};
+    std::vector<CUstream> streams;
+    std::vector<std::string> settings;
+
+    void SetUp() override
+    {
+        begin({std::string("PEERHOP_WAIT=") + GetParam()});
+    }
+    void begin(std::vector<std::string> with)
+    {
+        finish();
+        settings = std::move(with);
+        std::vector<const char *> texts;
+        for (const std::string &text : settings)
+            texts.push_back(text.c_str());
+        texts.push_back(nullptr);
+        open(texts.data());
+        if (IsSkipped())
+            return;
+        if (!gpu->info().kernels && settings[0] == "PEERHOP_WAIT=kernel")
+            GTEST_SKIP() << "no kernels in this build";
+        phi_executor_params params{&gpu->context.report, &gpu->context.counters, &gpu->context.config};
+        ASSERT_EQ(phi_cuda_executor_open(&params, gpu->device, &executor), 0) << gpu->context.error();
+        words = static_cast<uint32_t *>(gpu->words(&words_device));
+        words[CREDIT] = 1;
+    }
+    void TearDown() override
+    {
+        finish();
+    }
+    void finish()
+    {
+        if (executor) {
+            EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+            executor->ops->close(executor);
+        }
+        executor = nullptr;
+        for (CUstream stream : streams)
+            gpu->cu->cuStreamDestroy_v2(stream);
+        streams.clear();
+    }
+    CUstream stream(unsigned flags = CU_STREAM_NON_BLOCKING)
+    {
+        CUstream made = nullptr;
+        CU_EXPECT(gpu->cu->cuStreamCreate(&made, flags));
+        streams.push_back(made);
+        return made;
+    }
+    phi_work step(uint8_t kind, int word)
+    {
+        phi_work work{};
+        work.kind = kind;
+        work.call = PHI_CALL_TRANSFER;
+        work.peer = 3;
+        work.op_id = 77;
+        work.word = &words[word];
+        work.word_device = words_device + 4 * (uint64_t)word;
+        work.broken = &words[BROKEN];
+        work.broken_device = words_device + 4 * BROKEN;
+        work.uses = &uses;
+        return work;
+    }
+    phi_work wait(int word)
+    {
+        return step(PHI_STEP_WAIT, word);
+    }
+    phi_work reset(int word)
+    {
+        return step(PHI_STEP_RESET, word);
+    }
+    phi_work post(int word)
+    {
+        return step(PHI_STEP_POST, word);
+    }
+    phi_work copy(CUdeviceptr destination, CUdeviceptr source, size_t size)
+    {
+        phi_work work = step(PHI_STEP_COPY, 0);
+        work.destination = reinterpret_cast<void *>(destination);
+        work.source = reinterpret_cast<void *>(source);
+        work.size = size;
+        return work;
+    }
+    int issue(CUstream on, const std::vector<phi_work> &work)
+    {
+        bool partial = true;
+        int rc = executor->ops->issue(executor, on, work.data(), work.size(), &partial);
+        EXPECT_FALSE(partial);
+        return rc;
+    }
+    void expect_drained()
+    {
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+        EXPECT_TRUE(executor->ops->drained(executor, &uses, nullptr, 0));
+        EXPECT_FALSE(executor->ops->busy(executor, nullptr, 0));
+        EXPECT_EQ(gpu->context.counters.in_flight, 0u);
+    }
+    std::string left()
+    {
+        char why[64] = "";
+        executor->ops->drained(executor, &uses, why, sizeof why);
+        return why;
+    }
+    void release(int word)
+    {
+        __atomic_store_n(&words[word], 1u, __ATOMIC_RELEASE);
+    }
+    bool kernels_wait() const
+    {
+        return gpu->info().kernels && std::string(GetParam()) != "memory_operation";
+    }
+};
+
+TEST_P(Executor, CopiesOnTheStreamAndSaysWhenDone)
+{
+    const size_t size = 100003;
+    CUdeviceptr a = gpu->alloc(size), b = gpu->alloc(size);
+    gpu->fill(a, size, 1);
+    CUstream s = stream();
+    ASSERT_EQ(issue(s, {copy(b, a, size)}), 0);
+    expect_drained();
+    EXPECT_EQ(gpu->errors(b, size, 1), 0u);
+    EXPECT_EQ(gpu->context.counters.ipc_operations, 1u);
+    EXPECT_EQ(gpu->context.counters.ipc_bytes, size);
+    EXPECT_EQ(gpu->context.counters.copy_kernels, 0u) << "a copy behind no wait is the copy engine's";
+}
+
+TEST_P(Executor, NothingToCopyIsStillAnOperation)
+{
+    CUstream s = stream();
+    ASSERT_EQ(issue(s, {copy(0, 0, 0)}), 0);
+    expect_drained();
+}
+
+TEST_P(Executor, NotDoneUntilTheWordComes)
+{
+    CUstream s = stream();
+    EXPECT_EQ(left(), "");
+    ASSERT_EQ(issue(s, {wait(NOTE), reset(NOTE), post(READY)}), 0);
+    EXPECT_EQ(left(), "1 stream");
+    EXPECT_TRUE(executor->ops->busy(executor, nullptr, 0));
+    EXPECT_EQ(gpu->context.counters.in_flight, 1u);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(50)), -ETIMEDOUT);
+    EXPECT_NE(gpu->context.error().find("rank 3"), std::string::npos) << gpu->context.error();
+    EXPECT_NE(gpu->context.error().find("operation 77"), std::string::npos) << gpu->context.error();
+    EXPECT_EQ(words[READY], 0u);
+    release(NOTE);
+    expect_drained();
+    EXPECT_EQ(words[NOTE], 0u);
+    EXPECT_EQ(words[READY], 1u);
+    phi_counters &counters = gpu->context.counters;
+    EXPECT_EQ(kernels_wait() ? counters.waits_kernel : counters.waits_memory_operation, 1u);
+    EXPECT_EQ(kernels_wait() ? counters.waits_memory_operation : counters.waits_kernel, 0u);
+}
+
+// The words of all programs end where they began, whatever overlaps.
+TEST_P(Executor, RoundsOfEveryProgramLeaveTheWordsAtTheirStart)
+{
+    const size_t size = 4096;
+    const int rounds = 50;
+    CUdeviceptr a = gpu->alloc(size), b = gpu->alloc(size);
+    CUstream active = stream(), passive = stream();
+    for (int i = 0; i < rounds; i++) {
+        gpu->fill(a, size, (uint64_t)i);
+        ASSERT_EQ(issue(passive, {post(READY)}), 0);
+        ASSERT_EQ(issue(active, {wait(READY), reset(READY), copy(b, a, size), post(FULL)}), 0);
+        ASSERT_EQ(issue(passive, {wait(FULL), reset(FULL)}), 0);
+        ASSERT_EQ(issue(active, {wait(CREDIT), reset(CREDIT), copy(b, a, size), post(NOTE)}), 0);
+        ASSERT_EQ(issue(passive, {wait(NOTE), reset(NOTE), post(CREDIT)}), 0);
+        CU_OK(gpu->cu->cuStreamSynchronize(passive));
+        ASSERT_EQ(gpu->errors(b, size, (uint64_t)i), 0u) << "round " << i;
+    }
+    expect_drained();
+    EXPECT_EQ(words[READY], 0u);
+    EXPECT_EQ(words[FULL], 0u);
+    EXPECT_EQ(words[CREDIT], 1u);
+    EXPECT_EQ(words[NOTE], 0u);
+}
+
+TEST_P(Executor, IsOrderedWithTheCallersOwnWork)
+{
+    const size_t size = 1 << 20;
+    CUdeviceptr a = gpu->alloc(size), b = gpu->alloc(size), c = gpu->alloc(size);
+    CUstream s = stream();
+    CU_OK(gpu->cu->cuMemsetD8Async(a, 1, size, s));
+    for (uint8_t i = 2; i < 40; i++) {
+        CU_OK(gpu->cu->cuMemsetD8Async(a, i, size, s));
+        ASSERT_EQ(issue(s, {copy(b, a, size)}), 0);
+        CU_OK(gpu->cu->cuMemcpyAsync(c, b, size, s));
+        CU_OK(gpu->cu->cuStreamSynchronize(s));
+        uint8_t ends[2];
+        CU_OK(gpu->cu->cuMemcpyDtoH_v2(&ends[0], c, 1));
+        CU_OK(gpu->cu->cuMemcpyDtoH_v2(&ends[1], c + size - 1, 1));
+        ASSERT_EQ(ends[0], i);
+        ASSERT_EQ(ends[1], i);
+    }
+    expect_drained();
+}
+
+TEST_P(Executor, EveryKindOfStream)
+{
+    const size_t size = 1000;
+    CUdeviceptr a = gpu->alloc(size), b = gpu->alloc(size);
+    std::vector<CUstream> all = {nullptr, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD,
+                                 stream(CU_STREAM_DEFAULT), stream(CU_STREAM_NON_BLOCKING)};
+    for (size_t i = 0; i < all.size(); i++) {
+        gpu->fill(a, size, i);
+        // Released before it is issued: a wait on the legacy stream holds up the others, by CUDA's rules.
+        release(NOTE);
+        ASSERT_EQ(issue(all[i], {wait(NOTE), reset(NOTE), copy(b, a, size), post(FULL)}), 0)
+            << i << ": " << gpu->context.error();
+        expect_drained();
+        EXPECT_EQ(gpu->errors(b, size, i), 0u) << i;
+        EXPECT_EQ(words[FULL], 1u) << i;
+        words[FULL] = 0;
+    }
+}
+
+// Braces longer than a batch or a kernel takes: a group of many channels.
+TEST_P(Executor, LongBraces)
+{
+    const int many = 600;
+    CUstream passive = stream(), active = stream();
+    std::vector<phi_work> posts, waits;
+    for (int i = 0; i < many; i++) {
+        posts.push_back(post(FIRST_FREE + i));
+        waits.push_back(wait(FIRST_FREE + i));
+        waits.push_back(reset(FIRST_FREE + i));
+    }
+    ASSERT_EQ(issue(passive, waits), 0) << gpu->context.error();
+    EXPECT_EQ(left(), "1 stream");
+    ASSERT_EQ(issue(active, posts), 0);
+    expect_drained();
+    for (int i = 0; i < many; i++)
+        ASSERT_EQ(words[FIRST_FREE + i], 0u) << i;
+}
+
+TEST_P(Executor, RevokedUsesAreRefused)
+{
+    CUdeviceptr a = gpu->alloc(8);
+    CUstream s = stream();
+    uses.revoked = 1;
+    EXPECT_EQ(issue(s, {copy(a, a + 4, 4)}), PH_EBROKEN);
+    EXPECT_NE(gpu->context.error().find("revoked"), std::string::npos);
+    expect_drained();
+    uses.revoked = 0;
+    EXPECT_EQ(issue(s, {copy(a, a + 4, 4)}), 0);
+    expect_drained();
+}
+
+TEST_P(Executor, BrokenLineEndsWaitsAndStores)
+{
+    CUdeviceptr a = gpu->alloc(64), b = gpu->alloc(64);
+    CUstream s = stream();
+    gpu->fill(a, 64, 1);
+    gpu->fill(b, 64, 2);
+    ASSERT_EQ(issue(s, {wait(READY), reset(READY), copy(b, a, 64), post(FULL)}), 0);
+    __atomic_store_n(&words[BROKEN], 1u, __ATOMIC_RELEASE);
+    if (!kernels_wait())
+        release(READY); // a memory operation looks at its word only
+    expect_drained();
+    if (gpu->context.counters.copy_kernels == 1) {
+        EXPECT_EQ(gpu->errors(b, 64, 2), 0u) << "a copy kernel behind a broken wait copies nothing";
+    }
+}
+
+TEST_P(Executor, StreamOfAnotherDeviceIsRefused)
+{
+    Gpu other(1);
+    if (!other.ok())
+        GTEST_SKIP() << "needs two devices";
+    CUstream foreign;
+    CU_OK(other.cu->cuStreamCreate(&foreign, CU_STREAM_NON_BLOCKING));
+    EXPECT_EQ(issue(foreign, {post(READY)}), -EINVAL);
+    EXPECT_NE(gpu->context.error().find("stream"), std::string::npos);
+    CU_EXPECT(other.cu->cuStreamDestroy_v2(foreign));
+}
+
+TEST_P(Executor, WorksFromAThreadWithoutAContext)
+{
+    CUstream s = stream();
+    std::thread([&] {
+        CUcontext current = nullptr;
+        EXPECT_EQ(issue(s, {post(READY)}), 0) << gpu->context.error();
+        CU_EXPECT(gpu->cu->cuCtxGetCurrent(&current));
+        EXPECT_EQ(current, nullptr) << "the thread's context is left as it was";
+    }).join();
+    expect_drained();
+    EXPECT_EQ(words[READY], 1u);
+}
+
+// More streams in the life of a context than it has records, and handles that come back after a destroy.
+TEST_P(Executor, StreamsComeAndGo)
+{
+    for (int i = 0; i < 2 * PHI_STREAMS_MAX; i++) {
+        CUstream s;
+        CU_OK(gpu->cu->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        ASSERT_EQ(issue(s, {post(READY)}), 0) << i << ": " << gpu->context.error();
+        CU_OK(gpu->cu->cuStreamSynchronize(s));
+        CU_OK(gpu->cu->cuStreamDestroy_v2(s));
+        ASSERT_EQ(words[READY], 1u);
+        words[READY] = 0;
+    }
+    expect_drained();
+}
+
+TEST_P(Executor, OneStreamFromManyThreads)
+{
+    const int threads = 4, each = 200;
+    CUdeviceptr a = gpu->alloc(64);
+    CUstream s = stream();
+    std::vector<std::thread> all;
+    for (int t = 0; t < threads; t++)
+        all.emplace_back([&] {
+            for (int i = 0; i < each; i++)
+                EXPECT_EQ(issue(s, {copy(a, a + 32, 32)}), 0);
+        });
+    for (std::thread &thread : all)
+        thread.join();
+    expect_drained();
+    EXPECT_EQ(gpu->context.counters.ipc_operations, (uint64_t)threads * each);
+}
+
+// ---- Graphs ----
+
+class Captured : public Executor
+{
+protected:
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+
+    void capture(CUstream s, const std::vector<std::vector<phi_work>> &issues)
+    {
+        CU_OK(gpu->cu->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        for (const std::vector<phi_work> &work : issues)
+            EXPECT_EQ(issue(s, work), 0) << gpu->context.error();
+        CU_OK(gpu->cu->cuStreamEndCapture(s, &graph));
+        CU_OK(gpu->cu->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    }
+    // The user object's destructor runs on a thread of the driver's.
+    bool unpinned()
+    {
+        for (int i = 0; i < 5000 && !executor->ops->drained(executor, &uses, nullptr, 0); i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return executor->ops->drained(executor, &uses, nullptr, 0);
+    }
+};
+
+TEST_P(Captured, ReplaysWaitAndCopyEachTime)
+{
+    const size_t size = 5000;
+    CUdeviceptr a = gpu->alloc(size), b = gpu->alloc(size);
+    CUstream s = stream();
+    capture(s, {{wait(READY), reset(READY), copy(b, a, size), post(FULL)}});
+    EXPECT_EQ(gpu->context.counters.captured, 1u);
+    EXPECT_EQ(left(), "0 streams, 1 graph");
+    for (uint64_t i = 0; i < 20; i++) {
+        gpu->fill(a, size, i);
+        CU_OK(gpu->cu->cuGraphLaunch(exec, s));
+        EXPECT_EQ(gpu->cu->cuStreamQuery(s), CUDA_ERROR_NOT_READY) << "every replay waits anew";
+        release(READY);
+        CU_OK(gpu->cu->cuStreamSynchronize(s));
+        ASSERT_EQ(gpu->errors(b, size, i), 0u) << i;
+        ASSERT_EQ(words[READY], 0u);
+        ASSERT_EQ(words[FULL], 1u);
+        words[FULL] = 0;
+    }
+    CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
+    EXPECT_EQ(left(), "0 streams, 1 graph") << "the executable holds it too";
+    CU_EXPECT(gpu->cu->cuGraphExecDestroy(exec));
+    EXPECT_TRUE(unpinned());
+    expect_drained();
+}
+
+TEST_P(Captured, PinsOncePerGraph)
+{
+    CUdeviceptr a = gpu->alloc(64);
+    CUstream s = stream();
+    capture(s, {{copy(a, a + 32, 32)}, {copy(a, a + 32, 32)}, {post(READY)}});
+    EXPECT_EQ(uses.pins, 1u);
+    EXPECT_EQ(gpu->context.counters.captured, 3u);
+    EXPECT_TRUE(executor->ops->busy(executor, nullptr, 0));
+    CU_EXPECT(gpu->cu->cuGraphExecDestroy(exec));
+    CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
+    EXPECT_TRUE(unpinned());
+}
+
+TEST_P(Captured, RevokedUsesAreRefusedAndNotPinned)
+{
+    CUdeviceptr a = gpu->alloc(64);
+    CUstream s = stream();
+    phi_uses other{};
+    uses.revoked = 1;
+    CU_OK(gpu->cu->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT_EQ(issue(s, {copy(a, a + 32, 32)}), PH_EBROKEN);
+    EXPECT_EQ(uses.pins, 0u);
+    phi_work work = copy(a, a + 32, 32);
+    work.uses = &other;
+    EXPECT_EQ(issue(s, {work}), 0);
+    CU_OK(gpu->cu->cuStreamEndCapture(s, &graph));
+    EXPECT_EQ(other.pins, 1u);
+    CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
+    EXPECT_TRUE(unpinned());
+}
+
+// A capture that joins two streams: the branches count as two waiting streams, and are one graph.
+TEST_P(Captured, BranchesOfOneGraph)
+{
+    CUstream s = stream(), t = stream();
+    CUevent fork, join;
+    CU_OK(gpu->cu->cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    CU_OK(gpu->cu->cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    CU_OK(gpu->cu->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CU_OK(gpu->cu->cuEventRecord(fork, s));
+    CU_OK(gpu->cu->cuStreamWaitEvent(t, fork, 0));
+    EXPECT_EQ(issue(s, {wait(READY), reset(READY)}), 0);
+    EXPECT_EQ(issue(t, {wait(NOTE), reset(NOTE)}), 0);
+    CU_OK(gpu->cu->cuEventRecord(join, t));
+    CU_OK(gpu->cu->cuStreamWaitEvent(s, join, 0));
+    CU_OK(gpu->cu->cuStreamEndCapture(s, &graph));
+    EXPECT_EQ(uses.pins, 1u);
+    CU_OK(gpu->cu->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU_OK(gpu->cu->cuGraphLaunch(exec, s));
+    release(NOTE);
+    release(READY);
+    CU_OK(gpu->cu->cuStreamSynchronize(s));
+    EXPECT_EQ(words[READY] + words[NOTE], 0u);
+    CU_EXPECT(gpu->cu->cuGraphExecDestroy(exec));
+    CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
+    EXPECT_TRUE(unpinned());
+    CU_EXPECT(gpu->cu->cuEventDestroy_v2(fork));
+    CU_EXPECT(gpu->cu->cuEventDestroy_v2(join));
+}
+
+INSTANTIATE_TEST_SUITE_P(Waits, Executor, testing::Values("kernel", "memory_operation", "auto"),
+                         [](const auto &info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Waits, Captured, testing::Values("kernel", "memory_operation", "auto"),
+                         [](const auto &info) { return std::string(info.param); });
+
+// ---- Limits and methods ----
+
+class Limits : public Executor
+{
+};
+
+TEST_P(Limits, TooManyWaitingKernelsIsEAGAIN)
+{
+    begin({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=3"});
+    if (IsSkipped())
+        return;
+    for (int i = 0; i < 3; i++)
+        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i), reset(FIRST_FREE + i)}), 0);
+    CUstream s = stream();
+    EXPECT_EQ(issue(s, {wait(NOTE), reset(NOTE)}), -EAGAIN);
+    EXPECT_NE(gpu->context.error().find("KERNEL_WAITS"), std::string::npos) << gpu->context.error();
+    // More on a stream that waits already is no further waiting kernel; what does not wait is free.
+    EXPECT_EQ(issue(streams[0], {wait(FIRST_FREE + 3), reset(FIRST_FREE + 3)}), 0);
+    EXPECT_EQ(issue(s, {post(READY)}), 0);
+    for (int i = 0; i < 4; i++)
+        release(FIRST_FREE + i);
+    expect_drained();
+    EXPECT_EQ(words[READY], 1u);
+    EXPECT_EQ(words[NOTE], 0u);
+    EXPECT_EQ(issue(s, {wait(READY), reset(READY)}), 0) << "when they are done there is room again";
+}
+
+TEST_P(Limits, LiveGraphsCountAsWaiting)
+{
+    begin({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=1"});
+    if (IsSkipped())
+        return;
+    CUgraph graph;
+    CUstream s = stream();
+    CU_OK(gpu->cu->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT_EQ(issue(s, {wait(READY), reset(READY)}), 0);
+    EXPECT_EQ(issue(s, {wait(FULL), reset(FULL)}), 0) << "the same branch";
+    CU_OK(gpu->cu->cuStreamEndCapture(s, &graph));
+    EXPECT_EQ(issue(stream(), {wait(NOTE), reset(NOTE)}), -EAGAIN);
+    CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(10000)), 0) << gpu->context.error();
+    release(NOTE);
+    EXPECT_EQ(issue(stream(), {wait(NOTE), reset(NOTE)}), 0);
+    expect_drained();
+}
+
+TEST_P(Limits, SharedDeviceWaitsByMemoryOperationUpToTheLimit)
+{
+    begin({"PEERHOP_WAIT=auto", "PEERHOP_MEMORY_OPERATION_STREAMS=2"});
+    if (IsSkipped() || !gpu->info().kernels || !gpu->info().memory_operations)
+        return;
+    phi_counters &counters = gpu->context.counters;
+    phi_cuda_executor_share(executor, true);
+    for (int i = 0; i < 3; i++)
+        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i), reset(FIRST_FREE + i)}), 0);
+    EXPECT_EQ(counters.waits_memory_operation, 2u);
+    EXPECT_EQ(counters.waits_kernel, 1u);
+    phi_cuda_executor_share(executor, false);
+    ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + 3), reset(FIRST_FREE + 3)}), 0);
+    EXPECT_EQ(counters.waits_kernel, 2u);
+    for (int i = 0; i < 4; i++)
+        release(FIRST_FREE + i);
+    expect_drained();
+}
+
+TEST_P(Limits, CopyKernelCopiesEverySizeAndAlignment)
+{
+    begin({"PEERHOP_METHOD=copy_kernel"});
+    if (IsSkipped())
+        return;
+    if (!gpu->info().kernels)
+        GTEST_SKIP() << "no kernels in this build";
+    const size_t room = 300000;
+    CUdeviceptr a = gpu->alloc(room), b = gpu->alloc(room);
+    CUstream s = stream();
+    uint64_t copies = 0;
+    for (size_t size : {(size_t)1, (size_t)7, (size_t)15, (size_t)16, (size_t)17, (size_t)100,
+                        (size_t)4096, (size_t)262147})
+        for (size_t from : {(size_t)0, (size_t)1, (size_t)2, (size_t)4, (size_t)8, (size_t)15})
+            for (size_t to : {(size_t)0, (size_t)1, (size_t)3, (size_t)8, (size_t)16}) {
+                gpu->fill(b, room, 9);
+                gpu->fill(a + from, size, ++copies);
+                ASSERT_EQ(issue(s, {copy(b + 64 + to, a + from, size)}), 0) << gpu->context.error();
+                CU_OK(gpu->cu->cuStreamSynchronize(s));
+                ASSERT_EQ(gpu->errors(b + 64 + to, size, copies), 0u)
+                    << size << " bytes from +" << from << " to +" << to;
+                // Nothing beside it was written.
+                std::vector<uint8_t> all(room), wanted = Gpu::pattern(room, 9);
+                CU_OK(gpu->cu->cuMemcpyDtoH_v2(all.data(), b, room));
+                ASSERT_EQ(memcmp(all.data(), wanted.data(), 64 + to), 0);
+                ASSERT_EQ(memcmp(&all[64 + to + size], &wanted[64 + to + size], room - 64 - to - size),
+                          0);
+            }
+    EXPECT_EQ(gpu->context.counters.copy_kernels, copies);
+    expect_drained();
+}
+
+TEST_P(Limits, CopiesBehindWaitsGoToKernelsBeyondTheLimit)
+{
+    begin({"PEERHOP_WAIT=auto"});
+    if (IsSkipped() || !gpu->info().kernels)
+        return;
+    phi_counters &counters = gpu->context.counters;
+    const bool few = gpu->info().connections < 32;
+    CUdeviceptr a = gpu->alloc(64);
+    for (int i = 0; i < 17; i++)
+        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i), reset(FIRST_FREE + i), copy(a, a + 32, 32)}), 0);
+    EXPECT_EQ(counters.copy_kernels, few ? 17u : 1u);
+    // On a stream that waits, a copy of its own waits as well.
+    ASSERT_EQ(issue(streams[0], {copy(a, a + 32, 32)}), 0);
+    EXPECT_EQ(counters.copy_kernels, few ? 18u : 1u) << "the stream counted already";
+    for (int i = 0; i < 17; i++)
+        release(FIRST_FREE + i);
+    expect_drained();
+}
+
+// The library never holds up a program that is right: with every allowed wait outstanding, other work moves.
+TEST_P(Limits, OthersMoveWhileAllMayWait)
+{
+    begin({"PEERHOP_WAIT=auto"});
+    if (IsSkipped() || !gpu->info().kernels)
+        return;
+    const int waiting = 32;
+    const size_t size = 100000;
+    CUdeviceptr a = gpu->alloc(size), b = gpu->alloc(size);
+    for (int i = 0; i < waiting; i++)
+        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i), reset(FIRST_FREE + i), copy(a, a, 0)}), 0);
+    gpu->context.counters.ipc_operations = 0;
+    for (int i = 0; i < 16; i++) {
+        CUstream s = stream();
+        CU_OK(gpu->cu->cuMemsetD8Async(a, (unsigned char)i, size, s));
+        ASSERT_EQ(issue(s, {copy(b, a, size), post(READY)}), 0);
+        for (int ms = 0; ms < 10000 && gpu->cu->cuStreamQuery(s) == CUDA_ERROR_NOT_READY; ms++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ASSERT_EQ(gpu->cu->cuStreamQuery(s), CUDA_SUCCESS) << "stream " << i << " was held up";
+    }
+    for (int i = 0; i < waiting; i++)
+        release(FIRST_FREE + i);
+    expect_drained();
+}
+
+TEST_P(Limits, MoreThanFourGiB)
+{
+    begin({std::string("PEERHOP_METHOD=") + GetParam()});
+    if (IsSkipped())
+        return;
+    const size_t size = ((size_t)4 << 30) + 4099;
+    CUdeviceptr a = 0, b = 0;
+    if (strstr(gpu->info().name, "Stand-in"))
+        GTEST_SKIP() << "a real device's memory is needed";
+    if (gpu->cu->cuMemAlloc_v2(&a, size) != CUDA_SUCCESS || gpu->cu->cuMemAlloc_v2(&b, size) != CUDA_SUCCESS)
+        GTEST_SKIP() << "not enough device memory";
+    CUstream s = stream();
+    CU_OK(gpu->cu->cuMemsetD8Async(a, 0x11, size, s));
+    CU_OK(gpu->cu->cuMemsetD8Async(a + size - 4096, 0x22, 4096, s));
+    CU_OK(gpu->cu->cuMemsetD8Async(b, 0, size, s));
+    ASSERT_EQ(issue(s, {copy(b, a, size)}), 0);
+    CU_OK(gpu->cu->cuStreamSynchronize(s));
+    uint8_t bytes[4];
+    CU_OK(gpu->cu->cuMemcpyDtoH_v2(&bytes[0], b, 1));
+    CU_OK(gpu->cu->cuMemcpyDtoH_v2(&bytes[1], b + ((size_t)4 << 30) - 1, 1));
+    CU_OK(gpu->cu->cuMemcpyDtoH_v2(&bytes[2], b + size - 4097, 1));
+    CU_OK(gpu->cu->cuMemcpyDtoH_v2(&bytes[3], b + size - 1, 1));
+    EXPECT_EQ(bytes[0], 0x11);
+    EXPECT_EQ(bytes[1], 0x11);
+    EXPECT_EQ(bytes[2], 0x11);
+    EXPECT_EQ(bytes[3], 0x22);
+    expect_drained();
+    CU_EXPECT(gpu->cu->cuMemFree_v2(a));
+    CU_EXPECT(gpu->cu->cuMemFree_v2(b));
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Limits, testing::Values("auto"),
+                         [](const auto &info) { return std::string(info.param); });
+
+} // namespace
