@@ -288,7 +288,8 @@ struct si_thread {
     int depth;
     CUstreamCaptureMode mode;
     bool callback; // a host function or destructor runs on it: no driver calls
-    struct CUstream_st *streams[SI_DEVICES_MAX]; // CU_STREAM_PER_THREAD
+    struct CUstream_st *streams[SI_DEVICES_MAX]; // CU_STREAM_PER_THREAD,
+    uint64_t contexts[SI_DEVICES_MAX]; // of this life of the primary context
 };
 
 struct si_driver {

@@ -18,9 +18,11 @@ static struct CUstream_st *find_explicit(CUstream handle)
 
 static struct CUstream_st *per_thread(struct si_context *context)
 {
-    struct CUstream_st **stream = &si_thread()->streams[context->ordinal];
-    if (!*stream)
+    struct si_thread *thread = si_thread();
+    struct CUstream_st **stream = &thread->streams[context->ordinal];
+    if (!*stream || thread->contexts[context->ordinal] != context->id)
         *stream = si_stream_new(context, CU_STREAM_DEFAULT);
+    thread->contexts[context->ordinal] = context->id;
     return *stream;
 }
 
@@ -79,7 +81,8 @@ static void stream_destroy(struct CUstream_st *stream)
 void si_thread_streams_drop(struct si_thread *thread)
 {
     for (int i = 0; i < si.device_count; i++) {
-        if (thread->streams[i] && si.devices[i].context.retained)
+        const struct si_context *context = &si.devices[i].context;
+        if (thread->streams[i] && context->retained && thread->contexts[i] == context->id)
             stream_destroy(thread->streams[i]);
     }
 }
