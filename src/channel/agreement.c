@@ -30,6 +30,8 @@ enum phi_agreement_step phi_agreement_publish(struct phi_agreement *own, uint32_
     if (own->state == PHI_AGREEMENT_ASKING)
         return ask(own, word);
 
+    if (own->round == 0)
+        own->round = 1;
     own->state = PHI_AGREEMENT_PUBLISHED;
     own->mine = number;
     *word = phi_agreement_word(own->round, number);
@@ -75,5 +77,5 @@ void phi_agreement_done(struct phi_agreement *own)
 {
     assert(own->state == PHI_AGREEMENT_OPEN);
     own->state = PHI_AGREEMENT_IDLE;
-    own->round++;
+    own->round = own->round == UINT32_MAX ? 2 : own->round + 1; // not 0, and the other word
 }

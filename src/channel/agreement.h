@@ -4,7 +4,8 @@
 // nothing else: they read no memory but their arguments and never wait. tests/model explores every
 // interleaving of two ranks that call them.
 //
-// Vocabulary. The n-th exchange of a key here is round n, and pairs with the peer's round n. Each
+// Vocabulary. The n-th exchange of a key here is round n (from 1; 0 is never a round), and pairs
+// with the peer's round n. Each
 // buffer that a rank uses with a key has a number there, from 1, given by its owner at the first
 // use and never given again (a buffer that is offered afresh, because its channel broke, gets a new
 // one). Each side has a slot of two words in its own half of the segment; round n uses word[n & 1]:
@@ -32,6 +33,8 @@
 //   publish   RESUME: same buffer, so the end of the open round is the answer to this call.
 //             FINISH: another buffer: bring the open round to its end, done, publish again.
 //             ASK: the last question was not answered; *word and attempt are those of a new one.
+//             Once told, whatever the answer, publish again: the round it was about may be another
+//             buffer's.
 //
 // Locking. A struct phi_agreement belongs to the mutex of its pair of ranks; each function is
 // called with it held, and a peer's word that is handed in was loaded (acquire) *while* it was

@@ -17,7 +17,7 @@ namespace model
 static const int KEYS = 2;
 static const int ROUNDS = 8;
 static const int NUMBERS = 3;
-static const int MESSAGES = 4;
+static const int MESSAGES = 6;
 static const uint8_t GONE = 255;
 
 // What one operation of a running exchange waits for.
@@ -319,10 +319,13 @@ class Explorer
         return true;
     }
 
-    // The round ends and its result is what the application sees.
+    // The round ends; its result is what the application sees, or nobody's if it was another
+    // buffer's.
     void deliver(int k)
     {
         KeySide &key = me_->key[k];
+        if (!key.finishing && key.number != number_of(k))
+            fail("a channel of another buffer", "");
         Fact &fact = now_.ghost.round[k][key.own.round];
         key.result = key.failed ? 0xff : pair(k);
         if (fact.result && fact.result != key.result)
@@ -466,9 +469,10 @@ class Explorer
         KeySide &key = me_->key[k];
         if (key.own.state == PHI_AGREEMENT_ASKING)
             return false;
-        bool took = key.own.state == PHI_AGREEMENT_OPEN;
-        // An exchange that only asked again because of an older one publishes now.
-        key.stage = took && me_->mode == MODE_GIVING_UP ? STAGE_TAKEN : STAGE_NEW;
+        bool took = key.own.state == PHI_AGREEMENT_OPEN && me_->mode == MODE_GIVING_UP;
+        // Whoever asked again because of an older exchange has not published its own buffer yet.
+        bool ours = key.number == number_of(k) || plan_.broken == Break::TOLD_IS_OURS;
+        key.stage = took && ours ? STAGE_TAKEN : STAGE_NEW;
         return true;
     }
 

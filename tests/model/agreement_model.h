@@ -28,6 +28,7 @@ enum class Break {
     NO_ROUND,       // takes whatever number the word shows
     ONE_WORD,       // every round in the same word
     ANY_ANSWER,     // does not look which attempt an answer belongs to
+    TOLD_IS_OURS,   // takes the outcome of an older question for that of its own buffer
     ANSWER_BY_DONE, // the service thread says "taken" only when the round is done
     DONE_EARLY,     // a round is done when it is known, not when it is handed to the application
     DROP_OPEN,      // a miss that passes its deadline is forgotten

@@ -48,6 +48,15 @@ static Plan half_hits()
     return plan;
 }
 
+// A miss, a hit, then another buffer: what an exchange that asks again may find is the older one's.
+static Plan hit_then_another()
+{
+    Plan plan;
+    plan.calls[0] = {one(1), one(1), one(2)};
+    plan.calls[1] = {one(1), one(1), one(1)};
+    return plan;
+}
+
 // Two keys: one call here, two calls there, and a call of both.
 static Plan batches()
 {
@@ -116,7 +125,7 @@ TEST(Agreement, Silence)
 
 TEST(Agreement, SilenceThenNextBuffer)
 {
-    Plan plan = half_hits();
+    Plan plan = hit_then_another();
     plan.silences = 1;
     plan.retry = false;
     expect_right(plan);
@@ -144,7 +153,7 @@ static std::vector<Plan> plans_for_mutations()
     std::vector<Plan> plans;
     for (int budget = 1; budget <= 2; budget++)
         for (bool retry : {false, true})
-            for (Plan plan : {half_hits(), alternating(), batches()}) {
+            for (Plan plan : {half_hits(), hit_then_another(), alternating(), batches()}) {
                 plan.retry = retry;
                 plan.give_ups = budget;
                 plan.silences = plan.path_failures = budget - 1;
@@ -174,15 +183,14 @@ static std::string mutation_name(const testing::TestParamInfo<Mutation> &info)
 
 INSTANTIATE_TEST_SUITE_P(
     Agreement, Mutations,
-    testing::Values(Mutation{"NoQuestion", Break::NO_QUESTION}, Mutation{"NoGone", Break::NO_GONE},
-                    Mutation{"StaleLook", Break::STALE_LOOK}, Mutation{"BitOnly", Break::BIT_ONLY},
-                    Mutation{"NoRound", Break::NO_ROUND}, Mutation{"OneWord", Break::ONE_WORD},
-                    Mutation{"AnyAnswer", Break::ANY_ANSWER},
-                    Mutation{"AnswerByDone", Break::ANSWER_BY_DONE},
-                    Mutation{"DoneEarly", Break::DONE_EARLY},
-                    Mutation{"DropOpen", Break::DROP_OPEN},
-                    Mutation{"ConfirmTwice", Break::CONFIRM_TWICE},
-                    Mutation{"OfferIsRound", Break::OFFER_IS_ROUND}),
+    testing::Values(
+        Mutation{"NoQuestion", Break::NO_QUESTION}, Mutation{"NoGone", Break::NO_GONE},
+        Mutation{"StaleLook", Break::STALE_LOOK}, Mutation{"BitOnly", Break::BIT_ONLY},
+        Mutation{"NoRound", Break::NO_ROUND}, Mutation{"OneWord", Break::ONE_WORD},
+        Mutation{"AnyAnswer", Break::ANY_ANSWER}, Mutation{"ToldIsOurs", Break::TOLD_IS_OURS},
+        Mutation{"AnswerByDone", Break::ANSWER_BY_DONE}, Mutation{"DoneEarly", Break::DONE_EARLY},
+        Mutation{"DropOpen", Break::DROP_OPEN}, Mutation{"ConfirmTwice", Break::CONFIRM_TWICE},
+        Mutation{"OfferIsRound", Break::OFFER_IS_ROUND}),
     mutation_name);
 
 // What the search does not reach: rounds that wrap, and peers that break the rules.
@@ -204,17 +212,27 @@ TEST(AgreementRules, RoundsWrap)
     EXPECT_EQ(own.theirs, 3u);
     EXPECT_TRUE(phi_agreement_answer(&own, UINT32_MAX));
     phi_agreement_done(&own);
-    EXPECT_EQ(own.round, 0u);
+    EXPECT_EQ(own.round, 2u) << "0 is never a round, and 1 has the word of the last";
     EXPECT_TRUE(phi_agreement_answer(&own, UINT32_MAX));
-    EXPECT_FALSE(phi_agreement_answer(&own, 0));
+    EXPECT_FALSE(phi_agreement_answer(&own, 2));
 }
 
 TEST(AgreementRules, NumbersThatNoBufferHas)
 {
-    phi_agreement own = published(0);
+    phi_agreement own = published(1);
     EXPECT_EQ(phi_agreement_look(&own, 0), PHI_AGREEMENT_WAIT);
-    EXPECT_EQ(phi_agreement_look(&own, phi_agreement_word(0, PHI_AGREEMENT_GONE)),
-              PHI_AGREEMENT_WAIT);
+    EXPECT_EQ(phi_agreement_look(&own, phi_agreement_word(1, 0)), PHI_AGREEMENT_WAIT);
+    uint64_t gone = phi_agreement_word(1, PHI_AGREEMENT_GONE);
+    EXPECT_EQ(phi_agreement_look(&own, gone), PHI_AGREEMENT_WAIT);
+}
+
+TEST(AgreementRules, TheFirstRoundIsOne)
+{
+    phi_agreement own = {};
+    uint64_t word = 0;
+    EXPECT_FALSE(phi_agreement_answer(&own, 1));
+    EXPECT_EQ(phi_agreement_publish(&own, 3, &word), PHI_AGREEMENT_STORE);
+    EXPECT_EQ(word, phi_agreement_word(1, 3));
 }
 
 TEST(AgreementRules, AnswersThatCannotBe)
