@@ -101,6 +101,25 @@ static int describe_entered(struct phi_memory *memory, enum phi_kind kind, const
     return 0;
 }
 
+// past_the_end: a mapping that begins where the allocation ends makes it a buffer of several physical allocations.
+static int past_the_end(struct phi_memory *memory, const void *address, size_t size,
+                        const struct phi_allocation *found)
+{
+    const uint64_t end = found->base + found->size;
+    const unsigned long long left = end - (uint64_t)(uintptr_t)address;
+    struct pointer next;
+    if (found->kind == PHI_KIND_VMM && size <= UINT64_MAX - (uintptr_t)address &&
+        look_up(phi_device_driver(memory->device),
+                (const void *)(uintptr_t)end, &next)) // NOLINT(performance-no-int-to-ptr)
+        return phi_fail(memory->report, PH_EKIND,
+                        "%zu bytes at %p span several physical allocations (this one ends after %llu): "
+                        "such a buffer cannot be exported",
+                        size, address, left);
+    return phi_fail(memory->report, -EINVAL,
+                    "%zu bytes at %p pass the end of their allocation (%llu bytes on)", size, address,
+                    left);
+}
+
 int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const void *address, size_t size,
                          struct phi_allocation *allocation, uint64_t *offset)
 {
@@ -115,12 +134,7 @@ int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const vo
         return rc;
     const uint64_t at = (uint64_t)(uintptr_t)address - found.base;
     if (size > found.size - at)
-        return phi_fail(memory->report, kind == PHI_KIND_VMM ? PH_EKIND : -EINVAL,
-                        kind == PHI_KIND_VMM
-                            ? "%zu bytes at %p span several physical allocations (this one ends after "
-                              "%llu): such a buffer cannot be exported"
-                            : "%zu bytes at %p pass the end of their allocation (%llu bytes on)",
-                        size, address, (unsigned long long)(found.size - at));
+        return past_the_end(memory, address, size, &found);
     *allocation = found;
     *offset = at;
     return 0;

@@ -63,6 +63,21 @@ static const char *call_name(uint8_t call)
     return call < PHI_CALL_COUNT ? phi_programs[call].name : "work";
 }
 
+// word_of_call is what the tables call the word that a call waits for: no program waits for two.
+static const char *word_of_call(uint8_t call)
+{
+    static const char *const names[PHI_WORD_COUNT] = {
+        [PHI_WORD_READY] = "ready",
+        [PHI_WORD_FULL] = "full",
+        [PHI_WORD_CREDIT] = "credit",
+        [PHI_WORD_NOTE] = "note",
+    };
+    for (int i = 0; call < PHI_CALL_COUNT && i < phi_programs[call].count; i++)
+        if (phi_programs[call].steps[i].kind == PHI_STEP_WAIT)
+            return names[phi_programs[call].steps[i].word];
+    return "a word";
+}
+
 // driver_failed tells of a failed driver call, and remembers errors after which nothing runs any more.
 static int driver_failed(struct enqueue *q)
 {
@@ -446,9 +461,10 @@ static int flush_failed(struct cuda_executor *x, const char *why)
         return phi_fail(x->params.report, -ETIMEDOUT, "%s of cuda:%d not done in time", why,
                         x->info->ordinal);
     return phi_fail(x->params.report, -ETIMEDOUT,
-                    "%s of cuda:%d not done in time; the oldest waits for rank %d (%s of operation %llu)",
-                    why, x->info->ordinal, note.peer, call_name(note.call),
-                    (unsigned long long)note.op_id);
+                    "%s of cuda:%d not done in time: rank %d has not written the word '%s' of operation "
+                    "%llu (%s)",
+                    why, x->info->ordinal, note.peer, word_of_call(note.call),
+                    (unsigned long long)note.op_id, call_name(note.call));
 }
 
 static int stream_flush(struct phi_executor *base, int64_t deadline)

@@ -20,6 +20,9 @@ const size_t SIZE = 4 << 20; // of an allocation, a whole number of pages of any
 
 const MemoryKindEntry KINDS[] = {
     {"host", make_host_kind},
+    {"cuda", make_cuda_kind},
+    {"vmm", make_vmm_kind},
+    {"pool", make_pool_kind},
 };
 
 unsigned char owners_byte(size_t i)

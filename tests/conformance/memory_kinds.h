@@ -48,5 +48,8 @@ struct MemoryKindEntry {
 };
 
 std::unique_ptr<MemoryKind> make_host_kind();
+std::unique_ptr<MemoryKind> make_cuda_kind();
+std::unique_ptr<MemoryKind> make_vmm_kind();
+std::unique_ptr<MemoryKind> make_pool_kind();
 
 #endif

@@ -56,5 +56,8 @@ struct EndsEntry {
 };
 
 std::unique_ptr<Ends> make_host_ends();
+std::unique_ptr<Ends> make_cuda_kernel_ends();
+std::unique_ptr<Ends> make_cuda_memory_operation_ends();
+std::unique_ptr<Ends> make_cuda_peer_ends(); // on two devices
 
 #endif

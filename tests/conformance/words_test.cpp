@@ -18,6 +18,9 @@ namespace
 
 const EndsEntry EXECUTORS[] = {
     {"host", make_host_ends},
+    {"cuda_kernel", make_cuda_kernel_ends},
+    {"cuda_memory_operation", make_cuda_memory_operation_ends},
+    {"cuda_peer", make_cuda_peer_ends},
 };
 
 const int SENDER = 0, RECEIVER = 1;
