@@ -78,7 +78,7 @@ struct Side {
     Message inbox[MESSAGES];
     uint8_t call, mode, give_ups, silences, path_failures;
     uint8_t delivered[KEYS];
-    uint8_t pad;
+    uint8_t told; // bits: keys of this call whose result the application has
 };
 
 // What the first of the two ranks did in a round or as its n-th result; the second must do the
@@ -117,6 +117,14 @@ class Explorer
   public:
     explicit Explorer(const Plan &plan) : plan_(plan)
     {
+        for (int s = 0; s < 2; s++)
+            for (const Call &call : plan.calls[s])
+                for (int told = 0; told < 1 << KEYS; told++) {
+                    rests_[s].emplace_back();
+                    for (const Op &op : call)
+                        if (!(told >> op.key & 1))
+                            rests_[s].back().push_back(op);
+                }
     }
 
     Outcome run()
@@ -205,6 +213,11 @@ class Explorer
         return false;
     }
 
+    bool named(int k) const
+    {
+        return std::any_of(call().begin(), call().end(), [k](const Op &op) { return op.key == k; });
+    }
+
     bool make(int what)
     {
         if (what >= MOVE_MESSAGE)
@@ -217,6 +230,8 @@ class Explorer
             return deadline();
         if (what == MOVE_END)
             return end();
+        if (!named(what % 4))
+            return false;
         if (what >= MOVE_SILENCE)
             return silence(what - MOVE_SILENCE);
         if (what >= MOVE_TRY_FAILS)
@@ -224,9 +239,10 @@ class Explorer
         return advance(what - MOVE_KEY);
     }
 
+    // What is left of the present call: the operations whose result the application does not have.
     const Call &call() const
     {
-        return plan_.calls[s_][me_->call];
+        return rests_[s_][size_t(me_->call) << KEYS | me_->told];
     }
 
     int number_of(int key) const
@@ -297,26 +313,53 @@ class Explorer
         }
         me_->mode = MODE_OUTSIDE;
         if (!plan_.retry)
-            me_->call++;
+            next_call();
         return true;
     }
 
+    // The call returns with a channel for each operation, or with the errors of those that failed:
+    // then the others stay open, and the application exchanges them again.
     bool succeed()
     {
+        bool error = false;
+        for (const Op &op : call())
+            error |= me_->key[op.key].failed != 0;
+        uint8_t told = 0;
         for (const Op &op : call()) {
             KeySide &key = me_->key[op.key];
+            if (error && !key.failed) {
+                key.stage = STAGE_NEW;
+                key.result = 0;
+                continue;
+            }
             if (plan_.broken != Break::DONE_EARLY)
                 deliver(op.key);
-            uint8_t *earlier = &now_.ghost.sequence[op.key][me_->delivered[op.key]++];
-            if (plan_.retry && *earlier && *earlier != key.result)
-                fail("results differ", "");
-            *earlier = key.result;
+            note_result(op.key);
+            told = uint8_t(told | 1 << op.key);
             key.stage = STAGE_NEW;
             key.finishing = key.failed = key.result = 0;
         }
         me_->mode = MODE_OUTSIDE;
-        me_->call++;
+        me_->told = uint8_t(me_->told | told);
+        if (call().empty() || !plan_.retry)
+            next_call();
         return true;
+    }
+
+    void next_call()
+    {
+        me_->call++;
+        me_->told = 0;
+    }
+
+    // The n-th result of a key must be the same at both ranks.
+    void note_result(int k)
+    {
+        uint8_t result = me_->key[k].result;
+        uint8_t *earlier = &now_.ghost.sequence[k][me_->delivered[k]++];
+        if (plan_.retry && *earlier && *earlier != result)
+            fail("results differ", "");
+        *earlier = result;
     }
 
     // The round ends; its result is what the application sees, or nobody's if it was another
@@ -792,6 +835,7 @@ class Explorer
     };
 
     const Plan &plan_;
+    std::vector<Call> rests_[2]; // by call and keys told
     Space<State> space_;
     std::vector<Edge> edges_;
     Outcome outcome_;

@@ -138,6 +138,15 @@ TEST(Agreement, PathFailures)
     expect_right(plan);
 }
 
+TEST(Agreement, PathFailuresInBatches)
+{
+    Plan plan = batches();
+    plan.calls[0].pop_back();
+    plan.calls[1].pop_back();
+    plan.path_failures = 1;
+    expect_right(plan);
+}
+
 struct Mutation {
     const char *name;
     Break broken;
