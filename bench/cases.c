@@ -22,6 +22,8 @@ const struct bench_case *bench_case_find(const char *name)
 
 size_t bench_case_channels(const struct bench_case *test, const struct bench_options *options)
 {
+    if (test->metric == BENCH_HALF_ROUND_TRIP_US)
+        return 1; // one message after the other
     return options->channels ? (size_t)options->channels : test->channels;
 }
 

@@ -77,7 +77,8 @@ struct bench_run {
     // The exchange family.
     struct ph_operation *ops;
     struct ph_channel **exchanged;
-    size_t op_count;
+    size_t op_count;      // with all peers
+    size_t segment_count; // allocations that they lie in
 };
 
 extern const struct bench_case *const bench_case_table[];

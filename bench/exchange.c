@@ -12,9 +12,10 @@ static size_t peers(const struct bench_run *run)
     return (size_t)run->bench->ranks - 1;
 }
 
-static int open_operations(struct bench_run *run, size_t per_peer)
+static int open_operations(struct bench_run *run, size_t per_peer, size_t segments)
 {
     run->channels = 1;
+    run->segment_count = segments;
     run->op_count = per_peer * peers(run);
     run->ops = calloc(run->op_count, sizeof(*run->ops));
     run->exchanged = calloc(run->op_count, sizeof(struct ph_channel *));
@@ -39,10 +40,11 @@ static int allocate(struct bench_run *run, size_t size, char **base)
 }
 
 // Names new operations, the same ones at every rank. Operation i of each peer lies in segment i % segments.
-static void name_operations(struct bench_run *run, char *const *segments, size_t n)
+static void name_operations(struct bench_run *run, char *const *segments)
 {
     struct bench *bench = run->bench;
-    size_t per_peer = run->op_count / peers(run), size = run->size ? run->size : 1;
+    size_t per_peer = run->op_count / peers(run), n = run->segment_count;
+    size_t size = run->size ? run->size : 1;
     for (size_t i = 0; i < run->op_count; i++) {
         size_t op = i % per_peer;
         int peer = (int)(i / per_peer);
@@ -78,20 +80,21 @@ static int exchange_timed(struct bench_run *run, double *us)
 static int name_fresh(struct bench_run *run)
 {
     char *segments[SEGMENTS_MAX];
-    size_t n = (size_t)run->bench->options->segments, per_peer = run->op_count / peers(run);
+    size_t n = run->segment_count, per_peer = run->op_count / peers(run);
     size_t size = (per_peer + n - 1) / n * (run->size ? run->size : 1);
     for (size_t i = 0; i < n; i++) {
         int rc = allocate(run, size, &segments[i]);
         if (rc)
             return rc;
     }
-    name_operations(run, segments, n);
+    name_operations(run, segments);
     return 0;
 }
 
 static int cold_open(struct bench_run *run)
 {
-    return open_operations(run, (size_t)run->bench->options->ops);
+    const struct bench_options *options = run->bench->options;
+    return open_operations(run, (size_t)options->ops, (size_t)options->segments);
 }
 
 static int cold_sample(struct bench_run *run, double *us)
@@ -137,12 +140,12 @@ const struct bench_case bench_exchange_hit = {
 
 static int import_open(struct bench_run *run)
 {
-    int rc = open_operations(run, 1);
+    int rc = open_operations(run, 1, 1);
     char *base = NULL;
     if (rc == 0)
         rc = allocate(run, run->size ? run->size : 1, &base);
     if (rc == 0)
-        name_operations(run, &base, 1);
+        name_operations(run, &base);
     return rc ? rc : exchange(run);
 }
 
@@ -152,13 +155,13 @@ static int import_sample(struct bench_run *run, double *us)
 {
     double seen = 0, unseen = 0;
     char *base = run->ops[0].buffer;
-    name_operations(run, &base, 1);
+    name_operations(run, &base);
     int rc = exchange_timed(run, &seen);
     if (rc == 0)
         rc = allocate(run, run->size ? run->size : 1, &base);
     if (rc)
         return rc;
-    name_operations(run, &base, 1);
+    name_operations(run, &base);
     rc = exchange_timed(run, &unseen);
     *us = unseen - seen;
     return rc;

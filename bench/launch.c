@@ -61,7 +61,11 @@ static _Noreturn void run_rank(int rank, pid_t parent, char **argv)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     set_number("PEERHOP_RANK", rank);
-    execv("/proc/self/exe", argv);
+    // By its path, for the name that ps shows.
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    path[length < 0 ? 0 : length] = 0;
+    execv(path, argv);
     perror("peerhop-perf: exec of a rank");
     _exit(127);
 }

@@ -329,7 +329,7 @@ static void describe(const struct bench_run *run, const struct samples *samples,
     result->verified = bench->options->verify && !test->exchange;
     result->exchange = test->exchange;
     result->ops = run->op_count / (size_t)(bench->ranks - 1);
-    result->segments = (size_t)bench->options->segments;
+    result->segments = run->segment_count;
 }
 
 static void describe_counters(const struct ph_counters *a, const struct ph_counters *b,

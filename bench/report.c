@@ -60,7 +60,7 @@ void bench_report_table(FILE *out, const struct bench_result *result)
             result->compared ? figure(result->ratio, figures[5], 32) : "-",
             result->verified ? "yes" : "no");
     if (result->exchange)
-        fprintf(out, "    %zu operations in %zu allocations: %.2f imports, %.2f offers, %.2f store commands a call\n",
+        fprintf(out, "    %zu operations a peer, %zu allocations: %.2f imports, %.2f offers, %.2f store commands a call\n",
                 result->ops, result->segments, result->imports, result->offers,
                 result->store_commands);
 }

@@ -79,7 +79,7 @@ TEST(Report, TableRow)
     EXPECT_TRUE(has(text, "64M"));
     EXPECT_TRUE(has(text, "GB/s"));
     EXPECT_TRUE(has(text, "ipc/memcpy"));
-    EXPECT_TRUE(has(text, "1024 operations in 1 allocations: 1.00 imports"));
+    EXPECT_TRUE(has(text, "1024 operations a peer, 1 allocations: 1.00 imports"));
 }
 
 TEST(Report, Sizes)

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// peerhop-perf as its users run it: real ranks on host memory, a private store, every case, and how it ends.
+// The environment names the two programs: PEERHOP_PERF and PEERHOP_RUN.
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+using Words = std::vector<std::string>;
+
+struct Ended {
+    int status; // of exit, or 128 + signal
+    std::string out, err;
+};
+
+static std::string read_file(const std::string &path)
+{
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+// A folder that the program uses as TMPDIR; what is left there at the end is a leak.
+class Perf : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        char name[] = "/tmp/perf-test.XXXXXX";
+        ASSERT_NE(mkdtemp(name), nullptr);
+        folder = name;
+        ASSERT_EQ(mkdir((folder + "/tmp").c_str(), 0700), 0);
+        const char *program = getenv("PEERHOP_PERF");
+        ASSERT_NE(program, nullptr);
+        perf = program;
+    }
+
+    void TearDown() override
+    {
+        unlink((folder + "/out").c_str());
+        unlink((folder + "/err").c_str());
+        EXPECT_EQ(rmdir((folder + "/tmp").c_str()), 0) << "something was left in TMPDIR";
+        rmdir(folder.c_str());
+    }
+
+    pid_t start(const Words &words, const Words &environment = {})
+    {
+        fflush(nullptr);
+        pid_t pid = fork();
+        if (pid != 0)
+            return pid;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(open((folder + "/out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
+        dup2(open((folder + "/err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
+        unsetenv("PEERHOP_STORE");
+        setenv("TMPDIR", (folder + "/tmp").c_str(), 1);
+        for (const std::string &one : environment)
+            putenv(const_cast<char *>(one.c_str()));
+        std::vector<char *> argv;
+        for (const std::string &word : words)
+            argv.push_back(const_cast<char *>(word.c_str()));
+        argv.push_back(nullptr);
+        execv(argv[0], argv.data());
+        _exit(127);
+    }
+
+    Ended wait_for(pid_t pid)
+    {
+        int status = 0;
+        waitpid(pid, &status, 0);
+        return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
+                read_file(folder + "/out"), read_file(folder + "/err")};
+    }
+
+    Ended run(Words words, const Words &environment = {})
+    {
+        words.insert(words.begin(), perf);
+        return wait_for(start(words, environment));
+    }
+
+    std::string folder, perf;
+};
+
+// One flat JSON object: names and raw values. Empty where the line is none.
+static std::map<std::string, std::string> parse_json(const std::string &line)
+{
+    std::map<std::string, std::string> members;
+    size_t at = 0;
+    auto quoted = [&](std::string *text) {
+        if (line[at] != '"')
+            return false;
+        for (at++; at < line.size() && line[at] != '"'; at++)
+            at += line[at] == '\\', text->push_back(line[at]);
+        return at++ < line.size();
+    };
+    if (line.empty() || line[at++] != '{')
+        return {};
+    while (at < line.size()) {
+        std::string name, value;
+        if (!quoted(&name) || line[at++] != ':')
+            return {};
+        if (line[at] == '"') {
+            if (!quoted(&value))
+                return {};
+        } else {
+            size_t end = line.find_first_of(",}", at);
+            if (end == std::string::npos)
+                return {};
+            value = line.substr(at, end - at);
+            at = end;
+        }
+        members[name] = value;
+        if (line[at] == '}')
+            return at + 1 == line.size() ? members : std::map<std::string, std::string>{};
+        if (line[at++] != ',')
+            return {};
+    }
+    return {};
+}
+
+static Words lines_of(const std::string &text)
+{
+    Words lines;
+    std::stringstream stream(text);
+    for (std::string line; std::getline(stream, line);)
+        lines.push_back(line);
+    return lines;
+}
+
+static bool has(const std::string &text, const std::string &part)
+{
+    return text.find(part) != std::string::npos;
+}
+
+// Fast and small: what is measured does not matter here.
+static Words quick(Words more)
+{
+    Words words = {"-k", "host", "-n", "5", "--ops", "16", "-o", "json", "--deadline", "60"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+}
+
+TEST_F(Perf, ListsEveryCase)
+{
+    Ended ended = run({"-l"});
+    EXPECT_EQ(ended.status, 0);
+    EXPECT_EQ(lines_of(ended.out).size(), 15u);
+    EXPECT_TRUE(has(ended.out, "put-latency "));
+    EXPECT_TRUE(has(ended.out, "import "));
+}
+
+TEST_F(Perf, HelpNamesEveryOption)
+{
+    Ended ended = run({"-h"});
+    EXPECT_EQ(ended.status, 0);
+    for (const char *option : {"-l ", "-c ", "-b ", "-n ", "-w ", "-r ", "-k ", "-p ", "-m ", "-i ", "-o ",
+                               "--protocol", "--channels", "--ops", "--segments", "--group", "--verify",
+                               "--compare", "--wait", "--deadline", "--store"})
+        EXPECT_TRUE(has(ended.out, std::string("  ") + option)) << option;
+}
+
+TEST_F(Perf, WrongUseIsStatusTwoAndOneSentence)
+{
+    for (const Words &words : {Words{"-c", "nothing"}, Words{"-b", "8x"}, Words{"what"}}) {
+        Ended ended = run(words);
+        EXPECT_EQ(ended.status, 2);
+        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
+        EXPECT_EQ(ended.out, "");
+    }
+}
+
+TEST_F(Perf, JsonHasEveryField)
+{
+    Ended ended = run(quick({"-c", "put-latency", "-c", "exchange-hit", "-b", "8", "--verify", "--compare"}));
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    Words lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 2u) << ended.out;
+    for (const std::string &line : lines) {
+        auto members = parse_json(line);
+        for (const char *name : {"case", "protocol", "issue", "path", "method", "kind", "ranks", "bytes",
+                                 "iterations", "metric", "median", "min", "p90", "p99", "limit", "ratio",
+                                 "verified", "device"})
+            EXPECT_EQ(members.count(name), 1u) << name << " in " << line;
+    }
+    auto put = parse_json(lines[0]), hit = parse_json(lines[1]);
+    EXPECT_EQ(put["case"], "put-latency");
+    EXPECT_EQ(put["metric"], "half_round_trip_us");
+    EXPECT_EQ(put["path"], "ipc");
+    EXPECT_EQ(put["kind"], "host");
+    EXPECT_EQ(put["verified"], "true");
+    EXPECT_GT(atof(put["limit"].c_str()), 0);
+    EXPECT_NEAR(atof(put["median"].c_str()) / atof(put["limit"].c_str()), atof(put["ratio"].c_str()),
+                0.01 * atof(put["ratio"].c_str()));
+    EXPECT_EQ(hit["metric"], "exchange_us");
+    EXPECT_EQ(hit["limit"], "null");
+    EXPECT_EQ(hit["ops"], "16");
+    EXPECT_EQ(hit["imports"], "0");
+    // Thousands of exchanges: the few commands are the service thread's.
+    EXPECT_LT(atof(hit["store_commands"].c_str()), 0.01);
+}
+
+TEST_F(Perf, AColdExchangeImportsEachAllocationOnceAndOffersOnce)
+{
+    Ended ended = run(quick({"-c", "exchange-cold", "--ops", "64", "--segments", "4", "-b", "4K"}));
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    auto members = parse_json(lines_of(ended.out).at(0));
+    EXPECT_EQ(members["imports"], "4");
+    EXPECT_EQ(members["offers"], "1");
+    EXPECT_EQ(members["segments"], "4");
+}
+
+TEST_F(Perf, RanksOfAnotherLauncherFindEachOther)
+{
+    Ended ended = wait_for(start({getenv("PEERHOP_RUN"), "-n", "2", perf, "-k", "host", "-c", "send-latency",
+                                  "-b", "8", "-n", "20", "-o", "json", "--verify"}));
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(parse_json(lines_of(ended.out).at(0))["case"], "send-latency");
+}
+
+TEST_F(Perf, TheTableEndsWithTheDevice)
+{
+    Ended ended = run({"-k", "host", "-c", "put-bandwidth", "-b", "64K", "-n", "20", "--verify"});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    Words lines = lines_of(ended.out);
+    ASSERT_GE(lines.size(), 3u);
+    EXPECT_TRUE(has(lines[0], "median"));
+    EXPECT_TRUE(has(lines[1], "put-bandwidth"));
+    EXPECT_TRUE(has(lines[1], "GB/s"));
+    EXPECT_TRUE(has(lines.back(), "Ran on host memory between 2 processes"));
+}
+
+TEST_F(Perf, GraphsNeedGpus)
+{
+    Ended ended = run(quick({"-c", "put-latency", "-i", "graph"}));
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(has(ended.err, "-i graph needs GPUs"));
+}
+
+TEST_F(Perf, AStoreThatIsNotThereEndsTheRun)
+{
+    Ended ended = run({"-k", "host", "--deadline", "2", "--store", "unix:///nonexistent/redis"});
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(has(ended.err, "/nonexistent/redis")) << ended.err;
+}
+
+static std::vector<pid_t> children_of(pid_t pid, const std::string &name)
+{
+    std::vector<pid_t> found;
+    std::string number = std::to_string(pid);
+    std::stringstream children(read_file("/proc/" + number + "/task/" + number + "/children"));
+    for (pid_t child; children >> child;)
+        if (has(read_file("/proc/" + std::to_string(child) + "/comm"), name))
+            found.push_back(child);
+    return found;
+}
+
+static const Words endless = {"-k", "host", "-c", "put-bandwidth", "-b", "1M", "-n", "1000000000"};
+
+TEST_F(Perf, AKilledRankEndsTheRun)
+{
+    Words words = endless;
+    words.insert(words.begin(), perf);
+    pid_t pid = start(words);
+    std::vector<pid_t> ranks;
+    for (int i = 0; i < 1000 && ranks.size() < 2; i++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        ranks = children_of(pid, "peerhop-perf");
+    }
+    ASSERT_EQ(ranks.size(), 2u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    kill(ranks[1], SIGKILL);
+    auto killed = std::chrono::steady_clock::now();
+    Ended ended = wait_for(pid);
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(has(ended.err, "rank 1 was killed by signal 9")) << ended.err;
+    EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(10));
+}
+
+TEST_F(Perf, TheDeadlineEndsTheRun)
+{
+    Words words = endless;
+    words.insert(words.end(), {"--deadline", "1"});
+    Ended ended = run(words);
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(has(ended.err, "deadline of the run has passed")) << ended.err;
+}
+
+// Every case, in each way that it can be issued on host memory.
+struct Way {
+    const char *name;
+    Words words;
+};
+
+class PerfCase : public Perf, public testing::WithParamInterface<std::tuple<const char *, Way>> {
+};
+
+TEST_P(PerfCase, RunsVerified)
+{
+    const char *name = std::get<0>(GetParam());
+    Words words = quick({"-c", name, "-b", "8", "-b", "70001", "--verify"});
+    const Words &more = std::get<1>(GetParam()).words;
+    words.insert(words.end(), more.begin(), more.end());
+    Ended ended = run(words);
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    Words lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 2u) << ended.out;
+    for (const std::string &line : lines) {
+        auto members = parse_json(line);
+        EXPECT_EQ(members["case"], name);
+        EXPECT_EQ(members["path"], "ipc");
+        EXPECT_EQ(members["verified"], members["ops"] == "null" ? "true" : "false");
+    }
+    EXPECT_EQ(parse_json(lines[0])["bytes"], "8");
+    EXPECT_EQ(parse_json(lines[1])["bytes"], "70001");
+}
+
+static std::string name_of(const testing::TestParamInfo<PerfCase::ParamType> &info)
+{
+    std::string name = std::string(std::get<0>(info.param)) + std::get<1>(info.param).name;
+    for (char &c : name)
+        c = c == '-' ? '_' : c;
+    return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Stream, PerfCase,
+    testing::Combine(testing::Values("put-latency", "put-bandwidth", "put-bidirectional", "put-rate",
+                                     "get-latency", "get-bandwidth", "get-bidirectional", "get-rate",
+                                     "send-latency", "send-bandwidth", "send-bidirectional", "send-rate",
+                                     "exchange-cold", "exchange-hit", "import"),
+                     testing::Values(Way{"", {}})),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(Host, PerfCase,
+                         testing::Combine(testing::Values("put-latency", "get-bandwidth", "send-rate"),
+                                          testing::Values(Way{"", {"-i", "host"}})),
+                         name_of);
+
+INSTANTIATE_TEST_SUITE_P(Groups, PerfCase,
+                         testing::Combine(testing::Values("send-latency", "send-bandwidth", "send-rate",
+                                                          "put-rate"),
+                                          testing::Values(Way{"Group", {"--group"}},
+                                                          Way{"Get", {"--protocol", "get"}},
+                                                          Way{"GroupGet",
+                                                              {"--group", "--protocol", "get",
+                                                               "--channels", "3"}})),
+                         name_of);
+
+// With an odd one out, which takes part in exchanges only.
+INSTANTIATE_TEST_SUITE_P(ThreeRanks, PerfCase,
+                         testing::Combine(testing::Values("put-bidirectional", "send-latency",
+                                                          "exchange-cold", "exchange-hit"),
+                                          testing::Values(Way{"", {"-r", "3"}})),
+                         name_of);
