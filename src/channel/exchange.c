@@ -123,19 +123,13 @@ static bool step_open(struct phi_pending *pending, struct phi_remote_export **im
     return true;
 }
 
-static bool step(struct phi_pending *pending, struct phi_remote_export **import)
+static bool step_state(struct phi_pending *pending, struct phi_remote_export **import)
 {
-    struct phi_key *key = pending->key;
-    *import = NULL;
-    if (key->peer->state == PHI_PEER_BROKEN) {
-        phi_pending_settle(pending, phi_peer_failure(key->peer), NULL);
-        return true;
-    }
     switch (pending->state) {
     case PHI_PENDING_PEER:
         return step_peer(pending);
     case PHI_PENDING_OFFER:
-        if (!key->own[pending->number - 1].offered)
+        if (!pending->key->own[pending->number - 1].offered)
             return false;
         pending->state = PHI_PENDING_PUBLISH;
         return true;
@@ -148,6 +142,19 @@ static bool step(struct phi_pending *pending, struct phi_remote_export **import)
     default:
         return false;
     }
+}
+
+static bool step(struct phi_pending *pending, struct phi_remote_export **import)
+{
+    struct phi_peer *peer = pending->key->peer;
+    *import = NULL;
+    // A peer that came to this round and left right afterwards has come all the same.
+    if ((peer->state != PHI_PEER_BROKEN || pending->state >= PHI_PENDING_LOOK) && step_state(pending, import))
+        return true;
+    if (peer->state != PHI_PEER_BROKEN)
+        return false;
+    phi_pending_settle(pending, phi_peer_failure(peer), NULL);
+    return true;
 }
 
 // ---- the whole request

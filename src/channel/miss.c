@@ -26,20 +26,24 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
         else
             reason = PHI_REASON_SPACE;
     }
-    key->confirm_round = key->agreement.round;
-    key->confirm = make_confirm(key->confirm_round, line, reason);
-    // Release: pairs with the peer's acquire load in both_confirmed. The lines it names are at their start values since
+    key->confirm = make_confirm(key->agreement.round, line, reason);
+    // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at their start values since
     // the segment was made.
     atomic_store_explicit(phi_segment_confirm(peer->segment, peer->segment->side, key->slot), key->confirm,
                           memory_order_release);
     phi_peer_ring(peer);
 }
 
-static bool both_confirmed(const struct phi_key *key, uint64_t *theirs)
+static bool is_confirm(uint64_t confirm, uint32_t round)
+{
+    return confirm >> 32 == round && (confirm & CONFIRM_VALID);
+}
+
+static bool peer_confirmed(const struct phi_key *key, uint64_t *theirs)
 {
     struct phi_segment *segment = key->peer->segment;
     *theirs = atomic_load_explicit(phi_segment_confirm(segment, !segment->side, key->slot), memory_order_acquire);
-    return *theirs >> 32 == key->agreement.round && (*theirs & CONFIRM_VALID);
+    return is_confirm(*theirs, key->agreement.round);
 }
 
 static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
@@ -154,10 +158,10 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
         *import = e->importing ? NULL : e;
         return false;
     }
-    if (key->confirm_round != key->agreement.round)
+    if (!is_confirm(key->confirm, key->agreement.round))
         store_confirm(key, e->reason);
     uint64_t theirs;
-    if (!both_confirmed(key, &theirs))
+    if (!peer_confirmed(key, &theirs))
         return false;
     struct ph_channel *channel = NULL;
     int rc = conclude(key, theirs, &channel);

@@ -562,5 +562,6 @@ int phi_peer_failure(struct phi_peer *peer)
         peer->told = true;
         atomic_store(&phi_peer_mine(peer)->told, 1);
     }
-    return peer->code;
+    return phi_fail(peer->peers->report, peer->code, "rank %d (process %u on %s): %s", peer->rank, peer->theirs.pid,
+                    peer->theirs.host, ph_strerror(peer->code));
 }

@@ -89,8 +89,7 @@ struct phi_key {
     const void *request; // the unfinished exchange that holds the key, or NULL
 
     // The open round's miss, kept over a deadline.
-    uint32_t confirm_round; // the own confirm was stored for this round (rounds begin at 1: 0 is never)
-    uint64_t confirm;       // as stored
+    uint64_t confirm; // ours, as stored last (it names its round), or 0
 };
 
 enum phi_peer_state {

@@ -7,11 +7,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "store/envelope.h"
@@ -38,7 +40,7 @@ struct peer {
 
 struct phi_store_callbacks {
     struct phi_store_base base;
-    atomic_bool woken;
+    int wake_fd;
     bool announced;
     int turn; // rank that the last waiting get was for
     struct peer peers[];
@@ -236,10 +238,12 @@ static int look_around(struct phi_store_callbacks *store, const bool *wanted,
     return -ETIMEDOUT;
 }
 
-static void sleep_slice(int64_t ms)
+// woken waits at most ms for a wake and takes it.
+static bool woken(struct phi_store_callbacks *store, int64_t ms)
 {
-    struct timespec slice = {.tv_nsec = ms * PHI_MS};
-    nanosleep(&slice, NULL);
+    struct pollfd wake = {.fd = store->wake_fd, .events = POLLIN};
+    uint64_t count;
+    return poll(&wake, 1, (int)ms) == 1 && read(store->wake_fd, &count, sizeof(count)) > 0;
 }
 
 // wait_slice waits a short while for the wanted rank whose turn it is.
@@ -247,12 +251,10 @@ static int wait_slice(struct phi_store_callbacks *store, const bool *wanted, int
                       struct phi_delivery *delivery)
 {
     int count = count_wanted(store, wanted);
+    if (count == 0) // no wanted rank can come any more
+        return woken(store, remaining(deadline)) ? -EINTR : -ETIMEDOUT;
     int64_t most = count == 1 ? SLICE_ONE : SLICE_MANY;
     int64_t ms = remaining(deadline) < most ? remaining(deadline) : most;
-    if (count == 0) {
-        sleep_slice(ms);
-        return -ETIMEDOUT;
-    }
     do
         store->turn = (store->turn + 1) % store->base.params->ranks;
     while (!is_wanted(store, wanted, store->turn));
@@ -264,7 +266,7 @@ static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t de
 {
     struct phi_store_callbacks *store = callbacks_of(base);
     for (;;) {
-        if (atomic_exchange(&store->woken, false))
+        if (woken(store, 0))
             return -EINTR;
         int result = -ETIMEDOUT;
         if (count_wanted(store, wanted) > 1)
@@ -276,9 +278,9 @@ static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t de
     }
 }
 
-static void callbacks_wake(struct phi_store *base)
+static int callbacks_wake_fd(const struct phi_store *base)
 {
-    atomic_store(&callbacks_of(base)->woken, true);
+    return ((const struct phi_store_callbacks *)base)->wake_fd;
 }
 
 static void callbacks_consumed(struct phi_store *base, int rank, uint64_t incarnation, uint64_t number)
@@ -303,6 +305,12 @@ static int callbacks_open(const struct phi_mailbox_params *params, int64_t deadl
     if (!store)
         return phi_fail(params->report, -ENOMEM, "no memory for the store");
     store->base = (struct phi_store_base){.ops = &phi_store_callbacks, .params = params};
+    store->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (store->wake_fd < 0) {
+        int error = -errno;
+        free(store);
+        return phi_fail(params->report, error, "eventfd: %s", strerror(-error));
+    }
     *out = (struct phi_store *)store;
     return 0;
 }
@@ -343,6 +351,7 @@ static void callbacks_close(struct phi_store *base, const bool *done, int64_t de
     for (int rank = 0; rank < store->base.params->ranks; rank++)
         if (done && done[rank])
             remove_outbound(store, rank, deadline);
+    close(store->wake_fd);
     free(store);
 }
 
@@ -353,7 +362,7 @@ const struct phi_store_ops phi_store_callbacks = {
     .announce = callbacks_announce,
     .put = callbacks_put,
     .take = callbacks_take,
-    .wake = callbacks_wake,
+    .wake_fd = callbacks_wake_fd,
     .consumed = callbacks_consumed,
     .refresh = callbacks_refresh,
     .close = callbacks_close,

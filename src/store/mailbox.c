@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "store/backend.h"
@@ -16,7 +18,7 @@
 
 enum {
     JOB_MAX = 100,
-    NUMBER_TRIES = 3,   // of finding a number that the store accepts
+    NUMBER_TRIES = 24,   // of finding a number that the store accepts
     RESEND_PAUSE = 250, // ms between attempts of a receiver to put again what the store refuses
     RESEND_FIRST = 1000, // ms that a receiver gives such an attempt at first ...
     RESEND_MOST = 30000, // ... and at most
@@ -174,7 +176,8 @@ static int put(struct phi_mailbox *mailbox, int peer, struct phi_kept *kept, int
             kept->stored = true;
         if (result != -EEXIST)
             return result;
-        kept->number = ++mailbox->outboxes[peer].number;
+        // Something else is there. Twice as far each time: it may have counted on.
+        kept->number = mailbox->outboxes[peer].number += 1ull << tries;
     }
     return phi_fail(mailbox->params.report, PH_ESTORE,
                     "the store takes no message to rank %d: every number is taken", peer);
@@ -532,11 +535,34 @@ static int64_t take_until(struct phi_mailbox *mailbox, int64_t deadline)
     return pause < deadline ? pause : deadline;
 }
 
+// Where nothing is wanted of the store it is not asked, not even for what may come by itself: an exchange of hits costs
+// no command.
+static bool none_wanted(const struct phi_mailbox *mailbox, const bool *wanted)
+{
+    for (int rank = 0; wanted && rank < mailbox->params.ranks; rank++)
+        if (wanted[rank])
+            return false;
+    return wanted != NULL;
+}
+
+static int wait_for_wake(struct phi_mailbox *mailbox, int64_t deadline)
+{
+    struct pollfd wake = {.fd = phi_mailbox_wake_fd(mailbox), .events = POLLIN};
+    uint64_t count;
+    int n;
+    do
+        n = poll(&wake, 1, phi_remaining_ms(deadline));
+    while (n < 0 && errno == EINTR);
+    return n == 1 && read(wake.fd, &count, sizeof(count)) > 0 ? -EINTR : -ETIMEDOUT;
+}
+
 int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t deadline,
                         struct phi_message *message)
 {
     if (atomic_load(&mailbox->fenced))
         return fenced(mailbox);
+    if (none_wanted(mailbox, wanted) && !atomic_load(&mailbox->unstored))
+        return wait_for_wake(mailbox, deadline);
     for (;;) {
         if (pop_ready(mailbox, message))
             return 0;
@@ -557,7 +583,14 @@ int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t
     }
 }
 
+int phi_mailbox_wake_fd(const struct phi_mailbox *mailbox)
+{
+    return mailbox->ops->wake_fd(mailbox->store);
+}
+
 void phi_mailbox_wake(struct phi_mailbox *mailbox)
 {
-    mailbox->ops->wake(mailbox->store);
+    uint64_t one = 1;
+    ssize_t put = write(phi_mailbox_wake_fd(mailbox), &one, sizeof(one));
+    (void)put; // full: it is readable already
 }

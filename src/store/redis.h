@@ -69,7 +69,7 @@ int phi_redis_inbound_start(struct phi_store_redis *store, int64_t deadline);
 
 int phi_redis_take(struct phi_store *store, const bool *wanted, int64_t deadline,
                    struct phi_delivery *delivery);
-void phi_redis_wake(struct phi_store *store);
+int phi_redis_wake_fd(const struct phi_store *store);
 void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
 
 // phi_redis_heal is the script that deletes KEYS that are no streams: nobody of ours made them.

@@ -383,9 +383,7 @@ int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
     return 0;
 }
 
-void phi_redis_wake(struct phi_store *store)
+int phi_redis_wake_fd(const struct phi_store *store)
 {
-    uint64_t one = 1;
-    ssize_t put = write(((struct phi_store_redis *)store)->inbound.wake_fd, &one, sizeof(one));
-    (void)put; // full: it is readable already
+    return ((const struct phi_store_redis *)store)->inbound.wake_fd;
 }

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "e2e/ranks.h"
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+static std::map<std::string, RankFunction> &functions()
+{
+    static std::map<std::string, RankFunction> all;
+    return all;
+}
+
+RankRegistration::RankRegistration(const char *name, RankFunction function)
+{
+    functions()[name] = function;
+}
+
+static Rank *current; // of this process, for messages
+
+void rank_failed(const char *file, int line, const std::string &what)
+{
+    std::string text = std::string(file) + ":" + std::to_string(line) + ": " + what;
+    if (current != nullptr && current->shared != nullptr)
+        snprintf(current->shared->text[current->rank], sizeof current->shared->text[0], "%s", text.c_str());
+    fprintf(stderr, "rank %d: %s\n", current ? current->rank : -1, text.c_str());
+    fflush(nullptr);
+    _exit(1);
+}
+
+// ---- in a rank
+
+static void keep_log(void *opaque, enum ph_log_level level, const char *line)
+{
+    (void)level;
+    if (getenv("PEERHOP_TEST_VERBOSE"))
+        fprintf(stderr, "rank %d: %s\n", static_cast<Rank *>(opaque)->rank, line);
+}
+
+int Rank::try_open(std::vector<std::string> settings, int64_t deadline_ms, std::string *error)
+{
+    std::vector<const char *> pointers;
+    for (const std::string &setting : settings)
+        pointers.push_back(setting.c_str());
+    pointers.push_back(nullptr);
+    char text[1024] = "";
+    struct ph_context_params params = {};
+    params.struct_size = sizeof params;
+    params.device = device->wish();
+    params.deadline_ms = deadline_ms;
+    params.log = keep_log;
+    params.log_opaque = this;
+    params.log_level = getenv("PEERHOP_TEST_VERBOSE") ? PH_LOG_DEBUG : PH_LOG_WARN;
+    params.settings = pointers.data();
+    params.error = text;
+    params.error_size = sizeof text;
+    int rc = ph_context_create(&params, &context);
+    if (error != nullptr)
+        *error = text;
+    return rc;
+}
+
+void Rank::open(std::vector<std::string> settings, int64_t deadline_ms)
+{
+    std::string error;
+    int rc = try_open(settings, deadline_ms, &error);
+    if (rc)
+        rank_failed(__FILE__, __LINE__, std::string("context: ") + ph_strerror(rc) + ": " + error);
+}
+
+void Rank::close(int64_t deadline_ms)
+{
+    Rank &rank = *this;
+    CHECK_OK(ph_context_destroy(&context, deadline_ms));
+}
+
+void Rank::barrier()
+{
+    unsigned index = barriers_++ % 64;
+    uint32_t turn = (barriers_ - 1) / 64 + 1;
+    shared->arrived[index].fetch_add(1);
+    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (shared->arrived[index].load() < turn * static_cast<uint32_t>(ranks)) {
+        if (std::chrono::steady_clock::now() > end)
+            rank_failed(__FILE__, __LINE__, "the test's barrier: not all ranks came");
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+}
+
+std::string Rank::error()
+{
+    char text[1024] = "";
+    ph_context_error(context, text, sizeof text);
+    return text;
+}
+
+uint64_t Rank::counter(const char *name)
+{
+    struct ph_counters counters = {};
+    ph_context_counters(context, &counters, sizeof counters);
+#define PICK(member, meaning)                                                                      \
+    if (strcmp(name, #member) == 0)                                                                \
+        return counters.member;
+    PH_COUNTER_MAP(PICK)
+#undef PICK
+    rank_failed(__FILE__, __LINE__, std::string("no counter ") + name);
+}
+
+struct ph_channel *Rank::channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,
+                                 ph_protocol protocol)
+{
+    Rank &rank = *this;
+    struct ph_operation op = {op_id, peer, role, protocol, buffer, size};
+    struct ph_channel *channel = nullptr;
+    CHECK_OK(ph_exchange(context, &op, 1, &channel));
+    return channel;
+}
+
+void Rank::synchronize(void *stream, int64_t ms)
+{
+    if (!device->synchronize(stream, ms))
+        rank_failed(__FILE__, __LINE__, "the stream is not done: " + error());
+}
+
+void Rank::verify(const void *from, size_t size, uint64_t seed, const char *what)
+{
+    std::string wrong = device->verify(from, size, seed);
+    if (!wrong.empty())
+        rank_failed(__FILE__, __LINE__, std::string(what) + ": " + wrong);
+}
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value ? value : "";
+}
+
+static int rank_main(const char *name)
+{
+    Rank rank;
+    current = &rank;
+    rank.rank = atoi(variable("PEERHOP_RANK"));
+    rank.ranks = atoi(variable("PEERHOP_RANKS"));
+    rank.argument = variable("PEERHOP_TEST_ARGUMENT");
+    int fd = atoi(variable("PEERHOP_TEST_SHARED"));
+    rank.shared = static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    close(fd);
+    rank.device = strcmp(variable("PEERHOP_TEST_DEVICE"), "host") == 0 ? make_host_device(&rank.context)
+                                                                       : make_cuda_device(rank.rank);
+    // The test's own variables are not the library's.
+    for (const char *own : {"PEERHOP_TEST_FUNCTION", "PEERHOP_TEST_ARGUMENT", "PEERHOP_TEST_SHARED", "PEERHOP_TEST_DEVICE"})
+        unsetenv(own);
+    auto found = functions().find(name);
+    if (found == functions().end() || !rank.device)
+        rank_failed(__FILE__, __LINE__, std::string("no such rank function or device: ") + name);
+    found->second(rank);
+    if (rank.context != nullptr)
+        rank.close();
+    rank.device.reset();
+    return 0;
+}
+
+// ---- in the test
+
+Job::Job(const std::string &device, int ranks, const std::string &store)
+    : device_(device), store_(store), ranks_(ranks), own_(ranks), pids_(ranks, -1), statuses_(ranks, -1)
+{
+    static int count;
+    name_ = "test-" + std::to_string(getpid()) + "-" + std::to_string(count++);
+    if (store.empty()) {
+        redis_ = std::make_unique<RedisServer>();
+        redis_->start();
+        store_ = redis_->uri();
+    }
+    shared_fd_ = memfd_create("peerhop-test", MFD_CLOEXEC);
+    if (ftruncate(shared_fd_, sizeof(Shared)) != 0)
+        abort();
+    shared_ = static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd_, 0));
+    if (device == "standin")
+        environment("PEERHOP_LIBCUDA", PEERHOP_STANDIN);
+}
+
+Job::~Job()
+{
+    for (int rank = 0; rank < ranks_; rank++) {
+        if (pids_[rank] > 0 && statuses_[rank] < 0) {
+            kill(pids_[rank], SIGKILL);
+            waitpid(pids_[rank], nullptr, 0);
+        }
+    }
+    munmap(shared_, sizeof(Shared));
+    ::close(shared_fd_);
+}
+
+void Job::environment(const std::string &name, const std::string &value)
+{
+    environment_[name] = value;
+}
+
+void Job::environment(int rank, const std::string &name, const std::string &value)
+{
+    own_[rank][name] = value;
+}
+
+void Job::start_rank(int rank, const std::string &function, const std::string &argument)
+{
+    fflush(nullptr);
+    shared_->text[rank][0] = 0;
+    statuses_[rank] = -1;
+    pid_t pid = fork();
+    if (pid != 0) {
+        pids_[rank] = pid;
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto set = [](const std::string &name, const std::string &value) { setenv(name.c_str(), value.c_str(), 1); };
+    set("PEERHOP_RANK", std::to_string(rank));
+    set("PEERHOP_RANKS", std::to_string(ranks_));
+    set("PEERHOP_JOB", name_);
+    set("PEERHOP_STORE", store_);
+    set("PEERHOP_TEST_FUNCTION", function);
+    set("PEERHOP_TEST_ARGUMENT", argument);
+    set("PEERHOP_TEST_DEVICE", device_);
+    int fd = dup(shared_fd_); // without close-on-exec
+    set("PEERHOP_TEST_SHARED", std::to_string(fd));
+    for (const auto &[name, value] : environment_)
+        set(name, value);
+    for (const auto &[name, value] : own_[rank])
+        set(name, value);
+    execl("/proc/self/exe", "ranks", static_cast<char *>(nullptr));
+    _exit(127);
+}
+
+void Job::start(const std::string &function, const std::string &argument)
+{
+    for (int rank = 0; rank < ranks_; rank++)
+        start_rank(rank, function, argument);
+}
+
+int Job::status(int rank, int64_t ms)
+{
+    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+    while (statuses_[rank] < 0 && pids_[rank] > 0) {
+        int status;
+        if (waitpid(pids_[rank], &status, WNOHANG) == pids_[rank])
+            statuses_[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        else if (std::chrono::steady_clock::now() >= end)
+            break;
+        else
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return statuses_[rank];
+}
+
+void Job::signal(int rank, int number)
+{
+    kill(pids_[rank], number);
+}
+
+std::string Job::wait(int64_t ms)
+{
+    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+    std::string result;
+    for (int rank = 0; rank < ranks_; rank++) {
+        auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+        int code = status(rank, std::max<int64_t>(left.count(), 0));
+        if (code == 0 || expected_[rank])
+            continue;
+        result += "rank " + std::to_string(rank) +
+                  (code < 0 ? " still runs" : " ended with " + std::to_string(code)) + ": " +
+                  shared_->text[rank] + "\n";
+    }
+    return result;
+}
+
+std::string Job::run(const std::string &function, const std::string &argument, int64_t ms)
+{
+    start(function, argument);
+    return wait(ms);
+}
+
+void EveryDevice::SetUp()
+{
+    std::string why;
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    if (!device_available(GetParam(), &why))
+        GTEST_SKIP() << why;
+}
+
+int main(int argc, char **argv)
+{
+    const char *function = getenv("PEERHOP_TEST_FUNCTION");
+    if (function != nullptr) {
+        int rc = rank_main(std::string(function).c_str());
+        fflush(nullptr);
+        return rc;
+    }
+    testing::InitGoogleTest(&argc, argv);
+    int rc = RUN_ALL_TESTS();
+    const testing::UnitTest &all = *testing::UnitTest::GetInstance();
+    // What ran nothing at all is a skipped test to Meson and CTest, not a passed one.
+    return rc == 0 && all.test_to_run_count() > 0 && all.skipped_test_count() == all.test_to_run_count() ? 77 : rc;
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Tests of several processes. A rank function runs in processes of its own (this binary, executed again), a Job starts
+// them around a private store and collects how they ended.
+//
+//     RANK_FUNCTION(ping) { rank.open(); ... CHECK(x == 1); }
+//     TEST_P(Basic, Ping) { Job job(GetParam(), 2); EXPECT_EQ(job.run("ping"), ""); }
+#ifndef TESTS_E2E_RANKS_H
+#define TESTS_E2E_RANKS_H
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <peerhop/peerhop.h>
+
+#include "e2e/device.h"
+#include "support/redis_server.h"
+
+// Memory that the ranks and the test share beside the library.
+struct Shared {
+    std::atomic<uint32_t> arrived[64]; // barriers
+    std::atomic<uint64_t> value[1024]; // for the test's own use
+    char text[64][512];
+};
+
+class Rank
+{
+public:
+    int rank = 0, ranks = 0;
+    struct ph_context *context = nullptr;
+    std::unique_ptr<Device> device;
+    std::string argument; // given to Job::start
+    Shared *shared = nullptr;
+    std::string log;      // lines of the context at level warn and above
+
+    // Makes the context with the job's parameters. settings: "PEERHOP_X=y".
+    void open(std::vector<std::string> settings = {}, int64_t deadline_ms = 20000);
+    int try_open(std::vector<std::string> settings, int64_t deadline_ms, std::string *error);
+    void close(int64_t deadline_ms = 20000); // destroys it; must succeed
+    void barrier();                          // all ranks of the job
+    std::string error();                     // ph_context_error
+    uint64_t counter(const char *name);
+
+    // One channel with a peer, of a fresh exchange.
+    struct ph_channel *channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,
+                               ph_protocol protocol = PH_PROTOCOL_DEFAULT);
+    void synchronize(void *stream, int64_t ms = 20000);
+    void verify(const void *from, size_t size, uint64_t seed, const char *what);
+
+private:
+    unsigned barriers_ = 0;
+};
+
+// Ends the rank with a message where the condition does not hold.
+[[noreturn]] void rank_failed(const char *file, int line, const std::string &what);
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            rank_failed(__FILE__, __LINE__, "not true: " #condition);                              \
+    } while (0)
+#define CHECK_RC(call, expected)                                                                   \
+    do {                                                                                           \
+        int check_rc_ = (call);                                                                    \
+        if (check_rc_ != (expected))                                                               \
+            rank_failed(__FILE__, __LINE__,                                                        \
+                        std::string(#call ": ") + ph_strerror(check_rc_) + ": " + rank.error());   \
+    } while (0)
+#define CHECK_OK(call) CHECK_RC(call, 0)
+
+using RankFunction = void (*)(Rank &rank);
+struct RankRegistration {
+    RankRegistration(const char *name, RankFunction function);
+};
+#define RANK_FUNCTION(name)                                                                        \
+    static void name(Rank &rank);                                                                  \
+    static RankRegistration name##_registration(#name, name);                                      \
+    static void name([[maybe_unused]] Rank &rank)
+
+class Job
+{
+public:
+    // device: "host", "standin" or "gpu". A store server is started with the job unless `store` names one.
+    Job(const std::string &device, int ranks, const std::string &store = "");
+    ~Job(); // kills what still runs
+    Job(const Job &) = delete;
+
+    void environment(const std::string &name, const std::string &value);
+    void environment(int rank, const std::string &name, const std::string &value);
+
+    void start(const std::string &function, const std::string &argument = "");
+    void start_rank(int rank, const std::string &function, const std::string &argument = "");
+    // Waits for all; returns "" where every rank ended with 0 and otherwise who ended how (with its message).
+    std::string wait(int64_t ms = 60000);
+    std::string run(const std::string &function, const std::string &argument = "", int64_t ms = 60000);
+
+    // One rank: its pid, its exit status (-1: still runs, 128 + n: signal n), and a signal to it.
+    pid_t pid(int rank) const { return pids_[rank]; }
+    int status(int rank, int64_t ms);
+    void signal(int rank, int number);
+    void expect_failure(int rank) { expected_[rank] = true; } // wait() does not count it
+
+    RedisServer &redis() { return *redis_; }
+    Shared *shared() { return shared_; }
+    std::string name() const { return name_; }
+    std::string store() const { return store_; }
+
+private:
+    std::string device_, store_, name_;
+    int ranks_;
+    std::unique_ptr<RedisServer> redis_;
+    std::map<std::string, std::string> environment_;
+    std::vector<std::map<std::string, std::string>> own_;
+    std::vector<pid_t> pids_;
+    std::vector<int> statuses_;
+    std::map<int, bool> expected_;
+    int shared_fd_ = -1;
+    Shared *shared_ = nullptr;
+};
+
+// Suites that run on every device: TEST_P with the device's name as the parameter; skips, saying why, where there is none.
+class EveryDevice : public testing::TestWithParam<std::string>
+{
+protected:
+    void SetUp() override;
+};
+#define INSTANTIATE_DEVICES(Suite)                                                                 \
+    INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("host", "standin", "gpu"),             \
+                             [](const auto &info) { return info.param; })
+
+#endif
