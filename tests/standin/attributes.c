@@ -17,6 +17,14 @@ static unsigned access_flags(const struct si_allocation *allocation, int device)
                                             : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
 }
 
+// Of mapped memory, what was reserved, not what is mapped.
+static struct si_range range_of(const struct si_allocation *allocation)
+{
+    if (allocation->kind == SI_MAPPING)
+        return si_reservation_of(allocation->base);
+    return (struct si_range){allocation->base, allocation->size};
+}
+
 static int current_device(void)
 {
     const struct si_thread *thread = si_thread();
@@ -35,7 +43,11 @@ static bool value_of(const struct si_allocation *a, CUpointer_attribute attribut
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         value = si_is_device(a) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: value = address; break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        if (!a->access)
+            return false;
+        value = address;
+        break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         if (si_is_device(a))
             return false;
@@ -45,11 +57,11 @@ static bool value_of(const struct si_allocation *a, CUpointer_attribute attribut
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: value = 0; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: value = (uint64_t)si_allocation_device(a); break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: value = a->kind == SI_LEGACY; break;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: value = a->base; break;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: value = a->size; break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: value = range_of(a).base; break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: value = range_of(a).size; break;
     case CU_POINTER_ATTRIBUTE_MAPPED: value = 1; break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: value = allowed_types(a); break;
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: value = si_is_device(a); break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: value = a->kind == SI_LEGACY; break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: value = access_flags(a, current_device()); break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: value = (uint64_t)a->pool; break;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: value = a->physical ? a->physical->size : a->size; break;
@@ -63,16 +75,17 @@ static bool value_of(const struct si_allocation *a, CUpointer_attribute attribut
     return true;
 }
 
+// Everything that is not an address, an id or a mask is an int, booleans too.
 static size_t size_of(CUpointer_attribute attribute)
 {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return sizeof(int);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return sizeof(bool);
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return sizeof(int);
     default: return sizeof(uint64_t);
     }
 }

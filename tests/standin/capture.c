@@ -59,6 +59,14 @@ bool si_capture_legacy_conflict(const struct CUstream_st *stream)
     return false;
 }
 
+void si_capture_legacy_break(const struct CUstream_st *legacy)
+{
+    for (const struct CUstream_st *s = legacy->context->streams; s; s = s->next) {
+        if (s->capture && !(s->flags & CU_STREAM_NON_BLOCKING))
+            si_capture_invalidate(s->capture);
+    }
+}
+
 static bool node_add(struct si_body *body, const struct si_op *op, const struct si_set *after)
 {
     struct si_node *nodes = realloc(body->nodes, (size_t)(body->count + 1) * sizeof(*nodes));
@@ -221,13 +229,15 @@ static CUresult end(struct CUstream_st *stream, CUgraph *out)
     struct si_capture *capture = stream->capture;
     if (!capture)
         return CUDA_ERROR_ILLEGAL_STATE;
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != si_thread())
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    if (capture->origin != stream)
+    if (capture->origin != stream) {
+        capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    }
     CUresult result = CUDA_SUCCESS;
     struct CUgraph_st *graph = capture->graph;
-    if (capture->invalid)
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != si_thread())
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD; // and yet it is over
+    else if (capture->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (!joined(graph->body, &stream->last))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;

@@ -100,6 +100,7 @@ SI_EXPORT CUresult cuInit(unsigned int flags)
     if (!si.initialised) {
         if (getrandom(&si.cookie, sizeof(si.cookie), 0) != sizeof(si.cookie))
             abort();
+        si_life_begin();
         si.no_peer = environment_number("PEERHOP_STANDIN_NO_PEER", 0, 1, 0);
         si.connections = (unsigned)environment_number("CUDA_DEVICE_MAX_CONNECTIONS", 1, 32, 8);
         devices_fill((int)environment_number("PEERHOP_STANDIN_DEVICES", 0, SI_DEVICES_MAX, 2));

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Handles of allocations for other processes. A handle names the exporter's descriptor by its process, and the buffer id
 // in the memory's trailer tells whether the allocation still lives: one of a dead exporter, or freed, does not open.
+// As measured, a dead exporter's is an invalid handle and a freed one an invalid value.
 #include "standin.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define MAGIC 0x3163706970656572ull
@@ -24,20 +29,53 @@ void si_handle_fill(const struct si_allocation *allocation, struct si_handle *ha
                                  .pool = allocation->pool ? allocation->pool->id : 0};
 }
 
+// A process that has initialised holds a socket of this name for life.
+static void life_name(uint64_t cookie, struct sockaddr_un *address, socklen_t *size)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1,
+                          "peerhop-standin-%016" PRIx64, cookie);
+    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+void si_life_begin(void)
+{
+    struct sockaddr_un address;
+    socklen_t size;
+    life_name(si.cookie, &address, &size);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size))
+        abort();
+}
+
+static bool alive(uint64_t cookie)
+{
+    struct sockaddr_un address;
+    socklen_t size;
+    life_name(cookie, &address, &size);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool connected = fd >= 0 && !connect(fd, (struct sockaddr *)&address, size);
+    if (fd >= 0)
+        close(fd);
+    return connected;
+}
+
 CUresult si_handle_open(const struct si_handle *handle, struct si_physical **out)
 {
     if (handle->magic != MAGIC || handle->offset >= SI_BLOCK)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!alive(handle->cookie))
         return CUDA_ERROR_INVALID_HANDLE;
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->fd);
     struct si_physical *physical;
     if (si_physical_open(open(path, O_RDWR | O_CLOEXEC), &physical))
-        return CUDA_ERROR_INVALID_HANDLE;
+        return CUDA_ERROR_INVALID_VALUE;
     const struct si_trailer *trailer = physical->trailer;
     if (trailer->cookie != handle->cookie || handle->size > physical->size - handle->offset ||
         atomic_load(&trailer->ids[handle->offset / SI_UNIT]) != handle->id) {
         si_physical_drop(physical);
-        return CUDA_ERROR_INVALID_HANDLE;
+        return CUDA_ERROR_INVALID_VALUE;
     }
     *out = physical;
     return CUDA_SUCCESS;

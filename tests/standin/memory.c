@@ -11,8 +11,7 @@ static struct {
     int count, capacity;
 } known;
 
-// A block that small allocations share. One empty block of each context stays, so that a stale import of a freed piece
-// sees the next owner's data, as it does on a GPU.
+// A block that small allocations share, as long as one of them lives.
 struct block {
     struct block *next;
     struct si_context *context;
@@ -209,25 +208,18 @@ CUresult si_allocate(struct si_context *context, size_t size, struct si_allocati
     return result ? result : si_insert(&allocation, out);
 }
 
-// Frees the block unless something lives in it or it is the context's last empty one.
-static void block_release(struct si_context *context, uint64_t address)
+// Frees the block where a small allocation was, unless others live in it.
+static void block_release(uint64_t address)
 {
-    struct block **found = NULL;
-    int empty = 0;
-    for (struct block **b = &blocks; *b; b = &(*b)->next) {
-        const struct si_allocation *first = si_find_next((*b)->base);
-        bool is_empty = !first || first->base >= (*b)->base + SI_BLOCK;
-        if ((*b)->context != context || !is_empty)
-            continue;
-        empty++;
-        if (address - (*b)->base < SI_BLOCK)
-            found = b;
-    }
-    if (!found || (empty < 2 && context->retained > 0))
+    struct block **b = &blocks;
+    while (address - (*b)->base >= SI_BLOCK)
+        b = &(*b)->next;
+    struct block *block = *b;
+    const struct si_allocation *first = si_find_next(block->base);
+    if (first && first->base < block->base + SI_BLOCK)
         return;
-    struct block *block = *found;
-    *found = block->next;
-    region_drop(context, block->physical, block->base);
+    *b = block->next;
+    region_drop(block->context, block->physical, block->base);
     free(block);
 }
 
@@ -243,7 +235,7 @@ void si_deallocate(struct si_allocation *allocation)
         free((void *)copy.base);
     } else if (copy.kind == SI_LEGACY && copy.size <= SI_BLOCK / 2) {
         si_physical_drop(copy.physical);
-        block_release(copy.context, copy.base);
+        block_release(copy.base);
     } else if (copy.kind == SI_LEGACY || copy.kind == SI_POOLED) {
         region_drop(copy.context, copy.physical, copy.base);
     }
@@ -301,8 +293,8 @@ SI_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUde
     if (result)
         return result;
     const struct si_allocation *allocation = si_find(address);
-    if (!allocation)
-        return si_end(CUDA_ERROR_INVALID_VALUE);
+    if (!allocation || !allocation->access)
+        return si_end(CUDA_ERROR_NOT_FOUND);
     if (base)
         *base = allocation->base;
     if (size)

@@ -344,6 +344,12 @@ CUresult si_allocate_own(struct si_context *context, struct si_allocation *alloc
                          struct si_allocation **out);
 void si_deallocate(struct si_allocation *allocation);
 
+struct si_range {
+    uint64_t base;
+    size_t size;
+};
+struct si_range si_reservation_of(uint64_t address); // vmm.c; of a mapped address
+
 // ipc.c: 64 bytes that name an allocation to other processes; pool pointers travel the same way.
 struct si_handle {
     uint64_t magic, cookie, id, size, offset;
@@ -353,6 +359,7 @@ struct si_handle {
 };
 void si_handle_fill(const struct si_allocation *allocation, struct si_handle *handle);
 CUresult si_handle_open(const struct si_handle *handle, struct si_physical **physical);
+void si_life_begin(void); // lets others see that this process lives
 void si_import_close(struct si_allocation *allocation);
 
 void si_pool_let_go(struct si_pool *pool); // pool.c: an allocation of it is gone
@@ -389,6 +396,7 @@ void si_engine_stop(struct si_context *context);
 
 // graph.c, capture.c
 bool si_capture_legacy_conflict(const struct CUstream_st *stream); // a legacy stream while a blocking one captures
+void si_capture_legacy_break(const struct CUstream_st *legacy); // invalidates those captures
 void si_capture_abandon(struct CUstream_st *stream);
 CUresult si_capture_add(struct CUstream_st *stream, struct si_op *op);
 void si_capture_invalidate(struct si_capture *capture);

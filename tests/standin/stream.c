@@ -104,6 +104,7 @@ CUresult si_enqueue(struct CUstream_st *stream, struct si_op *op)
         return si_capture_add(stream, op);
     if (si_capture_legacy_conflict(stream)) {
         si_op_free(op);
+        si_capture_legacy_break(stream);
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
     while (stream->depth >= SI_STREAM_DEPTH)
@@ -179,8 +180,10 @@ static CUresult may_observe(struct CUstream_st *stream)
         si_capture_invalidate(stream->capture);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    if (si_capture_legacy_conflict(stream))
+    if (si_capture_legacy_conflict(stream)) {
+        si_capture_legacy_break(stream);
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
     return si_unsafe();
 }
 

@@ -219,6 +219,14 @@ SI_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
     return si_end(CUDA_SUCCESS);
 }
 
+struct si_range si_reservation_of(uint64_t address)
+{
+    const struct reservation *r = reservations;
+    while (address - r->base >= r->size)
+        r = r->next;
+    return (struct si_range){r->base, r->size};
+}
+
 static bool reserved(uint64_t address, size_t size)
 {
     for (const struct reservation *r = reservations; r; r = r->next) {
@@ -257,8 +265,10 @@ SI_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
     if (result)
         return result;
     const struct vmm_handle *handle = *handle_find(value);
-    if (!handle || size != handle->physical->size)
+    if (!handle)
         return si_end(CUDA_ERROR_INVALID_VALUE);
+    if (size != handle->physical->size)
+        return si_end(CUDA_ERROR_NOT_SUPPORTED); // only whole allocations are mapped
     int ordinal = si_ordinal(handle->physical->physical);
     return si_end(map(si_context_of(ordinal < 0 ? 0 : ordinal), address, handle->physical));
 }
