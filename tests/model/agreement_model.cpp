@@ -5,112 +5,11 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "model/agreement_state.h"
 #include "model/space.h"
-
-extern "C" {
-#include "channel/agreement.h"
-}
 
 namespace model
 {
-
-static const int KEYS = 2;
-static const int ROUNDS = 8;
-static const int NUMBERS = 3;
-static const int MESSAGES = 6;
-static const uint8_t GONE = 255;
-
-// What one operation of a running exchange waits for.
-enum Stage : uint8_t {
-    STAGE_NEW,       // to be published
-    STAGE_PUBLISHED, // the peer's word
-    STAGE_ASKED,     // the answer
-    STAGE_TAKEN,     // to be looked up
-    STAGE_OFFER,     // a miss: the peer's descriptor
-    STAGE_CONFIRM,   // a miss: the peer's confirm
-    STAGE_READY,
-};
-
-// What a thread that holds the mutex has loaded the peer's word for. Only other ranks move
-// meanwhile.
-enum Held : uint8_t { HELD_NOT, HELD_LOOK, HELD_GIVE_UP };
-
-enum Mode : uint8_t { MODE_OUTSIDE, MODE_CALLING, MODE_GIVING_UP };
-
-struct Word {
-    uint8_t round, number;
-};
-
-struct Message {
-    uint8_t kind; // 0: none
-    uint8_t key, round, attempt;
-};
-enum : uint8_t { QUESTION = 1, ANSWER_NO, ANSWER_YES };
-
-// phi_agreement in five bytes.
-struct Own {
-    uint8_t state, round, mine, theirs, attempt;
-};
-
-struct Confirm {
-    uint8_t round_plus_one, good;
-};
-
-struct KeySide {
-    Own own;
-    Word word[2];
-    Word loaded;  // the peer's word, while held
-    uint8_t held; // enum Held
-    uint8_t stage;
-    uint8_t finishing; // the open round is another buffer's
-    uint8_t failed;    // READY with an error
-    uint8_t result;    // of the round that was done last
-    uint8_t number;    // the buffer's, of this round
-    Confirm confirm;
-    uint8_t sent;            // bits by number: descriptors sent to the peer
-    uint8_t arrived;         // bits by the peer's number
-    uint8_t paired[NUMBERS]; // by own number: bits of the peer's, confirmed
-    uint8_t last[NUMBERS];   // by own number: the peer's of the last confirmed channel
-};
-
-struct Side {
-    KeySide key[KEYS];
-    Message inbox[MESSAGES];
-    uint8_t call, mode, give_ups, silences, path_failures;
-    uint8_t delivered[KEYS];
-    uint8_t told; // bits: keys of this call whose result the application has
-};
-
-// What the first of the two ranks did in a round or as its n-th result; the second must do the
-// same.
-struct Fact {
-    uint8_t pair; // 0: nothing yet
-    uint8_t hit;  // 1: miss, 2: hit
-    uint8_t result;
-};
-
-struct Ghost {
-    Fact round[KEYS][ROUNDS];
-    uint8_t sequence[KEYS][ROUNDS];
-};
-
-struct State {
-    Side side[2];
-    Ghost ghost;
-    uint8_t pad[8 - (sizeof(Side) * 2 + sizeof(Ghost)) % 8];
-};
-
-// A move: side * 64 + what.
-enum Move {
-    MOVE_KEY = 0,       // + key: the operation's next step
-    MOVE_TRY_FAILS = 4, // + key
-    MOVE_SILENCE = 8,   // + key
-    MOVE_BEGIN = 12,
-    MOVE_DEADLINE = 13,
-    MOVE_END = 14,
-    MOVE_OFFER = 16,   // + key * 4 + number
-    MOVE_MESSAGE = 32, // + index
-};
 
 class Explorer
 {
@@ -196,8 +95,7 @@ class Explorer
         if (locked_out(what) || !make(what) || !outcome_.ok())
             return;
         moved_ = true;
-        size_t to = space_.add(now_, index_, move_);
-        edges_.push_back({index_, to});
+        space_.add(now_, index_, move_);
     }
 
     // While this rank's mutex is held nothing else of it runs. STALE_LOOK holds it only afterwards.
@@ -555,14 +453,14 @@ class Explorer
             return false;
         if (!(key.arrived >> theirs(k) & 1))
             return false;
-        bool again = key.confirm.round_plus_one == key.own.round + 1;
+        bool again = key.confirm.round == key.own.round;
         if (again && plan_.broken != Break::CONFIRM_TWICE) {
             key.stage = STAGE_CONFIRM;
             return good;
         }
         if (!good && me_->path_failures++ == plan_.path_failures)
             return false;
-        key.confirm = {uint8_t(key.own.round + 1), uint8_t(good)};
+        key.confirm = {key.own.round, uint8_t(good)};
         key.stage = STAGE_CONFIRM;
         return true;
     }
@@ -571,7 +469,7 @@ class Explorer
     {
         KeySide &key = me_->key[k];
         const Confirm &other = peer_->key[k].confirm;
-        if (other.round_plus_one != key.own.round + 1)
+        if (other.round != key.own.round)
             return false;
         bool good = key.confirm.good && other.good;
         if (good) {
@@ -749,45 +647,17 @@ class Explorer
         key.own = pack(own);
     }
 
-    // Members that a state gives no meaning are zero, so that equal states are equal bytes.
-    static Own pack(const phi_agreement &own)
-    {
-        bool open = own.state == PHI_AGREEMENT_OPEN, idle = own.state == PHI_AGREEMENT_IDLE;
-        return {uint8_t(own.state), uint8_t(own.round), uint8_t(idle ? 0 : own.mine),
-                uint8_t(open ? own.theirs : 0), uint8_t(own.attempt)};
-    }
-
-    static phi_agreement unpack(const Own &own)
-    {
-        return {own.state, own.round, own.mine, own.theirs, own.attempt};
-    }
-
     // --- the verdict
 
     // The end can be reached from every state: no two ranks that keep calling run past each other
     // for ever.
     void check_end_in_reach()
     {
-        std::vector<std::vector<uint32_t>> into(space_.size());
-        for (const auto &edge : edges_)
-            into[edge.to].push_back(uint32_t(edge.from));
-        std::vector<char> reaches(space_.size(), 0);
-        std::vector<size_t> queue;
-        for (size_t i = 0; i < space_.size(); i++)
-            if (ended(space_[i])) {
-                reaches[i] = 1;
-                queue.push_back(i);
-            }
-        for (size_t i = 0; i < queue.size(); i++)
-            for (uint32_t from : into[queue[i]])
-                if (!reaches[from]) {
-                    reaches[from] = 1;
-                    queue.push_back(from);
-                }
+        std::vector<char> reaches = space_.reaching([this](const State &s) { return ended(s); });
         for (size_t i = 0; i < space_.size() && outcome_.ok(); i++)
             if (!reaches[i]) {
                 index_ = i;
-                fail("no way to the end", "");
+                fail("no way to the end", "here");
             }
     }
 
@@ -797,47 +667,13 @@ class Explorer
             return;
         outcome_.failure = kind;
         for (const auto &origin : space_.path(index_))
-            outcome_.trace += describe(origin.parent, origin.move);
-        outcome_.trace += *last ? std::string(last) + "\n" : describe(index_, move_);
+            outcome_.trace += describe(space_[origin.parent], origin.move) + "\n";
+        outcome_.trace += (*last ? last : describe(before_, move_)) + "\n";
     }
-
-    std::string describe(size_t index, int move) const
-    {
-        static const char *const stages[] = {"publish", "look",    "asked", "look up",
-                                             "try",     "confirm", "ready"};
-        int s = move / 64, what = move % 64;
-        const Side &side = space_[index].side[s];
-        std::string text =
-            "rank " + std::to_string(s) + " call " + std::to_string(side.call) + ": ";
-        if (what >= MOVE_MESSAGE) {
-            const Message &m = side.inbox[what - MOVE_MESSAGE];
-            text += "message " + std::to_string(m.kind) + " round " + std::to_string(m.round);
-        } else if (what >= MOVE_OFFER) {
-            text += "offer arrives";
-        } else if (what == MOVE_BEGIN) {
-            text += "begins";
-        } else if (what == MOVE_DEADLINE) {
-            text += "deadline";
-        } else if (what == MOVE_END) {
-            text += "returns";
-        } else if (what >= MOVE_SILENCE) {
-            text += "no answer";
-        } else {
-            const KeySide &key = side.key[what % 4];
-            text += std::string(what >= MOVE_TRY_FAILS ? "failing " : "") + stages[key.stage] +
-                    " key " + std::to_string(what % 4) + " round " + std::to_string(key.own.round);
-        }
-        return text + "\n";
-    }
-
-    struct Edge {
-        size_t from, to;
-    };
 
     const Plan &plan_;
     std::vector<Call> rests_[2]; // by call and keys told
-    Space<State> space_;
-    std::vector<Edge> edges_;
+    Space<State> space_{true};
     Outcome outcome_;
 
     // The move that is being made.

@@ -22,14 +22,15 @@ template <class State> class Space
         int move; // the caller's
     };
 
-    Space() : seen_(1024, Hash{&order_}, Equal{&order_})
+    // with_edges: remembers every move, not only the first to each state.
+    explicit Space(bool with_edges = false)
+        : with_edges_(with_edges), seen_(1024, Hash{&order_}, Equal{&order_})
     {
     }
     Space(const Space &) = delete;
     Space &operator=(const Space &) = delete;
 
-    // Returns the state's index, new or not.
-    size_t add(const State &s, size_t parent, int move)
+    void add(const State &s, size_t parent, int move)
     {
         order_.push_back(s);
         auto found = seen_.insert(order_.size() - 1);
@@ -37,7 +38,8 @@ template <class State> class Space
             origins_.push_back({parent, move});
         else
             order_.pop_back();
-        return *found.first;
+        if (with_edges_)
+            edges_.push_back({parent, *found.first});
     }
 
     size_t size() const
@@ -58,7 +60,32 @@ template <class State> class Space
         return moves;
     }
 
+    // For each state: whether one that is an end can be reached from it.
+    template <class End> std::vector<char> reaching(End end) const
+    {
+        std::vector<std::vector<size_t>> into(order_.size());
+        for (const Edge &edge : edges_)
+            into[edge.to].push_back(edge.from);
+        std::vector<char> reaches(order_.size(), 0);
+        std::vector<size_t> queue;
+        auto mark = [&](size_t i) {
+            if (!reaches[i])
+                queue.push_back(i);
+            reaches[i] = 1;
+        };
+        for (size_t i = 0; i < order_.size(); i++)
+            if (end(order_[i]))
+                mark(i);
+        for (size_t i = 0; i < queue.size(); i++)
+            for (size_t from : into[queue[i]])
+                mark(from);
+        return reaches;
+    }
+
   private:
+    struct Edge {
+        size_t from, to;
+    };
     static_assert(sizeof(State) % 8 == 0, "hashed in words");
     struct Hash {
         const std::vector<State> *order;
@@ -83,6 +110,8 @@ template <class State> class Space
         }
     };
 
+    bool with_edges_;
+    std::vector<Edge> edges_;
     std::vector<State> order_;
     std::vector<Origin> origins_;
     std::unordered_set<size_t, Hash, Equal> seen_; // indices into order_
