@@ -32,6 +32,18 @@ void phi_pending_settle(struct phi_pending *pending, int result, struct ph_chann
     pending->channel = channel;
 }
 
+void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel)
+{
+    if (!pending->finishing) {
+        pending->concluded = true; // done when the application has it: end_rounds
+        phi_pending_settle(pending, result, channel);
+        return;
+    }
+    phi_agreement_done(&pending->key->agreement);
+    pending->finishing = false; // the older round is over, whatever came of it; now ours
+    pending->state = PHI_PENDING_PUBLISH;
+}
+
 // ---- one operation, one step at a time; each returns true when the state changed
 
 static struct phi_slot *slot_of(const struct phi_key *key, bool mine)
@@ -112,14 +124,8 @@ static bool step_open(struct phi_pending *pending, struct phi_remote_export **im
     struct ph_channel *channel = phi_key_channel(key, key->agreement.mine, key->agreement.theirs);
     if (channel == NULL)
         return phi_pending_miss(pending, import);
-    phi_agreement_done(&key->agreement);
-    if (pending->finishing) {
-        pending->finishing = false;
-        pending->state = PHI_PENDING_PUBLISH;
-    } else {
-        phi_count(key->peer->peers->counters, hits, 1);
-        phi_pending_settle(pending, 0, channel);
-    }
+    phi_count(key->peer->peers->counters, hits, !pending->finishing);
+    phi_pending_conclude(pending, 0, channel);
     return true;
 }
 
@@ -508,6 +514,17 @@ static int report_open(struct ph_exchange_request *request, int rc)
     return rc;
 }
 
+// A round is done when its result reaches the application, not before: a call that fails for another operation leaves it
+// open, and the next exchange of the key yields it. Otherwise a retry would wait for a round that the peer never joins.
+static void end_rounds(struct ph_exchange_request *request, int rc)
+{
+    for (size_t i = 0; i < request->n; i++) {
+        struct phi_pending *pending = &request->pending[i];
+        if (rc == 0 || (pending->concluded && pending->result == rc))
+            phi_agreement_done(&pending->key->agreement);
+    }
+}
+
 static int collect_channels(struct ph_exchange_request *request, struct ph_channel **channels)
 {
     for (size_t i = 0; i < request->n; i++)
@@ -556,6 +573,7 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
     }
     if (rc == 0)
         rc = collect_channels(request, channels);
+    end_rounds(request, rc);
     note_waiting(peers, NULL);
     pass_acknowledgements(request);
     end_request(request);

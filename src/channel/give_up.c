@@ -45,10 +45,11 @@ static void ask_all(struct ph_exchange_request *request, int64_t deadline, bool 
         if (pending->state != PHI_PENDING_ASK)
             continue;
         int answer = ask_one(pending->key, deadline);
-        if (answer == PHI_AGREEMENT_TAKEN)
-            pending->state = PHI_PENDING_OPEN;
-        else if (answer == PHI_AGREEMENT_TIMED_OUT && !giving_up)
+        // An answer to an older question may be about another buffer: publish finds out, and finishes that round first.
+        if (!giving_up && (answer == PHI_AGREEMENT_TAKEN || answer == PHI_AGREEMENT_TIMED_OUT))
             pending->state = PHI_PENDING_PUBLISH;
+        else if (answer == PHI_AGREEMENT_TAKEN && pending->key->agreement.mine == pending->number)
+            pending->state = PHI_PENDING_OPEN;
         else if (answer == PHI_AGREEMENT_NONSENSE)
             phi_pending_settle(pending, phi_fail(request->peers->report, PH_EPEER, "rank %d broke the rules of exchange",
                                                  pending->key->peer->rank), NULL);
@@ -93,10 +94,9 @@ void phi_request_give_up(struct ph_exchange_request *request)
             continue;
         struct phi_key *key = pending->key;
         struct ph_channel *channel = phi_key_channel(key, key->agreement.mine, key->agreement.theirs);
-        if (channel != NULL)
-            phi_agreement_done(&key->agreement);
         // A miss stays open: the next exchange of the key brings it to its end.
         bool hit = channel != NULL && !pending->finishing;
+        pending->concluded = hit;
         phi_pending_settle(pending, hit ? 0 : -ETIMEDOUT, hit ? channel : NULL);
     }
 }

@@ -54,11 +54,25 @@ static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
     channel->theirs_device = phi_segment_device_address(segment, channel->theirs_line);
 }
 
+// What a channel needs is there before we confirm: after both confirms nothing may fail at one end only.
+static bool have_memory(struct phi_key *key)
+{
+    if (key->next == NULL)
+        key->next = calloc(1, sizeof *key->next);
+    if ((key->channels_count & (key->channels_count - 1)) == 0) { // full at each power of two
+        size_t capacity = key->channels_count ? key->channels_count * 2 : 1;
+        void *grown = realloc(key->channels, capacity * sizeof *key->channels);
+        if (grown == NULL)
+            return false;
+        key->channels = grown;
+    }
+    return key->next != NULL;
+}
+
 static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8_t reach, uint8_t reached)
 {
-    struct ph_channel *channel = calloc(1, sizeof *channel);
-    if (channel == NULL)
-        return NULL;
+    struct ph_channel *channel = key->next;
+    key->next = NULL;
     const struct phi_own_buffer *own = &key->own[key->agreement.mine - 1];
     const struct phi_peer_buffer *theirs = &key->theirs[key->agreement.theirs - 1];
     channel->peers = key->peer->peers;
@@ -85,19 +99,12 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     return channel;
 }
 
-static int keep_channel(struct phi_key *key, struct ph_channel *channel)
+static void keep_channel(struct phi_key *key, struct ph_channel *channel)
 {
-    if ((key->channels_count & (key->channels_count - 1)) == 0) {
-        size_t capacity = key->channels_count ? key->channels_count * 2 : 1;
-        void *grown = realloc(key->channels, capacity * sizeof *key->channels);
-        if (grown == NULL)
-            return -ENOMEM;
-        key->channels = grown;
-    }
     key->channels[key->channels_count++] = channel;
     channel->next = key->peer->channels;
     key->peer->channels = channel;
-    return 0;
+    phi_count(key->peer->peers->counters, channels, 1);
 }
 
 // Both ends compute the same from the same four facts, so both succeed or both fail.
@@ -135,11 +142,7 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
     if (!has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
     struct ph_channel *channel = make_channel(key, line, (uint8_t)reach, (uint8_t)reached);
-    if (channel == NULL || keep_channel(key, channel)) {
-        free(channel);
-        return phi_fail(key->peer->peers->report, -ENOMEM, "out of memory for a channel");
-    }
-    phi_count(key->peer->peers->counters, channels, 1);
+    keep_channel(key, channel);
     *out = channel;
     return 0;
 }
@@ -158,6 +161,11 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
         *import = e->importing ? NULL : e;
         return false;
     }
+    if (!have_memory(key)) {
+        int rc = phi_fail(key->peer->peers->report, -ENOMEM, "out of memory for a channel");
+        phi_pending_settle(pending, rc, NULL); // the round stays open
+        return true;
+    }
     if (!is_confirm(key->confirm, key->agreement.round))
         store_confirm(key, e->reason);
     uint64_t theirs;
@@ -165,13 +173,7 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
         return false;
     struct ph_channel *channel = NULL;
     int rc = conclude(key, theirs, &channel);
-    phi_agreement_done(&key->agreement);
     phi_count(key->peer->peers->counters, misses, 1);
-    if (pending->finishing) {
-        pending->finishing = false; // the older round is over, whatever came of it; now ours
-        pending->state = PHI_PENDING_PUBLISH;
-    } else {
-        phi_pending_settle(pending, rc, channel);
-    }
+    phi_pending_conclude(pending, rc, channel);
     return true;
 }

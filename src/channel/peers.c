@@ -51,6 +51,7 @@ static void free_key(struct phi_key *key)
     free(key->own);
     free(key->theirs);
     free(key->channels);
+    free(key->next);
     free(key);
 }
 

@@ -86,6 +86,7 @@ struct phi_key {
     uint32_t theirs_count;
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
+    struct ph_channel *next;    // memory for the channel that a confirm promises, or NULL
     const void *request; // the unfinished exchange that holds the key, or NULL
 
     // The open round's miss, kept over a deadline.

@@ -20,6 +20,7 @@ struct phi_pending {
     uint32_t number; // of our buffer
     uint8_t state;   // enum phi_pending_state
     bool finishing;  // an older round is brought to its end first
+    bool concluded;  // the open round is ours and its outcome is `result`, at both ends
     bool wants;      // counted in peers->wanted
     int result;
     struct ph_channel *channel;
@@ -40,6 +41,9 @@ struct ph_exchange_request {
 
 // phi_pending_settle ends one with a result.
 void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel);
+
+// phi_pending_conclude ends the open round of one: an older round makes way for ours, ours settles.
+void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel);
 
 // phi_pending_miss carries an open round on: true when something changed. *import: an allocation to map first, or NULL.
 bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **import);
