@@ -18,11 +18,9 @@ static void log_to_stderr(void *opaque, enum ph_log_level level, const char *lin
 void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque,
                      enum ph_log_level level)
 {
-    if (!log && level > PH_LOG_NONE)
-        log = log_to_stderr;
-    report->log = log;
+    report->log = log ? log : log_to_stderr;
     report->log_opaque = opaque;
-    report->level = log ? level : PH_LOG_NONE;
+    report->level = level;
     pthread_mutex_init(&report->lock, NULL);
     report->text[0] = 0;
 }

@@ -11,14 +11,14 @@
 #include <peerhop/log.h>
 
 struct phi_report {
-    ph_log_fn log; // NULL: silent
+    ph_log_fn log; // never NULL
     void *log_opaque;
-    enum ph_log_level level; // lines above it are not formatted
+    enum ph_log_level level; // lines above it are not formatted; may be raised before other threads use the report
     pthread_mutex_t lock;    // guards text
     char text[1024];
 };
 
-// phi_report_init copies the callback; log == NULL with level > PH_LOG_NONE logs to stderr.
+// phi_report_init copies the callback; log == NULL logs to stderr.
 void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque, enum ph_log_level level);
 void phi_report_fini(struct phi_report *report);
 

@@ -115,6 +115,15 @@ TEST_F(Report, WithoutCallbackStderr)
     testing::internal::CaptureStderr();
     phi_fail(&report, -EINVAL, "told %d", 1);
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "peerhop error: told 1\n");
+    phi_report_fini(&report);
+
+    // The level of a context is known only after its configuration has been read.
+    phi_report_init(&report, nullptr, nullptr, PH_LOG_NONE);
+    testing::internal::CaptureStderr();
+    phi_fail(&report, -EINVAL, "silent");
+    report.level = PH_LOG_INFO;
+    phi_log(&report, PH_LOG_INFO, "heard");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "peerhop info: heard\n");
 }
 
 TEST_F(Report, SentencesOfThreadsDoNotMix)
