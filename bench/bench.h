@@ -14,7 +14,7 @@
 #include "options.h"
 
 // What one rank tells all others in bench_allgather, at most.
-#define BENCH_SLOT 8192
+#define BENCH_SLOT        8192
 #define BENCH_SAMPLES_MAX (BENCH_SLOT / sizeof(double))
 
 struct bench {
@@ -37,12 +37,13 @@ struct bench {
     char doing[96];   // for messages: case and size
 };
 
-// bench_fail prints one line (rank, what was done, text, the code, the context's sentence) and returns rc.
+// bench_fail prints one line (rank, what was done, text, the code, the context's sentence) and
+// returns rc.
 int bench_fail(struct bench *bench, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// BENCH_AGAIN makes a call that enqueues. Where the queue is full it lets it run empty, then calls again: ranks that run
-// the same program in order cannot lock each other out by that.
+// BENCH_AGAIN makes a call that enqueues. Where the queue is full it lets it run empty, then calls
+// again: ranks that run the same program in order cannot lock each other out by that.
 #define BENCH_AGAIN(bench, call)                                                                   \
     ({                                                                                             \
         int again_ = (call);                                                                       \
@@ -63,7 +64,8 @@ int64_t bench_now_ns(void);
 // bench_synchronize waits until the stream is idle, at most the deadline.
 int bench_synchronize(struct bench *bench);
 
-// bench_control_open makes the channels between rank 0 and each other rank, in slots at the arena's start.
+// bench_control_open makes the channels between rank 0 and each other rank, in slots at the arena's
+// start.
 size_t bench_control_size(int ranks);
 int bench_control_open(struct bench *bench);
 

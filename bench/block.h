@@ -11,7 +11,8 @@ enum bench_block_kind {
     BENCH_BLOCK_RAW, // the limit instead
 };
 
-// bench_block_run runs count iterations; *us is what they took this rank, 0 where it measures nothing.
+// bench_block_run runs count iterations; *us is what they took this rank, 0 where it measures
+// nothing.
 int bench_block_run(struct bench_run *run, enum bench_block_kind kind, size_t count, double *us);
 
 // bench_block_capture makes the graph of timed blocks of count iterations. Nothing runs.

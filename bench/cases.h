@@ -36,9 +36,10 @@ enum bench_combine {
 
 struct bench_run;
 
-// begin, once and end enqueue what this rank does at the start of a block, in each iteration, and at the block's end;
-// after end, nothing of the block is in flight towards this rank. sample runs and times one iteration itself instead.
-// open and close are for cases that do not use a pair's channels.
+// begin, once and end enqueue what this rank does at the start of a block, in each iteration, and
+// at the block's end; after end, nothing of the block is in flight towards this rank. sample runs
+// and times one iteration itself instead. open and close are for cases that do not use a pair's
+// channels.
 struct bench_case {
     const char *name;
     const char *what; // one sentence, for -l
@@ -93,7 +94,8 @@ extern const struct bench_case bench_send_latency, bench_send_bandwidth, bench_s
     bench_send_rate;
 extern const struct bench_case bench_exchange_cold, bench_exchange_hit, bench_import;
 
-// bench_case_channels and bench_case_area: what a case takes of the arena, for all sizes that it is run with.
+// bench_case_channels and bench_case_area: what a case takes of the arena, for all sizes that it is
+// run with.
 size_t bench_case_channels(const struct bench_case *test, const struct bench_options *options);
 size_t bench_case_area(const struct bench_case *test, const struct bench_options *options);
 

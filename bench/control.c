@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How ranks keep in step: channels between rank 0 and each other rank. The arena starts with one slot per rank for what
-// goes up to rank 0, and as many for what comes down.
+// How ranks keep in step: channels between rank 0 and each other rank. The arena starts with one
+// slot per rank for what goes up to rank 0, and as many for what comes down.
 #include <string.h>
 
 #include "bench.h"
@@ -43,7 +43,8 @@ static void describe(const struct bench *bench, int peer, struct ph_operation op
     };
 }
 
-// Rank 0 has a channel pair with each other rank at that rank's index, the others have theirs at index 0.
+// Rank 0 has a channel pair with each other rank at that rank's index, the others have theirs at
+// index 0.
 static int links(const struct bench *bench)
 {
     return bench->rank == 0 ? bench->ranks : 1;
@@ -64,9 +65,10 @@ int bench_control_open(struct bench *bench)
     int rc = ph_exchange(bench->context, ops, n, channels);
     if (rc)
         return bench_fail(bench, rc, "first exchange");
-    for (int i = first_link(bench); i < links(bench); i++) {
-        bench->up[i] = channels[2 * (i - first_link(bench))];
-        bench->down[i] = channels[2 * (i - first_link(bench)) + 1];
+    n = 0;
+    for (int i = first_link(bench); i < links(bench); i++, n += 2) {
+        bench->up[i] = channels[n];
+        bench->down[i] = channels[n + 1];
     }
     bench->next_op = OP_FIRST;
     return 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GPUs, through the library's table of the CUDA driver: loaded at run time, never linked.
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,8 @@ struct cuda {
     size_t allocation_count, allocation_room;
     size_t arena_size;
 
-    // The raw limits: an allocation as large as the arena, the peer's, and one page of flags of each.
+    // The raw limits: an allocation as large as the arena, the peer's, and one page of flags of
+    // each.
     CUdeviceptr raw, peer_raw;
     int words_fd;
     void *words, *peer_words;
@@ -157,12 +159,14 @@ static int cuda_synchronize(struct bench_device *device, int64_t deadline_ms)
             snprintf(device->error, sizeof(device->error), "the stream does not become idle");
             return -ETIMEDOUT;
         }
+        sched_yield();
     }
     return refuse(cuda, result, "the stream failed");
 }
 
 // Copies through pinned memory on the stream, which is idle.
-static int cuda_write(struct bench_device *device, void *destination, const void *source, size_t size)
+static int cuda_write(struct bench_device *device, void *destination, const void *source,
+                      size_t size)
 {
     struct cuda *cuda = cuda_of(device);
     for (size_t at = 0; at < size; at += STAGE_SIZE) {
@@ -178,13 +182,14 @@ static int cuda_write(struct bench_device *device, void *destination, const void
     return 0;
 }
 
-static int cuda_read(struct bench_device *device, void *destination, const void *source, size_t size)
+static int cuda_read(struct bench_device *device, void *destination, const void *source,
+                     size_t size)
 {
     struct cuda *cuda = cuda_of(device);
     for (size_t at = 0; at < size; at += STAGE_SIZE) {
         size_t n = size - at < STAGE_SIZE ? size - at : STAGE_SIZE;
-        int rc = CALL(cuda, cuMemcpyDtoHAsync_v2, cuda->stage,
-                      (CUdeviceptr)(uintptr_t)source + at, n, cuda->stream);
+        int rc = CALL(cuda, cuMemcpyDtoHAsync_v2, cuda->stage, (CUdeviceptr)(uintptr_t)source + at,
+                      n, cuda->stream);
         if (rc == 0)
             rc = CALL(cuda, cuStreamSynchronize, cuda->stream);
         if (rc)
@@ -280,7 +285,7 @@ static int cuda_raw_handle(struct bench_device *device, struct bench_raw_handle 
 
 static int open_words(struct cuda *cuda, const struct bench_raw_handle *peer)
 {
-    int fd;
+    int fd = -1;
     int rc = bench_peer_fd(peer->pid, peer->words_fd, &fd);
     if (rc) {
         snprintf(cuda->device.error, sizeof(cuda->device.error),
@@ -303,8 +308,8 @@ static int cuda_raw_open(struct bench_device *device, const struct bench_raw_han
     struct cuda *cuda = cuda_of(device);
     CUipcMemHandle ipc;
     memcpy(&ipc, peer->ipc, sizeof(ipc));
-    int rc = CALL(cuda, cuIpcOpenMemHandle_v2, &cuda->peer_raw, ipc,
-                  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    int rc =
+        CALL(cuda, cuIpcOpenMemHandle_v2, &cuda->peer_raw, ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     return rc ? rc : open_words(cuda, peer);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the bench needs of host memory or of a GPU beside the library: memory, streams, marks in streams, graphs, and
-// the raw limits that results are compared with.
+// What the bench needs of host memory or of a GPU beside the library: memory, streams, marks in
+// streams, graphs, and the raw limits that results are compared with.
 #ifndef BENCH_DEVICE_H
 #define BENCH_DEVICE_H
 
@@ -33,15 +33,21 @@ struct bench_raw_copy {
     size_t local_offset, peer_offset, size;
 };
 
-// Contract of devices. All return 0 or a negative code and print nothing but bench_device_error's sentence; one thread.
+// Contract of devices. All return 0 or a negative code and print nothing but bench_device_error's
+// sentence; one thread.
 // - open makes the device usable; attach comes after the context is made and creates the stream.
-// - alloc: `arena` is the one allocation that raw copies go between; others are only for exchanges. Freed by close.
-// - write, read: synchronous copies between the program's memory and the device's; the stream is idle.
+// - alloc: `arena` is the one allocation that raw copies go between; others are only for exchanges.
+// Freed by close.
+// - write, read: synchronous copies between the program's memory and the device's; the stream is
+// idle.
 // - synchronize waits for the stream, at most deadline_ms.
-// - mark notes the time when the stream reaches it, at index 0 or 1; elapsed (after synchronize) is their difference.
+// - mark notes the time when the stream reaches it, at index 0 or 1; elapsed (after synchronize) is
+// their difference.
 // - begin_graph ... end_graph: what is enqueued between becomes a graph; NULL: no such thing here.
-// - raw_handle, raw_open: the two halves of connecting to the peer. raw_copy and raw_flags enqueue on the stream;
-//   raw_flags: count ping-pongs of a bare flag, the leader first. The copy struct lives until synchronize.
+// - raw_handle, raw_open: the two halves of connecting to the peer. raw_copy and raw_flags enqueue
+// on the stream;
+//   raw_flags: count ping-pongs of a bare flag, the leader first. The copy struct lives until
+//   synchronize.
 // - detach (before the context ends) ends the stream; close (after it) frees everything.
 struct bench_device_ops {
     const char *kind;

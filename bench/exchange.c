@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// exchange and import: how ranks find each other's buffers. All ranks with all others, --ops operations for each pair
-// of ranks, which lie in --segments allocations.
+// exchange and import: how ranks find each other's buffers. All ranks with all others, --ops
+// operations for each pair of ranks, which lie in --segments allocations.
 #include <stdlib.h>
 
 #include "cases.h"
@@ -39,7 +39,8 @@ static int allocate(struct bench_run *run, size_t size, char **base)
     return 0;
 }
 
-// Names new operations, the same ones at every rank. Operation i of each peer lies in segment i % segments.
+// Names new operations, the same ones at every rank. Operation i of each peer lies in segment i %
+// segments.
 static void name_operations(struct bench_run *run, char *const *segments)
 {
     struct bench *bench = run->bench;
@@ -149,8 +150,8 @@ static int import_open(struct bench_run *run)
     return rc ? rc : exchange(run);
 }
 
-// An exchange of one operation in memory that the peers have not seen, and one in memory that they have: the
-// difference is what the import costs.
+// An exchange of one operation in memory that the peers have not seen, and one in memory that they
+// have: the difference is what the import costs.
 static int import_sample(struct bench_run *run, double *us)
 {
     double seen = 0, unseen = 0;

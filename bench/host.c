@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Host memory: memfds that the bench makes and registers, so that the raw limits touch the same pages as the library.
+// Host memory: memfds that the bench makes and registers, so that the raw limits touch the same
+// pages as the library.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -31,8 +32,8 @@ struct host {
     int words_fd;
     struct words *words, *peer_words;
     char *peer_arena;
-    uint64_t flags;      // round trips so far
-    bool flags_leader;   // of the call that is enqueued
+    uint64_t flags;    // round trips so far
+    bool flags_leader; // of the call that is enqueued
     size_t flags_count;
 };
 
@@ -124,7 +125,8 @@ static int host_alloc(struct bench_device *device, bool arena, size_t size, void
     return rc ? refuse(device, rc, "ph_host_alloc") : 0;
 }
 
-static int host_copy(struct bench_device *device, void *destination, const void *source, size_t size)
+static int host_copy(struct bench_device *device, void *destination, const void *source,
+                     size_t size)
 {
     (void)device;
     memcpy(destination, source, size);
@@ -175,7 +177,7 @@ static int host_raw_handle(struct bench_device *device, struct bench_raw_handle 
 
 static int map_peer(struct bench_device *device, int64_t pid, int fd, size_t size, void **base)
 {
-    int opened;
+    int opened = -1;
     int rc = bench_peer_fd(pid, fd, &opened);
     if (rc)
         return refuse(device, rc, "the peer's memory cannot be opened through /proc");
@@ -191,8 +193,8 @@ static int map_peer(struct bench_device *device, int64_t pid, int fd, size_t siz
 static int host_raw_open(struct bench_device *device, const struct bench_raw_handle *peer)
 {
     struct host *host = host_of(device);
-    int rc = map_peer(device, peer->pid, peer->words_fd, BENCH_WORDS_SIZE,
-                      (void **)&host->peer_words);
+    int rc =
+        map_peer(device, peer->pid, peer->words_fd, BENCH_WORDS_SIZE, (void **)&host->peer_words);
     return rc ? rc
               : map_peer(device, peer->pid, peer->arena_fd, peer->size, (void **)&host->peer_arena);
 }

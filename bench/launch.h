@@ -5,8 +5,8 @@
 
 #include "options.h"
 
-// bench_launch runs this program once per rank with the same command line and waits; the first rank that fails, a
-// signal or the deadline ends all. Returns the exit status.
+// bench_launch runs this program once per rank with the same command line and waits; the first rank
+// that fails, a signal or the deadline ends all. Returns the exit status.
 int bench_launch(const struct bench_options *options, char **argv);
 
 #endif

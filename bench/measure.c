@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One measurement: channels, warm-up, as many blocks as samples are wanted, each beside one of the raw limit.
+// One measurement: channels, warm-up, as many blocks as samples are wanted, each beside one of the
+// raw limit.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,10 +13,12 @@
 #define GRAPH_MAX ((size_t)100) // iterations in one graph
 
 struct samples {
-    size_t n;      // blocks
-    size_t count;  // iterations in each
+    size_t n;     // blocks
+    size_t count; // iterations in each
     double ours[BENCH_SAMPLES_MAX];
     double raw[BENCH_SAMPLES_MAX];
+    double all[BENCH_SAMPLES_MAX * BENCH_RANKS_MAX]; // of all ranks, then as one list
+    double combined[BENCH_SAMPLES_MAX * BENCH_RANKS_MAX];
 };
 
 static void describe_operations(struct bench_run *run, struct ph_operation *ops)
@@ -29,10 +32,10 @@ static void describe_operations(struct bench_run *run, struct ph_operation *ops)
             .op_id = bench->next_op + i,
             .peer = bench->peer,
             .role = sender ? PH_ROLE_SENDER : PH_ROLE_RECEIVER,
-            .protocol = strcmp(bench->options->protocol, "get") == 0 ? PH_PROTOCOL_GET
-                                                                     : PH_PROTOCOL_PUT,
-            .buffer = (char *)bench->arena.base + (sender ? run->out : run->in) +
-                      channel * run->stride,
+            .protocol =
+                strcmp(bench->options->protocol, "get") == 0 ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT,
+            .buffer =
+                (char *)bench->arena.base + (sender ? run->out : run->in) + channel * run->stride,
             .size = run->stride,
         };
     }
@@ -137,8 +140,15 @@ static void plan(const struct bench_run *run, double per_iteration, struct sampl
     samples->n = run->test->samples;
     if (wanted && wanted < samples->n)
         samples->n = wanted;
-    double count = wanted ? (double)(wanted / samples->n) : block_us(run->test) / per_iteration;
     size_t most = options->issue == BENCH_ISSUE_GRAPH && !run->test->wall ? GRAPH_MAX : COUNT_MAX;
+    if (wanted) {
+        // More blocks where one cannot hold its part.
+        while (wanted / samples->n > most && samples->n < BENCH_SAMPLES_MAX)
+            samples->n++;
+        samples->count = wanted / samples->n < most ? wanted / samples->n : most;
+        return;
+    }
+    double count = block_us(run->test) / per_iteration;
     samples->count = count < 1 ? 1 : count > (double)most ? most : (size_t)count;
 }
 
@@ -226,8 +236,8 @@ static double value_of(const struct bench_run *run, size_t count, double us)
 }
 
 // all: n values of each rank. Writes at most ranks * n values to out, and returns how many.
-static size_t combine(const struct bench *bench, enum bench_combine how, const double *all, size_t n,
-                      double *out)
+static size_t combine(const struct bench *bench, enum bench_combine how, const double *all,
+                      size_t n, double *out)
 {
     size_t made = 0;
     if (how == BENCH_SLOWEST) {
@@ -247,26 +257,20 @@ static size_t combine(const struct bench *bench, enum bench_combine how, const d
     return made;
 }
 
-static int gather(struct bench_run *run, double *mine, const struct samples *samples,
+static int gather(struct bench_run *run, double *mine, struct samples *samples,
                   struct bench_stats *stats)
 {
     struct bench *bench = run->bench;
     size_t n = samples->n;
-    double *all = calloc((size_t)bench->ranks * n, sizeof(double));
-    double *list = calloc((size_t)bench->ranks * n, sizeof(double));
-    int rc = all && list ? 0 : bench_fail(bench, -ENOMEM, "samples");
     for (size_t i = 0; i < n; i++)
         mine[i] = value_of(run, samples->count, mine[i]);
-    if (rc == 0)
-        rc = bench_allgather(bench, mine, all, n * sizeof(double));
-    if (rc == 0) {
-        bool more = run->test->metric == BENCH_BANDWIDTH_GBPS || run->test->metric == BENCH_RATE_MOPS;
-        size_t made = combine(bench, run->test->combine, all, n, list);
-        bench_stats_compute(list, made, more, stats);
-    }
-    free(all);
-    free(list);
-    return rc;
+    int rc = bench_allgather(bench, mine, samples->all, n * sizeof(double));
+    if (rc)
+        return rc;
+    bool more = run->test->metric == BENCH_BANDWIDTH_GBPS || run->test->metric == BENCH_RATE_MOPS;
+    size_t made = combine(bench, run->test->combine, samples->all, n, samples->combined);
+    bench_stats_compute(samples->combined, made, more, stats);
+    return 0;
 }
 
 static const char *metric_name(enum bench_metric metric)
@@ -291,7 +295,7 @@ static int describe_path(struct bench_run *run, struct bench_result *result)
     struct bench *bench = run->bench;
     if (bench->peer < 0)
         return 0;
-    struct ph_channel *channel = run->test->open                  ? run->exchanged[0]
+    struct ph_channel *channel = run->test->open                   ? run->exchanged[0]
                                  : run->test->ways & BENCH_FORWARD ? run->forward[0]
                                                                    : run->backward[0];
     bool outgoing = run->test->open || bench->leader == !!(run->test->ways & BENCH_FORWARD);
@@ -354,7 +358,7 @@ static int measure_run(struct bench_run *run, struct samples *samples, struct be
     if (rc == 0)
         rc = gather(run, samples->ours, samples, &result->stats);
     if (rc == 0 && compares(run)) {
-        struct bench_stats limit;
+        struct bench_stats limit = {0};
         rc = gather(run, samples->raw, samples, &limit);
         result->compared = rc == 0;
         result->limit = limit.median;
@@ -374,9 +378,11 @@ int bench_measure(struct bench *bench, const struct bench_case *test, size_t siz
     snprintf(bench->doing, sizeof(bench->doing), "%s, %s bytes", test->name,
              bench_size_text(size, text, sizeof(text)));
     struct bench_run run = {.bench = bench, .test = test, .size = size};
-    struct samples *samples = calloc(1, sizeof(*samples));
     *result = (struct bench_result){0};
-    int rc = samples ? open_run(&run) : bench_fail(bench, -ENOMEM, "samples");
+    struct samples *samples = calloc(1, sizeof(*samples));
+    if (!samples)
+        return bench_fail(bench, -ENOMEM, "samples");
+    int rc = open_run(&run);
     if (rc == 0)
         rc = measure_run(&run, samples, result);
     close_run(&run);

@@ -146,8 +146,8 @@ int bench_sizes_parse(struct bench_sizes *sizes, const char *text)
     return 0;
 }
 
-__attribute__((format(printf, 3, 4))) static int refuse(char *error, size_t size, const char *format,
-                                                        ...)
+__attribute__((format(printf, 3, 4))) static int refuse(char *error, size_t size,
+                                                        const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -176,7 +176,8 @@ static int parse_number(struct parser *parser, const char *name, int64_t low, in
 }
 
 // words are separated by '|'; *value becomes the argument, which is one of them.
-static int parse_word(struct parser *parser, const char *name, const char *words, const char **value)
+static int parse_word(struct parser *parser, const char *name, const char *words,
+                      const char **value)
 {
     size_t length = strlen(optarg);
     for (const char *word = words; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL) {
@@ -193,7 +194,8 @@ static int parse_case(struct parser *parser)
     struct bench_options *options = parser->options;
     const struct bench_case *test = bench_case_find(optarg);
     if (!test)
-        return refuse(parser->error, parser->error_size, "-c: no case is named '%s' (see -l)", optarg);
+        return refuse(parser->error, parser->error_size, "-c: no case is named '%s' (see -l)",
+                      optarg);
     if (options->case_count == BENCH_CASES_MAX)
         return refuse(parser->error, parser->error_size, "-c: more than %d cases", BENCH_CASES_MAX);
     options->cases[options->case_count++] = test;
@@ -202,7 +204,7 @@ static int parse_case(struct parser *parser)
 
 static int parse_issue(struct parser *parser)
 {
-    const char *word;
+    const char *word = "";
     int rc = parse_word(parser, "-i", "stream|graph|host", &word);
     if (rc == 0)
         parser->options->issue = *word == 's'   ? BENCH_ISSUE_STREAM
@@ -213,7 +215,7 @@ static int parse_issue(struct parser *parser)
 
 static int parse_output(struct parser *parser)
 {
-    const char *word;
+    const char *word = "";
     int rc = parse_word(parser, "-o", "table|json", &word);
     if (rc == 0)
         parser->options->json = *word == 'j';
@@ -235,8 +237,8 @@ static int parse_short(struct parser *parser, int option)
     case 'b':
         if (bench_sizes_parse(&options->sizes, optarg))
             return refuse(parser->error, parser->error_size,
-                          "-b: '%s' is no size or range (8, 64K, 8:1G:x4; %d sizes at most)", optarg,
-                          BENCH_SIZES_MAX);
+                          "-b: '%s' is no size or range (8, 64K, 8:1G:x4; %d sizes at most)",
+                          optarg, BENCH_SIZES_MAX);
         return 0;
     case 'n':
         return parse_number(parser, "-n", 1, 1000000000, &options->iterations);
@@ -317,7 +319,8 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
     optind = 0; // parsed anew, also where a program has parsed another line before
     opterr = 0;
     int option;
-    while ((option = getopt_long(argc, argv, ":lc:b:n:w:r:k:p:m:i:o:h", long_options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, ":lc:b:n:w:r:k:p:m:i:o:h", long_options, NULL)) !=
+           -1) {
         if (option == '?')
             return refuse(error, error_size, "unknown option '%s' (see -h)", argv[optind - 1]);
         if (option == ':')

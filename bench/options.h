@@ -45,12 +45,14 @@ struct bench_options {
     const char *store;    // NULL: not given
 };
 
-// bench_options_parse fills options from a command line; strings point into argv. -EINVAL: the sentence is in error.
+// bench_options_parse fills options from a command line; strings point into argv. -EINVAL: the
+// sentence is in error.
 int bench_options_parse(struct bench_options *options, int argc, char **argv, char *error,
                         size_t error_size);
 
-// bench_sizes_parse adds what text names: "8", "64K", "8:1G" (doubling), "8:1G:x4". Suffixes K, M, G are powers of
-// 1024. -EINVAL (not such a text, 0 in a range, factor below 2), -E2BIG (too many): nothing is added.
+// bench_sizes_parse adds what text names: "8", "64K", "8:1G" (doubling), "8:1G:x4". Suffixes K, M,
+// G are powers of 1024. -EINVAL (not such a text, 0 in a range, factor below 2), -E2BIG (too many):
+// nothing is added.
 int bench_sizes_parse(struct bench_sizes *sizes, const char *text);
 
 void bench_options_help(FILE *out);

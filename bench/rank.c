@@ -122,12 +122,14 @@ static int create_context(struct bench *bench)
     return 0;
 }
 
-// A rank that spins keeps a core of its own where there are enough: two that share one take turns of milliseconds.
-// Threads of the library were made before and stay free.
+// On host memory this thread moves the data: it keeps a core of its own where there are enough, for
+// two that share one take turns of milliseconds. Threads of the library were made before and stay
+// free.
 static void bind_to_core(const struct bench *bench)
 {
     cpu_set_t allowed, one;
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) || CPU_COUNT(&allowed) < bench->ranks)
+    if (strcmp(bench->device->ops->kind, "host") != 0 ||
+        sched_getaffinity(0, sizeof(allowed), &allowed) || CPU_COUNT(&allowed) < bench->ranks)
         return;
     int left = bench->rank;
     for (int core = 0; core < CPU_SETSIZE; core++) {
@@ -169,7 +171,8 @@ static int open_raw(struct bench *bench)
 
 static int start(struct bench *bench)
 {
-    int rank = atoi(getenv("PEERHOP_RANK"));
+    const char *given = getenv("PEERHOP_RANK");
+    int rank = given ? (int)strtol(given, NULL, 10) : 0;
     bench->rank = rank;
     if (bench->options->issue == BENCH_ISSUE_GRAPH && !bench->device->ops->begin_graph)
         return bench_fail(bench, -ENOTSUP, "-i graph needs GPUs (-k cuda)");

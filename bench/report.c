@@ -28,12 +28,12 @@ static const char *figure(double value, char *text, size_t size)
     return text;
 }
 
-#define TABLE_FORMAT "%-19s %8s %-7s %-8s %-11s %-11s %10s %9s %9s %9s %9s %6s %-8s\n"
+#define TABLE_FORMAT "%-19s %8s %-7s %-8s %-15s %-12s %9s %9s %9s %9s %9s %6s %-8s\n"
 
 void bench_report_table_head(FILE *out)
 {
-    fprintf(out, TABLE_FORMAT, "case", "bytes", "issue", "protocol", "path", "unit", "median", "min",
-            "p90", "p99", "limit", "ratio", "verified");
+    fprintf(out, TABLE_FORMAT, "case", "bytes", "issue", "protocol", "path", "unit", "median",
+            "min", "p90", "p99", "limit", "ratio", "verified");
 }
 
 // "bandwidth_GBps" is what a program reads, "GB/s" what a person does.
@@ -60,7 +60,9 @@ void bench_report_table(FILE *out, const struct bench_result *result)
             result->compared ? figure(result->ratio, figures[5], 32) : "-",
             result->verified ? "yes" : "no");
     if (result->exchange)
-        fprintf(out, "    %zu operations a peer, %zu allocations: %.2f imports, %.2f offers, %.2f store commands a call\n",
+        fprintf(out,
+                "    %zu operations a peer, %zu allocations: %.2f imports, %.2f offers, %.2f store "
+                "commands a call\n",
                 result->ops, result->segments, result->imports, result->offers,
                 result->store_commands);
 }

@@ -35,8 +35,8 @@ static int both_group(struct bench_run *run)
     return BENCH_ISSUE(bench, ph_group(run->group, 2 * run->channels, bench->stream));
 }
 
-// By groups the other rank is one receive ahead: its first comes before the loop, the leader's last send after it, so
-// that each of its groups sends what the group before has received.
+// By groups the other rank is one receive ahead: its first comes before the loop, the leader's last
+// send after it, so that each of its groups sends what the group before has received.
 static int latency_begin(struct bench_run *run)
 {
     return run->bench->options->group && !run->bench->leader ? recv_one(run, run->forward[0]) : 0;
@@ -84,7 +84,8 @@ static int one_way_group(struct bench_run *run)
     return BENCH_ISSUE(bench, ph_group(run->group, run->channels, bench->stream));
 }
 
-// All channels are posted before the first is completed, so that one's handshake hides behind another's copy.
+// All channels are posted before the first is completed, so that one's handshake hides behind
+// another's copy.
 static int one_way_once(struct bench_run *run)
 {
     struct bench *bench = run->bench;
@@ -92,9 +93,8 @@ static int one_way_once(struct bench_run *run)
         return one_way_group(run);
     int rc = 0;
     for (size_t i = 0; i < run->channels && rc == 0; i++)
-        rc = bench->leader
-                 ? BENCH_ISSUE(bench, ph_send(run->forward[i], run->size, bench->stream))
-                 : BENCH_ISSUE(bench, ph_recv(run->forward[i], run->size, bench->stream));
+        rc = bench->leader ? BENCH_ISSUE(bench, ph_send(run->forward[i], run->size, bench->stream))
+                           : BENCH_ISSUE(bench, ph_recv(run->forward[i], run->size, bench->stream));
     for (size_t i = 0; i < run->channels && rc == 0; i++)
         rc = BENCH_ISSUE(bench, ph_complete(run->forward[i], bench->stream));
     return rc;

@@ -9,7 +9,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The nearest rank: the smallest sample with at least percent % of all at or before it, in order from best to worst.
+// The nearest rank: the smallest sample with at least percent % of all at or before it, in order
+// from best to worst.
 static double percentile(const double *sorted, size_t n, unsigned percent, bool more_is_better)
 {
     size_t rank = (n * percent + 99) / 100;

@@ -8,8 +8,8 @@ uint64_t bench_pattern_seed(unsigned channel, unsigned direction, uint64_t block
     return ((uint64_t)channel * 2 + direction) << 40 | (block & 0xffffffffff);
 }
 
-// The low byte of the seed is added to every byte by exclusive or; the rest goes through a mixer with the index, so
-// that data of other channels and shifted data differ too.
+// The low byte of the seed is added to every byte by exclusive or; the rest goes through a mixer
+// with the index, so that data of other channels and shifted data differ too.
 static uint64_t word(uint64_t index, uint64_t seed)
 {
     uint64_t x = (index + 1) * 0x9e3779b97f4a7c15 ^ (seed >> 8) * 0xd6e8feb86659fd93;
@@ -62,8 +62,8 @@ static size_t first_difference(const unsigned char *a, const unsigned char *b, s
     return i;
 }
 
-// Bytes at the start of data, in whole runs of words, that are as the pattern says; offset is a multiple of 8. A run has
-// no branch inside.
+// Bytes at the start of data, in whole runs of words, that are as the pattern says; offset is a
+// multiple of 8. A run has no branch inside.
 static size_t good_words(const unsigned char *in, size_t offset, size_t size, uint64_t seed)
 {
     enum { RUN = 512 };

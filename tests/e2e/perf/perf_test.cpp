@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// peerhop-perf as its users run it: real ranks on host memory, a private store, every case, and how it ends.
-// The environment names the two programs: PEERHOP_PERF and PEERHOP_RUN.
+// peerhop-perf as its users run it: real ranks on host memory, a private store, every case, and how
+// it ends. The environment names the two programs: PEERHOP_PERF and PEERHOP_RUN.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -36,8 +36,9 @@ static std::string read_file(const std::string &path)
 }
 
 // A folder that the program uses as TMPDIR; what is left there at the end is a leak.
-class Perf : public testing::Test {
-protected:
+class Perf : public testing::Test
+{
+  protected:
     void SetUp() override
     {
         char name[] = "/tmp/perf-test.XXXXXX";
@@ -167,9 +168,10 @@ TEST_F(Perf, HelpNamesEveryOption)
 {
     Ended ended = run({"-h"});
     EXPECT_EQ(ended.status, 0);
-    for (const char *option : {"-l ", "-c ", "-b ", "-n ", "-w ", "-r ", "-k ", "-p ", "-m ", "-i ", "-o ",
-                               "--protocol", "--channels", "--ops", "--segments", "--group", "--verify",
-                               "--compare", "--wait", "--deadline", "--store"})
+    for (const char *option :
+         {"-l ",        "-c ",     "-b ",      "-n ",       "-w ",        "-r ",        "-k ",
+          "-p ",        "-m ",     "-i ",      "-o ",       "--protocol", "--channels", "--ops",
+          "--segments", "--group", "--verify", "--compare", "--wait",     "--deadline", "--store"})
         EXPECT_TRUE(has(ended.out, std::string("  ") + option)) << option;
 }
 
@@ -185,15 +187,16 @@ TEST_F(Perf, WrongUseIsStatusTwoAndOneSentence)
 
 TEST_F(Perf, JsonHasEveryField)
 {
-    Ended ended = run(quick({"-c", "put-latency", "-c", "exchange-hit", "-b", "8", "--verify", "--compare"}));
+    Ended ended =
+        run(quick({"-c", "put-latency", "-c", "exchange-hit", "-b", "8", "--verify", "--compare"}));
     ASSERT_EQ(ended.status, 0) << ended.err;
     Words lines = lines_of(ended.out);
     ASSERT_EQ(lines.size(), 2u) << ended.out;
     for (const std::string &line : lines) {
         auto members = parse_json(line);
-        for (const char *name : {"case", "protocol", "issue", "path", "method", "kind", "ranks", "bytes",
-                                 "iterations", "metric", "median", "min", "p90", "p99", "limit", "ratio",
-                                 "verified", "device"})
+        for (const char *name :
+             {"case", "protocol", "issue", "path", "method", "kind", "ranks", "bytes", "iterations",
+              "metric", "median", "min", "p90", "p99", "limit", "ratio", "verified", "device"})
             EXPECT_EQ(members.count(name), 1u) << name << " in " << line;
     }
     auto put = parse_json(lines[0]), hit = parse_json(lines[1]);
@@ -203,8 +206,8 @@ TEST_F(Perf, JsonHasEveryField)
     EXPECT_EQ(put["kind"], "host");
     EXPECT_EQ(put["verified"], "true");
     EXPECT_GT(atof(put["limit"].c_str()), 0);
-    EXPECT_NEAR(atof(put["median"].c_str()) / atof(put["limit"].c_str()), atof(put["ratio"].c_str()),
-                0.01 * atof(put["ratio"].c_str()));
+    EXPECT_NEAR(atof(put["median"].c_str()) / atof(put["limit"].c_str()),
+                atof(put["ratio"].c_str()), 0.01 * atof(put["ratio"].c_str()));
     EXPECT_EQ(hit["metric"], "exchange_us");
     EXPECT_EQ(hit["limit"], "null");
     EXPECT_EQ(hit["ops"], "16");
@@ -225,8 +228,9 @@ TEST_F(Perf, AColdExchangeImportsEachAllocationOnceAndOffersOnce)
 
 TEST_F(Perf, RanksOfAnotherLauncherFindEachOther)
 {
-    Ended ended = wait_for(start({getenv("PEERHOP_RUN"), "-n", "2", perf, "-k", "host", "-c", "send-latency",
-                                  "-b", "8", "-n", "20", "-o", "json", "--verify"}));
+    Ended ended =
+        wait_for(start({getenv("PEERHOP_RUN"), "-n", "2", perf, "-k", "host", "-c", "send-latency",
+                        "-b", "8", "-n", "20", "-o", "json", "--verify"}));
     ASSERT_EQ(ended.status, 0) << ended.err;
     EXPECT_EQ(parse_json(lines_of(ended.out).at(0))["case"], "send-latency");
 }
@@ -299,22 +303,54 @@ TEST_F(Perf, TheDeadlineEndsTheRun)
     EXPECT_TRUE(has(ended.err, "deadline of the run has passed")) << ended.err;
 }
 
-// Every case, in each way that it can be issued on host memory.
+// Where ranks run: host memory, the stand-in for a GPU's driver, GPUs.
+enum Place { HOST, STANDIN, GPU };
+
 struct Way {
     const char *name;
     Words words;
 };
 
-class PerfCase : public Perf, public testing::WithParamInterface<std::tuple<const char *, Way>> {
+class PerfCase : public Perf,
+                 public testing::WithParamInterface<std::tuple<Place, const char *, Way>>
+{
+  protected:
+    // Verified and small; status 0 or a reason to skip.
+    Ended run_case(Place place, const char *name, const Words &more)
+    {
+        Words environment;
+        Words words = quick({"-c", name, "-b", "8", "-b", "70001", "--verify"});
+        words.insert(words.end(), more.begin(), more.end());
+        if (place != HOST)
+            words.insert(words.end(), {"-k", "cuda"});
+        if (place == STANDIN)
+            environment.push_back(std::string("PEERHOP_LIBCUDA=") + getenv("PEERHOP_STANDIN"));
+        return run(words, environment);
+    }
+
+    // Why there is no GPU to run on; empty where there is one.
+    const std::string &gpu_missing()
+    {
+        static std::string why = "?";
+        if (why == "?") {
+            Ended ended = run({"-k", "cuda", "-c", "put-latency", "-b", "8", "-n", "1"});
+            size_t start = ended.err.find("-k cuda: ");
+            why = start == std::string::npos
+                      ? ""
+                      : ended.err.substr(start, ended.err.find('\n') - start);
+        }
+        return why;
+    }
 };
 
 TEST_P(PerfCase, RunsVerified)
 {
-    const char *name = std::get<0>(GetParam());
-    Words words = quick({"-c", name, "-b", "8", "-b", "70001", "--verify"});
-    const Words &more = std::get<1>(GetParam()).words;
-    words.insert(words.end(), more.begin(), more.end());
-    Ended ended = run(words);
+    auto [place, name, way] = GetParam();
+    if (place == STANDIN && *getenv("PEERHOP_STANDIN") == 0)
+        GTEST_SKIP() << "the stand-in is not built: no cuda.h";
+    if (place == GPU && !gpu_missing().empty())
+        GTEST_SKIP() << gpu_missing();
+    Ended ended = run_case(place, name, way.words);
     ASSERT_EQ(ended.status, 0) << ended.err;
     Words lines = lines_of(ended.out);
     ASSERT_EQ(lines.size(), 2u) << ended.out;
@@ -322,6 +358,7 @@ TEST_P(PerfCase, RunsVerified)
         auto members = parse_json(line);
         EXPECT_EQ(members["case"], name);
         EXPECT_EQ(members["path"], "ipc");
+        EXPECT_EQ(members["kind"], place == HOST ? "host" : "cuda");
         EXPECT_EQ(members["verified"], members["ops"] == "null" ? "true" : "false");
     }
     EXPECT_EQ(parse_json(lines[0])["bytes"], "8");
@@ -330,39 +367,68 @@ TEST_P(PerfCase, RunsVerified)
 
 static std::string name_of(const testing::TestParamInfo<PerfCase::ParamType> &info)
 {
-    std::string name = std::string(std::get<0>(info.param)) + std::get<1>(info.param).name;
+    static const char *const places[] = {"Host", "Standin", "Gpu"};
+    std::string name = std::string(places[std::get<0>(info.param)]) + "_" +
+                       std::get<1>(info.param) + std::get<2>(info.param).name;
     for (char &c : name)
         c = c == '-' ? '_' : c;
     return name;
 }
 
+static const auto every_place = testing::Values(HOST, STANDIN, GPU);
+
 INSTANTIATE_TEST_SUITE_P(
     Stream, PerfCase,
-    testing::Combine(testing::Values("put-latency", "put-bandwidth", "put-bidirectional", "put-rate",
-                                     "get-latency", "get-bandwidth", "get-bidirectional", "get-rate",
-                                     "send-latency", "send-bandwidth", "send-bidirectional", "send-rate",
+    testing::Combine(every_place,
+                     testing::Values("put-latency", "put-bandwidth", "put-bidirectional",
+                                     "put-rate", "get-latency", "get-bandwidth",
+                                     "get-bidirectional", "get-rate", "send-latency",
+                                     "send-bandwidth", "send-bidirectional", "send-rate",
                                      "exchange-cold", "exchange-hit", "import"),
                      testing::Values(Way{"", {}})),
     name_of);
 
-INSTANTIATE_TEST_SUITE_P(Host, PerfCase,
-                         testing::Combine(testing::Values("put-latency", "get-bandwidth", "send-rate"),
-                                          testing::Values(Way{"", {"-i", "host"}})),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    EachSynchronised, PerfCase,
+    testing::Combine(every_place, testing::Values("put-latency", "get-bandwidth", "send-rate"),
+                     testing::Values(Way{"", {"-i", "host"}})),
+    name_of);
 
-INSTANTIATE_TEST_SUITE_P(Groups, PerfCase,
-                         testing::Combine(testing::Values("send-latency", "send-bandwidth", "send-rate",
-                                                          "put-rate"),
-                                          testing::Values(Way{"Group", {"--group"}},
-                                                          Way{"Get", {"--protocol", "get"}},
-                                                          Way{"GroupGet",
-                                                              {"--group", "--protocol", "get",
-                                                               "--channels", "3"}})),
+INSTANTIATE_TEST_SUITE_P(
+    Graphs, PerfCase,
+    testing::Combine(testing::Values(STANDIN, GPU),
+                     testing::Values("put-latency", "get-rate", "send-latency"),
+                     testing::Values(Way{"", {"-i", "graph"}},
+                                     Way{"Group", {"-i", "graph", "--group"}})),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(
+    Groups, PerfCase,
+    testing::Combine(
+        every_place, testing::Values("send-latency", "send-bandwidth", "send-rate", "put-rate"),
+        testing::Values(Way{"Group", {"--group"}}, Way{"Get", {"--protocol", "get"}},
+                        Way{"GroupGet", {"--group", "--protocol", "get", "--channels", "3"}})),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(
+    Forced, PerfCase,
+    testing::Combine(testing::Values(STANDIN, GPU), testing::Values("send-latency"),
+                     testing::Values(Way{"MemoryOperation", {"--wait", "memory_operation"}},
+                                     Way{"Kernel", {"--wait", "kernel"}},
+                                     Way{"CopyKernel", {"-m", "copy_kernel"}})),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(Compared, PerfCase,
+                         testing::Combine(every_place,
+                                          testing::Values("put-latency", "put-bidirectional",
+                                                          "get-bandwidth"),
+                                          testing::Values(Way{"", {"--compare"}})),
                          name_of);
 
 // With an odd one out, which takes part in exchanges only.
 INSTANTIATE_TEST_SUITE_P(ThreeRanks, PerfCase,
-                         testing::Combine(testing::Values("put-bidirectional", "send-latency",
+                         testing::Combine(every_place,
+                                          testing::Values("put-bidirectional", "send-latency",
                                                           "exchange-cold", "exchange-hit"),
                                           testing::Values(Way{"", {"-r", "3"}})),
                          name_of);

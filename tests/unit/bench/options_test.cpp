@@ -84,7 +84,8 @@ static Parsed parse(std::vector<std::string> words)
         argv.push_back(word.data());
     argv.push_back(nullptr);
     char error[256] = "";
-    parsed.rc = bench_options_parse(&parsed.options, (int)kept.size(), argv.data(), error, sizeof(error));
+    parsed.rc =
+        bench_options_parse(&parsed.options, (int)kept.size(), argv.data(), error, sizeof(error));
     parsed.error = error;
     return parsed;
 }
@@ -104,11 +105,14 @@ TEST(Options, DefaultsAreTheNewcomersRun)
 
 TEST(Options, EverythingGiven)
 {
-    Parsed parsed = parse({"-c", "put-latency", "-c", "import", "-b", "8:32", "-n", "7", "-w", "3", "-r", "4",
-                           "-k", "host", "-p", "ipc", "-m", "ce", "-i", "host", "-o", "json",
-                           "--protocol", "get", "--channels", "5", "--ops", "64", "--segments=2",
-                           "--compare", "--group", "--wait", "kernel", "--deadline", "9", "--store",
-                           "redis://x"});
+    Parsed parsed = parse({"-c",      "put-latency", "-c",         "import",       "-b",
+                           "8:32",    "-n",          "7",          "-w",           "3",
+                           "-r",      "4",           "-k",         "host",         "-p",
+                           "ipc",     "-m",          "ce",         "-i",           "host",
+                           "-o",      "json",        "--protocol", "get",          "--channels",
+                           "5",       "--ops",       "64",         "--segments=2", "--compare",
+                           "--group", "--wait",      "kernel",     "--deadline",   "9",
+                           "--store", "redis://x"});
     ASSERT_EQ(parsed.rc, 0) << parsed.error;
     const bench_options &options = parsed.options;
     EXPECT_EQ(options.case_count, 2u);
@@ -138,10 +142,10 @@ TEST(Options, EverythingGiven)
 TEST(Options, ErrorsNameTheOptionAndTheValue)
 {
     const std::vector<std::vector<std::string>> lines = {
-        {"-c", "put-nothing"}, {"-b", "8x"},        {"-n", "0"},          {"-n", "many"},
-        {"-w", "-1"},          {"-r", "1"},         {"-r", "65"},         {"-k", "disk"},
-        {"-p", "net"},         {"-m", "memcpy"},    {"-i", "device"},     {"-o", "xml"},
-        {"--protocol", "pu"},  {"--channels", "0"}, {"--ops", "0"},       {"--segments", "1.5"},
+        {"-c", "put-nothing"}, {"-b", "8x"},        {"-n", "0"},      {"-n", "many"},
+        {"-w", "-1"},          {"-r", "1"},         {"-r", "65"},     {"-k", "disk"},
+        {"-p", "net"},         {"-m", "memcpy"},    {"-i", "device"}, {"-o", "xml"},
+        {"--protocol", "pu"},  {"--channels", "0"}, {"--ops", "0"},   {"--segments", "1.5"},
         {"--wait", "spin"},    {"--deadline", ""},
     };
     for (const auto &line : lines) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The patterns of --verify: each wrong byte is found, wherever it is and whatever stale data it comes from.
+// The patterns of --verify: each wrong byte is found, wherever it is and whatever stale data it
+// comes from.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -47,7 +48,8 @@ TEST(Verify, PiecesAreTheWhole)
     }
 }
 
-// A byte that the block before left there is wrong at any place: no byte of two consecutive patterns is the same.
+// A byte that the block before left there is wrong at any place: no byte of two consecutive
+// patterns is the same.
 TEST(Verify, TheBlockBeforeDiffersInEveryByte)
 {
     for (uint64_t block : {1, 2, 77, 127, 254}) {

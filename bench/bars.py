@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Measures what the project promises, and says which promise holds here: bench/bars.py [--perf PROGRAM] [host] [gpu].
+
+Without names: host memory, and GPUs where there are two or more. Writes Markdown for docs/performance.md to the
+standard output. Exits 1 where a bar is missed.
+"""
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+
+HALF, GB, US = 'us, half round trip', 'GB/s', 'us'
+UNITS = {'half_round_trip_us': HALF, 'bandwidth_GBps': GB, 'rate_Mops': 'M ops/s', 'exchange_us': US, 'import_us': US}
+
+
+def at_least(ratio):
+    return f'ratio >= {ratio}', lambda row: row['ratio'] >= ratio
+
+
+def at_most(ratio):
+    return f'ratio <= {ratio}', lambda row: row['ratio'] <= ratio
+
+
+def within(limit):
+    return f'<= {limit} us', lambda row: row['median'] <= limit
+
+
+def cold(imports, offers, limit):
+    text = f'{imports} imports, {offers} offers'
+    if limit:
+        text += f', < {limit} us'
+    return text, lambda row: (row['imports'], row['offers']) == (imports, offers) and \
+        (not limit or row['median'] < limit)
+
+
+def hit(row):
+    """The figure is for an unloaded machine with a core for each rank; that the store is not asked holds everywhere."""
+    return row['store_commands'] < 0.01 and row['median'] <= 1 + 0.1 * row['ops'] + 0.5 * row['segments']
+
+
+HIT = ('no store command, <= 1 us + 0.1 an operation + 0.5 an allocation', hit)
+NONE = ('', None)
+
+# (arguments, bar). Every line of output of the arguments is held against the bar.
+HOST = [
+    ('-c put-bandwidth -b 64M --compare --verify', at_least(0.9)),
+    ('-c get-bandwidth -b 64M --compare --verify', NONE),
+    ('-c put-bidirectional -b 64M --compare --verify', NONE),
+    ('-c send-bandwidth -b 64M --compare --verify', NONE),
+    ('-c put-latency -b 8 --compare --verify', at_most(2)),
+    ('-c send-latency -b 8 --compare --verify', NONE),
+    ('-c get-latency -b 8 --compare --verify', NONE),
+    ('-c put-rate -c get-rate -c send-rate -b 8', NONE),
+    ('-c exchange-cold --ops 1024', cold(1, 1, 5000)),
+    ('-c exchange-cold --ops 64 -r 8', cold(7, 7, None)),
+    ('-c exchange-hit --ops 1', HIT),
+    ('-c exchange-hit --ops 64', HIT),
+    ('-c exchange-hit --ops 1024 --segments 4', HIT),
+    ('-c import', NONE),
+]
+
+GPU = [
+    ('-c put-bandwidth -c get-bandwidth -b 512M --compare --verify', at_least(0.99)),
+    ('-c put-bidirectional -c get-bidirectional -b 512M --compare --verify', at_least(0.98)),
+    ('-c put-bandwidth -c get-bandwidth -b 64K:64M:x8 --compare --verify', NONE),
+    ('-c send-bandwidth -b 1M:512M:x8 --compare --verify', NONE),
+    ('-c send-latency -b 8 -m ce --wait memory_operation --compare', within(15.5)),
+    ('-c send-latency -b 8 -m ce --wait memory_operation -i graph', within(15.5)),
+    ('-c send-latency -b 8 -m ce --wait memory_operation --group', within(13)),
+    ('-c send-latency -b 8 -m ce --wait memory_operation --group -i graph', within(13)),
+    ('-c send-latency -b 8 --protocol get -m ce --wait memory_operation', NONE),
+    ('-c send-latency -c put-latency -c get-latency -b 8 --wait kernel', NONE),
+    ('-c send-latency -c put-latency -c get-latency -b 8 --wait kernel -i graph', NONE),
+    ('-c put-latency -c get-latency -b 8 --wait memory_operation -i host', NONE),
+    ('-c send-latency -b 8K:8M:x32 --wait memory_operation', NONE),
+    ('-c put-rate -c get-rate -c send-rate -b 8', NONE),
+    ('-c exchange-cold --ops 1024', cold(1, 1, None)),
+    ('-c exchange-hit --ops 1', HIT),
+    ('-c exchange-hit --ops 64', HIT),
+    ('-c exchange-hit --ops 1024 --segments 4', HIT),
+    ('-c import', NONE),
+]
+
+
+def figure(value):
+    return '-' if value is None else f'{value:.4g}'
+
+
+def size(value):
+    for suffix in ('', 'K', 'M', 'G'):
+        if value < 1024 or value % 1024:
+            return f'{value}{suffix}'
+        value //= 1024
+    return f'{value}T'
+
+
+def settings(row, words):
+    """What a row's case name does not say."""
+    parts = [row['issue']] if row['issue'] != 'stream' and not row['case'].startswith(('exchange', 'import')) else []
+    parts += ['group'] if row['group'] else []
+    parts += [f"{row['protocol']} protocol"] if row['case'].startswith('send') else []
+    parts += [f"wait: {row['wait']}"] if row['wait'] not in (None, 'host') else []
+    parts += [f"{row['ranks']} ranks"] if row['ranks'] != 2 else []
+    parts += [f"{row['ops']} operations, {row['segments']} allocations"] if row['ops'] else []
+    return ', '.join(parts)
+
+
+def measure(perf, kind, table):
+    missed = 0
+    print('| case | bytes | how | unit | median | p90 | p99 | limit | ratio | bar | |')
+    print('|---|---|---|---|---|---|---|---|---|---|---|')
+    for words, (text, holds) in table:
+        command = [perf, '-k', kind, '-o', 'json', *words.split()]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            missed += 1
+            print(f'| `{words}` | | | | | | | | | {text} | **failed** |', flush=True)
+        for row in map(json.loads, done.stdout.splitlines()):
+            verdict = '' if holds is None else 'holds' if holds(row) else '**missed**'
+            missed += verdict == '**missed**'
+            cells = [row['case'], size(row['bytes']), settings(row, words), UNITS[row['metric']],
+                     *(figure(row[name]) for name in ('median', 'p90', 'p99', 'limit', 'ratio')), text, verdict]
+            print('| ' + ' | '.join(cells) + ' |', flush=True)
+    return missed
+
+
+def gpus(perf):
+    """Names of the devices that ranks 0 and 1 would use, or none."""
+    done = subprocess.run([perf, '-k', 'cuda', '-c', 'put-latency', '-b', '8', '-n', '1', '-o', 'json'],
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return [json.loads(line)['device'] for line in done.stdout.splitlines()] if done.returncode == 0 else []
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--perf', default='build/bench/peerhop-perf')
+    parser.add_argument('kinds', nargs='*', choices=['host', 'gpu', []])
+    options = parser.parse_args()
+    devices = gpus(options.perf)
+    kinds = options.kinds or ['host'] + (['gpu'] if devices else [])
+    missed = 0
+    if 'host' in kinds:
+        load = os.getloadavg()[0]
+        print(f'### Host memory: {os.cpu_count()} cores, {platform.machine()}, load {load:.1f} at the start\n')
+        missed += measure(options.perf, 'host', HOST)
+    if 'gpu' in kinds:
+        print(f"\n### GPUs: {devices[0] if devices else 'none'}\n")
+        missed += measure(options.perf, 'cuda', GPU)
+    print(f'\n{missed} bars missed.' if missed else '\nEvery bar holds.')
+    return 1 if missed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
