@@ -162,13 +162,19 @@ static int check_settings(const char *const *settings, struct phi_report *report
     return 0;
 }
 
-static void check_environment(struct phi_report *report)
+// A report without a level yet is about to get that of PEERHOP_LOG.
+static void check_environment(const struct phi_config *config, struct phi_report *report)
 {
+    enum ph_log_level before = report->level;
+
+    if (before == PH_LOG_NONE)
+        report->level = (enum ph_log_level)config->log;
     for (char **entry = environ; entry && *entry; entry++) {
         if (name_length(*entry) > 0 && !variable_of(*entry))
             phi_log(report, PH_LOG_WARN, "unknown variable %.*s in the environment",
                     (int)strcspn(*entry, "="), *entry);
     }
+    report->level = before;
 }
 
 // value_of returns the variable's text, or NULL where nobody sets it. The last of several settings
@@ -213,7 +219,7 @@ int phi_config_read(struct phi_config *config, const char *const *settings,
         phi_config_fini(&fresh);
         return rc;
     }
-    check_environment(report);
+    check_environment(&fresh, report);
     *config = fresh;
     return 0;
 }

@@ -201,6 +201,19 @@ TEST_F(Config, UnknownVariablesOfTheEnvironmentAreWarnedOf)
     EXPECT_EQ(lines[0], "unknown variable PEERHOP_RNAK in the environment");
 }
 
+TEST_F(Config, TheyAreWarnedOfWherePeerhopLogAsksForIt)
+{
+    env("PEERHOP_RNAK", "1");
+    report.level = PH_LOG_NONE;
+    ASSERT_EQ(read(), 0);
+    EXPECT_TRUE(lines.empty());
+    phi_config_fini(&config);
+    env("PEERHOP_LOG", "warn");
+    ASSERT_EQ(read(), 0);
+    EXPECT_EQ(lines.size(), 1u);
+    EXPECT_EQ(report.level, PH_LOG_NONE);
+}
+
 TEST_F(Config, PrintShowsEveryVariableAndNoPassword)
 {
     ASSERT_EQ(read({"PEERHOP_STORE=redis://ann:s3cr@t/x@host:1/2", "PEERHOP_WAIT=kernel",
