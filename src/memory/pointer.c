@@ -14,31 +14,23 @@ struct pointer {
     uint32_t managed;
     uint32_t legacy; // cuIpcGetMemHandle takes it
     int ordinal;
-    uint64_t id;
-    uint64_t block;
     CUmemoryPool pool;
-    CUdeviceptr base;
-    size_t size;
 };
 
 static bool look_up(const struct phi_driver *driver, const void *address, struct pointer *p)
 {
     CUpointer_attribute names[] = {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
     };
-    void *values[] = {&p->type, &p->managed, &p->ordinal, &p->id, &p->pool, &p->legacy};
+    void *values[] = {&p->type, &p->managed, &p->ordinal, &p->pool, &p->legacy};
     const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     *p = (struct pointer){.ordinal = -1};
     // An attribute that does not apply stays at zero; only an address that the driver never saw has no type.
-    if (driver->cuPointerGetAttributes(sizeof names / sizeof names[0], names, values, at) !=
-            CUDA_SUCCESS ||
-        p->type == 0)
-        return false;
-    if (driver->cuPointerGetAttribute(&p->block, MEMORY_BLOCK_ID, at) != CUDA_SUCCESS)
-        p->block = 0; // an older driver
-    return true;
+    return driver->cuPointerGetAttributes(sizeof names / sizeof names[0], names, values, at) ==
+               CUDA_SUCCESS &&
+           p->type != 0;
 }
 
 static enum phi_kind kind_of(const struct pointer *p)
@@ -48,15 +40,20 @@ static enum phi_kind kind_of(const struct pointer *p)
     return p->legacy ? PHI_KIND_CUDA : PHI_KIND_VMM;
 }
 
-// A pool's block is shared by allocations and stays when they go; a mapping's block is what it maps.
-static uint64_t identity(const struct phi_driver *driver, enum phi_kind kind, uint64_t id,
-                         CUdeviceptr address)
+// identity gives what tells allocations apart that lie at one address after another: the buffer's id, and for a mapping
+// what it maps. (A pool's block is shared by its allocations and stays when they go.)
+static bool identity(const struct phi_driver *driver, enum phi_kind kind, CUdeviceptr address,
+                     uint64_t *id)
 {
-    uint64_t block = 0;
-    if (kind != PHI_KIND_VMM ||
-        driver->cuPointerGetAttribute(&block, MEMORY_BLOCK_ID, address) != CUDA_SUCCESS)
-        return id;
-    return phi_hash(id, block);
+    uint64_t buffer = 0, block = 0;
+    bool known = driver->cuPointerGetAttribute(&buffer, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) ==
+                 CUDA_SUCCESS;
+    if (kind == PHI_KIND_VMM) {
+        known |= driver->cuPointerGetAttribute(&block, MEMORY_BLOCK_ID, address) == CUDA_SUCCESS;
+        buffer = phi_hash(buffer, block);
+    }
+    *id = buffer;
+    return known;
 }
 
 // refuse: memory that the driver knows and no peer can map.
@@ -91,13 +88,16 @@ static int describe_entered(struct phi_memory *memory, enum phi_kind kind, const
         return rc;
     if (kind_of(&p) != kind)
         return -ENOENT;
-    CUresult result = driver->cuMemGetAddressRange_v2(&p.base, &p.size, at);
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    uint64_t id = 0;
+    CUresult result = driver->cuMemGetAddressRange_v2(&base, &size, at);
+    if (result == CUDA_SUCCESS && !identity(driver, kind, at, &id))
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS)
         return phi_cuda_result(memory->report, driver, result, "the allocation of %p", address);
-    *allocation = (struct phi_allocation){.kind = (uint8_t)kind,
-                                          .base = p.base,
-                                          .size = p.size,
-                                          .id = identity(driver, kind, p.id, at)};
+    *allocation =
+        (struct phi_allocation){.kind = (uint8_t)kind, .base = base, .size = size, .id = id};
     return 0;
 }
 
@@ -148,8 +148,7 @@ bool phi_pointer_current(struct phi_memory *memory, const void *address,
     uint64_t id = 0;
     // Ids are never given twice, so the same id means the same allocation, base and size.
     return at - allocation->base < allocation->size &&
-           driver->cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at) == CUDA_SUCCESS &&
-           identity(driver, allocation->kind, id, at) == allocation->id;
+           identity(driver, allocation->kind, at, &id) && id == allocation->id;
 }
 
 int phi_pointer_fail(struct phi_memory *memory, CUresult result, const char *what,
@@ -197,8 +196,9 @@ static int direct_entered(struct phi_memory *memory, const struct phi_allocation
     const CUdeviceptr at = allocation->base;
     CUcontext owner = NULL;
     struct pointer p;
+    uint64_t id = 0;
     if (!look_up(driver, (const void *)(uintptr_t)at, &p) || // NOLINT(performance-no-int-to-ptr)
-        identity(driver, allocation->kind, p.id, at) != allocation->id)
+        !identity(driver, allocation->kind, at, &id) || id != allocation->id)
         return phi_fail(memory->report, -EBADMSG, "memory of this process at 0x%llx is gone",
                         (unsigned long long)at);
     driver->cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, at);
