@@ -383,6 +383,9 @@ static int issue_entered(struct enqueue *q, bool *partial)
     struct cuda_executor *x = q->executor;
     CUstreamCaptureStatus status;
     CUresult result = x->driver->cuStreamIsCapturing(q->stream, &status);
+    if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        return phi_fail(x->params.report, -EINVAL, "%p is not a stream of cuda:%d", (void *)q->stream,
+                        x->info->ordinal);
     if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (result != CUDA_SUCCESS) {
