@@ -86,9 +86,12 @@ static int skip(struct phi_store_redis *store, const char *command, int64_t dead
     int result = answer(store, command, deadline, &reply);
     if (result)
         return result;
-    if (reply->type == REDIS_REPLY_ERROR)
-        phi_log(store->base.params->report, PH_LOG_WARN, "the store at %s refused %s: %.100s",
-                store->server.uri.address, command, reply->str);
+    if (reply->type == REDIS_REPLY_ERROR) {
+        char text[PHI_REDIS_WORDS];
+        phi_redis_words(&store->server, reply, text);
+        phi_log(store->base.params->report, PH_LOG_WARN, "the store at %s refused %s: %s",
+                store->server.uri.address, command, text);
+    }
     freeReplyObject(reply);
     return 0;
 }

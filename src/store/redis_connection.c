@@ -17,7 +17,7 @@
 #include "store/mailbox.h"
 
 enum {
-    RETRY_MS = 20,     // between two attempts to connect
+    RETRY_MS = 20,     // between the beginnings of two attempts to connect
     LOOKUP_MS = 500,   // between two look-ups of a name that failed
     CHUNK = 64 << 10,  // bytes of one recv
     SLACK = 1 << 20,   // what may lie in the buffer beside one message
@@ -98,7 +98,6 @@ void phi_redis_close(struct phi_redis_connection *connection, const char *troubl
     if (connection->reader)
         redisReaderFree(connection->reader);
     connection->reader = NULL;
-    connection->retry_at = phi_deadline(RETRY_MS);
     set_trouble(connection, trouble);
 }
 
@@ -253,6 +252,8 @@ static int attempt(struct phi_redis_connection *connection, int wake_fd, int64_t
         int64_t until = connection->retry_at < deadline ? connection->retry_at : deadline;
         return wait_for(-1, 0, wake_fd, until);
     }
+    // Counted from here, so that a connection which had stood for a while is made anew at once.
+    connection->retry_at = phi_deadline(RETRY_MS);
     int result = start_attempt(connection);
     bool under_way = connection->fd >= 0 && (result == 0 || result == -EINPROGRESS);
     if (!under_way && (connection->fd >= 0 || result != -EAGAIN))
@@ -461,23 +462,23 @@ static const char *advice_for(const redisReply *reply)
     return "";
 }
 
-// words copies the server's words, printable and without the password (some servers repeat what they do not know).
-static void words(const struct phi_store_uri *uri, const redisReply *reply, char *text, size_t size)
+void phi_redis_words(const struct phi_redis_server *server, const redisReply *reply,
+                     char text[PHI_REDIS_WORDS])
 {
-    snprintf(text, size, "%s", reply->str);
+    snprintf(text, PHI_REDIS_WORDS, "%s", reply->str);
     for (char *c = text; *c; c++)
         if (*c < 0x20 || *c > 0x7e)
             *c = '?';
-    if (uri->password && strstr(reply->str, uri->password))
-        snprintf(text, size, "an error that repeats the password");
+    if (server->uri.password && strstr(reply->str, server->uri.password))
+        snprintf(text, PHI_REDIS_WORDS, "an error that repeats the password");
 }
 
 int phi_redis_refused(struct phi_redis_connection *connection, const char *command,
                       const redisReply *reply)
 {
     const struct phi_store_uri *uri = &connection->server->uri;
-    char text[200];
-    words(uri, reply, text, sizeof(text));
+    char text[PHI_REDIS_WORDS];
+    phi_redis_words(connection->server, reply, text);
     if (phi_redis_is_error(reply, "LOADING") || phi_redis_is_error(reply, "UNBLOCKED"))
         return lost(connection, text);
     phi_fail(connection->server->report, PH_ESTORE, "the store at %s refused %s: %s%s", uri->address,

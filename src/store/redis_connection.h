@@ -16,6 +16,8 @@
 
 struct addrinfo;
 
+enum { PHI_REDIS_WORDS = 200 }; // of a server's error, as much as is repeated
+
 // What the connections of one store have in common.
 struct phi_redis_server {
     struct phi_store_uri uri;
@@ -31,7 +33,7 @@ struct phi_redis_connection {
     int greeting;     // answers to AUTH and SELECT that are still to come
     struct addrinfo *addresses, *address; // of a host: all, and the one being tried
     int64_t retry_at; // connect not before
-    char trouble[128]; // why the last connection or attempt ended
+    char trouble[PHI_REDIS_WORDS]; // why the last connection or attempt ended
     char *out;        // formatted commands that are not sent yet
     size_t out_at, out_size, out_capacity;
     redisReader *reader;
@@ -70,6 +72,10 @@ int phi_redis_refused(struct phi_redis_connection *connection, const char *comma
 
 // nonsense reports an answer of the wrong type or shape, and closes. PH_ESTORE.
 int phi_redis_nonsense(struct phi_redis_connection *connection, const char *command);
+
+// words copies the server's error, printable and without the password (some servers repeat what they do not know).
+void phi_redis_words(const struct phi_redis_server *server, const redisReply *reply,
+                     char text[PHI_REDIS_WORDS]);
 
 bool phi_redis_is_error(const redisReply *reply, const char *prefix);
 

@@ -259,7 +259,7 @@ static int error_reply(struct phi_store_redis *store, const redisReply *reply, i
     if (phi_redis_is_error(reply, "WRONGTYPE") && inbound->healed++ < HEAL_MOST)
         return heal(store, deadline);
     int result = phi_redis_refused(&inbound->connection, "XREAD", reply);
-    phi_redis_close(&inbound->connection, reply->str);
+    phi_redis_close(&inbound->connection, "XREAD was refused");
     return result;
 }
 

@@ -48,7 +48,7 @@ public:
     }
     ~Member()
     {
-        close();
+        close(close_ms);
         phi_config_fini(&config);
         phi_report_fini(&report);
     }
@@ -135,6 +135,7 @@ public:
         return text;
     }
 
+    int64_t close_ms = 5000; // of the destructor
     const int rank, ranks;
     const uint64_t incarnation;
     phi_mailbox *mailbox = nullptr;

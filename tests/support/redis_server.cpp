@@ -43,11 +43,18 @@ RedisServer::RedisServer(std::vector<std::string> arguments, bool tcp)
     for (size_t i = 0; i + 1 < arguments_.size(); i++)
         if (arguments_[i] == "--requirepass")
             password_ = arguments_[i + 1];
+    keeper_ = std::thread([this] { keep(); });
 }
 
 RedisServer::~RedisServer()
 {
     stop();
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        ending_ = true;
+        changed_.notify_all();
+    }
+    keeper_.join();
     unlink(socket().c_str());
     rmdir(folder_.c_str());
 }
@@ -58,7 +65,28 @@ bool RedisServer::available()
     return found;
 }
 
+void RedisServer::keep()
+{
+    std::unique_lock<std::mutex> hold(lock_);
+    while (!ending_) {
+        changed_.wait(hold, [this] { return wanted_ || ending_; });
+        if (wanted_)
+            fork_server();
+        wanted_ = false;
+        changed_.notify_all();
+    }
+}
+
 bool RedisServer::launch()
+{
+    std::unique_lock<std::mutex> hold(lock_);
+    wanted_ = true;
+    changed_.notify_all();
+    changed_.wait(hold, [this] { return !wanted_; });
+    return pid_ > 0;
+}
+
+void RedisServer::fork_server()
 {
     std::vector<std::string> words = {"redis-server", "--port", std::to_string(port_),
                                       "--bind", "127.0.0.1", "--unixsocket", socket(),
@@ -74,7 +102,7 @@ bool RedisServer::launch()
     pid_t parent = getpid();
     pid_ = fork();
     if (pid_ != 0)
-        return pid_ > 0;
+        return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);

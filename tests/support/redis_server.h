@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A Redis server of the test's own: on a unix socket in a fresh folder of /tmp, and on a TCP port of 127.0.0.1 if asked
-// for. It dies with the thread that started it.
+// for. It ends with the object, or with the process.
 #ifndef TESTS_SUPPORT_REDIS_SERVER_H
 #define TESTS_SUPPORT_REDIS_SERVER_H
 
+#include <condition_variable>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <sys/types.h>
@@ -41,10 +44,19 @@ public:
     void set_password(std::string password) { password_ = std::move(password); } // of command()
 
 private:
+    void keep();
+    void fork_server();
+
     std::vector<std::string> arguments_;
     std::string folder_, password_;
     int port_ = 0;
     pid_t pid_ = -1;
+
+    // The kernel ends the server with the thread that forked it, so that is one which lives as long as the object.
+    std::mutex lock_;
+    std::condition_variable changed_;
+    bool wanted_ = false, ending_ = false;
+    std::thread keeper_;
 };
 
 #endif
