@@ -47,7 +47,7 @@ static size_t part_of(uint64_t size, uint64_t done)
 static enum si_progress copy(const void *data, uint64_t state[2])
 {
     const struct phi_copy_args *args = data;
-    if (!state[0] && args->broken && load32(args->broken))
+    if (!args->size || (!state[0] && args->broken && load32(args->broken)))
         return SI_DONE;
     size_t part = part_of(args->size, state[0]);
     memcpy((void *)(args->destination + state[0]), (const void *)(args->source + state[0]), part);
