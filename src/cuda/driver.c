@@ -175,8 +175,8 @@ int phi_cuda_result(struct phi_report *report, const struct phi_driver *driver, 
     const char *meaning = NULL;
     if (driver->cuGetErrorString(result, &meaning) != CUDA_SUCCESS || meaning == NULL)
         meaning = "unknown";
-    return phi_fail(report, phi_cuda_code(result), "%s: %s (%s)%s", text,
-                    phi_cuda_name(driver, result), meaning,
+    return phi_fail(report, phi_cuda_code(result), "%s: %s (%d, %s)%s", text,
+                    phi_cuda_name(driver, result), (int)result, meaning,
                     phi_cuda_sticky(result) ? "; the device runs nothing of this process any more"
                                             : "");
 }
