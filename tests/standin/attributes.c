@@ -11,10 +11,10 @@ static unsigned allowed_types(const struct si_allocation *allocation)
     return allocation->kind == SI_MAPPING ? allocation->physical->types : 0;
 }
 
-static unsigned access_flags(const struct si_allocation *allocation, int device)
+static unsigned access_flags(const struct si_allocation *allocation)
 {
-    return allocation->access >> device & 1 ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-                                            : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    return si_accessible(allocation, si_current(), true) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                                                         : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
 }
 
 // Of mapped memory, what was reserved, not what is mapped.
@@ -23,12 +23,6 @@ static struct si_range range_of(const struct si_allocation *allocation)
     if (allocation->kind == SI_MAPPING)
         return si_reservation_of(allocation->base);
     return (struct si_range){allocation->base, allocation->size};
-}
-
-static int current_device(void)
-{
-    const struct si_thread *thread = si_thread();
-    return thread->depth ? thread->stack[thread->depth - 1]->ordinal : 0;
 }
 
 // size bytes of the value go to the caller; false: not an attribute of this memory.
@@ -44,7 +38,7 @@ static bool value_of(const struct si_allocation *a, CUpointer_attribute attribut
         value = si_is_device(a) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        if (!a->access)
+        if (!si_accessible(a, si_current(), false))
             return false;
         value = address;
         break;
@@ -61,13 +55,15 @@ static bool value_of(const struct si_allocation *a, CUpointer_attribute attribut
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: value = range_of(a).size; break;
     case CU_POINTER_ATTRIBUTE_MAPPED: value = 1; break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: value = allowed_types(a); break;
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: value = a->kind == SI_LEGACY; break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: value = access_flags(a, current_device()); break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        value = a->kind == SI_LEGACY || (a->pool && a->pool->types);
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: value = access_flags(a); break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: value = (uint64_t)a->pool; break;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: value = a->physical ? a->physical->size : a->size; break;
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: value = a->base - a->offset; break;
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        value = a->physical ? a->physical->block_id : a->id;
+        value = a->physical ? a->physical->id : a->id;
         break;
     default: return false;
     }

@@ -13,7 +13,7 @@
 namespace {
 
 constexpr size_t MIB = size_t{1} << 20;
-constexpr auto PATIENCE = std::chrono::milliseconds(150);
+constexpr auto PATIENCE = std::chrono::milliseconds(100);
 
 enum class Stuck { WAIT, KERNEL };
 
@@ -109,6 +109,17 @@ protected:
                  return result ? result : d->cuMemFreeAsync(a, other_);
              },
              true},
+            {"cuMemFree of pool memory",
+             [&] {
+                 CUdeviceptr a = pooled_.back();
+                 pooled_.pop_back();
+                 return d->cuMemFree_v2(a);
+             },
+             true},
+            {"cuMemcpyHtoDAsync, pageable, behind the wait",
+             [&] { return d->cuMemcpyHtoDAsync_v2(target_, bytes_, 64, stuck_); }, true},
+            {"cuMemcpyDtoHAsync, pageable, elsewhere",
+             [&] { return d->cuMemcpyDtoHAsync_v2(bytes_, target_, 64, other_); }, true},
             {"cuMemUnmap",
              [&] { return vmm_.empty() ? CUDA_ERROR_UNKNOWN : unmap_one(); }, true},
         };
@@ -128,7 +139,7 @@ protected:
     CUdeviceptr target_ = 0;
     CUipcMemHandle handle_;
     uint8_t bytes_[64] = {};
-    std::vector<CUdeviceptr> vmm_;
+    std::vector<CUdeviceptr> vmm_, pooled_;
 };
 
 TEST_F(Blocking, WhatReturnsBehindAWaitingStream)
@@ -138,6 +149,10 @@ TEST_F(Blocking, WhatReturnsBehindAWaitingStream)
         CUmemGenericAllocationHandle h = vmm_create(2 * MIB);
         vmm_.push_back(vmm_map(h, 2 * MIB));
         CU_OK(d->cuMemRelease(h));
+        CUdeviceptr pooled = 0;
+        CU_OK(d->cuMemAllocAsync(&pooled, 4096, other_));
+        CU_OK(d->cuStreamSynchronize(other_));
+        pooled_.push_back(pooled);
         get_stuck(how);
         for (const Call &c : all)
             expect(c);
@@ -149,6 +164,8 @@ TEST_F(Blocking, WhatReturnsBehindAWaitingStream)
 TEST_F(Blocking, WhatBlocksBehindAWaitingStream)
 {
     Peer peer;
+    CUmodule module = nullptr;
+    target_ = alloc(4096);
     for (Stuck how : {Stuck::WAIT, Stuck::KERNEL}) {
         CUdeviceptr big = alloc(4 * MIB), small = alloc(4096);
         void *shared =
@@ -167,6 +184,10 @@ TEST_F(Blocking, WhatBlocksBehindAWaitingStream)
             {"cuMemHostUnregister", [&] { return d->cuMemHostUnregister(shared); }, false},
             {"cuIpcCloseMemHandle", [&] { return d->cuIpcCloseMemHandle(opened); }, false},
             {"cuCtxSynchronize", [&] { return d->cuCtxSynchronize(); }, false},
+            {"cuModuleLoadData", [&] { return d->cuModuleLoadData(&module, SPIN_PTX); }, false},
+            {"cuModuleUnload", [&] { return d->cuModuleUnload(module); }, false},
+            {"cuMemcpyDtoHAsync, pageable",
+             [&] { return d->cuMemcpyDtoHAsync_v2(bytes_, target_, 64, stuck_); }, false},
         };
         for (const Call &c : blocking) {
             get_stuck(how);
@@ -177,25 +198,44 @@ TEST_F(Blocking, WhatBlocksBehindAWaitingStream)
     }
 }
 
-// The calls that block while another thread is inside a blocked cuMemFree.
-TEST_F(Blocking, WhatBlocksBehindABlockedFree)
+// The calls that block while another thread is inside a blocked cuMemFree or cuMemHostUnregister; behind cuModuleUnload
+// and cuCtxSynchronize none does.
+TEST_F(Blocking, WhatBlocksBehindABlockedCall)
 {
-    std::vector<Call> held = calls();
-    CUfunction spin = spin_;
+    calls();
     auto *ready = pinned<uint32_t>();
     *ready = 1;
     test_spin_args args = {device(ready)};
     void *params[] = {&args};
+    void *fresh = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *shared = mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    size_t registered = 0;
+    CUmodule module = nullptr;
+    CUdeviceptr victim = 0;
+    CUmemAllocationProp prop = {};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     std::vector<Call> cases = {
         {"cuLaunchKernel",
-         [&] { return d->cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, other_, params, nullptr); },
+         [&] { return d->cuLaunchKernel(spin_, 1, 1, 1, 1, 1, 1, 0, other_, params, nullptr); },
          false},
         {"cuMemsetD8Async", [&] { return d->cuMemsetD8Async(target_, 1, 64, other_); }, false},
         {"cuEventRecord", [&] { return d->cuEventRecord(event_, other_); }, false},
         {"cuMemAlloc", [&] { CUdeviceptr a; return d->cuMemAlloc_v2(&a, 4 * MIB); }, false},
+        {"cuMemHostAlloc", [&] { void *p; return d->cuMemHostAlloc(&p, 4096, 0); }, false},
+        {"cuMemHostRegister",
+         [&] {
+             registered += 65536;
+             return d->cuMemHostRegister_v2(static_cast<char *>(fresh) + registered - 65536, 65536, 0);
+         },
+         false},
         {"cuStreamCreate", [&] { CUstream s; return d->cuStreamCreate(&s, 1); }, false},
+        {"cuEventCreate", [&] { CUevent e; return d->cuEventCreate(&e, 2); }, false},
         {"cuStreamWriteValue32", [&] { return d->cuStreamWriteValue32_v2(other_, target_, 1, 0); },
          true},
+        {"cuStreamWaitEvent", [&] { return d->cuStreamWaitEvent(other_, event_, 0); }, true},
+        {"cuMemCreate",
+         [&] { CUmemGenericAllocationHandle h; return d->cuMemCreate(&h, 2 * MIB, &prop, 0); }, true},
         {"cuPointerGetAttribute",
          [&] {
              unsigned long long id;
@@ -203,17 +243,36 @@ TEST_F(Blocking, WhatBlocksBehindABlockedFree)
          },
          true},
     };
-    for (const Call &c : cases) {
-        CUdeviceptr victim = alloc(4 * MIB);
-        get_stuck(Stuck::WAIT);
-        std::future<CUresult> blocked = elsewhere([&] { return d->cuMemFree_v2(victim); });
-        EXPECT_EQ(blocked.wait_for(PATIENCE), std::future_status::timeout);
-        expect(c);
-        *word_ = 1;
-        CU_EXPECT(blocked.get(), CUDA_SUCCESS);
-        EXPECT_TRUE(finishes(stuck_));
+    struct {
+        const char *name;
+        std::function<CUresult()> prepare, block;
+        bool holds_up;
+    } blockers[] = {
+        {"cuMemFree", [&] { return d->cuMemAlloc_v2(&victim, 4 * MIB); },
+         [&] { return d->cuMemFree_v2(victim); }, true},
+        {"cuMemHostUnregister", [&] { return d->cuMemHostRegister_v2(shared, 65536, 0); },
+         [&] { return d->cuMemHostUnregister(shared); }, true},
+        {"cuModuleUnload", [&] { return d->cuModuleLoadData(&module, SPIN_PTX); },
+         [&] { return d->cuModuleUnload(module); }, false},
+        {"cuCtxSynchronize", [] { return CUDA_SUCCESS; }, [&] { return d->cuCtxSynchronize(); },
+         false},
+    };
+    for (const auto &blocker : blockers) {
+        SCOPED_TRACE(blocker.name);
+        for (Call c : cases) {
+            c.returns = c.returns || !blocker.holds_up;
+            CU_OK(blocker.prepare());
+            get_stuck(Stuck::WAIT);
+            std::future<CUresult> blocked = elsewhere(blocker.block);
+            EXPECT_EQ(blocked.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+            expect(c);
+            *word_ = 1;
+            CU_EXPECT(blocked.get(), CUDA_SUCCESS);
+            EXPECT_TRUE(finishes(stuck_));
+        }
     }
     CU_OK(d->cuMemFreeHost(ready));
+    munmap(shared, 65536);
 }
 
 } // namespace

@@ -81,6 +81,12 @@ static bool node_add(struct si_body *body, const struct si_op *op, const struct 
     return true;
 }
 
+static CUresult unsupported(struct si_capture *capture)
+{
+    si_capture_invalidate(capture);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 CUresult si_capture_add(struct CUstream_st *stream, struct si_op *op)
 {
     struct si_capture *capture = stream->capture;
@@ -88,7 +94,7 @@ CUresult si_capture_add(struct CUstream_st *stream, struct si_op *op)
     if (capture->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (op->kind == SI_OP_GRAPH || op->kind == SI_OP_FREE)
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; // child graphs and memory nodes
+        result = unsupported(capture); // child graphs and memory nodes
     else if (!node_add(capture->graph->body, op, &stream->last))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result) {
@@ -159,15 +165,11 @@ static CUresult begin(struct CUstream_st *stream, CUstreamCaptureMode mode)
 
 SI_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = si_begin(&context);
-    if (result)
-        return result;
-    result = si_stream_find(context, handle, &stream);
-    return si_end(result ? result : begin(stream, mode));
+    CUresult result = si_begin_stream(handle, &stream);
+    return result ? result : si_end(begin(stream, mode));
 }
 
 static bool contains(const struct si_set *set, int item)
@@ -253,13 +255,9 @@ static CUresult end(struct CUstream_st *stream, CUgraph *out)
 
 SI_EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = graph ? si_begin(&context) : CUDA_ERROR_INVALID_VALUE;
-    if (result)
-        return result;
-    result = si_stream_find(context, handle, &stream);
-    return si_end(result ? result : end(stream, graph));
+    CUresult result = graph ? si_begin_stream(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
+    return result ? result : si_end(end(stream, graph));
 }
 
 static CUstreamCaptureStatus status_of(const struct CUstream_st *stream)
@@ -272,14 +270,11 @@ static CUstreamCaptureStatus status_of(const struct CUstream_st *stream)
 
 static CUresult find_to_ask(CUstream handle, struct CUstream_st **stream)
 {
-    struct si_context *context;
-    CUresult result = si_begin(&context);
+    CUresult result = si_begin_stream(handle, stream);
     if (result)
         return result;
-    result = si_stream_find(context, handle, stream);
-    if (!result && si_capture_legacy_conflict(*stream))
-        result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    return result ? si_end(result) : CUDA_SUCCESS;
+    return si_capture_legacy_conflict(*stream) ? si_end(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+                                               : CUDA_SUCCESS;
 }
 
 SI_EXPORT CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Stream capture, graphs, and the calls that disturb a capture.
+#include <sys/mman.h>
+
 #include <thread>
 
 #include "standin/driver_under_test.h"
@@ -113,6 +115,8 @@ TEST_F(Capture, BranchesMustComeBack)
     CU_OK(d->cuStreamWriteValue32_v2(b, device(word), 1, 0));
     CU_EXPECT(d->cuEventQuery(fork), CUDA_ERROR_CAPTURED_EVENT);
     CU_EXPECT(d->cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CU_EXPECT(d->cuEventQuery(fork), CUDA_ERROR_INVALID_VALUE);
+    CU_EXPECT(d->cuStreamWaitEvent(b, fork, 0), CUDA_ERROR_INVALID_VALUE);
     CU_OK(d->cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
     CU_OK(d->cuEventRecord(fork, a));
     CU_OK(d->cuStreamWaitEvent(b, fork, 0));
@@ -154,6 +158,33 @@ TEST_F(Capture, WrongCallsOfTheOwnThread)
     CU_OK(d->cuStreamDestroy_v2(s));
 }
 
+TEST_F(Capture, WorkFromOutsideMayNotComeIn)
+{
+    CUstream a = stream(), b = stream();
+    CUevent event = nullptr;
+    CUgraph graph = nullptr;
+    CU_OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU_OK(d->cuEventRecord(event, b));
+    CU_OK(d->cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CU_EXPECT(d->cuStreamWaitEvent(a, event, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    CU_EXPECT(d->cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+
+    CU_OK(d->cuStreamBeginCapture_v2(b, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CU_OK(d->cuStreamEndCapture(b, &graph));
+    CUgraphExec exec = instantiate(graph);
+    CU_OK(d->cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CUdeviceptr memory = 0;
+    CU_EXPECT(d->cuMemAlloc_v2(&memory, 4096), CUDA_SUCCESS); // relaxed
+    CU_OK(d->cuMemsetD8Async(memory, 0, 8, a));
+    CU_OK(d->cuStreamEndCapture(a, &graph));
+    CU_OK(d->cuGraphDestroy(graph));
+    CU_OK(d->cuGraphExecDestroy(exec));
+    CU_OK(d->cuMemFree_v2(memory));
+    CU_OK(d->cuEventDestroy_v2(event));
+    CU_OK(d->cuStreamDestroy_v2(a));
+    CU_OK(d->cuStreamDestroy_v2(b));
+}
+
 TEST_F(Capture, TheLegacyStreamMayNotDependOnACapturingStream)
 {
     auto *word = pinned<uint32_t>();
@@ -171,6 +202,8 @@ TEST_F(Capture, TheLegacyStreamMayNotDependOnACapturingStream)
     CU_OK(d->cuMemFreeHost(word));
 }
 
+void CUDA_CB nothing(void *) {}
+
 // What another thread may do while this one captures in global mode, by that thread's own mode.
 TEST_F(Capture, CallsOfOtherThreadsThatDisturbIt)
 {
@@ -180,6 +213,20 @@ TEST_F(Capture, CallsOfOtherThreadsThatDisturbIt)
     CU_OK(d->cuEventRecord(event, other));
     CU_OK(d->cuStreamSynchronize(other));
     CUdeviceptr victims[2] = {alloc(4096), alloc(4096)}, target = alloc(4096);
+    void *host_victim = pinned<uint64_t>();
+    void *shared = mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CUmodule module = nullptr;
+    CUdeviceptr pooled = 0;
+    CUipcMemHandle handle;
+    CUmemGenericAllocationHandle physical = 0;
+    CUmemAllocationProp prop = {};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUgraph empty = nullptr;
+    CUgraphExec exec = nullptr, spare = nullptr;
+    CU_OK(d->cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CU_OK(d->cuStreamEndCapture(other, &empty));
+    CU_OK(d->cuGraphInstantiateWithFlags(&spare, empty, 0));
     int victim = 0;
     uint64_t local = 0;
     struct {
@@ -194,6 +241,23 @@ TEST_F(Capture, CallsOfOtherThreadsThatDisturbIt)
         {"cuStreamQuery", [&] { return d->cuStreamQuery(other); }, true, false},
         {"cuStreamSynchronize", [&] { return d->cuStreamSynchronize(other); }, true, false},
         {"cuCtxSynchronize", [&] { return d->cuCtxSynchronize(); }, true, true},
+        {"cuEventSynchronize", [&] { return d->cuEventSynchronize(event); }, true, false},
+        {"cuMemFreeHost", [&] { return d->cuMemFreeHost(host_victim); }, true, false},
+        {"cuMemHostRegister", [&] { return d->cuMemHostRegister_v2(shared, 65536, 0); }, true, false},
+        {"cuMemHostUnregister", [&] { return d->cuMemHostUnregister(shared); }, true, false},
+        {"cuMemAllocAsync", [&] { return d->cuMemAllocAsync(&pooled, 4096, other); }, true, false},
+        {"cuMemFreeAsync", [&] { return d->cuMemFreeAsync(pooled, other); }, true, false},
+        {"cuGraphInstantiate",
+         [&] { return d->cuGraphInstantiateWithFlags(&exec, empty, 0); }, true, false},
+        {"cuGraphExecDestroy", [&] { return d->cuGraphExecDestroy(spare); }, true, false},
+        {"cuModuleLoadData", [&] { return d->cuModuleLoadData(&module, SPIN_PTX); }, false, false},
+        {"cuModuleUnload", [&] { return d->cuModuleUnload(module); }, true, false},
+        {"cuIpcGetMemHandle", [&] { return d->cuIpcGetMemHandle(&handle, target); }, false, false},
+        {"cuMemCreate", [&] { return d->cuMemCreate(&physical, 2 << 20, &prop, 0); }, false, false},
+        {"cuMemRelease", [&] { return d->cuMemRelease(physical); }, false, false},
+        {"cuMemcpyHtoD", [&] { return d->cuMemcpyHtoD_v2(target, &local, 8); }, false, false},
+        {"cuLaunchHostFunc", [&] { return d->cuLaunchHostFunc(other, nothing, &local); }, false, false},
+        {"cuEventCreate", [&] { CUevent e; return d->cuEventCreate(&e, 0); }, false, false},
         {"cuMemsetD8Async", [&] { return d->cuMemsetD8Async(target, 0, 8, other); }, false, false},
         {"cuMemcpyHtoDAsync",
          [&] { return d->cuMemcpyHtoDAsync_v2(target, &local, 8, other); }, false, false},
@@ -223,6 +287,9 @@ TEST_F(Capture, CallsOfOtherThreadsThatDisturbIt)
             }
         }
     }
+    munmap(shared, 65536);
+    CU_OK(d->cuGraphExecDestroy(exec));
+    CU_OK(d->cuGraphDestroy(empty));
     CU_OK(d->cuEventDestroy_v2(event));
     CU_OK(d->cuStreamDestroy_v2(s));
     CU_OK(d->cuStreamDestroy_v2(other));

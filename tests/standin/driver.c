@@ -148,6 +148,23 @@ CUresult si_begin(struct si_context **context)
     return CUDA_SUCCESS;
 }
 
+CUresult si_begin_stream(CUstream handle, struct CUstream_st **stream)
+{
+    struct si_context *context = NULL;
+    bool own = handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD;
+    CUresult result = own ? si_begin_any() : si_begin(&context);
+    if (result)
+        return result;
+    result = si_stream_find(context, handle, stream);
+    return result ? si_end(result) : CUDA_SUCCESS;
+}
+
+struct si_context *si_current(void)
+{
+    const struct si_thread *thread = si_thread();
+    return thread->depth ? thread->stack[thread->depth - 1] : &si.devices[0].context;
+}
+
 CUresult si_end(CUresult result)
 {
     pthread_mutex_unlock(&si.lock);

@@ -7,7 +7,7 @@
 #include <thread>
 
 // A kernel that waits, for any GPU: the driver compiles it. The stand-in knows it by its name.
-static const char SPIN_PTX[] = R"(.version 6.3
+extern const char SPIN_PTX[] = R"(.version 6.3
 .target sm_70
 .address_size 64
 .visible .entry phi_test_spin(.param .align 8 .b8 args[8])

@@ -24,6 +24,9 @@ std::string error_name(CUresult result);
 #define CU_OK(call) ASSERT_EQ(error_name(call), "CUDA_SUCCESS")
 #define CU_EXPECT(call, error) EXPECT_EQ(error_name(call), error_name(error))
 
+// A kernel "phi_test_spin" for any GPU; the stand-in takes any image.
+extern const char SPIN_PTX[];
+
 // Whether the condition comes true in time.
 bool eventually(const std::function<bool()> &condition, int milliseconds = 5000);
 

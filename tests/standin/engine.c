@@ -3,7 +3,7 @@
 //
 // What it holds back is what the hardware was measured to hold back. A waiting memory operation takes one of the
 // CUDA_DEVICE_MAX_CONNECTIONS hardware queues: while it waits, other streams' memory operations of the same queue do not
-// start, and when all queues wait, nothing but copies between devices does. A copy between devices next behind a wait
+// start where queues are few, and when all queues wait, nothing but copies between devices does. A copy between devices next behind a wait
 // of any kind takes a copy queue in the same way. Waiting kernels hold up nobody.
 #include "standin.h"
 
@@ -15,9 +15,12 @@
 #define YIELDS 50        // rounds without progress before the engine sleeps
 #define SLEEP_NS 50000
 
+// Up to so many queues, streams share them from the start; with 32, nothing was held up before all were taken.
+#define FEW_QUEUES 8
+
 static unsigned copy_queues(void)
 {
-    if (si.connections > 8)
+    if (si.connections > FEW_QUEUES)
         return si.connections;
     return si.connections > 1 ? si.connections / 2 : 1;
 }
@@ -40,7 +43,8 @@ static struct held held_by_others(const struct CUstream_st *stream)
         if (s == stream)
             continue;
         held.waits += s->waits;
-        held.same_queue += queue_of(s) == queue_of(stream) ? s->waits : 0;
+        if (si.connections <= FEW_QUEUES && queue_of(s) == queue_of(stream))
+            held.same_queue += s->waits;
         held.copies += s->copy_waits;
     }
     return held;

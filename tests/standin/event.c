@@ -22,6 +22,7 @@ SI_EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags)
     CUresult result = si_begin(&context);
     if (result)
         return result;
+    si_gate(context);
     struct CUevent_st *event = calloc(1, sizeof(*event));
     if (!event)
         return si_end(CUDA_ERROR_OUT_OF_MEMORY);
@@ -89,24 +90,21 @@ static CUresult record(struct CUstream_st *stream, struct CUevent_st *event)
 
 SI_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = si_begin(&context);
+    CUresult result = si_begin_stream(stream_handle, &stream);
     if (result)
         return result;
-    si_gate(context);
+    si_gate(stream->context);
     struct CUevent_st *event = *find(handle);
-    result = event ? si_stream_find(context, stream_handle, &stream) : CUDA_ERROR_INVALID_HANDLE;
-    if (!result && event->context != stream->context)
-        result = CUDA_ERROR_INVALID_HANDLE;
-    return si_end(result ? result : record(stream, event));
+    bool fits = event && event->context == stream->context;
+    return si_end(fits ? record(stream, event) : CUDA_ERROR_INVALID_HANDLE);
 }
 
 static CUresult await(struct CUstream_st *stream, struct CUevent_st *event)
 {
     if (event->capture_id)
         return si_capture_find(event->capture_id) ? si_capture_join(stream, event)
-                                                  : CUDA_ERROR_CAPTURED_EVENT;
+                                                  : CUDA_ERROR_INVALID_VALUE;
     if (!event->marker)
         return CUDA_SUCCESS;
     if (stream->capture) {
@@ -122,14 +120,13 @@ static CUresult await(struct CUstream_st *stream, struct CUevent_st *event)
 
 SI_EXPORT CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = flags & ~1u ? CUDA_ERROR_INVALID_VALUE : si_begin(&context);
+    CUresult result =
+        flags & ~1u ? CUDA_ERROR_INVALID_VALUE : si_begin_stream(stream_handle, &stream);
     if (result)
         return result;
     struct CUevent_st *event = *find(handle);
-    result = event ? si_stream_find(context, stream_handle, &stream) : CUDA_ERROR_INVALID_HANDLE;
-    return si_end(result ? result : await(stream, event));
+    return si_end(event ? await(stream, event) : CUDA_ERROR_INVALID_HANDLE);
 }
 
 static CUresult may_observe(const struct CUevent_st *event)
@@ -139,8 +136,9 @@ static CUresult may_observe(const struct CUevent_st *event)
     if (!event->capture_id)
         return si_unsafe();
     struct si_capture *capture = si_capture_find(event->capture_id);
-    if (capture)
-        si_capture_invalidate(capture);
+    if (!capture)
+        return CUDA_ERROR_INVALID_VALUE;
+    si_capture_invalidate(capture);
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 

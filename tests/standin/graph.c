@@ -50,6 +50,9 @@ SI_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph,
         return result;
     if (graph->capture)
         return si_end(CUDA_ERROR_INVALID_VALUE);
+    result = si_unsafe();
+    if (result)
+        return si_end(result);
     struct CUgraphExec_st *exec = calloc(1, sizeof(*exec));
     if (!exec)
         return si_end(CUDA_ERROR_OUT_OF_MEMORY);
@@ -64,6 +67,9 @@ SI_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
     CUresult result = exec ? si_begin_any() : CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;
+    result = si_unsafe();
+    if (result)
+        return si_end(result);
     si_body_drop(exec->body);
     if (exec->last)
         si_marker_drop(exec->last);
@@ -187,14 +193,12 @@ static CUresult launch(struct CUgraphExec_st *exec, struct CUstream_st *stream)
 
 SI_EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = exec ? si_begin(&context) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = exec ? si_begin_stream(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;
-    si_gate(context);
-    result = si_stream_find(context, handle, &stream);
-    return si_end(result ? result : launch(exec, stream));
+    si_gate(stream->context);
+    return si_end(launch(exec, stream));
 }
 
 SI_EXPORT CUresult cuUserObjectCreate(CUuserObject *out, void *data, CUhostFn destroy,

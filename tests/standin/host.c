@@ -13,6 +13,7 @@ SI_EXPORT CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags)
     CUresult result = si_begin(&context);
     if (result)
         return result;
+    si_gate(context);
     result = si_unsafe();
     if (result)
         return si_end(result);
@@ -61,6 +62,10 @@ SI_EXPORT CUresult cuMemHostRegister_v2(void *memory, size_t size, unsigned int 
     CUresult result = si_begin(&context);
     if (result)
         return result;
+    si_gate(context);
+    result = si_unsafe();
+    if (result)
+        return si_end(result);
     uint64_t base = (uint64_t)memory;
     const struct si_allocation *next = si_find_next(base);
     if (si_find(base) || (next && next->base < base + size))
@@ -77,6 +82,9 @@ SI_EXPORT CUresult cuMemHostUnregister(void *memory)
     CUresult result = si_begin(&context);
     if (result)
         return result;
+    result = si_unsafe();
+    if (result)
+        return si_end(result);
     struct si_allocation *allocation = si_find((uint64_t)memory);
     if (!allocation || allocation->base != (uint64_t)memory || allocation->kind != SI_REGISTERED)
         return si_end(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);

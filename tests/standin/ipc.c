@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Handles of allocations for other processes. A handle names the exporter's descriptor by its process, and the buffer id
-// in the memory's trailer tells whether the allocation still lives: one of a dead exporter, or freed, does not open.
-// As measured, a dead exporter's is an invalid handle and a freed one an invalid value.
+// Handles of allocations for other processes. A handle names the exporter's descriptor by its process, and the place in
+// that memory: the next owner of a small piece that was freed has the same handle, as measured. Memory that is gone, or
+// whose process is gone, does not open: an invalid value and an invalid handle.
 #include "standin.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ void si_handle_fill(const struct si_allocation *allocation, struct si_handle *ha
 {
     *handle = (struct si_handle){.magic = MAGIC,
                                  .cookie = si.cookie,
-                                 .id = allocation->id,
+                                 .id = allocation->physical->id,
                                  .size = allocation->size,
                                  .offset = allocation->offset,
                                  .pid = getpid(),
@@ -62,7 +62,7 @@ static bool alive(uint64_t cookie)
 
 CUresult si_handle_open(const struct si_handle *handle, struct si_physical **out)
 {
-    if (handle->magic != MAGIC || handle->offset >= SI_BLOCK)
+    if (handle->magic != MAGIC)
         return CUDA_ERROR_INVALID_VALUE;
     if (!alive(handle->cookie))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -72,8 +72,8 @@ CUresult si_handle_open(const struct si_handle *handle, struct si_physical **out
     if (si_physical_open(open(path, O_RDWR | O_CLOEXEC), &physical))
         return CUDA_ERROR_INVALID_VALUE;
     const struct si_trailer *trailer = physical->trailer;
-    if (trailer->cookie != handle->cookie || handle->size > physical->size - handle->offset ||
-        atomic_load(&trailer->ids[handle->offset / SI_UNIT]) != handle->id) {
+    if (trailer->cookie != handle->cookie || trailer->id != handle->id ||
+        handle->offset > physical->size || handle->size > physical->size - handle->offset) {
         si_physical_drop(physical);
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -125,7 +125,7 @@ static CUresult import(struct si_context *context, const CUipcMemHandle *bytes, 
                                        .context = context,
                                        .physical = physical,
                                        .offset = handle.offset,
-                                       .access = UINT32_MAX,
+                                       .access = 1u << context->ordinal,
                                        .opened = 1};
     memcpy(allocation.handle, bytes, sizeof(*bytes));
     uint64_t base = si_arena_take(physical->size, SI_BLOCK);

@@ -33,27 +33,25 @@ static CUresult check_flags(const struct si_memop *memop)
     }
 }
 
-static CUresult check(const struct si_memop *memop, int device)
+static CUresult check(const struct si_memop *memop, const struct si_context *context)
 {
     CUresult result = check_flags(memop);
     size_t width = width_of(memop->type);
     if (result || !width)
         return result;
-    return memop->address % width || !si_reachable(memop->address, width, device)
+    return memop->address % width || !si_reachable(memop->address, width, context, false)
                ? CUDA_ERROR_INVALID_VALUE
                : CUDA_SUCCESS;
 }
 
 static CUresult enqueue(CUstream handle, const struct si_memop *memops, unsigned count)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = si_begin(&context);
+    CUresult result = si_begin_stream(handle, &stream);
     if (result)
         return result;
-    result = si_stream_find(context, handle, &stream);
     for (unsigned i = 0; i < count && !result; i++)
-        result = check(&memops[i], stream->context->ordinal);
+        result = check(&memops[i], stream->context);
     if (result)
         return si_end(result);
     struct si_op *op = si_op_new(SI_OP_MEMOPS);

@@ -67,8 +67,6 @@ CUresult si_insert(const struct si_allocation *allocation, struct si_allocation 
     memmove(&known.items[i + 1], &known.items[i], (size_t)(known.count - i) * sizeof(*known.items));
     known.items[i] = copy;
     known.count++;
-    if (copy->physical && copy->physical->own)
-        atomic_store(&copy->physical->trailer->ids[copy->offset / SI_UNIT], copy->id);
     *out = copy;
     return CUDA_SUCCESS;
 }
@@ -78,19 +76,28 @@ void si_remove(struct si_allocation *allocation)
     int i = upper(allocation->base) - 1;
     known.count--;
     memmove(&known.items[i], &known.items[i + 1], (size_t)(known.count - i) * sizeof(*known.items));
-    if (allocation->physical && allocation->physical->own)
-        atomic_store(&allocation->physical->trailer->ids[allocation->offset / SI_UNIT], 0);
     free(allocation);
 }
 
-bool si_reachable(uint64_t address, size_t size, int device)
+// Another device's cudaMalloc memory needs cuCtxEnablePeerAccess, except for copies.
+bool si_accessible(const struct si_allocation *allocation, const struct si_context *context, bool copy)
+{
+    int device = context->ordinal;
+    if (allocation->kind != SI_LEGACY && allocation->kind != SI_IMPORT)
+        return allocation->access >> device & 1;
+    int owner = si_allocation_device(allocation);
+    return copy || owner == device || allocation->access >> device & 1 ||
+           context->peers >> owner & 1;
+}
+
+bool si_reachable(uint64_t address, size_t size, const struct si_context *context, bool copy)
 {
     uint64_t end = address + size;
     if (end < address)
         return false;
     do {
         const struct si_allocation *allocation = si_find(address);
-        if (!allocation || !(allocation->access >> device & 1))
+        if (!allocation || !si_accessible(allocation, context, copy))
             return false;
         address = allocation->base + allocation->size;
     } while (address < end);
@@ -201,7 +208,7 @@ CUresult si_allocate_own(struct si_context *context, struct si_allocation *alloc
 CUresult si_allocate(struct si_context *context, size_t size, struct si_allocation **out)
 {
     struct si_allocation allocation = {
-        .size = size, .kind = SI_LEGACY, .context = context, .access = UINT32_MAX};
+        .size = size, .kind = SI_LEGACY, .context = context};
     if (size > SI_BLOCK / 2)
         return si_allocate_own(context, &allocation, out);
     CUresult result = allocate_small(context, size, &allocation);
@@ -279,7 +286,8 @@ SI_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
     struct si_allocation *allocation = si_find(address);
     if (!may_free(allocation, address))
         return si_end(CUDA_ERROR_INVALID_VALUE);
-    si_block(allocation->context);
+    if (allocation->kind == SI_LEGACY)
+        si_block(allocation->context);
     allocation = si_find(address); // the lock was open meanwhile
     if (!may_free(allocation, address))
         return si_end(CUDA_ERROR_INVALID_VALUE);
@@ -293,7 +301,7 @@ SI_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUde
     if (result)
         return result;
     const struct si_allocation *allocation = si_find(address);
-    if (!allocation || !allocation->access)
+    if (!allocation || !si_accessible(allocation, si_current(), false))
         return si_end(CUDA_ERROR_NOT_FOUND);
     if (base)
         *base = allocation->base;

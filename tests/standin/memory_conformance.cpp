@@ -304,8 +304,9 @@ TEST_F(Memory, StaleImportsOfSmallPiecesSeeTheNextOwner)
         set_value(b, 2);
         EXPECT_EQ(peer.call(Order::GET, opened.value).value, size < 2 * MIB ? 2u : 1u);
 
+        // Even the handle of a small piece is that of the next owner: only the buffer id tells.
         CUipcMemHandle next = handle(b);
-        EXPECT_NE(memcmp(&h, &next, sizeof(h)), 0);
+        EXPECT_EQ(memcmp(&h, &next, sizeof(h)) == 0, size < 2 * MIB);
         Reply beside = peer.call(Order::OPEN, 0, 0, &next);
         CU_OK(result_of(beside));
         EXPECT_EQ(peer.call(Order::GET, beside.value).value, 2u);
@@ -420,6 +421,67 @@ TEST_F(Memory, VmmBetweenProcesses)
     vmm_unmap(b, size);
 }
 
+TEST_F(Memory, DescriptorsOfOtherThingsAreNotImported)
+{
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    CUmemGenericAllocationHandle handle;
+    CUmemoryPool imported;
+    for (int fd : {ends[0], -1}) {
+        void *os_handle = reinterpret_cast<void *>(static_cast<intptr_t>(fd));
+        CU_EXPECT(d->cuMemImportFromShareableHandle(&handle, os_handle,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                  CUDA_ERROR_UNKNOWN);
+        CU_EXPECT(d->cuMemPoolImportFromShareableHandle(
+                      &imported, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                  CUDA_ERROR_UNKNOWN);
+    }
+    close(ends[0]);
+    close(ends[1]);
+    CUipcMemHandle garbage;
+    memset(&garbage, 0x5a, sizeof(garbage));
+    CUdeviceptr address;
+    CU_EXPECT(d->cuIpcOpenMemHandle_v2(&address, garbage, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+              CUDA_ERROR_INVALID_VALUE);
+    CU_EXPECT(d->cuIpcOpenMemHandle_v2(&address, garbage, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+// Another device's memory: copies reach it at once, everything else after access was enabled.
+TEST_F(Memory, OtherDevicesMemory)
+{
+    if (!second_device())
+        GTEST_SKIP() << "one device";
+    CUcontext other = nullptr;
+    CU_OK(d->cuDevicePrimaryCtxRetain(&other, 1));
+    CU_OK(d->cuCtxPushCurrent_v2(other));
+    CUdeviceptr there = alloc(4096), base = 0;
+    size_t size = 0;
+    EXPECT_EQ(attribute<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, there), 1);
+    CU_OK(d->cuCtxPopCurrent_v2(nullptr));
+    CUdeviceptr here = alloc(4096);
+    CUstream s = stream();
+    CU_EXPECT(d->cuMemGetAddressRange_v2(&base, &size, there), CUDA_ERROR_NOT_FOUND);
+    CU_EXPECT(d->cuMemsetD8Async(there, 1, 8, s), CUDA_ERROR_INVALID_VALUE);
+    CU_EXPECT(d->cuStreamWriteValue32_v2(s, there, 1, 0), CUDA_ERROR_INVALID_VALUE);
+    CU_OK(d->cuMemcpyAsync(here, there, 8, s));
+    EXPECT_NE(id(there), 0u);
+    EXPECT_EQ(attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, there + 8), there);
+
+    CU_EXPECT(d->cuCtxEnablePeerAccess(context_, 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    CU_OK(d->cuCtxEnablePeerAccess(other, 0));
+    CU_EXPECT(d->cuCtxEnablePeerAccess(other, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    CU_OK(d->cuMemGetAddressRange_v2(&base, &size, there));
+    EXPECT_EQ(base, there);
+    CU_OK(d->cuMemsetD8Async(there, 1, 8, s));
+    CU_OK(d->cuStreamWriteValue32_v2(s, there + 4, 7, 0));
+    CU_OK(d->cuStreamSynchronize(s));
+    EXPECT_EQ(value(there), 0x0000000701010101u);
+    CU_OK(d->cuStreamDestroy_v2(s));
+    CU_OK(d->cuMemFree_v2(here));
+    CU_OK(d->cuMemFree_v2(there));
+    CU_OK(d->cuDevicePrimaryCtxRelease_v2(1));
+}
+
 TEST_F(Memory, PoolMemory)
 {
     CUstream s = stream();
@@ -449,8 +511,12 @@ TEST_F(Memory, PoolMemory)
               CUDA_ERROR_INVALID_VALUE);
     unsigned long long before = id(a);
     CU_OK(d->cuMemFreeAsync(a, s));
+    CU_EXPECT(d->cuMemFreeAsync(a, s), CUDA_ERROR_INVALID_VALUE);
     CU_OK(d->cuMemFreeAsync(b, s));
     CU_OK(d->cuStreamSynchronize(s));
+    unsigned long long none_left = 0;
+    CU_EXPECT(d->cuPointerGetAttribute(&none_left, CU_POINTER_ATTRIBUTE_BUFFER_ID, a),
+              CUDA_ERROR_INVALID_VALUE);
     CU_OK(d->cuMemAllocFromPoolAsync(&a, 3 * MIB, ours, s));
     EXPECT_NE(id(a), before);
     CU_OK(d->cuMemFreeAsync(a, s));

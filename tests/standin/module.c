@@ -38,7 +38,7 @@ SI_EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
     struct CUmod_st *module = calloc(1, sizeof(*module));
     if (!module)
         return si_end(CUDA_ERROR_OUT_OF_MEMORY);
-    si_block(context);
+    si_wait_idle(context, context->number);
     for (const struct CUfunc_st *k = si_kernels; k->name; k++) {
         module->functions[module->count] = *k;
         module->functions[module->count++].context = context;
@@ -57,7 +57,10 @@ SI_EXPORT CUresult cuModuleUnload(CUmodule handle)
         return result;
     if (!*find(handle))
         return si_end(CUDA_ERROR_INVALID_HANDLE);
-    si_block(context);
+    result = si_unsafe();
+    if (result)
+        return si_end(result);
+    si_wait_idle(context, context->number);
     struct CUmod_st **m = find(handle);
     struct CUmod_st *module = *m;
     if (!module)
@@ -127,6 +130,7 @@ static CUresult launch(CUfunction function, CUstream handle, void **params, void
     struct CUstream_st *stream;
     if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
+    si_gate(function->context);
     CUresult result = si_stream_find(function->context, handle, &stream);
     if (result)
         return result;
@@ -155,10 +159,8 @@ SI_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsi
     uint64_t threads = (uint64_t)block_x * block_y * block_z;
     if (!grid_x || !grid_y || !grid_z || !threads || threads > 1024 || shared_bytes > 232448)
         return CUDA_ERROR_INVALID_VALUE;
-    struct si_context *context;
-    CUresult result = si_begin(&context);
+    CUresult result = si_begin_any();
     if (result)
         return result;
-    si_gate(context);
     return si_end(launch(function, stream, params, extra));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Physical memory: memfds that other processes can open, with a trailer behind the data that says what is alive.
+// Physical memory: memfds that other processes can open, with a trailer behind the data that says what it is.
 #include "standin.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define MAGIC 0x6e692d646e617473ull
-#define TRAILER (4096 + (SI_BLOCK / SI_UNIT) * sizeof(uint64_t))
+#define TRAILER 4096
 
 static struct si_trailer *trailer_map(int fd, size_t size)
 {
@@ -24,7 +24,7 @@ static struct si_physical *physical_new(int fd, size_t size)
     physical->refs = 1;
     physical->fd = fd;
     physical->size = size;
-    physical->block_id = ++si.next_id;
+    physical->id = ++si.next_id;
     physical->trailer = trailer_map(fd, size);
     if (physical->trailer)
         return physical;
@@ -48,7 +48,8 @@ CUresult si_physical_create(int device, size_t size, unsigned types, struct si_p
                                              .cookie = si.cookie,
                                              .size = size,
                                              .physical = (uint32_t)device,
-                                             .types = types};
+                                             .types = types,
+                                             .id = physical->id};
     *out = physical;
     return CUDA_SUCCESS;
 close_fd:
@@ -68,7 +69,7 @@ CUresult si_physical_open(int fd, struct si_physical **out)
         goto close_fd;
     if (physical->trailer->magic != MAGIC || physical->trailer->size != physical->size) {
         si_physical_drop(physical);
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_UNKNOWN;
     }
     physical->physical = (int)physical->trailer->physical;
     physical->types = physical->trailer->types;
@@ -77,7 +78,7 @@ CUresult si_physical_open(int fd, struct si_physical **out)
 close_fd:
     if (fd >= 0)
         close(fd);
-    return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_ERROR_UNKNOWN;
 }
 
 void si_physical_drop(struct si_physical *physical)

@@ -144,6 +144,9 @@ static CUresult allocate(struct si_pool *pool, size_t size, CUstream handle, CUd
         return result;
     if (stream->capture)
         return CUDA_ERROR_NOT_SUPPORTED; // memory nodes are not what the library captures
+    result = si_unsafe();
+    if (result)
+        return result;
     struct si_allocation allocation = {.size = size,
                                        .kind = SI_POOLED,
                                        .context = context,
@@ -183,16 +186,15 @@ SI_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CU
 
 SI_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 {
-    struct si_context *context;
-    CUresult result = si_begin(&context);
+    struct CUstream_st *stream;
+    CUresult result = si_begin_stream(handle, &stream);
     if (result)
         return result;
-    struct CUstream_st *stream;
-    result = si_stream_find(context, handle, &stream);
+    result = si_unsafe();
     if (result)
         return si_end(result);
-    const struct si_allocation *allocation = si_find(address);
-    if (!allocation || allocation->base != address ||
+    struct si_allocation *allocation = si_find(address);
+    if (!allocation || allocation->base != address || allocation->freeing ||
         (!allocation->pool && allocation->kind != SI_LEGACY))
         return si_end(CUDA_ERROR_INVALID_VALUE);
     struct si_op *op = si_op_new(SI_OP_FREE);
@@ -200,7 +202,9 @@ SI_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
         return si_end(CUDA_ERROR_OUT_OF_MEMORY);
     op->u.free.address = address;
     op->u.free.id = allocation->id;
-    return si_end(si_enqueue(stream, op));
+    result = si_enqueue(stream, op);
+    allocation->freeing = !result;
+    return si_end(result);
 }
 
 SI_EXPORT CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool handle,
@@ -239,7 +243,7 @@ SI_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *o
     struct pool_record record;
     int fd = (int)(intptr_t)os_handle;
     if (pread(fd, &record, sizeof(record), 0) != sizeof(record) || record.magic != MAGIC)
-        return si_end(CUDA_ERROR_INVALID_VALUE);
+        return si_end(CUDA_ERROR_UNKNOWN);
     int device = si_ordinal((int)record.physical);
     if (device < 0)
         return si_end(CUDA_ERROR_INVALID_DEVICE);

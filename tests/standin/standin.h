@@ -24,7 +24,7 @@
 #define SI_UNIT ((size_t)512)    // small allocations are cut from a block in these
 #define SI_STREAM_DEPTH 1020     // operations of a stream before enqueueing blocks
 #define SI_BATCH_MAX 255         // memory operations in one call
-#define SI_PAGEABLE_INLINE 65536 // pageable memory up to this is copied aside when it is enqueued
+#define SI_PAGEABLE_INLINE 131072 // pageable memory up to this is copied aside when it is enqueued
 
 // ---- Memory ---------------------------------------------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ struct si_trailer {
     uint64_t size;     // of the data
     uint32_t physical; // device
     uint32_t types;    // CUmemAllocationHandleType bits
-    _Atomic uint64_t ids[]; // buffer id of the allocation that begins at unit i, 0: none
+    uint64_t id;       // of this memory, among all of that process
 };
 
 struct si_physical {
@@ -46,7 +46,7 @@ struct si_physical {
     unsigned types;
     bool own; // made by this process
     struct si_trailer *trailer;
-    uint64_t block_id; // as CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
+    uint64_t id;       // as CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
 };
 
 enum si_kind {
@@ -71,6 +71,7 @@ struct si_allocation {
     struct si_pool *pool;
     unsigned char handle[64]; // SI_IMPORT: what was opened
     int opened;               // SI_IMPORT: how often
+    bool freeing;             // the free is on its stream
 };
 
 struct si_pool {
@@ -313,6 +314,9 @@ struct si_thread *si_thread(void);
 CUresult si_begin(struct si_context **context);
 CUresult si_begin_any(void); // needs no context
 CUresult si_end(CUresult result);
+struct si_context *si_current(void); // the thread's, or the first device's
+// The same for a call on a stream: one that is named by a handle of its own needs no current context.
+CUresult si_begin_stream(CUstream handle, struct CUstream_st **stream);
 struct si_context *si_context_of(CUdevice device); // NULL: no such device
 int si_ordinal(int physical); // of a device of the machine, or -1: not visible
 // A call that may disturb a capture: whether it may go on (and, if not, it has invalidated those that it disturbs).
@@ -320,6 +324,7 @@ CUresult si_unsafe(void);
 // Waits while another call blocks behind the context's streams.
 void si_gate(struct si_context *context);
 // What cuMemFree and its like do: wait for all work enqueued so far, holding up launches of other threads meanwhile.
+// (cuModuleLoadData and cuModuleUnload only wait.)
 void si_block(struct si_context *context);
 
 // memory.c, arena.c
@@ -329,8 +334,9 @@ struct si_allocation *si_find(uint64_t address);
 struct si_allocation *si_find_next(uint64_t address); // the first that begins at or after it
 CUresult si_insert(const struct si_allocation *allocation, struct si_allocation **out);
 void si_remove(struct si_allocation *allocation);
-// Whether [address, address + size) is memory that the driver knows and that `device` may access.
-bool si_reachable(uint64_t address, size_t size, int device);
+// Whether [address, address + size) is memory that the driver knows and that the context may access, or copy.
+bool si_reachable(uint64_t address, size_t size, const struct si_context *context, bool copy);
+bool si_accessible(const struct si_allocation *allocation, const struct si_context *context, bool copy);
 bool si_is_device(const struct si_allocation *allocation);
 int si_allocation_device(const struct si_allocation *allocation); // ordinal
 CUresult si_physical_create(int physical, size_t size, unsigned types, struct si_physical **out);

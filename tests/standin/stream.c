@@ -202,14 +202,11 @@ static bool finished(const struct CUstream_st *stream)
 
 SI_EXPORT CUresult cuStreamQuery(CUstream handle)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = si_begin(&context);
+    CUresult result = si_begin_stream(handle, &stream);
     if (result)
         return result;
-    result = si_stream_find(context, handle, &stream);
-    if (!result)
-        result = may_observe(stream);
+    result = may_observe(stream);
     if (!result && !finished(stream))
         result = CUDA_ERROR_NOT_READY;
     return si_end(result);
@@ -217,14 +214,11 @@ SI_EXPORT CUresult cuStreamQuery(CUstream handle)
 
 SI_EXPORT CUresult cuStreamSynchronize(CUstream handle)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = si_begin(&context);
+    CUresult result = si_begin_stream(handle, &stream);
     if (result)
         return result;
-    result = si_stream_find(context, handle, &stream);
-    if (!result)
-        result = may_observe(stream);
+    result = may_observe(stream);
     if (!result)
         result = si_drain(stream);
     return si_end(result);
@@ -232,26 +226,20 @@ SI_EXPORT CUresult cuStreamSynchronize(CUstream handle)
 
 SI_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = id ? si_begin(&context) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = id ? si_begin_stream(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;
-    result = si_stream_find(context, handle, &stream);
-    if (!result)
-        *id = stream->id;
-    return si_end(result);
+    *id = stream->id;
+    return si_end(CUDA_SUCCESS);
 }
 
 SI_EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = out ? si_begin(&context) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = out ? si_begin_stream(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;
-    result = si_stream_find(context, handle, &stream);
-    if (!result)
-        *out = (CUcontext)stream->context;
-    return si_end(result);
+    *out = (CUcontext)stream->context;
+    return si_end(CUDA_SUCCESS);
 }

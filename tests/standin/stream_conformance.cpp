@@ -360,6 +360,23 @@ TEST_F(Streams, IdsAreNeverGivenTwice)
     EXPECT_EQ(context, context_);
 }
 
+TEST_F(Streams, AStreamsOwnHandleNeedsNoCurrentContext)
+{
+    auto *word = pinned<uint32_t>();
+    CUstream s = stream();
+    CUstreamCaptureStatus status;
+    CU_OK(d->cuCtxSetCurrent(nullptr));
+    CU_EXPECT(write(s, word, 1), CUDA_SUCCESS);
+    CU_EXPECT(d->cuMemsetD8Async(device(word) + 1, 1, 1, s), CUDA_SUCCESS);
+    CU_EXPECT(d->cuStreamIsCapturing(s, &status), CUDA_SUCCESS);
+    CU_EXPECT(d->cuStreamIsCapturing(nullptr, &status), CUDA_ERROR_INVALID_CONTEXT);
+    CU_OK(d->cuCtxSetCurrent(context_));
+    EXPECT_TRUE(finishes(s));
+    EXPECT_EQ(*word, 0x101u);
+    CU_OK(d->cuStreamDestroy_v2(s));
+    CU_OK(d->cuMemFreeHost(word));
+}
+
 TEST_F(Streams, DestroyedStreamsFinishTheirWork)
 {
     auto *words = pinned<uint32_t>(2);

@@ -13,11 +13,11 @@ struct transfer {
 
 static bool describe(struct transfer *t)
 {
-    int device = t->stream->context->ordinal;
+    const struct si_context *context = t->stream->context;
     t->to = si_find(t->destination);
     t->from = si_find(t->source);
-    return (!t->to || si_reachable(t->destination, t->size, device)) &&
-           (!t->from || si_reachable(t->source, t->size, device));
+    return (!t->to || si_reachable(t->destination, t->size, context, true)) &&
+           (!t->from || si_reachable(t->source, t->size, context, true));
 }
 
 static bool between_devices(const struct transfer *t)
@@ -64,14 +64,12 @@ enum sides { ANY = 0, TO_DEVICE = 1, FROM_DEVICE = 2 };
 
 static CUresult copy_call(CUstream handle, struct transfer *t, enum sides sides)
 {
-    struct si_context *context;
-    CUresult result = si_begin(&context);
+    CUresult result = si_begin_stream(handle, &t->stream);
     if (result)
         return result;
-    si_gate(context);
-    result = si_stream_find(context, handle, &t->stream);
-    if (!result && ((sides & TO_DEVICE && !si_find(t->destination)) ||
-                    (sides & FROM_DEVICE && !si_find(t->source))))
+    si_gate(t->stream->context);
+    if ((sides & TO_DEVICE && !si_find(t->destination)) ||
+        (sides & FROM_DEVICE && !si_find(t->source)))
         result = CUDA_ERROR_INVALID_VALUE;
     return si_end(result ? result : copy(t));
 }
@@ -111,7 +109,8 @@ SI_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destinat
 static CUresult copy_now(struct transfer *t, enum sides sides)
 {
     CUresult result = copy_call(CU_STREAM_LEGACY, t, sides);
-    return result ? result : cuStreamSynchronize(CU_STREAM_LEGACY);
+    result = result ? result : si_begin_stream(CU_STREAM_LEGACY, &t->stream);
+    return result ? result : si_end(si_drain(t->stream));
 }
 
 SI_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void *source, size_t size)
@@ -128,15 +127,13 @@ SI_EXPORT CUresult cuMemcpyDtoH_v2(void *destination, CUdeviceptr source, size_t
 
 static CUresult fill(CUstream handle, const struct si_op *what)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = si_begin(&context);
+    CUresult result = si_begin_stream(handle, &stream);
     if (result)
         return result;
-    si_gate(context);
-    result = si_stream_find(context, handle, &stream);
+    si_gate(stream->context);
     size_t size = what->u.fill.count * what->u.fill.width;
-    if (!result && !si_reachable(what->u.fill.destination, size, stream->context->ordinal))
+    if (!si_reachable(what->u.fill.destination, size, stream->context, false))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result || !size)
         return si_end(result);
@@ -165,15 +162,11 @@ SI_EXPORT CUresult cuMemsetD32Async(CUdeviceptr destination, unsigned int value,
 
 SI_EXPORT CUresult cuLaunchHostFunc(CUstream handle, CUhostFn call, void *data)
 {
-    struct si_context *context;
     struct CUstream_st *stream;
-    CUresult result = call ? si_begin(&context) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = call ? si_begin_stream(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;
-    si_gate(context);
-    result = si_stream_find(context, handle, &stream);
-    if (result)
-        return si_end(result);
+    si_gate(stream->context);
     struct si_op *op = si_op_new(SI_OP_HOST);
     if (!op)
         return si_end(CUDA_ERROR_OUT_OF_MEMORY);
