@@ -108,7 +108,7 @@ TEST_F(Device, CopiesDoNotStandBehindTheApplicationsStreams)
 {
     CUstream stream;
     uint64_t address;
-    volatile uint32_t *word = static_cast<volatile uint32_t *>(gpu->words(&address));
+    uint32_t *word = static_cast<uint32_t *>(gpu->words(&address));
     CU_OK(gpu->cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CU_OK(gpu->cu->cuStreamWaitValue32_v2(stream, address, 1, CU_STREAM_WAIT_VALUE_GEQ));
     void *memory;
@@ -117,7 +117,7 @@ TEST_F(Device, CopiesDoNotStandBehindTheApplicationsStreams)
     EXPECT_EQ(phi_device_write(gpu->device, memory, &out, 4, phi_deadline(10000)), 0);
     EXPECT_EQ(phi_device_read(gpu->device, &in, memory, 4, phi_deadline(10000)), 0);
     EXPECT_EQ(in, 42u);
-    *word = 1;
+    atomic_store_explicit(word, 1u, memory_order_release);
     CU_EXPECT(gpu->cu->cuStreamSynchronize(stream));
     CU_EXPECT(gpu->cu->cuStreamDestroy_v2(stream));
     phi_device_free(gpu->device, memory);
@@ -127,11 +127,11 @@ TEST_F(Device, RegisteredWordsAreSeenByBoth)
 {
     CUstream stream;
     uint64_t address;
-    volatile uint32_t *word = static_cast<volatile uint32_t *>(gpu->words(&address));
+    uint32_t *word = static_cast<uint32_t *>(gpu->words(&address));
     CU_OK(gpu->cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CU_OK(gpu->cu->cuStreamWriteValue32_v2(stream, address + 4, 7, 0));
     CU_OK(gpu->cu->cuStreamSynchronize(stream));
-    EXPECT_EQ(word[1], 7u);
+    EXPECT_EQ(atomic_load_explicit(&word[1], memory_order_acquire), 7u);
     CU_EXPECT(gpu->cu->cuStreamDestroy_v2(stream));
 }
 
