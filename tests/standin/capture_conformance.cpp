@@ -102,6 +102,17 @@ TEST_F(Capture, EventsCarryItToOtherStreams)
     CU_OK(d->cuMemFreeHost(words));
 }
 
+TEST_F(Capture, AskingForTheIdEndsIt)
+{
+    CUstream s = stream();
+    CUgraph graph = nullptr;
+    unsigned long long id = 0;
+    CU_OK(d->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU_EXPECT(d->cuStreamGetId(s, &id), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CU_EXPECT(d->cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CU_OK(d->cuStreamDestroy_v2(s));
+}
+
 TEST_F(Capture, BranchesMustComeBack)
 {
     auto *word = pinned<uint32_t>();

@@ -230,6 +230,10 @@ SI_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
     CUresult result = id ? si_begin_stream(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;
+    if (stream->capture) { // measured: driver 580
+        si_capture_invalidate(stream->capture);
+        return si_end(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
     *id = stream->id;
     return si_end(CUDA_SUCCESS);
 }
