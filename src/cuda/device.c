@@ -13,7 +13,8 @@
 #include "cuda/kernel_args.h"
 #include "cuda/kernels.h"
 
-// Copies of the probe go through a small pinned buffer: from pageable memory they would not be asynchronous.
+// Copies of the probe go through a small pinned buffer: from pageable memory they would not be
+// asynchronous.
 #define STAGING_SIZE 65536
 
 #define WARM_UP_MS 10000
@@ -119,9 +120,10 @@ static void read_capabilities(struct phi_device *device)
     // One attribute for both: numbers are 64-bit words, and no device has only the 32-bit half.
     info->memory_operations = attribute(device, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
     info->flush_remote_writes = attribute(device, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES);
-    info->vmm_fd = driver->cuMemRetainAllocationHandle && driver->cuMemExportToShareableHandle &&
-                   driver->cuMemImportFromShareableHandle && driver->cuMemAddressReserve &&
-                   attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+    info->vmm_fd =
+        driver->cuMemRetainAllocationHandle && driver->cuMemExportToShareableHandle &&
+        driver->cuMemImportFromShareableHandle && driver->cuMemAddressReserve &&
+        attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
     info->pools = driver->cuMemPoolExportPointer && driver->cuMemPoolImportPointer &&
                   attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) &&
                   (attribute(device, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES) &
@@ -141,7 +143,8 @@ static int describe_device(struct phi_device *device, int ordinal)
     if (result != CUDA_SUCCESS)
         return phi_cuda_result(device->report, driver, result, "cuDeviceGetCount");
     if (ordinal < 0 || ordinal >= count)
-        return phi_fail(device->report, -ENODEV, "device cuda:%d: this process sees %d", ordinal, count);
+        return phi_fail(device->report, -ENODEV, "device cuda:%d: this process sees %d", ordinal,
+                        count);
     if ((result = driver->cuDeviceGet(&device->handle, ordinal)) != CUDA_SUCCESS ||
         (result = driver->cuDeviceGetUuid_v2(&uuid, device->handle)) != CUDA_SUCCESS ||
         (result = driver->cuDeviceGetName(device->info.name, sizeof device->info.name,
@@ -182,7 +185,8 @@ static CUresult launch(struct phi_device *device, CUfunction function, unsigned 
                                           (void *[]){args}, NULL);
 }
 
-// warm_up launches each kernel once with nothing to do: a first launch behind a waiting stream would block.
+// warm_up launches each kernel once with nothing to do: a first launch behind a waiting stream
+// would block.
 static CUresult warm_up(struct phi_device *device)
 {
     struct phi_brace_args brace = {0};
@@ -214,11 +218,12 @@ static int load_kernels(struct phi_device *device)
     }
     device->brace = device->copy = NULL;
     if (!device->info.memory_operations)
-        return phi_cuda_result(device->report, driver, result,
-                               "device cuda:%d (compute %d.%d) has neither stream memory operations nor "
-                               "kernels (built: %s)",
-                               device->info.ordinal, device->info.compute_major,
-                               device->info.compute_minor, phi_kernels_architectures);
+        return phi_cuda_result(
+            device->report, driver, result,
+            "device cuda:%d (compute %d.%d) has neither stream memory operations nor "
+            "kernels (built: %s)",
+            device->info.ordinal, device->info.compute_major, device->info.compute_minor,
+            phi_kernels_architectures);
     phi_log(device->report, PH_LOG_WARN, "device cuda:%d runs without kernels (built: %s): %s",
             device->info.ordinal, phi_kernels_architectures, phi_cuda_name(driver, result));
     return 0;
@@ -238,7 +243,7 @@ static void free_resources(struct phi_device *device)
 static int open_resources(struct phi_device *device)
 {
     const struct phi_driver *driver = device->driver;
-    void *token;
+    void *token = NULL;
     int rc = phi_device_enter(device, &token);
     if (rc)
         return rc;
@@ -246,7 +251,8 @@ static int open_resources(struct phi_device *device)
     if (result == CUDA_SUCCESS)
         result = driver->cuMemHostAlloc(&device->staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE);
     if (result != CUDA_SUCCESS)
-        rc = phi_cuda_result(device->report, driver, result, "device cuda:%d", device->info.ordinal);
+        rc =
+            phi_cuda_result(device->report, driver, result, "device cuda:%d", device->info.ordinal);
     else
         rc = load_kernels(device);
     if (rc)
@@ -256,43 +262,43 @@ static int open_resources(struct phi_device *device)
 }
 
 int phi_device_open(struct phi_report *report, const char *library, int ordinal,
-                    struct phi_device **out)
+                    struct phi_device **device)
 {
     char why[512];
     const struct phi_driver *driver = phi_driver_load(library, why, sizeof why);
     if (driver == NULL)
         return phi_fail(report, -ENODEV, "device cuda:%d: %s", ordinal, why);
-    struct phi_device *device = calloc(1, sizeof *device);
-    if (device == NULL)
+    struct phi_device *made = calloc(1, sizeof *made);
+    if (made == NULL)
         return phi_fail(report, -ENOMEM, "device cuda:%d: out of memory", ordinal);
-    device->report = report;
-    device->driver = driver;
-    pthread_mutex_init(&device->lock, NULL);
-    int rc = describe_device(device, ordinal);
+    made->report = report;
+    made->driver = driver;
+    pthread_mutex_init(&made->lock, NULL);
+    int rc = describe_device(made, ordinal);
     if (rc)
         goto free_device;
-    CUresult result = driver->cuDevicePrimaryCtxRetain(&device->context, device->handle);
+    CUresult result = driver->cuDevicePrimaryCtxRetain(&made->context, made->handle);
     if (result != CUDA_SUCCESS) {
         rc = phi_cuda_result(report, driver, result, "the primary context of cuda:%d", ordinal);
         goto free_device;
     }
-    rc = open_resources(device);
+    rc = open_resources(made);
     if (rc)
         goto release_context;
-    *out = device;
+    *device = made;
     return 0;
 
 release_context:
-    driver->cuDevicePrimaryCtxRelease_v2(device->handle);
+    driver->cuDevicePrimaryCtxRelease_v2(made->handle);
 free_device:
-    pthread_mutex_destroy(&device->lock);
-    free(device);
+    pthread_mutex_destroy(&made->lock);
+    free(made);
     return rc;
 }
 
 void phi_device_close(struct phi_device *device)
 {
-    void *token;
+    void *token = NULL;
     if (device == NULL)
         return;
     if (phi_device_enter(device, &token) == 0) {
@@ -327,8 +333,9 @@ int phi_device_can_access(struct phi_device *device, const uint8_t uuid[16])
     return -1;
 }
 
-// The token holds whether the context was pushed (bit 0) and the thread's capture mode (above it). Relaxed mode is
-// needed because queries and allocations of ours would invalidate a capture that another thread has under way.
+// The token holds whether the context was pushed (bit 0) and the thread's capture mode (above it).
+// Relaxed mode is needed because queries and allocations of ours would invalidate a capture that
+// another thread has under way.
 int phi_device_enter(struct phi_device *device, void **token)
 {
     const struct phi_driver *driver = device->driver;
@@ -372,7 +379,7 @@ int phi_device_register(struct phi_device *device, void *base, size_t size, uint
 {
     const struct phi_driver *driver = device->driver;
     CUdeviceptr pointer = 0;
-    void *token;
+    void *token = NULL;
     int rc = phi_device_enter(device, &token);
     if (rc)
         return rc;
@@ -395,7 +402,7 @@ int phi_device_register(struct phi_device *device, void *base, size_t size, uint
 
 void phi_device_unregister(struct phi_device *device, void *base)
 {
-    void *token;
+    void *token = NULL;
     if (phi_device_enter(device, &token))
         return;
     CUresult result = device->driver->cuMemHostUnregister(base);
@@ -408,7 +415,7 @@ void phi_device_unregister(struct phi_device *device, void *base)
 int phi_device_alloc(struct phi_device *device, size_t size, void **address)
 {
     CUdeviceptr pointer = 0;
-    void *token;
+    void *token = NULL;
     int rc = phi_device_enter(device, &token);
     if (rc)
         return rc;
@@ -424,7 +431,7 @@ int phi_device_alloc(struct phi_device *device, size_t size, void **address)
 
 void phi_device_free(struct phi_device *device, void *address)
 {
-    void *token;
+    void *token = NULL;
     if (address == NULL || phi_device_enter(device, &token))
         return;
     device->driver->cuMemFree_v2((CUdeviceptr)(uintptr_t)address);
@@ -456,8 +463,8 @@ static int move_piece(struct phi_device *device, const struct movement *m, size_
             driver->cuMemcpyHtoDAsync_v2(m->remote + at, device->staging, piece, device->stream);
     }
     if (result != CUDA_SUCCESS)
-        return phi_cuda_result(device->report, driver, result, "copying %zu bytes %s cuda:%d", piece,
-                               m->out ? "from" : "to", device->info.ordinal);
+        return phi_cuda_result(device->report, driver, result, "copying %zu bytes %s cuda:%d",
+                               piece, m->out ? "from" : "to", device->info.ordinal);
     rc = wait_idle(device, m->deadline);
     if (rc == 0 && m->out)
         memcpy(m->local + at, device->staging, piece);
@@ -466,7 +473,7 @@ static int move_piece(struct phi_device *device, const struct movement *m, size_
 
 static int move(struct phi_device *device, const struct movement *m)
 {
-    void *token;
+    void *token = NULL;
     int rc = phi_device_enter(device, &token);
     if (rc)
         return rc;

@@ -22,9 +22,8 @@ struct entry {
 static const struct entry entries[] = {
 #define ENTRY_REQUIRED(symbol) {#symbol, offsetof(struct phi_driver, symbol), true},
 #define ENTRY_OPTIONAL(symbol) {#symbol, offsetof(struct phi_driver, symbol), false},
-    PHI_CUDA_REQUIRED(ENTRY_REQUIRED)
-    PHI_CUDA_OPTIONAL(ENTRY_OPTIONAL)
-    PHI_CUDA_TESTS(ENTRY_OPTIONAL)
+    PHI_CUDA_REQUIRED(ENTRY_REQUIRED) PHI_CUDA_OPTIONAL(ENTRY_OPTIONAL)
+        PHI_CUDA_TESTS(ENTRY_OPTIONAL)
 #undef ENTRY_REQUIRED
 #undef ENTRY_OPTIONAL
 };
@@ -46,7 +45,8 @@ static const char *fill_table(void *library, struct phi_driver *driver)
 }
 
 // start_driver initialises a filled table; false with the reason in why.
-static bool start_driver(const struct phi_driver *driver, const char *library, char *why, size_t size)
+static bool start_driver(const struct phi_driver *driver, const char *library, char *why,
+                         size_t size)
 {
     int version = 0;
     CUresult result = driver->cuInit(0);
@@ -59,8 +59,8 @@ static bool start_driver(const struct phi_driver *driver, const char *library, c
         return false;
     }
     if (driver->cuDriverGetVersion(&version) != CUDA_SUCCESS || version < OLDEST_VERSION) {
-        snprintf(why, size, "the driver %s supports CUDA %d.%d; 11.7 is the oldest that serves", library,
-                 version / 1000, version % 1000 / 10);
+        snprintf(why, size, "the driver %s supports CUDA %d.%d; 11.7 is the oldest that serves",
+                 library, version / 1000, version % 1000 / 10);
         return false;
     }
     return true;
@@ -111,8 +111,9 @@ const struct phi_driver *phi_driver_load(const char *library, char *why, size_t 
     } else if (strcmp(loaded_name, library) == 0) {
         driver = loaded;
     } else {
-        snprintf(why, why_size, "this process uses the driver %s already, %s cannot stand beside it",
-                 loaded_name, library);
+        snprintf(why, why_size,
+                 "this process uses the driver %s already, %s cannot stand beside it", loaded_name,
+                 library);
     }
     pthread_mutex_unlock(&load_lock);
     return driver;

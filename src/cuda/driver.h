@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The CUDA driver as a table of functions, loaded at run time: nothing links to libcuda, so one binary runs with and
-// without a GPU. Only for files that are built where cuda.h is.
+// The CUDA driver as a table of functions, loaded at run time: nothing links to libcuda, so one
+// binary runs with and without a GPU. Only for files that are built where cuda.h is.
 #ifndef PHI_CUDA_DRIVER_H
 #define PHI_CUDA_DRIVER_H
 
@@ -12,7 +12,8 @@
 #include "cuda/device.h"
 #include "cuda/entries.h"
 
-// Headers of 12.3 and later declare only the third version of this function; drivers since 11.3 have this one.
+// Headers of 12.3 and later declare only the third version of this function; drivers since 11.3
+// have this one.
 CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status,
                                            cuuint64_t *id, CUgraph *graph,
                                            const CUgraphNode **dependencies, size_t *count);
@@ -30,16 +31,18 @@ struct phi_driver {
 #undef PHI_CUDA_MEMBER
 };
 
-// phi_driver_load loads and initialises the driver of that name. It is loaded once for the life of the process and never
-// changes afterwards, the only global of the library: a second name is refused, since two drivers cannot share a process.
-// Where there is none, NULL, and the reason in why (never logged: no driver is no failure). Any thread.
+// phi_driver_load loads and initialises the driver of that name. It is loaded once for the life of
+// the process and never changes afterwards, the only global of the library: a second name is
+// refused, since two drivers cannot share a process. Where there is none, NULL, and the reason in
+// why (never logged: no driver is no failure). Any thread.
 const struct phi_driver *phi_driver_load(const char *library, char *why, size_t why_size);
 
 // phi_cuda_code is what a result of the driver means for us: -ENODEV, -ENOMEM or PH_EDRIVER.
 int phi_cuda_code(CUresult result);
 
-// phi_cuda_result is the one place where a failed driver call becomes a result of ours: its sentence is the text, then the
-// driver's name and description of the error. Returns phi_cuda_code(result).
+// phi_cuda_result is the one place where a failed driver call becomes a result of ours: its
+// sentence is the text, then the driver's name and description of the error. Returns
+// phi_cuda_code(result).
 int phi_cuda_result(struct phi_report *report, const struct phi_driver *driver, CUresult result,
                     const char *format, ...) __attribute__((format(printf, 4, 5)));
 

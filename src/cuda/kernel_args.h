@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arguments of our kernels, as plain structs that the host, the device and the tests' stand-in driver share.
+// The arguments of our kernels, as plain structs that the host, the device and the tests' stand-in
+// driver share.
 //
-// Each kernel takes one such struct by value: cuLaunchKernel's kernelParams[0] points to it. A stand-in driver knows our
-// kernels by the name given to cuModuleGetFunction ("phi_brace", "phi_copy") and does what is written here. Those of the
-// tests (tests/support/test_kernels.h) are found the same way, in a module of their own.
+// Each kernel takes one such struct by value: cuLaunchKernel's kernelParams[0] points to it. A
+// stand-in driver knows our kernels by the name given to cuModuleGetFunction ("phi_brace",
+// "phi_copy") and does what is written here. Those of the tests (tests/support/test_kernels.h) are
+// found the same way, in a module of their own.
 #ifndef PHI_CUDA_KERNEL_ARGS_H
 #define PHI_CUDA_KERNEL_ARGS_H
 
@@ -14,7 +16,8 @@
 #define PHI_BRACE_ITEMS 16
 
 enum phi_brace_kind {
-    PHI_BRACE_WAIT = 0,  // until *word >= 1 (32 bits, acquire, system scope), or *broken != 0 where broken is not 0
+    PHI_BRACE_WAIT = 0,  // until *word >= 1 (32 bits, acquire, system scope), or *broken != 0 where
+                         // broken is not 0
     PHI_BRACE_RESET = 1, // *word := 0 (relaxed)
     PHI_BRACE_POST = 2,  // *word := 1 (release, system scope)
 };
@@ -26,8 +29,8 @@ struct phi_brace_item {
     uint32_t reserved;
 };
 
-// phi_brace: one warp of one block; its first thread does the items in order, then stores number into the 64-bit word
-// `done` (release, system scope) where that is not 0. count may be 0.
+// phi_brace: one warp of one block; its first thread does the items in order, then stores number
+// into the 64-bit word `done` (release, system scope) where that is not 0. count may be 0.
 struct phi_brace_args {
     struct phi_brace_item items[PHI_BRACE_ITEMS];
     uint64_t done;
@@ -36,8 +39,8 @@ struct phi_brace_args {
     uint32_t reserved;
 };
 
-// phi_copy: any grid of one dimension; copies size bytes, which do not overlap, unless *broken (32 bits) is not 0 when it
-// starts. broken may be 0. size may be 0.
+// phi_copy: any grid of one dimension; copies size bytes, which do not overlap, unless *broken (32
+// bits) is not 0 when it starts. broken may be 0. size may be 0.
 struct phi_copy_args {
     uint64_t destination; // device addresses
     uint64_t source;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The fatbin of kernels.cu, embedded as bytes (embed.py), or nothing where it is left out (kernels_stub.c).
+// The fatbin of kernels.cu, embedded as bytes (embed.py), or nothing where it is left out
+// (kernels_stub.c).
 #ifndef PHI_CUDA_KERNELS_H
 #define PHI_CUDA_KERNELS_H
 

@@ -17,12 +17,13 @@ static int cuda_encode(struct phi_memory *memory, const struct phi_allocation *a
                        struct phi_writer *writer, int *fd)
 {
     CUipcMemHandle handle;
-    void *token;
+    void *token = NULL;
     *fd = -1;
     int rc = phi_device_enter(memory->device, &token);
     if (rc)
         return rc;
-    CUresult result = phi_device_driver(memory->device)->cuIpcGetMemHandle(&handle, allocation->base);
+    CUresult result =
+        phi_device_driver(memory->device)->cuIpcGetMemHandle(&handle, allocation->base);
     phi_device_leave(memory->device, token);
     if (result != CUDA_SUCCESS)
         return phi_pointer_fail(memory, result, "the IPC handle", allocation);
@@ -37,7 +38,7 @@ static int cuda_open(struct phi_memory *memory, const struct phi_allocation *all
     struct phi_owner owner;
     CUipcMemHandle handle;
     CUdeviceptr mapped = 0;
-    void *token;
+    void *token = NULL;
     (void)fd;
     phi_owner_get(reader, &owner);
     phi_get_bytes(reader, &handle, sizeof handle);
@@ -52,8 +53,9 @@ static int cuda_open(struct phi_memory *memory, const struct phi_allocation *all
     rc = phi_device_enter(memory->device, &token);
     if (rc)
         return rc;
-    CUresult result = phi_device_driver(memory->device)
-                          ->cuIpcOpenMemHandle_v2(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    CUresult result =
+        phi_device_driver(memory->device)
+            ->cuIpcOpenMemHandle_v2(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     phi_device_leave(memory->device, token);
     if (result != CUDA_SUCCESS)
         return phi_pointer_fail(memory, result, "opening a peer's handle", allocation);
@@ -67,7 +69,7 @@ static void cuda_close(struct phi_import *import)
 {
     struct phi_device *device = import->memory->device;
     const struct phi_driver *driver = phi_device_driver(device);
-    void *token;
+    void *token = NULL;
     if (import->handle[0] == 0 || phi_device_enter(device, &token))
         return;
     CUresult result = driver->cuIpcCloseMemHandle(import->handle[0]);

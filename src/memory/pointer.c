@@ -6,7 +6,8 @@
 
 #include "base/random.h"
 
-// Changes when the physical memory behind a mapping does. By number: headers before 12.1 may lack the name.
+// Changes when the physical memory behind a mapping does. By number: headers before 12.1 may lack
+// the name.
 #define MEMORY_BLOCK_ID ((CUpointer_attribute)20)
 
 struct pointer {
@@ -20,14 +21,17 @@ struct pointer {
 static bool look_up(const struct phi_driver *driver, const void *address, struct pointer *p)
 {
     CUpointer_attribute names[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
     };
     void *values[] = {&p->type, &p->managed, &p->ordinal, &p->pool, &p->legacy};
     const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     *p = (struct pointer){.ordinal = -1};
-    // An attribute that does not apply stays at zero; only an address that the driver never saw has no type.
+    // An attribute that does not apply stays at zero; only an address that the driver never saw has
+    // no type.
     return driver->cuPointerGetAttributes(sizeof names / sizeof names[0], names, values, at) ==
                CUDA_SUCCESS &&
            p->type != 0;
@@ -40,8 +44,9 @@ static enum phi_kind kind_of(const struct pointer *p)
     return p->legacy ? PHI_KIND_CUDA : PHI_KIND_VMM;
 }
 
-// identity gives what tells allocations apart that lie at one address after another: the buffer's id, and for a mapping
-// what it maps. (A pool's block is shared by its allocations and stays when they go.)
+// identity gives what tells allocations apart that lie at one address after another: the buffer's
+// id, and for a mapping what it maps. (A pool's block is shared by its allocations and stays when
+// they go.)
 static bool identity(const struct phi_driver *driver, enum phi_kind kind, CUdeviceptr address,
                      uint64_t *id)
 {
@@ -101,7 +106,8 @@ static int describe_entered(struct phi_memory *memory, enum phi_kind kind, const
     return 0;
 }
 
-// past_the_end: a mapping that begins where the allocation ends makes it a buffer of several physical allocations.
+// past_the_end: a mapping that begins where the allocation ends makes it a buffer of several
+// physical allocations.
 static int past_the_end(struct phi_memory *memory, const void *address, size_t size,
                         const struct phi_allocation *found)
 {
@@ -109,22 +115,23 @@ static int past_the_end(struct phi_memory *memory, const void *address, size_t s
     const unsigned long long left = end - (uint64_t)(uintptr_t)address;
     struct pointer next;
     if (found->kind == PHI_KIND_VMM && size <= UINT64_MAX - (uintptr_t)address &&
-        look_up(phi_device_driver(memory->device),
-                (const void *)(uintptr_t)end, &next)) // NOLINT(performance-no-int-to-ptr)
-        return phi_fail(memory->report, PH_EKIND,
-                        "%zu bytes at %p span several physical allocations (this one ends after %llu): "
-                        "such a buffer cannot be exported",
-                        size, address, left);
+        look_up(phi_device_driver(memory->device), (const void *)(uintptr_t)end,
+                &next)) // NOLINT(performance-no-int-to-ptr)
+        return phi_fail(
+            memory->report, PH_EKIND,
+            "%zu bytes at %p span several physical allocations (this one ends after %llu): "
+            "such a buffer cannot be exported",
+            size, address, left);
     return phi_fail(memory->report, -EINVAL,
-                    "%zu bytes at %p pass the end of their allocation (%llu bytes on)", size, address,
-                    left);
+                    "%zu bytes at %p pass the end of their allocation (%llu bytes on)", size,
+                    address, left);
 }
 
-int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const void *address, size_t size,
-                         struct phi_allocation *allocation, uint64_t *offset)
+int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const void *address,
+                         size_t size, struct phi_allocation *allocation, uint64_t *offset)
 {
-    struct phi_allocation found;
-    void *token;
+    struct phi_allocation found = {0};
+    void *token = NULL;
     int rc = phi_device_enter(memory->device, &token);
     if (rc)
         return rc;
@@ -209,7 +216,7 @@ static int direct_entered(struct phi_memory *memory, const struct phi_allocation
 int phi_owner_direct(struct phi_memory *memory, const struct phi_owner *owner,
                      const struct phi_allocation *allocation, struct phi_import *import)
 {
-    void *token;
+    void *token = NULL;
     if (owner->process != memory->process)
         return 0;
     int rc = phi_device_enter(memory->device, &token);

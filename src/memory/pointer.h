@@ -6,10 +6,10 @@
 #include "cuda/driver.h"
 #include "memory/kind.h"
 
-// phi_pointer_describe looks a pointer up and fills allocation and offset where its kind is `kind`; -ENOENT for one of
-// another kind. -EINVAL and PH_EKIND as phi_memory_describe.
-int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const void *address, size_t size,
-                         struct phi_allocation *allocation, uint64_t *offset);
+// phi_pointer_describe looks a pointer up and fills allocation and offset where its kind is `kind`;
+// -ENOENT for one of another kind. -EINVAL and PH_EKIND as phi_memory_describe.
+int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const void *address,
+                         size_t size, struct phi_allocation *allocation, uint64_t *offset);
 
 // phi_pointer_current is the `current` of these kinds.
 bool phi_pointer_current(struct phi_memory *memory, const void *address,
@@ -27,8 +27,9 @@ struct phi_owner {
 void phi_owner_put(const struct phi_memory *memory, struct phi_writer *writer);
 void phi_owner_get(struct phi_reader *reader, struct phi_owner *owner);
 
-// phi_owner_direct: the record comes from another context of this process, so that the pointer itself serves. Makes it
-// usable on this memory's device and fills import; 1 when done, 0 where a handle is needed, or an error.
+// phi_owner_direct: the record comes from another context of this process, so that the pointer
+// itself serves. Makes it usable on this memory's device and fills import; 1 when done, 0 where a
+// handle is needed, or an error.
 int phi_owner_direct(struct phi_memory *memory, const struct phi_owner *owner,
                      const struct phi_allocation *allocation, struct phi_import *import);
 

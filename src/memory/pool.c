@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kind pool: cudaMallocAsync memory whose pool was made with POSIX descriptors. The pool travels as a descriptor, the
-// allocation as the driver's export data.
+// Kind pool: cudaMallocAsync memory whose pool was made with POSIX descriptors. The pool travels as
+// a descriptor, the allocation as the driver's export data.
 //
 // Its part of a record: the owner (process u64, device UUID), the export data (64 bytes).
 #include <errno.h>
@@ -32,11 +32,12 @@ static int export_entered(struct phi_memory *memory, const struct phi_allocation
     result = driver->cuMemPoolExportToShareableHandle(&made, pool,
                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS)
-        return phi_fail(memory->report, PH_EKIND,
-                        "the cudaMallocAsync memory at 0x%llx lies in a pool without POSIX descriptors "
-                        "(the default pool has none: use cudaMemPoolCreate with "
-                        "cudaMemHandleTypePosixFileDescriptor): %s",
-                        (unsigned long long)allocation->base, phi_cuda_name(driver, result));
+        return phi_fail(
+            memory->report, PH_EKIND,
+            "the cudaMallocAsync memory at 0x%llx lies in a pool without POSIX descriptors "
+            "(the default pool has none: use cudaMemPoolCreate with "
+            "cudaMemHandleTypePosixFileDescriptor): %s",
+            (unsigned long long)allocation->base, phi_cuda_name(driver, result));
     result = driver->cuMemPoolExportPointer(data, allocation->base);
     if (result != CUDA_SUCCESS) {
         close(made);
@@ -51,7 +52,7 @@ static int pool_encode(struct phi_memory *memory, const struct phi_allocation *a
                        struct phi_writer *writer, int *fd)
 {
     CUmemPoolPtrExportData data;
-    void *token;
+    void *token = NULL;
     *fd = -1;
     int rc = phi_device_enter(memory->device, &token);
     if (rc)
@@ -69,10 +70,9 @@ static CUresult import_entered(struct phi_memory *memory, int fd, CUmemPoolPtrEx
                                struct phi_import *import)
 {
     const struct phi_driver *driver = phi_device_driver(memory->device);
-    const CUmemAccessDesc access = {
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                     .id = phi_device_info(memory->device)->ordinal},
-        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                                 .id = phi_device_info(memory->device)->ordinal},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemoryPool pool = NULL;
     CUdeviceptr mapped = 0;
     CUresult result = driver->cuMemPoolImportFromShareableHandle(
@@ -98,7 +98,7 @@ static int pool_open(struct phi_memory *memory, const struct phi_allocation *all
 {
     struct phi_owner owner;
     CUmemPoolPtrExportData data;
-    void *token;
+    void *token = NULL;
     phi_owner_get(reader, &owner);
     phi_get_bytes(reader, &data, sizeof data);
     if (reader->error || reader->at != reader->size)
@@ -122,14 +122,15 @@ static void pool_close(struct phi_import *import)
 {
     struct phi_device *device = import->memory->device;
     const struct phi_driver *driver = phi_device_driver(device);
-    void *token;
+    void *token = NULL;
     if (import->handle[0] == 0 || phi_device_enter(device, &token))
         return;
     CUresult result = driver->cuMemFree_v2(import->handle[0]);
     if (result != CUDA_SUCCESS)
         phi_log(import->memory->report, PH_LOG_WARN, "cuMemFree of a peer's pool memory: %s",
                 phi_cuda_name(driver, result));
-    driver->cuMemPoolDestroy((CUmemoryPool)(uintptr_t)import->handle[1]); // NOLINT(performance-no-int-to-ptr)
+    driver->cuMemPoolDestroy(
+        (CUmemoryPool)(uintptr_t)import->handle[1]); // NOLINT(performance-no-int-to-ptr)
     phi_device_leave(device, token);
 }
 

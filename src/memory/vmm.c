@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kind vmm: cuMemCreate memory by POSIX file descriptors. One physical allocation is one allocation of ours.
+// Kind vmm: cuMemCreate memory by POSIX file descriptors. One physical allocation is one allocation
+// of ours.
 //
 // Its part of a record: the owner (process u64, device UUID).
 #include <errno.h>
@@ -26,7 +27,8 @@ static void release(const struct phi_driver *driver, CUmemGenericAllocationHandl
         driver->cuMemRelease(handle);
 }
 
-// check_physical: one physical allocation must lie behind the whole range that the driver calls an allocation.
+// check_physical: one physical allocation must lie behind the whole range that the driver calls an
+// allocation.
 static int check_physical(struct phi_memory *memory, const struct phi_allocation *allocation)
 {
     const struct phi_driver *driver = phi_device_driver(memory->device);
@@ -38,10 +40,11 @@ static int check_physical(struct phi_memory *memory, const struct phi_allocation
                       "device memory at 0x%llx is neither of cudaMalloc, cuMemCreate nor a pool",
                       (unsigned long long)allocation->base);
     else if (first != last)
-        rc = phi_fail(memory->report, PH_EKIND,
-                      "%llu bytes at 0x%llx span several physical allocations: such a buffer cannot be "
-                      "exported",
-                      (unsigned long long)allocation->size, (unsigned long long)allocation->base);
+        rc = phi_fail(
+            memory->report, PH_EKIND,
+            "%llu bytes at 0x%llx span several physical allocations: such a buffer cannot be "
+            "exported",
+            (unsigned long long)allocation->size, (unsigned long long)allocation->base);
     release(driver, last);
     release(driver, first);
     return rc;
@@ -52,7 +55,7 @@ static int vmm_describe(struct phi_memory *memory, const void *address, size_t s
 {
     struct phi_allocation found;
     uint64_t at;
-    void *token;
+    void *token = NULL;
     int rc = phi_pointer_describe(memory, PHI_KIND_VMM, address, size, &found, &at);
     if (rc)
         return rc;
@@ -68,7 +71,8 @@ static int vmm_describe(struct phi_memory *memory, const void *address, size_t s
     return 0;
 }
 
-static int export_entered(struct phi_memory *memory, const struct phi_allocation *allocation, int *fd)
+static int export_entered(struct phi_memory *memory, const struct phi_allocation *allocation,
+                          int *fd)
 {
     const struct phi_driver *driver = phi_device_driver(memory->device);
     CUmemAllocationProp properties = {0};
@@ -87,8 +91,8 @@ static int export_entered(struct phi_memory *memory, const struct phi_allocation
         goto release_handle;
     }
     if (result == CUDA_SUCCESS)
-        result = driver->cuMemExportToShareableHandle(
-            fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        result = driver->cuMemExportToShareableHandle(fd, handle,
+                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS)
         rc = phi_pointer_fail(memory, result, "the export", allocation);
 
@@ -100,7 +104,7 @@ release_handle:
 static int vmm_encode(struct phi_memory *memory, const struct phi_allocation *allocation,
                       struct phi_writer *writer, int *fd)
 {
-    void *token;
+    void *token = NULL;
     *fd = -1;
     int rc = phi_device_enter(memory->device, &token);
     if (rc)
@@ -114,15 +118,15 @@ static int vmm_encode(struct phi_memory *memory, const struct phi_allocation *al
     return 0;
 }
 
-// map_handle maps `size` bytes of a physical allocation somewhere and lets this device read and write them.
-static CUresult map_handle(struct phi_memory *memory, CUmemGenericAllocationHandle handle, size_t size,
-                           CUdeviceptr *mapped)
+// map_handle maps `size` bytes of a physical allocation somewhere and lets this device read and
+// write them.
+static CUresult map_handle(struct phi_memory *memory, CUmemGenericAllocationHandle handle,
+                           size_t size, CUdeviceptr *mapped)
 {
     const struct phi_driver *driver = phi_device_driver(memory->device);
-    const CUmemAccessDesc access = {
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                     .id = phi_device_info(memory->device)->ordinal},
-        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                                 .id = phi_device_info(memory->device)->ordinal},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUdeviceptr address = 0;
     CUresult result = driver->cuMemAddressReserve(&address, size, 0, 0, 0);
     if (result != CUDA_SUCCESS)
@@ -162,7 +166,7 @@ static int vmm_open(struct phi_memory *memory, const struct phi_allocation *allo
 {
     struct phi_owner owner;
     CUdeviceptr mapped = 0;
-    void *token;
+    void *token = NULL;
     phi_owner_get(reader, &owner);
     if (reader->error || reader->at != reader->size)
         return phi_fail(memory->report, -EBADMSG, "a peer's vmm record is malformed");
@@ -183,14 +187,15 @@ static void vmm_close(struct phi_import *import)
 {
     struct phi_device *device = import->memory->device;
     const struct phi_driver *driver = phi_device_driver(device);
-    void *token;
+    void *token = NULL;
     if (phi_device_enter(device, &token))
         return;
     CUresult result = driver->cuMemUnmap(import->handle[0], import->size);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemAddressFree(import->handle[0], import->size);
     if (result != CUDA_SUCCESS)
-        phi_log(import->memory->report, PH_LOG_WARN, "cuMemUnmap: %s", phi_cuda_name(driver, result));
+        phi_log(import->memory->report, PH_LOG_WARN, "cuMemUnmap: %s",
+                phi_cuda_name(driver, result));
     phi_device_leave(device, token);
 }
 

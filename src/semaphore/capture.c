@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "semaphore/capture.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -45,7 +46,8 @@ static void unpin(struct phi_capture *capture, size_t down_to)
                                   memory_order_seq_cst);
 }
 
-static void count_branch(struct phi_captures *captures, const struct phi_branch *branch, uint32_t by)
+static void count_branch(struct phi_captures *captures, const struct phi_branch *branch,
+                         uint32_t by)
 {
     atomic_fetch_add_explicit(&captures->kernels, branch->kernel * by, memory_order_relaxed);
     atomic_fetch_add_explicit(&captures->memory_operations, branch->memory_operation * by,
@@ -53,8 +55,8 @@ static void count_branch(struct phi_captures *captures, const struct phi_branch 
     atomic_fetch_add_explicit(&captures->copies, branch->copy * by, memory_order_relaxed);
 }
 
-// forget runs on a thread of the driver's when the graph and its executables are gone and their last launch has ended. It
-// may make no driver call.
+// forget runs on a thread of the driver's when the graph and its executables are gone and their
+// last launch has ended. It may make no driver call.
 static void CUDA_CB forget(void *opaque)
 {
     struct phi_capture *capture = opaque;
@@ -72,7 +74,8 @@ static void CUDA_CB forget(void *opaque)
     free(capture->uses);
     free(capture->branches);
     free(capture);
-    // Pairs with the acquire load of whoever closes the executor: nothing of it is touched after this.
+    // Pairs with the acquire load of whoever closes the executor: nothing of it is touched after
+    // this.
     atomic_fetch_sub_explicit(&captures->live, 1, memory_order_release);
 }
 
@@ -84,8 +87,10 @@ static struct phi_capture *find(struct phi_captures *captures, uint64_t id)
     return capture;
 }
 
-// adopt makes a capture that the graph owns. Without the lock: the driver may run forget() meanwhile.
-static int adopt(struct phi_captures *captures, CUgraph graph, uint64_t id, struct phi_capture **out)
+// adopt makes a capture that the graph owns. Without the lock: the driver may run forget()
+// meanwhile.
+static int adopt(struct phi_captures *captures, CUgraph graph, uint64_t id,
+                 struct phi_capture **out)
 {
     const struct phi_driver *driver = captures->driver;
     CUuserObject object;
@@ -94,8 +99,8 @@ static int adopt(struct phi_captures *captures, CUgraph graph, uint64_t id, stru
         return phi_fail(captures->report, -ENOMEM, "capturing into a graph: out of memory");
     capture->owner = captures;
     capture->id = id;
-    CUresult result = driver->cuUserObjectCreate(&object, capture, forget, 1,
-                                                 CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    CUresult result =
+        driver->cuUserObjectCreate(&object, capture, forget, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     if (result != CUDA_SUCCESS) {
         free(capture);
         return phi_cuda_result(captures->report, driver, result, "capturing into a graph");
@@ -164,8 +169,7 @@ int phi_capture_begin(struct phi_captures *captures, CUstream stream, const stru
     CUgraph graph = NULL;
     if (driver->cuStreamGetCaptureInfo_v2 == NULL)
         return phi_fail(captures->report, -ENOTSUP, "the driver does not tell a stream's graph");
-    CUresult result =
-        driver->cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, NULL, NULL);
+    CUresult result = driver->cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, NULL, NULL);
     if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (result != CUDA_SUCCESS)
@@ -174,10 +178,13 @@ int phi_capture_begin(struct phi_captures *captures, CUstream stream, const stru
     pthread_mutex_lock(&captures->lock);
     struct phi_capture *capture = find(captures, id);
     pthread_mutex_unlock(&captures->lock);
-    // Two threads that record into one graph may both come here: then it has two captures, which is harmless.
+    // Two threads that record into one graph may both come here: then it has two captures, which is
+    // harmless.
     int rc = capture ? 0 : adopt(captures, graph, id, &capture);
-    if (rc == 0)
-        rc = pin_all(captures, capture, work, n);
+    if (rc)
+        return rc;
+    assert(capture != NULL);
+    rc = pin_all(captures, capture, work, n);
     if (rc == 0)
         *out = capture;
     return rc;
@@ -213,8 +220,8 @@ struct phi_branch phi_capture_branch(struct phi_captures *captures, struct phi_c
 
 static struct phi_branch *add_branch(struct phi_capture *capture, uint64_t key)
 {
-    struct phi_branch *array = grow(capture->branches, capture->branch_count,
-                                    &capture->branch_capacity, sizeof *array);
+    struct phi_branch *array =
+        grow(capture->branches, capture->branch_count, &capture->branch_capacity, sizeof *array);
     if (array == NULL)
         return NULL;
     capture->branches = array;

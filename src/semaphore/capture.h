@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Graphs that hold operations of ours. A captured operation has no number; while the graph or an executable made from it
-// lives, a user object that the graph retains keeps what the operation touches pinned.
+// Graphs that hold operations of ours. A captured operation has no number; while the graph or an
+// executable made from it lives, a user object that the graph retains keeps what the operation
+// touches pinned.
 #ifndef PHI_SEMAPHORE_CAPTURE_H
 #define PHI_SEMAPHORE_CAPTURE_H
 
@@ -19,7 +20,8 @@ struct phi_capture; // one graph
 struct phi_captures {
     struct phi_report *report;
     const struct phi_driver *driver;
-    pthread_mutex_t lock; // guards the list and the captures in it; also taken by the driver's thread
+    pthread_mutex_t
+        lock; // guards the list and the captures in it; also taken by the driver's thread
     struct phi_capture *list;
     _Atomic uint32_t live; // graphs that hold something; falls to 0 last of all
     // What the branches of live graphs may wait with, all at once.
@@ -30,16 +32,18 @@ void phi_captures_init(struct phi_captures *captures, struct phi_report *report,
                        const struct phi_driver *driver);
 void phi_captures_fini(struct phi_captures *captures);
 
-// How a branch of a graph, that is one of the streams that were captured into it, has waited so far.
+// How a branch of a graph, that is one of the streams that were captured into it, has waited so
+// far.
 struct phi_branch {
     uint64_t key; // of the stream
     bool kernel, memory_operation, copy;
 };
 
-// phi_capture_begin finds or makes the capture of the graph that `stream` records into, and pins the uses of work.
-// PH_EBROKEN where one is revoked (then nothing new is pinned), PH_EDRIVER, -ENOMEM.
+// phi_capture_begin finds or makes the capture of the graph that `stream` records into, and pins
+// the uses of work. PH_EBROKEN where one is revoked (then nothing new is pinned), PH_EDRIVER,
+// -ENOMEM.
 int phi_capture_begin(struct phi_captures *captures, CUstream stream, const struct phi_work *work,
-                      size_t n, struct phi_capture **capture);
+                      size_t n, struct phi_capture **out);
 
 // phi_captures_waiting adds what the branches of live graphs may wait with. No lock.
 void phi_captures_waiting(const struct phi_captures *captures, struct phi_waiting *waiting);

@@ -22,7 +22,8 @@ static size_t skip_nothing(const struct phi_plan *plan, size_t at)
     return at;
 }
 
-// brace_kind looks at the whole run up to the next copy: a run with waits is of one kind throughout.
+// brace_kind looks at the whole run up to the next copy: a run with waits is of one kind
+// throughout.
 static enum phi_piece_kind brace_kind(const struct phi_plan *plan)
 {
     bool waits = false;
@@ -104,7 +105,8 @@ static bool wait_by_kernel(const struct phi_policy *policy, const struct phi_wai
         return policy->kernels;
     if (policy->wait != PHI_WAIT_AUTO)
         return policy->wait == PHI_WAIT_KERNEL;
-    // Contexts that share a device take turns of 2 ms, which a spinning kernel uses up; a memory operation does not.
+    // Contexts that share a device take turns of 2 ms, which a spinning kernel uses up; a memory
+    // operation does not.
     return !policy->shared || others->memory_operations >= policy->memory_waits;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a piece of work reaches a CUDA stream: as batches of memory operations, one-warp kernels and copies. Pure
-// functions, and the limits that keep waiting streams from holding up the device.
+// How a piece of work reaches a CUDA stream: as batches of memory operations, one-warp kernels and
+// copies. Pure functions, and the limits that keep waiting streams from holding up the device.
 #ifndef PHI_SEMAPHORE_PLAN_H
 #define PHI_SEMAPHORE_PLAN_H
 
@@ -20,9 +20,9 @@ enum phi_piece_kind {
 };
 
 struct phi_piece {
-    uint8_t kind; // enum phi_piece_kind
-    bool done;    // the stream's number is written after the last item
-    bool behind;  // a copy that stands behind a wait of the same work
+    uint8_t kind;        // enum phi_piece_kind
+    bool done;           // the stream's number is written after the last item
+    bool behind;         // a copy that stands behind a wait of the same work
     size_t first, count; // items of the work; copies of no bytes among them are nothing
 };
 
@@ -38,11 +38,13 @@ struct phi_plan {
     bool ended;
 };
 
-// phi_plan_next gives the next piece; false at the end. Zero-byte copies vanish, so that the braces around them are one.
+// phi_plan_next gives the next piece; false at the end. Zero-byte copies vanish, so that the braces
+// around them are one.
 bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece);
 
-// How many streams may wait by memory operation, and how many copy-engine copies may stand behind a wait of any kind,
-// before they hold up other streams. Measured on 2 x H200, driver 580; docs/design.md has the table.
+// How many streams may wait by memory operation, and how many copy-engine copies may stand behind a
+// wait of any kind, before they hold up other streams. Measured on 2 x H200, driver 580;
+// docs/design.md has the table.
 struct phi_stream_limits {
     int connections; // this row is for so many and more
     int waits;
@@ -69,7 +71,8 @@ struct phi_policy {
 // phi_policy_of fills a policy from the configuration and the device's connections.
 struct phi_policy phi_policy_of(const struct phi_config *config, int connections);
 
-// phi_wait_mode decides for work that waits: 1 by kernel, 0 by memory operation, -EAGAIN where too many kernels wait.
+// phi_wait_mode decides for work that waits: 1 by kernel, 0 by memory operation, -EAGAIN where too
+// many kernels wait.
 int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *others);
 
 // phi_copy_mode: whether the plain copy kernel takes the copy engine's place.

@@ -40,8 +40,10 @@ int phi_record_find(struct phi_records *records, uint64_t key)
 
 static void spin_lock(_Atomic uint32_t *locked)
 {
-    // The holder may sit in a driver call that blocks because the stream's queue is full: then give up the core.
-    for (unsigned spins = 0; atomic_exchange_explicit(locked, 1, memory_order_acquire) != 0; spins++) {
+    // The holder may sit in a driver call that blocks because the stream's queue is full: then give
+    // up the core.
+    for (unsigned spins = 0; atomic_exchange_explicit(locked, 1, memory_order_acquire) != 0;
+         spins++) {
         if (spins < 4096)
             phi_pause();
         else
@@ -69,11 +71,13 @@ static bool is_drained(const struct phi_records *records, int index)
            atomic_load_explicit(&records->record[index].issued, memory_order_acquire);
 }
 
-// rekey passes a drained record on. Its numbers go on where they were, so the numbers that uses hold stay right.
+// rekey passes a drained record on. Its numbers go on where they were, so the numbers that uses
+// hold stay right.
 static bool rekey(struct phi_records *records, int index, uint64_t key)
 {
     struct phi_record *record = &records->record[index];
-    if (!is_drained(records, index) || atomic_exchange_explicit(&record->locked, 1, memory_order_acquire))
+    if (!is_drained(records, index) ||
+        atomic_exchange_explicit(&record->locked, 1, memory_order_acquire))
         return false;
     bool drained = is_drained(records, index);
     if (drained)
@@ -193,16 +197,19 @@ uint32_t phi_uses_streams(const struct phi_records *records, struct phi_uses *us
 {
     uint32_t streams = 0;
     for (int i = 0; i < PHI_STREAMS_MAX; i++) {
-        // Pairs with the store in phi_uses_take: a revoker that has set `revoked` sees every number that was not refused.
+        // Pairs with the store in phi_uses_take: a revoker that has set `revoked` sees every number
+        // that was not refused.
         const uint64_t number = atomic_load_explicit(&uses->number[i], memory_order_seq_cst);
         streams += number != 0 && number > phi_record_done(records, i);
     }
     return streams;
 }
 
-void phi_uses_give_back(struct phi_records *records, int index, const struct phi_work *work, size_t n)
+void phi_uses_give_back(struct phi_records *records, int index, const struct phi_work *work,
+                        size_t n)
 {
-    // The stream's last number stands in for what was there: once it is done, so is everything before it.
+    // The stream's last number stands in for what was there: once it is done, so is everything
+    // before it.
     const uint64_t before =
         atomic_load_explicit(&records->record[index].issued, memory_order_relaxed);
     for (size_t i = 0; i < n; i++)
@@ -218,7 +225,8 @@ bool phi_uses_take(struct phi_records *records, int index, const struct phi_work
     for (size_t i = 0; i < n; i++)
         if (work[i].uses != NULL)
             atomic_store_explicit(&work[i].uses->number[index], number, memory_order_seq_cst);
-    // The store above and this load against the revoker's store of `revoked` and load of the number: one sees the other.
+    // The store above and this load against the revoker's store of `revoked` and load of the
+    // number: one sees the other.
     for (size_t i = 0; i < n && !revoked; i++)
         revoked = work[i].uses != NULL &&
                   atomic_load_explicit(&work[i].uses->revoked, memory_order_seq_cst) != 0;

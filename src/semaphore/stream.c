@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The CUDA executor: work on the caller's own streams. Nothing here waits for the device; what waits is on the device.
+// The CUDA executor: work on the caller's own streams. Nothing here waits for the device; what
+// waits is on the device.
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,9 +18,10 @@
 #include "semaphore/plan.h"
 #include "semaphore/record.h"
 
-// Of the plain copy kernel: more blocks gain little (16: 347, 64: 365, 132: 370 GB/s) and take room from the caller's.
+// Of the plain copy kernel: more blocks gain little (16: 347, 64: 365, 132: 370 GB/s) and take room
+// from the caller's.
 #define COPY_BLOCKS      64
-#define COPY_BLOCK_BYTES (PHI_COPY_THREADS * 16 * 4)
+#define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
 
 struct cuda_executor {
     struct phi_executor base;
@@ -42,13 +45,13 @@ struct enqueue {
     const struct phi_work *work;
     size_t n;
     struct phi_plan plan;
-    uint64_t done;        // device address, 0 when captured
-    uint64_t number;      // to be written there
-    bool waited;          // the stream waits already when this comes to it
-    bool waits;           // this waits
-    bool copied_behind;   // a copy-engine copy went behind a wait
-    bool started;         // something is enqueued
-    CUresult result;      // of the call that failed
+    uint64_t done;      // device address, 0 when captured
+    uint64_t number;    // to be written there
+    bool waited;        // the stream waits already when this comes to it
+    bool waits;         // this waits
+    bool copied_behind; // a copy-engine copy went behind a wait
+    bool started;       // something is enqueued
+    CUresult result;    // of the call that failed
     const struct phi_work *failed;
     struct phi_waiting others;
 };
@@ -78,15 +81,18 @@ static const char *word_of_call(uint8_t call)
     return "a word";
 }
 
-// driver_failed tells of a failed driver call, and remembers errors after which nothing runs any more.
+// driver_failed tells of a failed driver call, and remembers errors after which nothing runs any
+// more.
 static int driver_failed(struct enqueue *q)
 {
     struct cuda_executor *x = q->executor;
-    const struct phi_work *work = q->failed ? q->failed : &q->work[0];
+    const struct phi_work *work = q->failed ? q->failed : q->work;
+    assert(work != NULL);
     if (phi_cuda_sticky(q->result))
         atomic_store_explicit(&x->dead, (uint32_t)q->result, memory_order_relaxed);
-    return phi_cuda_result(x->params.report, x->driver, q->result, "%s of operation %llu with rank %d",
-                           call_name(work->call), (unsigned long long)work->op_id, work->peer);
+    return phi_cuda_result(x->params.report, x->driver, q->result,
+                           "%s of operation %llu with rank %d", call_name(work->call),
+                           (unsigned long long)work->op_id, work->peer);
 }
 
 static CUresult enqueue_batch(struct enqueue *q, const struct phi_piece *piece)
@@ -110,7 +116,8 @@ static CUresult enqueue_batch(struct enqueue *q, const struct phi_piece *piece)
                 .value = 1,
                 .flags = wait_flags};
         else
-            // Default flags: a system-wide fence before the write, so that a POST releases what came before it.
+            // Default flags: a system-wide fence before the write, so that a POST releases what
+            // came before it.
             op->writeValue = (struct CUstreamMemOpWriteValueParams_st){
                 .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
                 .address = work->word_device,
@@ -144,7 +151,8 @@ static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
                                                (void *[]){&args}, NULL);
 }
 
-// device_view gives the address that kernels know memory by: another than the host's for registered host memory.
+// device_view gives the address that kernels know memory by: another than the host's for registered
+// host memory.
 static CUresult device_view(const struct phi_driver *driver, const void *address, uint64_t *view)
 {
     CUdeviceptr pointer = 0;
@@ -232,12 +240,13 @@ static int decide(struct enqueue *q)
     return 0;
 }
 
-// finish_number makes the number of a half enqueued issue come all the same, so that what was enqueued can be waited for.
+// finish_number makes the number of a half enqueued issue come all the same, so that what was
+// enqueued can be waited for.
 static void finish_number(struct enqueue *q, int index)
 {
     const struct phi_piece piece = {.done = true};
-    CUresult result = q->executor->policy.batches ? enqueue_batch(q, &piece)
-                                                  : enqueue_kernel(q, &piece);
+    CUresult result =
+        q->executor->policy.batches ? enqueue_batch(q, &piece) : enqueue_kernel(q, &piece);
     // A context that takes nothing more has nothing under way that will end by itself.
     if (result != CUDA_SUCCESS && phi_cuda_sticky(q->result))
         atomic_store_explicit(&q->executor->records.done[index], q->number, memory_order_release);
@@ -366,13 +375,15 @@ static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
     return driver_failed(q);
 }
 
-// stream_key names a stream for its life; handles of destroyed streams come back, ids do not.
+// stream_key names a stream for its life; handles of destroyed streams come back, ids do not. Not for a stream that
+// captures: cuStreamGetId is CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED there and invalidates the capture (driver 580).
 static uint64_t stream_key(const struct cuda_executor *x, CUstream stream)
 {
     unsigned long long id;
     if (x->driver->cuStreamGetId != NULL && x->driver->cuStreamGetId(stream, &id) == CUDA_SUCCESS)
         return id + 1;
-    // A driver before 12.0. Per-thread streams share a handle; NULL and the legacy handle are one stream.
+    // A driver before 12.0. Per-thread streams share a handle; NULL and the legacy handle are one
+    // stream.
     if (stream == CU_STREAM_PER_THREAD)
         return ~(uint64_t)(uintptr_t)pthread_self();
     return stream == NULL ? (uintptr_t)CU_STREAM_LEGACY : (uintptr_t)stream;
@@ -384,25 +395,26 @@ static int issue_entered(struct enqueue *q, bool *partial)
     CUstreamCaptureStatus status;
     CUresult result = x->driver->cuStreamIsCapturing(q->stream, &status);
     if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        return phi_fail(x->params.report, -EINVAL, "%p is not a stream of cuda:%d", (void *)q->stream,
-                        x->info->ordinal);
+        return phi_fail(x->params.report, -EINVAL, "%p is not a stream of cuda:%d",
+                        (void *)q->stream, x->info->ordinal);
     if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (result != CUDA_SUCCESS) {
         q->result = result;
         return driver_failed(q);
     }
-    uint64_t key = stream_key(x, q->stream);
-    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? issue_captured(q, key, partial)
-                                                     : issue_eager(q, key, partial);
+    // Within one capture the handle names the branch.
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? issue_captured(q, (uintptr_t)q->stream, partial)
+                                                     : issue_eager(q, stream_key(x, q->stream), partial);
 }
 
-static int stream_issue(struct phi_executor *base, void *stream, const struct phi_work *work, size_t n,
-                        bool *partial)
+static int stream_issue(struct phi_executor *base, void *stream, const struct phi_work *work,
+                        size_t n, bool *partial)
 {
     struct cuda_executor *x = executor_of(base);
     struct enqueue q = {.executor = x, .stream = stream, .work = work, .n = n};
     CUcontext current = NULL, popped;
+    assert(work != NULL && n > 0);
     *partial = false;
     // Not phi_device_enter: nothing here can disturb a capture, so the thread's capture mode stays.
     q.result = x->driver->cuCtxGetCurrent(&current);
@@ -431,7 +443,8 @@ static void say(char *why, size_t size, uint32_t streams, uint32_t graphs)
         snprintf(why + at, size - (size_t)at, ", %u graph%s", graphs, graphs == 1 ? "" : "s");
 }
 
-static bool stream_drained(struct phi_executor *base, struct phi_uses *uses, char *why, size_t why_size)
+static bool stream_drained(struct phi_executor *base, struct phi_uses *uses, char *why,
+                           size_t why_size)
 {
     const struct cuda_executor *x = executor_of(base);
     const uint32_t streams = is_dead(x) ? 0 : phi_uses_streams(&x->records, uses);
@@ -463,11 +476,12 @@ static int flush_failed(struct cuda_executor *x, const char *why)
     if (!phi_records_oldest(&x->records, &note))
         return phi_fail(x->params.report, -ETIMEDOUT, "%s of cuda:%d not done in time", why,
                         x->info->ordinal);
-    return phi_fail(x->params.report, -ETIMEDOUT,
-                    "%s of cuda:%d not done in time: rank %d has not written the word '%s' of operation "
-                    "%llu (%s)",
-                    why, x->info->ordinal, note.peer, word_of_call(note.call),
-                    (unsigned long long)note.op_id, call_name(note.call));
+    return phi_fail(
+        x->params.report, -ETIMEDOUT,
+        "%s of cuda:%d not done in time: rank %d has not written the word '%s' of operation "
+        "%llu (%s)",
+        why, x->info->ordinal, note.peer, word_of_call(note.call), (unsigned long long)note.op_id,
+        call_name(note.call));
 }
 
 static int stream_flush(struct phi_executor *base, int64_t deadline)
@@ -515,9 +529,10 @@ static int check_forced(const struct cuda_executor *x)
     const struct phi_config *config = x->params.config;
     if (!x->info->kernels &&
         (config->wait == PHI_WAIT_KERNEL || config->method == PHI_METHOD_COPY_KERNEL))
-        return phi_fail(x->params.report, -ENOTSUP,
-                        "PEERHOP_WAIT or PEERHOP_METHOD ask for kernels, which cuda:%d runs without",
-                        x->info->ordinal);
+        return phi_fail(
+            x->params.report, -ENOTSUP,
+            "PEERHOP_WAIT or PEERHOP_METHOD ask for kernels, which cuda:%d runs without",
+            x->info->ordinal);
     if (!x->info->memory_operations && config->wait == PHI_WAIT_MEMORY_OPERATION)
         return phi_fail(x->params.report, -ENOTSUP,
                         "PEERHOP_WAIT asks for memory operations, which cuda:%d has not",
@@ -527,10 +542,11 @@ static int check_forced(const struct cuda_executor *x)
 
 static void log_limits(const struct cuda_executor *x)
 {
-    phi_log(x->params.report, PH_LOG_INFO,
-            "cuda:%d, CUDA_DEVICE_MAX_CONNECTIONS=%d: at most %u streams wait by memory operation and "
-            "%u copy-engine copies stand behind a wait, the others use kernels",
-            x->info->ordinal, x->info->connections, x->policy.memory_waits, x->policy.copies);
+    phi_log(
+        x->params.report, PH_LOG_INFO,
+        "cuda:%d, CUDA_DEVICE_MAX_CONNECTIONS=%d: at most %u streams wait by memory operation and "
+        "%u copy-engine copies stand behind a wait, the others use kernels",
+        x->info->ordinal, x->info->connections, x->policy.memory_waits, x->policy.copies);
 }
 
 int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_device *device,
@@ -550,8 +566,10 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
         goto free_executor;
 
     x->done_size = PHI_STREAMS_MAX * sizeof(uint64_t);
-    // Shared, so that a fork of the application cannot give this process other pages than the device has.
-    void *done = mmap(NULL, x->done_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    // Shared, so that a fork of the application cannot give this process other pages than the
+    // device has.
+    void *done =
+        mmap(NULL, x->done_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (done == MAP_FAILED) {
         rc = phi_fail(params->report, -ENOMEM, "the streams' numbers: out of memory");
         goto free_executor;

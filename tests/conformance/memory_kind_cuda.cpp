@@ -11,7 +11,7 @@ namespace
 
 class CudaKind : public MemoryKind
 {
-public:
+  public:
     ~CudaKind() override
     {
         CUcontext popped;
@@ -45,7 +45,8 @@ public:
         cu->cuCtxPushCurrent_v2(phi_device_context(device));
         if (cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
             return "no stream";
-        return phi_memory_kinds(memory) & 1u << kind() ? make() : "the device has no memory of the kind";
+        return phi_memory_kinds(memory) & 1u << kind() ? make()
+                                                       : "the device has no memory of the kind";
     }
     void *allocate(size_t size) override
     {
@@ -66,7 +67,7 @@ public:
         cu->cuMemcpyDtoH_v2(to, reinterpret_cast<CUdeviceptr>(from), size);
     }
 
-protected:
+  protected:
     phi_device *device = nullptr, *second = nullptr;
     const phi_driver *cu = nullptr;
     CUstream stream = nullptr;
@@ -81,7 +82,7 @@ protected:
 
 class VmmKind : public CudaKind
 {
-public:
+  public:
     phi_kind kind() const override
     {
         return PHI_KIND_VMM;
@@ -112,13 +113,13 @@ public:
         cu->cuMemAddressFree(pointer, sizes[pointer]);
     }
 
-private:
+  private:
     std::map<CUdeviceptr, size_t> sizes;
 };
 
 class PoolKind : public CudaKind
 {
-public:
+  public:
     phi_kind kind() const override
     {
         return PHI_KIND_POOL;
@@ -129,7 +130,8 @@ public:
         properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-        return cu->cuMemPoolCreate(&pool, &properties) == CUDA_SUCCESS ? "" : "cuMemPoolCreate failed";
+        return cu->cuMemPoolCreate(&pool, &properties) == CUDA_SUCCESS ? ""
+                                                                       : "cuMemPoolCreate failed";
     }
     void *allocate(size_t size) override
     {

@@ -7,7 +7,7 @@ namespace
 
 class LeftOut : public MemoryKind
 {
-public:
+  public:
     explicit LeftOut(phi_kind which) : which(which)
     {
     }
@@ -33,7 +33,7 @@ public:
     {
     }
 
-private:
+  private:
     phi_kind which;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The CUDA executor: two ends as two ranks would have them, on one device or on two, each with its own mapping of the
-// shared words.
+// The CUDA executor: two ends as two ranks would have them, on one device or on two, each with its
+// own mapping of the shared words.
 #include "conformance/words_ends.h"
 
 #include <sys/mman.h>
@@ -15,7 +15,7 @@ const size_t PAGE = 4096;
 
 class CudaEnds : public Ends
 {
-public:
+  public:
     CudaEnds(int wait, bool two_devices) : wait(wait), two_devices(two_devices)
     {
     }
@@ -62,7 +62,8 @@ public:
         void *token;
         if (phi_device_enter(device[end], &token))
             return PH_EDRIVER;
-        while ((result = cu->cuStreamQuery(streams[end])) == CUDA_ERROR_NOT_READY && phi_now() < deadline)
+        while ((result = cu->cuStreamQuery(streams[end])) == CUDA_ERROR_NOT_READY &&
+               phi_now() < deadline)
             std::this_thread::yield();
         phi_device_leave(device[end], token);
         if (result == CUDA_ERROR_NOT_READY)
@@ -83,7 +84,8 @@ public:
     }
     void write(void *to, const void *from, size_t size) override
     {
-        CU_EXPECT(cu->cuCtxSetCurrent(phi_device_context(device[0]))); // the test has threads of its own
+        CU_EXPECT(
+            cu->cuCtxSetCurrent(phi_device_context(device[0]))); // the test has threads of its own
         CU_EXPECT(cu->cuMemcpyHtoD_v2(reinterpret_cast<CUdeviceptr>(to), from, size));
     }
     void read(void *to, const void *from, size_t size) override
@@ -92,7 +94,7 @@ public:
         CU_EXPECT(cu->cuMemcpyDtoH_v2(to, reinterpret_cast<CUdeviceptr>(from), size));
     }
 
-private:
+  private:
     const int wait;
     const bool two_devices;
     phi_device *device[2] = {nullptr, nullptr};

@@ -7,7 +7,7 @@ namespace
 
 class LeftOut : public Ends
 {
-public:
+  public:
     std::string open() override
     {
         return "CUDA is left out of this build";

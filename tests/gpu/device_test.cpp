@@ -31,7 +31,8 @@ TEST_F(Device, KnowsItself)
 TEST_F(Device, UnknownOrdinalIsRefused)
 {
     phi_device *other = nullptr;
-    EXPECT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 4096, &other), -ENODEV);
+    EXPECT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 4096, &other),
+              -ENODEV);
     EXPECT_NE(gpu->context.error().find("4096"), std::string::npos) << gpu->context.error();
     EXPECT_EQ(other, nullptr);
 }
@@ -135,7 +136,8 @@ TEST_F(Device, RegisteredWordsAreSeenByBoth)
     CU_EXPECT(gpu->cu->cuStreamDestroy_v2(stream));
 }
 
-// Trap: a library thread that calls the driver while another thread captures a graph invalidates the capture.
+// Trap: a library thread that calls the driver while another thread captures a graph invalidates
+// the capture.
 TEST_F(Device, CapturesOfOtherThreadsAreNotDisturbed)
 {
     CUstream stream;

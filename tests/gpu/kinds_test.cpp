@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Device memory that cannot be exported, and what belongs to one kind only. What all kinds promise is in
-// tests/conformance.
+// Device memory that cannot be exported, and what belongs to one kind only. What all kinds promise
+// is in tests/conformance.
 #include "support/atomic_compat.h"
 
 #include <cerrno>
@@ -20,7 +20,7 @@ namespace
 
 class Kinds : public GpuTest
 {
-protected:
+  protected:
     phi_memory *memory = nullptr;
     phi_allocation allocation{};
     uint64_t offset = 0;
@@ -38,7 +38,8 @@ protected:
     }
     int describe(CUdeviceptr address, size_t size)
     {
-        return phi_memory_describe(memory, reinterpret_cast<void *>(address), size, &allocation, &offset);
+        return phi_memory_describe(memory, reinterpret_cast<void *>(address), size, &allocation,
+                                   &offset);
     }
     std::string error()
     {
@@ -109,7 +110,7 @@ TEST_F(Kinds, DefaultPoolCannotBeExported)
 // VMM memory of `count` physical allocations side by side.
 class Mapped
 {
-public:
+  public:
     CUdeviceptr base = 0;
     size_t piece = 0;
 
@@ -139,7 +140,7 @@ public:
         CU_EXPECT(gpu->cu->cuMemAddressFree(base, piece * (size_t)count));
     }
 
-private:
+  private:
     Gpu *gpu;
     int count;
 };
@@ -153,7 +154,8 @@ TEST_F(Kinds, VmmWithoutDescriptorsCannotBeExported)
     ASSERT_EQ(describe(mapped.base, mapped.piece), 0) << error();
     EXPECT_EQ(allocation.kind, PHI_KIND_VMM);
     EXPECT_EQ(phi_memory_export(memory, &allocation, &made), PH_EKIND);
-    EXPECT_NE(error().find("CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"), std::string::npos) << error();
+    EXPECT_NE(error().find("CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"), std::string::npos)
+        << error();
 }
 
 // As expandable segments of PyTorch are: a buffer inside one piece works, one across two is named.

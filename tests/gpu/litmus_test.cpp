@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// That a kernel after a wait sees what was copied before the word was written is not promised by CUDA where the device
-// cannot flush remote writes: this stands for it. A producer kernel, the put or get program with a copy of either method,
-// waits of either mode, and a checking kernel of which every multiprocessor runs a block and reads every byte.
+// That a kernel after a wait sees what was copied before the word was written is not promised by
+// CUDA where the device cannot flush remote writes: this stands for it. A producer kernel, the put
+// or get program with a copy of either method, waits of either mode, and a checking kernel of which
+// every multiprocessor runs a block and reads every byte.
 //
 // PEERHOP_LITMUS_ROUNDS: rounds of all cases together, by default few.
 #define _Alignas alignas
@@ -52,7 +53,7 @@ using Case = std::tuple<const char *, const char *, bool>; // wait, method, get
 
 class Litmus : public testing::TestWithParam<Case>
 {
-protected:
+  protected:
     enum { READY, FULL };
     End ends[2];
     int devices = 1;
@@ -85,7 +86,8 @@ protected:
         Gpu &gpu = *end.gpu;
         end.enter();
         phi_executor_params params{&gpu.context.report, &gpu.context.counters, &gpu.context.config};
-        ASSERT_EQ(phi_cuda_executor_open(&params, gpu.device, &end.executor), 0) << gpu.context.error();
+        ASSERT_EQ(phi_cuda_executor_open(&params, gpu.device, &end.executor), 0)
+            << gpu.context.error();
         CU_OK(gpu.cu->cuStreamCreate(&end.stream, CU_STREAM_NON_BLOCKING));
         end.buffer = gpu.alloc(SIZES[4]);
         end.fill = gpu.test_kernel("phi_test_fill");
@@ -101,8 +103,8 @@ protected:
     {
         for (int i = 0; i < 2; i++) {
             ends[i].enter();
-            CUresult result =
-                ends[i].gpu->cu->cuCtxEnablePeerAccess(phi_device_context(ends[1 - i].gpu->device), 0);
+            CUresult result = ends[i].gpu->cu->cuCtxEnablePeerAccess(
+                phi_device_context(ends[1 - i].gpu->device), 0);
             if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
                 GTEST_SKIP() << "the two devices do not reach each other";
         }
@@ -130,8 +132,8 @@ protected:
         test_pattern_args args{ends[end].buffer, size, seed, 0, errors_device};
         void *params[] = {&args};
         const unsigned blocks = (unsigned)ends[end].gpu->info().multiprocessors;
-        CU_OK(ends[end].gpu->cu->cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0, ends[end].stream,
-                                                params, nullptr));
+        CU_OK(ends[end].gpu->cu->cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0,
+                                                ends[end].stream, params, nullptr));
     }
     // The sender is end 0. Everything of a round is enqueued, nothing is waited for by the host.
     void round(size_t size, uint64_t seed)
@@ -186,7 +188,8 @@ INSTANTIATE_TEST_SUITE_P(Order, Litmus,
                          testing::Combine(testing::Values("kernel", "memory_operation"),
                                           testing::Values("ce", "copy_kernel"), testing::Bool()),
                          [](const auto &info) {
-                             return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param) +
+                             return std::string(std::get<0>(info.param)) + "_" +
+                                    std::get<1>(info.param) +
                                     (std::get<2>(info.param) ? "_get" : "_put");
                          });
 

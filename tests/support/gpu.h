@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device for a test: a real one, or the stand-in's where PEERHOP_LIBCUDA names that. Include support/atomic_compat.h
-// before. Only for builds with cuda.h.
+// A device for a test: a real one, or the stand-in's where PEERHOP_LIBCUDA names that. Include
+// support/atomic_compat.h before. Only for builds with cuda.h.
 #ifndef TESTS_SUPPORT_GPU_H
 #define TESTS_SUPPORT_GPU_H
 
@@ -24,13 +24,14 @@ extern const unsigned char test_kernels[];
 extern const uint64_t test_kernels_size;
 }
 
-#define CU_OK(call) ASSERT_EQ((call), CUDA_SUCCESS)
+#define CU_OK(call)     ASSERT_EQ((call), CUDA_SUCCESS)
 #define CU_EXPECT(call) EXPECT_EQ((call), CUDA_SUCCESS)
 
-// One device with its primary context current on the constructing thread. ok() is false where there is none.
+// One device with its primary context current on the constructing thread. ok() is false where there
+// is none.
 class Gpu
 {
-public:
+  public:
     PlainContext context;
     phi_device *device = nullptr;
     const phi_driver *cu = nullptr;
@@ -126,7 +127,7 @@ public:
         return bytes;
     }
 
-private:
+  private:
     static const size_t PAGE = 4096;
     CUmodule module = nullptr;
     bool pushed = false;
@@ -137,7 +138,7 @@ private:
 // A test that needs a device.
 class GpuTest : public testing::Test
 {
-protected:
+  protected:
     std::unique_ptr<Gpu> gpu;
 
     void SetUp() override

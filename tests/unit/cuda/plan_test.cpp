@@ -22,8 +22,10 @@ std::vector<phi_work> work_of(const std::string &letters)
     std::vector<phi_work> work(letters.size());
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
-        work[i].kind = c == 'w' ? PHI_STEP_WAIT : c == 'r' ? PHI_STEP_RESET
-                       : c == 'p' ? PHI_STEP_POST : PHI_STEP_COPY;
+        work[i].kind = c == 'w'   ? PHI_STEP_WAIT
+                       : c == 'r' ? PHI_STEP_RESET
+                       : c == 'p' ? PHI_STEP_POST
+                                  : PHI_STEP_COPY;
         work[i].size = c == 'c' ? 100 : 0;
     }
     return work;
@@ -35,7 +37,8 @@ struct Mode {
 const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, true, false},
     NO_BATCHES{true, false, true};
 
-// The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait; + where the number goes.
+// The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait; + where
+// the number goes.
 std::string plan_of(const std::string &letters, const Mode &mode)
 {
     std::vector<phi_work> work = work_of(letters);
@@ -64,8 +67,8 @@ std::string plan_of(const std::string &letters, const Mode &mode)
 
 TEST(Plan, ProgramsOfTheTables)
 {
-    EXPECT_EQ(plan_of("c", KERNEL), "CB(+)");         // put, get
-    EXPECT_EQ(plan_of("p", KERNEL), "B(p+)");         // the passive post
+    EXPECT_EQ(plan_of("c", KERNEL), "CB(+)");          // put, get
+    EXPECT_EQ(plan_of("p", KERNEL), "B(p+)");          // the passive post
     EXPECT_EQ(plan_of("wrcp", KERNEL), "K(wr)cB(p+)"); // the active end
     EXPECT_EQ(plan_of("wrcp", MEMORY), "B(wr)cB(p+)");
     EXPECT_EQ(plan_of("wr", KERNEL), "K(wr+)"); // complete
@@ -106,7 +109,8 @@ TEST(Plan, LongBracesAreSplit)
     EXPECT_EQ(plan_of(std::string(k, 'w'), KERNEL), "K(16+)");
     EXPECT_EQ(plan_of(std::string(k + 1, 'w'), KERNEL), "K(16)K(w+)");
     EXPECT_EQ(plan_of(std::string(254, 'p'), MEMORY), "B(254+)");
-    EXPECT_EQ(plan_of(std::string(255, 'p'), MEMORY), "B(255)B(+)"); // 255 is all that a batch takes
+    EXPECT_EQ(plan_of(std::string(255, 'p'), MEMORY),
+              "B(255)B(+)"); // 255 is all that a batch takes
     EXPECT_EQ(plan_of(std::string(256, 'p'), MEMORY), "B(255)B(p+)");
     EXPECT_EQ(plan_of(std::string(255, 'p'), CAPTURED), "B(255)");
 }
@@ -144,7 +148,8 @@ TEST(Policy, WaitsByKernelUnlessTheDeviceIsShared)
     others.memory_operations = 15;
     EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
     others.memory_operations = 16;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 1) << "beyond the limit a kernel, on a shared GPU too";
+    EXPECT_EQ(phi_wait_mode(&policy, &others), 1)
+        << "beyond the limit a kernel, on a shared GPU too";
 }
 
 TEST(Policy, AtEightConnectionsNoStreamWaitsByMemoryOperation)

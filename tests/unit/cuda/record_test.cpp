@@ -19,7 +19,7 @@ namespace
 
 class Records : public testing::Test
 {
-protected:
+  protected:
     std::unique_ptr<phi_records> records{new phi_records};
     std::vector<uint64_t> done = std::vector<uint64_t>(PHI_STREAMS_MAX);
 
@@ -105,7 +105,8 @@ TEST_F(Records, UsesAreDrainedWhenTheirNumbersAreDone)
     EXPECT_EQ(phi_uses_streams(records.get(), &uses), 2u);
     done[(size_t)a] = 1;
     done[(size_t)b] = 1;
-    EXPECT_EQ(phi_uses_streams(records.get(), &uses), 0u) << "later work on the stream is another's";
+    EXPECT_EQ(phi_uses_streams(records.get(), &uses), 0u)
+        << "later work on the stream is another's";
     EXPECT_EQ(phi_uses_streams(records.get(), &other), 1u);
 }
 
