@@ -375,18 +375,23 @@ static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
     return driver_failed(q);
 }
 
-// stream_key names a stream for its life; handles of destroyed streams come back, ids do not. Not for a stream that
-// captures: cuStreamGetId is CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED there and invalidates the capture (driver 580).
+// handle_key names a stream while it lives. Per-thread streams share a handle; NULL and the legacy
+// handle are one stream.
+static uint64_t handle_key(CUstream stream)
+{
+    if (stream == CU_STREAM_PER_THREAD)
+        return ~(uint64_t)(uintptr_t)pthread_self();
+    return stream == NULL ? (uintptr_t)CU_STREAM_LEGACY : (uintptr_t)stream;
+}
+
+// stream_key names a stream for ever: handles of destroyed streams come back, ids do not. Never of a
+// stream that captures: asking for its id invalidates the capture (driver 580).
 static uint64_t stream_key(const struct cuda_executor *x, CUstream stream)
 {
     unsigned long long id;
     if (x->driver->cuStreamGetId != NULL && x->driver->cuStreamGetId(stream, &id) == CUDA_SUCCESS)
         return id + 1;
-    // A driver before 12.0. Per-thread streams share a handle; NULL and the legacy handle are one
-    // stream.
-    if (stream == CU_STREAM_PER_THREAD)
-        return ~(uint64_t)(uintptr_t)pthread_self();
-    return stream == NULL ? (uintptr_t)CU_STREAM_LEGACY : (uintptr_t)stream;
+    return handle_key(stream); // a driver before 12.0
 }
 
 static int issue_entered(struct enqueue *q, bool *partial)
