@@ -384,8 +384,8 @@ static uint64_t handle_key(CUstream stream)
     return stream == NULL ? (uintptr_t)CU_STREAM_LEGACY : (uintptr_t)stream;
 }
 
-// stream_key names a stream for ever: handles of destroyed streams come back, ids do not. Never of a
-// stream that captures: asking for its id invalidates the capture (driver 580).
+// stream_key names a stream for ever: handles of destroyed streams come back, ids do not. Never of
+// a stream that captures: asking for its id invalidates the capture (driver 580).
 static uint64_t stream_key(const struct cuda_executor *x, CUstream stream)
 {
     unsigned long long id;
@@ -409,8 +409,9 @@ static int issue_entered(struct enqueue *q, bool *partial)
         return driver_failed(q);
     }
     // Within one capture the handle names the branch.
-    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? issue_captured(q, (uintptr_t)q->stream, partial)
-                                                     : issue_eager(q, stream_key(x, q->stream), partial);
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE
+               ? issue_captured(q, (uintptr_t)q->stream, partial)
+               : issue_eager(q, stream_key(x, q->stream), partial);
 }
 
 static int stream_issue(struct phi_executor *base, void *stream, const struct phi_work *work,
