@@ -42,16 +42,15 @@ install_packages() {
     fi
 }
 
-# build FOLDER [OPTION...] configures the folder, or again with what is there by now, and compiles.
-build() {
+# configure FOLDER [OPTION...] makes the build folder, or configures it again with what is there by now.
+configure() {
     local folder=$1
     shift
     if [ -e "$folder/meson-private/coredata.dat" ]; then
         # A folder of another source folder or another Meson cannot be used again.
         meson setup --reconfigure "$folder" "$@" >"$folder/setup.log" 2>&1 ||
-            meson setup --wipe "$folder" "$@" || return 1
+            meson setup --wipe "$folder" "$@"
     else
-        meson setup "$folder" "$@" || return 1
+        meson setup "$folder" "$@"
     fi
-    meson compile -C "$folder"
 }
