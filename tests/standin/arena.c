@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Addresses of device memory: one reserved range of the process, given out first fit, so that an address that was freed
-// is the next one taken, as on a GPU.
+// Addresses of device memory: one reserved range of the process, given out first fit, so that an
+// address that was freed is the next one taken, as on a GPU.
 #include "standin.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define ARENA_SIZE ((uint64_t)64 << 30)
+#define ARENA_SIZE  ((uint64_t)64 << 30)
+#define ARENA_LEAST ((uint64_t)1 << 30)
 
 static struct {
     uint64_t base, end;
     struct {
         uint64_t base, end;
-    } *used; // in order
+    } * used; // in order
     int count, capacity;
 } arena;
 
@@ -21,13 +22,17 @@ static bool reserve(void)
 {
     if (arena.base)
         return true;
-    void *base = mmap(NULL, ARENA_SIZE + SI_BLOCK, PROT_NONE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
-        return false;
-    arena.base = ((uint64_t)base + SI_BLOCK - 1) & ~(uint64_t)(SI_BLOCK - 1);
-    arena.end = arena.base + ARENA_SIZE;
-    return true;
+    // Where so much is not to be had (memory checkers), less has to do.
+    for (uint64_t size = ARENA_SIZE; size >= ARENA_LEAST; size /= 2) {
+        void *base = mmap(NULL, size + SI_BLOCK, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (base == MAP_FAILED)
+            continue;
+        arena.base = ((uint64_t)base + SI_BLOCK - 1) & ~(uint64_t)(SI_BLOCK - 1);
+        arena.end = arena.base + size;
+        return true;
+    }
+    return false;
 }
 
 static bool grow(void)
@@ -82,7 +87,8 @@ void si_arena_give(uint64_t base, size_t size)
 
 void si_unmap(uint64_t address, size_t size)
 {
-    // Back to reserved addresses: a stray access faults, and nothing else of the process lands here.
+    // Back to reserved addresses: a stray access faults, and nothing else of the process lands
+    // here.
     void *again = mmap((void *)address, size, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (again == MAP_FAILED)

@@ -13,8 +13,9 @@ static unsigned allowed_types(const struct si_allocation *allocation)
 
 static unsigned access_flags(const struct si_allocation *allocation)
 {
-    return si_accessible(allocation, si_current(), true) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-                                                         : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    return si_accessible(allocation, si_current(), true)
+               ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+               : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
 }
 
 // Of mapped memory, what was reserved, not what is mapped.
@@ -47,25 +48,50 @@ static bool value_of(const struct si_allocation *a, CUpointer_attribute attribut
             return false;
         value = address;
         break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: value = a->id; break;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: value = 0; break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: value = (uint64_t)si_allocation_device(a); break;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: value = a->kind == SI_LEGACY; break;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: value = range_of(a).base; break;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: value = range_of(a).size; break;
-    case CU_POINTER_ATTRIBUTE_MAPPED: value = 1; break;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: value = allowed_types(a); break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        value = a->id;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        value = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        value = (uint64_t)si_allocation_device(a);
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        value = a->kind == SI_LEGACY;
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        value = range_of(a).base;
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        value = range_of(a).size;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        value = 1;
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        value = allowed_types(a);
+        break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         value = a->kind == SI_LEGACY || (a->pool && a->pool->types);
         break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: value = access_flags(a); break;
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: value = (uint64_t)a->pool; break;
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: value = a->physical ? a->physical->size : a->size; break;
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: value = a->base - a->offset; break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        value = access_flags(a);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        value = (uint64_t)a->pool;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        value = a->physical ? a->physical->size : a->size;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        value = a->base - a->offset;
+        break;
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
         value = a->physical ? a->physical->id : a->id;
         break;
-    default: return false;
+    default:
+        return false;
     }
     memcpy(data, &value, size);
     return true;
@@ -81,8 +107,10 @@ static size_t size_of(CUpointer_attribute attribute)
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return sizeof(int);
-    default: return sizeof(uint64_t);
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        return sizeof(int);
+    default:
+        return sizeof(uint64_t);
     }
 }
 

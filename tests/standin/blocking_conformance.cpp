@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which calls return while a stream of the context waits, and which while another thread is blocked behind one.
+// Which calls return while a stream of the context waits, and which while another thread is blocked
+// behind one.
 #include <future>
 #include <thread>
 #include <vector>
@@ -10,15 +11,17 @@
 #include "standin/peer.h"
 #include "support/test_kernels.h"
 
-namespace {
+namespace
+{
 
 constexpr size_t MIB = size_t{1} << 20;
 constexpr auto PATIENCE = std::chrono::milliseconds(100);
 
 enum class Stuck { WAIT, KERNEL };
 
-class Blocking : public DriverTest {
-protected:
+class Blocking : public DriverTest
+{
+  protected:
     struct Call {
         const char *name;
         std::function<CUresult()> call;
@@ -86,8 +89,18 @@ protected:
         target_ = alloc(8 * MIB);
         return {
             {"cuIpcGetMemHandle", [&] { return d->cuIpcGetMemHandle(&handle_, target_); }, true},
-            {"cuMemAlloc", [&] { CUdeviceptr a; return d->cuMemAlloc_v2(&a, 4 * MIB); }, true},
-            {"cuMemHostAlloc", [&] { void *p; return d->cuMemHostAlloc(&p, 65536, 0); }, true},
+            {"cuMemAlloc",
+             [&] {
+                 CUdeviceptr a;
+                 return d->cuMemAlloc_v2(&a, 4 * MIB);
+             },
+             true},
+            {"cuMemHostAlloc",
+             [&] {
+                 void *p;
+                 return d->cuMemHostAlloc(&p, 65536, 0);
+             },
+             true},
             {"cuMemHostRegister",
              [&] {
                  void *p = mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
@@ -95,8 +108,18 @@ protected:
                  return d->cuMemHostRegister_v2(p, 65536, CU_MEMHOSTREGISTER_PORTABLE);
              },
              true},
-            {"cuStreamCreate", [&] { CUstream s; return d->cuStreamCreate(&s, 1); }, true},
-            {"cuEventCreate", [&] { CUevent e; return d->cuEventCreate(&e, 2); }, true},
+            {"cuStreamCreate",
+             [&] {
+                 CUstream s;
+                 return d->cuStreamCreate(&s, 1);
+             },
+             true},
+            {"cuEventCreate",
+             [&] {
+                 CUevent e;
+                 return d->cuEventCreate(&e, 2);
+             },
+             true},
             {"cuEventRecord", [&] { return d->cuEventRecord(event_, other_); }, true},
             {"cuMemsetD8Async", [&] { return d->cuMemsetD8Async(target_, 1, 64, other_); }, true},
             {"cuMemcpyHtoD", [&] { return d->cuMemcpyHtoD_v2(target_, bytes_, 64); }, true},
@@ -120,8 +143,7 @@ protected:
              [&] { return d->cuMemcpyHtoDAsync_v2(target_, bytes_, 64, stuck_); }, true},
             {"cuMemcpyDtoHAsync, pageable, elsewhere",
              [&] { return d->cuMemcpyDtoHAsync_v2(bytes_, target_, 64, other_); }, true},
-            {"cuMemUnmap",
-             [&] { return vmm_.empty() ? CUDA_ERROR_UNKNOWN : unmap_one(); }, true},
+            {"cuMemUnmap", [&] { return vmm_.empty() ? CUDA_ERROR_UNKNOWN : unmap_one(); }, true},
         };
     }
 
@@ -198,8 +220,8 @@ TEST_F(Blocking, WhatBlocksBehindAWaitingStream)
     }
 }
 
-// The calls that block while another thread is inside a blocked cuMemFree or cuMemHostUnregister; behind cuModuleUnload
-// and cuCtxSynchronize none does.
+// The calls that block while another thread is inside a blocked cuMemFree or cuMemHostUnregister;
+// behind cuModuleUnload and cuCtxSynchronize none does.
 TEST_F(Blocking, WhatBlocksBehindABlockedCall)
 {
     calls();
@@ -221,21 +243,46 @@ TEST_F(Blocking, WhatBlocksBehindABlockedCall)
          false},
         {"cuMemsetD8Async", [&] { return d->cuMemsetD8Async(target_, 1, 64, other_); }, false},
         {"cuEventRecord", [&] { return d->cuEventRecord(event_, other_); }, false},
-        {"cuMemAlloc", [&] { CUdeviceptr a; return d->cuMemAlloc_v2(&a, 4 * MIB); }, false},
-        {"cuMemHostAlloc", [&] { void *p; return d->cuMemHostAlloc(&p, 4096, 0); }, false},
+        {"cuMemAlloc",
+         [&] {
+             CUdeviceptr a;
+             return d->cuMemAlloc_v2(&a, 4 * MIB);
+         },
+         false},
+        {"cuMemHostAlloc",
+         [&] {
+             void *p;
+             return d->cuMemHostAlloc(&p, 4096, 0);
+         },
+         false},
         {"cuMemHostRegister",
          [&] {
              registered += 65536;
-             return d->cuMemHostRegister_v2(static_cast<char *>(fresh) + registered - 65536, 65536, 0);
+             return d->cuMemHostRegister_v2(static_cast<char *>(fresh) + registered - 65536, 65536,
+                                            0);
          },
          false},
-        {"cuStreamCreate", [&] { CUstream s; return d->cuStreamCreate(&s, 1); }, false},
-        {"cuEventCreate", [&] { CUevent e; return d->cuEventCreate(&e, 2); }, false},
+        {"cuStreamCreate",
+         [&] {
+             CUstream s;
+             return d->cuStreamCreate(&s, 1);
+         },
+         false},
+        {"cuEventCreate",
+         [&] {
+             CUevent e;
+             return d->cuEventCreate(&e, 2);
+         },
+         false},
         {"cuStreamWriteValue32", [&] { return d->cuStreamWriteValue32_v2(other_, target_, 1, 0); },
          true},
         {"cuStreamWaitEvent", [&] { return d->cuStreamWaitEvent(other_, event_, 0); }, true},
         {"cuMemCreate",
-         [&] { CUmemGenericAllocationHandle h; return d->cuMemCreate(&h, 2 * MIB, &prop, 0); }, true},
+         [&] {
+             CUmemGenericAllocationHandle h;
+             return d->cuMemCreate(&h, 2 * MIB, &prop, 0);
+         },
+         true},
         {"cuPointerGetAttribute",
          [&] {
              unsigned long long id;

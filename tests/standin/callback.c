@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The thread that runs host functions of streams and destructors of user objects, one after the other.
+// The thread that runs host functions of streams and destructors of user objects, one after the
+// other.
 #include "standin.h"
 
 #include <signal.h>

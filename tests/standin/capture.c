@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stream capture: what a capturing stream is given becomes nodes of a graph; events carry it to other streams.
+// Stream capture: what a capturing stream is given becomes nodes of a graph; events carry it to
+// other streams.
 #include "standin.h"
 
 #include <stdlib.h>

@@ -7,10 +7,12 @@
 #include "standin/driver_under_test.h"
 #include "support/test_kernels.h"
 
-namespace {
+namespace
+{
 
-class Capture : public DriverTest {
-protected:
+class Capture : public DriverTest
+{
+  protected:
     CUgraphExec instantiate(CUgraph graph)
     {
         CUgraphExec exec = nullptr;
@@ -183,6 +185,7 @@ TEST_F(Capture, WorkFromOutsideMayNotComeIn)
     CU_OK(d->cuStreamBeginCapture_v2(b, CU_STREAM_CAPTURE_MODE_GLOBAL));
     CU_OK(d->cuStreamEndCapture(b, &graph));
     CUgraphExec exec = instantiate(graph);
+    CU_OK(d->cuGraphDestroy(graph));
     CU_OK(d->cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
     CUdeviceptr memory = 0;
     CU_EXPECT(d->cuMemAlloc_v2(&memory, 4096), CUDA_SUCCESS); // relaxed
@@ -213,7 +216,9 @@ TEST_F(Capture, TheLegacyStreamMayNotDependOnACapturingStream)
     CU_OK(d->cuMemFreeHost(word));
 }
 
-void CUDA_CB nothing(void *) {}
+void CUDA_CB nothing(void *)
+{
+}
 
 // What another thread may do while this one captures in global mode, by that thread's own mode.
 TEST_F(Capture, CallsOfOtherThreadsThatDisturbIt)
@@ -245,21 +250,32 @@ TEST_F(Capture, CallsOfOtherThreadsThatDisturbIt)
         std::function<CUresult()> call;
         bool disturbs, always;
     } calls[] = {
-        {"cuMemAlloc", [&] { CUdeviceptr a; return d->cuMemAlloc_v2(&a, 4096); }, true, false},
+        {"cuMemAlloc",
+         [&] {
+             CUdeviceptr a;
+             return d->cuMemAlloc_v2(&a, 4096);
+         },
+         true, false},
         {"cuMemFree", [&] { return d->cuMemFree_v2(victims[victim++]); }, true, false},
-        {"cuMemHostAlloc", [&] { void *p; return d->cuMemHostAlloc(&p, 4096, 0); }, true, false},
+        {"cuMemHostAlloc",
+         [&] {
+             void *p;
+             return d->cuMemHostAlloc(&p, 4096, 0);
+         },
+         true, false},
         {"cuEventQuery", [&] { return d->cuEventQuery(event); }, true, false},
         {"cuStreamQuery", [&] { return d->cuStreamQuery(other); }, true, false},
         {"cuStreamSynchronize", [&] { return d->cuStreamSynchronize(other); }, true, false},
         {"cuCtxSynchronize", [&] { return d->cuCtxSynchronize(); }, true, true},
         {"cuEventSynchronize", [&] { return d->cuEventSynchronize(event); }, true, false},
         {"cuMemFreeHost", [&] { return d->cuMemFreeHost(host_victim); }, true, false},
-        {"cuMemHostRegister", [&] { return d->cuMemHostRegister_v2(shared, 65536, 0); }, true, false},
+        {"cuMemHostRegister", [&] { return d->cuMemHostRegister_v2(shared, 65536, 0); }, true,
+         false},
         {"cuMemHostUnregister", [&] { return d->cuMemHostUnregister(shared); }, true, false},
         {"cuMemAllocAsync", [&] { return d->cuMemAllocAsync(&pooled, 4096, other); }, true, false},
         {"cuMemFreeAsync", [&] { return d->cuMemFreeAsync(pooled, other); }, true, false},
-        {"cuGraphInstantiate",
-         [&] { return d->cuGraphInstantiateWithFlags(&exec, empty, 0); }, true, false},
+        {"cuGraphInstantiate", [&] { return d->cuGraphInstantiateWithFlags(&exec, empty, 0); },
+         true, false},
         {"cuGraphExecDestroy", [&] { return d->cuGraphExecDestroy(spare); }, true, false},
         {"cuModuleLoadData", [&] { return d->cuModuleLoadData(&module, SPIN_PTX); }, false, false},
         {"cuModuleUnload", [&] { return d->cuModuleUnload(module); }, true, false},
@@ -267,13 +283,24 @@ TEST_F(Capture, CallsOfOtherThreadsThatDisturbIt)
         {"cuMemCreate", [&] { return d->cuMemCreate(&physical, 2 << 20, &prop, 0); }, false, false},
         {"cuMemRelease", [&] { return d->cuMemRelease(physical); }, false, false},
         {"cuMemcpyHtoD", [&] { return d->cuMemcpyHtoD_v2(target, &local, 8); }, false, false},
-        {"cuLaunchHostFunc", [&] { return d->cuLaunchHostFunc(other, nothing, &local); }, false, false},
-        {"cuEventCreate", [&] { CUevent e; return d->cuEventCreate(&e, 0); }, false, false},
+        {"cuLaunchHostFunc", [&] { return d->cuLaunchHostFunc(other, nothing, &local); }, false,
+         false},
+        {"cuEventCreate",
+         [&] {
+             CUevent e;
+             return d->cuEventCreate(&e, 0);
+         },
+         false, false},
         {"cuMemsetD8Async", [&] { return d->cuMemsetD8Async(target, 0, 8, other); }, false, false},
-        {"cuMemcpyHtoDAsync",
-         [&] { return d->cuMemcpyHtoDAsync_v2(target, &local, 8, other); }, false, false},
+        {"cuMemcpyHtoDAsync", [&] { return d->cuMemcpyHtoDAsync_v2(target, &local, 8, other); },
+         false, false},
         {"cuEventRecord", [&] { return d->cuEventRecord(event, other); }, false, false},
-        {"cuStreamCreate", [&] { CUstream t; return d->cuStreamCreate(&t, 1); }, false, false},
+        {"cuStreamCreate",
+         [&] {
+             CUstream t;
+             return d->cuStreamCreate(&t, 1);
+         },
+         false, false},
     };
     for (CUstreamCaptureMode mode :
          {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED}) {

@@ -26,7 +26,8 @@ static void thread_end(void *data)
 
 static void after_fork(void)
 {
-    si.forked = true; // the engines did not come along: like the real driver, nothing works in the child
+    si.forked =
+        true; // the engines did not come along: like the real driver, nothing works in the child
 }
 
 static void thread_setup(void)
@@ -70,7 +71,8 @@ static void devices_add(int physical)
     pthread_condattr_destroy(&attributes);
 }
 
-// Like CUDA_VISIBLE_DEVICES: a list of the machine's devices, cut off at the first that does not exist.
+// Like CUDA_VISIBLE_DEVICES: a list of the machine's devices, cut off at the first that does not
+// exist.
 static void devices_fill(int total)
 {
     const char *list = getenv("PEERHOP_STANDIN_VISIBLE");

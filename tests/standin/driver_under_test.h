@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver that PEERHOP_LIBCUDA names, or libcuda.so.1, for suites that hold for the stand-in and a real one alike.
+// The driver that PEERHOP_LIBCUDA names, or libcuda.so.1, for suites that hold for the stand-in and
+// a real one alike.
 #ifndef TESTS_STANDIN_DRIVER_UNDER_TEST_H
 #define TESTS_STANDIN_DRIVER_UNDER_TEST_H
 
@@ -21,7 +22,7 @@ const phi_driver *driver_under_test(std::string *why);
 bool driver_is_standin();
 
 std::string error_name(CUresult result);
-#define CU_OK(call) ASSERT_EQ(error_name(call), "CUDA_SUCCESS")
+#define CU_OK(call)            ASSERT_EQ(error_name(call), "CUDA_SUCCESS")
 #define CU_EXPECT(call, error) EXPECT_EQ(error_name(call), error_name(error))
 
 // A kernel "phi_test_spin" for any GPU; the stand-in takes any image.
@@ -31,12 +32,16 @@ extern const char SPIN_PTX[];
 bool eventually(const std::function<bool()> &condition, int milliseconds = 5000);
 
 // A device with its primary context current on the test's thread.
-class DriverTest : public testing::Test {
-protected:
+class DriverTest : public testing::Test
+{
+  protected:
     void SetUp() override;
     void TearDown() override;
 
-    bool second_device() const { return count_ > 1; }
+    bool second_device() const
+    {
+        return count_ > 1;
+    }
     // Waits until the stream has nothing left, without a call that would disturb a capture.
     bool finishes(CUstream stream, int milliseconds = 5000);
 
@@ -69,7 +74,7 @@ protected:
     const phi_driver *d = nullptr;
     CUcontext context_ = nullptr;
 
-private:
+  private:
     int count_ = 0;
     CUstream own_ = nullptr;
     CUmodule module_ = nullptr;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The engine of a device: one thread that looks at the head of every stream in turn and moves it on where it may.
+// The engine of a device: one thread that looks at the head of every stream in turn and moves it on
+// where it may.
 //
-// What it holds back is what the hardware was measured to hold back. A waiting memory operation takes one of the
-// CUDA_DEVICE_MAX_CONNECTIONS hardware queues: while it waits, other streams' memory operations of the same queue do not
-// start where queues are few, and when all queues wait, nothing but copies between devices does. A copy between devices next behind a wait
-// of any kind takes a copy queue in the same way. Waiting kernels hold up nobody.
+// What it holds back is what the hardware was measured to hold back. A waiting memory operation
+// takes one of the CUDA_DEVICE_MAX_CONNECTIONS hardware queues: while it waits, other streams'
+// memory operations of the same queue do not start where queues are few, and when all queues wait,
+// nothing but copies between devices does. A copy between devices next behind a wait of any kind
+// takes a copy queue in the same way. Waiting kernels hold up nobody.
 #include "standin.h"
 
 #include <sched.h>
@@ -12,10 +14,11 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#define YIELDS 50        // rounds without progress before the engine sleeps
+#define YIELDS   50 // rounds without progress before the engine sleeps
 #define SLEEP_NS 50000
 
-// Up to so many queues, streams share them from the start; with 32, nothing was held up before all were taken.
+// Up to so many queues, streams share them from the start; with 32, nothing was held up before all
+// were taken.
 #define FEW_QUEUES 8
 
 static unsigned copy_queues(void)
@@ -57,14 +60,16 @@ static bool hardware_busy(const struct CUstream_st *stream, const struct si_op *
     case SI_OP_RECORD:
     case SI_OP_AWAIT:
     case SI_OP_FREE:
-    case SI_OP_NOTHING: return false;
+    case SI_OP_NOTHING:
+        return false;
     case SI_OP_COPY:
         held = held_by_others(stream);
         return op->u.copy.peer ? held.copies >= copy_queues() : held.waits >= si.connections;
     case SI_OP_MEMOPS:
         held = held_by_others(stream);
         return held.same_queue > 0 || held.waits >= si.connections;
-    default: return held_by_others(stream).waits >= si.connections;
+    default:
+        return held_by_others(stream).waits >= si.connections;
     }
 }
 

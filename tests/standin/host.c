@@ -70,8 +70,11 @@ SI_EXPORT CUresult cuMemHostRegister_v2(void *memory, size_t size, unsigned int 
     const struct si_allocation *next = si_find_next(base);
     if (si_find(base) || (next && next->base < base + size))
         return si_end(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    struct si_allocation allocation = {
-        .base = base, .size = size, .kind = SI_REGISTERED, .context = context, .access = UINT32_MAX};
+    struct si_allocation allocation = {.base = base,
+                                       .size = size,
+                                       .kind = SI_REGISTERED,
+                                       .context = context,
+                                       .access = UINT32_MAX};
     struct si_allocation *inserted;
     return si_end(si_insert(&allocation, &inserted));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Handles of allocations for other processes. A handle names the exporter's descriptor by its process, and the place in
-// that memory: the next owner of a small piece that was freed has the same handle, as measured. Memory that is gone, or
-// whose process is gone, does not open: an invalid value and an invalid handle.
+// Handles of allocations for other processes. A handle names the exporter's descriptor by its
+// process, and the place in that memory: the next owner of a small piece that was freed has the
+// same handle, as measured. Memory that is gone, or whose process is gone, does not open: an
+// invalid value and an invalid handle.
 #include "standin.h"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Our kernels and the tests', as C functions. The engine calls one again while it waits, or has more to do.
+// Our kernels and the tests', as C functions. The engine calls one again while it waits, or has
+// more to do.
 #include "standin.h"
 
 #include "cuda/kernel_args.h"
@@ -21,8 +22,12 @@ static bool brace_item(const struct phi_brace_item *item)
     switch (item->kind) {
     case PHI_BRACE_WAIT:
         return (int32_t)load32(item->word) >= 1 || (item->broken && load32(item->broken));
-    case PHI_BRACE_RESET: __atomic_store_n((uint32_t *)item->word, 0, __ATOMIC_RELAXED); return true;
-    default: __atomic_store_n((uint32_t *)item->word, 1, __ATOMIC_RELEASE); return true;
+    case PHI_BRACE_RESET:
+        __atomic_store_n((uint32_t *)item->word, 0, __ATOMIC_RELAXED);
+        return true;
+    default:
+        __atomic_store_n((uint32_t *)item->word, 1, __ATOMIC_RELEASE);
+        return true;
     }
 }
 
@@ -57,9 +62,9 @@ static enum si_progress copy(const void *data, uint64_t state[2])
 
 static uint64_t seed_of(const struct test_pattern_args *args)
 {
-    return args->seed +
-           (args->seed_word ? __atomic_load_n((const uint64_t *)args->seed_word, __ATOMIC_ACQUIRE)
-                            : 0);
+    return args->seed + (args->seed_word
+                             ? __atomic_load_n((const uint64_t *)args->seed_word, __ATOMIC_ACQUIRE)
+                             : 0);
 }
 
 static uint8_t pattern_byte(uint64_t seed, uint64_t index)

@@ -6,10 +6,13 @@ static size_t width_of(CUstreamBatchMemOpType type)
 {
     switch (type) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32: return 4;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        return 4;
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64: return 8;
-    default: return 0;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        return 8;
+    default:
+        return 0;
     }
 }
 
@@ -28,8 +31,10 @@ static CUresult check_flags(const struct si_memop *memop)
     case CU_STREAM_MEM_OP_BARRIER:
         return memop->flags > CU_STREAM_MEMORY_BARRIER_TYPE_GPU ? CUDA_ERROR_INVALID_VALUE
                                                                 : CUDA_SUCCESS;
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: return CUDA_ERROR_NOT_SUPPORTED;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
@@ -95,16 +100,20 @@ SI_EXPORT CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
 SI_EXPORT CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
                                            unsigned int flags)
 {
-    struct si_memop memop = {
-        .type = CU_STREAM_MEM_OP_WRITE_VALUE_32, .flags = flags, .address = address, .value = value};
+    struct si_memop memop = {.type = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                             .flags = flags,
+                             .address = address,
+                             .value = value};
     return enqueue(stream, &memop, 1);
 }
 
 SI_EXPORT CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
                                            unsigned int flags)
 {
-    struct si_memop memop = {
-        .type = CU_STREAM_MEM_OP_WRITE_VALUE_64, .flags = flags, .address = address, .value = value};
+    struct si_memop memop = {.type = CU_STREAM_MEM_OP_WRITE_VALUE_64,
+                             .flags = flags,
+                             .address = address,
+                             .value = value};
     return enqueue(stream, &memop, 1);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every range of memory that the driver knows, and device memory as cuMemAlloc gives it: small pieces of 2 MiB blocks, or
-// blocks of its own. A freed address comes back with another buffer id.
+// Every range of memory that the driver knows, and device memory as cuMemAlloc gives it: small
+// pieces of 2 MiB blocks, or blocks of its own. A freed address comes back with another buffer id.
 #include "standin.h"
 
 #include <stdlib.h>
@@ -80,7 +80,8 @@ void si_remove(struct si_allocation *allocation)
 }
 
 // Another device's cudaMalloc memory needs cuCtxEnablePeerAccess, except for copies.
-bool si_accessible(const struct si_allocation *allocation, const struct si_context *context, bool copy)
+bool si_accessible(const struct si_allocation *allocation, const struct si_context *context,
+                   bool copy)
 {
     int device = context->ordinal;
     if (allocation->kind != SI_LEGACY && allocation->kind != SI_IMPORT)
@@ -137,8 +138,7 @@ static uint64_t block_gap(const struct block *block, size_t size)
 static CUresult region_new(struct si_context *context, size_t size, struct si_physical **physical,
                            uint64_t *base)
 {
-    CUresult result =
-        si_physical_create(si.devices[context->ordinal].physical, size, 0, physical);
+    CUresult result = si_physical_create(si.devices[context->ordinal].physical, size, 0, physical);
     if (result)
         return result;
     *base = si_arena_take((*physical)->size, SI_BLOCK);
@@ -177,7 +177,8 @@ static CUresult block_new(struct si_context *context, struct block **out)
     return CUDA_SUCCESS;
 }
 
-static CUresult allocate_small(struct si_context *context, size_t size, struct si_allocation *allocation)
+static CUresult allocate_small(struct si_context *context, size_t size,
+                               struct si_allocation *allocation)
 {
     struct block *block = blocks;
     uint64_t base = 0;
@@ -201,14 +202,14 @@ static CUresult allocate_small(struct si_context *context, size_t size, struct s
 CUresult si_allocate_own(struct si_context *context, struct si_allocation *allocation,
                          struct si_allocation **out)
 {
-    CUresult result = region_new(context, allocation->size, &allocation->physical, &allocation->base);
+    CUresult result =
+        region_new(context, allocation->size, &allocation->physical, &allocation->base);
     return result ? result : si_insert(allocation, out);
 }
 
 CUresult si_allocate(struct si_context *context, size_t size, struct si_allocation **out)
 {
-    struct si_allocation allocation = {
-        .size = size, .kind = SI_LEGACY, .context = context};
+    struct si_allocation allocation = {.size = size, .kind = SI_LEGACY, .context = context};
     if (size > SI_BLOCK / 2)
         return si_allocate_own(context, &allocation, out);
     CUresult result = allocate_small(context, size, &allocation);

@@ -9,12 +9,14 @@
 #include "standin/driver_under_test.h"
 #include "standin/peer.h"
 
-namespace {
+namespace
+{
 
 constexpr size_t MIB = size_t{1} << 20;
 
-class Memory : public DriverTest {
-protected:
+class Memory : public DriverTest
+{
+  protected:
     template <typename T> T attribute(CUpointer_attribute which, CUdeviceptr address)
     {
         T got = {};
@@ -43,7 +45,8 @@ TEST_F(Memory, DeviceSaysWhatItIs)
     int major = 0, memops = 0, vmm = 0;
     CU_OK(d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
     CU_OK(d->cuDeviceGetAttribute(&memops, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0));
-    CU_OK(d->cuDeviceGetAttribute(&vmm, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+    CU_OK(
+        d->cuDeviceGetAttribute(&vmm, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
     EXPECT_GE(major, 7);
     EXPECT_EQ(memops, 1);
     EXPECT_EQ(vmm, 1);
@@ -157,7 +160,8 @@ TEST_F(Memory, UnknownPointers)
     auto address = reinterpret_cast<CUdeviceptr>(&local);
     CU_EXPECT(d->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address),
               CUDA_ERROR_INVALID_VALUE);
-    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_BUFFER_ID};
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                   CU_POINTER_ATTRIBUTE_BUFFER_ID};
     void *data[] = {&type, &buffer};
     CU_OK(d->cuPointerGetAttributes(2, which, data, address));
     EXPECT_EQ(type, 0u);
@@ -178,8 +182,7 @@ TEST_F(Memory, HostMemory)
     CU_OK(d->cuMemFreeHost(word));
 
     size_t size = 65536;
-    void *shared =
-        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *shared = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CU_EXPECT(d->cuMemHostGetDevicePointer_v2(&address, shared, 0), CUDA_ERROR_INVALID_VALUE);
     CU_OK(d->cuMemHostRegister_v2(shared, size, CU_MEMHOSTREGISTER_PORTABLE));
     CU_EXPECT(d->cuMemHostRegister_v2(shared, size, CU_MEMHOSTREGISTER_PORTABLE),

@@ -87,7 +87,8 @@ SI_EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const c
     return si_end(CUDA_ERROR_NOT_FOUND);
 }
 
-SI_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
+SI_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute,
+                                      CUfunction function)
 {
     CUresult result = value ? si_begin_any() : CUDA_ERROR_INVALID_VALUE;
     if (result)
@@ -95,11 +96,18 @@ SI_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute
     if (!is_function(function))
         return si_end(CUDA_ERROR_INVALID_HANDLE);
     switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = 32; break;
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        *value = 1024;
+        break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+        *value = 32;
+        break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = 90; break;
-    default: *value = 0;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+        *value = 90;
+        break;
+    default:
+        *value = 0;
     }
     return si_end(CUDA_SUCCESS);
 }
@@ -107,7 +115,8 @@ SI_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute
 SI_EXPORT CUresult cuFuncLoad(CUfunction function)
 {
     CUresult result = si_begin_any();
-    return result ? result : si_end(is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+    return result ? result
+                  : si_end(is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }
 
 // The bytes of the one parameter, from either way of passing it.

@@ -84,7 +84,8 @@ static enum si_progress step_copy(struct si_op *op)
     void *to = (void *)(op->u.copy.destination + op->state[0]);
     const void *from = (const void *)(op->u.copy.source + op->state[0]);
     pthread_mutex_unlock(&si.lock);
-    // Overlapping copies are undefined for the driver, and so they may be for us; memmove keeps sanitizers calm.
+    // Overlapping copies are undefined for the driver, and so they may be for us; memmove keeps
+    // sanitizers calm.
     memmove(to, from, part);
     pthread_mutex_lock(&si.lock);
     op->state[0] += part;
@@ -121,13 +122,17 @@ static bool compare(uint64_t seen, const struct si_memop *memop, bool wide)
         // cyclic: the difference counts
         return wide ? (int64_t)(seen - memop->value) >= 0
                     : (int32_t)((uint32_t)seen - (uint32_t)memop->value) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ: return seen == memop->value;
-    case CU_STREAM_WAIT_VALUE_AND: return (seen & memop->value) != 0;
-    default: return (wide ? ~(seen | memop->value) : (uint32_t)~(seen | memop->value)) != 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+        return seen == memop->value;
+    case CU_STREAM_WAIT_VALUE_AND:
+        return (seen & memop->value) != 0;
+    default:
+        return (wide ? ~(seen | memop->value) : (uint32_t) ~(seen | memop->value)) != 0;
     }
 }
 
-// Whether the operation is over. Waits acquire and writes release: the default flags order everything before them.
+// Whether the operation is over. Waits acquire and writes release: the default flags order
+// everything before them.
 static bool memop_step(const struct si_memop *memop)
 {
     uint32_t *word = (uint32_t *)memop->address;
@@ -143,7 +148,9 @@ static bool memop_step(const struct si_memop *memop)
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
         __atomic_store_n(wide, memop->value, __ATOMIC_SEQ_CST);
         return true;
-    default: __atomic_thread_fence(__ATOMIC_SEQ_CST); return true;
+    default:
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        return true;
     }
 }
 
@@ -190,16 +197,26 @@ static enum si_progress step_free(struct si_op *op)
 enum si_progress si_op_step(struct si_op *op)
 {
     switch (op->kind) {
-    case SI_OP_COPY: return step_copy(op);
-    case SI_OP_FILL: return step_fill(op);
-    case SI_OP_MEMOPS: return step_memops(op);
-    case SI_OP_KERNEL: return step_kernel(op);
-    case SI_OP_HOST: return step_host(op);
-    case SI_OP_AWAIT: return op->u.marker->done ? SI_DONE : SI_WAITING;
-    case SI_OP_GRAPH: return si_run_step(op->u.run);
-    case SI_OP_FREE: return step_free(op);
+    case SI_OP_COPY:
+        return step_copy(op);
+    case SI_OP_FILL:
+        return step_fill(op);
+    case SI_OP_MEMOPS:
+        return step_memops(op);
+    case SI_OP_KERNEL:
+        return step_kernel(op);
+    case SI_OP_HOST:
+        return step_host(op);
+    case SI_OP_AWAIT:
+        return op->u.marker->done ? SI_DONE : SI_WAITING;
+    case SI_OP_GRAPH:
+        return si_run_step(op->u.run);
+    case SI_OP_FREE:
+        return step_free(op);
     case SI_OP_RECORD:
-    case SI_OP_NOTHING: si_marker_finish(op->u.marker); return SI_DONE;
+    case SI_OP_NOTHING:
+        si_marker_finish(op->u.marker);
+        return SI_DONE;
     }
     return SI_DONE;
 }

@@ -11,10 +11,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "standin/driver_under_test.h"
 
-namespace {
+namespace
+{
 
 struct Request {
     Order order;
@@ -60,9 +62,12 @@ bool receive_with(int socket, void *data, size_t size, int *fd)
 }
 
 // The other process.
-class Servant {
-public:
-    Servant(int socket, int device) : socket_(socket), device_(device) {}
+class Servant
+{
+  public:
+    Servant(int socket, int device) : socket_(socket), device_(device)
+    {
+    }
 
     int serve()
     {
@@ -89,34 +94,49 @@ public:
         return 0;
     }
 
-private:
+  private:
     CUresult obey(const Request &request, int fd, Reply *reply, int *out)
     {
         CUdeviceptr address = request.a;
         CUresult result = CUDA_ERROR_NOT_SUPPORTED;
         CUipcMemHandle handle;
         switch (request.order) {
-        case Order::ALLOC: result = d_->cuMemAlloc_v2(&address, request.a); break;
-        case Order::FREE: result = d_->cuMemFree_v2(address); break;
+        case Order::ALLOC:
+            result = d_->cuMemAlloc_v2(&address, request.a);
+            break;
+        case Order::FREE:
+            result = d_->cuMemFree_v2(address);
+            break;
         case Order::HANDLE:
             result = d_->cuIpcGetMemHandle(&handle, address);
             memcpy(reply->bytes, &handle, sizeof(handle));
             break;
         case Order::OPEN:
             memcpy(&handle, request.bytes, sizeof(handle));
-            result = d_->cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+            result =
+                d_->cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
             break;
-        case Order::CLOSE: result = d_->cuIpcCloseMemHandle(address); break;
+        case Order::CLOSE:
+            result = d_->cuIpcCloseMemHandle(address);
+            break;
         case Order::PUT:
             result = d_->cuMemcpyHtoDAsync_v2(address, &request.b, 8, stream_);
             return result ? result : d_->cuStreamSynchronize(stream_);
         case Order::GET:
             result = d_->cuMemcpyDtoHAsync_v2(&reply->value, address, 8, stream_);
             return result ? result : d_->cuStreamSynchronize(stream_);
-        case Order::VMM_CREATE: result = vmm_create(request.a, &address, out); break;
-        case Order::VMM_OPEN: result = vmm_open(request.a, fd, &address); break;
-        case Order::POOL: result = pool(request.a, &address, reply, out); break;
-        case Order::POOL_OPEN: result = pool_open(request, fd, &address); break;
+        case Order::VMM_CREATE:
+            result = vmm_create(request.a, &address, out);
+            break;
+        case Order::VMM_OPEN:
+            result = vmm_open(request.a, fd, &address);
+            break;
+        case Order::POOL:
+            result = pool(request.a, &address, reply, out);
+            break;
+        case Order::POOL_OPEN:
+            result = pool_open(request, fd, &address);
+            break;
         }
         reply->value = address;
         return result;
@@ -218,13 +238,15 @@ Peer::Peer(int device, const std::vector<std::string> &variables)
         abort();
     fflush(nullptr);
     std::string fd = std::to_string(pair[1]), ordinal = std::to_string(device);
+    // The path, not the link: memory checkers start their own program by the link.
+    std::string self = std::filesystem::read_symlink("/proc/self/exe");
     pid_ = fork();
     if (pid_ == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         fcntl(pair[1], F_SETFD, 0);
         for (const std::string &variable : variables)
             putenv(strdup(variable.c_str()));
-        execl("/proc/self/exe", "peer", "--child", fd.c_str(), ordinal.c_str(),
+        execl(self.c_str(), "peer", "--child", fd.c_str(), ordinal.c_str(),
               static_cast<char *>(nullptr));
         _exit(127);
     }

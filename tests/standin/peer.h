@@ -29,18 +29,20 @@ struct Reply {
     uint8_t bytes[64];
 };
 
-class Peer {
-public:
+class Peer
+{
+  public:
     // variables: "NAME=value", added to its environment. device: its current one.
     explicit Peer(int device = 0, const std::vector<std::string> &variables = {});
     ~Peer(); // ends it
 
-    // fd: sent along where it is not -1. received: a descriptor that came back, owned by the caller.
-    Reply call(Order order, uint64_t a = 0, uint64_t b = 0, const void *bytes = nullptr, int fd = -1,
-               int *received = nullptr);
+    // fd: sent along where it is not -1. received: a descriptor that came back, owned by the
+    // caller.
+    Reply call(Order order, uint64_t a = 0, uint64_t b = 0, const void *bytes = nullptr,
+               int fd = -1, int *received = nullptr);
     void kill(); // at once, and waited for
 
-private:
+  private:
     pid_t pid_ = -1;
     int socket_ = -1;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Physical memory: memfds that other processes can open, with a trailer behind the data that says what it is.
+// Physical memory: memfds that other processes can open, with a trailer behind the data that says
+// what it is.
 #include "standin.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC 0x6e692d646e617473ull
+#define MAGIC   0x6e692d646e617473ull
 #define TRAILER 4096
 
 static struct si_trailer *trailer_map(int fd, size_t size)

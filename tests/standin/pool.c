@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory pools. Memory is taken when the allocation is enqueued and given back when the stream reaches the free.
+// Memory pools. Memory is taken when the allocation is enqueued and given back when the stream
+// reaches the free.
 #include "standin.h"
 
 #include <stdlib.h>
@@ -147,11 +148,8 @@ static CUresult allocate(struct si_pool *pool, size_t size, CUstream handle, CUd
     result = si_unsafe();
     if (result)
         return result;
-    struct si_allocation allocation = {.size = size,
-                                       .kind = SI_POOLED,
-                                       .context = context,
-                                       .access = pool->access,
-                                       .pool = pool};
+    struct si_allocation allocation = {
+        .size = size, .kind = SI_POOLED, .context = context, .access = pool->access, .pool = pool};
     struct si_allocation *inserted;
     result = si_allocate_own(context, &allocation, &inserted);
     if (result)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A stand-in for libcuda: enough of the driver API to run every CUDA path of the library, between several processes, on
-// a machine without a GPU. Device memory is shared memory, streams are queues that one engine thread for each device
-// works off, and it blocks, holds up and refuses where the real driver was measured to. For tests only.
+// A stand-in for libcuda: enough of the driver API to run every CUDA path of the library, between
+// several processes, on a machine without a GPU. Device memory is shared memory, streams are queues
+// that one engine thread for each device works off, and it blocks, holds up and refuses where the
+// real driver was measured to. For tests only.
 //
 // Everything here is guarded by si.lock unless said otherwise. Across files: prefix si_.
 #ifndef TESTS_STANDIN_STANDIN_H
@@ -17,18 +18,20 @@
 
 #define SI_EXPORT __attribute__((visibility("default")))
 
-#define SI_DEVICES_MAX 16
-#define SI_CONTEXT_STACK 64
-#define SI_MIB ((size_t)1 << 20)
-#define SI_BLOCK (2 * SI_MIB)    // physical memory comes in these
-#define SI_UNIT ((size_t)512)    // small allocations are cut from a block in these
-#define SI_STREAM_DEPTH 1020     // operations of a stream before enqueueing blocks
-#define SI_BATCH_MAX 255         // memory operations in one call
+#define SI_DEVICES_MAX     16
+#define SI_CONTEXT_STACK   64
+#define SI_MIB             ((size_t)1 << 20)
+#define SI_BLOCK           (2 * SI_MIB)  // physical memory comes in these
+#define SI_UNIT            ((size_t)512) // small allocations are cut from a block in these
+#define SI_STREAM_DEPTH    1020          // operations of a stream before enqueueing blocks
+#define SI_BATCH_MAX       255           // memory operations in one call
 #define SI_PAGEABLE_INLINE 131072 // pageable memory up to this is copied aside when it is enqueued
 
-// ---- Memory ---------------------------------------------------------------------------------------------------------
+// ---- Memory
+// ---------------------------------------------------------------------------------------------------------
 
-// What lies behind addresses: a memfd with `size` bytes of data and a trailer that tells other processes what is alive.
+// What lies behind addresses: a memfd with `size` bytes of data and a trailer that tells other
+// processes what is alive.
 struct si_trailer {
     uint64_t magic;
     uint64_t cookie;   // of the exporting process
@@ -46,14 +49,14 @@ struct si_physical {
     unsigned types;
     bool own; // made by this process
     struct si_trailer *trailer;
-    uint64_t id;       // as CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
+    uint64_t id; // as CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
 };
 
 enum si_kind {
-    SI_LEGACY,     // cuMemAlloc
-    SI_IMPORT,     // cuIpcOpenMemHandle
-    SI_MAPPING,    // cuMemMap
-    SI_POOLED,     // cuMemAllocAsync
+    SI_LEGACY,  // cuMemAlloc
+    SI_IMPORT,  // cuIpcOpenMemHandle
+    SI_MAPPING, // cuMemMap
+    SI_POOLED,  // cuMemAllocAsync
     SI_POOLED_IMPORT,
     SI_HOST,       // cuMemHostAlloc
     SI_REGISTERED, // cuMemHostRegister
@@ -85,7 +88,8 @@ struct si_pool {
     uint64_t id;
 };
 
-// ---- Operations -----------------------------------------------------------------------------------------------------
+// ---- Operations
+// -----------------------------------------------------------------------------------------------------
 
 enum si_op_kind {
     SI_OP_COPY,
@@ -173,7 +177,8 @@ struct si_op {
     bool started;
 };
 
-// ---- Graphs ---------------------------------------------------------------------------------------------------------
+// ---- Graphs
+// ---------------------------------------------------------------------------------------------------------
 
 struct si_set {
     int *items;
@@ -193,7 +198,7 @@ struct si_body {
     struct {
         CUuserObject object;
         unsigned count;
-    } *objects;
+    } * objects;
     int object_count;
 };
 
@@ -234,7 +239,8 @@ struct si_capture {
     struct si_capture *next;
 };
 
-// ---- Streams, contexts, devices -------------------------------------------------------------------------------------
+// ---- Streams, contexts, devices
+// -------------------------------------------------------------------------------------
 
 struct CUstream_st {
     struct CUstream_st *next;
@@ -244,7 +250,8 @@ struct CUstream_st {
     unsigned flags;
     bool legacy;
     bool destroyed; // goes when it has nothing left to do
-    // What its head was waiting for when last looked at: value waits, and whether a peer copy is next behind a wait.
+    // What its head was waiting for when last looked at: value waits, and whether a peer copy is
+    // next behind a wait.
     unsigned waits;
     bool copy_waits;
     struct si_op *head, **tail;
@@ -257,8 +264,8 @@ struct CUevent_st {
     struct CUevent_st *next;
     struct si_context *context;
     unsigned flags;
-    struct si_marker *marker;   // NULL: never recorded
-    uint64_t capture_id;        // last recorded in this capture, 0: in none
+    struct si_marker *marker; // NULL: never recorded
+    uint64_t capture_id;      // last recorded in this capture, 0: in none
     struct si_set nodes;
 };
 
@@ -266,15 +273,15 @@ struct si_context {
     int ordinal;
     uint64_t id;
     int retained;
-    uint32_t peers; // bit i: access to device i was enabled
+    uint32_t peers;              // bit i: access to device i was enabled
     struct CUstream_st *streams; // the engine alone removes
     struct CUstream_st *legacy;
     unsigned stream_index;
-    uint64_t number;   // of the last operation enqueued
-    unsigned blocked;  // calls that block behind streams now: others may not launch
+    uint64_t number;  // of the last operation enqueued
+    unsigned blocked; // calls that block behind streams now: others may not launch
     pthread_t engine;
     bool engine_runs, engine_stops;
-    pthread_cond_t work; // for the engine
+    pthread_cond_t work;  // for the engine
     struct si_pool *pool; // default
 };
 
@@ -290,7 +297,7 @@ struct si_thread {
     CUstreamCaptureMode mode;
     bool callback; // a host function or destructor runs on it: no driver calls
     struct CUstream_st *streams[SI_DEVICES_MAX]; // CU_STREAM_PER_THREAD,
-    uint64_t contexts[SI_DEVICES_MAX]; // of this life of the primary context
+    uint64_t contexts[SI_DEVICES_MAX];           // of this life of the primary context
 };
 
 struct si_driver {
@@ -310,21 +317,24 @@ extern struct si_driver si;
 
 // driver.c
 struct si_thread *si_thread(void);
-// begin locks and yields the current context; an error is returned unlocked. end unlocks and passes its argument on.
+// begin locks and yields the current context; an error is returned unlocked. end unlocks and passes
+// its argument on.
 CUresult si_begin(struct si_context **context);
 CUresult si_begin_any(void); // needs no context
 CUresult si_end(CUresult result);
 struct si_context *si_current(void); // the thread's, or the first device's
-// The same for a call on a stream: one that is named by a handle of its own needs no current context.
+// The same for a call on a stream: one that is named by a handle of its own needs no current
+// context.
 CUresult si_begin_stream(CUstream handle, struct CUstream_st **stream);
 struct si_context *si_context_of(CUdevice device); // NULL: no such device
-int si_ordinal(int physical); // of a device of the machine, or -1: not visible
-// A call that may disturb a capture: whether it may go on (and, if not, it has invalidated those that it disturbs).
+int si_ordinal(int physical);                      // of a device of the machine, or -1: not visible
+// A call that may disturb a capture: whether it may go on (and, if not, it has invalidated those
+// that it disturbs).
 CUresult si_unsafe(void);
 // Waits while another call blocks behind the context's streams.
 void si_gate(struct si_context *context);
-// What cuMemFree and its like do: wait for all work enqueued so far, holding up launches of other threads meanwhile.
-// (cuModuleLoadData and cuModuleUnload only wait.)
+// What cuMemFree and its like do: wait for all work enqueued so far, holding up launches of other
+// threads meanwhile. (cuModuleLoadData and cuModuleUnload only wait.)
 void si_block(struct si_context *context);
 
 // memory.c, arena.c
@@ -334,9 +344,11 @@ struct si_allocation *si_find(uint64_t address);
 struct si_allocation *si_find_next(uint64_t address); // the first that begins at or after it
 CUresult si_insert(const struct si_allocation *allocation, struct si_allocation **out);
 void si_remove(struct si_allocation *allocation);
-// Whether [address, address + size) is memory that the driver knows and that the context may access, or copy.
+// Whether [address, address + size) is memory that the driver knows and that the context may
+// access, or copy.
 bool si_reachable(uint64_t address, size_t size, const struct si_context *context, bool copy);
-bool si_accessible(const struct si_allocation *allocation, const struct si_context *context, bool copy);
+bool si_accessible(const struct si_allocation *allocation, const struct si_context *context,
+                   bool copy);
 bool si_is_device(const struct si_allocation *allocation);
 int si_allocation_device(const struct si_allocation *allocation); // ordinal
 CUresult si_physical_create(int physical, size_t size, unsigned types, struct si_physical **out);
@@ -385,7 +397,7 @@ CUresult si_drain(struct CUstream_st *stream); // waits for everything on it so 
 struct si_op *si_op_new(enum si_op_kind kind);
 void si_op_free(struct si_op *op);
 struct si_blob *si_blob_new(const void *data, size_t size);
-void si_op_clear(struct si_op *op); // drops what it holds
+void si_op_clear(struct si_op *op);            // drops what it holds
 enum si_progress si_op_step(struct si_op *op); // called with the lock, lets go of it for long work
 struct si_marker *si_marker_new(void);
 struct si_marker *si_marker_hold(struct si_marker *marker);
@@ -401,7 +413,8 @@ void si_engine_start(struct si_context *context);
 void si_engine_stop(struct si_context *context);
 
 // graph.c, capture.c
-bool si_capture_legacy_conflict(const struct CUstream_st *stream); // a legacy stream while a blocking one captures
+bool si_capture_legacy_conflict(
+    const struct CUstream_st *stream); // a legacy stream while a blocking one captures
 void si_capture_legacy_break(const struct CUstream_st *legacy); // invalidates those captures
 void si_capture_abandon(struct CUstream_st *stream);
 CUresult si_capture_add(struct CUstream_st *stream, struct si_op *op);

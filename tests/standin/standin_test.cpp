@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What only the stand-in has: its environment, the kernels as C functions, and the limits of the hardware's queues as
-// they were measured on H200s (too slow, or too apt to hang, to ask a real driver for each time).
+// What only the stand-in has: its environment, the kernels as C functions, and the limits of the
+// hardware's queues as they were measured on H200s (too slow, or too apt to hang, to ask a real
+// driver for each time).
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,10 +18,12 @@ extern "C" {
 #include "support/test_kernels.h"
 }
 
-namespace {
+namespace
+{
 
-class Standin : public DriverTest {
-protected:
+class Standin : public DriverTest
+{
+  protected:
     void SetUp() override
     {
         if (!driver_is_standin())
@@ -43,7 +46,7 @@ protected:
                   CUDA_SUCCESS);
     }
 
-private:
+  private:
     CUmodule module_ = nullptr;
 };
 
@@ -179,8 +182,9 @@ TEST_F(Standin, DeviceCount)
 
 // ---- Hardware queues: CUDA_DEVICE_MAX_CONNECTIONS comes from the environment of the test.
 
-class Queues : public Standin {
-protected:
+class Queues : public Standin
+{
+  protected:
     static constexpr int OTHERS = 16;
     struct HeldUp {
         int kernels, writes, uploads, peer_copies;
@@ -218,7 +222,8 @@ protected:
         return held;
     }
 
-    // Issues one operation on each of 16 streams while others wait, and counts those that do not end.
+    // Issues one operation on each of 16 streams while others wait, and counts those that do not
+    // end.
     int held(const std::function<void(CUstream)> &issue)
     {
         std::vector<CUstream> streams(OTHERS);
@@ -241,12 +246,12 @@ protected:
             CU_EXPECT(d->cuStreamWriteValue32_v2(s, device(&words_[2]), 1, 0), CUDA_SUCCESS);
         });
         got.uploads = held([&](CUstream s) {
-            CU_EXPECT(d->cuMemcpyHtoDAsync_v2(here_, const_cast<void *>(
-                          static_cast<const void *>(words_)), 64, s), CUDA_SUCCESS);
+            CU_EXPECT(d->cuMemcpyHtoDAsync_v2(
+                          here_, const_cast<void *>(static_cast<const void *>(words_)), 64, s),
+                      CUDA_SUCCESS);
         });
-        got.peer_copies = held([&](CUstream s) {
-            CU_EXPECT(d->cuMemcpyAsync(there_, here_, 4096, s), CUDA_SUCCESS);
-        });
+        got.peer_copies = held(
+            [&](CUstream s) { CU_EXPECT(d->cuMemcpyAsync(there_, here_, 4096, s), CUDA_SUCCESS); });
         return got;
     }
 
@@ -259,9 +264,9 @@ protected:
             if (by_kernel) {
                 launch(spin_, s, test_spin_args{device(&words_[0])});
             } else {
-                CU_EXPECT(d->cuStreamWaitValue32_v2(s, device(&words_[0]), 1,
-                                                    CU_STREAM_WAIT_VALUE_GEQ),
-                          CUDA_SUCCESS);
+                CU_EXPECT(
+                    d->cuStreamWaitValue32_v2(s, device(&words_[0]), 1, CU_STREAM_WAIT_VALUE_GEQ),
+                    CUDA_SUCCESS);
             }
             if (with_copy) {
                 CU_EXPECT(d->cuMemcpyAsync(there_, here_, 4096, s), CUDA_SUCCESS);

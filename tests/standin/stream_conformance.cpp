@@ -6,10 +6,12 @@
 #include "standin/driver_under_test.h"
 #include "support/test_kernels.h"
 
-namespace {
+namespace
+{
 
-class Streams : public DriverTest {
-protected:
+class Streams : public DriverTest
+{
+  protected:
     CUresult wait(CUstream s, const void *word, uint32_t value, unsigned flags)
     {
         return d->cuStreamWaitValue32_v2(s, device(word), value, flags);
@@ -100,9 +102,9 @@ TEST_F(Streams, MemoryOperationsAreChecked)
     uint32_t local = 0;
     CU_EXPECT(write(s, &local, 1), CUDA_ERROR_INVALID_VALUE);
     CU_EXPECT(d->cuStreamWriteValue32_v2(s, device(word) + 2, 1, 0), CUDA_ERROR_INVALID_VALUE);
-    CU_EXPECT(d->cuStreamWriteValue32_v2(s, device(word), 1,
-                                         CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
-              CUDA_ERROR_INVALID_VALUE);
+    CU_EXPECT(
+        d->cuStreamWriteValue32_v2(s, device(word), 1, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
+        CUDA_ERROR_INVALID_VALUE);
     std::vector<CUstreamBatchMemOpParams> ops(256);
     for (auto &op : ops) {
         op = {};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Virtual memory management: physical memory by handle, reserved addresses, mappings. Nothing here waits for streams.
+// Virtual memory management: physical memory by handle, reserved addresses, mappings. Nothing here
+// waits for streams.
 #include "standin.h"
 
 #include <fcntl.h>
@@ -52,7 +53,8 @@ static bool prop_valid(const CUmemAllocationProp *prop)
            !(prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
-SI_EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+SI_EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity,
+                                                 const CUmemAllocationProp *prop,
                                                  CUmemAllocationGranularity_flags option)
 {
     if (!granularity || !prop_valid(prop) || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
@@ -132,11 +134,11 @@ SI_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *p
     const struct vmm_handle *handle = *handle_find(value);
     if (!handle)
         return si_end(CUDA_ERROR_INVALID_VALUE);
-    *prop = (CUmemAllocationProp){
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes = (CUmemAllocationHandleType)handle->physical->types,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                     .id = si_ordinal(handle->physical->physical)}};
+    *prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .requestedHandleTypes =
+                                      (CUmemAllocationHandleType)handle->physical->types,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                               .id = si_ordinal(handle->physical->physical)}};
     return si_end(CUDA_SUCCESS);
 }
 
@@ -160,8 +162,8 @@ SI_EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocatio
     return si_end(CUDA_SUCCESS);
 }
 
-SI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
-                                                  CUmemAllocationHandleType type)
+SI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out,
+                                                  void *os_handle, CUmemAllocationHandleType type)
 {
     if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
@@ -318,8 +320,8 @@ static CUresult access_set(struct si_allocation *allocation, const CUmemAccessDe
     return CUDA_SUCCESS;
 }
 
-SI_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *descriptors,
-                                  size_t count)
+SI_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t size,
+                                  const CUmemAccessDesc *descriptors, size_t count)
 {
     CUresult result = descriptors && count ? si_begin_any() : CUDA_ERROR_INVALID_VALUE;
     if (result)
