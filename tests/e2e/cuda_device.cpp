@@ -51,6 +51,10 @@ public:
             memory = alloc_vmm(size);
         else if (kind == "pool")
             memory = alloc_pool(size);
+        else if (kind == "default-pool")
+            memory = alloc_default_pool(size);
+        else if (kind == "pinned")
+            memory = alloc_pinned(size);
         else
             rank_failed(__FILE__, __LINE__, "no memory of kind " + kind);
         kinds_[memory] = kind;
@@ -61,8 +65,10 @@ public:
         CUdeviceptr p = reinterpret_cast<CUdeviceptr>(memory);
         if (kinds_[p].empty())
             check(cu_.cuMemFree_v2(p), "cuMemFree");
-        else if (kinds_[p] == "pool")
+        else if (kinds_[p] == "pool" || kinds_[p] == "default-pool")
             check(cu_.cuMemFreeAsync(p, copies_), "cuMemFreeAsync");
+        else if (kinds_[p] == "pinned")
+            check(cu_.cuMemFreeHost(memory), "cuMemFreeHost");
     }
     void write(void *to, const void *from, size_t size) override
     {
@@ -99,6 +105,21 @@ public:
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
     }
+    void enter_thread() override { check(cu_.cuCtxSetCurrent(context_), "cuCtxSetCurrent"); }
+    void copy(void *stream, void *to, const void *from, size_t size) override
+    {
+        check(cu_.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from), size,
+                                static_cast<CUstream>(stream)),
+              "cuMemcpyAsync");
+    }
+    void follow(void *stream, void *other) override
+    {
+        CUevent event;
+        check(cu_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+        check(cu_.cuEventRecord(event, static_cast<CUstream>(other)), "cuEventRecord");
+        check(cu_.cuStreamWaitEvent(static_cast<CUstream>(stream), event, 0), "cuStreamWaitEvent");
+        check(cu_.cuEventDestroy_v2(event), "cuEventDestroy");
+    }
     void call(void *stream, std::function<void()> function) override
     {
         auto *copy = new std::function<void()>(std::move(function));
@@ -115,11 +136,12 @@ public:
         check(cu_.cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(memory), value, size, static_cast<CUstream>(stream)),
               "cuMemsetD8Async");
     }
-    void *capture(void *stream, std::function<void()> body) override
+    void *capture(void *stream, std::function<void()> body, bool global) override
     {
         CUgraph graph;
         CUgraphExec executable;
-        check(cu_.cuStreamBeginCapture_v2(static_cast<CUstream>(stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+        check(cu_.cuStreamBeginCapture_v2(static_cast<CUstream>(stream), global ? CU_STREAM_CAPTURE_MODE_GLOBAL
+                                                                                : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
               "cuStreamBeginCapture");
         body();
         check(cu_.cuStreamEndCapture(static_cast<CUstream>(stream), &graph), "cuStreamEndCapture");
@@ -174,6 +196,19 @@ private:
         check(cu_.cuMemAllocFromPoolAsync(&memory, size, pool_, copies_), "cuMemAllocFromPoolAsync");
         check(cu_.cuStreamSynchronize(copies_), "cuStreamSynchronize");
         return memory;
+    }
+    CUdeviceptr alloc_default_pool(size_t size)
+    {
+        CUdeviceptr memory;
+        check(cu_.cuMemAllocAsync(&memory, size, copies_), "cuMemAllocAsync");
+        check(cu_.cuStreamSynchronize(copies_), "cuStreamSynchronize");
+        return memory;
+    }
+    CUdeviceptr alloc_pinned(size_t size)
+    {
+        void *memory;
+        check(cu_.cuMemHostAlloc(&memory, size, 0), "cuMemHostAlloc");
+        return reinterpret_cast<CUdeviceptr>(memory);
     }
 
     const struct phi_driver &cu_;

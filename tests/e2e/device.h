@@ -21,7 +21,8 @@ public:
     virtual bool host() const = 0;
     virtual const char *wish() const = 0; // for ph_context_params.device
 
-    // Memory that peers can map; freed by release or at the end. kind: "" (host memory, cudaMalloc), "vmm", "pool".
+    // Memory that peers can map; freed by release or at the end. kind: "" (host memory, cudaMalloc), "vmm", "pool". And of
+    // what they cannot map: "default-pool" (no exportable handle), "pinned" (host memory of the driver's).
     virtual void *alloc(size_t size, const std::string &kind = "") = 0;
     virtual void release(void *memory) = 0;
 
@@ -33,14 +34,24 @@ public:
     virtual void *stream(const std::string &kind = "") = 0;
     virtual bool synchronize(void *stream, int64_t ms) = 0; // false: not done in time
 
+    // Makes the device usable on another thread of the test.
+    virtual void enter_thread() {}
+
+    // Copies in the order of the stream, between memory of this rank.
+    virtual void copy(void *stream, void *to, const void *from, size_t size) = 0;
+
+    // What comes next on the stream follows what the other one has so far (devices only).
+    virtual void follow(void *stream, void *other) = 0;
+
     // A function that runs when the stream reaches it.
     virtual void call(void *stream, std::function<void()> function) = 0;
 
     // Work of about that many microseconds on the stream, which then writes `value` into every byte.
     virtual void slow_fill(void *stream, void *memory, size_t size, uint8_t value, unsigned us) = 0;
 
-    // Graphs: what body() enqueues on the stream. nullptr: none on this device.
-    virtual void *capture(void *stream, std::function<void()> body) = 0;
+    // Graphs: what body() enqueues on the stream. nullptr: none on this device. global: captures in global mode, so that
+    // unsafe calls of any thread would end it.
+    virtual void *capture(void *stream, std::function<void()> body, bool global = false) = 0;
     virtual void launch(void *graph, void *stream) = 0;
     virtual void destroy(void *graph) = 0;
 

@@ -76,6 +76,11 @@ public:
             return ph_queue_synchronize(static_cast<struct ph_queue *>(stream), ms) == 0;
         rank_failed(__FILE__, __LINE__, "the default queue cannot be synchronised");
     }
+    void copy(void *stream, void *to, const void *from, size_t size) override
+    {
+        call(stream, [=] { memcpy(to, from, size); });
+    }
+    void follow(void *, void *) override { rank_failed(__FILE__, __LINE__, "queues have no events"); }
     void call(void *stream, std::function<void()> function) override
     {
         auto *copy = new std::function<void()>(std::move(function));
@@ -94,7 +99,7 @@ public:
             memset(memory, value, size);
         });
     }
-    void *capture(void *, std::function<void()>) override { return nullptr; }
+    void *capture(void *, std::function<void()>, bool) override { return nullptr; }
     void launch(void *, void *) override {}
     void destroy(void *) override {}
 

@@ -130,5 +130,8 @@ protected:
 #define INSTANTIATE_DEVICES(Suite)                                                                 \
     INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("host", "standin", "gpu"),             \
                              [](const auto &info) { return info.param; })
+#define INSTANTIATE_CUDA_DEVICES(Suite)                                                            \
+    INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("standin", "gpu"),                     \
+                             [](const auto &info) { return info.param; })
 
 #endif

@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Each transfer call: every size and offset, order on the stream, what it refuses.
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "e2e/bytes.h"
+
+class Transfer : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(Transfer);
+class TransferOnCuda : public EveryDevice
+{
+};
+INSTANTIATE_CUDA_DEVICES(TransferOnCuda);
+
+static std::string word(const std::string &text, int index)
+{
+    size_t begin = 0;
+    for (; index > 0; index--)
+        begin = text.find(' ', begin) + 1;
+    return text.substr(begin, text.find(' ', begin) - begin);
+}
+
+// ---- sizes and offsets
+
+struct Span {
+    size_t size, from, to; // offsets in the sender's and in the receiver's buffer
+};
+
+static void issue_sender(Rank &rank, ph_channel *channel, const Span &span, void *stream)
+{
+    if (rank.argument == "put") {
+        CHECK_OK(ph_put(channel, span.to, span.from, span.size, stream));
+        CHECK_OK(ph_signal(channel, stream));
+    } else if (rank.argument == "put_signal") {
+        CHECK_OK(ph_put_signal(channel, span.to, span.from, span.size, stream));
+    } else if (rank.argument == "get") {
+        CHECK_OK(ph_signal(channel, stream));
+    } else {
+        CHECK_OK(ph_send(channel, span.size, stream));
+        CHECK_OK(ph_complete(channel, stream));
+    }
+}
+
+static void issue_receiver(Rank &rank, ph_channel *channel, const Span &span, void *stream)
+{
+    if (rank.argument == "put") {
+        CHECK_OK(ph_wait(channel, 0, stream));
+    } else if (rank.argument == "put_signal") {
+        CHECK_OK(ph_wait(channel, span.size, stream));
+    } else if (rank.argument == "get") {
+        CHECK_OK(ph_wait(channel, 0, stream));
+        CHECK_OK(ph_get(channel, span.to, span.from, span.size, stream));
+    } else {
+        CHECK_OK(ph_recv(channel, span.size, stream));
+        CHECK_OK(ph_complete(channel, stream));
+    }
+}
+
+static void move(Rank &rank, Buffer &buffer, ph_channel *channel, bool sender, const Span &span, void *stream)
+{
+    std::string what = std::to_string(span.size) + " bytes from " + std::to_string(span.from) + " to " +
+                       std::to_string(span.to);
+    size_t touched = span.size + 8192;
+    uint64_t seed = span.size * 31 + span.from * 7 + span.to + sender;
+    if (sender)
+        rank.device->fill(buffer.data, span.from + span.size, seed);
+    else
+        buffer.poison(touched);
+    rank.barrier();
+    if (sender)
+        issue_sender(rank, channel, span, stream);
+    else
+        issue_receiver(rank, channel, span, stream);
+    rank.synchronize(stream);
+    if (!sender) {
+        // What the sender filled with: its parity is 1.
+        std::string wrong = rank.device->verify(at(buffer.data, span.to), span.size, seed + 1, span.from);
+        if (!wrong.empty())
+            rank_failed(__FILE__, __LINE__, what + ": " + wrong);
+        buffer.check(span.to, span.size, touched, what);
+    }
+    rank.barrier();
+}
+
+RANK_FUNCTION(every_size)
+{
+    rank.open();
+    Buffer buffer(rank, (1 << 20) + 3 + 8192, rank.rank ? 333 : 4097);
+    void *stream = rank.device->stream();
+    bool pair = rank.argument.find("send") == 0;
+    ph_channel *channel =
+        rank.channel(!rank.rank, 5, PH_ROLE_BOTH, buffer.data, buffer.size, protocol_of(rank.argument));
+    for (int sender = 0; sender < 2; sender++) {
+        for (size_t size : {0, 1, 7, 4096, (1 << 20) + 3}) {
+            move(rank, buffer, channel, sender == rank.rank, {size, 0, 0}, stream);
+            if (pair)
+                continue; // send and recv begin where the buffers begin
+            move(rank, buffer, channel, sender == rank.rank, {size, 13, 4096}, stream);
+            if (size > 10000)
+                continue;
+            move(rank, buffer, channel, sender == rank.rank, {size, 1, 0}, stream);
+            move(rank, buffer, channel, sender == rank.rank, {size, 0, 3}, stream);
+            move(rank, buffer, channel, sender == rank.rank, {size, 4095, 1}, stream);
+        }
+    }
+}
+
+TEST_P(Transfer, EverySizeByPut)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("every_size", "put"), "");
+}
+
+TEST_P(Transfer, EverySizeByGet)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("every_size", "get"), "");
+}
+
+TEST_P(Transfer, EverySizeByPutSignal)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("every_size", "put_signal"), "");
+}
+
+TEST_P(Transfer, EverySizeBySendInPutProtocol)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("every_size", "send put"), "");
+}
+
+TEST_P(Transfer, EverySizeBySendInGetProtocol)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("every_size", "send get"), "");
+}
+
+TEST_P(Transfer, EverySizeByCopyKernel)
+{
+    if (GetParam() == "host")
+        GTEST_SKIP() << "queues have no copy kernel";
+    Job job(GetParam(), 2);
+    job.environment("PEERHOP_METHOD", "copy_kernel");
+    EXPECT_EQ(job.run("every_size", "put_signal"), "");
+}
+
+// ---- over 4 GiB: what is cut to 32 bits shows in windows around the interesting places
+
+static const size_t GIB = size_t(1) << 30;
+static const size_t WINDOW = 65536;
+
+RANK_FUNCTION(over_4_gib)
+{
+    const size_t moved = 4 * GIB + 100003, size = moved + 4096;
+    const size_t windows[] = {0, 3 * GIB, 4 * GIB - WINDOW / 2, moved - WINDOW};
+    rank.open({}, 60000);
+    void *memory = rank.device->alloc(size);
+    void *stream = rank.device->stream();
+    for (size_t window : windows)
+        if (rank.rank == 0)
+            rank.device->fill(at(memory, window + 5), WINDOW, window);
+    set_value(rank, at(memory, moved + 9), 100, 0x77);
+    rank.barrier();
+    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, memory, size);
+    if (rank.rank == 0) {
+        CHECK_OK(ph_put_signal(channel, 9, 5, moved, stream));
+        rank.synchronize(stream, 60000);
+        rank.barrier();
+        return;
+    }
+    CHECK_OK(ph_wait(channel, moved, stream));
+    rank.synchronize(stream, 60000);
+    for (size_t window : windows)
+        rank.verify(at(memory, window + 9), WINDOW, window, "a window");
+    check_value(rank, at(memory, moved + 9), 100, 0x77, "behind it");
+    // Offsets over 4 GiB at both ends.
+    CHECK_OK(ph_get(channel, 4 * GIB + 7, 4 * GIB + 5, 1000, stream));
+    rank.synchronize(stream);
+    std::string wrong = rank.device->verify(at(memory, 4 * GIB + 7), 1000, windows[2], WINDOW / 2);
+    if (!wrong.empty())
+        rank_failed(__FILE__, __LINE__, "got from beyond 4 GiB: " + wrong);
+    rank.barrier();
+}
+
+static size_t available_memory()
+{
+    size_t kib = 0;
+    char line[256];
+    FILE *file = fopen("/proc/meminfo", "r");
+    while (file != nullptr && fgets(line, sizeof line, file) != nullptr)
+        if (sscanf(line, "MemAvailable: %zu", &kib) == 1)
+            break;
+    if (file != nullptr)
+        fclose(file);
+    return kib * 1024;
+}
+
+TEST_P(Transfer, Over4GiB)
+{
+    if (GetParam() == "standin")
+        GTEST_SKIP() << "the stand-in's device memory is the host's, which the test on host memory uses";
+    if (GetParam() == "host" && available_memory() < 12 * GIB)
+        GTEST_SKIP() << "less than 12 GiB of memory are free";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("over_4_gib", "", 120000), "");
+}
+
+// ---- order on the stream
+
+// Only the host waits for nothing here: what each rank does before and after must hold by stream order alone.
+RANK_FUNCTION(ordered)
+{
+    const size_t size = 300000;
+    const int rounds = 4;
+    std::string call = word(rank.argument, 0), kind = word(rank.argument, 1);
+    rank.open();
+    void *out = rank.device->alloc(size), *in = rank.device->alloc(size), *log = rank.device->alloc(rounds * size);
+    void *stream = rank.device->stream(kind == "plain" ? "" : kind);
+    Pair pair(rank, !rank.rank, 1, protocol_of(call), out, in, size);
+    bool signals = call == "put_signal";
+    for (int round = 0; round < rounds; round++) {
+        if (rank.rank == 0) {
+            rank.device->slow_fill(stream, out, size, uint8_t(round + 1), 3000);
+            CHECK_OK(signals ? ph_put_signal(pair.to, 0, 0, size, stream) : ph_send(pair.to, size, stream));
+            CHECK_OK(ph_complete(pair.to, stream));
+            rank.device->slow_fill(stream, out, size, 0xee, 0);
+            if (signals) // the receiver's buffer may be written again
+                CHECK_OK(ph_wait(pair.from, 0, stream));
+            continue;
+        }
+        if (!signals) // send may not come before it
+            rank.device->slow_fill(stream, in, size, 0x11, 3000);
+        CHECK_OK(signals ? ph_wait(pair.from, size, stream) : ph_recv(pair.from, size, stream));
+        CHECK_OK(ph_complete(pair.from, stream));
+        rank.device->copy(stream, at(log, round * size), in, size);
+        rank.device->slow_fill(stream, in, size, 0xdd, 0);
+        if (signals)
+            CHECK_OK(ph_signal(pair.to, stream));
+    }
+    rank.synchronize(stream);
+    for (int round = 0; round < rounds && rank.rank == 1; round++)
+        check_value(rank, at(log, round * size), size, uint8_t(round + 1), "round " + std::to_string(round));
+}
+
+static void run_ordered(const std::string &device, const std::string &kind)
+{
+    for (const char *call : {"send-put", "send-get", "put_signal"}) {
+        Job job(device, 2);
+        EXPECT_EQ(job.run("ordered", std::string(call) + " " + kind), "") << call;
+    }
+}
+
+TEST_P(Transfer, OrderedOnAStream)
+{
+    run_ordered(GetParam(), "plain");
+}
+
+TEST_P(TransferOnCuda, OrderedOnABlockingStream)
+{
+    run_ordered(GetParam(), "blocking");
+}
+
+TEST_P(TransferOnCuda, OrderedOnTheLegacyStream)
+{
+    run_ordered(GetParam(), "legacy");
+}
+
+TEST_P(TransferOnCuda, OrderedOnThePerThreadStream)
+{
+    run_ordered(GetParam(), "per-thread");
+}
+
+// The NULL queue of a host context: nobody synchronises on it, so its worker runs it.
+RANK_FUNCTION(default_queue)
+{
+    const size_t size = 600000; // more than what is copied inside a call
+    rank.open();
+    void *buffer = rank.device->alloc(size);
+    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, size);
+    for (int round = 0; round < 5; round++) {
+        if (rank.rank == 0)
+            rank.device->fill(buffer, size, round);
+        if (rank.rank == 0)
+            CHECK_OK(ph_put_signal(channel, 0, 0, size, nullptr));
+        else
+            CHECK_OK(ph_wait(channel, size, nullptr));
+        auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        while (rank.counter("in_flight") > 0) {
+            CHECK(std::chrono::steady_clock::now() < end);
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        rank.barrier();
+        if (rank.rank == 1)
+            rank.verify(buffer, size, round, "through the default queue");
+        rank.barrier();
+    }
+}
+
+TEST_P(Transfer, DefaultQueueOfAHostContext)
+{
+    if (GetParam() != "host")
+        GTEST_SKIP() << "NULL is the legacy stream on a device: OrderedOnTheLegacyStream";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("default_queue"), "");
+}
+
+// ---- one message in flight
+
+RANK_FUNCTION(second_post)
+{
+    const size_t size = 5000;
+    rank.open();
+    void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
+    void *stream = rank.device->stream();
+    ph_protocol protocol = protocol_of(rank.argument);
+    Pair pair(rank, !rank.rank, 1, protocol, out, in, size);
+    bool passive = (protocol == PH_PROTOCOL_PUT) == (rank.rank == 1); // of the direction from 0 to 1
+    for (int round = 0; round < 3; round++) {
+        if (rank.rank == 0)
+            rank.device->fill(out, size, round);
+        auto issue = [&] {
+            return rank.rank == 0 ? ph_send(pair.to, size, stream) : ph_recv(pair.from, size, stream);
+        };
+        if (passive) {
+            CHECK_OK(issue());
+            CHECK_RC(issue(), -EALREADY);
+            CHECK(rank.error().find("before ph_complete") != std::string::npos);
+            rank.barrier();
+        } else {
+            rank.barrier();
+            CHECK_OK(issue());
+        }
+        CHECK_OK(ph_complete(rank.rank == 0 ? pair.to : pair.from, stream));
+        rank.synchronize(stream);
+        if (rank.rank == 1)
+            rank.verify(in, size, round, "received");
+        CHECK(ph_channel_status(pair.to) == 0 && ph_channel_status(pair.from) == 0);
+        rank.barrier();
+    }
+}
+
+TEST_P(Transfer, SecondPostBeforeComplete)
+{
+    for (const char *protocol : {"put", "get"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("second_post", protocol), "");
+    }
+}
+
+RANK_FUNCTION(second_signal)
+{
+    rank.open();
+    void *buffer = rank.device->alloc(100);
+    void *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, 100);
+    for (int round = 0; round < 3; round++) {
+        if (rank.rank == 0) {
+            CHECK_OK(ph_signal(channel, stream));
+            rank.synchronize(stream); // the first needs nobody
+            CHECK_OK(ph_signal(channel, stream));
+            CHECK(!rank.device->synchronize(stream, 30));
+            rank.barrier();
+            rank.synchronize(stream); // goes on when the first is consumed
+            rank.barrier();
+        } else {
+            rank.barrier();
+            CHECK_OK(ph_wait(channel, 0, stream));
+            rank.synchronize(stream);
+            rank.barrier();
+            CHECK_OK(ph_wait(channel, 0, stream));
+            rank.synchronize(stream);
+        }
+        rank.barrier();
+    }
+}
+
+TEST_P(Transfer, SecondSignalWaitsForTheFirst)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("second_signal"), "");
+}
+
+// ---- what is refused
+
+static void refuse_sender(Rank &rank, ph_channel *channel, void *stream)
+{
+    // Own buffer: 1000 bytes, the peer's: 600.
+    CHECK_RC(ph_put(channel, 0, 0, 601, stream), -EINVAL);
+    CHECK(rank.error().find("the peer's buffer of 600 bytes") != std::string::npos);
+    CHECK_RC(ph_put(channel, 0, 900, 101, stream), -EINVAL);
+    CHECK(rank.error().find("the own buffer of 1000 bytes") != std::string::npos);
+    CHECK_RC(ph_put(channel, 601, 0, 0, stream), -EINVAL);
+    CHECK_RC(ph_put(channel, 0, 1001, 0, stream), -EINVAL);
+    CHECK_RC(ph_put(channel, SIZE_MAX, 0, 2, stream), -EINVAL);
+    CHECK_RC(ph_put(channel, 0, SIZE_MAX - 1, 3, stream), -EINVAL);
+    CHECK_RC(ph_put(channel, 0, 0, SIZE_MAX, stream), -EINVAL);
+    CHECK_RC(ph_put_signal(channel, 1, 0, 600, stream), -EINVAL);
+    CHECK_RC(ph_send(channel, 601, stream), -EINVAL);
+    CHECK_RC(ph_get(channel, 0, 0, 1, stream), -EINVAL);
+    CHECK(rank.error().find("not its receiver") != std::string::npos);
+    CHECK_RC(ph_wait(channel, 0, stream), -EINVAL);
+    CHECK_RC(ph_recv(channel, 1, stream), -EINVAL);
+}
+
+static void refuse_receiver(Rank &rank, ph_channel *channel, void *stream)
+{
+    CHECK_RC(ph_get(channel, 600, 0, 1, stream), -EINVAL);
+    CHECK_RC(ph_get(channel, 0, 1000, 1, stream), -EINVAL);
+    CHECK_RC(ph_get(channel, SIZE_MAX, SIZE_MAX, SIZE_MAX, stream), -EINVAL);
+    CHECK_RC(ph_wait(channel, 601, stream), -EINVAL);
+    CHECK_RC(ph_recv(channel, 601, stream), -EINVAL);
+    CHECK_RC(ph_put(channel, 0, 0, 1, stream), -EINVAL);
+    CHECK(rank.error().find("not its sender") != std::string::npos);
+    CHECK_RC(ph_put_signal(channel, 0, 0, 1, stream), -EINVAL);
+    CHECK_RC(ph_signal(channel, stream), -EINVAL);
+    CHECK_RC(ph_send(channel, 1, stream), -EINVAL);
+}
+
+static void refuse_streams(Rank &rank, ph_channel *channel)
+{
+    // A handle out of the air is undefined to a driver; a host context tells by the address alone.
+    int nothing = 0;
+    CHECK_RC(ph_signal(channel, &nothing), -EINVAL);
+    CHECK(rank.error().find("not a queue of this context") != std::string::npos);
+    CHECK_RC(ph_send(channel, 10, at(rank.device->stream(), 1)), -EINVAL);
+}
+
+RANK_FUNCTION(refused)
+{
+    rank.open();
+    size_t size = rank.rank == 0 ? 1000 : 600;
+    Buffer buffer(rank, size);
+    buffer.poison(size);
+    void *stream = rank.device->stream();
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer.data, buffer.size);
+    CHECK(ph_channel_peer_size(channel) == (rank.rank ? 1000u : 600u));
+    CHECK_RC(ph_put(nullptr, 0, 0, 0, stream), -EINVAL);
+    CHECK_RC(ph_complete(nullptr, stream), -EINVAL);
+    if (rank.rank == 0)
+        refuse_sender(rank, channel, stream);
+    else
+        refuse_receiver(rank, channel, stream);
+    if (rank.rank == 0 && rank.device->host())
+        refuse_streams(rank, channel);
+    // Nothing came of it, and the words are as they were.
+    CHECK(rank.device->synchronize(stream, 0));
+    CHECK(rank.counter("ipc_operations") == 0 && rank.counter("in_flight") == 0);
+    CHECK(rank.counter("waits_host") + rank.counter("waits_kernel") + rank.counter("waits_memory_operation") == 0);
+    rank.barrier();
+    buffer.check(0, 0, size, "after refused calls");
+    CHECK(ph_channel_status(channel) == 0);
+    if (rank.rank == 0) {
+        rank.device->fill(buffer.data, 600, 1);
+        CHECK_OK(ph_send(channel, 600, stream));
+        CHECK_OK(ph_signal(channel, stream));
+        rank.synchronize(stream);
+    } else {
+        CHECK_OK(ph_recv(channel, 600, stream));
+        CHECK_OK(ph_complete(channel, stream));
+        CHECK_OK(ph_wait(channel, 0, stream));
+        rank.synchronize(stream);
+        rank.verify(buffer.data, 600, 1, "after refused calls");
+    }
+}
+
+TEST_P(Transfer, RefusedCallsEnqueueNothing)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("refused"), "");
+}
+
+// ---- memory kinds: trap 2 and trap 9
+
+RANK_FUNCTION(sub_allocations)
+{
+    const size_t size = 100003, whole = 1 << 20;
+    rank.open();
+    void *memory = rank.device->alloc(whole, rank.argument);
+    void *stream = rank.device->stream();
+    set_value(rank, memory, whole, Buffer::POISON);
+    // Four buffers of one allocation, at odd places that differ between the ranks.
+    size_t lead = rank.rank ? 4099 : 17;
+    void *out[] = {at(memory, lead), at(memory, 200000 + lead)};
+    void *in[] = {at(memory, 400000 + lead), at(memory, 600000 + lead)};
+    for (int i = 0; i < 2; i++) {
+        Pair pair(rank, !rank.rank, i, i ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT, out[i], in[i], size);
+        rank.device->fill(out[i], size, 10 * rank.rank + i);
+        ph_group_op ops[] = {{PH_GROUP_SEND, pair.to, 0, 0, size}, {PH_GROUP_RECV, pair.from, 0, 0, size}};
+        CHECK_OK(ph_group(ops, 2, stream));
+        rank.synchronize(stream);
+        rank.verify(in[i], size, 10 * !rank.rank + i, "into a part of an allocation");
+    }
+    check_value(rank, at(in[0], size), 1000, Buffer::POISON, "between the buffers");
+    check_value(rank, at(in[1], size), 1000, Buffer::POISON, "behind the buffers");
+    CHECK(rank.counter("imports") == 1);
+    rank.barrier();
+}
+
+TEST_P(Transfer, SubAllocations)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("sub_allocations"), "");
+}
+
+TEST_P(TransferOnCuda, SubAllocationsOfVmmMemory)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("sub_allocations", "vmm"), "");
+}
+
+TEST_P(TransferOnCuda, SubAllocationsOfAPool)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("sub_allocations", "pool"), "");
+}
+
+RANK_FUNCTION(no_kind)
+{
+    rank.open();
+    void *good = rank.device->alloc(5000);
+    if (rank.rank == 0) {
+        const char *const kinds[][2] = {{"default-pool", "pool"}, {"pinned", "pinned by CUDA"}};
+        for (auto [kind, sentence] : kinds) {
+            ph_operation op = {1, 1, PH_ROLE_SENDER, PH_PROTOCOL_DEFAULT, rank.device->alloc(4096, kind), 4096};
+            ph_channel *channel = nullptr;
+            CHECK_RC(ph_exchange(rank.context, &op, 1, &channel), PH_EKIND);
+            if (channel != nullptr || rank.error().find(sentence) == std::string::npos)
+                rank_failed(__FILE__, __LINE__, std::string(kind) + ": " + rank.error());
+        }
+        ph_operation op = {1, 1, PH_ROLE_SENDER, PH_PROTOCOL_DEFAULT, malloc(4096), 4096};
+        ph_channel *channel = nullptr;
+        CHECK(ph_exchange(rank.context, &op, 1, &channel) != 0 && channel == nullptr);
+        free(op.buffer);
+        op.buffer = at(good, 1000); // 4096 bytes from there pass the end
+        CHECK_RC(ph_exchange(rank.context, &op, 1, &channel), -EINVAL);
+    }
+    rank.barrier();
+    // The key is as if nothing had been.
+    void *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, good, 4096);
+    if (rank.rank == 0)
+        rank.device->fill(good, 4096, 3);
+    CHECK_OK(rank.rank == 0 ? ph_put_signal(channel, 0, 0, 4096, stream) : ph_wait(channel, 4096, stream));
+    rank.synchronize(stream);
+    if (rank.rank == 1)
+        rank.verify(good, 4096, 3, "after refused memory");
+}
+
+TEST_P(TransferOnCuda, MemoryThatCannotBeExported)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("no_kind"), "");
+}
