@@ -45,7 +45,7 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
         open(texts.data());
         if (IsSkipped())
             return;
-        if (!gpu->info().kernels && settings[0] == "PEERHOP_WAIT=kernel")
+        if (!gpu->info().kernels && settings[0].find("kernel") != std::string::npos)
             GTEST_SKIP() << "no kernels in this build";
         phi_executor_params params{&gpu->context.report, &gpu->context.counters,
                                    &gpu->context.config};
@@ -84,6 +84,7 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
         work.call = PHI_CALL_TRANSFER;
         work.peer = 3;
         work.op_id = 77;
+        work.value = 1;
         work.word = &words[word];
         work.word_device = words_device + 4 * (uint64_t)word;
         work.broken = &words[BROKEN];
@@ -97,7 +98,9 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
     }
     phi_work reset(int word)
     {
-        return step(PHI_STEP_RESET, word);
+        phi_work work = step(PHI_STEP_POST, word);
+        work.value = 0;
+        return work;
     }
     phi_work post(int word)
     {
