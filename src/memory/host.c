@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Host memory: memfds that the library makes (ph_host_alloc) or that the caller hands in (ph_host_register).
+// Host memory: memfds that the library makes (ph_host_alloc) or that the caller hands in
+// (ph_host_register).
 //
-// Every mapping has a slot in a table that only grows; its id names the slot and the slot's generation, so that
-// `current` is one load without a lock. A sorted array of the slots, under the lock, answers `describe`.
+// Every mapping has a slot in a table that only grows; its id names the slot and the slot's
+// generation, so that `current` is one load without a lock. A sorted array of the slots, under the
+// lock, answers `describe`.
 //
 // In a device context every mapping is registered with the device, for copies by its streams.
 #include <errno.h>
@@ -26,8 +28,8 @@ enum {
 };
 
 struct slot {
-    // 0 while the slot is free. Stored last (release) when a mapping is made and first when it goes; `current` loads it
-    // (acquire) without the lock. Everything else is read under the lock.
+    // 0 while the slot is free. Stored last (release) when a mapping is made and first when it
+    // goes; `current` loads it (acquire) without the lock. Everything else is read under the lock.
     _Atomic uint64_t id;
     char *address;
     size_t size;        // as the caller asked
@@ -38,12 +40,17 @@ struct slot {
     struct slot *next_free;
 };
 
+struct place {
+    const char *address;
+    struct slot *slot;
+};
+
 struct phi_host_memory {
     pthread_mutex_t lock; // guards all but the chunk pointers and ids, which only it may change
     struct slot *_Atomic chunks[CHUNKS];
     uint32_t chunk_count;
     struct slot *free_slots;
-    struct slot **sorted; // slots in use, by address
+    struct place *sorted; // slots in use, by address
     size_t count, capacity;
     uint64_t generation;
 };
@@ -69,7 +76,7 @@ static size_t upper_bound(const struct phi_host_memory *host, const char *addres
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
-        if (host->sorted[middle]->address <= address)
+        if (host->sorted[middle].address <= address)
             low = middle + 1;
         else
             high = middle;
@@ -81,12 +88,13 @@ static size_t upper_bound(const struct phi_host_memory *host, const char *addres
 static struct slot *slot_at(const struct phi_host_memory *host, const char *address)
 {
     size_t above = upper_bound(host, address);
-    struct slot *slot = above > 0 ? host->sorted[above - 1] : NULL;
+    struct slot *slot = above > 0 ? host->sorted[above - 1].slot : NULL;
 
     return slot && (size_t)(address - slot->address) < slot->size ? slot : NULL;
 }
 
-// slot_of returns the slot that an id names and the id is current for, or NULL. No lock: slots are never freed.
+// slot_of returns the slot that an id names and the id is current for, or NULL. No lock: slots are
+// never freed.
 static struct slot *slot_of(struct phi_host_memory *host, uint64_t id)
 {
     uint32_t index = (uint32_t)(id & ((1u << SLOT_BITS) - 1));
@@ -124,7 +132,7 @@ static int reserve(struct phi_host_memory *host)
 {
     if (host->count == host->capacity) {
         size_t capacity = host->capacity ? 2 * host->capacity : 64;
-        struct slot **sorted = realloc(host->sorted, capacity * sizeof(*sorted));
+        struct place *sorted = realloc(host->sorted, capacity * sizeof(*sorted));
 
         if (!sorted)
             return -ENOMEM;
@@ -148,7 +156,7 @@ static void publish(struct phi_host_memory *host, const struct slot *mapping)
     slot->offset = mapping->offset;
     slot->fd = mapping->fd;
     memmove(&host->sorted[at + 1], &host->sorted[at], (host->count - at) * sizeof(*host->sorted));
-    host->sorted[at] = slot;
+    host->sorted[at] = (struct place){slot->address, slot};
     host->count++;
     // Generation 0 is left out: no id is 0, which means a free slot.
     do
@@ -157,7 +165,8 @@ static void publish(struct phi_host_memory *host, const struct slot *mapping)
     atomic_store_explicit(&slot->id, id, memory_order_release);
 }
 
-// retire takes a mapping out of the table; what it needs to be unmapped is copied out. Under the lock.
+// retire takes a mapping out of the table; what it needs to be unmapped is copied out. Under the
+// lock.
 static void retire(struct phi_host_memory *host, struct slot *slot, struct slot *mapping)
 {
     size_t at = upper_bound(host, slot->address) - 1;
@@ -174,7 +183,8 @@ static void retire(struct phi_host_memory *host, struct slot *slot, struct slot 
 }
 
 // map maps whole granules of a memory file and registers them with the device, if there is one.
-static int map(struct phi_memory *memory, int fd, uint64_t offset, size_t mapped_size, char **address)
+static int map(struct phi_memory *memory, int fd, uint64_t offset, size_t mapped_size,
+               char **address)
 {
     uint64_t device_address;
     void *base;
@@ -182,8 +192,8 @@ static int map(struct phi_memory *memory, int fd, uint64_t offset, size_t mapped
 
     base = mmap(NULL, mapped_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
     if (base == MAP_FAILED)
-        return phi_fail(memory->report, -errno, "mmap of %zu bytes of a memory file: %s", mapped_size,
-                        strerror(errno));
+        return phi_fail(memory->report, -errno, "mmap of %zu bytes of a memory file: %s",
+                        mapped_size, strerror(errno));
     if (memory->device) {
         rc = phi_device_register(memory->device, base, mapped_size, &device_address);
         if (rc) {
@@ -207,8 +217,10 @@ void phi_host_memory_close(struct phi_memory *memory)
     struct phi_host_memory *host = memory->host;
 
     for (size_t i = 0; i < host->count; i++) {
-        unmap(memory, host->sorted[i]->address, host->sorted[i]->mapped_size);
-        close(host->sorted[i]->fd);
+        const struct slot *slot = host->sorted[i].slot;
+
+        unmap(memory, slot->address, slot->mapped_size);
+        close(slot->fd);
     }
     for (uint32_t i = 0; i < host->chunk_count; i++)
         free(atomic_load_explicit(&host->chunks[i], memory_order_relaxed));
@@ -218,8 +230,8 @@ void phi_host_memory_close(struct phi_memory *memory)
 }
 
 // adopt maps a checked file and enters it; the descriptor becomes the table's on success.
-static int adopt(struct phi_memory *memory, int fd, uint64_t offset, size_t size, size_t mapped_size,
-                 void **address)
+static int adopt(struct phi_memory *memory, int fd, uint64_t offset, size_t size,
+                 size_t mapped_size, void **address)
 {
     struct phi_host_memory *host = memory->host;
     struct slot mapping = {.fd = fd, .offset = offset, .size = size, .mapped_size = mapped_size};
@@ -267,17 +279,20 @@ int phi_host_alloc(struct phi_memory *memory, size_t size, void **address)
     return rc;
 }
 
-// seal makes sure that the file cannot shrink: a peer that touched what was cut off would die of SIGBUS.
+// seal makes sure that the file cannot shrink: a peer that touched what was cut off would die of
+// SIGBUS.
 static int seal(struct phi_report *report, int fd, int seals)
 {
     if (seals & F_SEAL_SHRINK || !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
         return 0;
-    return phi_fail(report, -EINVAL,
-                    "the memory file may shrink and cannot be sealed: make it with MFD_ALLOW_SEALING "
-                    "or seal it with F_SEAL_SHRINK");
+    return phi_fail(
+        report, -EINVAL,
+        "the memory file may shrink and cannot be sealed: make it with MFD_ALLOW_SEALING "
+        "or seal it with F_SEAL_SHRINK");
 }
 
-int phi_host_register(struct phi_memory *memory, int fd, uint64_t offset, size_t size, void **address)
+int phi_host_register(struct phi_memory *memory, int fd, uint64_t offset, size_t size,
+                      void **address)
 {
     struct phi_report *report = memory->report;
     struct phi_memfd_info info;
@@ -285,11 +300,12 @@ int phi_host_register(struct phi_memory *memory, int fd, uint64_t offset, size_t
     int rc;
 
     if (phi_memfd_inspect(fd, &info))
-        return phi_fail(report, -EINVAL, "descriptor %d is no memory file for reading and writing", fd);
+        return phi_fail(report, -EINVAL, "descriptor %d is no memory file for reading and writing",
+                        fd);
     if (size == 0 || offset % info.granule || offset > info.size || size > info.size - offset)
         return phi_fail(report, -EINVAL,
-                        "%zu bytes at offset %llu of a memory file of %llu bytes and pages of %llu", size,
-                        (unsigned long long)offset, (unsigned long long)info.size,
+                        "%zu bytes at offset %llu of a memory file of %llu bytes and pages of %llu",
+                        size, (unsigned long long)offset, (unsigned long long)info.size,
                         (unsigned long long)info.granule);
     rc = seal(report, fd, info.seals);
     if (rc)
@@ -306,7 +322,7 @@ int phi_host_register(struct phi_memory *memory, int fd, uint64_t offset, size_t
 int phi_host_free(struct phi_memory *memory, void *address)
 {
     struct phi_host_memory *host = memory->host;
-    struct slot mapping;
+    struct slot mapping = {0};
     struct slot *slot;
 
     pthread_mutex_lock(&host->lock);
@@ -342,25 +358,28 @@ static int host_describe(struct phi_memory *memory, const void *address, size_t 
     if (!slot)
         return -ENOENT;
     if (size > found.size - ((uintptr_t)address - found.base))
-        return phi_fail(memory->report, -EINVAL, "%zu bytes at %p pass the end of host memory of %llu bytes at 0x%llx",
-                        size, address, (unsigned long long)found.size, (unsigned long long)found.base);
+        return phi_fail(memory->report, -EINVAL,
+                        "%zu bytes at %p pass the end of host memory of %llu bytes at 0x%llx", size,
+                        address, (unsigned long long)found.size, (unsigned long long)found.base);
     *allocation = found;
     *offset = (uintptr_t)address - found.base;
     return 0;
 }
 
-// Ids are never used twice: as long as the slot shows this one, base and size are those that describe gave.
+// Ids are never used twice: as long as the slot shows this one, base and size are those that
+// describe gave.
 static bool host_current(struct phi_memory *memory, const void *address,
                          const struct phi_allocation *allocation)
 {
-    return (uintptr_t)address - allocation->base < allocation->size && slot_of(memory->host, allocation->id);
+    return (uintptr_t)address - allocation->base < allocation->size &&
+           slot_of(memory->host, allocation->id);
 }
 
 static int host_encode(struct phi_memory *memory, const struct phi_allocation *allocation,
                        struct phi_writer *writer, int *fd)
 {
     struct phi_host_memory *host = memory->host;
-    struct phi_memfd_info info;
+    struct phi_memfd_info info = {0};
     const struct slot *slot;
     uint64_t offset = 0;
     int own = -1;
@@ -377,15 +396,16 @@ static int host_encode(struct phi_memory *memory, const struct phi_allocation *a
     *fd = own;
     if (rc)
         return phi_fail(memory->report, rc, "host memory at 0x%llx cannot be exported: %s",
-                        (unsigned long long)allocation->base, slot ? strerror(-rc) : "it was freed");
+                        (unsigned long long)allocation->base,
+                        slot ? strerror(-rc) : "it was freed");
     phi_put_u64(writer, info.inode);
     phi_put_u64(writer, info.size);
     phi_put_u64(writer, offset);
     return 0;
 }
 
-// check compares a peer's descriptor with what its record says. Nothing is mapped that the peer could take away again:
-// a file that may shrink is refused, whoever made it.
+// check compares a peer's descriptor with what its record says. Nothing is mapped that the peer
+// could take away again: a file that may shrink is refused, whoever made it.
 static int check(struct phi_memory *memory, const struct phi_allocation *allocation,
                  struct phi_reader *reader, int fd, uint64_t *offset, uint64_t *granule)
 {
@@ -408,7 +428,8 @@ static int check(struct phi_memory *memory, const struct phi_allocation *allocat
     else if (*offset % info.granule)
         wrong = "its offset is not a multiple of the page size";
     if (wrong)
-        return phi_fail(memory->report, -EBADMSG, "a peer's host memory of %llu bytes is refused: %s",
+        return phi_fail(memory->report, -EBADMSG,
+                        "a peer's host memory of %llu bytes is refused: %s",
                         (unsigned long long)allocation->size, wrong);
     *granule = info.granule;
     return 0;
@@ -418,7 +439,7 @@ static int host_open(struct phi_memory *memory, const struct phi_allocation *all
                      struct phi_reader *reader, int fd, struct phi_import *import)
 {
     uint64_t offset = 0, granule = 1;
-    char *address;
+    char *address = NULL;
     size_t mapped_size;
     int rc = check(memory, allocation, reader, fd, &offset, &granule);
 

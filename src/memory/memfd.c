@@ -42,7 +42,8 @@ int phi_memfd_inspect(int fd, struct phi_memfd_info *info)
     struct statfs fs;
     struct stat st;
 
-    if (seals < 0 || flags < 0 || (flags & O_ACCMODE) != O_RDWR || fstat(fd, &st) || fstatfs(fd, &fs))
+    if (seals < 0 || flags < 0 || (flags & O_ACCMODE) != O_RDWR || fstat(fd, &st) ||
+        fstatfs(fd, &fs))
         return -EINVAL;
     *info = (struct phi_memfd_info){
         .seals = seals,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory files (memfds): made sealed, and checked before they are trusted. Also for the segments of semaphore/.
+// Memory files (memfds): made sealed, and checked before they are trusted. Also for the segments of
+// semaphore/.
 #ifndef PHI_MEMORY_MEMFD_H
 #define PHI_MEMORY_MEMFD_H
 
@@ -8,8 +9,9 @@
 
 #include "base/report.h"
 
-// phi_memfd_create makes a zeroed memory file of size bytes, sealed against shrinking, growing and further seals: who
-// maps it cannot be hit by SIGBUS. `what` names it in errors and in /proc. -ENOMEM, -EMFILE, -ENFILE (reported).
+// phi_memfd_create makes a zeroed memory file of size bytes, sealed against shrinking, growing and
+// further seals: who maps it cannot be hit by SIGBUS. `what` names it in errors and in /proc.
+// -ENOMEM, -EMFILE, -ENFILE (reported).
 int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size, int *fd);
 
 // What a descriptor is, as far as a mapping of it cares.
@@ -20,7 +22,8 @@ struct phi_memfd_info {
     uint64_t granule; // what offsets and mapping lengths are multiples of
 };
 
-// phi_memfd_inspect returns -EINVAL (not reported) where fd is no memory file or not open for reading and writing.
+// phi_memfd_inspect returns -EINVAL (not reported) where fd is no memory file or not open for
+// reading and writing.
 int phi_memfd_inspect(int fd, struct phi_memfd_info *info);
 
 #endif

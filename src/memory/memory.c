@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kinds behind one table, and the record that an export is.
 //
-// A record, little-endian: magic u32, version u16, kind u16, base u64, size u64, id u64, then the kind's part as a blob
-// (u32 length and bytes) that ends the record.
+// A record, little-endian: magic u32, version u16, kind u16, base u64, size u64, id u64, then the
+// kind's part as a blob (u32 length and bytes) that ends the record.
 #include "memory/memory.h"
 
 #include <errno.h>
@@ -19,7 +19,8 @@
 #define RECORD_MAGIC 0x58454850u // "PHEX"
 enum { RECORD_VERSION = 1 };
 
-// In the order in which describe asks: the host kind answers from its own table, without the driver.
+// In the order in which describe asks: the host kind answers from its own table, without the
+// driver.
 static const struct phi_kind_ops *const all_kinds[] = {
     &phi_kind_host,
     &phi_kind_cuda,
@@ -32,7 +33,7 @@ static const struct {
     const char *name;
     const char *handle;
 } kind_names[PHI_KIND_COUNT] = {
-    [PHI_KIND_NONE] = {"none", "none"},  [PHI_KIND_HOST] = {"host", "memfd"},
+    [PHI_KIND_NONE] = {"none", "none"},     [PHI_KIND_HOST] = {"host", "memfd"},
     [PHI_KIND_CUDA] = {"cuda", "cuda-ipc"}, [PHI_KIND_VMM] = {"vmm", "vmm-fd"},
     [PHI_KIND_POOL] = {"pool", "pool"},
 };
@@ -75,7 +76,8 @@ static uint64_t hash_file(const char *path, uint64_t hash)
     return hash;
 }
 
-// process_start reads when this process began: the 22nd word of its stat line, the 20th after the name in brackets.
+// process_start reads when this process began: the 22nd word of its stat line, the 20th after the
+// name in brackets.
 static uint64_t process_start(void)
 {
     char line[1024];
@@ -102,7 +104,8 @@ uint64_t phi_process_identity(void)
     return phi_hash(phi_hash(hash, (uint64_t)getpid()), process_start());
 }
 
-int phi_memory_open(struct phi_report *report, struct phi_device *device, struct phi_memory **memory)
+int phi_memory_open(struct phi_report *report, struct phi_device *device,
+                    struct phi_memory **memory)
 {
     struct phi_memory *made = calloc(1, sizeof(*made));
     int rc;
@@ -154,11 +157,12 @@ int phi_memory_describe(struct phi_memory *memory, const void *address, size_t s
         if (rc != -ENOENT)
             return rc;
     }
-    return phi_fail(memory->report, -EINVAL,
-                    memory->device
-                        ? "%p is neither device memory nor memory of ph_host_alloc or ph_host_register"
-                        : "%p is not memory of ph_host_alloc or ph_host_register",
-                    address);
+    return phi_fail(
+        memory->report, -EINVAL,
+        memory->device
+            ? "%p is neither device memory nor memory of ph_host_alloc or ph_host_register"
+            : "%p is not memory of ph_host_alloc or ph_host_register",
+        address);
 }
 
 bool phi_memory_current(struct phi_memory *memory, const void *address,
@@ -265,7 +269,7 @@ static int read_record(struct phi_report *report, const uint8_t *record, size_t 
 int phi_memory_inspect(struct phi_report *report, const uint8_t *record, size_t size,
                        struct phi_record_info *info)
 {
-    struct phi_allocation allocation;
+    struct phi_allocation allocation = {0};
     struct phi_reader part;
     int rc = read_record(report, record, size, &allocation, &part);
 
@@ -281,7 +285,7 @@ static int open_record(struct phi_memory *memory, const uint8_t *record, size_t 
                        struct phi_import *import)
 {
     const struct phi_kind_ops *kind;
-    struct phi_allocation allocation;
+    struct phi_allocation allocation = {0};
     struct phi_reader part;
     int rc = read_record(memory->report, record, size, &allocation, &part);
 

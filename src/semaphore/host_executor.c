@@ -28,7 +28,8 @@ static struct ph_queue *find_queue(struct phi_host_executor *host, void *stream)
     return queue->ring ? queue : NULL;
 }
 
-// The default queue may be anybody's: its producers take turns. The others have one producer, by contract.
+// The default queue may be anybody's: its producers take turns. The others have one producer, by
+// contract.
 static void producer_enter(struct ph_queue *queue)
 {
     while (queue->shared && atomic_exchange_explicit(&queue->producing, 1, memory_order_acquire))
@@ -41,8 +42,8 @@ static void producer_leave(struct ph_queue *queue)
         atomic_store_explicit(&queue->producing, 0, memory_order_release);
 }
 
-static int host_issue(struct phi_executor *executor, void *stream, const struct phi_work *work, size_t n,
-                      bool *partial)
+static int host_issue(struct phi_executor *executor, void *stream, const struct phi_work *work,
+                      size_t n, bool *partial)
 {
     struct phi_host_executor *host = host_of(executor);
     struct ph_queue *queue = find_queue(host, stream);
@@ -52,8 +53,8 @@ static int host_issue(struct phi_executor *executor, void *stream, const struct 
     if (!queue)
         return phi_fail(host->params.report, -EINVAL, "%p is not a queue of this context", stream);
     if (n > PHI_RING_ITEMS)
-        return phi_fail(host->params.report, -EINVAL, "an operation of %zu steps; a queue holds %d", n,
-                        PHI_RING_ITEMS);
+        return phi_fail(host->params.report, -EINVAL, "an operation of %zu steps; a queue holds %d",
+                        n, PHI_RING_ITEMS);
     producer_enter(queue);
     rc = phi_queue_enqueue(queue, work, n, NULL);
     producer_leave(queue);
@@ -85,7 +86,8 @@ static int describe(uint32_t queues, char *why, size_t why_size)
     return why ? snprintf(why, why_size, "%u %s", queues, queues == 1 ? "queue" : "queues") : 0;
 }
 
-static bool host_drained(struct phi_executor *executor, struct phi_uses *uses, char *why, size_t why_size)
+static bool host_drained(struct phi_executor *executor, struct phi_uses *uses, char *why,
+                         size_t why_size)
 {
     struct phi_host_executor *host = host_of(executor);
     uint32_t queues = 0;
@@ -140,29 +142,29 @@ static bool turn_all(struct phi_host_executor *host, int64_t deadline)
     return ran;
 }
 
-// late names the oldest wait of all queues.
+// late names the oldest wait of all queues. It keeps the role of the oldest one seen so far.
 static int late(struct phi_host_executor *host)
 {
-    struct ph_queue *oldest = NULL;
-    int rc = 0;
+    struct ph_queue *queues = host->queues;
+    int oldest = -1;
+    int rc;
 
-    for (uint32_t i = 0; i < used(host); i++) {
-        struct ph_queue *queue = &host->queues[i];
-
-        if (!phi_queue_busy(queue) || !phi_queue_take(queue))
+    for (int i = 0; i < (int)used(host); i++) {
+        if (!phi_queue_take(&queues[i]))
             continue;
-        if (!oldest || queue->blocked_since < oldest->blocked_since) {
-            if (oldest)
-                phi_queue_drop(oldest);
-            oldest = queue;
-        } else {
-            phi_queue_drop(queue);
+        if (!phi_queue_busy(&queues[i]) ||
+            (oldest >= 0 && queues[i].blocked_since >= queues[oldest].blocked_since)) {
+            phi_queue_drop(&queues[i]);
+            continue;
         }
+        if (oldest >= 0)
+            phi_queue_drop(&queues[oldest]);
+        oldest = i;
     }
-    if (!oldest)
+    if (oldest < 0)
         return phi_fail(host->params.report, -ETIMEDOUT, "queues of the context still run");
-    rc = phi_queue_late(oldest);
-    phi_queue_drop(oldest);
+    rc = phi_queue_late(&queues[oldest]);
+    phi_queue_drop(&queues[oldest]);
     return rc;
 }
 
@@ -180,8 +182,8 @@ static int host_flush(struct phi_executor *executor, int64_t deadline)
     return 0;
 }
 
-// work_on runs what nobody synchronises on. After something could be run, more may soon follow: it looks again for as
-// long as a blocking call would spin, and only then parks.
+// work_on runs what nobody synchronises on. After something could be run, more may soon follow: it
+// looks again for as long as a blocking call would spin, and only then parks.
 static void work_on(struct phi_host_executor *host)
 {
     int64_t spin = host->params.config->spin_us * 1000;
@@ -242,7 +244,8 @@ static void stop_worker(struct phi_host_executor *host)
     pthread_join(host->worker, NULL);
 }
 
-// open_queue gives a free queue its ring. Its numbers go on where the one before it ended, so that phi_uses stay right.
+// open_queue gives a free queue its ring. Its numbers go on where the one before it ended, so that
+// phi_uses stay right.
 static int open_queue(struct phi_host_executor *host, struct ph_queue *queue)
 {
     struct phi_item *ring = calloc(PHI_RING_ITEMS, sizeof(*ring));
@@ -273,7 +276,8 @@ int phi_queue_create(struct phi_executor *executor, struct ph_queue **queue)
     if (free_queue)
         rc = open_queue(host, free_queue);
     else
-        rc = phi_fail(host->params.report, -EAGAIN, "the context has %d queues already", PHI_STREAMS_MAX);
+        rc = phi_fail(host->params.report, -EAGAIN, "the context has %d queues already",
+                      PHI_STREAMS_MAX);
     pthread_mutex_unlock(&host->lock);
     if (!rc)
         *queue = free_queue;
@@ -326,7 +330,8 @@ static const struct phi_executor_ops host_ops = {
 
 int phi_host_executor_open(const struct phi_executor_params *params, struct phi_executor **executor)
 {
-    struct phi_host_executor *host = aligned_alloc(_Alignof(struct phi_host_executor), sizeof(*host));
+    struct phi_host_executor *host =
+        aligned_alloc(_Alignof(struct phi_host_executor), sizeof(*host));
     pthread_condattr_t monotonic;
     int rc;
 

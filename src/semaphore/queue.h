@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The ring of a queue and who runs it. Only for queue.c and host_executor.c.
 //
-// A producer (one thread at a time) enqueues; a runner, the holder of the role, runs items in order. The producer itself,
-// the thread that synchronises and the executor's worker all become runners by a try-lock; nobody waits inside it but
-// the thread that synchronises.
+// A producer (one thread at a time) enqueues; a runner, the holder of the role, runs items in
+// order. The producer itself, the thread that synchronises and the executor's worker all become
+// runners by a try-lock; nobody waits inside it but the thread that synchronises.
 #ifndef PHI_SEMAPHORE_QUEUE_H
 #define PHI_SEMAPHORE_QUEUE_H
 
@@ -17,8 +17,9 @@
 
 enum {
     PHI_RING_ITEMS = 8192, // a power of two
-    // Nothing of this size is copied inside an enqueue; copies are cut into pieces of it, between which the runner looks
-    // whether the channel broke, its time is over or another thread wants the role.
+    // Nothing of this size is copied inside an enqueue; copies are cut into pieces of it, between
+    // which the runner looks whether the channel broke, its time is over or another thread wants
+    // the role.
     PHI_COPY_PIECE = 256 << 10,
 };
 
@@ -33,19 +34,21 @@ struct ph_queue {
     // The producer's line.
     _Alignas(256) struct phi_item *ring; // NULL: not in use. Changes only under the role
     struct phi_host_executor *executor;
-    uint32_t index;             // of the record: in phi_uses.number
-    bool shared;                // the default queue: any thread may enqueue, so they take turns by `producing`
+    uint32_t index; // of the record: in phi_uses.number
+    bool shared;    // the default queue: any thread may enqueue, so they take turns by `producing`
     _Atomic uint32_t producing;
-    _Atomic uint64_t tail;      // items enqueued (release; pairs with the runner's acquire)
-    _Atomic uint64_t issued;    // operations enqueued
+    _Atomic uint64_t tail;   // items enqueued (release; pairs with the runner's acquire)
+    _Atomic uint64_t issued; // operations enqueued
 
     // The runner's line. The role: exchange (acquire), store 0 (release).
     _Alignas(64) _Atomic uint32_t role;
-    _Atomic uint32_t wanted;    // threads that synchronise and do not have the role yet
-    _Atomic uint64_t head;      // items run (release; pairs with the producer's acquire: the slot is free again)
-    size_t copied;              // of the copy at the head, by whoever had the role
-    int64_t blocked_since;      // the head waits since then, as far as anybody looked; 0: not seen to wait
-    uint32_t spins;             // how long the next wait spins before it yields
+    _Atomic uint32_t wanted; // threads that synchronise and do not have the role yet
+    _Atomic uint64_t
+        head;      // items run (release; pairs with the producer's acquire: the slot is free again)
+    size_t copied; // of the copy at the head, by whoever had the role
+    int64_t
+        blocked_since; // the head waits since then, as far as anybody looked; 0: not seen to wait
+    uint32_t spins;    // how long the next wait spins before it yields
 
     // The operations done (release; pairs with the acquire of who synchronises or drains).
     _Alignas(64) _Atomic uint64_t done;
@@ -59,7 +62,7 @@ struct phi_host_executor {
     pthread_cond_t stop;
     bool stopping;
     pthread_t worker;
-    _Atomic uint32_t used; // queues[0 .. used) have been in use
+    _Atomic uint32_t used;                   // queues[0 .. used) have been in use
     struct ph_queue queues[PHI_STREAMS_MAX]; // [0] stands for the NULL stream
 };
 
@@ -89,20 +92,22 @@ static inline bool phi_queue_busy(struct ph_queue *queue)
            atomic_load_explicit(&queue->issued, memory_order_relaxed);
 }
 
-// phi_queue_run runs items until the run's limits (false), or until there is none left or the target is done (true).
-// Under the role.
+// phi_queue_run runs items until the run's limits (false), or until there is none left or the
+// target is done (true). Under the role.
 bool phi_queue_run(struct ph_queue *queue, struct phi_run *run);
 
-// phi_queue_enqueue takes n items, or the call fn(work->destination) with n == 1, as one operation: runs what can be run
-// at once if nothing is before it. By the producer. Results of phi_executor_ops.issue.
+// phi_queue_enqueue takes n items, or the call fn(work->destination) with n == 1, as one operation:
+// runs what can be run at once if nothing is before it. By the producer. Results of
+// phi_executor_ops.issue.
 int phi_queue_enqueue(struct ph_queue *queue, const struct phi_work *work, size_t n,
                       void (*fn)(void *opaque));
 
-// phi_queue_rest lets others run after looks at the queue that brought nothing: yields, and sleeps when that has been so
-// since long. Returns the time.
+// phi_queue_rest lets others run after looks at the queue that brought nothing: yields, and sleeps
+// when that has been so since long. Returns the time.
 int64_t phi_queue_rest(int64_t since);
 
-// phi_queue_late reports what the head of the queue waits for and returns -ETIMEDOUT. Under the role.
+// phi_queue_late reports what the head of the queue waits for and returns -ETIMEDOUT. Under the
+// role.
 int phi_queue_late(struct ph_queue *queue);
 
 #endif

@@ -8,7 +8,7 @@ namespace
 
 class HostKind : public MemoryKind
 {
-public:
+  public:
     phi_kind kind() const override
     {
         return PHI_KIND_HOST;

@@ -56,7 +56,7 @@ std::string hex(const uint8_t *bytes, size_t size)
 
 class Kind : public testing::TestWithParam<MemoryKindEntry>
 {
-protected:
+  protected:
     std::unique_ptr<MemoryKind> kind;
 
     void SetUp() override
@@ -74,7 +74,8 @@ protected:
     {
         phi_allocation allocation{};
         uint64_t offset;
-        EXPECT_EQ(phi_memory_describe(kind->memory, address, 1, &allocation, &offset), 0) << error();
+        EXPECT_EQ(phi_memory_describe(kind->memory, address, 1, &allocation, &offset), 0)
+            << error();
         return allocation;
     }
     phi_export export_of(void *address)
@@ -88,7 +89,8 @@ protected:
     {
         phi_import *import = nullptr;
         int fd = made.fd < 0 ? -1 : dup(made.fd);
-        EXPECT_EQ(phi_memory_import(kind->other, made.record, made.record_size, fd, &import), 0) << error();
+        EXPECT_EQ(phi_memory_import(kind->other, made.record, made.record_size, fd, &import), 0)
+            << error();
         return import;
     }
     std::vector<unsigned char> read(const void *from, size_t size)
@@ -110,7 +112,8 @@ TEST_P(Kind, DescribesTheWholeAllocation)
     EXPECT_NE(whole.id, 0u);
 
     uint64_t offset = 0;
-    ASSERT_EQ(phi_memory_describe(kind->memory, address + 12345, SIZE - 12345, &inside, &offset), 0);
+    ASSERT_EQ(phi_memory_describe(kind->memory, address + 12345, SIZE - 12345, &inside, &offset),
+              0);
     EXPECT_TRUE(phi_allocation_equal(&whole, &inside));
     EXPECT_EQ(offset, 12345u);
     kind->release(address);
@@ -226,7 +229,8 @@ TEST_P(Kind, AnotherProcessImports)
     int fd = made.fd < 0 ? -1 : fcntl(made.fd, F_DUPFD, 100); // stays open over exec
     std::string name = GetParam().name, number = std::to_string(fd);
     std::string record = hex(made.record, made.record_size);
-    const char *argv[] = {"child", "--child", name.c_str(), number.c_str(), record.c_str(), nullptr};
+    const char *argv[] = {"child",        "--child",      name.c_str(),
+                          number.c_str(), record.c_str(), nullptr};
     pid_t pid;
     int status = -1;
     ASSERT_EQ(posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, (char **)argv, environ), 0);
@@ -289,7 +293,8 @@ TEST_P(Kind, ALongerRecordIsRefused)
     memcpy(made.record + 32, &length, sizeof(length));
     phi_import *import = nullptr;
     int fd = made.fd < 0 ? -1 : dup(made.fd);
-    EXPECT_EQ(phi_memory_import(kind->other, made.record, made.record_size + 1, fd, &import), -EBADMSG);
+    EXPECT_EQ(phi_memory_import(kind->other, made.record, made.record_size + 1, fd, &import),
+              -EBADMSG);
     EXPECT_EQ(import, nullptr);
     phi_memory_export_close(&made);
     kind->release(address);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the suite of the memory kinds needs of each: memory of the kind, as its owner makes it. A kind is added by a class
-// and a line in memory_kinds() (memory_kind_test.cpp).
+// What the suite of the memory kinds needs of each: memory of the kind, as its owner makes it. A
+// kind is added by a class and a line in memory_kinds() (memory_kind_test.cpp).
 #ifndef TESTS_CONFORMANCE_MEMORY_KINDS_H
 #define TESTS_CONFORMANCE_MEMORY_KINDS_H
 
@@ -18,7 +18,7 @@ extern "C" {
 
 class MemoryKind
 {
-public:
+  public:
     PlainContext context;
     phi_memory *memory = nullptr; // of a context that owns allocations; opened by open()
     phi_memory *other = nullptr;  // of another context of this process

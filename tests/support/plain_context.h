@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the layers below the context are given by it: report, counters and configuration, each test its own.
-// Include support/atomic_compat.h before.
+// What the layers below the context are given by it: report, counters and configuration, each test
+// its own. Include support/atomic_compat.h before.
 #ifndef TESTS_SUPPORT_PLAIN_CONTEXT_H
 #define TESTS_SUPPORT_PLAIN_CONTEXT_H
 

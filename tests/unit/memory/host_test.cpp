@@ -24,7 +24,7 @@ namespace
 
 class Host : public testing::Test
 {
-protected:
+  protected:
     PlainContext context;
     phi_memory *memory = nullptr;
     int before = 0;
@@ -63,7 +63,8 @@ TEST_F(Host, AllocationIsZeroedAndAsLargeAsAsked)
     uint64_t offset;
     ASSERT_EQ(phi_memory_describe(memory, (char *)address + 4999, 1, &allocation, &offset), 0);
     EXPECT_EQ(allocation.size, 5000u);
-    EXPECT_EQ(phi_memory_describe(memory, (char *)address + 4999, 2, &allocation, &offset), -EINVAL);
+    EXPECT_EQ(phi_memory_describe(memory, (char *)address + 4999, 2, &allocation, &offset),
+              -EINVAL);
     EXPECT_NE(context.error().find("pass the end"), std::string::npos) << context.error();
     EXPECT_EQ(phi_host_free(memory, address), 0);
 }
@@ -215,7 +216,8 @@ TEST_F(Host, ManyAllocationsAreFoundAndIdsNeverRepeat)
             addresses.push_back(address);
         }
         for (void *address : addresses) {
-            ASSERT_EQ(phi_memory_describe(memory, (char *)address + 100, 10, &allocation, &offset), 0);
+            ASSERT_EQ(phi_memory_describe(memory, (char *)address + 100, 10, &allocation, &offset),
+                      0);
             EXPECT_EQ(allocation.base, (uintptr_t)address);
             EXPECT_EQ(offset, 100u);
             EXPECT_TRUE(ids.insert(allocation.id).second);
@@ -227,7 +229,8 @@ TEST_F(Host, ManyAllocationsAreFoundAndIdsNeverRepeat)
     }
 }
 
-// current takes no lock: it may run while others allocate and free. It may never be true for what is gone.
+// current takes no lock: it may run while others allocate and free. It may never be true for what
+// is gone.
 TEST_F(Host, CurrentMayRunBesideAllocAndFree)
 {
     std::atomic<bool> stop{false};
@@ -267,7 +270,8 @@ TEST_F(Host, ImportStaysWhenTheOwnerFrees)
     ASSERT_EQ(phi_host_alloc(memory, 4096, &address), 0);
     ASSERT_EQ(phi_memory_describe(memory, address, 1, &allocation, &offset), 0);
     ASSERT_EQ(phi_memory_export(memory, &allocation, &record), 0);
-    ASSERT_EQ(phi_memory_import(memory, record.record, record.record_size, dup(record.fd), &import), 0);
+    ASSERT_EQ(phi_memory_import(memory, record.record, record.record_size, dup(record.fd), &import),
+              0);
     strcpy((char *)address, "hello");
     EXPECT_EQ(phi_host_free(memory, address), 0);
     EXPECT_STREQ((char *)import->address, "hello");
@@ -282,7 +286,7 @@ TEST_F(Host, ImportStaysWhenTheOwnerFrees)
 // An import trusts neither the record nor the descriptor.
 class Import : public Host
 {
-protected:
+  protected:
     void *address = nullptr;
     phi_export record{};
 
@@ -308,7 +312,8 @@ protected:
     void refused(int fd, const char *why)
     {
         phi_import *import = nullptr;
-        EXPECT_EQ(phi_memory_import(memory, record.record, record.record_size, fd, &import), -EBADMSG);
+        EXPECT_EQ(phi_memory_import(memory, record.record, record.record_size, fd, &import),
+                  -EBADMSG);
         EXPECT_EQ(import, nullptr);
         EXPECT_NE(context.error().find(why), std::string::npos) << context.error();
         EXPECT_EQ(fcntl(fd, F_GETFD), -1) << "the descriptor was not taken over";

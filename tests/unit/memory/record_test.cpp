@@ -20,7 +20,7 @@ namespace
 
 class Record : public testing::Test
 {
-protected:
+  protected:
     PlainContext context;
     phi_memory *memory = nullptr;
     phi_export made{};
