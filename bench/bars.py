@@ -63,10 +63,12 @@ HOST = [
 ]
 
 GPU = [
-    ('-c put-bandwidth -c get-bandwidth -b 512M --compare --verify', at_least(0.99)),
-    ('-c put-bidirectional -c get-bidirectional -b 512M --compare --verify', at_least(0.98)),
-    ('-c put-bandwidth -c get-bandwidth -b 64K:64M:x8 --compare --verify', NONE),
-    ('-c send-bandwidth -b 1M:512M:x8 --compare --verify', NONE),
+    ('-c put-bandwidth -c get-bandwidth -b 512M --compare', at_least(0.99)),
+    ('-c put-bidirectional -c get-bidirectional -b 512M --compare', at_least(0.98)),
+    # Checking every byte of that takes longer than all the rest: fewer blocks.
+    ('-c put-bandwidth -c get-bandwidth -c send-bandwidth -b 512M --verify -n 4', NONE),
+    ('-c put-bandwidth -c get-bandwidth -b 64K:64M:x8 --compare', NONE),
+    ('-c send-bandwidth -b 1M:512M:x8 --compare', NONE),
     ('-c send-latency -b 8 -m ce --wait memory_operation --compare', within(15.5)),
     ('-c send-latency -b 8 -m ce --wait memory_operation -i graph', within(15.5)),
     ('-c send-latency -b 8 -m ce --wait memory_operation --group', within(13)),
@@ -97,12 +99,15 @@ def size(value):
     return f'{value}T'
 
 
-def settings(row, words):
+def settings(row):
     """What a row's case name does not say."""
-    parts = [row['issue']] if row['issue'] != 'stream' and not row['case'].startswith(('exchange', 'import')) else []
-    parts += ['group'] if row['group'] else []
-    parts += [f"{row['protocol']} protocol"] if row['case'].startswith('send') else []
-    parts += [f"wait: {row['wait']}"] if row['wait'] not in (None, 'host') else []
+    parts = []
+    if row['ops'] is None:
+        parts += [row['issue']] if row['issue'] != 'stream' else []
+        parts += ['group'] if row['group'] else []
+        parts += [f"{row['protocol']} protocol"] if row['case'].startswith('send') else []
+        parts += [f"wait: {row['wait']}"] if row['wait'] not in (None, 'host') else []
+    parts += ['verified'] if row['verified'] else []
     parts += [f"{row['ranks']} ranks"] if row['ranks'] != 2 else []
     parts += [f"{row['ops']} operations, {row['segments']} allocations"] if row['ops'] else []
     return ', '.join(parts)
@@ -121,7 +126,7 @@ def measure(perf, kind, table):
         for row in map(json.loads, done.stdout.splitlines()):
             verdict = '' if holds is None else 'holds' if holds(row) else '**missed**'
             missed += verdict == '**missed**'
-            cells = [row['case'], size(row['bytes']), settings(row, words), UNITS[row['metric']],
+            cells = [row['case'], size(row['bytes']), settings(row), UNITS[row['metric']],
                      *(figure(row[name]) for name in ('median', 'p90', 'p99', 'limit', 'ratio')), text, verdict]
             print('| ' + ' | '.join(cells) + ' |', flush=True)
     return missed
