@@ -82,6 +82,10 @@ static int make_contact(struct phi_peer *peer, const struct phi_capabilities *th
         rc = answer.status;
     if (rc == 0 && (answer.a != theirs->nonce || c->wake_fd < 0))
         rc = -ECONNREFUSED; // somebody else's socket
+    if (rc == 0 && answer.b != (uint64_t)peer->peers->config->channels)
+        rc = phi_fail(peer->peers->report, PH_EMISMATCH,
+                      "rank %d has PEERHOP_CHANNELS=%llu, rank %d has %lld: they must be equal", peer->rank,
+                      (unsigned long long)answer.b, peer->peers->rank, (long long)peer->peers->config->channels);
     if (rc || peer->peers->rank < peer->rank)
         return rc;
     phi_peer_message(peer, PHI_NODE_SEGMENT, &request);
@@ -101,10 +105,8 @@ static int map_segment(struct phi_peer *peer, struct contact *c)
         rc = phi_segment_open(peer->peers->report, c->segment_fd, pair_nonce(peer, peer->incarnation), &segment);
         c->segment_fd = -1; // taken over
         if (rc == 0 && segment->capacity != (uint32_t)peer->peers->config->channels) {
-            rc = phi_fail(peer->peers->report, PH_EMISMATCH,
-                          "rank %d has PEERHOP_CHANNELS=%u, rank %d has %lld: they must be equal", peer->rank,
-                          segment->capacity, peer->peers->rank, (long long)peer->peers->config->channels);
-            phi_segment_close(segment);
+            phi_segment_close(segment); // not what its owner said in the hello
+            rc = -EBADMSG;
         }
         if (rc == 0)
             peer->segment = segment;
@@ -120,6 +122,8 @@ static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
         peer->refused = true; // perhaps a former life's record: a newer one may come
         return 0;
     }
+    if (rc == PH_EMISMATCH)
+        return rc; // said already
     return phi_fail(peer->peers->report, rc, "cannot reach rank %d (process %u on %s) through its socket \"%s\": %s",
                     peer->rank, peer->theirs.pid, peer->theirs.host, socket, ph_strerror(rc));
 }

@@ -338,6 +338,7 @@ static struct ph_exchange_request *make_request(struct phi_peers *peers, size_t 
     if (request == NULL)
         return NULL;
     request->peers = peers;
+    request->busy = true;
     request->n = 0;
     request->capacity = n;
     request->began = phi_now();
@@ -390,6 +391,7 @@ int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, 
         end_request(request);
         goto unlock;
     }
+    request->busy = false;
     *out = request;
 unlock:
     pthread_mutex_unlock(&peers->lock);
@@ -424,20 +426,46 @@ static void note_waiting(struct phi_peers *peers, const struct phi_pending *pend
     peers->waiting_role = pending ? pending->key->role : 0;
 }
 
-// Waits for the first change, at most until the deadline; half-way there it looks, once, for a crossed order.
+// What is left of the time until the next look for a crossed order is halved each time, down to this.
+#define CROSSED_LEAST (20 * PHI_MS)
+
+// Waits for the first change, at most until the deadline; half-way there, and again half-way from there, it looks for a
+// crossed order.
 static int wait_for_peers(struct ph_exchange_request *request, const struct progress *p, uint64_t seen,
                           int64_t deadline)
 {
     struct phi_peers *peers = request->peers;
     note_waiting(peers, p->first);
-    int64_t half = request->half && deadline != PHI_FOREVER ? request->half : deadline;
-    int rc = phi_peers_wait(peers, seen, half < deadline ? half : deadline);
-    if (rc == -ETIMEDOUT && phi_now() < deadline) {
-        request->half = 0;
-        request->crossed = phi_request_crossed(request, request->chain, sizeof request->chain);
+    int64_t half = deadline != PHI_FOREVER && request->half < deadline ? request->half : deadline;
+    int rc = phi_peers_wait(peers, seen, half);
+    int64_t left = deadline - phi_now();
+    if (rc == -ETIMEDOUT && left > 0) {
+        request->half = left > CROSSED_LEAST ? deadline - left / 2 : deadline;
+        if (!request->crossed)
+            request->crossed = phi_request_crossed(request, request->chain, sizeof request->chain);
         return 0;
     }
     return rc;
+}
+
+// Carries the exchanges that were started and that no thread finishes yet, as a peer may finish those first. Their errors
+// are told by their own finish. Returns whether something was done, after which the list may be another one.
+static bool help_others(struct phi_peers *peers, int64_t deadline)
+{
+    for (struct ph_exchange_request *other = peers->requests; other != NULL; other = other->next) {
+        if (other->busy)
+            continue;
+        int rc = 0;
+        other->busy = true;
+        struct progress p = advance(other);
+        bool worked = work(other, &p, deadline, &rc);
+        other->busy = false;
+        if (!worked)
+            continue;
+        phi_peers_changed(peers); // its own thread may wait for it
+        return rc == 0;
+    }
+    return false;
 }
 
 // Carries the request to its end; returns 0 when every operation is done, whatever came of it.
@@ -458,7 +486,7 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
             rc = -ETIMEDOUT;
         if (rc || (work(request, &p, deadline, &rc) && rc))
             return rc;
-        if (p.prepare || p.offer || p.import || p.ask)
+        if (p.prepare || p.offer || p.import || p.ask || help_others(peers, deadline))
             continue;
         if (spin(p.first, spin_until))
             continue;
@@ -557,6 +585,9 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
 {
     struct phi_peers *peers = request->peers;
     pthread_mutex_lock(&peers->lock);
+    while (request->busy)
+        pthread_cond_wait(&peers->changed, &peers->lock); // another thread helps; what it does has deadlines
+    request->busy = true;
     int rc = carry(request, deadline);
     if (rc) {
         rc = report_open(request, rc);

@@ -105,9 +105,10 @@ void phi_request_give_up(struct ph_exchange_request *request)
 
 static bool names(const struct ph_exchange_request *request, int rank, uint64_t op)
 {
-    for (size_t i = 0; i < request->n; i++)
-        if (request->pending[i].key->peer->rank == rank && request->pending[i].key->op_id == op)
-            return true;
+    for (; request != NULL; request = request->next)
+        for (size_t i = 0; i < request->n; i++)
+            if (request->pending[i].key->peer->rank == rank && request->pending[i].key->op_id == op)
+                return true;
     return false;
 }
 
@@ -119,10 +120,22 @@ static int first_awaited(const struct ph_exchange_request *request)
     return -1;
 }
 
+// A rank that no operation of ours names: its record may lie unread in the store. Gives up the lock.
+static struct phi_peer *stranger(struct phi_peers *peers, int rank)
+{
+    struct phi_peer *peer = phi_peers_get(peers, rank);
+    if (peer != NULL && peer->state == PHI_PEER_UNKNOWN) {
+        phi_peers_want(peers, rank, 1);
+        phi_peers_drain(peers);
+        phi_peers_want(peers, rank, -1);
+    }
+    return peer;
+}
+
 // Asks a rank whom its application waits for. Gives up the lock.
 static int whom(struct phi_peers *peers, int rank, uint64_t *op)
 {
-    struct phi_peer *peer = peers->table[rank];
+    struct phi_peer *peer = stranger(peers, rank);
     if (peer != NULL && peer->state == PHI_PEER_KNOWN && !peer->preparing && !peer->refused)
         phi_contact_prepare(peer, phi_deadline(ANSWER_DEADLINE_MS));
     if (peer == NULL || peer->state != PHI_PEER_READY)
@@ -155,7 +168,7 @@ bool phi_request_crossed(struct ph_exchange_request *request, char *chain, size_
             used += (size_t)snprintf(chain + used, size - used, "%srank %d waits for rank %d (operation %llu)",
                                      hop ? ", " : "", rank, next, (unsigned long long)op);
         // What it waits for is under way here: it will come.
-        if (next == peers->rank && names(request, rank, op))
+        if (next == peers->rank && names(peers->requests, rank, op))
             return false;
         rank = next;
     }

@@ -36,23 +36,15 @@ void phi_channel_unpost(struct ph_channel *channel, bool outgoing)
     atomic_fetch_and(&channel->posted, ~direction_bit(outgoing));
 }
 
-// The address of a word in a line, as the device sees it; 0 in a host context.
-static uint64_t word_device(uint64_t line_device, bool out, unsigned word)
+// A direction's words lie in its sender's line; both ends look at them there.
+static void set_word(struct phi_work *work, const struct ph_channel *channel, bool outgoing,
+                     const struct phi_step *step)
 {
-    if (line_device == 0)
-        return 0;
-    size_t offset = out ? offsetof(struct phi_line, out) : offsetof(struct phi_line, in);
-    return line_device + offset + word * sizeof(uint32_t);
-}
-
-// A direction's words lie in `out` of its sender's line and in `in` of its receiver's.
-static void set_word(struct phi_work *work, const struct ph_channel *channel, bool own, bool outgoing,
-                     unsigned word)
-{
-    struct phi_line *line = own ? channel->mine : channel->theirs_line;
-    bool out = own ? outgoing : !outgoing;
-    work->word = out ? &line->out[word] : &line->in[word];
-    work->word_device = word_device(own ? channel->mine_device : channel->theirs_device, out, word);
+    struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
+    uint64_t device = outgoing ? channel->mine_device : channel->theirs_device;
+    work->word = &line->word[step->word];
+    work->word_device = device ? device + offsetof(struct phi_line, word) + step->word * sizeof(uint32_t) : 0;
+    work->value = step->bit;
     work->uses = channel->peer->uses;
 }
 
@@ -86,8 +78,7 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
         if (program->steps[i].kind == PHI_STEP_COPY)
             set_copy(&work[i], call);
         else
-            set_word(&work[i], channel, program->steps[i].kind != PHI_STEP_POST, call->outgoing,
-                     program->steps[i].word);
+            set_word(&work[i], channel, call->outgoing, &program->steps[i]);
     }
     return program->count;
 }

@@ -32,8 +32,8 @@ void phi_peer_break(struct phi_peer *peer, int code)
     phi_mailbox_wake(peer->peers->mailbox); // a thread that waits for this peer's message looks again
 }
 
-// While a live peer has not been told, a released `ready` word would let our copy engine write into its buffer.
-static bool must_hold_ready(const struct phi_peer *peer)
+// While a live peer has not been told, a released transfer of ours would let our copy engine write into its buffer.
+static bool must_hold(const struct phi_peer *peer)
 {
     if (peer->code != PH_EABORTED || peer->gone)
         return false;
@@ -41,15 +41,19 @@ static bool must_hold_ready(const struct phi_peer *peer)
     return atomic_load(&theirs->told) == 0 && atomic_load(&theirs->state) == PHI_SIDE_LIVE;
 }
 
-static void release_line(struct phi_line *line, bool hold_ready)
+// Lets every wait of a channel go on. hold: but for the turns in which we are the active end, whose waits are transfers.
+static void release_channel(struct ph_channel *channel, bool hold)
 {
-    // `broken` before the words: a wait that ends by our 1 finds it set and copies nothing, where it can look.
-    atomic_store(&line->broken, 1);
-    for (int word = 0; word < PHI_WORD_COUNT; word++) {
-        if (word == PHI_WORD_READY && hold_ready)
-            continue;
-        atomic_store(&line->out[word], 1);
-        atomic_store(&line->in[word], 1);
+    // `broken` before the words: a wait that ends by them finds it set and copies nothing, where it can look.
+    atomic_store(&channel->mine->broken, 1);
+    for (int outgoing = 0; outgoing < 2; outgoing++) {
+        struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
+        bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT : channel->protocol_in == PH_PROTOCOL_GET;
+        if (!(hold && active))
+            atomic_store(&line->word[PHI_WORD_TURN], PHI_RELEASE);
+        // A put_signal that waits for FREE is a copy as well.
+        if (!(hold && outgoing))
+            atomic_store(&line->word[PHI_WORD_NOTE], PHI_RELEASE);
     }
 }
 
@@ -67,9 +71,9 @@ static bool drained(struct phi_peer *peer, char *why, size_t size)
 
 bool phi_peer_release(struct phi_peer *peer)
 {
-    bool hold = peer->segment != NULL && must_hold_ready(peer);
+    bool hold = peer->segment != NULL && must_hold(peer);
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        release_line(channel->mine, hold);
+        release_channel(channel, hold);
     if (!drained(peer, NULL, 0))
         return false;
     if (peer->segment != NULL) {

@@ -8,9 +8,9 @@
 // phi_peer_break ends all use of a peer: its channels return `code`, and its streams' waits will be released.
 void phi_peer_break(struct phi_peer *peer, int code);
 
-// phi_peer_release stores `broken` and 1 into the words of our ends that the peer would have written, so that streams that
-// wait go on; each reset consumes one release, so it is called again every millisecond until it returns true: no stream
-// of ours touches anything of the peer any more.
+// phi_peer_release stores `broken` and PHI_RELEASE into the words of the channels, so that streams that wait go on; what
+// goes on may post over a release, so it is called again every millisecond until it returns true: no stream of ours
+// touches anything of the peer any more.
 bool phi_peer_release(struct phi_peer *peer);
 
 // phi_peer_look looks at the peer's side of the segment after it notified us: it leaves, aborted, or drained.

@@ -13,7 +13,8 @@
 
 // Requests. The answer has the same type, `status` 0 or a negative result, and what is said here.
 enum phi_node_type {
-    PHI_NODE_HELLO = 1,   // a: nonce expected. Answer: a: the nonce; descriptor: the eventfd that wakes the rank
+    PHI_NODE_HELLO = 1,   // a: nonce expected. Answer: a: the nonce, b: PEERHOP_CHANNELS; descriptor: the
+                          // eventfd that wakes the rank
     PHI_NODE_SEGMENT = 2, // to the lower rank. Answer: descriptor of the pair's segment
     PHI_NODE_EXPORT = 3,  // a: export id. Answer: its descriptor
     PHI_NODE_PROBE = 4,   // Answer: record of the probe allocation, its descriptor where the kind needs one

@@ -33,7 +33,8 @@ struct ph_exchange_request {
     size_t capacity; // operations of this exchange
     size_t room;     // operations that fit
     int64_t began;
-    int64_t half;    // when to look for a crossed order; 0: has been
+    int64_t half;    // when to look for a crossed order next
+    bool busy;       // a thread works for it, now and then without the lock
     bool crossed;
     char chain[256]; // who waits for whom
     struct phi_pending pending[];

@@ -121,6 +121,7 @@ static int answer_hello(struct phi_service *service, struct connection *connecti
     connection->rank = request->rank;
     connection->incarnation = request->from;
     answer->a = peers->mine.nonce;
+    answer->b = (uint64_t)peers->config->channels;
     *fd = phi_mailbox_wake_fd(peers->mailbox);
     return 0;
 }

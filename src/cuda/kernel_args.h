@@ -16,17 +16,16 @@
 #define PHI_BRACE_ITEMS 16
 
 enum phi_brace_kind {
-    PHI_BRACE_WAIT = 0,  // until *word >= 1 (32 bits, acquire, system scope), or *broken != 0 where
-                         // broken is not 0
-    PHI_BRACE_RESET = 1, // *word := 0 (relaxed)
-    PHI_BRACE_POST = 2,  // *word := 1 (release, system scope)
+    PHI_BRACE_WAIT = 0, // until *word & value (32 bits, acquire, system scope), or *broken != 0 where
+                        // broken is not 0
+    PHI_BRACE_POST = 1, // *word := value (release, system scope)
 };
 
 struct phi_brace_item {
     uint64_t word;   // device address
     uint64_t broken; // device address, or 0; only for waits
     uint32_t kind;   // enum phi_brace_kind
-    uint32_t reserved;
+    uint32_t value;
 };
 
 // phi_brace: one warp of one block; its first thread does the items in order, then stores number

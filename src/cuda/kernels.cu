@@ -9,11 +9,6 @@ static __device__ uint32_t load_acquire(uint64_t address)
     return value;
 }
 
-static __device__ void store_relaxed(uint64_t address, uint32_t value)
-{
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
-}
-
 static __device__ void store_release(uint64_t address, uint32_t value)
 {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
@@ -24,12 +19,12 @@ static __device__ void store_release_64(uint64_t address, uint64_t value)
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
-// The acquire pairs with the peer's POST (kernel, memory operation or host store) of 1. Polling goes over PCIe to host
+// The acquire pairs with the post of whose turn it is (kernel, memory operation or host store). Polling goes over PCIe to host
 // memory, 1 us a read, so the pause only matters where many wait for long.
 static __device__ void wait_word(const phi_brace_item &item)
 {
     unsigned pause = 20;
-    for (unsigned polls = 0; static_cast<int32_t>(load_acquire(item.word)) < 1; polls++) {
+    for (unsigned polls = 0; (load_acquire(item.word) & item.value) == 0; polls++) {
         if (item.broken != 0 && load_acquire(item.broken) != 0)
             return;
         if (polls > 1000) {
@@ -47,10 +42,8 @@ extern "C" __global__ void phi_brace(const __grid_constant__ phi_brace_args args
         const phi_brace_item &item = args.items[i];
         if (item.kind == PHI_BRACE_WAIT)
             wait_word(item);
-        else if (item.kind == PHI_BRACE_RESET)
-            store_relaxed(item.word, 0); // before the POST that lets the peer write 1 again: that one releases
         else
-            store_release(item.word, 1);
+            store_release(item.word, item.value);
     }
     if (args.done != 0)
         store_release_64(args.done, args.number); // pairs with the acquire load of drained()

@@ -31,9 +31,11 @@ struct phi_work {
     uint8_t kind;  // enum phi_step_kind
     uint8_t call;  // enum phi_call it belongs to (for counters and errors)
     int32_t peer;  // rank (for errors)
+    uint32_t value; // of the word, see below
     uint64_t op_id; // (for errors)
 
-    // PHI_STEP_WAIT, RESET, POST: the word, as the host and as the device see it.
+    // PHI_STEP_WAIT, POST: the word, as the host and as the device see it. A wait is over when the word has a bit of
+    // `value`; a post makes it `value`.
     _Atomic uint32_t *word;
     uint64_t word_device;
 

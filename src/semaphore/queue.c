@@ -10,11 +10,11 @@
 
 enum {
     INLINE_BYTES = PHI_COPY_PIECE - 1,
-    INLINE_ITEMS = 64,  // of those that were enqueued before
-    EAGER_SPINS = 64,   // looks at a word without a pause between them
-    SPINS_MIN = 40,     // more ranks than cores: whoever is waited for needs this core
+    INLINE_ITEMS = 64, // of those that were enqueued before
+    EAGER_SPINS = 64,  // looks at a word without a pause between them
+    SPINS_MIN = 32,    // more ranks than cores: whoever is waited for needs this core
     SPINS_MAX = 4096,
-    NAP_AFTER_MS = 10,  // of waiting; a nap then costs little of what has passed already
+    NAP_AFTER_MS = 10, // of waiting; a nap then costs little of what has passed already
     NAP_NS = 100000,
 };
 
@@ -23,11 +23,11 @@ static bool broken(const struct phi_work *work)
     return work->broken && atomic_load_explicit(work->broken, memory_order_relaxed);
 }
 
-// arrived tells whether a wait is over. The acquire pairs with the release of the peer's post: what the peer copied
-// before it is seen by whatever runs after this.
+// arrived tells whether a wait is over. The acquire pairs with the release of the peer's post: what
+// the peer copied before it is seen by whatever runs after this.
 static bool arrived(const struct phi_work *work)
 {
-    return atomic_load_explicit(work->word, memory_order_acquire) >= 1 || broken(work);
+    return (atomic_load_explicit(work->word, memory_order_acquire) & work->value) != 0 || broken(work);
 }
 
 static bool interrupted(struct ph_queue *queue, const struct phi_run *run)
@@ -48,7 +48,8 @@ static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi
 
         if (n > PHI_COPY_PIECE)
             n = PHI_COPY_PIECE;
-        memcpy((char *)work->destination + queue->copied, (const char *)work->source + queue->copied, n);
+        memcpy((char *)work->destination + queue->copied,
+               (const char *)work->source + queue->copied, n);
         queue->copied += n;
         if (queue->copied < work->size && interrupted(queue, run))
             return false;
@@ -68,17 +69,13 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work, void (
     switch (work->kind) {
     case PHI_STEP_WAIT:
         return arrived(work);
-    case PHI_STEP_RESET:
-        // Relaxed: the peer writes 1 again only after it acquired a later post of ours, which is a release.
-        atomic_store_explicit(work->word, 0, memory_order_relaxed);
-        return true;
     case PHI_STEP_COPY:
         return copy(queue, work, run);
     default:
-        // A broken channel copied nothing: a post would tell the peer that it did. The release pairs with the acquire of
-        // the peer's wait.
+        // A broken channel copied nothing: a post would tell the peer that it did. The release
+        // pairs with the acquire of the peer's wait.
         if (!broken(work))
-            atomic_store_explicit(work->word, 1, memory_order_release);
+            atomic_store_explicit(work->word, work->value, memory_order_release);
         return true;
     }
 }
@@ -119,19 +116,24 @@ bool phi_queue_run(struct ph_queue *queue, struct phi_run *run)
     return true;
 }
 
-// unclaim takes a number back that was not used: what claimed it first keeps the number before, which is done no later.
-static void unclaim(const struct ph_queue *queue, const struct phi_work *work, size_t n, uint64_t number)
+// unclaim takes a number back that was not used: what claimed it first keeps the number before,
+// which is done no later.
+static void unclaim(const struct ph_queue *queue, const struct phi_work *work, size_t n,
+                    uint64_t number)
 {
     for (size_t i = 0; i < n; i++) {
         if (work[i].uses && atomic_load_explicit(&work[i].uses->number[queue->index],
                                                  memory_order_relaxed) == number)
-            atomic_store_explicit(&work[i].uses->number[queue->index], number - 1, memory_order_seq_cst);
+            atomic_store_explicit(&work[i].uses->number[queue->index], number - 1,
+                                  memory_order_seq_cst);
     }
 }
 
-// claim enters the operation's number wherever it touches something. Store, then look at revoked, both seq_cst: pairs
-// with a revoker's store of revoked and its look at the numbers (struct phi_uses).
-static int claim(const struct ph_queue *queue, const struct phi_work *work, size_t n, uint64_t number)
+// claim enters the operation's number wherever it touches something. Store, then look at revoked,
+// both seq_cst: pairs with a revoker's store of revoked and its look at the numbers (struct
+// phi_uses).
+static int claim(const struct ph_queue *queue, const struct phi_work *work, size_t n,
+                 uint64_t number)
 {
     for (size_t i = 0; i < n; i++) {
         _Atomic uint64_t *own;
@@ -169,8 +171,8 @@ static void count(struct ph_queue *queue, const struct phi_work *work, size_t n)
     }
 }
 
-// push puts items into the ring, for a runner. With the role and an empty ring it starts at the ring's first slot, so
-// that a queue that is never deep stays in a few cache lines.
+// push puts items into the ring, for a runner. With the role and an empty ring it starts at the
+// ring's first slot, so that a queue that is never deep stays in a few cache lines.
 static void push(struct ph_queue *queue, const struct phi_work *work, size_t n, void (*fn)(void *),
                  bool restart)
 {
@@ -194,12 +196,15 @@ static void push(struct ph_queue *queue, const struct phi_work *work, size_t n, 
 
 static bool has_room(struct ph_queue *queue, size_t n)
 {
-    // The acquire pairs with the runner's release of head: it has read the slots that are written next.
+    // The acquire pairs with the runner's release of head: it has read the slots that are written
+    // next.
     return atomic_load_explicit(&queue->tail, memory_order_relaxed) -
-               atomic_load_explicit(&queue->head, memory_order_acquire) + n <= PHI_RING_ITEMS;
+               atomic_load_explicit(&queue->head, memory_order_acquire) + n <=
+           PHI_RING_ITEMS;
 }
 
-// start runs an operation that nothing is before, and rings from the first item that cannot be run at once.
+// start runs an operation that nothing is before, and rings from the first item that cannot be run
+// at once.
 static void start(struct ph_queue *queue, const struct phi_work *work, size_t n, void (*fn)(void *),
                   struct phi_run *run)
 {
@@ -224,7 +229,8 @@ int phi_queue_enqueue(struct ph_queue *queue, const struct phi_work *work, size_
 
     if (!has_room(queue, n)) {
         rc = phi_fail(queue->executor->params.report, -EAGAIN,
-                      "the queue is full: %llu operations wait in it", (unsigned long long)left(queue));
+                      "the queue is full: %llu operations wait in it",
+                      (unsigned long long)left(queue));
         goto drop_role;
     }
     rc = claim(queue, work, n, number);
@@ -256,17 +262,6 @@ int64_t phi_queue_rest(int64_t since)
     return now;
 }
 
-// name_of_word is what the tables call the word that a call waits for: no program waits for two.
-static const char *name_of_word(uint8_t call)
-{
-    static const char *const names[PHI_WORD_COUNT] = {"ready", "full", "credit", "note"};
-
-    for (int i = 0; call < PHI_CALL_COUNT && i < phi_programs[call].count; i++)
-        if (phi_programs[call].steps[i].kind == PHI_STEP_WAIT)
-            return names[phi_programs[call].steps[i].word];
-    return "unknown";
-}
-
 int phi_queue_late(struct ph_queue *queue)
 {
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
@@ -280,15 +275,15 @@ int phi_queue_late(struct ph_queue *queue)
         return phi_fail(report, -ETIMEDOUT, "a queue still runs; %llu operations are left in it",
                         operations);
     return phi_fail(report, -ETIMEDOUT,
-                    "rank %d has not written the word '%s' of operation %llu (%s) for %.3f s; %llu "
+                    "rank %d has not written '%s' for operation %llu (%s) for %.3f s; %llu "
                     "operations are left in the queue",
-                    work->peer, name_of_word(work->call), (unsigned long long)work->op_id,
-                    work->call < PHI_CALL_COUNT ? phi_programs[work->call].name : "unknown", seconds,
-                    operations);
+                    work->peer, phi_program_awaits(work->call), (unsigned long long)work->op_id,
+                    work->call < PHI_CALL_COUNT ? phi_programs[work->call].name : "unknown",
+                    seconds, operations);
 }
 
-// spin looks at the head's word for a while. What is waited for usually comes within a few looks; where it did not, the
-// next wait gives the core away sooner.
+// spin looks at the head's word for a while. What is waited for usually comes within a few looks;
+// where it did not, the next wait gives the core away sooner.
 static bool spin(struct ph_queue *queue, const struct phi_work *work)
 {
     for (uint32_t i = 0; i < queue->spins; i++) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layout: a header of 64 KiB, then one half for each side: struct phi_side (256 bytes), lines, slots, confirms; halves
-// begin at multiples of 64 KiB, so that no two sides share a page whatever the page size is.
+// Layout: a header of 64 KiB, then one half for each side: struct phi_side (256 bytes), lines,
+// slots, confirms; halves begin at multiples of 64 KiB, so that no two sides share a page whatever
+// the page size is.
 #include "semaphore/segment.h"
 
 #include <errno.h>
@@ -71,8 +72,8 @@ _Atomic uint64_t *phi_segment_confirm(const struct phi_segment *segment, int sid
     return (_Atomic uint64_t *)phi_segment_slot(segment, side, segment->capacity) + index;
 }
 
-// write_all writes into the file, not the mapping: pages come without a fault each, and a machine without memory for
-// them answers with an error instead of SIGBUS.
+// write_all writes into the file, not the mapping: pages come without a fault each, and a machine
+// without memory for them answers with an error instead of SIGBUS.
 static int write_all(int fd, const void *bytes, size_t size, size_t at)
 {
     const char *from = bytes;
@@ -94,10 +95,8 @@ static int write_all(int fd, const void *bytes, size_t size, size_t at)
 static void start_lines(struct phi_line *lines, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        for (int word = 0; word < PHI_WORD_COUNT; word++) {
-            atomic_init(&lines[i].out[word], phi_word_start[word]);
-            atomic_init(&lines[i].in[word], phi_word_start[word]);
-        }
+        for (int word = 0; word < PHI_WORD_COUNT; word++)
+            atomic_init(&lines[i].word[word], phi_word_start[word]);
     }
 }
 
@@ -132,7 +131,8 @@ static int fill(struct phi_report *report, int fd, const struct header *header)
     if (!rc)
         rc = write_all(fd, header, sizeof(*header), 0);
     if (rc)
-        return phi_fail(report, rc == -ENOSPC ? -ENOMEM : rc, "a segment of %llu bytes cannot be filled: %s",
+        return phi_fail(report, rc == -ENOSPC ? -ENOMEM : rc,
+                        "a segment of %llu bytes cannot be filled: %s",
                         (unsigned long long)header->size, strerror(-rc));
     return 0;
 }
@@ -180,7 +180,8 @@ int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t no
     return rc;
 }
 
-// check reads the header once, into memory that the peer cannot change, and compares it with the file.
+// check reads the header once, into memory that the peer cannot change, and compares it with the
+// file.
 static const char *check(int fd, uint64_t nonce, struct header *header)
 {
     struct phi_memfd_info info;
@@ -204,7 +205,8 @@ static const char *check(int fd, uint64_t nonce, struct header *header)
     return NULL;
 }
 
-int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce, struct phi_segment **segment)
+int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce,
+                     struct phi_segment **segment)
 {
     struct header header;
     const char *wrong = check(fd, nonce, &header);

@@ -66,21 +66,6 @@ static const char *call_name(uint8_t call)
     return call < PHI_CALL_COUNT ? phi_programs[call].name : "work";
 }
 
-// word_of_call is what the tables call the word that a call waits for: no program waits for two.
-static const char *word_of_call(uint8_t call)
-{
-    static const char *const names[PHI_WORD_COUNT] = {
-        [PHI_WORD_READY] = "ready",
-        [PHI_WORD_FULL] = "full",
-        [PHI_WORD_CREDIT] = "credit",
-        [PHI_WORD_NOTE] = "note",
-    };
-    for (int i = 0; call < PHI_CALL_COUNT && i < phi_programs[call].count; i++)
-        if (phi_programs[call].steps[i].kind == PHI_STEP_WAIT)
-            return names[phi_programs[call].steps[i].word];
-    return "a word";
-}
-
 // driver_failed tells of a failed driver call, and remembers errors after which nothing runs any
 // more.
 static int driver_failed(struct enqueue *q)
@@ -99,7 +84,7 @@ static CUresult enqueue_batch(struct enqueue *q, const struct phi_piece *piece)
 {
     CUstreamBatchMemOpParams ops[PHI_BATCH_MAX];
     const unsigned wait_flags =
-        CU_STREAM_WAIT_VALUE_GEQ |
+        CU_STREAM_WAIT_VALUE_AND |
         (q->executor->info->flush_remote_writes ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
     unsigned count = 0;
     for (size_t i = piece->first; i < piece->first + piece->count; i++) {
@@ -109,11 +94,11 @@ static CUresult enqueue_batch(struct enqueue *q, const struct phi_piece *piece)
             continue; // of no bytes
         count++;
         if (work->kind == PHI_STEP_WAIT)
-            // Pairs with the peer's write of 1.
+            // Pairs with the post of whose turn it is.
             op->waitValue = (struct CUstreamMemOpWaitValueParams_st){
                 .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
                 .address = work->word_device,
-                .value = 1,
+                .value = work->value,
                 .flags = wait_flags};
         else
             // Default flags: a system-wide fence before the write, so that a POST releases what
@@ -121,7 +106,7 @@ static CUresult enqueue_batch(struct enqueue *q, const struct phi_piece *piece)
             op->writeValue = (struct CUstreamMemOpWriteValueParams_st){
                 .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
                 .address = work->word_device,
-                .value = work->kind == PHI_STEP_POST};
+                .value = work->value};
     }
     if (piece->done)
         ops[count++].writeValue = (struct CUstreamMemOpWriteValueParams_st){
@@ -131,9 +116,6 @@ static CUresult enqueue_batch(struct enqueue *q, const struct phi_piece *piece)
 
 static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
 {
-    static const uint32_t kinds[] = {[PHI_STEP_WAIT] = PHI_BRACE_WAIT,
-                                     [PHI_STEP_RESET] = PHI_BRACE_RESET,
-                                     [PHI_STEP_POST] = PHI_BRACE_POST};
     struct phi_brace_args args;
     args.count = 0;
     args.reserved = 0;
@@ -144,7 +126,10 @@ static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
         if (work->kind == PHI_STEP_COPY)
             continue; // of no bytes
         args.items[args.count++] = (struct phi_brace_item){
-            .word = work->word_device, .broken = work->broken_device, .kind = kinds[work->kind]};
+            .word = work->word_device,
+            .broken = work->broken_device,
+            .kind = work->kind == PHI_STEP_WAIT ? PHI_BRACE_WAIT : PHI_BRACE_POST,
+            .value = work->value};
     }
     return q->executor->driver->cuLaunchKernel(phi_device_brace(q->executor->device), 1, 1, 1,
                                                PHI_BRACE_THREADS, 1, 1, 0, q->stream,
@@ -486,7 +471,7 @@ static int flush_failed(struct cuda_executor *x, const char *why)
         x->params.report, -ETIMEDOUT,
         "%s of cuda:%d not done in time: rank %d has not written the word '%s' of operation "
         "%llu (%s)",
-        why, x->info->ordinal, note.peer, word_of_call(note.call), (unsigned long long)note.op_id,
+        why, x->info->ordinal, note.peer, phi_program_awaits(note.call), (unsigned long long)note.op_id,
         call_name(note.call));
 }
 

@@ -2,8 +2,9 @@
 // Words and the programs over them. These tables are the protocol: the library issues them, docs/protocols.md shows them,
 // and tests/model explores every interleaving of them.
 //
-// A word has two writers: its owner writes only 0, its peer only 1, in strict alternation. All waits are for the own
-// word to be at least 1. Every word is back at its start value after each use, so a captured graph replays.
+// A word says whose turn it is. Both ends of a direction look at the same word; who is waited for writes it, so the two
+// take turns and no write is ever lost. Nothing is reset after use: the next turn's write replaces the last one's, and a
+// captured graph replays.
 #ifndef PHI_SEMAPHORE_WORDS_H
 #define PHI_SEMAPHORE_WORDS_H
 
@@ -11,43 +12,50 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The words of one direction. Where each lives:
+// The words of one direction; they live in its sender's line.
 enum phi_word {
-    PHI_WORD_READY,  // at the active end: the passive end's buffer may be touched
-    PHI_WORD_FULL,   // at the passive end: the copy is done
-    PHI_WORD_CREDIT, // at the signaller, starts at 1: the note before this one was consumed
-    PHI_WORD_NOTE,   // at the waiter: a signal has come
+    PHI_WORD_TURN, // of send/recv: READY, written by the passive end, then FULL, by the active end, and so on
+    PHI_WORD_NOTE, // of signal/wait: NOTED, written by the signaller, then FREE, by the waiter, and so on
     PHI_WORD_COUNT,
 };
 
-// The start value of a word in a new line.
+// What a word says: one bit each, so that one value can satisfy every wait (PHI_RELEASE).
+enum phi_bit {
+    PHI_BIT_READY = 1, // the passive end's buffer may be touched
+    PHI_BIT_FULL = 2,  // the copy is done
+    PHI_BIT_NOTED = 4, // a signal has come
+    PHI_BIT_FREE = 8,  // the signal before was consumed
+};
+
+// Releases whatever waits for a word of a broken channel.
+#define PHI_RELEASE UINT32_MAX
+
+// The start value of a word in a new line: no message is under way, a signal may be given.
 extern const uint32_t phi_word_start[PHI_WORD_COUNT];
 
-// One channel end: 64 bytes in the segment. `out` are this end's words of the direction towards the peer, `in` those of
-// the direction from it. `broken` is set once, by this end's process or its peer's, and never cleared: kernels and host
-// queues that wait look at it beside their word and give up.
+// One channel end: 64 bytes in the segment, with the words of the direction in which this end sends. `broken` is set once,
+// by this end's process, and never cleared: its kernels and host queues that wait look at it beside the word and give up.
 #ifdef __cplusplus
 struct phi_line;
 #else
 struct phi_line {
-    _Alignas(64) _Atomic uint32_t out[PHI_WORD_COUNT];
-    _Atomic uint32_t in[PHI_WORD_COUNT];
+    _Alignas(64) _Atomic uint32_t word[PHI_WORD_COUNT];
     _Atomic uint32_t broken;
-    uint32_t reserved[7];
+    uint32_t reserved[13];
 };
 _Static_assert(sizeof(struct phi_line) == 64, "a line is one cache line");
 #endif
 
 enum phi_step_kind {
-    PHI_STEP_WAIT,  // until the own word is at least 1 (acquire)
-    PHI_STEP_RESET, // own word := 0
-    PHI_STEP_COPY,  // the bytes
-    PHI_STEP_POST,  // the peer's word := 1 (release: after everything before it on the stream)
+    PHI_STEP_WAIT, // until the word has the bit (acquire)
+    PHI_STEP_COPY, // the bytes
+    PHI_STEP_POST, // word := the bit (release: after everything before it on the stream)
 };
 
 struct phi_step {
     uint8_t kind; // enum phi_step_kind
     uint8_t word; // enum phi_word; unused for PHI_STEP_COPY
+    uint8_t bit;  // enum phi_bit
 };
 
 // What a call enqueues at its end of a direction.
@@ -63,7 +71,7 @@ enum phi_call {
     PHI_CALL_COUNT,
 };
 
-#define PHI_STEPS_MAX 4
+#define PHI_STEPS_MAX 3
 
 struct phi_program {
     const char *name;
@@ -73,6 +81,9 @@ struct phi_program {
 };
 
 extern const struct phi_program phi_programs[PHI_CALL_COUNT];
+
+// phi_program_awaits names what a call waits for ("ready", "full", "noted", "free"), or "nothing": no program waits twice.
+const char *phi_program_awaits(unsigned call);
 
 #define PHI_GROUP_PHASES 3
 

@@ -54,7 +54,7 @@ using Case = std::tuple<const char *, const char *, bool>; // wait, method, get
 class Litmus : public testing::TestWithParam<Case>
 {
   protected:
-    enum { READY, FULL };
+    enum { TURN };
     End ends[2];
     int devices = 1;
     uint32_t *words = nullptr;
@@ -109,12 +109,13 @@ class Litmus : public testing::TestWithParam<Case>
                 GTEST_SKIP() << "the two devices do not reach each other";
         }
     }
-    phi_work step(uint8_t kind, int word)
+    phi_work step(uint8_t kind, uint32_t bit = 0)
     {
         phi_work work{};
         work.kind = kind;
-        work.word = &words[word];
-        work.word_device = ends[0].words_device + 4 * (uint64_t)word;
+        work.value = bit;
+        work.word = &words[TURN];
+        work.word_device = ends[0].words_device + 4 * TURN;
         work.uses = &uses;
         return work;
     }
@@ -140,15 +141,14 @@ class Litmus : public testing::TestWithParam<Case>
     {
         const bool get = std::get<2>(GetParam());
         const int active = get ? 1 : 0, passive = 1 - active;
-        phi_work copy = step(PHI_STEP_COPY, 0);
+        phi_work copy = step(PHI_STEP_COPY);
         copy.destination = reinterpret_cast<void *>(ends[1].buffer);
         copy.source = reinterpret_cast<void *>(ends[0].buffer);
         copy.size = size;
         launch(0, ends[0].fill, size, seed);
-        issue(passive, {step(PHI_STEP_POST, READY)});
-        issue(active, {step(PHI_STEP_WAIT, READY), step(PHI_STEP_RESET, READY), copy,
-                       step(PHI_STEP_POST, FULL)});
-        issue(passive, {step(PHI_STEP_WAIT, FULL), step(PHI_STEP_RESET, FULL)});
+        issue(passive, {step(PHI_STEP_POST, PHI_BIT_READY)});
+        issue(active, {step(PHI_STEP_WAIT, PHI_BIT_READY), copy, step(PHI_STEP_POST, PHI_BIT_FULL)});
+        issue(passive, {step(PHI_STEP_WAIT, PHI_BIT_FULL)});
         launch(1, ends[1].verify, size, seed);
     }
     void finish(size_t size, uint64_t seed)

@@ -19,16 +19,10 @@ static uint32_t load32(uint64_t address)
 // Whether the item is over.
 static bool brace_item(const struct phi_brace_item *item)
 {
-    switch (item->kind) {
-    case PHI_BRACE_WAIT:
-        return (int32_t)load32(item->word) >= 1 || (item->broken && load32(item->broken));
-    case PHI_BRACE_RESET:
-        __atomic_store_n((uint32_t *)item->word, 0, __ATOMIC_RELAXED);
-        return true;
-    default:
-        __atomic_store_n((uint32_t *)item->word, 1, __ATOMIC_RELEASE);
-        return true;
-    }
+    if (item->kind == PHI_BRACE_WAIT)
+        return (load32(item->word) & item->value) != 0 || (item->broken && load32(item->broken));
+    __atomic_store_n((uint32_t *)item->word, item->value, __ATOMIC_RELEASE);
+    return true;
 }
 
 static enum si_progress brace(const void *data, uint64_t state[2])

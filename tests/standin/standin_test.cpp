@@ -70,9 +70,9 @@ TEST_F(Standin, BraceWaitsResetsPostsAndIsDone)
     CUstream s = stream();
     phi_brace_args args = {};
     args.count = 3;
-    args.items[0] = {device(&words[0]), device(&words[1]), PHI_BRACE_WAIT, 0};
-    args.items[1] = {device(&words[0]), 0, PHI_BRACE_RESET, 0};
-    args.items[2] = {device(&words[2]), 0, PHI_BRACE_POST, 0};
+    args.items[0] = {device(&words[0]), device(&words[1]), PHI_BRACE_WAIT, 1};
+    args.items[1] = {device(&words[0]), 0, PHI_BRACE_POST, 0};
+    args.items[2] = {device(&words[2]), 0, PHI_BRACE_POST, 1};
     args.done = device(done);
     args.number = 77;
     CUfunction brace = kernel("phi_brace");
@@ -362,9 +362,9 @@ TEST_F(Standin, ManyStreamsTakeTurns)
         for (int i = 0; i < STREAMS; i++) {
             phi_brace_args args = {};
             args.count = 3;
-            args.items[0] = {device(&words[16 * i]), 0, PHI_BRACE_WAIT, 0};
-            args.items[1] = {device(&words[16 * i]), 0, PHI_BRACE_RESET, 0};
-            args.items[2] = {device(&words[16 * ((i + 1) % STREAMS)]), 0, PHI_BRACE_POST, 0};
+            args.items[0] = {device(&words[16 * i]), 0, PHI_BRACE_WAIT, 1};
+            args.items[1] = {device(&words[16 * i]), 0, PHI_BRACE_POST, 0};
+            args.items[2] = {device(&words[16 * ((i + 1) % STREAMS)]), 0, PHI_BRACE_POST, 1};
             launch(brace, streams[static_cast<size_t>(i)], args);
         }
     }

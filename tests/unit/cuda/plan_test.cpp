@@ -16,14 +16,13 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, r reset, p post, c copy, z copy of no bytes.
+// Work from letters: w wait, p post, c copy, z copy of no bytes.
 std::vector<phi_work> work_of(const std::string &letters)
 {
     std::vector<phi_work> work(letters.size());
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
         work[i].kind = c == 'w'   ? PHI_STEP_WAIT
-                       : c == 'r' ? PHI_STEP_RESET
                        : c == 'p' ? PHI_STEP_POST
                                   : PHI_STEP_COPY;
         work[i].size = c == 'c' ? 100 : 0;
@@ -69,38 +68,38 @@ TEST(Plan, ProgramsOfTheTables)
 {
     EXPECT_EQ(plan_of("c", KERNEL), "CB(+)");          // put, get
     EXPECT_EQ(plan_of("p", KERNEL), "B(p+)");          // the passive post
-    EXPECT_EQ(plan_of("wrcp", KERNEL), "K(wr)cB(p+)"); // the active end
-    EXPECT_EQ(plan_of("wrcp", MEMORY), "B(wr)cB(p+)");
-    EXPECT_EQ(plan_of("wr", KERNEL), "K(wr+)"); // complete
-    EXPECT_EQ(plan_of("wr", MEMORY), "B(wr+)");
-    EXPECT_EQ(plan_of("wrp", KERNEL), "K(wrp+)"); // signal, wait
+    EXPECT_EQ(plan_of("wcp", KERNEL), "K(w)cB(p+)"); // the active end
+    EXPECT_EQ(plan_of("wcp", MEMORY), "B(w)cB(p+)");
+    EXPECT_EQ(plan_of("w", KERNEL), "K(w+)"); // complete
+    EXPECT_EQ(plan_of("w", MEMORY), "B(w+)");
+    EXPECT_EQ(plan_of("wp", KERNEL), "K(wp+)"); // signal, wait
 }
 
 TEST(Plan, CapturedWorkHasNoNumber)
 {
-    EXPECT_EQ(plan_of("wrcp", CAPTURED), "K(wr)cB(p)");
+    EXPECT_EQ(plan_of("wcp", CAPTURED), "K(w)cB(p)");
     EXPECT_EQ(plan_of("c", CAPTURED), "C");
     EXPECT_EQ(plan_of("z", CAPTURED), "");
 }
 
 TEST(Plan, WithoutMemoryOperationsEverythingIsAKernel)
 {
-    EXPECT_EQ(plan_of("wrcp", NO_BATCHES), "K(wr)cK(p+)");
+    EXPECT_EQ(plan_of("wcp", NO_BATCHES), "K(w)cK(p+)");
     EXPECT_EQ(plan_of("c", NO_BATCHES), "CK(+)");
 }
 
 TEST(Plan, CopiesOfNoBytesVanish)
 {
-    EXPECT_EQ(plan_of("wrzp", KERNEL), "K(wrp+)");
+    EXPECT_EQ(plan_of("wzp", KERNEL), "K(wp+)");
     EXPECT_EQ(plan_of("z", KERNEL), "B(+)");
     EXPECT_EQ(plan_of("zzc", MEMORY), "CB(+)");
-    EXPECT_EQ(plan_of("wrzcz", MEMORY), "B(wr)cB(+)");
+    EXPECT_EQ(plan_of("wzcz", MEMORY), "B(w)cB(+)");
     EXPECT_EQ(plan_of("pz", MEMORY), "B(p+)");
 }
 
 TEST(Plan, WaitsOfOneBraceDecideOnlyForThatBrace)
 {
-    EXPECT_EQ(plan_of("pwrcpcp", KERNEL), "K(pwr)cB(p)cB(p+)");
+    EXPECT_EQ(plan_of("pwcpcp", KERNEL), "K(pw)cB(p)cB(p+)");
 }
 
 TEST(Plan, LongBracesAreSplit)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The host executor: who runs what and when, what it refuses, and what it says at a deadline. The programs themselves are
-// in tests/conformance/words_test.cpp.
+// The host executor: who runs what and when, what it refuses, and what it says at a deadline. The
+// programs themselves are in tests/conformance/words_test.cpp.
 #include "support/atomic_compat.h"
 
 #include <cerrno>
@@ -42,6 +42,7 @@ phi_work wait(uint32_t *word, uint32_t *broken = nullptr)
     work.peer = 3;
     work.op_id = 42;
     work.word = word;
+    work.value = 1;
     work.broken = broken;
     return work;
 }
@@ -49,7 +50,8 @@ phi_work wait(uint32_t *word, uint32_t *broken = nullptr)
 phi_work reset(uint32_t *word)
 {
     phi_work work = wait(word);
-    work.kind = PHI_STEP_RESET;
+    work.kind = PHI_STEP_POST;
+    work.value = 0;
     return work;
 }
 
@@ -95,7 +97,7 @@ template <typename Condition> bool soon(Condition condition)
 
 class QueueBase : public testing::Test
 {
-protected:
+  protected:
     std::unique_ptr<PlainContext> context;
     phi_executor *executor = nullptr;
     ph_queue *queue = nullptr;
@@ -148,7 +150,7 @@ protected:
 // With a worker that parks so long that it takes no part.
 class Queue : public QueueBase
 {
-protected:
+  protected:
     void SetUp() override
     {
         open("PEERHOP_WORKER_PARK_US=1000000");
@@ -159,7 +161,7 @@ protected:
 // With the worker as it is.
 class Worker : public QueueBase
 {
-protected:
+  protected:
     void SetUp() override
     {
         open("PEERHOP_WORKER_PARK_US=1000");
@@ -223,8 +225,9 @@ TEST_F(Queue, TheDeadlineNamesWordPeerAndOperation)
     EXPECT_EQ(synchronize(30), -ETIMEDOUT);
     EXPECT_GE(phi_now() - before, 30 * PHI_MS);
     std::string error = context->error();
-    EXPECT_NE(error.find("rank 3 has not written the word 'full' of operation 42 (complete) for 0.0"),
-              std::string::npos)
+    EXPECT_NE(
+        error.find("rank 3 has not written the word 'full' of operation 42 (complete) for 0.0"),
+        std::string::npos)
         << error;
     EXPECT_NE(error.find("2 operations are left"), std::string::npos) << error;
 
@@ -297,7 +300,8 @@ TEST_F(Queue, CopiesAllSizes)
     std::vector<char> from(3 * LARGE + 17), to(from.size() + 2);
     for (size_t i = 0; i < from.size(); i++)
         from[i] = (char)(i * 7 + i / 251);
-    for (size_t size : {(size_t)0, (size_t)1, (size_t)4095, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE, from.size()}) {
+    for (size_t size : {(size_t)0, (size_t)1, (size_t)4095, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE,
+                        from.size()}) {
         std::fill(to.begin(), to.end(), 'z');
         ASSERT_EQ(issue({copy(&to[1], from.data(), size)}), 0);
         ASSERT_EQ(synchronize(), 0);
@@ -307,8 +311,9 @@ TEST_F(Queue, CopiesAllSizes)
     }
 }
 
-// More than 32 bits can count. The source is untouched memory (the zero page), the target one small file mapped over and
-// over, so that this runs anywhere: what is checked is that the copy ends at its last byte.
+// More than 32 bits can count. The source is untouched memory (the zero page), the target one small
+// file mapped over and over, so that this runs anywhere: what is checked is that the copy ends at
+// its last byte.
 TEST_F(Queue, CopiesMoreThanFourGiB)
 {
     if (TSAN)
@@ -322,7 +327,8 @@ TEST_F(Queue, CopiesMoreThanFourGiB)
     ASSERT_NE(target, MAP_FAILED);
     ASSERT_EQ(ftruncate(fd, (off_t)piece), 0);
     for (size_t at = 0; at + piece <= reserved; at += piece)
-        ASSERT_NE(mmap(target + at, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0), MAP_FAILED);
+        ASSERT_NE(mmap(target + at, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0),
+                  MAP_FAILED);
 
     source[size - 1] = 'e';
     ASSERT_EQ(issue({copy(target, source, size), post(&word[0])}), 0);
@@ -411,8 +417,9 @@ TEST_F(Queue, TheRingGoesRoundManyTimes)
 TEST_F(Queue, GarbageIsNotAStream)
 {
     alignas(256) char elsewhere[256] = {};
-    for (void *stream : {(void *)elsewhere, (void *)1, (void *)((char *)queue + 8), (void *)((char *)queue + 256),
-                         (void *)UINTPTR_MAX, (void *)((char *)executor - 256)}) {
+    for (void *stream :
+         {(void *)elsewhere, (void *)1, (void *)((char *)queue + 8), (void *)((char *)queue + 256),
+          (void *)UINTPTR_MAX, (void *)((char *)executor - 256)}) {
         EXPECT_EQ(issue({post(&word[0])}, stream), -EINVAL);
         EXPECT_NE(context->error().find("not a queue of this context"), std::string::npos);
     }
@@ -508,7 +515,7 @@ TEST_F(Queue, CountersAreExact)
 
 class Uses : public Queue
 {
-protected:
+  protected:
     std::unique_ptr<phi_uses> a = std::make_unique<phi_uses>(), b = std::make_unique<phi_uses>();
 
     phi_work with(phi_work work, phi_uses *uses)
@@ -560,7 +567,8 @@ TEST_F(Uses, RevokedOnesTakeNothingNew)
     uint64_t before[2] = {a->number[1], b->number[1]};
     atomic_store(&b->revoked, 1u);
     EXPECT_EQ(issue({with(post(&word[1]), a.get()), with(post(&word[2]), b.get())}), PH_EBROKEN);
-    EXPECT_NE(context->error().find("operation 42 with rank 3"), std::string::npos) << context->error();
+    EXPECT_NE(context->error().find("operation 42 with rank 3"), std::string::npos)
+        << context->error();
     EXPECT_EQ(word[1], 0u);
     EXPECT_EQ(word[2], 0u);
     EXPECT_EQ(a->number[1], before[0]);
@@ -580,8 +588,8 @@ TEST_F(Uses, RevokedBehindOtherOperationsKeepsItsNumber)
     EXPECT_TRUE(busy());
 }
 
-// The store of the number and the look at revoked against the store of revoked and the look at the numbers: never may
-// an operation run after a revoker saw everything drained.
+// The store of the number and the look at revoked against the store of revoked and the look at the
+// numbers: never may an operation run after a revoker saw everything drained.
 TEST_F(Uses, RevokeRaces)
 {
     for (int round = 0; round < 300; round++) {
