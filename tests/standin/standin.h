@@ -28,7 +28,6 @@
 #define SI_PAGEABLE_INLINE 131072 // pageable memory up to this is copied aside when it is enqueued
 
 // ---- Memory
-// ---------------------------------------------------------------------------------------------------------
 
 // What lies behind addresses: a memfd with `size` bytes of data and a trailer that tells other
 // processes what is alive.
@@ -89,7 +88,6 @@ struct si_pool {
 };
 
 // ---- Operations
-// -----------------------------------------------------------------------------------------------------
 
 enum si_op_kind {
     SI_OP_COPY,
@@ -178,7 +176,6 @@ struct si_op {
 };
 
 // ---- Graphs
-// ---------------------------------------------------------------------------------------------------------
 
 struct si_set {
     int *items;
@@ -240,7 +237,6 @@ struct si_capture {
 };
 
 // ---- Streams, contexts, devices
-// -------------------------------------------------------------------------------------
 
 struct CUstream_st {
     struct CUstream_st *next;

@@ -241,7 +241,7 @@ TEST_F(Streams, EventsOrderAndTellTime)
     CU_OK(d->cuEventSynchronize(end));
     EXPECT_TRUE(eventually([&] { return words[1] == 1u; }));
     CU_OK(d->cuEventElapsedTime(&ms, start, end));
-    EXPECT_GE(ms, 29.0f);
+    EXPECT_GE(ms, 5.0f); // it was held for 30 ms, but may have begun late
     CU_OK(d->cuEventDestroy_v2(start));
     CU_OK(d->cuEventDestroy_v2(end));
     CU_OK(d->cuStreamDestroy_v2(a));
