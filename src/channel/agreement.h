@@ -12,7 +12,7 @@
 // (round, number), where the number GONE means "I was here and gave up".
 //
 // One exchange of a key:
-//   publish   STORE: store *word into the own slot (release), ring the peer's bell.
+//   publish   STORE: store *word into the own slot (release), wake the peer.
 //   look      Again and again until TAKEN: mine and theirs are agreed now.
 //             A hit: (mine, theirs) is one of the key's confirmed channels, which both sides know
 //             alike. A miss: send the own descriptor of `mine` if the peer was never sent it, wait

@@ -150,6 +150,8 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
         peer->wake_fd = c.wake_fd;
         peer->pidfd = pidfd;
         peer->state = PHI_PEER_READY;
+        // Another thread may sleep for all already: this peer is to wake it as well (see set_sleeping).
+        atomic_exchange(&phi_peer_mine(peer)->sleeping, peers->registered ? 1 : 0);
         c.socket = c.wake_fd = -1;
         pidfd = -1;
         rc = phi_service_watch(peers->service, peer);

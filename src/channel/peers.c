@@ -238,8 +238,9 @@ void phi_peers_want(struct phi_peers *peers, int rank, int delta)
         phi_mailbox_wake(peers->mailbox);
 }
 
-// Tells every connected peer whether this rank sleeps. The addition is the waiter's half of the pattern in base/bell.h;
-// phi_peer_ring has the other: whichever comes second sees the other.
+// Tells every connected peer whether this rank sleeps. The exchange is the waiter's half of a store-buffering pattern,
+// before it looks once more at what it waits for; phi_peer_ring has the other half, after its store of that. Both are
+// read-modify-writes of one word, so whichever comes second sees what the other did.
 static void set_sleeping(struct phi_peers *peers, bool sleeping)
 {
     for (int rank = 0; rank < peers->ranks; rank++) {
@@ -247,7 +248,7 @@ static void set_sleeping(struct phi_peers *peers, bool sleeping)
         if (peer == NULL || peer->segment == NULL)
             continue;
         struct phi_side *mine = phi_peer_mine(peer);
-        atomic_exchange(&mine->bell.sleepers, sleeping ? 1 : 0);
+        atomic_exchange(&mine->sleeping, sleeping ? 1 : 0);
     }
     peers->registered = sleeping;
 }
@@ -522,7 +523,7 @@ struct phi_side *phi_peer_theirs(const struct phi_peer *peer)
 void phi_peer_ring(struct phi_peer *peer)
 {
     // The storer's half of the pattern in set_sleeping: a read-modify-write, so that it is ordered with the sleeper's.
-    if (atomic_fetch_add(&phi_peer_theirs(peer)->bell.sleepers, 0) == 0 || peer->wake_fd < 0)
+    if (atomic_fetch_add(&phi_peer_theirs(peer)->sleeping, 0) == 0 || peer->wake_fd < 0)
         return;
     uint64_t one = 1;
     ssize_t ignored = write(peer->wake_fd, &one, sizeof one); // a full counter wakes as well

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A segment: host memory (a sealed memfd) that two ranks of one node share. The lower rank makes it and is side 0. It
-// holds, for each side: a header (bell, acknowledgements, state), agreement slots, confirms and lines, `capacity` of each.
+// holds, for each side: a header (sleeping, acknowledgements, state), agreement slots, confirms and lines, `capacity` of each.
 // Everything in it may be written by the peer at any time: read each value once and check it before use.
 #ifndef PHI_SEMAPHORE_SEGMENT_H
 #define PHI_SEMAPHORE_SEGMENT_H
@@ -9,13 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/bell.h"
 #include "base/report.h"
 #include "semaphore/words.h"
 
 // What a side publishes about itself; only its owner writes it.
 struct phi_side {
-    _Alignas(128) struct phi_bell bell; // the owner sleeps here; the peer rings
+    _Alignas(128) _Atomic uint32_t sleeping; // 1: the owner sleeps until the peer writes to its eventfd
     _Atomic uint64_t acknowledged;      // sequence of the last store message of the peer that was taken
     _Atomic uint32_t state;             // enum phi_side_state
     _Atomic uint32_t drained;           // 1: no stream of the owner touches the peer's buffers any more
