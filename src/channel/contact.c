@@ -239,6 +239,8 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
     struct phi_peers *peers = peer->peers;
     enum phi_kind kind = (enum phi_kind)e->info.allocation.kind;
     enum phi_reason reason = phi_transport_ipc.viable(&peers->mine, &peer->theirs, kind);
+    if (reason == PHI_REASON_NONE && !phi_capabilities_same_device(&peers->mine, &peer->theirs))
+        reason = phi_ipc_access(peers->device, &peer->theirs);
     if (reason == PHI_REASON_NONE)
         reason = probe_once(peer, deadline);
     if (reason != PHI_REASON_NONE)

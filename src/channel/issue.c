@@ -130,21 +130,23 @@ static void reject(struct ph_path_report *report, const char *name, unsigned rea
 
 static void reject_methods(const struct ph_channel *channel, struct ph_path_report *report)
 {
-    bool device = channel->peers->device != NULL;
-    static const char *const kernels[] = {"sm", "ll"};
-    report->method = !device ? "memcpy" : channel->peers->config->method == PHI_METHOD_COPY_KERNEL ? "copy_kernel" : "ce";
-    if (!device)
-        reject(report, "ce", PHI_REASON_HOST);
-    for (unsigned i = 0; i < 2; i++)
-        reject(report, kernels[i], device ? PHI_REASON_NOT_BUILT : PHI_REASON_HOST);
+    const bool device = channel->peers->device != NULL;
+    const bool kernel = device && channel->peers->config->method == PHI_METHOD_COPY_KERNEL;
+    report->method = kernel ? "copy_kernel" : device ? "ce" : "memcpy";
+    if (kernel || !device)
+        reject(report, "ce", kernel ? PHI_REASON_USER : PHI_REASON_HOST);
+    if (!kernel)
+        reject(report, "copy_kernel", device ? PHI_REASON_PREFERRED : PHI_REASON_HOST);
+    reject(report, "sm", PHI_REASON_NOT_BUILT);
+    reject(report, "ll", PHI_REASON_NOT_BUILT);
 }
 
 void phi_channel_report(const struct ph_channel *channel, bool outgoing, struct ph_path_report *report)
 {
     // Outgoing data is moved by our mapping under put and by the peer's under get; incoming data the other way round.
     uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
-    bool by_us = protocol == 0 || (protocol == PH_PROTOCOL_PUT) == outgoing;
-    uint8_t reason = by_us ? channel->reach : channel->reached;
+    bool by_us = (protocol == PH_PROTOCOL_PUT) == outgoing;
+    uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE : by_us ? channel->reach : channel->reached;
     memset(report, 0, sizeof *report);
     report->protocol = protocol == PH_PROTOCOL_PUT ? "put" : protocol == PH_PROTOCOL_GET ? "get" : "none";
     report->path = reason ? "none" : "ipc";

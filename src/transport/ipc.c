@@ -21,6 +21,13 @@ static enum phi_reason ipc_viable(const struct phi_capabilities *mine,
 
 const struct phi_transport phi_transport_ipc = {.name = "ipc", .viable = ipc_viable};
 
+enum phi_reason phi_ipc_access(struct phi_device *device, const struct phi_capabilities *theirs)
+{
+    // A device that this process does not see cannot be asked for: then the mapping itself tells.
+    bool refused = device != NULL && phi_device_can_access(device, theirs->uuid) == 0;
+    return refused ? PHI_REASON_PEER_ACCESS : PHI_REASON_NONE;
+}
+
 int phi_probe_open(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe)
 {
     const size_t size = PHI_PROBE_SLOTS * PHI_PROBE_SIZE;

@@ -26,7 +26,7 @@
     X(NOT_BUILT, 10, "not in this build")                                                          \
     X(PREFERRED, 11, "a better one was taken")                                                     \
     X(NO_ROLE, 12, "the operation has no such direction")                                          \
-    X(SIZE, 13, "serves other sizes")                                                              \
+    X(USER, 13, "the configuration asks for another")                                              \
     X(HOST, 14, "host memory is copied by the processor")                                          \
     X(SPACE, 15, "the pair has no channel left (PEERHOP_CHANNELS)")
 
@@ -50,6 +50,9 @@ extern const struct phi_transport phi_transport_net;
 
 // All transports, best first, ended by NULL.
 extern const struct phi_transport *const phi_transports[];
+
+// phi_ipc_access: PHI_REASON_PEER_ACCESS where this device is known to have no access to the peer's. device NULL: host.
+enum phi_reason phi_ipc_access(struct phi_device *device, const struct phi_capabilities *theirs);
 
 // The probe of the ipc path. `open` makes the allocation that peers write to (PHI_PROBE_SLOTS patterns of PHI_PROBE_SIZE
 // bytes) and exports it; `close` ends both. device NULL: host memory. `write` puts a pattern that `seed` determines at the peer's probe allocation, as mapped
