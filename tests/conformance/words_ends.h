@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the suite of the words needs of an executor: two ends, each with an executor of its own as two ranks have, and
-// memory that both reach. An executor is added by a class and a line in words_test.cpp.
+// What the suite of the words needs of an executor: two ends, each with an executor of its own as
+// two ranks have, and memory that both reach. An executor is added by a class and a line in
+// words_test.cpp.
 #ifndef TESTS_CONFORMANCE_WORDS_ENDS_H
 #define TESTS_CONFORMANCE_WORDS_ENDS_H
 
@@ -17,15 +18,14 @@ extern "C" {
 
 // A line as a test sees it: the same 64 bytes as struct phi_line.
 struct Line {
-    uint32_t out[PHI_WORD_COUNT];
-    uint32_t in[PHI_WORD_COUNT];
+    uint32_t word[PHI_WORD_COUNT];
     uint32_t broken;
-    uint32_t reserved[7];
+    uint32_t reserved[13];
 };
 
 class Ends
 {
-public:
+  public:
     PlainContext context[2];
     phi_executor *executor[2] = {nullptr, nullptr}; // opened by open()
     Line *line[2] = {nullptr, nullptr};             // at their start values

@@ -9,7 +9,7 @@ namespace
 
 class HostEnds : public Ends
 {
-public:
+  public:
     HostEnds()
     {
         skips_posts = true;
@@ -23,7 +23,8 @@ public:
     std::string open() override
     {
         for (int end = 0; end < 2; end++) {
-            phi_executor_params params{&context[end].report, &context[end].counters, &context[end].config};
+            phi_executor_params params{&context[end].report, &context[end].counters,
+                                       &context[end].config};
             if (phi_host_executor_open(&params, &executor[end]) ||
                 phi_queue_create(executor[end], &queue[end]))
                 return context[end].error();
@@ -57,7 +58,7 @@ public:
         memcpy(to, from, size);
     }
 
-private:
+  private:
     struct alignas(64) Aligned {
         Line line{};
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every program of the tables, run between two ends by each executor: who waits for whom, what is copied when, and that
-// all words are back at their start values after each round.
+// Every program of the tables, run between two ends by each executor: who waits for whom, what is
+// copied when, and that after each round the next one may begin.
 #include "conformance/words_ends.h"
 
 #include <cerrno>
@@ -28,10 +28,11 @@ const size_t SIZE = 64 << 10;
 
 class Words : public testing::TestWithParam<EndsEntry>
 {
-protected:
+  protected:
     std::unique_ptr<Ends> ends;
     char *buffer[2] = {nullptr, nullptr};
-    std::unique_ptr<phi_uses> uses[2] = {std::make_unique<phi_uses>(), std::make_unique<phi_uses>()};
+    std::unique_ptr<phi_uses> uses[2] = {std::make_unique<phi_uses>(),
+                                         std::make_unique<phi_uses>()};
     bool gets = false; // get protocol: the roles of the ends in send/recv are exchanged
 
     void SetUp() override
@@ -42,10 +43,8 @@ protected:
             GTEST_SKIP() << why;
         for (int end = 0; end < 2; end++) {
             buffer[end] = (char *)ends->allocate(SIZE);
-            for (int word = 0; word < PHI_WORD_COUNT; word++) {
-                store(&ends->line[end]->out[word], phi_word_start[word]);
-                store(&ends->line[end]->in[word], phi_word_start[word]);
-            }
+            for (int which = 0; which < PHI_WORD_COUNT; which++)
+                store(&ends->line[end]->word[which], phi_word_start[which]);
         }
     }
     void TearDown() override
@@ -54,11 +53,10 @@ protected:
         for (int end = 0; end < 2 && ends->executor[end]; end++) {
             int64_t until = phi_deadline(5000);
             store(&ends->line[end]->broken, 1);
-            while (ends->executor[end]->ops->busy(ends->executor[end], nullptr, 0) && phi_now() < until) {
-                for (int word = 0; word < PHI_WORD_COUNT; word++) {
-                    store(&ends->line[end]->out[word], 1);
-                    store(&ends->line[end]->in[word], 1);
-                }
+            while (ends->executor[end]->ops->busy(ends->executor[end], nullptr, 0) &&
+                   phi_now() < until) {
+                for (int which = 0; which < PHI_WORD_COUNT; which++)
+                    store(word(which), PHI_RELEASE);
                 ends->executor[end]->ops->flush(ends->executor[end], phi_deadline(10));
             }
         }
@@ -72,15 +70,14 @@ protected:
         atomic_store_explicit(word, value, memory_order_release);
     }
 
-    // The end's words of the direction from SENDER to RECEIVER.
-    uint32_t *word(int end, int which)
+    // The words of the direction from SENDER to RECEIVER, the same for both ends.
+    uint32_t *word(int which)
     {
-        return end == SENDER ? &ends->line[end]->out[which] : &ends->line[end]->in[which];
+        return &ends->line[SENDER]->word[which];
     }
     phi_work step(int end, phi_call call, const phi_step &step, size_t size)
     {
         phi_work work{};
-        uint32_t *target = word(step.kind == PHI_STEP_POST ? 1 - end : end, step.word);
         work.kind = step.kind;
         work.call = (uint8_t)call;
         work.peer = 1 - end;
@@ -93,8 +90,9 @@ protected:
             work.source = buffer[SENDER];
             work.size = size;
         } else {
-            work.word = target;
-            work.word_device = ends->device_address(end, target);
+            work.word = word(step.word);
+            work.word_device = ends->device_address(end, work.word);
+            work.value = step.bit;
         }
         return work;
     }
@@ -108,8 +106,8 @@ protected:
     int issue(int end, const std::vector<phi_work> &work)
     {
         bool partial = false;
-        int rc = ends->executor[end]->ops->issue(ends->executor[end], ends->stream(end), work.data(),
-                                                 work.size(), &partial);
+        int rc = ends->executor[end]->ops->issue(ends->executor[end], ends->stream(end),
+                                                 work.data(), work.size(), &partial);
         EXPECT_FALSE(partial);
         return rc;
     }
@@ -132,7 +130,8 @@ protected:
             bytes[i] = (char)(seed * 131 + i * 7 + i / 256);
         ends->write(buffer[end], bytes.data(), SIZE);
     }
-    // Whether the first `size` bytes of the receiver's buffer are those of the sender's and no more.
+    // Whether the first `size` bytes of the receiver's buffer are those of the sender's and no
+    // more.
     bool arrived(size_t size)
     {
         std::vector<char> from(SIZE), to(SIZE);
@@ -141,13 +140,17 @@ protected:
         return memcmp(from.data(), to.data(), size) == 0 &&
                (size == SIZE || memcmp(&from[size], &to[size], SIZE - size) != 0);
     }
-    void all_words_are_at_their_start()
+    // No message is under way and a signal may be given.
+    void all_is_settled()
     {
-        for (int end = 0; end < 2; end++) {
-            for (int i = 0; i < PHI_WORD_COUNT; i++)
-                EXPECT_EQ(look(word(end, i)), phi_word_start[i]) << end << " " << i;
+        uint32_t turn = look(word(PHI_WORD_TURN));
+        EXPECT_TRUE(turn == 0 || turn == PHI_BIT_FULL) << turn;
+        EXPECT_EQ(look(word(PHI_WORD_NOTE)), (uint32_t)PHI_BIT_FREE);
+        for (int end = 0; end < 2; end++)
             EXPECT_EQ(look(&ends->line[end]->broken), 0u);
-        }
+        // The words of the other direction are nobody's business.
+        for (int which = 0; which < PHI_WORD_COUNT; which++)
+            EXPECT_EQ(look(&ends->line[RECEIVER]->word[which]), phi_word_start[which]);
     }
     // In which end the active call of send/recv runs.
     int active() const
@@ -166,7 +169,7 @@ TEST_P(Words, PutAndGetCopyAndTouchNoWord)
             ASSERT_EQ(issue(end, call, size), 0);
             ASSERT_EQ(synchronize(end), 0);
             EXPECT_TRUE(arrived(size)) << phi_programs[call].name << " " << size;
-            all_words_are_at_their_start();
+            all_is_settled();
         }
     }
 }
@@ -189,7 +192,7 @@ TEST_P(Words, TransferWaitsForThePost)
         EXPECT_TRUE(drained(active()));
         ASSERT_EQ(issue(1 - active(), PHI_CALL_COMPLETE), 0);
         ASSERT_EQ(synchronize(1 - active()), 0);
-        all_words_are_at_their_start();
+        all_is_settled();
     }
 }
 
@@ -204,7 +207,7 @@ TEST_P(Words, CompleteWaitsForTheCopy)
     ASSERT_EQ(synchronize(RECEIVER), 0);
     EXPECT_TRUE(arrived(SIZE));
     ASSERT_EQ(synchronize(SENDER), 0);
-    all_words_are_at_their_start();
+    all_is_settled();
 }
 
 TEST_P(Words, WaitConsumesASignal)
@@ -214,7 +217,7 @@ TEST_P(Words, WaitConsumesASignal)
     ASSERT_EQ(issue(SENDER, PHI_CALL_SIGNAL), 0);
     ASSERT_EQ(synchronize(SENDER), 0);
     ASSERT_EQ(synchronize(RECEIVER), 0);
-    all_words_are_at_their_start();
+    all_is_settled();
 }
 
 TEST_P(Words, OneSignalIsInFlight)
@@ -234,32 +237,33 @@ TEST_P(Words, OneSignalIsInFlight)
     EXPECT_TRUE(arrived(SIZE));
     ASSERT_EQ(issue(RECEIVER, PHI_CALL_WAIT), 0);
     ASSERT_EQ(synchronize(RECEIVER), 0);
-    all_words_are_at_their_start();
+    all_is_settled();
 }
 
-TEST_P(Words, TheDeadlineNamesTheWord)
+TEST_P(Words, TheDeadlineNamesWhatIsAwaited)
 {
     struct {
         phi_call call;
         int end;
-        const char *word;
+        phi_word word;
+        uint32_t before;
+        const char *awaited;
     } cases[] = {
-        {PHI_CALL_WAIT, RECEIVER, "note"},
-        {PHI_CALL_COMPLETE, RECEIVER, "full"},
-        {PHI_CALL_TRANSFER, SENDER, "ready"},
+        {PHI_CALL_WAIT, RECEIVER, PHI_WORD_NOTE, PHI_BIT_FREE, "'noted'"},
+        {PHI_CALL_SIGNAL, SENDER, PHI_WORD_NOTE, PHI_BIT_NOTED, "'free'"},
+        {PHI_CALL_TRANSFER, SENDER, PHI_WORD_TURN, PHI_BIT_FULL, "'ready'"},
+        {PHI_CALL_COMPLETE, RECEIVER, PHI_WORD_TURN, PHI_BIT_READY, "'full'"},
     };
     for (auto &c : cases) {
+        store(word(c.word), c.before);
         ASSERT_EQ(issue(c.end, c.call, SIZE), 0);
         phi_executor *executor = ends->executor[c.end];
         EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20)), -ETIMEDOUT);
         std::string error = ends->context[c.end].error();
-        EXPECT_NE(error.find(c.word), std::string::npos) << error;
+        EXPECT_NE(error.find(c.awaited), std::string::npos) << error;
         EXPECT_NE(error.find("operation 77"), std::string::npos) << error;
         EXPECT_NE(error.find("rank " + std::to_string(1 - c.end)), std::string::npos) << error;
-        store(word(c.end, c.call == PHI_CALL_WAIT       ? PHI_WORD_NOTE
-                          : c.call == PHI_CALL_COMPLETE ? PHI_WORD_FULL
-                                                        : PHI_WORD_READY),
-              1);
+        store(word(c.word), PHI_RELEASE);
         EXPECT_EQ(synchronize(c.end), 0);
     }
 }
@@ -271,12 +275,12 @@ TEST_P(Words, ABrokenLineReleasesAndCopiesNothing)
     ASSERT_EQ(issue(SENDER, PHI_CALL_TRANSFER, SIZE), 0);
     EXPECT_EQ(synchronize(SENDER, 10), -ETIMEDOUT);
     store(&ends->line[SENDER]->broken, 1);
-    store(word(SENDER, PHI_WORD_READY), 1); // what releases waits that do not look at `broken`
+    store(word(PHI_WORD_TURN), PHI_RELEASE); // for waits that do not look at `broken`
     ASSERT_EQ(synchronize(SENDER), 0);
     EXPECT_TRUE(drained(SENDER));
     if (ends->skips_posts) {
         EXPECT_FALSE(arrived(SIZE));
-        EXPECT_EQ(look(word(RECEIVER, PHI_WORD_FULL)), 0u);
+        EXPECT_EQ(look(word(PHI_WORD_TURN)), PHI_RELEASE) << "a post behind what was not copied";
     }
 }
 
@@ -289,13 +293,13 @@ TEST_P(Words, RevokedUsesTakeNothing)
     EXPECT_EQ(synchronize(SENDER), 0);
     EXPECT_FALSE(arrived(SIZE));
     EXPECT_TRUE(drained(SENDER));
-    all_words_are_at_their_start();
+    all_is_settled();
 }
 
 // Rounds of every pattern with fresh data, each end in a thread of its own.
 class Rounds : public Words
 {
-protected:
+  protected:
     static const int ROUNDS = 300;
     std::atomic<int> failures{0};
 
@@ -319,7 +323,7 @@ protected:
             receiver(round);
         other.join();
         EXPECT_EQ(failures, 0);
-        all_words_are_at_their_start();
+        all_is_settled();
     }
     // The first and last byte tell the round.
     void mark(int end, int round)
@@ -370,7 +374,8 @@ TEST_P(Rounds, SendRecvGet)
         });
 }
 
-// When the buffer may be written again is not the words' affair: the threads settle that between them.
+// When the buffer may be written again is not the words' affair: the threads settle that between
+// them.
 TEST_P(Rounds, PutSignalWait)
 {
     std::atomic<int> read{0};
@@ -400,7 +405,7 @@ TEST_P(Rounds, SignalsEnqueuedAhead)
     std::thread other([&] { check(!synchronize(SENDER), "synchronize of the sender", 0); });
     EXPECT_EQ(synchronize(RECEIVER), 0);
     other.join();
-    all_words_are_at_their_start();
+    all_is_settled();
 }
 
 static std::string name_of(const testing::TestParamInfo<EndsEntry> &info)

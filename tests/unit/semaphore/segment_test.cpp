@@ -24,7 +24,7 @@ const uint64_t NONCE = 0x1234567890abcdefull;
 
 class Segment : public testing::Test
 {
-protected:
+  protected:
     PlainContext context;
     phi_segment *segment = nullptr;
     int before = 0;
@@ -71,7 +71,7 @@ TEST_F(Segment, StartsWithAllWordsAtTheirStart)
     for (int side = 0; side < 2; side++) {
         for (uint32_t i = 0; i < segment->capacity; i++) {
             for (int word = 0; word < 16; word++) {
-                uint32_t start = word < 2 * PHI_WORD_COUNT ? phi_word_start[word % PHI_WORD_COUNT] : 0;
+                uint32_t start = word < PHI_WORD_COUNT ? phi_word_start[word] : 0;
                 ASSERT_EQ(line(segment, side, i)[word], start) << side << " " << i << " " << word;
             }
             ASSERT_EQ(phi_segment_slot(segment, side, i)->word[0], 0u);
@@ -153,13 +153,14 @@ TEST_F(Segment, OpenRefusesWhatIsWrong)
         size_t at;
         char value;
     } cases[] = {
-        {"not a segment", 0, 'x'},          {"another version", 8, 9},
-        {"size does not go", 13, 99},       {"capacity is out of range", 15, 127},
+        {"not a segment", 0, 'x'},           {"another version", 8, 9},
+        {"size does not go", 13, 99},        {"capacity is out of range", 15, 127},
         {"capacity is out of range", 12, 0}, {"another pair", 16, 1},
         {"size does not go", 26, 99},
     };
     for (auto &c : cases) {
-        EXPECT_EQ(open_changed([&](char *bytes) { bytes[c.at] = c.value; }, SEALS, segment->size), -EBADMSG)
+        EXPECT_EQ(open_changed([&](char *bytes) { bytes[c.at] = c.value; }, SEALS, segment->size),
+                  -EBADMSG)
             << c.why;
         EXPECT_NE(context.error().find(c.why), std::string::npos) << context.error();
     }
@@ -168,7 +169,8 @@ TEST_F(Segment, OpenRefusesWhatIsWrong)
 TEST_F(Segment, OpenRefusesFilesOfAnotherSize)
 {
     auto same = [](char *) {};
-    for (size_t size : {(size_t)0, (size_t)31, (size_t)4096, segment->size - 4096, segment->size + 4096})
+    for (size_t size :
+         {(size_t)0, (size_t)31, (size_t)4096, segment->size - 4096, segment->size + 4096})
         EXPECT_EQ(open_changed(same, SEALS, size), -EBADMSG) << size;
 }
 
@@ -184,8 +186,9 @@ TEST_F(Segment, OpenRefusesUnsealedFiles)
 TEST_F(Segment, OpenRefusesWhatIsNoMemoryFile)
 {
     phi_segment *opened = nullptr;
-    EXPECT_EQ(phi_segment_open(&context.report, open("/dev/null", O_RDWR | O_CLOEXEC), NONCE, &opened),
-              -EBADMSG);
+    EXPECT_EQ(
+        phi_segment_open(&context.report, open("/dev/null", O_RDWR | O_CLOEXEC), NONCE, &opened),
+        -EBADMSG);
     EXPECT_EQ(phi_segment_open(&context.report, -1, NONCE, &opened), -EBADMSG);
     EXPECT_EQ(opened, nullptr);
 }
@@ -205,7 +208,7 @@ TEST_F(Segment, TheLargestCapacityWorks)
     ASSERT_EQ(phi_segment_open(&context.report, dup(made->fd), NONCE, &opened), 0);
     line(made, 1, (1 << 20) - 1)[0] = 3;
     EXPECT_EQ(line(opened, 1, (1 << 20) - 1)[0], 3u);
-    EXPECT_EQ(line(opened, 1, (1 << 20) - 1)[PHI_WORD_CREDIT], 1u);
+    EXPECT_EQ(line(opened, 1, (1 << 20) - 1)[PHI_WORD_NOTE], (uint32_t)PHI_BIT_FREE);
     *phi_segment_confirm(made, 1, (1 << 20) - 1) = 9;
     EXPECT_EQ(*phi_segment_confirm(opened, 1, (1 << 20) - 1), 9u);
     phi_segment_close(opened);
