@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Groups: whatever the order inside them, matching groups do not deadlock, and every byte arrives.
+#include <cerrno>
+#include <cstring>
+
+#include "e2e/bytes.h"
+
+class Group : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(Group);
+
+// ---- rings and all-to-all
+
+RANK_FUNCTION(group_ring)
+{
+    const size_t size = 40003;
+    const int rounds = 32;
+    rank.open();
+    ph_protocol protocol = protocol_of(rank.argument);
+    int next = (rank.rank + 1) % rank.ranks, last = (rank.rank + rank.ranks - 1) % rank.ranks;
+    void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
+    void *table = rank.device->alloc(rounds * size), *log = rank.device->alloc(rounds * size);
+    void *stream = rank.device->stream();
+    ph_operation ops[] = {{1, next, PH_ROLE_SENDER, protocol, out, size},
+                          {1, last, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in, size}};
+    ph_channel *channels[2];
+    CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
+    rank.device->fill(table, rounds * size, rank.rank);
+    // Without a look at the host: each round's data is put and taken by the stream.
+    for (int round = 0; round < rounds; round++) {
+        ph_group_op group[] = {{PH_GROUP_SEND, channels[0], 0, 0, size}, {PH_GROUP_RECV, channels[1], 0, 0, size}};
+        rank.device->copy(stream, out, at(table, round * size), size);
+        if (round % 2) // the order inside a group means nothing
+            std::swap(group[0], group[1]);
+        CHECK_OK(ph_group(group, 2, stream));
+        rank.device->copy(stream, at(log, round * size), in, size);
+    }
+    rank.synchronize(stream);
+    rank.verify(log, rounds * size, last, "from the rank before");
+}
+
+TEST_P(Group, Ring)
+{
+    for (const char *protocol : {"put", "get"}) {
+        Job job(GetParam(), 4);
+        EXPECT_EQ(job.run("group_ring", protocol), "") << protocol;
+    }
+}
+
+RANK_FUNCTION(all_to_all)
+{
+    const size_t size = 20001;
+    rank.open();
+    std::vector<void *> out(rank.ranks), in(rank.ranks);
+    std::vector<Pair> pairs;
+    std::vector<int> peers;
+    void *stream = rank.device->stream();
+    for (int peer = 0; peer < rank.ranks; peer++) {
+        out[peer] = rank.device->alloc(size);
+        in[peer] = rank.device->alloc(size);
+    }
+    // In the order of the pairs, so that exchanges do not cross.
+    for (int a = 0; a < rank.ranks; a++) {
+        for (int b = a + 1; b < rank.ranks; b++) {
+            if (a != rank.rank && b != rank.rank)
+                continue;
+            int peer = a + b - rank.rank;
+            peers.push_back(peer);
+            pairs.emplace_back(rank, peer, 1, peer % 2 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET, out[peer], in[peer], size);
+        }
+    }
+    for (int round = 0; round < 10; round++) {
+        std::vector<ph_group_op> group;
+        for (size_t i = 0; i < peers.size(); i++) {
+            rank.device->fill(out[peers[i]], size, round * 100 + rank.rank * 10 + peers[i]);
+            group.push_back({PH_GROUP_SEND, pairs[i].to, 0, 0, size});
+            group.push_back({PH_GROUP_RECV, pairs[i].from, 0, 0, size});
+        }
+        std::rotate(group.begin(), group.begin() + (rank.rank + round) % group.size(), group.end());
+        CHECK_OK(ph_group(group.data(), group.size(), stream));
+        rank.synchronize(stream);
+        for (int peer : peers)
+            rank.verify(in[peer], size, round * 100 + peer * 10 + rank.rank, "all to all");
+    }
+}
+
+TEST_P(Group, AllToAll)
+{
+    Job job(GetParam(), 4);
+    EXPECT_EQ(job.run("all_to_all"), "");
+}
+
+// ---- both ranks begin with the end that copies
+
+RANK_FUNCTION(active_first)
+{
+    const size_t size = 10000;
+    rank.open();
+    ph_protocol protocol = protocol_of(rank.argument);
+    void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
+    void *stream = rank.device->stream(), *other = rank.device->stream();
+    Pair pair(rank, !rank.rank, 1, protocol, out, in, size);
+    auto active = [&](void *on) {
+        return protocol == PH_PROTOCOL_PUT ? ph_send(pair.to, size, on) : ph_recv(pair.from, size, on);
+    };
+    auto passive = [&](void *on) {
+        return protocol == PH_PROTOCOL_PUT ? ph_recv(pair.from, size, on) : ph_send(pair.to, size, on);
+    };
+    ph_channel *completes = protocol == PH_PROTOCOL_PUT ? pair.from : pair.to;
+    rank.device->fill(out, size, rank.rank);
+    // Plain calls: what would help the peer stands behind what waits for the peer.
+    CHECK_OK(active(stream));
+    CHECK(!rank.device->synchronize(stream, 200));
+    if (rank.device->host())
+        CHECK(rank.error().find("'ready'") != std::string::npos);
+    rank.barrier();
+    CHECK(!rank.device->synchronize(stream, 1));
+    rank.barrier();
+    CHECK_OK(passive(other)); // the way out: another stream
+    CHECK_OK(ph_complete(completes, other));
+    rank.synchronize(other);
+    rank.synchronize(stream);
+    rank.verify(in, size, !rank.rank, "after the way out");
+    rank.barrier();
+
+    for (int round = 0; round < 20; round++) {
+        ph_group_op group[] = {{PH_GROUP_SEND, pair.to, 0, 0, size}, {PH_GROUP_RECV, pair.from, 0, 0, size}};
+        if (protocol == PH_PROTOCOL_GET)
+            std::swap(group[0], group[1]);
+        rank.device->fill(out, size, 10 + round + rank.rank);
+        CHECK_OK(ph_group(group, 2, stream));
+        rank.synchronize(stream);
+        rank.verify(in, size, 10 + round + !rank.rank, "by groups");
+        rank.barrier();
+    }
+}
+
+TEST_P(Group, ActiveEndsFirst)
+{
+    for (const char *protocol : {"put", "get"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("active_first", protocol), "") << protocol;
+    }
+}
+
+// Rank 1 answers: its group sends the answer to one message and receives the next.
+RANK_FUNCTION(shifted)
+{
+    const size_t size = 3000;
+    const int rounds = 60;
+    rank.open();
+    void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
+    void *table = rank.device->alloc(rounds * size), *log = rank.device->alloc(rounds * size);
+    void *stream = rank.device->stream();
+    Pair pair(rank, !rank.rank, 1, protocol_of(rank.argument), out, in, size);
+    ph_group_op send = {PH_GROUP_SEND, pair.to, 0, 0, size}, recv = {PH_GROUP_RECV, pair.from, 0, 0, size};
+    ph_group_op both[] = {send, recv};
+    rank.device->fill(table, rounds * size, 5);
+    if (rank.rank == 1)
+        CHECK_OK(ph_group(&recv, 1, stream));
+    for (int round = 0; round < rounds; round++) {
+        rank.device->copy(stream, out, rank.rank ? in : at(table, round * size), size);
+        CHECK_OK(ph_group(both, rank.rank == 1 && round == rounds - 1 ? 1 : 2, stream));
+        if (rank.rank == 0)
+            rank.device->copy(stream, at(log, round * size), in, size);
+    }
+    rank.synchronize(stream);
+    if (rank.rank == 0)
+        rank.verify(log, rounds * size, 5, "to the peer and back");
+}
+
+TEST_P(Group, LoopsShiftedByOneRecv)
+{
+    for (const char *protocol : {"put", "get"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("shifted", protocol), "") << protocol;
+    }
+}
+
+// ---- mixed operations
+
+RANK_FUNCTION(mixed)
+{
+    const size_t half = 30000, size = 2 * half; // of each buffer: what goes out, and what comes in
+    enum { PUT, PUT_SIGNAL, SIGNAL, GET, SEND, COUNT };
+    rank.open();
+    void *stream = rank.device->stream();
+    void *buffers[COUNT];
+    ph_operation ops[COUNT];
+    ph_channel *channels[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        buffers[i] = rank.device->alloc(size);
+        ops[i] = {uint64_t(i), !rank.rank, PH_ROLE_BOTH, rank.rank ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT, buffers[i], size};
+    }
+    CHECK_OK(ph_exchange(rank.context, ops, COUNT, channels));
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < COUNT; i++)
+            rank.device->fill(buffers[i], half, round * 100 + rank.rank * 10 + i);
+        rank.barrier();
+        std::vector<ph_group_op> group = {
+            {PH_GROUP_WAIT, channels[PUT_SIGNAL], 0, 0, half},
+            {PH_GROUP_PUT, channels[PUT], half, 0, 1},
+            {PH_GROUP_PUT, channels[PUT], half + 1, 1, 10000},
+            {PH_GROUP_PUT, channels[PUT], half + 10001, 10001, half - 10001},
+            {PH_GROUP_WAIT, channels[SIGNAL], 0, 0, 0},
+            {PH_GROUP_GET, channels[GET], 0, half, half},
+            {PH_GROUP_RECV, channels[SEND], 0, 0, 0}, // both directions begin where the buffers begin: no bytes
+            {PH_GROUP_SEND, channels[SEND], 0, 0, 0},
+            {PH_GROUP_SIGNAL, channels[SIGNAL], 0, 0, 0},
+            {PH_GROUP_PUT_SIGNAL, channels[PUT_SIGNAL], half, 0, half},
+        };
+        std::rotate(group.begin(), group.begin() + (round + 3 * rank.rank) % group.size(), group.end());
+        CHECK_OK(ph_group(group.data(), group.size(), stream));
+        CHECK_OK(ph_signal(channels[PUT], stream)); // plain puts tell nobody
+        CHECK_OK(ph_wait(channels[PUT], 0, stream));
+        rank.synchronize(stream);
+        for (int i : {PUT, PUT_SIGNAL, GET})
+            rank.verify(at(buffers[i], half), half, round * 100 + !rank.rank * 10 + i, "mixed");
+        rank.barrier();
+    }
+}
+
+TEST_P(Group, MixedOperations)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("mixed"), "");
+}
+
+// ---- many operations: several batches, and more memory operations than one call of the driver takes (trap 15)
+
+static const int MANY = 300;
+
+RANK_FUNCTION(many)
+{
+    const size_t each = 129;
+    ph_group_kind out_kind = rank.argument == "signal" ? PH_GROUP_SIGNAL : PH_GROUP_SEND;
+    ph_group_kind in_kind = rank.argument == "signal" ? PH_GROUP_WAIT : PH_GROUP_RECV;
+    size_t moved = rank.argument == "put" || rank.argument == "get" ? each : 0;
+    rank.open();
+    void *memory = rank.device->alloc(MANY * each);
+    void *stream = rank.device->stream();
+    std::vector<ph_operation> ops;
+    std::vector<ph_group_op> group;
+    std::vector<ph_channel *> channels(MANY);
+    for (int i = 0; i < MANY; i++)
+        ops.push_back({uint64_t(i), !rank.rank, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
+                       protocol_of(rank.argument), at(memory, i * each), each});
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
+    CHECK(rank.counter("imports") == 1);
+    for (int i = 0; i < MANY; i++)
+        group.push_back({rank.rank ? in_kind : out_kind, channels[rank.rank ? i : MANY - 1 - i], 0, 0, moved});
+    for (int round = 0; round < 5; round++) {
+        rank.device->fill(memory, MANY * each, 10 * round + rank.rank);
+        rank.barrier();
+        CHECK_OK(ph_group(group.data(), group.size(), stream));
+        rank.synchronize(stream);
+        if (rank.rank == 1)
+            rank.verify(memory, MANY * each, 10 * round + (moved ? 0 : 1), "300 operations");
+        rank.barrier();
+    }
+    CHECK(rank.counter("in_flight") == 0 || !rank.device->host());
+}
+
+TEST_P(Group, ManyOperations)
+{
+    for (const char *what : {"put", "get", "nothing", "signal"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("many", what), "") << what;
+    }
+}
+
+// ---- what is refused
+
+static void refuse(Rank &rank, std::vector<ph_group_op> group, int expected, const char *sentence)
+{
+    int rc = ph_group(group.data(), group.size(), nullptr);
+    if (rc != expected || rank.error().find(sentence) == std::string::npos)
+        rank_failed(__FILE__, __LINE__, std::string(sentence) + ": " + ph_strerror(rc) + ": " + rank.error());
+}
+
+RANK_FUNCTION(refused)
+{
+    const size_t size = 1000;
+    rank.open();
+    void *stream = rank.device->stream();
+    void *one = rank.device->alloc(size), *two = rank.device->alloc(size);
+    ph_operation ops[] = {{1, !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT, one, size},
+                          {2, !rank.rank, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, PH_PROTOCOL_PUT, two, size}};
+    ph_channel *channels[2];
+    CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
+    ph_channel *both = channels[0], *way = channels[1];
+    ph_group_kind wrong = rank.rank ? PH_GROUP_PUT : PH_GROUP_GET;
+    ph_group_op good = {PH_GROUP_SIGNAL, both, 0, 0, 0};
+
+    for (ph_group_op op : {ph_group_op{PH_GROUP_SEND, both, 0, 0, 10}, ph_group_op{PH_GROUP_RECV, both, 0, 0, 10},
+                           ph_group_op{PH_GROUP_PUT_SIGNAL, both, 0, 0, 10}, ph_group_op{PH_GROUP_WAIT, both, 0, 0, 0}})
+        refuse(rank, {op, {PH_GROUP_PUT, both, 0, 0, 10}, op}, -EINVAL, "two messages of one kind on operation 1");
+    refuse(rank, {good, {PH_GROUP_PUT_SIGNAL, both, 0, 0, 10}}, -EINVAL, "two messages of one kind");
+    refuse(rank, {good, {wrong, way, 0, 0, 1}}, -EINVAL, "this rank is not the");
+    refuse(rank, {good, {PH_GROUP_PUT, both, 1, 0, size}}, -EINVAL, "do not fit");
+    refuse(rank, {good, {PH_GROUP_GET, both, 0, SIZE_MAX, 2}}, -EINVAL, "do not fit");
+    refuse(rank, {good, {PH_GROUP_SEND, both, 0, 0, size + 1}}, -EINVAL, "do not fit");
+    CHECK_RC(ph_group(nullptr, 1, stream), -EINVAL);
+    CHECK_OK(ph_group(nullptr, 0, stream));
+    ph_group_op bad[] = {good, {PH_GROUP_PUT, nullptr, 0, 0, 0}, {ph_group_kind(0), both, 0, 0, 0}, good};
+    const int no_kind = 8;
+    memcpy(&bad[3].kind, &no_kind, sizeof no_kind);
+    for (int i = 1; i < 4; i++) {
+        std::swap(bad[1], bad[i]);
+        CHECK_RC(ph_group(bad, 2, stream), -EINVAL);
+        CHECK_RC(ph_group(bad + 1, 1, stream), -EINVAL);
+    }
+    CHECK(rank.counter("ipc_operations") == 0 && rank.counter("in_flight") == 0);
+    rank.barrier();
+
+    // A post outside, not completed yet, stands in the way of one inside.
+    CHECK_OK(ph_recv(both, 10, stream));
+    refuse(rank, {{PH_GROUP_RECV, both, 0, 0, 10}}, -EALREADY, "post without its complete");
+    CHECK_OK(ph_send(both, 10, stream));
+    CHECK_OK(ph_complete(both, stream));
+    ph_group_op again[] = {{PH_GROUP_SEND, both, 0, 0, 10}, {PH_GROUP_RECV, both, 0, 0, 10}};
+    CHECK_OK(ph_group(again, 2, stream));
+    rank.synchronize(stream);
+}
+
+TEST_P(Group, RefusedGroupsEnqueueNothing)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("refused"), "");
+}
