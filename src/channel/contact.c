@@ -188,13 +188,15 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     struct phi_peers *peers = peer->peers;
     struct phi_node_message request, answer;
     int fd;
-    phi_peer_message(peer, PHI_NODE_PROBE, &request);
-    int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
-    if (rc)
-        return PHI_REASON_DESCRIPTOR;
-    rc = phi_memory_import(peers->memory, answer.bytes, answer.bytes_size, fd, &peer->probe);
-    if (rc)
-        return reason_of(rc == -EIO ? PH_EDRIVER : rc);
+    int rc;
+    if (peer->probe == NULL) { // else of an attempt that was cut short
+        phi_peer_message(peer, PHI_NODE_PROBE, &request);
+        if (phi_peer_call(peer, &request, &answer, &fd, deadline))
+            return PHI_REASON_DESCRIPTOR;
+        rc = phi_memory_import(peers->memory, answer.bytes, answer.bytes_size, fd, &peer->probe);
+        if (rc)
+            return reason_of(rc == -EIO ? PH_EDRIVER : rc);
+    }
     uint64_t offset = (uint64_t)(peers->rank % PHI_PROBE_SLOTS) * PHI_PROBE_SIZE, seed;
     if (offset + PHI_PROBE_SIZE > peer->probe->size)
         return PHI_REASON_RECORD;
@@ -211,8 +213,14 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     return rc ? reason_of(rc) : PHI_REASON_NONE;
 }
 
-// Without the lock: one thread at a time probes a peer.
-static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline)
+// Whether an attempt was cut short by the caller's own deadline: then it says nothing of the path.
+static bool cut_short(enum phi_reason reason, int64_t deadline)
+{
+    return (reason == PHI_REASON_PROBE_DEADLINE || reason == PHI_REASON_DESCRIPTOR) && phi_now() >= deadline;
+}
+
+// Without the lock: one thread at a time probes a peer, at most until the nearer of the two deadlines.
+static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline, int64_t callers)
 {
     struct phi_peers *peers = peer->peers;
     pthread_mutex_lock(&peers->lock);
@@ -226,15 +234,16 @@ static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline)
     enum phi_reason reason = probe(peer, deadline);
     pthread_mutex_lock(&peers->lock);
     peer->probing = false;
-    peer->probed = true;
+    peer->probed = !cut_short(reason, callers);
     peer->probe_reason = reason;
     phi_peers_changed(peers);
     pthread_mutex_unlock(&peers->lock);
     return reason;
 }
 
-static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import **import, int64_t deadline)
+static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import **import, int64_t callers)
 {
+    int64_t deadline = call_deadline(callers);
     struct phi_peer *peer = e->peer;
     struct phi_peers *peers = peer->peers;
     enum phi_kind kind = (enum phi_kind)e->info.allocation.kind;
@@ -242,7 +251,7 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
     if (reason == PHI_REASON_NONE && !phi_capabilities_same_device(&peers->mine, &peer->theirs))
         reason = phi_ipc_access(peers->device, &peer->theirs);
     if (reason == PHI_REASON_NONE)
-        reason = probe_once(peer, deadline);
+        reason = probe_once(peer, deadline, callers);
     if (reason != PHI_REASON_NONE)
         return reason;
     int fd = -1;
@@ -263,10 +272,11 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     struct phi_import *import = NULL;
     e->importing = true;
     pthread_mutex_unlock(&peers->lock);
-    enum phi_reason reason = map_export(e, &import, call_deadline(deadline));
+    enum phi_reason reason = map_export(e, &import, deadline);
+    bool tried = import != NULL || !cut_short(reason, deadline);
     pthread_mutex_lock(&peers->lock);
     e->importing = false;
-    e->tried = true;
+    e->tried = tried; // else the next exchange tries again
     e->import = import;
     e->reason = reason;
     if (import != NULL) {
@@ -275,6 +285,7 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     }
     phi_log(peers->report, import ? PH_LOG_DEBUG : PH_LOG_WARN, "allocation %u of rank %d (%s, %llu bytes): %s", e->id,
             e->peer->rank, phi_kind_name((enum phi_kind)e->info.allocation.kind),
-            (unsigned long long)e->info.allocation.size, import ? "mapped" : phi_reason_text(reason));
+            (unsigned long long)e->info.allocation.size,
+            import ? "mapped" : tried ? phi_reason_text(reason) : "the deadline passed while it was being mapped");
     phi_peers_changed(peers);
 }

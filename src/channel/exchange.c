@@ -513,7 +513,7 @@ static const char *missing(const struct phi_pending *pending)
     case PHI_PENDING_ASK:
         return "it does not answer whether an earlier exchange took place";
     default:
-        return "it came, and has not confirmed";
+        return "it came, and the buffers were not mapped and confirmed in time";
     }
 }
 

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Exchanges that do not end well, and what comes after them.
+#include <map>
+
+#include "e2e/exchanging.h"
+
+class ExchangeFaults : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(ExchangeFaults);
+
+static const size_t size = 5000;
+
+// Faults of the protocol above any memory.
+class ExchangeFaultsHost : public testing::Test
+{
+protected:
+    void SetUp() override
+    {
+        if (!RedisServer::available())
+            GTEST_SKIP() << "no redis-server";
+    }
+};
+
+// ---- crossed order
+
+// The keys of a ring: op i between rank i and rank i + 1. Each rank exchanges the one with the next rank first.
+RANK_FUNCTION(crossed_ring)
+{
+    rank.open({"PEERHOP_DEADLINE_MS=600"}, 0);
+    const int n = rank.ranks, next = (rank.rank + 1) % n, last = (rank.rank + n - 1) % n;
+    void *memory = rank.device->alloc(2 * size);
+    char *second = static_cast<char *>(memory) + size;
+    uint64_t to_next = 10 + rank.rank, to_last = 10 + last;
+    auto out = operation(to_next, next, PH_ROLE_SENDER, memory, size);
+    auto in = operation(to_last, last, PH_ROLE_RECEIVER, second, size);
+    rank.barrier();
+    std::string sentence = exchange_fails(rank, {out}, PH_ECROSSED);
+    CHECK_SAYS(sentence, "crossed exchange order");
+    CHECK_SAYS(sentence, "rank " + std::to_string(rank.rank) + " waits for rank " + std::to_string(next) +
+                             " (operation " + std::to_string(to_next) + ")");
+    for (int i = 1; i < n; i++) { // the rest of the cycle, back to this rank
+        int from = (rank.rank + i) % n;
+        CHECK_SAYS(sentence, "rank " + std::to_string(from) + " waits for rank " + std::to_string((from + 1) % n) +
+                                 " (operation " + std::to_string(10 + from) + ")");
+    }
+    rank.barrier();
+
+    // In two halves it is free of order.
+    ph_exchange_request *first_half, *second_half;
+    ph_channel *to, *from;
+    CHECK_OK(ph_exchange_start(rank.context, &out, 1, &first_half));
+    CHECK_OK(ph_exchange_start(rank.context, &in, 1, &second_half));
+    CHECK_OK(ph_exchange_finish(&first_half, &to, 20000));
+    CHECK(first_half == nullptr);
+    CHECK_OK(ph_exchange_finish(&second_half, &from, 20000));
+    void *stream = rank.device->stream();
+    rank.device->fill(memory, size, rank.rank);
+    CHECK_OK(ph_put_signal(to, 0, 0, size, stream));
+    CHECK_OK(ph_wait(from, size, stream));
+    rank.synchronize(stream);
+    rank.verify(second, size, last, "from the last rank");
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, CrossedOrderOfTwoRanksIsNamed)
+{
+    Job job("host", 2);
+    EXPECT_EQ(job.run("crossed_ring"), "");
+}
+
+TEST_F(ExchangeFaultsHost, CrossedOrderOfThreeRanksIsNamed)
+{
+    Job job("host", 3);
+    EXPECT_EQ(job.run("crossed_ring"), "");
+}
+
+RANK_FUNCTION(started_in_any_order)
+{
+    rank.open();
+    char *memory = static_cast<char *>(rank.device->alloc(8 * size));
+    std::vector<ph_exchange_request *> requests(8);
+    std::vector<ph_channel *> channels(8);
+    for (int i = 0; i < 8; i++) {
+        int op = rank.rank == 0 ? i : 7 - i;
+        auto one = operation(op, !rank.rank, role_of(rank, op % 2), memory + op * size, size);
+        CHECK_OK(ph_exchange_start(rank.context, &one, 1, &requests[op]));
+    }
+    for (int i = 0; i < 8; i++) // 0 to 7 here, 3, 6, 1, 4, 7, 2, 5, 0 there
+        CHECK_OK(ph_exchange_finish(&requests[rank.rank ? (i + 1) * 3 % 8 : i], &channels[rank.rank ? (i + 1) * 3 % 8 : i], 0));
+    void *stream = rank.device->stream();
+    for (int op = 0; op < 8; op++) {
+        CHECK_EQUAL(ph_channel_op_id(channels[op]), op);
+        pass(rank, channels[op], role_of(rank, op % 2), memory + op * size, size, op, stream);
+    }
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, StartForAllThenFinishIsFreeOfOrder)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("started_in_any_order"), "");
+}
+
+// ---- a path that fails
+
+static void check_report(ph_channel *channel, int outgoing, const char *path, const char *why)
+{
+    ph_path_report report;
+    CHECK(ph_channel_path(channel, outgoing, &report, sizeof report) == 0);
+    CHECK(std::string(report.path) == path);
+    for (size_t i = 0; i < report.rejected_count; i++)
+        if (std::string(report.rejected[i].reason).find(why) != std::string::npos)
+            return;
+    rank_failed(__FILE__, __LINE__, std::string("the report does not say ") + why);
+}
+
+RANK_FUNCTION(one_side_cannot_map)
+{
+    rank.open(); // rank 1's device has no peer access
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(8 * size));
+    const int peer = !rank.rank;
+    // 0 to 1: rank 0 can put, rank 1 cannot get. 1 to 0: the other way round.
+    auto put_to_1 = operation(1, peer, role_of(rank, 0), memory, size, PH_PROTOCOL_PUT);
+    auto get_by_1 = operation(2, peer, role_of(rank, 0), memory + size, size, PH_PROTOCOL_GET);
+    auto put_to_0 = operation(3, peer, role_of(rank, 1), memory + 2 * size, size, PH_PROTOCOL_PUT);
+    auto get_by_0 = operation(4, peer, role_of(rank, 1), memory + 3 * size, size, PH_PROTOCOL_GET);
+    for (auto op : {get_by_1, put_to_0}) {
+        std::string sentence = exchange_fails(rank, {op}, PH_ENOPATH);
+        CHECK_SAYS(sentence, "no path between rank");
+        CHECK_SAYS(sentence, "rank 1 to rank 0 by ipc: the system refused the handle");
+        CHECK_SAYS(sentence, "rank 0 to rank 1 by ipc: it serves");
+        CHECK_SAYS(sentence, "by net: not in this build");
+    }
+    auto channels = exchange_all(rank, {put_to_1, get_by_0});
+    for (int i = 0; i < 2; i++) {
+        if (role_of(rank, i) == PH_ROLE_SENDER) {
+            rank.device->fill(memory + 3 * i * size, size, 60 + i);
+            CHECK_OK(ph_send(channels[i], size, stream));
+        } else {
+            CHECK_OK(ph_recv(channels[i], size, stream));
+        }
+        CHECK_OK(ph_complete(channels[i], stream));
+        rank.synchronize(stream);
+        if (role_of(rank, i) == PH_ROLE_RECEIVER)
+            rank.verify(memory + 3 * i * size, size, 60 + i, "received");
+        check_report(channels[i], role_of(rank, i) == PH_ROLE_SENDER, "ipc", "not in this build");
+    }
+    // What needs the mapping that is not there says so, and enqueues nothing.
+    if (rank.rank == 1) {
+        CHECK_RC(ph_put(channels[1], 0, 0, 8, stream), PH_ENOPATH);
+        CHECK_SAYS(rank.error(), "is not mapped here: the system refused the handle");
+        CHECK_RC(ph_get(channels[0], 0, 0, 8, stream), PH_ENOPATH);
+    }
+    rank.barrier();
+    // A second try of the same operation fails alike; in a batch nothing is lost of the others.
+    exchange_fails(rank, {put_to_0, put_to_1}, PH_ENOPATH);
+    CHECK(exchange_all(rank, {put_to_1})[0] == channels[0]);
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, APathThatFailsOnOneSideOnly)
+{
+    if (GetParam() != "standin")
+        GTEST_SKIP() << "only the stand-in's devices can be made to refuse";
+    Job job(GetParam(), 2);
+    job.environment(1, "PEERHOP_STANDIN_NO_PEER", "1");
+    EXPECT_EQ(job.run("one_side_cannot_map"), "");
+}
+
+RANK_FUNCTION(other_kinds_of_rank)
+{
+    rank.open(); // one with a device, one without
+    void *memory = rank.device->alloc(size);
+    std::string sentence = exchange_fails(rank, {operation(1, !rank.rank, PH_ROLE_BOTH, memory, size)}, PH_ENOPATH);
+    CHECK_SAYS(sentence, "one rank has a device, the other has not");
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, HostAndDeviceHaveNoPath)
+{
+    if (GetParam() == "host")
+        GTEST_SKIP() << "needs a device at one rank";
+    Job job(GetParam(), 2);
+    job.environment(1, "PEERHOP_TEST_DEVICE", "host");
+    EXPECT_EQ(job.run("other_kinds_of_rank"), "");
+}
+
+// ---- bad calls
+
+RANK_FUNCTION(keys_in_use)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(2 * size);
+    auto op = operation(7, !rank.rank, role_of(rank, 0), memory, size);
+    auto other = operation(8, !rank.rank, role_of(rank, 0), static_cast<char *>(memory) + size, size);
+    ph_exchange_request *request = nullptr, *second = nullptr;
+    ph_channel *channel = nullptr;
+    CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+    CHECK_RC(ph_exchange_start(rank.context, &op, 1, &second), -EALREADY);
+    CHECK(second == nullptr);
+    CHECK_SAYS(rank.error(), "operation 7 with rank");
+    CHECK_SAYS(rank.error(), "is in another unfinished exchange");
+    CHECK_SAYS(exchange_fails(rank, {other, op}, -EALREADY), "operation 7");
+    CHECK_SAYS(exchange_fails(rank, {other, other}, -EALREADY), "operation 8");
+    CHECK_OK(ph_exchange_finish(&request, &channel, 0));
+    CHECK(exchange_all(rank, {other, op})[1] == channel); // the keys of what failed are free again
+    pass(rank, channel, role_of(rank, 0), memory, size, 3, stream);
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, AKeyIsInOneExchangeAtATime)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("keys_in_use"), "");
+}
+
+RANK_FUNCTION(bad_arguments)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size);
+    auto good = operation(1, !rank.rank, role_of(rank, 0), memory, size);
+    auto bad = operation(2, !rank.rank, role_of(rank, 0), memory, size);
+    struct {
+        ph_operation op;
+        int result;
+        const char *sentence;
+    } cases[] = {
+        {bad, -EINVAL, "there is no rank 2 (2 ranks)"}, {bad, -EINVAL, "there is no rank -1"},
+        {bad, -EINVAL, "names itself as the peer"},     {bad, -EINVAL, "role 0 is none"},
+        {bad, -EINVAL, "role 4 is none"},               {bad, -EINVAL, "protocol 3 is none"},
+        {bad, -EINVAL, "no buffer"},                    {bad, -EINVAL, "no buffer"},
+        {bad, -EINVAL, "pass"},                 {bad, -EINVAL, "memory of ph_host_alloc"},
+    };
+    static char plain[100]; // memory that cannot be exported
+    cases[0].op.peer = 2;
+    cases[1].op.peer = -1;
+    cases[2].op.peer = rank.rank;
+    cases[3].op.role = static_cast<ph_role>(0);
+    cases[4].op.role = static_cast<ph_role>(4);
+    cases[5].op.protocol = static_cast<ph_protocol>(3);
+    cases[6].op.buffer = nullptr;
+    cases[7].op.size = 0;
+    cases[8].op.size = size_t(1) << 40;
+    cases[9].op.buffer = plain;
+    cases[9].op.size = sizeof plain;
+    for (auto &c : cases) {
+        // Alone, and behind a good one, of which nothing may be lost.
+        std::string sentence = exchange_fails(rank, {c.op}, c.result);
+        CHECK_SAYS(sentence, c.sentence);
+        CHECK(exchange_fails(rank, {good, c.op}, c.result) != "");
+    }
+    ph_channel *channel = nullptr;
+    ph_exchange_request *request = nullptr;
+    CHECK_RC(ph_exchange(nullptr, &good, 1, &channel), -EINVAL);
+    CHECK_RC(ph_exchange(rank.context, nullptr, 1, &channel), -EINVAL);
+    CHECK_RC(ph_exchange(rank.context, &good, 1, nullptr), -EINVAL);
+    CHECK_RC(ph_exchange_start(rank.context, &good, 1, nullptr), -EINVAL);
+    CHECK_RC(ph_exchange_finish(nullptr, &channel, 0), -EINVAL);
+    CHECK_RC(ph_exchange_finish(&request, &channel, 0), -EINVAL);
+    CHECK_RC(ph_channel_status(nullptr), -EINVAL);
+    CHECK_OK(ph_exchange(rank.context, nullptr, 0, nullptr)); // of nothing: nothing
+    channel = exchange_all(rank, {good})[0];
+    pass(rank, channel, role_of(rank, 0), memory, size, 3, stream);
+    CHECK_EQUAL(rank.counter("offers"), 1);
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, BadArgumentsAreNamedAndLoseNothing)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("bad_arguments"), "");
+}
+
+// ---- limits
+
+RANK_FUNCTION(too_many_keys)
+{
+    rank.open({"PEERHOP_CHANNELS=16"});
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(20 * size));
+    std::vector<ph_operation> ops;
+    for (int op = 0; op < 16; op++)
+        ops.push_back(operation(op, !rank.rank, role_of(rank, 0), memory + op * size, size));
+    auto channels = exchange_all(rank, ops);
+    auto more = operation(16, !rank.rank, role_of(rank, 0), memory + 16 * size, size);
+    CHECK_SAYS(exchange_fails(rank, {more}, -ENOSPC), "PEERHOP_CHANNELS=16");
+    CHECK(exchange_all(rank, ops) == channels);
+    pass(rank, channels[15], role_of(rank, 0), ops[15].buffer, size, 1, stream);
+    // A key whose buffers change needs a channel more, and there is none.
+    rank.barrier();
+    auto moved = operation(3, !rank.rank, role_of(rank, 0), memory + 17 * size, size);
+    CHECK_SAYS(exchange_fails(rank, {moved}, -ENOSPC), "PEERHOP_CHANNELS");
+    CHECK(exchange_all(rank, ops) == channels);
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, TheLimitOfChannels)
+{
+    Job job("host", 2);
+    EXPECT_EQ(job.run("too_many_keys"), "");
+}
+
+RANK_FUNCTION(other_limits)
+{
+    rank.open({rank.rank == 0 ? "PEERHOP_CHANNELS=32" : "PEERHOP_CHANNELS=64"}, 3000);
+    void *memory = rank.device->alloc(size);
+    Stopwatch watch;
+    std::string sentence = exchange_fails(rank, {operation(1, !rank.rank, PH_ROLE_BOTH, memory, size)}, PH_EMISMATCH);
+    CHECK_SAYS(sentence, "PEERHOP_CHANNELS=");
+    CHECK_SAYS(sentence, "32");
+    CHECK_SAYS(sentence, "64");
+    CHECK_SAYS(sentence, "they must be equal");
+    CHECK(watch.ms() < 2500);
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, DifferentLimitsAreAMismatchAtBothEnds)
+{
+    Job job("host", 2);
+    EXPECT_EQ(job.run("other_limits"), "");
+}
+
+// ---- deadlines and retries
+
+RANK_FUNCTION(late_rank)
+{
+    rank.open({"PEERHOP_DEADLINE_MS=150"}, 0);
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(4 * size));
+    ph_role role = role_of(rank, 0);
+    auto op = operation(7, !rank.rank, role, memory, size);
+    auto retry = [&](ph_operation what) {
+        ph_channel *channel = nullptr;
+        int rc;
+        for (int i = 0; i < 50; i++)
+            if ((rc = ph_exchange(rank.context, &what, 1, &channel)) != -ETIMEDOUT)
+                break;
+        CHECK_OK(rc);
+        return channel;
+    };
+    ph_channel *channel;
+    if (rank.rank == 0) {
+        // The other has published its record, and does not come.
+        for (int i = 0; i < 3; i++) {
+            Stopwatch watch;
+            std::string sentence = exchange_fails(rank, {op}, -ETIMEDOUT);
+            CHECK(watch.ms() >= 140 && watch.ms() < 2000);
+            CHECK_SAYS(sentence, "waits for rank 1: operation 7");
+            CHECK_SAYS(sentence, "(1 of 1 operations open)");
+        }
+        rank.shared->value[0] = 1;
+        channel = retry(op);
+    } else {
+        CHECK(reaches(rank.shared->value[0], 1));
+        channel = retry(op);
+    }
+    pass(rank, channel, role, memory, size, 1, stream);
+    rank.barrier();
+    // Again with a key that both know: first a hit that one is late for, then with another buffer than at first.
+    if (rank.rank == 1)
+        CHECK_SAYS(exchange_fails(rank, {op}, -ETIMEDOUT), "has not come to this exchange of the operation");
+    rank.barrier();
+    auto moved = operation(7, !rank.rank, role, memory + (1 + rank.rank) * size, size);
+    if (rank.rank == 1)
+        exchange_fails(rank, {op}, -ETIMEDOUT);
+    rank.barrier();
+    channel = retry(moved);
+    pass(rank, channel, role, moved.buffer, size, 2, stream);
+    rank.barrier();
+    CHECK(retry(moved) == channel);
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, ALateRankIsMetByARetry)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("late_rank"), "");
+}
+
+RANK_FUNCTION(part_of_a_batch_is_late)
+{
+    rank.open({}, 400);
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(3 * size));
+    auto first = operation(1, !rank.rank, role_of(rank, 0), memory, size);
+    auto second = operation(2, !rank.rank, role_of(rank, 0), memory + size, size);
+    if (rank.rank == 0) {
+        // Rank 1 comes to the first operation only.
+        CHECK_SAYS(exchange_fails(rank, {first, second}, -ETIMEDOUT), "operation 2");
+        rank.shared->value[0] = 1;
+        ph_channel *channels[2];
+        ph_operation both[2] = {first, second};
+        ph_exchange_request *request;
+        CHECK_OK(ph_exchange_start(rank.context, both, 2, &request));
+        CHECK_OK(ph_exchange_finish(&request, channels, 10000));
+        pass(rank, channels[0], PH_ROLE_SENDER, first.buffer, size, 1, stream);
+        pass(rank, channels[1], PH_ROLE_SENDER, second.buffer, size, 2, stream);
+    } else {
+        ph_channel *one = exchange_all(rank, {first})[0];
+        CHECK(reaches(rank.shared->value[0], 1));
+        ph_channel *two = exchange_all(rank, {second})[0];
+        pass(rank, one, PH_ROLE_RECEIVER, first.buffer, size, 1, stream);
+        pass(rank, two, PH_ROLE_RECEIVER, second.buffer, size, 2, stream);
+    }
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, ABatchWithOneLateOperationIsRetriedAsAWhole)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("part_of_a_batch_is_late"), "");
+}
+
+// Deadlines that pass at every point of an exchange: whatever happens, both ranks end with the same channels.
+RANK_FUNCTION(deadlines_everywhere)
+{
+    rank.open({}, 10000);
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(4 * size));
+    ph_role role = role_of(rank, 0);
+    uint64_t random = 88172645463325252u + rank.rank;
+    for (int round = 0; round < 60; round++) {
+        auto op = operation(round % 3, !rank.rank, role, memory + (round * (rank.rank + 1) % 4) * size, size);
+        ph_channel *channel = nullptr;
+        int rc = -ETIMEDOUT;
+        for (int tries = 0; rc == -ETIMEDOUT && tries < 2000; tries++) {
+            random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+            ph_exchange_request *request;
+            std::this_thread::sleep_for(std::chrono::microseconds(random % 1500));
+            CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+            rc = ph_exchange_finish(&request, &channel, 1 + random / 7 % 3);
+        }
+        CHECK_OK(rc);
+        pass(rank, channel, role, op.buffer, size, round, stream);
+    }
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, DeadlinesAtEveryPoint)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("deadlines_everywhere"), "");
+}
