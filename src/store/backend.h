@@ -12,37 +12,39 @@ struct phi_store_base {
     const struct phi_mailbox_params *params; // lives as long as the store
 };
 
-// One raw delivery. The backend promises only: what it delivers was put there by somebody, whole. The mailbox opens the
-// envelope and believes that one where a value is said to be unknown.
+// One raw delivery. The backend promises only: what it delivers was put there by somebody, whole.
+// The mailbox opens the envelope and believes that one where a value is said to be unknown.
 struct phi_delivery {
     bool member;
     int rank;             // of the sender; -1 unknown (member records only)
     uint64_t incarnation; // of the sender; 0 unknown (member records only)
-    uint64_t number;      // as given to put (backends that count by themselves: theirs, as strictly growing)
+    uint64_t number;      // as given to put, or the backend's own count, as strictly growing
     uint8_t *bytes;       // malloc
     size_t size;
 };
 
-// Calls. Of announce, put, refresh and close only one runs at a time; take runs in one thread at a time beside them;
-// wake and consumed may come from any thread at any time. close comes last and alone.
+// Calls. Of announce, put, refresh and close only one runs at a time; take runs in one thread at a
+// time beside them; consumed may come from any thread at any time. close comes last and alone.
 //
 // Results of announce, put, take and refresh:
-//   -ETIMEDOUT   the deadline passed; what was sent may or may not be there. Reported, but by take with a connection
-//                that is up: there nothing came, which is no failure.
-//   -ECONNRESET  the connection was lost, so the store may have forgotten everything (a restarted server): the mailbox
-//                announces and puts again what is not acknowledged. The next call connects again, until its deadline.
-//                Not reported.
-//   PH_ESTORE    the store answered with an error or nonsense: reported, in the store's words.
-//   PH_EFENCED   a newer life of this rank writes to the same place: reported.
+// - -ETIMEDOUT: the deadline passed; what was sent may or may not be there. Reported, but by take
+//   with a connection that is up: there nothing came, which is no failure.
+// - -ECONNRESET: the connection was lost, so the store may have forgotten everything (a restarted
+//   server): the mailbox announces and puts again what is not acknowledged. The next call connects
+//   again, until its deadline. Not reported.
+// - PH_ESTORE: the store answered with an error or nonsense: reported, in the store's words.
+// - PH_EFENCED: a newer life of this rank writes to the same place: reported.
 struct phi_store_ops {
     size_t size; // of this struct
     const char *name;
-    int (*open)(const struct phi_mailbox_params *params, int64_t deadline, struct phi_store **store);
-    // announce publishes the member record; the same bytes once more are fine, and looked for first.
+    int (*open)(const struct phi_mailbox_params *params, int64_t deadline,
+                struct phi_store **store);
+    // announce publishes the member record; the same bytes once more are fine, and looked for
+    // first.
     int (*announce)(struct phi_store *store, const void *bytes, size_t size, int64_t deadline);
-    // put stores message `number` (> 0, strictly growing by receiver, gaps allowed). Putting the same number with the
-    // same bytes again is fine and delivers at most once more. -EEXIST: something else has this number or a later one
-    // (not reported): the caller takes the next.
+    // put stores message `number` (> 0, strictly growing by receiver, gaps allowed). Putting the
+    // same number with the same bytes again is fine and delivers at most once more. -EEXIST:
+    // something else has this number or a later one (not reported): the caller takes the next.
     int (*put)(struct phi_store *store, int peer, uint64_t number, const void *bytes, size_t size,
                int64_t deadline);
     // take waits for the next delivery. -EINTR after wake. `wanted` as in phi_mailbox_receive.
@@ -50,11 +52,14 @@ struct phi_store_ops {
                 struct phi_delivery *delivery);
     // wake_fd is the store's eventfd: a write to it, also by another process, wakes take.
     int (*wake_fd)(const struct phi_store *store);
-    // consumed: deliveries of this sender up to number need not be kept (deleted with a later command). No I/O.
+    // consumed: deliveries of this sender up to number need not be kept (deleted with a later
+    // command). No I/O.
     void (*consumed)(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
-    // refresh renews expiries. -ECONNRESET also where the store is found to have forgotten the member record.
+    // refresh renews expiries. -ECONNRESET also where the store is found to have forgotten the
+    // member record.
     int (*refresh)(struct phi_store *store, int64_t deadline);
-    // close removes keys as phi_mailbox_close says, and frees; done[peer] is true where the outbound mailbox may go.
+    // close removes keys as phi_mailbox_close says, and frees; done[peer] is true where the
+    // outbound mailbox may go.
     void (*close)(struct phi_store *store, const bool *done, int64_t deadline);
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The store behind a user's set, get and remove. Keys, each set at most once:
 //   ph:{job}:epoch:member:R          the member record of rank R
-//   ph:{job}:epoch:A>B:incarnation:n message n of this life of A to B; n counts 1, 2, 3, ... without gaps
+//   ph:{job}:epoch:A>B:incarnation:n message n of this life of A to B; n counts 1, 2, 3, ...
 // So the receiver always knows the one key of each sender that comes next.
 #include "store/backend.h"
 
@@ -63,7 +63,8 @@ static void inbound_key(struct phi_store_callbacks *store, int from, uint64_t nu
                         char key[KEY_SIZE])
 {
     const struct phi_mailbox_params *params = store->base.params;
-    uint64_t incarnation = atomic_load_explicit(&store->peers[from].incarnation, memory_order_relaxed);
+    uint64_t incarnation =
+        atomic_load_explicit(&store->peers[from].incarnation, memory_order_relaxed);
     snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":%d>%d:%" PRIu64 ":%" PRIu64, params->job,
              params->epoch, from, params->rank, incarnation, number);
 }
@@ -87,8 +88,8 @@ static int failed(struct phi_store_callbacks *store, const char *call, const cha
     if (result == -ETIMEDOUT)
         return phi_fail(store->base.params->report, -ETIMEDOUT,
                         "the store did not %s %s before the deadline", call, key);
-    return phi_fail(store->base.params->report, PH_ESTORE, "the store's %s of %s failed: %s", call, key,
-                    ph_strerror(result));
+    return phi_fail(store->base.params->report, PH_ESTORE, "the store's %s of %s failed: %s", call,
+                    key, ph_strerror(result));
 }
 
 static int set(struct phi_store_callbacks *store, const char *key, const void *bytes, size_t size,
@@ -151,7 +152,8 @@ static int callbacks_refresh(struct phi_store *base, int64_t deadline)
     return 0;
 }
 
-static int callbacks_announce(struct phi_store *base, const void *bytes, size_t size, int64_t deadline)
+static int callbacks_announce(struct phi_store *base, const void *bytes, size_t size,
+                              int64_t deadline)
 {
     struct phi_store_callbacks *store = callbacks_of(base);
     char key[KEY_SIZE];
@@ -166,7 +168,8 @@ static int callbacks_put(struct phi_store *base, int peer, uint64_t number, cons
 {
     struct phi_store_callbacks *store = callbacks_of(base);
     char key[KEY_SIZE];
-    (void)number; // a set that failed leaves no gap here: the next one, an empty message, takes its key
+    // A set that failed leaves no gap here: the next one, an empty message, takes its key.
+    (void)number;
     outbound_key(store, peer, store->peers[peer].sent + 1, key);
     int result = set(store, key, bytes, size, deadline);
     if (result == 0) {
@@ -231,7 +234,8 @@ static int look_around(struct phi_store_callbacks *store, const bool *wanted,
                        struct phi_delivery *delivery)
 {
     for (int rank = 0; rank < store->base.params->ranks; rank++) {
-        int result = is_wanted(store, wanted, rank) ? look_at(store, rank, 0, delivery) : -ETIMEDOUT;
+        int result =
+            is_wanted(store, wanted, rank) ? look_at(store, rank, 0, delivery) : -ETIMEDOUT;
         if (result != -ETIMEDOUT)
             return result;
     }
@@ -283,7 +287,8 @@ static int callbacks_wake_fd(const struct phi_store *base)
     return ((const struct phi_store_callbacks *)base)->wake_fd;
 }
 
-static void callbacks_consumed(struct phi_store *base, int rank, uint64_t incarnation, uint64_t number)
+static void callbacks_consumed(struct phi_store *base, int rank, uint64_t incarnation,
+                               uint64_t number)
 {
     _Atomic uint64_t *consumed = &callbacks_of(base)->peers[rank].consumed;
     (void)incarnation; // a rank has one life in one epoch here: its member key is set once

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every value in the store begins with: who it is from, whom it is for, and which message it is.
+// What every value in the store begins with: who it is from, whom it is for, and which message it
+// is.
 #ifndef PHI_STORE_ENVELOPE_H
 #define PHI_STORE_ENVELOPE_H
 
@@ -28,11 +29,13 @@ struct phi_envelope {
     uint64_t sequence;                // 0 in member records
 };
 
-// phi_envelope_encode returns envelope and payload as one allocation of PHI_ENVELOPE_SIZE + size bytes, or NULL.
+// phi_envelope_encode returns envelope and payload as one allocation of PHI_ENVELOPE_SIZE + size
+// bytes, or NULL.
 uint8_t *phi_envelope_encode(const struct phi_envelope *envelope, const void *payload, size_t size);
 
-// phi_envelope_decode checks everything that does not depend on the reader; the payload is what follows the first
-// PHI_ENVELOPE_SIZE bytes. -EBADMSG: not an envelope or not whole; -EPROTONOSUPPORT: of another version.
+// phi_envelope_decode checks everything that does not depend on the reader; the payload is what
+// follows the first PHI_ENVELOPE_SIZE bytes. -EBADMSG: not an envelope or not whole;
+// -EPROTONOSUPPORT: of another version.
 int phi_envelope_decode(struct phi_envelope *envelope, const uint8_t *bytes, size_t size);
 
 #endif

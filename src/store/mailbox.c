@@ -19,7 +19,7 @@
 enum {
     JOB_MAX = 100,
     NUMBER_TRIES = 24,   // of finding a number that the store accepts
-    RESEND_PAUSE = 250, // ms between attempts of a receiver to put again what the store refuses
+    RESEND_PAUSE = 250,  // ms between attempts of a receiver to put again what the store refuses
     RESEND_FIRST = 1000, // ms that a receiver gives such an attempt at first ...
     RESEND_MOST = 30000, // ... and at most
 };
@@ -37,7 +37,7 @@ struct phi_mailbox {
     bool record_stored;
 
     atomic_bool unstored;  // something kept is not in the store
-    atomic_bool forgotten; // the store may have lost everything: nobody has looked through the outboxes yet
+    atomic_bool forgotten; // the store may have lost everything: no outbox knows it yet
     atomic_bool fenced;
 
     // the receiver's
@@ -67,14 +67,15 @@ static int check_params(const struct phi_mailbox_params *params)
 {
     size_t length = strlen(params->job);
     if (length < 1 || length > JOB_MAX)
-        return phi_fail(params->report, -EINVAL, "the job's name has %zu bytes, not 1 to %d", length,
-                        JOB_MAX);
+        return phi_fail(params->report, -EINVAL, "the job's name has %zu bytes, not 1 to %d",
+                        length, JOB_MAX);
     for (const char *c = params->job; *c; c++)
         if (*c < 0x20 || *c > 0x7e)
             return phi_fail(params->report, -EINVAL, "the job's name is not printable ASCII");
     if (params->rank < 0 || params->rank >= params->ranks || params->incarnation == 0)
-        return phi_fail(params->report, -EINVAL, "rank %d of %d, incarnation %" PRIu64
-                        ": not a member", params->rank, params->ranks, params->incarnation);
+        return phi_fail(params->report, -EINVAL,
+                        "rank %d of %d, incarnation %" PRIu64 ": not a member", params->rank,
+                        params->ranks, params->incarnation);
     return 0;
 }
 
@@ -197,8 +198,8 @@ static int put_outbox(struct phi_mailbox *mailbox, int peer, int64_t deadline)
 static int put_all(struct phi_mailbox *mailbox, int64_t deadline)
 {
     if (mailbox->record && !mailbox->record_stored) {
-        int result = mailbox->ops->announce(mailbox->store, mailbox->record, mailbox->record_size,
-                                            deadline);
+        int result =
+            mailbox->ops->announce(mailbox->store, mailbox->record, mailbox->record_size, deadline);
         if (result)
             return result;
         mailbox->record_stored = true;
@@ -268,7 +269,8 @@ int phi_mailbox_announce(struct phi_mailbox *mailbox, const void *bytes, size_t 
     return result;
 }
 
-static uint8_t *encode_message(struct phi_mailbox *mailbox, int peer, const void *bytes, size_t size)
+static uint8_t *encode_message(struct phi_mailbox *mailbox, int peer, const void *bytes,
+                               size_t size)
 {
     struct phi_outbox *outbox = &mailbox->outboxes[peer];
     struct phi_envelope envelope = {
@@ -282,8 +284,8 @@ static uint8_t *encode_message(struct phi_mailbox *mailbox, int peer, const void
     return phi_envelope_encode(&envelope, bytes, size);
 }
 
-// withdraw turns the message into one that only fills its sequence. It may be in the store already, under its number:
-// the next number tells the two apart.
+// withdraw turns the message into one that only fills its sequence. It may be in the store already,
+// under its number: the next number tells the two apart.
 static void withdraw(struct phi_mailbox *mailbox, int peer, struct phi_kept *kept, uint8_t *empty)
 {
     free(kept->bytes);
@@ -341,8 +343,9 @@ int phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t peer_incarn
         peer_incarnation == 0)
         return phi_fail(report, -EINVAL, "rank %d cannot be sent to", peer);
     if (size > PHI_MESSAGE_MAX)
-        return phi_fail(report, -EMSGSIZE, "a message of %zu bytes to rank %d is over the limit of %u",
-                        size, peer, PHI_MESSAGE_MAX);
+        return phi_fail(report, -EMSGSIZE,
+                        "a message of %zu bytes to rank %d is over the limit of %u", size, peer,
+                        PHI_MESSAGE_MAX);
     if (atomic_load(&mailbox->fenced))
         return fenced(mailbox);
     int result = enter(mailbox, "send", deadline);
@@ -388,7 +391,8 @@ int phi_mailbox_refresh(struct phi_mailbox *mailbox, int64_t deadline)
 static int malformed(struct phi_mailbox *mailbox, struct phi_delivery *delivery, const char *why)
 {
     phi_log(mailbox->params.report, PH_LOG_WARN, "store: dropped %s of %zu bytes from rank %d: %s",
-            delivery->member ? "a member record" : "a message", delivery->size, delivery->rank, why);
+            delivery->member ? "a member record" : "a message", delivery->size, delivery->rank,
+            why);
     free(delivery->bytes);
     if (!delivery->member)
         mailbox->ops->consumed(mailbox->store, delivery->rank, delivery->incarnation,
@@ -508,8 +512,9 @@ static bool pop_ready(struct phi_mailbox *mailbox, struct phi_message *message)
     }
 }
 
-// resend puts again what the store forgot, if somebody must and it is time. What one attempt got done stays done; one
-// that ran out of time has more the next time, and none is so long that a wake waits for it for ever.
+// resend puts again what the store forgot, if somebody must and it is time. What one attempt got
+// done stays done; one that ran out of time has more the next time, and none is so long that a wake
+// waits for it for ever.
 static int resend(struct phi_mailbox *mailbox, int64_t deadline)
 {
     if (!atomic_load(&mailbox->unstored) || phi_now() < mailbox->resend_at ||
@@ -535,8 +540,8 @@ static int64_t take_until(struct phi_mailbox *mailbox, int64_t deadline)
     return pause < deadline ? pause : deadline;
 }
 
-// Where nothing is wanted of the store it is not asked, not even for what may come by itself: an exchange of hits costs
-// no command.
+// Where nothing is wanted of the store it is not asked, not even for what may come by itself: an
+// exchange of hits costs no command.
 static bool none_wanted(const struct phi_mailbox *mailbox, const bool *wanted)
 {
     for (int rank = 0; wanted && rank < mailbox->params.ranks; rank++)
@@ -570,7 +575,8 @@ int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t
         if (result)
             return result;
         struct phi_delivery delivery;
-        result = mailbox->ops->take(mailbox->store, wanted, take_until(mailbox, deadline), &delivery);
+        result =
+            mailbox->ops->take(mailbox->store, wanted, take_until(mailbox, deadline), &delivery);
         if (result == 0) {
             result = accept(mailbox, &delivery, message);
             if (result)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Mailboxes: how ranks send each other messages through a key-value store, with nothing lost and nothing twice.
+// Mailboxes: how ranks send each other messages through a key-value store, with nothing lost and
+// nothing twice.
 //
-// Two layers. A store backend (store/backend.h: redis.c, callbacks.c) moves numbered messages. The mailbox above it, the
-// same for every backend, keeps what the peer has not acknowledged, sends it again after a reconnect or when the server
-// lost its memory, and drops what was seen before.
+// Two layers. A store backend (store/backend.h: redis.c, callbacks.c) moves numbered messages. The
+// mailbox above it, the same for every backend, keeps what the peer has not acknowledged, sends it
+// again after a reconnect or when the server lost its memory, and drops what was seen before.
 #ifndef PHI_STORE_MAILBOX_H
 #define PHI_STORE_MAILBOX_H
 
@@ -20,23 +21,23 @@
 struct phi_mailbox;
 
 struct phi_mailbox_params {
-    struct phi_report *report;     // these three must outlive the mailbox
-    struct phi_counters *counters; // store_commands
+    struct phi_report *report;       // these three must outlive the mailbox
+    struct phi_counters *counters;   // store_commands
     const struct phi_config *config; // store (URI), store_password_file, expiry_s, socket
     const struct ph_store_callbacks *callbacks; // instead of the URI, or NULL; copied
-    const char *job;       // printable, 1..100 bytes
+    const char *job;                            // printable, 1..100 bytes
     uint64_t epoch;
     int rank, ranks;
-    uint64_t incarnation;  // of this life; > 0
+    uint64_t incarnation; // of this life; > 0
 };
 
 // What came in. bytes belongs to the mailbox until phi_mailbox_message_free.
 struct phi_message {
-    bool member;               // a member record (else a message for this rank)
-    int rank;                  // who it is from
-    uint64_t incarnation;      // of the sender
-    uint64_t sequence;         // of the sender's messages to us, growing from 1 (0 for member records); a gap stands
-                               // for a message that its sender withdrew
+    bool member;          // a member record (else a message for this rank)
+    int rank;             // who it is from
+    uint64_t incarnation; // of the sender
+    uint64_t sequence; // of the sender's messages to us, growing from 1 (0 for member records); a
+                       // gap stands for a message that its sender withdrew
     const uint8_t *bytes;
     size_t size;
 };
@@ -45,54 +46,59 @@ void phi_mailbox_message_free(struct phi_message *message);
 // Largest message, in bytes.
 #define PHI_MESSAGE_MAX (16u << 20)
 
-// open connects (deadline in phi_now() terms) and publishes nothing. Errors: -EINVAL (URI, job), -ETIMEDOUT, PH_ESTORE
-// (refused: wrong password, not a Redis server, too old), -ECONNREFUSED and the like while the deadline lasts are tried
-// again; each names the address, never the password.
+// open connects (deadline in phi_now() terms) and publishes nothing. Errors: -EINVAL (URI, job),
+// -ETIMEDOUT, PH_ESTORE (refused: wrong password, not a Redis server, too old), -ECONNREFUSED and
+// the like while the deadline lasts are tried again; each names the address, never the password.
 int phi_mailbox_open(const struct phi_mailbox_params *params, int64_t deadline,
                      struct phi_mailbox **mailbox);
 
 // announce publishes this rank's member record for everyone, present and future.
-int phi_mailbox_announce(struct phi_mailbox *mailbox, const void *bytes, size_t size, int64_t deadline);
+int phi_mailbox_announce(struct phi_mailbox *mailbox, const void *bytes, size_t size,
+                         int64_t deadline);
 
-// send delivers one message to one life of a peer (its incarnation, from its member record). When it returns 0 the
-// store has it; the mailbox keeps a copy until phi_mailbox_acknowledged and sends it again when the store forgot.
-// -EINVAL (no such peer), -EMSGSIZE, -ETIMEDOUT, -ENOMEM, PH_ESTORE (an error reply, in its words: READONLY, OOM,
-// NOAUTH, ...), PH_EPEER (a newer life of the peer was sent to before), PH_EFENCED. After a failure nothing was sent as
-// far as the caller is concerned: the message is withdrawn, that is, replaced by an empty one that the receiver skips.
+// send delivers one message to one life of a peer (its incarnation, from its member record). When
+// it returns 0 the store has it; the mailbox keeps a copy until phi_mailbox_acknowledged and sends
+// it again when the store forgot. -EINVAL (no such peer), -EMSGSIZE, -ETIMEDOUT, -ENOMEM, PH_ESTORE
+// (an error reply, in its words: READONLY, OOM, NOAUTH, ...), PH_EPEER (a newer life of the peer
+// was sent to before), PH_EFENCED. After a failure nothing was sent as far as the caller is
+// concerned: the message is withdrawn, that is, replaced by an empty one that the receiver skips.
 // Only a receiver that reads between the two sees a copy that reached the store after all.
 int phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t peer_incarnation,
                      const void *bytes, size_t size, int64_t deadline);
 
-// receive waits for the next message or member record of any rank and returns it; -ETIMEDOUT at the deadline; -EINTR
-// when phi_mailbox_wake was called (a wake that comes before receive counts). Messages of one sender come in order of
-// sequence, once each, whatever the store delivered; those for another incarnation of this rank, those of an older
-// incarnation of the sender than the newest seen, and malformed ones are dropped with a warning. A message for which no
-// member record has come yet is held back until it has. `wanted` (ranks entries, may be NULL: all) says of whom
-// something is still awaited: a backend that can only wait for one key at a time looks there. Where no entry is true,
-// receive only waits for a wake.
-// Reconnects by itself. Redis: no polling; one outstanding XREAD BLOCK, left standing when receive returns.
-// PH_ESTORE (the store refuses to be read, or to take again what it forgot), PH_EFENCED (a newer life of this rank has
-// announced itself; from then on receive and send fail with it).
+// receive waits for the next message or member record of any rank and returns it; -ETIMEDOUT at the
+// deadline; -EINTR when phi_mailbox_wake was called (a wake that comes before receive counts).
+// Messages of one sender come in order of sequence, once each, whatever the store delivered; those
+// for another incarnation of this rank, those of an older incarnation of the sender than the newest
+// seen, and malformed ones are dropped with a warning. A message for which no member record has
+// come yet is held back until it has. `wanted` (ranks entries, may be NULL: all) says of whom
+// something is still awaited: a backend that can only wait for one key at a time looks there. Where
+// no entry is true, receive only waits for a wake. Reconnects by itself. Redis: no polling; one
+// outstanding XREAD BLOCK, left standing when receive returns. PH_ESTORE (the store refuses to be
+// read, or to take again what it forgot), PH_EFENCED (a newer life of this rank has announced
+// itself; from then on receive and send fail with it).
 int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t deadline,
                         struct phi_message *message);
 void phi_mailbox_wake(struct phi_mailbox *mailbox);
 
-// wake_fd is the eventfd behind wake: a peer process that holds a copy may write to it. Owned by the mailbox.
+// wake_fd is the eventfd behind wake: a peer process that holds a copy may write to it. Owned by
+// the mailbox.
 int phi_mailbox_wake_fd(const struct phi_mailbox *mailbox);
 
-// acknowledged: the peer has taken our messages up to this sequence (it says so in shared memory or in a message).
+// acknowledged: the peer has taken our messages up to this sequence (it says so in shared memory or
+// in a message).
 void phi_mailbox_acknowledged(struct phi_mailbox *mailbox, int peer, uint64_t sequence);
 
-// refresh renews the expiry of this rank's keys and publishes the member record again if the store lost it. For the
-// service thread, rarely (every expiry_s / 3).
+// refresh renews the expiry of this rank's keys and publishes the member record again if the store
+// lost it. For the service thread, rarely (every expiry_s / 3).
 int phi_mailbox_refresh(struct phi_mailbox *mailbox, int64_t deadline);
 
-// close removes this rank's keys (its inbound mailboxes, its outbound ones that are acknowledged, its member record;
-// the rest expires), ends the connections and frees. Waits at most until the deadline for the store; it always frees.
-// NULL is fine.
+// close removes this rank's keys (its inbound mailboxes, its outbound ones that are acknowledged,
+// its member record; the rest expires), ends the connections and frees. Waits at most until the
+// deadline for the store; it always frees. NULL is fine.
 void phi_mailbox_close(struct phi_mailbox *mailbox, int64_t deadline);
 
-// Thread-safety: send, announce, refresh, acknowledged and wake from any thread, also while another is in receive;
-// receive by one thread at a time.
+// Thread-safety: send, announce, refresh, acknowledged and wake from any thread, also while another
+// is in receive; receive by one thread at a time.
 
 #endif

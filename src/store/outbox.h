@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What was sent to one peer and is not known to have been taken. No I/O; the holder of the mailbox's gate owns it, only
-// `acknowledged` may be raised by any thread.
+// What was sent to one peer and is not known to have been taken. No I/O; the holder of the
+// mailbox's gate owns it, only `acknowledged` may be raised by any thread.
 #ifndef PHI_STORE_OUTBOX_H
 #define PHI_STORE_OUTBOX_H
 
@@ -28,11 +28,12 @@ struct phi_outbox {
 };
 void phi_outbox_fini(struct phi_outbox *outbox);
 
-// phi_outbox_address turns to a new life of the peer: forgets what was for the old one. -ESTALE for an older life.
+// phi_outbox_address turns to a new life of the peer: forgets what was for the old one. -ESTALE for
+// an older life.
 int phi_outbox_address(struct phi_outbox *outbox, uint64_t incarnation);
 
-// phi_outbox_append keeps bytes (malloc, the outbox's on success) under the next sequence, outbox->sequence + 1, which
-// the caller has encoded. NULL: no memory.
+// phi_outbox_append keeps bytes (malloc, the outbox's on success) under the next sequence,
+// outbox->sequence + 1, which the caller has encoded. NULL: no memory.
 struct phi_kept *phi_outbox_append(struct phi_outbox *outbox, uint8_t *bytes, size_t size);
 
 void phi_outbox_acknowledged(struct phi_outbox *outbox, uint64_t sequence); // any thread

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 
 enum {
-    XDEL_MOST = 512,       // ids in one XDEL
-    XDEL_WORDS = 2,        // XDEL key
-    ELEMENTS = 4096,       // of arrays in a reply, and for each rank:
+    XDEL_MOST = 512, // ids in one XDEL
+    XDEL_WORDS = 2,  // XDEL key
+    ELEMENTS = 4096, // of arrays in a reply, and for each rank:
     ELEMENTS_OF_RANK = 128,
 };
 
@@ -42,8 +42,8 @@ static int answer(struct phi_store_redis *store, const char *command, int64_t de
         return result;
     phi_redis_close(&store->commands, "no answer");
     return phi_fail(store->base.params->report, -ETIMEDOUT,
-                    "the store at %s did not answer %s before the deadline", store->server.uri.address,
-                    command);
+                    "the store at %s did not answer %s before the deadline",
+                    store->server.uri.address, command);
 }
 
 // answer_type is answer with errors reported and one right type.
@@ -104,7 +104,8 @@ static int queue_expire(struct phi_store_redis *store, const char *key)
     return queue(store, 3, argv);
 }
 
-// queue_deletes_of queues one XDEL of what was consumed from a rank: 1, or 0 where there is nothing, or -ENOMEM.
+// queue_deletes_of queues one XDEL of what was consumed from a rank: 1, or 0 where there is
+// nothing, or -ENOMEM.
 static int queue_deletes_of(struct phi_store_redis *store, int rank)
 {
     struct phi_redis_inbound *inbound = &store->inbound;
@@ -147,7 +148,8 @@ static int queue_deletes(struct phi_store_redis *store)
     return total;
 }
 
-static int skip_many(struct phi_store_redis *store, const char *command, int count, int64_t deadline)
+static int skip_many(struct phi_store_redis *store, const char *command, int count,
+                     int64_t deadline)
 {
     int result = 0;
     for (int i = 0; i < count && result == 0; i++)
@@ -171,7 +173,8 @@ static int queue_xadd(struct phi_store_redis *store, const struct addition *addi
     return phi_redis_queue(&store->commands, 5, argv, sizes);
 }
 
-// add runs [XDEL...] XADD EXPIRE in one pipeline. The reply to XADD, whatever it is, is the caller's.
+// add runs [XDEL...] XADD EXPIRE in one pipeline. The reply to XADD, whatever it is, is the
+// caller's.
 static int add(struct phi_store_redis *store, const struct addition *addition, int64_t deadline,
                redisReply **reply)
 {
@@ -222,7 +225,8 @@ static int add_healing(struct phi_store_redis *store, const struct addition *add
     return result;
 }
 
-// find_bytes looks for an entry [id, [m, bytes]] with these bytes: its place, or the number of entries.
+// find_bytes looks for an entry [id, [m, bytes]] with these bytes: its place, or the number of
+// entries.
 static size_t find_bytes(const redisReply *entries, const struct addition *addition)
 {
     for (size_t i = 0; i < entries->elements; i++) {
@@ -264,7 +268,8 @@ static int check_fence(struct phi_store_redis *store, const char *key, const red
     return phi_redis_nonsense(&store->commands, "XINFO");
 }
 
-// look finds out what a refused id means: 0 our message is there already, -EEXIST something else, PH_EFENCED.
+// look finds out what a refused id means: 0 our message is there already, -EEXIST something else,
+// PH_EFENCED.
 static int look(struct phi_store_redis *store, const struct addition *addition, int64_t deadline)
 {
     const char *argv[3] = {"XINFO", "STREAM", addition->key};
@@ -332,8 +337,10 @@ static int redis_put(struct phi_store *base, int peer, uint64_t number, const vo
 
 // ---- the member record
 
-// find_record looks for a record that an earlier announce may have left: 1 it is there, 0 it is not.
-static int find_record(struct phi_store_redis *store, const struct addition *addition, int64_t deadline)
+// find_record looks for a record that an earlier announce may have left: 1 it is there, 0 it is
+// not.
+static int find_record(struct phi_store_redis *store, const struct addition *addition,
+                       int64_t deadline)
 {
     char id[PHI_STREAM_ID_TEXT];
     phi_stream_id_print(id, store->announced_id);
@@ -410,8 +417,8 @@ static int redis_refresh(struct phi_store *base, int64_t deadline)
     if (result)
         return result;
     int others = queue_refresh(store);
-    result = others < 0 ? others
-                        : answer_type(store, "XRANGE", REDIS_REPLY_ARRAY, deadline, &reply);
+    result =
+        others < 0 ? others : answer_type(store, "XRANGE", REDIS_REPLY_ARRAY, deadline, &reply);
     if (result == 0)
         result = skip_many(store, "EXPIRE", others, deadline);
     end(store, result);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The Redis backend, shared by its two halves: redis.c writes over one connection, redis_inbound.c reads over another.
+// The Redis backend, shared by its two halves: redis.c writes over one connection, redis_inbound.c
+// reads over another.
 //
-// Keys: ph:{job}:epoch:members and ph:{job}:epoch:A>B for each ordered pair, all streams ({job} is the cluster's hash
-// tag). Reads never destroy: what was consumed is deleted by XDEL in a later pipeline of commands.
+// Keys: ph:{job}:epoch:members and ph:{job}:epoch:A>B for each ordered pair, all streams ({job} is
+// the cluster's hash tag). Reads never destroy: what was consumed is deleted by XDEL in a later
+// pipeline of commands.
 #ifndef PHI_STORE_REDIS_H
 #define PHI_STORE_REDIS_H
 
@@ -37,7 +39,7 @@ struct phi_redis_inbound {
     struct phi_stream_id *last; // read up to here, since the connection was made
     const char **argv;          // room for an XREAD
     char (*positions)[PHI_STREAM_ID_TEXT];
-    redisReply *reply;   // being handed out, from
+    redisReply *reply; // being handed out, from
     size_t stream, entry;
     // `lock` guards the deliveries: the receiver notes them, the writer deletes them.
     pthread_mutex_t lock;
@@ -50,24 +52,25 @@ struct phi_store_redis {
     struct phi_redis_server server;
     struct phi_redis_connection commands;
     struct phi_redis_inbound inbound;
-    char *prefix;        // "ph:{job}:epoch:"
-    char *members;       // key
-    bool announced;      // an XADD of the record was tried
+    char *prefix;         // "ph:{job}:epoch:"
+    char *members;        // key
+    bool announced;       // an XADD of the record was tried
     bool announced_known; // and this is its id
     struct phi_stream_id announced_id;
     bool *written; // [rank]: the outbound stream was written to
 };
 
-// phi_redis_key makes "prefix..." (malloc or NULL).
+// phi_redis_pair_key makes "prefixA>B" (malloc or NULL).
 char *phi_redis_pair_key(const struct phi_store_redis *store, int from, int to);
 
 int phi_redis_inbound_init(struct phi_store_redis *store);
 void phi_redis_inbound_fini(struct phi_store_redis *store);
 
-// phi_redis_inbound_start sends the first XREAD, so that a server which forgets everything from now on is noticed.
+// phi_redis_inbound_start sends the first XREAD, so that a server which forgets everything from now
+// on is noticed.
 int phi_redis_inbound_start(struct phi_store_redis *store, int64_t deadline);
 
-int phi_redis_take(struct phi_store *store, const bool *wanted, int64_t deadline,
+int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
                    struct phi_delivery *delivery);
 int phi_redis_wake_fd(const struct phi_store *store);
 void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);

@@ -62,13 +62,15 @@ static int make_reader(struct phi_redis_connection *connection)
 {
     redisReader *reader = redisReaderCreate();
     if (!reader)
-        return phi_fail(connection->server->report, -ENOMEM, "no memory for a connection to the store");
+        return phi_fail(connection->server->report, -ENOMEM,
+                        "no memory for a connection to the store");
     connection->unbounded = reader->fn;
     connection->bounded = *reader->fn;
     connection->bounded.createArray = create_array;
     connection->bounded.createString = create_string;
     reader->fn = &connection->bounded;
     redisReaderSetPrivdata(reader, connection);
+    reader->maxbuf = SLACK; // keeps a buffer of this size instead of growing one for every answer
     connection->reader = reader;
     reset_bounds(connection);
     return 0;
@@ -89,6 +91,7 @@ static void set_trouble(struct phi_redis_connection *connection, const char *tro
 
 void phi_redis_close(struct phi_redis_connection *connection, const char *trouble)
 {
+    set_trouble(connection, trouble); // first: the text may be the reader's
     if (connection->fd >= 0)
         close(connection->fd);
     connection->fd = -1;
@@ -98,7 +101,6 @@ void phi_redis_close(struct phi_redis_connection *connection, const char *troubl
     if (connection->reader)
         redisReaderFree(connection->reader);
     connection->reader = NULL;
-    set_trouble(connection, trouble);
 }
 
 static void drop_addresses(struct phi_redis_connection *connection)
@@ -134,7 +136,8 @@ static int resolve(struct phi_redis_connection *connection)
     return 0;
 }
 
-// next_address: a refused address makes way for the host's next one; after the last, all are looked up again.
+// next_address: a refused address makes way for the host's next one; after the last, all are looked
+// up again.
 static void next_address(struct phi_redis_connection *connection)
 {
     if (connection->address)
@@ -154,7 +157,8 @@ static void failed_attempt(struct phi_redis_connection *connection, int error)
 
 static void tune(int fd)
 {
-    // A server whose machine is gone sends no end: keepalive finds it for a read that has no deadline.
+    // A server whose machine is gone sends no end: keepalive finds it for a read that has no
+    // deadline.
     int on = 1, idle = KEEPALIVE_S, interval = KEEPALIVE_S / 3, count = 3;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
@@ -315,8 +319,8 @@ int phi_redis_queue(struct phi_redis_connection *connection, int argc, const cha
 
 static int lost(struct phi_redis_connection *connection, const char *why)
 {
-    phi_log(connection->server->report, PH_LOG_INFO, "the connection to the store at %s was lost: %s",
-            connection->server->uri.address, why);
+    phi_log(connection->server->report, PH_LOG_INFO,
+            "the connection to the store at %s was lost: %s", connection->server->uri.address, why);
     phi_redis_close(connection, why);
     return -ECONNRESET;
 }
@@ -343,8 +347,9 @@ static int flush(struct phi_redis_connection *connection)
 
 static int not_redis(struct phi_redis_connection *connection, const char *why)
 {
-    phi_fail(connection->server->report, PH_ESTORE, "the store at %s does not speak as Redis does: %s",
-             connection->server->uri.address, why);
+    phi_fail(connection->server->report, PH_ESTORE,
+             "the store at %s does not speak as Redis does: %s", connection->server->uri.address,
+             why);
     phi_redis_close(connection, why);
     return PH_ESTORE;
 }
@@ -481,8 +486,8 @@ int phi_redis_refused(struct phi_redis_connection *connection, const char *comma
     phi_redis_words(connection->server, reply, text);
     if (phi_redis_is_error(reply, "LOADING") || phi_redis_is_error(reply, "UNBLOCKED"))
         return lost(connection, text);
-    phi_fail(connection->server->report, PH_ESTORE, "the store at %s refused %s: %s%s", uri->address,
-             command, text, advice_for(reply));
+    phi_fail(connection->server->report, PH_ESTORE, "the store at %s refused %s: %s%s",
+             uri->address, command, text, advice_for(reply));
     // A connection that is not let in stays so: the next attempt begins anew.
     if (phi_redis_is_error(reply, "NOAUTH") || strcmp(command, "AUTH") == 0 ||
         strcmp(command, "SELECT") == 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One connection to a Redis server: own socket, deadlines by poll(), hiredis for the protocol only (its socket half
-// raises SIGPIPE and keeps late answers for the wrong question).
+// One connection to a Redis server: own socket, deadlines by poll(), hiredis for the protocol only
+// (its socket half raises SIGPIPE and keeps late answers for the wrong question).
 #ifndef PHI_STORE_REDIS_CONNECTION_H
 #define PHI_STORE_REDIS_CONNECTION_H
 
@@ -28,13 +28,13 @@ struct phi_redis_server {
 
 struct phi_redis_connection {
     const struct phi_redis_server *server;
-    int fd;           // -1: closed
-    bool established; // connect() is through
-    int greeting;     // answers to AUTH and SELECT that are still to come
+    int fd;                               // -1: closed
+    bool established;                     // connect() is through
+    int greeting;                         // answers to AUTH and SELECT that are still to come
     struct addrinfo *addresses, *address; // of a host: all, and the one being tried
-    int64_t retry_at; // connect not before
-    char trouble[PHI_REDIS_WORDS]; // why the last connection or attempt ended
-    char *out;        // formatted commands that are not sent yet
+    int64_t retry_at;                     // connect not before
+    char trouble[PHI_REDIS_WORDS];        // why the last connection or attempt ended
+    char *out;                            // formatted commands that are not sent yet
     size_t out_at, out_size, out_capacity;
     redisReader *reader;
     struct redisReplyObjectFunctions bounded; // hiredis' constructors behind the bounds below
@@ -49,31 +49,34 @@ void phi_redis_connection_fini(struct phi_redis_connection *connection);
 // close drops the connection, everything unsent and everything unread.
 void phi_redis_close(struct phi_redis_connection *connection, const char *trouble);
 
-// connect returns 1 where a new connection was made (AUTH and SELECT are under way), 0 where one is up. Until the
-// deadline it tries again: -ETIMEDOUT (reported, with the last trouble), -EINTR (wake_fd, may be -1, became readable),
-// -ENOMEM. An attempt under way is gone on with by the next call. The look-up of a host's name keeps to the resolver's
-// time limits, not to the deadline.
+// connect returns 1 where a new connection was made (AUTH and SELECT are under way), 0 where one is
+// up. Until the deadline it tries again: -ETIMEDOUT (reported, with the last trouble), -EINTR
+// (wake_fd, may be -1, became readable), -ENOMEM. An attempt under way is gone on with by the next
+// call. The look-up of a host's name keeps to the resolver's time limits, not to the deadline.
 int phi_redis_connect(struct phi_redis_connection *connection, int wake_fd, int64_t deadline);
 
-// queue formats one command and counts it; it is sent by the next phi_redis_answer. 0 or -ENOMEM (reported).
+// queue formats one command and counts it; it is sent by the next phi_redis_answer. 0 or -ENOMEM
+// (reported).
 int phi_redis_queue(struct phi_redis_connection *connection, int argc, const char *const *argv,
                     const size_t *sizes);
 
-// answer sends what is queued and returns the next reply (freeReplyObject). -ETIMEDOUT (not reported, the connection
-// stays: whoever gives the question up must close), -EINTR (as connect), -ECONNRESET (lost and closed), PH_ESTORE
-// (nonsense or a refused password; reported and closed).
+// answer sends what is queued and returns the next reply (freeReplyObject). -ETIMEDOUT (not
+// reported, the connection stays: whoever gives the question up must close), -EINTR (as connect),
+// -ECONNRESET (lost and closed), PH_ESTORE (nonsense or a refused password; reported and closed).
 int phi_redis_answer(struct phi_redis_connection *connection, int wake_fd, int64_t deadline,
                      redisReply **reply);
 
-// refused turns an error reply into a result, closing the connection where another may do better: -ECONNRESET (still
-// loading, unblocked by a change of roles), else PH_ESTORE, reported in the server's words with what to do about it.
+// refused turns an error reply into a result, closing the connection where another may do better:
+// -ECONNRESET (still loading, unblocked by a change of roles), else PH_ESTORE, reported in the
+// server's words with what to do about it.
 int phi_redis_refused(struct phi_redis_connection *connection, const char *command,
                       const redisReply *reply);
 
 // nonsense reports an answer of the wrong type or shape, and closes. PH_ESTORE.
 int phi_redis_nonsense(struct phi_redis_connection *connection, const char *command);
 
-// words copies the server's error, printable and without the password (some servers repeat what they do not know).
+// words copies the server's error, printable and without the password (some servers repeat what
+// they do not know).
 void phi_redis_words(const struct phi_redis_server *server, const redisReply *reply,
                      char text[PHI_REDIS_WORDS]);
 

@@ -69,14 +69,16 @@ int phi_redis_inbound_init(struct phi_store_redis *store)
     inbound->argv = calloc(XREAD_WORDS + 2 * n, sizeof(*inbound->argv));
     inbound->positions = calloc(n, sizeof(*inbound->positions));
     inbound->delivered = calloc(n, sizeof(*inbound->delivered));
-    bool made = inbound->keys && inbound->last && inbound->argv && inbound->positions &&
-                inbound->delivered;
+    bool made = store->members && inbound->keys && inbound->last && inbound->argv &&
+                inbound->positions && inbound->delivered;
     for (int from = 0; made && from < ranks; from++) {
-        inbound->keys[from] = from == rank ? strdup(store->members)
-                                           : phi_redis_pair_key(store, from, rank);
+        inbound->keys[from] =
+            from == rank ? strdup(store->members) : phi_redis_pair_key(store, from, rank);
         made = inbound->keys[from];
     }
-    return made ? 0 : phi_fail(store->base.params->report, -ENOMEM, "no memory for %d mailboxes", ranks);
+    if (made)
+        return 0;
+    return phi_fail(store->base.params->report, -ENOMEM, "no memory for %d mailboxes", ranks);
 }
 
 void phi_redis_inbound_fini(struct phi_store_redis *store)
@@ -126,7 +128,8 @@ void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation,
     struct phi_redis_inbound *inbound = &((struct phi_store_redis *)store)->inbound;
     struct phi_delivered *delivered = &inbound->delivered[rank];
     pthread_mutex_lock(&inbound->lock);
-    // Ids of one stream grow as they are delivered, unless the stream began anew: then older ones go a little later.
+    // Ids of one stream grow as they are delivered, unless the stream began anew: then older ones
+    // go a little later.
     while (delivered->consumed < delivered->count) {
         struct phi_stream_id *id = &delivered->ids[delivered->consumed];
         if (id->major > incarnation || (id->major == incarnation && id->minor > number))
@@ -141,8 +144,10 @@ void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation,
 
 static void forget_positions(struct phi_store_redis *store)
 {
-    // A restarted server counts from the beginning: so do we, and what comes twice is dropped by its sequence.
-    memset(store->inbound.last, 0, (size_t)store->base.params->ranks * sizeof(*store->inbound.last));
+    // A restarted server counts from the beginning: so do we, and what comes twice is dropped by
+    // its sequence.
+    memset(store->inbound.last, 0,
+           (size_t)store->base.params->ranks * sizeof(*store->inbound.last));
     store->inbound.standing = false;
 }
 
@@ -159,7 +164,8 @@ static int queue_xread(struct phi_store_redis *store)
         inbound->argv[XREAD_WORDS + rank] = inbound->keys[rank];
         inbound->argv[XREAD_WORDS + ranks + rank] = inbound->positions[rank];
     }
-    int result = phi_redis_queue(&inbound->connection, XREAD_WORDS + 2 * ranks, inbound->argv, NULL);
+    int result =
+        phi_redis_queue(&inbound->connection, XREAD_WORDS + 2 * ranks, inbound->argv, NULL);
     inbound->standing = result == 0;
     return result;
 }
@@ -226,7 +232,8 @@ static int check_reply(struct phi_store_redis *store, const redisReply *reply)
     return 0;
 }
 
-// heal: a key that is no stream spoils the whole XREAD. The script runs on this connection before the next one.
+// heal: a key that is no stream spoils the whole XREAD. The script runs on this connection before
+// the next one.
 static int heal(struct phi_store_redis *store, int64_t deadline)
 {
     struct phi_redis_inbound *inbound = &store->inbound;
@@ -304,16 +311,17 @@ static bool hand_out(struct phi_store_redis *store, const redisReply *stream, re
 {
     int rank = find_stream(store, stream->element[0]);
     bool member = rank == store->base.params->rank;
-    struct phi_stream_id id;
+    struct phi_stream_id id = {0};
     phi_stream_id_parse(&id, entry->element[0]); // checked before
     if (!member)
         note_delivered(&store->inbound, rank, id);
     redisReply *fields = entry->element[1];
     if (!is_array(fields, 2) || fields->element[0]->type != REDIS_REPLY_STRING ||
-        strcmp(fields->element[0]->str, "m") != 0 || fields->element[1]->type != REDIS_REPLY_STRING) {
+        strcmp(fields->element[0]->str, "m") != 0 ||
+        fields->element[1]->type != REDIS_REPLY_STRING) {
         phi_log(store->base.params->report, PH_LOG_WARN,
-                "the store at %s: dropped an entry of %s that is none of ours", store->server.uri.address,
-                store->inbound.keys[rank]);
+                "the store at %s: dropped an entry of %s that is none of ours",
+                store->server.uri.address, store->inbound.keys[rank]);
         if (!member)
             phi_redis_consumed((struct phi_store *)store, rank, id.major, id.minor);
         return false;
@@ -368,8 +376,9 @@ int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
     (void)wanted; // one XREAD waits for all
     while (!next_entry(store, delivery)) {
         int result = connect_inbound(store, deadline);
+        // Only now: what is put again must not reach a server that is about to go.
         if (result == 1)
-            return -ECONNRESET; // only now: what is put again must not reach a server that is about to go
+            return -ECONNRESET;
         redisReply *reply;
         if (result == 0)
             result = phi_redis_answer(&inbound->connection, inbound->wake_fd, deadline, &reply);

@@ -12,9 +12,11 @@ enum { PASSWORD_MAX = 1024, DB_MAX = 65535 };
 
 static int bad(struct phi_report *report, const char *why)
 {
-    return phi_fail(report, -EINVAL,
-                    "the store's URI is wrong: %s; it must be redis://[user:password@]host[:port][/db] or "
-                    "unix:///path[?db=N]", why);
+    phi_fail(report, -EINVAL,
+             "the store's URI is wrong: %s; it must be redis://[user:password@]host[:port][/db] or "
+             "unix:///path[?db=N]",
+             why);
+    return -EINVAL;
 }
 
 static int hex(char c)
@@ -25,7 +27,8 @@ static int hex(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// decode copies a part without its percent signs; NULL with errno: EINVAL for a wrong escape or an encoded zero.
+// decode copies a part without its percent signs; NULL with errno: EINVAL for a wrong escape or an
+// encoded zero.
 static char *decode(const char *from, size_t size)
 {
     char *text = malloc(size + 1);
@@ -57,7 +60,8 @@ static int decode_into(char **out, const char *from, size_t size, struct phi_rep
         return 0;
     if (errno == EINVAL)
         return bad(report, "a percent sign must be followed by two hexadecimal digits, not 00");
-    return phi_fail(report, -ENOMEM, "no memory for the store's URI");
+    phi_fail(report, -ENOMEM, "no memory for the store's URI");
+    return -ENOMEM;
 }
 
 // number parses decimal digits up to `most`; -1 if it is not that.
@@ -138,8 +142,8 @@ static int parse_redis(struct phi_store_uri *uri, const char *rest, size_t autho
     if (result)
         return result;
     bool colon = strchr(uri->host, ':');
-    snprintf(uri->address, sizeof(uri->address), "redis://%s%.100s%s:%s/%d", colon ? "[" : "", uri->host,
-             colon ? "]" : "", uri->port, uri->db);
+    snprintf(uri->address, sizeof(uri->address), "redis://%s%.100s%s:%s/%d", colon ? "[" : "",
+             uri->host, colon ? "]" : "", uri->port, uri->db);
     return 0;
 }
 
@@ -150,7 +154,8 @@ static int parse_unix(struct phi_store_uri *uri, const char *rest, size_t author
     const char *query = strchr(path, '?');
     if (authority > 0 || path[0] != '/' || path[1] == 0)
         return bad(report, "unix:// must be followed by an absolute path");
-    int result = decode_into(&uri->path, path, query ? (size_t)(query - path) : strlen(path), report);
+    int result =
+        decode_into(&uri->path, path, query ? (size_t)(query - path) : strlen(path), report);
     if (result)
         return result;
     if (strlen(uri->path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
@@ -159,10 +164,15 @@ static int parse_unix(struct phi_store_uri *uri, const char *rest, size_t author
         return bad(report, "the only parameter is db");
     if (query)
         result = parse_db(uri, query + 4, report);
-    if (result == 0)
-        snprintf(uri->address, sizeof(uri->address), "unix://%s%s%.0d", uri->path,
-                 uri->db ? "?db=" : "", uri->db);
-    return result;
+    if (result)
+        return result;
+    char db[16] = "";
+    if (uri->db)
+        snprintf(db, sizeof(db), "?db=%d", uri->db);
+    char address[sizeof(uri->address)];
+    snprintf(address, sizeof(address), "unix://%s%s", uri->path, db); // a socket's path is shorter
+    memcpy(uri->address, address, sizeof(address));
+    return 0;
 }
 
 static int parse(struct phi_store_uri *uri, const char *text, struct phi_report *report)
@@ -229,7 +239,8 @@ int phi_store_uri_password(struct phi_store_uri *uri, const char *file, struct p
     char *password = size > 0 && size <= PASSWORD_MAX ? strdup(line) : NULL;
     explicit_bzero(line, sizeof(line));
     if (!password)
-        return phi_fail(report, -EINVAL, "the store's password file %s: its first line must have 1 to %d bytes",
+        return phi_fail(report, -EINVAL,
+                        "the store's password file %s: its first line must have 1 to %d bytes",
                         file, PASSWORD_MAX);
     wipe(&uri->password);
     uri->password = password;

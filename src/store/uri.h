@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The URI of a Redis server: redis://[user:password@]host[:port][/db] or unix://[user:password@]/path[?db=N], each part
-// percent-encoded where it must be.
+// The URI of a Redis server: redis://[user:password@]host[:port][/db] or
+// unix://[user:password@]/path[?db=N], each part percent-encoded where it must be.
 #ifndef PHI_STORE_URI_H
 #define PHI_STORE_URI_H
 
@@ -9,15 +9,15 @@
 struct phi_store_uri {
     char *host; // redis://, else NULL
     char port[6];
-    char *path; // unix://, else NULL
-    char *user; // NULL: the server's default user
+    char *path;     // unix://, else NULL
+    char *user;     // NULL: the server's default user
     char *password; // NULL: none
     int db;
     char address[160]; // for messages: no user, no password
 };
 
-// phi_store_uri_parse: -EINVAL says which part is wrong and quotes nothing, for anything in a mistyped URI may be the
-// password. -ENOMEM. On failure nothing is owned.
+// phi_store_uri_parse: -EINVAL says which part is wrong and quotes nothing, for anything in a
+// mistyped URI may be the password. -ENOMEM. On failure nothing is owned.
 int phi_store_uri_parse(struct phi_store_uri *uri, const char *text, struct phi_report *report);
 void phi_store_uri_fini(struct phi_store_uri *uri); // and overwrites the password
 

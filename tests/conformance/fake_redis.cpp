@@ -102,7 +102,8 @@ void FakeRedis::serve(int fd)
         if (got <= 0)
             break;
         text.append(chunk, static_cast<size_t>(got));
-        for (std::string name = take_command(text); open && !name.empty(); name = take_command(text)) {
+        for (std::string name = take_command(text); open && !name.empty();
+             name = take_command(text)) {
             std::string answer = answer_(name, count_++);
             if (answer == HANG_UP)
                 open = false;

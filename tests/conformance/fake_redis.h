@@ -11,18 +11,22 @@
 
 class FakeRedis
 {
-public:
-    // What to answer to a command, by its name and the number of commands answered so far on all connections.
+  public:
+    // What to answer to a command, by its name and the number of commands answered so far on all
+    // connections.
     using Answer = std::function<std::string(const std::string &command, int count)>;
-    static constexpr const char *HANG_UP = "(hang up)";   // close instead
-    static constexpr const char *ENDLESS = "(endless)";   // send bytes until the other side closes
-    static constexpr const char *SLOWLY = "(slowly)";     // what follows, each byte by itself
+    static constexpr const char *HANG_UP = "(hang up)"; // close instead
+    static constexpr const char *ENDLESS = "(endless)"; // send bytes until the other side closes
+    static constexpr const char *SLOWLY = "(slowly)";   // what follows, each byte by itself
 
     explicit FakeRedis(Answer answer);
     ~FakeRedis();
-    std::string uri() const { return "unix://" + path_; }
+    std::string uri() const
+    {
+        return "unix://" + path_;
+    }
 
-private:
+  private:
     void run();
     void serve(int fd);
 

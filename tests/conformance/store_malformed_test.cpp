@@ -13,11 +13,12 @@ extern "C" {
 #include "store/envelope.h"
 }
 
-namespace {
+namespace
+{
 
 class Malformed : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         if (!RedisServer::available())
@@ -57,7 +58,10 @@ protected:
         std::string answer = redis.command({"XADD", "ph:{test}:0:1>0", id, "m", value});
         ASSERT_EQ(answer, id);
     }
-    std::string id(int number) { return std::to_string(life(1)) + "-" + std::to_string(number); }
+    std::string id(int number)
+    {
+        return std::to_string(life(1)) + "-" + std::to_string(number);
+    }
     // The member warns of it, and nothing comes meanwhile.
     void expect_warning(Member &member, const std::string &why)
     {
@@ -280,7 +284,8 @@ TEST_F(Malformed, IdsThatAreTakenAreSteppedOver)
 
 TEST_F(Malformed, ALastIdThatCannotBeExceeded)
 {
-    redis.command({"XADD", "ph:{test}:0:1>0", "18446744073709551615-18446744073709551615", "m", "x"});
+    redis.command(
+        {"XADD", "ph:{test}:0:1>0", "18446744073709551615-18446744073709551615", "m", "x"});
     EXPECT_LT(b.send(0, "x"), 0);
     EXPECT_NE(b.error(), "");
 }

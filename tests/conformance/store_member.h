@@ -40,7 +40,7 @@ static inline int64_t in_ms(int64_t ms)
 
 class Member
 {
-public:
+  public:
     Member(int rank, int ranks, uint64_t incarnation = 0)
         : rank(rank), ranks(ranks), incarnation(incarnation ? incarnation : life(rank))
     {
@@ -60,7 +60,8 @@ public:
 
     int open(int64_t ms = 5000)
     {
-        std::string store = "PEERHOP_STORE=" + uri, file = "PEERHOP_STORE_PASSWORD_FILE=" + password_file;
+        std::string store = "PEERHOP_STORE=" + uri,
+                    file = "PEERHOP_STORE_PASSWORD_FILE=" + password_file;
         const char *settings[] = {store.c_str(), file.c_str(), nullptr};
         phi_config_fini(&config);
         int result = phi_config_read(&config, settings, &report);
@@ -119,7 +120,10 @@ public:
                 return got;
         }
     }
-    uint64_t commands() { return atomic_load(&counters.store_commands); }
+    uint64_t commands()
+    {
+        return atomic_load(&counters.store_commands);
+    }
     std::string error()
     {
         char text[1024];
@@ -143,7 +147,7 @@ public:
     phi_counters counters{};
     phi_config config{};
 
-private:
+  private:
     static void log(void *opaque, ph_log_level, const char *line)
     {
         auto *self = static_cast<Member *>(opaque);
@@ -156,10 +160,13 @@ private:
 
 class Stopwatch
 {
-public:
-    int64_t ms() const { return (phi_now() - start_) / PHI_MS; }
+  public:
+    int64_t ms() const
+    {
+        return (phi_now() - start_) / PHI_MS;
+    }
 
-private:
+  private:
     int64_t start_ = phi_now();
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Servers that are not Redis, or break off: each call ends in an error within its deadline, and nothing is believed.
+// Servers that are not Redis, or break off: each call ends in an error within its deadline, and
+// nothing is believed.
 #include "conformance/store_member.h"
 
 #include <sys/resource.h>
@@ -8,7 +9,8 @@
 
 #include "conformance/fake_redis.h"
 
-namespace {
+namespace
+{
 
 struct Nonsense {
     const char *name, *answer;
@@ -36,8 +38,9 @@ const Nonsense nonsense[] = {
     {"UnknownStream", "*1\r\n*2\r\n$3\r\nabc\r\n*0\r\n"},
     {"StreamOfText", "*1\r\n*2\r\n$19\r\nph:{test}:0:members\r\n$1\r\nx\r\n"},
     {"WrongId", "*1\r\n*2\r\n$19\r\nph:{test}:0:members\r\n*1\r\n*2\r\n$3\r\na-b\r\n*0\r\n"},
-    {"IdOverflow", "*1\r\n*2\r\n$19\r\nph:{test}:0:members\r\n*1\r\n*2\r\n$24\r\n99999999999999999999999-"
-                   "\r\n*0\r\n"},
+    {"IdOverflow",
+     "*1\r\n*2\r\n$19\r\nph:{test}:0:members\r\n*1\r\n*2\r\n$24\r\n99999999999999999999999-"
+     "\r\n*0\r\n"},
     {"NilEntry", "*1\r\n*2\r\n$19\r\nph:{test}:0:members\r\n*1\r\n$-1\r\n"},
     {"ErrorWithControls", "-ERR \x1b[2J\x07 \xff\r\n"},
     {"EmptyError", "-\r\n"},
@@ -47,7 +50,7 @@ const Nonsense nonsense[] = {
 
 class StoreNonsense : public testing::TestWithParam<Nonsense>
 {
-protected:
+  protected:
     // Answers as Redis would, but to one command with nonsense.
     FakeRedis::Answer but(const std::string &command)
     {
@@ -75,7 +78,10 @@ protected:
         for (char c : member.error())
             EXPECT_TRUE(c >= 0x20 && c < 0x7f);
     }
-    bool is(const char *name) { return std::string(GetParam().name) == name; }
+    bool is(const char *name)
+    {
+        return std::string(GetParam().name) == name;
+    }
 
     Member member{0, 2};
 };
@@ -114,7 +120,7 @@ TEST_P(StoreNonsense, InsteadOfXread)
 {
     FakeRedis fake(but("XREAD"));
     member.uri = fake.uri();
-    member.close_ms = 30; // the fake does not know DEL
+    member.close_ms = 30;          // the fake does not know DEL
     int result = member.open(300); // may see it already
     Stopwatch watch;
     if (result == 0)
@@ -193,9 +199,11 @@ TEST(StoreFake, ServerWithoutStreams)
 
 TEST(StoreFake, AnswerInSingleBytes)
 {
-    // One entry of the members stream, cut into as many packets as it has bytes: the reader puts it together.
+    // One entry of the members stream, cut into as many packets as it has bytes: the reader puts it
+    // together.
     std::atomic<int> asked{0};
-    const std::string whole = "*1\r\n*2\r\n$19\r\nph:{test}:0:members\r\n*1\r\n*2\r\n$3\r\n7-7\r\n*2\r\n$1\r\nm\r\n$1\r\nx\r\n";
+    const std::string whole = "*1\r\n*2\r\n$19\r\nph:{test}:0:members\r\n*1\r\n*2\r\n$3\r\n7-7\r\n*"
+                              "2\r\n$1\r\nm\r\n$1\r\nx\r\n";
     FakeRedis fake([&](const std::string &command, int) -> std::string {
         if (command != "XREAD")
             return ":0\r\n";
@@ -211,7 +219,8 @@ TEST(StoreFake, AnswerInSingleBytes)
 
 TEST(StoreFake, LateAnswerIsNotTakenForTheNextCommand)
 {
-    // The answer to the first XADD comes after its sender has given up; on its connection, which must be closed.
+    // The answer to the first XADD comes after its sender has given up; on its connection, which
+    // must be closed.
     std::atomic<int> adds{0};
     FakeRedis fake([&](const std::string &command, int) -> std::string {
         if (command != "XADD")

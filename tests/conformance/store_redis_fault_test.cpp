@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Redis servers that are absent, late, closed, gone, stopped or full: each ends in a clear error within the deadline, or
-// is survived.
+// Redis servers that are absent, late, closed, gone, stopped or full: each ends in a clear error
+// within the deadline, or is survived.
 #include "conformance/store_member.h"
 
 #include <csignal>
@@ -17,7 +17,8 @@
 
 #include "support/redis_server.h"
 
-namespace {
+namespace
+{
 
 using testing::Test;
 
@@ -28,7 +29,7 @@ void sleep_ms(int ms)
 
 class RedisFault : public Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         if (!RedisServer::available())
@@ -57,7 +58,10 @@ protected:
     {
         EXPECT_NE(member.error().find(text), std::string::npos) << member.error();
     }
-    void expect_says_address(Member &member) { expect_says(member, redis.uri()); }
+    void expect_says_address(Member &member)
+    {
+        expect_says(member, redis.uri());
+    }
 
     RedisServer redis;
     std::unique_ptr<Member> a, b;
@@ -180,7 +184,8 @@ TEST_F(RedisFault, PasswordFromAFileAndAUser)
 {
     RedisServer closed({"--requirepass", "right"});
     ASSERT_TRUE(closed.start());
-    ASSERT_EQ(closed.command({"ACL", "SETUSER", "rank", "on", ">from file", "~ph:*", "+@all"}), "OK");
+    ASSERT_EQ(closed.command({"ACL", "SETUSER", "rank", "on", ">from file", "~ph:*", "+@all"}),
+              "OK");
     std::string file = closed.socket() + ".password";
     FILE *out = fopen(file.c_str(), "w");
     fputs("from file\n", out);
@@ -220,7 +225,8 @@ TEST_F(RedisFault, TooManyClients)
     ASSERT_TRUE(small.start());
     Member first(0, 2);
     first.uri = small.uri();
-    if (first.open(2000) == 0) { // its second connection is one too many, which may come out a little later
+    if (first.open(2000) ==
+        0) { // its second connection is one too many, which may come out a little later
         EXPECT_EQ(first.receive(2000).result, PH_ESTORE);
     }
     expect_says(first, "max number of clients");
@@ -333,7 +339,8 @@ TEST_F(RedisFault, UnblockedClientsGoOn)
         std::string list = redis.cli("CLIENT LIST");
         for (size_t at = 0; (at = list.find("id=", at)) != std::string::npos; at++)
             if (at == 0 || list[at - 1] == '\n')
-                redis.command({"CLIENT", "UNBLOCK", list.substr(at + 3, list.find(' ', at) - at - 3),
+                redis.command({"CLIENT", "UNBLOCK",
+                               list.substr(at + 3, list.find(' ', at) - at - 3),
                                at % 2 ? "TIMEOUT" : "ERROR"});
         EXPECT_EQ(a->send(1, "x"), 0);
     });
@@ -368,7 +375,8 @@ TEST_F(RedisFault, StoppedServerEndsSendAtTheDeadline)
     EXPECT_EQ(a->receive(50).result, -ETIMEDOUT);
     EXPECT_EQ(phi_mailbox_refresh(a->mailbox, in_ms(50)), -ETIMEDOUT);
     redis.resume();
-    // What was withdrawn either came before it was, or never comes; what follows comes in any case, once.
+    // What was withdrawn either came before it was, or never comes; what follows comes in any case,
+    // once.
     ASSERT_EQ(a->send(1, "next"), 0) << a->error();
     Got got = b->receive();
     if (got.text == "lost?")

@@ -14,13 +14,14 @@
 #include "support/memory_store.h"
 #include "support/redis_server.h"
 
-namespace {
+namespace
+{
 
 enum Kind { REDIS_UNIX, REDIS_TCP, REDIS_PASSWORD, CALLBACKS };
 
 class Store : public testing::TestWithParam<Kind>
 {
-protected:
+  protected:
     void SetUp() override
     {
         if (GetParam() == CALLBACKS)
@@ -186,7 +187,7 @@ TEST_P(Store, WakeInterruptsReceive)
 {
     auto m = join(2);
     phi_mailbox_wake(m[0]->mailbox);
-    EXPECT_EQ(m[0]->receive(5000).result, -EINTR); // came before
+    EXPECT_EQ(m[0]->receive(5000).result, -EINTR);   // came before
     EXPECT_EQ(m[0]->receive(20).result, -ETIMEDOUT); // and counted once
     std::thread waker([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -202,7 +203,8 @@ TEST_P(Store, WakeInterruptsReceive)
 TEST_P(Store, MessagesOfEverySize)
 {
     auto m = join(2);
-    for (size_t size : {size_t(0), size_t(1), size_t(65536), size_t(8) << 20, size_t(PHI_MESSAGE_MAX)}) {
+    for (size_t size :
+         {size_t(0), size_t(1), size_t(65536), size_t(8) << 20, size_t(PHI_MESSAGE_MAX)}) {
         std::string text(size, '\0');
         for (size_t i = 0; i < size; i++)
             text[i] = static_cast<char>(i * 31 + i / 256);
@@ -318,7 +320,8 @@ std::string kind_name(const testing::TestParamInfo<Kind> &info)
     return names[info.param];
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Store, testing::Values(REDIS_UNIX, REDIS_TCP, REDIS_PASSWORD, CALLBACKS),
+INSTANTIATE_TEST_SUITE_P(All, Store,
+                         testing::Values(REDIS_UNIX, REDIS_TCP, REDIS_PASSWORD, CALLBACKS),
                          kind_name);
 
 } // namespace

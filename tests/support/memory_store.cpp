@@ -74,8 +74,10 @@ int MemoryStore::get(void *opaque, const char *key, void **value, size_t *size, 
         self->longest_get = ms;
     std::unique_lock<std::mutex> hold(self->lock_);
     auto there = [&] { return self->values_.count(key) > 0; };
-    if (!there() && (ms == 0 || !self->changed_.wait_until(
-                                    hold, std::chrono::system_clock::now() + std::chrono::milliseconds(ms), there)))
+    if (!there() &&
+        (ms == 0 ||
+         !self->changed_.wait_until(
+             hold, std::chrono::system_clock::now() + std::chrono::milliseconds(ms), there)))
         return -ETIMEDOUT;
     const std::string &found = self->values_[key];
     void *copy = malloc(found.size() + 1);

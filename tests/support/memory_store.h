@@ -15,19 +15,20 @@ extern "C" {
 
 class MemoryStore
 {
-public:
+  public:
     ph_store_callbacks callbacks();
     size_t size();
     std::string keys(); // one a line
     void put(const std::string &key, const std::string &value);
     bool overwritten(); // was a key set twice, with another value?
 
-    // The next calls of set return this; where after_storing, they store nevertheless, as a time-out may.
+    // The next calls of set return this; where after_storing, they store nevertheless, as a
+    // time-out may.
     void fail_sets(int count, int result, bool after_storing);
-    std::atomic<int> get_result{0};       // not 0: every get returns it at once
-    std::atomic<int64_t> longest_get{0};  // ms that a get was asked to wait at most
+    std::atomic<int> get_result{0};      // not 0: every get returns it at once
+    std::atomic<int64_t> longest_get{0}; // ms that a get was asked to wait at most
 
-private:
+  private:
     static int set(void *opaque, const char *key, const void *value, size_t size, int64_t ms);
     static int get(void *opaque, const char *key, void **value, size_t *size, int64_t ms);
     static int remove(void *opaque, const char *key, int64_t ms);

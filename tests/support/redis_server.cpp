@@ -88,10 +88,21 @@ bool RedisServer::launch()
 
 void RedisServer::fork_server()
 {
-    std::vector<std::string> words = {"redis-server", "--port", std::to_string(port_),
-                                      "--bind", "127.0.0.1", "--unixsocket", socket(),
-                                      "--dir", folder_, "--save", "", "--appendonly", "no",
-                                      "--repl-diskless-load", "swapdb"};
+    std::vector<std::string> words = {"redis-server",
+                                      "--port",
+                                      std::to_string(port_),
+                                      "--bind",
+                                      "127.0.0.1",
+                                      "--unixsocket",
+                                      socket(),
+                                      "--dir",
+                                      folder_,
+                                      "--save",
+                                      "",
+                                      "--appendonly",
+                                      "no",
+                                      "--repl-diskless-load",
+                                      "swapdb"};
     words.insert(words.end(), arguments_.begin(), arguments_.end());
     std::vector<char *> argv;
     for (std::string &word : words)
@@ -206,8 +217,8 @@ std::string RedisServer::command(const std::vector<std::string> &words) const
         argv.push_back(word.data());
         sizes.push_back(word.size());
     }
-    auto *reply = static_cast<redisReply *>(redisCommandArgv(
-        context, static_cast<int>(argv.size()), argv.data(), sizes.data()));
+    auto *reply = static_cast<redisReply *>(
+        redisCommandArgv(context, static_cast<int>(argv.size()), argv.data(), sizes.data()));
     std::string text = text_of(reply);
     if (reply)
         freeReplyObject(reply);

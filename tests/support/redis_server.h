@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A Redis server of the test's own: on a unix socket in a fresh folder of /tmp, and on a TCP port of 127.0.0.1 if asked
-// for. It ends with the object, or with the process.
+// A Redis server of the test's own: on a unix socket in a fresh folder of /tmp, and on a TCP port
+// of 127.0.0.1 if asked for. It ends with the object, or with the process.
 #ifndef TESTS_SUPPORT_REDIS_SERVER_H
 #define TESTS_SUPPORT_REDIS_SERVER_H
 
@@ -14,7 +14,7 @@
 
 class RedisServer
 {
-public:
+  public:
     // arguments: further ones of redis-server, e.g. {"--requirepass", "secret"}.
     explicit RedisServer(std::vector<std::string> arguments = {}, bool tcp = false);
     ~RedisServer();
@@ -32,18 +32,27 @@ public:
 
     std::string uri() const;     // unix://
     std::string tcp_uri() const; // redis://
-    std::string socket() const { return folder_ + "/s"; }
-    int port() const { return port_; }
+    std::string socket() const
+    {
+        return folder_ + "/s";
+    }
+    int port() const
+    {
+        return port_;
+    }
 
-    // Runs one command and returns its answer as text: strings and numbers as they are, arrays with spaces between
-    // the elements, errors beginning with "-", "(nil)", "(no connection)".
+    // Runs one command and returns its answer as text: strings and numbers as they are, arrays with
+    // spaces between the elements, errors beginning with "-", "(nil)", "(no connection)".
     std::string command(const std::vector<std::string> &words) const;
     // The same, split at blanks.
     std::string cli(const std::string &line) const;
 
-    void set_password(std::string password) { password_ = std::move(password); } // of command()
+    void set_password(std::string password)
+    {
+        password_ = std::move(password);
+    } // of command()
 
-private:
+  private:
     void keep();
     void fork_server();
 
@@ -52,7 +61,8 @@ private:
     int port_ = 0;
     pid_t pid_ = -1;
 
-    // The kernel ends the server with the thread that forked it, so that is one which lives as long as the object.
+    // The kernel ends the server with the thread that forked it, so that is one which lives as long
+    // as the object.
     std::mutex lock_;
     std::condition_variable changed_;
     bool wanted_ = false, ending_ = false;

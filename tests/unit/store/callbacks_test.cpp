@@ -12,11 +12,12 @@ extern "C" {
 #include "store/envelope.h"
 }
 
-namespace {
+namespace
+{
 
 class Callbacks : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         for (Member *member : {&a, &b}) {
@@ -50,7 +51,8 @@ TEST_F(Callbacks, KeysAreShortPrintableAndSetOnce)
         line = letter == '\n' ? "" : line + letter;
         EXPECT_LE(line.size(), 200u);
     }
-    EXPECT_TRUE(std::all_of(all.begin(), all.end(), [](char l) { return l == '\n' || (l > 0x20 && l < 0x7f); }));
+    EXPECT_TRUE(std::all_of(all.begin(), all.end(),
+                            [](char l) { return l == '\n' || (l > 0x20 && l < 0x7f); }));
     EXPECT_FALSE(memory.overwritten());
 }
 

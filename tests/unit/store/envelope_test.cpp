@@ -10,7 +10,8 @@ extern "C" {
 #include "store/envelope.h"
 }
 
-namespace {
+namespace
+{
 
 phi_envelope message()
 {
@@ -34,7 +35,8 @@ std::string encode(const phi_envelope &envelope, const std::string &payload)
 
 int decode(const std::string &text, phi_envelope *envelope)
 {
-    return phi_envelope_decode(envelope, reinterpret_cast<const uint8_t *>(text.data()), text.size());
+    return phi_envelope_decode(envelope, reinterpret_cast<const uint8_t *>(text.data()),
+                               text.size());
 }
 
 TEST(Envelope, ComesBack)
@@ -54,7 +56,8 @@ TEST(Envelope, ComesBack)
 TEST(Envelope, LayoutIsFixed)
 {
     std::string text = encode(message(), "x");
-    const unsigned char head[] = {'P', 'H', 'P', 'M', 1, 0, 2, 0, 3, 0, 0, 0, 5, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1};
+    const unsigned char head[] = {'P', 'H', 'P', 'M', 1, 0, 2, 0, 3, 0, 0, 0,
+                                  5,   0,   0,   0,   8, 7, 6, 5, 4, 3, 2, 1};
     EXPECT_EQ(memcmp(text.data(), head, sizeof(head)), 0);
     EXPECT_EQ(text[40], 1); // length
 }
@@ -86,7 +89,8 @@ TEST(Envelope, OtherMagicOrVersion)
     changed = text;
     changed[4] = 2;
     EXPECT_EQ(decode(changed, &got), -EPROTONOSUPPORT);
-    EXPECT_EQ(decode(changed.substr(0, 6), &got), -EPROTONOSUPPORT); // a later version may be shorter
+    EXPECT_EQ(decode(changed.substr(0, 6), &got),
+              -EPROTONOSUPPORT); // a later version may be shorter
 }
 
 TEST(Envelope, ContradictionsInside)

@@ -10,13 +10,20 @@ extern "C" {
 #include "store/gate.h"
 }
 
-namespace {
+namespace
+{
 
 class Gate : public testing::Test
 {
-protected:
-    Gate() { EXPECT_EQ(phi_gate_init(&gate), 0); }
-    ~Gate() override { phi_gate_fini(&gate); }
+  protected:
+    Gate()
+    {
+        EXPECT_EQ(phi_gate_init(&gate), 0);
+    }
+    ~Gate() override
+    {
+        phi_gate_fini(&gate);
+    }
     phi_gate gate;
 };
 

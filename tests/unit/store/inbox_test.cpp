@@ -13,12 +13,16 @@ extern "C" {
 #include "store/inbox.h"
 }
 
-namespace {
+namespace
+{
 
 class Inbox : public testing::Test
 {
-protected:
-    ~Inbox() override { phi_inbox_fini(&inbox); }
+  protected:
+    ~Inbox() override
+    {
+        phi_inbox_fini(&inbox);
+    }
     int add(uint64_t incarnation, uint64_t sequence, uint64_t number = 1, bool withdrawn = false)
     {
         auto *held = static_cast<phi_held *>(calloc(1, sizeof(phi_held)));

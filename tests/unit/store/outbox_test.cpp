@@ -10,12 +10,16 @@ extern "C" {
 #include "store/outbox.h"
 }
 
-namespace {
+namespace
+{
 
 class Outbox : public testing::Test
 {
-protected:
-    ~Outbox() override { phi_outbox_fini(&outbox); }
+  protected:
+    ~Outbox() override
+    {
+        phi_outbox_fini(&outbox);
+    }
     phi_kept *append()
     {
         return phi_outbox_append(&outbox, static_cast<uint8_t *>(malloc(4)), 4);

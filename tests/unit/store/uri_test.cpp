@@ -14,12 +14,16 @@ extern "C" {
 #include "store/uri.h"
 }
 
-namespace {
+namespace
+{
 
 class Uri : public testing::Test
 {
-protected:
-    Uri() { phi_report_init(&report, nullptr, nullptr, PH_LOG_NONE); }
+  protected:
+    Uri()
+    {
+        phi_report_init(&report, nullptr, nullptr, PH_LOG_NONE);
+    }
     ~Uri() override
     {
         phi_store_uri_fini(&uri);
@@ -107,13 +111,41 @@ TEST_F(Uri, Unix)
 TEST_F(Uri, Wrong)
 {
     const std::string wrong[] = {
-        "", "host", "redis:", "redis:/host", "redis://", "redis:///1", "redis://:6379", "redis://host:",
-        "redis://host:0", "redis://host:65536", "redis://host:9999999999", "redis://host:12a",
-        "redis://host/x", "redis://host/-1", "redis://host/99999", "redis://host/1/2", "redis://host?db=1",
-        "redis://host#1", "redis://[::1", "redis://[]:1", "redis://[::1]x", "redis://%zz", "redis://h%4",
-        "redis://h%00st", "redis://user:%@host", "rediss://host", "unix://", "unix:///", "unix://relative",
-        "unix:///p?db=", "unix:///p?db=x", "unix:///p?name=1", "unix:///p?db=1&x=2",
-        "unix:///" + std::string(108, 'x'), "http://host",
+        "",
+        "host",
+        "redis:",
+        "redis:/host",
+        "redis://",
+        "redis:///1",
+        "redis://:6379",
+        "redis://host:",
+        "redis://host:0",
+        "redis://host:65536",
+        "redis://host:9999999999",
+        "redis://host:12a",
+        "redis://host/x",
+        "redis://host/-1",
+        "redis://host/99999",
+        "redis://host/1/2",
+        "redis://host?db=1",
+        "redis://host#1",
+        "redis://[::1",
+        "redis://[]:1",
+        "redis://[::1]x",
+        "redis://%zz",
+        "redis://h%4",
+        "redis://h%00st",
+        "redis://user:%@host",
+        "rediss://host",
+        "unix://",
+        "unix:///",
+        "unix://relative",
+        "unix:///p?db=",
+        "unix:///p?db=x",
+        "unix:///p?name=1",
+        "unix:///p?db=1&x=2",
+        "unix:///" + std::string(108, 'x'),
+        "http://host",
     };
     for (const std::string &text : wrong) {
         EXPECT_EQ(parse(text), -EINVAL) << text;
@@ -124,10 +156,11 @@ TEST_F(Uri, Wrong)
 
 TEST_F(Uri, NoMessageHasThePassword)
 {
-    for (const char *text : {"secret", "redis://secret", "redis://user:secret", "redis://user:sec/secret@host",
-                             "redis://user:secret@host:x", "redis://secret:secret/secret", "redis://u:secret@",
-                             "unix://secret@secret", "unix:///x?secret", "redis://[secret", "secret://x",
-                             "redis://user:%secret@host", "redis://h:1/secret"}) {
+    for (const char *text :
+         {"secret", "redis://secret", "redis://user:secret", "redis://user:sec/secret@host",
+          "redis://user:secret@host:x", "redis://secret:secret/secret", "redis://u:secret@",
+          "unix://secret@secret", "unix:///x?secret", "redis://[secret", "secret://x",
+          "redis://user:%secret@host", "redis://h:1/secret"}) {
         int result = parse(text);
         EXPECT_EQ(error().find("secret"), std::string::npos) << error();
         if (result == 0 && uri.password) {
@@ -147,7 +180,7 @@ TEST_F(Uri, LongHostsAreCutInTheAddress)
 
 class PasswordFile : public Uri
 {
-protected:
+  protected:
     int read(const std::string &text)
     {
         char name[] = "/tmp/phpass.XXXXXX";
