@@ -35,10 +35,43 @@ void Tables::swap(int call, int step)
     std::swap(programs[call].steps[step], programs[call].steps[step + 1]);
 }
 
-// A word's index within its channel: whose line, which of its halves, which word.
-static int word_index(int side, bool is_out, int word)
+// A channel's words in one number: both directions, 4 bits each.
+static const int WORD_BITS = 4;
+static const int WORDS = 2 * PHI_WORD_COUNT;
+static const unsigned WORD_MASK = (1u << WORD_BITS) - 1;
+static_assert(PHI_BIT_FREE < 1 << WORD_BITS, "the bits fit");
+static_assert(WORDS * WORD_BITS <= 16, "the words fit");
+
+// Both ends look at the same word, which is that of the direction.
+static int word_index(int direction, int word)
 {
-    return (side * 2 + (is_out ? 0 : 1)) * PHI_WORD_COUNT + word;
+    return direction * PHI_WORD_COUNT + word;
+}
+
+static unsigned value(uint16_t words, int index)
+{
+    return words >> index * WORD_BITS & WORD_MASK;
+}
+
+static void store(uint16_t *words, int index, unsigned value)
+{
+    unsigned shift = unsigned(index) * WORD_BITS;
+    *words = uint16_t((*words & ~(WORD_MASK << shift)) | (value & WORD_MASK) << shift);
+}
+
+// The rule of each word: what may replace what. It is not derived from the programs.
+static bool in_turn(int word, unsigned before, unsigned after)
+{
+    if (word == PHI_WORD_TURN)
+        return after == PHI_BIT_READY ? before == 0 || before == PHI_BIT_FULL
+                                      : after == PHI_BIT_FULL && before == PHI_BIT_READY;
+    return after == PHI_BIT_NOTED ? before == PHI_BIT_FREE
+                                  : after == PHI_BIT_FREE && before == PHI_BIT_NOTED;
+}
+
+static bool at_rest(int word, unsigned value)
+{
+    return word == PHI_WORD_TURN ? value == 0 || value == PHI_BIT_FULL : value == PHI_BIT_FREE;
 }
 
 int Machine::channel(int a, int b, Protocol forth, Protocol back)
@@ -66,8 +99,6 @@ bool Machine::active(int stream, int channel, int direction) const
 void Machine::call(int stream, int call, int channel, int direction, int slot)
 {
     const phi_program &program = tables_.programs[call];
-    int own = side(streams_[stream].rank, channel);
-    bool is_out = own == direction;
     for (int i = 0; i < program.count; i++) {
         Step step = {};
         step.channel = int8_t(channel);
@@ -76,13 +107,11 @@ void Machine::call(int stream, int call, int channel, int direction, int slot)
         step.windowed = call == PHI_CALL_TRANSFER;
         step.opens = call == PHI_CALL_POST && i == 0;
         step.closes = call == PHI_CALL_COMPLETE && i + 1 == program.count;
-        int word = program.steps[i].word;
+        step.word = int8_t(word_index(direction, program.steps[i].word));
+        step.bit = program.steps[i].bit;
         switch (program.steps[i].kind) {
         case PHI_STEP_WAIT:
             step.kind = Kind::WAIT;
-            break;
-        case PHI_STEP_RESET:
-            step.kind = Kind::RESET;
             break;
         case PHI_STEP_POST:
             step.kind = Kind::POST;
@@ -91,9 +120,6 @@ void Machine::call(int stream, int call, int channel, int direction, int slot)
             step.kind = Kind::COPY;
             break;
         }
-        // The own line, or the peer's, where the same direction is the other half.
-        step.word = int8_t(step.kind == Kind::POST ? word_index(1 - own, !is_out, word)
-                                                   : word_index(own, is_out, word));
         streams_[stream].steps.push_back(step);
     }
     if (streams_[stream].steps.size() > UINT8_MAX)
@@ -312,8 +338,8 @@ class Search
     uint16_t start_words() const
     {
         uint16_t words = 0;
-        for (int i = 0; i < 4 * PHI_WORD_COUNT; i++)
-            words = uint16_t(words | (m_.tables_.start[i % PHI_WORD_COUNT] & 1) << i);
+        for (int i = 0; i < WORDS; i++)
+            store(&words, i, m_.tables_.start[i % PHI_WORD_COUNT]);
         return words;
     }
 
@@ -357,14 +383,15 @@ class Search
             fail("deadlock", index, "no stream can move");
     }
 
-    // The channels between live ranks are as they were in the beginning.
+    // The channels between live ranks are at rest: the next message finds them as the first did.
     void check_end(size_t index, const State &s)
     {
         for (size_t c = 0; c < m_.channels_.size(); c++) {
             if (s.dead && doomed(int(c)))
                 continue;
-            if (s.words[c] != start_words())
-                fail("word not back at its start", index, "end");
+            for (int i = 0; i < WORDS; i++)
+                if (!at_rest(i % PHI_WORD_COUNT, value(s.words[c], i)))
+                    fail("word not at rest", index, "end");
             if (s.windows[c][0] || s.windows[c][1])
                 fail("window left open", index, "end");
         }
@@ -380,9 +407,9 @@ class Search
         return true;
     }
 
-    // The release loop of the survivors: 1 into each own word that the dead peer would have
-    // written. A word that no stream waits for now may as well be released when one does: its owner
-    // reads it nowhere else.
+    // The release loop of the survivors: every bit, again and again, into the words of the channels
+    // with the dead peer. A word that no stream waits for now may as well be released when one
+    // does: a post before that wait would replace the release, and nobody else looks at the word.
     bool release(size_t index, const State &s)
     {
         bool moved = false;
@@ -392,14 +419,19 @@ class Search
                 continue;
             const Step &step = stream.steps[s.at[i]];
             bool released = doomed(step.channel) || m_.release_everything_;
-            if (step.kind != Kind::WAIT || !released || (s.words[step.channel] >> step.word & 1))
+            if (step.kind != Kind::WAIT || !released || satisfied(s, step))
                 continue;
             State next = s;
-            next.words[step.channel] = uint16_t(next.words[step.channel] | 1 << step.word);
+            store(&next.words[step.channel], step.word, PHI_RELEASE);
             space_.add(next, index, RELEASES);
             moved = true;
         }
         return moved;
+    }
+
+    static bool satisfied(const State &s, const Step &step)
+    {
+        return value(s.words[step.channel], step.word) & step.bit;
     }
 
     // One step of a stream. Returns false where it must wait.
@@ -412,17 +444,14 @@ class Search
         bool broken = s.dead && doomed(step.channel);
         switch (step.kind) {
         case Kind::WAIT:
-            if (!(s.words[step.channel] >> step.word & 1)) {
+            if (!satisfied(s, step)) {
                 if (!broken || !m_.kernel_waits_)
                     return false;
                 next.skips[i] = 1;
             }
             break;
-        case Kind::RESET:
-            failure = write_word(&next, step, 0, broken);
-            break;
         case Kind::POST:
-            failure = write_word(&next, step, 1, broken);
+            failure = post(&next, step, broken);
             break;
         default:
             failure = two_part(&next, step, i, broken);
@@ -450,14 +479,13 @@ class Search
             next->at[i] = 0;
     }
 
-    // Owner and peer alternate, or somebody has lost something.
-    const char *write_word(State *next, const Step &step, int value, bool broken)
+    // The two ends take turns, or somebody has lost something.
+    const char *post(State *next, const Step &step, bool broken)
     {
-        uint16_t bit = uint16_t(1 << step.word);
         uint16_t *words = &next->words[step.channel];
-        if (!broken && (value != 0) == ((*words & bit) != 0))
-            return value ? "word posted twice" : "word reset twice";
-        *words = uint16_t(value ? *words | bit : *words & ~bit);
+        if (!broken && !in_turn(step.word % PHI_WORD_COUNT, value(*words, step.word), step.bit))
+            return "word posted out of turn";
+        store(words, step.word, step.bit);
         return nullptr;
     }
 
@@ -546,18 +574,19 @@ class Search
 
     std::string describe(size_t index, int move) const
     {
-        static const char *const kinds[] = {"wait", "reset", "post", "copy", "produce", "consume"};
-        static const char *const words[] = {"ready", "full", "credit", "note"};
+        static const char *const kinds[] = {"wait", "post", "copy", "produce", "consume"};
+        static const char *const words[] = {"turn", "note"};
+        static const char *const bits[] = {"0", "ready", "full", "", "noted", "", "", "", "free"};
         if (move == DIES)
             return "the mortal rank dies; broken := 1";
         if (move == RELEASES)
-            return "the release loop stores 1";
+            return "the release loop stores every bit";
         const State &s = space_[index];
         const Step &step = m_.streams_[move].steps[s.at[move]];
         std::string what = "rank " + std::to_string(m_.streams_[move].rank) + " step " +
                            std::to_string(s.at[move]) + ": " + kinds[int(step.kind)];
-        if (step.kind == Kind::WAIT || step.kind == Kind::RESET || step.kind == Kind::POST)
-            what += std::string(" ") + words[step.word % PHI_WORD_COUNT];
+        if (step.kind == Kind::WAIT || step.kind == Kind::POST)
+            what += std::string(" ") + words[step.word % PHI_WORD_COUNT] + " " + bits[step.bit];
         else
             what += s.began[move] ? " ends" : " begins";
         return what + ", channel " + std::to_string(step.channel) + " direction " +

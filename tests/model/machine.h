@@ -4,9 +4,9 @@
 //
 // A stream is a list of steps, run in order, any number of times where it is cyclic (a graph that
 // is replayed for ever). Copies, and the kernels that produce and consume data, begin and end in
-// two steps, so overlaps show. Found are: a word posted twice or reset twice, a copy outside the
-// window that the passive end opened, two that touch one buffer at once and one writes, wrong data,
-// words that are not back at their start, and deadlock.
+// two steps, so overlaps show. Found are: a word posted out of turn, a copy outside the window that
+// the passive end opened, two that touch one buffer at once and one writes, wrong data, words that
+// are not at rest in the end, and deadlock.
 #ifndef TESTS_MODEL_MACHINE_H
 #define TESTS_MODEL_MACHINE_H
 
@@ -33,7 +33,7 @@ struct Tables {
     void swap(int call, int step); // with the one after it
 };
 
-enum class Kind : uint8_t { WAIT, RESET, POST, COPY, PRODUCE, CONSUME };
+enum class Kind : uint8_t { WAIT, POST, COPY, PRODUCE, CONSUME };
 enum class Protocol : uint8_t { PUT, GET };
 enum class GroupKind : uint8_t { SEND, RECV, PUT, GET, PUT_SIGNAL, SIGNAL, WAIT };
 
@@ -43,6 +43,7 @@ struct Step {
     int8_t direction; // 0: from the channel's first rank to its second
     int8_t slot;      // of the two buffer pairs of a direction
     int8_t word;      // index of a word within its channel
+    uint8_t bit;      // waited for, or posted
     bool windowed;    // a copy of send/recv
     bool opens, closes;
 };
@@ -98,8 +99,8 @@ class Machine
     void consume(int stream, int channel, int slot = 0);
     void group(int stream, const std::vector<GroupOp> &ops);
 
-    // One rank may die at any moment. The others then set `broken` and release their own words of
-    // its channels. kernel_waits: waits see `broken` and copies behind them are skipped; else words
+    // One rank may die at any moment. The others then set `broken` and release the words of its
+    // channels. kernel_waits: waits see `broken` and copies behind them are skipped; else words
     // alone release them.
     void mortal(int rank, bool kernel_waits);
     void release_everything()

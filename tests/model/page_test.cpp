@@ -11,7 +11,7 @@ extern "C" {
 #include "semaphore/words.h"
 }
 
-static const char *const words[] = {"ready", "full", "credit", "note"};
+static const char *const words[] = {"turn", "note"};
 static_assert(sizeof(words) / sizeof(words[0]) == PHI_WORD_COUNT, "a name for each word");
 
 static std::string trimmed(const std::string &text)
@@ -45,6 +45,22 @@ static std::vector<std::vector<std::string>> table(const std::string &head)
     return rows;
 }
 
+static std::string bit_name(unsigned bit)
+{
+    switch (bit) {
+    case PHI_BIT_READY:
+        return "READY";
+    case PHI_BIT_FULL:
+        return "FULL";
+    case PHI_BIT_NOTED:
+        return "NOTED";
+    case PHI_BIT_FREE:
+        return "FREE";
+    default:
+        return std::to_string(bit);
+    }
+}
+
 static std::string steps_of(const phi_program &program)
 {
     std::string text;
@@ -53,13 +69,10 @@ static std::string steps_of(const phi_program &program)
         text += i ? ", " : "";
         switch (step.kind) {
         case PHI_STEP_WAIT:
-            text += std::string("wait ") + words[step.word];
-            break;
-        case PHI_STEP_RESET:
-            text += std::string("reset ") + words[step.word];
+            text += std::string("wait ") + words[step.word] + " " + bit_name(step.bit);
             break;
         case PHI_STEP_POST:
-            text += std::string("post ") + words[step.word];
+            text += std::string("post ") + words[step.word] + " " + bit_name(step.bit);
             break;
         default:
             text += "copy";
@@ -67,6 +80,19 @@ static std::string steps_of(const phi_program &program)
         }
     }
     return text;
+}
+
+// The programs with such a step, in the table's order.
+static std::string users(unsigned kind, unsigned bit, const std::string &word)
+{
+    std::string names;
+    for (const phi_program &program : phi_programs)
+        for (int i = 0; i < program.count; i++) {
+            const phi_step &step = program.steps[i];
+            if (step.kind == kind && step.bit == bit && words[step.word] == word)
+                names += (names.empty() ? "" : ", ") + std::string(program.name);
+        }
+    return names;
 }
 
 TEST(Page, ProgramsAreThoseOfTheCode)
@@ -84,11 +110,26 @@ TEST(Page, ProgramsAreThoseOfTheCode)
 
 TEST(Page, WordsAreThoseOfTheCode)
 {
-    auto rows = table("| word | lives at | says | start |");
+    auto rows = table("| word | of | start |");
     ASSERT_EQ(rows.size(), size_t(PHI_WORD_COUNT));
     for (int word = 0; word < PHI_WORD_COUNT; word++) {
-        ASSERT_EQ(rows[word].size(), 4u);
+        ASSERT_EQ(rows[word].size(), 3u);
         EXPECT_EQ(rows[word][0], words[word]);
-        EXPECT_EQ(rows[word][3], std::to_string(phi_word_start[word])) << words[word];
+        EXPECT_EQ(rows[word][2], bit_name(phi_word_start[word])) << words[word];
+    }
+}
+
+// Who posts a bit is who the programs say posts it, and who waits for it likewise.
+TEST(Page, BitsAreThoseOfTheCode)
+{
+    static const unsigned bits[] = {PHI_BIT_READY, PHI_BIT_FULL, PHI_BIT_NOTED, PHI_BIT_FREE};
+    auto rows = table("| word | bit | value | says | posted by | awaited by |");
+    ASSERT_EQ(rows.size(), sizeof(bits) / sizeof(bits[0]));
+    for (size_t i = 0; i < rows.size(); i++) {
+        ASSERT_EQ(rows[i].size(), 6u);
+        EXPECT_EQ(rows[i][1], bit_name(bits[i]));
+        EXPECT_EQ(rows[i][2], std::to_string(bits[i]));
+        EXPECT_EQ(rows[i][4], users(PHI_STEP_POST, bits[i], rows[i][0])) << rows[i][1];
+        EXPECT_EQ(rows[i][5], users(PHI_STEP_WAIT, bits[i], rows[i][0])) << rows[i][1];
     }
 }

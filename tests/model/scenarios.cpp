@@ -145,7 +145,7 @@ static Machine put_signal_ping_pong(const Tables &tables)
     return m;
 }
 
-// One way, with two halves of the buffer in turn: the credit alone keeps the halves apart.
+// One way, with two halves of the buffer in turn: FREE alone keeps the halves apart.
 static Machine put_signal_halves(const Tables &tables)
 {
     Machine m(2, tables);
