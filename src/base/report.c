@@ -30,7 +30,7 @@ void phi_report_fini(struct phi_report *report)
     pthread_mutex_destroy(&report->lock);
 }
 
-int phi_fail(struct phi_report *report, int code, const char *format, ...)
+void phi_fail_line(struct phi_report *report, const char *format, ...)
 {
     char line[sizeof(report->text)];
     int saved = errno;
@@ -48,7 +48,6 @@ int phi_fail(struct phi_report *report, int code, const char *format, ...)
     if (report->level >= PH_LOG_ERROR)
         report->log(report->log_opaque, PH_LOG_ERROR, line);
     errno = saved;
-    return code;
 }
 
 size_t phi_report_copy(struct phi_report *report, char *text, size_t size)

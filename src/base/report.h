@@ -22,9 +22,18 @@ struct phi_report {
 void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque, enum ph_log_level level);
 void phi_report_fini(struct phi_report *report);
 
-// phi_fail records and logs (PH_LOG_ERROR) the sentence of a failure and returns code. Any thread.
-int phi_fail(struct phi_report *report, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+// phi_fail records and logs (PH_LOG_ERROR) the sentence of a failure and returns code. Any thread; errno is kept.
+// A macro, so that compilers and analyzers see at each call that the result is that code.
+#define phi_fail(report, code, ...)                                                                \
+    phi_fail_code((phi_fail_line((report), __VA_ARGS__), (code)))
+
+void phi_fail_line(struct phi_report *report, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static inline int phi_fail_code(int code)
+{
+    return code;
+}
 
 // phi_report_copy copies the last sentence, always ended by 0, and returns its length.
 size_t phi_report_copy(struct phi_report *report, char *text, size_t size);
