@@ -2,7 +2,8 @@
 // Moving data on a channel, ordered on the caller's stream.
 //
 // Stream. `stream` is a CUstream/cudaStream_t of the context's device in a device context (NULL is the legacy
-// stream, CU_STREAM_PER_THREAD the per-thread one), and a struct ph_queue * in a host context. Everything here only
+// stream, CU_STREAM_PER_THREAD the per-thread one), and a struct ph_queue * in a host context (NULL is its default queue, which
+// the context's worker runs and ph_context_destroy drains). Everything here only
 // enqueues: what was enqueued on the stream before happens before, what is enqueued after happens after, and nothing
 // of it has happened when the call returns. A stream that captures takes the operation into its graph, which may be
 // replayed any number of times, by one rank or both.

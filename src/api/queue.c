@@ -20,7 +20,7 @@ int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms)
 {
     if (queue == NULL || deadline_ms < 0)
         return -EINVAL;
-    return phi_queue_synchronize(queue, deadline_ms ? phi_deadline(deadline_ms) : 0);
+    return phi_queue_synchronize(queue, deadline_ms ? phi_deadline(deadline_ms) : phi_queue_deadline(queue));
 }
 
 int ph_queue_host(struct ph_queue *queue, void (*fn)(void *opaque), void *opaque)

@@ -76,6 +76,11 @@ struct phi_executor *phi_queue_executor(struct ph_queue *queue)
     return &queue->executor->base;
 }
 
+int64_t phi_queue_deadline(struct ph_queue *queue)
+{
+    return phi_deadline(queue->executor->params.config->deadline_ms);
+}
+
 static uint32_t used(struct phi_host_executor *host)
 {
     return atomic_load_explicit(&host->used, memory_order_acquire);
