@@ -18,7 +18,10 @@ namespace
 {
 
 // Words of the page that both ends share.
-enum { READY, FULL, CREDIT, NOTE, BROKEN, FIRST_FREE };
+enum { TURN, NOTE, BROKEN, FIRST_FREE };
+
+const uint32_t READY = PHI_BIT_READY, FULL = PHI_BIT_FULL, NOTED = PHI_BIT_NOTED,
+               FREE = PHI_BIT_FREE;
 
 class Executor : public GpuTest, public testing::WithParamInterface<const char *>
 {
@@ -52,7 +55,7 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
         ASSERT_EQ(phi_cuda_executor_open(&params, gpu->device, &executor), 0)
             << gpu->context.error();
         words = static_cast<uint32_t *>(gpu->words(&words_device));
-        words[CREDIT] = 1;
+        words[NOTE] = FREE;
     }
     void TearDown() override
     {
@@ -77,14 +80,14 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
         streams.push_back(made);
         return made;
     }
-    phi_work step(uint8_t kind, int word)
+    phi_work step(uint8_t kind, int word, uint32_t bit = 0)
     {
         phi_work work{};
         work.kind = kind;
         work.call = PHI_CALL_TRANSFER;
         work.peer = 3;
         work.op_id = 77;
-        work.value = 1;
+        work.value = bit;
         work.word = &words[word];
         work.word_device = words_device + 4 * (uint64_t)word;
         work.broken = &words[BROKEN];
@@ -92,19 +95,13 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
         work.uses = &uses;
         return work;
     }
-    phi_work wait(int word)
+    phi_work wait(int word, uint32_t bit)
     {
-        return step(PHI_STEP_WAIT, word);
+        return step(PHI_STEP_WAIT, word, bit);
     }
-    phi_work reset(int word)
+    phi_work post(int word, uint32_t bit)
     {
-        phi_work work = step(PHI_STEP_POST, word);
-        work.value = 0;
-        return work;
-    }
-    phi_work post(int word)
-    {
-        return step(PHI_STEP_POST, word);
+        return step(PHI_STEP_POST, word, bit);
     }
     phi_work copy(CUdeviceptr destination, CUdeviceptr source, size_t size)
     {
@@ -134,9 +131,9 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
         executor->ops->drained(executor, &uses, why, sizeof why);
         return why;
     }
-    void release(int word)
+    void set(int word, uint32_t value)
     {
-        __atomic_store_n(&words[word], 1u, __ATOMIC_RELEASE);
+        __atomic_store_n(&words[word], value, __ATOMIC_RELEASE);
     }
     bool kernels_wait() const
     {
@@ -170,25 +167,25 @@ TEST_P(Executor, NotDoneUntilTheWordComes)
 {
     CUstream s = stream();
     EXPECT_EQ(left(), "");
-    ASSERT_EQ(issue(s, {wait(NOTE), reset(NOTE), post(READY)}), 0);
+    ASSERT_EQ(issue(s, {wait(NOTE, NOTED), post(NOTE, FREE), post(TURN, READY)}), 0);
     EXPECT_EQ(left(), "1 stream");
     EXPECT_TRUE(executor->ops->busy(executor, nullptr, 0));
     EXPECT_EQ(gpu->context.counters.in_flight, 1u);
     EXPECT_EQ(executor->ops->flush(executor, phi_deadline(50)), -ETIMEDOUT);
     EXPECT_NE(gpu->context.error().find("rank 3"), std::string::npos) << gpu->context.error();
     EXPECT_NE(gpu->context.error().find("operation 77"), std::string::npos) << gpu->context.error();
-    EXPECT_EQ(words[READY], 0u);
-    release(NOTE);
+    EXPECT_EQ(words[TURN], 0u);
+    set(NOTE, NOTED);
     expect_drained();
-    EXPECT_EQ(words[NOTE], 0u);
-    EXPECT_EQ(words[READY], 1u);
+    EXPECT_EQ(words[NOTE], FREE);
+    EXPECT_EQ(words[TURN], READY);
     phi_counters &counters = gpu->context.counters;
     EXPECT_EQ(kernels_wait() ? counters.waits_kernel : counters.waits_memory_operation, 1u);
     EXPECT_EQ(kernels_wait() ? counters.waits_memory_operation : counters.waits_kernel, 0u);
 }
 
-// The words of all programs end where they began, whatever overlaps.
-TEST_P(Executor, RoundsOfEveryProgramLeaveTheWordsAtTheirStart)
+// The words of all programs end at rest, whatever overlaps.
+TEST_P(Executor, RoundsOfEveryProgramLeaveTheWordsAtRest)
 {
     const size_t size = 4096;
     const int rounds = 50;
@@ -196,19 +193,34 @@ TEST_P(Executor, RoundsOfEveryProgramLeaveTheWordsAtTheirStart)
     CUstream active = stream(), passive = stream();
     for (int i = 0; i < rounds; i++) {
         gpu->fill(a, size, (uint64_t)i);
-        ASSERT_EQ(issue(passive, {post(READY)}), 0);
-        ASSERT_EQ(issue(active, {wait(READY), reset(READY), copy(b, a, size), post(FULL)}), 0);
-        ASSERT_EQ(issue(passive, {wait(FULL), reset(FULL)}), 0);
-        ASSERT_EQ(issue(active, {wait(CREDIT), reset(CREDIT), copy(b, a, size), post(NOTE)}), 0);
-        ASSERT_EQ(issue(passive, {wait(NOTE), reset(NOTE), post(CREDIT)}), 0);
+        ASSERT_EQ(issue(passive, {post(TURN, READY)}), 0);
+        ASSERT_EQ(issue(active, {wait(TURN, READY), copy(b, a, size), post(TURN, FULL)}), 0);
+        ASSERT_EQ(issue(passive, {wait(TURN, FULL)}), 0);
+        ASSERT_EQ(issue(active, {wait(NOTE, FREE), copy(b, a, size), post(NOTE, NOTED)}), 0);
+        ASSERT_EQ(issue(passive, {wait(NOTE, NOTED), post(NOTE, FREE)}), 0);
         CU_OK(gpu->cu->cuStreamSynchronize(passive));
         ASSERT_EQ(gpu->errors(b, size, (uint64_t)i), 0u) << "round " << i;
     }
     expect_drained();
-    EXPECT_EQ(words[READY], 0u);
-    EXPECT_EQ(words[FULL], 0u);
-    EXPECT_EQ(words[CREDIT], 1u);
-    EXPECT_EQ(words[NOTE], 0u);
+    EXPECT_EQ(words[TURN], FULL);
+    EXPECT_EQ(words[NOTE], FREE);
+}
+
+// The word says FULL since the message before: a wait in the same brace sees the own post first.
+TEST_P(Executor, AStreamsWaitSeesItsOwnPost)
+{
+    CUstream passive = stream();
+    set(TURN, FULL);
+    for (int i = 0; i < 20; i++) {
+        ASSERT_EQ(issue(passive, {post(TURN, READY), wait(TURN, FULL)}), 0);
+        int64_t until = phi_deadline(20000);
+        while (__atomic_load_n(&words[TURN], __ATOMIC_ACQUIRE) != READY && phi_now() < until)
+            std::this_thread::yield();
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5)), -ETIMEDOUT) << "round " << i;
+        set(TURN, FULL);
+        CU_OK(gpu->cu->cuStreamSynchronize(passive));
+    }
+    expect_drained();
 }
 
 TEST_P(Executor, IsOrderedWithTheCallersOwnWork)
@@ -241,13 +253,15 @@ TEST_P(Executor, EveryKindOfStream)
         gpu->fill(a, size, i);
         // Released before it is issued: a wait on the legacy stream holds up the others, by CUDA's
         // rules.
-        release(NOTE);
-        ASSERT_EQ(issue(all[i], {wait(NOTE), reset(NOTE), copy(b, a, size), post(FULL)}), 0)
+        set(NOTE, NOTED);
+        ASSERT_EQ(issue(all[i],
+                        {wait(NOTE, NOTED), post(NOTE, FREE), copy(b, a, size), post(TURN, FULL)}),
+                  0)
             << i << ": " << gpu->context.error();
         expect_drained();
         EXPECT_EQ(gpu->errors(b, size, i), 0u) << i;
-        EXPECT_EQ(words[FULL], 1u) << i;
-        words[FULL] = 0;
+        EXPECT_EQ(words[TURN], FULL) << i;
+        words[TURN] = 0;
     }
 }
 
@@ -258,16 +272,16 @@ TEST_P(Executor, LongBraces)
     CUstream passive = stream(), active = stream();
     std::vector<phi_work> posts, waits;
     for (int i = 0; i < many; i++) {
-        posts.push_back(post(FIRST_FREE + i));
-        waits.push_back(wait(FIRST_FREE + i));
-        waits.push_back(reset(FIRST_FREE + i));
+        posts.push_back(post(FIRST_FREE + i, NOTED));
+        waits.push_back(wait(FIRST_FREE + i, NOTED));
+        waits.push_back(post(FIRST_FREE + i, FREE));
     }
     ASSERT_EQ(issue(passive, waits), 0) << gpu->context.error();
     EXPECT_EQ(left(), "1 stream");
     ASSERT_EQ(issue(active, posts), 0);
     expect_drained();
     for (int i = 0; i < many; i++)
-        ASSERT_EQ(words[FIRST_FREE + i], 0u) << i;
+        ASSERT_EQ(words[FIRST_FREE + i], FREE) << i;
 }
 
 TEST_P(Executor, RevokedUsesAreRefused)
@@ -289,10 +303,10 @@ TEST_P(Executor, BrokenLineEndsWaitsAndStores)
     CUstream s = stream();
     gpu->fill(a, 64, 1);
     gpu->fill(b, 64, 2);
-    ASSERT_EQ(issue(s, {wait(READY), reset(READY), copy(b, a, 64), post(FULL)}), 0);
+    ASSERT_EQ(issue(s, {wait(TURN, READY), copy(b, a, 64), post(TURN, FULL)}), 0);
     __atomic_store_n(&words[BROKEN], 1u, __ATOMIC_RELEASE);
     if (!kernels_wait())
-        release(READY); // a memory operation looks at its word only
+        set(TURN, READY); // a memory operation looks at its word only
     expect_drained();
     if (gpu->context.counters.copy_kernels == 1) {
         EXPECT_EQ(gpu->errors(b, 64, 2), 0u) << "a copy kernel behind a broken wait copies nothing";
@@ -306,7 +320,7 @@ TEST_P(Executor, StreamOfAnotherDeviceIsRefused)
         GTEST_SKIP() << "needs two devices";
     CUstream foreign;
     CU_OK(other.cu->cuStreamCreate(&foreign, CU_STREAM_NON_BLOCKING));
-    EXPECT_EQ(issue(foreign, {post(READY)}), -EINVAL);
+    EXPECT_EQ(issue(foreign, {post(TURN, READY)}), -EINVAL);
     EXPECT_NE(gpu->context.error().find("stream"), std::string::npos);
     CU_EXPECT(other.cu->cuStreamDestroy_v2(foreign));
 }
@@ -316,12 +330,12 @@ TEST_P(Executor, WorksFromAThreadWithoutAContext)
     CUstream s = stream();
     std::thread([&] {
         CUcontext current = nullptr;
-        EXPECT_EQ(issue(s, {post(READY)}), 0) << gpu->context.error();
+        EXPECT_EQ(issue(s, {post(TURN, READY)}), 0) << gpu->context.error();
         CU_EXPECT(gpu->cu->cuCtxGetCurrent(&current));
         EXPECT_EQ(current, nullptr) << "the thread's context is left as it was";
     }).join();
     expect_drained();
-    EXPECT_EQ(words[READY], 1u);
+    EXPECT_EQ(words[TURN], READY);
 }
 
 // More streams in the life of a context than it has records, and handles that come back after a
@@ -331,11 +345,11 @@ TEST_P(Executor, StreamsComeAndGo)
     for (int i = 0; i < 2 * PHI_STREAMS_MAX; i++) {
         CUstream s;
         CU_OK(gpu->cu->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-        ASSERT_EQ(issue(s, {post(READY)}), 0) << i << ": " << gpu->context.error();
+        ASSERT_EQ(issue(s, {post(TURN, READY)}), 0) << i << ": " << gpu->context.error();
         CU_OK(gpu->cu->cuStreamSynchronize(s));
         CU_OK(gpu->cu->cuStreamDestroy_v2(s));
-        ASSERT_EQ(words[READY], 1u);
-        words[READY] = 0;
+        ASSERT_EQ(words[TURN], READY);
+        words[TURN] = 0;
     }
     expect_drained();
 }
@@ -387,19 +401,17 @@ TEST_P(Captured, ReplaysWaitAndCopyEachTime)
     const size_t size = 5000;
     CUdeviceptr a = gpu->alloc(size), b = gpu->alloc(size);
     CUstream s = stream();
-    capture(s, {{wait(READY), reset(READY), copy(b, a, size), post(FULL)}});
+    capture(s, {{wait(TURN, READY), copy(b, a, size), post(TURN, FULL)}});
     EXPECT_EQ(gpu->context.counters.captured, 1u);
     EXPECT_EQ(left(), "0 streams, 1 graph");
     for (uint64_t i = 0; i < 20; i++) {
         gpu->fill(a, size, i);
         CU_OK(gpu->cu->cuGraphLaunch(exec, s));
         EXPECT_EQ(gpu->cu->cuStreamQuery(s), CUDA_ERROR_NOT_READY) << "every replay waits anew";
-        release(READY);
+        set(TURN, READY);
         CU_OK(gpu->cu->cuStreamSynchronize(s));
         ASSERT_EQ(gpu->errors(b, size, i), 0u) << i;
-        ASSERT_EQ(words[READY], 0u);
-        ASSERT_EQ(words[FULL], 1u);
-        words[FULL] = 0;
+        ASSERT_EQ(words[TURN], FULL);
     }
     CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
     EXPECT_EQ(left(), "0 streams, 1 graph") << "the executable holds it too";
@@ -412,7 +424,7 @@ TEST_P(Captured, PinsOncePerGraph)
 {
     CUdeviceptr a = gpu->alloc(64);
     CUstream s = stream();
-    capture(s, {{copy(a, a + 32, 32)}, {copy(a, a + 32, 32)}, {post(READY)}});
+    capture(s, {{copy(a, a + 32, 32)}, {copy(a, a + 32, 32)}, {post(TURN, READY)}});
     EXPECT_EQ(uses.pins, 1u);
     EXPECT_EQ(gpu->context.counters.captured, 3u);
     EXPECT_TRUE(executor->ops->busy(executor, nullptr, 0));
@@ -450,18 +462,19 @@ TEST_P(Captured, BranchesOfOneGraph)
     CU_OK(gpu->cu->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
     CU_OK(gpu->cu->cuEventRecord(fork, s));
     CU_OK(gpu->cu->cuStreamWaitEvent(t, fork, 0));
-    EXPECT_EQ(issue(s, {wait(READY), reset(READY)}), 0);
-    EXPECT_EQ(issue(t, {wait(NOTE), reset(NOTE)}), 0);
+    EXPECT_EQ(issue(s, {wait(TURN, READY)}), 0);
+    EXPECT_EQ(issue(t, {wait(NOTE, NOTED), post(NOTE, FREE)}), 0);
     CU_OK(gpu->cu->cuEventRecord(join, t));
     CU_OK(gpu->cu->cuStreamWaitEvent(s, join, 0));
     CU_OK(gpu->cu->cuStreamEndCapture(s, &graph));
     EXPECT_EQ(uses.pins, 1u);
     CU_OK(gpu->cu->cuGraphInstantiateWithFlags(&exec, graph, 0));
     CU_OK(gpu->cu->cuGraphLaunch(exec, s));
-    release(NOTE);
-    release(READY);
+    set(NOTE, NOTED);
+    set(TURN, READY);
     CU_OK(gpu->cu->cuStreamSynchronize(s));
-    EXPECT_EQ(words[READY] + words[NOTE], 0u);
+    EXPECT_EQ(words[TURN], READY);
+    EXPECT_EQ(words[NOTE], FREE);
     CU_EXPECT(gpu->cu->cuGraphExecDestroy(exec));
     CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
     EXPECT_TRUE(unpinned());
@@ -486,19 +499,18 @@ TEST_P(Limits, TooManyWaitingKernelsIsEAGAIN)
     if (IsSkipped())
         return;
     for (int i = 0; i < 3; i++)
-        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i), reset(FIRST_FREE + i)}), 0);
+        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i, NOTED), post(FIRST_FREE + i, FREE)}), 0);
     CUstream s = stream();
-    EXPECT_EQ(issue(s, {wait(NOTE), reset(NOTE)}), -EAGAIN);
+    EXPECT_EQ(issue(s, {wait(NOTE, NOTED), post(NOTE, FREE)}), -EAGAIN);
     EXPECT_NE(gpu->context.error().find("KERNEL_WAITS"), std::string::npos) << gpu->context.error();
     // More on a stream that waits already is no further waiting kernel; what does not wait is free.
-    EXPECT_EQ(issue(streams[0], {wait(FIRST_FREE + 3), reset(FIRST_FREE + 3)}), 0);
-    EXPECT_EQ(issue(s, {post(READY)}), 0);
+    EXPECT_EQ(issue(streams[0], {wait(FIRST_FREE + 3, NOTED), post(FIRST_FREE + 3, FREE)}), 0);
+    EXPECT_EQ(issue(s, {post(TURN, READY)}), 0);
     for (int i = 0; i < 4; i++)
-        release(FIRST_FREE + i);
+        set(FIRST_FREE + i, NOTED);
     expect_drained();
-    EXPECT_EQ(words[READY], 1u);
-    EXPECT_EQ(words[NOTE], 0u);
-    EXPECT_EQ(issue(s, {wait(READY), reset(READY)}), 0) << "when they are done there is room again";
+    EXPECT_EQ(words[TURN], READY);
+    EXPECT_EQ(issue(s, {wait(TURN, READY)}), 0) << "when they are done there is room again";
 }
 
 TEST_P(Limits, LiveGraphsCountAsWaiting)
@@ -509,14 +521,14 @@ TEST_P(Limits, LiveGraphsCountAsWaiting)
     CUgraph graph;
     CUstream s = stream();
     CU_OK(gpu->cu->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    EXPECT_EQ(issue(s, {wait(READY), reset(READY)}), 0);
-    EXPECT_EQ(issue(s, {wait(FULL), reset(FULL)}), 0) << "the same branch";
+    EXPECT_EQ(issue(s, {wait(TURN, READY)}), 0);
+    EXPECT_EQ(issue(s, {wait(TURN, FULL)}), 0) << "the same branch";
     CU_OK(gpu->cu->cuStreamEndCapture(s, &graph));
-    EXPECT_EQ(issue(stream(), {wait(NOTE), reset(NOTE)}), -EAGAIN);
+    EXPECT_EQ(issue(stream(), {wait(NOTE, NOTED), post(NOTE, FREE)}), -EAGAIN);
     CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
     EXPECT_EQ(executor->ops->flush(executor, phi_deadline(10000)), 0) << gpu->context.error();
-    release(NOTE);
-    EXPECT_EQ(issue(stream(), {wait(NOTE), reset(NOTE)}), 0);
+    set(NOTE, NOTED);
+    EXPECT_EQ(issue(stream(), {wait(NOTE, NOTED), post(NOTE, FREE)}), 0);
     expect_drained();
 }
 
@@ -528,14 +540,14 @@ TEST_P(Limits, SharedDeviceWaitsByMemoryOperationUpToTheLimit)
     phi_counters &counters = gpu->context.counters;
     phi_cuda_executor_share(executor, true);
     for (int i = 0; i < 3; i++)
-        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i), reset(FIRST_FREE + i)}), 0);
+        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i, NOTED), post(FIRST_FREE + i, FREE)}), 0);
     EXPECT_EQ(counters.waits_memory_operation, 2u);
     EXPECT_EQ(counters.waits_kernel, 1u);
     phi_cuda_executor_share(executor, false);
-    ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + 3), reset(FIRST_FREE + 3)}), 0);
+    ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + 3, NOTED), post(FIRST_FREE + 3, FREE)}), 0);
     EXPECT_EQ(counters.waits_kernel, 2u);
     for (int i = 0; i < 4; i++)
-        release(FIRST_FREE + i);
+        set(FIRST_FREE + i, NOTED);
     expect_drained();
 }
 
@@ -581,14 +593,15 @@ TEST_P(Limits, CopiesBehindWaitsGoToKernelsBeyondTheLimit)
     const bool few = gpu->info().connections < 32;
     CUdeviceptr a = gpu->alloc(64);
     for (int i = 0; i < 17; i++)
-        ASSERT_EQ(
-            issue(stream(), {wait(FIRST_FREE + i), reset(FIRST_FREE + i), copy(a, a + 32, 32)}), 0);
+        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i, NOTED), post(FIRST_FREE + i, FREE),
+                                   copy(a, a + 32, 32)}),
+                  0);
     EXPECT_EQ(counters.copy_kernels, few ? 17u : 1u);
     // On a stream that waits, a copy of its own waits as well.
     ASSERT_EQ(issue(streams[0], {copy(a, a + 32, 32)}), 0);
     EXPECT_EQ(counters.copy_kernels, few ? 18u : 1u) << "the stream counted already";
     for (int i = 0; i < 17; i++)
-        release(FIRST_FREE + i);
+        set(FIRST_FREE + i, NOTED);
     expect_drained();
 }
 
@@ -602,22 +615,25 @@ TEST_P(Limits, OthersMoveWhileAllMayWait)
     const int waiting = 32;
     const size_t size = 100000;
     CUdeviceptr a = gpu->alloc(size), b = gpu->alloc(size);
-    // The driver loads its own kernel at the first memset, and that blocks behind waits: not what this looks for.
+    // The driver loads its own kernel at the first memset, and that blocks behind waits: not what
+    // this looks for.
     CU_OK(gpu->cu->cuMemsetD8Async(a, 1, size, nullptr));
     CU_OK(gpu->cu->cuStreamSynchronize(nullptr));
     for (int i = 0; i < waiting; i++)
-        ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i), reset(FIRST_FREE + i), copy(a, a, 0)}), 0);
+        ASSERT_EQ(issue(stream(),
+                        {wait(FIRST_FREE + i, NOTED), post(FIRST_FREE + i, FREE), copy(a, a, 0)}),
+                  0);
     gpu->context.counters.ipc_operations = 0;
     for (int i = 0; i < 16; i++) {
         CUstream s = stream();
         CU_OK(gpu->cu->cuMemsetD8Async(a, (unsigned char)i, size, s));
-        ASSERT_EQ(issue(s, {copy(b, a, size), post(READY)}), 0);
+        ASSERT_EQ(issue(s, {copy(b, a, size), post(TURN, READY)}), 0);
         for (int ms = 0; ms < 10000 && gpu->cu->cuStreamQuery(s) == CUDA_ERROR_NOT_READY; ms++)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         ASSERT_EQ(gpu->cu->cuStreamQuery(s), CUDA_SUCCESS) << "stream " << i << " was held up";
     }
     for (int i = 0; i < waiting; i++)
-        release(FIRST_FREE + i);
+        set(FIRST_FREE + i, NOTED);
     expect_drained();
 }
 
