@@ -210,6 +210,29 @@ TEST_P(Words, CompleteWaitsForTheCopy)
     all_is_settled();
 }
 
+// Between two messages the word says FULL: the post before a complete has replaced that when the
+// complete looks, in one operation (as a group makes it) as well as in two.
+TEST_P(Words, CompleteIsNotMetByTheMessageBefore)
+{
+    for (unsigned round = 0; round < 20; round++) {
+        fill(SENDER, round);
+        std::vector<phi_work> work = program(RECEIVER, PHI_CALL_POST);
+        std::vector<phi_work> complete = program(RECEIVER, PHI_CALL_COMPLETE);
+        if (round % 2) {
+            ASSERT_EQ(issue(RECEIVER, work), 0);
+            work.clear();
+        }
+        work.insert(work.end(), complete.begin(), complete.end());
+        ASSERT_EQ(issue(RECEIVER, work), 0);
+        EXPECT_EQ(synchronize(RECEIVER, 3), -ETIMEDOUT) << "round " << round;
+        ASSERT_EQ(issue(SENDER, PHI_CALL_TRANSFER, SIZE), 0);
+        ASSERT_EQ(synchronize(RECEIVER), 0);
+        EXPECT_TRUE(arrived(SIZE)) << "round " << round;
+        ASSERT_EQ(synchronize(SENDER), 0);
+    }
+    all_is_settled();
+}
+
 TEST_P(Words, WaitConsumesASignal)
 {
     ASSERT_EQ(issue(RECEIVER, PHI_CALL_WAIT), 0);
