@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Buffers of the data path's tests: poisoned, at odd addresses, with surroundings that must stay as they are.
+// Buffers of the data path's tests: poisoned, at odd addresses, with surroundings that must stay as
+// they are.
 #ifndef TESTS_E2E_BYTES_H
 #define TESTS_E2E_BYTES_H
 
@@ -23,13 +24,15 @@ inline std::vector<uint8_t> read_bytes(Rank &rank, const void *from, size_t size
 }
 
 // Ends the rank unless all bytes have the value.
-inline void check_value(Rank &rank, const void *from, size_t size, uint8_t value, const std::string &what)
+inline void check_value(Rank &rank, const void *from, size_t size, uint8_t value,
+                        const std::string &what)
 {
     std::vector<uint8_t> bytes = read_bytes(rank, from, size);
     for (size_t i = 0; i < size; i++)
         if (bytes[i] != value)
-            rank_failed(__FILE__, __LINE__, what + ": byte " + std::to_string(i) + " of " + std::to_string(size) +
-                                                " is " + std::to_string(bytes[i]) + ", not " + std::to_string(value));
+            rank_failed(__FILE__, __LINE__,
+                        what + ": byte " + std::to_string(i) + " of " + std::to_string(size) +
+                            " is " + std::to_string(bytes[i]) + ", not " + std::to_string(value));
 }
 
 inline void set_value(Rank &rank, void *to, size_t size, uint8_t value)
@@ -38,24 +41,29 @@ inline void set_value(Rank &rank, void *to, size_t size, uint8_t value)
     rank.device->write(to, bytes.data(), size);
 }
 
-// A buffer inside an allocation, `lead` bytes from its start, with as many bytes behind it. The poison of a range tells
-// where it was written.
+// A buffer inside an allocation, `lead` bytes from its start, with as many bytes behind it. The
+// poison of a range tells where it was written.
 class Buffer
 {
-public:
+  public:
     Buffer(Rank &owner, size_t bytes, size_t lead_bytes = 333, const std::string &kind = "")
-        : rank(owner), size(bytes), lead(lead_bytes), memory(owner.device->alloc(bytes + 2 * lead_bytes, kind)),
-          data(at(memory, lead_bytes))
+        : rank(owner), size(bytes), lead(lead_bytes),
+          memory(owner.device->alloc(bytes + 2 * lead_bytes, kind)), data(at(memory, lead_bytes))
     {
     }
-    void poison(size_t bytes) { set_value(rank, memory, std::min(size, bytes) + 2 * lead, POISON); }
+    void poison(size_t bytes)
+    {
+        set_value(rank, memory, std::min(size, bytes) + 2 * lead, POISON);
+    }
 
-    // Only [offset, offset + length) may have been written, of the first `bytes` of the buffer and what is around.
+    // Only [offset, offset + length) may have been written, of the first `bytes` of the buffer and
+    // what is around.
     void check(size_t offset, size_t length, size_t bytes, const std::string &what)
     {
         check_value(rank, memory, lead + offset, POISON, what + ", before it");
         size_t end = lead + offset + length;
-        check_value(rank, at(memory, end), std::min(size, bytes) + 2 * lead - end, POISON, what + ", behind it");
+        check_value(rank, at(memory, end), std::min(size, bytes) + 2 * lead - end, POISON,
+                    what + ", behind it");
     }
 
     static const uint8_t POISON = 0xa5;
@@ -68,12 +76,14 @@ public:
 struct Pair {
     ph_channel *to, *from;
 
-    Pair(Rank &rank, int peer, uint64_t op_id, ph_protocol protocol, void *out, void *in, size_t size)
+    Pair(Rank &rank, int peer, uint64_t op_id, ph_protocol protocol, void *out, void *in,
+         size_t size)
     {
         // Each direction has an op id that both ranks compute.
         uint64_t pair = op_id * 2, lower = rank.rank < peer;
-        ph_operation ops[] = {{pair + lower, peer, PH_ROLE_SENDER, protocol, out, size},
-                              {pair + !lower, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in, size}};
+        ph_operation ops[] = {
+            {pair + lower, peer, PH_ROLE_SENDER, protocol, out, size},
+            {pair + !lower, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in, size}};
         ph_channel *channels[2];
         CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
         to = channels[0];

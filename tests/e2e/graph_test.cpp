@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Transfers captured into CUDA graphs: right on every replay, by one rank or both, and captures that nothing disturbs.
+// Transfers captured into CUDA graphs: right on every replay, by one rank or both, and captures
+// that nothing disturbs.
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -25,7 +26,8 @@ struct Round {
 
     void issue() const
     {
-        ph_group_op ops[] = {{PH_GROUP_SEND, pair.to, 0, 0, SIZE}, {PH_GROUP_RECV, pair.from, 0, 0, SIZE}};
+        ph_group_op ops[] = {{PH_GROUP_SEND, pair.to, 0, 0, SIZE},
+                             {PH_GROUP_RECV, pair.from, 0, 0, SIZE}};
         rank.device->copy(stream, out, outbox, SIZE);
         if (group)
             CHECK_OK(ph_group(ops, 2, stream));
@@ -37,7 +39,8 @@ struct Round {
     }
     void send() const
     {
-        CHECK_OK(signals ? ph_put_signal(pair.to, 0, 0, SIZE, stream) : ph_send(pair.to, SIZE, stream));
+        CHECK_OK(signals ? ph_put_signal(pair.to, 0, 0, SIZE, stream)
+                         : ph_send(pair.to, SIZE, stream));
         CHECK_OK(ph_complete(pair.to, stream));
         if (signals) // the data was taken
             CHECK_OK(ph_wait(pair.from, 0, stream));
@@ -53,7 +56,8 @@ struct Round {
 RANK_FUNCTION(replayed)
 {
     rank.open();
-    std::string call = rank.argument.substr(0, rank.argument.find(' ')), who = rank.argument.substr(call.size() + 1);
+    std::string call = rank.argument.substr(0, rank.argument.find(' ')),
+                who = rank.argument.substr(call.size() + 1);
     bool replays = who == "both" || who == std::to_string(rank.rank);
     void *out = rank.device->alloc(SIZE), *in = rank.device->alloc(SIZE);
     void *outbox = rank.device->alloc(SIZE), *inbox = rank.device->alloc(SIZE);
@@ -61,7 +65,8 @@ RANK_FUNCTION(replayed)
     void *stream = rank.device->stream();
     rank.device->fill(table, REPLAYS * SIZE, rank.rank);
     Pair pair(rank, !rank.rank, 1, protocol_of(call), out, in, SIZE);
-    Round round{rank, pair, out, in, outbox, inbox, stream, call.find("group") == 0, call == "put_signal"};
+    Round round{
+        rank, pair, out, in, outbox, inbox, stream, call.find("group") == 0, call == "put_signal"};
     void *graph = replays ? rank.device->capture(stream, [&] { round.issue(); }) : nullptr;
     for (int i = 0; i < REPLAYS; i++) {
         rank.device->copy(stream, outbox, at(table, i * SIZE), SIZE);
@@ -81,7 +86,8 @@ RANK_FUNCTION(replayed)
         rank.device->destroy(graph);
 }
 
-static void run_replayed(const std::string &device, const std::string &call, const char *wait = "auto")
+static void run_replayed(const std::string &device, const std::string &call,
+                         const char *wait = "auto")
 {
     for (const char *who : {"both", "0", "1"}) {
         Job job(device, 2);
@@ -132,10 +138,12 @@ RANK_FUNCTION(two_graphs)
         table[i] = rank.device->alloc(rounds * SIZE);
         log[i] = rank.device->alloc(rounds * SIZE);
         rank.device->fill(table[i], rounds * SIZE, 10 * rank.rank + i);
-        pairs.emplace_back(rank, !rank.rank, i, i ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT, out[i], in[i], SIZE);
+        pairs.emplace_back(rank, !rank.rank, i, i ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT, out[i],
+                           in[i], SIZE);
     }
     auto exchange = [&](int i, void *on) {
-        ph_group_op ops[] = {{PH_GROUP_SEND, pairs[i].to, 0, 0, SIZE}, {PH_GROUP_RECV, pairs[i].from, 0, 0, SIZE}};
+        ph_group_op ops[] = {{PH_GROUP_SEND, pairs[i].to, 0, 0, SIZE},
+                             {PH_GROUP_RECV, pairs[i].from, 0, 0, SIZE}};
         CHECK_OK(ph_group(ops, 2, on));
     };
     // One graph has both channels on two branches, the other the first channel alone.
@@ -176,11 +184,13 @@ RANK_FUNCTION(every_replay_waits)
     rank.open();
     void *buffer = rank.device->alloc(SIZE);
     void *stream = rank.device->stream();
-    ph_channel *channel =
-        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, SIZE, protocol_of(rank.argument));
+    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
+                                       buffer, SIZE, protocol_of(rank.argument));
     void *graph = rank.device->capture(stream, [&] {
         // What is refused leaves the capture as it is.
-        CHECK_RC(rank.rank ? ph_get(channel, 0, 1, SIZE, stream) : ph_put(channel, 0, 1, SIZE, stream), -EINVAL);
+        CHECK_RC(rank.rank ? ph_get(channel, 0, 1, SIZE, stream)
+                           : ph_put(channel, 0, 1, SIZE, stream),
+                 -EINVAL);
         CHECK_OK(rank.rank ? ph_recv(channel, SIZE, stream) : ph_send(channel, SIZE, stream));
         CHECK_OK(ph_complete(channel, stream));
     });
@@ -213,8 +223,9 @@ TEST_P(Graph, EveryReplayWaits)
 
 // ---- trap 17: captures in global mode, which an unsafe driver call of any thread would invalidate
 
-// Rank 0 captures while another of its threads exchanges with rank 1, and for the first time with rank 2: segments are
-// registered and allocations imported, by that thread and by the service thread.
+// Rank 0 captures while another of its threads exchanges with rank 1, and for the first time with
+// rank 2: segments are registered and allocations imported, by that thread and by the service
+// thread.
 RANK_FUNCTION(captured_globally)
 {
     const int exchanges = 6;
@@ -225,7 +236,8 @@ RANK_FUNCTION(captured_globally)
         buffers.push_back(rank.device->alloc(SIZE + i * 100));
     ph_channel *channel = nullptr;
     if (rank.rank < 2)
-        channel = rank.channel(!rank.rank, 100, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffers[0], SIZE);
+        channel = rank.channel(!rank.rank, 100, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
+                               buffers[0], SIZE);
     rank.barrier();
     auto exchange = [&](int peer, int i) {
         for (int again = 0; again < 3; again++) // a miss, then hits
@@ -257,7 +269,8 @@ RANK_FUNCTION(captured_globally)
                     asked.fetch_add(1);
                     while (done.load() <= i)
                         std::this_thread::yield();
-                    std::this_thread::sleep_for(std::chrono::milliseconds(2)); // the service thread's turn
+                    std::this_thread::sleep_for(
+                        std::chrono::milliseconds(2)); // the service thread's turn
                 }
             },
             true);
@@ -289,14 +302,16 @@ RANK_FUNCTION(alive_at_destroy)
     rank.open();
     void *buffer = rank.device->alloc(SIZE);
     void *stream = rank.device->stream();
-    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, SIZE);
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, SIZE);
     if (rank.rank == 1) {
         CHECK_OK(ph_wait(channel, SIZE, stream));
         rank.synchronize(stream);
         rank.barrier();
         return;
     }
-    void *graph = rank.device->capture(stream, [&] { CHECK_OK(ph_put_signal(channel, 0, 0, SIZE, stream)); });
+    void *graph =
+        rank.device->capture(stream, [&] { CHECK_OK(ph_put_signal(channel, 0, 0, SIZE, stream)); });
     rank.device->launch(graph, stream);
     rank.synchronize(stream);
     CHECK_RC(ph_context_destroy(&rank.context, 300), -ETIMEDOUT);

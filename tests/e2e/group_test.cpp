@@ -29,7 +29,8 @@ RANK_FUNCTION(group_ring)
     rank.device->fill(table, rounds * size, rank.rank);
     // Without a look at the host: each round's data is put and taken by the stream.
     for (int round = 0; round < rounds; round++) {
-        ph_group_op group[] = {{PH_GROUP_SEND, channels[0], 0, 0, size}, {PH_GROUP_RECV, channels[1], 0, 0, size}};
+        ph_group_op group[] = {{PH_GROUP_SEND, channels[0], 0, 0, size},
+                               {PH_GROUP_RECV, channels[1], 0, 0, size}};
         rank.device->copy(stream, out, at(table, round * size), size);
         if (round % 2) // the order inside a group means nothing
             std::swap(group[0], group[1]);
@@ -67,7 +68,8 @@ RANK_FUNCTION(all_to_all)
                 continue;
             int peer = a + b - rank.rank;
             peers.push_back(peer);
-            pairs.emplace_back(rank, peer, 1, peer % 2 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET, out[peer], in[peer], size);
+            pairs.emplace_back(rank, peer, 1, peer % 2 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET,
+                               out[peer], in[peer], size);
         }
     }
     for (int round = 0; round < 10; round++) {
@@ -102,10 +104,12 @@ RANK_FUNCTION(active_first)
     void *stream = rank.device->stream(), *other = rank.device->stream();
     Pair pair(rank, !rank.rank, 1, protocol, out, in, size);
     auto active = [&](void *on) {
-        return protocol == PH_PROTOCOL_PUT ? ph_send(pair.to, size, on) : ph_recv(pair.from, size, on);
+        return protocol == PH_PROTOCOL_PUT ? ph_send(pair.to, size, on)
+                                           : ph_recv(pair.from, size, on);
     };
     auto passive = [&](void *on) {
-        return protocol == PH_PROTOCOL_PUT ? ph_recv(pair.from, size, on) : ph_send(pair.to, size, on);
+        return protocol == PH_PROTOCOL_PUT ? ph_recv(pair.from, size, on)
+                                           : ph_send(pair.to, size, on);
     };
     ph_channel *completes = protocol == PH_PROTOCOL_PUT ? pair.from : pair.to;
     rank.device->fill(out, size, rank.rank);
@@ -125,7 +129,8 @@ RANK_FUNCTION(active_first)
     rank.barrier();
 
     for (int round = 0; round < 20; round++) {
-        ph_group_op group[] = {{PH_GROUP_SEND, pair.to, 0, 0, size}, {PH_GROUP_RECV, pair.from, 0, 0, size}};
+        ph_group_op group[] = {{PH_GROUP_SEND, pair.to, 0, 0, size},
+                               {PH_GROUP_RECV, pair.from, 0, 0, size}};
         if (protocol == PH_PROTOCOL_GET)
             std::swap(group[0], group[1]);
         rank.device->fill(out, size, 10 + round + rank.rank);
@@ -154,7 +159,8 @@ RANK_FUNCTION(shifted)
     void *table = rank.device->alloc(rounds * size), *log = rank.device->alloc(rounds * size);
     void *stream = rank.device->stream();
     Pair pair(rank, !rank.rank, 1, protocol_of(rank.argument), out, in, size);
-    ph_group_op send = {PH_GROUP_SEND, pair.to, 0, 0, size}, recv = {PH_GROUP_RECV, pair.from, 0, 0, size};
+    ph_group_op send = {PH_GROUP_SEND, pair.to, 0, 0, size},
+                recv = {PH_GROUP_RECV, pair.from, 0, 0, size};
     ph_group_op both[] = {send, recv};
     rank.device->fill(table, rounds * size, 5);
     if (rank.rank == 1)
@@ -191,7 +197,9 @@ RANK_FUNCTION(mixed)
     ph_channel *channels[COUNT];
     for (int i = 0; i < COUNT; i++) {
         buffers[i] = rank.device->alloc(size);
-        ops[i] = {uint64_t(i), !rank.rank, PH_ROLE_BOTH, rank.rank ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT, buffers[i], size};
+        ops[i] = {uint64_t(i),  !rank.rank,
+                  PH_ROLE_BOTH, rank.rank ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT,
+                  buffers[i],   size};
     }
     CHECK_OK(ph_exchange(rank.context, ops, COUNT, channels));
     for (int round = 0; round < 10; round++) {
@@ -205,12 +213,14 @@ RANK_FUNCTION(mixed)
             {PH_GROUP_PUT, channels[PUT], half + 10001, 10001, half - 10001},
             {PH_GROUP_WAIT, channels[SIGNAL], 0, 0, 0},
             {PH_GROUP_GET, channels[GET], 0, half, half},
-            {PH_GROUP_RECV, channels[SEND], 0, 0, 0}, // both directions begin where the buffers begin: no bytes
+            {PH_GROUP_RECV, channels[SEND], 0, 0,
+             0}, // both directions begin where the buffers begin: no bytes
             {PH_GROUP_SEND, channels[SEND], 0, 0, 0},
             {PH_GROUP_SIGNAL, channels[SIGNAL], 0, 0, 0},
             {PH_GROUP_PUT_SIGNAL, channels[PUT_SIGNAL], half, 0, half},
         };
-        std::rotate(group.begin(), group.begin() + (round + 3 * rank.rank) % group.size(), group.end());
+        std::rotate(group.begin(), group.begin() + (round + 3 * rank.rank) % group.size(),
+                    group.end());
         CHECK_OK(ph_group(group.data(), group.size(), stream));
         CHECK_OK(ph_signal(channels[PUT], stream)); // plain puts tell nobody
         CHECK_OK(ph_wait(channels[PUT], 0, stream));
@@ -227,7 +237,8 @@ TEST_P(Group, MixedOperations)
     EXPECT_EQ(job.run("mixed"), "");
 }
 
-// ---- many operations: several batches, and more memory operations than one call of the driver takes (trap 15)
+// ---- many operations: several batches, and more memory operations than one call of the driver
+// takes (trap 15)
 
 static const int MANY = 300;
 
@@ -249,7 +260,8 @@ RANK_FUNCTION(many)
     CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
     CHECK(rank.counter("imports") == 1);
     for (int i = 0; i < MANY; i++)
-        group.push_back({rank.rank ? in_kind : out_kind, channels[rank.rank ? i : MANY - 1 - i], 0, 0, moved});
+        group.push_back(
+            {rank.rank ? in_kind : out_kind, channels[rank.rank ? i : MANY - 1 - i], 0, 0, moved});
     for (int round = 0; round < 5; round++) {
         rank.device->fill(memory, MANY * each, 10 * round + rank.rank);
         rank.barrier();
@@ -276,7 +288,8 @@ static void refuse(Rank &rank, std::vector<ph_group_op> group, int expected, con
 {
     int rc = ph_group(group.data(), group.size(), nullptr);
     if (rc != expected || rank.error().find(sentence) == std::string::npos)
-        rank_failed(__FILE__, __LINE__, std::string(sentence) + ": " + ph_strerror(rc) + ": " + rank.error());
+        rank_failed(__FILE__, __LINE__,
+                    std::string(sentence) + ": " + ph_strerror(rc) + ": " + rank.error());
 }
 
 RANK_FUNCTION(refused)
@@ -285,25 +298,31 @@ RANK_FUNCTION(refused)
     rank.open();
     void *stream = rank.device->stream();
     void *one = rank.device->alloc(size), *two = rank.device->alloc(size);
-    ph_operation ops[] = {{1, !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT, one, size},
-                          {2, !rank.rank, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, PH_PROTOCOL_PUT, two, size}};
+    ph_operation ops[] = {
+        {1, !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT, one, size},
+        {2, !rank.rank, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, PH_PROTOCOL_PUT, two, size}};
     ph_channel *channels[2];
     CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
     ph_channel *both = channels[0], *way = channels[1];
     ph_group_kind wrong = rank.rank ? PH_GROUP_PUT : PH_GROUP_GET;
     ph_group_op good = {PH_GROUP_SIGNAL, both, 0, 0, 0};
 
-    for (ph_group_op op : {ph_group_op{PH_GROUP_SEND, both, 0, 0, 10}, ph_group_op{PH_GROUP_RECV, both, 0, 0, 10},
-                           ph_group_op{PH_GROUP_PUT_SIGNAL, both, 0, 0, 10}, ph_group_op{PH_GROUP_WAIT, both, 0, 0, 0}})
-        refuse(rank, {op, {PH_GROUP_PUT, both, 0, 0, 10}, op}, -EINVAL, "two messages of one kind on operation 1");
-    refuse(rank, {good, {PH_GROUP_PUT_SIGNAL, both, 0, 0, 10}}, -EINVAL, "two messages of one kind");
+    for (ph_group_op op :
+         {ph_group_op{PH_GROUP_SEND, both, 0, 0, 10}, ph_group_op{PH_GROUP_RECV, both, 0, 0, 10},
+          ph_group_op{PH_GROUP_PUT_SIGNAL, both, 0, 0, 10},
+          ph_group_op{PH_GROUP_WAIT, both, 0, 0, 0}})
+        refuse(rank, {op, {PH_GROUP_PUT, both, 0, 0, 10}, op}, -EINVAL,
+               "two messages of one kind on operation 1");
+    refuse(rank, {good, {PH_GROUP_PUT_SIGNAL, both, 0, 0, 10}}, -EINVAL,
+           "two messages of one kind");
     refuse(rank, {good, {wrong, way, 0, 0, 1}}, -EINVAL, "this rank is not the");
     refuse(rank, {good, {PH_GROUP_PUT, both, 1, 0, size}}, -EINVAL, "do not fit");
     refuse(rank, {good, {PH_GROUP_GET, both, 0, SIZE_MAX, 2}}, -EINVAL, "do not fit");
     refuse(rank, {good, {PH_GROUP_SEND, both, 0, 0, size + 1}}, -EINVAL, "do not fit");
     CHECK_RC(ph_group(nullptr, 1, stream), -EINVAL);
     CHECK_OK(ph_group(nullptr, 0, stream));
-    ph_group_op bad[] = {good, {PH_GROUP_PUT, nullptr, 0, 0, 0}, {ph_group_kind(0), both, 0, 0, 0}, good};
+    ph_group_op bad[] = {
+        good, {PH_GROUP_PUT, nullptr, 0, 0, 0}, {ph_group_kind(0), both, 0, 0, 0}, good};
     const int no_kind = 8;
     memcpy(&bad[3].kind, &no_kind, sizeof no_kind);
     for (int i = 1; i < 4; i++) {

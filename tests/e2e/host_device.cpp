@@ -72,8 +72,8 @@ public:
     bool synchronize(void *stream, int64_t ms) override
     {
         // The default queue has no handle of its own to synchronise: a call on it tells.
-        if (stream != nullptr)
-            return ph_queue_synchronize(static_cast<struct ph_queue *>(stream), ms) == 0;
+        if (stream != nullptr) // 0 would mean the context's deadline
+            return ph_queue_synchronize(static_cast<struct ph_queue *>(stream), ms ? ms : 1) == 0;
         rank_failed(__FILE__, __LINE__, "the default queue cannot be synchronised");
     }
     void copy(void *stream, void *to, const void *from, size_t size) override

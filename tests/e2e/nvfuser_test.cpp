@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The behaviour that nvFuser's tests of its IPC handles and of its point-to-point communication check: handles exchanged
-// again and again, pointer arithmetic at either side, rings in put and in get protocol.
+// The behaviour that nvFuser's tests of its IPC handles and of its point-to-point communication
+// check: handles exchanged again and again, pointer arithmetic at either side, rings in put and in
+// get protocol.
 #include "e2e/bytes.h"
 
 class NvFuser : public EveryDevice
@@ -55,8 +56,9 @@ RANK_FUNCTION(arithmetic_at_sender)
     rank.device->fill(tensor, size, rank.rank);
     for (size_t k : {1, 3, 511, 8191}) {
         size_t rest = size - k * element;
-        ph_operation ops[] = {{k, !rank.rank, PH_ROLE_SENDER, PH_PROTOCOL_DEFAULT, at(tensor, k * element), rest},
-                              {k + 100000, !rank.rank, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, read, rest}};
+        ph_operation ops[] = {
+            {k, !rank.rank, PH_ROLE_SENDER, PH_PROTOCOL_DEFAULT, at(tensor, k * element), rest},
+            {k + 100000, !rank.rank, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, read, rest}};
         if (rank.rank == 1)
             std::swap(ops[0].op_id, ops[1].op_id);
         ph_channel *channels[2];
@@ -92,7 +94,8 @@ RANK_FUNCTION(arithmetic_at_receiver)
             CHECK_OK(ph_get(channel, k * element, k * element, element, stream));
             CHECK_OK(ph_put(channel, (k + 1) * element, 16, element, stream));
             rank.synchronize(stream);
-            std::string wrong = rank.device->verify(at(tensor, k * element), element, 1, k * element);
+            std::string wrong =
+                rank.device->verify(at(tensor, k * element), element, 1, k * element);
             if (!wrong.empty())
                 rank_failed(__FILE__, __LINE__, "element " + std::to_string(k) + ": " + wrong);
         }
@@ -100,7 +103,8 @@ RANK_FUNCTION(arithmetic_at_receiver)
         if (rank.rank == 1) {
             std::string wrong = rank.device->verify(at(tensor, (k + 1) * element), element, 0, 16);
             if (!wrong.empty())
-                rank_failed(__FILE__, __LINE__, "written after element " + std::to_string(k) + ": " + wrong);
+                rank_failed(__FILE__, __LINE__,
+                            "written after element " + std::to_string(k) + ": " + wrong);
             rank.device->fill(tensor, size, 1);
         }
         if (rank.rank == 0)
@@ -115,7 +119,8 @@ TEST_P(NvFuser, PointerArithmeticAtTheReceiver)
     EXPECT_EQ(job.run("arithmetic_at_receiver"), "");
 }
 
-// Post first, copy next, complete last: a ring of plain calls on one stream, and 32 repetitions without a look at the host.
+// Post first, copy next, complete last: a ring of plain calls on one stream, and 32 repetitions
+// without a look at the host.
 RANK_FUNCTION(plain_ring)
 {
     const size_t size = 32 * 1024;
@@ -124,7 +129,8 @@ RANK_FUNCTION(plain_ring)
     ph_protocol protocol = protocol_of(rank.argument);
     void *stream = rank.device->stream();
     void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
-    void *table = rank.device->alloc(repetitions * size), *log = rank.device->alloc(repetitions * size);
+    void *table = rank.device->alloc(repetitions * size),
+         *log = rank.device->alloc(repetitions * size);
     int next = (rank.rank + 1) % rank.ranks, last = (rank.rank + rank.ranks - 1) % rank.ranks;
     rank.device->fill(table, repetitions * size, rank.rank);
     for (int repetition = 0; repetition < repetitions; repetition++) {

@@ -61,10 +61,11 @@ static void issue_receiver(Rank &rank, ph_channel *channel, const Span &span, vo
     }
 }
 
-static void move(Rank &rank, Buffer &buffer, ph_channel *channel, bool sender, const Span &span, void *stream)
+static void move(Rank &rank, Buffer &buffer, ph_channel *channel, bool sender, const Span &span,
+                 void *stream)
 {
-    std::string what = std::to_string(span.size) + " bytes from " + std::to_string(span.from) + " to " +
-                       std::to_string(span.to);
+    std::string what = std::to_string(span.size) + " bytes from " + std::to_string(span.from) +
+                       " to " + std::to_string(span.to);
     size_t touched = span.size + 8192;
     uint64_t seed = span.size * 31 + span.from * 7 + span.to + sender;
     if (sender)
@@ -79,7 +80,8 @@ static void move(Rank &rank, Buffer &buffer, ph_channel *channel, bool sender, c
     rank.synchronize(stream);
     if (!sender) {
         // What the sender filled with: its parity is 1.
-        std::string wrong = rank.device->verify(at(buffer.data, span.to), span.size, seed + 1, span.from);
+        std::string wrong =
+            rank.device->verify(at(buffer.data, span.to), span.size, seed + 1, span.from);
         if (!wrong.empty())
             rank_failed(__FILE__, __LINE__, what + ": " + wrong);
         buffer.check(span.to, span.size, touched, what);
@@ -93,8 +95,8 @@ RANK_FUNCTION(every_size)
     Buffer buffer(rank, (1 << 20) + 3 + 8192, rank.rank ? 333 : 4097);
     void *stream = rank.device->stream();
     bool pair = rank.argument.find("send") == 0;
-    ph_channel *channel =
-        rank.channel(!rank.rank, 5, PH_ROLE_BOTH, buffer.data, buffer.size, protocol_of(rank.argument));
+    ph_channel *channel = rank.channel(!rank.rank, 5, PH_ROLE_BOTH, buffer.data, buffer.size,
+                                       protocol_of(rank.argument));
     for (int sender = 0; sender < 2; sender++) {
         for (size_t size : {0, 1, 7, 4096, (1 << 20) + 3}) {
             move(rank, buffer, channel, sender == rank.rank, {size, 0, 0}, stream);
@@ -166,7 +168,8 @@ RANK_FUNCTION(over_4_gib)
             rank.device->fill(at(memory, window + 5), WINDOW, window);
     set_value(rank, at(memory, moved + 9), 100, 0x77);
     rank.barrier();
-    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, memory, size);
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, memory, size);
     if (rank.rank == 0) {
         CHECK_OK(ph_put_signal(channel, 9, 5, moved, stream));
         rank.synchronize(stream, 60000);
@@ -203,7 +206,8 @@ static size_t available_memory()
 TEST_P(Transfer, Over4GiB)
 {
     if (GetParam() == "standin")
-        GTEST_SKIP() << "the stand-in's device memory is the host's, which the test on host memory uses";
+        GTEST_SKIP()
+            << "the stand-in's device memory is the host's, which the test on host memory uses";
     if (GetParam() == "host" && available_memory() < 12 * GIB)
         GTEST_SKIP() << "less than 12 GiB of memory are free";
     Job job(GetParam(), 2);
@@ -212,21 +216,24 @@ TEST_P(Transfer, Over4GiB)
 
 // ---- order on the stream
 
-// Only the host waits for nothing here: what each rank does before and after must hold by stream order alone.
+// Only the host waits for nothing here: what each rank does before and after must hold by stream
+// order alone.
 RANK_FUNCTION(ordered)
 {
     const size_t size = 300000;
     const int rounds = 4;
     std::string call = word(rank.argument, 0), kind = word(rank.argument, 1);
     rank.open();
-    void *out = rank.device->alloc(size), *in = rank.device->alloc(size), *log = rank.device->alloc(rounds * size);
+    void *out = rank.device->alloc(size), *in = rank.device->alloc(size),
+         *log = rank.device->alloc(rounds * size);
     void *stream = rank.device->stream(kind == "plain" ? "" : kind);
     Pair pair(rank, !rank.rank, 1, protocol_of(call), out, in, size);
     bool signals = call == "put_signal";
     for (int round = 0; round < rounds; round++) {
         if (rank.rank == 0) {
             rank.device->slow_fill(stream, out, size, uint8_t(round + 1), 3000);
-            CHECK_OK(signals ? ph_put_signal(pair.to, 0, 0, size, stream) : ph_send(pair.to, size, stream));
+            CHECK_OK(signals ? ph_put_signal(pair.to, 0, 0, size, stream)
+                             : ph_send(pair.to, size, stream));
             CHECK_OK(ph_complete(pair.to, stream));
             rank.device->slow_fill(stream, out, size, 0xee, 0);
             if (signals) // the receiver's buffer may be written again
@@ -244,7 +251,8 @@ RANK_FUNCTION(ordered)
     }
     rank.synchronize(stream);
     for (int round = 0; round < rounds && rank.rank == 1; round++)
-        check_value(rank, at(log, round * size), size, uint8_t(round + 1), "round " + std::to_string(round));
+        check_value(rank, at(log, round * size), size, uint8_t(round + 1),
+                    "round " + std::to_string(round));
 }
 
 static void run_ordered(const std::string &device, const std::string &kind)
@@ -281,7 +289,8 @@ RANK_FUNCTION(default_queue)
     const size_t size = 600000; // more than what is copied inside a call
     rank.open();
     void *buffer = rank.device->alloc(size);
-    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, size);
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, size);
     for (int round = 0; round < 5; round++) {
         if (rank.rank == 0)
             rank.device->fill(buffer, size, round);
@@ -319,12 +328,14 @@ RANK_FUNCTION(second_post)
     void *stream = rank.device->stream();
     ph_protocol protocol = protocol_of(rank.argument);
     Pair pair(rank, !rank.rank, 1, protocol, out, in, size);
-    bool passive = (protocol == PH_PROTOCOL_PUT) == (rank.rank == 1); // of the direction from 0 to 1
+    bool passive =
+        (protocol == PH_PROTOCOL_PUT) == (rank.rank == 1); // of the direction from 0 to 1
     for (int round = 0; round < 3; round++) {
         if (rank.rank == 0)
             rank.device->fill(out, size, round);
         auto issue = [&] {
-            return rank.rank == 0 ? ph_send(pair.to, size, stream) : ph_recv(pair.from, size, stream);
+            return rank.rank == 0 ? ph_send(pair.to, size, stream)
+                                  : ph_recv(pair.from, size, stream);
         };
         if (passive) {
             CHECK_OK(issue());
@@ -357,7 +368,8 @@ RANK_FUNCTION(second_signal)
     rank.open();
     void *buffer = rank.device->alloc(100);
     void *stream = rank.device->stream();
-    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, 100);
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, 100);
     for (int round = 0; round < 3; round++) {
         if (rank.rank == 0) {
             CHECK_OK(ph_signal(channel, stream));
@@ -437,8 +449,8 @@ RANK_FUNCTION(refused)
     Buffer buffer(rank, size);
     buffer.poison(size);
     void *stream = rank.device->stream();
-    ph_channel *channel =
-        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer.data, buffer.size);
+    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
+                                       buffer.data, buffer.size);
     CHECK(ph_channel_peer_size(channel) == (rank.rank ? 1000u : 600u));
     CHECK_RC(ph_put(nullptr, 0, 0, 0, stream), -EINVAL);
     CHECK_RC(ph_complete(nullptr, stream), -EINVAL);
@@ -451,7 +463,9 @@ RANK_FUNCTION(refused)
     // Nothing came of it, and the words are as they were.
     CHECK(rank.device->synchronize(stream, 0));
     CHECK(rank.counter("ipc_operations") == 0 && rank.counter("in_flight") == 0);
-    CHECK(rank.counter("waits_host") + rank.counter("waits_kernel") + rank.counter("waits_memory_operation") == 0);
+    CHECK(rank.counter("waits_host") + rank.counter("waits_kernel") +
+              rank.counter("waits_memory_operation") ==
+          0);
     rank.barrier();
     buffer.check(0, 0, size, "after refused calls");
     CHECK(ph_channel_status(channel) == 0);
@@ -491,7 +505,8 @@ RANK_FUNCTION(sub_allocations)
     for (int i = 0; i < 2; i++) {
         Pair pair(rank, !rank.rank, i, i ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT, out[i], in[i], size);
         rank.device->fill(out[i], size, 10 * rank.rank + i);
-        ph_group_op ops[] = {{PH_GROUP_SEND, pair.to, 0, 0, size}, {PH_GROUP_RECV, pair.from, 0, 0, size}};
+        ph_group_op ops[] = {{PH_GROUP_SEND, pair.to, 0, 0, size},
+                             {PH_GROUP_RECV, pair.from, 0, 0, size}};
         CHECK_OK(ph_group(ops, 2, stream));
         rank.synchronize(stream);
         rank.verify(in[i], size, 10 * !rank.rank + i, "into a part of an allocation");
@@ -527,7 +542,8 @@ RANK_FUNCTION(no_kind)
     if (rank.rank == 0) {
         const char *const kinds[][2] = {{"default-pool", "pool"}, {"pinned", "pinned by CUDA"}};
         for (auto [kind, sentence] : kinds) {
-            ph_operation op = {1, 1, PH_ROLE_SENDER, PH_PROTOCOL_DEFAULT, rank.device->alloc(4096, kind), 4096};
+            ph_operation op = {
+                1, 1, PH_ROLE_SENDER, PH_PROTOCOL_DEFAULT, rank.device->alloc(4096, kind), 4096};
             ph_channel *channel = nullptr;
             CHECK_RC(ph_exchange(rank.context, &op, 1, &channel), PH_EKIND);
             if (channel != nullptr || rank.error().find(sentence) == std::string::npos)
@@ -543,10 +559,12 @@ RANK_FUNCTION(no_kind)
     rank.barrier();
     // The key is as if nothing had been.
     void *stream = rank.device->stream();
-    ph_channel *channel = rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, good, 4096);
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, good, 4096);
     if (rank.rank == 0)
         rank.device->fill(good, 4096, 3);
-    CHECK_OK(rank.rank == 0 ? ph_put_signal(channel, 0, 0, 4096, stream) : ph_wait(channel, 4096, stream));
+    CHECK_OK(rank.rank == 0 ? ph_put_signal(channel, 0, 0, 4096, stream)
+                            : ph_wait(channel, 4096, stream));
     rank.synchronize(stream);
     if (rank.rank == 1)
         rank.verify(good, 4096, 3, "after refused memory");

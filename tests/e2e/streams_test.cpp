@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Many streams that wait at once, their limits, threads, and what the data path costs: no
+// allocation, no system call.
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "e2e/bytes.h"
+#include "support/system_calls.h"
+
+class Streams : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(Streams);
+class StreamsOfCuda : public EveryDevice
+{
+};
+INSTANTIATE_CUDA_DEVICES(StreamsOfCuda);
+
+// ---- allocations of this binary and of the library in it (not of a driver): the build wraps the C
+// allocator
+
+static std::atomic<long> allocations;
+
+extern "C" {
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *memory, size_t size);
+int __real_posix_memalign(void **memory, size_t alignment, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    allocations++;
+    return __real_malloc(size);
+}
+void *__wrap_calloc(size_t n, size_t size)
+{
+    allocations++;
+    return __real_calloc(n, size);
+}
+void *__wrap_realloc(void *memory, size_t size)
+{
+    allocations++;
+    return __real_realloc(memory, size);
+}
+int __wrap_posix_memalign(void **memory, size_t alignment, size_t size)
+{
+    allocations++;
+    return __real_posix_memalign(memory, alignment, size);
+}
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    allocations++;
+    return __real_aligned_alloc(alignment, size);
+}
+}
+
+// ---- 32 streams with a channel each
+
+static const int STREAMS = 32;
+static const size_t EACH = 20003;
+
+static uint64_t waits_of(Rank &rank)
+{
+    return rank.counter("waits_host") + rank.counter("waits_kernel") +
+           rank.counter("waits_memory_operation");
+}
+
+// Other work of the application, on streams of its own, while all those wait.
+static void others_move(Rank &rank, void *memory, size_t size)
+{
+    for (int i = 0; i < 4; i++) {
+        void *stream = rank.device->stream();
+        rank.device->slow_fill(stream, memory, size, uint8_t(i + 1), 0);
+        rank.device->copy(stream, at(memory, size), memory, size);
+        rank.synchronize(stream, 5000);
+        check_value(rank, at(memory, size), size, uint8_t(i + 1), "other streams' work");
+    }
+}
+
+static bool device_shared(Rank &rank)
+{
+    // Both ranks write what their device is called; with its UUID.
+    uint64_t hash = std::hash<std::string>()(ph_context_device(rank.context));
+    rank.shared->value[100 + rank.rank] = hash;
+    rank.barrier();
+    return rank.shared->value[100] == rank.shared->value[101];
+}
+
+// What waited, and which copies stood behind: the limits of CUDA_DEVICE_MAX_CONNECTIONS, measured
+// on 2 x H200.
+static void check_modes(Rank &rank, bool copies, bool shared, uint64_t streams)
+{
+    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    uint64_t limit = connections != nullptr && atoi(connections) >= 32 ? 16 : 0;
+    if (rank.device->host()) {
+        CHECK(rank.counter("waits_host") == streams);
+        return;
+    }
+    CHECK(rank.counter("waits_memory_operation") == (shared ? limit : 0));
+    CHECK(rank.counter("waits_kernel") == streams - (shared ? limit : 0));
+    CHECK(rank.counter("copy_kernels") == (copies ? streams - limit : 0));
+}
+
+// Rank 1 waits on all its streams; rank 0 lets them go on one by one, the last first.
+RANK_FUNCTION(all_wait)
+{
+    bool sends = rank.argument ==
+                 "send"; // of rank 1, with a copy behind each wait; else it waits for signals
+    rank.open();
+    bool shared = device_shared(rank);
+    void *memory = rank.device->alloc(STREAMS * EACH), *log = rank.device->alloc(STREAMS * EACH);
+    void *scratch = rank.device->alloc(2 * EACH);
+    std::vector<ph_operation> ops;
+    std::vector<void *> streams;
+    std::vector<ph_channel *> channels(STREAMS);
+    for (int i = 0; i < STREAMS; i++) {
+        ops.push_back(
+            {uint64_t(i), !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT, at(memory, i * EACH), EACH});
+        streams.push_back(rank.rank == 0 && i > 0 ? streams[0] : rank.device->stream());
+    }
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
+    uint64_t seed = sends ? 1 : 0; // of the rank whose data moves
+    rank.device->fill(memory, STREAMS * EACH, rank.rank);
+    rank.barrier();
+    for (int i = 0; i < STREAMS && rank.rank == 1; i++) {
+        CHECK_OK(sends ? ph_send(channels[i], EACH, streams[i])
+                       : ph_wait(channels[i], EACH, streams[i]));
+        if (!sends)
+            rank.device->copy(streams[i], at(log, i * EACH), at(memory, i * EACH), EACH);
+    }
+    if (rank.rank == 1) {
+        CHECK(waits_of(rank) == STREAMS);
+        check_modes(rank, sends, shared, STREAMS);
+        others_move(rank, scratch, EACH);
+        for (void *stream : streams)
+            CHECK(!rank.device->synchronize(stream, 0));
+    }
+    for (int i = STREAMS - 1; i >= 0; i--) {
+        rank.barrier();
+        if (rank.rank == 1) {
+            rank.synchronize(streams[i]);
+            CHECK(i == 0 || !rank.device->synchronize(streams[i - 1], 0));
+        } else if (sends) {
+            CHECK_OK(ph_recv(channels[i], EACH, streams[0]));
+            CHECK_OK(ph_complete(channels[i], streams[0]));
+            rank.synchronize(streams[0]);
+        } else {
+            CHECK_OK(ph_put_signal(channels[i], 0, 0, EACH, streams[0]));
+            rank.synchronize(streams[0]);
+        }
+        rank.barrier();
+    }
+    if (rank.rank == (sends ? 0 : 1))
+        rank.verify(sends ? memory : log, STREAMS * EACH, seed, "on 32 streams");
+}
+
+static void run_all_wait(const std::string &device, const char *connections)
+{
+    for (const char *what : {"wait", "send"}) {
+        for (const char *devices : {"2", "1"}) {
+            if (device != "standin" && *devices == '1')
+                continue; // the machine has what it has
+            Job job(device, 2);
+            if (connections != nullptr)
+                job.environment("CUDA_DEVICE_MAX_CONNECTIONS", connections);
+            job.environment("PEERHOP_STANDIN_DEVICES", devices);
+            EXPECT_EQ(job.run("all_wait", what), "") << what << ", " << devices << " devices";
+        }
+    }
+}
+
+TEST_P(Streams, AllWait)
+{
+    run_all_wait(GetParam(), nullptr);
+}
+
+TEST_P(StreamsOfCuda, AllWaitWith1Connection)
+{
+    run_all_wait(GetParam(), "1");
+}
+
+TEST_P(StreamsOfCuda, AllWaitWith8Connections)
+{
+    run_all_wait(GetParam(), "8");
+}
+
+TEST_P(StreamsOfCuda, AllWaitWith32Connections)
+{
+    run_all_wait(GetParam(), "32");
+}
+
+// ---- the limit of waiting kernels
+
+RANK_FUNCTION(kernel_limit)
+{
+    const int limit = 4;
+    rank.open({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=4"});
+    void *memory = rank.device->alloc(EACH);
+    std::vector<void *> streams;
+    std::vector<ph_operation> ops;
+    std::vector<ph_channel *> channels(limit + 1);
+    for (int i = 0; i <= limit; i++) {
+        ops.push_back({uint64_t(i), !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT, memory, EACH});
+        streams.push_back(rank.device->stream());
+    }
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
+    for (int round = 0; round < 3; round++) {
+        if (rank.rank == 0) {
+            rank.barrier();
+            for (ph_channel *channel : channels)
+                CHECK_OK(ph_signal(channel, streams[0]));
+            rank.synchronize(streams[0]);
+            rank.barrier();
+            continue;
+        }
+        for (int i = 0; i < limit; i++)
+            CHECK_OK(ph_wait(channels[i], 0, streams[i]));
+        CHECK_RC(ph_wait(channels[limit], 0, streams[limit]), -EAGAIN);
+        CHECK(rank.error().find("PEERHOP_KERNEL_WAITS") != std::string::npos);
+        CHECK_RC(ph_send(channels[limit], 1, streams[limit]), -EAGAIN);
+        CHECK(rank.device->synchronize(streams[limit], 0)); // nothing was enqueued
+        CHECK(ph_channel_status(channels[limit]) == 0);
+        CHECK_OK(ph_put(channels[limit], 0, 0, 100,
+                        streams[limit])); // what does not wait is not limited
+        CHECK_OK(ph_put(channels[limit], 0, 0, 100, streams[0])); // nor what stands behind a wait
+        rank.barrier();
+        for (void *stream : streams)
+            rank.synchronize(stream);
+        CHECK_OK(ph_wait(channels[limit], 0, streams[limit]));
+        rank.synchronize(streams[limit]);
+        rank.barrier();
+    }
+}
+
+TEST_P(StreamsOfCuda, KernelLimit)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("kernel_limit"), "");
+}
+
+// ---- counters of each mode
+
+RANK_FUNCTION(modes)
+{
+    const uint64_t rounds = 10, bytes = 5000;
+    rank.open();
+    void *memory = rank.device->alloc(bytes), *stream = rank.device->stream();
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, memory, bytes);
+    for (uint64_t round = 0; round < rounds; round++) {
+        if (rank.rank == 0)
+            rank.device->fill(memory, bytes, round);
+        CHECK_OK(rank.rank ? ph_wait(channel, bytes, stream)
+                           : ph_put_signal(channel, 0, 0, bytes, stream));
+        rank.synchronize(stream);
+        rank.barrier();
+        if (rank.rank == 1)
+            rank.verify(memory, bytes, round, "received");
+        rank.barrier();
+    }
+    bool kernels = rank.argument.find("kernel waits") != std::string::npos;
+    bool copied = rank.argument.find("copy_kernel") != std::string::npos && rank.rank == 0;
+    bool host = rank.device->host();
+    CHECK(rank.counter("waits_kernel") == (kernels && !host ? rounds : 0));
+    CHECK(rank.counter("waits_memory_operation") == (!kernels && !host ? rounds : 0));
+    CHECK(rank.counter("waits_host") == (host ? rounds : 0));
+    CHECK(rank.counter("copy_kernels") == (copied && !host ? rounds : 0));
+    CHECK(rank.counter("ipc_operations") == (rank.rank == 0 ? rounds : 0));
+    CHECK(rank.counter("ipc_bytes") == (rank.rank == 0 ? rounds * bytes : 0));
+}
+
+TEST_P(Streams, CountersOfEachMode)
+{
+    for (const char *wait : {"kernel", "memory_operation"}) {
+        for (const char *method : {"ce", "copy_kernel"}) {
+            Job job(GetParam(), 2);
+            if (GetParam() != "host" || strcmp(method, "ce") == 0) {
+                job.environment("PEERHOP_WAIT", wait);
+                job.environment("PEERHOP_METHOD", method);
+            }
+            EXPECT_EQ(job.run("modes", std::string(wait) + " waits, " + method), "")
+                << wait << " " << method;
+        }
+    }
+}
+
+// ---- threads
+
+RANK_FUNCTION(threads)
+{
+    const int count = 4, rounds = 50;
+    const size_t size = 3001;
+    bool one_stream = rank.argument == "one stream"; // for what goes out
+    rank.open();
+    void *common = rank.device->stream();
+    std::vector<std::thread> all;
+    std::vector<Pair> pairs;
+    std::vector<void *> out, in, streams, table, log;
+    for (int i = 0; i < count; i++) {
+        out.push_back(rank.device->alloc(size));
+        in.push_back(rank.device->alloc(size));
+        table.push_back(rank.device->alloc(rounds * size));
+        log.push_back(rank.device->alloc(rounds * size));
+        streams.push_back(rank.device->stream());
+        pairs.emplace_back(rank, !rank.rank, i, PH_PROTOCOL_PUT, out[i], in[i], size);
+        rank.device->fill(table[i], rounds * size, 10 * rank.rank + i);
+    }
+    auto work = [&](int i) {
+        rank.device->enter_thread();
+        for (int round = 0; round < rounds; round++) {
+            ph_group_op ops[] = {{PH_GROUP_SEND, pairs[i].to, 0, 0, size},
+                                 {PH_GROUP_RECV, pairs[i].from, 0, 0, size}};
+            if (one_stream) {
+                // Every thread's signals on the same stream; its waits on its own.
+                CHECK_OK(ph_put_signal(pairs[i].to, 0, 0, size, common));
+                CHECK_OK(ph_wait(pairs[i].from, size, streams[i]));
+                continue;
+            }
+            rank.device->copy(streams[i], out[i], at(table[i], round * size), size);
+            CHECK_OK(ph_group(ops, 2, streams[i]));
+            rank.device->copy(streams[i], at(log[i], round * size), in[i], size);
+            if (round % 10 == 0)
+                rank.synchronize(streams[i]);
+        }
+        rank.synchronize(streams[i]);
+    };
+    for (int i = 0; i < count; i++) {
+        if (one_stream)
+            rank.device->fill(out[i], size, 10 * rank.rank + i);
+    }
+    for (int i = 0; i < count; i++)
+        all.emplace_back(work, i);
+    for (std::thread &thread : all)
+        thread.join();
+    rank.synchronize(common);
+    for (int i = 0; i < count; i++)
+        rank.verify(one_stream ? in[i] : log[i], one_stream ? size : rounds * size,
+                    10 * !rank.rank + i, "of a thread");
+    rank.barrier();
+}
+
+TEST_P(Streams, ThreadsOnTheirOwn)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("threads", "own streams"), "");
+}
+
+TEST_P(StreamsOfCuda, ThreadsOnOneStream)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("threads", "one stream"), "");
+}
+
+// ---- no allocation, no system call
+
+// Each call of the data path once, at this rank's end.
+struct Calls {
+    Rank &rank;
+    ph_channel *put, *get, *group, *signal;
+    void *stream;
+    std::atomic<int> failed{0};
+
+    void expect(int rc)
+    {
+        failed = rc && !failed ? rc : failed.load();
+    }
+    void issue()
+    {
+        ph_group_op ops[] = {{PH_GROUP_SEND, group, 0, 0, 100}, {PH_GROUP_WAIT, signal, 0, 0, 0}};
+        if (rank.rank == 0) {
+            expect(ph_put(put, 0, 0, 1000, stream));
+            expect(ph_put_signal(put, 0, 0, 1000, stream));
+            expect(ph_send(put, 1000, stream));
+            expect(ph_send(get, 1000, stream));
+            expect(ph_complete(get, stream));
+        } else {
+            ops[0].kind = PH_GROUP_RECV;
+            ops[1].kind = PH_GROUP_SIGNAL;
+            expect(ph_wait(put, 1000, stream));
+            expect(ph_recv(put, 1000, stream));
+            expect(ph_complete(put, stream));
+            expect(ph_recv(get, 1000, stream));
+            expect(ph_get(get, 0, 0, 10, stream));
+        }
+        expect(ph_group(ops, 2, stream));
+    }
+};
+
+RANK_FUNCTION(data_path)
+{
+    const int rounds = 60;
+    rank.open();
+    void *memory = rank.device->alloc(4000), *stream = rank.device->stream();
+    auto forth = rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
+         back = rank.rank ? PH_ROLE_SENDER : PH_ROLE_RECEIVER;
+    ph_operation ops[] = {{1, !rank.rank, forth, PH_PROTOCOL_PUT, memory, 1000},
+                          {2, !rank.rank, forth, PH_PROTOCOL_GET, at(memory, 1000), 1000},
+                          {3, !rank.rank, forth, PH_PROTOCOL_PUT, at(memory, 2000), 1000},
+                          {4, !rank.rank, back, PH_PROTOCOL_PUT, at(memory, 3000), 1000}};
+    ph_channel *channels[4];
+    CHECK_OK(ph_exchange(rank.context, ops, 4, channels));
+    CHECK(allocations > 0); // it counts
+    Calls calls{rank, channels[0], channels[1], channels[2], channels[3], stream};
+    bool trap = rank.argument == "system calls";
+    long made = 0, allocated = 0;
+    for (int round = 0; round < rounds; round++) {
+        // The first rounds are the first use; and every other one finds the peer's messages there,
+        // or does not.
+        if (round % 2)
+            rank.barrier();
+        long before = allocations;
+        long n = 0;
+        if (trap)
+            n = system_calls_of([&] { calls.issue(); });
+        else
+            calls.issue();
+        if (round >= 4) {
+            made += n;
+            allocated += allocations - before;
+        }
+        rank.synchronize(stream);
+    }
+    CHECK_OK(calls.failed.load());
+    rank.shared->value[rank.rank] = uint64_t(made < 0 ? 0 : made);
+    rank.shared->value[2 + rank.rank] = made < 0; // could not be counted
+    rank.shared->value[4 + rank.rank] = uint64_t(allocated);
+    rank.barrier();
+}
+
+TEST_P(Streams, DataPathAllocatesNothing)
+{
+    Job job(GetParam(), 2);
+    ASSERT_EQ(job.run("data_path"), "");
+    EXPECT_EQ(job.shared()->value[4], 0u);
+    EXPECT_EQ(job.shared()->value[5], 0u);
+}
+
+TEST_P(Streams, DataPathMakesNoSystemCall)
+{
+    if (GetParam() != "host")
+        GTEST_SKIP() << "the driver's own system calls cannot be told from the library's";
+    Job job(GetParam(), 2);
+    ASSERT_EQ(job.run("data_path", "system calls"), "");
+    if (job.shared()->value[2] || job.shared()->value[3])
+        GTEST_SKIP() << "system calls cannot be counted here";
+    EXPECT_EQ(job.shared()->value[0], 0u);
+    EXPECT_EQ(job.shared()->value[1], 0u);
+}
