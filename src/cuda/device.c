@@ -17,7 +17,8 @@
 // asynchronous.
 #define STAGING_SIZE 65536
 
-#define WARM_UP_MS 10000
+#define WARM_UP_MS   10000
+#define WARM_UP_HALF 131072
 
 struct phi_device {
     struct phi_report *report;
@@ -201,6 +202,24 @@ static CUresult warm_up(struct phi_device *device)
     return launch(device, device->copy, PHI_COPY_THREADS, &copy);
 }
 
+// warm_up_copies makes the driver load what it copies with inside a device (kernels of its own, for small and for
+// unaligned copies): two ranks on one device copy that way, and a first time behind a waiting stream would block.
+static CUresult warm_up_copies(struct phi_device *device)
+{
+    static const size_t sizes[] = {1, 1000, WARM_UP_HALF - 1, WARM_UP_HALF};
+    const struct phi_driver *driver = device->driver;
+    CUdeviceptr memory;
+    CUresult result = driver->cuMemAlloc_v2(&memory, 2 * WARM_UP_HALF);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && result == CUDA_SUCCESS; i++)
+        result = driver->cuMemcpyAsync(memory + 2 * WARM_UP_HALF - sizes[i], memory, sizes[i], device->stream);
+    if (result == CUDA_SUCCESS && wait_idle(device, phi_deadline(WARM_UP_MS)))
+        result = CUDA_ERROR_TIMEOUT;
+    driver->cuMemFree_v2(memory);
+    return result;
+}
+
 // load_kernels: their absence is no failure as long as memory operations can wait instead.
 static int load_kernels(struct phi_device *device)
 {
@@ -250,6 +269,8 @@ static int open_resources(struct phi_device *device)
     CUresult result = driver->cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemHostAlloc(&device->staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE);
+    if (result == CUDA_SUCCESS)
+        result = warm_up_copies(device);
     if (result != CUDA_SUCCESS)
         rc =
             phi_cuda_result(device->report, driver, result, "device cuda:%d", device->info.ordinal);
