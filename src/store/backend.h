@@ -52,8 +52,7 @@ struct phi_store_ops {
                 struct phi_delivery *delivery);
     // wake_fd is the store's eventfd: a write to it, also by another process, wakes take.
     int (*wake_fd)(const struct phi_store *store);
-    // consumed: deliveries of this sender up to number need not be kept (deleted with a later
-    // command). No I/O.
+    // consumed: this delivery need not be kept (deleted with a later command). No I/O.
     void (*consumed)(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
     // refresh renews expiries. -ECONNRESET also where the store is found to have forgotten the
     // member record.

@@ -388,15 +388,17 @@ int phi_mailbox_refresh(struct phi_mailbox *mailbox, int64_t deadline)
 
 // ---- receiving
 
-static int malformed(struct phi_mailbox *mailbox, struct phi_delivery *delivery, const char *why)
+static void consumed(struct phi_mailbox *mailbox, const struct phi_delivery *delivery)
+{
+    mailbox->ops->consumed(mailbox->store, delivery->rank, delivery->incarnation, delivery->number);
+}
+
+static int drop(struct phi_mailbox *mailbox, struct phi_delivery *delivery, const char *why)
 {
     phi_log(mailbox->params.report, PH_LOG_WARN, "store: dropped %s of %zu bytes from rank %d: %s",
             delivery->member ? "a member record" : "a message", delivery->size, delivery->rank,
             why);
     free(delivery->bytes);
-    if (!delivery->member)
-        mailbox->ops->consumed(mailbox->store, delivery->rank, delivery->incarnation,
-                               delivery->number);
     return 0;
 }
 
@@ -473,21 +475,25 @@ static int accept_message(struct phi_mailbox *mailbox, struct phi_delivery *deli
     if (result == 0)
         return 0;
     free(held);
+    consumed(mailbox, delivery);
     if (result == -ERANGE)
-        return malformed(mailbox, delivery, "its sequence is absurd");
+        return drop(mailbox, delivery, "its sequence is absurd");
     // Seen before is the normal case after a lost connection: no warning.
     free(delivery->bytes);
-    mailbox->ops->consumed(mailbox->store, delivery->rank, delivery->incarnation, delivery->number);
     return 0;
 }
 
 static int accept(struct phi_mailbox *mailbox, struct phi_delivery *delivery,
                   struct phi_message *message)
 {
-    struct phi_envelope envelope;
+    struct phi_envelope envelope = {0};
     const char *why = check_envelope(mailbox, delivery, &envelope);
-    if (why)
-        return malformed(mailbox, delivery, why);
+    if (why) {
+        // What is for a later life of this rank is left to it.
+        if (!delivery->member && envelope.destination_incarnation <= mailbox->params.incarnation)
+            consumed(mailbox, delivery);
+        return drop(mailbox, delivery, why);
+    }
     if (delivery->member)
         return accept_member(mailbox, delivery, &envelope, message);
     return accept_message(mailbox, delivery, &envelope);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "store/envelope.h"
 
 enum {
     XDEL_MOST = 512, // ids in one XDEL
@@ -104,47 +105,33 @@ static int queue_expire(struct phi_store_redis *store, const char *key)
     return queue(store, 3, argv);
 }
 
-// queue_deletes_of queues one XDEL of what was consumed from a rank: 1, or 0 where there is
-// nothing, or -ENOMEM.
-static int queue_deletes_of(struct phi_store_redis *store, int rank)
+// queue_xdel queues one XDEL of the last ids consumed from a rank and forgets them: where it fails,
+// they come again after the reconnect, or expire.
+static int queue_xdel(struct phi_store_redis *store, int rank)
 {
-    struct phi_redis_inbound *inbound = &store->inbound;
-    struct phi_delivered *delivered = &inbound->delivered[rank];
+    struct phi_consumed *consumed = &store->inbound.consumed[rank];
     char ids[XDEL_MOST][PHI_STREAM_ID_TEXT];
-    const char *argv[XDEL_WORDS + XDEL_MOST] = {"XDEL", inbound->keys[rank]};
-    pthread_mutex_lock(&inbound->lock);
-    size_t count = delivered->consumed < XDEL_MOST ? delivered->consumed : XDEL_MOST;
-    for (size_t i = 0; i < count; i++) {
-        phi_stream_id_print(ids[i], delivered->ids[i]);
-        argv[XDEL_WORDS + i] = ids[i];
+    const char *argv[XDEL_WORDS + XDEL_MOST] = {"XDEL", store->inbound.keys[rank]};
+    int count = 0;
+    while (consumed->count > 0 && count < XDEL_MOST) {
+        phi_stream_id_print(ids[count], consumed->ids[--consumed->count]);
+        argv[XDEL_WORDS + count] = ids[count];
+        count++;
     }
-    if (count == 0) {
-        pthread_mutex_unlock(&inbound->lock);
-        return 0;
-    }
-    // Forgotten at once: where the XDEL fails, they come again after the reconnect, or expire.
-    delivered->count -= count;
-    delivered->consumed -= count;
-    memmove(delivered->ids, delivered->ids + count, delivered->count * sizeof(*delivered->ids));
-    inbound->deletable -= count;
-    pthread_mutex_unlock(&inbound->lock);
-    int result = queue(store, XDEL_WORDS + (int)count, argv);
-    return result ? result : 1;
+    store->inbound.consumed_count -= (size_t)count;
+    return queue(store, XDEL_WORDS + count, argv);
 }
 
 // queue_deletes returns the number of answers to skip, or -ENOMEM.
 static int queue_deletes(struct phi_store_redis *store)
 {
+    struct phi_redis_inbound *inbound = &store->inbound;
     int total = 0;
-    pthread_mutex_lock(&store->inbound.lock);
-    bool any = store->inbound.deletable > 0;
-    pthread_mutex_unlock(&store->inbound.lock);
-    for (int rank = 0; any && rank < store->base.params->ranks; rank++) {
-        int queued = queue_deletes_of(store, rank);
-        if (queued < 0)
-            return queued;
-        total += queued;
-    }
+    pthread_mutex_lock(&inbound->lock);
+    for (int rank = 0; inbound->consumed_count > 0 && total >= 0; rank++)
+        while (inbound->consumed[rank].count > 0 && total >= 0)
+            total = queue_xdel(store, rank) == 0 ? total + 1 : -ENOMEM;
+    pthread_mutex_unlock(&inbound->lock);
     return total;
 }
 
@@ -480,16 +467,54 @@ static int leave_members(struct phi_store_redis *store, int64_t deadline)
     return result ? result : skip(store, "EVAL", deadline);
 }
 
+static bool is_of_later_life(struct phi_store_redis *store, const redisReply *entry)
+{
+    struct phi_envelope envelope;
+    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2 ||
+        entry->element[1]->type != REDIS_REPLY_ARRAY || entry->element[1]->elements != 2)
+        return false;
+    const redisReply *value = entry->element[1]->element[1];
+    return value->type == REDIS_REPLY_STRING &&
+           phi_envelope_decode(&envelope, (const uint8_t *)value->str, (size_t)value->len) == 0 &&
+           envelope.source == (uint32_t)store->base.params->rank &&
+           envelope.source_incarnation > store->base.params->incarnation;
+}
+
+// has_later_life: 1 where a later life of this rank has announced itself, after us: then the
+// mailboxes are its own.
+static int has_later_life(struct phi_store_redis *store, int64_t deadline)
+{
+    char id[PHI_STREAM_ID_TEXT];
+    redisReply *reply;
+    phi_stream_id_print(id, store->announced_id);
+    int result = xrange(store, store->members, id, "+");
+    if (result == 0)
+        result = answer_type(store, "XRANGE", REDIS_REPLY_ARRAY, deadline, &reply);
+    if (result)
+        return result;
+    for (size_t i = 0; i < reply->elements && result == 0; i++)
+        result = is_of_later_life(store, reply->element[i]);
+    freeReplyObject(reply);
+    return result;
+}
+
+static int leave_mailboxes(struct phi_store_redis *store, const bool *done, int64_t deadline)
+{
+    int result = store->base.params->ranks > 1 ? has_later_life(store, deadline) : 1;
+    if (result)
+        return result == 1 ? 0 : result;
+    result = queue_leave(store, done);
+    return result ? result : skip(store, "DEL", deadline);
+}
+
 static void redis_close(struct phi_store *base, const bool *done, int64_t deadline)
 {
     struct phi_store_redis *store = redis_of(base);
     // The reader goes first: it would only be woken by what follows.
     phi_redis_close(&store->inbound.connection, "closing");
     int result = connect_commands(store, deadline);
-    if (result == 0 && store->base.params->ranks > 1)
-        result = queue_leave(store, done);
-    if (result == 0 && store->base.params->ranks > 1)
-        result = skip(store, "DEL", deadline);
+    if (result == 0)
+        result = leave_mailboxes(store, done, deadline);
     if (result == 0)
         leave_members(store, deadline);
     redis_free(store);

@@ -22,11 +22,10 @@ enum { PHI_STREAM_ID_TEXT = 44 }; // two decimal numbers, a hyphen and the end
 int phi_stream_id_parse(struct phi_stream_id *id, const redisReply *reply); // 0 or -EBADMSG
 void phi_stream_id_print(char text[PHI_STREAM_ID_TEXT], struct phi_stream_id id);
 
-// What was delivered from one inbound stream and is not deleted yet, in order of delivery.
-struct phi_delivered {
+// What was consumed of one inbound stream and is not deleted yet.
+struct phi_consumed {
     struct phi_stream_id *ids;
     size_t count, capacity;
-    size_t consumed; // the first so many may be deleted
 };
 
 struct phi_redis_inbound {
@@ -41,10 +40,10 @@ struct phi_redis_inbound {
     char (*positions)[PHI_STREAM_ID_TEXT];
     redisReply *reply; // being handed out, from
     size_t stream, entry;
-    // `lock` guards the deliveries: the receiver notes them, the writer deletes them.
+    // `lock` guards what follows: the receiver adds, the writer deletes.
     pthread_mutex_t lock;
-    struct phi_delivered *delivered;
-    size_t deletable; // consumed, of all ranks together
+    struct phi_consumed *consumed;
+    size_t consumed_count; // of all ranks together
 };
 
 struct phi_store_redis {

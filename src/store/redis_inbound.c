@@ -68,9 +68,9 @@ int phi_redis_inbound_init(struct phi_store_redis *store)
     inbound->last = calloc(n, sizeof(*inbound->last));
     inbound->argv = calloc(XREAD_WORDS + 2 * n, sizeof(*inbound->argv));
     inbound->positions = calloc(n, sizeof(*inbound->positions));
-    inbound->delivered = calloc(n, sizeof(*inbound->delivered));
+    inbound->consumed = calloc(n, sizeof(*inbound->consumed));
     bool made = store->members && inbound->keys && inbound->last && inbound->argv &&
-                inbound->positions && inbound->delivered;
+                inbound->positions && inbound->consumed;
     for (int from = 0; made && from < ranks; from++) {
         inbound->keys[from] =
             from == rank ? strdup(store->members) : phi_redis_pair_key(store, from, rank);
@@ -87,14 +87,14 @@ void phi_redis_inbound_fini(struct phi_store_redis *store)
     for (int rank = 0; rank < store->base.params->ranks; rank++) {
         if (inbound->keys)
             free(inbound->keys[rank]);
-        if (inbound->delivered)
-            free(inbound->delivered[rank].ids);
+        if (inbound->consumed)
+            free(inbound->consumed[rank].ids);
     }
     free(inbound->keys);
     free(inbound->last);
     free(inbound->argv);
     free(inbound->positions);
-    free(inbound->delivered);
+    free(inbound->consumed);
     if (inbound->reply)
         freeReplyObject(inbound->reply);
     phi_redis_connection_fini(&inbound->connection);
@@ -103,39 +103,30 @@ void phi_redis_inbound_fini(struct phi_store_redis *store)
     pthread_mutex_destroy(&inbound->lock);
 }
 
-// ---- what was delivered, until it is deleted
+// ---- what was consumed, until it is deleted
 
-static void note_delivered(struct phi_redis_inbound *inbound, int rank, struct phi_stream_id id)
+static bool reserve(struct phi_consumed *consumed)
 {
-    struct phi_delivered *delivered = &inbound->delivered[rank];
-    pthread_mutex_lock(&inbound->lock);
-    if (delivered->count == delivered->capacity) {
-        size_t capacity = delivered->capacity ? 2 * delivered->capacity : 16;
-        void *ids = realloc(delivered->ids, capacity * sizeof(*delivered->ids));
-        if (!ids) { // then it stays in the store until it expires
-            pthread_mutex_unlock(&inbound->lock);
-            return;
-        }
-        delivered->ids = ids;
-        delivered->capacity = capacity;
-    }
-    delivered->ids[delivered->count++] = id;
-    pthread_mutex_unlock(&inbound->lock);
+    if (consumed->count < consumed->capacity)
+        return true;
+    size_t capacity = consumed->capacity ? 2 * consumed->capacity : 16;
+    void *ids = realloc(consumed->ids, capacity * sizeof(*consumed->ids));
+    if (!ids)
+        return false;
+    consumed->ids = ids;
+    consumed->capacity = capacity;
+    return true;
 }
 
 void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number)
 {
     struct phi_redis_inbound *inbound = &((struct phi_store_redis *)store)->inbound;
-    struct phi_delivered *delivered = &inbound->delivered[rank];
+    struct phi_consumed *consumed = &inbound->consumed[rank];
     pthread_mutex_lock(&inbound->lock);
-    // Ids of one stream grow as they are delivered, unless the stream began anew: then older ones
-    // go a little later.
-    while (delivered->consumed < delivered->count) {
-        struct phi_stream_id *id = &delivered->ids[delivered->consumed];
-        if (id->major > incarnation || (id->major == incarnation && id->minor > number))
-            break;
-        delivered->consumed++;
-        inbound->deletable++;
+    // Without memory for its id an entry stays in the store until close or until it expires.
+    if (reserve(consumed)) {
+        consumed->ids[consumed->count++] = (struct phi_stream_id){incarnation, number};
+        inbound->consumed_count++;
     }
     pthread_mutex_unlock(&inbound->lock);
 }
@@ -313,8 +304,6 @@ static bool hand_out(struct phi_store_redis *store, const redisReply *stream, re
     bool member = rank == store->base.params->rank;
     struct phi_stream_id id = {0};
     phi_stream_id_parse(&id, entry->element[0]); // checked before
-    if (!member)
-        note_delivered(&store->inbound, rank, id);
     redisReply *fields = entry->element[1];
     if (!is_array(fields, 2) || fields->element[0]->type != REDIS_REPLY_STRING ||
         strcmp(fields->element[0]->str, "m") != 0 ||

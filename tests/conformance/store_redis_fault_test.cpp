@@ -523,6 +523,54 @@ TEST_F(RedisFault, ANewLifeTakesOver)
     EXPECT_EQ(got.incarnation, life(1) + 7);
 }
 
+TEST_F(RedisFault, ANewLifeAfterACrash)
+{
+    join();
+    ASSERT_EQ(a->send(1, "taken"), 0);
+    EXPECT_EQ(b->receive().text, "taken");
+    ASSERT_EQ(a->send(1, "never taken"), 0);
+    ASSERT_EQ(b->send(0, "last words"), 0);
+    // b is not closed, as if it had been killed. Its keys are all there.
+    auto again = make(1, 2, life(1) + 7);
+    ASSERT_EQ(again->announce("b again"), 0);
+    EXPECT_EQ(again->receive().text, "a");
+    EXPECT_EQ(again->receive(50).result, -ETIMEDOUT);
+    EXPECT_NE(again->log_text().find("another incarnation"), std::string::npos);
+    ASSERT_EQ(again->send(0, "first words"), 0) << again->error();
+    EXPECT_EQ(a->message().text, "first words"); // the former life's are over with it
+    ASSERT_EQ(a->send_to(1, life(1) + 7, "welcome"), 0);
+    EXPECT_EQ(again->receive().text, "welcome");
+}
+
+TEST_F(RedisFault, AnOlderLifeLeavesTheNewersMailboxesAlone)
+{
+    join();
+    auto newer = make(1, 2, life(1) + 7);
+    ASSERT_EQ(newer->announce("b again"), 0);
+    ASSERT_EQ(newer->send(0, "from the newer"), 0);
+    ASSERT_EQ(a->send_to(1, life(1) + 7, "for the newer"), 0);
+    // The older one reads it, has something to delete, and goes.
+    EXPECT_EQ(b->receive().result, PH_EFENCED);
+    EXPECT_EQ(phi_mailbox_refresh(b->mailbox, in_ms(5000)), 0) << b->error();
+    b->close();
+    EXPECT_EQ(newer->receive().text, "a");
+    EXPECT_EQ(newer->receive().text, "for the newer");
+    EXPECT_EQ(a->receive().text, "b again");
+    EXPECT_EQ(a->receive().text, "from the newer");
+    EXPECT_EQ(redis.cli("XLEN ph:{test}:0:members"), "2");
+}
+
+TEST_F(RedisFault, AMessageForALaterLifeIsLeftToIt)
+{
+    join();
+    ASSERT_EQ(a->send_to(1, life(1) + 7, "for the newer"), 0); // a knows already, b does not
+    EXPECT_EQ(b->receive(50).result, -ETIMEDOUT);
+    EXPECT_EQ(phi_mailbox_refresh(b->mailbox, in_ms(5000)), 0);
+    auto newer = make(1, 2, life(1) + 7);
+    EXPECT_EQ(newer->receive().text, "a");
+    EXPECT_EQ(newer->receive().text, "for the newer");
+}
+
 TEST_F(RedisFault, AnOlderLifeIsFenced)
 {
     join();
@@ -581,6 +629,20 @@ TEST_F(RedisFault, AMessageCostsThreeCommandsAndOneDelete)
     ASSERT_EQ(b->send(0, "y"), 0);
     EXPECT_EQ(b->commands(), receiver + 4); // XDEL, XADD, EXPIRE
     EXPECT_EQ(redis.cli("XLEN ph:{test}:0:0>1"), "0");
+}
+
+TEST_F(RedisFault, ManyConsumedMessagesAreDeletedAtOnce)
+{
+    join();
+    const int count = 1200; // more than one XDEL takes
+    for (int i = 0; i < count; i++)
+        ASSERT_EQ(a->send(1, "x"), 0);
+    for (int i = 0; i < count; i++)
+        ASSERT_EQ(b->receive().text, "x");
+    EXPECT_EQ(redis.cli("XLEN ph:{test}:0:0>1"), std::to_string(count));
+    ASSERT_EQ(phi_mailbox_refresh(b->mailbox, in_ms(5000)), 0);
+    EXPECT_EQ(redis.cli("XLEN ph:{test}:0:0>1"), "0");
+    EXPECT_EQ(b->receive(10).result, -ETIMEDOUT);
 }
 
 TEST_F(RedisFault, KeysExpireAndRefreshRenews)

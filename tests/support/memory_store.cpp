@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "support/memory_store.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 
 ph_store_callbacks MemoryStore::callbacks()
 {
@@ -81,7 +81,7 @@ int MemoryStore::get(void *opaque, const char *key, void **value, size_t *size, 
         return -ETIMEDOUT;
     const std::string &found = self->values_[key];
     void *copy = malloc(found.size() + 1);
-    memcpy(copy, found.data(), found.size());
+    std::copy(found.begin(), found.end(), static_cast<char *>(copy));
     *value = copy;
     *size = found.size();
     return 0;
