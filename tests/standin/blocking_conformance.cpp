@@ -234,6 +234,8 @@ TEST_F(Blocking, WhatBlocksBehindABlockedCall)
     size_t registered = 0;
     CUmodule module = nullptr;
     CUdeviceptr victim = 0;
+    CUstream spare_stream = nullptr;
+    CUevent spare_event = nullptr;
     CUmemAllocationProp prop = {};
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -274,6 +276,8 @@ TEST_F(Blocking, WhatBlocksBehindABlockedCall)
              return d->cuEventCreate(&e, 2);
          },
          false},
+        {"cuStreamDestroy", [&] { return d->cuStreamDestroy_v2(spare_stream); }, false},
+        {"cuEventDestroy", [&] { return d->cuEventDestroy_v2(spare_event); }, false},
         {"cuStreamWriteValue32", [&] { return d->cuStreamWriteValue32_v2(other_, target_, 1, 0); },
          true},
         {"cuStreamWaitEvent", [&] { return d->cuStreamWaitEvent(other_, event_, 0); }, true},
@@ -309,6 +313,8 @@ TEST_F(Blocking, WhatBlocksBehindABlockedCall)
         for (Call c : cases) {
             c.returns = c.returns || !blocker.holds_up;
             CU_OK(blocker.prepare());
+            spare_stream = stream();
+            CU_OK(d->cuEventCreate(&spare_event, CU_EVENT_DISABLE_TIMING));
             get_stuck(Stuck::WAIT);
             std::future<CUresult> blocked = elsewhere(blocker.block);
             EXPECT_EQ(blocked.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);

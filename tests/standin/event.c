@@ -48,7 +48,9 @@ SI_EXPORT CUresult cuEventDestroy_v2(CUevent handle)
     CUresult result = si_begin_any();
     if (result)
         return result;
-    struct CUevent_st **e = find(handle);
+    if (*find(handle))
+        si_gate((*find(handle))->context);
+    struct CUevent_st **e = find(handle); // the lock was open meanwhile
     struct CUevent_st *event = *e;
     if (!event)
         return si_end(CUDA_ERROR_INVALID_HANDLE);

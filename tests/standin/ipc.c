@@ -107,21 +107,70 @@ static struct si_allocation *opened_before(struct si_context *context, const CUi
     return NULL;
 }
 
+// An import out of the same memory: one mapping serves all of them.
+static struct si_allocation *mapped_before(struct si_context *context,
+                                           const struct si_handle *handle)
+{
+    for (struct si_allocation *a = si_find_next(0); a; a = si_find_next(a->base + 1)) {
+        if (a->kind == SI_IMPORT && a->context == context &&
+            a->physical->trailer->cookie == handle->cookie &&
+            a->physical->trailer->id == handle->id)
+            return a;
+    }
+    return NULL;
+}
+
+// Maps what the handle names, or shares the mapping; *base is the address of the memory's first
+// byte.
+static CUresult map_memory(struct si_context *context, const struct si_handle *handle,
+                           struct si_physical **physical, uint64_t *base)
+{
+    struct si_allocation *sibling = mapped_before(context, handle);
+    CUresult result = si_handle_open(handle, physical);
+    if (result)
+        return result;
+    if (sibling) {
+        si_physical_drop(*physical);
+        *physical = sibling->physical;
+        (*physical)->refs++;
+        *base = sibling->base - sibling->offset;
+        return CUDA_SUCCESS;
+    }
+    if (si.no_peer && (*physical)->physical != si.devices[context->ordinal].physical) {
+        si_physical_drop(*physical);
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    *base = si_arena_take((*physical)->size, SI_BLOCK);
+    if (*base && si_physical_map(*physical, *base, true))
+        return CUDA_SUCCESS;
+    si_physical_drop(*physical);
+    return CUDA_ERROR_MAP_FAILED;
+}
+
+static bool overlaps(uint64_t address, size_t size)
+{
+    const struct si_allocation *next = si_find_next(address);
+    return si_find(address) || (next && next->base < address + size);
+}
+
 static CUresult import(struct si_context *context, const CUipcMemHandle *bytes, CUdeviceptr *out)
 {
     struct si_handle handle;
+    struct si_physical *physical;
+    uint64_t base;
     memcpy(&handle, bytes, sizeof(handle));
     if (handle.magic == MAGIC && handle.cookie == si.cookie)
         return CUDA_ERROR_INVALID_CONTEXT; // the own process' memory
-    struct si_physical *physical;
-    CUresult result = si_handle_open(&handle, &physical);
+    CUresult result = map_memory(context, &handle, &physical, &base);
     if (result)
         return result;
-    if (si.no_peer && physical->physical != si.devices[context->ordinal].physical) {
+    // A stale import of a freed piece is in the way of the piece that lies there now.
+    if (overlaps(base + handle.offset, handle.size)) {
         si_physical_drop(physical);
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+        return CUDA_ERROR_ALREADY_MAPPED;
     }
-    struct si_allocation allocation = {.size = handle.size,
+    struct si_allocation allocation = {.base = base + handle.offset,
+                                       .size = handle.size,
                                        .kind = SI_IMPORT,
                                        .context = context,
                                        .physical = physical,
@@ -129,12 +178,6 @@ static CUresult import(struct si_context *context, const CUipcMemHandle *bytes, 
                                        .access = 1u << context->ordinal,
                                        .opened = 1};
     memcpy(allocation.handle, bytes, sizeof(*bytes));
-    uint64_t base = si_arena_take(physical->size, SI_BLOCK);
-    if (!base || !si_physical_map(physical, base, true)) {
-        si_physical_drop(physical);
-        return CUDA_ERROR_MAP_FAILED;
-    }
-    allocation.base = base + handle.offset;
     struct si_allocation *inserted;
     result = si_insert(&allocation, &inserted);
     if (!result)
@@ -165,8 +208,10 @@ void si_import_close(struct si_allocation *allocation)
     struct si_pool *pool = allocation->pool;
     uint64_t base = allocation->base - allocation->offset;
     si_remove(allocation);
-    si_unmap(base, physical->size);
-    si_arena_give(base, physical->size);
+    if (physical->refs == 1) { // else the mapping serves other imports
+        si_unmap(base, physical->size);
+        si_arena_give(base, physical->size);
+    }
     si_physical_drop(physical);
     if (pool)
         si_pool_let_go(pool);

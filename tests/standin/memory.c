@@ -37,7 +37,7 @@ static int upper(uint64_t address)
 struct si_allocation *si_find(uint64_t address)
 {
     int i = upper(address) - 1;
-    if (i < 0 || address - known.items[i]->base >= known.items[i]->size)
+    if (i < 0 || address - known.items[i]->base >= known.items[i]->size || known.items[i]->freeing)
         return NULL;
     return known.items[i];
 }

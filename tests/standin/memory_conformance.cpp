@@ -320,6 +320,44 @@ TEST_F(Memory, StaleImportsOfSmallPiecesSeeTheNextOwner)
     }
 }
 
+// Imports out of one block share a mapping; a stale one is in the way of what lies there now, in an
+// own block it is not.
+TEST_F(Memory, StaleImportsAreInTheWayOfOthers)
+{
+    Peer peer(second_device() ? 1 : 0);
+    auto open = [&](uint64_t theirs, CUdeviceptr *address) {
+        Reply reply = peer.call(Order::HANDLE, theirs);
+        CUipcMemHandle h;
+        memcpy(&h, reply.bytes, sizeof(h));
+        return d->cuIpcOpenMemHandle_v2(address, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    };
+    uint64_t neighbour = peer.call(Order::ALLOC, 4096).value;
+    uint64_t theirs = peer.call(Order::ALLOC, 4096).value;
+    CUdeviceptr beside = 0, stale = 0, next = 0;
+    CU_OK(open(neighbour, &beside));
+    CU_OK(open(theirs, &stale));
+    EXPECT_EQ(stale - beside, theirs - neighbour);
+    CU_OK(result_of(peer.call(Order::FREE, theirs)));
+    EXPECT_EQ(peer.call(Order::ALLOC, 1024).value, theirs);
+    uint64_t inside = peer.call(Order::ALLOC, 1024).value;
+    EXPECT_EQ(inside, theirs + 1024);
+    CU_EXPECT(open(theirs, &next), CUDA_ERROR_ALREADY_MAPPED);
+    CU_EXPECT(open(inside, &next), CUDA_ERROR_ALREADY_MAPPED);
+    CU_OK(d->cuIpcCloseMemHandle(stale));
+    CU_OK(open(inside, &next));
+    CU_OK(d->cuIpcCloseMemHandle(next));
+    CU_OK(d->cuIpcCloseMemHandle(beside));
+
+    theirs = peer.call(Order::ALLOC, 4 * MIB).value;
+    CU_OK(open(theirs, &stale));
+    CU_OK(result_of(peer.call(Order::FREE, theirs)));
+    EXPECT_EQ(peer.call(Order::ALLOC, 6 * MIB).value, theirs);
+    CU_OK(open(theirs, &next));
+    EXPECT_NE(next, stale);
+    CU_OK(d->cuIpcCloseMemHandle(next));
+    CU_OK(d->cuIpcCloseMemHandle(stale));
+}
+
 TEST_F(Memory, VmmMapping)
 {
     size_t granularity = 0;
@@ -516,10 +554,10 @@ TEST_F(Memory, PoolMemory)
     CU_OK(d->cuMemFreeAsync(a, s));
     CU_EXPECT(d->cuMemFreeAsync(a, s), CUDA_ERROR_INVALID_VALUE);
     CU_OK(d->cuMemFreeAsync(b, s));
-    CU_OK(d->cuStreamSynchronize(s));
     unsigned long long none_left = 0;
     CU_EXPECT(d->cuPointerGetAttribute(&none_left, CU_POINTER_ATTRIBUTE_BUFFER_ID, a),
-              CUDA_ERROR_INVALID_VALUE);
+              CUDA_ERROR_INVALID_VALUE); // even before the stream is there
+    CU_OK(d->cuStreamSynchronize(s));
     CU_OK(d->cuMemAllocFromPoolAsync(&a, 3 * MIB, ours, s));
     EXPECT_NE(id(a), before);
     CU_OK(d->cuMemFreeAsync(a, s));

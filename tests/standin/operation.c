@@ -188,7 +188,7 @@ static enum si_progress step_host(struct si_op *op)
 
 static enum si_progress step_free(struct si_op *op)
 {
-    struct si_allocation *allocation = si_find(op->u.free.address);
+    struct si_allocation *allocation = si_find_next(op->u.free.address);
     if (allocation && allocation->id == op->u.free.id)
         si_deallocate(allocation);
     return SI_DONE;

@@ -192,7 +192,7 @@ SI_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     if (result)
         return si_end(result);
     struct si_allocation *allocation = si_find(address);
-    if (!allocation || allocation->base != address || allocation->freeing ||
+    if (!allocation || allocation->base != address ||
         (!allocation->pool && allocation->kind != SI_LEGACY))
         return si_end(CUDA_ERROR_INVALID_VALUE);
     struct si_op *op = si_op_new(SI_OP_FREE);

@@ -25,7 +25,7 @@
 #define SI_UNIT            ((size_t)512) // small allocations are cut from a block in these
 #define SI_STREAM_DEPTH    1020          // operations of a stream before enqueueing blocks
 #define SI_BATCH_MAX       255           // memory operations in one call
-#define SI_PAGEABLE_INLINE 131072 // pageable memory up to this is copied aside when it is enqueued
+#define SI_PAGEABLE_INLINE SI_MIB // pageable memory up to this is copied aside when it is enqueued
 
 // ---- Memory
 
@@ -73,7 +73,7 @@ struct si_allocation {
     struct si_pool *pool;
     unsigned char handle[64]; // SI_IMPORT: what was opened
     int opened;               // SI_IMPORT: how often
-    bool freeing;             // the free is on its stream
+    bool freeing;             // the free is on its stream: nobody finds it any more
 };
 
 struct si_pool {

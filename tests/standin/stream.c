@@ -169,6 +169,7 @@ SI_EXPORT CUresult cuStreamDestroy_v2(CUstream handle)
     struct CUstream_st *stream = find_explicit(handle);
     if (!stream || stream->legacy)
         return si_end(CUDA_ERROR_INVALID_HANDLE);
+    si_gate(stream->context);
     stream_destroy(stream);
     return si_end(CUDA_SUCCESS);
 }
