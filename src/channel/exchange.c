@@ -202,11 +202,11 @@ static struct progress advance(struct ph_exchange_request *request)
             uint8_t before = pending->state;
             if (!step(pending, &import))
                 break;
-            if (before == PHI_PENDING_PUBLISH && rung != pending->key->peer) {
-                if (rung != NULL)
-                    phi_peer_ring(rung);
-                rung = pending->key->peer;
-            }
+            if (before != PHI_PENDING_PUBLISH)
+                continue;
+            if (rung != NULL && rung != pending->key->peer)
+                phi_peer_ring(rung);
+            rung = pending->key->peer;
         }
         if (pending->state != PHI_PENDING_DONE)
             note_work(&p, pending, import);

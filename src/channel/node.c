@@ -55,7 +55,7 @@ int phi_node_listen(struct phi_report *report, const char *directory, uint64_t n
         close(fd);
         return phi_fail(report, error, "cannot listen on unix socket \"%s\": %s", text, strerror(-error));
     }
-    strcpy(name, text);
+    memcpy(name, text, strlen(text) + 1);
     return fd;
 }
 

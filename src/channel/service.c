@@ -156,7 +156,7 @@ static int answer_probe(struct phi_peers *peers, struct phi_node_message *answer
 
 static int answer_verify(struct phi_peers *peers, uint64_t offset, uint64_t seed)
 {
-    if (offset > (PHI_PROBE_SLOTS - 1) * PHI_PROBE_SIZE)
+    if (offset > (uint64_t)(PHI_PROBE_SLOTS - 1) * PHI_PROBE_SIZE)
         return -EINVAL;
     return phi_probe_verify(peers->device, (const char *)peers->probe.address + offset, seed,
                             phi_deadline(VERIFY_DEADLINE_MS));

@@ -30,7 +30,7 @@ enum phi_reason phi_ipc_access(struct phi_device *device, const struct phi_capab
 
 int phi_probe_open(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe)
 {
-    const size_t size = PHI_PROBE_SLOTS * PHI_PROBE_SIZE;
+    const size_t size = (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE;
     struct phi_allocation allocation;
     uint64_t offset;
     void *address = NULL;
