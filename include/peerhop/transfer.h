@@ -12,8 +12,8 @@
 //
 // Errors of all: -EINVAL (range, role, stream), PH_EBROKEN, PH_EPEER, PH_EABORTED (the channel's status), PH_ENOPATH
 // (this end has not the import that the call needs), -EALREADY (a post before the complete of the one before),
-// -EAGAIN (too many streams wait: 64 kernels of this context), PH_EDRIVER, PH_EFORKED. On an error nothing was
-// enqueued, unless the channel's status says that it broke half-way.
+// -EAGAIN (too many streams wait: 64 kernels of this context; a queue is full), PH_EDRIVER, PH_EFORKED. On an error
+// nothing was enqueued, unless the channel's status says that it broke half-way.
 // No call allocates, takes a lock that another rank can hold, or makes a system call of its own after the first use of
 // a stream.
 #ifndef PEERHOP_TRANSFER_H

@@ -11,6 +11,7 @@ struct batch {
     struct phi_peers *peers;
     void *stream;
     size_t n;
+    bool begun; // something of the group is enqueued
     int rc;
     struct phi_channel_call calls[CALLS_MAX];
 };
@@ -18,11 +19,12 @@ struct batch {
 static void flush(struct batch *batch)
 {
     if (batch->rc == 0 && batch->n > 0)
-        batch->rc = phi_issue(batch->peers, batch->calls, batch->n, batch->stream);
+        batch->rc = phi_issue(batch->peers, batch->calls, batch->n, batch->stream, &batch->begun);
     batch->n = 0;
 }
 
-static void add(struct batch *batch, const struct ph_group_op *op, enum phi_call call, bool outgoing)
+static void add(struct batch *batch, const struct ph_group_op *op, enum phi_call call,
+                bool outgoing)
 {
     if (batch->n == CALLS_MAX)
         flush(batch);
@@ -39,15 +41,19 @@ static void add(struct batch *batch, const struct ph_group_op *op, enum phi_call
 
 static bool is_outgoing(enum ph_group_kind kind)
 {
-    return kind == PH_GROUP_SEND || kind == PH_GROUP_PUT || kind == PH_GROUP_PUT_SIGNAL || kind == PH_GROUP_SIGNAL;
+    return kind == PH_GROUP_SEND || kind == PH_GROUP_PUT || kind == PH_GROUP_PUT_SIGNAL ||
+           kind == PH_GROUP_SIGNAL;
 }
 
 // The calls that an operation of a group is made of: at most one in each phase.
 static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi_call *call)
 {
     static const enum phi_call single[] = {
-        [PH_GROUP_PUT] = PHI_CALL_PUT,       [PH_GROUP_GET] = PHI_CALL_GET,   [PH_GROUP_PUT_SIGNAL] = PHI_CALL_PUT_SIGNAL,
-        [PH_GROUP_SIGNAL] = PHI_CALL_SIGNAL, [PH_GROUP_WAIT] = PHI_CALL_WAIT,
+        [PH_GROUP_PUT] = PHI_CALL_PUT,
+        [PH_GROUP_GET] = PHI_CALL_GET,
+        [PH_GROUP_PUT_SIGNAL] = PHI_CALL_PUT_SIGNAL,
+        [PH_GROUP_SIGNAL] = PHI_CALL_SIGNAL,
+        [PH_GROUP_WAIT] = PHI_CALL_WAIT,
     };
     bool pair = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
     if (!pair)
@@ -61,7 +67,8 @@ static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi
 
 static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t n, unsigned phase)
 {
-    // Peers in the order of phi_group_rank: from one to the next by a search, so that nothing is sorted or allocated.
+    // Peers in the order of phi_group_rank: from one to the next by a search, so that nothing is
+    // sorted or allocated.
     const uint32_t rank = (uint32_t)batch->peers->rank, ranks = (uint32_t)batch->peers->ranks;
     uint32_t done = 0, next;
     do {
@@ -86,43 +93,52 @@ static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t
 static int check_span(const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
-    bool plain = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV || op->kind == PH_GROUP_WAIT;
+    bool plain =
+        op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV || op->kind == PH_GROUP_WAIT;
     size_t local = plain ? 0 : op->local_offset, peer = plain ? 0 : op->peer_offset;
     if (op->kind == PH_GROUP_SIGNAL)
         return 0;
-    if (local <= channel->local_size && op->size <= channel->local_size - local && peer <= channel->remote_size &&
-        op->size <= channel->remote_size - peer)
+    if (local <= channel->local_size && op->size <= channel->local_size - local &&
+        peer <= channel->remote_size && op->size <= channel->remote_size - peer)
         return 0;
     return phi_fail(channel->peers->report, -EINVAL,
-                    "group: %zu bytes at %zu (own) and %zu (peer's) do not fit the buffers of operation %llu with rank %d",
-                    op->size, local, peer, (unsigned long long)channel->key->op_id, channel->peer->rank);
+                    "group: %zu bytes at %zu (own) and %zu (peer's) do not fit the buffers of "
+                    "operation %llu with rank %d",
+                    op->size, local, peer, (unsigned long long)channel->key->op_id,
+                    channel->peer->rank);
 }
 
 static int check_one(const struct ph_group_op *op, const struct phi_peers *peers)
 {
     struct ph_channel *channel = op->channel;
-    if (channel == NULL || channel->peers != peers || op->kind < PH_GROUP_SEND || op->kind > PH_GROUP_WAIT)
+    if (channel == NULL || channel->peers != peers || op->kind < PH_GROUP_SEND ||
+        op->kind > PH_GROUP_WAIT)
         return -EINVAL;
     int rc = phi_channel_check(channel);
     if (rc)
         return rc;
     bool outgoing = is_outgoing(op->kind);
     if (!(channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
-        return phi_fail(peers->report, -EINVAL, "group: this rank is not the %s of operation %llu with rank %d",
-                        outgoing ? "sender" : "receiver", (unsigned long long)channel->key->op_id, channel->peer->rank);
+        return phi_fail(peers->report, -EINVAL,
+                        "group: this rank is not the %s of operation %llu with rank %d",
+                        outgoing ? "sender" : "receiver", (unsigned long long)channel->key->op_id,
+                        channel->peer->rank);
     bool pair = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
-    bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET || op->kind == PH_GROUP_PUT_SIGNAL ||
+    bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET ||
+                  op->kind == PH_GROUP_PUT_SIGNAL ||
                   (pair && phi_channel_active(channel, outgoing));
     if (copies && channel->remote == NULL)
-        return phi_fail(peers->report, PH_ENOPATH, "group: rank %d's buffer is not mapped here: %s", channel->peer->rank,
-                        phi_reason_text(channel->reach));
+        return phi_fail(peers->report, PH_ENOPATH, "group: rank %d's buffer is not mapped here: %s",
+                        channel->peer->rank, phi_reason_text(channel->reach));
     if (pair && !copies && (atomic_load(&channel->posted) & (outgoing ? 1u : 2u)))
-        return phi_fail(peers->report, -EALREADY, "group: operation %llu with rank %d has a post without its complete",
+        return phi_fail(peers->report, -EALREADY,
+                        "group: operation %llu with rank %d has a post without its complete",
                         (unsigned long long)channel->key->op_id, channel->peer->rank);
     return check_span(op);
 }
 
-// The message of its kind that an operation is; 0 for plain puts and gets, of which there may be any number.
+// The message of its kind that an operation is; 0 for plain puts and gets, of which there may be
+// any number.
 static uint32_t message_bit(enum ph_group_kind kind)
 {
     switch (kind) {
@@ -170,6 +186,7 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     batch.peers = ops[0].channel->peers;
     batch.stream = stream;
     batch.n = 0;
+    batch.begun = false;
     batch.rc = 0;
     if (phi_peers_forked(batch.peers))
         return PH_EFORKED;
@@ -186,5 +203,8 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     for (unsigned phase = 0; phase < PHI_GROUP_PHASES; phase++)
         add_phase(&batch, ops, n, phase);
     flush(&batch);
+    // A post whose complete is missing is half an operation, in whichever batch it was.
+    for (size_t i = 0; batch.rc && batch.begun && i < n; i++)
+        phi_channel_break(ops[i].channel);
     return batch.rc;
 }

@@ -14,23 +14,26 @@ static int check_channel(struct ph_channel *channel, enum ph_role role)
     if (status)
         return status;
     if (!(channel->role & role))
-        return phi_fail(channel->peers->report, -EINVAL, "operation %llu with rank %d: this rank is not its %s",
+        return phi_fail(channel->peers->report, -EINVAL,
+                        "operation %llu with rank %d: this rank is not its %s",
                         (unsigned long long)channel->key->op_id, channel->peer->rank,
                         role == PH_ROLE_SENDER ? "sender" : "receiver");
     return 0;
 }
 
-static int check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size)
+static int check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
+                       size_t size)
 {
     bool local = local_offset <= channel->local_size && size <= channel->local_size - local_offset;
     bool peer = peer_offset <= channel->remote_size && size <= channel->remote_size - peer_offset;
     if (local && peer)
         return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
-                    "operation %llu with rank %d: %zu bytes at offset %zu do not fit %s buffer of %zu bytes",
-                    (unsigned long long)channel->key->op_id, channel->peer->rank, size,
-                    local ? peer_offset : local_offset, local ? "the peer's" : "the own",
-                    local ? channel->remote_size : channel->local_size);
+    return phi_fail(
+        channel->peers->report, -EINVAL,
+        "operation %llu with rank %d: %zu bytes at offset %zu do not fit %s buffer of %zu bytes",
+        (unsigned long long)channel->key->op_id, channel->peer->rank, size,
+        local ? peer_offset : local_offset, local ? "the peer's" : "the own",
+        local ? channel->remote_size : channel->local_size);
 }
 
 static int check_reach(const struct ph_channel *channel)
@@ -38,12 +41,14 @@ static int check_reach(const struct ph_channel *channel)
     if (channel->remote != NULL)
         return 0;
     return phi_fail(channel->peers->report, PH_ENOPATH,
-                    "operation %llu: rank %d's buffer is not mapped here: %s", (unsigned long long)channel->key->op_id,
-                    channel->peer->rank, phi_reason_text(channel->reach));
+                    "operation %llu: rank %d's buffer is not mapped here: %s",
+                    (unsigned long long)channel->key->op_id, channel->peer->rank,
+                    phi_reason_text(channel->reach));
 }
 
 // A call that copies: puts go out, gets come in.
-static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_offset, size_t peer_offset, size_t size)
+static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_offset,
+                      size_t peer_offset, size_t size)
 {
     int rc = check_channel(channel, outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER);
     if (rc || (rc = check_range(channel, local_offset, peer_offset, size)))
@@ -53,10 +58,12 @@ static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_of
 
 static int issue_one(const struct phi_channel_call *call, void *stream)
 {
-    return phi_issue(call->channel->peers, call, 1, stream);
+    bool begun = false;
+    return phi_issue(call->channel->peers, call, 1, stream, &begun);
 }
 
-int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size, void *stream)
+int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
+           void *stream)
 {
     int rc = check_copy(channel, true, local_offset, peer_offset, size);
     if (rc)
@@ -65,7 +72,8 @@ int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, 
     return issue_one(&call, stream);
 }
 
-int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size, void *stream)
+int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size,
+           void *stream)
 {
     int rc = check_copy(channel, false, local_offset, peer_offset, size);
     if (rc)
@@ -74,12 +82,14 @@ int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, 
     return issue_one(&call, stream);
 }
 
-int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size, void *stream)
+int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
+                  void *stream)
 {
     int rc = check_copy(channel, true, local_offset, peer_offset, size);
     if (rc)
         return rc;
-    struct phi_channel_call call = {channel, PHI_CALL_PUT_SIGNAL, true, local_offset, peer_offset, size};
+    struct phi_channel_call call = {channel,      PHI_CALL_PUT_SIGNAL, true,
+                                    local_offset, peer_offset,         size};
     return issue_one(&call, stream);
 }
 
@@ -107,11 +117,14 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
     bool active = phi_channel_active(channel, outgoing);
     int rc = active ? check_reach(channel) : phi_channel_post(channel, outgoing);
     if (rc == -EALREADY)
-        phi_fail(channel->peers->report, rc, "operation %llu with rank %d: %s again before ph_complete",
-                 (unsigned long long)channel->key->op_id, channel->peer->rank, outgoing ? "ph_send" : "ph_recv");
+        phi_fail(channel->peers->report, rc,
+                 "operation %llu with rank %d: %s again before ph_complete",
+                 (unsigned long long)channel->key->op_id, channel->peer->rank,
+                 outgoing ? "ph_send" : "ph_recv");
     if (rc)
         return rc;
-    struct phi_channel_call call = {channel, active ? PHI_CALL_TRANSFER : PHI_CALL_POST, outgoing, 0, 0, size};
+    struct phi_channel_call call = {
+        channel, active ? PHI_CALL_TRANSFER : PHI_CALL_POST, outgoing, 0, 0, size};
     rc = issue_one(&call, stream);
     if (rc && !active)
         phi_channel_unpost(channel, outgoing);
@@ -144,8 +157,10 @@ int ph_complete(struct ph_channel *channel, void *stream)
     uint32_t posted = atomic_load(&channel->posted);
     for (int outgoing = 0; outgoing < 2; outgoing++)
         if (posted & (outgoing ? 1u : 2u))
-            calls[n++] = (struct phi_channel_call){channel, PHI_CALL_COMPLETE, outgoing != 0, 0, 0, 0};
-    rc = n ? phi_issue(channel->peers, calls, n, stream) : 0;
+            calls[n++] =
+                (struct phi_channel_call){channel, PHI_CALL_COMPLETE, outgoing != 0, 0, 0, 0};
+    bool begun = false;
+    rc = n ? phi_issue(channel->peers, calls, n, stream, &begun) : 0;
     for (size_t i = 0; rc == 0 && i < n; i++)
         phi_channel_unpost(channel, calls[i].outgoing);
     return rc;

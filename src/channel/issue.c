@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-// Work of one operation of the executor: a group that needs more is several operations on the same stream.
+// Work of one operation of the executor: a group that needs more is several operations on the same
+// stream.
 #define WORK_MAX 192
 
 int phi_channel_check(struct ph_channel *channel)
@@ -17,7 +18,8 @@ int phi_channel_check(struct ph_channel *channel)
 
 bool phi_channel_active(const struct ph_channel *channel, bool outgoing)
 {
-    return outgoing ? channel->protocol_out == PH_PROTOCOL_PUT : channel->protocol_in == PH_PROTOCOL_GET;
+    return outgoing ? channel->protocol_out == PH_PROTOCOL_PUT
+                    : channel->protocol_in == PH_PROTOCOL_GET;
 }
 
 static uint32_t direction_bit(bool outgoing)
@@ -43,12 +45,14 @@ static void set_word(struct phi_work *work, const struct ph_channel *channel, bo
     struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
     uint64_t device = outgoing ? channel->mine_device : channel->theirs_device;
     work->word = &line->word[step->word];
-    work->word_device = device ? device + offsetof(struct phi_line, word) + step->word * sizeof(uint32_t) : 0;
+    work->word_device =
+        device ? device + offsetof(struct phi_line, word) + step->word * sizeof(uint32_t) : 0;
     work->value = step->bit;
     work->uses = channel->peer->uses;
 }
 
-// A put copies out, a get copies in; send/recv copies the way of the direction, from whichever end is active.
+// A put copies out, a get copies in; send/recv copies the way of the direction, from whichever end
+// is active.
 static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
 {
     const struct ph_channel *channel = call->channel;
@@ -71,9 +75,8 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
             .peer = channel->peer->rank,
             .op_id = channel->key->op_id,
             .broken = &channel->mine->broken,
-            .broken_device = channel->mine_device
-                                 ? channel->mine_device + offsetof(struct phi_line, broken)
-                                 : 0,
+            .broken_device =
+                channel->mine_device ? channel->mine_device + offsetof(struct phi_line, broken) : 0,
         };
         if (program->steps[i].kind == PHI_STEP_COPY)
             set_copy(&work[i], call);
@@ -83,41 +86,44 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
     return program->count;
 }
 
-// What was enqueued half-way leaves words in a state that no program expects.
-static int break_channels(const struct phi_channel_call *calls, size_t n, int rc)
+// The words are in a state that no program expects.
+void phi_channel_break(struct ph_channel *channel)
 {
-    for (size_t i = 0; i < n; i++) {
-        int whole = 0;
-        atomic_compare_exchange_strong(&calls[i].channel->status, &whole, PH_EBROKEN);
-    }
-    return rc;
+    int whole = 0;
+    atomic_compare_exchange_strong(&channel->status, &whole, PH_EBROKEN);
 }
 
-static int flush(struct phi_peers *peers, const struct phi_work *work, size_t n, void *stream, bool *enqueued)
+static int flush(struct phi_peers *peers, struct phi_work *work, size_t n, void *stream,
+                 bool *begun)
 {
     bool partial = false;
-    int rc = n ? peers->executor->ops->issue(peers->executor, stream, work, n, &partial) : 0;
-    *enqueued = *enqueued || partial || (rc == 0 && n > 0);
+    if (n == 0)
+        return 0;
+    work[0].continues = *begun;
+    int rc = peers->executor->ops->issue(peers->executor, stream, work, n, &partial);
+    *begun = *begun || partial || rc == 0;
     return rc;
 }
 
-int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n, void *stream)
+int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n, void *stream,
+              bool *begun)
 {
     struct phi_work work[WORK_MAX];
     size_t used = 0;
-    bool enqueued = false;
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         if (used + PHI_STEPS_MAX > WORK_MAX) {
-            rc = flush(peers, work, used, stream, &enqueued);
+            rc = flush(peers, work, used, stream, begun);
             used = 0;
         }
         if (rc == 0)
             used += add_call(&calls[i], work + used);
     }
     if (rc == 0)
-        rc = flush(peers, work, used, stream, &enqueued);
-    return rc && enqueued ? break_channels(calls, n, rc) : rc;
+        rc = flush(peers, work, used, stream, begun);
+    for (size_t i = 0; rc && *begun && i < n; i++)
+        phi_channel_break(calls[i].channel);
+    return rc;
 }
 
 static void reject(struct ph_path_report *report, const char *name, unsigned reason)
@@ -141,17 +147,22 @@ static void reject_methods(const struct ph_channel *channel, struct ph_path_repo
     reject(report, "ll", PHI_REASON_NOT_BUILT);
 }
 
-void phi_channel_report(const struct ph_channel *channel, bool outgoing, struct ph_path_report *report)
+void phi_channel_report(const struct ph_channel *channel, bool outgoing,
+                        struct ph_path_report *report)
 {
-    // Outgoing data is moved by our mapping under put and by the peer's under get; incoming data the other way round.
+    // Outgoing data is moved by our mapping under put and by the peer's under get; incoming data
+    // the other way round.
     uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
     bool by_us = (protocol == PH_PROTOCOL_PUT) == outgoing;
     uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE : by_us ? channel->reach : channel->reached;
     memset(report, 0, sizeof *report);
-    report->protocol = protocol == PH_PROTOCOL_PUT ? "put" : protocol == PH_PROTOCOL_GET ? "get" : "none";
+    report->protocol = protocol == PH_PROTOCOL_PUT   ? "put"
+                       : protocol == PH_PROTOCOL_GET ? "get"
+                                                     : "none";
     report->path = reason ? "none" : "ipc";
     report->method = "none";
-    report->kind = phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
+    report->kind =
+        phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
     if (reason)
         reject(report, "ipc", reason);
     else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From calls on channels to work on streams. Nothing here takes a lock or allocates: a channel does not change after the
-// exchange that made it, but for its atomics.
+// From calls on channels to work on streams. Nothing here takes a lock or allocates: a channel does
+// not change after the exchange that made it, but for its atomics.
 #ifndef PHI_CHANNEL_ISSUE_H
 #define PHI_CHANNEL_ISSUE_H
 
@@ -10,19 +10,26 @@
 struct phi_channel_call {
     struct ph_channel *channel;
     enum phi_call call;
-    bool outgoing; // the direction: from this rank to the peer
+    bool outgoing;                            // the direction: from this rank to the peer
     size_t local_offset, remote_offset, size; // of its copy, if it has one
 };
 
-// phi_issue enqueues the calls in order, as one operation where they fit. The calls are valid (ranges, roles).
-// Errors: as the transfer functions; a channel whose operation was enqueued half-way is broken.
-int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n, void *stream);
+// phi_issue enqueues the calls in order, as one operation where they fit. The calls are valid
+// (ranges, roles). *begun: whether earlier calls of the same group are enqueued, and then whether
+// any of all those is. Errors: as the transfer functions; a channel whose operation was enqueued
+// half-way is broken.
+int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n, void *stream,
+              bool *begun);
 
-// phi_channel_check returns 0 or why the channel cannot be used, and notes that the application was told.
+// phi_channel_break ends the use of a channel whose calls were enqueued half-way.
+void phi_channel_break(struct ph_channel *channel);
+
+// phi_channel_check returns 0 or why the channel cannot be used, and notes that the application was
+// told.
 int phi_channel_check(struct ph_channel *channel);
 
-// Posts and completes of the passive end: post marks the direction (-EALREADY where it is marked), unpost takes the mark
-// back.
+// Posts and completes of the passive end: post marks the direction (-EALREADY where it is marked),
+// unpost takes the mark back.
 int phi_channel_post(struct ph_channel *channel, bool outgoing);
 void phi_channel_unpost(struct ph_channel *channel, bool outgoing);
 
@@ -30,6 +37,7 @@ void phi_channel_unpost(struct ph_channel *channel, bool outgoing);
 bool phi_channel_active(const struct ph_channel *channel, bool outgoing);
 
 // phi_channel_report fills the path report of a direction.
-void phi_channel_report(const struct ph_channel *channel, bool outgoing, struct ph_path_report *report);
+void phi_channel_report(const struct ph_channel *channel, bool outgoing,
+                        struct ph_path_report *report);
 
 #endif

@@ -30,6 +30,7 @@ struct phi_uses {
 struct phi_work {
     uint8_t kind;  // enum phi_step_kind
     uint8_t call;  // enum phi_call it belongs to (for counters and errors)
+    uint8_t continues; // of the first item: the operation before it on the stream was the first part of the same call
     int32_t peer;  // rank (for errors)
     uint32_t value; // of the word, see below
     uint64_t op_id; // (for errors)
@@ -59,7 +60,7 @@ struct phi_executor;
 //   one batch or one kernel (a brace). issue does not block, allocates nothing and makes no system call after the first
 //   use of a stream. A wait that finds `broken` set is over. Copies whose `broken` is set are skipped where the executor can
 //   (host, copy kernels), and so are posts on the host: a peer must not be told of bytes that were not copied.
-//   Returns 0; -EAGAIN (limits: nothing enqueued); PH_EBROKEN (an item's uses are revoked: nothing enqueued);
+//   Returns 0; -EAGAIN (limits: nothing enqueued; those of waiting streams do not stop work that continues); PH_EBROKEN (an item's uses are revoked: nothing enqueued);
 //   -EINVAL (not a stream of this context: nothing enqueued); PH_EDRIVER: *partial says whether something was enqueued.
 // - capturing: issue on a stream that captures writes no number; it pins each `uses` once per graph until the graph and
 //   all its executables are gone.

@@ -207,6 +207,9 @@ static int decide(struct enqueue *q)
         waits += q->work[i].kind == PHI_STEP_WAIT;
     q->waits = waits > 0;
     int mode = q->waits ? phi_wait_mode(&policy, &q->others) : 0;
+    // Too late to refuse: peers were told of what comes now.
+    if (mode == -EAGAIN && q->work[0].continues)
+        mode = 1;
     if (mode < 0)
         return phi_fail(x->params.report, mode,
                         "%s of operation %llu with rank %d: %u streams wait in kernels already "

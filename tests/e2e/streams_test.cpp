@@ -242,6 +242,109 @@ TEST_P(StreamsOfCuda, KernelLimit)
     EXPECT_EQ(job.run("kernel_limit"), "");
 }
 
+// A group too large for one operation may begin with posts alone. Then its waits come, whatever
+// else waits; a group that begins with waits is refused as a whole.
+RANK_FUNCTION(limit_in_group)
+{
+    const int many = 120;
+    rank.open({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=1"});
+    void *memory = rank.device->alloc(many * 10);
+    void *stream = rank.device->stream(), *other = rank.device->stream();
+    std::vector<ph_operation> ops;
+    std::vector<ph_channel *> channels(many + 1);
+    std::vector<ph_group_op> group;
+    for (int i = 0; i <= many; i++)
+        ops.push_back({uint64_t(i), !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT,
+                       at(memory, i % many * 10), 10});
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
+    rank.device->fill(memory, many * 10, rank.rank);
+    for (int i = 0; i < many; i++)
+        group.push_back({rank.rank ? PH_GROUP_RECV : PH_GROUP_SEND, channels[i], 0, 0, 10});
+    if (rank.rank == 1) {
+        CHECK_OK(ph_wait(channels[many], 0, other));
+        CHECK_OK(ph_group(group.data(), many, stream));
+        for (ph_group_op &op : group)
+            op.kind = PH_GROUP_SEND;
+        CHECK_RC(ph_group(group.data(), many, rank.device->stream()), -EAGAIN);
+        for (ph_channel *channel : channels)
+            CHECK(ph_channel_status(channel) == 0);
+        CHECK(!rank.device->synchronize(stream, 5) && !rank.device->synchronize(other, 0));
+        rank.barrier();
+        rank.synchronize(stream);
+        rank.verify(memory, many * 10, 0, "by a group beyond the limit");
+        rank.barrier();
+    } else {
+        rank.barrier();
+        CHECK_OK(ph_group(group.data(), many, stream));
+        rank.synchronize(stream);
+        rank.barrier();
+        CHECK_OK(ph_signal(channels[many], stream));
+    }
+    rank.synchronize(stream);
+    rank.synchronize(other);
+}
+
+TEST_P(StreamsOfCuda, KernelLimitInsideAGroup)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("limit_in_group"), "");
+}
+
+// A full queue takes nothing; one that fills up in the middle of a group breaks the group's
+// channels, and no others.
+RANK_FUNCTION(full_queue)
+{
+    const int many = 300;
+    rank.open();
+    void *memory = rank.device->alloc(1000), *stream = rank.device->stream();
+    std::vector<ph_operation> ops;
+    std::vector<ph_channel *> channels(many + 1);
+    std::vector<ph_group_op> group;
+    for (int i = 0; i <= many; i++)
+        ops.push_back({uint64_t(i), !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT, memory, 1000});
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
+    ph_channel *good = channels[many];
+    for (int i = 0; i < many; i++)
+        group.push_back({PH_GROUP_SIGNAL, channels[i], 0, 0, 0});
+    int room = 0;
+    for (int round = 0; round < 2; round++) {
+        if (rank.rank == 1) {
+            rank.barrier();
+            CHECK_OK(ph_signal(good, stream));
+            rank.synchronize(stream);
+            rank.barrier();
+            continue;
+        }
+        int rc = 0, puts = 0;
+        CHECK_OK(ph_wait(good, 0, stream)); // holds up what follows
+        for (; rc == 0 && (round == 0 || puts < room - 250); puts++)
+            rc = ph_put(good, 0, 0, 1, stream);
+        if (round == 0) {
+            room = puts - 1;
+            CHECK(rc == -EAGAIN && rank.error().find("the queue is full") != std::string::npos);
+            CHECK_RC(ph_group(group.data(), many, stream), -EAGAIN);
+            CHECK(ph_channel_status(channels[0]) == 0);
+        } else {
+            CHECK_RC(ph_group(group.data(), many, stream), -EAGAIN);
+            for (int i = 0; i < many; i++)
+                CHECK_RC(ph_channel_status(channels[i]), PH_EBROKEN);
+            CHECK_RC(ph_signal(channels[many - 1], stream), PH_EBROKEN);
+        }
+        rank.barrier();
+        rank.synchronize(stream);
+        CHECK(ph_channel_status(good) == 0);
+        rank.barrier();
+    }
+}
+
+TEST_P(Streams, FullQueue)
+{
+    if (GetParam() != "host")
+        GTEST_SKIP() << "a stream's queue is the driver's, which lets the caller wait";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("full_queue"), "");
+}
+
 // ---- counters of each mode
 
 RANK_FUNCTION(modes)
