@@ -213,7 +213,7 @@ class RandomProgram
             turn();
     }
 
-    const Machine &machine() const
+    Machine &machine()
     {
         return machine_;
     }
@@ -319,6 +319,26 @@ TEST(Death, SurvivorsEndByBroken)
 {
     Result result = with_a_death(true).explore();
     EXPECT_TRUE(result.ok()) << result.failure << "\n" << result.trace;
+}
+
+// The small ones: streams that no peer holds back any more have many more interleavings.
+TEST(Death, SurvivorsOfRandomPrograms)
+{
+    size_t states = 0;
+    for (unsigned seed = 0; seed < 400 && !HasFailure(); seed++) {
+        if (RandomProgram(seed).machine().explore().states > 200)
+            continue;
+        for (bool kernel_waits : {false, true}) {
+            RandomProgram program(seed);
+            program.machine().mortal(int(seed % 3), kernel_waits);
+            Result result = program.machine().explore();
+            EXPECT_TRUE(result.ok()) << "seed " << seed << ": " << result.failure << "\n"
+                                     << result.trace;
+            states += result.states;
+        }
+    }
+    EXPECT_GT(states, 100000u);
+    printf("%zu states\n", states);
 }
 
 TEST(Death, WordsOfLivePeersMustNotBeReleased)
