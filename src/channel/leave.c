@@ -41,19 +41,24 @@ static bool must_hold(const struct phi_peer *peer)
     return atomic_load(&theirs->told) == 0 && atomic_load(&theirs->state) == PHI_SIDE_LIVE;
 }
 
-// Lets every wait of a channel go on. hold: but for the turns in which we are the active end, whose waits are transfers.
+// Lets the own waits of a channel go on: adds the bits that they wait for. Never the peer's bits: both ends look at a word,
+// and a READY that a live peer has not posted would let its copies, or the other end's held ones, run. A later post of an
+// own stream replaces the word, so this is done again and again.
+// hold: but for the waits of which a copy into the peer's buffer would follow.
 static void release_channel(struct ph_channel *channel, bool hold)
 {
-    // `broken` before the words: a wait that ends by them finds it set and copies nothing, where it can look.
-    atomic_store(&channel->mine->broken, 1);
+    // `broken` before the words: a wait that ends by them finds it set and copies nothing, where it can look. Not where a
+    // wait is held: a kernel's would end by it.
+    if (!hold)
+        atomic_store(&channel->mine->broken, 1);
     for (int outgoing = 0; outgoing < 2; outgoing++) {
         struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
         bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT : channel->protocol_in == PH_PROTOCOL_GET;
         if (!(hold && active))
-            atomic_store(&line->word[PHI_WORD_TURN], PHI_RELEASE);
+            atomic_fetch_or(&line->word[PHI_WORD_TURN], active ? PHI_BIT_READY : PHI_BIT_FULL);
         // A put_signal that waits for FREE is a copy as well.
         if (!(hold && outgoing))
-            atomic_store(&line->word[PHI_WORD_NOTE], PHI_RELEASE);
+            atomic_fetch_or(&line->word[PHI_WORD_NOTE], outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED);
     }
 }
 

@@ -8,7 +8,7 @@
 // phi_peer_break ends all use of a peer: its channels return `code`, and its streams' waits will be released.
 void phi_peer_break(struct phi_peer *peer, int code);
 
-// phi_peer_release stores `broken` and PHI_RELEASE into the words of the channels, so that streams that wait go on; what
+// phi_peer_release sets `broken` and adds the bits that own streams wait for to the words of the channels, so that they go on; what
 // goes on may post over a release, so it is called again every millisecond until it returns true: no stream of ours
 // touches anything of the peer any more.
 bool phi_peer_release(struct phi_peer *peer);

@@ -19,16 +19,13 @@ enum phi_word {
     PHI_WORD_COUNT,
 };
 
-// What a word says: one bit each, so that one value can satisfy every wait (PHI_RELEASE).
+// What a word says: one bit each, so that a bit can be added to release a wait.
 enum phi_bit {
     PHI_BIT_READY = 1, // the passive end's buffer may be touched
     PHI_BIT_FULL = 2,  // the copy is done
     PHI_BIT_NOTED = 4, // a signal has come
     PHI_BIT_FREE = 8,  // the signal before was consumed
 };
-
-// Releases whatever waits for a word of a broken channel.
-#define PHI_RELEASE UINT32_MAX
 
 // The start value of a word in a new line: no message is under way, a signal may be given.
 extern const uint32_t phi_word_start[PHI_WORD_COUNT];

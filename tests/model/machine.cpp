@@ -407,9 +407,10 @@ class Search
         return true;
     }
 
-    // The release loop of the survivors: every bit, again and again, into the words of the channels
-    // with the dead peer. A word that no stream waits for now may as well be released when one
-    // does: a post before that wait would replace the release, and nobody else looks at the word.
+    // The release loop of the survivors: it adds the bit that an own stream waits for, again and
+    // again, to the words of the channels with the dead peer. A word that no stream waits for now
+    // may as well be released when one does: a post before that wait would replace the release, and
+    // nobody else looks at the word.
     bool release(size_t index, const State &s)
     {
         bool moved = false;
@@ -422,7 +423,8 @@ class Search
             if (step.kind != Kind::WAIT || !released || satisfied(s, step))
                 continue;
             State next = s;
-            store(&next.words[step.channel], step.word, PHI_RELEASE);
+            store(&next.words[step.channel], step.word,
+                  value(s.words[step.channel], step.word) | step.bit);
             space_.add(next, index, RELEASES);
             moved = true;
         }
