@@ -4,6 +4,11 @@
 #include "api/context_internal.h"
 #include "base/clock.h"
 
+static bool forked(struct ph_queue *queue)
+{
+    return *phi_queue_executor(queue)->life == 0;
+}
+
 int ph_queue_create(struct ph_context *context, struct ph_queue **queue)
 {
     if (context == NULL || queue == NULL)
@@ -20,6 +25,8 @@ int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms)
 {
     if (queue == NULL || deadline_ms < 0)
         return -EINVAL;
+    if (forked(queue))
+        return PH_EFORKED;
     return phi_queue_synchronize(queue, deadline_ms ? phi_deadline(deadline_ms) : phi_queue_deadline(queue));
 }
 
@@ -27,6 +34,8 @@ int ph_queue_host(struct ph_queue *queue, void (*fn)(void *opaque), void *opaque
 {
     if (queue == NULL || fn == NULL)
         return -EINVAL;
+    if (forked(queue))
+        return PH_EFORKED;
     return phi_queue_host(queue, fn, opaque);
 }
 
@@ -34,6 +43,8 @@ int ph_queue_destroy(struct ph_queue **queue)
 {
     if (queue == NULL || *queue == NULL)
         return 0;
+    if (forked(*queue))
+        return PH_EFORKED;
     int rc = phi_queue_destroy(*queue);
     if (rc == 0)
         *queue = NULL;

@@ -9,8 +9,11 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/lives.h"
 #include "channel/service.h"
 
+// How long a peer that refused to be connected to is left alone.
+#define RETRY_MS 100
 // A call to a service thread is answered at once or never: it waits for nothing itself.
 #define CALL_DEADLINE_MS 10000
 
@@ -29,7 +32,7 @@ static uint64_t pair_nonce(const struct phi_peer *peer, uint64_t life)
 int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment **segment)
 {
     if (peer->segment != NULL && peer->segment_life != life) {
-        if (peer->state == PHI_PEER_READY)
+        if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN)
             return -ESTALE;
         phi_segment_unregister(peer->segment, peer->peers->device);
         phi_segment_close(peer->segment); // made for a former life that never used it
@@ -119,13 +122,21 @@ static int map_segment(struct phi_peer *peer, struct contact *c)
 static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
 {
     if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE) {
-        peer->refused = true; // perhaps a former life's record: a newer one may come
+        // Perhaps a former life's record: a newer one may come. Or the peer has still to part with a former life of ours.
+        peer->refused = true;
+        peer->retry = phi_deadline(RETRY_MS);
         return 0;
     }
     if (rc == PH_EMISMATCH)
         return rc; // said already
     return phi_fail(peer->peers->report, rc, "cannot reach rank %d (process %u on %s) through its socket \"%s\": %s",
                     peer->rank, peer->theirs.pid, peer->theirs.host, socket, ph_strerror(rc));
+}
+
+bool phi_contact_due(const struct phi_peer *peer)
+{
+    return peer->state == PHI_PEER_KNOWN && !peer->preparing && !peer->unreachable &&
+           (!peer->refused || phi_now() >= peer->retry);
 }
 
 int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
@@ -142,7 +153,7 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     int rc = make_contact(peer, &theirs, &c, call_deadline(deadline));
     int pidfd = rc ? -1 : open_pidfd(c.socket);
     pthread_mutex_lock(&peers->lock);
-    peer->preparing = false;
+    peer->preparing = peer->refused = false;
     if (rc)
         rc = fail_contact(peer, rc, theirs.socket);
     else if ((rc = map_segment(peer, &c)) == 0) {
@@ -161,6 +172,7 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     close_contact(&c);
     if (pidfd >= 0)
         close(pidfd);
+    phi_peer_renew(peer); // a record that came meanwhile
     phi_peers_changed(peers);
     return rc;
 }

@@ -11,7 +11,11 @@
 // or `unreachable`. Fails for what no retry mends.
 int phi_contact_prepare(struct phi_peer *peer, int64_t deadline);
 
-// phi_contact_import tries to map an allocation of the peer, once: e->tried, with e->import or e->reason.
+// phi_contact_due: whether a peer is to be connected to now: known, and not refused a moment ago.
+bool phi_contact_due(const struct phi_peer *peer);
+
+// phi_contact_import tries to map an allocation of the peer: e->tried, with e->import or e->reason, but where the
+// deadline cut it short.
 void phi_contact_import(struct phi_remote_export *e, int64_t deadline);
 
 // phi_contact_segment returns the pair's segment, made for that life of the peer by this (lower) rank. With the lock.

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "channel/contact.h"
+#include "channel/lives.h"
 #include "channel/offer.h"
 #include "channel/request.h"
 
@@ -66,7 +67,7 @@ static void store_word(struct phi_key *key, uint64_t word)
 static bool step_peer(struct phi_pending *pending)
 {
     struct phi_peer *peer = pending->key->peer;
-    phi_pending_wants(pending, peer->state == PHI_PEER_UNKNOWN || peer->refused);
+    phi_pending_wants(pending, peer->state != PHI_PEER_READY);
     if (peer->state == PHI_PEER_READY) {
         pending->state = PHI_PENDING_OFFER;
         return true;
@@ -172,6 +173,7 @@ struct progress {
     struct phi_peer *offer;           // to send offers to
     struct phi_remote_export *import; // to map
     bool ask;
+    int64_t retry; // when to connect again to a peer that refused, or 0
 };
 
 static void note_work(struct progress *p, struct phi_pending *pending, struct phi_remote_export *import)
@@ -180,8 +182,10 @@ static void note_work(struct progress *p, struct phi_pending *pending, struct ph
     p->open++;
     if (p->first == NULL)
         p->first = pending;
-    if (pending->state == PHI_PENDING_PEER && peer->state == PHI_PEER_KNOWN && !peer->preparing && !peer->refused)
+    if (pending->state == PHI_PENDING_PEER && phi_contact_due(peer))
         p->prepare = peer;
+    if (pending->state == PHI_PENDING_PEER && peer->refused && (p->retry == 0 || peer->retry < p->retry))
+        p->retry = peer->retry;
     if (pending->state == PHI_PENDING_OFFER)
         p->offer = peer;
     if (pending->state == PHI_PENDING_ASK)
@@ -368,6 +372,19 @@ static int begin(struct ph_exchange_request *request, int64_t deadline)
     return rc;
 }
 
+// A peer that is gone may have begun a new life.
+static void renew_peers(struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct phi_peer *peer = peers->table[ops[i].peer];
+        if (peer == NULL || peer->state != PHI_PEER_BROKEN)
+            continue;
+        if (peer->newer == 0)
+            phi_peers_look(peers, peer->rank);
+        phi_peer_renew(peer);
+    }
+}
+
 int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, size_t n,
                        struct ph_exchange_request **out)
 {
@@ -376,6 +393,7 @@ int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, 
     int rc = check_life(peers);
     if (rc)
         goto unlock;
+    renew_peers(peers, ops, n);
     peers->exchange_calls++;
     request = make_request(peers, n);
     if (request == NULL) {
@@ -429,6 +447,14 @@ static void note_waiting(struct phi_peers *peers, const struct phi_pending *pend
 // What is left of the time until the next look for a crossed order is halved each time, down to this.
 #define CROSSED_LEAST (20 * PHI_MS)
 
+static void look_for_crossed(struct ph_exchange_request *request, int64_t deadline)
+{
+    int64_t left = deadline - phi_now();
+    request->half = left > CROSSED_LEAST ? deadline - left / 2 : deadline;
+    if (!request->crossed)
+        request->crossed = phi_request_crossed(request, request->chain, sizeof request->chain);
+}
+
 // Waits for the first change, at most until the deadline; half-way there, and again half-way from there, it looks for a
 // crossed order.
 static int wait_for_peers(struct ph_exchange_request *request, const struct progress *p, uint64_t seen,
@@ -436,16 +462,15 @@ static int wait_for_peers(struct ph_exchange_request *request, const struct prog
 {
     struct phi_peers *peers = request->peers;
     note_waiting(peers, p->first);
-    int64_t half = deadline != PHI_FOREVER && request->half < deadline ? request->half : deadline;
-    int rc = phi_peers_wait(peers, seen, half);
-    int64_t left = deadline - phi_now();
-    if (rc == -ETIMEDOUT && left > 0) {
-        request->half = left > CROSSED_LEAST ? deadline - left / 2 : deadline;
-        if (!request->crossed)
-            request->crossed = phi_request_crossed(request, request->chain, sizeof request->chain);
-        return 0;
-    }
-    return rc;
+    int64_t until = request->half < deadline ? request->half : deadline;
+    if (p->retry && p->retry < until)
+        until = p->retry;
+    int rc = phi_peers_wait(peers, seen, until);
+    if (rc != -ETIMEDOUT || phi_now() >= deadline)
+        return rc;
+    if (phi_now() >= request->half)
+        look_for_crossed(request, deadline);
+    return 0;
 }
 
 // Carries the exchanges that were started and that no thread finishes yet, as a peer may finish those first. Their errors

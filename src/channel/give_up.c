@@ -124,11 +124,8 @@ static int first_awaited(const struct ph_exchange_request *request)
 static struct phi_peer *stranger(struct phi_peers *peers, int rank)
 {
     struct phi_peer *peer = phi_peers_get(peers, rank);
-    if (peer != NULL && peer->state == PHI_PEER_UNKNOWN) {
-        phi_peers_want(peers, rank, 1);
-        phi_peers_drain(peers);
-        phi_peers_want(peers, rank, -1);
-    }
+    if (peer != NULL && peer->state == PHI_PEER_UNKNOWN)
+        phi_peers_look(peers, rank);
     return peer;
 }
 
@@ -136,7 +133,7 @@ static struct phi_peer *stranger(struct phi_peers *peers, int rank)
 static int whom(struct phi_peers *peers, int rank, uint64_t *op)
 {
     struct phi_peer *peer = stranger(peers, rank);
-    if (peer != NULL && peer->state == PHI_PEER_KNOWN && !peer->preparing && !peer->refused)
+    if (peer != NULL && phi_contact_due(peer))
         phi_contact_prepare(peer, phi_deadline(ANSWER_DEADLINE_MS));
     if (peer == NULL || peer->state != PHI_PEER_READY)
         return -1;

@@ -11,84 +11,16 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/leave.h"
+#include "channel/lives.h"
 #include "channel/offer.h"
 #include "channel/request.h"
 #include "channel/service.h"
 
 struct phi_peer *phi_peers_get(struct phi_peers *peers, int rank)
 {
-    if (peers->table[rank] != NULL)
-        return peers->table[rank];
-    struct phi_peer *peer = calloc(1, sizeof *peer);
-    if (peer == NULL)
-        return NULL;
-    peer->peers = peers;
-    peer->rank = rank;
-    peer->socket = peer->wake_fd = peer->pidfd = -1;
-    pthread_mutex_init(&peer->call_lock, NULL);
-    peer->uses = calloc(1, sizeof *peer->uses);
-    peer->slots = calloc((size_t)peers->config->channels, sizeof *peer->slots);
-    if (peer->uses == NULL || peer->slots == NULL) {
-        free(peer->uses);
-        free(peer->slots);
-        free(peer);
-        return NULL;
-    }
-    peers->table[rank] = peer;
-    return peer;
-}
-
-static void free_remote_export(struct phi_remote_export *e)
-{
-    phi_memory_import_close(e->import);
-    free(e->record);
-    free(e->uses);
-    free(e);
-}
-
-static void free_key(struct phi_key *key)
-{
-    free(key->own);
-    free(key->theirs);
-    free(key->channels);
-    free(key->next);
-    free(key);
-}
-
-static void close_fd(int fd)
-{
-    if (fd >= 0)
-        close(fd);
-}
-
-static void free_peer(struct phi_peer *peer)
-{
-    if (peer == NULL)
-        return;
-    size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
-        free_key(key);
-    phi_map_fini(&peer->keys);
-    cursor = 0;
-    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;)
-        free_remote_export(e);
-    phi_map_fini(&peer->remote_exports);
-    phi_memory_import_close(peer->probe);
-    while (peer->channels != NULL) {
-        struct ph_channel *channel = peer->channels;
-        peer->channels = channel->next;
-        free(channel);
-    }
-    phi_segment_unregister(peer->segment, peer->peers->device);
-    phi_segment_close(peer->segment);
-    close_fd(peer->socket);
-    close_fd(peer->wake_fd);
-    close_fd(peer->pidfd);
-    free(peer->export_sent);
-    free(peer->slots);
-    free(peer->uses);
-    pthread_mutex_destroy(&peer->call_lock);
-    free(peer);
+    if (peers->table[rank] == NULL)
+        peers->table[rank] = phi_peer_new(peers, rank);
+    return peers->table[rank];
 }
 
 static int announce(struct phi_peers *peers, int64_t deadline)
@@ -126,6 +58,7 @@ static int make_life(struct phi_peers *peers)
         return -errno;
     *page = 1;
     peers->life = page;
+    peers->executor->life = page;
     return madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) == 0 ? 0 : -errno;
 }
 
@@ -185,7 +118,12 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
         return;
     phi_service_close(peers->service);
     for (int rank = 0; peers->table != NULL && rank < peers->ranks; rank++)
-        free_peer(peers->table[rank]);
+        phi_peer_free(peers->table[rank]);
+    while (peers->former != NULL) {
+        struct phi_peer *peer = peers->former;
+        peers->former = peer->former;
+        phi_peer_free(peer);
+    }
     while (peers->requests != NULL) {
         struct ph_exchange_request *request = peers->requests;
         peers->requests = request->next;
@@ -263,7 +201,7 @@ static void file_member(struct phi_peers *peers, const struct phi_message *messa
         return;
     }
     struct phi_peer *peer = phi_peers_get(peers, message->rank);
-    if (peer == NULL || message->incarnation <= peer->incarnation)
+    if (peer == NULL || message->incarnation <= peer->incarnation || message->incarnation <= peer->newer)
         return;
     if (phi_capabilities_decode(&theirs, message->bytes, message->size)) {
         phi_log(peers->report, PH_LOG_WARN, "malformed member record of rank %d dropped", message->rank);
@@ -271,17 +209,7 @@ static void file_member(struct phi_peers *peers, const struct phi_message *messa
     }
     if (phi_capabilities_same_device(&peers->mine, &theirs))
         phi_cuda_executor_share(peers->executor, true);
-    if (peer->state == PHI_PEER_READY) {
-        phi_log(peers->report, PH_LOG_WARN, "rank %d was started again", peer->rank);
-        phi_peer_break(peer, PH_EPEER);
-        return;
-    }
-    if (peer->state == PHI_PEER_BROKEN || peer->preparing)
-        return;
-    peer->incarnation = message->incarnation;
-    peer->theirs = theirs;
-    peer->refused = false;
-    peer->state = PHI_PEER_KNOWN;
+    phi_peer_record(peer, message->incarnation, &theirs);
 }
 
 static void file_message(struct phi_peers *peers, struct phi_message *message)
@@ -290,11 +218,15 @@ static void file_message(struct phi_peers *peers, struct phi_message *message)
         file_member(peers, message);
     } else if (message->rank != peers->rank) {
         struct phi_peer *peer = phi_peers_get(peers, message->rank);
-        int rc = peer ? phi_offer_file(peer, message->bytes, message->size) : -ENOMEM;
+        int rc = -ENOMEM;
+        if (peer != NULL && peer->incarnation != message->incarnation)
+            rc = -ESTALE; // a newer life, while the former one is not over yet: it is not connected, and offers nothing
+        else if (peer != NULL)
+            rc = phi_offer_file(peer, message->bytes, message->size);
         if (rc)
             phi_log(peers->report, PH_LOG_WARN, "offer %llu of rank %d dropped: %s",
                     (unsigned long long)message->sequence, message->rank, ph_strerror(rc));
-        if (peer != NULL && peer->segment != NULL)
+        if (peer != NULL && peer->segment != NULL && rc != -ESTALE)
             atomic_store_explicit(&phi_peer_mine(peer)->acknowledged, message->sequence, memory_order_release);
     }
     phi_mailbox_message_free(message);
@@ -352,6 +284,13 @@ int phi_peers_drain(struct phi_peers *peers)
             return rc;
     }
     return 0;
+}
+
+void phi_peers_look(struct phi_peers *peers, int rank)
+{
+    phi_peers_want(peers, rank, 1);
+    phi_peers_drain(peers);
+    phi_peers_want(peers, rank, -1);
 }
 
 // ---- keys
@@ -550,7 +489,8 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request, struc
     int rc = peer->socket < 0 ? -ECONNRESET : phi_node_call(peer->socket, request, answer, fd, deadline);
     pthread_mutex_unlock(&peer->call_lock);
     if (rc == 0 && answer->status != 0) {
-        close_fd(*fd);
+        if (*fd >= 0)
+            close(*fd);
         *fd = -1;
         rc = answer->status;
     }

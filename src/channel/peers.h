@@ -108,8 +108,12 @@ struct phi_peer {
     uint64_t incarnation;   // of its member record
     uint64_t segment_life;  // incarnation that the segment was made for
     struct phi_capabilities theirs;
+    uint64_t newer;         // a later life that has announced itself and cannot take this one's place yet, or 0
+    struct phi_capabilities newer_theirs;
+    struct phi_peer *former; // of peers->former
     bool preparing;         // a thread connects now, without the lock
-    bool refused;           // nobody listened at the socket when last tried
+    bool refused;           // nobody listened at the socket when last tried, or not for this life of ours
+    int64_t retry;          // when to try again
     bool unreachable;       // no path at all: another node
 
     pthread_mutex_t call_lock; // serialises calls on `socket`
@@ -117,6 +121,7 @@ struct phi_peer {
     int socket;                // to the peer's service thread, or -1
     int wake_fd;               // the peer's eventfd, or -1
     int pidfd;                 // or -1; polled by the service thread
+    uint32_t watch;            // names this life in the service's events
 
     struct phi_segment *segment;
     struct phi_uses *uses;     // of the words
@@ -193,6 +198,7 @@ struct phi_peers {
     uint32_t *wanted;       // by rank: threads that await a message of it
     bool *wanted_now;       // the same for phi_mailbox_receive
     struct phi_peer **table; // by rank; NULL: never named
+    struct phi_peer *former; // lives that are over: channels may still name them
     struct phi_local_export **exports; // by id
     uint32_t exports_count;
     uint64_t exchange_calls;
@@ -242,6 +248,9 @@ void phi_peers_want(struct phi_peers *peers, int rank, int delta);
 
 // phi_peers_drain files what the mailbox has already, without waiting.
 int phi_peers_drain(struct phi_peers *peers);
+
+// phi_peers_look is phi_peers_drain for what a rank that nobody waits for may have sent; errors show later.
+void phi_peers_look(struct phi_peers *peers, int rank);
 
 // Keys.
 struct phi_key *phi_key_find(struct phi_peer *peer, uint64_t op_id, uint8_t role);

@@ -20,8 +20,10 @@
 #define REFRESH_DEADLINE_MS 2000
 #define CONNECTIONS_MAX 4096
 
-// What an event of the epoll is about: kind in the upper half, a rank or a connection's index in the lower.
+// What an event of the epoll is about: kind in the upper half, a rank or a connection's index in the lower; of a peer,
+// above the kind, which life of it.
 enum source { SOURCE_LISTEN, SOURCE_EVENT, SOURCE_CONNECTION, SOURCE_PIDFD, SOURCE_SOCKET };
+#define SOURCE_BITS 8
 
 struct connection {
     int fd;   // -1: free
@@ -34,11 +36,12 @@ struct phi_service {
     pthread_t thread;
     int epoll, listener, event;
     _Atomic bool stop;
+    uint32_t watches; // given so far
     struct connection *connections;
     uint32_t connections_count;
 };
 
-static int watch(struct phi_service *service, int fd, uint32_t events, enum source source, uint32_t index)
+static int watch(struct phi_service *service, int fd, uint32_t events, uint32_t source, uint32_t index)
 {
     struct epoll_event event = {.events = events, .data.u64 = (uint64_t)source << 32 | index};
     return epoll_ctl(service->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
@@ -46,10 +49,19 @@ static int watch(struct phi_service *service, int fd, uint32_t events, enum sour
 
 int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
 {
-    int rc = watch(service, peer->socket, EPOLLRDHUP, SOURCE_SOCKET, (uint32_t)peer->rank);
+    peer->watch = ++service->watches & (UINT32_MAX >> SOURCE_BITS);
+    uint32_t life = peer->watch << SOURCE_BITS;
+    int rc = watch(service, peer->socket, EPOLLRDHUP, life | SOURCE_SOCKET, (uint32_t)peer->rank);
     if (rc == 0 && peer->pidfd >= 0)
-        rc = watch(service, peer->pidfd, EPOLLIN, SOURCE_PIDFD, (uint32_t)peer->rank);
+        rc = watch(service, peer->pidfd, EPOLLIN, life | SOURCE_PIDFD, (uint32_t)peer->rank);
     return rc ? phi_fail(service->peers->report, rc, "cannot watch rank %d: %s", peer->rank, strerror(-rc)) : 0;
+}
+
+void phi_service_unwatch(struct phi_service *service, struct phi_peer *peer)
+{
+    // What was seen has been taken out already.
+    epoll_ctl(service->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
+    epoll_ctl(service->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 }
 
 void phi_service_wake(struct phi_service *service)
@@ -107,6 +119,12 @@ static void accept_one(struct phi_service *service)
 
 // ---- requests: each fills the answer and may name a descriptor (not its to close); returns the status
 
+// Whether this rank is (or was last) connected to another life of the peer: the caller waits until that one is over.
+static bool other_life(const struct phi_peer *peer, uint64_t incarnation)
+{
+    return (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN) && peer->incarnation != incarnation;
+}
+
 static int answer_hello(struct phi_service *service, struct connection *connection,
                         const struct phi_node_message *request, struct phi_node_message *answer, int *fd)
 {
@@ -115,9 +133,10 @@ static int answer_hello(struct phi_service *service, struct connection *connecti
         return -ECONNREFUSED;
     pthread_mutex_lock(&peers->lock);
     struct phi_peer *peer = phi_peers_get(peers, request->rank);
+    bool other = peer != NULL && other_life(peer, request->from);
     pthread_mutex_unlock(&peers->lock);
-    if (peer == NULL)
-        return -ENOMEM;
+    if (peer == NULL || other)
+        return peer ? -ESTALE : -ENOMEM;
     connection->rank = request->rank;
     connection->incarnation = request->from;
     answer->a = peers->mine.nonce;
@@ -176,6 +195,8 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
                          struct phi_node_message *answer, int *fd)
 {
     struct phi_peer *peer = peers->table[request->rank];
+    if (other_life(peer, request->from))
+        return -ESTALE;
     switch (request->type) {
     case PHI_NODE_SEGMENT:
         return answer_segment(peers, peer, request->from, fd);
@@ -247,11 +268,9 @@ static void serve(struct phi_service *service, uint32_t index)
 
 // ---- ends
 
-static void peer_event(struct phi_service *service, enum source source, int rank)
+static void end_of_peer(struct phi_service *service, enum source source, struct phi_peer *peer)
 {
     struct phi_peers *peers = service->peers;
-    pthread_mutex_lock(&peers->lock);
-    struct phi_peer *peer = peers->table[rank];
     // Level-triggered for ever from here on: seen once is enough.
     epoll_ctl(service->epoll, EPOLL_CTL_DEL, source == SOURCE_PIDFD ? peer->pidfd : peer->socket, NULL);
     phi_peer_look(peer);
@@ -263,6 +282,15 @@ static void peer_event(struct phi_service *service, enum source source, int rank
         phi_peers_changed(peers);
         phi_mailbox_wake(peers->mailbox);
     }
+}
+
+static void peer_event(struct phi_service *service, uint32_t source, int rank)
+{
+    struct phi_peers *peers = service->peers;
+    pthread_mutex_lock(&peers->lock);
+    struct phi_peer *peer = peers->table[rank];
+    if (peer->watch == source >> SOURCE_BITS) // else of a life that has been replaced since
+        end_of_peer(service, (enum source)(source & ((1u << SOURCE_BITS) - 1)), peer);
     pthread_mutex_unlock(&peers->lock);
 }
 
@@ -284,10 +312,9 @@ static bool release_broken(struct phi_peers *peers)
 
 static void handle(struct phi_service *service, uint64_t data)
 {
-    enum source source = (enum source)(data >> 32);
-    uint32_t index = (uint32_t)data;
+    uint32_t source = (uint32_t)(data >> 32), index = (uint32_t)data;
     uint64_t count;
-    switch (source) {
+    switch (source & ((1u << SOURCE_BITS) - 1)) {
     case SOURCE_LISTEN:
         accept_one(service);
         break;

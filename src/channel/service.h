@@ -18,5 +18,6 @@ void phi_service_wake(struct phi_service *service);
 
 // phi_service_watch makes the thread notice the end of a peer that has just been connected to.
 int phi_service_watch(struct phi_service *service, struct phi_peer *peer);
+void phi_service_unwatch(struct phi_service *service, struct phi_peer *peer);
 
 #endif

@@ -82,6 +82,7 @@ struct phi_executor_ops {
 
 struct phi_executor {
     const struct phi_executor_ops *ops;
+    const volatile uint8_t *life; // of the context, set by it: points to 0 in a forked child
 };
 
 // What every executor is made from; all must outlive it.

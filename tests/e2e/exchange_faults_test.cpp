@@ -129,7 +129,7 @@ RANK_FUNCTION(one_side_cannot_map)
     for (auto op : {get_by_1, put_to_0}) {
         std::string sentence = exchange_fails(rank, {op}, PH_ENOPATH);
         CHECK_SAYS(sentence, "no path between rank");
-        CHECK_SAYS(sentence, "rank 1 to rank 0 by ipc: the system refused the handle");
+        CHECK_SAYS(sentence, "rank 1 to rank 0 by ipc: this device has no peer access to the other device");
         CHECK_SAYS(sentence, "rank 0 to rank 1 by ipc: it serves");
         CHECK_SAYS(sentence, "by net: not in this build");
     }
@@ -150,7 +150,7 @@ RANK_FUNCTION(one_side_cannot_map)
     // What needs the mapping that is not there says so, and enqueues nothing.
     if (rank.rank == 1) {
         CHECK_RC(ph_put(channels[1], 0, 0, 8, stream), PH_ENOPATH);
-        CHECK_SAYS(rank.error(), "is not mapped here: the system refused the handle");
+        CHECK_SAYS(rank.error(), "is not mapped here: this device has no peer access");
         CHECK_RC(ph_get(channels[0], 0, 0, 8, stream), PH_ENOPATH);
     }
     rank.barrier();

@@ -274,7 +274,7 @@ std::string Job::wait(int64_t ms)
     for (int rank = 0; rank < ranks_; rank++) {
         auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
         int code = status(rank, std::max<int64_t>(left.count(), 0));
-        if (code == 0 || expected_[rank])
+        if (code == 0 || expected_[rank] || pids_[rank] < 0)
             continue;
         result += "rank " + std::to_string(rank) +
                   (code < 0 ? " still runs" : " ended with " + std::to_string(code)) + ": " +

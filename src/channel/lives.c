@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/lives.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "channel/leave.h"
+#include "channel/service.h"
+
+struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
+{
+    struct phi_peer *peer = calloc(1, sizeof *peer);
+    if (peer == NULL)
+        return NULL;
+    peer->peers = peers;
+    peer->rank = rank;
+    peer->socket = peer->wake_fd = peer->pidfd = -1;
+    pthread_mutex_init(&peer->call_lock, NULL);
+    peer->uses = calloc(1, sizeof *peer->uses);
+    peer->slots = calloc((size_t)peers->config->channels, sizeof *peer->slots);
+    if (peer->uses == NULL || peer->slots == NULL) {
+        phi_peer_free(peer);
+        return NULL;
+    }
+    return peer;
+}
+
+static void free_remote_exports(struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
+        phi_memory_import_close(e->import);
+        free(e->record);
+        free(e->uses);
+        free(e);
+    }
+    phi_map_fini(&peer->remote_exports);
+}
+
+static void free_keys(struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+        free(key->own);
+        free(key->theirs);
+        free(key->channels);
+        free(key->next);
+        free(key);
+    }
+    phi_map_fini(&peer->keys);
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+void phi_peer_free(struct phi_peer *peer)
+{
+    if (peer == NULL)
+        return;
+    free_keys(peer);
+    free_remote_exports(peer);
+    phi_memory_import_close(peer->probe);
+    while (peer->channels != NULL) {
+        struct ph_channel *channel = peer->channels;
+        peer->channels = channel->next;
+        free(channel);
+    }
+    phi_segment_unregister(peer->segment, peer->peers->device);
+    phi_segment_close(peer->segment);
+    close_fd(peer->socket);
+    close_fd(peer->wake_fd);
+    close_fd(peer->pidfd);
+    free(peer->export_sent);
+    free(peer->slots);
+    free(peer->uses);
+    pthread_mutex_destroy(&peer->call_lock);
+    free(peer);
+}
+
+// What a life told us before it was ever connected to: its numbers and ids mean other things in the next one.
+static void forget(struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+        free(key->theirs);
+        key->theirs = NULL;
+        key->theirs_count = 0;
+        if (key->slot != PHI_NO_SLOT)
+            peer->slots[key->slot] = NULL;
+        key->slot = PHI_NO_SLOT;
+    }
+    free_remote_exports(peer);
+}
+
+static void take_record(struct phi_peer *peer, uint64_t incarnation, const struct phi_capabilities *theirs)
+{
+    peer->incarnation = incarnation;
+    peer->theirs = *theirs;
+    peer->refused = peer->unreachable = false;
+    peer->newer = 0;
+    peer->state = PHI_PEER_KNOWN;
+}
+
+// The former life stays on a list: the application may still hold its channels.
+static void replace(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_peer *renewed = phi_peer_new(peers, peer->rank);
+    if (renewed == NULL)
+        return; // another time
+    take_record(renewed, peer->newer, &peer->newer_theirs);
+    peer->newer = 0;
+    phi_service_unwatch(peers->service, peer);
+    peer->former = peers->former;
+    peers->former = peer;
+    peers->table[peer->rank] = renewed;
+}
+
+void phi_peer_renew(struct phi_peer *peer)
+{
+    if (peer->newer == 0 || peer->preparing)
+        return;
+    if (peer->state != PHI_PEER_BROKEN) {
+        forget(peer);
+        take_record(peer, peer->newer, &peer->newer_theirs);
+    } else if (peer->code == PH_EPEER && peer->gone && peer->released) {
+        // Not before: a former process may still write, or our streams touch what it shares.
+        replace(peer);
+    }
+}
+
+void phi_peer_record(struct phi_peer *peer, uint64_t incarnation, const struct phi_capabilities *theirs)
+{
+    peer->newer = incarnation;
+    peer->newer_theirs = *theirs;
+    if (peer->state == PHI_PEER_READY) {
+        phi_log(peer->peers->report, PH_LOG_WARN, "rank %d was started again", peer->rank);
+        phi_peer_break(peer, PH_EPEER);
+    }
+    phi_peer_renew(peer);
+}

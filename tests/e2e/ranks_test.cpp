@@ -1,0 +1,612 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who takes part: creation of contexts, launchers, ranks that never come, die, come again or live in other namespaces.
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "e2e/exchanging.h"
+
+class Ranks : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(Ranks);
+
+class RanksHost : public testing::Test
+{
+protected:
+    void SetUp() override
+    {
+        if (!RedisServer::available())
+            GTEST_SKIP() << "no redis-server";
+    }
+};
+
+static const size_t size = 3000;
+
+// One exchange and one message each way with a peer; the whole of what a rank must be able to do.
+static void meet(Rank &rank, int peer, uint64_t op_id)
+{
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    auto channels = exchange_all(rank, {operation(op_id, peer, PH_ROLE_SENDER, memory, size),
+                                        operation(op_id, peer, PH_ROLE_RECEIVER, memory + size, size)});
+    rank.device->fill(memory, size, op_id + rank.rank);
+    CHECK_OK(ph_put_signal(channels[0], 0, 0, size, stream));
+    CHECK_OK(ph_wait(channels[1], size, stream));
+    rank.synchronize(stream);
+    rank.verify(memory + size, size, op_id + peer, "from the peer");
+}
+
+RANK_FUNCTION(meet_the_other)
+{
+    rank.open();
+    meet(rank, !rank.rank, 7);
+    rank.barrier();
+}
+
+// ---- ranks that do not come
+
+RANK_FUNCTION(waits_for_nobody)
+{
+    rank.open({}, 300);
+    void *memory = rank.device->alloc(size);
+    Stopwatch watch;
+    std::string sentence = exchange_fails(rank, {operation(1, 1, PH_ROLE_SENDER, memory, size)}, -ETIMEDOUT);
+    CHECK(watch.ms() >= 290 && watch.ms() < 1500);
+    CHECK_SAYS(sentence, "rank 0 still waits for rank 1: operation 1");
+    CHECK_SAYS(sentence, "has published no member record");
+}
+
+TEST_P(Ranks, ARankThatNeverComesIsNamed)
+{
+    Job job(GetParam(), 2);
+    job.start_rank(0, "waits_for_nobody");
+    EXPECT_EQ(job.wait(), "");
+}
+
+RANK_FUNCTION(one_of_three_is_missing)
+{
+    rank.open({}, 400);
+    void *memory = rank.device->alloc(3 * size);
+    std::vector<ph_operation> ops;
+    for (int peer = 0; peer < 3; peer++)
+        if (peer != rank.rank)
+            ops.push_back(operation(1, peer, PH_ROLE_BOTH, static_cast<char *>(memory) + peer * size, size));
+    std::string sentence = exchange_fails(rank, ops, -ETIMEDOUT);
+    CHECK_SAYS(sentence, "waits for rank 2");
+    CHECK_SAYS(sentence, "(1 of 2 operations open)");
+    rank.shared->value[0]++;
+    CHECK(reaches(rank.shared->value[0], 2));
+    meet(rank, !rank.rank, 5); // those that are there go on
+}
+
+TEST_F(RanksHost, OnlyTheMissingRankIsNamed)
+{
+    Job job("host", 3);
+    job.start_rank(0, "one_of_three_is_missing");
+    job.start_rank(1, "one_of_three_is_missing");
+    EXPECT_EQ(job.wait(), "");
+}
+
+// ---- creation
+
+static int create(Rank &rank, ph_context_params params, std::string *sentence)
+{
+    char text[512] = "?";
+    auto *untouched = reinterpret_cast<ph_context *>(1);
+    params.struct_size = sizeof params;
+    params.device = params.device ? params.device : rank.device->wish();
+    params.error = text;
+    params.error_size = sizeof text;
+    int rc = ph_context_create(&params, &untouched);
+    *sentence = text;
+    if (rc == 0)
+        ph_context_destroy(&untouched, 5000);
+    else
+        CHECK(untouched == reinterpret_cast<ph_context *>(1));
+    return rc;
+}
+
+RANK_FUNCTION(creation_fails)
+{
+    std::string store = getenv("PEERHOP_STORE"), sentence;
+    for (const char *name : {"PEERHOP_RANK", "PEERHOP_RANKS", "PEERHOP_JOB", "PEERHOP_STORE"})
+        unsetenv(name);
+    ph_context_params good = {};
+    good.ranks = 2;
+    good.job = "job";
+    good.store = store.c_str();
+    good.deadline_ms = 5000;
+    CHECK(create(rank, good, &sentence) == 0);
+    static const char *const few[] = {"PEERHOP_CHANNELS=1", nullptr}, *const words[] = {"PEERHOP_CHANNELS=many", nullptr},
+                             *const unknown[] = {"PEERHOP_NOPE=secret", nullptr}, *const none[] = {"nonsense", nullptr},
+                             *const choice[] = {"PEERHOP_PROTOCOL=push", nullptr};
+    struct {
+        std::function<void(ph_context_params &)> spoil;
+        int result;
+        const char *says;
+    } cases[] = {
+        {[](auto &p) { p.ranks = 0; }, -EINVAL, "no rank: set ranks and rank"},
+        {[](auto &p) { p.rank = 2; }, -EINVAL, "rank 2 is not below the number of ranks, 2"},
+        {[](auto &p) { p.rank = -1; }, -EINVAL, "rank"},
+        {[](auto &p) { p.ranks = -3; }, -EINVAL, "rank"},
+        {[](auto &p) { p.job = nullptr; }, -EINVAL, "no job: "},
+        {[](auto &p) { p.job = "two words"; }, -EINVAL, "no blanks and no braces"},
+        {[](auto &p) { p.store = nullptr; }, -EINVAL, "no store: set store or PEERHOP_STORE"},
+        {[](auto &p) { p.store = "http://somewhere"; }, -EINVAL, "neither redis nor unix"},
+        {[](auto &p) { p.store = "redis://:secret@host:notaport"; }, -EINVAL, "port"},
+        {[](auto &p) { p.device = "tpu"; }, -EINVAL, "device \"tpu\" is not host, cuda or cuda:N"},
+        {[](auto &p) { p.device = "cuda:99"; }, -ENODEV, "cuda:99"},
+        {[](auto &p) { p.device = "cuda:x"; }, -ENODEV, "cuda:x"},
+        {[](auto &p) { p.deadline_ms = -1; }, -EINVAL, "deadline_ms is negative"},
+        {[](auto &p) { p.settings = few; }, -EINVAL, "PEERHOP_CHANNELS=1: must be a number from 16 to 1048576"},
+        {[](auto &p) { p.settings = words; }, -EINVAL, "PEERHOP_CHANNELS=many: must be a number"},
+        {[](auto &p) { p.settings = unknown; }, -EINVAL, "PEERHOP_NOPE"},
+        {[](auto &p) { p.settings = none; }, -EINVAL, "nonsense"},
+        {[](auto &p) { p.settings = choice; }, -EINVAL, "must be one of put|get"},
+    };
+    for (auto &c : cases) {
+        ph_context_params params = good;
+        c.spoil(params);
+        int rc = create(rank, params, &sentence);
+        if (rc != c.result)
+            rank_failed(__FILE__, __LINE__, std::string(c.says) + ": " + ph_strerror(rc) + ": " + sentence);
+        CHECK_SAYS(sentence, c.says);
+        CHECK(sentence.find("secret") == std::string::npos);
+    }
+    // The same through the environment.
+    setenv("PEERHOP_EXPIRY_S", "3", 1);
+    CHECK(create(rank, good, &sentence) == -EINVAL);
+    CHECK_SAYS(sentence, "PEERHOP_EXPIRY_S=3: must be a number from 10 to 604800");
+    unsetenv("PEERHOP_EXPIRY_S");
+    // A short buffer is ended; none is fine.
+    char little[8] = "0123456";
+    ph_context_params params = good;
+    params.store = nullptr;
+    params.error = little;
+    params.error_size = sizeof little;
+    ph_context *context = nullptr;
+    CHECK(ph_context_create(&params, &context) == -EINVAL && strlen(little) == 7 && strncmp(little, "no stor", 7) == 0);
+    params.error = nullptr;
+    CHECK(ph_context_create(&params, &context) == -EINVAL && context == nullptr);
+    CHECK(ph_context_create(&good, nullptr) == -EINVAL);
+    CHECK(ph_context_destroy(&context, 0) == 0 && ph_context_destroy(nullptr, 0) == 0);
+}
+
+TEST_P(Ranks, CreationSaysWhatIsWrong)
+{
+    Job job(GetParam(), 1);
+    EXPECT_EQ(job.run("creation_fails"), "");
+    EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+}
+
+RANK_FUNCTION(launched)
+{
+    std::string number = std::to_string(rank.rank), epoch = "0";
+    for (const char *name : {"PEERHOP_RANK", "PEERHOP_RANKS", "PEERHOP_JOB"})
+        unsetenv(name);
+    std::map<std::string, std::string> environment;
+    if (rank.argument == "torchrun")
+        environment = {{"RANK", number},       {"WORLD_SIZE", "2"},           {"LOCAL_RANK", number},
+                       {"TORCHELASTIC_RUN_ID", "run1"}, {"TORCHELASTIC_RESTART_COUNT", "3"}};
+    else if (rank.argument == "slurm")
+        environment = {{"SLURM_PROCID", number}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", number}, {"SLURM_JOB_ID", "99"}};
+    else
+        environment = {{"PMIX_RANK", number}, {"PMI_SIZE", "2"}, {"PMIX_NAMESPACE", "space"}};
+    for (const auto &[name, value] : environment)
+        setenv(name.c_str(), value.c_str(), 1);
+    rank.open();
+    CHECK_EQUAL(ph_context_rank(rank.context), rank.rank);
+    CHECK_EQUAL(ph_context_ranks(rank.context), 2);
+    meet(rank, !rank.rank, 7);
+    rank.shared->value[0]++;
+    CHECK(reaches(rank.shared->value[1], 1)); // the test has looked at the keys
+}
+
+class Launchers : public testing::TestWithParam<std::pair<const char *, const char *>>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Each, Launchers,
+                         testing::Values(std::make_pair("torchrun", "ph:{run1}:3:members"),
+                                         std::make_pair("slurm", "ph:{99.0}:0:members"),
+                                         std::make_pair("pmix", "ph:{space}:0:members")),
+                         [](const auto &info) { return info.param.first; });
+
+TEST_P(Launchers, NameRanksAndJob)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    Job job("host", 2);
+    job.start("launched", GetParam().first);
+    EXPECT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    EXPECT_NE(job.redis().cli("KEYS *").find(GetParam().second), std::string::npos) << job.redis().cli("KEYS *");
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+}
+
+// ---- one process
+
+// Ranks that are threads of this process. Each runs body(rank, context) and destroys its context.
+static void as_threads(int ranks, const std::string &store, const std::function<void(int, ph_context *)> &body)
+{
+    std::vector<std::thread> threads;
+    for (int r = 0; r < ranks; r++)
+        threads.emplace_back([=, &body] {
+            char text[512] = "";
+            ph_context_params params = {};
+            params.struct_size = sizeof params;
+            params.rank = r;
+            params.ranks = ranks;
+            params.device = "host";
+            params.store = store.c_str();
+            params.job = "threads";
+            params.deadline_ms = 20000;
+            params.error = text;
+            params.error_size = sizeof text;
+            ph_context *context = nullptr;
+            ASSERT_EQ(ph_context_create(&params, &context), 0) << text;
+            body(r, context);
+            EXPECT_EQ(ph_context_destroy(&context, 20000), 0);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+TEST_F(RanksHost, ThreadsOfOneProcessAreRanks)
+{
+    RedisServer redis;
+    ASSERT_TRUE(redis.start());
+    as_threads(3, redis.uri(), [](int rank, ph_context *context) {
+        void *memory = nullptr;
+        ASSERT_EQ(ph_host_alloc(context, 6 * size, &memory), 0);
+        char *bytes = static_cast<char *>(memory);
+        ph_queue *queue = nullptr;
+        ASSERT_EQ(ph_queue_create(context, &queue), 0);
+        for (int round = 0; round < 10; round++) {
+            std::vector<ph_operation> ops;
+            std::vector<ph_group_op> group;
+            for (int peer = 0; peer < 3; peer++) {
+                if (peer == rank)
+                    continue;
+                ops.push_back(operation(1, peer, PH_ROLE_SENDER, bytes + peer * size, size));
+                ops.push_back(operation(1, peer, PH_ROLE_RECEIVER, bytes + (3 + peer) * size, size));
+                memset(bytes + peer * size, 50 * rank + 10 * peer + round, size);
+            }
+            std::vector<ph_channel *> channels(4);
+            ASSERT_EQ(ph_exchange(context, ops.data(), 4, channels.data()), 0);
+            for (int i = 0; i < 4; i++)
+                group.push_back({i % 2 ? PH_GROUP_RECV : PH_GROUP_SEND, channels[i], 0, 0, size});
+            ASSERT_EQ(ph_group(group.data(), 4, queue), 0);
+            ASSERT_EQ(ph_queue_synchronize(queue, 20000), 0);
+            for (int peer = 0; peer < 3; peer++)
+                for (size_t at = 0; peer != rank && at < size; at += 37)
+                    ASSERT_EQ(bytes[(3 + peer) * size + at], static_cast<char>(50 * peer + 10 * rank + round));
+        }
+        EXPECT_EQ(ph_queue_destroy(&queue), 0);
+    });
+    EXPECT_EQ(redis.cli("KEYS ph:*"), "");
+}
+
+RANK_FUNCTION(forks)
+{
+    rank.open();
+    meet(rank, !rank.rank, 7);
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    ph_role role = role_of(rank, 0);
+    ph_channel *channel = rank.channel(!rank.rank, 8, role, memory, size);
+    auto op = operation(9, !rank.rank, role, memory, size);
+    ph_exchange_request *request = nullptr;
+    CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+    pid_t child = fork();
+    if (child == 0) {
+        ph_context *context = rank.context;
+        ph_channel *other = nullptr;
+        ph_exchange_request *another = nullptr;
+        ph_group_op group = {PH_GROUP_SIGNAL, channel, 0, 0, 0};
+        void *more = nullptr;
+        auto none = [](void *) {};
+        int results[] = {
+            ph_exchange(context, &op, 1, &other),     ph_exchange_start(context, &op, 1, &another),
+            ph_exchange_finish(&request, &other, 100), ph_context_destroy(&context, 100),
+            ph_context_abort(context, "no"),          ph_host_alloc(context, 100, &more),
+            ph_host_register(context, 0, 0, 1, &more), ph_host_free(context, memory),
+            ph_put(channel, 0, 0, 1, stream),         ph_get(channel, 0, 0, 1, stream),
+            ph_put_signal(channel, 0, 0, 1, stream),  ph_signal(channel, stream),
+            ph_wait(channel, 0, stream),              ph_send(channel, 1, stream),
+            ph_recv(channel, 1, stream),              ph_complete(channel, stream),
+            ph_group(&group, 1, stream),
+        };
+        for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)
+            if (results[i] != PH_EFORKED)
+                _exit(static_cast<int>(100 + i));
+        if (rank.device->host()) {
+            auto *queue = static_cast<ph_queue *>(stream);
+            int of_queues[] = {ph_queue_create(context, &queue), ph_queue_synchronize(queue, 100),
+                               ph_queue_host(queue, none, nullptr), ph_queue_destroy(&queue)};
+            for (int i = 0; i < 4; i++)
+                if (of_queues[i] != PH_EFORKED)
+                    _exit(150 + i);
+        }
+        _exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK_EQUAL(WEXITSTATUS(status), 0); // 100 + i: which call it was
+    ph_channel *after = nullptr;
+    CHECK_OK(ph_exchange_finish(&request, &after, 0));
+    pass(rank, channel, role, memory, size, 5, stream);
+    rank.barrier();
+}
+
+TEST_P(Ranks, EveryCallInAForkedChildIsAnError)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("forks"), "");
+}
+
+// ---- lives
+
+RANK_FUNCTION(announces_and_hangs)
+{
+    rank.open();
+    if (rank.argument == "offers") { // an offer of this life lies in the store
+        void *memory = rank.device->alloc(9 * size);
+        auto op = operation(7, !rank.rank, PH_ROLE_SENDER, static_cast<char *>(memory) + 5 * size, size + 5);
+        ph_exchange_request *request;
+        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+        ph_channel *channel = nullptr;
+        CHECK_RC(ph_exchange_finish(&request, &channel, 200), -ETIMEDOUT);
+    }
+    rank.shared->value[0]++;
+    pause();
+}
+
+RANK_FUNCTION(opens_then_meets)
+{
+    rank.open();
+    rank.shared->value[1]++;
+    CHECK(reaches(rank.shared->value[2], 1));
+    meet(rank, !rank.rank, 7);
+    rank.shared->value[3]++;
+    CHECK(reaches(rank.shared->value[3], 2));
+}
+
+// A former life of a rank, whose record (and offer) the store still has, is dead when its peer looks.
+static void stale_life(Job &job, int stale, bool offers)
+{
+    job.start_rank(!stale, "opens_then_meets");
+    ASSERT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+    job.start_rank(stale, "announces_and_hangs", offers ? "offers" : "");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    job.signal(stale, SIGKILL);
+    EXPECT_EQ(job.status(stale, 5000), 128 + SIGKILL);
+    job.shared()->value[2] = 1; // the other begins to wait
+    sleep_ms(150);
+    job.start_rank(stale, "opens_then_meets");
+    EXPECT_EQ(job.wait(), "");
+}
+
+TEST_P(Ranks, AStaleRecordOfADeadLifeIsPassedOver)
+{
+    for (int stale = 0; stale < 2; stale++) {
+        Job job(GetParam(), 2);
+        stale_life(job, stale, false);
+    }
+}
+
+TEST_P(Ranks, AStaleOfferOfADeadLifeIsPassedOver)
+{
+    for (int stale = 0; stale < 2; stale++) {
+        Job job(GetParam(), 2);
+        stale_life(job, stale, true);
+    }
+}
+
+RANK_FUNCTION(meets_then_hangs)
+{
+    rank.open();
+    meet(rank, !rank.rank, 7);
+    rank.shared->value[0]++;
+    pause();
+}
+
+RANK_FUNCTION(meets_two_lives)
+{
+    rank.open();
+    meet(rank, !rank.rank, 7);
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    ph_channel *former = nullptr;
+    auto op = operation(8, !rank.rank, PH_ROLE_BOTH, memory, size);
+    ph_channel *channel = nullptr;
+    rank.shared->value[1]++;
+    // The peer dies while this rank waits for it ...
+    Stopwatch watch;
+    CHECK_RC(ph_exchange(rank.context, &op, 1, &former), PH_EPEER);
+    CHECK_SAYS(rank.error(), "rank " + std::to_string(!rank.rank));
+    CHECK(watch.ms() < 10000);
+    // ... and comes again: this rank's next calls say that it is gone, until they meet its new life.
+    rank.shared->value[2]++;
+    int rc = PH_EPEER;
+    for (int i = 0; i < 2000 && rc == PH_EPEER; i++) {
+        rc = ph_exchange(rank.context, &op, 1, &channel);
+        sleep_ms(5);
+    }
+    CHECK_OK(rc);
+    meet(rank, !rank.rank, 7); // an id of the former life
+    rank.barrier();
+}
+
+RANK_FUNCTION(comes_again)
+{
+    rank.open();
+    void *memory = rank.device->alloc(2 * size);
+    rank.channel(!rank.rank, 8, PH_ROLE_BOTH, memory, size);
+    meet(rank, !rank.rank, 7);
+    rank.barrier();
+}
+
+TEST_P(Ranks, ARankThatDiesIsMetAgainInItsNextLife)
+{
+    for (int dies = 0; dies < 2; dies++) {
+        Job job(GetParam(), 2);
+        job.start_rank(!dies, "meets_two_lives");
+        job.start_rank(dies, "meets_then_hangs");
+        ASSERT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+        ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+        sleep_ms(50);
+        job.signal(dies, SIGKILL);
+        EXPECT_EQ(job.status(dies, 5000), 128 + SIGKILL);
+        ASSERT_TRUE(reaches(job.shared()->value[2], 1)) << job.wait(100);
+        job.start_rank(dies, "comes_again");
+        EXPECT_EQ(job.wait(), "");
+    }
+}
+
+RANK_FUNCTION(former_life_goes_on)
+{
+    if (rank.argument == "former") {
+        rank.open({}, 2000);
+        void *memory = rank.device->alloc(size);
+        rank.shared->value[0]++;
+        CHECK(reaches(rank.shared->value[1], 1)); // the next life has announced itself
+        CHECK_SAYS(exchange_fails(rank, {operation(1, 1, PH_ROLE_BOTH, memory, size)}, PH_EFENCED), "incarnation");
+        rank.shared->value[2]++;
+    } else {
+        rank.open();
+        rank.shared->value[1]++;
+        CHECK(reaches(rank.shared->value[2], 1));
+    }
+}
+
+TEST_F(RanksHost, AFormerLifeThatGoesOnIsFenced)
+{
+    Job job("host", 3); // the third process is rank 0 as well
+    job.environment("PEERHOP_RANKS", "2");
+    job.environment(2, "PEERHOP_RANK", "0");
+    job.start_rank(0, "former_life_goes_on", "former");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    job.start_rank(2, "former_life_goes_on", "next");
+    EXPECT_EQ(job.wait(), "");
+}
+
+// ---- places
+
+// Runs the rest of the rank function in a child that lives in new namespaces; the parent ends as it ends.
+static void enter_namespaces(int flags)
+{
+    if (unshare(flags) != 0)
+        rank_failed(__FILE__, __LINE__, "unshare");
+    pid_t child = fork();
+    if (child == 0)
+        return;
+    int status = 0;
+    waitpid(child, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+static bool can_unshare(int flags)
+{
+    fflush(nullptr);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(unshare(flags) == 0 ? 0 : 1);
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+RANK_FUNCTION(in_another_pid_namespace)
+{
+    if (rank.rank == 1)
+        enter_namespaces(CLONE_NEWPID);
+    rank.open();
+    CHECK(rank.rank == 0 || getpid() == 1);
+    meet(rank, !rank.rank, 7);
+    rank.barrier();
+    if (rank.rank == 0)
+        _exit(0); // without leaving: that a process ended is seen across the namespaces too
+    void *memory = rank.device->alloc(size);
+    Stopwatch watch;
+    exchange_fails(rank, {operation(9, 0, PH_ROLE_BOTH, memory, size)}, PH_EPEER);
+    CHECK(watch.ms() < 5000);
+}
+
+TEST_F(RanksHost, APidNamespaceOfOnesOwn)
+{
+    if (!can_unshare(CLONE_NEWPID))
+        GTEST_SKIP() << "this process may not make namespaces";
+    Job job("host", 2);
+    EXPECT_EQ(job.run("in_another_pid_namespace"), "");
+}
+
+RANK_FUNCTION(in_another_network)
+{
+    if (rank.rank == 1)
+        enter_namespaces(CLONE_NEWNET);
+    if (rank.argument != "") {
+        rank.open({"PEERHOP_SOCKET_DIRECTORY=" + rank.argument});
+        meet(rank, !rank.rank, 7);
+    } else {
+        rank.open({}, 400);
+        void *memory = rank.device->alloc(size);
+        std::string sentence = exchange_fails(rank, {operation(7, !rank.rank, PH_ROLE_BOTH, memory, size)}, -ETIMEDOUT);
+        CHECK_SAYS(sentence, "PEERHOP_SOCKET_DIRECTORY");
+    }
+    rank.barrier();
+}
+
+TEST_F(RanksHost, ANetworkNamespaceOfOnesOwn)
+{
+    if (!can_unshare(CLONE_NEWNET))
+        GTEST_SKIP() << "this process may not make namespaces";
+    Job without("host", 2);
+    EXPECT_EQ(without.run("in_another_network"), "");
+    char folder[] = "/tmp/phsockets.XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    Job with("host", 2);
+    EXPECT_EQ(with.run("in_another_network", folder), "");
+    EXPECT_EQ(rmdir(folder), 0) << "a socket was left behind";
+}
+
+RANK_FUNCTION(names_of_devices)
+{
+    rank.open(); // cuda:rank
+    std::string name = ph_context_device(rank.context);
+    snprintf(rank.shared->text[32 + rank.rank], sizeof rank.shared->text[0], "%s", name.substr(name.find("GPU-")).c_str());
+    rank.barrier();
+    bool same = strcmp(rank.shared->text[32], rank.shared->text[33]) == 0;
+    CHECK(same == (rank.argument == "shared"));
+    meet(rank, !rank.rank, 7);
+    // A thread that has never used a device exchanges as well.
+    void *memory = rank.device->alloc(size);
+    int rc = -1;
+    auto op = operation(8, !rank.rank, PH_ROLE_BOTH, memory, size);
+    ph_channel *channel = nullptr;
+    std::thread([&] { rc = ph_exchange(rank.context, &op, 1, &channel); }).join();
+    CHECK_OK(rc);
+    rank.barrier();
+}
+
+TEST_P(Ranks, DevicesInAnotherOrderOnEachRank)
+{
+    if (GetParam() != "standin")
+        GTEST_SKIP() << "PEERHOP_STANDIN_VISIBLE is the stand-in's";
+    struct {
+        const char *first, *second, *argument;
+    } cases[] = {{"0,1", "0,1", ""}, {"1,0", "1,0", ""}, {"1,0", "0,1", "shared"}, {"1", "0", ""}, {"1", "1", "shared"}};
+    for (auto &c : cases) {
+        SCOPED_TRACE(std::string(c.first) + " and " + c.second);
+        Job job(GetParam(), 2);
+        job.environment(0, "PEERHOP_STANDIN_VISIBLE", c.first);
+        job.environment(1, "PEERHOP_STANDIN_VISIBLE", c.second);
+        EXPECT_EQ(job.run("names_of_devices", c.argument), "");
+    }
+}
