@@ -495,7 +495,9 @@ RANK_FUNCTION(sub_allocations)
 {
     const size_t size = 100003, whole = 1 << 20;
     rank.open();
-    void *memory = rank.device->alloc(whole, rank.argument);
+    // "<kind of rank 0> <kind of rank 1>", or one for both.
+    bool mixed = rank.argument.find(' ') != std::string::npos;
+    void *memory = rank.device->alloc(whole, word(rank.argument, mixed ? rank.rank : 0));
     void *stream = rank.device->stream();
     set_value(rank, memory, whole, Buffer::POISON);
     // Four buffers of one allocation, at odd places that differ between the ranks.
@@ -533,6 +535,12 @@ TEST_P(TransferOnCuda, SubAllocationsOfAPool)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("sub_allocations", "pool"), "");
+}
+
+TEST_P(TransferOnCuda, SubAllocationsOfTwoKinds)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("sub_allocations", "vmm pool"), "");
 }
 
 RANK_FUNCTION(no_kind)
