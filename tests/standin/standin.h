@@ -4,6 +4,12 @@
 // that one engine thread for each device works off, and it blocks, holds up and refuses where the
 // real driver was measured to. For tests only.
 //
+// Its environment, read at cuInit:
+//   PEERHOP_STANDIN_DEVICES      devices of the machine (2)
+//   PEERHOP_STANDIN_VISIBLE      which of them this process sees, in which order ("1,0"; all)
+//   PEERHOP_STANDIN_NO_PEER=1    no device reaches another's memory
+//   CUDA_DEVICE_MAX_CONNECTIONS  hardware queues, as for the real driver (8)
+//
 // Everything here is guarded by si.lock unless said otherwise. Across files: prefix si_.
 #ifndef TESTS_STANDIN_STANDIN_H
 #define TESTS_STANDIN_STANDIN_H
