@@ -61,7 +61,8 @@ PH_API int ph_exchange_start(struct ph_context *context, const struct ph_operati
                              struct ph_exchange_request **request);
 
 // ph_exchange_finish waits for the peers' halves, at most deadline_ms (0: the context's), writes channels as
-// ph_exchange does, and always ends the request: clears *request. Since 0.1.
+// ph_exchange does, and always ends the request (clears *request), unless an
+// argument is invalid (-EINVAL). Since 0.1.
 PH_API int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels,
                               int64_t deadline_ms);
 

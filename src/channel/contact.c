@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/service.h"
 
@@ -32,7 +33,7 @@ static uint64_t pair_nonce(const struct phi_peer *peer, uint64_t life)
 int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment **segment)
 {
     if (peer->segment != NULL && peer->segment_life != life) {
-        if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN)
+        if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN || peer->registering)
             return -ESTALE;
         phi_segment_unregister(peer->segment, peer->peers->device);
         phi_segment_close(peer->segment); // made for a former life that never used it
@@ -82,7 +83,7 @@ static int make_contact(struct phi_peer *peer, const struct phi_capabilities *th
     request.a = theirs->nonce;
     rc = phi_node_call(c->socket, &request, &answer, &c->wake_fd, deadline);
     if (rc == 0)
-        rc = answer.status;
+        rc = answer.status > 0 ? -EBADMSG : answer.status;
     if (rc == 0 && (answer.a != theirs->nonce || c->wake_fd < 0))
         rc = -ECONNREFUSED; // somebody else's socket
     if (rc == 0 && answer.b != (uint64_t)peer->peers->config->channels)
@@ -94,28 +95,42 @@ static int make_contact(struct phi_peer *peer, const struct phi_capabilities *th
     phi_peer_message(peer, PHI_NODE_SEGMENT, &request);
     rc = phi_node_call(c->socket, &request, &answer, &c->segment_fd, deadline);
     if (rc == 0)
-        rc = answer.status;
+        rc = answer.status > 0 ? -EBADMSG : answer.status;
     return rc == 0 && c->segment_fd < 0 ? -EBADMSG : rc;
 }
 
+// With the lock. The lower rank's own segment, or the one that came from it.
+static int take_segment(struct phi_peer *peer, struct contact *c)
+{
+    struct phi_segment *segment;
+    if (peer->peers->rank < peer->rank)
+        return phi_contact_segment(peer, peer->incarnation, &segment);
+    int rc = phi_segment_open(peer->peers->report, c->segment_fd, pair_nonce(peer, peer->incarnation), &segment);
+    c->segment_fd = -1; // taken over
+    if (rc)
+        return rc;
+    if (segment->capacity != (uint32_t)peer->peers->config->channels) {
+        phi_segment_close(segment); // not what its owner said in the hello
+        return -EBADMSG;
+    }
+    phi_segment_close(peer->segment); // of an attempt that failed later
+    peer->segment = segment;
+    return 0;
+}
+
+// Gives up the lock: registering can take long, and what could end that may need the lock. Nobody replaces the segment
+// meanwhile (registering).
 static int map_segment(struct phi_peer *peer, struct contact *c)
 {
-    struct phi_segment *segment = NULL;
-    int rc;
-    if (peer->peers->rank < peer->rank) {
-        rc = phi_contact_segment(peer, peer->incarnation, &segment);
-    } else {
-        rc = phi_segment_open(peer->peers->report, c->segment_fd, pair_nonce(peer, peer->incarnation), &segment);
-        c->segment_fd = -1; // taken over
-        if (rc == 0 && segment->capacity != (uint32_t)peer->peers->config->channels) {
-            phi_segment_close(segment); // not what its owner said in the hello
-            rc = -EBADMSG;
-        }
-        if (rc == 0)
-            peer->segment = segment;
-    }
-    if (rc == 0)
-        rc = phi_segment_register(segment, peer->peers->device);
+    struct phi_peers *peers = peer->peers;
+    int rc = take_segment(peer, c);
+    if (rc || peers->device == NULL)
+        return rc;
+    peer->registering = true;
+    pthread_mutex_unlock(&peers->lock);
+    rc = phi_segment_register(peer->segment, peers->device);
+    pthread_mutex_lock(&peers->lock);
+    peer->registering = false;
     return rc;
 }
 
@@ -153,7 +168,7 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     int rc = make_contact(peer, &theirs, &c, call_deadline(deadline));
     int pidfd = rc ? -1 : open_pidfd(c.socket);
     pthread_mutex_lock(&peers->lock);
-    peer->preparing = peer->refused = false;
+    peer->refused = false;
     if (rc)
         rc = fail_contact(peer, rc, theirs.socket);
     else if ((rc = map_segment(peer, &c)) == 0) {
@@ -166,12 +181,16 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
         c.socket = c.wake_fd = -1;
         pidfd = -1;
         rc = phi_service_watch(peers->service, peer);
+        // A peer that leaves or aborted before we were here told nobody: see undrained().
+        atomic_store(&phi_peer_mine(peer)->mapped, 1);
+        phi_peer_look(peer);
         phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank, theirs.pid,
                 theirs.device ? theirs.device_name : "host memory");
     }
     close_contact(&c);
     if (pidfd >= 0)
         close(pidfd);
+    peer->preparing = false;
     phi_peer_renew(peer); // a record that came meanwhile
     phi_peers_changed(peers);
     return rc;

@@ -254,7 +254,7 @@ static int send_offer(struct ph_exchange_request *request, struct phi_peer *peer
     struct phi_descriptor *list = malloc(request->n * sizeof *list);
     struct phi_writer writer = {0};
     if (list == NULL)
-        return -ENOMEM;
+        return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations", request->n);
     size_t n = collect(request, peer, list);
     int rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
     if (rc == 0 && n > 0) {
@@ -343,6 +343,7 @@ static struct ph_exchange_request *make_request(struct phi_peers *peers, size_t 
         return NULL;
     request->peers = peers;
     request->busy = true;
+    request->stuck = false;
     request->n = 0;
     request->capacity = n;
     request->began = phi_now();
@@ -355,6 +356,8 @@ static int check_life(struct phi_peers *peers)
 {
     if (peers->aborted)
         return phi_fail(peers->report, PH_EABORTED, "rank %d aborted", peers->rank);
+    if (peers->leaving)
+        return phi_fail(peers->report, PH_EBROKEN, "rank %d is being destroyed", peers->rank);
     return peers->fenced;
 }
 
@@ -473,22 +476,26 @@ static int wait_for_peers(struct ph_exchange_request *request, const struct prog
     return 0;
 }
 
+#define HELP_MS 1000
+
 // Carries the exchanges that were started and that no thread finishes yet, as a peer may finish those first. Their errors
 // are told by their own finish. Returns whether something was done, after which the list may be another one.
 static bool help_others(struct phi_peers *peers, int64_t deadline)
 {
+    int64_t soon = phi_deadline(HELP_MS); // its own thread waits for us so long at most
     for (struct ph_exchange_request *other = peers->requests; other != NULL; other = other->next) {
-        if (other->busy)
+        if (other->busy || other->stuck)
             continue;
         int rc = 0;
         other->busy = true;
         struct progress p = advance(other);
-        bool worked = work(other, &p, deadline, &rc);
+        bool worked = work(other, &p, soon < deadline ? soon : deadline, &rc);
         other->busy = false;
+        other->stuck = rc != 0; // its own finish tries again, and tells why
         if (!worked)
             continue;
         phi_peers_changed(peers); // its own thread may wait for it
-        return rc == 0;
+        return true;
     }
     return false;
 }
@@ -633,6 +640,7 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
     note_waiting(peers, NULL);
     pass_acknowledgements(request);
     end_request(request);
+    phi_peers_awake(peers);
     phi_peers_changed(peers); // another thread that waits may now receive
     pthread_mutex_unlock(&peers->lock);
     return rc;

@@ -10,6 +10,7 @@
 
 // How long a service thread may take to answer a rank that gives up.
 #define ANSWER_DEADLINE_MS 1000
+#define PAUSE_MS 10
 
 static _Atomic uint64_t *peer_slot_word(const struct phi_key *key)
 {
@@ -40,6 +41,7 @@ static int ask_one(struct phi_key *key, int64_t deadline)
 
 static void ask_all(struct ph_exchange_request *request, int64_t deadline, bool giving_up)
 {
+    bool unanswered = false;
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
         if (pending->state != PHI_PENDING_ASK)
@@ -53,9 +55,17 @@ static void ask_all(struct ph_exchange_request *request, int64_t deadline, bool 
         else if (answer == PHI_AGREEMENT_NONSENSE)
             phi_pending_settle(pending, phi_fail(request->peers->report, PH_EPEER, "rank %d broke the rules of exchange",
                                                  pending->key->peer->rank), NULL);
-        else if (giving_up || answer < 0)
+        else if (giving_up)
             phi_pending_settle(pending, -ETIMEDOUT, NULL);
+        else
+            unanswered = true;
     }
+    if (!unanswered)
+        return;
+    // Asked again until the deadline, but not without a pause.
+    int64_t soon = phi_now() + PAUSE_MS * PHI_MS;
+    struct timespec until = {soon / 1000000000, soon % 1000000000};
+    pthread_cond_timedwait(&request->peers->changed, &request->peers->lock, &until);
 }
 
 void phi_request_ask(struct ph_exchange_request *request, int64_t deadline)

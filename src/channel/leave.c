@@ -110,14 +110,26 @@ static void notify(struct phi_peer *peer)
     phi_peer_ring(peer);
 }
 
+// What was said to be drained is not used again, also where destroy must be tried once more.
+static void shut(struct phi_peer *peer)
+{
+    revoke_all(peer);
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next) {
+        int whole = 0;
+        atomic_compare_exchange_strong(&channel->status, &whole, PH_EBROKEN);
+    }
+}
+
 static void say_state(struct phi_peers *peers, enum phi_side_state state, bool is_drained)
 {
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
         if (peer == NULL || peer->segment == NULL)
             continue;
-        if (is_drained)
+        if (is_drained) {
+            shut(peer);
             atomic_store(&phi_peer_mine(peer)->drained, 1);
+        }
         atomic_store(&phi_peer_mine(peer)->state, state);
         notify(peer);
     }
@@ -128,8 +140,10 @@ static struct phi_peer *undrained(struct phi_peers *peers)
 {
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
+        // A peer that never mapped the segment has mapped nothing of ours. Our state was stored before this load, and the
+        // peer stores `mapped` before it looks at our state: one of the two sees the other.
         if (peer != NULL && peer->segment != NULL && peer->socket >= 0 && !peer->gone &&
-            atomic_load(&phi_peer_theirs(peer)->drained) == 0)
+            atomic_load(&phi_peer_theirs(peer)->mapped) != 0 && atomic_load(&phi_peer_theirs(peer)->drained) == 0)
             return peer;
     }
     return NULL;

@@ -21,10 +21,13 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
     struct phi_peer *peer = key->peer;
     uint32_t line = 0;
     if (peer->peers->rank < peer->rank) {
-        if (peer->lines_used < peer->segment->capacity)
-            line = peer->lines_used++;
-        else
+        // A line that a failed round did not use serves the next one.
+        if (key->line == PHI_NO_LINE && peer->lines_used < peer->segment->capacity)
+            key->line = peer->lines_used++;
+        if (key->line == PHI_NO_LINE)
             reason = PHI_REASON_SPACE;
+        else
+            line = key->line;
     }
     key->confirm = make_confirm(key->agreement.round, line, reason);
     // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at their start values since
@@ -73,6 +76,7 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
 {
     struct ph_channel *channel = key->next;
     key->next = NULL;
+    key->line = PHI_NO_LINE;
     const struct phi_own_buffer *own = &key->own[key->agreement.mine - 1];
     const struct phi_peer_buffer *theirs = &key->theirs[key->agreement.theirs - 1];
     channel->peers = key->peer->peers;
@@ -96,6 +100,9 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
         channel->import_uses = theirs->export_->uses;
     }
     set_lines(channel, key->peer->segment);
+    // The peer may have gone right after it confirmed: then nobody walks the list of channels again.
+    if (key->peer->state == PHI_PEER_BROKEN)
+        atomic_init(&channel->status, key->peer->code);
     return channel;
 }
 
@@ -139,7 +146,8 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
                         key->peer->rank);
     const struct phi_own_buffer *own = &key->own[key->agreement.mine - 1];
     const struct phi_peer_buffer *their = &key->theirs[key->agreement.theirs - 1];
-    if (!has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
+    if (reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ||
+        !has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
     struct ph_channel *channel = make_channel(key, line, (uint8_t)reach, (uint8_t)reached);
     keep_channel(key, channel);
@@ -158,7 +166,7 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
         return false;
     struct phi_remote_export *e = key->theirs[number - 1].export_;
     if (!e->tried) {
-        *import = e->importing ? NULL : e;
+        *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
         return false;
     }
     if (!have_memory(key)) {

@@ -203,5 +203,6 @@ int phi_node_call(int socket, const struct phi_node_message *request, struct phi
             return 0;
         if (*fd >= 0)
             close(*fd);
+        *fd = -1;
     }
 }

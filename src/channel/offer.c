@@ -103,6 +103,9 @@ static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record,
         e->record_size = size;
         rc = phi_memory_inspect(peer->peers->report, record, size, &e->info);
     }
+    // Pairs with revoke_all, which walks the map when the peer breaks.
+    if (rc == 0 && peer->state == PHI_PEER_BROKEN)
+        atomic_init(&e->uses->revoked, 1);
     if (rc == 0)
         rc = phi_map_insert(&peer->remote_exports, phi_hash(id, 1), e);
     if (rc) {

@@ -274,6 +274,12 @@ int phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline)
     return rc;
 }
 
+void phi_peers_awake(struct phi_peers *peers)
+{
+    if (peers->registered && !peers->receiving)
+        set_sleeping(peers, false);
+}
+
 int phi_peers_drain(struct phi_peers *peers)
 {
     while (!peers->receiving) {
@@ -332,6 +338,7 @@ struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role,
     key->op_id = op_id;
     key->role = role;
     key->slot = PHI_NO_SLOT;
+    key->line = PHI_NO_LINE;
     if (phi_map_insert(&peer->keys, phi_hash(op_id, role), key)) {
         free(key);
         return NULL;
@@ -492,7 +499,7 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request, struc
         if (*fd >= 0)
             close(*fd);
         *fd = -1;
-        rc = answer->status;
+        rc = answer->status < 0 ? answer->status : -EBADMSG;
     }
     return rc;
 }

@@ -72,6 +72,7 @@ struct phi_peer_buffer {
 };
 
 #define PHI_NO_SLOT UINT32_MAX
+#define PHI_NO_LINE UINT32_MAX
 
 // An operation key: (peer, op id, role).
 struct phi_key {
@@ -86,6 +87,7 @@ struct phi_key {
     uint32_t theirs_count;
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
+    uint32_t line;              // lower rank: given and not used yet, or PHI_NO_LINE
     struct ph_channel *next;    // memory for the channel that a confirm promises, or NULL
     const void *request; // the unfinished exchange that holds the key, or NULL
 
@@ -112,6 +114,7 @@ struct phi_peer {
     struct phi_capabilities newer_theirs;
     struct phi_peer *former; // of peers->former
     bool preparing;         // a thread connects now, without the lock
+    bool registering;       // ... and registers the segment with the device
     bool refused;           // nobody listened at the socket when last tried, or not for this life of ours
     int64_t retry;          // when to try again
     bool unreachable;       // no path at all: another node
@@ -242,6 +245,9 @@ void phi_peers_changed(struct phi_peers *peers);
 // thread of ours changed something. 0, -ETIMEDOUT, or the mailbox's error. Spurious returns are fine. `seen` is
 // peers->changes as it was when the caller last looked.
 int phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
+
+// phi_peers_awake tells peers that nobody sleeps any more, so that they need not ring.
+void phi_peers_awake(struct phi_peers *peers);
 
 // phi_peers_want counts who awaits a message of a rank (delta +1, -1).
 void phi_peers_want(struct phi_peers *peers, int rank, int delta);

@@ -34,6 +34,7 @@ struct ph_exchange_request {
     size_t room;     // operations that fit
     int64_t began;
     int64_t half;    // when to look for a crossed order next
+    bool stuck;      // another thread could not carry it on
     bool busy;       // a thread works for it, now and then without the lock
     bool crossed;
     char chain[256]; // who waits for whom

@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -75,7 +76,9 @@ void phi_service_wake(struct phi_service *service)
 
 static void close_connection(struct phi_service *service, uint32_t index)
 {
-    close(service->connections[index].fd); // leaves the epoll with its last descriptor
+    // By hand: a forked child may hold a copy of the descriptor, and with it the entry.
+    epoll_ctl(service->epoll, EPOLL_CTL_DEL, service->connections[index].fd, NULL);
+    close(service->connections[index].fd);
     service->connections[index].fd = -1;
 }
 
@@ -97,8 +100,12 @@ static struct connection *free_connection(struct phi_service *service, uint32_t 
 static void accept_one(struct phi_service *service)
 {
     int fd = accept4(service->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
+    if (fd < 0) {
+        // Out of descriptors the listener stays ready: do not spin on it.
+        if (errno == EMFILE || errno == ENFILE)
+            nanosleep(&(struct timespec){.tv_nsec = 10 * PHI_MS}, NULL);
         return;
+    }
     struct ucred credentials;
     socklen_t size = sizeof credentials;
     uint32_t index;
@@ -273,12 +280,14 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
     struct phi_peers *peers = service->peers;
     // Level-triggered for ever from here on: seen once is enough.
     epoll_ctl(service->epoll, EPOLL_CTL_DEL, source == SOURCE_PIDFD ? peer->pidfd : peer->socket, NULL);
+    bool left = peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) == PHI_SIDE_LEAVING;
     phi_peer_look(peer);
+    // No more is to be had of a peer without its connection.
+    phi_peer_break(peer, PH_EPEER);
     // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are gone. Without a pidfd
     // (another PID namespace) the end of the connection stands for it.
-    if (source == SOURCE_PIDFD || peer->pidfd < 0 || (peer->state == PHI_PEER_BROKEN && peer->code == PH_EPEER)) {
+    if (source == SOURCE_PIDFD || peer->pidfd < 0 || left) {
         peer->gone = true;
-        phi_peer_break(peer, PH_EPEER);
         phi_peers_changed(peers);
         phi_mailbox_wake(peers->mailbox);
     }

@@ -157,7 +157,7 @@ static int pin_all(struct phi_captures *captures, struct phi_capture *capture,
     if (rc)
         unpin(capture, before);
     pthread_mutex_unlock(&captures->lock);
-    return rc;
+    return rc ? phi_fail(captures->report, rc, "capturing into a graph: %s", ph_strerror(rc)) : 0;
 }
 
 int phi_capture_begin(struct phi_captures *captures, CUstream stream, const struct phi_work *work,

@@ -41,10 +41,12 @@ static int answer(struct phi_store_redis *store, const char *command, int64_t de
     int result = phi_redis_answer(&store->commands, -1, deadline, reply);
     if (result != -ETIMEDOUT)
         return result;
+    char before[PHI_REDIS_WORDS]; // e.g. still loading, when it was last asked
+    memcpy(before, store->commands.trouble, sizeof(before));
     phi_redis_close(&store->commands, "no answer");
     return phi_fail(store->base.params->report, -ETIMEDOUT,
-                    "the store at %s did not answer %s before the deadline",
-                    store->server.uri.address, command);
+                    "the store at %s did not answer %s before the deadline%s%s",
+                    store->server.uri.address, command, before[0] ? "; before that: " : "", before);
 }
 
 // answer_type is answer with errors reported and one right type.

@@ -421,6 +421,7 @@ int phi_redis_answer(struct phi_redis_connection *connection, int wake_fd, int64
         redisReply *got = NULL;
         int result = parse(connection, &got);
         if (result == 1 && connection->greeting == 0) {
+            connection->trouble[0] = 0;
             *reply = got;
             return 0;
         }

@@ -33,7 +33,7 @@ struct phi_redis_connection {
     int greeting;                         // answers to AUTH and SELECT that are still to come
     struct addrinfo *addresses, *address; // of a host: all, and the one being tried
     int64_t retry_at;                     // connect not before
-    char trouble[PHI_REDIS_WORDS];        // why the last connection or attempt ended
+    char trouble[PHI_REDIS_WORDS];        // why the last one ended; empty after an answer
     char *out;                            // formatted commands that are not sent yet
     size_t out_at, out_size, out_capacity;
     redisReader *reader;
