@@ -232,11 +232,22 @@ static void file_message(struct phi_peers *peers, struct phi_message *message)
     phi_mailbox_message_free(message);
 }
 
+// Whether the store is to be watched for a rank: something of it is awaited, or it has not taken all that we sent it, which
+// a store that restarts would forget.
+static bool is_wanted(const struct phi_peers *peers, int rank)
+{
+    const struct phi_peer *peer = peers->table[rank];
+    return peers->wanted[rank] > 0 ||
+           (peer != NULL && peer->state == PHI_PEER_READY &&
+            atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire) <
+                phi_mailbox_sequence(peers->mailbox, rank));
+}
+
 // With the lock given up; files what comes.
 static int receive(struct phi_peers *peers, int64_t deadline)
 {
     for (int rank = 0; rank < peers->ranks; rank++)
-        peers->wanted_now[rank] = peers->wanted[rank] > 0;
+        peers->wanted_now[rank] = is_wanted(peers, rank);
     peers->receiving = true;
     pthread_mutex_unlock(&peers->lock);
     struct phi_message message;

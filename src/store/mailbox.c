@@ -359,6 +359,11 @@ int phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t peer_incarn
     return result;
 }
 
+uint64_t phi_mailbox_sequence(const struct phi_mailbox *mailbox, int peer)
+{
+    return atomic_load_explicit(&mailbox->outboxes[peer].given, memory_order_relaxed);
+}
+
 void phi_mailbox_acknowledged(struct phi_mailbox *mailbox, int peer, uint64_t sequence)
 {
     phi_outbox_acknowledged(&mailbox->outboxes[peer], sequence);

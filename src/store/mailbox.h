@@ -85,6 +85,10 @@ void phi_mailbox_wake(struct phi_mailbox *mailbox);
 // the mailbox.
 int phi_mailbox_wake_fd(const struct phi_mailbox *mailbox);
 
+// sequence returns that of the last message to a peer's present life, 0 before the first. While it is not acknowledged, a
+// store that forgets loses it unless somebody of this rank receives.
+uint64_t phi_mailbox_sequence(const struct phi_mailbox *mailbox, int peer);
+
 // acknowledged: the peer has taken our messages up to this sequence (it says so in shared memory or
 // in a message).
 void phi_mailbox_acknowledged(struct phi_mailbox *mailbox, int peer, uint64_t sequence);

@@ -29,6 +29,7 @@ int phi_outbox_address(struct phi_outbox *outbox, uint64_t incarnation)
     phi_outbox_fini(outbox);
     outbox->incarnation = incarnation;
     outbox->sequence = 0;
+    atomic_store_explicit(&outbox->given, 0, memory_order_relaxed);
     atomic_store_explicit(&outbox->acknowledged, 0, memory_order_relaxed);
     return 0;
 }
@@ -49,6 +50,7 @@ struct phi_kept *phi_outbox_append(struct phi_outbox *outbox, uint8_t *bytes, si
     else
         outbox->first = kept;
     outbox->last = kept;
+    atomic_store_explicit(&outbox->given, kept->sequence, memory_order_relaxed); // a mere number
     return kept;
 }
 

@@ -4,6 +4,8 @@
 #define TESTS_E2E_EXCHANGING_H
 
 #include <chrono>
+#include <cstring>
+#include <functional>
 #include <sstream>
 #include <thread>
 
@@ -95,6 +97,68 @@ public:
 private:
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
+
+// Ranks that are threads of this process, on host memory. Each runs body(rank, context) in a context of its own, which it
+// destroys afterwards. vary (may be empty) changes the parameters of every context.
+inline void as_threads(int ranks, const std::function<void(int, ph_context *)> &body,
+                       const std::function<void(ph_context_params &)> &vary)
+{
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; rank++)
+        threads.emplace_back([=, &body, &vary] {
+            char text[512] = "";
+            ph_context_params params = {};
+            params.struct_size = sizeof params;
+            params.rank = rank;
+            params.ranks = ranks;
+            params.device = "host";
+            params.job = "threads";
+            params.deadline_ms = 20000;
+            params.error = text;
+            params.error_size = sizeof text;
+            vary(params);
+            ph_context *context = nullptr;
+            ASSERT_EQ(ph_context_create(&params, &context), 0) << text;
+            body(rank, context);
+            int rc = ph_context_destroy(&context, 20000);
+            if (rc)
+                ph_context_error(context, text, sizeof text);
+            EXPECT_EQ(rc, 0) << text;
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+// One round of an all-to-all of threads: op 1 each way, new buffers each time, data verified.
+inline void all_to_all_of_threads(int rank, int ranks, ph_context *context, ph_queue *queue, int round)
+{
+    const size_t size = 3000;
+    void *memory = nullptr;
+    ASSERT_EQ(ph_host_alloc(context, 2 * ranks * size, &memory), 0);
+    char *bytes = static_cast<char *>(memory);
+    std::vector<ph_operation> ops;
+    std::vector<ph_group_op> group;
+    for (int peer = 0; peer < ranks; peer++) {
+        if (peer == rank)
+            continue;
+        ops.push_back(operation(1, peer, PH_ROLE_SENDER, bytes + peer * size, size));
+        ops.push_back(operation(1, peer, PH_ROLE_RECEIVER, bytes + (ranks + peer) * size, size));
+        memset(bytes + peer * size, 50 * rank + 10 * peer + round, size);
+    }
+    std::vector<ph_channel *> channels(ops.size());
+    char text[512] = "";
+    int rc = ph_exchange(context, ops.data(), ops.size(), channels.data());
+    if (rc)
+        ph_context_error(context, text, sizeof text);
+    ASSERT_EQ(rc, 0) << text;
+    for (size_t i = 0; i < ops.size(); i++)
+        group.push_back({i % 2 ? PH_GROUP_RECV : PH_GROUP_SEND, channels[i], 0, 0, size});
+    ASSERT_EQ(ph_group(group.data(), group.size(), queue), 0);
+    ASSERT_EQ(ph_queue_synchronize(queue, 20000), 0);
+    for (int peer = 0; peer < ranks; peer++)
+        for (size_t at = 0; peer != rank && at < size; at += 37)
+            ASSERT_EQ(bytes[(ranks + peer) * size + at], static_cast<char>(50 * peer + 10 * rank + round));
+}
 
 // The commands that a server has run, by its own count, without those of the tests themselves.
 inline uint64_t commands_of(const RedisServer &redis)

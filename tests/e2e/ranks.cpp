@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <mutex>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -42,9 +43,13 @@ void rank_failed(const char *file, int line, const std::string &what)
 
 static void keep_log(void *opaque, enum ph_log_level level, const char *line)
 {
-    (void)level;
+    static std::mutex lock; // any thread of the library may call
+    auto *rank = static_cast<Rank *>(opaque);
+    std::lock_guard<std::mutex> hold(lock);
+    if (level <= PH_LOG_WARN)
+        rank->log += std::string(line) + "\n";
     if (getenv("PEERHOP_TEST_VERBOSE"))
-        fprintf(stderr, "rank %d: %s\n", static_cast<Rank *>(opaque)->rank, line);
+        fprintf(stderr, "rank %d: %s\n", rank->rank, line);
 }
 
 int Rank::try_open(std::vector<std::string> settings, int64_t deadline_ms, std::string *error)

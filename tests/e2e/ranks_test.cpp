@@ -232,64 +232,19 @@ TEST_P(Launchers, NameRanksAndJob)
 
 // ---- one process
 
-// Ranks that are threads of this process. Each runs body(rank, context) and destroys its context.
-static void as_threads(int ranks, const std::string &store, const std::function<void(int, ph_context *)> &body)
-{
-    std::vector<std::thread> threads;
-    for (int r = 0; r < ranks; r++)
-        threads.emplace_back([=, &body] {
-            char text[512] = "";
-            ph_context_params params = {};
-            params.struct_size = sizeof params;
-            params.rank = r;
-            params.ranks = ranks;
-            params.device = "host";
-            params.store = store.c_str();
-            params.job = "threads";
-            params.deadline_ms = 20000;
-            params.error = text;
-            params.error_size = sizeof text;
-            ph_context *context = nullptr;
-            ASSERT_EQ(ph_context_create(&params, &context), 0) << text;
-            body(r, context);
-            EXPECT_EQ(ph_context_destroy(&context, 20000), 0);
-        });
-    for (std::thread &thread : threads)
-        thread.join();
-}
-
 TEST_F(RanksHost, ThreadsOfOneProcessAreRanks)
 {
     RedisServer redis;
     ASSERT_TRUE(redis.start());
-    as_threads(3, redis.uri(), [](int rank, ph_context *context) {
-        void *memory = nullptr;
-        ASSERT_EQ(ph_host_alloc(context, 6 * size, &memory), 0);
-        char *bytes = static_cast<char *>(memory);
+    std::string uri = redis.uri();
+    auto body = [](int rank, ph_context *context) {
         ph_queue *queue = nullptr;
         ASSERT_EQ(ph_queue_create(context, &queue), 0);
-        for (int round = 0; round < 10; round++) {
-            std::vector<ph_operation> ops;
-            std::vector<ph_group_op> group;
-            for (int peer = 0; peer < 3; peer++) {
-                if (peer == rank)
-                    continue;
-                ops.push_back(operation(1, peer, PH_ROLE_SENDER, bytes + peer * size, size));
-                ops.push_back(operation(1, peer, PH_ROLE_RECEIVER, bytes + (3 + peer) * size, size));
-                memset(bytes + peer * size, 50 * rank + 10 * peer + round, size);
-            }
-            std::vector<ph_channel *> channels(4);
-            ASSERT_EQ(ph_exchange(context, ops.data(), 4, channels.data()), 0);
-            for (int i = 0; i < 4; i++)
-                group.push_back({i % 2 ? PH_GROUP_RECV : PH_GROUP_SEND, channels[i], 0, 0, size});
-            ASSERT_EQ(ph_group(group.data(), 4, queue), 0);
-            ASSERT_EQ(ph_queue_synchronize(queue, 20000), 0);
-            for (int peer = 0; peer < 3; peer++)
-                for (size_t at = 0; peer != rank && at < size; at += 37)
-                    ASSERT_EQ(bytes[(3 + peer) * size + at], static_cast<char>(50 * peer + 10 * rank + round));
-        }
+        for (int round = 0; round < 10; round++)
+            all_to_all_of_threads(rank, 3, context, queue, round);
         EXPECT_EQ(ph_queue_destroy(&queue), 0);
-    });
+    };
+    as_threads(3, body, [&](ph_context_params &params) { params.store = uri.c_str(); });
     EXPECT_EQ(redis.cli("KEYS ph:*"), "");
 }
 
