@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The host executor: its queues, its worker, and what it tells about all of them.
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ static struct ph_queue *find_queue(struct phi_host_executor *host, void *stream)
 static void producer_enter(struct ph_queue *queue)
 {
     while (queue->shared && atomic_exchange_explicit(&queue->producing, 1, memory_order_acquire))
-        phi_pause();
+        sched_yield(); // who is inside is about to leave, but may have lost its core
 }
 
 static void producer_leave(struct ph_queue *queue)
@@ -297,7 +298,7 @@ int phi_queue_destroy(struct ph_queue *queue)
         return phi_fail(host->params.report, -EBUSY, "operations are left in the queue");
     // The worker may be having a look at it; it does not stay.
     while (!phi_queue_take(queue))
-        phi_pause();
+        sched_yield();
     pthread_mutex_lock(&host->lock);
     free(queue->ring);
     queue->ring = NULL;

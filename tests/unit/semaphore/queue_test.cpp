@@ -84,6 +84,30 @@ void store(uint32_t *word, uint32_t value)
     atomic_store_explicit(word, value, memory_order_release);
 }
 
+// Memory that nothing has touched yet: a copy into it takes its time.
+class Fresh
+{
+  public:
+    static const size_t SIZE = 256 << 20;
+    char *const at;
+
+    Fresh()
+        : at((char *)mmap(nullptr, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                          0))
+    {
+    }
+    ~Fresh()
+    {
+        munmap(at, SIZE);
+    }
+    // Whether a copy into it has begun.
+    bool begun() const
+    {
+        unsigned char there = 0;
+        return mincore(at, 1, &there) == 0 && (there & 1);
+    }
+};
+
 // Whether `condition` becomes true within some seconds.
 template <typename Condition> bool soon(Condition condition)
 {
@@ -342,26 +366,30 @@ TEST_F(Queue, CopiesMoreThanFourGiB)
 // A channel that breaks in the middle of a large copy ends it between two pieces.
 TEST_F(Queue, ALargeCopyNoticesABrokenChannel)
 {
-    const size_t size = 256 << 20;
-    const int private_memory = MAP_PRIVATE | MAP_ANONYMOUS;
-    char *from = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, private_memory, -1, 0);
-    char *to = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, private_memory, -1, 0);
-    ASSERT_NE(from, MAP_FAILED);
-    ASSERT_NE(to, MAP_FAILED);
-    from[size - 1] = 'e';
-    ASSERT_EQ(issue({copy(to, from, size, &word[8]), post(&word[0], &word[8])}), 0);
+    Fresh from, to;
+    from.at[Fresh::SIZE - 1] = 'e';
+    ASSERT_EQ(issue({copy(to.at, from.at, Fresh::SIZE, &word[8]), post(&word[0], &word[8])}), 0);
     std::thread breaker([&] {
-        unsigned char there = 0; // the target's first page: once it is there, the copy has begun
-        while (mincore(to, 1, &there) == 0 && !(there & 1))
+        while (!to.begun())
             std::this_thread::yield();
         store(&word[8], 1);
     });
     EXPECT_EQ(synchronize(), 0);
     breaker.join();
-    EXPECT_EQ(to[size - 1], 0);
+    EXPECT_EQ(to.at[Fresh::SIZE - 1], 0);
     EXPECT_EQ(word[0], 0u);
-    munmap(from, size);
-    munmap(to, size);
+}
+
+// A deadline in the middle of one as well; the queue goes on later.
+TEST_F(Queue, ADeadlinePassesDuringALargeCopy)
+{
+    Fresh from, to;
+    ASSERT_EQ(issue({copy(to.at, from.at, Fresh::SIZE), post(&word[0])}), 0);
+    EXPECT_EQ(synchronize(2), -ETIMEDOUT);
+    EXPECT_NE(context->error().find("a queue still runs"), std::string::npos) << context->error();
+    EXPECT_EQ(word[0], 0u);
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(word[0], 1u);
 }
 
 TEST_F(Queue, AFullRingIsRefusedAndLosesNothing)
@@ -612,20 +640,26 @@ TEST_F(Uses, RevokeRaces)
     }
 }
 
+// Whichever queue it is in.
 TEST_F(Queue, FlushNamesTheOldestWait)
 {
-    phi_work later = wait(&word[1]);
-    later.peer = 9;
-    ASSERT_EQ(issue({wait(&word[0])}), 0);
-    EXPECT_EQ(synchronize(5), -ETIMEDOUT);
-    ASSERT_EQ(issue({later}, nullptr), 0);
-    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20)), -ETIMEDOUT);
-    EXPECT_NE(context->error().find("rank 3"), std::string::npos) << context->error();
-    store(&word[0], 1);
-    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20)), -ETIMEDOUT);
-    EXPECT_NE(context->error().find("rank 9"), std::string::npos) << context->error();
-    store(&word[1], 1);
-    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+    void *order[2][2] = {{queue, nullptr}, {nullptr, queue}};
+    for (auto &streams : order) {
+        phi_work older = wait(&word[0]), younger = wait(&word[1]);
+        younger.peer = 9;
+        ASSERT_EQ(issue({older}, streams[0]), 0);
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5)), -ETIMEDOUT);
+        ASSERT_EQ(issue({younger}, streams[1]), 0);
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20)), -ETIMEDOUT);
+        EXPECT_NE(context->error().find("rank 3"), std::string::npos) << context->error();
+        store(&word[0], 1);
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20)), -ETIMEDOUT);
+        EXPECT_NE(context->error().find("rank 9"), std::string::npos) << context->error();
+        store(&word[1], 1);
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+        store(&word[0], 0);
+        store(&word[1], 0);
+    }
 }
 
 // Two queues that need each other go on although only one is waited for at a time.
@@ -680,17 +714,16 @@ TEST_F(Worker, RunsLargeCopies)
 
 TEST_F(Worker, GivesALargeCopyToWhoeverSynchronises)
 {
-    const size_t size = 64 << 20;
-    std::vector<char> from(size, 'x'), to(size);
-    for (int round = 0; round < 5; round++) {
-        std::fill(to.begin(), to.end(), 0);
-        ASSERT_EQ(issue({copy(to.data(), from.data(), size), post(&word[0])}), 0);
-        usleep(2000 + 500 * (unsigned)round); // the worker has begun
-        EXPECT_EQ(synchronize(), 0);
-        EXPECT_EQ(word[0], 1u);
-        ASSERT_EQ(to, from);
-        store(&word[0], 0);
-    }
+    Fresh from, to;
+    std::thread::id runner;
+    auto note = [](void *opaque) { *(std::thread::id *)opaque = std::this_thread::get_id(); };
+    from.at[Fresh::SIZE - 1] = 'e';
+    ASSERT_EQ(issue({copy(to.at, from.at, Fresh::SIZE)}), 0);
+    ASSERT_EQ(phi_queue_host(queue, note, &runner), 0);
+    ASSERT_TRUE(soon([&] { return to.begun(); })); // so the worker is at it
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(to.at[Fresh::SIZE - 1], 'e');
+    EXPECT_EQ(runner, std::this_thread::get_id());
 }
 
 TEST_F(Worker, RunsChainsOfWaits)
@@ -744,13 +777,36 @@ TEST_F(Worker, ManyThreads)
     EXPECT_EQ(context->counters.in_flight, 0u);
 }
 
-TEST_F(Worker, ClosesAtOnce)
+// Every operation of the default queue gets a number of its own, whoever issues it.
+TEST_F(Queue, TheDefaultQueueIsForManyThreads)
+{
+    enum { THREADS = 4, EACH = 200000 };
+    auto uses = std::make_unique<phi_uses>();
+    std::vector<std::thread> threads;
+    std::atomic<int> failures{0};
+    for (int t = 0; t < THREADS; t++) {
+        threads.emplace_back([&, t] {
+            phi_work work = post(&word[t]);
+            work.uses = uses.get();
+            for (int i = 0; i < EACH; i++)
+                failures += issue({work}, nullptr) != 0;
+        });
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_EQ(failures, 0);
+    EXPECT_EQ(uses->number[0], (uint64_t)THREADS * EACH);
+    EXPECT_TRUE(executor->ops->drained(executor, uses.get(), nullptr, 0));
+}
+
+TEST_F(Queue, ClosesAtOnce)
 {
     int64_t before = phi_now();
     phi_executor_params params{&context->report, &context->counters, &context->config};
     for (int i = 0; i < 20; i++) {
         phi_executor *one;
         ASSERT_EQ(phi_host_executor_open(&params, &one), 0);
+        usleep(2000); // the worker has parked, for a second
         one->ops->close(one);
     }
     EXPECT_LT(phi_now() - before, 2000 * PHI_MS);
