@@ -48,7 +48,8 @@ PH_API int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t 
 PH_API int ph_signal(struct ph_channel *channel, void *stream);
 
 // ph_wait lets the stream wait for the peer's next signal and consumes it. size is what the put_signal carried (0 for
-// a bare signal). Needs the receiver's role. Since 0.1.
+// a bare signal). Needs the receiver's role. A signal that came before the peer left the job is still there for it.
+// Since 0.1.
 PH_API int ph_wait(struct ph_channel *channel, size_t size, void *stream);
 
 // ph_send and ph_recv move size bytes from the start of the sender's buffer to the start of the receiver's, and
@@ -58,6 +59,7 @@ PH_API int ph_wait(struct ph_channel *channel, size_t size, void *stream);
 //                 the receiver's complete waits.
 //   get protocol: send says that the buffer may be read; recv waits for that, copies, tells; the sender's complete
 //                 waits.
+// A copy that was done before the peer left the job is still there for ph_complete.
 // Two ranks that both issue their active call first on one stream deadlock, as blocking sends do: ph_group does not.
 PH_API int ph_send(struct ph_channel *channel, size_t size, void *stream);
 PH_API int ph_recv(struct ph_channel *channel, size_t size, void *stream);

@@ -102,13 +102,27 @@ int ph_signal(struct ph_channel *channel, void *stream)
     return issue_one(&call, stream);
 }
 
+// A peer may leave as soon as its part is done. What it sent is here by then: that waits for
+// nothing.
+static int unless_here(const struct phi_channel_call *call, int rc)
+{
+    if (rc != PH_EPEER && rc != PH_EBROKEN)
+        return rc;
+    // An executor that refuses knows only that the peer's words were revoked, the channel knows
+    // why.
+    rc = phi_channel_check(call->channel);
+    return rc == PH_EPEER && phi_channel_take(call) ? 0 : rc;
+}
+
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
 {
-    int rc = check_channel(channel, PH_ROLE_RECEIVER);
-    if (rc || (rc = check_range(channel, 0, 0, size)))
-        return rc;
     struct phi_channel_call call = {channel, PHI_CALL_WAIT, false, 0, 0, size};
-    return issue_one(&call, stream);
+    int rc = check_channel(channel, PH_ROLE_RECEIVER);
+    if (rc == 0)
+        rc = check_range(channel, 0, 0, size);
+    if (rc == 0)
+        rc = issue_one(&call, stream);
+    return unless_here(&call, rc);
 }
 
 // One half of send/recv: the active end copies, the passive one posts.
@@ -147,10 +161,18 @@ int ph_recv(struct ph_channel *channel, size_t size, void *stream)
     return issue_half(channel, false, size, stream);
 }
 
+static int unless_all_here(const struct phi_channel_call *calls, size_t n, int refused)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = unless_here(&calls[i], refused);
+    return rc;
+}
+
 int ph_complete(struct ph_channel *channel, void *stream)
 {
     int rc = check_channel(channel, PH_ROLE_BOTH);
-    if (rc)
+    if (rc && rc != PH_EPEER)
         return rc;
     struct phi_channel_call calls[2];
     size_t n = 0;
@@ -160,7 +182,12 @@ int ph_complete(struct ph_channel *channel, void *stream)
             calls[n++] =
                 (struct phi_channel_call){channel, PHI_CALL_COMPLETE, outgoing != 0, 0, 0, 0};
     bool begun = false;
-    rc = n ? phi_issue(channel->peers, calls, n, stream, &begun) : 0;
+    if (n == 0)
+        return 0;
+    if (rc == 0)
+        rc = phi_issue(channel->peers, calls, n, stream, &begun);
+    if (rc && !begun)
+        rc = unless_all_here(calls, n, rc);
     for (size_t i = 0; rc == 0 && i < n; i++)
         phi_channel_unpost(channel, calls[i].outgoing);
     return rc;

@@ -86,6 +86,21 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
     return program->count;
 }
 
+bool phi_channel_take(const struct phi_channel_call *call)
+{
+    const struct phi_program *program = &phi_programs[call->call];
+    const struct ph_channel *channel = call->channel;
+    const struct phi_executor *executor = channel->peers->executor;
+    struct phi_line *line = call->outgoing ? channel->mine : channel->theirs_line;
+    // Leaving and breaking add bits and take none away: where the word says nothing but this, the
+    // peer wrote it.
+    uint32_t here = program->steps[0].bit;
+    uint32_t taken = program->steps[program->count - 1].bit;
+    // With a post or a wait of ours still on a stream, it may be the word of the message before.
+    return executor->ops->drained(channel->peers->executor, channel->peer->uses, NULL, 0) &&
+           atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
+}
+
 // The words are in a state that no program expects.
 void phi_channel_break(struct ph_channel *channel)
 {

@@ -21,6 +21,10 @@ struct phi_channel_call {
 int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n, void *stream,
               bool *begun);
 
+// phi_channel_take takes the message that the call would wait for, if it came before the channel
+// broke: true where the wait is over already. Only of a channel that the peer left.
+bool phi_channel_take(const struct phi_channel_call *call);
+
 // phi_channel_break ends the use of a channel whose calls were enqueued half-way.
 void phi_channel_break(struct ph_channel *channel);
 

@@ -24,9 +24,10 @@ void phi_peer_break(struct phi_peer *peer, int code)
             ph_strerror(code));
     peer->state = PHI_PEER_BROKEN;
     peer->code = code;
-    revoke_all(peer);
+    // The status first: who is refused because of `revoked` finds there why.
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
         atomic_store(&channel->status, code);
+    revoke_all(peer);
     phi_service_wake(peer->peers->service);
     phi_peers_changed(peer->peers);
     phi_mailbox_wake(peer->peers->mailbox); // a thread that waits for this peer's message looks again

@@ -20,13 +20,15 @@ void Device::fill(void *to, size_t size, uint64_t seed)
     std::vector<uint8_t> bytes(size);
     for (size_t i = 0; i < size; i++)
         bytes[i] = pattern_byte(seed, i);
-    write(to, bytes.data(), size);
+    if (size > 0)
+        write(to, bytes.data(), size);
 }
 
 std::string Device::verify(const void *from, size_t size, uint64_t seed, size_t skip)
 {
     std::vector<uint8_t> bytes(size);
-    read(bytes.data(), from, size);
+    if (size > 0)
+        read(bytes.data(), from, size);
     for (size_t i = 0; i < size; i++)
         if (bytes[i] != pattern_byte(seed, skip + i))
             return "byte " + std::to_string(i) + " of " + std::to_string(size) + " is " + std::to_string(bytes[i]) +

@@ -318,6 +318,56 @@ TEST_P(Transfer, DefaultQueueOfAHostContext)
     EXPECT_EQ(job.run("default_queue"), "");
 }
 
+// ---- a peer that leaves when its part is done: what it sent is there, and nothing else
+
+RANK_FUNCTION(left_early)
+{
+    const size_t size = 5000;
+    bool signals = rank.argument == "put_signal", get = rank.argument == "send get";
+    rank.open();
+    void *buffer = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, PH_ROLE_BOTH, buffer, size, protocol_of(rank.argument));
+    ph_channel *unused = rank.channel(!rank.rank, 2, PH_ROLE_BOTH, buffer, size);
+    if (rank.rank == 0) {
+        rank.device->fill(buffer, size, 8);
+        CHECK_OK(signals ? ph_put_signal(channel, 0, 0, size, stream)
+                         : ph_send(channel, size, stream));
+        CHECK_OK(ph_complete(channel, stream));
+        rank.synchronize(stream);
+        return; // leaves
+    }
+    if (!signals)
+        CHECK_OK(ph_recv(channel, size, stream));
+    if (!signals && !get)
+        CHECK_OK(ph_recv(unused, size, stream));
+    rank.synchronize(stream);
+    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (ph_channel_status(channel) == 0) {
+        CHECK(std::chrono::steady_clock::now() < end);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    // The library breaks the words meanwhile.
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    CHECK_OK(signals ? ph_wait(channel, size, stream) : ph_complete(channel, stream));
+    rank.device->slow_fill(stream, at(buffer, size - 1), 1, pattern_byte(8, size - 1), 0);
+    rank.synchronize(stream);
+    rank.verify(buffer, size, 8, "of a rank that left");
+    CHECK_RC(ph_wait(channel, 0, stream), PH_EPEER);
+    CHECK_RC(ph_wait(unused, 0, stream), PH_EPEER);
+    CHECK_RC(ph_recv(channel, size, stream), PH_EPEER);
+    CHECK_RC(ph_put(channel, 0, 0, 1, stream), PH_EPEER);
+    CHECK_RC(ph_complete(unused, stream), signals || get ? 0 : PH_EPEER);
+}
+
+TEST_P(Transfer, MessagesOfARankThatLeft)
+{
+    for (const char *call : {"put_signal", "send put", "send get"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("left_early", call), "") << call;
+    }
+}
+
 // ---- one message in flight
 
 RANK_FUNCTION(second_post)
