@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The end: of contexts in any order, of peers at any moment, of a job by abort. Nothing hangs and nothing is left.
+#include <csignal>
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include "e2e/exchanging.h"
+
+class Destroy : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(Destroy);
+
+static const size_t size = 50000;
+
+// A channel each way with every other rank, op 1, and one message on each.
+static std::vector<ph_channel *> meet_all(Rank &rank, char *memory, void *stream)
+{
+    std::vector<ph_operation> ops;
+    std::vector<ph_group_op> group;
+    for (int peer = 0; peer < rank.ranks; peer++) {
+        if (peer == rank.rank)
+            continue;
+        ops.push_back(operation(1, peer, PH_ROLE_SENDER, memory + 2 * peer * size, size));
+        ops.push_back(operation(1, peer, PH_ROLE_RECEIVER, memory + (2 * peer + 1) * size, size));
+        rank.device->fill(memory + 2 * peer * size, size, rank.rank);
+    }
+    auto channels = exchange_all(rank, ops);
+    for (size_t i = 0; i < channels.size(); i++)
+        group.push_back({i % 2 ? PH_GROUP_RECV : PH_GROUP_SEND, channels[i], 0, 0, size});
+    CHECK_OK(ph_group(group.data(), group.size(), stream));
+    rank.synchronize(stream);
+    for (int peer = 0; peer < rank.ranks; peer++)
+        if (peer != rank.rank)
+            rank.verify(memory + (2 * peer + 1) * size, size, peer, "from a peer");
+    return channels;
+}
+
+static std::vector<ph_channel *> meet_all(Rank &rank)
+{
+    return meet_all(rank, static_cast<char *>(rank.device->alloc(2 * rank.ranks * size)), rank.device->stream());
+}
+
+// Waits until a channel can no longer be used, and returns why.
+static int end_of(ph_channel *channel)
+{
+    for (int i = 0; i < 5000; i++) {
+        int status = ph_channel_status(channel);
+        if (status)
+            return status;
+        sleep_ms(1);
+    }
+    return 0;
+}
+
+// ---- in any order
+
+RANK_FUNCTION(leaves_in_turn)
+{
+    rank.open();
+    auto channels = meet_all(rank);
+    rank.barrier();
+    uint64_t turn = rank.argument.find(static_cast<char>('0' + rank.rank));
+    CHECK(reaches(rank.shared->value[0], turn));
+    if (turn > 0) // those that left are gone for those that stay
+        CHECK_RC(end_of(channels[2 * (rank.argument[0] - '0' - (rank.argument[0] - '0' > rank.rank))]), PH_EPEER);
+    if (rank.argument.size() > 4)
+        sleep_ms(60);
+    Stopwatch watch;
+    rank.close(); // the others are not inside the library
+    CHECK(watch.ms() < 10000);
+    rank.shared->value[0]++;
+    CHECK(reaches(rank.shared->value[0], 4)); // the process outlives its context
+}
+
+TEST_P(Destroy, InAnyOrderOfRanks)
+{
+    for (const char *order : {"0123", "3210", "2031 late"}) {
+        SCOPED_TRACE(order);
+        Job job(GetParam(), 4);
+        EXPECT_EQ(job.run("leaves_in_turn", order), "");
+        EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+    }
+}
+
+RANK_FUNCTION(leaves_at_once)
+{
+    rank.open();
+    meet_all(rank);
+    if (rank.argument == "barrier")
+        rank.barrier();
+    rank.close();
+}
+
+TEST_P(Destroy, AllAtOnce)
+{
+    for (const char *how : {"barrier", "any time"}) {
+        Job job(GetParam(), 4);
+        EXPECT_EQ(job.run("leaves_at_once", how), "");
+        EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+    }
+}
+
+RANK_FUNCTION(leaves_a_started_exchange)
+{
+    rank.open();
+    meet_all(rank);
+    void *memory = rank.device->alloc(size);
+    auto op = operation(9, !rank.rank, PH_ROLE_BOTH, memory, size);
+    ph_exchange_request *request = nullptr;
+    CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+    if (rank.rank == 1) { // what is pending ends with the context
+        rank.close();
+        rank.shared->value[0] = 1;
+        return;
+    }
+    ph_channel *channel = nullptr;
+    CHECK(reaches(rank.shared->value[0], 1));
+    int rc = ph_exchange_finish(&request, &channel, 5000);
+    CHECK(rc == PH_EPEER && request == nullptr && channel == nullptr);
+}
+
+TEST_P(Destroy, WithAnExchangeStarted)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("leaves_a_started_exchange"), "");
+}
+
+// ---- with a peer that is killed
+
+// Enqueues something that waits for the peer. Returns false where the device has no such thing.
+static bool enqueue_wait(Rank &rank, const std::string &how, ph_channel *to, ph_channel *from, void *stream)
+{
+    if (how == "wait") {
+        CHECK_OK(ph_wait(from, 8, stream));
+    } else if (how == "recv") {
+        CHECK_OK(ph_recv(from, size, stream));
+        CHECK_OK(ph_complete(from, stream));
+    } else if (how == "send") {
+        CHECK_OK(ph_send(to, size, stream));
+    } else if (how == "signals") { // the second waits until the peer has consumed the first
+        CHECK_OK(ph_signal(to, stream));
+        CHECK_OK(ph_put_signal(to, 0, 0, 8, stream));
+    } else if (how == "graph") {
+        void *graph = rank.device->capture(stream, [&] { CHECK_OK(ph_wait(from, 8, stream)); });
+        if (graph == nullptr)
+            return false;
+        rank.device->launch(graph, stream);
+        CHECK(!rank.device->synchronize(stream, 20));
+        rank.shared->value[0] = 1;
+        CHECK(rank.device->synchronize(stream, 10000));
+        rank.device->destroy(graph);
+    }
+    return true;
+}
+
+RANK_FUNCTION(peer_is_killed)
+{
+    rank.open();
+    auto channels = meet_all(rank);
+    ph_channel *to = channels[0], *from = channels[1];
+    rank.barrier();
+    if (rank.rank == 1)
+        pause();
+    void *stream = rank.device->stream();
+    if (rank.argument == "exchange") {
+        void *memory = rank.device->alloc(size);
+        rank.shared->value[0] = 1;
+        CHECK_SAYS(exchange_fails(rank, {operation(7, 1, PH_ROLE_BOTH, memory, size)}, PH_EPEER), "rank 1");
+    } else {
+        bool there = enqueue_wait(rank, rank.argument, to, from, stream);
+        if (there && rank.argument != "idle" && rank.argument != "graph")
+            CHECK(!rank.device->synchronize(stream, 20));
+        rank.shared->value[0] = 1;
+        CHECK(rank.device->synchronize(stream, 10000)); // released
+    }
+    // Later calls say so.
+    CHECK_RC(end_of(from), PH_EPEER);
+    CHECK_RC(ph_put(to, 0, 0, 8, stream), PH_EPEER);
+    CHECK_RC(ph_wait(from, 0, stream), PH_EPEER);
+    CHECK_RC(ph_recv(from, 8, stream), PH_EPEER);
+    ph_group_op group = {PH_GROUP_SEND, to, 0, 0, 8};
+    CHECK_RC(ph_group(&group, 1, stream), PH_EPEER);
+    void *memory = rank.device->alloc(size);
+    CHECK_SAYS(exchange_fails(rank, {operation(8, 1, PH_ROLE_BOTH, memory, size)}, PH_EPEER), "rank 1");
+    Stopwatch watch;
+    rank.close();
+    CHECK(watch.ms() < 5000);
+}
+
+TEST_P(Destroy, AfterThePeerWasKilled)
+{
+    for (const char *when : {"idle", "exchange", "wait", "recv", "send", "signals", "graph"}) {
+        SCOPED_TRACE(when);
+        Job job(GetParam(), 2);
+        job.expect_failure(1);
+        job.start("peer_is_killed", when);
+        ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+        sleep_ms(30);
+        job.signal(1, SIGKILL);
+        EXPECT_EQ(job.wait(), "");
+    }
+}
+
+RANK_FUNCTION(one_of_three_is_killed)
+{
+    rank.open();
+    auto channels = meet_all(rank);
+    rank.barrier();
+    if (rank.rank == 2)
+        pause();
+    void *stream = rank.device->stream();
+    CHECK_OK(ph_wait(channels[3], 8, stream)); // of rank 2
+    rank.shared->value[0]++;
+    CHECK(rank.device->synchronize(stream, 10000));
+    // The survivors go on with each other.
+    CHECK_RC(ph_channel_status(channels[0]), 0);
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    for (int round = 0; round < 5; round++) {
+        ph_role role = role_of(rank, round % 2);
+        ph_channel *channel = rank.channel(!rank.rank, 20 + round, role, memory, size);
+        pass(rank, channel, role, memory, size, round, stream);
+    }
+    rank.shared->value[1]++;
+    CHECK(reaches(rank.shared->value[1], 2));
+}
+
+TEST_P(Destroy, SurvivorsGoOn)
+{
+    Job job(GetParam(), 3);
+    job.expect_failure(2);
+    job.start("one_of_three_is_killed");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    job.signal(2, SIGKILL);
+    EXPECT_EQ(job.wait(), "");
+}
+
+// ---- while streams wait
+
+RANK_FUNCTION(leaves_while_the_peer_waits)
+{
+    rank.open();
+    auto channels = meet_all(rank);
+    void *stream = rank.device->stream();
+    if (rank.rank == 0) {
+        CHECK(reaches(rank.shared->value[0], 1));
+        sleep_ms(20);
+        rank.close();
+        rank.shared->value[1] = 1;
+    } else {
+        CHECK_OK(ph_wait(channels[1], 8, stream));
+        rank.shared->value[0] = 1;
+        CHECK(rank.device->synchronize(stream, 10000));
+        CHECK(reaches(rank.shared->value[1], 1));
+        CHECK_RC(ph_channel_status(channels[1]), PH_EPEER);
+        CHECK_RC(ph_wait(channels[1], 8, stream), PH_EPEER);
+    }
+}
+
+TEST_P(Destroy, WhileThePeersStreamWaitsForUs)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("leaves_while_the_peer_waits"), "");
+}
+
+RANK_FUNCTION(leaves_while_it_waits)
+{
+    rank.open();
+    auto channels = meet_all(rank);
+    void *stream = rank.device->stream();
+    if (rank.rank == 0) {
+        CHECK_OK(ph_wait(channels[1], 0, stream));
+        Stopwatch watch;
+        CHECK_RC(ph_context_destroy(&rank.context, 200), -ETIMEDOUT);
+        CHECK(watch.ms() >= 190 && watch.ms() < 3000);
+        CHECK(rank.context != nullptr);
+        CHECK_SAYS(rank.error(), "rank 1");
+        rank.shared->value[0] = 1;
+        rank.close(); // the peer signals now
+        rank.shared->value[1] = 1;
+    } else {
+        CHECK(reaches(rank.shared->value[0], 1));
+        CHECK_OK(ph_signal(channels[0], stream));
+        rank.synchronize(stream);
+        CHECK(reaches(rank.shared->value[1], 1));
+    }
+}
+
+TEST_P(Destroy, WaitsForItsOwnStreams)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("leaves_while_it_waits"), "");
+}
+
+RANK_FUNCTION(peer_is_stopped)
+{
+    rank.open();
+    meet_all(rank);
+    rank.barrier();
+    if (rank.rank == 1) {
+        CHECK(reaches(rank.shared->value[1], 1, 30000));
+        return;
+    }
+    rank.shared->value[0] = 1;
+    CHECK(reaches(rank.shared->value[2], 1));
+    // What a stopped process's device still does is not known.
+    CHECK_RC(ph_context_destroy(&rank.context, 200), -ETIMEDOUT);
+    CHECK_SAYS(rank.error(), "rank 0 cannot leave: rank 1");
+    rank.shared->value[3] = 1;
+    rank.close();
+    rank.shared->value[1] = 1;
+}
+
+TEST_P(Destroy, WithAPeerThatIsStopped)
+{
+    for (int number : {SIGCONT, SIGKILL}) {
+        Job job(GetParam(), 2);
+        job.start("peer_is_stopped");
+        ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+        job.signal(1, SIGSTOP);
+        sleep_ms(50); // a stop is not at once
+        job.shared()->value[2] = 1;
+        EXPECT_TRUE(reaches(job.shared()->value[3], 1)) << job.wait(100);
+        job.signal(1, number);
+        if (number == SIGKILL)
+            job.expect_failure(1);
+        EXPECT_EQ(job.wait(), "");
+    }
+}
+
+// ---- nothing is left
+
+static int entries(const char *folder)
+{
+    DIR *directory = opendir(folder);
+    int n = 0;
+    while (directory && readdir(directory))
+        n++;
+    if (directory)
+        closedir(directory);
+    return n;
+}
+
+static int shared_mappings()
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[1024];
+    int n = 0;
+    while (fgets(line, sizeof line, maps))
+        n += strstr(line, "memfd:peerhop") != nullptr;
+    fclose(maps);
+    return n;
+}
+
+RANK_FUNCTION(lives_often)
+{
+    int descriptors = 0, threads = 0, mappings = 0;
+    const int lives = 25;
+    char *memory = nullptr;
+    void *stream = nullptr;
+    for (int life = 0; life < lives; life++) {
+        // Without waiting for each other: a life may meet the last one of its peer.
+        rank.open();
+        if (rank.device->host() || life == 0) { // memory and queues of host contexts end with them
+            memory = static_cast<char *>(rank.device->alloc(2 * rank.ranks * size));
+            stream = rank.device->stream();
+        }
+        meet_all(rank, memory, stream);
+        rank.close();
+        if (life == 4) { // by now drivers and heaps have what they keep
+            descriptors = entries("/proc/self/fd");
+            threads = entries("/proc/self/task");
+            mappings = shared_mappings();
+        }
+    }
+    CHECK_EQUAL(entries("/proc/self/fd"), descriptors);
+    CHECK_EQUAL(entries("/proc/self/task"), threads);
+    CHECK_EQUAL(shared_mappings(), mappings);
+}
+
+TEST_P(Destroy, ManyLivesLeaveNothing)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("lives_often"), "");
+    EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+}
+
+RANK_FUNCTION(two_hundred_contexts)
+{
+    int descriptors = 0, threads = 0;
+    for (int i = 0; i < 200; i++) {
+        rank.open();
+        rank.close();
+        if (i == 4) {
+            descriptors = entries("/proc/self/fd");
+            threads = entries("/proc/self/task");
+        }
+    }
+    CHECK_EQUAL(entries("/proc/self/fd"), descriptors);
+    CHECK_EQUAL(entries("/proc/self/task"), threads);
+    CHECK_EQUAL(shared_mappings(), 1); // the test's own
+}
+
+TEST_P(Destroy, TwoHundredContextsInARow)
+{
+    Job job(GetParam(), 1);
+    EXPECT_EQ(job.run("two_hundred_contexts"), "");
+    EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+}
+
+RANK_FUNCTION(fails_to_open)
+{
+    std::string sentence;
+    int before = entries("/proc/self/fd");
+    for (int i = 0; i < 20; i++) {
+        CHECK(rank.try_open({}, 20, &sentence) != 0);
+        CHECK(rank.try_open({"PEERHOP_SOCKET_DIRECTORY=/nonexistent"}, 20, &sentence) != 0);
+    }
+    CHECK_EQUAL(entries("/proc/self/fd"), before);
+    CHECK_EQUAL(entries("/proc/self/task"), 3);
+}
+
+TEST(DestroyHost, AFailedCreationLeavesNothing)
+{
+    RedisServer absent;
+    Job job("host", 1, absent.uri());
+    EXPECT_EQ(job.run("fails_to_open"), "");
+}
+
+// ---- abort
+
+RANK_FUNCTION(aborts)
+{
+    rank.open();
+    auto channels = meet_all(rank);
+    ph_channel *to = channels[0], *from = channels[1];
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size);
+    auto op = operation(7, !rank.rank, PH_ROLE_BOTH, memory, size);
+    ph_channel *channel = nullptr;
+    CHECK_OK(ph_wait(from, 8, stream)); // of each for the other
+    rank.barrier();
+    if (rank.rank == 0) {
+        int rc = 0;
+        std::thread exchanging([&] { rc = ph_exchange(rank.context, &op, 1, &channel); });
+        sleep_ms(50);
+        CHECK_OK(ph_context_abort(rank.context, "the test says so"));
+        CHECK(rank.device->synchronize(stream, 10000));
+        exchanging.join();
+        CHECK_RC(rc, PH_EABORTED);
+        CHECK_RC(ph_channel_status(to), PH_EABORTED);
+        CHECK_RC(ph_put(to, 0, 0, 8, stream), PH_EABORTED);
+        CHECK_RC(ph_exchange(rank.context, &op, 1, &channel), PH_EABORTED);
+        CHECK_OK(ph_context_abort(rank.context, "again"));
+    } else {
+        CHECK(rank.device->synchronize(stream, 10000));
+        CHECK_RC(end_of(from), PH_EBROKEN);
+        CHECK_RC(ph_put(to, 0, 0, 8, stream), PH_EBROKEN);
+        CHECK_RC(ph_exchange(rank.context, &op, 1, &channel), PH_EBROKEN);
+    }
+    rank.barrier();
+    Stopwatch watch;
+    rank.close();
+    CHECK(watch.ms() < 5000);
+}
+
+TEST_P(Destroy, AfterAbort)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("aborts"), "");
+    EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+}
+
+RANK_FUNCTION(aborts_a_send)
+{
+    rank.open();
+    auto channels = meet_all(rank);
+    ph_channel *to = channels[0], *from = channels[1];
+    void *stream = rank.device->stream();
+    rank.barrier();
+    if (rank.rank == 0) {
+        CHECK_OK(ph_send(to, size, stream)); // waits for the recv, which does not come
+        CHECK(!rank.device->synchronize(stream, 20));
+        CHECK_OK(ph_context_abort(rank.context, "the test says so"));
+        // The copy may be let go only when the peer's application knows that its buffer is not its own any more.
+        CHECK(!rank.device->synchronize(stream, 100));
+        rank.shared->value[0] = 1;
+        CHECK(rank.device->synchronize(stream, 10000));
+    } else {
+        CHECK(reaches(rank.shared->value[0], 1));
+        CHECK_RC(ph_recv(from, size, stream), PH_EBROKEN); // now it knows
+    }
+    rank.barrier();
+}
+
+TEST_P(Destroy, AnAbortedSendIsHeldUntilThePeerKnows)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("aborts_a_send"), "");
+}
