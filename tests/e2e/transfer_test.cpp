@@ -286,28 +286,26 @@ TEST_P(TransferOnCuda, OrderedOnThePerThreadStream)
 // The NULL queue of a host context: nobody synchronises on it, so its worker runs it.
 RANK_FUNCTION(default_queue)
 {
+    const int rounds = 5;
     const size_t size = 600000; // more than what is copied inside a call
     rank.open();
-    void *buffer = rank.device->alloc(size);
-    ph_channel *channel =
-        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, buffer, size);
-    for (int round = 0; round < 5; round++) {
-        if (rank.rank == 0)
-            rank.device->fill(buffer, size, round);
-        if (rank.rank == 0)
-            CHECK_OK(ph_put_signal(channel, 0, 0, size, nullptr));
-        else
-            CHECK_OK(ph_wait(channel, size, nullptr));
-        auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-        while (rank.counter("in_flight") > 0) {
-            CHECK(std::chrono::steady_clock::now() < end);
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    void *buffer = rank.device->alloc(rounds * size), *stream = rank.device->stream();
+    Pair pair(rank, !rank.rank, 1, PH_PROTOCOL_PUT, buffer, buffer, rounds * size);
+    if (rank.rank == 0)
+        rank.device->fill(buffer, rounds * size, 3);
+    for (size_t round = 0; round < rounds; round++) {
+        if (rank.rank == 0) {
+            CHECK_OK(ph_put_signal(pair.to, round * size, round * size, size, nullptr));
+            CHECK_OK(ph_wait(pair.from, 0, stream));
+            rank.synchronize(stream);
+        } else {
+            CHECK_OK(ph_wait(pair.from, size, nullptr));
+            CHECK_OK(ph_signal(pair.to, nullptr));
         }
-        rank.barrier();
-        if (rank.rank == 1)
-            rank.verify(buffer, size, round, "through the default queue");
-        rank.barrier();
     }
+    rank.barrier();
+    if (rank.rank == 1)
+        rank.verify(buffer, rounds * size, 3, "through the default queue");
 }
 
 TEST_P(Transfer, DefaultQueueOfAHostContext)
