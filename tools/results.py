@@ -36,35 +36,49 @@ def cases(test):
 
 
 def read(word):
-    """Yields (where, verdict, reason) of a log or a step."""
+    """Yields (program, case, verdict, reason) of a log or a step."""
     if '=' in word:
         name, _, verdict = word.partition('=')
-        yield name, {'pass': 'passed', 'fail': 'failed'}[verdict], ''
+        yield name, '', {'pass': 'passed', 'fail': 'failed'}[verdict], ''
         return
     path = pathlib.Path(word)
     folder = path.parts[-3] if len(path.parts) > 2 else ''
     if not path.exists():
-        yield f'{folder}: no test ran', 'failed', ''
+        yield f'{folder}: no test ran', '', 'failed', ''
         return
     for line in path.read_text().splitlines():
         test = json.loads(line)
         for name, verdict, reason in cases(test):
-            yield f'{folder}: {test["name"]} {name}'.rstrip(), verdict, reason
+            yield f'{folder}: {test["name"].replace("peerhop:", "")}', name, verdict, reason
+
+
+def print_skipped(skipped):
+    """One line a program: many cases are skipped for one reason."""
+    for reason in sorted(skipped):
+        print(f'{reason or "no reason given"}:')
+        for program, n in sorted(collections.Counter(program for program, _ in skipped[reason]).items()):
+            print(f'    {program}{f", {n} cases" if n > 1 else ""}')
+
+
+def print_failed(failed):
+    for reason, places in sorted(failed.items()):
+        for program, case in places:
+            print(f'    {program} {case} {reason}'.rstrip())
 
 
 def main():
     counts = collections.Counter()
     told = collections.defaultdict(lambda: collections.defaultdict(list))
     for word in sys.argv[1:]:
-        for where, verdict, reason in read(word):
+        for program, case, verdict, reason in read(word):
             counts[verdict] += 1
-            told[verdict][reason].append(where)
-    for verdict in ('skipped', 'failed'):
-        if told[verdict]:
-            print(f'\n== {verdict}')
-        for reason, places in sorted(told[verdict].items()):
-            print(f'{reason or "no reason given"}:' if verdict == 'skipped' or reason else 'by its own checks:')
-            print(''.join(f'    {place}\n' for place in places), end='')
+            told[verdict][reason].append((program, case))
+    if told['skipped']:
+        print('\n== skipped')
+        print_skipped(told['skipped'])
+    if told['failed']:
+        print('\n== failed')
+        print_failed(told['failed'])
     print(f'\n{counts["passed"]} passed, {counts["failed"]} failed, {counts["skipped"]} skipped')
     return 1 if counts['failed'] or not counts['passed'] else 0
 

@@ -29,7 +29,7 @@ class Results(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             log = pathlib.Path(folder) / 'build' / 'meson-logs' / 'testlog.json'
             log.parent.mkdir(parents=True)
-            log.write_text(''.join(json.dumps({'name': f'suite / t{i}', 'result': result, 'stdout': out}) + '\n'
+            log.write_text(''.join(json.dumps({'name': f'peerhop:suite / t{i}', 'result': result, 'stdout': out}) + '\n'
                                    for i, (result, out) in enumerate(tests)))
             logs = [str(log)] if tests else []
             done = subprocess.run([sys.executable, os.environ['RESULTS'], *logs, *words], text=True,
@@ -40,12 +40,18 @@ class Results(unittest.TestCase):
     def test_counts_cases_and_plain_tests(self):
         out, last, status = self.run_on(('OK', GOOD), ('OK', 'a script\n'))
         self.assertEqual((last, status), ('3 passed, 0 failed, 1 skipped', 0))
-        self.assertIn('no GPU here:\n    build: suite / t0 A.two\n', out)
+        self.assertIn('no GPU here:\n    build: suite / t0\n', out)
 
     def test_a_failed_case(self):
         out, last, status = self.run_on(('FAIL', BAD))
         self.assertEqual((last, status), ('1 passed, 1 failed, 1 skipped', 1))
         self.assertIn('build: suite / t0 P/A.three/0\n', out)
+
+    def test_skipped_cases_are_counted_by_program(self):
+        twice = GOOD + GOOD.replace('A.two', 'B.two')
+        out, last, _ = self.run_on(('OK', twice))
+        self.assertEqual(last, '4 passed, 0 failed, 2 skipped')
+        self.assertIn('no GPU here:\n    build: suite / t0, 2 cases\n', out)
 
     def test_a_crash_is_a_failure_beside_cases_that_passed(self):
         for result in ('FAIL', 'ERROR', 'TIMEOUT', 'INTERRUPT'):
