@@ -209,11 +209,11 @@ static CUresult warm_up_copies(struct phi_device *device)
     static const size_t sizes[] = {1, 1000, WARM_UP_HALF - 1, WARM_UP_HALF};
     const struct phi_driver *driver = device->driver;
     CUdeviceptr memory;
-    CUresult result = driver->cuMemAlloc_v2(&memory, 2 * WARM_UP_HALF);
+    CUresult result = driver->cuMemAlloc_v2(&memory, (size_t)2 * WARM_UP_HALF);
     if (result != CUDA_SUCCESS)
         return result;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && result == CUDA_SUCCESS; i++)
-        result = driver->cuMemcpyAsync(memory + 2 * WARM_UP_HALF - sizes[i], memory, sizes[i], device->stream);
+        result = driver->cuMemcpyAsync(memory + (size_t)2 * WARM_UP_HALF - sizes[i], memory, sizes[i], device->stream);
     if (result == CUDA_SUCCESS && wait_idle(device, phi_deadline(WARM_UP_MS)))
         result = CUDA_ERROR_TIMEOUT;
     driver->cuMemFree_v2(memory);
