@@ -37,7 +37,13 @@ public:
         check(cu_.cuStreamCreate(&copies_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
         wish_ = "cuda:" + std::to_string(rank % count);
     }
-    ~CudaDevice() override { cu_.cuDevicePrimaryCtxRelease_v2(device_); }
+    ~CudaDevice() override
+    {
+        // What else there is ends with the process.
+        for (auto [memory, size] : vmm_)
+            free_vmm(memory, size);
+        cu_.cuDevicePrimaryCtxRelease_v2(device_);
+    }
 
     bool host() const override { return false; }
     const char *wish() const override { return wish_.c_str(); }
@@ -67,7 +73,10 @@ public:
             check(cu_.cuMemFree_v2(p), "cuMemFree");
         else if (kinds_[p] == "pool" || kinds_[p] == "default-pool")
             check(cu_.cuMemFreeAsync(p, copies_), "cuMemFreeAsync");
-        else if (kinds_[p] == "pinned")
+        else if (kinds_[p] == "vmm") {
+            free_vmm(p, vmm_[p]);
+            vmm_.erase(p);
+        } else if (kinds_[p] == "pinned")
             check(cu_.cuMemFreeHost(memory), "cuMemFreeHost");
     }
     void write(void *to, const void *from, size_t size) override
@@ -181,7 +190,13 @@ private:
         CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
         check(cu_.cuMemSetAccess(memory, size, &access, 1), "cuMemSetAccess");
         check(cu_.cuMemRelease(handle), "cuMemRelease"); // the mapping holds it
+        vmm_[memory] = size;
         return memory;
+    }
+    void free_vmm(CUdeviceptr memory, size_t size)
+    {
+        check(cu_.cuMemUnmap(memory, size), "cuMemUnmap");
+        check(cu_.cuMemAddressFree(memory, size), "cuMemAddressFree");
     }
     CUdeviceptr alloc_pool(size_t size)
     {
@@ -217,6 +232,7 @@ private:
     CUstream copies_ = nullptr;
     CUmemoryPool pool_ = nullptr;
     std::map<CUdeviceptr, std::string> kinds_;
+    std::map<CUdeviceptr, size_t> vmm_; // with their sizes
     std::string wish_;
 };
 

@@ -233,7 +233,7 @@ RANK_FUNCTION(captured_globally)
     void *stream = rank.device->stream();
     std::vector<void *> buffers;
     for (int i = 0; i <= exchanges; i++)
-        buffers.push_back(rank.device->alloc(SIZE + i * 100));
+        buffers.push_back(rank.device->alloc(SIZE + size_t(i) * 100));
     ph_channel *channel = nullptr;
     if (rank.rank < 2)
         channel = rank.channel(!rank.rank, 100, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,

@@ -79,7 +79,8 @@ RANK_FUNCTION(all_to_all)
             group.push_back({PH_GROUP_SEND, pairs[i].to, 0, 0, size});
             group.push_back({PH_GROUP_RECV, pairs[i].from, 0, 0, size});
         }
-        std::rotate(group.begin(), group.begin() + (rank.rank + round) % group.size(), group.end());
+        std::rotate(group.begin(), group.begin() + (rank.rank + round) % int(group.size()),
+                    group.end());
         CHECK_OK(ph_group(group.data(), group.size(), stream));
         rank.synchronize(stream);
         for (int peer : peers)
@@ -219,7 +220,7 @@ RANK_FUNCTION(mixed)
             {PH_GROUP_SIGNAL, channels[SIGNAL], 0, 0, 0},
             {PH_GROUP_PUT_SIGNAL, channels[PUT_SIGNAL], half, 0, half},
         };
-        std::rotate(group.begin(), group.begin() + (round + 3 * rank.rank) % group.size(),
+        std::rotate(group.begin(), group.begin() + (round + 3 * rank.rank) % int(group.size()),
                     group.end());
         CHECK_OK(ph_group(group.data(), group.size(), stream));
         CHECK_OK(ph_signal(channels[PUT], stream)); // plain puts tell nobody

@@ -14,7 +14,7 @@ static const int REPETITIONS = 10;
 // Every rank fills its tensor and reads that of the next one. fresh: with new tensors each time.
 RANK_FUNCTION(exchange_handles)
 {
-    const size_t size = 12345 * 4;
+    const size_t size = size_t(12345) * 4;
     bool fresh = rank.argument == "fresh";
     rank.open();
     void *stream = rank.device->stream();
@@ -35,7 +35,7 @@ RANK_FUNCTION(exchange_handles)
         rank.barrier();
     }
     if (!fresh)
-        CHECK(rank.counter("hits") == 2 * (REPETITIONS - 1));
+        CHECK(rank.counter("hits") == 2 * uint64_t(REPETITIONS - 1));
 }
 
 TEST_P(NvFuser, HandleExchangeRepeated)
@@ -49,7 +49,7 @@ TEST_P(NvFuser, HandleExchangeRepeated)
 // A view of the k-th element is exported; the peer finds that element at its offset 0.
 RANK_FUNCTION(arithmetic_at_sender)
 {
-    const size_t size = 64 * 1024, element = 8;
+    const size_t size = size_t(64) * 1024, element = 8;
     rank.open();
     void *stream = rank.device->stream();
     void *tensor = rank.device->alloc(size), *read = rank.device->alloc(size);
@@ -82,7 +82,7 @@ TEST_P(NvFuser, PointerArithmeticAtTheSender)
 // The whole tensor is exported; the peer reads, and writes, at an offset of it.
 RANK_FUNCTION(arithmetic_at_receiver)
 {
-    const size_t size = 64 * 1024, element = 8;
+    const size_t size = size_t(64) * 1024, element = 8;
     rank.open();
     void *stream = rank.device->stream();
     void *tensor = rank.device->alloc(size);
@@ -123,7 +123,7 @@ TEST_P(NvFuser, PointerArithmeticAtTheReceiver)
 // without a look at the host.
 RANK_FUNCTION(plain_ring)
 {
-    const size_t size = 32 * 1024;
+    const size_t size = size_t(32) * 1024;
     const int repetitions = 32;
     rank.open();
     ph_protocol protocol = protocol_of(rank.argument);

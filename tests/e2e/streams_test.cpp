@@ -246,19 +246,19 @@ TEST_P(StreamsOfCuda, KernelLimit)
 // else waits; a group that begins with waits is refused as a whole.
 RANK_FUNCTION(limit_in_group)
 {
-    const int many = 120;
+    const size_t many = 120;
     rank.open({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=1"});
     void *memory = rank.device->alloc(many * 10);
     void *stream = rank.device->stream(), *other = rank.device->stream();
     std::vector<ph_operation> ops;
     std::vector<ph_channel *> channels(many + 1);
     std::vector<ph_group_op> group;
-    for (int i = 0; i <= many; i++)
-        ops.push_back({uint64_t(i), !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT,
-                       at(memory, i % many * 10), 10});
+    for (size_t i = 0; i <= many; i++)
+        ops.push_back(
+            {i, !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT, at(memory, i % many * 10), 10});
     CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
     rank.device->fill(memory, many * 10, rank.rank);
-    for (int i = 0; i < many; i++)
+    for (size_t i = 0; i < many; i++)
         group.push_back({rank.rank ? PH_GROUP_RECV : PH_GROUP_SEND, channels[i], 0, 0, 10});
     if (rank.rank == 1) {
         CHECK_OK(ph_wait(channels[many], 0, other));
