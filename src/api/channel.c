@@ -10,13 +10,16 @@
 static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)
 {
     if (op->peer < 0 || op->peer >= peers->ranks)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: there is no rank %d (%d ranks)", i, op->peer, peers->ranks);
+        return phi_fail(peers->report, -EINVAL, "operation %zu: there is no rank %d (%d ranks)", i,
+                        op->peer, peers->ranks);
     if (op->peer == peers->rank)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: rank %d names itself as the peer", i, op->peer);
+        return phi_fail(peers->report, -EINVAL, "operation %zu: rank %d names itself as the peer",
+                        i, op->peer);
     if (op->role < PH_ROLE_SENDER || op->role > PH_ROLE_BOTH)
         return phi_fail(peers->report, -EINVAL, "operation %zu: role %d is none", i, (int)op->role);
     if (op->protocol < PH_PROTOCOL_DEFAULT || op->protocol > PH_PROTOCOL_GET)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: protocol %d is none", i, (int)op->protocol);
+        return phi_fail(peers->report, -EINVAL, "operation %zu: protocol %d is none", i,
+                        (int)op->protocol);
     if (op->buffer == NULL || op->size == 0)
         return phi_fail(peers->report, -EINVAL, "operation %zu: no buffer", i);
     return 0;
@@ -60,7 +63,8 @@ int ph_exchange_start(struct ph_context *context, const struct ph_operation *ops
     return request ? phi_exchange_start(context->peers, ops, n, request) : -EINVAL;
 }
 
-int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels, int64_t deadline_ms)
+int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels,
+                       int64_t deadline_ms)
 {
     if (request == NULL || *request == NULL || channels == NULL || deadline_ms < 0)
         return -EINVAL;
@@ -98,7 +102,8 @@ size_t ph_channel_peer_size(const struct ph_channel *channel)
     return channel ? channel->remote_size : 0;
 }
 
-int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_report *report, size_t report_size)
+int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_report *report,
+                    size_t report_size)
 {
     if (channel == NULL || report == NULL)
         return -EINVAL;

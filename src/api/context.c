@@ -26,10 +26,12 @@ static int choose_ranks(struct ph_context *context, const struct ph_context_para
     }
     if (ranks <= 0 || rank < 0)
         return phi_fail(&context->report, -EINVAL,
-                        "no rank: set ranks and rank, PEERHOP_RANK and PEERHOP_RANKS, or use a launcher (%s found)",
+                        "no rank: set ranks and rank, PEERHOP_RANK and PEERHOP_RANKS, or use a "
+                        "launcher (%s found)",
                         launcher->name);
     if (rank >= ranks || ranks > 1048576)
-        return phi_fail(&context->report, -EINVAL, "rank %lld is not below the number of ranks, %lld", (long long)rank,
+        return phi_fail(&context->report, -EINVAL,
+                        "rank %lld is not below the number of ranks, %lld", (long long)rank,
                         (long long)ranks);
     identity->rank = (int)rank;
     identity->ranks = (int)ranks;
@@ -46,16 +48,18 @@ static int choose_job(struct ph_context *context, const struct ph_context_params
     if (job[0] == 0 && params->store_callbacks != NULL)
         job = "default";
     if (job[0] == 0)
-        return phi_fail(&context->report, -EINVAL,
-                        "no job: ranks of different jobs would meet in the store; set job or PEERHOP_JOB");
+        return phi_fail(
+            &context->report, -EINVAL,
+            "no job: ranks of different jobs would meet in the store; set job or PEERHOP_JOB");
     if (strlen(job) > 100 || strpbrk(job, " \t\r\n{}") != NULL)
-        return phi_fail(&context->report, -EINVAL,
-                        "job \"%.100s\": a name has at most 100 characters, no blanks and no braces", job);
+        return phi_fail(
+            &context->report, -EINVAL,
+            "job \"%.100s\": a name has at most 100 characters, no blanks and no braces", job);
     snprintf(identity->job, sizeof identity->job, "%s", job);
-    identity->epoch = params->epoch             ? params->epoch
-                      : context->config.epoch   ? (uint64_t)context->config.epoch
-                      : launcher->epoch > 0     ? (uint64_t)launcher->epoch
-                                                : 0;
+    identity->epoch = params->epoch           ? params->epoch
+                      : context->config.epoch ? (uint64_t)context->config.epoch
+                      : launcher->epoch > 0   ? (uint64_t)launcher->epoch
+                                              : 0;
     return 0;
 }
 
@@ -76,7 +80,8 @@ static int read_config(struct ph_context *context, const struct ph_context_param
     int rc = phi_config_read(&context->config, params->settings, &context->report);
     if (rc)
         return rc;
-    if ((rc = replace(&context->config.device, params->device)) || (rc = replace(&context->config.store, params->store)))
+    if ((rc = replace(&context->config.device, params->device)) ||
+        (rc = replace(&context->config.store, params->store)))
         return rc;
     if (params->deadline_ms < 0)
         return phi_fail(&context->report, -EINVAL, "deadline_ms is negative");
@@ -86,12 +91,14 @@ static int read_config(struct ph_context *context, const struct ph_context_param
         context->report.level = (enum ph_log_level)context->config.log;
     if (params->store_callbacks == NULL && context->config.store[0] == 0)
         return phi_fail(&context->report, -EINVAL,
-                        "no store: set store or PEERHOP_STORE (redis://host:port/db or unix:///path), or give callbacks");
+                        "no store: set store or PEERHOP_STORE (redis://host:port/db or "
+                        "unix:///path), or give callbacks");
     return 0;
 }
 
 // -1: host memory.
-static int choose_device(struct ph_context *context, const struct phi_launcher *launcher, int rank, int *ordinal)
+static int choose_device(struct ph_context *context, const struct phi_launcher *launcher, int rank,
+                         int *ordinal)
 {
     const char *wish = context->config.device;
     const char *library = context->config.libcuda;
@@ -100,17 +107,20 @@ static int choose_device(struct ph_context *context, const struct phi_launcher *
         return 0;
     bool cuda = strncmp(wish, "cuda", 4) == 0 && (wish[4] == 0 || wish[4] == ':');
     if (wish[0] != 0 && !cuda)
-        return phi_fail(&context->report, -EINVAL, "device \"%s\" is not host, cuda or cuda:N", wish);
+        return phi_fail(&context->report, -EINVAL, "device \"%s\" is not host, cuda or cuda:N",
+                        wish);
     int count = phi_device_count(&context->report, library);
     if (count == 0 && wish[0] == 0)
         return 0;
     if (count == 0)
-        return phi_fail(&context->report, -ENODEV, "device \"%s\" was asked for, and there is no CUDA device", wish);
+        return phi_fail(&context->report, -ENODEV,
+                        "device \"%s\" was asked for, and there is no CUDA device", wish);
     if (cuda && wish[4] == ':') {
         char *end;
         long n = strtol(wish + 5, &end, 10);
         if (end == wish + 5 || *end != 0 || n < 0 || n >= count)
-            return phi_fail(&context->report, -ENODEV, "device \"%s\": there are %d CUDA devices", wish, count);
+            return phi_fail(&context->report, -ENODEV, "device \"%s\": there are %d CUDA devices",
+                            wish, count);
         *ordinal = (int)n;
         return 0;
     }
@@ -129,9 +139,9 @@ static void name_device(struct ph_context *context)
     const struct phi_device_info *info = phi_device_info(context->device);
     const uint8_t *u = info->uuid;
     snprintf(context->name, sizeof context->name,
-             "cuda:%d %s GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", info->ordinal,
-             info->name, u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
-             u[15]);
+             "cuda:%d %s GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             info->ordinal, info->name, u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9],
+             u[10], u[11], u[12], u[13], u[14], u[15]);
 }
 
 static int open_device(struct ph_context *context, int ordinal)
@@ -158,7 +168,8 @@ static int open_context(struct ph_context *context, const struct ph_context_para
     int rc = read_config(context, params);
     if (rc || (rc = choose_ranks(context, params, &launcher, &identity)) ||
         (rc = choose_job(context, params, &launcher, &identity)) ||
-        (rc = choose_device(context, &launcher, identity.rank, &ordinal)) || (rc = open_device(context, ordinal)))
+        (rc = choose_device(context, &launcher, identity.rank, &ordinal)) ||
+        (rc = open_device(context, ordinal)))
         return rc;
     struct phi_peers_params peers = {
         .report = &context->report,
@@ -176,8 +187,9 @@ static int open_context(struct ph_context *context, const struct ph_context_para
     };
     rc = phi_peers_open(&peers, phi_deadline(context->config.deadline_ms), &context->peers);
     if (rc == 0)
-        phi_log(&context->report, PH_LOG_INFO, "rank %d of %d, job %s, epoch %llu, on %s", identity.rank, identity.ranks,
-                identity.job, (unsigned long long)identity.epoch, context->name);
+        phi_log(&context->report, PH_LOG_INFO, "rank %d of %d, job %s, epoch %llu, on %s",
+                identity.rank, identity.ranks, identity.job, (unsigned long long)identity.epoch,
+                context->name);
     return rc;
 }
 
@@ -205,7 +217,9 @@ int ph_context_create(const struct ph_context_params *given, struct ph_context *
     struct ph_context *context = calloc(1, sizeof *context);
     if (context == NULL)
         return -ENOMEM;
-    enum ph_log_level level = params.log_level ? params.log_level : params.log ? PH_LOG_ERROR : PH_LOG_NONE;
+    enum ph_log_level level = params.log_level ? params.log_level
+                              : params.log     ? PH_LOG_ERROR
+                                               : PH_LOG_NONE;
     phi_report_init(&context->report, params.log, params.log_opaque, level);
     int rc = open_context(context, &params);
     if (rc) {
@@ -229,7 +243,8 @@ int ph_context_destroy(struct ph_context **context, int64_t deadline_ms)
     int rc = phi_leave(c->peers, deadline);
     if (rc)
         return rc;
-    // The store may be gone by now: its keys expire, and that is no reason to hold the caller for long.
+    // The store may be gone by now: its keys expire, and that is no reason to hold the caller for
+    // long.
     free_context(c, phi_deadline(2000));
     *context = NULL;
     return 0;
@@ -267,12 +282,14 @@ const char *ph_context_device(const struct ph_context *context)
     return context ? context->name : "";
 }
 
-int ph_context_counters(struct ph_context *context, struct ph_counters *counters, size_t counters_size)
+int ph_context_counters(struct ph_context *context, struct ph_counters *counters,
+                        size_t counters_size)
 {
     if (context == NULL || counters == NULL)
         return -EINVAL;
     struct ph_counters all = {
-#define READ_COUNTER(member, meaning) .member = atomic_load_explicit(&context->counters.member, memory_order_relaxed),
+#define READ_COUNTER(member, meaning)                                                              \
+    .member = atomic_load_explicit(&context->counters.member, memory_order_relaxed),
         PH_COUNTER_MAP(READ_COUNTER)
 #undef READ_COUNTER
     };

@@ -14,7 +14,8 @@ int ph_host_alloc(struct ph_context *context, size_t size, void **address)
     return phi_host_alloc(context->memory, size, address);
 }
 
-int ph_host_register(struct ph_context *context, int fd, uint64_t offset, size_t size, void **address)
+int ph_host_register(struct ph_context *context, int fd, uint64_t offset, size_t size,
+                     void **address)
 {
     if (context == NULL || address == NULL)
         return -EINVAL;
@@ -30,6 +31,7 @@ int ph_host_free(struct ph_context *context, void *address)
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
     if (phi_peers_use(context->peers, address))
-        return phi_fail(&context->report, -EBUSY, "host memory at %p is the buffer of a channel", address);
+        return phi_fail(&context->report, -EBUSY, "host memory at %p is the buffer of a channel",
+                        address);
     return phi_host_free(context->memory, address);
 }

@@ -16,7 +16,8 @@ int ph_queue_create(struct ph_context *context, struct ph_queue **queue)
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
     if (context->device != NULL)
-        return phi_fail(&context->report, -EINVAL, "queues belong to host contexts; this one runs on %s: use its streams",
+        return phi_fail(&context->report, -EINVAL,
+                        "queues belong to host contexts; this one runs on %s: use its streams",
                         context->name);
     return phi_queue_create(context->executor, queue);
 }
@@ -27,7 +28,8 @@ int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms)
         return -EINVAL;
     if (forked(queue))
         return PH_EFORKED;
-    return phi_queue_synchronize(queue, deadline_ms ? phi_deadline(deadline_ms) : phi_queue_deadline(queue));
+    return phi_queue_synchronize(queue, deadline_ms ? phi_deadline(deadline_ms)
+                                                    : phi_queue_deadline(queue));
 }
 
 int ph_queue_host(struct ph_queue *queue, void (*fn)(void *opaque), void *opaque)

@@ -27,7 +27,8 @@ static int64_t call_deadline(int64_t deadline)
 static uint64_t pair_nonce(const struct phi_peer *peer, uint64_t life)
 {
     bool lower = peer->peers->rank < peer->rank;
-    return lower ? phi_hash(peer->peers->incarnation, life) : phi_hash(life, peer->peers->incarnation);
+    return lower ? phi_hash(peer->peers->incarnation, life)
+                 : phi_hash(life, peer->peers->incarnation);
 }
 
 int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment **segment)
@@ -50,7 +51,8 @@ int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment
     return 0;
 }
 
-// A descriptor of the process at the other end of a socket; -1 where there is none to be had (another PID namespace).
+// A descriptor of the process at the other end of a socket; -1 where there is none to be had
+// (another PID namespace).
 static int open_pidfd(int socket)
 {
     struct ucred peer;
@@ -72,8 +74,8 @@ static void close_contact(struct contact *c)
 }
 
 // Without the lock: talks to the peer's service thread.
-static int make_contact(struct phi_peer *peer, const struct phi_capabilities *theirs, struct contact *c,
-                        int64_t deadline)
+static int make_contact(struct phi_peer *peer, const struct phi_capabilities *theirs,
+                        struct contact *c, int64_t deadline)
 {
     struct phi_node_message request, answer;
     int rc = phi_node_connect(theirs->socket, &c->socket);
@@ -88,8 +90,9 @@ static int make_contact(struct phi_peer *peer, const struct phi_capabilities *th
         rc = -ECONNREFUSED; // somebody else's socket
     if (rc == 0 && answer.b != (uint64_t)peer->peers->config->channels)
         rc = phi_fail(peer->peers->report, PH_EMISMATCH,
-                      "rank %d has PEERHOP_CHANNELS=%llu, rank %d has %lld: they must be equal", peer->rank,
-                      (unsigned long long)answer.b, peer->peers->rank, (long long)peer->peers->config->channels);
+                      "rank %d has PEERHOP_CHANNELS=%llu, rank %d has %lld: they must be equal",
+                      peer->rank, (unsigned long long)answer.b, peer->peers->rank,
+                      (long long)peer->peers->config->channels);
     if (rc || peer->peers->rank < peer->rank)
         return rc;
     phi_peer_message(peer, PHI_NODE_SEGMENT, &request);
@@ -105,7 +108,8 @@ static int take_segment(struct phi_peer *peer, struct contact *c)
     struct phi_segment *segment;
     if (peer->peers->rank < peer->rank)
         return phi_contact_segment(peer, peer->incarnation, &segment);
-    int rc = phi_segment_open(peer->peers->report, c->segment_fd, pair_nonce(peer, peer->incarnation), &segment);
+    int rc = phi_segment_open(peer->peers->report, c->segment_fd,
+                              pair_nonce(peer, peer->incarnation), &segment);
     c->segment_fd = -1; // taken over
     if (rc)
         return rc;
@@ -118,8 +122,8 @@ static int take_segment(struct phi_peer *peer, struct contact *c)
     return 0;
 }
 
-// Gives up the lock: registering can take long, and what could end that may need the lock. Nobody replaces the segment
-// meanwhile (registering).
+// Gives up the lock: registering can take long, and what could end that may need the lock. Nobody
+// replaces the segment meanwhile (registering).
 static int map_segment(struct phi_peer *peer, struct contact *c)
 {
     struct phi_peers *peers = peer->peers;
@@ -137,14 +141,16 @@ static int map_segment(struct phi_peer *peer, struct contact *c)
 static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
 {
     if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE) {
-        // Perhaps a former life's record: a newer one may come. Or the peer has still to part with a former life of ours.
+        // Perhaps a former life's record: a newer one may come. Or the peer has still to part with
+        // a former life of ours.
         peer->refused = true;
         peer->retry = phi_deadline(RETRY_MS);
         return 0;
     }
     if (rc == PH_EMISMATCH)
         return rc; // said already
-    return phi_fail(peer->peers->report, rc, "cannot reach rank %d (process %u on %s) through its socket \"%s\": %s",
+    return phi_fail(peer->peers->report, rc,
+                    "cannot reach rank %d (process %u on %s) through its socket \"%s\": %s",
                     peer->rank, peer->theirs.pid, peer->theirs.host, socket, ph_strerror(rc));
 }
 
@@ -176,7 +182,8 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
         peer->wake_fd = c.wake_fd;
         peer->pidfd = pidfd;
         peer->state = PHI_PEER_READY;
-        // Another thread may sleep for all already: this peer is to wake it as well (see set_sleeping).
+        // Another thread may sleep for all already: this peer is to wake it as well (see
+        // set_sleeping).
         atomic_exchange(&phi_peer_mine(peer)->sleeping, peers->registered ? 1 : 0);
         c.socket = c.wake_fd = -1;
         pidfd = -1;
@@ -184,8 +191,8 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
         // A peer that leaves or aborted before we were here told nobody: see undrained().
         atomic_store(&phi_peer_mine(peer)->mapped, 1);
         phi_peer_look(peer);
-        phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank, theirs.pid,
-                theirs.device ? theirs.device_name : "host memory");
+        phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank,
+                theirs.pid, theirs.device ? theirs.device_name : "host memory");
     }
     close_contact(&c);
     if (pidfd >= 0)
@@ -212,8 +219,8 @@ static enum phi_reason reason_of(int rc)
     }
 }
 
-// Without the lock. Writes a pattern through a mapping of the peer's probe allocation and lets its owner look: peer
-// access that is advertised but broken ends here, not in the application's data.
+// Without the lock. Writes a pattern through a mapping of the peer's probe allocation and lets its
+// owner look: peer access that is advertised but broken ends here, not in the application's data.
 static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_peers *peers = peer->peers;
@@ -247,10 +254,12 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
 // Whether an attempt was cut short by the caller's own deadline: then it says nothing of the path.
 static bool cut_short(enum phi_reason reason, int64_t deadline)
 {
-    return (reason == PHI_REASON_PROBE_DEADLINE || reason == PHI_REASON_DESCRIPTOR) && phi_now() >= deadline;
+    return (reason == PHI_REASON_PROBE_DEADLINE || reason == PHI_REASON_DESCRIPTOR) &&
+           phi_now() >= deadline;
 }
 
-// Without the lock: one thread at a time probes a peer, at most until the nearer of the two deadlines.
+// Without the lock: one thread at a time probes a peer, at most until the nearer of the two
+// deadlines.
 static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline, int64_t callers)
 {
     struct phi_peers *peers = peer->peers;
@@ -272,7 +281,8 @@ static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline, int64
     return reason;
 }
 
-static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import **import, int64_t callers)
+static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import **import,
+                                  int64_t callers)
 {
     int64_t deadline = call_deadline(callers);
     struct phi_peer *peer = e->peer;
@@ -314,9 +324,12 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
         phi_count(peers->counters, imports, 1);
         phi_count(peers->counters, import_bytes, import->size);
     }
-    phi_log(peers->report, import ? PH_LOG_DEBUG : PH_LOG_WARN, "allocation %u of rank %d (%s, %llu bytes): %s", e->id,
-            e->peer->rank, phi_kind_name((enum phi_kind)e->info.allocation.kind),
+    phi_log(peers->report, import ? PH_LOG_DEBUG : PH_LOG_WARN,
+            "allocation %u of rank %d (%s, %llu bytes): %s", e->id, e->peer->rank,
+            phi_kind_name((enum phi_kind)e->info.allocation.kind),
             (unsigned long long)e->info.allocation.size,
-            import ? "mapped" : tried ? phi_reason_text(reason) : "the deadline passed while it was being mapped");
+            import  ? "mapped"
+            : tried ? phi_reason_text(reason)
+                    : "the deadline passed while it was being mapped");
     phi_peers_changed(peers);
 }

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// First contact: connecting to a peer, and mapping its allocations. Both are called with the peers' lock held, give it up
-// while they wait, and hold it again when they return.
+// First contact: connecting to a peer, and mapping its allocations. Both are called with the peers'
+// lock held, give it up while they wait, and hold it again when they return.
 #ifndef PHI_CHANNEL_CONTACT_H
 #define PHI_CHANNEL_CONTACT_H
 
 #include "channel/peers.h"
 
-// phi_contact_prepare connects to the peer's service thread, proves that it is the one of the member record, and maps
-// the pair's segment. Afterwards the peer is READY, or `refused` (nobody listens: its record may be of a former life),
-// or `unreachable`. Fails for what no retry mends.
+// phi_contact_prepare connects to the peer's service thread, proves that it is the one of the
+// member record, and maps the pair's segment. Afterwards the peer is READY, or `refused` (nobody
+// listens: its record may be of a former life), or `unreachable`. Fails for what no retry mends.
 int phi_contact_prepare(struct phi_peer *peer, int64_t deadline);
 
 // phi_contact_due: whether a peer is to be connected to now: known, and not refused a moment ago.
 bool phi_contact_due(const struct phi_peer *peer);
 
-// phi_contact_import tries to map an allocation of the peer: e->tried, with e->import or e->reason, but where the
-// deadline cut it short.
+// phi_contact_import tries to map an allocation of the peer: e->tried, with e->import or e->reason,
+// but where the deadline cut it short.
 void phi_contact_import(struct phi_remote_export *e, int64_t deadline);
 
-// phi_contact_segment returns the pair's segment, made for that life of the peer by this (lower) rank. With the lock.
+// phi_contact_segment returns the pair's segment, made for that life of the peer by this (lower)
+// rank. With the lock.
 int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment **segment);
 
 #endif

@@ -56,12 +56,14 @@ static struct phi_slot *slot_of(const struct phi_key *key, bool mine)
 static uint64_t peer_word(const struct phi_key *key)
 {
     // Acquire: pairs with the release store of the peer's number.
-    return atomic_load_explicit(&slot_of(key, false)->word[key->agreement.round & 1], memory_order_acquire);
+    return atomic_load_explicit(&slot_of(key, false)->word[key->agreement.round & 1],
+                                memory_order_acquire);
 }
 
 static void store_word(struct phi_key *key, uint64_t word)
 {
-    atomic_store_explicit(&slot_of(key, true)->word[(uint32_t)(word >> 32) & 1], word, memory_order_release);
+    atomic_store_explicit(&slot_of(key, true)->word[(uint32_t)(word >> 32) & 1], word,
+                          memory_order_release);
 }
 
 static bool step_peer(struct phi_pending *pending)
@@ -74,11 +76,12 @@ static bool step_peer(struct phi_pending *pending)
     }
     if (!peer->unreachable)
         return false;
-    int rc = phi_fail(peer->peers->report, PH_ENOPATH,
-                      "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
-                      peer->peers->rank, peer->peers->mine.host, peer->rank, peer->theirs.host,
-                      (unsigned long long)pending->key->op_id, phi_reason_text(PHI_REASON_NODE),
-                      phi_reason_text(PHI_REASON_NOT_BUILT));
+    int rc =
+        phi_fail(peer->peers->report, PH_ENOPATH,
+                 "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
+                 peer->peers->rank, peer->peers->mine.host, peer->rank, peer->theirs.host,
+                 (unsigned long long)pending->key->op_id, phi_reason_text(PHI_REASON_NODE),
+                 phi_reason_text(PHI_REASON_NOT_BUILT));
     phi_pending_settle(pending, rc, NULL);
     return true;
 }
@@ -156,7 +159,8 @@ static bool step(struct phi_pending *pending, struct phi_remote_export **import)
     struct phi_peer *peer = pending->key->peer;
     *import = NULL;
     // A peer that came to this round and left right afterwards has come all the same.
-    if ((peer->state != PHI_PEER_BROKEN || pending->state >= PHI_PENDING_LOOK) && step_state(pending, import))
+    if ((peer->state != PHI_PEER_BROKEN || pending->state >= PHI_PENDING_LOOK) &&
+        step_state(pending, import))
         return true;
     if (peer->state != PHI_PEER_BROKEN)
         return false;
@@ -176,7 +180,8 @@ struct progress {
     int64_t retry; // when to connect again to a peer that refused, or 0
 };
 
-static void note_work(struct progress *p, struct phi_pending *pending, struct phi_remote_export *import)
+static void note_work(struct progress *p, struct phi_pending *pending,
+                      struct phi_remote_export *import)
 {
     struct phi_peer *peer = pending->key->peer;
     p->open++;
@@ -184,7 +189,8 @@ static void note_work(struct progress *p, struct phi_pending *pending, struct ph
         p->first = pending;
     if (pending->state == PHI_PENDING_PEER && phi_contact_due(peer))
         p->prepare = peer;
-    if (pending->state == PHI_PENDING_PEER && peer->refused && (p->retry == 0 || peer->retry < p->retry))
+    if (pending->state == PHI_PENDING_PEER && peer->refused &&
+        (p->retry == 0 || peer->retry < p->retry))
         p->retry = peer->retry;
     if (pending->state == PHI_PENDING_OFFER)
         p->offer = peer;
@@ -194,7 +200,8 @@ static void note_work(struct progress *p, struct phi_pending *pending, struct ph
         p->import = import;
 }
 
-// Carries every operation as far as it goes without waiting. Peers are rung once each, after all words are stored.
+// Carries every operation as far as it goes without waiting. Peers are rung once each, after all
+// words are stored.
 static struct progress advance(struct ph_exchange_request *request)
 {
     struct progress p = {0};
@@ -226,12 +233,14 @@ static int give_slot(struct phi_key *key)
     if (peer->peers->rank > peer->rank || key->slot != PHI_NO_SLOT)
         return 0;
     if (peer->slots_used >= peer->segment->capacity)
-        return phi_fail(peer->peers->report, -ENOSPC, "no agreement slot left towards rank %d (PEERHOP_CHANNELS=%u)",
-                        peer->rank, peer->segment->capacity);
+        return phi_fail(peer->peers->report, -ENOSPC,
+                        "no agreement slot left towards rank %d (PEERHOP_CHANNELS=%u)", peer->rank,
+                        peer->segment->capacity);
     return phi_key_set_slot(key, peer->slots_used++);
 }
 
-static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer, struct phi_descriptor *list)
+static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer,
+                      struct phi_descriptor *list)
 {
     size_t n = 0;
     for (size_t i = 0; i < request->n; i++) {
@@ -247,20 +256,23 @@ static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer
     return n;
 }
 
-// One message with everything new for one peer. The lock is given up while it is sent; the keys are held by the request.
+// One message with everything new for one peer. The lock is given up while it is sent; the keys are
+// held by the request.
 static int send_offer(struct ph_exchange_request *request, struct phi_peer *peer, int64_t deadline)
 {
     struct phi_peers *peers = request->peers;
     struct phi_descriptor *list = malloc(request->n * sizeof *list);
     struct phi_writer writer = {0};
     if (list == NULL)
-        return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations", request->n);
+        return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations",
+                        request->n);
     size_t n = collect(request, peer, list);
     int rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
     if (rc == 0 && n > 0) {
         uint64_t incarnation = peer->incarnation;
         pthread_mutex_unlock(&peers->lock);
-        rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size, deadline);
+        rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size,
+                              deadline);
         pthread_mutex_lock(&peers->lock);
     }
     if (rc == 0 && n > 0) {
@@ -273,7 +285,8 @@ static int send_offer(struct ph_exchange_request *request, struct phi_peer *peer
 }
 
 // Does what cannot be done under the lock; returns false when there was nothing of that kind.
-static bool work(struct ph_exchange_request *request, const struct progress *p, int64_t deadline, int *rc)
+static bool work(struct ph_exchange_request *request, const struct progress *p, int64_t deadline,
+                 int *rc)
 {
     if (p->prepare != NULL)
         *rc = phi_contact_prepare(p->prepare, deadline);
@@ -294,13 +307,15 @@ static int take_keys(struct ph_exchange_request *request, const struct ph_operat
     for (size_t i = 0; i < request->capacity; i++) {
         struct phi_peer *peer = phi_peers_get(peers, ops[i].peer);
         int rc = -ENOMEM;
-        struct phi_key *key = peer ? phi_key_get(peer, ops[i].op_id, (uint8_t)ops[i].role, &rc) : NULL;
+        struct phi_key *key =
+            peer ? phi_key_get(peer, ops[i].op_id, (uint8_t)ops[i].role, &rc) : NULL;
         if (key == NULL)
             return rc;
         if (key->request != NULL)
-            return phi_fail(peers->report, -EALREADY,
-                            "operation %llu with rank %d (role %d) is in another unfinished exchange",
-                            (unsigned long long)ops[i].op_id, ops[i].peer, (int)ops[i].role);
+            return phi_fail(
+                peers->report, -EALREADY,
+                "operation %llu with rank %d (role %d) is in another unfinished exchange",
+                (unsigned long long)ops[i].op_id, ops[i].peer, (int)ops[i].role);
         struct phi_pending *pending = &request->pending[i];
         *pending = (struct phi_pending){.key = key};
         rc = phi_key_own(peers, key, &ops[i], &pending->number);
@@ -323,7 +338,8 @@ static void end_request(struct ph_exchange_request *request)
     while (*at != request)
         at = &(*at)->next;
     *at = request->next;
-    // Kept for the next exchange: an exchange of many hits must not ask the system for memory each time.
+    // Kept for the next exchange: an exchange of many hits must not ask the system for memory each
+    // time.
     if (peers->spare == NULL || peers->spare->room < request->room) {
         free(peers->spare);
         peers->spare = request;
@@ -361,12 +377,14 @@ static int check_life(struct phi_peers *peers)
     return peers->fenced;
 }
 
-// The half of an exchange that waits for nobody: what connected peers can be told now, they are told now.
+// The half of an exchange that waits for nobody: what connected peers can be told now, they are
+// told now.
 static int begin(struct ph_exchange_request *request, int64_t deadline)
 {
     int rc = 0;
     struct progress p = advance(request);
-    if (p.first != NULL && p.first->state == PHI_PENDING_PEER && (rc = phi_peers_drain(request->peers)) == 0)
+    if (p.first != NULL && p.first->state == PHI_PENDING_PEER &&
+        (rc = phi_peers_drain(request->peers)) == 0)
         p = advance(request);
     while (rc == 0 && p.offer != NULL) {
         rc = send_offer(request, p.offer, deadline);
@@ -419,7 +437,8 @@ unlock:
     return rc;
 }
 
-// Spins, without the lock, until the first operation may go on. Returns false when the time is over.
+// Spins, without the lock, until the first operation may go on. Returns false when the time is
+// over.
 static bool spin(const struct phi_pending *pending, int64_t until)
 {
     const struct phi_key *key = pending->key;
@@ -447,7 +466,8 @@ static void note_waiting(struct phi_peers *peers, const struct phi_pending *pend
     peers->waiting_role = pending ? pending->key->role : 0;
 }
 
-// What is left of the time until the next look for a crossed order is halved each time, down to this.
+// What is left of the time until the next look for a crossed order is halved each time, down to
+// this.
 #define CROSSED_LEAST (20 * PHI_MS)
 
 static void look_for_crossed(struct ph_exchange_request *request, int64_t deadline)
@@ -458,10 +478,10 @@ static void look_for_crossed(struct ph_exchange_request *request, int64_t deadli
         request->crossed = phi_request_crossed(request, request->chain, sizeof request->chain);
 }
 
-// Waits for the first change, at most until the deadline; half-way there, and again half-way from there, it looks for a
-// crossed order.
-static int wait_for_peers(struct ph_exchange_request *request, const struct progress *p, uint64_t seen,
-                          int64_t deadline)
+// Waits for the first change, at most until the deadline; half-way there, and again half-way from
+// there, it looks for a crossed order.
+static int wait_for_peers(struct ph_exchange_request *request, const struct progress *p,
+                          uint64_t seen, int64_t deadline)
 {
     struct phi_peers *peers = request->peers;
     note_waiting(peers, p->first);
@@ -478,8 +498,9 @@ static int wait_for_peers(struct ph_exchange_request *request, const struct prog
 
 #define HELP_MS 1000
 
-// Carries the exchanges that were started and that no thread finishes yet, as a peer may finish those first. Their errors
-// are told by their own finish. Returns whether something was done, after which the list may be another one.
+// Carries the exchanges that were started and that no thread finishes yet, as a peer may finish
+// those first. Their errors are told by their own finish. Returns whether something was done, after
+// which the list may be another one.
 static bool help_others(struct phi_peers *peers, int64_t deadline)
 {
     int64_t soon = phi_deadline(HELP_MS); // its own thread waits for us so long at most
@@ -533,8 +554,10 @@ static const char *missing(const struct phi_pending *pending)
     switch (pending->state) {
     case PHI_PENDING_PEER:
         return peer->state == PHI_PEER_UNKNOWN ? "it has published no member record"
-               : peer->refused ? "its member record is there, but nobody listens at its socket: it exited, or has not "
-                                 "started again, or lives in another network namespace (PEERHOP_SOCKET_DIRECTORY)"
+               : peer->refused ? "its member record is there, but nobody listens at its socket: it "
+                                 "exited, or has not "
+                                 "started again, or lives in another network namespace "
+                                 "(PEERHOP_SOCKET_DIRECTORY)"
                                : "it is being connected to";
     case PHI_PENDING_OFFER:
         return "our offer could not be sent";
@@ -549,21 +572,25 @@ static const char *missing(const struct phi_pending *pending)
     }
 }
 
-static int fail_deadline(struct ph_exchange_request *request, const struct phi_pending *pending, size_t open)
+static int fail_deadline(struct ph_exchange_request *request, const struct phi_pending *pending,
+                         size_t open)
 {
     struct phi_peers *peers = request->peers;
     long long ms = (phi_now() - request->began) / PHI_MS;
     const struct phi_key *key = pending->key;
     if (request->crossed)
         return phi_fail(peers->report, PH_ECROSSED,
-                        "crossed exchange order: after %lld ms rank %d waits for rank %d (operation %llu), %s; start all "
+                        "crossed exchange order: after %lld ms rank %d waits for rank %d "
+                        "(operation %llu), %s; start all "
                         "exchanges before finishing any, or use one order",
-                        ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id, request->chain);
+                        ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
+                        request->chain);
     return phi_fail(peers->report, -ETIMEDOUT,
-                    "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round %u (%zu of %zu "
+                    "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round "
+                    "%u (%zu of %zu "
                     "operations open): %s",
-                    ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id, (int)key->role,
-                    key->agreement.round, open, request->n, missing(pending));
+                    ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
+                    (int)key->role, key->agreement.round, open, request->n, missing(pending));
 }
 
 static int report_open(struct ph_exchange_request *request, int rc)
@@ -574,8 +601,9 @@ static int report_open(struct ph_exchange_request *request, int rc)
     return rc;
 }
 
-// A round is done when its result reaches the application, not before: a call that fails for another operation leaves it
-// open, and the next exchange of the key yields it. Otherwise a retry would wait for a round that the peer never joins.
+// A round is done when its result reaches the application, not before: a call that fails for
+// another operation leaves it open, and the next exchange of the key yields it. Otherwise a retry
+// would wait for a round that the peer never joins.
 static void end_rounds(struct ph_exchange_request *request, int rc)
 {
     for (size_t i = 0; i < request->n; i++) {
@@ -605,7 +633,8 @@ static void pass_acknowledgements(struct ph_exchange_request *request)
         if (peer == last || peer->segment == NULL)
             continue;
         last = peer;
-        uint64_t sequence = atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire);
+        uint64_t sequence =
+            atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire);
         if (sequence > peer->acknowledged) {
             peer->acknowledged = sequence;
             phi_mailbox_acknowledged(request->peers->mailbox, peer->rank, sequence);
@@ -613,12 +642,14 @@ static void pass_acknowledgements(struct ph_exchange_request *request)
     }
 }
 
-int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel **channels, int64_t deadline)
+int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel **channels,
+                        int64_t deadline)
 {
     struct phi_peers *peers = request->peers;
     pthread_mutex_lock(&peers->lock);
     while (request->busy)
-        pthread_cond_wait(&peers->changed, &peers->lock); // another thread helps; what it does has deadlines
+        pthread_cond_wait(&peers->changed,
+                          &peers->lock); // another thread helps; what it does has deadlines
     request->busy = true;
     int rc = carry(request, deadline);
     if (rc) {

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exchange: bringing operation keys through their rounds. docs/protocols.md tells the protocol; agreement.h has its rules.
+// Exchange: bringing operation keys through their rounds. docs/protocols.md tells the protocol;
+// agreement.h has its rules.
 #ifndef PHI_CHANNEL_EXCHANGE_H
 #define PHI_CHANNEL_EXCHANGE_H
 
 #include "channel/peers.h"
 
-// phi_exchange_start takes the keys and sends this rank's half, without waiting for a peer. The operations are valid.
+// phi_exchange_start takes the keys and sends this rank's half, without waiting for a peer. The
+// operations are valid.
 int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, size_t n,
                        struct ph_exchange_request **request);
 
-// phi_exchange_finish waits for the other halves, writes the channels if all went well, and frees the request.
-int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel **channels, int64_t deadline);
+// phi_exchange_finish waits for the other halves, writes the channels if all went well, and frees
+// the request.
+int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel **channels,
+                        int64_t deadline);
 
 // phi_exchange_peers is whose request it is.
 struct phi_peers *phi_exchange_peers(const struct ph_exchange_request *request);

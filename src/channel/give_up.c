@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The end of an exchange whose deadline has passed: what agreement.h asks for, and the search for a crossed order.
+// The end of an exchange whose deadline has passed: what agreement.h asks for, and the search for a
+// crossed order.
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -10,7 +11,7 @@
 
 // How long a service thread may take to answer a rank that gives up.
 #define ANSWER_DEADLINE_MS 1000
-#define PAUSE_MS 10
+#define PAUSE_MS           10
 
 static _Atomic uint64_t *peer_slot_word(const struct phi_key *key)
 {
@@ -47,14 +48,18 @@ static void ask_all(struct ph_exchange_request *request, int64_t deadline, bool 
         if (pending->state != PHI_PENDING_ASK)
             continue;
         int answer = ask_one(pending->key, deadline);
-        // An answer to an older question may be about another buffer: publish finds out, and finishes that round first.
+        // An answer to an older question may be about another buffer: publish finds out, and
+        // finishes that round first.
         if (!giving_up && (answer == PHI_AGREEMENT_TAKEN || answer == PHI_AGREEMENT_TIMED_OUT))
             pending->state = PHI_PENDING_PUBLISH;
         else if (answer == PHI_AGREEMENT_TAKEN && pending->key->agreement.mine == pending->number)
             pending->state = PHI_PENDING_OPEN;
         else if (answer == PHI_AGREEMENT_NONSENSE)
-            phi_pending_settle(pending, phi_fail(request->peers->report, PH_EPEER, "rank %d broke the rules of exchange",
-                                                 pending->key->peer->rank), NULL);
+            phi_pending_settle(pending,
+                               phi_fail(request->peers->report, PH_EPEER,
+                                        "rank %d broke the rules of exchange",
+                                        pending->key->peer->rank),
+                               NULL);
         else if (giving_up)
             phi_pending_settle(pending, -ETIMEDOUT, NULL);
         else
@@ -87,8 +92,9 @@ static void give_up_one(struct phi_pending *pending)
             return;
         }
         struct phi_segment *segment = key->peer->segment;
-        atomic_store_explicit(&phi_segment_slot(segment, segment->side, key->slot)->word[(word >> 32) & 1], word,
-                              memory_order_release);
+        atomic_store_explicit(
+            &phi_segment_slot(segment, segment->side, key->slot)->word[(word >> 32) & 1], word,
+            memory_order_release);
         pending->state = PHI_PENDING_ASK;
     }
 }
@@ -103,7 +109,8 @@ void phi_request_give_up(struct ph_exchange_request *request)
         if (pending->state != PHI_PENDING_OPEN)
             continue;
         struct phi_key *key = pending->key;
-        struct ph_channel *channel = phi_key_channel(key, key->agreement.mine, key->agreement.theirs);
+        struct ph_channel *channel =
+            phi_key_channel(key, key->agreement.mine, key->agreement.theirs);
         // A miss stays open: the next exchange of the key brings it to its end.
         bool hit = channel != NULL && !pending->finishing;
         pending->concluded = hit;
@@ -130,7 +137,8 @@ static int first_awaited(const struct ph_exchange_request *request)
     return -1;
 }
 
-// A rank that no operation of ours names: its record may lie unread in the store. Gives up the lock.
+// A rank that no operation of ours names: its record may lie unread in the store. Gives up the
+// lock.
 static struct phi_peer *stranger(struct phi_peers *peers, int rank)
 {
     struct phi_peer *peer = phi_peers_get(peers, rank);
@@ -172,7 +180,8 @@ bool phi_request_crossed(struct ph_exchange_request *request, char *chain, size_
         if (next < 0)
             return false;
         if (used < size)
-            used += (size_t)snprintf(chain + used, size - used, "%srank %d waits for rank %d (operation %llu)",
+            used += (size_t)snprintf(chain + used, size - used,
+                                     "%srank %d waits for rank %d (operation %llu)",
                                      hop ? ", " : "", rank, next, (unsigned long long)op);
         // What it waits for is under way here: it will come.
         if (next == peers->rank && names(peers->requests, rank, op))

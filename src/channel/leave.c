@@ -20,8 +20,8 @@ void phi_peer_break(struct phi_peer *peer, int code)
 {
     if (peer->state == PHI_PEER_BROKEN)
         return;
-    phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is broken for rank %d: %s", peer->rank, peer->peers->rank,
-            ph_strerror(code));
+    phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is broken for rank %d: %s", peer->rank,
+            peer->peers->rank, ph_strerror(code));
     peer->state = PHI_PEER_BROKEN;
     peer->code = code;
     // The status first: who is refused because of `revoked` finds there why.
@@ -30,10 +30,12 @@ void phi_peer_break(struct phi_peer *peer, int code)
     revoke_all(peer);
     phi_service_wake(peer->peers->service);
     phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox); // a thread that waits for this peer's message looks again
+    phi_mailbox_wake(
+        peer->peers->mailbox); // a thread that waits for this peer's message looks again
 }
 
-// While a live peer has not been told, a released transfer of ours would let our copy engine write into its buffer.
+// While a live peer has not been told, a released transfer of ours would let our copy engine write
+// into its buffer.
 static bool must_hold(const struct phi_peer *peer)
 {
     if (peer->code != PH_EABORTED || peer->gone)
@@ -42,19 +44,20 @@ static bool must_hold(const struct phi_peer *peer)
     return atomic_load(&theirs->told) == 0 && atomic_load(&theirs->state) == PHI_SIDE_LIVE;
 }
 
-// Lets the own waits of a channel go on: adds the bits that they wait for. Never the peer's bits: both ends look at a word,
-// and a READY that a live peer has not posted would let its copies, or the other end's held ones, run. A later post of an
-// own stream replaces the word, so this is done again and again.
-// hold: but for the waits of which a copy into the peer's buffer would follow.
+// Lets the own waits of a channel go on: adds the bits that they wait for. Never the peer's bits:
+// both ends look at a word, and a READY that a live peer has not posted would let its copies, or
+// the other end's held ones, run. A later post of an own stream replaces the word, so this is done
+// again and again. hold: but for the waits of which a copy into the peer's buffer would follow.
 static void release_channel(struct ph_channel *channel, bool hold)
 {
-    // `broken` before the words: a wait that ends by them finds it set and copies nothing, where it can look. Not where a
-    // wait is held: a kernel's would end by it.
+    // `broken` before the words: a wait that ends by them finds it set and copies nothing, where it
+    // can look. Not where a wait is held: a kernel's would end by it.
     if (!hold)
         atomic_store(&channel->mine->broken, 1);
     for (int outgoing = 0; outgoing < 2; outgoing++) {
         struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
-        bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT : channel->protocol_in == PH_PROTOCOL_GET;
+        bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT
+                               : channel->protocol_in == PH_PROTOCOL_GET;
         if (!(hold && active))
             atomic_fetch_or(&line->word[PHI_WORD_TURN], active ? PHI_BIT_READY : PHI_BIT_FULL);
         // A put_signal that waits for FREE is a copy as well.
@@ -100,8 +103,8 @@ void phi_peer_look(struct phi_peer *peer)
         phi_peer_break(peer, PH_EBROKEN);
 }
 
-// One way: the peer's service thread looks at our side. Where we never connected to it, the end of its own connection
-// to us tells it.
+// One way: the peer's service thread looks at our side. Where we never connected to it, the end of
+// its own connection to us tells it.
 static void notify(struct phi_peer *peer)
 {
     struct phi_node_message message;
@@ -141,10 +144,12 @@ static struct phi_peer *undrained(struct phi_peers *peers)
 {
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
-        // A peer that never mapped the segment has mapped nothing of ours. Our state was stored before this load, and the
-        // peer stores `mapped` before it looks at our state: one of the two sees the other.
+        // A peer that never mapped the segment has mapped nothing of ours. Our state was stored
+        // before this load, and the peer stores `mapped` before it looks at our state: one of the
+        // two sees the other.
         if (peer != NULL && peer->segment != NULL && peer->socket >= 0 && !peer->gone &&
-            atomic_load(&phi_peer_theirs(peer)->mapped) != 0 && atomic_load(&phi_peer_theirs(peer)->drained) == 0)
+            atomic_load(&phi_peer_theirs(peer)->mapped) != 0 &&
+            atomic_load(&phi_peer_theirs(peer)->drained) == 0)
             return peer;
     }
     return NULL;
@@ -159,7 +164,8 @@ static int wait_for_drain(struct phi_peers *peers, int64_t deadline)
             return 0;
         if (phi_now() >= deadline)
             return phi_fail(peers->report, -ETIMEDOUT,
-                            "rank %d cannot leave: rank %d (process %u) has streams or captured graphs that touch its "
+                            "rank %d cannot leave: rank %d (process %u) has streams or captured "
+                            "graphs that touch its "
                             "buffers",
                             peers->rank, peer->rank, peer->theirs.pid);
         // The store does not matter any more: where it fails, look again every millisecond.
@@ -190,7 +196,8 @@ void phi_abort(struct phi_peers *peers, const char *reason)
 {
     pthread_mutex_lock(&peers->lock);
     if (!peers->aborted) {
-        peers->aborted = phi_fail(peers->report, PH_EABORTED, "rank %d aborted: %s", peers->rank, reason);
+        peers->aborted =
+            phi_fail(peers->report, PH_EABORTED, "rank %d aborted: %s", peers->rank, reason);
         say_state(peers, PHI_SIDE_ABORTED, false);
         for (int rank = 0; rank < peers->ranks; rank++)
             if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)

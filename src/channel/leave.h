@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ends: a peer that is gone, a rank that leaves or aborts. All but phi_leave with the peers' lock held.
+// Ends: a peer that is gone, a rank that leaves or aborts. All but phi_leave with the peers' lock
+// held.
 #ifndef PHI_CHANNEL_LEAVE_H
 #define PHI_CHANNEL_LEAVE_H
 
 #include "channel/peers.h"
 
-// phi_peer_break ends all use of a peer: its channels return `code`, and its streams' waits will be released.
+// phi_peer_break ends all use of a peer: its channels return `code`, and its streams' waits will be
+// released.
 void phi_peer_break(struct phi_peer *peer, int code);
 
-// phi_peer_release sets `broken` and adds the bits that own streams wait for to the words of the channels, so that they go on; what
-// goes on may post over a release, so it is called again every millisecond until it returns true: no stream of ours
-// touches anything of the peer any more.
+// phi_peer_release sets `broken` and adds the bits that own streams wait for to the words of the
+// channels, so that they go on; what goes on may post over a release, so it is called again every
+// millisecond until it returns true: no stream of ours touches anything of the peer any more.
 bool phi_peer_release(struct phi_peer *peer);
 
-// phi_peer_look looks at the peer's side of the segment after it notified us: it leaves, aborted, or drained.
+// phi_peer_look looks at the peer's side of the segment after it notified us: it leaves, aborted,
+// or drained.
 void phi_peer_look(struct phi_peer *peer);
 
-// phi_leave (without the lock) is the first half of destroy: flushes this rank's operations, tells the peers, and waits
-// until none of them touches this rank's buffers. -ETIMEDOUT names who does; it may be called again.
+// phi_leave (without the lock) is the first half of destroy: flushes this rank's operations, tells
+// the peers, and waits until none of them touches this rank's buffers. -ETIMEDOUT names who does;
+// it may be called again.
 int phi_leave(struct phi_peers *peers, int64_t deadline);
 
 // phi_abort (without the lock) breaks every channel and tells the peers.

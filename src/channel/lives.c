@@ -81,7 +81,8 @@ void phi_peer_free(struct phi_peer *peer)
     free(peer);
 }
 
-// What a life told us before it was ever connected to: its numbers and ids mean other things in the next one.
+// What a life told us before it was ever connected to: its numbers and ids mean other things in the
+// next one.
 static void forget(struct phi_peer *peer)
 {
     size_t cursor = 0;
@@ -96,7 +97,8 @@ static void forget(struct phi_peer *peer)
     free_remote_exports(peer);
 }
 
-static void take_record(struct phi_peer *peer, uint64_t incarnation, const struct phi_capabilities *theirs)
+static void take_record(struct phi_peer *peer, uint64_t incarnation,
+                        const struct phi_capabilities *theirs)
 {
     peer->incarnation = incarnation;
     peer->theirs = *theirs;
@@ -133,7 +135,8 @@ void phi_peer_renew(struct phi_peer *peer)
     }
 }
 
-void phi_peer_record(struct phi_peer *peer, uint64_t incarnation, const struct phi_capabilities *theirs)
+void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
+                     const struct phi_capabilities *theirs)
 {
     peer->newer = incarnation;
     peer->newer_theirs = *theirs;

@@ -6,10 +6,11 @@
 
 #include "channel/request.h"
 
-// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), reason of the mapping (8).
-#define CONFIRM_VALID (1u << 31)
-#define CONFIRM_LINE(confirm) ((uint32_t)(confirm) >> 11 & 0xfffffu)
-#define CONFIRM_REASON(confirm) ((uint32_t)(confirm) & 0xffu)
+// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), reason of the mapping
+// (8).
+#define CONFIRM_VALID           (1u << 31)
+#define CONFIRM_LINE(confirm)   ((uint32_t)(confirm) >> 11 & 0xfffffu)
+#define CONFIRM_REASON(confirm) ((uint32_t)(confirm)&0xffu)
 
 static uint64_t make_confirm(uint32_t round, uint32_t line, enum phi_reason reason)
 {
@@ -30,10 +31,10 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
             line = key->line;
     }
     key->confirm = make_confirm(key->agreement.round, line, reason);
-    // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at their start values since
-    // the segment was made.
-    atomic_store_explicit(phi_segment_confirm(peer->segment, peer->segment->side, key->slot), key->confirm,
-                          memory_order_release);
+    // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at
+    // their start values since the segment was made.
+    atomic_store_explicit(phi_segment_confirm(peer->segment, peer->segment->side, key->slot),
+                          key->confirm, memory_order_release);
     phi_peer_ring(peer);
 }
 
@@ -45,7 +46,8 @@ static bool is_confirm(uint64_t confirm, uint32_t round)
 static bool peer_confirmed(const struct phi_key *key, uint64_t *theirs)
 {
     struct phi_segment *segment = key->peer->segment;
-    *theirs = atomic_load_explicit(phi_segment_confirm(segment, !segment->side, key->slot), memory_order_acquire);
+    *theirs = atomic_load_explicit(phi_segment_confirm(segment, !segment->side, key->slot),
+                                   memory_order_acquire);
     return is_confirm(*theirs, key->agreement.round);
 }
 
@@ -57,7 +59,8 @@ static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
     channel->theirs_device = phi_segment_device_address(segment, channel->theirs_line);
 }
 
-// What a channel needs is there before we confirm: after both confirms nothing may fail at one end only.
+// What a channel needs is there before we confirm: after both confirms nothing may fail at one end
+// only.
 static bool have_memory(struct phi_key *key)
 {
     if (key->next == NULL)
@@ -72,7 +75,8 @@ static bool have_memory(struct phi_key *key)
     return key->next != NULL;
 }
 
-static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8_t reach, uint8_t reached)
+static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8_t reach,
+                                       uint8_t reached)
 {
     struct ph_channel *channel = key->next;
     key->next = NULL;
@@ -100,7 +104,8 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
         channel->import_uses = theirs->export_->uses;
     }
     set_lines(channel, key->peer->segment);
-    // The peer may have gone right after it confirmed: then nobody walks the list of channels again.
+    // The peer may have gone right after it confirmed: then nobody walks the list of channels
+    // again.
     if (key->peer->state == PHI_PEER_BROKEN)
         atomic_init(&channel->status, key->peer->code);
     return channel;
@@ -128,12 +133,13 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
 {
     struct phi_peers *peers = key->peer->peers;
     int code = reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ? -ENOSPC : PH_ENOPATH;
-    return phi_fail(peers->report, code,
-                    "no path between rank %d and rank %d for operation %llu: rank %d to rank %d by ipc: %s; "
-                    "rank %d to rank %d by ipc: %s; by net: %s",
-                    peers->rank, key->peer->rank, (unsigned long long)key->op_id, peers->rank, key->peer->rank,
-                    phi_reason_text(reach), key->peer->rank, peers->rank, phi_reason_text(reached),
-                    phi_reason_text(PHI_REASON_NOT_BUILT));
+    return phi_fail(
+        peers->report, code,
+        "no path between rank %d and rank %d for operation %llu: rank %d to rank %d by ipc: %s; "
+        "rank %d to rank %d by ipc: %s; by net: %s",
+        peers->rank, key->peer->rank, (unsigned long long)key->op_id, peers->rank, key->peer->rank,
+        phi_reason_text(reach), key->peer->rank, peers->rank, phi_reason_text(reached),
+        phi_reason_text(PHI_REASON_NOT_BUILT));
 }
 
 static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **out)
@@ -142,8 +148,8 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
     bool lower = key->peer->peers->rank < key->peer->rank;
     uint32_t line = CONFIRM_LINE(lower ? key->confirm : theirs);
     if (line >= key->peer->segment->capacity)
-        return phi_fail(key->peer->peers->report, -EBADMSG, "rank %d confirmed a channel outside the segment",
-                        key->peer->rank);
+        return phi_fail(key->peer->peers->report, -EBADMSG,
+                        "rank %d confirmed a channel outside the segment", key->peer->rank);
     const struct phi_own_buffer *own = &key->own[key->agreement.mine - 1];
     const struct phi_peer_buffer *their = &key->theirs[key->agreement.theirs - 1];
     if (reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ||

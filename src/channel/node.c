@@ -40,8 +40,8 @@ int phi_node_listen(struct phi_report *report, const char *directory, uint64_t n
     else
         snprintf(text, sizeof text, "@peerhop-%016llx", (unsigned long long)nonce);
     if (strlen(text) >= 108)
-        return phi_fail(report, -ENAMETOOLONG, "socket directory \"%s\" is too long for a unix socket",
-                        directory);
+        return phi_fail(report, -ENAMETOOLONG,
+                        "socket directory \"%s\" is too long for a unix socket", directory);
     int fd = make_socket();
     if (fd < 0)
         return phi_fail(report, fd, "cannot make a unix socket: %s", strerror(-fd));
@@ -53,7 +53,8 @@ int phi_node_listen(struct phi_report *report, const char *directory, uint64_t n
     if (bound != 0 || listen(fd, 1024) != 0) {
         int error = -errno;
         close(fd);
-        return phi_fail(report, error, "cannot listen on unix socket \"%s\": %s", text, strerror(-error));
+        return phi_fail(report, error, "cannot listen on unix socket \"%s\": %s", text,
+                        strerror(-error));
     }
     memcpy(name, text, strlen(text) + 1);
     return fd;
@@ -182,8 +183,8 @@ static int wait_for(int socket, short events, int64_t deadline)
     }
 }
 
-int phi_node_call(int socket, const struct phi_node_message *request, struct phi_node_message *answer,
-                  int *fd, int64_t deadline)
+int phi_node_call(int socket, const struct phi_node_message *request,
+                  struct phi_node_message *answer, int *fd, int64_t deadline)
 {
     int rc;
     while ((rc = phi_node_send(socket, request, -1)) == -EAGAIN) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls between ranks of one node over a unix socket. Each rank's service thread answers; any thread calls. The socket
-// proves that both run on one node (the answer carries the nonce of the member record), carries descriptors, and its
-// end tells of a peer's exit.
+// Calls between ranks of one node over a unix socket. Each rank's service thread answers; any
+// thread calls. The socket proves that both run on one node (the answer carries the nonce of the
+// member record), carries descriptors, and its end tells of a peer's exit.
 #ifndef PHI_CHANNEL_NODE_H
 #define PHI_CHANNEL_NODE_H
 
@@ -13,15 +13,18 @@
 
 // Requests. The answer has the same type, `status` 0 or a negative result, and what is said here.
 enum phi_node_type {
-    PHI_NODE_HELLO = 1,   // a: nonce expected. Answer: a: the nonce, b: PEERHOP_CHANNELS; descriptor: the
-                          // eventfd that wakes the rank
+    PHI_NODE_HELLO = 1, // a: nonce expected. Answer: a: the nonce, b: PEERHOP_CHANNELS; descriptor:
+                        // the eventfd that wakes the rank
     PHI_NODE_SEGMENT = 2, // to the lower rank. Answer: descriptor of the pair's segment
     PHI_NODE_EXPORT = 3,  // a: export id. Answer: its descriptor
-    PHI_NODE_PROBE = 4,   // Answer: record of the probe allocation, its descriptor where the kind needs one
-    PHI_NODE_VERIFY = 5,  // a: offset in the probe allocation, b: seed. Answer: status of phi_probe_verify
-    PHI_NODE_TAKEN = 6,   // a: slot, b: round. Answer: a: 1 taken, 0 not
-    PHI_NODE_WAITING = 7, // Answer: a: rank that the application waits for + 1, or 0; b: op id; c: role
-    PHI_NODE_NOTIFY = 8,  // look at my side of the segment. No answer
+    PHI_NODE_PROBE =
+        4, // Answer: record of the probe allocation, its descriptor where the kind needs one
+    PHI_NODE_VERIFY =
+        5, // a: offset in the probe allocation, b: seed. Answer: status of phi_probe_verify
+    PHI_NODE_TAKEN = 6, // a: slot, b: round. Answer: a: 1 taken, 0 not
+    PHI_NODE_WAITING =
+        7, // Answer: a: rank that the application waits for + 1, or 0; b: op id; c: role
+    PHI_NODE_NOTIFY = 8, // look at my side of the segment. No answer
 };
 
 struct phi_node_message {
@@ -37,26 +40,26 @@ struct phi_node_message {
     uint32_t bytes_size;
     uint8_t bytes[PHI_EXPORT_MAX];
 };
-#define PHI_NODE_MAGIC 0x4e4f4850u // "PHON"
+#define PHI_NODE_MAGIC   0x4e4f4850u // "PHON"
 #define PHI_NODE_VERSION 1
 
-// phi_node_listen opens the listening socket under a name made from nonce: abstract, or in `directory` where that is
-// not empty. Writes the name ('@' for abstract) into name[108].
+// phi_node_listen opens the listening socket under a name made from nonce: abstract, or in
+// `directory` where that is not empty. Writes the name ('@' for abstract) into name[108].
 int phi_node_listen(struct phi_report *report, const char *directory, uint64_t nonce, char *name);
 // unlisten removes the name of a path socket; the descriptor is the caller's to close.
 void phi_node_unlisten(const char *name);
 
-// phi_node_connect connects to the named socket and checks that the other end runs as the same user. -ECONNREFUSED and
-// the like when nobody listens there.
+// phi_node_connect connects to the named socket and checks that the other end runs as the same
+// user. -ECONNREFUSED and the like when nobody listens there.
 int phi_node_connect(const char *name, int *fd);
 
-// send and receive move one message and at most one descriptor (fd -1: none). receive: -EAGAIN nothing there, -ECONNRESET
-// the other end is gone, -EBADMSG not ours. Neither blocks.
+// send and receive move one message and at most one descriptor (fd -1: none). receive: -EAGAIN
+// nothing there, -ECONNRESET the other end is gone, -EBADMSG not ours. Neither blocks.
 int phi_node_send(int socket, const struct phi_node_message *message, int fd);
 int phi_node_receive(int socket, struct phi_node_message *message, int *fd);
 
 // phi_node_call sends a request and waits for its answer. Serialise calls on one socket.
-int phi_node_call(int socket, const struct phi_node_message *request, struct phi_node_message *answer,
-                  int *fd, int64_t deadline);
+int phi_node_call(int socket, const struct phi_node_message *request,
+                  struct phi_node_message *answer, int *fd, int64_t deadline);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 
-#define OFFER_MAGIC 0x464f4850u // "PHOF"
+#define OFFER_MAGIC   0x464f4850u // "PHOF"
 #define OFFER_VERSION 1
 
 static bool sent(const struct phi_peer *peer, uint32_t id)
@@ -15,8 +15,8 @@ static bool sent(const struct phi_peer *peer, uint32_t id)
     return id < peer->export_sent_size && peer->export_sent[id];
 }
 
-static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,
-                           struct phi_writer *writer)
+static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *descriptors,
+                           size_t n, struct phi_writer *writer)
 {
     size_t at = writer->size;
     uint32_t count = 0;
@@ -132,7 +132,8 @@ static int file_exports(struct phi_peer *peer, struct phi_reader *reader)
     return reader->error;
 }
 
-// The number may be any that the peer has given in order; gaps would let it make us allocate without bound.
+// The number may be any that the peer has given in order; gaps would let it make us allocate
+// without bound.
 static int set_theirs(struct phi_key *key, uint32_t number, const struct phi_peer_buffer *buffer)
 {
     if (number == 0 || number > key->theirs_count + 4096)
@@ -152,7 +153,9 @@ static int set_theirs(struct phi_key *key, uint32_t number, const struct phi_pee
 
 static uint8_t opposite(uint8_t role)
 {
-    return role == PH_ROLE_SENDER ? PH_ROLE_RECEIVER : role == PH_ROLE_RECEIVER ? PH_ROLE_SENDER : role;
+    return role == PH_ROLE_SENDER     ? PH_ROLE_RECEIVER
+           : role == PH_ROLE_RECEIVER ? PH_ROLE_SENDER
+                                      : role;
 }
 
 static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
@@ -174,7 +177,8 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     buffer.export_ = find_export(peer, export_id);
     if (buffer.export_ == NULL)
         return -EBADMSG;
-    // A buffer must lie inside its allocation, or we would map and write what the peer does not own.
+    // A buffer must lie inside its allocation, or we would map and write what the peer does not
+    // own.
     uint64_t size = buffer.export_->info.allocation.size;
     if (buffer.size == 0 || buffer.offset > size || buffer.size > size - buffer.offset)
         return -EBADMSG;

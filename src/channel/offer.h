@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Offers: the messages of an exchange. An offer carries descriptors (operation key, slot, buffer number, buffer) and the
-// export records of the allocations that they lie in, each record once per peer. Descriptors do not speak of rounds: a
-// buffer number of a key means the same buffer for ever, so an offer that comes twice does no harm.
+// Offers: the messages of an exchange. An offer carries descriptors (operation key, slot, buffer
+// number, buffer) and the export records of the allocations that they lie in, each record once per
+// peer. Descriptors do not speak of rounds: a buffer number of a key means the same buffer for
+// ever, so an offer that comes twice does no harm.
 #ifndef PHI_CHANNEL_OFFER_H
 #define PHI_CHANNEL_OFFER_H
 
@@ -20,8 +21,8 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
 // phi_offer_sent (with the lock) marks records and descriptors as known to the peer.
 void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n);
 
-// phi_offer_file (with the lock) checks a message of the peer and files its descriptors under their keys. -EBADMSG: the
-// message is malformed and nothing of the bad part was filed.
+// phi_offer_file (with the lock) checks a message of the peer and files its descriptors under their
+// keys. -EBADMSG: the message is malformed and nothing of the bad part was filed.
 int phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size);
 
 #endif

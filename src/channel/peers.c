@@ -34,7 +34,8 @@ static int announce(struct phi_peers *peers, int64_t deadline)
     return rc;
 }
 
-static int open_mailbox(struct phi_peers *peers, const struct phi_peers_params *params, int64_t deadline)
+static int open_mailbox(struct phi_peers *peers, const struct phi_peers_params *params,
+                        int64_t deadline)
 {
     struct phi_mailbox_params mailbox = {
         .report = params->report,
@@ -50,7 +51,8 @@ static int open_mailbox(struct phi_peers *peers, const struct phi_peers_params *
     return phi_mailbox_open(&mailbox, deadline, &peers->mailbox);
 }
 
-// A page that the kernel clears in a forked child: the child has neither our threads nor a right to our words.
+// A page that the kernel clears in a forked child: the child has neither our threads nor a right to
+// our words.
 static int make_life(struct phi_peers *peers)
 {
     uint8_t *page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -90,7 +92,8 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     if (peers->table == NULL || peers->wanted == NULL || peers->wanted_now == NULL)
         return phi_fail(params->report, -ENOMEM, "out of memory for %d ranks", params->ranks);
     int rc = make_life(peers);
-    return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s", strerror(-rc)) : 0;
+    return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s", strerror(-rc))
+              : 0;
 }
 
 int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, struct phi_peers **out)
@@ -100,7 +103,8 @@ int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, stru
     if (rc)
         goto close;
     phi_capabilities_fill(&peers->mine, peers->device, phi_memory_kinds(peers->memory));
-    if ((rc = phi_probe_open(peers->memory, peers->device, &peers->probe)) || (rc = open_mailbox(peers, params, deadline)))
+    if ((rc = phi_probe_open(peers->memory, peers->device, &peers->probe)) ||
+        (rc = open_mailbox(peers, params, deadline)))
         goto close;
     // The service must answer before anybody can learn of it.
     if ((rc = phi_service_open(peers, &peers->service)) || (rc = announce(peers, deadline)))
@@ -154,7 +158,8 @@ bool phi_peers_use(struct phi_peers *peers, const void *base)
     for (int rank = 0; rank < peers->ranks && !used; rank++) {
         const struct phi_peer *peer = peers->table[rank];
         for (struct ph_channel *c = peer ? peer->channels : NULL; c != NULL && !used; c = c->next)
-            used = c->key->own[c->mine_number - 1].export_->export_.allocation.base == (uintptr_t)base;
+            used =
+                c->key->own[c->mine_number - 1].export_->export_.allocation.base == (uintptr_t)base;
     }
     pthread_mutex_unlock(&peers->lock);
     return used;
@@ -176,9 +181,10 @@ void phi_peers_want(struct phi_peers *peers, int rank, int delta)
         phi_mailbox_wake(peers->mailbox);
 }
 
-// Tells every connected peer whether this rank sleeps. The exchange is the waiter's half of a store-buffering pattern,
-// before it looks once more at what it waits for; phi_peer_ring has the other half, after its store of that. Both are
-// read-modify-writes of one word, so whichever comes second sees what the other did.
+// Tells every connected peer whether this rank sleeps. The exchange is the waiter's half of a
+// store-buffering pattern, before it looks once more at what it waits for; phi_peer_ring has the
+// other half, after its store of that. Both are read-modify-writes of one word, so whichever comes
+// second sees what the other did.
 static void set_sleeping(struct phi_peers *peers, bool sleeping)
 {
     for (int rank = 0; rank < peers->ranks; rank++) {
@@ -196,15 +202,18 @@ static void file_member(struct phi_peers *peers, const struct phi_message *messa
     struct phi_capabilities theirs;
     if (message->rank == peers->rank) {
         if (message->incarnation > peers->incarnation && !peers->fenced)
-            peers->fenced = phi_fail(peers->report, PH_EFENCED,
-                                     "rank %d was started again: its newer incarnation owns the name", peers->rank);
+            peers->fenced = phi_fail(
+                peers->report, PH_EFENCED,
+                "rank %d was started again: its newer incarnation owns the name", peers->rank);
         return;
     }
     struct phi_peer *peer = phi_peers_get(peers, message->rank);
-    if (peer == NULL || message->incarnation <= peer->incarnation || message->incarnation <= peer->newer)
+    if (peer == NULL || message->incarnation <= peer->incarnation ||
+        message->incarnation <= peer->newer)
         return;
     if (phi_capabilities_decode(&theirs, message->bytes, message->size)) {
-        phi_log(peers->report, PH_LOG_WARN, "malformed member record of rank %d dropped", message->rank);
+        phi_log(peers->report, PH_LOG_WARN, "malformed member record of rank %d dropped",
+                message->rank);
         return;
     }
     if (phi_capabilities_same_device(&peers->mine, &theirs))
@@ -220,20 +229,22 @@ static void file_message(struct phi_peers *peers, struct phi_message *message)
         struct phi_peer *peer = phi_peers_get(peers, message->rank);
         int rc = -ENOMEM;
         if (peer != NULL && peer->incarnation != message->incarnation)
-            rc = -ESTALE; // a newer life, while the former one is not over yet: it is not connected, and offers nothing
+            rc = -ESTALE; // a newer life, while the former one is not over yet: it is not
+                          // connected, and offers nothing
         else if (peer != NULL)
             rc = phi_offer_file(peer, message->bytes, message->size);
         if (rc)
             phi_log(peers->report, PH_LOG_WARN, "offer %llu of rank %d dropped: %s",
                     (unsigned long long)message->sequence, message->rank, ph_strerror(rc));
         if (peer != NULL && peer->segment != NULL && rc != -ESTALE)
-            atomic_store_explicit(&phi_peer_mine(peer)->acknowledged, message->sequence, memory_order_release);
+            atomic_store_explicit(&phi_peer_mine(peer)->acknowledged, message->sequence,
+                                  memory_order_release);
     }
     phi_mailbox_message_free(message);
 }
 
-// Whether the store is to be watched for a rank: something of it is awaited, or it has not taken all that we sent it, which
-// a store that restarts would forget.
+// Whether the store is to be watched for a rank: something of it is awaited, or it has not taken
+// all that we sent it, which a store that restarts would forget.
 static bool is_wanted(const struct phi_peers *peers, int rank)
 {
     const struct phi_peer *peer = peers->table[rank];
@@ -446,7 +457,8 @@ static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph
     return 0;
 }
 
-int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op, uint32_t *number)
+int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
+                uint32_t *number)
 {
     uint8_t protocol = (uint8_t)op->protocol;
     if (protocol == PH_PROTOCOL_DEFAULT)
@@ -479,7 +491,8 @@ struct phi_side *phi_peer_theirs(const struct phi_peer *peer)
 
 void phi_peer_ring(struct phi_peer *peer)
 {
-    // The storer's half of the pattern in set_sleeping: a read-modify-write, so that it is ordered with the sleeper's.
+    // The storer's half of the pattern in set_sleeping: a read-modify-write, so that it is ordered
+    // with the sleeper's.
     if (atomic_fetch_add(&phi_peer_theirs(peer)->sleeping, 0) == 0 || peer->wake_fd < 0)
         return;
     uint64_t one = 1;
@@ -487,7 +500,8 @@ void phi_peer_ring(struct phi_peer *peer)
     (void)ignored;
 }
 
-void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type, struct phi_node_message *message)
+void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type,
+                      struct phi_node_message *message)
 {
     memset(message, 0, sizeof *message);
     message->magic = PHI_NODE_MAGIC;
@@ -498,13 +512,14 @@ void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type, stru
     message->to = peer->incarnation;
 }
 
-int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request, struct phi_node_message *answer,
-                  int *fd, int64_t deadline)
+int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
+                  struct phi_node_message *answer, int *fd, int64_t deadline)
 {
     *fd = -1;
     pthread_mutex_lock(&peer->call_lock);
     request->call = ++peer->calls;
-    int rc = peer->socket < 0 ? -ECONNRESET : phi_node_call(peer->socket, request, answer, fd, deadline);
+    int rc =
+        peer->socket < 0 ? -ECONNRESET : phi_node_call(peer->socket, request, answer, fd, deadline);
     pthread_mutex_unlock(&peer->call_lock);
     if (rc == 0 && answer->status != 0) {
         if (*fd >= 0)
@@ -518,10 +533,11 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request, struc
 int phi_peer_failure(struct phi_peer *peer)
 {
     if (!peer->told && peer->segment != NULL) {
-        // Pairs with the releaser's look: from here on it may let our copies into the peer's buffers end.
+        // Pairs with the releaser's look: from here on it may let our copies into the peer's
+        // buffers end.
         peer->told = true;
         atomic_store(&phi_peer_mine(peer)->told, 1);
     }
-    return phi_fail(peer->peers->report, peer->code, "rank %d (process %u on %s): %s", peer->rank, peer->theirs.pid,
-                    peer->theirs.host, ph_strerror(peer->code));
+    return phi_fail(peer->peers->report, peer->code, "rank %d (process %u on %s): %s", peer->rank,
+                    peer->theirs.pid, peer->theirs.host, ph_strerror(peer->code));
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The peers of a rank and all that is known of them: the state behind exchange, cache, data path and destroy.
+// The peers of a rank and all that is known of them: the state behind exchange, cache, data path
+// and destroy.
 //
-// Locking. peers->lock guards every member here that is not said to be otherwise. It is never held while a thread
-// waits, calls another rank, talks to the store or maps memory: whoever does that marks the object busy first
-// (preparing, importing, key->request) and broadcasts `changed` afterwards. What the data path reads (struct ph_channel)
-// does not change after the channel was made, except atomics.
+// Locking. peers->lock guards every member here that is not said to be otherwise. It is never held
+// while a thread waits, calls another rank, talks to the store or maps memory: whoever does that
+// marks the object busy first (preparing, importing, key->request) and broadcasts `changed`
+// afterwards. What the data path reads (struct ph_channel) does not change after the channel was
+// made, except atomics.
 #ifndef PHI_CHANNEL_PEERS_H
 #define PHI_CHANNEL_PEERS_H
 
@@ -33,7 +35,8 @@ struct phi_service;
 struct phi_peers;
 struct phi_peer;
 
-// An allocation of this rank as peers may map it. Never removed before the context's end; `id` names it on the wire.
+// An allocation of this rank as peers may map it. Never removed before the context's end; `id`
+// names it on the wire.
 struct phi_local_export {
     uint32_t id;
     struct phi_export export_;
@@ -87,37 +90,38 @@ struct phi_key {
     uint32_t theirs_count;
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
-    uint32_t line;              // lower rank: given and not used yet, or PHI_NO_LINE
-    struct ph_channel *next;    // memory for the channel that a confirm promises, or NULL
-    const void *request; // the unfinished exchange that holds the key, or NULL
+    uint32_t line;           // lower rank: given and not used yet, or PHI_NO_LINE
+    struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
+    const void *request;     // the unfinished exchange that holds the key, or NULL
 
     // The open round's miss, kept over a deadline.
     uint64_t confirm; // ours, as stored last (it names its round), or 0
 };
 
 enum phi_peer_state {
-    PHI_PEER_UNKNOWN,  // no member record yet
-    PHI_PEER_KNOWN,    // record there, not connected
-    PHI_PEER_READY,    // connected, segment mapped
-    PHI_PEER_BROKEN,   // exited, left, aborted or restarted: `code` says which
+    PHI_PEER_UNKNOWN, // no member record yet
+    PHI_PEER_KNOWN,   // record there, not connected
+    PHI_PEER_READY,   // connected, segment mapped
+    PHI_PEER_BROKEN,  // exited, left, aborted or restarted: `code` says which
 };
 
 struct phi_peer {
     struct phi_peers *peers;
     int rank;
     enum phi_peer_state state;
-    int code;               // of PHI_PEER_BROKEN
-    uint64_t incarnation;   // of its member record
-    uint64_t segment_life;  // incarnation that the segment was made for
+    int code;              // of PHI_PEER_BROKEN
+    uint64_t incarnation;  // of its member record
+    uint64_t segment_life; // incarnation that the segment was made for
     struct phi_capabilities theirs;
-    uint64_t newer;         // a later life that has announced itself and cannot take this one's place yet, or 0
+    uint64_t
+        newer; // a later life that has announced itself and cannot take this one's place yet, or 0
     struct phi_capabilities newer_theirs;
     struct phi_peer *former; // of peers->former
-    bool preparing;         // a thread connects now, without the lock
-    bool registering;       // ... and registers the segment with the device
-    bool refused;           // nobody listened at the socket when last tried, or not for this life of ours
-    int64_t retry;          // when to try again
-    bool unreachable;       // no path at all: another node
+    bool preparing;          // a thread connects now, without the lock
+    bool registering;        // ... and registers the segment with the device
+    bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
+    int64_t retry;    // when to try again
+    bool unreachable; // no path at all: another node
 
     pthread_mutex_t call_lock; // serialises calls on `socket`
     uint64_t calls;            // made on `socket`
@@ -127,21 +131,21 @@ struct phi_peer {
     uint32_t watch;            // names this life in the service's events
 
     struct phi_segment *segment;
-    struct phi_uses *uses;     // of the words
+    struct phi_uses *uses;           // of the words
     uint32_t slots_used, lines_used; // by the lower rank
-    struct phi_key **slots;    // by slot index
+    struct phi_key **slots;          // by slot index
     struct phi_map keys;
     struct phi_map remote_exports; // by id
-    uint8_t *export_sent;      // by local export id: the record was sent to this peer
+    uint8_t *export_sent;          // by local export id: the record was sent to this peer
     uint32_t export_sent_size;
-    bool probing, probed;          // the write-and-verify probe of the device pair: under way, done
-    enum phi_reason probe_reason;  // its outcome
-    struct phi_import *probe;      // kept until the end: closing could block
-    struct ph_channel *channels; // all, linked by `next`
-    uint64_t acknowledged;     // of our messages, as passed on to the mailbox
-    bool gone;                 // the process has exited (or closed its end without leaving)
-    bool released;             // broken, and no stream of ours touches anything of it any more
-    bool told;                 // the application was told that the pair is broken
+    bool probing, probed;         // the write-and-verify probe of the device pair: under way, done
+    enum phi_reason probe_reason; // its outcome
+    struct phi_import *probe;     // kept until the end: closing could block
+    struct ph_channel *channels;  // all, linked by `next`
+    uint64_t acknowledged;        // of our messages, as passed on to the mailbox
+    bool gone;                    // the process has exited (or closed its end without leaving)
+    bool released;                // broken, and no stream of ours touches anything of it any more
+    bool told;                    // the application was told that the pair is broken
 };
 
 struct ph_channel {
@@ -161,8 +165,8 @@ struct ph_channel {
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
     _Atomic int status;                  // 0 or why it cannot be used
-    _Atomic uint32_t posted;             // bit 0: outgoing, bit 1: incoming: a post awaits its complete
-    _Atomic uint32_t grouped;            // scratch of ph_group: kinds seen, by direction
+    _Atomic uint32_t posted;  // bit 0: outgoing, bit 1: incoming: a post awaits its complete
+    _Atomic uint32_t grouped; // scratch of ph_group: kinds seen, by direction
 };
 
 struct phi_peers_params {
@@ -195,13 +199,13 @@ struct phi_peers {
 
     pthread_mutex_t lock;
     pthread_cond_t changed; // on CLOCK_MONOTONIC
-    uint64_t changes;       // counts broadcasts, so that no change between a look and a wait is missed
-    bool receiving;         // a thread is inside phi_mailbox_receive
-    bool registered;        // peers ring: this rank's `sleepers` are counted up
-    uint32_t *wanted;       // by rank: threads that await a message of it
-    bool *wanted_now;       // the same for phi_mailbox_receive
-    struct phi_peer **table; // by rank; NULL: never named
-    struct phi_peer *former; // lives that are over: channels may still name them
+    uint64_t changes; // counts broadcasts, so that no change between a look and a wait is missed
+    bool receiving;   // a thread is inside phi_mailbox_receive
+    bool registered;  // peers ring: this rank's `sleepers` are counted up
+    uint32_t *wanted; // by rank: threads that await a message of it
+    bool *wanted_now; // the same for phi_mailbox_receive
+    struct phi_peer **table;           // by rank; NULL: never named
+    struct phi_peer *former;           // lives that are over: channels may still name them
     struct phi_local_export **exports; // by id
     uint32_t exports_count;
     uint64_t exchange_calls;
@@ -213,24 +217,28 @@ struct phi_peers {
 
     struct phi_probe probe; // what peers' probes write to; does not change
 
-    // What the application waits for, for peers that ask (PHI_NODE_WAITING): rank + 1 or 0, op id, role.
+    // What the application waits for, for peers that ask (PHI_NODE_WAITING): rank + 1 or 0, op id,
+    // role.
     int waiting_rank;
     uint64_t waiting_op;
     int waiting_role;
 };
 
-// phi_peers_open opens mailbox and service and publishes the member record. close frees what destroy left; nothing may
-// be in flight (see leave.h). NULL is fine.
-int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, struct phi_peers **peers);
+// phi_peers_open opens mailbox and service and publishes the member record. close frees what
+// destroy left; nothing may be in flight (see leave.h). NULL is fine.
+int phi_peers_open(const struct phi_peers_params *params, int64_t deadline,
+                   struct phi_peers **peers);
 void phi_peers_close(struct phi_peers *peers, int64_t deadline);
 
-// phi_peers_forked: whether this process is a forked child of the one that made the context, without a system call.
+// phi_peers_forked: whether this process is a forked child of the one that made the context,
+// without a system call.
 static inline bool phi_peers_forked(const struct phi_peers *peers)
 {
     return *peers->life == 0;
 }
 
-// phi_peers_use (takes the lock): whether a channel's buffer of this rank lies in the host allocation at `base`.
+// phi_peers_use (takes the lock): whether a channel's buffer of this rank lies in the host
+// allocation at `base`.
 bool phi_peers_use(struct phi_peers *peers, const void *base);
 
 // All below: with the lock held.
@@ -241,9 +249,9 @@ struct phi_peer *phi_peers_get(struct phi_peers *peers, int rank);
 // phi_peers_changed wakes every thread that waits in phi_peers_wait.
 void phi_peers_changed(struct phi_peers *peers);
 
-// phi_peers_wait gives up the lock until something may have changed: a message came (and was filed), a peer rang, a
-// thread of ours changed something. 0, -ETIMEDOUT, or the mailbox's error. Spurious returns are fine. `seen` is
-// peers->changes as it was when the caller last looked.
+// phi_peers_wait gives up the lock until something may have changed: a message came (and was
+// filed), a peer rang, a thread of ours changed something. 0, -ETIMEDOUT, or the mailbox's error.
+// Spurious returns are fine. `seen` is peers->changes as it was when the caller last looked.
 int phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
 
 // phi_peers_awake tells peers that nobody sleeps any more, so that they need not ring.
@@ -255,7 +263,8 @@ void phi_peers_want(struct phi_peers *peers, int rank, int delta);
 // phi_peers_drain files what the mailbox has already, without waiting.
 int phi_peers_drain(struct phi_peers *peers);
 
-// phi_peers_look is phi_peers_drain for what a rank that nobody waits for may have sent; errors show later.
+// phi_peers_look is phi_peers_drain for what a rank that nobody waits for may have sent; errors
+// show later.
 void phi_peers_look(struct phi_peers *peers, int rank);
 
 // Keys.
@@ -276,11 +285,13 @@ struct phi_side *phi_peer_mine(const struct phi_peer *peer);
 struct phi_side *phi_peer_theirs(const struct phi_peer *peer);
 
 // phi_peer_message fills the header of a request to the peer.
-void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type, struct phi_node_message *message);
+void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type,
+                      struct phi_node_message *message);
 
-// phi_peer_call (without the lock) sends a request and waits for the answer; answer->status is checked too.
-int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request, struct phi_node_message *answer,
-                  int *fd, int64_t deadline);
+// phi_peer_call (without the lock) sends a request and waits for the answer; answer->status is
+// checked too.
+int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
+                  struct phi_node_message *answer, int *fd, int64_t deadline);
 
 // phi_peer_failure is the code and sentence for the application where a peer is broken.
 int phi_peer_failure(struct phi_peer *peer);

@@ -11,8 +11,8 @@ enum phi_pending_state {
     PHI_PENDING_PUBLISH, // our number must be published
     PHI_PENDING_LOOK,    // published: the peer's number is awaited
     PHI_PENDING_ASK,     // an old question to the peer must be asked again
-    PHI_PENDING_OPEN,    // the round is taken; a miss: descriptor, mapping and confirms are under way
-    PHI_PENDING_DONE,    // `result` and `channel`
+    PHI_PENDING_OPEN, // the round is taken; a miss: descriptor, mapping and confirms are under way
+    PHI_PENDING_DONE, // `result` and `channel`
 };
 
 struct phi_pending {
@@ -29,13 +29,13 @@ struct phi_pending {
 struct ph_exchange_request {
     struct phi_peers *peers;
     struct ph_exchange_request *next; // all of a context
-    size_t n;        // operations whose keys are held
-    size_t capacity; // operations of this exchange
-    size_t room;     // operations that fit
+    size_t n;                         // operations whose keys are held
+    size_t capacity;                  // operations of this exchange
+    size_t room;                      // operations that fit
     int64_t began;
-    int64_t half;    // when to look for a crossed order next
-    bool stuck;      // another thread could not carry it on
-    bool busy;       // a thread works for it, now and then without the lock
+    int64_t half; // when to look for a crossed order next
+    bool stuck;   // another thread could not carry it on
+    bool busy;    // a thread works for it, now and then without the lock
     bool crossed;
     char chain[256]; // who waits for whom
     struct phi_pending pending[];
@@ -47,20 +47,23 @@ void phi_pending_settle(struct phi_pending *pending, int result, struct ph_chann
 // phi_pending_conclude ends the open round of one: an older round makes way for ours, ours settles.
 void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel);
 
-// phi_pending_miss carries an open round on: true when something changed. *import: an allocation to map first, or NULL.
+// phi_pending_miss carries an open round on: true when something changed. *import: an allocation to
+// map first, or NULL.
 bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **import);
 
 // phi_pending_wants keeps peers->wanted in step.
 void phi_pending_wants(struct phi_pending *pending, bool wants);
 
-// phi_request_give_up (with the lock, given up in between) ends every pending operation at the deadline.
+// phi_request_give_up (with the lock, given up in between) ends every pending operation at the
+// deadline.
 void phi_request_give_up(struct ph_exchange_request *request);
 
-// phi_request_ask (with the lock, given up in between) asks the peers what an earlier give-up left open.
+// phi_request_ask (with the lock, given up in between) asks the peers what an earlier give-up left
+// open.
 void phi_request_ask(struct ph_exchange_request *request, int64_t deadline);
 
-// phi_request_crossed (with the lock, given up in between) follows who waits for whom; where that leads back to this rank
-// it writes the chain and returns true.
+// phi_request_crossed (with the lock, given up in between) follows who waits for whom; where that
+// leads back to this rank it writes the chain and returns true.
 bool phi_request_crossed(struct ph_exchange_request *request, char *chain, size_t size);
 
 #endif

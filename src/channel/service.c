@@ -17,12 +17,12 @@
 #include "channel/contact.h"
 #include "channel/leave.h"
 
-#define VERIFY_DEADLINE_MS 2000
+#define VERIFY_DEADLINE_MS  2000
 #define REFRESH_DEADLINE_MS 2000
-#define CONNECTIONS_MAX 4096
+#define CONNECTIONS_MAX     4096
 
-// What an event of the epoll is about: kind in the upper half, a rank or a connection's index in the lower; of a peer,
-// above the kind, which life of it.
+// What an event of the epoll is about: kind in the upper half, a rank or a connection's index in
+// the lower; of a peer, above the kind, which life of it.
 enum source { SOURCE_LISTEN, SOURCE_EVENT, SOURCE_CONNECTION, SOURCE_PIDFD, SOURCE_SOCKET };
 #define SOURCE_BITS 8
 
@@ -42,7 +42,8 @@ struct phi_service {
     uint32_t connections_count;
 };
 
-static int watch(struct phi_service *service, int fd, uint32_t events, uint32_t source, uint32_t index)
+static int watch(struct phi_service *service, int fd, uint32_t events, uint32_t source,
+                 uint32_t index)
 {
     struct epoll_event event = {.events = events, .data.u64 = (uint64_t)source << 32 | index};
     return epoll_ctl(service->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
@@ -55,7 +56,9 @@ int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
     int rc = watch(service, peer->socket, EPOLLRDHUP, life | SOURCE_SOCKET, (uint32_t)peer->rank);
     if (rc == 0 && peer->pidfd >= 0)
         rc = watch(service, peer->pidfd, EPOLLIN, life | SOURCE_PIDFD, (uint32_t)peer->rank);
-    return rc ? phi_fail(service->peers->report, rc, "cannot watch rank %d: %s", peer->rank, strerror(-rc)) : 0;
+    return rc ? phi_fail(service->peers->report, rc, "cannot watch rank %d: %s", peer->rank,
+                         strerror(-rc))
+              : 0;
 }
 
 void phi_service_unwatch(struct phi_service *service, struct phi_peer *peer)
@@ -110,7 +113,8 @@ static void accept_one(struct phi_service *service)
     socklen_t size = sizeof credentials;
     uint32_t index;
     struct connection *connection = NULL;
-    bool ours = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.uid == geteuid();
+    bool ours = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
+                credentials.uid == geteuid();
     if (ours)
         connection = free_connection(service, &index);
     if (connection == NULL) {
@@ -124,16 +128,20 @@ static void accept_one(struct phi_service *service)
         close_connection(service, index);
 }
 
-// ---- requests: each fills the answer and may name a descriptor (not its to close); returns the status
+// ---- requests: each fills the answer and may name a descriptor (not its to close); returns the
+// status
 
-// Whether this rank is (or was last) connected to another life of the peer: the caller waits until that one is over.
+// Whether this rank is (or was last) connected to another life of the peer: the caller waits until
+// that one is over.
 static bool other_life(const struct phi_peer *peer, uint64_t incarnation)
 {
-    return (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN) && peer->incarnation != incarnation;
+    return (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN) &&
+           peer->incarnation != incarnation;
 }
 
 static int answer_hello(struct phi_service *service, struct connection *connection,
-                        const struct phi_node_message *request, struct phi_node_message *answer, int *fd)
+                        const struct phi_node_message *request, struct phi_node_message *answer,
+                        int *fd)
 {
     struct phi_peers *peers = service->peers;
     if (request->a != peers->mine.nonce)
@@ -188,8 +196,8 @@ static int answer_verify(struct phi_peers *peers, uint64_t offset, uint64_t seed
                             phi_deadline(VERIFY_DEADLINE_MS));
 }
 
-static int answer_taken(struct phi_peers *peers, struct phi_peer *peer, const struct phi_node_message *request,
-                        struct phi_node_message *answer)
+static int answer_taken(struct phi_peers *peers, struct phi_peer *peer,
+                        const struct phi_node_message *request, struct phi_node_message *answer)
 {
     if (request->a >= (uint64_t)peers->config->channels)
         return -EINVAL;
@@ -225,7 +233,8 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
 }
 
 static int answer_request(struct phi_service *service, struct connection *connection,
-                          const struct phi_node_message *request, struct phi_node_message *answer, int *fd)
+                          const struct phi_node_message *request, struct phi_node_message *answer,
+                          int *fd)
 {
     struct phi_peers *peers = service->peers;
     if (request->rank < 0 || request->rank >= peers->ranks || request->rank == peers->rank)
@@ -279,13 +288,15 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
 {
     struct phi_peers *peers = service->peers;
     // Level-triggered for ever from here on: seen once is enough.
-    epoll_ctl(service->epoll, EPOLL_CTL_DEL, source == SOURCE_PIDFD ? peer->pidfd : peer->socket, NULL);
-    bool left = peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) == PHI_SIDE_LEAVING;
+    epoll_ctl(service->epoll, EPOLL_CTL_DEL, source == SOURCE_PIDFD ? peer->pidfd : peer->socket,
+              NULL);
+    bool left =
+        peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) == PHI_SIDE_LEAVING;
     phi_peer_look(peer);
     // No more is to be had of a peer without its connection.
     phi_peer_break(peer, PH_EPEER);
-    // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are gone. Without a pidfd
-    // (another PID namespace) the end of the connection stands for it.
+    // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are
+    // gone. Without a pidfd (another PID namespace) the end of the connection stands for it.
     if (source == SOURCE_PIDFD || peer->pidfd < 0 || left) {
         peer->gone = true;
         phi_peers_changed(peers);
@@ -383,8 +394,8 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **out)
         return phi_fail(peers->report, -ENOMEM, "out of memory for the service thread");
     service->peers = peers;
     phi_random(&peers->mine.nonce, sizeof peers->mine.nonce);
-    service->listener = phi_node_listen(peers->report, peers->config->socket_directory, peers->mine.nonce,
-                                        peers->mine.socket);
+    service->listener = phi_node_listen(peers->report, peers->config->socket_directory,
+                                        peers->mine.nonce, peers->mine.socket);
     int rc = service->listener < 0 ? service->listener : 0;
     if (rc)
         goto free;

@@ -15,7 +15,8 @@ RANK_FUNCTION(put_then_signal)
     void *buffer = rank.device->alloc(size);
     void *stream = rank.device->stream();
     rank.device->fill(buffer, size, 100 + rank.rank);
-    ph_channel *channel = rank.channel(!rank.rank, 7, rank.rank == 0 ? PH_ROLE_SENDER : PH_ROLE_RECEIVER, buffer, size);
+    ph_channel *channel = rank.channel(
+        !rank.rank, 7, rank.rank == 0 ? PH_ROLE_SENDER : PH_ROLE_RECEIVER, buffer, size);
     for (int round = 0; round < 5; round++) {
         if (rank.rank == 0) {
             rank.device->fill(buffer, size, round);
@@ -42,7 +43,8 @@ RANK_FUNCTION(get_after_signal)
     rank.open();
     void *buffer = rank.device->alloc(size);
     void *stream = rank.device->stream();
-    ph_channel *channel = rank.channel(!rank.rank, 7, rank.rank == 0 ? PH_ROLE_SENDER : PH_ROLE_RECEIVER, buffer, size);
+    ph_channel *channel = rank.channel(
+        !rank.rank, 7, rank.rank == 0 ? PH_ROLE_SENDER : PH_ROLE_RECEIVER, buffer, size);
     for (int round = 0; round < 5; round++) {
         if (rank.rank == 0) {
             rank.device->fill(buffer, size, round);
@@ -71,8 +73,9 @@ RANK_FUNCTION(send_and_recv)
     void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
     void *stream = rank.device->stream();
     int peer = !rank.rank;
-    ph_operation ops[] = {{uint64_t(10 + rank.rank), peer, PH_ROLE_SENDER, protocol, out, size},
-                          {uint64_t(10 + peer), peer, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in, size}};
+    ph_operation ops[] = {
+        {uint64_t(10 + rank.rank), peer, PH_ROLE_SENDER, protocol, out, size},
+        {uint64_t(10 + peer), peer, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in, size}};
     ph_channel *channels[2];
     CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
     ph_channel *to = channels[0], *from = channels[1];
@@ -80,7 +83,8 @@ RANK_FUNCTION(send_and_recv)
         rank.device->fill(out, size, 1000 * rank.rank + round);
         ph_channel *first = rank.rank == 0 ? to : from, *second = rank.rank == 0 ? from : to;
         for (ph_channel *channel : {first, second}) {
-            CHECK_OK(channel == to ? ph_send(channel, size, stream) : ph_recv(channel, size, stream));
+            CHECK_OK(channel == to ? ph_send(channel, size, stream)
+                                   : ph_recv(channel, size, stream));
             CHECK_OK(ph_complete(channel, stream));
         }
         rank.synchronize(stream);
@@ -113,7 +117,8 @@ RANK_FUNCTION(ring_of_groups)
     CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
     for (int round = 0; round < 32; round++) {
         rank.device->fill(out, size, 1000 * rank.rank + round);
-        ph_group_op group[] = {{PH_GROUP_SEND, channels[0], 0, 0, size}, {PH_GROUP_RECV, channels[1], 0, 0, size}};
+        ph_group_op group[] = {{PH_GROUP_SEND, channels[0], 0, 0, size},
+                               {PH_GROUP_RECV, channels[1], 0, 0, size}};
         CHECK_OK(ph_group(group, 2, stream));
         rank.synchronize(stream);
         rank.verify(in, size, 1000 * last + round, "from the ring");

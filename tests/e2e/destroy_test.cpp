@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The end: of contexts in any order, of peers at any moment, of a job by abort. Nothing hangs and nothing is left.
+// The end: of contexts in any order, of peers at any moment, of a job by abort. Nothing hangs and
+// nothing is left.
 #include <csignal>
 
 #include <dirent.h>
@@ -39,7 +40,8 @@ static std::vector<ph_channel *> meet_all(Rank &rank, char *memory, void *stream
 
 static std::vector<ph_channel *> meet_all(Rank &rank)
 {
-    return meet_all(rank, static_cast<char *>(rank.device->alloc(2 * rank.ranks * size)), rank.device->stream());
+    return meet_all(rank, static_cast<char *>(rank.device->alloc(2 * rank.ranks * size)),
+                    rank.device->stream());
 }
 
 // Waits until a channel can no longer be used, and returns why.
@@ -64,7 +66,9 @@ RANK_FUNCTION(leaves_in_turn)
     uint64_t turn = rank.argument.find(static_cast<char>('0' + rank.rank));
     CHECK(reaches(rank.shared->value[0], turn));
     if (turn > 0) // those that left are gone for those that stay
-        CHECK_RC(end_of(channels[2 * (rank.argument[0] - '0' - (rank.argument[0] - '0' > rank.rank))]), PH_EPEER);
+        CHECK_RC(
+            end_of(channels[2 * (rank.argument[0] - '0' - (rank.argument[0] - '0' > rank.rank))]),
+            PH_EPEER);
     if (rank.argument.size() > 4)
         sleep_ms(60);
     Stopwatch watch;
@@ -130,7 +134,8 @@ TEST_P(Destroy, WithAnExchangeStarted)
 // ---- with a peer that is killed
 
 // Enqueues something that waits for the peer. Returns false where the device has no such thing.
-static bool enqueue_wait(Rank &rank, const std::string &how, ph_channel *to, ph_channel *from, void *stream)
+static bool enqueue_wait(Rank &rank, const std::string &how, ph_channel *to, ph_channel *from,
+                         void *stream)
 {
     if (how == "wait") {
         CHECK_OK(ph_wait(from, 8, stream));
@@ -167,7 +172,8 @@ RANK_FUNCTION(peer_is_killed)
     if (rank.argument == "exchange") {
         void *memory = rank.device->alloc(size);
         rank.shared->value[0] = 1;
-        CHECK_SAYS(exchange_fails(rank, {operation(7, 1, PH_ROLE_BOTH, memory, size)}, PH_EPEER), "rank 1");
+        CHECK_SAYS(exchange_fails(rank, {operation(7, 1, PH_ROLE_BOTH, memory, size)}, PH_EPEER),
+                   "rank 1");
     } else {
         bool there = enqueue_wait(rank, rank.argument, to, from, stream);
         if (there && rank.argument != "idle" && rank.argument != "graph")
@@ -183,7 +189,8 @@ RANK_FUNCTION(peer_is_killed)
     ph_group_op group = {PH_GROUP_SEND, to, 0, 0, 8};
     CHECK_RC(ph_group(&group, 1, stream), PH_EPEER);
     void *memory = rank.device->alloc(size);
-    CHECK_SAYS(exchange_fails(rank, {operation(8, 1, PH_ROLE_BOTH, memory, size)}, PH_EPEER), "rank 1");
+    CHECK_SAYS(exchange_fails(rank, {operation(8, 1, PH_ROLE_BOTH, memory, size)}, PH_EPEER),
+               "rank 1");
     Stopwatch watch;
     rank.close();
     CHECK(watch.ms() < 5000);
@@ -483,7 +490,8 @@ RANK_FUNCTION(aborts_a_send)
         CHECK_OK(ph_send(to, size, stream)); // waits for the recv, which does not come
         CHECK(!rank.device->synchronize(stream, 20));
         CHECK_OK(ph_context_abort(rank.context, "the test says so"));
-        // The copy may be let go only when the peer's application knows that its buffer is not its own any more.
+        // The copy may be let go only when the peer's application knows that its buffer is not its
+        // own any more.
         CHECK(!rank.device->synchronize(stream, 100));
         rank.shared->value[0] = 1;
         CHECK(rank.device->synchronize(stream, 10000));

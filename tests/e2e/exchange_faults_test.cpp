@@ -14,7 +14,7 @@ static const size_t size = 5000;
 // Faults of the protocol above any memory.
 class ExchangeFaultsHost : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         if (!RedisServer::available())
@@ -24,7 +24,8 @@ protected:
 
 // ---- crossed order
 
-// The keys of a ring: op i between rank i and rank i + 1. Each rank exchanges the one with the next rank first.
+// The keys of a ring: op i between rank i and rank i + 1. Each rank exchanges the one with the next
+// rank first.
 RANK_FUNCTION(crossed_ring)
 {
     rank.open({"PEERHOP_DEADLINE_MS=600"}, 0);
@@ -37,12 +38,13 @@ RANK_FUNCTION(crossed_ring)
     rank.barrier();
     std::string sentence = exchange_fails(rank, {out}, PH_ECROSSED);
     CHECK_SAYS(sentence, "crossed exchange order");
-    CHECK_SAYS(sentence, "rank " + std::to_string(rank.rank) + " waits for rank " + std::to_string(next) +
-                             " (operation " + std::to_string(to_next) + ")");
+    CHECK_SAYS(sentence, "rank " + std::to_string(rank.rank) + " waits for rank " +
+                             std::to_string(next) + " (operation " + std::to_string(to_next) + ")");
     for (int i = 1; i < n; i++) { // the rest of the cycle, back to this rank
         int from = (rank.rank + i) % n;
-        CHECK_SAYS(sentence, "rank " + std::to_string(from) + " waits for rank " + std::to_string((from + 1) % n) +
-                                 " (operation " + std::to_string(10 + from) + ")");
+        CHECK_SAYS(sentence, "rank " + std::to_string(from) + " waits for rank " +
+                                 std::to_string((from + 1) % n) + " (operation " +
+                                 std::to_string(10 + from) + ")");
     }
     rank.barrier();
 
@@ -87,7 +89,8 @@ RANK_FUNCTION(started_in_any_order)
         CHECK_OK(ph_exchange_start(rank.context, &one, 1, &requests[op]));
     }
     for (int i = 0; i < 8; i++) // 0 to 7 here, 3, 6, 1, 4, 7, 2, 5, 0 there
-        CHECK_OK(ph_exchange_finish(&requests[rank.rank ? (i + 1) * 3 % 8 : i], &channels[rank.rank ? (i + 1) * 3 % 8 : i], 0));
+        CHECK_OK(ph_exchange_finish(&requests[rank.rank ? (i + 1) * 3 % 8 : i],
+                                    &channels[rank.rank ? (i + 1) * 3 % 8 : i], 0));
     void *stream = rank.device->stream();
     for (int op = 0; op < 8; op++) {
         CHECK_EQUAL(ph_channel_op_id(channels[op]), op);
@@ -129,7 +132,8 @@ RANK_FUNCTION(one_side_cannot_map)
     for (auto op : {get_by_1, put_to_0}) {
         std::string sentence = exchange_fails(rank, {op}, PH_ENOPATH);
         CHECK_SAYS(sentence, "no path between rank");
-        CHECK_SAYS(sentence, "rank 1 to rank 0 by ipc: this device has no peer access to the other device");
+        CHECK_SAYS(sentence,
+                   "rank 1 to rank 0 by ipc: this device has no peer access to the other device");
         CHECK_SAYS(sentence, "rank 0 to rank 1 by ipc: it serves");
         CHECK_SAYS(sentence, "by net: not in this build");
     }
@@ -173,7 +177,8 @@ RANK_FUNCTION(other_kinds_of_rank)
 {
     rank.open(); // one with a device, one without
     void *memory = rank.device->alloc(size);
-    std::string sentence = exchange_fails(rank, {operation(1, !rank.rank, PH_ROLE_BOTH, memory, size)}, PH_ENOPATH);
+    std::string sentence =
+        exchange_fails(rank, {operation(1, !rank.rank, PH_ROLE_BOTH, memory, size)}, PH_ENOPATH);
     CHECK_SAYS(sentence, "one rank has a device, the other has not");
     rank.barrier();
 }
@@ -195,7 +200,8 @@ RANK_FUNCTION(keys_in_use)
     void *stream = rank.device->stream();
     void *memory = rank.device->alloc(2 * size);
     auto op = operation(7, !rank.rank, role_of(rank, 0), memory, size);
-    auto other = operation(8, !rank.rank, role_of(rank, 0), static_cast<char *>(memory) + size, size);
+    auto other =
+        operation(8, !rank.rank, role_of(rank, 0), static_cast<char *>(memory) + size, size);
     ph_exchange_request *request = nullptr, *second = nullptr;
     ph_channel *channel = nullptr;
     CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
@@ -229,11 +235,16 @@ RANK_FUNCTION(bad_arguments)
         int result;
         const char *sentence;
     } cases[] = {
-        {bad, -EINVAL, "there is no rank 2 (2 ranks)"}, {bad, -EINVAL, "there is no rank -1"},
-        {bad, -EINVAL, "names itself as the peer"},     {bad, -EINVAL, "role 0 is none"},
-        {bad, -EINVAL, "role 4 is none"},               {bad, -EINVAL, "protocol 3 is none"},
-        {bad, -EINVAL, "no buffer"},                    {bad, -EINVAL, "no buffer"},
-        {bad, -EINVAL, "pass"},                 {bad, -EINVAL, "memory of ph_host_alloc"},
+        {bad, -EINVAL, "there is no rank 2 (2 ranks)"},
+        {bad, -EINVAL, "there is no rank -1"},
+        {bad, -EINVAL, "names itself as the peer"},
+        {bad, -EINVAL, "role 0 is none"},
+        {bad, -EINVAL, "role 4 is none"},
+        {bad, -EINVAL, "protocol 3 is none"},
+        {bad, -EINVAL, "no buffer"},
+        {bad, -EINVAL, "no buffer"},
+        {bad, -EINVAL, "pass"},
+        {bad, -EINVAL, "memory of ph_host_alloc"},
     };
     static char plain[100]; // memory that cannot be exported
     cases[0].op.peer = 2;
@@ -309,7 +320,8 @@ RANK_FUNCTION(other_limits)
     rank.open({rank.rank == 0 ? "PEERHOP_CHANNELS=32" : "PEERHOP_CHANNELS=64"}, 3000);
     void *memory = rank.device->alloc(size);
     Stopwatch watch;
-    std::string sentence = exchange_fails(rank, {operation(1, !rank.rank, PH_ROLE_BOTH, memory, size)}, PH_EMISMATCH);
+    std::string sentence =
+        exchange_fails(rank, {operation(1, !rank.rank, PH_ROLE_BOTH, memory, size)}, PH_EMISMATCH);
     CHECK_SAYS(sentence, "PEERHOP_CHANNELS=");
     CHECK_SAYS(sentence, "32");
     CHECK_SAYS(sentence, "64");
@@ -360,9 +372,11 @@ RANK_FUNCTION(late_rank)
     }
     pass(rank, channel, role, memory, size, 1, stream);
     rank.barrier();
-    // Again with a key that both know: first a hit that one is late for, then with another buffer than at first.
+    // Again with a key that both know: first a hit that one is late for, then with another buffer
+    // than at first.
     if (rank.rank == 1)
-        CHECK_SAYS(exchange_fails(rank, {op}, -ETIMEDOUT), "has not come to this exchange of the operation");
+        CHECK_SAYS(exchange_fails(rank, {op}, -ETIMEDOUT),
+                   "has not come to this exchange of the operation");
     rank.barrier();
     auto moved = operation(7, !rank.rank, role, memory + (1 + rank.rank) * size, size);
     if (rank.rank == 1)
@@ -415,7 +429,8 @@ TEST_P(ExchangeFaults, ABatchWithOneLateOperationIsRetriedAsAWhole)
     EXPECT_EQ(job.run("part_of_a_batch_is_late"), "");
 }
 
-// Deadlines that pass at every point of an exchange: whatever happens, both ranks end with the same channels.
+// Deadlines that pass at every point of an exchange: whatever happens, both ranks end with the same
+// channels.
 RANK_FUNCTION(deadlines_everywhere)
 {
     rank.open({}, 10000);
@@ -424,7 +439,8 @@ RANK_FUNCTION(deadlines_everywhere)
     ph_role role = role_of(rank, 0);
     uint64_t random = 88172645463325252u + rank.rank;
     for (int round = 0; round < 60; round++) {
-        auto op = operation(round % 3, !rank.rank, role, memory + (round * (rank.rank + 1) % 4) * size, size);
+        auto op = operation(round % 3, !rank.rank, role,
+                            memory + (round * (rank.rank + 1) % 4) * size, size);
         ph_channel *channel = nullptr;
         int rc = -ETIMEDOUT;
         for (int tries = 0; rc == -ETIMEDOUT && tries < 2000; tries++) {

@@ -21,7 +21,8 @@ RANK_FUNCTION(hits_by_the_servers_count)
     void *buffer = rank.device->alloc(size);
     std::vector<ph_operation> ops;
     for (uint64_t op = 0; op < 8; op++)
-        ops.push_back(operation(op, !rank.rank, role_of(rank, op % 2), static_cast<char *>(buffer) + op, size - op));
+        ops.push_back(operation(op, !rank.rank, role_of(rank, op % 2),
+                                static_cast<char *>(buffer) + op, size - op));
     auto first = exchange_all(rank, ops);
     rank.shared->value[0]++;
     CHECK(reaches(rank.shared->value[1], 1)); // the test has counted
@@ -60,7 +61,8 @@ RANK_FUNCTION(hits_without_system_calls)
     if (rank.rank == 0) {
         rank.barrier(); // the peer is there already
         int rc = -1;
-        long calls = system_calls_of([&] { rc = ph_exchange(rank.context, ops.data(), ops.size(), channels.data()); });
+        long calls = system_calls_of(
+            [&] { rc = ph_exchange(rank.context, ops.data(), ops.size(), channels.data()); });
         if (calls >= 0) { // -1: cannot be counted in this build
             CHECK_OK(rc);
             CHECK_EQUAL(static_cast<uint64_t>(calls), 0);
@@ -160,11 +162,13 @@ static std::vector<ph_operation> pair_of_operations(Rank &rank, int n)
     char *memory = static_cast<char *>(rank.device->alloc(n * size));
     std::vector<ph_operation> ops;
     for (int op = 0; op < n; op++)
-        ops.push_back(operation(op, !rank.rank, role_of(rank, op % 3 == 0), memory + op * size, size));
+        ops.push_back(
+            operation(op, !rank.rank, role_of(rank, op % 3 == 0), memory + op * size, size));
     return ops;
 }
 
-static void pass_all(Rank &rank, const std::vector<ph_operation> &ops, const std::vector<ph_channel *> &channels)
+static void pass_all(Rank &rank, const std::vector<ph_operation> &ops,
+                     const std::vector<ph_channel *> &channels)
 {
     void *stream = rank.device->stream();
     for (uint64_t op = 0; op < ops.size(); op++)
@@ -339,14 +343,16 @@ RANK_FUNCTION(one_id_in_every_role)
     // First alone, then again together with the other roles of the same id.
     ph_channel *alone = rank.channel(peer, 5, role_of(rank, 0), memory + rank.rank * size, size);
     auto channels = exchange_all(rank, {operation(5, peer, PH_ROLE_SENDER, memory, size),
-                                    operation(5, peer, PH_ROLE_RECEIVER, memory + size, size),
-                                    operation(5, peer, PH_ROLE_BOTH, memory + 2 * size, size)});
+                                        operation(5, peer, PH_ROLE_RECEIVER, memory + size, size),
+                                        operation(5, peer, PH_ROLE_BOTH, memory + 2 * size, size)});
     CHECK(channels[rank.rank] == alone);
     CHECK(channels[!rank.rank] != alone && channels[2] != alone);
     for (int sender = 0; sender < 2; sender++) {
         int mine = sender != rank.rank;
-        pass(rank, channels[mine], role_of(rank, sender), memory + mine * size, size, 40 + sender, stream);
-        pass(rank, channels[2], role_of(rank, sender), memory + 2 * size, size, 50 + sender, stream);
+        pass(rank, channels[mine], role_of(rank, sender), memory + mine * size, size, 40 + sender,
+             stream);
+        pass(rank, channels[2], role_of(rank, sender), memory + 2 * size, size, 50 + sender,
+             stream);
     }
     rank.barrier();
 }
@@ -369,8 +375,9 @@ RANK_FUNCTION(four_threads)
                 // Hits and misses of two keys a thread, in the same order on both ranks.
                 char *buffer = memory + (round * (1 + rank.rank) % 4) * size;
                 ph_role role = role_of(rank, t % 2);
-                auto both = exchange_all(rank, {operation(10 * t, !rank.rank, role, buffer, size),
-                                            operation(10 * t + 1, !rank.rank, role, buffer, size)});
+                auto both =
+                    exchange_all(rank, {operation(10 * t, !rank.rank, role, buffer, size),
+                                        operation(10 * t + 1, !rank.rank, role, buffer, size)});
                 CHECK(both[0] != both[1] && ph_channel_op_id(both[1]) == uint64_t(10 * t + 1));
                 if (stream != nullptr)
                     pass(rank, both[round % 2], role, buffer, size, 1000 * t + round, stream);
@@ -400,7 +407,8 @@ RANK_FUNCTION(interior_pointers)
     char *memory = static_cast<char *>(rank.device->alloc(whole));
     rank.device->fill(memory, whole, 77);
     // Each rank's part lies elsewhere, has another size, and starts at an odd offset.
-    size_t at = rank.rank == 0 ? 12345 : (2 << 20) + 4097, length = rank.rank == 0 ? 300001 : 200003;
+    size_t at = rank.rank == 0 ? 12345 : (2 << 20) + 4097,
+           length = rank.rank == 0 ? 300001 : 200003;
     ph_role role = role_of(rank, 0);
     ph_channel *channel = rank.channel(!rank.rank, 7, role, memory + at, length);
     CHECK_EQUAL(ph_channel_local_size(channel), length);
@@ -436,7 +444,8 @@ RANK_FUNCTION(addresses_are_reused)
     int reused = 0;
     void *last = nullptr;
     // Sizes below and above the driver's granule, growing over the old range, then shrinking again.
-    const size_t sizes[] = {size, size, size, 100 * size, 300 * size, 300 * size, size, 100 * size, size, size};
+    const size_t sizes[] = {size,       size, size,       100 * size, 300 * size,
+                            300 * size, size, 100 * size, size,       size};
     for (int round = 0; round < 10; round++) {
         void *buffer = rank.device->alloc(sizes[round]);
         reused += buffer == last;
@@ -454,7 +463,8 @@ RANK_FUNCTION(addresses_are_reused)
 TEST_P(Exchange, FreedAddressesAreOtherBuffers)
 {
     if (GetParam() == "host")
-        GTEST_SKIP() << "host memory that a channel uses cannot be freed (HostMemoryInUseIsNotFreed)";
+        GTEST_SKIP()
+            << "host memory that a channel uses cannot be freed (HostMemoryInUseIsNotFreed)";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("addresses_are_reused"), "");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What tests of exchanges share: operations in few words, data that goes through a channel, steps with the test.
+// What tests of exchanges share: operations in few words, data that goes through a channel, steps
+// with the test.
 #ifndef TESTS_E2E_EXCHANGING_H
 #define TESTS_E2E_EXCHANGING_H
 
@@ -11,8 +12,8 @@
 
 #include "e2e/ranks.h"
 
-inline struct ph_operation operation(uint64_t op_id, int peer, ph_role role, void *buffer, size_t size,
-                                     ph_protocol protocol = PH_PROTOCOL_DEFAULT)
+inline struct ph_operation operation(uint64_t op_id, int peer, ph_role role, void *buffer,
+                                     size_t size, ph_protocol protocol = PH_PROTOCOL_DEFAULT)
 {
     return {op_id, peer, role, protocol, buffer, size};
 }
@@ -40,22 +41,28 @@ inline std::string exchange_fails(Rank &rank, const std::vector<ph_operation> &o
     return rank.error();
 }
 
-inline void check_says(const std::string &sentence, const std::string &part, const char *file, int line)
+inline void check_says(const std::string &sentence, const std::string &part, const char *file,
+                       int line)
 {
     if (sentence.find(part) == std::string::npos)
         rank_failed(file, line, "\"" + sentence + "\" does not say \"" + part + "\"");
 }
 #define CHECK_SAYS(sentence, part) check_says((sentence), (part), __FILE__, __LINE__)
 
-inline void check_equal(uint64_t found, uint64_t wanted, const char *what, const char *file, int line)
+inline void check_equal(uint64_t found, uint64_t wanted, const char *what, const char *file,
+                        int line)
 {
     if (found != wanted)
-        rank_failed(file, line, std::string(what) + " is " + std::to_string(found) + ", not " + std::to_string(wanted));
+        rank_failed(file, line,
+                    std::string(what) + " is " + std::to_string(found) + ", not " +
+                        std::to_string(wanted));
 }
 #define CHECK_EQUAL(found, wanted) check_equal((found), (wanted), #found, __FILE__, __LINE__)
 
-// One message of `size` bytes from the start of the sender's buffer to the start of the receiver's, data verified.
-inline void pass(Rank &rank, ph_channel *channel, ph_role role, void *buffer, size_t size, uint64_t seed, void *stream)
+// One message of `size` bytes from the start of the sender's buffer to the start of the receiver's,
+// data verified.
+inline void pass(Rank &rank, ph_channel *channel, ph_role role, void *buffer, size_t size,
+                 uint64_t seed, void *stream)
 {
     if (role & PH_ROLE_SENDER) {
         rank.device->fill(buffer, size, seed);
@@ -88,18 +95,21 @@ inline void sleep_ms(int64_t ms)
 
 class Stopwatch
 {
-public:
+  public:
     int64_t ms() const
     {
-        return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin_).count();
+        return std::chrono::duration_cast<std::chrono::milliseconds>(
+                   std::chrono::steady_clock::now() - begin_)
+            .count();
     }
 
-private:
+  private:
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// Ranks that are threads of this process, on host memory. Each runs body(rank, context) in a context of its own, which it
-// destroys afterwards. vary (may be empty) changes the parameters of every context.
+// Ranks that are threads of this process, on host memory. Each runs body(rank, context) in a
+// context of its own, which it destroys afterwards. vary (may be empty) changes the parameters of
+// every context.
 inline void as_threads(int ranks, const std::function<void(int, ph_context *)> &body,
                        const std::function<void(ph_context_params &)> &vary)
 {
@@ -130,7 +140,8 @@ inline void as_threads(int ranks, const std::function<void(int, ph_context *)> &
 }
 
 // One round of an all-to-all of threads: op 1 each way, new buffers each time, data verified.
-inline void all_to_all_of_threads(int rank, int ranks, ph_context *context, ph_queue *queue, int round)
+inline void all_to_all_of_threads(int rank, int ranks, ph_context *context, ph_queue *queue,
+                                  int round)
 {
     const size_t size = 3000;
     void *memory = nullptr;
@@ -157,7 +168,8 @@ inline void all_to_all_of_threads(int rank, int ranks, ph_context *context, ph_q
     ASSERT_EQ(ph_queue_synchronize(queue, 20000), 0);
     for (int peer = 0; peer < ranks; peer++)
         for (size_t at = 0; peer != rank && at < size; at += 37)
-            ASSERT_EQ(bytes[(ranks + peer) * size + at], static_cast<char>(50 * peer + 10 * rank + round));
+            ASSERT_EQ(bytes[(ranks + peer) * size + at],
+                      static_cast<char>(50 * peer + 10 * rank + round));
 }
 
 // The commands that a server has run, by its own count, without those of the tests themselves.
@@ -167,7 +179,8 @@ inline uint64_t commands_of(const RedisServer &redis)
     uint64_t sum = 0;
     for (std::string line; std::getline(lines, line);) {
         size_t at = line.find(":calls=");
-        if (at != std::string::npos && line.rfind("cmdstat_info", 0) != 0 && line.rfind("cmdstat_ping", 0) != 0)
+        if (at != std::string::npos && line.rfind("cmdstat_info", 0) != 0 &&
+            line.rfind("cmdstat_ping", 0) != 0)
             sum += std::stoull(line.substr(at + 7));
     }
     return sum;

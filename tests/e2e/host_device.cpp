@@ -31,20 +31,31 @@ std::string Device::verify(const void *from, size_t size, uint64_t seed, size_t 
         read(bytes.data(), from, size);
     for (size_t i = 0; i < size; i++)
         if (bytes[i] != pattern_byte(seed, skip + i))
-            return "byte " + std::to_string(i) + " of " + std::to_string(size) + " is " + std::to_string(bytes[i]) +
-                   ", not " + std::to_string(pattern_byte(seed, skip + i)) + " of seed " + std::to_string(seed);
+            return "byte " + std::to_string(i) + " of " + std::to_string(size) + " is " +
+                   std::to_string(bytes[i]) + ", not " +
+                   std::to_string(pattern_byte(seed, skip + i)) + " of seed " +
+                   std::to_string(seed);
     return "";
 }
 
-namespace {
+namespace
+{
 
 class HostDevice : public Device
 {
-public:
-    explicit HostDevice(struct ph_context **context) : context_(context) {}
+  public:
+    explicit HostDevice(struct ph_context **context) : context_(context)
+    {
+    }
 
-    bool host() const override { return true; }
-    const char *wish() const override { return "host"; }
+    bool host() const override
+    {
+        return true;
+    }
+    const char *wish() const override
+    {
+        return "host";
+    }
 
     void *alloc(size_t size, const std::string &kind) override
     {
@@ -58,8 +69,14 @@ public:
         if (ph_host_free(*context_, memory))
             rank_failed(__FILE__, __LINE__, "host memory could not be freed");
     }
-    void write(void *to, const void *from, size_t size) override { memcpy(to, from, size); }
-    void read(void *to, const void *from, size_t size) override { memcpy(to, from, size); }
+    void write(void *to, const void *from, size_t size) override
+    {
+        memcpy(to, from, size);
+    }
+    void read(void *to, const void *from, size_t size) override
+    {
+        memcpy(to, from, size);
+    }
 
     void *stream(const std::string &kind) override
     {
@@ -82,7 +99,10 @@ public:
     {
         call(stream, [=] { memcpy(to, from, size); });
     }
-    void follow(void *, void *) override { rank_failed(__FILE__, __LINE__, "queues have no events"); }
+    void follow(void *, void *) override
+    {
+        rank_failed(__FILE__, __LINE__, "queues have no events");
+    }
     void call(void *stream, std::function<void()> function) override
     {
         auto *copy = new std::function<void()>(std::move(function));
@@ -101,11 +121,18 @@ public:
             memset(memory, value, size);
         });
     }
-    void *capture(void *, std::function<void()>, bool) override { return nullptr; }
-    void launch(void *, void *) override {}
-    void destroy(void *) override {}
+    void *capture(void *, std::function<void()>, bool) override
+    {
+        return nullptr;
+    }
+    void launch(void *, void *) override
+    {
+    }
+    void destroy(void *) override
+    {
+    }
 
-private:
+  private:
     struct ph_context **context_;
     struct ph_queue *default_ = nullptr;
 };

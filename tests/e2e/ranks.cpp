@@ -33,7 +33,8 @@ void rank_failed(const char *file, int line, const std::string &what)
 {
     std::string text = std::string(file) + ":" + std::to_string(line) + ": " + what;
     if (current != nullptr && current->shared != nullptr)
-        snprintf(current->shared->text[current->rank], sizeof current->shared->text[0], "%s", text.c_str());
+        snprintf(current->shared->text[current->rank], sizeof current->shared->text[0], "%s",
+                 text.c_str());
     fprintf(stderr, "rank %d: %s\n", current ? current->rank : -1, text.c_str());
     fflush(nullptr);
     _exit(1);
@@ -158,12 +159,15 @@ static int rank_main(const char *name)
     rank.ranks = atoi(variable("PEERHOP_RANKS"));
     rank.argument = variable("PEERHOP_TEST_ARGUMENT");
     int fd = atoi(variable("PEERHOP_TEST_SHARED"));
-    rank.shared = static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    rank.shared = static_cast<Shared *>(
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
     close(fd);
-    rank.device = strcmp(variable("PEERHOP_TEST_DEVICE"), "host") == 0 ? make_host_device(&rank.context)
-                                                                       : make_cuda_device(rank.rank);
+    rank.device = strcmp(variable("PEERHOP_TEST_DEVICE"), "host") == 0
+                      ? make_host_device(&rank.context)
+                      : make_cuda_device(rank.rank);
     // The test's own variables are not the library's.
-    for (const char *own : {"PEERHOP_TEST_FUNCTION", "PEERHOP_TEST_ARGUMENT", "PEERHOP_TEST_SHARED", "PEERHOP_TEST_DEVICE"})
+    for (const char *own : {"PEERHOP_TEST_FUNCTION", "PEERHOP_TEST_ARGUMENT", "PEERHOP_TEST_SHARED",
+                            "PEERHOP_TEST_DEVICE"})
         unsetenv(own);
     auto found = functions().find(name);
     if (found == functions().end() || !rank.device)
@@ -178,7 +182,8 @@ static int rank_main(const char *name)
 // ---- in the test
 
 Job::Job(const std::string &device, int ranks, const std::string &store)
-    : device_(device), store_(store), ranks_(ranks), own_(ranks), pids_(ranks, -1), statuses_(ranks, -1)
+    : device_(device), store_(store), ranks_(ranks), own_(ranks), pids_(ranks, -1),
+      statuses_(ranks, -1)
 {
     static int count;
     name_ = "test-" + std::to_string(getpid()) + "-" + std::to_string(count++);
@@ -190,7 +195,8 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
     shared_fd_ = memfd_create("peerhop-test", MFD_CLOEXEC);
     if (ftruncate(shared_fd_, sizeof(Shared)) != 0)
         abort();
-    shared_ = static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd_, 0));
+    shared_ = static_cast<Shared *>(
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd_, 0));
     if (device == "standin")
         environment("PEERHOP_LIBCUDA", PEERHOP_STANDIN);
 }
@@ -228,7 +234,9 @@ void Job::start_rank(int rank, const std::string &function, const std::string &a
         return;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    auto set = [](const std::string &name, const std::string &value) { setenv(name.c_str(), value.c_str(), 1); };
+    auto set = [](const std::string &name, const std::string &value) {
+        setenv(name.c_str(), value.c_str(), 1);
+    };
     set("PEERHOP_RANK", std::to_string(rank));
     set("PEERHOP_RANKS", std::to_string(ranks_));
     set("PEERHOP_JOB", name_);
@@ -277,7 +285,8 @@ std::string Job::wait(int64_t ms)
     auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
     std::string result;
     for (int rank = 0; rank < ranks_; rank++) {
-        auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+        auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+            end - std::chrono::steady_clock::now());
         int code = status(rank, std::max<int64_t>(left.count(), 0));
         if (code == 0 || expected_[rank] || pids_[rank] < 0)
             continue;
@@ -315,5 +324,8 @@ int main(int argc, char **argv)
     int rc = RUN_ALL_TESTS();
     const testing::UnitTest &all = *testing::UnitTest::GetInstance();
     // What ran nothing at all is a skipped test to Meson and CTest, not a passed one.
-    return rc == 0 && all.test_to_run_count() > 0 && all.skipped_test_count() == all.test_to_run_count() ? 77 : rc;
+    return rc == 0 && all.test_to_run_count() > 0 &&
+                   all.skipped_test_count() == all.test_to_run_count()
+               ? 77
+               : rc;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who takes part: creation of contexts, launchers, ranks that never come, die, come again or live in other namespaces.
+// Who takes part: creation of contexts, launchers, ranks that never come, die, come again or live
+// in other namespaces.
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,7 @@ INSTANTIATE_DEVICES(Ranks);
 
 class RanksHost : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         if (!RedisServer::available())
@@ -34,8 +35,9 @@ static void meet(Rank &rank, int peer, uint64_t op_id)
 {
     char *memory = static_cast<char *>(rank.device->alloc(2 * size));
     void *stream = rank.device->stream();
-    auto channels = exchange_all(rank, {operation(op_id, peer, PH_ROLE_SENDER, memory, size),
-                                        operation(op_id, peer, PH_ROLE_RECEIVER, memory + size, size)});
+    auto channels =
+        exchange_all(rank, {operation(op_id, peer, PH_ROLE_SENDER, memory, size),
+                            operation(op_id, peer, PH_ROLE_RECEIVER, memory + size, size)});
     rank.device->fill(memory, size, op_id + rank.rank);
     CHECK_OK(ph_put_signal(channels[0], 0, 0, size, stream));
     CHECK_OK(ph_wait(channels[1], size, stream));
@@ -57,7 +59,8 @@ RANK_FUNCTION(waits_for_nobody)
     rank.open({}, 300);
     void *memory = rank.device->alloc(size);
     Stopwatch watch;
-    std::string sentence = exchange_fails(rank, {operation(1, 1, PH_ROLE_SENDER, memory, size)}, -ETIMEDOUT);
+    std::string sentence =
+        exchange_fails(rank, {operation(1, 1, PH_ROLE_SENDER, memory, size)}, -ETIMEDOUT);
     CHECK(watch.ms() >= 290 && watch.ms() < 1500);
     CHECK_SAYS(sentence, "rank 0 still waits for rank 1: operation 1");
     CHECK_SAYS(sentence, "has published no member record");
@@ -77,7 +80,8 @@ RANK_FUNCTION(one_of_three_is_missing)
     std::vector<ph_operation> ops;
     for (int peer = 0; peer < 3; peer++)
         if (peer != rank.rank)
-            ops.push_back(operation(1, peer, PH_ROLE_BOTH, static_cast<char *>(memory) + peer * size, size));
+            ops.push_back(
+                operation(1, peer, PH_ROLE_BOTH, static_cast<char *>(memory) + peer * size, size));
     std::string sentence = exchange_fails(rank, ops, -ETIMEDOUT);
     CHECK_SAYS(sentence, "waits for rank 2");
     CHECK_SAYS(sentence, "(1 of 2 operations open)");
@@ -124,8 +128,10 @@ RANK_FUNCTION(creation_fails)
     good.store = store.c_str();
     good.deadline_ms = 5000;
     CHECK(create(rank, good, &sentence) == 0);
-    static const char *const few[] = {"PEERHOP_CHANNELS=1", nullptr}, *const words[] = {"PEERHOP_CHANNELS=many", nullptr},
-                             *const unknown[] = {"PEERHOP_NOPE=secret", nullptr}, *const none[] = {"nonsense", nullptr},
+    static const char *const few[] = {"PEERHOP_CHANNELS=1", nullptr},
+                             *const words[] = {"PEERHOP_CHANNELS=many", nullptr},
+                             *const unknown[] = {"PEERHOP_NOPE=secret", nullptr},
+                             *const none[] = {"nonsense", nullptr},
                              *const choice[] = {"PEERHOP_PROTOCOL=push", nullptr};
     struct {
         std::function<void(ph_context_params &)> spoil;
@@ -145,7 +151,8 @@ RANK_FUNCTION(creation_fails)
         {[](auto &p) { p.device = "cuda:99"; }, -ENODEV, "cuda:99"},
         {[](auto &p) { p.device = "cuda:x"; }, -ENODEV, "cuda:x"},
         {[](auto &p) { p.deadline_ms = -1; }, -EINVAL, "deadline_ms is negative"},
-        {[](auto &p) { p.settings = few; }, -EINVAL, "PEERHOP_CHANNELS=1: must be a number from 16 to 1048576"},
+        {[](auto &p) { p.settings = few; }, -EINVAL,
+         "PEERHOP_CHANNELS=1: must be a number from 16 to 1048576"},
         {[](auto &p) { p.settings = words; }, -EINVAL, "PEERHOP_CHANNELS=many: must be a number"},
         {[](auto &p) { p.settings = unknown; }, -EINVAL, "PEERHOP_NOPE"},
         {[](auto &p) { p.settings = none; }, -EINVAL, "nonsense"},
@@ -156,7 +163,8 @@ RANK_FUNCTION(creation_fails)
         c.spoil(params);
         int rc = create(rank, params, &sentence);
         if (rc != c.result)
-            rank_failed(__FILE__, __LINE__, std::string(c.says) + ": " + ph_strerror(rc) + ": " + sentence);
+            rank_failed(__FILE__, __LINE__,
+                        std::string(c.says) + ": " + ph_strerror(rc) + ": " + sentence);
         CHECK_SAYS(sentence, c.says);
         CHECK(sentence.find("secret") == std::string::npos);
     }
@@ -172,7 +180,8 @@ RANK_FUNCTION(creation_fails)
     params.error = little;
     params.error_size = sizeof little;
     ph_context *context = nullptr;
-    CHECK(ph_context_create(&params, &context) == -EINVAL && strlen(little) == 7 && strncmp(little, "no stor", 7) == 0);
+    CHECK(ph_context_create(&params, &context) == -EINVAL && strlen(little) == 7 &&
+          strncmp(little, "no stor", 7) == 0);
     params.error = nullptr;
     CHECK(ph_context_create(&params, &context) == -EINVAL && context == nullptr);
     CHECK(ph_context_create(&good, nullptr) == -EINVAL);
@@ -193,10 +202,16 @@ RANK_FUNCTION(launched)
         unsetenv(name);
     std::map<std::string, std::string> environment;
     if (rank.argument == "torchrun")
-        environment = {{"RANK", number},       {"WORLD_SIZE", "2"},           {"LOCAL_RANK", number},
-                       {"TORCHELASTIC_RUN_ID", "run1"}, {"TORCHELASTIC_RESTART_COUNT", "3"}};
+        environment = {{"RANK", number},
+                       {"WORLD_SIZE", "2"},
+                       {"LOCAL_RANK", number},
+                       {"TORCHELASTIC_RUN_ID", "run1"},
+                       {"TORCHELASTIC_RESTART_COUNT", "3"}};
     else if (rank.argument == "slurm")
-        environment = {{"SLURM_PROCID", number}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", number}, {"SLURM_JOB_ID", "99"}};
+        environment = {{"SLURM_PROCID", number},
+                       {"SLURM_NTASKS", "2"},
+                       {"SLURM_LOCALID", number},
+                       {"SLURM_JOB_ID", "99"}};
     else
         environment = {{"PMIX_RANK", number}, {"PMI_SIZE", "2"}, {"PMIX_NAMESPACE", "space"}};
     for (const auto &[name, value] : environment)
@@ -225,7 +240,8 @@ TEST_P(Launchers, NameRanksAndJob)
     Job job("host", 2);
     job.start("launched", GetParam().first);
     EXPECT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
-    EXPECT_NE(job.redis().cli("KEYS *").find(GetParam().second), std::string::npos) << job.redis().cli("KEYS *");
+    EXPECT_NE(job.redis().cli("KEYS *").find(GetParam().second), std::string::npos)
+        << job.redis().cli("KEYS *");
     job.shared()->value[1] = 1;
     EXPECT_EQ(job.wait(), "");
 }
@@ -268,14 +284,22 @@ RANK_FUNCTION(forks)
         void *more = nullptr;
         auto none = [](void *) {};
         int results[] = {
-            ph_exchange(context, &op, 1, &other),     ph_exchange_start(context, &op, 1, &another),
-            ph_exchange_finish(&request, &other, 100), ph_context_destroy(&context, 100),
-            ph_context_abort(context, "no"),          ph_host_alloc(context, 100, &more),
-            ph_host_register(context, 0, 0, 1, &more), ph_host_free(context, memory),
-            ph_put(channel, 0, 0, 1, stream),         ph_get(channel, 0, 0, 1, stream),
-            ph_put_signal(channel, 0, 0, 1, stream),  ph_signal(channel, stream),
-            ph_wait(channel, 0, stream),              ph_send(channel, 1, stream),
-            ph_recv(channel, 1, stream),              ph_complete(channel, stream),
+            ph_exchange(context, &op, 1, &other),
+            ph_exchange_start(context, &op, 1, &another),
+            ph_exchange_finish(&request, &other, 100),
+            ph_context_destroy(&context, 100),
+            ph_context_abort(context, "no"),
+            ph_host_alloc(context, 100, &more),
+            ph_host_register(context, 0, 0, 1, &more),
+            ph_host_free(context, memory),
+            ph_put(channel, 0, 0, 1, stream),
+            ph_get(channel, 0, 0, 1, stream),
+            ph_put_signal(channel, 0, 0, 1, stream),
+            ph_signal(channel, stream),
+            ph_wait(channel, 0, stream),
+            ph_send(channel, 1, stream),
+            ph_recv(channel, 1, stream),
+            ph_complete(channel, stream),
             ph_group(&group, 1, stream),
         };
         for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)
@@ -314,7 +338,8 @@ RANK_FUNCTION(announces_and_hangs)
     rank.open();
     if (rank.argument == "offers") { // an offer of this life lies in the store
         void *memory = rank.device->alloc(9 * size);
-        auto op = operation(7, !rank.rank, PH_ROLE_SENDER, static_cast<char *>(memory) + 5 * size, size + 5);
+        auto op = operation(7, !rank.rank, PH_ROLE_SENDER, static_cast<char *>(memory) + 5 * size,
+                            size + 5);
         ph_exchange_request *request;
         CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
         ph_channel *channel = nullptr;
@@ -334,7 +359,8 @@ RANK_FUNCTION(opens_then_meets)
     CHECK(reaches(rank.shared->value[3], 2));
 }
 
-// A former life of a rank, whose record (and offer) the store still has, is dead when its peer looks.
+// A former life of a rank, whose record (and offer) the store still has, is dead when its peer
+// looks.
 static void stale_life(Job &job, int stale, bool offers)
 {
     job.start_rank(!stale, "opens_then_meets");
@@ -387,7 +413,8 @@ RANK_FUNCTION(meets_two_lives)
     CHECK_RC(ph_exchange(rank.context, &op, 1, &former), PH_EPEER);
     CHECK_SAYS(rank.error(), "rank " + std::to_string(!rank.rank));
     CHECK(watch.ms() < 10000);
-    // ... and comes again: this rank's next calls say that it is gone, until they meet its new life.
+    // ... and comes again: this rank's next calls say that it is gone, until they meet its new
+    // life.
     rank.shared->value[2]++;
     int rc = PH_EPEER;
     for (int i = 0; i < 2000 && rc == PH_EPEER; i++) {
@@ -432,7 +459,8 @@ RANK_FUNCTION(former_life_goes_on)
         void *memory = rank.device->alloc(size);
         rank.shared->value[0]++;
         CHECK(reaches(rank.shared->value[1], 1)); // the next life has announced itself
-        CHECK_SAYS(exchange_fails(rank, {operation(1, 1, PH_ROLE_BOTH, memory, size)}, PH_EFENCED), "incarnation");
+        CHECK_SAYS(exchange_fails(rank, {operation(1, 1, PH_ROLE_BOTH, memory, size)}, PH_EFENCED),
+                   "incarnation");
         rank.shared->value[2]++;
     } else {
         rank.open();
@@ -454,7 +482,8 @@ TEST_F(RanksHost, AFormerLifeThatGoesOnIsFenced)
 
 // ---- places
 
-// Runs the rest of the rank function in a child that lives in new namespaces; the parent ends as it ends.
+// Runs the rest of the rank function in a child that lives in new namespaces; the parent ends as it
+// ends.
 static void enter_namespaces(int flags)
 {
     if (unshare(flags) != 0)
@@ -512,7 +541,8 @@ RANK_FUNCTION(in_another_network)
     } else {
         rank.open({}, 400);
         void *memory = rank.device->alloc(size);
-        std::string sentence = exchange_fails(rank, {operation(7, !rank.rank, PH_ROLE_BOTH, memory, size)}, -ETIMEDOUT);
+        std::string sentence = exchange_fails(
+            rank, {operation(7, !rank.rank, PH_ROLE_BOTH, memory, size)}, -ETIMEDOUT);
         CHECK_SAYS(sentence, "PEERHOP_SOCKET_DIRECTORY");
     }
     rank.barrier();
@@ -535,7 +565,8 @@ RANK_FUNCTION(names_of_devices)
 {
     rank.open(); // cuda:rank
     std::string name = ph_context_device(rank.context);
-    snprintf(rank.shared->text[32 + rank.rank], sizeof rank.shared->text[0], "%s", name.substr(name.find("GPU-")).c_str());
+    snprintf(rank.shared->text[32 + rank.rank], sizeof rank.shared->text[0], "%s",
+             name.substr(name.find("GPU-")).c_str());
     rank.barrier();
     bool same = strcmp(rank.shared->text[32], rank.shared->text[33]) == 0;
     CHECK(same == (rank.argument == "shared"));
@@ -556,7 +587,11 @@ TEST_P(Ranks, DevicesInAnotherOrderOnEachRank)
         GTEST_SKIP() << "PEERHOP_STANDIN_VISIBLE is the stand-in's";
     struct {
         const char *first, *second, *argument;
-    } cases[] = {{"0,1", "0,1", ""}, {"1,0", "1,0", ""}, {"1,0", "0,1", "shared"}, {"1", "0", ""}, {"1", "1", "shared"}};
+    } cases[] = {{"0,1", "0,1", ""},
+                 {"1,0", "1,0", ""},
+                 {"1,0", "0,1", "shared"},
+                 {"1", "0", ""},
+                 {"1", "1", "shared"}};
     for (auto &c : cases) {
         SCOPED_TRACE(std::string(c.first) + " and " + c.second);
         Job job(GetParam(), 2);
