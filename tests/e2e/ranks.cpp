@@ -320,6 +320,7 @@ int main(int argc, char **argv)
         fflush(nullptr);
         return rc;
     }
+    setvbuf(stdout, nullptr, _IOLBF, 0); // what a test said is not lost when it is killed
     testing::InitGoogleTest(&argc, argv);
     int rc = RUN_ALL_TESTS();
     const testing::UnitTest &all = *testing::UnitTest::GetInstance();

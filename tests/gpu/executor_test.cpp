@@ -619,6 +619,12 @@ TEST_P(Limits, OthersMoveWhileAllMayWait)
     // this looks for.
     CU_OK(gpu->cu->cuMemsetD8Async(a, 1, size, nullptr));
     CU_OK(gpu->cu->cuStreamSynchronize(nullptr));
+    // Whatever fails below, nothing waits on: or the end of the test would block behind it.
+    auto release = [&](void *) {
+        for (int i = 0; i < waiting; i++)
+            set(FIRST_FREE + i, NOTED);
+    };
+    std::unique_ptr<void, decltype(release)> guard(&a, release);
     for (int i = 0; i < waiting; i++)
         ASSERT_EQ(issue(stream(),
                         {wait(FIRST_FREE + i, NOTED), post(FIRST_FREE + i, FREE), copy(a, a, 0)}),
@@ -632,8 +638,7 @@ TEST_P(Limits, OthersMoveWhileAllMayWait)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         ASSERT_EQ(gpu->cu->cuStreamQuery(s), CUDA_SUCCESS) << "stream " << i << " was held up";
     }
-    for (int i = 0; i < waiting; i++)
-        set(FIRST_FREE + i, NOTED);
+    guard.reset();
     expect_drained();
 }
 

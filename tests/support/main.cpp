@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The main function of every test binary. One whose tests were all skipped must not count as
 // passed.
+#include <cstdio>
+
 #include <gtest/gtest.h>
 
 static const int SKIPPED = 77; // as Meson and CTest understand it
@@ -14,6 +16,7 @@ int main(int argc, char **argv)
     if (test_child_main && argc > 1 && std::string(argv[1]) == "--child")
         return test_child_main(argc - 2, argv + 2);
 
+    setvbuf(stdout, nullptr, _IOLBF, 0); // what a test said is not lost when it is killed
     testing::InitGoogleTest(&argc, argv);
     int rc = RUN_ALL_TESTS();
     const testing::UnitTest *all = testing::UnitTest::GetInstance();
