@@ -125,6 +125,8 @@ RANK_FUNCTION(all_wait)
     CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
     uint64_t seed = sends ? 1 : 0; // of the rank whose data moves
     rank.device->fill(memory, STREAMS * EACH, rank.rank);
+    // A driver loads what it fills and copies with at the first use, and that blocks behind waits.
+    others_move(rank, scratch, EACH);
     rank.barrier();
     for (int i = 0; i < STREAMS && rank.rank == 1; i++) {
         CHECK_OK(sends ? ph_send(channels[i], EACH, streams[i])
