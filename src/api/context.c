@@ -287,6 +287,8 @@ int ph_context_counters(struct ph_context *context, struct ph_counters *counters
 {
     if (context == NULL || counters == NULL)
         return -EINVAL;
+    // Refreshes in_flight where the device counts by itself.
+    context->executor->ops->busy(context->executor, NULL, 0);
     struct ph_counters all = {
 #define READ_COUNTER(member, meaning)                                                              \
     .member = atomic_load_explicit(&context->counters.member, memory_order_relaxed),
