@@ -127,17 +127,24 @@ static bool serve(struct CUstream_st *stream)
     return progress != SI_WAITING;
 }
 
-static bool serve_all(struct si_context *context, bool *work)
+static bool serve_all(struct si_context *context)
 {
     bool moved = false;
-    *work = false;
-    for (struct CUstream_st *s = context->streams; s; s = s->next) {
+    for (struct CUstream_st *s = context->streams; s; s = s->next)
         if (s->head)
             moved |= serve(s);
-        *work |= s->head != NULL;
-    }
     si_stream_reap(context);
     return moved;
+}
+
+// Looked at right before the engine sleeps: steps and reaping may give up the lock, and what is enqueued on a stream that
+// was served before wakes nobody then.
+static bool has_work(const struct si_context *context)
+{
+    for (const struct CUstream_st *s = context->streams; s; s = s->next)
+        if (s->head)
+            return true;
+    return false;
 }
 
 static void doze(struct si_context *context)
@@ -166,9 +173,8 @@ static void *engine(void *data)
     prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
     pthread_mutex_lock(&si.lock);
     while (!context->engine_stops) {
-        bool work;
-        idle = serve_all(context, &work) ? 0 : idle + 1;
-        if (!work && !context->engine_stops)
+        idle = serve_all(context) ? 0 : idle + 1;
+        if (!has_work(context) && !context->engine_stops)
             pthread_cond_wait(&context->work, &si.lock);
         else if (idle < YIELDS)
             breathe();
