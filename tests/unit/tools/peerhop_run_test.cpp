@@ -260,10 +260,10 @@ TEST_F(PeerhopRun, DeathBySignalIs128AndTheSignal)
 TEST_F(PeerhopRun, WhoIgnoresSigtermIsKilled)
 {
     Result result =
-        run(script(2, "trap '' TERM; [ $PEERHOP_RANK = 1 ] && exit 3; while :; do sleep 0.1; done",
+        run(script(2, "trap '' TERM; [ $PEERHOP_RANK = 1 ] && { sleep 1; exit 3; }; while :; do sleep 0.1; done",
                    {"--grace", "1"}));
     EXPECT_EQ(result.status, 3);
-    EXPECT_GE(result.seconds, 0.9);
+    EXPECT_GE(result.seconds, 1.9); // a second for rank 0 to set its trap, a second of grace
     EXPECT_LT(result.seconds, 10);
 }
 
