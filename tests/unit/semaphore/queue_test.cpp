@@ -439,6 +439,10 @@ TEST_F(Queue, TheRingGoesRoundManyTimes)
             ASSERT_EQ(sum, i);
         }
     }
+    // What is left still names `sum`.
+    store(&word[0], 1);
+    ASSERT_EQ(synchronize(), 0);
+    EXPECT_EQ(sum, 3 * (uint64_t)RING);
 }
 
 TEST_F(Queue, GarbageIsNotAStream)
