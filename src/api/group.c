@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
+#include "api/check.h"
 #include "api/context_internal.h"
 #include "channel/issue.h"
 
@@ -98,14 +99,7 @@ static int check_span(const struct ph_group_op *op)
     size_t local = plain ? 0 : op->local_offset, peer = plain ? 0 : op->peer_offset;
     if (op->kind == PH_GROUP_SIGNAL)
         return 0;
-    if (local <= channel->local_size && op->size <= channel->local_size - local &&
-        peer <= channel->remote_size && op->size <= channel->remote_size - peer)
-        return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
-                    "group: %zu bytes at %zu (own) and %zu (peer's) do not fit the buffers of "
-                    "operation %llu with rank %d",
-                    op->size, local, peer, (unsigned long long)channel->key->op_id,
-                    channel->peer->rank);
+    return phi_check_range(channel, local, peer, op->size);
 }
 
 static int check_one(const struct ph_group_op *op, const struct phi_peers *peers)
@@ -127,9 +121,8 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
     bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET ||
                   op->kind == PH_GROUP_PUT_SIGNAL ||
                   (pair && phi_channel_active(channel, outgoing));
-    if (copies && channel->remote == NULL)
-        return phi_fail(peers->report, PH_ENOPATH, "group: rank %d's buffer is not mapped here: %s",
-                        channel->peer->rank, phi_reason_text(channel->reach));
+    if (copies && (rc = phi_check_reach(channel)))
+        return rc;
     if (pair && !copies && (atomic_load(&channel->posted) & (outgoing ? 1u : 2u)))
         return phi_fail(peers->report, -EALREADY,
                         "group: operation %llu with rank %d has a post without its complete",

@@ -1,59 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
+#include "api/check.h"
 #include "api/context_internal.h"
 #include "channel/issue.h"
 
-static int check_channel(struct ph_channel *channel, enum ph_role role)
+static int check_usable(struct ph_channel *channel)
 {
     if (channel == NULL)
         return -EINVAL;
-    if (phi_peers_forked(channel->peers))
-        return PH_EFORKED;
-    int status = phi_channel_check(channel);
-    if (status)
-        return status;
-    if (!(channel->role & role))
-        return phi_fail(channel->peers->report, -EINVAL,
-                        "operation %llu with rank %d: this rank is not its %s",
-                        (unsigned long long)channel->key->op_id, channel->peer->rank,
-                        role == PH_ROLE_SENDER ? "sender" : "receiver");
-    return 0;
+    return phi_peers_forked(channel->peers) ? PH_EFORKED : phi_channel_check(channel);
 }
 
-static int check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
-                       size_t size)
+static int check_channel(struct ph_channel *channel, bool outgoing)
 {
-    bool local = local_offset <= channel->local_size && size <= channel->local_size - local_offset;
-    bool peer = peer_offset <= channel->remote_size && size <= channel->remote_size - peer_offset;
-    if (local && peer)
-        return 0;
-    return phi_fail(
-        channel->peers->report, -EINVAL,
-        "operation %llu with rank %d: %zu bytes at offset %zu do not fit %s buffer of %zu bytes",
-        (unsigned long long)channel->key->op_id, channel->peer->rank, size,
-        local ? peer_offset : local_offset, local ? "the peer's" : "the own",
-        local ? channel->remote_size : channel->local_size);
-}
-
-static int check_reach(const struct ph_channel *channel)
-{
-    if (channel->remote != NULL)
-        return 0;
-    return phi_fail(channel->peers->report, PH_ENOPATH,
-                    "operation %llu: rank %d's buffer is not mapped here: %s",
+    int rc = check_usable(channel);
+    if (rc || (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
+        return rc;
+    return phi_fail(channel->peers->report, -EINVAL,
+                    "operation %llu with rank %d: this rank is not its %s",
                     (unsigned long long)channel->key->op_id, channel->peer->rank,
-                    phi_reason_text(channel->reach));
+                    outgoing ? "sender" : "receiver");
 }
 
 // A call that copies: puts go out, gets come in.
 static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_offset,
                       size_t peer_offset, size_t size)
 {
-    int rc = check_channel(channel, outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER);
-    if (rc || (rc = check_range(channel, local_offset, peer_offset, size)))
+    int rc = check_channel(channel, outgoing);
+    if (rc || (rc = phi_check_range(channel, local_offset, peer_offset, size)))
         return rc;
-    return check_reach(channel);
+    return phi_check_reach(channel);
 }
 
 static int issue_one(const struct phi_channel_call *call, void *stream)
@@ -95,7 +72,7 @@ int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_o
 
 int ph_signal(struct ph_channel *channel, void *stream)
 {
-    int rc = check_channel(channel, PH_ROLE_SENDER);
+    int rc = check_channel(channel, true);
     if (rc)
         return rc;
     struct phi_channel_call call = {channel, PHI_CALL_SIGNAL, true, 0, 0, 0};
@@ -117,9 +94,9 @@ static int unless_here(const struct phi_channel_call *call, int rc)
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
 {
     struct phi_channel_call call = {channel, PHI_CALL_WAIT, false, 0, 0, size};
-    int rc = check_channel(channel, PH_ROLE_RECEIVER);
+    int rc = check_channel(channel, false);
     if (rc == 0)
-        rc = check_range(channel, 0, 0, size);
+        rc = phi_check_range(channel, 0, 0, size);
     if (rc == 0)
         rc = issue_one(&call, stream);
     return unless_here(&call, rc);
@@ -129,7 +106,7 @@ int ph_wait(struct ph_channel *channel, size_t size, void *stream)
 static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, void *stream)
 {
     bool active = phi_channel_active(channel, outgoing);
-    int rc = active ? check_reach(channel) : phi_channel_post(channel, outgoing);
+    int rc = active ? phi_check_reach(channel) : phi_channel_post(channel, outgoing);
     if (rc == -EALREADY)
         phi_fail(channel->peers->report, rc,
                  "operation %llu with rank %d: %s again before ph_complete",
@@ -147,16 +124,16 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
 
 int ph_send(struct ph_channel *channel, size_t size, void *stream)
 {
-    int rc = check_channel(channel, PH_ROLE_SENDER);
-    if (rc || (rc = check_range(channel, 0, 0, size)))
+    int rc = check_channel(channel, true);
+    if (rc || (rc = phi_check_range(channel, 0, 0, size)))
         return rc;
     return issue_half(channel, true, size, stream);
 }
 
 int ph_recv(struct ph_channel *channel, size_t size, void *stream)
 {
-    int rc = check_channel(channel, PH_ROLE_RECEIVER);
-    if (rc || (rc = check_range(channel, 0, 0, size)))
+    int rc = check_channel(channel, false);
+    if (rc || (rc = phi_check_range(channel, 0, 0, size)))
         return rc;
     return issue_half(channel, false, size, stream);
 }
@@ -171,7 +148,7 @@ static int unless_all_here(const struct phi_channel_call *calls, size_t n, int r
 
 int ph_complete(struct ph_channel *channel, void *stream)
 {
-    int rc = check_channel(channel, PH_ROLE_BOTH);
+    int rc = check_usable(channel);
     if (rc && rc != PH_EPEER)
         return rc;
     struct phi_channel_call calls[2];

@@ -656,14 +656,11 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
         rc = report_open(request, rc);
         phi_request_give_up(request);
         // A peer may have come in the very last moment: then all is well after all.
-        int late = rc;
+        int after = 0;
         for (size_t i = 0; i < request->n; i++)
             if (request->pending[i].result)
-                late = request->pending[i].result == -ETIMEDOUT ? rc : request->pending[i].result;
-        bool all = true;
-        for (size_t i = 0; i < request->n; i++)
-            all = all && request->pending[i].result == 0;
-        rc = all ? 0 : late;
+                after = request->pending[i].result == -ETIMEDOUT ? rc : request->pending[i].result;
+        rc = after;
     }
     if (rc == 0)
         rc = collect_channels(request, channels);

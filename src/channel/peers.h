@@ -268,7 +268,6 @@ int phi_peers_drain(struct phi_peers *peers);
 void phi_peers_look(struct phi_peers *peers, int rank);
 
 // Keys.
-struct phi_key *phi_key_find(struct phi_peer *peer, uint64_t op_id, uint8_t role);
 // phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);

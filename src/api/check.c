@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "api/check.h"
+
+#include <errno.h>
+
+int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
+                    size_t size)
+{
+    bool local = local_offset <= channel->local_size && size <= channel->local_size - local_offset;
+    bool peer = peer_offset <= channel->remote_size && size <= channel->remote_size - peer_offset;
+    if (local && peer)
+        return 0;
+    return phi_fail(
+        channel->peers->report, -EINVAL,
+        "operation %llu with rank %d: %zu bytes at offset %zu do not fit %s buffer of %zu bytes",
+        (unsigned long long)channel->key->op_id, channel->peer->rank, size,
+        local ? peer_offset : local_offset, local ? "the peer's" : "the own",
+        local ? channel->remote_size : channel->local_size);
+}
+
+int phi_check_reach(const struct ph_channel *channel)
+{
+    if (channel->remote != NULL)
+        return 0;
+    return phi_fail(channel->peers->report, PH_ENOPATH,
+                    "operation %llu: rank %d's buffer is not mapped here: %s",
+                    (unsigned long long)channel->key->op_id, channel->peer->rank,
+                    phi_reason_text(channel->reach));
+}

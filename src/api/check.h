@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What calls and groups ask of a channel before anything is enqueued. Each returns 0 or the call's result, reported.
+#ifndef PHI_API_CHECK_H
+#define PHI_API_CHECK_H
+
+#include "channel/peers.h"
+
+// phi_check_range: size bytes at these offsets lie in both buffers.
+int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
+                    size_t size);
+
+// phi_check_reach: the peer's buffer is mapped here.
+int phi_check_reach(const struct ph_channel *channel);
+
+#endif
