@@ -164,7 +164,9 @@ static CUresult import(struct si_context *context, const CUipcMemHandle *bytes, 
     CUresult result = map_memory(context, &handle, &physical, &base);
     if (result)
         return result;
-    // A stale import of a freed piece is in the way of the piece that lies there now.
+    // A stale import of a freed piece is in the way of every other piece that lies there now, until
+    // it is closed (measured, driver 580). A piece of the same place and size has the same handle,
+    // which opens once more.
     if (overlaps(base + handle.offset, handle.size)) {
         si_physical_drop(physical);
         return CUDA_ERROR_ALREADY_MAPPED;

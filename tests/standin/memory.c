@@ -210,7 +210,7 @@ CUresult si_allocate_own(struct si_context *context, struct si_allocation *alloc
 CUresult si_allocate(struct si_context *context, size_t size, struct si_allocation **out)
 {
     struct si_allocation allocation = {.size = size, .kind = SI_LEGACY, .context = context};
-    if (size > SI_BLOCK / 2)
+    if (size >= SI_BLOCK)
         return si_allocate_own(context, &allocation, out);
     CUresult result = allocate_small(context, size, &allocation);
     return result ? result : si_insert(&allocation, out);
@@ -241,7 +241,7 @@ void si_deallocate(struct si_allocation *allocation)
     si_remove(allocation);
     if (copy.kind == SI_HOST) {
         free((void *)copy.base);
-    } else if (copy.kind == SI_LEGACY && copy.size <= SI_BLOCK / 2) {
+    } else if (copy.kind == SI_LEGACY && copy.size < SI_BLOCK) {
         si_physical_drop(copy.physical);
         block_release(copy.base);
     } else if (copy.kind == SI_LEGACY || copy.kind == SI_POOLED) {

@@ -343,10 +343,30 @@ TEST_F(Memory, StaleImportsAreInTheWayOfOthers)
     EXPECT_EQ(inside, theirs + 1024);
     CU_EXPECT(open(theirs, &next), CUDA_ERROR_ALREADY_MAPPED);
     CU_EXPECT(open(inside, &next), CUDA_ERROR_ALREADY_MAPPED);
+    CU_EXPECT(open(theirs, &next), CUDA_ERROR_ALREADY_MAPPED); // and again, until it is closed
     CU_OK(d->cuIpcCloseMemHandle(stale));
     CU_OK(open(inside, &next));
+    CU_OK(open(theirs, &stale));
+    EXPECT_EQ(next - stale, inside - theirs);
+    CU_OK(d->cuIpcCloseMemHandle(stale));
     CU_OK(d->cuIpcCloseMemHandle(next));
     CU_OK(d->cuIpcCloseMemHandle(beside));
+
+    // A larger piece over two that were imported: either is in the way.
+    uint64_t first = peer.call(Order::ALLOC, 4096).value,
+             second = peer.call(Order::ALLOC, 4096).value;
+    CUdeviceptr stales[2];
+    CU_OK(open(first, &stales[0]));
+    CU_OK(open(second, &stales[1]));
+    CU_OK(result_of(peer.call(Order::FREE, first)));
+    CU_OK(result_of(peer.call(Order::FREE, second)));
+    EXPECT_EQ(peer.call(Order::ALLOC, 8192).value, first);
+    for (CUdeviceptr in_the_way : stales) {
+        CU_EXPECT(open(first, &next), CUDA_ERROR_ALREADY_MAPPED);
+        CU_OK(d->cuIpcCloseMemHandle(in_the_way));
+    }
+    CU_OK(open(first, &next));
+    CU_OK(d->cuIpcCloseMemHandle(next));
 
     theirs = peer.call(Order::ALLOC, 4 * MIB).value;
     CU_OK(open(theirs, &stale));
