@@ -75,6 +75,43 @@ PH_API int ph_context_destroy(struct ph_context **context, int64_t deadline_ms);
 // Destroy is still owed. Does not block. Any thread. Since 0.1.
 PH_API int ph_context_abort(struct ph_context *context, const char *reason);
 
+// What is known of a rank.
+enum ph_peer_state {
+    PH_PEER_UNKNOWN = 0, // no member record of it was read (it is read when an exchange names it)
+    PH_PEER_KNOWN = 1,   // its record was read; not connected
+    PH_PEER_LIVE = 2,    // connected
+    PH_PEER_SUSPECT = 3, // connected, and silent for PEERHOP_SUSPECT_MS: its process is stopped, starved or stuck.
+                         // Its device may still write: nothing is released or reused. It is LIVE again by itself
+                         // when its heartbeats resume
+    PH_PEER_BROKEN = 4,  // over for this rank, see `code`, but its process has not been seen to exit
+    PH_PEER_EXPELLED = 5, // the same, by expulsion
+    PH_PEER_GONE = 6,    // it exited or left
+};
+
+struct ph_peer_report {
+    enum ph_peer_state state;
+    int code;             // what calls that need it return, 0 while it can be used
+    int64_t silent_ms;    // since its last heartbeat; -1: it has not beaten yet
+    uint64_t incarnation; // tells lives of the rank apart; 0: unknown
+    uint32_t process;     // its id, in its own PID namespace; 0: unknown
+};
+
+// ph_context_peer reports what this rank knows of another. report_size is sizeof(struct ph_peer_report) of the caller.
+// Errors: -EINVAL (no such rank, or the own one), PH_EFORKED. Does not block; any thread. Since 0.1.
+PH_API int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_report *report,
+                           size_t report_size);
+
+// ph_context_expel ends the membership of a SUSPECT's present life, for all ranks. Survivors' channels with it return
+// PH_EPEER; waits of their streams are released, but those of which a copy into the suspect's memory would follow stay
+// until its application was told, or it exited. It finds itself fenced as soon as it runs again: every call of its
+// fails with PH_EFENCED. What it shares is quarantined: a later life of the rank is met, and a survivor's destroy goes
+// on, only after it has acknowledged (none of its streams touches any of it) or exited. Two ranks that suspect each
+// other may expel each other; who may expel whom is the application's to agree on.
+// Returns 0 also where the rank exited, left or was expelled already. Blocks at most the context's deadline. Any thread.
+// Errors: -EINVAL (no such rank, or the own one), -EBUSY (it is no SUSPECT), -ENOTCONN (never connected), PH_EFENCED,
+// PH_EFORKED; -ETIMEDOUT, PH_ESTORE: all connected ranks know, but the store could not be told: call again. Since 0.1.
+PH_API int ph_context_expel(struct ph_context *context, int rank);
+
 // ph_context_error copies the sentence of the context's last failure into text (at most size bytes, always
 // ended by 0) and returns its length. Does not block; any thread. Since 0.1.
 PH_API size_t ph_context_error(struct ph_context *context, char *text, size_t size);

@@ -15,8 +15,8 @@ extern "C" {
 #define PH_ERROR_MAP(X)                                                                            \
     X(NOPATH, -5001, "no path connects the two buffers")                                           \
     X(CROSSED, -5002, "crossed exchange order: the ranks wait for each other in a cycle")          \
-    X(FENCED, -5003, "a newer incarnation of this rank has taken its place")                       \
-    X(PEER, -5004, "the peer exited or left the job")                                              \
+    X(FENCED, -5003, "a newer incarnation has taken this rank's place, or it was expelled")       \
+    X(PEER, -5004, "the peer exited, left the job or was expelled")                                \
     X(BROKEN, -5005, "the channel is broken; data of its last operations is undefined")            \
     X(STORE, -5006, "the store refused a command or answered nonsense")                            \
     X(DRIVER, -5007, "the CUDA driver returned an error")                                          \

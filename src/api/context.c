@@ -7,6 +7,8 @@
 #include "api/context_internal.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/expel.h"
+#include "channel/heartbeat.h"
 #include "channel/leave.h"
 
 // What parameters, environment and launcher say together.
@@ -85,6 +87,11 @@ static int read_config(struct ph_context *context, const struct ph_context_param
         return rc;
     if (params->deadline_ms < 0)
         return phi_fail(&context->report, -EINVAL, "deadline_ms is negative");
+    if (context->config.suspect_ms < 3 * context->config.heartbeat_ms)
+        return phi_fail(
+            &context->report, -EINVAL,
+            "PEERHOP_SUSPECT_MS=%lld is less than 3 heartbeats (PEERHOP_HEARTBEAT_MS=%lld)",
+            (long long)context->config.suspect_ms, (long long)context->config.heartbeat_ms);
     if (params->deadline_ms)
         context->config.deadline_ms = params->deadline_ms;
     if (params->log_level == PH_LOG_NONE && (context->config.log != 0 || params->log == NULL))
@@ -258,6 +265,36 @@ int ph_context_abort(struct ph_context *context, const char *reason)
         return PH_EFORKED;
     phi_abort(context->peers, reason ? reason : "no reason given");
     return 0;
+}
+
+static int check_rank(struct ph_context *context, int rank)
+{
+    if (context == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(context->peers))
+        return PH_EFORKED;
+    if (rank < 0 || rank >= context->peers->ranks || rank == context->peers->rank)
+        return phi_fail(&context->report, -EINVAL, "rank %d is no peer of rank %d (%d ranks)", rank,
+                        context->peers->rank, context->peers->ranks);
+    return 0;
+}
+
+int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_report *report,
+                    size_t report_size)
+{
+    int rc = check_rank(context, rank);
+    if (rc || report == NULL)
+        return rc ? rc : -EINVAL;
+    struct ph_peer_report all;
+    phi_peers_report(context->peers, rank, &all);
+    memcpy(report, &all, report_size < sizeof all ? report_size : sizeof all);
+    return 0;
+}
+
+int ph_context_expel(struct ph_context *context, int rank)
+{
+    int rc = check_rank(context, rank);
+    return rc ? rc : phi_expel(context->peers, rank, phi_deadline(context->config.deadline_ms));
 }
 
 size_t ph_context_error(struct ph_context *context, char *text, size_t size)

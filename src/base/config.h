@@ -26,6 +26,9 @@
     NUMBER(epoch, "EPOCH", 0, 0, INT64_MAX, "tells lives of one job apart")                        \
     NUMBER(deadline_ms, "DEADLINE_MS", 60000, 1, 86400000, "deadline of calls that take none")     \
     NUMBER(expiry_s, "EXPIRY_S", 3600, 10, 604800, "life of store keys; refreshed while in use")   \
+    NUMBER(heartbeat_ms, "HEARTBEAT_MS", 500, 5, 60000, "how often a rank tells its peers that it runs") \
+    NUMBER(suspect_ms, "SUSPECT_MS", 5000, 20, 86400000,                                           \
+           "silence after which a peer is SUSPECT; at least 3 heartbeats")                         \
     NUMBER(channels, "CHANNELS", 16384, 16, 1048576, "most channels and most operation keys a pair of ranks may have") \
     NUMBER(spin_us, "SPIN_US", 50, 0, 1000000, "how long a blocking call spins before it sleeps")  \
     NUMBER(worker_park_us, "WORKER_PARK_US", 1000, 50, 1000000, "how long an idle queue worker sleeps") \

@@ -30,6 +30,24 @@ void phi_report_fini(struct phi_report *report)
     pthread_mutex_destroy(&report->lock);
 }
 
+static void keep(struct phi_report *report, const char *line)
+{
+    pthread_mutex_lock(&report->lock);
+    memcpy(report->text, line, strlen(line) + 1);
+    pthread_mutex_unlock(&report->lock);
+}
+
+void phi_refuse_line(struct phi_report *report, const char *format, ...)
+{
+    char line[sizeof(report->text)];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    keep(report, line);
+}
+
 void phi_fail_line(struct phi_report *report, const char *format, ...)
 {
     char line[sizeof(report->text)];
@@ -39,10 +57,7 @@ void phi_fail_line(struct phi_report *report, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-
-    pthread_mutex_lock(&report->lock);
-    memcpy(report->text, line, strlen(line) + 1);
-    pthread_mutex_unlock(&report->lock);
+    keep(report, line);
 
     // Outside the lock: the callback is the application's code and may take its time.
     if (report->level >= PH_LOG_ERROR)

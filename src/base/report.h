@@ -30,6 +30,14 @@ void phi_report_fini(struct phi_report *report);
 void phi_fail_line(struct phi_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+// phi_refuse is phi_fail without the log line: for refusals of the data path that the caller meets
+// by trying again, and for what was logged at its origin.
+#define phi_refuse(report, code, ...)                                                              \
+    phi_fail_code((phi_refuse_line((report), __VA_ARGS__), (code)))
+
+void phi_refuse_line(struct phi_report *report, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 static inline int phi_fail_code(int code)
 {
     return code;

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/expel.h"
 #include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/service.h"
@@ -191,6 +192,7 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
         // A peer that leaves or aborted before we were here told nobody: see undrained().
         atomic_store(&phi_peer_mine(peer)->mapped, 1);
         phi_peer_look(peer);
+        phi_expel_tell(peer);
         phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank,
                 theirs.pid, theirs.device ? theirs.device_name : "host memory");
     }
@@ -198,7 +200,8 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     if (pidfd >= 0)
         close(pidfd);
     peer->preparing = false;
-    phi_peer_renew(peer); // a record that came meanwhile
+    phi_expel_settle(peer); // what came meanwhile
+    phi_peer_renew(peer);
     phi_peers_changed(peers);
     return rc;
 }

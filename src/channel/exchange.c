@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 #include "channel/contact.h"
+#include "channel/expel.h"
+#include "channel/heartbeat.h"
 #include "channel/lives.h"
 #include "channel/offer.h"
 #include "channel/request.h"
@@ -374,7 +376,9 @@ static int check_life(struct phi_peers *peers)
         return phi_fail(peers->report, PH_EABORTED, "rank %d aborted", peers->rank);
     if (peers->leaving)
         return phi_fail(peers->report, PH_EBROKEN, "rank %d is being destroyed", peers->rank);
-    return peers->fenced;
+    if (!peers->fenced && phi_heartbeat_missed(peers))
+        phi_expel_look_all(peers); // this process was stopped: the service thread may come later
+    return peers->fenced ? phi_fence_fail(peers) : 0;
 }
 
 // The half of an exchange that waits for nobody: what connected peers can be told now, they are
@@ -553,7 +557,8 @@ static const char *missing(const struct phi_pending *pending)
     const struct phi_peer *peer = pending->key->peer;
     switch (pending->state) {
     case PHI_PENDING_PEER:
-        return peer->state == PHI_PEER_UNKNOWN ? "it has published no member record"
+        return peer->expelled_life               ? "it was expelled, and has not joined again"
+               : peer->state == PHI_PEER_UNKNOWN ? "it has published no member record"
                : peer->refused ? "its member record is there, but nobody listens at its socket: it "
                                  "exited, or has not "
                                  "started again, or lives in another network namespace "
@@ -578,6 +583,8 @@ static int fail_deadline(struct ph_exchange_request *request, const struct phi_p
     struct phi_peers *peers = request->peers;
     long long ms = (phi_now() - request->began) / PHI_MS;
     const struct phi_key *key = pending->key;
+    char suspicion[80];
+    phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
     if (request->crossed)
         return phi_fail(peers->report, PH_ECROSSED,
                         "crossed exchange order: after %lld ms rank %d waits for rank %d "
@@ -588,9 +595,10 @@ static int fail_deadline(struct ph_exchange_request *request, const struct phi_p
     return phi_fail(peers->report, -ETIMEDOUT,
                     "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round "
                     "%u (%zu of %zu "
-                    "operations open): %s",
+                    "operations open): %s%s",
                     ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
-                    (int)key->role, key->agreement.round, open, request->n, missing(pending));
+                    (int)key->role, key->agreement.round, open, request->n, missing(pending),
+                    suspicion);
 }
 
 static int report_open(struct ph_exchange_request *request, int rc)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "channel/expel.h"
 #include "channel/service.h"
 
 static void revoke_all(struct phi_peer *peer)
@@ -34,11 +35,12 @@ void phi_peer_break(struct phi_peer *peer, int code)
         peer->peers->mailbox); // a thread that waits for this peer's message looks again
 }
 
-// While a live peer has not been told, a released transfer of ours would let our copy engine write
-// into its buffer.
+// While the application of a peer that may be alive has not been told, a released transfer of ours
+// would let our copy engine write into its buffer. That is so whoever ended the use: this rank by
+// an abort or because it is fenced, others by an expulsion, a later life that has announced itself.
 static bool must_hold(const struct phi_peer *peer)
 {
-    if (peer->code != PH_EABORTED || peer->gone)
+    if (peer->gone)
         return false;
     const struct phi_side *theirs = phi_peer_theirs(peer);
     return atomic_load(&theirs->told) == 0 && atomic_load(&theirs->state) == PHI_SIDE_LIVE;
@@ -96,6 +98,7 @@ void phi_peer_look(struct phi_peer *peer)
 {
     if (peer->segment == NULL)
         return;
+    phi_expel_look(peer);
     uint32_t state = atomic_load(&phi_peer_theirs(peer)->state);
     if (state == PHI_SIDE_LEAVING)
         phi_peer_break(peer, PH_EPEER);
@@ -155,6 +158,19 @@ static struct phi_peer *undrained(struct phi_peers *peers)
     return NULL;
 }
 
+static int cannot_leave(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    char suspicion[80];
+    phi_executor_suspicion(peers->executor, peer->rank, suspicion, sizeof suspicion);
+    return phi_fail(peers->report, -ETIMEDOUT,
+                    "rank %d cannot leave: rank %d (process %u) has streams or captured graphs "
+                    "that touch its buffers%s%s",
+                    peers->rank, peer->rank, peer->theirs.pid, suspicion,
+                    peer->expelled ? "; it was expelled, and has neither acknowledged nor exited"
+                                   : "");
+}
+
 static int wait_for_drain(struct phi_peers *peers, int64_t deadline)
 {
     for (;;) {
@@ -163,18 +179,8 @@ static int wait_for_drain(struct phi_peers *peers, int64_t deadline)
         if (peer == NULL)
             return 0;
         if (phi_now() >= deadline)
-            return phi_fail(peers->report, -ETIMEDOUT,
-                            "rank %d cannot leave: rank %d (process %u) has streams or captured "
-                            "graphs that touch its "
-                            "buffers",
-                            peers->rank, peer->rank, peer->theirs.pid);
-        // The store does not matter any more: where it fails, look again every millisecond.
-        int rc = phi_peers_wait(peers, seen, deadline);
-        if (rc && rc != -ETIMEDOUT) {
-            int64_t soon = phi_now() + PHI_MS;
-            struct timespec until = {soon / 1000000000, soon % 1000000000};
-            pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
-        }
+            return cannot_leave(peer);
+        phi_peers_wait(peers, seen, deadline); // not for the store: see receive() there
     }
 }
 

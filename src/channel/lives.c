@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "channel/expel.h"
+#include "channel/heartbeat.h"
 #include "channel/leave.h"
 #include "channel/service.h"
 
@@ -115,7 +117,9 @@ static void replace(struct phi_peer *peer)
     if (renewed == NULL)
         return; // another time
     take_record(renewed, peer->newer, &peer->newer_theirs);
+    renewed->expelled_life = peer->expelled_life;
     peer->newer = 0;
+    phi_heartbeat_forget(peer);
     phi_service_unwatch(peers->service, peer);
     peer->former = peers->former;
     peers->former = peer;
@@ -129,7 +133,7 @@ void phi_peer_renew(struct phi_peer *peer)
     if (peer->state != PHI_PEER_BROKEN) {
         forget(peer);
         take_record(peer, peer->newer, &peer->newer_theirs);
-    } else if (peer->code == PH_EPEER && peer->gone && peer->released) {
+    } else if (peer->code == PH_EPEER && phi_expel_over(peer) && peer->released) {
         // Not before: a former process may still write, or our streams touch what it shares.
         replace(peer);
     }

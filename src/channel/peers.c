@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/expel.h"
 #include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/offer.h"
@@ -82,6 +83,8 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     peers->table = calloc(ranks, sizeof *peers->table);
     peers->wanted = calloc(ranks, sizeof *peers->wanted);
     peers->wanted_now = calloc(ranks, sizeof *peers->wanted_now);
+    peers->silent_since = calloc(ranks, sizeof *peers->silent_since);
+    peers->executor->silent_since = peers->silent_since;
     pthread_mutex_init(&peers->lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -89,7 +92,8 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     pthread_cond_init(&peers->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     *out = peers;
-    if (peers->table == NULL || peers->wanted == NULL || peers->wanted_now == NULL)
+    if (peers->table == NULL || peers->wanted == NULL || peers->wanted_now == NULL ||
+        peers->silent_since == NULL)
         return phi_fail(params->report, -ENOMEM, "out of memory for %d ranks", params->ranks);
     int rc = make_life(peers);
     return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s", strerror(-rc))
@@ -144,6 +148,8 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     free(peers->table);
     free(peers->wanted);
     free(peers->wanted_now);
+    peers->executor->silent_since = NULL; // it outlives us
+    free(peers->silent_since);
     if (peers->life != NULL)
         munmap((void *)peers->life, 1);
     pthread_cond_destroy(&peers->changed);
@@ -200,16 +206,13 @@ static void set_sleeping(struct phi_peers *peers, bool sleeping)
 static void file_member(struct phi_peers *peers, const struct phi_message *message)
 {
     struct phi_capabilities theirs;
-    if (message->rank == peers->rank) {
-        if (message->incarnation > peers->incarnation && !peers->fenced)
-            peers->fenced = phi_fail(
-                peers->report, PH_EFENCED,
-                "rank %d was started again: its newer incarnation owns the name", peers->rank);
+    if (message->size == 0) { // the record of an expulsion: it takes the place of a later life's
+        phi_expel_file(peers, message->rank, message->incarnation - 1);
         return;
     }
     struct phi_peer *peer = phi_peers_get(peers, message->rank);
     if (peer == NULL || message->incarnation <= peer->incarnation ||
-        message->incarnation <= peer->newer)
+        message->incarnation <= peer->newer || message->incarnation <= peer->expelled_life)
         return;
     if (phi_capabilities_decode(&theirs, message->bytes, message->size)) {
         phi_log(peers->report, PH_LOG_WARN, "malformed member record of rank %d dropped",
@@ -260,13 +263,17 @@ static int receive(struct phi_peers *peers, int64_t deadline)
     for (int rank = 0; rank < peers->ranks; rank++)
         peers->wanted_now[rank] = is_wanted(peers, rank);
     peers->receiving = true;
+    bool over = peers->leaving || peers->fenced; // nothing that the store has matters any more
     pthread_mutex_unlock(&peers->lock);
     struct phi_message message;
-    int rc = phi_mailbox_receive(peers->mailbox, peers->wanted_now, deadline, &message);
+    int rc = over ? phi_mailbox_sleep(peers->mailbox, deadline)
+                  : phi_mailbox_receive(peers->mailbox, peers->wanted_now, deadline, &message);
     pthread_mutex_lock(&peers->lock);
     peers->receiving = false;
     if (rc == 0)
         file_message(peers, &message);
+    else if (rc == PH_EFENCED)
+        phi_fence(peers, "a later life of it, or its expulsion, was announced in the store");
     phi_peers_changed(peers);
     return rc == -EINTR ? 0 : rc;
 }
@@ -538,6 +545,10 @@ int phi_peer_failure(struct phi_peer *peer)
         peer->told = true;
         atomic_store(&phi_peer_mine(peer)->told, 1);
     }
-    return phi_fail(peer->peers->report, peer->code, "rank %d (process %u on %s): %s", peer->rank,
-                    peer->theirs.pid, peer->theirs.host, ph_strerror(peer->code));
+    const char *more = !peer->expelled        ? ""
+                       : phi_expel_over(peer) ? " (it was expelled)"
+                                              : " (it was expelled, and its process has neither "
+                                                "acknowledged nor exited)";
+    return phi_fail(peer->peers->report, peer->code, "rank %d (process %u on %s): %s%s", peer->rank,
+                    peer->theirs.pid, peer->theirs.host, ph_strerror(peer->code), more);
 }

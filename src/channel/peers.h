@@ -146,6 +146,13 @@ struct phi_peer {
     bool gone;                    // the process has exited (or closed its end without leaving)
     bool released;                // broken, and no stream of ours touches anything of it any more
     bool told;                    // the application was told that the pair is broken
+
+    // See heartbeat.h and expel.h.
+    uint64_t beat;   // the peer's counter as last seen
+    int64_t beat_at; // when it was last seen to change; 0: never looked
+    bool suspect;
+    bool expelled;          // this life was, by us or by another rank
+    uint64_t expelled_life; // the latest life of the rank that is known to be expelled, or 0
 };
 
 struct ph_channel {
@@ -211,9 +218,14 @@ struct phi_peers {
     uint64_t exchange_calls;
     int aborted; // 0 or PH_EABORTED
     int fenced;  // 0 or PH_EFENCED
+    char fenced_why[128];
     bool leaving;
     struct ph_exchange_request *requests; // unfinished exchanges
     struct ph_exchange_request *spare;    // kept for the next one, or NULL
+
+    int64_t ticked;                // when the service thread last beat; 0: nobody is connected
+    int64_t awake_since;           // ... and since when it has done so without a long gap
+    _Atomic int64_t *silent_since; // by rank: when a SUSPECT last beat, or 0
 
     struct phi_probe probe; // what peers' probes write to; does not change
 

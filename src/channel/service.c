@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/contact.h"
+#include "channel/expel.h"
+#include "channel/heartbeat.h"
 #include "channel/leave.h"
 
 #define VERIFY_DEADLINE_MS  2000
@@ -56,9 +58,11 @@ int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
     int rc = watch(service, peer->socket, EPOLLRDHUP, life | SOURCE_SOCKET, (uint32_t)peer->rank);
     if (rc == 0 && peer->pidfd >= 0)
         rc = watch(service, peer->pidfd, EPOLLIN, life | SOURCE_PIDFD, (uint32_t)peer->rank);
-    return rc ? phi_fail(service->peers->report, rc, "cannot watch rank %d: %s", peer->rank,
-                         strerror(-rc))
-              : 0;
+    if (rc)
+        return phi_fail(service->peers->report, rc, "cannot watch rank %d: %s", peer->rank,
+                        strerror(-rc));
+    phi_service_wake(service); // it may have beaten for nobody so far
+    return 0;
 }
 
 void phi_service_unwatch(struct phi_service *service, struct phi_peer *peer)
@@ -227,6 +231,11 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
     case PHI_NODE_NOTIFY:
         phi_peer_look(peer);
         return 0;
+    case PHI_NODE_EXPELLED:
+        // An expelled rank that does not know it yet has no say.
+        if (request->a < (uint64_t)peers->ranks && !peer->expelled)
+            phi_expel_file(peers, (int)request->a, request->b);
+        return 0;
     default:
         return -EOPNOTSUPP;
     }
@@ -275,7 +284,7 @@ static void serve(struct phi_service *service, uint32_t index)
     answer.a = answer.b = answer.c = 0;
     int fd = -1;
     answer.status = answer_request(service, connection, &request, &answer, &fd);
-    if (request.type == PHI_NODE_NOTIFY)
+    if (request.type == PHI_NODE_NOTIFY || request.type == PHI_NODE_EXPELLED)
         return;
     // A peer that does not read its answers loses the connection; it never makes us wait.
     if (phi_node_send(connection->fd, &answer, answer.status ? -1 : fd))
@@ -299,6 +308,7 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
     // gone. Without a pidfd (another PID namespace) the end of the connection stands for it.
     if (source == SOURCE_PIDFD || peer->pidfd < 0 || left) {
         peer->gone = true;
+        phi_heartbeat_forget(peer);
         phi_peers_changed(peers);
         phi_mailbox_wake(peers->mailbox);
     }
@@ -359,13 +369,16 @@ static void *run(void *opaque)
     struct phi_peers *peers = service->peers;
     phi_probe_thread(peers->device);
     const int64_t period = peers->config->expiry_s * 1000 / 3 * PHI_MS;
-    int64_t refresh = phi_now() + period;
+    int64_t refresh = phi_now() + period, beat = PHI_FOREVER;
     while (!atomic_load(&service->stop)) {
         struct epoll_event events[16];
-        int timeout = release_broken(peers) ? 1 : phi_remaining_ms(refresh);
+        // With nobody connected nothing but the refresh wakes an idle process.
+        int timeout = release_broken(peers) ? 1 : phi_remaining_ms(beat < refresh ? beat : refresh);
         int n = epoll_wait(service->epoll, events, 16, timeout);
         for (int i = 0; i < n; i++)
             handle(service, events[i].data.u64);
+        if (beat == PHI_FOREVER || phi_now() >= beat)
+            beat = phi_heartbeat_tick(peers);
         if (phi_now() >= refresh) {
             phi_mailbox_refresh(peers->mailbox, phi_deadline(REFRESH_DEADLINE_MS));
             refresh = phi_now() + period;

@@ -83,7 +83,13 @@ struct phi_executor_ops {
 struct phi_executor {
     const struct phi_executor_ops *ops;
     const volatile uint8_t *life; // of the context, set by it: points to 0 in a forked child
+    // Set by the context: for each rank 0, or when a SUSPECT was last heard of. NULL: nobody looks.
+    const _Atomic int64_t *silent_since;
 };
+
+// phi_executor_suspicion writes what is to be added to the sentence of a wait for a rank: "" or
+// "; it is SUSPECT: ...". Never blocks.
+void phi_executor_suspicion(const struct phi_executor *executor, int rank, char *text, size_t size);
 
 // What every executor is made from; all must outlive it.
 struct phi_executor_params {

@@ -228,9 +228,9 @@ int phi_queue_enqueue(struct ph_queue *queue, const struct phi_work *work, size_
     int rc;
 
     if (!has_room(queue, n)) {
-        rc = phi_fail(queue->executor->params.report, -EAGAIN,
-                      "the queue is full: %llu operations wait in it",
-                      (unsigned long long)left(queue));
+        rc = phi_refuse(queue->executor->params.report, -EAGAIN,
+                        "the queue is full: %llu operations wait in it",
+                        (unsigned long long)left(queue));
         goto drop_role;
     }
     rc = claim(queue, work, n, number);
@@ -270,16 +270,18 @@ int phi_queue_late(struct ph_queue *queue)
     struct phi_report *report = queue->executor->params.report;
     double seconds = queue->blocked_since ? (double)(phi_now() - queue->blocked_since) / 1e9 : 0.0;
     unsigned long long operations = left(queue);
+    char suspicion[80];
 
     if (item->fn || work->kind != PHI_STEP_WAIT)
         return phi_fail(report, -ETIMEDOUT, "a queue still runs; %llu operations are left in it",
                         operations);
+    phi_executor_suspicion(&queue->executor->base, work->peer, suspicion, sizeof(suspicion));
     return phi_fail(report, -ETIMEDOUT,
-                    "rank %d has not written '%s' for operation %llu (%s) for %.3f s; %llu "
+                    "rank %d has not written '%s' for operation %llu (%s) for %.3f s%s; %llu "
                     "operations are left in the queue",
                     work->peer, phi_program_awaits(work->call), (unsigned long long)work->op_id,
                     work->call < PHI_CALL_COUNT ? phi_programs[work->call].name : "unknown",
-                    seconds, operations);
+                    seconds, suspicion, operations);
 }
 
 // spin looks at the head's word for a while. What is waited for usually comes within a few looks;

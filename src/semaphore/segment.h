@@ -20,6 +20,9 @@ struct phi_side {
     _Atomic uint32_t drained;           // 1: no stream of the owner touches the peer's buffers any more
     _Atomic uint32_t mapped;            // 1: the owner has mapped this and may map buffers of the peer
     _Atomic uint32_t told;              // 1: the owner's application knows that the pair is broken
+    // Lines of their own: what a service thread writes by its clock costs nobody else a cache miss.
+    _Alignas(128) _Atomic uint64_t beat; // counts up by the owner's clock while its process runs
+    _Atomic uint32_t expelled;           // 1: the owner has expelled this life of the peer
 };
 
 enum phi_side_state {

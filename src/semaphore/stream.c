@@ -211,11 +211,11 @@ static int decide(struct enqueue *q)
     if (mode == -EAGAIN && q->work[0].continues)
         mode = 1;
     if (mode < 0)
-        return phi_fail(x->params.report, mode,
-                        "%s of operation %llu with rank %d: %u streams wait in kernels already "
-                        "(PEERHOP_KERNEL_WAITS)",
-                        call_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
-                        q->work[0].peer, q->others.kernels);
+        return phi_refuse(x->params.report, mode,
+                          "%s of operation %llu with rank %d: %u streams wait in kernels already "
+                          "(PEERHOP_KERNEL_WAITS)",
+                          call_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
+                          q->work[0].peer, q->others.kernels);
     q->plan = (struct phi_plan){.work = q->work,
                                 .n = q->n,
                                 .kernel_waits = mode == 1,
@@ -470,12 +470,14 @@ static int flush_failed(struct cuda_executor *x, const char *why)
     if (!phi_records_oldest(&x->records, &note))
         return phi_fail(x->params.report, -ETIMEDOUT, "%s of cuda:%d not done in time", why,
                         x->info->ordinal);
+    char suspicion[80];
+    phi_executor_suspicion(&x->base, note.peer, suspicion, sizeof suspicion);
     return phi_fail(
         x->params.report, -ETIMEDOUT,
         "%s of cuda:%d not done in time: rank %d has not written the word '%s' of operation "
-        "%llu (%s)",
+        "%llu (%s)%s",
         why, x->info->ordinal, note.peer, phi_program_awaits(note.call), (unsigned long long)note.op_id,
-        call_name(note.call));
+        call_name(note.call), suspicion);
 }
 
 static int stream_flush(struct phi_executor *base, int64_t deadline)

@@ -42,6 +42,9 @@ struct phi_store_ops {
     // announce publishes the member record; the same bytes once more are fine, and looked for
     // first.
     int (*announce)(struct phi_store *store, const void *bytes, size_t size, int64_t deadline);
+    // publish adds another record to the member records, once more each time. NULL: the backend has
+    // room for one of each rank only.
+    int (*publish)(struct phi_store *store, const void *bytes, size_t size, int64_t deadline);
     // put stores message `number` (> 0, strictly growing by receiver, gaps allowed). Putting the
     // same number with the same bytes again is fine and delivers at most once more. -EEXIST:
     // something else has this number or a later one (not reported): the caller takes the next.

@@ -269,6 +269,36 @@ int phi_mailbox_announce(struct phi_mailbox *mailbox, const void *bytes, size_t 
     return result;
 }
 
+int phi_mailbox_expel(struct phi_mailbox *mailbox, int rank, uint64_t incarnation, int64_t deadline)
+{
+    struct phi_envelope envelope = {
+        .kind = PHI_ENVELOPE_MEMBER,
+        .source = (uint32_t)rank,
+        .destination = PHI_ENVELOPE_ALL,
+        .source_incarnation = incarnation + 1,
+    };
+    if (!mailbox->ops->publish)
+        return 0;
+    uint8_t *record = phi_envelope_encode(&envelope, NULL, 0);
+    if (!record)
+        return phi_fail(mailbox->params.report, -ENOMEM,
+                        "no memory for the record of an expulsion");
+    int result = enter(mailbox, "expel", deadline);
+    if (result == 0) {
+        do {
+            result = mailbox->ops->publish(mailbox->store, record, PHI_ENVELOPE_SIZE, deadline);
+            if (result == -ECONNRESET)
+                forget(mailbox);
+        } while (result == -ECONNRESET && phi_now() < deadline);
+        phi_gate_leave(&mailbox->gate);
+    }
+    free(record);
+    return result == -ECONNRESET
+               ? phi_fail(mailbox->params.report, -ETIMEDOUT,
+                          "the connection to the store was lost, and the deadline has passed")
+               : result;
+}
+
 static uint8_t *encode_message(struct phi_mailbox *mailbox, int peer, const void *bytes,
                                size_t size)
 {
@@ -332,7 +362,8 @@ static int send_inside(struct phi_mailbox *mailbox, int peer, const void *bytes,
 static int fenced(struct phi_mailbox *mailbox)
 {
     return phi_fail(mailbox->params.report, PH_EFENCED,
-                    "a newer incarnation of rank %d has joined the job", mailbox->params.rank);
+                    "a newer incarnation of rank %d has joined the job, or this one was expelled",
+                    mailbox->params.rank);
 }
 
 int phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t peer_incarnation,
@@ -570,6 +601,11 @@ static int wait_for_wake(struct phi_mailbox *mailbox, int64_t deadline)
         n = poll(&wake, 1, phi_remaining_ms(deadline));
     while (n < 0 && errno == EINTR);
     return n == 1 && read(wake.fd, &count, sizeof(count)) > 0 ? -EINTR : -ETIMEDOUT;
+}
+
+int phi_mailbox_sleep(struct phi_mailbox *mailbox, int64_t deadline)
+{
+    return wait_for_wake(mailbox, deadline);
 }
 
 int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t deadline,

@@ -81,6 +81,15 @@ int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t
                         struct phi_message *message);
 void phi_mailbox_wake(struct phi_mailbox *mailbox);
 
+// sleep waits for a wake only, whatever the store has or lost: -EINTR, or -ETIMEDOUT.
+int phi_mailbox_sleep(struct phi_mailbox *mailbox, int64_t deadline);
+
+// expel publishes for everyone, present and future, that a life of a rank was expelled: receive hands
+// it out as a member record of no bytes under the next incarnation, and that rank finds itself
+// fenced by it. Where the backend cannot (callbacks), ranks tell each other only. Errors as send.
+int phi_mailbox_expel(struct phi_mailbox *mailbox, int rank, uint64_t incarnation,
+                      int64_t deadline);
+
 // wake_fd is the eventfd behind wake: a peer process that holds a copy may write to it. Owned by
 // the mailbox.
 int phi_mailbox_wake_fd(const struct phi_mailbox *mailbox);

@@ -373,6 +373,20 @@ static int redis_announce(struct phi_store *base, const void *bytes, size_t size
     return result;
 }
 
+static int redis_publish(struct phi_store *base, const void *bytes, size_t size, int64_t deadline)
+{
+    struct phi_store_redis *store = redis_of(base);
+    struct addition addition = {.key = store->members, .id = "*", .bytes = bytes, .size = size};
+    redisReply *reply;
+    int result = add_healing(store, &addition, deadline, &reply);
+    if (result)
+        return result;
+    if (reply->type == REDIS_REPLY_ERROR)
+        result = phi_redis_refused(&store->commands, "XADD", reply);
+    freeReplyObject(reply);
+    return result;
+}
+
 // ---- refresh
 
 // queue_refresh returns the number of answers to skip after the one to XRANGE.
@@ -606,6 +620,7 @@ const struct phi_store_ops phi_store_redis = {
     .name = "redis",
     .open = redis_open,
     .announce = redis_announce,
+    .publish = redis_publish,
     .put = redis_put,
     .take = phi_redis_take,
     .wake_fd = phi_redis_wake_fd,

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/heartbeat.h"
+
+#include "base/clock.h"
+#include "channel/expel.h"
+
+enum phi_pulse phi_pulse_judge(int64_t now, int64_t beat_at, int64_t awake_since, int64_t limit)
+{
+    if (beat_at == 0)
+        return PHI_PULSE_UNKNOWN;
+    if (now - beat_at <= limit)
+        return PHI_PULSE_ALIVE;
+    return now - awake_since <= limit ? PHI_PULSE_UNKNOWN : PHI_PULSE_SUSPECT;
+}
+
+int64_t phi_pulse_awake(int64_t now, int64_t ticked, int64_t awake_since, int64_t limit)
+{
+    return ticked == 0 || now - ticked > limit / 2 ? now : awake_since;
+}
+
+static int64_t limit_of(const struct phi_peers *peers)
+{
+    return peers->config->suspect_ms * PHI_MS;
+}
+
+static void come_back(struct phi_peer *peer, int64_t now)
+{
+    phi_log(peer->peers->report, PH_LOG_INFO, "rank %d beats again after %lld ms", peer->rank,
+            (long long)((now - peer->beat_at) / PHI_MS));
+    phi_heartbeat_forget(peer);
+}
+
+static void fall_silent(struct phi_peer *peer, int64_t now)
+{
+    struct phi_peers *peers = peer->peers;
+    peer->suspect = true;
+    atomic_store_explicit(&peers->silent_since[peer->rank], peer->beat_at, memory_order_relaxed);
+    phi_log(peers->report, PH_LOG_WARN,
+            "rank %d (process %u on %s) is SUSPECT: no heartbeat for %lld ms", peer->rank,
+            peer->theirs.pid, peer->theirs.host, (long long)((now - peer->beat_at) / PHI_MS));
+}
+
+static void watch_one(struct phi_peer *peer, int64_t now)
+{
+    struct phi_side *theirs = phi_peer_theirs(peer);
+    // Before it has mapped the segment it cannot beat in it.
+    if (atomic_load_explicit(&theirs->mapped, memory_order_relaxed) == 0)
+        return;
+    uint64_t beat = atomic_load_explicit(&theirs->beat, memory_order_relaxed);
+    if (beat != peer->beat || peer->beat_at == 0) {
+        if (peer->suspect)
+            come_back(peer, now);
+        peer->beat = beat;
+        peer->beat_at = now;
+        return;
+    }
+    enum phi_pulse pulse =
+        phi_pulse_judge(now, peer->beat_at, peer->peers->awake_since, limit_of(peer->peers));
+    if (pulse == PHI_PULSE_SUSPECT && !peer->suspect)
+        fall_silent(peer, now);
+}
+
+// Whether the peer is to be beaten for: connected, and not over.
+static bool tick_one(struct phi_peer *peer, int64_t now)
+{
+    if (peer->segment == NULL || peer->gone ||
+        (peer->state != PHI_PEER_READY && peer->state != PHI_PEER_BROKEN))
+        return false;
+    atomic_fetch_add_explicit(&phi_peer_mine(peer)->beat, 1, memory_order_relaxed);
+    phi_expel_look(peer);
+    if (!peer->expelled)
+        watch_one(peer, now);
+    return true;
+}
+
+int64_t phi_heartbeat_tick(struct phi_peers *peers)
+{
+    int64_t now = phi_now();
+    bool any = false;
+    pthread_mutex_lock(&peers->lock);
+    peers->awake_since = phi_pulse_awake(now, peers->ticked, peers->awake_since, limit_of(peers));
+    for (int rank = 0; rank < peers->ranks; rank++)
+        if (peers->table[rank] != NULL && tick_one(peers->table[rank], now))
+            any = true;
+    peers->ticked = any ? now : 0;
+    pthread_mutex_unlock(&peers->lock);
+    return any ? now + peers->config->heartbeat_ms * PHI_MS : PHI_FOREVER;
+}
+
+bool phi_heartbeat_missed(struct phi_peers *peers)
+{
+    return peers->ticked != 0 &&
+           phi_now() - peers->ticked > 2 * peers->config->heartbeat_ms * PHI_MS;
+}
+
+void phi_heartbeat_forget(struct phi_peer *peer)
+{
+    peer->suspect = false;
+    atomic_store_explicit(&peer->peers->silent_since[peer->rank], 0, memory_order_relaxed);
+}
+
+static enum ph_peer_state state_of(const struct phi_peer *peer)
+{
+    if (peer->gone)
+        return PH_PEER_GONE;
+    if (peer->expelled)
+        return PH_PEER_EXPELLED;
+    switch (peer->state) {
+    case PHI_PEER_UNKNOWN:
+        return PH_PEER_UNKNOWN;
+    case PHI_PEER_KNOWN:
+        return PH_PEER_KNOWN;
+    case PHI_PEER_READY:
+        return peer->suspect ? PH_PEER_SUSPECT : PH_PEER_LIVE;
+    default:
+        return PH_PEER_BROKEN;
+    }
+}
+
+void phi_peers_report(struct phi_peers *peers, int rank, struct ph_peer_report *report)
+{
+    *report = (struct ph_peer_report){.state = PH_PEER_UNKNOWN, .silent_ms = -1};
+    pthread_mutex_lock(&peers->lock);
+    const struct phi_peer *peer = peers->table[rank];
+    if (peer != NULL) {
+        report->state = state_of(peer);
+        report->code = peer->state == PHI_PEER_BROKEN ? peer->code : 0;
+        if (peer->beat_at != 0)
+            report->silent_ms = (phi_now() - peer->beat_at) / PHI_MS;
+        report->incarnation = peer->incarnation;
+        report->process = peer->theirs.pid;
+    }
+    pthread_mutex_unlock(&peers->lock);
+}

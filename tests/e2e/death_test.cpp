@@ -1,0 +1,573 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ranks that exit, stop and come again: who notices, when, and what survivors may go on with.
+#include <csignal>
+#include <cstdio>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "e2e/exchanging.h"
+
+class Death : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(Death);
+
+static const size_t size = 40000;
+
+// Fast heartbeats, for tests that wait for a SUSPECT.
+static const std::vector<std::string> fast = {"PEERHOP_HEARTBEAT_MS=20", "PEERHOP_SUSPECT_MS=400"};
+
+static uint64_t now_us()
+{
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                     std::chrono::steady_clock::now().time_since_epoch())
+                                     .count());
+}
+
+// A direction each way with every other rank, in the order of ranks; one buffer of `size` for each.
+struct Link {
+    int peer;
+    ph_channel *to, *from;
+    char *out, *in;
+};
+
+static Link meet(Rank &rank, int peer, uint64_t op_id, ph_protocol protocol = PH_PROTOCOL_PUT)
+{
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    auto channels = exchange_all(
+        rank, {operation(op_id, peer, PH_ROLE_SENDER, memory, size, protocol),
+               operation(op_id, peer, PH_ROLE_RECEIVER, memory + size, size, protocol)});
+    return {peer, channels[0], channels[1], memory, memory + size};
+}
+
+static std::vector<Link> meet_all(Rank &rank, uint64_t op_id = 1)
+{
+    std::vector<Link> links;
+    for (int peer = 0; peer < rank.ranks; peer++)
+        if (peer != rank.rank)
+            links.push_back(meet(rank, peer, op_id));
+    return links;
+}
+
+// One message each way, data verified.
+static void talk(Rank &rank, const Link &link, uint64_t seed, void *stream)
+{
+    rank.device->fill(link.out, size, seed + static_cast<uint64_t>(rank.rank));
+    ph_group_op group[] = {{PH_GROUP_SEND, link.to, 0, 0, size},
+                           {PH_GROUP_RECV, link.from, 0, 0, size}};
+    CHECK_OK(ph_group(group, 2, stream));
+    rank.synchronize(stream);
+    rank.verify(link.in, size, seed + static_cast<uint64_t>(link.peer), "from the peer");
+}
+
+static ph_peer_report report_of(Rank &rank, int peer)
+{
+    ph_peer_report report = {};
+    CHECK_OK(ph_context_peer(rank.context, peer, &report, sizeof report));
+    return report;
+}
+
+static bool becomes(Rank &rank, int peer, ph_peer_state state, int64_t ms = 20000)
+{
+    Stopwatch watch;
+    while (report_of(rank, peer).state != state) {
+        if (watch.ms() > ms)
+            return false;
+        sleep_ms(1);
+    }
+    return true;
+}
+
+static int end_of(ph_channel *channel)
+{
+    for (int i = 0; i < 20000; i++) {
+        int status = ph_channel_status(channel);
+        if (status)
+            return status;
+        std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+    return 0;
+}
+
+// Kills a rank and waits for its end; returns when that was, on the clock of now_us().
+static uint64_t kill_rank(Job &job, int rank)
+{
+    job.expect_failure(rank);
+    kill(job.pid(rank), SIGKILL);
+    siginfo_t info;
+    waitid(P_PID, static_cast<id_t>(job.pid(rank)), &info, WEXITED | WNOWAIT);
+    uint64_t end = now_us();
+    job.status(rank, 1000);
+    return end;
+}
+
+// ---- exits
+
+// value[0]: how many survivors wait; value[8 + rank]: when the status said so; value[16 + rank]:
+// when its stream went on.
+RANK_FUNCTION(notices_an_exit)
+{
+    rank.open();
+    auto links = meet_all(rank);
+    rank.barrier();
+    if (rank.rank == rank.ranks - 1)
+        pause();
+    const Link &dead = links.back();
+    void *stream = rank.device->stream();
+    CHECK_OK(ph_wait(dead.from, 8, stream));
+    rank.shared->value[0]++;
+    CHECK_RC(end_of(dead.from), PH_EPEER);
+    rank.shared->value[8 + rank.rank] = now_us();
+    CHECK(rank.device->synchronize(stream, 10000));
+    rank.shared->value[16 + rank.rank] = now_us();
+    CHECK(report_of(rank, dead.peer).code == PH_EPEER);
+    CHECK(becomes(rank, dead.peer, PH_PEER_GONE));
+    CHECK_EQUAL(report_of(rank, links[0].peer).state, PH_PEER_LIVE);
+    rank.barrier();
+}
+
+TEST_P(Death, AnExitIsNoticedAtOnceAndItsStreamsGoOn)
+{
+    const int ranks = 3;
+    Job job(GetParam(), ranks);
+    job.start("notices_an_exit");
+    ASSERT_TRUE(reaches(job.shared()->value[0], ranks - 1)) << job.wait(100);
+    uint64_t end = kill_rank(job, ranks - 1);
+    job.shared()->arrived[1]++; // it will not come to the barrier
+    EXPECT_EQ(job.wait(), "");
+    for (int rank = 0; rank < ranks - 1; rank++) {
+        int64_t noticed = static_cast<int64_t>(job.shared()->value[8 + rank] - end);
+        int64_t released = static_cast<int64_t>(job.shared()->value[16 + rank] - end);
+        printf("rank %d: exit noticed after %.2f ms (bar 100), stream went on after %.2f ms (bar "
+               "1000)\n",
+               rank, noticed / 1e3, released / 1e3);
+        EXPECT_LT(noticed, 2000000); // of a loaded machine
+        EXPECT_LT(released, 5000000);
+    }
+}
+
+RANK_FUNCTION(stream_is_stuck)
+{
+    rank.open();
+    auto links = meet_all(rank);
+    rank.barrier();
+    if (rank.rank == 1)
+        pause();
+    const Link &dead = links[0];
+    std::string kind = rank.argument.substr(0, rank.argument.find(' '));
+    std::string how = rank.argument.substr(rank.argument.find(' ') + 1);
+    void *stream = rank.device->stream(kind == "non-blocking" ? "" : kind);
+    if (how == "two") { // the second is reached when the first is released
+        CHECK_OK(ph_wait(dead.from, 8, stream));
+        CHECK_OK(ph_signal(dead.to, stream));
+        CHECK_OK(ph_wait(dead.from, 8, stream));
+    } else {
+        CHECK_OK(ph_recv(dead.from, size, stream));
+        CHECK_OK(ph_send(dead.to, size, stream));
+        CHECK_OK(ph_complete(dead.from, stream));
+    }
+    CHECK(!rank.device->synchronize(stream, 20));
+    rank.shared->value[0] = 1;
+    CHECK(rank.device->synchronize(stream, 10000));
+    rank.shared->value[16] = now_us();
+    CHECK_RC(end_of(dead.from), PH_EPEER);
+}
+
+TEST_P(Death, StuckStreamsOfEveryKindAreReleased)
+{
+    for (const char *kind : {"non-blocking", "blocking", "legacy", "per-thread"}) {
+        for (const char *how : {" two", " transfer"}) {
+            if (GetParam() == "host" && strcmp(kind, "non-blocking") != 0)
+                continue; // queues are of one kind
+            SCOPED_TRACE(std::string(kind) + how);
+            Job job(GetParam(), 2);
+            job.start("stream_is_stuck", std::string(kind) + how);
+            ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+            uint64_t end = kill_rank(job, 1);
+            EXPECT_EQ(job.wait(), "");
+            printf("%s%s: released after %.2f ms\n", kind, how,
+                   (job.shared()->value[16] - end) / 1e3);
+        }
+    }
+}
+
+RANK_FUNCTION(replays_a_graph)
+{
+    rank.open();
+    auto links = meet_all(rank);
+    rank.barrier();
+    if (rank.rank == 1)
+        pause();
+    const Link &dead = links[0];
+    void *stream = rank.device->stream();
+    void *graph = rank.device->capture(stream, [&] {
+        CHECK_OK(ph_put_signal(dead.to, 0, 0, size, stream));
+        CHECK_OK(ph_wait(dead.from, 8, stream));
+    });
+    rank.device->launch(graph, stream);
+    CHECK(!rank.device->synchronize(stream, 20));
+    rank.shared->value[0] = 1;
+    CHECK(rank.device->synchronize(stream, 10000));
+    // Each replay waits again for what was released, and what it posts takes a release away.
+    for (int replay = 0; replay < 10; replay++) {
+        rank.device->launch(graph, stream);
+        CHECK(rank.device->synchronize(stream, 10000));
+    }
+    CHECK_RC(end_of(dead.from), PH_EPEER);
+    rank.device->destroy(graph);
+    rank.close();
+}
+
+TEST_P(Death, AGraphIsReplayedTenTimesAfterwards)
+{
+    if (GetParam() == "host")
+        GTEST_SKIP() << "queues have no graphs";
+    Job job(GetParam(), 2);
+    job.start("replays_a_graph");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    kill_rank(job, 1);
+    EXPECT_EQ(job.wait(), "");
+}
+
+// Four ranks loop over a group with all others; the last one dies somewhere in it.
+RANK_FUNCTION(group_loses_a_rank)
+{
+    rank.open();
+    auto links = meet_all(rank);
+    void *stream = rank.device->stream();
+    std::vector<ph_group_op> group;
+    for (const Link &link : links) {
+        group.push_back({PH_GROUP_SEND, link.to, 0, 0, size});
+        group.push_back({PH_GROUP_RECV, link.from, 0, 0, size});
+    }
+    rank.barrier();
+    int last = rank.ranks - 1;
+    for (int round = 0;; round++) {
+        if (rank.rank == last && round == 3) {
+            // In the middle: of this group it does a part only.
+            CHECK_OK(ph_recv(links[0].from, size, stream));
+            rank.shared->value[0] = 1;
+            pause();
+        }
+        if (ph_group(group.data(), group.size(), stream))
+            break;
+        CHECK(rank.device->synchronize(stream, 20000));
+        if (ph_channel_status(links.back().from))
+            break;
+    }
+    CHECK_RC(end_of(links.back().from), PH_EPEER);
+    // The survivors are not in step any more: each group ended with what had come. New operations
+    // bring them together.
+    for (const Link &old : links) {
+        if (old.peer == last)
+            continue;
+        CHECK_RC(ph_channel_status(old.to), 0);
+        Link link = meet(rank, old.peer, 2);
+        for (int round = 0; round < 3; round++)
+            talk(rank, link, 10 * round, stream);
+    }
+    rank.shared->value[1]++;
+    CHECK(reaches(rank.shared->value[1], static_cast<uint64_t>(last)));
+    rank.close();
+}
+
+TEST_P(Death, OneOfFourInTheMiddleOfAGroup)
+{
+    Job job(GetParam(), 4);
+    job.start("group_loses_a_rank");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    sleep_ms(20);
+    kill_rank(job, 3);
+    EXPECT_EQ(job.wait(), "");
+}
+
+// ---- silence
+
+RANK_FUNCTION(is_stopped_for_a_while)
+{
+    rank.open(fast);
+    auto links = meet_all(rank);
+    void *stream = rank.device->stream();
+    talk(rank, links[0], 5, stream);
+    rank.barrier();
+    if (rank.rank == 1) {
+        CHECK(reaches(rank.shared->value[3], 1)); // stopped meanwhile
+        Link more = meet(rank, 0, 2);
+        CHECK_OK(ph_put_signal(links[0].to, 0, 0, size, stream));
+        talk(rank, more, 7, stream);
+        rank.synchronize(stream);
+        rank.barrier();
+        return;
+    }
+    const Link &link = links[0];
+    rank.device->fill(link.in, size, 77);
+    CHECK_OK(ph_wait(link.from, size, stream));
+    rank.shared->value[0] = 1;
+    CHECK(becomes(rank, 1, PH_PEER_SUSPECT));
+    CHECK_SAYS(rank.log, "rank 1 (process ");
+    CHECK_SAYS(rank.log, "is SUSPECT: no heartbeat for ");
+    CHECK(report_of(rank, 1).silent_ms >= 390);
+    CHECK_EQUAL(report_of(rank, 1).code, 0);
+    // Nothing of it is released, and its channels are what they were.
+    CHECK(!rank.device->synchronize(stream, 100));
+    CHECK_RC(ph_channel_status(link.from), 0);
+    rank.verify(link.in, size, 77, "untouched");
+    void *memory = rank.device->alloc(2 * size);
+    ph_exchange_request *request = nullptr;
+    ph_channel *none = nullptr;
+    auto op = operation(3, 1, PH_ROLE_BOTH, memory, size);
+    CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+    CHECK_RC(ph_exchange_finish(&request, &none, 200), -ETIMEDOUT);
+    CHECK_SAYS(rank.error(), "waits for rank 1");
+    CHECK_SAYS(rank.error(), "it is SUSPECT: no heartbeat for ");
+    if (rank.device->host()) {
+        CHECK_RC(ph_queue_synchronize(static_cast<ph_queue *>(stream), 50), -ETIMEDOUT);
+        CHECK_SAYS(rank.error(), "it is SUSPECT: no heartbeat for ");
+    }
+    rank.shared->value[1] = 1; // it goes on now
+    CHECK(becomes(rank, 1, PH_PEER_LIVE));
+    rank.shared->value[3] = 1;
+    Link more = meet(rank, 1, 2);
+    rank.synchronize(stream);
+    rank.verify(link.in, size, 5 + 1, "of the message that was awaited");
+    talk(rank, more, 7, stream);
+    rank.barrier();
+}
+
+TEST_P(Death, AStoppedRankIsSuspectAndComesBackWithoutLoss)
+{
+    Job job(GetParam(), 2);
+    job.start("is_stopped_for_a_while");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    job.signal(1, SIGSTOP);
+    EXPECT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+    job.signal(1, SIGCONT);
+    EXPECT_EQ(job.wait(), "");
+}
+
+// Both stop, as on a machine whose processes are all frozen; the watcher wakes first.
+RANK_FUNCTION(watcher_was_stopped)
+{
+    rank.open(fast);
+    auto links = meet_all(rank);
+    rank.barrier();
+    rank.shared->value[0]++;
+    CHECK(reaches(rank.shared->value[1], 1));
+    rank.log.clear();
+    // A fresh period: not SUSPECT at once, though the other one is silent since long.
+    CHECK_EQUAL(report_of(rank, !rank.rank).state, PH_PEER_LIVE);
+    if (rank.rank == 0) {
+        rank.shared->value[2] = 1;
+        CHECK(becomes(rank, 1, PH_PEER_SUSPECT));
+        rank.shared->value[3] = 1;
+        CHECK(becomes(rank, 1, PH_PEER_LIVE));
+    }
+    rank.barrier();
+}
+
+TEST_P(Death, AWatcherThatSleptSuspectsNobodyAtOnce)
+{
+    Job job(GetParam(), 2);
+    job.start("watcher_was_stopped");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    sleep_ms(50);
+    job.signal(0, SIGSTOP);
+    job.signal(1, SIGSTOP);
+    sleep_ms(1000);
+    job.shared()->value[1] = 1;
+    job.signal(0, SIGCONT);
+    EXPECT_TRUE(reaches(job.shared()->value[3], 1)) << job.wait(100);
+    job.signal(1, SIGCONT);
+    EXPECT_EQ(job.wait(), "");
+}
+
+// ---- expulsion
+
+// Rank 2 is stopped with a wait of rank 0 and a send of rank 1 pending on it. Rank 0 expels it.
+RANK_FUNCTION(is_expelled)
+{
+    rank.open(fast);
+    auto links = meet_all(rank);
+    void *stream = rank.device->stream();
+    rank.barrier();
+    if (rank.rank == 2) {
+        rank.device->fill(links[1].in, size, 900); // rank 1 sends there
+        rank.shared->value[4] = 1;
+        CHECK(reaches(rank.shared->value[3], 1, 60000)); // stopped meanwhile, and expelled
+        CHECK_RC(end_of(links[0].from), PH_EFENCED);
+        rank.verify(links[1].in, size, 900, "before this application was told");
+        CHECK_RC(ph_put(links[0].to, 0, 0, 8, stream), PH_EFENCED);
+        void *memory = rank.device->alloc(size);
+        CHECK_SAYS(exchange_fails(rank, {operation(9, 0, PH_ROLE_BOTH, memory, size)}, PH_EFENCED),
+                   "expelled by");
+        CHECK_RC(ph_context_expel(rank.context, 0), PH_EFENCED);
+        rank.shared->value[5] = 1;
+        CHECK(reaches(rank.shared->value[6], 2));
+        Stopwatch watch;
+        rank.close();
+        CHECK(watch.ms() < 10000);
+        return;
+    }
+    CHECK(reaches(rank.shared->value[4], 1));
+    const Link &suspect = links.back();
+    if (rank.rank == 0)
+        CHECK_OK(ph_wait(suspect.from, 8, stream));
+    else
+        CHECK_OK(ph_send(suspect.to, size, stream));
+    CHECK(!rank.device->synchronize(stream, 20));
+    CHECK_RC(ph_context_expel(rank.context, 2), -EBUSY);
+    CHECK_SAYS(rank.error(), "it is no SUSPECT");
+    rank.shared->value[0]++;
+    CHECK(becomes(rank, 2, PH_PEER_SUSPECT));
+    rank.shared->value[1]++;
+    CHECK(reaches(rank.shared->value[1], 2));
+    if (rank.rank == 0) {
+        CHECK_OK(ph_context_expel(rank.context, 2));
+        CHECK_OK(ph_context_expel(rank.context, 2));
+    }
+    // All survivors learn it.
+    CHECK_RC(end_of(suspect.from), PH_EPEER);
+    CHECK_EQUAL(report_of(rank, 2).state, PH_PEER_EXPELLED);
+    if (rank.rank == 0)
+        CHECK(rank.device->synchronize(stream, 10000)); // nothing of ours follows in its memory
+    else
+        CHECK(!rank.device->synchronize(stream, 200)); // its buffer may be in use
+    void *memory = rank.device->alloc(size);
+    CHECK_SAYS(exchange_fails(rank, {operation(8, 2, PH_ROLE_BOTH, memory, size)}, PH_EPEER),
+               "has neither acknowledged nor exited");
+    // Its memory and words are in quarantine.
+    CHECK_RC(ph_context_destroy(&rank.context, 100), -ETIMEDOUT);
+    rank.shared->value[2]++;
+    CHECK(reaches(rank.shared->value[5], 1)); // it knows now
+    CHECK(rank.device->synchronize(stream, 10000));
+    rank.shared->value[6]++;
+    Stopwatch watch;
+    rank.close();
+    CHECK(watch.ms() < 10000);
+}
+
+TEST_P(Death, AnExpelledRankFindsItselfFenced)
+{
+    Job job(GetParam(), 3);
+    job.start("is_expelled");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    job.signal(2, SIGSTOP);
+    EXPECT_TRUE(reaches(job.shared()->value[2], 2)) << job.wait(100);
+    job.shared()->value[3] = 1;
+    job.signal(2, SIGCONT);
+    EXPECT_EQ(job.wait(), "");
+}
+
+// The expelled one is replaced: argument "exits" or "acknowledges".
+RANK_FUNCTION(rejoins)
+{
+    rank.open(fast);
+    void *stream = rank.device->stream();
+    if (rank.rank == 1) {
+        bool second = rank.shared->value[4] == 1;
+        auto links = meet_all(rank);
+        talk(rank, links[0], second ? 50 : 5, stream);
+        if (second) {
+            rank.shared->value[5] = 1;
+            CHECK(reaches(rank.shared->value[6], 1));
+            return;
+        }
+        rank.shared->value[0] = 1;
+        CHECK(reaches(rank.shared->value[3], 1, 60000)); // stopped meanwhile
+        CHECK_RC(end_of(links[0].from), PH_EFENCED);
+        CHECK(reaches(rank.shared->value[6], 1, 60000));
+        return;
+    }
+    auto links = meet_all(rank);
+    talk(rank, links[0], 5, stream);
+    CHECK(becomes(rank, 1, PH_PEER_SUSPECT));
+    uint64_t incarnation = report_of(rank, 1).incarnation;
+    CHECK_OK(ph_context_expel(rank.context, 1));
+    rank.shared->value[1] = 1;
+    // Until the former one is over the later one is not met.
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    std::vector<ph_operation> ops = {operation(1, 1, PH_ROLE_SENDER, memory, size),
+                                     operation(1, 1, PH_ROLE_RECEIVER, memory + size, size)};
+    CHECK_SAYS(exchange_fails(rank, ops, PH_EPEER), "expelled");
+    rank.shared->value[2] = 1;
+    ph_channel *channels[2];
+    Stopwatch watch;
+    int rc;
+    while ((rc = ph_exchange(rank.context, ops.data(), 2, channels)) == PH_EPEER &&
+           watch.ms() < 20000)
+        sleep_ms(5);
+    CHECK_RC(rc, 0);
+    CHECK(report_of(rank, 1).incarnation > incarnation);
+    CHECK_EQUAL(report_of(rank, 1).state, PH_PEER_LIVE);
+    CHECK_RC(ph_channel_status(links[0].to), PH_EPEER); // the former one's stay what they are
+    talk(rank, {1, channels[0], channels[1], memory, memory + size}, 50, stream);
+    CHECK(reaches(rank.shared->value[5], 1));
+    rank.shared->value[6] = 1;
+}
+
+TEST_P(Death, ALaterLifeJoinsAfterTheExpulsion)
+{
+    for (const char *how : {"exits", "acknowledges"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        job.start("rejoins");
+        ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+        job.signal(1, SIGSTOP);
+        ASSERT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+        pid_t former = job.pid(1);
+        job.shared()->value[4] = 1;
+        job.start_rank(1, "rejoins");
+        EXPECT_TRUE(reaches(job.shared()->value[2], 1)) << job.wait(100);
+        job.shared()->value[3] = 1;
+        kill(former, strcmp(how, "exits") == 0 ? SIGKILL : SIGCONT);
+        EXPECT_EQ(job.wait(), "");
+        int status = -1;
+        waitpid(former, &status, 0);
+        if (strcmp(how, "exits") != 0) {
+            EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << job.shared()->text[1];
+        }
+    }
+}
+
+// A rank that never met the expelled one, nor who expelled it until now.
+RANK_FUNCTION(learns_of_an_expulsion)
+{
+    rank.open(fast, 2000);
+    if (rank.rank == 1) {
+        meet(rank, 0, 1);
+        rank.shared->value[0] = 1;
+        pause();
+    }
+    if (rank.rank == 0) {
+        Link link = meet(rank, 1, 1);
+        CHECK(becomes(rank, 1, PH_PEER_SUSPECT));
+        CHECK_RC(ph_context_expel(rank.context, 2), -ENOTCONN);
+        CHECK_RC(ph_context_expel(rank.context, 0), -EINVAL);
+        CHECK_RC(ph_context_expel(rank.context, 3), -EINVAL);
+        CHECK_OK(ph_context_expel(rank.context, 1));
+        CHECK_RC(ph_channel_status(link.to), PH_EPEER);
+        rank.shared->value[1] = 1;
+        meet(rank, 2, 5);
+    } else {
+        CHECK(reaches(rank.shared->value[1], 1));
+        meet(rank, 0, 5);
+        void *memory = rank.device->alloc(size);
+        CHECK_SAYS(exchange_fails(rank, {operation(4, 1, PH_ROLE_BOTH, memory, size)}, -ETIMEDOUT),
+                   "it was expelled, and has not joined again");
+    }
+    rank.barrier();
+}
+
+TEST_P(Death, ANewcomerLearnsOfAnExpulsionFromTheStore)
+{
+    Job job(GetParam(), 3);
+    job.start("learns_of_an_expulsion");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    job.signal(1, SIGSTOP);
+    job.shared()->arrived[0]++; // it will not come
+    EXPECT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+    job.expect_failure(1);
+    job.signal(1, SIGKILL);
+    EXPECT_EQ(job.wait(), "");
+}
