@@ -141,7 +141,7 @@ static bool step_state(struct phi_pending *pending, struct phi_remote_export **i
     case PHI_PENDING_PEER:
         return step_peer(pending);
     case PHI_PENDING_OFFER:
-        if (!pending->key->own[pending->number - 1].offered)
+        if (!phi_key_mine(pending->key, pending->number)->offered)
             return false;
         pending->state = PHI_PENDING_PUBLISH;
         return true;

@@ -39,7 +39,7 @@ void phi_channel_unpost(struct ph_channel *channel, bool outgoing)
 }
 
 // A direction's words lie in its sender's line; both ends look at them there.
-static void set_word(struct phi_work *work, const struct ph_channel *channel, bool outgoing,
+static void set_word(struct phi_work *work, struct ph_channel *channel, bool outgoing,
                      const struct phi_step *step)
 {
     struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
@@ -48,26 +48,26 @@ static void set_word(struct phi_work *work, const struct ph_channel *channel, bo
     work->word_device =
         device ? device + offsetof(struct phi_line, word) + step->word * sizeof(uint32_t) : 0;
     work->value = step->bit;
-    work->uses = channel->peer->uses;
+    work->uses = &channel->uses;
 }
 
 // A put copies out, a get copies in; send/recv copies the way of the direction, from whichever end
 // is active.
 static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
 {
-    const struct ph_channel *channel = call->channel;
+    struct ph_channel *channel = call->channel;
     uint8_t *local = channel->local + call->local_offset;
     uint8_t *remote = channel->remote + call->remote_offset;
     work->destination = call->outgoing ? remote : local;
     work->source = call->outgoing ? local : remote;
     work->size = call->size;
-    work->uses = channel->import_uses;
+    work->uses = &channel->uses;
 }
 
 static size_t add_call(const struct phi_channel_call *call, struct phi_work *work)
 {
     const struct phi_program *program = &phi_programs[call->call];
-    const struct ph_channel *channel = call->channel;
+    struct ph_channel *channel = call->channel;
     for (unsigned i = 0; i < program->count; i++) {
         work[i] = (struct phi_work){
             .kind = program->steps[i].kind,
@@ -89,7 +89,7 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
 bool phi_channel_take(const struct phi_channel_call *call)
 {
     const struct phi_program *program = &phi_programs[call->call];
-    const struct ph_channel *channel = call->channel;
+    struct ph_channel *channel = call->channel;
     const struct phi_executor *executor = channel->peers->executor;
     struct phi_line *line = call->outgoing ? channel->mine : channel->theirs_line;
     // Leaving and breaking add bits and take none away: where the word says nothing but this, the
@@ -97,7 +97,7 @@ bool phi_channel_take(const struct phi_channel_call *call)
     uint32_t here = program->steps[0].bit;
     uint32_t taken = program->steps[program->count - 1].bit;
     // With a post or a wait of ours still on a stream, it may be the word of the message before.
-    return executor->ops->drained(channel->peers->executor, channel->peer->uses, NULL, 0) &&
+    return executor->ops->drained(channel->peers->executor, &channel->uses, NULL, 0) &&
            atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
 }
 

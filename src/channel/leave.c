@@ -11,10 +11,8 @@
 static void revoke_all(struct phi_peer *peer)
 {
     // seq_cst: pairs with the executors, which store a number and then look at `revoked`.
-    atomic_store(&peer->uses->revoked, 1);
-    size_t cursor = 0;
-    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;)
-        atomic_store(&e->uses->revoked, 1);
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        atomic_store(&channel->uses.revoked, 1);
 }
 
 void phi_peer_break(struct phi_peer *peer, int code)
@@ -71,11 +69,8 @@ static void release_channel(struct ph_channel *channel, bool hold)
 static bool drained(struct phi_peer *peer, char *why, size_t size)
 {
     struct phi_executor *executor = peer->peers->executor;
-    if (!executor->ops->drained(executor, peer->uses, why, size))
-        return false;
-    size_t cursor = 0;
-    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;)
-        if (!executor->ops->drained(executor, e->uses, why, size))
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (!executor->ops->drained(executor, &channel->uses, why, size))
             return false;
     return true;
 }

@@ -19,9 +19,8 @@ struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
     peer->rank = rank;
     peer->socket = peer->wake_fd = peer->pidfd = -1;
     pthread_mutex_init(&peer->call_lock, NULL);
-    peer->uses = calloc(1, sizeof *peer->uses);
     peer->slots = calloc((size_t)peers->config->channels, sizeof *peer->slots);
-    if (peer->uses == NULL || peer->slots == NULL) {
+    if (peer->slots == NULL) {
         phi_peer_free(peer);
         return NULL;
     }
@@ -34,7 +33,6 @@ static void free_remote_exports(struct phi_peer *peer)
     for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
         phi_memory_import_close(e->import);
         free(e->record);
-        free(e->uses);
         free(e);
     }
     phi_map_fini(&peer->remote_exports);
@@ -43,13 +41,8 @@ static void free_remote_exports(struct phi_peer *peer)
 static void free_keys(struct phi_peer *peer)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
-        free(key->own);
-        free(key->theirs);
-        free(key->channels);
-        free(key->next);
-        free(key);
-    }
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        phi_key_free(key);
     phi_map_fini(&peer->keys);
 }
 
@@ -76,9 +69,7 @@ void phi_peer_free(struct phi_peer *peer)
     close_fd(peer->socket);
     close_fd(peer->wake_fd);
     close_fd(peer->pidfd);
-    free(peer->export_sent);
     free(peer->slots);
-    free(peer->uses);
     pthread_mutex_destroy(&peer->call_lock);
     free(peer);
 }
@@ -91,7 +82,7 @@ static void forget(struct phi_peer *peer)
     for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
         free(key->theirs);
         key->theirs = NULL;
-        key->theirs_count = 0;
+        key->theirs_count = key->theirs_room = 0;
         if (key->slot != PHI_NO_SLOT)
             peer->slots[key->slot] = NULL;
         key->slot = PHI_NO_SLOT;
@@ -124,6 +115,7 @@ static void replace(struct phi_peer *peer)
     peer->former = peers->former;
     peers->former = peer;
     peers->table[peer->rank] = renewed;
+    phi_exports_forget(peers, peer->rank);
 }
 
 void phi_peer_renew(struct phi_peer *peer)

@@ -81,8 +81,8 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     struct ph_channel *channel = key->next;
     key->next = NULL;
     key->line = PHI_NO_LINE;
-    const struct phi_own_buffer *own = &key->own[key->agreement.mine - 1];
-    const struct phi_peer_buffer *theirs = &key->theirs[key->agreement.theirs - 1];
+    const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
+    const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
     channel->peers = key->peer->peers;
     channel->peer = key->peer;
     channel->key = key;
@@ -99,15 +99,17 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->local_kind = own->export_->export_.allocation.kind;
     channel->remote_size = theirs->size;
     channel->remote_kind = theirs->export_->info.allocation.kind;
-    if (theirs->export_->import != NULL) {
+    if (theirs->export_->import != NULL)
         channel->remote = (uint8_t *)theirs->export_->import->address + theirs->offset;
-        channel->import_uses = theirs->export_->uses;
-    }
+    channel->local_export = own->export_;
+    channel->remote_export = theirs->export_;
     set_lines(channel, key->peer->segment);
     // The peer may have gone right after it confirmed: then nobody walks the list of channels
     // again.
-    if (key->peer->state == PHI_PEER_BROKEN)
+    if (key->peer->state == PHI_PEER_BROKEN) {
         atomic_init(&channel->status, key->peer->code);
+        atomic_init(&channel->uses.revoked, 1);
+    }
     return channel;
 }
 
@@ -150,8 +152,8 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
     if (line >= key->peer->segment->capacity)
         return phi_fail(key->peer->peers->report, -EBADMSG,
                         "rank %d confirmed a channel outside the segment", key->peer->rank);
-    const struct phi_own_buffer *own = &key->own[key->agreement.mine - 1];
-    const struct phi_peer_buffer *their = &key->theirs[key->agreement.theirs - 1];
+    const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
+    const struct phi_peer_buffer *their = phi_key_theirs(key, key->agreement.theirs);
     if (reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ||
         !has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
@@ -166,11 +168,11 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
     struct phi_key *key = pending->key;
     uint32_t number = key->agreement.theirs;
     *import = NULL;
-    bool told = number <= key->theirs_count && key->theirs[number - 1].export_ != NULL;
-    phi_pending_wants(pending, !told);
-    if (!told)
+    const struct phi_peer_buffer *told = phi_key_theirs(key, number);
+    phi_pending_wants(pending, told == NULL);
+    if (told == NULL)
         return false;
-    struct phi_remote_export *e = key->theirs[number - 1].export_;
+    struct phi_remote_export *e = told->export_;
     if (!e->tried) {
         *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
         return false;

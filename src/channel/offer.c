@@ -10,11 +10,6 @@
 #define OFFER_MAGIC   0x464f4850u // "PHOF"
 #define OFFER_VERSION 1
 
-static bool sent(const struct phi_peer *peer, uint32_t id)
-{
-    return id < peer->export_sent_size && peer->export_sent[id];
-}
-
 static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *descriptors,
                            size_t n, struct phi_writer *writer)
 {
@@ -23,8 +18,8 @@ static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *d
     uint32_t last = UINT32_MAX; // neighbours mostly share one allocation
     phi_put_u32(writer, 0);
     for (size_t i = 0; i < n; i++) {
-        struct phi_local_export *e = descriptors[i].key->own[descriptors[i].number - 1].export_;
-        if (e->id == last || sent(peer, e->id))
+        struct phi_local_export *e = phi_key_mine(descriptors[i].key, descriptors[i].number)->export_;
+        if (e->id == last || e->sent[peer->rank])
             continue;
         last = e->id;
         phi_put_u32(writer, e->id);
@@ -43,7 +38,7 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
     phi_put_u32(writer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
         const struct phi_key *key = descriptors[i].key;
-        const struct phi_own_buffer *own = &key->own[descriptors[i].number - 1];
+        const struct phi_own_buffer *own = phi_key_mine(key, descriptors[i].number);
         phi_put_u64(writer, key->op_id);
         phi_put_u8(writer, key->role);
         // Only the lower rank names slots; a message of the higher one says nothing of them.
@@ -60,19 +55,9 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
 void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        struct phi_own_buffer *own = &descriptors[i].key->own[descriptors[i].number - 1];
+        struct phi_own_buffer *own = phi_key_mine(descriptors[i].key, descriptors[i].number);
         own->offered = true;
-        uint32_t id = own->export_->id;
-        if (id >= peer->export_sent_size) {
-            uint32_t size = (id + 64) & ~63u;
-            uint8_t *grown = realloc(peer->export_sent, size);
-            if (grown == NULL)
-                continue; // the record goes out once more with the next offer
-            memset(grown + peer->export_sent_size, 0, size - peer->export_sent_size);
-            peer->export_sent = grown;
-            peer->export_sent_size = size;
-        }
-        peer->export_sent[id] = 1;
+        own->export_->sent[peer->rank] = 1;
     }
 }
 
@@ -96,21 +81,16 @@ static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record,
     e->peer = peer;
     e->id = id;
     e->record = malloc(size ? size : 1);
-    e->uses = calloc(1, sizeof *e->uses);
-    int rc = e->record && e->uses ? 0 : -ENOMEM;
+    int rc = e->record ? 0 : -ENOMEM;
     if (rc == 0) {
         memcpy(e->record, record, size);
         e->record_size = size;
         rc = phi_memory_inspect(peer->peers->report, record, size, &e->info);
     }
-    // Pairs with revoke_all, which walks the map when the peer breaks.
-    if (rc == 0 && peer->state == PHI_PEER_BROKEN)
-        atomic_init(&e->uses->revoked, 1);
     if (rc == 0)
         rc = phi_map_insert(&peer->remote_exports, phi_hash(id, 1), e);
     if (rc) {
         free(e->record);
-        free(e->uses);
         free(e);
     }
     return rc;
@@ -132,25 +112,6 @@ static int file_exports(struct phi_peer *peer, struct phi_reader *reader)
     return reader->error;
 }
 
-// The number may be any that the peer has given in order; gaps would let it make us allocate
-// without bound.
-static int set_theirs(struct phi_key *key, uint32_t number, const struct phi_peer_buffer *buffer)
-{
-    if (number == 0 || number > key->theirs_count + 4096)
-        return -EBADMSG;
-    if (number > key->theirs_count) {
-        struct phi_peer_buffer *grown = realloc(key->theirs, number * sizeof *grown);
-        if (grown == NULL)
-            return -ENOMEM;
-        memset(grown + key->theirs_count, 0, (number - key->theirs_count) * sizeof *grown);
-        key->theirs = grown;
-        key->theirs_count = number;
-    }
-    if (key->theirs[number - 1].export_ == NULL)
-        key->theirs[number - 1] = *buffer;
-    return 0;
-}
-
 static uint8_t opposite(uint8_t role)
 {
     return role == PH_ROLE_SENDER     ? PH_ROLE_RECEIVER
@@ -163,9 +124,8 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     uint64_t op_id = phi_get_u64(reader);
     uint8_t role = phi_get_u8(reader);
     uint32_t slot = phi_get_u32(reader);
-    uint32_t number = phi_get_u32(reader);
+    struct phi_peer_buffer buffer = {.number = phi_get_u32(reader)};
     uint32_t export_id = phi_get_u32(reader);
-    struct phi_peer_buffer buffer = {0};
     buffer.offset = phi_get_u64(reader);
     buffer.size = phi_get_u64(reader);
     buffer.protocol = phi_get_u8(reader);
@@ -189,7 +149,7 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     if (slot != PHI_NO_SLOT && peer->rank < peer->peers->rank && key->slot == PHI_NO_SLOT &&
         (rc = phi_key_set_slot(key, slot)))
         return rc;
-    return set_theirs(key, number, &buffer);
+    return phi_key_tell(key, &buffer);
 }
 
 int phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size)

@@ -139,10 +139,8 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     }
     free(peers->spare);
     phi_probe_close(peers->memory, peers->device, &peers->probe);
-    for (uint32_t i = 0; i < peers->exports_count; i++) {
-        phi_memory_export_close(&peers->exports[i]->export_);
-        free(peers->exports[i]);
-    }
+    for (uint32_t i = 0; i < peers->exports_count; i++)
+        phi_export_free(peers->exports[i]);
     free(peers->exports);
     phi_mailbox_close(peers->mailbox, deadline);
     free(peers->table);
@@ -164,8 +162,7 @@ bool phi_peers_use(struct phi_peers *peers, const void *base)
     for (int rank = 0; rank < peers->ranks && !used; rank++) {
         const struct phi_peer *peer = peers->table[rank];
         for (struct ph_channel *c = peer ? peer->channels : NULL; c != NULL && !used; c = c->next)
-            used =
-                c->key->own[c->mine_number - 1].export_->export_.allocation.base == (uintptr_t)base;
+            used = c->local_export->export_.allocation.base == (uintptr_t)base;
     }
     pthread_mutex_unlock(&peers->lock);
     return used;
@@ -326,162 +323,6 @@ void phi_peers_look(struct phi_peers *peers, int rank)
     phi_peers_want(peers, rank, 1);
     phi_peers_drain(peers);
     phi_peers_want(peers, rank, -1);
-}
-
-// ---- keys
-
-struct key_name {
-    uint64_t op_id;
-    uint8_t role;
-};
-
-static bool same_key(const void *value, const void *name)
-{
-    const struct phi_key *key = value;
-    const struct key_name *wanted = name;
-    return key->op_id == wanted->op_id && key->role == wanted->role;
-}
-
-static struct phi_key *find_key(struct phi_peer *peer, uint64_t op_id, uint8_t role)
-{
-    struct key_name name = {op_id, role};
-    return phi_map_find(&peer->keys, phi_hash(op_id, role), same_key, &name);
-}
-
-struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
-{
-    struct phi_key *key = find_key(peer, op_id, role);
-    if (key != NULL)
-        return key;
-    if (peer->keys.count >= (size_t)peer->peers->config->channels) {
-        *rc = phi_fail(peer->peers->report, -ENOSPC,
-                       "rank %d and rank %d use more than PEERHOP_CHANNELS=%lld operation keys",
-                       peer->peers->rank, peer->rank, (long long)peer->peers->config->channels);
-        return NULL;
-    }
-    *rc = -ENOMEM;
-    key = calloc(1, sizeof *key);
-    if (key == NULL)
-        return NULL;
-    key->peer = peer;
-    key->op_id = op_id;
-    key->role = role;
-    key->slot = PHI_NO_SLOT;
-    key->line = PHI_NO_LINE;
-    if (phi_map_insert(&peer->keys, phi_hash(op_id, role), key)) {
-        free(key);
-        return NULL;
-    }
-    *rc = 0;
-    return key;
-}
-
-int phi_key_set_slot(struct phi_key *key, uint32_t slot)
-{
-    if (slot >= (uint32_t)key->peer->peers->config->channels || key->peer->slots[slot] != NULL)
-        return -EBADMSG;
-    key->peer->slots[slot] = key;
-    key->slot = slot;
-    return 0;
-}
-
-struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs)
-{
-    for (uint32_t i = key->channels_count; i-- > 0;) {
-        struct ph_channel *channel = key->channels[i];
-        if (channel->mine_number == mine && channel->theirs_number == theirs)
-            return channel;
-    }
-    return NULL;
-}
-
-// Looks at most once per exchange call and allocation whether the allocation is still what it was.
-static bool still_there(struct phi_peers *peers, struct phi_own_buffer *own)
-{
-    struct phi_local_export *e = own->export_;
-    if (e->checked == peers->exchange_calls)
-        return true;
-    if (!phi_memory_current(peers->memory, own->address, &e->export_.allocation))
-        return false;
-    e->checked = peers->exchange_calls;
-    return true;
-}
-
-static int get_export(struct phi_peers *peers, const struct phi_allocation *allocation,
-                      struct phi_local_export **out)
-{
-    for (uint32_t i = peers->exports_count; i-- > 0;) {
-        if (phi_allocation_equal(&peers->exports[i]->export_.allocation, allocation)) {
-            *out = peers->exports[i];
-            return 0;
-        }
-    }
-    if ((peers->exports_count & (peers->exports_count - 1)) == 0) { // full at each power of two
-        size_t capacity = peers->exports_count ? peers->exports_count * 2 : 1;
-        void *grown = realloc(peers->exports, capacity * sizeof *peers->exports);
-        if (grown == NULL)
-            return -ENOMEM;
-        peers->exports = grown;
-    }
-    struct phi_local_export *e = calloc(1, sizeof *e);
-    if (e == NULL)
-        return -ENOMEM;
-    int rc = phi_memory_export(peers->memory, allocation, &e->export_);
-    if (rc) {
-        free(e);
-        return rc;
-    }
-    e->id = peers->exports_count;
-    peers->exports[peers->exports_count++] = e;
-    *out = e;
-    return 0;
-}
-
-static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
-                   uint8_t protocol)
-{
-    struct phi_allocation allocation;
-    uint64_t offset;
-    struct phi_local_export *e;
-    int rc = phi_memory_describe(peers->memory, op->buffer, op->size, &allocation, &offset);
-    if (rc || (rc = get_export(peers, &allocation, &e)))
-        return rc;
-    e->checked = peers->exchange_calls;
-    if ((key->own_count & (key->own_count - 1)) == 0) {
-        size_t capacity = key->own_count ? key->own_count * 2 : 1;
-        void *grown = realloc(key->own, capacity * sizeof *key->own);
-        if (grown == NULL)
-            return -ENOMEM;
-        key->own = grown;
-    }
-    key->own[key->own_count++] = (struct phi_own_buffer){
-        .address = op->buffer,
-        .size = op->size,
-        .offset = offset,
-        .export_ = e,
-        .protocol = protocol,
-    };
-    return 0;
-}
-
-int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
-                uint32_t *number)
-{
-    uint8_t protocol = (uint8_t)op->protocol;
-    if (protocol == PH_PROTOCOL_DEFAULT)
-        protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
-    for (uint32_t i = key->own_count; i-- > 0;) {
-        struct phi_own_buffer *own = &key->own[i];
-        if (own->address == op->buffer && own->size == op->size && own->protocol == protocol &&
-            still_there(peers, own)) {
-            *number = i + 1;
-            return 0;
-        }
-    }
-    int rc = add_own(peers, key, op, protocol);
-    if (rc == 0)
-        *number = key->own_count;
-    return rc;
 }
 
 // ---- one peer

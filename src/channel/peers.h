@@ -35,12 +35,14 @@ struct phi_service;
 struct phi_peers;
 struct phi_peer;
 
-// An allocation of this rank as peers may map it. Never removed before the context's end; `id`
-// names it on the wire.
+// An allocation of this rank as peers may map it; `id` names it on the wire and is never given
+// again.
 struct phi_local_export {
     uint32_t id;
     struct phi_export export_;
     uint64_t checked; // number of the exchange call that last found the allocation unchanged
+    uint32_t buffers; // own buffers of keys in it that are not released
+    uint8_t *sent;    // by rank: the record was sent to this life of the peer
 };
 
 // An allocation of a peer: its record from an offer, and the one import of it.
@@ -54,11 +56,12 @@ struct phi_remote_export {
     bool tried;                // `import` or `reason` is the outcome
     struct phi_import *import; // NULL: failed
     enum phi_reason reason;
-    struct phi_uses *uses;
 };
 
-// A buffer of this rank as a key knows it; its number is its place in the array + 1.
+// A buffer of this rank as a key knows it. Numbers grow, and no two buffers of a pair of lives ever
+// have the same, whatever their keys.
 struct phi_own_buffer {
+    uint32_t number;
     void *address;
     size_t size;
     uint64_t offset; // in the allocation
@@ -67,8 +70,9 @@ struct phi_own_buffer {
     bool offered; // its descriptor has been sent to the peer
 };
 
-// A buffer of the peer as a key knows it; number 0: not told yet.
+// A buffer of the peer as a key knows it.
 struct phi_peer_buffer {
+    uint32_t number;
     struct phi_remote_export *export_;
     uint64_t offset, size;
     uint8_t protocol;
@@ -84,10 +88,10 @@ struct phi_key {
     uint8_t role;  // enum ph_role, of this rank
     uint32_t slot; // PHI_NO_SLOT until the lower rank named it
     struct phi_agreement agreement;
-    struct phi_own_buffer *own;
-    uint32_t own_count;
-    struct phi_peer_buffer *theirs; // indexed by number - 1
-    uint32_t theirs_count;
+    struct phi_own_buffer *own; // by growing numbers
+    uint32_t own_count, own_room;
+    struct phi_peer_buffer *theirs; // by growing numbers
+    uint32_t theirs_count, theirs_room;
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
     uint32_t line;           // lower rank: given and not used yet, or PHI_NO_LINE
@@ -131,13 +135,11 @@ struct phi_peer {
     uint32_t watch;            // names this life in the service's events
 
     struct phi_segment *segment;
-    struct phi_uses *uses;           // of the words
+    uint32_t numbers;                // given to own buffers so far
     uint32_t slots_used, lines_used; // by the lower rank
     struct phi_key **slots;          // by slot index
     struct phi_map keys;
     struct phi_map remote_exports; // by id
-    uint8_t *export_sent;          // by local export id: the record was sent to this peer
-    uint32_t export_sent_size;
     bool probing, probed;         // the write-and-verify probe of the device pair: under way, done
     enum phi_reason probe_reason; // its outcome
     struct phi_import *probe;     // kept until the end: closing could block
@@ -168,12 +170,14 @@ struct ph_channel {
     uint8_t local_kind, remote_kind;
     uint8_t *local, *remote; // remote NULL: no import here
     size_t local_size, remote_size;
-    struct phi_uses *import_uses;
+    struct phi_local_export *local_export;
+    struct phi_remote_export *remote_export;
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
     _Atomic int status;                  // 0 or why it cannot be used
     _Atomic uint32_t posted;  // bit 0: outgoing, bit 1: incoming: a post awaits its complete
     _Atomic uint32_t grouped; // scratch of ph_group: kinds seen, by direction
+    struct phi_uses uses;     // of both buffers and of the words by this end's streams
 };
 
 struct phi_peers_params {
@@ -213,8 +217,9 @@ struct phi_peers {
     bool *wanted_now; // the same for phi_mailbox_receive
     struct phi_peer **table;           // by rank; NULL: never named
     struct phi_peer *former;           // lives that are over: channels may still name them
-    struct phi_local_export **exports; // by id
-    uint32_t exports_count;
+    struct phi_local_export **exports; // live ones
+    uint32_t exports_count, exports_room;
+    uint32_t export_ids; // given so far
     uint64_t exchange_calls;
     int aborted; // 0 or PH_EABORTED
     int fenced;  // 0 or PH_EFENCED
@@ -284,9 +289,23 @@ void phi_peers_look(struct phi_peers *peers, int rank);
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);
-// phi_key_own finds or adds this rank's buffer and returns its number, or a negative result.
+// phi_key_own finds or adds this rank's buffer and writes its number; 0 or a negative result.
 int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
                 uint32_t *number);
+// The buffer with a number, or NULL.
+struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number);
+struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number);
+// phi_key_tell files a buffer of the peer; a number that is there already keeps what it means.
+// -EBADMSG, -ENOMEM.
+int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer);
+// phi_key_free frees a key that no map and no request holds any more.
+void phi_key_free(struct phi_key *key);
+
+// phi_export_find returns a live export of this rank by id, or NULL; forget ends what a life of a
+// peer was sent; free ends an export that nothing refers to.
+struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id);
+void phi_exports_forget(struct phi_peers *peers, int rank);
+void phi_export_free(struct phi_local_export *e);
 
 // phi_peer_ring tells the peer that something in the segment changed. Any lock state.
 void phi_peer_ring(struct phi_peer *peer);

@@ -177,9 +177,10 @@ static int answer_segment(struct phi_peers *peers, struct phi_peer *peer, uint64
 
 static int answer_export(struct phi_peers *peers, uint64_t id, int *fd)
 {
-    if (id >= peers->exports_count || peers->exports[id]->export_.fd < 0)
+    const struct phi_local_export *e = phi_export_find(peers, id);
+    if (e == NULL || e->export_.fd < 0)
         return -ENOENT;
-    *fd = peers->exports[id]->export_.fd;
+    *fd = e->export_.fd;
     return 0;
 }
 

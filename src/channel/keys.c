@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operation keys, the buffers that both ranks use with them, and the exports they lie in.
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/random.h"
+#include "channel/peers.h"
+
+struct key_name {
+    uint64_t op_id;
+    uint8_t role;
+};
+
+static bool same_key(const void *value, const void *name)
+{
+    const struct phi_key *key = value;
+    const struct key_name *wanted = name;
+    return key->op_id == wanted->op_id && key->role == wanted->role;
+}
+
+static struct phi_key *find_key(struct phi_peer *peer, uint64_t op_id, uint8_t role)
+{
+    struct key_name name = {op_id, role};
+    return phi_map_find(&peer->keys, phi_hash(op_id, role), same_key, &name);
+}
+
+struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
+{
+    struct phi_key *key = find_key(peer, op_id, role);
+    if (key != NULL)
+        return key;
+    if (peer->keys.count >= (size_t)peer->peers->config->channels) {
+        *rc = phi_fail(peer->peers->report, -ENOSPC,
+                       "rank %d and rank %d use more than PEERHOP_CHANNELS=%lld operation keys",
+                       peer->peers->rank, peer->rank, (long long)peer->peers->config->channels);
+        return NULL;
+    }
+    *rc = -ENOMEM;
+    key = calloc(1, sizeof *key);
+    if (key == NULL)
+        return NULL;
+    key->peer = peer;
+    key->op_id = op_id;
+    key->role = role;
+    key->slot = PHI_NO_SLOT;
+    key->line = PHI_NO_LINE;
+    if (phi_map_insert(&peer->keys, phi_hash(op_id, role), key)) {
+        free(key);
+        return NULL;
+    }
+    *rc = 0;
+    return key;
+}
+
+void phi_key_free(struct phi_key *key)
+{
+    free(key->own);
+    free(key->theirs);
+    free(key->channels);
+    free(key->next);
+    free(key);
+}
+
+int phi_key_set_slot(struct phi_key *key, uint32_t slot)
+{
+    if (slot >= (uint32_t)key->peer->peers->config->channels || key->peer->slots[slot] != NULL)
+        return -EBADMSG;
+    key->peer->slots[slot] = key;
+    key->slot = slot;
+    return 0;
+}
+
+struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs)
+{
+    for (uint32_t i = key->channels_count; i-- > 0;) {
+        struct ph_channel *channel = key->channels[i];
+        if (channel->mine_number == mine && channel->theirs_number == theirs)
+            return channel;
+    }
+    return NULL;
+}
+
+// Looks at most once per exchange call and allocation whether the allocation is still what it was.
+static bool still_there(struct phi_peers *peers, struct phi_own_buffer *own)
+{
+    struct phi_local_export *e = own->export_;
+    if (e->checked == peers->exchange_calls)
+        return true;
+    if (!phi_memory_current(peers->memory, own->address, &e->export_.allocation))
+        return false;
+    e->checked = peers->exchange_calls;
+    return true;
+}
+
+static struct phi_local_export *find_export(struct phi_peers *peers,
+                                            const struct phi_allocation *allocation)
+{
+    for (uint32_t i = peers->exports_count; i-- > 0;)
+        if (phi_allocation_equal(&peers->exports[i]->export_.allocation, allocation))
+            return peers->exports[i];
+    return NULL;
+}
+
+struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id)
+{
+    for (uint32_t i = peers->exports_count; i-- > 0;)
+        if (peers->exports[i]->id == id)
+            return peers->exports[i];
+    return NULL;
+}
+
+void phi_exports_forget(struct phi_peers *peers, int rank)
+{
+    for (uint32_t i = 0; i < peers->exports_count; i++)
+        peers->exports[i]->sent[rank] = 0;
+}
+
+void phi_export_free(struct phi_local_export *e)
+{
+    phi_memory_export_close(&e->export_);
+    free(e->sent);
+    free(e);
+}
+
+// grow returns the array with room for one more element of `size` bytes, or NULL.
+static void *grow(void *array, uint32_t count, uint32_t *room, size_t size)
+{
+    if (count < *room)
+        return array;
+    uint32_t more = *room ? *room * 2 : 1;
+    void *bigger = realloc(array, more * size);
+    if (bigger != NULL)
+        *room = more;
+    return bigger;
+}
+
+static int get_export(struct phi_peers *peers, const struct phi_allocation *allocation,
+                      struct phi_local_export **out)
+{
+    *out = find_export(peers, allocation);
+    if (*out != NULL)
+        return 0;
+    void *grown =
+        grow(peers->exports, peers->exports_count, &peers->exports_room, sizeof *peers->exports);
+    if (grown == NULL)
+        return -ENOMEM;
+    peers->exports = grown;
+    struct phi_local_export *e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return -ENOMEM;
+    e->export_.fd = -1;
+    e->sent = calloc((size_t)peers->ranks, 1);
+    int rc = e->sent ? phi_memory_export(peers->memory, allocation, &e->export_) : -ENOMEM;
+    if (rc) {
+        phi_export_free(e);
+        return rc;
+    }
+    e->id = peers->export_ids++;
+    peers->exports[peers->exports_count++] = e;
+    *out = e;
+    return 0;
+}
+
+static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
+                   uint8_t protocol)
+{
+    struct phi_allocation allocation;
+    uint64_t offset;
+    struct phi_local_export *e;
+    void *grown = grow(key->own, key->own_count, &key->own_room, sizeof *key->own);
+    if (grown == NULL)
+        return -ENOMEM;
+    key->own = grown;
+    int rc = phi_memory_describe(peers->memory, op->buffer, op->size, &allocation, &offset);
+    if (rc || (rc = get_export(peers, &allocation, &e)))
+        return rc;
+    e->checked = peers->exchange_calls;
+    e->buffers++;
+    key->own[key->own_count++] = (struct phi_own_buffer){
+        .number = ++key->peer->numbers,
+        .address = op->buffer,
+        .size = op->size,
+        .offset = offset,
+        .export_ = e,
+        .protocol = protocol,
+    };
+    return 0;
+}
+
+struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number)
+{
+    for (uint32_t i = key->own_count; i-- > 0;)
+        if (key->own[i].number == number)
+            return &key->own[i];
+    return NULL;
+}
+
+struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number)
+{
+    for (uint32_t i = key->theirs_count; i-- > 0;)
+        if (key->theirs[i].number == number)
+            return &key->theirs[i];
+    return NULL;
+}
+
+// A peer that never stops to offer buffers of one key cannot make us allocate without bound.
+#define THEIRS_MAX 65536
+
+int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
+{
+    if (buffer->number == 0 || buffer->number == PHI_AGREEMENT_GONE ||
+        key->theirs_count == THEIRS_MAX)
+        return -EBADMSG;
+    if (phi_key_theirs(key, buffer->number) != NULL)
+        return 0;
+    struct phi_peer_buffer *grown =
+        grow(key->theirs, key->theirs_count, &key->theirs_room, sizeof *grown);
+    if (grown == NULL)
+        return -ENOMEM;
+    key->theirs = grown;
+    key->theirs[key->theirs_count++] = *buffer;
+    return 0;
+}
+
+int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
+                uint32_t *number)
+{
+    uint8_t protocol = (uint8_t)op->protocol;
+    if (protocol == PH_PROTOCOL_DEFAULT)
+        protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
+    for (uint32_t i = key->own_count; i-- > 0;) {
+        struct phi_own_buffer *own = &key->own[i];
+        if (own->address == op->buffer && own->size == op->size && own->protocol == protocol &&
+            still_there(peers, own)) {
+            *number = own->number;
+            return 0;
+        }
+    }
+    int rc = add_own(peers, key, op, protocol);
+    if (rc == 0)
+        *number = key->own[key->own_count - 1].number;
+    return rc;
+}
