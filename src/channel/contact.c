@@ -262,16 +262,18 @@ static bool cut_short(enum phi_reason reason, int64_t deadline)
 }
 
 // Without the lock: one thread at a time probes a peer, at most until the nearer of the two
-// deadlines.
+// deadlines; the others wait for it until their own.
 static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline, int64_t callers)
 {
     struct phi_peers *peers = peer->peers;
     pthread_mutex_lock(&peers->lock);
-    while (peer->probing)
-        pthread_cond_wait(&peers->changed, &peers->lock); // the other thread's calls have deadlines
-    bool probed = peer->probed;
-    peer->probing = !probed;
+    while (peer->probing && phi_now() < callers)
+        phi_peers_follow(peers, callers);
+    bool late = peer->probing, probed = peer->probed;
+    peer->probing = late || !probed;
     pthread_mutex_unlock(&peers->lock);
+    if (late)
+        return PHI_REASON_PROBE_DEADLINE; // cut short
     if (probed)
         return peer->probe_reason;
     enum phi_reason reason = probe(peer, deadline);

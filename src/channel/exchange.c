@@ -33,6 +33,11 @@ void phi_pending_settle(struct phi_pending *pending, int result, struct ph_chann
     pending->state = PHI_PENDING_DONE;
     pending->result = result;
     pending->channel = channel;
+    struct ph_exchange_request *request = pending->key->request;
+    if (result == 0 || request->failed++ > 0)
+        return;
+    request->failure = result;
+    phi_report_copy(request->peers->report, request->failure_text, sizeof request->failure_text);
 }
 
 void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel)
@@ -179,6 +184,7 @@ struct progress {
     struct phi_peer *offer;           // to send offers to
     struct phi_remote_export *import; // to map
     bool ask;
+    bool look;     // a number is published, and the peer's awaited
     int64_t retry; // when to connect again to a peer that refused, or 0
 };
 
@@ -198,6 +204,8 @@ static void note_work(struct progress *p, struct phi_pending *pending,
         p->offer = peer;
     if (pending->state == PHI_PENDING_ASK)
         p->ask = true;
+    if (pending->state == PHI_PENDING_LOOK)
+        p->look = true;
     if (import != NULL)
         p->import = import;
 }
@@ -361,7 +369,8 @@ static struct ph_exchange_request *make_request(struct phi_peers *peers, size_t 
         return NULL;
     request->peers = peers;
     request->busy = true;
-    request->stuck = false;
+    request->stuck = request->abandoned = false;
+    request->failed = 0;
     request->n = 0;
     request->capacity = n;
     request->began = phi_now();
@@ -429,8 +438,9 @@ int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, 
         end_request(request);
         goto unlock;
     }
-    if ((rc = begin(request, phi_deadline(peers->config->deadline_ms)))) {
-        phi_request_give_up(request);
+    int64_t deadline = phi_deadline(peers->config->deadline_ms);
+    if ((rc = begin(request, deadline))) {
+        phi_request_give_up(request, deadline);
         end_request(request);
         goto unlock;
     }
@@ -479,7 +489,8 @@ static void look_for_crossed(struct ph_exchange_request *request, int64_t deadli
     int64_t left = deadline - phi_now();
     request->half = left > CROSSED_LEAST ? deadline - left / 2 : deadline;
     if (!request->crossed)
-        request->crossed = phi_request_crossed(request, request->chain, sizeof request->chain);
+        request->crossed =
+            phi_request_crossed(request, request->half, request->chain, sizeof request->chain);
 }
 
 // Waits for the first change, at most until the deadline; half-way there, and again half-way from
@@ -502,6 +513,14 @@ static int wait_for_peers(struct ph_exchange_request *request, const struct prog
 
 #define HELP_MS 1000
 
+// Its finish did not wait for us. What its rounds came to is for the next exchange of the keys.
+static void end_abandoned(struct ph_exchange_request *request)
+{
+    request->busy = true;
+    phi_request_give_up(request, phi_now());
+    end_request(request);
+}
+
 // Carries the exchanges that were started and that no thread finishes yet, as a peer may finish
 // those first. Their errors are told by their own finish. Returns whether something was done, after
 // which the list may be another one.
@@ -519,10 +538,23 @@ static bool help_others(struct phi_peers *peers, int64_t deadline)
         other->stuck = rc != 0; // its own finish tries again, and tells why
         if (!worked)
             continue;
+        if (other->abandoned)
+            end_abandoned(other);
         phi_peers_changed(peers); // its own thread may wait for it
         return true;
     }
     return false;
+}
+
+// Who gives up a round that is published asks the peer about it. The time for the answer is the end
+// of the caller's own: a small part, since a service thread answers at once or not at all. An
+// answer that comes later is asked for again by the next exchange of the key.
+#define ANSWER_PART 32
+#define ANSWER_MOST (20 * PHI_MS)
+
+static int64_t answer_time(int64_t left)
+{
+    return left / ANSWER_PART < ANSWER_MOST ? left / ANSWER_PART : ANSWER_MOST;
 }
 
 // Carries the request to its end; returns 0 when every operation is done, whatever came of it.
@@ -533,13 +565,15 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
     int64_t spin_until = now + peers->config->spin_us * 1000;
     request->half = now + (deadline - now) / 2;
     request->crossed = false;
+    int64_t give_up = deadline - answer_time(deadline - now);
     for (;;) {
         uint64_t seen = peers->changes;
         struct progress p = advance(request);
         if (p.open == 0)
             return 0;
         int rc = check_life(peers);
-        if (rc == 0 && phi_now() >= deadline)
+        int64_t end = p.look ? give_up : deadline;
+        if (rc == 0 && phi_now() >= end)
             rc = -ETIMEDOUT;
         if (rc || (work(request, &p, deadline, &rc) && rc))
             return rc;
@@ -547,65 +581,16 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
             continue;
         if (spin(p.first, spin_until))
             continue;
-        if ((rc = wait_for_peers(request, &p, seen, deadline)))
+        if ((rc = wait_for_peers(request, &p, seen, end)))
             return rc;
     }
-}
-
-static const char *missing(const struct phi_pending *pending)
-{
-    const struct phi_peer *peer = pending->key->peer;
-    switch (pending->state) {
-    case PHI_PENDING_PEER:
-        return peer->expelled_life               ? "it was expelled, and has not joined again"
-               : peer->state == PHI_PEER_UNKNOWN ? "it has published no member record"
-               : peer->refused ? "its member record is there, but nobody listens at its socket: it "
-                                 "exited, or has not "
-                                 "started again, or lives in another network namespace "
-                                 "(PEERHOP_SOCKET_DIRECTORY)"
-                               : "it is being connected to";
-    case PHI_PENDING_OFFER:
-        return "our offer could not be sent";
-    case PHI_PENDING_PUBLISH:
-        return "it has not offered this operation";
-    case PHI_PENDING_LOOK:
-        return "it is there, but has not come to this exchange of the operation";
-    case PHI_PENDING_ASK:
-        return "it does not answer whether an earlier exchange took place";
-    default:
-        return "it came, and the buffers were not mapped and confirmed in time";
-    }
-}
-
-static int fail_deadline(struct ph_exchange_request *request, const struct phi_pending *pending,
-                         size_t open)
-{
-    struct phi_peers *peers = request->peers;
-    long long ms = (phi_now() - request->began) / PHI_MS;
-    const struct phi_key *key = pending->key;
-    char suspicion[80];
-    phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
-    if (request->crossed)
-        return phi_fail(peers->report, PH_ECROSSED,
-                        "crossed exchange order: after %lld ms rank %d waits for rank %d "
-                        "(operation %llu), %s; start all "
-                        "exchanges before finishing any, or use one order",
-                        ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
-                        request->chain);
-    return phi_fail(peers->report, -ETIMEDOUT,
-                    "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round "
-                    "%u (%zu of %zu "
-                    "operations open): %s%s",
-                    ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
-                    (int)key->role, key->agreement.round, open, request->n, missing(pending),
-                    suspicion);
 }
 
 static int report_open(struct ph_exchange_request *request, int rc)
 {
     struct progress p = advance(request);
     if (rc == -ETIMEDOUT && p.first != NULL)
-        return fail_deadline(request, p.first, p.open);
+        return phi_request_overdue(request, p.first, p.open);
     return rc;
 }
 
@@ -621,15 +606,11 @@ static void end_rounds(struct ph_exchange_request *request, int rc)
     }
 }
 
-static int collect_channels(struct ph_exchange_request *request, struct ph_channel **channels)
+static void collect_channels(struct ph_exchange_request *request, struct ph_channel **channels)
 {
-    for (size_t i = 0; i < request->n; i++)
-        if (request->pending[i].result)
-            return request->pending[i].result;
     for (size_t i = 0; i < request->n; i++)
         channels[i] = request->pending[i].channel;
     phi_count(request->peers->counters, exchanges, 1);
-    return 0;
 }
 
 // Tells the mailbox what the peers have taken, so that it keeps no copies for ever.
@@ -650,28 +631,38 @@ static void pass_acknowledgements(struct ph_exchange_request *request)
     }
 }
 
+static int abandon(struct ph_exchange_request *request)
+{
+    struct phi_peers *peers = request->peers;
+    request->abandoned = true;
+    return phi_fail(peers->report, -ETIMEDOUT,
+                    "after %lld ms another thread of rank %d, which carries this exchange of %zu "
+                    "operations on, still connects, sends or maps for it",
+                    (long long)((phi_now() - request->began) / PHI_MS), peers->rank, request->n);
+}
+
 int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel **channels,
                         int64_t deadline)
 {
     struct phi_peers *peers = request->peers;
     pthread_mutex_lock(&peers->lock);
-    while (request->busy)
-        pthread_cond_wait(&peers->changed,
-                          &peers->lock); // another thread helps; what it does has deadlines
+    while (request->busy && phi_now() < deadline)
+        phi_peers_follow(peers, deadline); // another thread helps
+    if (request->busy) {
+        int rc = abandon(request);
+        pthread_mutex_unlock(&peers->lock);
+        return rc;
+    }
     request->busy = true;
     int rc = carry(request, deadline);
     if (rc) {
         rc = report_open(request, rc);
-        phi_request_give_up(request);
-        // A peer may have come in the very last moment: then all is well after all.
-        int after = 0;
-        for (size_t i = 0; i < request->n; i++)
-            if (request->pending[i].result)
-                after = request->pending[i].result == -ETIMEDOUT ? rc : request->pending[i].result;
-        rc = after;
+        phi_request_give_up(request, deadline);
     }
+    // A peer may have come in the very last moment: then all is well after all.
+    rc = request->failed ? phi_request_tell(request, rc) : 0;
     if (rc == 0)
-        rc = collect_channels(request, channels);
+        collect_channels(request, channels);
     end_rounds(request, rc);
     note_waiting(peers, NULL);
     pass_acknowledgements(request);

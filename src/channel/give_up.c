@@ -9,7 +9,7 @@
 #include "channel/contact.h"
 #include "channel/request.h"
 
-// How long a service thread may take to answer a rank that gives up.
+// How long a service thread may take to answer, where the caller's deadline leaves that much.
 #define ANSWER_DEADLINE_MS 1000
 #define PAUSE_MS           10
 
@@ -68,15 +68,19 @@ static void ask_all(struct ph_exchange_request *request, int64_t deadline, bool 
     if (!unanswered)
         return;
     // Asked again until the deadline, but not without a pause.
-    int64_t soon = phi_now() + PAUSE_MS * PHI_MS;
-    struct timespec until = {soon / 1000000000, soon % 1000000000};
-    pthread_cond_timedwait(&request->peers->changed, &request->peers->lock, &until);
+    phi_peers_follow(request->peers, phi_deadline(PAUSE_MS));
+}
+
+// The nearer of the caller's deadline and that of an answer.
+static int64_t answer_by(int64_t deadline)
+{
+    int64_t soon = phi_deadline(ANSWER_DEADLINE_MS);
+    return soon < deadline ? soon : deadline;
 }
 
 void phi_request_ask(struct ph_exchange_request *request, int64_t deadline)
 {
-    int64_t soon = phi_deadline(ANSWER_DEADLINE_MS);
-    ask_all(request, soon < deadline ? soon : deadline, false);
+    ask_all(request, answer_by(deadline), false);
 }
 
 static void give_up_one(struct phi_pending *pending)
@@ -99,11 +103,11 @@ static void give_up_one(struct phi_pending *pending)
     }
 }
 
-void phi_request_give_up(struct ph_exchange_request *request)
+void phi_request_give_up(struct ph_exchange_request *request, int64_t deadline)
 {
     for (size_t i = 0; i < request->n; i++)
         give_up_one(&request->pending[i]);
-    ask_all(request, phi_deadline(ANSWER_DEADLINE_MS), true);
+    ask_all(request, answer_by(deadline), true);
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
         if (pending->state != PHI_PENDING_OPEN)
@@ -148,18 +152,18 @@ static struct phi_peer *stranger(struct phi_peers *peers, int rank)
 }
 
 // Asks a rank whom its application waits for. Gives up the lock.
-static int whom(struct phi_peers *peers, int rank, uint64_t *op)
+static int whom(struct phi_peers *peers, int rank, int64_t deadline, uint64_t *op)
 {
     struct phi_peer *peer = stranger(peers, rank);
     if (peer != NULL && phi_contact_due(peer))
-        phi_contact_prepare(peer, phi_deadline(ANSWER_DEADLINE_MS));
-    if (peer == NULL || peer->state != PHI_PEER_READY)
+        phi_contact_prepare(peer, deadline);
+    if (peer == NULL || peer->state != PHI_PEER_READY || peer->suspect)
         return -1;
     struct phi_node_message request, answer;
     int fd;
     phi_peer_message(peer, PHI_NODE_WAITING, &request);
     pthread_mutex_unlock(&peers->lock);
-    int rc = phi_peer_call(peer, &request, &answer, &fd, phi_deadline(ANSWER_DEADLINE_MS));
+    int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);
     pthread_mutex_lock(&peers->lock);
@@ -169,14 +173,15 @@ static int whom(struct phi_peers *peers, int rank, uint64_t *op)
     return (int)answer.a - 1;
 }
 
-bool phi_request_crossed(struct ph_exchange_request *request, char *chain, size_t size)
+bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, char *chain,
+                         size_t size)
 {
     struct phi_peers *peers = request->peers;
     int rank = first_awaited(request);
     size_t used = 0;
     for (int hop = 0; hop < peers->ranks && rank >= 0 && rank != peers->rank; hop++) {
         uint64_t op = 0;
-        int next = whom(peers, rank, &op);
+        int next = whom(peers, rank, answer_by(deadline), &op);
         if (next < 0)
             return false;
         if (used < size)

@@ -18,7 +18,10 @@ struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
     peer->peers = peers;
     peer->rank = rank;
     peer->socket = peer->wake_fd = peer->pidfd = -1;
-    pthread_mutex_init(&peer->call_lock, NULL);
+    if (phi_gate_init(&peer->calling)) {
+        free(peer);
+        return NULL;
+    }
     peer->slots = calloc((size_t)peers->config->channels, sizeof *peer->slots);
     if (peer->slots == NULL) {
         phi_peer_free(peer);
@@ -70,7 +73,7 @@ void phi_peer_free(struct phi_peer *peer)
     close_fd(peer->wake_fd);
     close_fd(peer->pidfd);
     free(peer->slots);
-    pthread_mutex_destroy(&peer->call_lock);
+    phi_gate_fini(&peer->calling);
     free(peer);
 }
 

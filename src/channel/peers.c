@@ -275,7 +275,7 @@ static int receive(struct phi_peers *peers, int64_t deadline)
     return rc == -EINTR ? 0 : rc;
 }
 
-static int follow(struct phi_peers *peers, int64_t deadline)
+int phi_peers_follow(struct phi_peers *peers, int64_t deadline)
 {
     struct timespec until = {deadline / 1000000000, deadline % 1000000000};
     if (deadline == PHI_FOREVER)
@@ -288,7 +288,7 @@ int phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline)
     if (peers->changes != seen)
         return 0;
     if (peers->receiving)
-        return follow(peers, deadline);
+        return phi_peers_follow(peers, deadline);
     if (!peers->registered) {
         // From here on peers ring; what they stored before, the caller sees when it looks again.
         set_sleeping(peers, true);
@@ -364,11 +364,13 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
                   struct phi_node_message *answer, int *fd, int64_t deadline)
 {
     *fd = -1;
-    pthread_mutex_lock(&peer->call_lock);
+    int rc = phi_gate_enter(&peer->calling, deadline);
+    if (rc)
+        return rc;
     request->call = ++peer->calls;
-    int rc =
+    rc =
         peer->socket < 0 ? -ECONNRESET : phi_node_call(peer->socket, request, answer, fd, deadline);
-    pthread_mutex_unlock(&peer->call_lock);
+    phi_gate_leave(&peer->calling);
     if (rc == 0 && answer->status != 0) {
         if (*fd >= 0)
             close(*fd);

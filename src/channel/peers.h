@@ -27,6 +27,7 @@
 #include "memory/memory.h"
 #include "semaphore/executor.h"
 #include "semaphore/segment.h"
+#include "store/gate.h"
 #include "store/mailbox.h"
 #include "topology/capabilities.h"
 #include "transport/transport.h"
@@ -94,9 +95,9 @@ struct phi_key {
     uint32_t theirs_count, theirs_room;
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
-    uint32_t line;           // lower rank: given and not used yet, or PHI_NO_LINE
-    struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
-    const void *request;     // the unfinished exchange that holds the key, or NULL
+    uint32_t line;                       // lower rank: given and not used yet, or PHI_NO_LINE
+    struct ph_channel *next;             // memory for the channel that a confirm promises, or NULL
+    struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL
 
     // The open round's miss, kept over a deadline.
     uint64_t confirm; // ours, as stored last (it names its round), or 0
@@ -127,12 +128,12 @@ struct phi_peer {
     int64_t retry;    // when to try again
     bool unreachable; // no path at all: another node
 
-    pthread_mutex_t call_lock; // serialises calls on `socket`
-    uint64_t calls;            // made on `socket`
-    int socket;                // to the peer's service thread, or -1
-    int wake_fd;               // the peer's eventfd, or -1
-    int pidfd;                 // or -1; polled by the service thread
-    uint32_t watch;            // names this life in the service's events
+    struct phi_gate calling; // serialises calls on `socket`: its waiters have deadlines
+    uint64_t calls;          // made on `socket`
+    int socket;              // to the peer's service thread, or -1
+    int wake_fd;             // the peer's eventfd, or -1
+    int pidfd;               // or -1; polled by the service thread
+    uint32_t watch;          // names this life in the service's events
 
     struct phi_segment *segment;
     uint32_t numbers;                // given to own buffers so far
@@ -270,6 +271,10 @@ void phi_peers_changed(struct phi_peers *peers);
 // filed), a peer rang, a thread of ours changed something. 0, -ETIMEDOUT, or the mailbox's error.
 // Spurious returns are fine. `seen` is peers->changes as it was when the caller last looked.
 int phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
+
+// phi_peers_follow waits for `changed` only: what another thread of this rank does. 0 or
+// -ETIMEDOUT.
+int phi_peers_follow(struct phi_peers *peers, int64_t deadline);
 
 // phi_peers_awake tells peers that nobody sleeps any more, so that they need not ring.
 void phi_peers_awake(struct phi_peers *peers);

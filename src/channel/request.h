@@ -33,11 +33,15 @@ struct ph_exchange_request {
     size_t capacity;                  // operations of this exchange
     size_t room;                      // operations that fit
     int64_t began;
-    int64_t half; // when to look for a crossed order next
-    bool stuck;   // another thread could not carry it on
-    bool busy;    // a thread works for it, now and then without the lock
+    int64_t half;   // when to look for a crossed order next
+    bool stuck;     // another thread could not carry it on
+    bool busy;      // a thread works for it, now and then without the lock
+    bool abandoned; // its finish has returned: the thread that works for it ends it
     bool crossed;
-    char chain[256]; // who waits for whom
+    size_t failed;          // operations that settled with a failure: the first one's
+    int failure;            // ... result
+    char failure_text[512]; // ... and sentence
+    char chain[256];        // who waits for whom
     struct phi_pending pending[];
 };
 
@@ -54,16 +58,26 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
 // phi_pending_wants keeps peers->wanted in step.
 void phi_pending_wants(struct phi_pending *pending, bool wants);
 
-// phi_request_give_up (with the lock, given up in between) ends every pending operation at the
-// deadline.
-void phi_request_give_up(struct ph_exchange_request *request);
+// phi_request_give_up (with the lock, given up in between) ends every pending operation; the
+// answers of the peers that this needs are awaited until the deadline.
+void phi_request_give_up(struct ph_exchange_request *request, int64_t deadline);
 
 // phi_request_ask (with the lock, given up in between) asks the peers what an earlier give-up left
 // open.
 void phi_request_ask(struct ph_exchange_request *request, int64_t deadline);
 
+// phi_request_overdue is -ETIMEDOUT or PH_ECROSSED with its sentence: `open` operations are left,
+// of which `pending` is the first.
+int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pending *pending,
+                        size_t open);
+
+// phi_request_tell is the result of an exchange of which some operations failed, where `rc` ended
+// the whole (0: nothing did): the first failure's code and sentence, and how many more there were.
+int phi_request_tell(struct ph_exchange_request *request, int rc);
+
 // phi_request_crossed (with the lock, given up in between) follows who waits for whom; where that
 // leads back to this rank it writes the chain and returns true.
-bool phi_request_crossed(struct ph_exchange_request *request, char *chain, size_t size);
+bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, char *chain,
+                         size_t size);
 
 #endif

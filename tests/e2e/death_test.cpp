@@ -122,6 +122,14 @@ RANK_FUNCTION(notices_an_exit)
     CHECK(rank.device->synchronize(stream, 10000));
     rank.shared->value[16 + rank.rank] = now_us();
     CHECK(report_of(rank, dead.peer).code == PH_EPEER);
+    // Of several failures the first one is told, and how many more there are.
+    char *memory = static_cast<char *>(rank.device->alloc(3 * size));
+    std::vector<ph_operation> ops;
+    for (uint64_t i = 0; i < 3; i++)
+        ops.push_back(operation(20 + i, dead.peer, PH_ROLE_BOTH, memory + i * size, size));
+    std::string sentence = exchange_fails(rank, ops, PH_EPEER);
+    CHECK_SAYS(sentence, "rank 2 (process ");
+    CHECK_SAYS(sentence, "; 2 more of 3 operations failed");
     CHECK(becomes(rank, dead.peer, PH_PEER_GONE));
     CHECK_EQUAL(report_of(rank, links[0].peer).state, PH_PEER_LIVE);
     rank.barrier();
@@ -284,6 +292,36 @@ TEST_P(Death, OneOfFourInTheMiddleOfAGroup)
 
 // ---- silence
 
+// Several threads at once wait for a rank that does not answer: operations that were exchanged
+// before (its service thread is asked in the end), and one that is new.
+static void threads_keep_their_deadlines(Rank &rank, const Link &link)
+{
+    const int64_t ms[] = {200, 300, 400};
+    int64_t took[3];
+    int results[3];
+    std::vector<std::thread> threads;
+    void *memory = rank.device->alloc(size);
+    for (int i = 0; i < 3; i++)
+        threads.emplace_back([&, i] {
+            rank.device->enter_thread();
+            Stopwatch watch;
+            auto op = i == 0   ? operation(1, link.peer, PH_ROLE_SENDER, link.out, size)
+                      : i == 1 ? operation(1, link.peer, PH_ROLE_RECEIVER, link.in, size)
+                               : operation(4, link.peer, PH_ROLE_BOTH, memory, size);
+            ph_exchange_request *request = nullptr;
+            ph_channel *channel = nullptr;
+            results[i] = ph_exchange_start(rank.context, &op, 1, &request);
+            if (results[i] == 0)
+                results[i] = ph_exchange_finish(&request, &channel, ms[i]);
+            took[i] = watch.ms();
+        });
+    for (int i = 0; i < 3; i++) {
+        threads[i].join();
+        CHECK_RC(results[i], -ETIMEDOUT);
+        CHECK(took[i] < ms[i] + 500); // of a loaded machine; an answer was once waited for 1 s more
+    }
+}
+
 RANK_FUNCTION(is_stopped_for_a_while)
 {
     rank.open(fast);
@@ -293,6 +331,9 @@ RANK_FUNCTION(is_stopped_for_a_while)
     rank.barrier();
     if (rank.rank == 1) {
         CHECK(reaches(rank.shared->value[3], 1)); // stopped meanwhile
+        // What the other one gave up is exchanged as if it had not been tried.
+        exchange_all(rank, {operation(1, 0, PH_ROLE_SENDER, links[0].out, size),
+                            operation(1, 0, PH_ROLE_RECEIVER, links[0].in, size)});
         Link more = meet(rank, 0, 2);
         CHECK_OK(ph_put_signal(links[0].to, 0, 0, size, stream));
         talk(rank, more, 7, stream);
@@ -325,9 +366,13 @@ RANK_FUNCTION(is_stopped_for_a_while)
         CHECK_RC(ph_queue_synchronize(static_cast<ph_queue *>(stream), 50), -ETIMEDOUT);
         CHECK_SAYS(rank.error(), "it is SUSPECT: no heartbeat for ");
     }
+    threads_keep_their_deadlines(rank, link);
     rank.shared->value[1] = 1; // it goes on now
     CHECK(becomes(rank, 1, PH_PEER_LIVE));
     rank.shared->value[3] = 1;
+    auto again = exchange_all(rank, {operation(1, 1, PH_ROLE_SENDER, link.out, size),
+                                     operation(1, 1, PH_ROLE_RECEIVER, link.in, size)});
+    CHECK(again[0] == link.to && again[1] == link.from);
     Link more = meet(rank, 1, 2);
     rank.synchronize(stream);
     rank.verify(link.in, size, 5 + 1, "of the message that was awaited");

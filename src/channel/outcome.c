@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The sentences of an exchange that failed.
+#include <errno.h>
+
+#include "base/clock.h"
+#include "channel/request.h"
+
+static const char *missing(const struct phi_pending *pending)
+{
+    const struct phi_peer *peer = pending->key->peer;
+    switch (pending->state) {
+    case PHI_PENDING_PEER:
+        return peer->expelled_life != 0 && peer->incarnation <= peer->expelled_life
+                   ? "it was expelled, and has not joined again"
+               : peer->state == PHI_PEER_UNKNOWN ? "it has published no member record"
+               : peer->refused ? "its member record is there, but nobody listens at its socket: it "
+                                 "exited, or has not "
+                                 "started again, or lives in another network namespace "
+                                 "(PEERHOP_SOCKET_DIRECTORY)"
+                               : "it is being connected to";
+    case PHI_PENDING_OFFER:
+        return "our offer could not be sent";
+    case PHI_PENDING_PUBLISH:
+        return "it has not offered this operation";
+    case PHI_PENDING_LOOK:
+        return "it is there, but has not come to this exchange of the operation";
+    case PHI_PENDING_ASK:
+        return "it does not answer whether an earlier exchange took place";
+    default:
+        return "it came, and the buffers were not mapped and confirmed in time";
+    }
+}
+
+int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pending *pending,
+                        size_t open)
+{
+    struct phi_peers *peers = request->peers;
+    long long ms = (phi_now() - request->began) / PHI_MS;
+    const struct phi_key *key = pending->key;
+    char suspicion[80];
+    phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
+    if (request->crossed)
+        return phi_fail(peers->report, PH_ECROSSED,
+                        "crossed exchange order: after %lld ms rank %d waits for rank %d "
+                        "(operation %llu), %s; start all "
+                        "exchanges before finishing any, or use one order",
+                        ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
+                        request->chain);
+    return phi_fail(peers->report, -ETIMEDOUT,
+                    "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round "
+                    "%u (%zu of %zu "
+                    "operations open): %s%s",
+                    ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
+                    (int)key->role, key->agreement.round, open, request->n, missing(pending),
+                    suspicion);
+}
+
+int phi_request_tell(struct ph_exchange_request *request, int rc)
+{
+    struct phi_report *report = request->peers->report;
+    // A time-out of single operations stands for what ended the whole call.
+    if (rc == 0 || request->failure != -ETIMEDOUT)
+        rc = request->failure;
+    if (request->failed == 1)
+        return phi_refuse(report, rc, "%s", request->failure_text);
+    return phi_refuse(report, rc, "%s; %zu more of %zu operations failed", request->failure_text,
+                      request->failed - 1, request->n);
+}
