@@ -30,6 +30,15 @@ void phi_report_fini(struct phi_report *report)
     pthread_mutex_destroy(&report->lock);
 }
 
+// One line stays one line, and is nothing to a terminal: parts of it may come from another process.
+static void write_line(char *line, size_t size, const char *format, va_list args)
+{
+    vsnprintf(line, size, format, args);
+    for (; *line; line++)
+        if ((unsigned char)*line < 0x20 || *line == 0x7f)
+            *line = '?';
+}
+
 static void keep(struct phi_report *report, const char *line)
 {
     pthread_mutex_lock(&report->lock);
@@ -43,7 +52,7 @@ void phi_refuse_line(struct phi_report *report, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(line, sizeof(line), format, args);
+    write_line(line, sizeof(line), format, args);
     va_end(args);
     keep(report, line);
 }
@@ -55,7 +64,7 @@ void phi_fail_line(struct phi_report *report, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(line, sizeof(line), format, args);
+    write_line(line, sizeof(line), format, args);
     va_end(args);
     keep(report, line);
 
@@ -88,7 +97,7 @@ void phi_log_line(struct phi_report *report, enum ph_log_level level, const char
     if (level > report->level)
         return;
     va_start(args, format);
-    vsnprintf(line, sizeof(line), format, args);
+    write_line(line, sizeof(line), format, args);
     va_end(args);
     report->log(report->log_opaque, level, line);
     errno = saved;

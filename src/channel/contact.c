@@ -141,7 +141,9 @@ static int map_segment(struct phi_peer *peer, struct contact *c)
 
 static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
 {
-    if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE) {
+    // -EAGAIN: its backlog is full for the moment, of whoever knocks there.
+    if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE ||
+        rc == -EAGAIN) {
         // Perhaps a former life's record: a newer one may come. Or the peer has still to part with
         // a former life of ours.
         peer->refused = true;
@@ -222,6 +224,19 @@ static enum phi_reason reason_of(int rc)
     }
 }
 
+// Without the lock. Takes fd over.
+static int import_from(struct phi_peer *peer, const uint8_t *record, size_t size, int fd,
+                       struct phi_import **import)
+{
+    struct phi_peers *peers = peer->peers;
+    if (!phi_memory_own(peers->memory, record, size) || phi_node_is_self(peer->socket))
+        return phi_memory_import(peers->memory, record, size, fd, import);
+    if (fd >= 0)
+        close(fd);
+    return phi_fail(peers->report, -EBADMSG, "rank %d claims to own memory of this process",
+                    peer->rank);
+}
+
 // Without the lock. Writes a pattern through a mapping of the peer's probe allocation and lets its
 // owner look: peer access that is advertised but broken ends here, not in the application's data.
 static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
@@ -234,7 +249,7 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
         phi_peer_message(peer, PHI_NODE_PROBE, &request);
         if (phi_peer_call(peer, &request, &answer, &fd, deadline))
             return PHI_REASON_DESCRIPTOR;
-        rc = phi_memory_import(peers->memory, answer.bytes, answer.bytes_size, fd, &peer->probe);
+        rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
         if (rc)
             return reason_of(rc == -EIO ? PH_EDRIVER : rc);
     }
@@ -308,7 +323,7 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
         if (phi_peer_call(peer, &request, &answer, &fd, deadline) || fd < 0)
             return PHI_REASON_DESCRIPTOR;
     }
-    int rc = phi_memory_import(peers->memory, e->record, e->record_size, fd, import);
+    int rc = import_from(peer, e->record, e->record_size, fd, import);
     return rc ? reason_of(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc) : PHI_REASON_NONE;
 }
 

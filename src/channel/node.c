@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 
 // '@' stands for the leading zero byte of an abstract name.
 static socklen_t make_address(const char *name, struct sockaddr_un *address)
@@ -32,13 +33,31 @@ static int make_socket(void)
     return fd < 0 ? -errno : fd;
 }
 
-int phi_node_listen(struct phi_report *report, const char *directory, uint64_t nonce, char *name)
+#define NAME_PREFIX "peerhop-"
+enum { NAME_DIGITS = 16 };
+
+// Whether a name is one that phi_node_listen makes: a member record must not send us to the sockets
+// of others.
+static bool is_ours(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    if (name[0] != '@' && name[0] != '/')
+        return false;
+    const char *last = name[0] == '@' ? name + 1 : slash + 1;
+    size_t prefix = sizeof NAME_PREFIX - 1;
+    return strncmp(last, NAME_PREFIX, prefix) == 0 && strlen(last) == prefix + NAME_DIGITS;
+}
+
+int phi_node_listen(struct phi_report *report, const char *directory, char *name)
 {
     char text[256];
-    if (directory[0] != 0)
-        snprintf(text, sizeof text, "%s/peerhop-%016llx", directory, (unsigned long long)nonce);
-    else
-        snprintf(text, sizeof text, "@peerhop-%016llx", (unsigned long long)nonce);
+    uint64_t id;
+    phi_random(&id, sizeof id);
+    snprintf(text, sizeof text, "%s%s" NAME_PREFIX "%016llx", directory[0] ? directory : "@",
+             directory[0] ? "/" : "", (unsigned long long)id);
+    if (directory[0] != 0 && directory[0] != '/')
+        return phi_fail(report, -EINVAL, "socket directory \"%s\" is not an absolute path",
+                        directory);
     if (strlen(text) >= 108)
         return phi_fail(report, -ENAMETOOLONG,
                         "socket directory \"%s\" is too long for a unix socket", directory);
@@ -47,10 +66,9 @@ int phi_node_listen(struct phi_report *report, const char *directory, uint64_t n
         return phi_fail(report, fd, "cannot make a unix socket: %s", strerror(-fd));
     struct sockaddr_un address;
     socklen_t length = make_address(text, &address);
-    mode_t mask = umask(0077); // a path socket is for this user only
-    int bound = bind(fd, (struct sockaddr *)&address, length);
-    umask(mask);
-    if (bound != 0 || listen(fd, 1024) != 0) {
+    // A path socket is for this user only: it gets the mode that the socket has when it is bound.
+    if (fchmod(fd, 0600) != 0 || bind(fd, (struct sockaddr *)&address, length) != 0 ||
+        listen(fd, 1024) != 0) {
         int error = -errno;
         close(fd);
         return phi_fail(report, error, "cannot listen on unix socket \"%s\": %s", text,
@@ -66,8 +84,24 @@ void phi_node_unlisten(const char *name)
         unlink(name);
 }
 
+bool phi_node_trusts(int socket)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+bool phi_node_is_self(int socket)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid == getpid();
+}
+
 int phi_node_connect(const char *name, int *fd)
 {
+    if (!is_ours(name))
+        return -EBADMSG;
     int s = make_socket();
     if (s < 0)
         return s;
@@ -77,12 +111,7 @@ int phi_node_connect(const char *name, int *fd)
     do {
         rc = connect(s, (struct sockaddr *)&address, length) == 0 ? 0 : -errno;
     } while (rc == -EINTR);
-    struct ucred peer;
-    socklen_t peer_size = sizeof peer;
-    if (rc == 0 && getsockopt(s, SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0)
-        rc = -errno;
-    // Whoever can read our job's store is trusted with our buffers, but only as the same user.
-    if (rc == 0 && peer.uid != geteuid())
+    if (rc == 0 && !phi_node_trusts(s))
         rc = -EPERM;
     if (rc) {
         close(s);
@@ -159,8 +188,9 @@ int phi_node_receive(int socket, struct phi_node_message *message, int *fd)
     int rc = 0;
     if (n == 0)
         rc = -ECONNRESET;
-    else if ((size_t)n != sizeof *message || message->magic != PHI_NODE_MAGIC ||
-             message->version != PHI_NODE_VERSION || message->bytes_size > sizeof message->bytes)
+    else if ((size_t)n != sizeof *message || header.msg_flags & MSG_TRUNC ||
+             message->magic != PHI_NODE_MAGIC || message->version != PHI_NODE_VERSION ||
+             message->bytes_size > sizeof message->bytes)
         rc = -EBADMSG;
     if (rc && received >= 0)
         close(received);
@@ -205,5 +235,7 @@ int phi_node_call(int socket, const struct phi_node_message *request,
         if (*fd >= 0)
             close(*fd);
         *fd = -1;
+        if (phi_now() >= deadline) // however many of them there are
+            return -ETIMEDOUT;
     }
 }

@@ -5,6 +5,7 @@
 #ifndef PHI_CHANNEL_NODE_H
 #define PHI_CHANNEL_NODE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +15,7 @@
 // Requests. The answer has the same type, `status` 0 or a negative result, and what is said here.
 enum phi_node_type {
     PHI_NODE_HELLO = 1, // a: nonce expected. Answer: a: the nonce, b: PEERHOP_CHANNELS; descriptor:
-                        // the eventfd that wakes the rank
+                        // what rings at the rank (base/wake.h)
     PHI_NODE_SEGMENT = 2, // to the lower rank. Answer: descriptor of the pair's segment
     PHI_NODE_EXPORT = 3,  // a: export id. Answer: its descriptor
     PHI_NODE_PROBE =
@@ -44,14 +45,22 @@ struct phi_node_message {
 #define PHI_NODE_MAGIC   0x4e4f4850u // "PHON"
 #define PHI_NODE_VERSION 1
 
-// phi_node_listen opens the listening socket under a name made from nonce: abstract, or in
-// `directory` where that is not empty. Writes the name ('@' for abstract) into name[108].
-int phi_node_listen(struct phi_report *report, const char *directory, uint64_t nonce, char *name);
+// phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where
+// that is not empty, for this user only. Writes the name ('@' for abstract) into name[108].
+int phi_node_listen(struct phi_report *report, const char *directory, char *name);
 // unlisten removes the name of a path socket; the descriptor is the caller's to close.
 void phi_node_unlisten(const char *name);
 
+// phi_node_trusts: whether the other end of a connection runs as the same user (the effective uid
+// that it had when it connected, or began to listen).
+bool phi_node_trusts(int socket);
+
+// phi_node_is_self: whether the other end is this process.
+bool phi_node_is_self(int socket);
+
 // phi_node_connect connects to the named socket and checks that the other end runs as the same
-// user. -ECONNREFUSED and the like when nobody listens there.
+// user. -ECONNREFUSED and the like when nobody listens there, -EBADMSG where the name is none of
+// phi_node_listen's, -EPERM for another user's socket.
 int phi_node_connect(const char *name, int *fd);
 
 // send and receive move one message and at most one descriptor (fd -1: none). receive: -EAGAIN

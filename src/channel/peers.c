@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "base/wake.h"
 #include "channel/expel.h"
 #include "channel/leave.h"
 #include "channel/lives.h"
@@ -343,9 +344,7 @@ void phi_peer_ring(struct phi_peer *peer)
     // with the sleeper's.
     if (atomic_fetch_add(&phi_peer_theirs(peer)->sleeping, 0) == 0 || peer->wake_fd < 0)
         return;
-    uint64_t one = 1;
-    ssize_t ignored = write(peer->wake_fd, &one, sizeof one); // a full counter wakes as well
-    (void)ignored;
+    phi_wake_ring(peer->wake_fd);
 }
 
 void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type,

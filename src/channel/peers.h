@@ -131,7 +131,7 @@ struct phi_peer {
     struct phi_gate calling; // serialises calls on `socket`: its waiters have deadlines
     uint64_t calls;          // made on `socket`
     int socket;              // to the peer's service thread, or -1
-    int wake_fd;             // the peer's eventfd, or -1
+    int wake_fd;             // rings at the peer, as it says, or -1
     int pidfd;               // or -1; polled by the service thread
     uint32_t watch;          // names this life in the service's events
 

@@ -40,6 +40,7 @@ struct phi_service {
     int epoll, listener, event;
     _Atomic bool stop;
     uint32_t watches; // given so far
+    uint32_t refused; // connections
     struct connection *connections;
     uint32_t connections_count;
 };
@@ -113,17 +114,18 @@ static void accept_one(struct phi_service *service)
             nanosleep(&(struct timespec){.tv_nsec = 10 * PHI_MS}, NULL);
         return;
     }
-    struct ucred credentials;
-    socklen_t size = sizeof credentials;
     uint32_t index;
     struct connection *connection = NULL;
-    bool ours = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
-                credentials.uid == geteuid();
+    bool ours = phi_node_trusts(fd);
     if (ours)
         connection = free_connection(service, &index);
     if (connection == NULL) {
-        phi_log(service->peers->report, PH_LOG_WARN, "a connection of %s was refused",
-                ours ? "a peer (too many)" : "another user");
+        // Told at each power of two: whoever knocks without end does not fill the log.
+        uint32_t n = ++service->refused;
+        if ((n & (n - 1)) == 0)
+            phi_log(service->peers->report, PH_LOG_WARN,
+                    "a connection of %s was refused (%u so far)",
+                    ours ? "this user (too many)" : "another user", n);
         close(fd);
         return;
     }
@@ -408,8 +410,8 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **out)
         return phi_fail(peers->report, -ENOMEM, "out of memory for the service thread");
     service->peers = peers;
     phi_random(&peers->mine.nonce, sizeof peers->mine.nonce);
-    service->listener = phi_node_listen(peers->report, peers->config->socket_directory,
-                                        peers->mine.nonce, peers->mine.socket);
+    service->listener =
+        phi_node_listen(peers->report, peers->config->socket_directory, peers->mine.socket);
     int rc = service->listener < 0 ? service->listener : 0;
     if (rc)
         goto free;

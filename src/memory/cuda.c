@@ -32,15 +32,6 @@ static int cuda_encode(struct phi_memory *memory, const struct phi_allocation *a
     return 0;
 }
 
-// The peer says how large its allocation is, the driver what was mapped: what the peer does not own is not to be reached.
-static bool holds(const struct phi_driver *driver, CUdeviceptr mapped, uint64_t size)
-{
-    CUdeviceptr base = 0;
-    size_t range = 0;
-    return driver->cuMemGetAddressRange_v2(&base, &range, mapped) == CUDA_SUCCESS &&
-           range - (mapped - base) >= size;
-}
-
 static int cuda_open(struct phi_memory *memory, const struct phi_allocation *allocation,
                      struct phi_reader *reader, int fd, struct phi_import *import)
 {
@@ -64,7 +55,7 @@ static int cuda_open(struct phi_memory *memory, const struct phi_allocation *all
         return rc;
     const struct phi_driver *driver = phi_device_driver(memory->device);
     CUresult result = driver->cuIpcOpenMemHandle_v2(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    const bool whole = result == CUDA_SUCCESS && holds(driver, mapped, allocation->size);
+    const bool whole = result == CUDA_SUCCESS && phi_pointer_holds(memory, mapped, allocation->size) == 1;
     if (result == CUDA_SUCCESS && !whole)
         driver->cuIpcCloseMemHandle(mapped);
     phi_device_leave(memory->device, token);

@@ -280,6 +280,17 @@ int phi_memory_inspect(struct phi_report *report, const uint8_t *record, size_t 
     return 0;
 }
 
+bool phi_memory_own(const struct phi_memory *memory, const uint8_t *record, size_t size)
+{
+    struct phi_allocation allocation = {0};
+    struct phi_reader part;
+
+    // The parts of all kinds with pointers of their own begin with the owner's process
+    // (memory/pointer.h).
+    return read_record(memory->report, record, size, &allocation, &part) == 0 &&
+           allocation.kind != PHI_KIND_HOST && phi_get_u64(&part) == memory->process;
+}
+
 // open_record maps what a record describes into `import`.
 static int open_record(struct phi_memory *memory, const uint8_t *record, size_t size, int fd,
                        struct phi_import *import)

@@ -79,6 +79,10 @@ struct phi_record_info {
 int phi_memory_inspect(struct phi_report *report, const uint8_t *record, size_t size,
                        struct phi_record_info *info);
 
+// phi_memory_own: whether a record claims to be of this very process, so that import would take its pointer. Only a peer
+// that is this process may say so: another one could point us at memory that nobody exported.
+bool phi_memory_own(const struct phi_memory *memory, const uint8_t *record, size_t size);
+
 struct phi_import {
     void *address; // of the allocation's first byte in this process
     size_t size;

@@ -179,6 +179,16 @@ void phi_owner_get(struct phi_reader *reader, struct phi_owner *owner)
     phi_get_bytes(reader, owner->uuid, sizeof owner->uuid);
 }
 
+int phi_pointer_holds(struct phi_memory *memory, CUdeviceptr address, uint64_t size)
+{
+    const struct phi_driver *driver = phi_device_driver(memory->device);
+    CUdeviceptr base = 0;
+    size_t range = 0;
+    if (driver->cuMemGetAddressRange_v2(&base, &range, address) != CUDA_SUCCESS)
+        return -1;
+    return address - base <= range && range - (address - base) >= size;
+}
+
 // let_in gives this memory's device access to a pointer of another device of the process.
 static CUresult let_in(struct phi_memory *memory, const struct pointer *p, CUcontext owner)
 {
@@ -205,7 +215,8 @@ static int direct_entered(struct phi_memory *memory, const struct phi_allocation
     struct pointer p;
     uint64_t id = 0;
     if (!look_up(driver, (const void *)(uintptr_t)at, &p) || // NOLINT(performance-no-int-to-ptr)
-        !identity(driver, allocation->kind, at, &id) || id != allocation->id)
+        !identity(driver, allocation->kind, at, &id) || id != allocation->id ||
+        phi_pointer_holds(memory, at, allocation->size) != 1)
         return phi_fail(memory->report, -EBADMSG, "memory of this process at 0x%llx is gone",
                         (unsigned long long)at);
     driver->cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, at);

@@ -27,6 +27,10 @@ struct phi_owner {
 void phi_owner_put(const struct phi_memory *memory, struct phi_writer *writer);
 void phi_owner_get(struct phi_reader *reader, struct phi_owner *owner);
 
+// phi_pointer_holds: whether [address, address + size) lies in what the driver has mapped there: 1, 0, or -1 where the
+// driver does not say. The peer says how large its allocation is: what it does not own is not to be reached.
+int phi_pointer_holds(struct phi_memory *memory, CUdeviceptr address, uint64_t size);
+
 // phi_owner_direct: the record comes from another context of this process, so that the pointer
 // itself serves. Makes it usable on this memory's device and fills import; 1 when done, 0 where a
 // handle is needed, or an error.

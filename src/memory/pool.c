@@ -93,6 +93,14 @@ static CUresult import_entered(struct phi_memory *memory, int fd, CUmemPoolPtrEx
     return CUDA_SUCCESS;
 }
 
+static CUresult drop_import(const struct phi_driver *driver, const struct phi_import *import)
+{
+    CUresult result = driver->cuMemFree_v2(import->handle[0]);
+    driver->cuMemPoolDestroy(
+        (CUmemoryPool)(uintptr_t)import->handle[1]); // NOLINT(performance-no-int-to-ptr)
+    return result;
+}
+
 static int pool_open(struct phi_memory *memory, const struct phi_allocation *allocation,
                      struct phi_reader *reader, int fd, struct phi_import *import)
 {
@@ -111,9 +119,18 @@ static int pool_open(struct phi_memory *memory, const struct phi_allocation *all
     if (rc)
         return rc;
     CUresult result = import_entered(memory, fd, &data, import);
+    if (result == CUDA_SUCCESS &&
+        phi_pointer_holds(memory, import->handle[0], allocation->size) == 0)
+        rc = phi_fail(memory->report, -EBADMSG,
+                      "a peer's pool memory holds less than the %llu bytes of its record",
+                      (unsigned long long)allocation->size);
+    if (rc)
+        drop_import(phi_device_driver(memory->device), import);
     phi_device_leave(memory->device, token);
     if (result != CUDA_SUCCESS)
         return phi_pointer_fail(memory, result, "importing a peer's pool memory", allocation);
+    if (rc)
+        return rc;
     import->size = allocation->size;
     return 0;
 }
@@ -125,12 +142,10 @@ static void pool_close(struct phi_import *import)
     void *token = NULL;
     if (import->handle[0] == 0 || phi_device_enter(device, &token))
         return;
-    CUresult result = driver->cuMemFree_v2(import->handle[0]);
+    CUresult result = drop_import(driver, import);
     if (result != CUDA_SUCCESS)
         phi_log(import->memory->report, PH_LOG_WARN, "cuMemFree of a peer's pool memory: %s",
                 phi_cuda_name(driver, result));
-    driver->cuMemPoolDestroy(
-        (CUmemoryPool)(uintptr_t)import->handle[1]); // NOLINT(performance-no-int-to-ptr)
     phi_device_leave(device, token);
 }
 

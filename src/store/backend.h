@@ -3,6 +3,7 @@
 #ifndef PHI_STORE_BACKEND_H
 #define PHI_STORE_BACKEND_H
 
+#include "base/wake.h"
 #include "store/mailbox.h"
 
 struct phi_store; // each backend's own, beginning with struct phi_store_base
@@ -53,8 +54,8 @@ struct phi_store_ops {
     // take waits for the next delivery. -EINTR after wake. `wanted` as in phi_mailbox_receive.
     int (*take)(struct phi_store *store, const bool *wanted, int64_t deadline,
                 struct phi_delivery *delivery);
-    // wake_fd is the store's eventfd: a write to it, also by another process, wakes take.
-    int (*wake_fd)(const struct phi_store *store);
+    // wake is what take listens to: a ring, also by another process, ends it.
+    const struct phi_wake *(*wake)(const struct phi_store *store);
     // consumed: this delivery need not be kept (deleted with a later command). No I/O.
     void (*consumed)(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
     // refresh renews expiries. -ECONNRESET also where the store is found to have forgotten the

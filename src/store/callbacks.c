@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -40,7 +39,7 @@ struct peer {
 
 struct phi_store_callbacks {
     struct phi_store_base base;
-    int wake_fd;
+    struct phi_wake wake;
     bool announced;
     int turn; // rank that the last waiting get was for
     struct peer peers[];
@@ -245,9 +244,8 @@ static int look_around(struct phi_store_callbacks *store, const bool *wanted,
 // woken waits at most ms for a wake and takes it.
 static bool woken(struct phi_store_callbacks *store, int64_t ms)
 {
-    struct pollfd wake = {.fd = store->wake_fd, .events = POLLIN};
-    uint64_t count;
-    return poll(&wake, 1, (int)ms) == 1 && read(store->wake_fd, &count, sizeof(count)) > 0;
+    struct pollfd wake = {.fd = store->wake.listen, .events = POLLIN};
+    return poll(&wake, 1, (int)ms) == 1 && phi_wake_take(&store->wake);
 }
 
 // wait_slice waits a short while for the wanted rank whose turn it is.
@@ -282,9 +280,9 @@ static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t de
     }
 }
 
-static int callbacks_wake_fd(const struct phi_store *base)
+static const struct phi_wake *callbacks_wake(const struct phi_store *base)
 {
-    return ((const struct phi_store_callbacks *)base)->wake_fd;
+    return &((const struct phi_store_callbacks *)base)->wake;
 }
 
 static void callbacks_consumed(struct phi_store *base, int rank, uint64_t incarnation,
@@ -310,11 +308,10 @@ static int callbacks_open(const struct phi_mailbox_params *params, int64_t deadl
     if (!store)
         return phi_fail(params->report, -ENOMEM, "no memory for the store");
     store->base = (struct phi_store_base){.ops = &phi_store_callbacks, .params = params};
-    store->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (store->wake_fd < 0) {
-        int error = -errno;
+    int result = phi_wake_open(&store->wake);
+    if (result) {
         free(store);
-        return phi_fail(params->report, error, "eventfd: %s", strerror(-error));
+        return phi_fail(params->report, result, "no sockets to be woken by: %s", strerror(-result));
     }
     *out = (struct phi_store *)store;
     return 0;
@@ -356,7 +353,7 @@ static void callbacks_close(struct phi_store *base, const bool *done, int64_t de
     for (int rank = 0; rank < store->base.params->ranks; rank++)
         if (done && done[rank])
             remove_outbound(store, rank, deadline);
-    close(store->wake_fd);
+    phi_wake_close(&store->wake);
     free(store);
 }
 
@@ -367,7 +364,7 @@ const struct phi_store_ops phi_store_callbacks = {
     .announce = callbacks_announce,
     .put = callbacks_put,
     .take = callbacks_take,
-    .wake_fd = callbacks_wake_fd,
+    .wake = callbacks_wake,
     .consumed = callbacks_consumed,
     .refresh = callbacks_refresh,
     .close = callbacks_close,

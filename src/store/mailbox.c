@@ -18,6 +18,7 @@
 
 enum {
     JOB_MAX = 100,
+    LATE_MOST = 256,     // deliveries looked at after the deadline, which may be now
     NUMBER_TRIES = 24,   // of finding a number that the store accepts
     RESEND_PAUSE = 250,  // ms between attempts of a receiver to put again what the store refuses
     RESEND_FIRST = 1000, // ms that a receiver gives such an attempt at first ...
@@ -594,13 +595,13 @@ static bool none_wanted(const struct phi_mailbox *mailbox, const bool *wanted)
 
 static int wait_for_wake(struct phi_mailbox *mailbox, int64_t deadline)
 {
-    struct pollfd wake = {.fd = phi_mailbox_wake_fd(mailbox), .events = POLLIN};
-    uint64_t count;
+    const struct phi_wake *wake = mailbox->ops->wake(mailbox->store);
+    struct pollfd ring = {.fd = wake->listen, .events = POLLIN};
     int n;
     do
-        n = poll(&wake, 1, phi_remaining_ms(deadline));
+        n = poll(&ring, 1, phi_remaining_ms(deadline));
     while (n < 0 && errno == EINTR);
-    return n == 1 && read(wake.fd, &count, sizeof(count)) > 0 ? -EINTR : -ETIMEDOUT;
+    return n == 1 && phi_wake_take(wake) ? -EINTR : -ETIMEDOUT;
 }
 
 int phi_mailbox_sleep(struct phi_mailbox *mailbox, int64_t deadline)
@@ -615,9 +616,13 @@ int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t
         return fenced(mailbox);
     if (none_wanted(mailbox, wanted) && !atomic_load(&mailbox->unstored))
         return wait_for_wake(mailbox, deadline);
+    int late = 0;
     for (;;) {
         if (pop_ready(mailbox, message))
             return 0;
+        // What must be dropped may come without end.
+        if (phi_now() >= deadline && ++late > LATE_MOST)
+            return -ETIMEDOUT;
         int result = resend(mailbox, deadline);
         if (result)
             return result;
@@ -638,12 +643,10 @@ int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t
 
 int phi_mailbox_wake_fd(const struct phi_mailbox *mailbox)
 {
-    return mailbox->ops->wake_fd(mailbox->store);
+    return mailbox->ops->wake(mailbox->store)->ring;
 }
 
 void phi_mailbox_wake(struct phi_mailbox *mailbox)
 {
-    uint64_t one = 1;
-    ssize_t put = write(phi_mailbox_wake_fd(mailbox), &one, sizeof(one));
-    (void)put; // full: it is readable already
+    phi_wake_ring(phi_mailbox_wake_fd(mailbox));
 }

@@ -90,8 +90,8 @@ int phi_mailbox_sleep(struct phi_mailbox *mailbox, int64_t deadline);
 int phi_mailbox_expel(struct phi_mailbox *mailbox, int rank, uint64_t incarnation,
                       int64_t deadline);
 
-// wake_fd is the eventfd behind wake: a peer process that holds a copy may write to it. Owned by
-// the mailbox.
+// wake_fd is what wake rings with (base/wake.h): for peer processes, which get a copy. Owned by the
+// mailbox.
 int phi_mailbox_wake_fd(const struct phi_mailbox *mailbox);
 
 // sequence returns that of the last message to a peer's present life, 0 before the first. While it is not acknowledged, a

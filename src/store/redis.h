@@ -30,7 +30,7 @@ struct phi_consumed {
 
 struct phi_redis_inbound {
     struct phi_redis_connection connection;
-    int wake_fd;
+    struct phi_wake wake;
     bool standing; // an XREAD is under way
     int healed;    // answers to XREAD in a row that a key of the wrong type spoilt
     // Streams: [rank] is inbound from that rank; our own place stands for the members.
@@ -71,7 +71,7 @@ int phi_redis_inbound_start(struct phi_store_redis *store, int64_t deadline);
 
 int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
                    struct phi_delivery *delivery);
-int phi_redis_wake_fd(const struct phi_store *store);
+const struct phi_wake *phi_redis_wake(const struct phi_store *store);
 void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
 
 // phi_redis_heal is the script that deletes KEYS that are no streams: nobody of ours made them.

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 
@@ -61,9 +59,11 @@ int phi_redis_inbound_init(struct phi_store_redis *store)
     size_t n = (size_t)ranks;
     phi_redis_connection_init(&inbound->connection, &store->server);
     pthread_mutex_init(&inbound->lock, NULL);
-    inbound->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (inbound->wake_fd < 0)
-        return phi_fail(store->base.params->report, -errno, "eventfd: %s", strerror(errno));
+    inbound->wake = (struct phi_wake){-1, -1};
+    int result = phi_wake_open(&inbound->wake);
+    if (result)
+        return phi_fail(store->base.params->report, result, "no sockets to be woken by: %s",
+                        strerror(-result));
     inbound->keys = calloc(n, sizeof(*inbound->keys));
     inbound->last = calloc(n, sizeof(*inbound->last));
     inbound->argv = calloc(XREAD_WORDS + 2 * n, sizeof(*inbound->argv));
@@ -98,8 +98,7 @@ void phi_redis_inbound_fini(struct phi_store_redis *store)
     if (inbound->reply)
         freeReplyObject(inbound->reply);
     phi_redis_connection_fini(&inbound->connection);
-    if (inbound->wake_fd >= 0)
-        close(inbound->wake_fd);
+    phi_wake_close(&inbound->wake);
     pthread_mutex_destroy(&inbound->lock);
 }
 
@@ -165,7 +164,7 @@ static int queue_xread(struct phi_store_redis *store)
 static int connect_inbound(struct phi_store_redis *store, int64_t deadline)
 {
     struct phi_redis_inbound *inbound = &store->inbound;
-    int made = phi_redis_connect(&inbound->connection, inbound->wake_fd, deadline);
+    int made = phi_redis_connect(&inbound->connection, inbound->wake.listen, deadline);
     if (made < 0)
         return made;
     if (made)
@@ -351,9 +350,7 @@ static bool next_entry(struct phi_store_redis *store, struct phi_delivery *deliv
 
 static int drain_wake(struct phi_redis_inbound *inbound)
 {
-    uint64_t count;
-    ssize_t got = read(inbound->wake_fd, &count, sizeof(count));
-    (void)got; // another wake may have come and gone: it is one -EINTR all the same
+    phi_wake_take(&inbound->wake); // however many have come: it is one -EINTR
     return -EINTR;
 }
 
@@ -370,7 +367,7 @@ int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
             return -ECONNRESET;
         redisReply *reply;
         if (result == 0)
-            result = phi_redis_answer(&inbound->connection, inbound->wake_fd, deadline, &reply);
+            result = phi_redis_answer(&inbound->connection, inbound->wake.listen, deadline, &reply);
         if (result == 0)
             result = accept_reply(store, reply, deadline);
         if (result == -EINTR)
@@ -381,7 +378,7 @@ int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
     return 0;
 }
 
-int phi_redis_wake_fd(const struct phi_store *store)
+const struct phi_wake *phi_redis_wake(const struct phi_store *store)
 {
-    return ((const struct phi_store_redis *)store)->inbound.wake_fd;
+    return &((const struct phi_store_redis *)store)->inbound.wake;
 }

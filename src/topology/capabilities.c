@@ -68,6 +68,14 @@ void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct
     phi_put_u8(writer, capabilities->kernels);
 }
 
+// What a peer says of itself is shown to people.
+static bool printable(const char *text)
+{
+    while (*text >= 0x20 && *text <= 0x7e)
+        text++;
+    return *text == 0;
+}
+
 int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *bytes, size_t size)
 {
     struct phi_capabilities got = {0};
@@ -86,7 +94,8 @@ int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *b
     phi_get_string(&reader, got.device_name, sizeof got.device_name);
     got.kinds = phi_get_u32(&reader);
     got.kernels = phi_get_u8(&reader) != 0;
-    if (reader.error || reader.at != reader.size || got.socket[0] == 0)
+    if (reader.error || reader.at != reader.size || got.socket[0] == 0 || !printable(got.host) ||
+        !printable(got.socket) || !printable(got.device_name))
         return -EBADMSG;
     *capabilities = got;
     return 0;
