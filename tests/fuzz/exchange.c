@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Exchanges with a peer that writes what it likes, when it likes: into its half of the segment,
+// into the store, and in answer to calls. What comes of it lies inside the peer's allocation, and
+// ends.
+//
+// Input: flags (1: we are the higher rank; 2: the peer is connected), then commands of this rank.
+// Whenever this rank looks for something, the input says what the peer does first.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "channel/exchange.h"
+#include "channel/leave.h"
+#include "channel/offer.h"
+#include "pair.h"
+
+enum { REQUESTS = 2, OPS_MOST = 3, COMMANDS_MOST = 64, ACTIONS_MOST = 256 };
+
+static struct input input;
+static struct pair *pair;
+static int actions_left;
+
+struct request {
+    struct ph_exchange_request *request;
+    size_t n;
+};
+static struct request requests[REQUESTS];
+
+// ---- what the peer does
+
+static void write_side(struct phi_side *side, unsigned member, uint64_t value)
+{
+    switch (member % 6) {
+    case 0:
+        atomic_store(&side->sleeping, (uint32_t)value);
+        break;
+    case 1:
+        atomic_store(&side->acknowledged, value);
+        break;
+    case 2:
+        atomic_store(&side->state, (uint32_t)value);
+        break;
+    case 3:
+        atomic_store(&side->drained, (uint32_t)value);
+        break;
+    case 4:
+        atomic_store(&side->mapped, (uint32_t)value);
+        break;
+    default:
+        atomic_store(&side->told, (uint32_t)value);
+    }
+}
+
+static void write_word(struct phi_segment *segment)
+{
+    int side = !segment->side;
+    unsigned region = (unsigned)take(&input, 1),
+             index = (unsigned)take(&input, 1) % segment->capacity;
+    uint64_t value = take(&input, 8);
+
+    switch (region % 4) {
+    case 0:
+        write_side(phi_segment_side(segment, side), index, value);
+        break;
+    case 1:
+        atomic_store(&phi_segment_slot(segment, side, index)->word[region >> 2 & 1], value);
+        break;
+    case 2:
+        atomic_store(phi_segment_confirm(segment, side, index), value);
+        break;
+    default:
+        atomic_store(&phi_segment_line(segment, side, index)->word[region >> 2 & 1],
+                     (uint32_t)value);
+    }
+}
+
+// What an honest peer would write for one key, but for the numbers that the input gives.
+static void follow(struct phi_segment *segment)
+{
+    int side = !segment->side;
+    const struct phi_key *key = pair->peer->slots[take(&input, 1) % segment->capacity];
+    uint32_t number = (uint32_t)take(&input, 1), reason = (uint32_t)take(&input, 1);
+    uint32_t line = (uint32_t)take(&input, 1);
+
+    if (!key)
+        return;
+    uint32_t round = key->agreement.round ? key->agreement.round : 1;
+    atomic_store(&phi_segment_slot(segment, side, key->slot)->word[round & 1],
+                 phi_agreement_word(round, number));
+    atomic_store(phi_segment_confirm(segment, side, key->slot),
+                 (uint64_t)round << 32 | 1u << 31 | line << 11 | reason);
+}
+
+static void offer(void)
+{
+    struct phi_writer writer = {0};
+    uint32_t id = (uint32_t)take(&input, 1);
+
+    phi_put_u32(&writer, 0x464f4850u); // as src/channel/offer.c begins
+    phi_put_u32(&writer, 1);
+    phi_put_u32(&writer, 1);
+    phi_put_u32(&writer, id);
+    phi_put_blob(&writer, pair->foreign.record, pair->foreign.record_size);
+    phi_put_u32(&writer, 1);
+    phi_put_u64(&writer, take(&input, 1) % 4);
+    phi_put_u8(&writer, (uint8_t)take(&input, 1));
+    phi_put_u32(&writer, (uint32_t)(int8_t)take(&input, 1));
+    phi_put_u32(&writer, (uint32_t)take(&input, 2));
+    phi_put_u32(&writer, id);
+    phi_put_u64(&writer, take(&input, 2));
+    phi_put_u64(&writer, take(&input, 2));
+    phi_put_u8(&writer, (uint8_t)take(&input, 1));
+    phi_offer_file(pair->peer, writer.bytes, writer.size);
+    phi_writer_fini(&writer);
+}
+
+static void act(void)
+{
+    struct phi_segment *segment = pair->peer->segment;
+
+    switch (take(&input, 1) % 4) {
+    case 0:
+        if (segment)
+            write_word(segment);
+        break;
+    case 1:
+        if (segment)
+            follow(segment);
+        break;
+    case 2:
+        offer();
+        break;
+    default: {
+        struct input piece = take_piece(&input);
+        pair_deliver(pair, copy_of(piece), piece.left);
+    }
+    }
+}
+
+static void peer_acts(void)
+{
+    if (input.left == 0 || actions_left == 0)
+        return;
+    pthread_mutex_lock(&pair->peers.lock);
+    // The peer may have begun another life meanwhile.
+    if (pair->peers.table[!pair->peers.rank])
+        pair->peer = pair->peers.table[!pair->peers.rank];
+    for (unsigned n = (unsigned)take(&input, 1) & 3; n > 0 && actions_left > 0; n--, actions_left--)
+        act();
+    pthread_mutex_unlock(&pair->peers.lock);
+}
+
+// ---- what it answers; these stand for src/channel/node.c
+
+int __wrap_phi_node_connect(const char *name, int *fd);
+int __wrap_phi_node_send(int socket, const struct phi_node_message *message, int fd);
+int __wrap_phi_node_call(int socket, const struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd, int64_t deadline);
+
+int __wrap_phi_node_connect(const char *name, int *fd)
+{
+    (void)name;
+    if (input.left == 0 || take(&input, 1) == 1)
+        return -ECONNREFUSED;
+    *fd = descriptor(DESCRIPTOR_NULL);
+    return 0;
+}
+
+int __wrap_phi_node_send(int socket, const struct phi_node_message *message, int fd)
+{
+    (void)socket;
+    (void)message;
+    (void)fd;
+    return 0;
+}
+
+static int any_answer(struct phi_node_message *answer)
+{
+    answer->status = (int8_t)take(&input, 1);
+    answer->a = take(&input, 8);
+    answer->b = take(&input, 2);
+    answer->c = take(&input, 1);
+    struct input piece = take_piece(&input);
+    answer->bytes_size = (uint32_t)(piece.left % (sizeof(answer->bytes) + 1));
+    memcpy(answer->bytes, piece.at, answer->bytes_size);
+    return descriptor((unsigned)take(&input, 1));
+}
+
+static int good_answer(const struct phi_node_message *request, struct phi_node_message *answer)
+{
+    answer->status = 0;
+    answer->a = request->type == PHI_NODE_HELLO ? pair->peers.mine.nonce : 1;
+    answer->b = 16;
+    answer->c = 0;
+    answer->bytes_size = (uint32_t)pair->foreign.record_size;
+    memcpy(answer->bytes, pair->foreign.record, pair->foreign.record_size);
+    if (request->type == PHI_NODE_HELLO)
+        return descriptor((unsigned)take(&input, 1));
+    if (request->type == PHI_NODE_SEGMENT)
+        return descriptor(DESCRIPTOR_GIVEN);
+    return request->type == PHI_NODE_EXPORT || request->type == PHI_NODE_PROBE
+               ? dup(pair->foreign.fd)
+               : -1;
+}
+
+int __wrap_phi_node_call(int socket, const struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd, int64_t deadline)
+{
+    unsigned how = input.left ? (unsigned)take(&input, 1) % 4 : 0;
+
+    (void)socket;
+    HOLD(deadline != PHI_FOREVER);
+    peer_acts();
+    if (how < 2) {
+        fuzz_time = deadline > fuzz_time ? deadline : fuzz_time;
+        return how == 0 ? -ETIMEDOUT : -ECONNRESET;
+    }
+    *answer = *request;
+    *fd = how == 2 ? any_answer(answer) : good_answer(request, answer);
+    return 0;
+}
+
+// ---- what this rank does
+
+static void start(void)
+{
+    struct ph_operation ops[OPS_MOST];
+    struct request *r = &requests[requests[0].request != NULL];
+    unsigned bits = (unsigned)take(&input, 1);
+    size_t n = 1 + bits % OPS_MOST;
+
+    if (r->request)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        unsigned what = (unsigned)take(&input, 1);
+        ops[i] = (struct ph_operation){
+            .op_id = what & 3,
+            .peer = !pair->peers.rank,
+            .role = (enum ph_role)(PH_ROLE_SENDER + (what >> 2 & 3) % 3),
+            .protocol = (enum ph_protocol)((what >> 4 & 3) % 3),
+            .buffer = pair->buffers + (size_t)(what >> 6) * OWN_BUFFER,
+            .size = OWN_BUFFER,
+        };
+    }
+    if (phi_exchange_start(&pair->peers, ops, n, &r->request) == 0)
+        r->n = n;
+    else
+        r->request = NULL;
+}
+
+static void check_channel(const struct ph_channel *channel)
+{
+    HOLD(channel->index < 16 && channel->remote_size > 0);
+    if (channel->remote) {
+        const struct phi_import *import =
+            channel->key->theirs[channel->theirs_number - 1].export_->import;
+        HOLD(import && channel->remote >= (uint8_t *)import->address);
+        HOLD(channel->remote + channel->remote_size <= (uint8_t *)import->address + import->size);
+        channel->remote[channel->remote_size - 1] = 1;
+    }
+}
+
+static void finish(struct request *r, int64_t ms)
+{
+    struct ph_channel *channels[OPS_MOST];
+    int64_t deadline = phi_deadline(ms);
+
+    if (!r->request)
+        return;
+    if (phi_exchange_finish(r->request, channels, deadline) == 0)
+        for (size_t i = 0; i < r->n; i++)
+            check_channel(channels[i]);
+    r->request = NULL;
+    HOLD(fuzz_time <
+         deadline + 20000 * PHI_MS); // calls of its own that nobody answers, and no more
+}
+
+static void command(void)
+{
+    unsigned what = (unsigned)take(&input, 1);
+
+    switch (what % 8) {
+    case 0:
+    case 1:
+        start();
+        break;
+    case 2:
+    case 3:
+        finish(&requests[what >> 3 & 1], what >> 4 & 7);
+        break;
+    case 4:
+        pthread_mutex_lock(&pair->peers.lock);
+        phi_peer_look(pair->peer);
+        phi_peer_release(pair->peer);
+        pthread_mutex_unlock(&pair->peers.lock);
+        break;
+    case 5:
+        if (what == 0xfd)
+            phi_abort(&pair->peers, "fuzz");
+        break;
+    default:
+        peer_acts();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    input = (struct input){NULL, 0};
+    pair = pair_open(data && size && data[0] & 1, size && data[0] & 2);
+    if (pair->peer->state == PHI_PEER_READY)
+        pair->peer->socket = descriptor(DESCRIPTOR_NULL);
+    input = (struct input){data, size};
+    take(&input, 1);
+    actions_left = ACTIONS_MOST;
+    pair_acts = peer_acts;
+    for (int i = 0; i < COMMANDS_MOST && input.left > 0; i++)
+        command();
+    for (int i = 0; i < REQUESTS; i++)
+        finish(&requests[i], 1);
+    phi_leave(&pair->peers, phi_deadline(5));
+    pair_close(pair);
+    return 0;
+}

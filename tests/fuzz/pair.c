@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pair.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "channel/lives.h"
+#include "channel/service.h"
+
+static struct pair pair;
+static struct phi_segment *segments[2]; // as the lower rank makes it, by our rank
+
+void (*pair_acts)(void);
+
+static struct {
+    uint8_t *bytes;
+    size_t size;
+} delivered;
+
+// ---- an executor that runs nothing
+
+static bool drained(struct phi_executor *executor, struct phi_uses *uses, char *why, size_t size)
+{
+    (void)executor;
+    (void)uses;
+    (void)why;
+    (void)size;
+    return true;
+}
+
+static int flush(struct phi_executor *executor, int64_t deadline)
+{
+    (void)executor;
+    (void)deadline;
+    return 0;
+}
+
+static const struct phi_executor_ops executor_ops = {
+    .size = sizeof(executor_ops), .name = "none", .drained = drained, .flush = flush};
+static struct phi_executor executor = {.ops = &executor_ops};
+
+// ---- a store that takes everything
+
+static int set(void *opaque, const char *key, const void *value, size_t size, int64_t ms)
+{
+    (void)opaque;
+    (void)key;
+    (void)value;
+    (void)size;
+    (void)ms;
+    return 0;
+}
+
+static int get(void *opaque, const char *key, void **value, size_t *size, int64_t ms)
+{
+    (void)opaque;
+    (void)key;
+    if (pair_acts)
+        pair_acts();
+    if (!delivered.bytes) {
+        fuzz_time += (ms + 1) * PHI_MS;
+        return -ETIMEDOUT;
+    }
+    *value = delivered.bytes;
+    *size = delivered.size;
+    delivered.bytes = NULL;
+    return 0;
+}
+
+static int drop(void *opaque, const char *key, int64_t ms)
+{
+    (void)opaque;
+    (void)key;
+    (void)ms;
+    return 0;
+}
+
+static const struct ph_store_callbacks callbacks = {set, get, drop, NULL};
+
+void pair_deliver(struct pair *of, uint8_t *bytes, size_t size)
+{
+    (void)of;
+    free(delivered.bytes);
+    delivered.bytes = bytes;
+    delivered.size = size;
+}
+
+// ---- the pair
+
+static void make_memory(struct phi_report *report)
+{
+    struct phi_allocation allocation;
+    uint64_t offset;
+    void *address;
+
+    HOLD(phi_memory_open(report, NULL, &pair.peers.memory) == 0);
+    HOLD(phi_host_alloc(pair.peers.memory, 16384, &address) == 0);
+    HOLD(phi_memory_describe(pair.peers.memory, address, 1, &allocation, &offset) == 0);
+    HOLD(phi_memory_export(pair.peers.memory, &allocation, &pair.foreign) == 0);
+    HOLD(phi_host_alloc(pair.peers.memory, OWN_BUFFERS * OWN_BUFFER, &address) == 0);
+    pair.buffers = address;
+}
+
+// What all executions share is made once.
+static void make_once(void)
+{
+    struct fuzz_context *context = fuzz_context();
+    static const volatile uint8_t life = 1;
+
+    pair.peers.life = &life;
+    pair.peers.report = &context->report;
+    pair.peers.counters = &context->counters;
+    pair.peers.config = &context->config;
+    pair.peers.executor = &executor;
+    pair.peers.ranks = 2;
+    pair.peers.incarnation = OWN_INCARNATION;
+    memset(pair.peers.mine.node, 1, sizeof(pair.peers.mine.node));
+    pair.peers.mine.kinds = 1u << PHI_KIND_HOST;
+    pair.peers.mine.nonce = 99;
+    pair.peers.table = calloc(2, sizeof(*pair.peers.table));
+    pair.peers.wanted = calloc(2, sizeof(*pair.peers.wanted));
+    pair.peers.wanted_now = calloc(2, sizeof(*pair.peers.wanted_now));
+    HOLD(pair.peers.table && pair.peers.wanted && pair.peers.wanted_now);
+    pthread_mutex_init(&pair.peers.lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&pair.peers.changed, &attributes);
+    make_memory(&context->report);
+    HOLD(phi_probe_open(pair.peers.memory, NULL, &pair.peers.probe) == 0);
+    for (int rank = 0; rank < 2; rank++) {
+        uint64_t nonce = rank == 0 ? phi_hash(OWN_INCARNATION, THEIR_INCARNATION)
+                                   : phi_hash(THEIR_INCARNATION, OWN_INCARNATION);
+        HOLD(phi_segment_create(&context->report, 16, nonce, &segments[rank]) == 0);
+        segments[rank]->side = rank;
+    }
+}
+
+// As new: what an execution before has written is gone.
+static void reset_segment(struct phi_segment *segment)
+{
+    for (int side = 0; side < 2; side++) {
+        memset(phi_segment_side(segment, side), 0, sizeof(struct phi_side));
+        memset(phi_segment_slot(segment, side, 0), 0, 16 * sizeof(struct phi_slot));
+        memset(phi_segment_confirm(segment, side, 0), 0, 16 * sizeof(uint64_t));
+        for (uint32_t i = 0; i < 16; i++) {
+            struct phi_line *line = phi_segment_line(segment, side, i);
+
+            *line = (struct phi_line){0};
+            for (int word = 0; word < PHI_WORD_COUNT; word++)
+                atomic_init(&line->word[word], phi_word_start[word]);
+        }
+    }
+}
+
+static void open_mailbox(int rank)
+{
+    const struct phi_mailbox_params params = {
+        .report = pair.peers.report,
+        .counters = pair.peers.counters,
+        .config = pair.peers.config,
+        .callbacks = &callbacks,
+        .job = "fuzz",
+        .rank = rank,
+        .ranks = 2,
+        .incarnation = OWN_INCARNATION,
+    };
+
+    HOLD(phi_mailbox_open(&params, phi_deadline(1000), &pair.peers.mailbox) == 0);
+}
+
+struct pair *pair_open(int rank, bool ready)
+{
+    if (!pair.peers.report)
+        make_once();
+    pair.peers.rank = rank;
+    open_mailbox(rank);
+    reset_segment(segments[rank]);
+    descriptor_given = segments[rank]->fd;
+    pair.peer = phi_peers_get(&pair.peers, !rank);
+    HOLD(pair.peer);
+    struct phi_capabilities theirs = pair.peers.mine;
+    strcpy(theirs.socket, "@peerhop-0000000000000001");
+    strcpy(theirs.host, "elsewhere");
+    phi_peer_record(pair.peer, THEIR_INCARNATION, &theirs);
+    if (ready) {
+        pair.peer->state = PHI_PEER_READY;
+        pair.peer->segment = segments[rank];
+        pair.peer->segment_life = THEIR_INCARNATION;
+    }
+    return &pair;
+}
+
+static void free_exports(struct phi_peers *peers)
+{
+    for (uint32_t i = 0; i < peers->exports_count; i++) {
+        phi_memory_export_close(&peers->exports[i]->export_);
+        free(peers->exports[i]);
+    }
+    free(peers->exports);
+    peers->exports = NULL;
+    peers->exports_count = 0;
+}
+
+void pair_close(struct pair *of)
+{
+    struct phi_peers *peers = &of->peers;
+
+    HOLD(peers->requests == NULL);
+    free(peers->spare);
+    peers->spare = NULL;
+    while (peers->former) {
+        struct phi_peer *former = peers->former;
+        peers->former = former->former;
+        if (former->segment == segments[peers->rank])
+            former->segment = NULL;
+        phi_peer_free(former);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        if (peers->table[rank] && peers->table[rank]->segment == segments[peers->rank])
+            peers->table[rank]->segment = NULL; // kept for the next execution
+        phi_peer_free(peers->table[rank]);
+        peers->table[rank] = NULL;
+        peers->wanted[rank] = 0;
+    }
+    free_exports(peers);
+    phi_mailbox_close(peers->mailbox, phi_deadline(10));
+    pair_deliver(of, NULL, 0);
+    peers->mailbox = NULL;
+    peers->aborted = peers->fenced = 0;
+    peers->leaving = peers->registered = peers->receiving = false;
+    peers->waiting_rank = 0;
+    peers->exchange_calls = 0;
+}

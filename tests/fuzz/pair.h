@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A rank with one peer, made by hand: no threads, no sockets, a store whose messages the target
+// gives. What the peer writes is the input's.
+#ifndef TESTS_FUZZ_PAIR_H
+#define TESTS_FUZZ_PAIR_H
+
+#include "channel/peers.h"
+#include "fuzz.h"
+
+enum { OWN_INCARNATION = 1000, THEIR_INCARNATION = 2000, OWN_BUFFERS = 4, OWN_BUFFER = 1024 };
+
+struct pair {
+    struct phi_peers peers;
+    struct phi_peer *peer;
+    struct phi_export foreign; // an export of the peer: its record, and the descriptor for it
+    uint8_t *buffers;          // OWN_BUFFERS of OWN_BUFFER bytes, side by side
+};
+
+// pair_open makes this rank 0 or 1 of two; the peer's record is known. With `ready` its segment is
+// mapped as well.
+struct pair *pair_open(int rank, bool ready);
+
+// pair_close ends it, and holds that nothing is left open.
+void pair_close(struct pair *pair);
+
+// What the store delivers next, at most once; taken over.
+void pair_deliver(struct pair *pair, uint8_t *bytes, size_t size);
+
+// Called where this rank looks into the store, without its lock: the peer may do something. NULL:
+// it does nothing.
+extern void (*pair_acts)(void);
+
+#endif
