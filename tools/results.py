@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Adds up test logs of Meson (testlog.json) and steps (NAME=pass, NAME=fail); says what failed, what was skipped and why.
+"""Adds up test logs of Meson (testlog.json) and steps (NAME=pass, NAME=fail, NAME=skip:WHY).
+
+It says what failed, what was skipped and why.
 
 The last line is "N passed, N failed, N skipped", counted in test cases. Exits 1 where something failed or nothing ran.
 """
@@ -39,7 +41,8 @@ def read(word):
     """Yields (program, case, verdict, reason) of a log or a step."""
     if '=' in word:
         name, _, verdict = word.partition('=')
-        yield name, '', {'pass': 'passed', 'fail': 'failed'}[verdict], ''
+        verdict, _, why = verdict.partition(':')
+        yield name, '', {'pass': 'passed', 'fail': 'failed', 'skip': 'skipped'}[verdict], why
         return
     path = pathlib.Path(word)
     folder = path.parts[-3] if len(path.parts) > 2 else ''

@@ -676,7 +676,7 @@ TEST_F(RedisFault, DescriptorsAreClosed)
     for (int i = 0; i < 3; i++) {
         auto member = make(0);
         std::set<int> now = open_descriptors();
-        EXPECT_EQ(now.size(), before.size() + 3); // two connections and an eventfd
+        EXPECT_EQ(now.size(), before.size() + 4); // two connections, two to be woken by
         for (int fd : now)
             EXPECT_TRUE(before.count(fd) || fcntl(fd, F_GETFD) & FD_CLOEXEC) << fd;
     }

@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "channel/exchange.h"
+#include "channel/expel.h"
+#include "channel/heartbeat.h"
 #include "channel/leave.h"
 #include "channel/offer.h"
 #include "pair.h"
@@ -255,7 +257,7 @@ static void check_channel(const struct ph_channel *channel)
     HOLD(channel->index < 16 && channel->remote_size > 0);
     if (channel->remote) {
         const struct phi_import *import =
-            channel->key->theirs[channel->theirs_number - 1].export_->import;
+            channel->remote_export->import;
         HOLD(import && channel->remote >= (uint8_t *)import->address);
         HOLD(channel->remote + channel->remote_size <= (uint8_t *)import->address + import->size);
         channel->remote[channel->remote_size - 1] = 1;
@@ -293,12 +295,15 @@ static void command(void)
     case 4:
         pthread_mutex_lock(&pair->peers.lock);
         phi_peer_look(pair->peer);
-        phi_peer_release(pair->peer);
+        phi_heartbeat_missed(&pair->peers);
         pthread_mutex_unlock(&pair->peers.lock);
         break;
     case 5:
+        phi_heartbeat_tick(&pair->peers);
         if (what == 0xfd)
             phi_abort(&pair->peers, "fuzz");
+        else if (what == 0xf5)
+            phi_expel(&pair->peers, pair->peer->rank, phi_deadline(1));
         break;
     default:
         peer_acts();
@@ -320,6 +325,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < REQUESTS; i++)
         finish(&requests[i], 1);
     phi_leave(&pair->peers, phi_deadline(5));
+    pair_acts = NULL;
     pair_close(pair);
     return 0;
 }

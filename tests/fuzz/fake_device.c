@@ -22,6 +22,7 @@ struct phi_device {
 static struct phi_device device = {.info = {.vmm_fd = true, .pools = true}};
 static int opened, calls_left;
 static size_t size_mapped;
+static bool silent;
 
 struct phi_device *fake_device(void)
 {
@@ -30,6 +31,7 @@ struct phi_device *fake_device(void)
 
 void fake_begin(unsigned mood)
 {
+    silent = false;
     opened = 0;
     calls_left = mood & 7 ? (int)(mood & 7) : -1;
     size_mapped = (size_t)4096 << (mood >> 3 & 7);
@@ -40,11 +42,18 @@ bool fake_end(void)
     return opened == 0;
 }
 
+bool fake_silent(void)
+{
+    return silent;
+}
+
 bool fake_holds(const void *address, size_t size)
 {
     uint64_t at = (uintptr_t)address;
 
-    return (at == MAPPED && size <= size_mapped) || (at == OWN && size <= OWN_SIZE);
+    if (at >= MAPPED)
+        return at == MAPPED && size <= size_mapped;
+    return at >= OWN && at - OWN <= OWN_SIZE && size <= OWN_SIZE - (at - OWN);
 }
 
 // call counts down to the one that fails; delta is what it opens or closes.
@@ -74,7 +83,9 @@ static CUresult range_of(CUdeviceptr *base, size_t *size, CUdeviceptr at)
 {
     *base = at >= MAPPED ? MAPPED : OWN;
     *size = at >= MAPPED ? size_mapped : OWN_SIZE;
-    return call(0);
+    CUresult result = call(0);
+    silent |= result != CUDA_SUCCESS;
+    return result;
 }
 
 static CUresult attribute(void *value, CUpointer_attribute name, CUdeviceptr at)

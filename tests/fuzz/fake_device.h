@@ -21,4 +21,7 @@ bool fake_end(void);
 // Whether [address, address + size) is mapped.
 bool fake_holds(const void *address, size_t size);
 
+// Whether the driver refused to say how large a mapping is.
+bool fake_silent(void);
+
 #endif

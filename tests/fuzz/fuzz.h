@@ -49,7 +49,7 @@ static inline struct input take_piece(struct input *input)
 }
 
 // No line that is logged may have it.
-#define FUZZ_PASSWORD "hush-hush"
+extern const char *fuzz_secret;
 
 // A copy of its own length, so that reading past its end is seen. free() it.
 uint8_t *copy_of(struct input piece);

@@ -124,7 +124,8 @@ static void make_once(void)
     pair.peers.table = calloc(2, sizeof(*pair.peers.table));
     pair.peers.wanted = calloc(2, sizeof(*pair.peers.wanted));
     pair.peers.wanted_now = calloc(2, sizeof(*pair.peers.wanted_now));
-    HOLD(pair.peers.table && pair.peers.wanted && pair.peers.wanted_now);
+    pair.peers.silent_since = calloc(2, sizeof(*pair.peers.silent_since));
+    HOLD(pair.peers.table && pair.peers.wanted && pair.peers.wanted_now && pair.peers.silent_since);
     pthread_mutex_init(&pair.peers.lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -177,6 +178,7 @@ struct pair *pair_open(int rank, bool ready)
 {
     if (!pair.peers.report)
         make_once();
+    fuzz_time = 1000 * PHI_MS; // before the real one: nothing waits for it in earnest
     pair.peers.rank = rank;
     open_mailbox(rank);
     reset_segment(segments[rank]);
@@ -197,13 +199,11 @@ struct pair *pair_open(int rank, bool ready)
 
 static void free_exports(struct phi_peers *peers)
 {
-    for (uint32_t i = 0; i < peers->exports_count; i++) {
-        phi_memory_export_close(&peers->exports[i]->export_);
-        free(peers->exports[i]);
-    }
+    for (uint32_t i = 0; i < peers->exports_count; i++)
+        phi_export_free(peers->exports[i]);
     free(peers->exports);
     peers->exports = NULL;
-    peers->exports_count = 0;
+    peers->exports_count = peers->exports_room = peers->export_ids = 0;
 }
 
 void pair_close(struct pair *of)
@@ -235,4 +235,5 @@ void pair_close(struct pair *of)
     peers->leaving = peers->registered = peers->receiving = false;
     peers->waiting_rank = 0;
     peers->exchange_calls = 0;
+    peers->ticked = peers->awake_since = 0;
 }

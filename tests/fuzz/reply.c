@@ -13,6 +13,7 @@
 #include "fuzz.h"
 #include "store/mailbox.h"
 
+#define PASSWORD "hush-hush"
 enum { CONNECTIONS_MOST = 6 };
 
 static struct input input;
@@ -54,7 +55,7 @@ static const struct phi_config *config_of(bool password)
     static struct phi_config configs[2];
     static const char *const settings[2][2] = {
         {"PEERHOP_STORE=unix:///s", NULL},
-        {"PEERHOP_STORE=unix://ann:" FUZZ_PASSWORD "@/s?db=3", NULL},
+        {"PEERHOP_STORE=unix://ann:" PASSWORD "@/s?db=3", NULL},
     };
 
     if (!configs[password].store)
@@ -85,10 +86,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     input = (struct input){data, size};
     connections = 0;
+    fuzz_time = 1000 * PHI_MS;
+    const bool password = take(&input, 1) & 1;
+    fuzz_secret = password ? PASSWORD : NULL;
     const struct phi_mailbox_params params = {
         .report = &context->report,
         .counters = &context->counters,
-        .config = config_of(take(&input, 1) & 1),
+        .config = config_of(password),
         .job = "fuzz",
         .ranks = 3,
         .incarnation = 1000,

@@ -53,6 +53,11 @@ class Results(unittest.TestCase):
         self.assertEqual(last, '4 passed, 0 failed, 2 skipped')
         self.assertIn('no GPU here:\n    build: suite / t0, 2 cases\n', out)
 
+    def test_a_step_that_was_skipped_says_why(self):
+        out, last, status = self.run_on(('OK', GOOD), words=('fuzz=skip:no clang', 'build=pass'))
+        self.assertEqual((last, status), ('3 passed, 0 failed, 2 skipped', 0))
+        self.assertIn('no clang:\n    fuzz\n', out)
+
     def test_a_crash_is_a_failure_beside_cases_that_passed(self):
         for result in ('FAIL', 'ERROR', 'TIMEOUT', 'INTERRUPT'):
             _, last, status = self.run_on((result, CRASH))
