@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "channel/expel.h"
+#include "channel/peers.h"
 
 enum phi_pulse phi_pulse_judge(int64_t now, int64_t beat_at, int64_t awake_since, int64_t limit)
 {

@@ -11,7 +11,12 @@
 #ifndef PHI_CHANNEL_HEARTBEAT_H
 #define PHI_CHANNEL_HEARTBEAT_H
 
-#include "channel/peers.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ph_peer_report;
+struct phi_peer;
+struct phi_peers;
 
 enum phi_pulse {
     PHI_PULSE_ALIVE,

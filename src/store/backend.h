@@ -56,6 +56,9 @@ struct phi_store_ops {
                 struct phi_delivery *delivery);
     // wake is what take listens to: a ring, also by another process, ends it.
     const struct phi_wake *(*wake)(const struct phi_store *store);
+    // interruptible: whether a wake ends announce and put, with -EINTR; the wake is not taken. Set
+    // between calls. NULL: they cannot be interrupted.
+    void (*interruptible)(struct phi_store *store, bool on);
     // consumed: this delivery need not be kept (deleted with a later command). No I/O.
     void (*consumed)(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
     // refresh renews expiries. -ECONNRESET also where the store is found to have forgotten the

@@ -23,6 +23,8 @@ enum {
     RESEND_PAUSE = 250,  // ms between attempts of a receiver to put again what the store refuses
     RESEND_FIRST = 1000, // ms that a receiver gives such an attempt at first ...
     RESEND_MOST = 30000, // ... and at most
+    RESEND_WOKEN = 4,    // attempts in a row that a wake ended; then one that none ends,
+    RESEND_SHORT = 20,   // of so many ms
 };
 
 struct phi_mailbox {
@@ -46,6 +48,7 @@ struct phi_mailbox {
     int ready;         // the only inbox that may have a message to hand out
     int64_t resend_at; // not before
     int64_t resend_ms; // time for the next attempt
+    int resend_woken;  // attempts in a row that a wake ended
     char job[JOB_MAX + 1];
 };
 
@@ -555,24 +558,39 @@ static bool pop_ready(struct phi_mailbox *mailbox, struct phi_message *message)
     }
 }
 
+// put_again is one attempt to put what the store forgot; a wake ends it where the backend can, so
+// that a thread which sleeps for something else sees it in time. Where wakes are so frequent that
+// none gets through, a short one is not ended.
+static int put_again(struct phi_mailbox *mailbox, int64_t deadline)
+{
+    bool short_one = mailbox->ops->interruptible && mailbox->resend_woken >= RESEND_WOKEN;
+    int64_t end = phi_deadline(short_one ? RESEND_SHORT : mailbox->resend_ms);
+    prune_all(mailbox);
+    if (mailbox->ops->interruptible)
+        mailbox->ops->interruptible(mailbox->store, !short_one);
+    int result = flush(mailbox, end < deadline ? end : deadline);
+    if (mailbox->ops->interruptible)
+        mailbox->ops->interruptible(mailbox->store, false);
+    mailbox->resend_woken = result == -EINTR ? mailbox->resend_woken + 1 : 0;
+    if (result == -ETIMEDOUT && !short_one && mailbox->resend_ms < RESEND_MOST)
+        mailbox->resend_ms *= 2;
+    return result;
+}
+
 // resend puts again what the store forgot, if somebody must and it is time. What one attempt got
-// done stays done; one that ran out of time has more the next time, and none is so long that a wake
-// waits for it for ever.
+// done stays done; one that ran out of time has more the next time.
 static int resend(struct phi_mailbox *mailbox, int64_t deadline)
 {
     if (!atomic_load(&mailbox->unstored) || phi_now() < mailbox->resend_at ||
         !phi_gate_try(&mailbox->gate))
         return 0;
-    prune_all(mailbox);
-    int64_t end = phi_deadline(mailbox->resend_ms);
-    int result = flush(mailbox, end < deadline ? end : deadline);
+    int result = put_again(mailbox, deadline);
     phi_gate_leave(&mailbox->gate);
     mailbox->resend_at = result ? phi_deadline(RESEND_PAUSE) : 0;
     if (result == 0)
         mailbox->resend_ms = RESEND_FIRST;
-    if (result == -ETIMEDOUT && mailbox->resend_ms < RESEND_MOST)
-        mailbox->resend_ms *= 2;
-    return result == -ETIMEDOUT && phi_now() < deadline ? 0 : result;
+    // The wake is still there: who takes next sees it.
+    return result == -EINTR || (result == -ETIMEDOUT && phi_now() < deadline) ? 0 : result;
 }
 
 static int64_t take_until(struct phi_mailbox *mailbox, int64_t deadline)

@@ -29,6 +29,16 @@ static struct phi_store_redis *redis_of(struct phi_store *store)
 
 // ---- commands
 
+static int interrupt_fd(const struct phi_store_redis *store)
+{
+    return store->interruptible ? store->inbound.wake.listen : -1;
+}
+
+static void redis_interruptible(struct phi_store *base, bool on)
+{
+    redis_of(base)->interruptible = on;
+}
+
 static int queue(struct phi_store_redis *store, int argc, const char *const *argv)
 {
     return phi_redis_queue(&store->commands, argc, argv, NULL);
@@ -38,7 +48,9 @@ static int queue(struct phi_store_redis *store, int argc, const char *const *arg
 static int answer(struct phi_store_redis *store, const char *command, int64_t deadline,
                   redisReply **reply)
 {
-    int result = phi_redis_answer(&store->commands, -1, deadline, reply);
+    int result = phi_redis_answer(&store->commands, interrupt_fd(store), deadline, reply);
+    if (result == -EINTR)
+        phi_redis_close(&store->commands, "interrupted");
     if (result != -ETIMEDOUT)
         return result;
     char before[PHI_REDIS_WORDS]; // e.g. still loading, when it was last asked
@@ -78,7 +90,7 @@ static int end(struct phi_store_redis *store, int result)
 
 static int connect_commands(struct phi_store_redis *store, int64_t deadline)
 {
-    int result = phi_redis_connect(&store->commands, -1, deadline);
+    int result = phi_redis_connect(&store->commands, interrupt_fd(store), deadline);
     return result < 0 ? result : 0;
 }
 
@@ -624,6 +636,7 @@ const struct phi_store_ops phi_store_redis = {
     .put = redis_put,
     .take = phi_redis_take,
     .wake = phi_redis_wake,
+    .interruptible = redis_interruptible,
     .consumed = phi_redis_consumed,
     .refresh = redis_refresh,
     .close = redis_close,

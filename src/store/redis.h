@@ -51,6 +51,7 @@ struct phi_store_redis {
     struct phi_redis_server server;
     struct phi_redis_connection commands;
     struct phi_redis_inbound inbound;
+    bool interruptible;   // a wake ends commands
     char *prefix;         // "ph:{job}:epoch:"
     char *members;        // key
     bool announced;       // an XADD of the record was tried

@@ -435,6 +435,108 @@ TEST_F(RedisFault, StoppedServerThatGoesOnHasLostNothing)
     resumer.join();
 }
 
+// What is unstored is put again by who receives; a wake for something else does not wait for that,
+// whether the server is gone or answers nothing.
+TEST_F(RedisFault, AWakeEndsAnAttemptToPutAgain)
+{
+    join();
+    ASSERT_EQ(a->send(1, "kept"), 0);
+    redis.stop();
+    for (int i = 0; i < 20; i++) {
+        std::thread waker([&] {
+            sleep_ms(30);
+            phi_mailbox_wake(a->mailbox);
+        });
+        Stopwatch watch;
+        EXPECT_EQ(a->receive(20000).result, -EINTR) << a->error();
+        waker.join();
+        EXPECT_LT(watch.ms(),
+                  700); // 30, and 20 where it is not ended; an attempt has 1000 and more
+    }
+    ASSERT_TRUE(redis.start());
+    std::atomic<bool> done{false};
+    std::thread receiver([&] {
+        while (!done)
+            a->receive(50);
+    });
+    EXPECT_EQ(b->receive(10000).text, "kept") << b->error();
+    done = true;
+    receiver.join();
+}
+
+// Wakes that never cease do not keep it from being put either.
+TEST_F(RedisFault, WakesDoNotKeepWhatWasForgottenFromBeingPut)
+{
+    join();
+    ASSERT_EQ(a->send(1, "kept"), 0);
+    redis.stop();
+    EXPECT_EQ(a->receive(50).result, -ETIMEDOUT);
+    ASSERT_TRUE(redis.start());
+    std::atomic<bool> done{false};
+    std::thread waker([&] {
+        while (!done) {
+            phi_mailbox_wake(a->mailbox);
+            std::this_thread::yield();
+        }
+    });
+    std::thread receiver([&] {
+        while (!done)
+            a->receive(50);
+    });
+    EXPECT_EQ(b->receive(20000).text, "kept") << b->error();
+    done = true;
+    waker.join();
+    receiver.join();
+}
+
+// ---- expulsion
+
+TEST_F(RedisFault, AnExpulsionIsForEveryoneAndFencesItsLife)
+{
+    ASSERT_TRUE(redis.start());
+    a = make(0, 3);
+    b = make(1, 3);
+    ASSERT_EQ(a->announce("a"), 0);
+    ASSERT_EQ(b->announce("b"), 0);
+    ASSERT_EQ(a->receive().text, "b");
+    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, life(1), in_ms(1000)), 0) << a->error();
+    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, life(1), in_ms(1000)), 0) << a->error(); // again
+    auto c = make(2, 3);
+    EXPECT_EQ(c->receive().text, "a");
+    EXPECT_EQ(c->receive().text, "b");
+    for (Member *member : {a.get(), c.get()}) {
+        Got got = member->receive();
+        EXPECT_EQ(got.result, 0) << member->error();
+        EXPECT_TRUE(got.member);
+        EXPECT_EQ(got.rank, 1);
+        EXPECT_EQ(got.incarnation, life(1) + 1);
+        EXPECT_EQ(got.text, "");
+        EXPECT_EQ(member->receive(50).result, -ETIMEDOUT);
+    }
+    EXPECT_EQ(b->receive().text, "a");
+    EXPECT_EQ(b->receive().result, PH_EFENCED);
+    EXPECT_EQ(b->send(0, "x"), PH_EFENCED);
+    // A later life is none of its business.
+    auto later = make(1, 3, life(1) + 10);
+    ASSERT_EQ(later->announce("b again"), 0);
+    EXPECT_EQ(a->receive().text, "b again");
+    EXPECT_EQ(later->receive().text, "a");
+    EXPECT_EQ(later->receive(50).result, -ETIMEDOUT);
+    EXPECT_EQ(later->send(0, "hello"), 0) << later->error();
+    EXPECT_EQ(a->receive().text, "hello");
+}
+
+TEST_F(RedisFault, AnExpulsionWithoutAServerEndsAtTheDeadline)
+{
+    join();
+    redis.stop();
+    Stopwatch watch;
+    EXPECT_EQ(phi_mailbox_expel(a->mailbox, 1, life(1), in_ms(200)), -ETIMEDOUT);
+    EXPECT_GE(watch.ms(), 190);
+    EXPECT_LT(watch.ms(), 2000);
+    expect_says_address(*a);
+}
+
 // ---- refuses
 
 TEST_F(RedisFault, ReadOnlyReplica)

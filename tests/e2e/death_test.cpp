@@ -290,6 +290,134 @@ TEST_P(Death, OneOfFourInTheMiddleOfAGroup)
     EXPECT_EQ(job.wait(), "");
 }
 
+// ---- what survivors keep
+
+// Bytes per second of messages that go to and fro, the best of several windows.
+static double bandwidth(Rank &rank, ph_channel *to, ph_channel *from, size_t bytes, void *stream)
+{
+    double best = 0;
+    for (int window = 0; window < 8; window++) {
+        uint64_t begin = now_us();
+        const int messages = 6;
+        for (int i = 0; i < messages; i++) {
+            if (rank.rank == 0)
+                CHECK_OK(ph_put_signal(to, 0, 0, bytes, stream));
+            CHECK_OK(ph_wait(from, bytes, stream));
+            if (rank.rank == 1)
+                CHECK_OK(ph_put_signal(to, 0, 0, bytes, stream));
+        }
+        rank.synchronize(stream);
+        best = std::max(best, 2.0 * messages * static_cast<double>(bytes) /
+                                  static_cast<double>(now_us() - begin) * 1e6);
+    }
+    return best;
+}
+
+RANK_FUNCTION(measures_before_and_after)
+{
+    const size_t bytes = 16u << 20;
+    rank.open();
+    auto links = meet_all(rank);
+    if (rank.rank == 2) {
+        rank.barrier();
+        pause();
+    }
+    char *memory = static_cast<char *>(rank.device->alloc(2 * bytes));
+    auto channels =
+        exchange_all(rank, {operation(7, !rank.rank, PH_ROLE_SENDER, memory, bytes),
+                            operation(7, !rank.rank, PH_ROLE_RECEIVER, memory + bytes, bytes)});
+    void *stream = rank.device->stream(), *stuck = rank.device->stream();
+    rank.barrier();
+    bandwidth(rank, channels[0], channels[1], bytes, stream); // to warm up
+    double before = bandwidth(rank, channels[0], channels[1], bytes, stream);
+    CHECK_OK(ph_wait(links.back().from, 8, stuck));
+    rank.shared->value[0]++;
+    CHECK_RC(end_of(links.back().from), PH_EPEER);
+    rank.synchronize(stuck);
+    double after = bandwidth(rank, channels[0], channels[1], bytes, stream);
+    if (rank.rank == 0) {
+        rank.shared->value[1] = static_cast<uint64_t>(before / 1e6);
+        rank.shared->value[2] = static_cast<uint64_t>(after / 1e6);
+    }
+    rank.shared->value[3]++;
+    CHECK(reaches(rank.shared->value[3], 2));
+}
+
+// PEERHOP_TEST_BARS=1 holds it to the bar, for a machine that does nothing else.
+TEST_P(Death, SurvivorsKeepTheirBandwidth)
+{
+    Job job(GetParam(), 3);
+    job.start("measures_before_and_after");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2, 60000)) << job.wait(100);
+    kill_rank(job, 2);
+    EXPECT_EQ(job.wait(), "");
+    double before = static_cast<double>(job.shared()->value[1]);
+    double after = static_cast<double>(job.shared()->value[2]);
+    printf("survivors: %.2f GB/s before, %.2f GB/s after: ratio %.3f (bar 0.95)\n", before / 1e3,
+           after / 1e3, after / before);
+    EXPECT_GE(after / before, getenv("PEERHOP_TEST_BARS") ? 0.95 : 0.3);
+}
+
+// Rank 0 has copies into rank 1's memory enqueued, of both kinds, and aborts. Rank 1 does not call.
+RANK_FUNCTION(aborts_with_copies_pending)
+{
+    std::string mode = rank.argument.substr(0, rank.argument.find(' '));
+    bool get = rank.argument.find("get") != std::string::npos;
+    rank.open({"PEERHOP_WAIT=" + mode});
+    Link link = meet(rank, !rank.rank, 1, get ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT);
+    Link more = meet(rank, !rank.rank, 2);
+    void *streams[2] = {rank.device->stream(), rank.device->stream()};
+    if (rank.rank == 1) {
+        rank.device->fill(link.out, size, 100);
+        rank.device->fill(link.in, size, 101);
+        rank.device->fill(more.in, size, 102);
+        rank.barrier();
+        // The signal before the put_signal: it is not consumed, so the latter waits.
+        CHECK(reaches(rank.shared->value[0], 1));
+        for (int i = 0; i < 30; i++) { // what comes may take a while
+            sleep_ms(10);
+            rank.verify(link.out, size, 100, "out of a live rank that was not told");
+            rank.verify(link.in, size, 101, "of a live rank that was not told");
+            rank.verify(more.in, size, 102, "of a live rank that was not told (put_signal)");
+        }
+        rank.shared->value[1] = 1;
+        CHECK_RC(end_of(more.from), PH_EBROKEN); // told now
+        CHECK(reaches(rank.shared->value[2], 1));
+    } else {
+        rank.device->fill(link.out, size, 200);
+        rank.device->fill(more.out, size, 201);
+        rank.barrier();
+        CHECK_OK(ph_send(link.to, size, streams[0]));
+        if (get)
+            CHECK_OK(ph_recv(link.from, size, streams[0]));
+        CHECK_OK(ph_signal(more.to, streams[1]));
+        CHECK_OK(ph_put_signal(more.to, 0, 0, size, streams[1]));
+        CHECK(!rank.device->synchronize(streams[0], 20));
+        CHECK(!rank.device->synchronize(streams[1], 20));
+        CHECK_OK(ph_context_abort(rank.context, "the test says so"));
+        rank.shared->value[0] = 1;
+        CHECK(!rank.device->synchronize(streams[1], 250)); // held
+        CHECK(reaches(rank.shared->value[1], 1));
+        CHECK(rank.device->synchronize(streams[0], 10000));
+        CHECK(rank.device->synchronize(streams[1], 10000));
+        rank.shared->value[2] = 1;
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Death, AnAbortChangesNoByteOfALiveRankThatWasNotTold)
+{
+    for (const char *how :
+         {"kernel put", "kernel get", "memory_operation put", "memory_operation get"}) {
+        if (GetParam() == "host" && how[0] == 'm')
+            continue; // queues wait in one way
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("aborts_with_copies_pending", how), "");
+    }
+}
+
 // ---- silence
 
 // Several threads at once wait for a rank that does not answer: operations that were exchanged

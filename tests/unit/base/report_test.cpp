@@ -63,6 +63,16 @@ TEST_F(Report, FailKeepsTheSentenceAndReturnsTheCode)
     EXPECT_EQ(last(), "rank 1 left");
 }
 
+TEST_F(Report, ARefusalIsKeptAndNotLogged)
+{
+    start(PH_LOG_DEBUG);
+    errno = EINTR;
+    EXPECT_EQ(phi_refuse(&report, -EAGAIN, "%d operations wait", 8), -EAGAIN);
+    EXPECT_EQ(last(), "8 operations wait");
+    EXPECT_TRUE(lines.empty());
+    EXPECT_EQ(errno, EINTR);
+}
+
 TEST_F(Report, SentenceIsKeptWithoutALog)
 {
     start(PH_LOG_NONE);

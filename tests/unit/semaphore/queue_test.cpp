@@ -396,10 +396,16 @@ TEST_F(Queue, AFullRingIsRefusedAndLosesNothing)
 {
     ASSERT_EQ(issue({wait(&word[0])}), 0);
     uint64_t from = 0, to = 0;
-    int rc, n = 0;
+    int rc, n = 0, lines = 0;
+    context->report.log = [](void *opaque, ph_log_level, const char *) {
+        ++*static_cast<int *>(opaque);
+    };
+    context->report.log_opaque = &lines;
+    context->report.level = PH_LOG_DEBUG;
     while ((rc = issue({copy(&to, &from, 8), post(&word[1])})) == 0)
         n++;
     EXPECT_EQ(rc, -EAGAIN);
+    EXPECT_EQ(lines, 0) << "the caller tries again: no line each time";
     EXPECT_EQ(n, (RING - 1) / 2);
     EXPECT_NE(context->error().find("full"), std::string::npos) << context->error();
     EXPECT_EQ(issue({post(&word[2])}), 0) << "one place is left";
