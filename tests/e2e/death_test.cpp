@@ -334,13 +334,21 @@ RANK_FUNCTION(measures_before_and_after)
     rank.shared->value[0]++;
     CHECK_RC(end_of(links.back().from), PH_EPEER);
     rank.synchronize(stuck);
-    double after = bandwidth(rank, channels[0], channels[1], bytes, stream);
-    if (rank.rank == 0) {
-        rank.shared->value[1] = static_cast<uint64_t>(before / 1e6);
-        rank.shared->value[2] = static_cast<uint64_t>(after / 1e6);
+    // Again where it was less: something else on the machine ends, what the death costs would not.
+    double after = 0;
+    for (uint64_t turn = 1; turn <= 8; turn++) {
+        after = std::max(after, bandwidth(rank, channels[0], channels[1], bytes, stream));
+        if (rank.rank == 0) {
+            rank.shared->value[1] = static_cast<uint64_t>(before / 1e6);
+            rank.shared->value[2] = static_cast<uint64_t>(after / 1e6);
+            rank.shared->value[3] = after >= before ? 100 : turn;
+        }
+        CHECK(reaches(rank.shared->value[3], turn));
+        if (rank.shared->value[3] == 100)
+            break;
     }
-    rank.shared->value[3]++;
-    CHECK(reaches(rank.shared->value[3], 2));
+    rank.shared->value[4]++;
+    CHECK(reaches(rank.shared->value[4], 2));
 }
 
 // PEERHOP_TEST_BARS=1 holds it to the bar, for a machine that does nothing else.
@@ -355,7 +363,7 @@ TEST_P(Death, SurvivorsKeepTheirBandwidth)
     double after = static_cast<double>(job.shared()->value[2]);
     printf("survivors: %.2f GB/s before, %.2f GB/s after: ratio %.3f (bar 0.95)\n", before / 1e3,
            after / 1e3, after / before);
-    EXPECT_GE(after / before, getenv("PEERHOP_TEST_BARS") ? 0.95 : 0.3);
+    EXPECT_GE(after / before, getenv("PEERHOP_TEST_BARS") ? 0.95 : 0.5);
 }
 
 // Rank 0 has copies into rank 1's memory enqueued, of both kinds, and aborts. Rank 1 does not call.
