@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "kill/script.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kill_rounds
+{
+
+const char *name_of(Kind kind)
+{
+    const char *const names[] = {"exchange", "send", "put_signal", "put", "get", "group", "graph"};
+    return names[static_cast<int>(kind)];
+}
+
+static std::vector<int> ranks_of(uint32_t members)
+{
+    std::vector<int> ranks;
+    for (int rank = 0; rank < 32; rank++)
+        if (members >> rank & 1)
+            ranks.push_back(rank);
+    return ranks;
+}
+
+static Step make_step(Random &random, const std::vector<int> &ranks)
+{
+    const Kind kinds[] = {Kind::EXCHANGE, Kind::SEND, Kind::SEND,  Kind::SEND,  Kind::PUT_SIGNAL,
+                          Kind::PUT,      Kind::GET,  Kind::GROUP, Kind::GROUP, Kind::GRAPH};
+    Step step = {};
+    step.kind = kinds[random.below(sizeof kinds / sizeof kinds[0])];
+    size_t first = random.below(ranks.size());
+    size_t second = (first + 1 + random.below(ranks.size() - 1)) % ranks.size();
+    step.sender = ranks[first];
+    step.receiver = ranks[second];
+    step.members = 1u << step.sender | 1u << step.receiver;
+    if (step.kind == Kind::EXCHANGE || step.kind == Kind::GROUP)
+        for (int rank : ranks)
+            step.members |= random.chance(70) ? 1u << rank : 0;
+    step.variant = static_cast<int>(random.below(VARIANTS));
+    step.protocol = random.chance(50) ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
+    step.size = random.chance(50) ? 1 + random.below(200) : 1 + random.below(MESSAGE_MOST);
+    step.fresh[0] = random.chance(15);
+    step.fresh[1] = random.chance(15);
+    step.deferred = random.chance(40);
+    step.halves = random.chance(70);
+    step.deadline_ms = random.chance(30) ? 20 + static_cast<int64_t>(random.below(100)) : 1500;
+    step.replays = 1 + static_cast<int>(random.below(4));
+    return step;
+}
+
+std::vector<Step> make_script(uint64_t seed, int ranks, uint32_t members)
+{
+    Random random(seed);
+    std::vector<int> present = ranks_of(members);
+    std::vector<Step> steps;
+    size_t n = 4 + random.below(6 + 2 * static_cast<uint64_t>(ranks));
+    while (present.size() > 1 && steps.size() < n)
+        steps.push_back(make_step(random, present));
+    return steps;
+}
+
+struct Cell {
+    uint32_t magic, index;
+    uint16_t sender, receiver;
+    uint32_t size;
+    uint64_t sequence;
+};
+
+static const uint32_t MAGIC = 0x6c6c696b;
+
+std::vector<uint8_t> make_message(int sender, int receiver, uint64_t sequence, size_t size)
+{
+    std::vector<uint8_t> bytes(size);
+    Cell cell = {MAGIC,
+                 0,
+                 static_cast<uint16_t>(sender),
+                 static_cast<uint16_t>(receiver),
+                 static_cast<uint32_t>(size),
+                 sequence};
+    for (size_t at = 0; at < size; at += sizeof cell, cell.index++)
+        memcpy(&bytes[at], &cell, std::min(sizeof cell, size - at));
+    return bytes;
+}
+
+static std::string describe(const Cell &cell)
+{
+    if (cell.magic != MAGIC)
+        return "no message";
+    return "message " + std::to_string(cell.sequence) + " of rank " + std::to_string(cell.sender) +
+           " to rank " + std::to_string(cell.receiver) + ", " + std::to_string(cell.size) +
+           " bytes";
+}
+
+std::string describe_difference(const std::vector<uint8_t> &found,
+                                const std::vector<uint8_t> &wanted)
+{
+    size_t at = 0;
+    while (at < wanted.size() && found[at] == wanted[at])
+        at++;
+    if (at == wanted.size())
+        return "";
+    Cell there = {}, expected = {};
+    size_t begin = at / sizeof(Cell) * sizeof(Cell);
+    size_t size = std::min(sizeof(Cell), wanted.size() - begin);
+    memcpy(&there, &found[begin], size);
+    memcpy(&expected, &wanted[begin], size);
+    return "byte " + std::to_string(at) + " is of " + describe(there) + ", not of " +
+           describe(expected);
+}
+
+} // namespace kill_rounds
