@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include "channel/issue.h"
+
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
                     size_t size)
 {
@@ -26,4 +28,16 @@ int phi_check_reach(const struct ph_channel *channel)
                     "operation %llu: rank %d's buffer is not mapped here: %s",
                     (unsigned long long)channel->key->op_id, channel->peer->rank,
                     phi_reason_text(channel->reach));
+}
+
+int phi_refuse(struct ph_channel *channel, int rc)
+{
+    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != PH_EABORTED)
+        return rc;
+    int status = phi_channel_check(channel);
+    if (status == 0)
+        return rc;
+    return phi_fail(channel->peers->report, status, "operation %llu with rank %d: %s",
+                    (unsigned long long)channel->key->op_id, channel->peer->rank,
+                    ph_strerror(status));
 }

@@ -110,7 +110,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
         return -EINVAL;
     int rc = phi_channel_check(channel);
     if (rc)
-        return rc;
+        return phi_refuse(channel, rc);
     bool outgoing = is_outgoing(op->kind);
     if (!(channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return phi_fail(peers->report, -EINVAL,
@@ -196,6 +196,8 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     for (unsigned phase = 0; phase < PHI_GROUP_PHASES; phase++)
         add_phase(&batch, ops, n, phase);
     flush(&batch);
+    for (size_t i = 0; batch.rc == PH_EBROKEN && !batch.begun && i < n; i++)
+        batch.rc = phi_refuse(ops[i].channel, batch.rc);
     // A post whose complete is missing is half an operation, in whichever batch it was.
     for (size_t i = 0; batch.rc && batch.begun && i < n; i++)
         phi_channel_break(ops[i].channel);

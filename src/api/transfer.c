@@ -39,44 +39,44 @@ static int issue_one(const struct phi_channel_call *call, void *stream)
     return phi_issue(call->channel->peers, call, 1, stream, &begun);
 }
 
+// The end of a call that a broken channel may have refused.
+static int issue_or_refuse(const struct phi_channel_call *call, int rc, void *stream)
+{
+    if (rc == 0)
+        rc = issue_one(call, stream);
+    return rc ? phi_refuse(call->channel, rc) : 0;
+}
+
 int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
            void *stream)
 {
     int rc = check_copy(channel, true, local_offset, peer_offset, size);
-    if (rc)
-        return rc;
     struct phi_channel_call call = {channel, PHI_CALL_PUT, true, local_offset, peer_offset, size};
-    return issue_one(&call, stream);
+    return issue_or_refuse(&call, rc, stream);
 }
 
 int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size,
            void *stream)
 {
     int rc = check_copy(channel, false, local_offset, peer_offset, size);
-    if (rc)
-        return rc;
     struct phi_channel_call call = {channel, PHI_CALL_GET, false, local_offset, peer_offset, size};
-    return issue_one(&call, stream);
+    return issue_or_refuse(&call, rc, stream);
 }
 
 int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
                   void *stream)
 {
     int rc = check_copy(channel, true, local_offset, peer_offset, size);
-    if (rc)
-        return rc;
     struct phi_channel_call call = {channel,      PHI_CALL_PUT_SIGNAL, true,
                                     local_offset, peer_offset,         size};
-    return issue_one(&call, stream);
+    return issue_or_refuse(&call, rc, stream);
 }
 
 int ph_signal(struct ph_channel *channel, void *stream)
 {
     int rc = check_channel(channel, true);
-    if (rc)
-        return rc;
     struct phi_channel_call call = {channel, PHI_CALL_SIGNAL, true, 0, 0, 0};
-    return issue_one(&call, stream);
+    return issue_or_refuse(&call, rc, stream);
 }
 
 // A peer may leave as soon as its part is done. What it sent is here by then: that waits for
@@ -99,7 +99,8 @@ int ph_wait(struct ph_channel *channel, size_t size, void *stream)
         rc = phi_check_range(channel, 0, 0, size);
     if (rc == 0)
         rc = issue_one(&call, stream);
-    return unless_here(&call, rc);
+    rc = unless_here(&call, rc);
+    return rc ? phi_refuse(channel, rc) : 0;
 }
 
 // One half of send/recv: the active end copies, the passive one posts.
@@ -125,17 +126,17 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
 int ph_send(struct ph_channel *channel, size_t size, void *stream)
 {
     int rc = check_channel(channel, true);
-    if (rc || (rc = phi_check_range(channel, 0, 0, size)))
-        return rc;
-    return issue_half(channel, true, size, stream);
+    if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
+        rc = issue_half(channel, true, size, stream);
+    return rc ? phi_refuse(channel, rc) : 0;
 }
 
 int ph_recv(struct ph_channel *channel, size_t size, void *stream)
 {
     int rc = check_channel(channel, false);
-    if (rc || (rc = phi_check_range(channel, 0, 0, size)))
-        return rc;
-    return issue_half(channel, false, size, stream);
+    if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
+        rc = issue_half(channel, false, size, stream);
+    return rc ? phi_refuse(channel, rc) : 0;
 }
 
 static int unless_all_here(const struct phi_channel_call *calls, size_t n, int refused)
@@ -150,7 +151,7 @@ int ph_complete(struct ph_channel *channel, void *stream)
 {
     int rc = check_usable(channel);
     if (rc && rc != PH_EPEER)
-        return rc;
+        return phi_refuse(channel, rc);
     struct phi_channel_call calls[2];
     size_t n = 0;
     uint32_t posted = atomic_load(&channel->posted);
@@ -167,5 +168,5 @@ int ph_complete(struct ph_channel *channel, void *stream)
         rc = unless_all_here(calls, n, rc);
     for (size_t i = 0; rc == 0 && i < n; i++)
         phi_channel_unpost(channel, calls[i].outgoing);
-    return rc;
+    return rc ? phi_refuse(channel, rc) : 0;
 }

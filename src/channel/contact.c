@@ -2,6 +2,7 @@
 #include "channel/contact.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -276,6 +277,15 @@ static bool cut_short(enum phi_reason reason, int64_t deadline)
            phi_now() >= deadline;
 }
 
+// Whether the peer's end of the connection is gone, as it is when its process ends: what failed
+// says nothing of the path either, and the exchange is to fail with the peer, not with a channel
+// that has no path.
+static bool hung_up(const struct phi_peer *peer)
+{
+    struct pollfd p = {.fd = peer->socket, .events = POLLRDHUP};
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
 // Without the lock: one thread at a time probes a peer, at most until the nearer of the two
 // deadlines; the others wait for it until their own.
 static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline, int64_t callers)
@@ -334,8 +344,13 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     e->importing = true;
     pthread_mutex_unlock(&peers->lock);
     enum phi_reason reason = map_export(e, &import, deadline);
-    bool tried = import != NULL || !cut_short(reason, deadline);
+    bool gone = import == NULL && hung_up(e->peer);
+    bool tried = import != NULL || (!gone && !cut_short(reason, deadline));
     pthread_mutex_lock(&peers->lock);
+    if (gone) { // the service thread will notice too; the exchange goes on now
+        phi_peer_look(e->peer);
+        phi_peer_break(e->peer, PH_EPEER);
+    }
     e->importing = false;
     e->tried = tried; // else the next exchange tries again
     e->import = import;
@@ -350,6 +365,7 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
             (unsigned long long)e->info.allocation.size,
             import  ? "mapped"
             : tried ? phi_reason_text(reason)
+            : gone  ? "the peer is gone"
                     : "the deadline passed while it was being mapped");
     phi_peers_changed(peers);
 }
