@@ -30,14 +30,14 @@ int phi_check_reach(const struct ph_channel *channel)
                     phi_reason_text(channel->reach));
 }
 
-int phi_refuse(struct ph_channel *channel, int rc)
+int phi_check_refused(struct ph_channel *channel, int rc)
 {
     if (rc != PH_EPEER && rc != PH_EBROKEN && rc != PH_EABORTED)
         return rc;
     int status = phi_channel_check(channel);
     if (status == 0)
         return rc;
-    return phi_fail(channel->peers->report, status, "operation %llu with rank %d: %s",
-                    (unsigned long long)channel->key->op_id, channel->peer->rank,
-                    ph_strerror(status));
+    return phi_refuse(channel->peers->report, status, "operation %llu with rank %d: %s",
+                      (unsigned long long)channel->key->op_id, channel->peer->rank,
+                      ph_strerror(status));
 }

@@ -9,9 +9,9 @@
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
                     size_t size);
 
-// phi_refuse is the result of a call that was refused with rc: where the channel has a status, that, with a sentence.
+// phi_check_refused is the result of a call that was refused with rc: where the channel has a status, that, with a sentence.
 // (An executor knows only that the words or the buffer were revoked; the channel knows why.)
-int phi_refuse(struct ph_channel *channel, int rc);
+int phi_check_refused(struct ph_channel *channel, int rc);
 
 // phi_check_reach: the peer's buffer is mapped here.
 int phi_check_reach(const struct ph_channel *channel);

@@ -110,7 +110,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
         return -EINVAL;
     int rc = phi_channel_check(channel);
     if (rc)
-        return phi_refuse(channel, rc);
+        return phi_check_refused(channel, rc);
     bool outgoing = is_outgoing(op->kind);
     if (!(channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return phi_fail(peers->report, -EINVAL,
@@ -197,7 +197,7 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
         add_phase(&batch, ops, n, phase);
     flush(&batch);
     for (size_t i = 0; batch.rc == PH_EBROKEN && !batch.begun && i < n; i++)
-        batch.rc = phi_refuse(ops[i].channel, batch.rc);
+        batch.rc = phi_check_refused(ops[i].channel, batch.rc);
     // A post whose complete is missing is half an operation, in whichever batch it was.
     for (size_t i = 0; batch.rc && batch.begun && i < n; i++)
         phi_channel_break(ops[i].channel);

@@ -44,7 +44,7 @@ static int issue_or_refuse(const struct phi_channel_call *call, int rc, void *st
 {
     if (rc == 0)
         rc = issue_one(call, stream);
-    return rc ? phi_refuse(call->channel, rc) : 0;
+    return rc ? phi_check_refused(call->channel, rc) : 0;
 }
 
 int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
@@ -100,7 +100,7 @@ int ph_wait(struct ph_channel *channel, size_t size, void *stream)
     if (rc == 0)
         rc = issue_one(&call, stream);
     rc = unless_here(&call, rc);
-    return rc ? phi_refuse(channel, rc) : 0;
+    return rc ? phi_check_refused(channel, rc) : 0;
 }
 
 // One half of send/recv: the active end copies, the passive one posts.
@@ -128,7 +128,7 @@ int ph_send(struct ph_channel *channel, size_t size, void *stream)
     int rc = check_channel(channel, true);
     if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
         rc = issue_half(channel, true, size, stream);
-    return rc ? phi_refuse(channel, rc) : 0;
+    return rc ? phi_check_refused(channel, rc) : 0;
 }
 
 int ph_recv(struct ph_channel *channel, size_t size, void *stream)
@@ -136,7 +136,7 @@ int ph_recv(struct ph_channel *channel, size_t size, void *stream)
     int rc = check_channel(channel, false);
     if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
         rc = issue_half(channel, false, size, stream);
-    return rc ? phi_refuse(channel, rc) : 0;
+    return rc ? phi_check_refused(channel, rc) : 0;
 }
 
 static int unless_all_here(const struct phi_channel_call *calls, size_t n, int refused)
@@ -151,7 +151,7 @@ int ph_complete(struct ph_channel *channel, void *stream)
 {
     int rc = check_usable(channel);
     if (rc && rc != PH_EPEER)
-        return phi_refuse(channel, rc);
+        return phi_check_refused(channel, rc);
     struct phi_channel_call calls[2];
     size_t n = 0;
     uint32_t posted = atomic_load(&channel->posted);
@@ -168,5 +168,5 @@ int ph_complete(struct ph_channel *channel, void *stream)
         rc = unless_all_here(calls, n, rc);
     for (size_t i = 0; rc == 0 && i < n; i++)
         phi_channel_unpost(channel, calls[i].outgoing);
-    return rc ? phi_refuse(channel, rc) : 0;
+    return rc ? phi_check_refused(channel, rc) : 0;
 }
