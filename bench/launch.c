@@ -43,8 +43,8 @@ static void set_number(const char *name, int64_t value)
 static void set_environment(const struct bench_options *options, const struct private_store *store)
 {
     char text[64];
-    if (store->pid)
-        setenv("PEERHOP_STORE", store->uri, 1);
+    if (store->pid || options->store)
+        setenv("PEERHOP_STORE", store->pid ? store->uri : options->store, 1);
     snprintf(text, sizeof(text), "perf-%d-%lld", (int)getpid(), (long long)time(NULL));
     setenv("PEERHOP_JOB", text, 0);
     set_number("PEERHOP_RANKS", options->ranks);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cases.h"
+#include "hide.h"
 
 enum {
     OPTION_PROTOCOL = 256,
@@ -285,7 +286,8 @@ static int parse_long(struct parser *parser, int option)
     case OPTION_DEADLINE:
         return parse_number(parser, "--deadline", 1, 86400, &options->deadline_s);
     default:
-        options->store = optarg;
+        // A launcher has hidden the password from the ranks' arguments: they have the environment.
+        options->store = is_hidden(optarg) ? NULL : hide_password(optarg);
         return 0;
     }
 }

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "hide.h"
 #include "private_store.h"
 
 enum {
@@ -74,6 +75,8 @@ static const char usage[] =
     "one fails.\n\n"
     "  -n, --ranks N        number of ranks, 1 to 1024\n"
     "      --store URI      store of the job (else PEERHOP_STORE, else a private Redis)\n"
+    "                       a password in it is seen by all until this program has hidden it: better\n"
+    "                       PEERHOP_STORE_PASSWORD_FILE\n"
     "      --device DEVICE  PEERHOP_DEVICE of every rank: host, cuda or cuda:N\n"
     "      --job NAME       name of the job (else PEERHOP_JOB, else a new one)\n"
     "      --deadline S     end the run after S seconds, with status 124\n"
@@ -151,7 +154,11 @@ static void set_option(struct options *options, int option)
         options->ranks = number_of("-n", optarg, 1, RANKS_MAX);
         break;
     case OPTION_STORE:
-        options->store = optarg;
+        options->store = hide_password(optarg);
+        if (!options->store) {
+            complain("no memory for the store's URI");
+            exit(STATUS_FAILED);
+        }
         break;
     case OPTION_DEVICE:
         options->device = optarg;

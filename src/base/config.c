@@ -230,23 +230,60 @@ void phi_config_fini(struct phi_config *config)
         if (variables[i].kind == KIND_STRING) {
             char **text = member_of(config, &variables[i]);
 
+            if (*text)
+                explicit_bzero(*text, strlen(*text));
             free(*text);
             *text = NULL;
         }
     }
 }
 
-// print_string hides what stands between the user and the last '@' of a store URI.
-static void print_string(FILE *out, const char *text)
+const char *phi_config_password(const char *uri, const char **end)
 {
-    const char *authority = strstr(text, "://");
-    const char *colon = authority ? strchr(authority + 3, ':') : NULL;
-    const char *at = strrchr(text, '@');
+    const char *at = strrchr(uri, '@');
+    const char *scheme = strstr(uri, "://");
+    const char *rest, *colon;
 
-    if (colon && at && colon < at)
-        fprintf(out, "%.*s:***%s", (int)(colon - text), text, at);
+    if (at && scheme && at < scheme)
+        scheme = NULL;
+    rest = scheme ? scheme + 3 : uri;
+    *end = at ? at : rest + strcspn(rest, "/?#");
+    colon = memchr(rest, ':', (size_t)(*end - rest));
+    if (colon) {
+        bool port = *rest == '[' || strspn(colon + 1, "0123456789") == (size_t)(*end - colon - 1);
+        return at || !port ? colon : NULL;
+    }
+    return at && !scheme ? uri : NULL;
+}
+
+static void print_store(FILE *out, const char *text)
+{
+    const char *end;
+    const char *password = phi_config_password(text, &end);
+    const char *query;
+
+    if (password)
+        fprintf(out, "%.*s%s***", (int)(password - text), text, *password == ':' ? ":" : "");
     else
-        fputs(*text ? text : "(empty)", out);
+        end = text;
+    // The only parameter is db: another may be anything.
+    query = strchr(end, '?');
+    if (query && strncmp(query, "?db=", 4) != 0)
+        fprintf(out, "%.*s?***", (int)(query - end), end);
+    else
+        fputs(end, out);
+}
+
+static void print_string(FILE *out, const struct variable *variable, const char *text)
+{
+    if (!*text)
+        fputs("(empty)", out);
+    else if (variable->offset == offsetof(struct phi_config, store_password))
+        fputs("***", out);
+    else if (variable->offset == offsetof(struct phi_config, store))
+        print_store(out, text);
+    else
+        fputs(text, out);
 }
 
 static void print_value(FILE *out, const struct phi_config *config, const struct variable *variable)
@@ -257,7 +294,7 @@ static void print_value(FILE *out, const struct phi_config *config, const struct
 
     switch (variable->kind) {
     case KIND_STRING:
-        print_string(out, *(char *const *)member);
+        print_string(out, variable, *(char *const *)member);
         break;
     case KIND_NUMBER:
         fprintf(out, "%" PRId64, *(const int64_t *)member);

@@ -16,7 +16,9 @@
     STRING(job, "JOB", "", "name of the job in the store; the launcher's job id where unset")      \
     STRING(device, "DEVICE", "", "host, cuda or cuda:N; chosen where unset")                       \
     STRING(store, "STORE", "", "redis://[user:password@]host[:port][/db] or unix:///path[?db=N]")  \
-    STRING(store_password_file, "STORE_PASSWORD_FILE", "", "file with the store's password")       \
+    STRING(store_password, "STORE_PASSWORD", "", "the store's password, instead of the URI's")     \
+    STRING(store_password_file, "STORE_PASSWORD_FILE", "",                                         \
+           "file of this user's, for nobody else, whose first line is the store's password; wins") \
     STRING(socket_directory, "SOCKET_DIRECTORY", "",                                               \
            "directory for path sockets; empty: abstract sockets of the network namespace")         \
     STRING(libcuda, "LIBCUDA", "libcuda.so.1", "the CUDA driver library to load")                  \
@@ -59,10 +61,16 @@ enum { PHI_METHOD_AUTO, PHI_METHOD_CE, PHI_METHOD_COPY_KERNEL };
 // PEERHOP_* variable of the environment is logged as a warning. -ENOMEM. On failure nothing is owned.
 // Reads getenv: must not run beside setenv.
 int phi_config_read(struct phi_config *config, const char *const *settings, struct phi_report *report);
-void phi_config_fini(struct phi_config *config);
+void phi_config_fini(struct phi_config *config); // and overwrites its strings: one may be a password
 
-// phi_config_print writes the table with current values, ranges and help (passwords inside a store URI as ***).
+// phi_config_print writes the table with current values, ranges and help. Passwords are ***, also in a store's URI, and
+// what may be one in a URI that is mistyped.
 void phi_config_print(FILE *out, const struct phi_config *config);
+
+// phi_config_password returns where the password of a store's URI begins, at its ':', and in *end where it ends; NULL: it
+// has none. A text that is no URI may be a mistyped one: what stands where a password might is one, then perhaps without
+// a ':' before it.
+const char *phi_config_password(const char *uri, const char **end);
 
 // What a launcher says of this process; a member that no launcher sets is -1 or "". Filled by phi_launcher_read from
 // torchrun (RANK, WORLD_SIZE, LOCAL_RANK, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT), Slurm (SLURM_PROCID,

@@ -576,12 +576,15 @@ static int check_server(struct phi_store_redis *store, int64_t deadline)
 static int read_uri(struct phi_store_redis *store)
 {
     const struct phi_mailbox_params *params = store->base.params;
+    const char *password = params->config->store_password;
     const char *file = params->config->store_password_file;
     if (!params->config->store || !params->config->store[0])
         return phi_fail(params->report, -EINVAL, "no store is given: set PEERHOP_STORE");
     int result = phi_store_uri_parse(&store->server.uri, params->config->store, params->report);
     if (result == 0 && file && file[0])
-        result = phi_store_uri_password(&store->server.uri, file, params->report);
+        result = phi_store_uri_password_file(&store->server.uri, file, params->report);
+    else if (result == 0 && password && password[0])
+        result = phi_store_uri_password(&store->server.uri, password, params->report);
     return result;
 }
 

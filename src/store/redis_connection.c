@@ -447,7 +447,7 @@ bool phi_redis_is_error(const redisReply *reply, const char *prefix)
 static const struct {
     const char *prefix, *advice;
 } advices[] = {
-    {"NOAUTH", "; give a password in the URI or by PEERHOP_STORE_PASSWORD_FILE"},
+    {"NOAUTH", "; give a password by PEERHOP_STORE_PASSWORD_FILE, PEERHOP_STORE_PASSWORD or in the URI"},
     {"WRONGPASS", "; the user or password given is wrong"},
     {"NOPERM", "; the server's access list does not allow this user what ranks need"},
     {"READONLY", "; this server is a replica: name its master"},

@@ -2,11 +2,14 @@
 #include "store/uri.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 enum { PASSWORD_MAX = 1024, DB_MAX = 65535 };
 
@@ -224,25 +227,66 @@ int phi_store_uri_parse(struct phi_store_uri *uri, const char *text, struct phi_
     return result;
 }
 
-int phi_store_uri_password(struct phi_store_uri *uri, const char *file, struct phi_report *report)
+int phi_store_uri_password(struct phi_store_uri *uri, const char *password,
+                           struct phi_report *report)
 {
-    FILE *in = fopen(file, "re");
-    if (!in)
-        return phi_fail(report, -errno, "the store's password file %s: %s", file, strerror(errno));
+    char *copy = strdup(password);
+    if (!copy)
+        return phi_fail(report, -ENOMEM, "no memory for the store's password");
+    wipe(&uri->password);
+    uri->password = copy;
+    return 0;
+}
+
+// check_file tells why a password in this file is nobody's secret, or may be anybody's.
+static const char *check_file(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return "it is no regular file";
+    if (st.st_uid != geteuid() && st.st_uid != 0)
+        return "it is another user's";
+    mode_t others = st.st_uid == 0 ? S_IWGRP | S_IRWXO : S_IRWXG | S_IRWXO;
+    return st.st_mode & others ? "others may read or write it (chmod 600)" : NULL;
+}
+
+// open_file: O_NONBLOCK, for a pipe of that name must not hold us.
+static int open_file(const char *file, struct phi_report *report, FILE **in)
+{
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const char *wrong = fd < 0 ? NULL : check_file(fd);
+    int result = fd < 0 ? -errno : wrong ? -EACCES : 0;
+    if (result == 0 && !(*in = fdopen(fd, "r")))
+        result = -ENOMEM;
+    if (result == 0)
+        return 0;
+    if (fd >= 0)
+        close(fd);
+    return phi_fail(report, result, "the store's password file %s: %s", file,
+                    wrong ? wrong : strerror(-result));
+}
+
+int phi_store_uri_password_file(struct phi_store_uri *uri, const char *file,
+                                struct phi_report *report)
+{
+    FILE *in;
+    int result = open_file(file, report, &in);
+    if (result)
+        return result;
     char line[PASSWORD_MAX + 2];
+    setvbuf(in, NULL, _IONBF, 0); // no copy of it in a buffer that is freed as it is
     bool read = fgets(line, sizeof(line), in) != NULL;
     fclose(in);
     if (!read)
         return phi_fail(report, -EINVAL, "the store's password file %s is empty", file);
     size_t size = strcspn(line, "\r\n");
     line[size] = 0;
-    char *password = size > 0 && size <= PASSWORD_MAX ? strdup(line) : NULL;
+    if (size > 0 && size <= PASSWORD_MAX)
+        result = phi_store_uri_password(uri, line, report);
+    else
+        result = phi_fail(report, -EINVAL,
+                          "the store's password file %s: its first line must have 1 to %d bytes",
+                          file, PASSWORD_MAX);
     explicit_bzero(line, sizeof(line));
-    if (!password)
-        return phi_fail(report, -EINVAL,
-                        "the store's password file %s: its first line must have 1 to %d bytes",
-                        file, PASSWORD_MAX);
-    wipe(&uri->password);
-    uri->password = password;
-    return 0;
+    return result;
 }

@@ -21,7 +21,13 @@ struct phi_store_uri {
 int phi_store_uri_parse(struct phi_store_uri *uri, const char *text, struct phi_report *report);
 void phi_store_uri_fini(struct phi_store_uri *uri); // and overwrites the password
 
-// phi_store_uri_password takes the password from a file (its first line) instead.
-int phi_store_uri_password(struct phi_store_uri *uri, const char *file, struct phi_report *report);
+// phi_store_uri_password takes another password instead. -ENOMEM.
+int phi_store_uri_password(struct phi_store_uri *uri, const char *password,
+                           struct phi_report *report);
+
+// phi_store_uri_password_file takes the first line of a regular file: this user's or root's, that
+// nobody else may read or write (-EACCES; root's group may read root's).
+int phi_store_uri_password_file(struct phi_store_uri *uri, const char *file,
+                                struct phi_report *report);
 
 #endif

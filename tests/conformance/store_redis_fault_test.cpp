@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -190,6 +191,7 @@ TEST_F(RedisFault, PasswordFromAFileAndAUser)
     FILE *out = fopen(file.c_str(), "w");
     fputs("from file\n", out);
     fclose(out);
+    chmod(file.c_str(), 0600);
     Member member(0, 2);
     member.uri = "unix://rank@" + closed.socket();
     member.password_file = file;

@@ -243,6 +243,37 @@ TEST_F(Config, PrintKeepsUrisWithoutPassword)
     }
 }
 
+TEST_F(Config, PrintHidesWhatMayBeAPassword)
+{
+    const struct {
+        const char *uri, *printed;
+    } cases[] = {
+        {"redis:ann:s3cret@host", "redis:***@host"},
+        {"ann:s3cret@host", "ann:***@host"},
+        {"s3cret@host", "***@host"},
+        {"redis://ann:s3cret", "redis://ann:***"},
+        {"redis://:s3cret@host", "redis://:***@host"},
+        {"redis://ann:s3?cret@host/1", "redis://ann:***@host/1"},
+        {"redis://host/1?password=s3cret", "redis://host/1?***"},
+        {"redis://ann:s3cret@host?x=s3cret", "redis://ann:***@host?***"},
+        {"unix://ann:s3cret@/run/r?db=2", "unix://ann:***@/run/r?db=2"},
+        {"s3cret@a://b", "***@a://b"},
+        {"redis://[::1]:6379", "redis://[::1]:6379"},
+    };
+    for (const auto &c : cases) {
+        ASSERT_EQ(read({(std::string("PEERHOP_STORE=") + c.uri).c_str()}), 0);
+        EXPECT_NE(print().find(std::string("PEERHOP_STORE=") + c.printed + "\n"), std::string::npos)
+            << c.uri << "\n"
+            << print();
+        phi_config_fini(&config);
+    }
+    env("PEERHOP_STORE_PASSWORD", "s3cret");
+    ASSERT_EQ(read(), 0);
+    EXPECT_STREQ(config.store_password, "s3cret");
+    EXPECT_NE(print().find("PEERHOP_STORE_PASSWORD=***\n"), std::string::npos);
+    EXPECT_EQ(print().find("s3cret"), std::string::npos);
+}
+
 TEST_F(Config, FiniMayRunTwice)
 {
     ASSERT_EQ(read({"PEERHOP_JOB=x"}), 0);

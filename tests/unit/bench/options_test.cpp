@@ -9,6 +9,7 @@
 
 extern "C" {
 #include "cases.h"
+#include "hide.h"
 #include "options.h"
 }
 
@@ -137,6 +138,27 @@ TEST(Options, EverythingGiven)
     EXPECT_STREQ(options.wait, "kernel");
     EXPECT_EQ(options.deadline_s, 9);
     EXPECT_STREQ(options.store, "redis://x");
+}
+
+// What ps shows of peerhop-perf and of its ranks, which are started with the same words.
+TEST(Options, ThePasswordIsHiddenWhereItStood)
+{
+    std::string argument = "redis://ann:s3cret-word@host:7/1";
+    const char *copy = hide_password(argument.data());
+    EXPECT_STREQ(copy, "redis://ann:s3cret-word@host:7/1");
+    EXPECT_STREQ(argument.c_str(), "redis://ann:***@host:7/1");
+    EXPECT_EQ(argument.find("word"), std::string::npos) << "behind the end";
+    EXPECT_TRUE(is_hidden(argument.c_str()));
+    EXPECT_FALSE(is_hidden("redis://ann:s3cret@host"));
+    EXPECT_FALSE(is_hidden("redis://host:7"));
+    EXPECT_EQ(parse({"--store", "redis://ann:***@host:7/1"}).options.store, nullptr)
+        << "a rank has the environment";
+    std::string plain = "redis://host:7/1";
+    EXPECT_STREQ(hide_password(plain.data()), "redis://host:7/1");
+    EXPECT_EQ(plain, "redis://host:7/1");
+    std::string without_user = "unix://:x@/run/r";
+    EXPECT_STREQ(hide_password(without_user.data()), "unix://:x@/run/r");
+    EXPECT_EQ(without_user, "unix://:*@/run/r");
 }
 
 TEST(Options, ErrorsNameTheOptionAndTheValue)

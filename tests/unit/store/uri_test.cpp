@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -181,14 +182,15 @@ TEST_F(Uri, LongHostsAreCutInTheAddress)
 class PasswordFile : public Uri
 {
   protected:
-    int read(const std::string &text)
+    int read(const std::string &text, mode_t mode = 0600)
     {
         char name[] = "/tmp/phpass.XXXXXX";
         int fd = mkstemp(name);
         ssize_t written = write(fd, text.data(), text.size());
         EXPECT_EQ(written, static_cast<ssize_t>(text.size()));
+        EXPECT_EQ(fchmod(fd, mode), 0);
         close(fd);
-        int result = phi_store_uri_password(&uri, name, &report);
+        int result = phi_store_uri_password_file(&uri, name, &report);
         unlink(name);
         return result;
     }
@@ -211,9 +213,52 @@ TEST_F(PasswordFile, Wrong)
     EXPECT_EQ(read("\nsecond\n"), -EINVAL);
     EXPECT_EQ(read(std::string(1025, 'x')), -EINVAL);
     EXPECT_EQ(error().find("xxx"), std::string::npos);
-    EXPECT_EQ(phi_store_uri_password(&uri, "/nonexistent/file", &report), -ENOENT);
+    EXPECT_EQ(phi_store_uri_password_file(&uri, "/nonexistent/file", &report), -ENOENT);
     EXPECT_NE(error().find("/nonexistent/file"), std::string::npos);
     EXPECT_STREQ(uri.password, "old");
+}
+
+TEST_F(PasswordFile, OthersMustNotReadOrWriteIt)
+{
+    ASSERT_EQ(parse("redis://host"), 0);
+    for (mode_t mode : {0604, 0602, 0620, 0644, 0666, 0777}) {
+        EXPECT_EQ(read("secret", mode), -EACCES) << mode;
+        EXPECT_NE(error().find("others may read or write it (chmod 600)"), std::string::npos)
+            << error();
+        EXPECT_EQ(error().find("secret"), std::string::npos) << error();
+    }
+    EXPECT_EQ(uri.password, nullptr);
+    EXPECT_EQ(read("secret", 0400), 0);
+    // Root's group may read root's files: so secrets are mounted for a group.
+    EXPECT_EQ(read("secret", 0640), geteuid() == 0 ? 0 : -EACCES);
+    EXPECT_STREQ(uri.password, "secret");
+}
+
+TEST_F(PasswordFile, OfAnotherUserIsRefused)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "only root can give a file away";
+    char name[] = "/tmp/phpass.XXXXXX";
+    int fd = mkstemp(name);
+    ASSERT_EQ(write(fd, "secret", 6), 6);
+    ASSERT_EQ(fchown(fd, 65534, 65534), 0);
+    close(fd);
+    EXPECT_EQ(phi_store_uri_password_file(&uri, name, &report), -EACCES);
+    EXPECT_NE(error().find("another user's"), std::string::npos) << error();
+    unlink(name);
+}
+
+TEST_F(PasswordFile, WhatIsNoFileIsRefusedAtOnce)
+{
+    char folder[] = "/tmp/phpass.XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    std::string pipe = std::string(folder) + "/pipe"; // nobody ever writes to it
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_EQ(phi_store_uri_password_file(&uri, pipe.c_str(), &report), -EACCES);
+    EXPECT_EQ(phi_store_uri_password_file(&uri, folder, &report), -EACCES);
+    EXPECT_NE(error().find("no regular file"), std::string::npos) << error();
+    unlink(pipe.c_str());
+    rmdir(folder);
 }
 
 } // namespace

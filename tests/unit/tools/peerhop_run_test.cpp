@@ -197,6 +197,24 @@ TEST_F(PeerhopRun, RanksSeeTheirPlace)
     EXPECT_EQ(slurp(folder + "/job.2"), job);
 }
 
+// Each rank looks at the arguments of all processes that it may see; the password is in its
+// environment.
+TEST_F(PeerhopRun, NoArgumentShowsThePassword)
+{
+    Words words = script(2,
+                         "echo \"store $PEERHOP_STORE\"; cat /proc/[0-9]*/cmdline 2>/dev/null | "
+                         "tr '\\0' ' ' | grep -c 'hidden-[w]ord.'$MARK >$TEST/count.$PEERHOP_RANK",
+                         {"--store", "redis://ann:hidden-word." + mark + "@localhost:1"});
+    words.back() += "; true";
+    // Not by the words of this test program: they are in no argument.
+    Result result = run(words);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(occurrences(result.out, "store redis://ann:hidden-word." + mark + "@localhost:1\n"),
+              2u)
+        << result.out;
+    EXPECT_EQ(slurp(folder + "/count.0") + slurp(folder + "/count.1"), "0\n0\n");
+}
+
 TEST_F(PeerhopRun, WhatIsSetIsKept)
 {
     Result result =
@@ -259,9 +277,10 @@ TEST_F(PeerhopRun, DeathBySignalIs128AndTheSignal)
 
 TEST_F(PeerhopRun, WhoIgnoresSigtermIsKilled)
 {
-    Result result =
-        run(script(2, "trap '' TERM; [ $PEERHOP_RANK = 1 ] && { sleep 1; exit 3; }; while :; do sleep 0.1; done",
-                   {"--grace", "1"}));
+    Result result = run(script(
+        2,
+        "trap '' TERM; [ $PEERHOP_RANK = 1 ] && { sleep 1; exit 3; }; while :; do sleep 0.1; done",
+        {"--grace", "1"}));
     EXPECT_EQ(result.status, 3);
     EXPECT_GE(result.seconds, 1.9); // a second for rank 0 to set its trap, a second of grace
     EXPECT_LT(result.seconds, 10);
