@@ -584,7 +584,7 @@ RANK_FUNCTION(names_of_devices)
 TEST_P(Ranks, DevicesInAnotherOrderOnEachRank)
 {
     if (GetParam() != "standin")
-        GTEST_SKIP() << "PEERHOP_STANDIN_VISIBLE is the stand-in's";
+        GTEST_SKIP() << "the device counts are the stand-in's";
     struct {
         const char *first, *second, *argument;
     } cases[] = {{"0,1", "0,1", ""},
@@ -595,8 +595,8 @@ TEST_P(Ranks, DevicesInAnotherOrderOnEachRank)
     for (auto &c : cases) {
         SCOPED_TRACE(std::string(c.first) + " and " + c.second);
         Job job(GetParam(), 2);
-        job.environment(0, "PEERHOP_STANDIN_VISIBLE", c.first);
-        job.environment(1, "PEERHOP_STANDIN_VISIBLE", c.second);
+        job.environment(0, "CUDA_VISIBLE_DEVICES", c.first);
+        job.environment(1, "CUDA_VISIBLE_DEVICES", c.second);
         EXPECT_EQ(job.run("names_of_devices", c.argument), "");
     }
 }

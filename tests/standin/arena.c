@@ -85,6 +85,11 @@ void si_arena_give(uint64_t base, size_t size)
     }
 }
 
+bool si_arena_holds(uint64_t address)
+{
+    return address >= arena.base && address < arena.end;
+}
+
 void si_unmap(uint64_t address, size_t size)
 {
     // Back to reserved addresses: a stray access faults, and nothing else of the process lands

@@ -151,7 +151,8 @@ static CUresult enable_peer(struct si_context *context, CUcontext handle)
     const struct si_context *peer = (const struct si_context *)handle;
     if (!is_context(handle) || !peer->retained)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (peer == context || si.no_peer)
+    if (peer == context ||
+        !si_peers(si.devices[context->ordinal].physical, si.devices[peer->ordinal].physical))
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (context->peers >> peer->ordinal & 1)
         return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;

@@ -69,7 +69,7 @@ SI_EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice pee
         return result;
     if (!si_context_of(device) || !si_context_of(peer))
         return si_end(CUDA_ERROR_INVALID_DEVICE);
-    *can = device != peer && !si.no_peer;
+    *can = device != peer && si_peers(si.devices[device].physical, si.devices[peer].physical);
     return si_end(CUDA_SUCCESS);
 }
 

@@ -71,11 +71,32 @@ static void devices_add(int physical)
     pthread_condattr_destroy(&attributes);
 }
 
-// Like CUDA_VISIBLE_DEVICES: a list of the machine's devices, cut off at the first that does not
-// exist.
+// "1": all; "0-1,2-3": pairs of the machine's devices.
+static void no_peer_fill(const char *list)
+{
+    if (list && !strcmp(list, "1"))
+        memset(si.no_peer, 0xff, sizeof(si.no_peer));
+    unsigned a, b;
+    int length;
+    while (list && sscanf(list, "%u-%u%n", &a, &b, &length) == 2) {
+        if (a < SI_DEVICES_MAX && b < SI_DEVICES_MAX) {
+            si.no_peer[a] |= 1u << b;
+            si.no_peer[b] |= 1u << a;
+        }
+        list += length + (list[length] == ',');
+    }
+}
+
+bool si_peers(int physical, int other)
+{
+    return physical == other || !(si.no_peer[physical] >> other & 1);
+}
+
+// The machine's devices in the order of the list, cut off at the first that does not exist, as the
+// driver's documentation says.
 static void devices_fill(int total)
 {
-    const char *list = getenv("PEERHOP_STANDIN_VISIBLE");
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
     if (!list) {
         for (int i = 0; i < total; i++)
             devices_add(i);
@@ -103,7 +124,8 @@ SI_EXPORT CUresult cuInit(unsigned int flags)
         if (getrandom(&si.cookie, sizeof(si.cookie), 0) != sizeof(si.cookie))
             abort();
         si_life_begin();
-        si.no_peer = environment_number("PEERHOP_STANDIN_NO_PEER", 0, 1, 0);
+        no_peer_fill(getenv("PEERHOP_STANDIN_NO_PEER"));
+        si.checks = environment_number("PEERHOP_STANDIN_CHECK", 0, 1, 1);
         si.connections = (unsigned)environment_number("CUDA_DEVICE_MAX_CONNECTIONS", 1, 32, 8);
         devices_fill((int)environment_number("PEERHOP_STANDIN_DEVICES", 0, SI_DEVICES_MAX, 2));
         si.initialised = true;

@@ -120,16 +120,23 @@ static bool serve(struct CUstream_st *stream)
     if (!op->started && (legacy_before(stream, op) || hardware_busy(stream, op)))
         return false;
     op->started = true;
-    enum si_progress progress = si_op_step(op);
+    si_check_begin(op, stream->context);
+    enum si_progress progress = si_op_step(op, stream->context);
     note_waits(stream, op, progress == SI_WAITING);
-    if (progress == SI_DONE)
+    if (progress == SI_DONE) {
+        si_check_end(op);
         pop(stream);
+    }
     return progress != SI_WAITING;
 }
 
 static bool serve_all(struct si_context *context)
 {
     bool moved = false;
+    // All that may run now is announced before any of it runs: it is in no order.
+    for (struct CUstream_st *s = context->streams; s; s = s->next)
+        if (s->head && !legacy_before(s, s->head))
+            si_check_begin(s->head, context);
     for (struct CUstream_st *s = context->streams; s; s = s->next)
         if (s->head)
             moved |= serve(s);
@@ -137,8 +144,8 @@ static bool serve_all(struct si_context *context)
     return moved;
 }
 
-// Looked at right before the engine sleeps: steps and reaping may give up the lock, and what is enqueued on a stream that
-// was served before wakes nobody then.
+// Looked at right before the engine sleeps: steps and reaping may give up the lock, and what is
+// enqueued on a stream that was served before wakes nobody then.
 static bool has_work(const struct si_context *context)
 {
     for (const struct CUstream_st *s = context->streams; s; s = s->next)

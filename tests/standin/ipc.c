@@ -49,7 +49,7 @@ void si_life_begin(void)
         abort();
 }
 
-static bool alive(uint64_t cookie)
+bool si_process_lives(uint64_t cookie)
 {
     struct sockaddr_un address;
     socklen_t size;
@@ -65,7 +65,7 @@ CUresult si_handle_open(const struct si_handle *handle, struct si_physical **out
 {
     if (handle->magic != MAGIC)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!alive(handle->cookie))
+    if (!si_process_lives(handle->cookie))
         return CUDA_ERROR_INVALID_HANDLE;
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->fd);
@@ -91,6 +91,7 @@ SI_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
     const struct si_allocation *allocation = si_find(address);
     if (!allocation || allocation->kind != SI_LEGACY)
         return si_end(CUDA_ERROR_INVALID_VALUE);
+    si_check_current(allocation, "cuIpcGetMemHandle");
     struct si_handle handle;
     si_handle_fill(allocation, &handle);
     memcpy(out, &handle, sizeof(handle));
@@ -136,7 +137,7 @@ static CUresult map_memory(struct si_context *context, const struct si_handle *h
         *base = sibling->base - sibling->offset;
         return CUDA_SUCCESS;
     }
-    if (si.no_peer && (*physical)->physical != si.devices[context->ordinal].physical) {
+    if (!si_peers((*physical)->physical, si.devices[context->ordinal].physical)) {
         si_physical_drop(*physical);
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     }
@@ -182,9 +183,12 @@ static CUresult import(struct si_context *context, const CUipcMemHandle *bytes, 
     memcpy(allocation.handle, bytes, sizeof(*bytes));
     struct si_allocation *inserted;
     result = si_insert(&allocation, &inserted);
-    if (!result)
-        *out = inserted->base;
-    return result;
+    if (result)
+        return result;
+    inserted->life = *si_life_of(inserted);
+    si_check_opened(inserted->base);
+    *out = inserted->base;
+    return CUDA_SUCCESS;
 }
 
 SI_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle,
@@ -200,6 +204,7 @@ SI_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle ha
     if (!before)
         return si_end(import(context, &handle, address));
     before->opened++;
+    before->life = *si_life_of(before); // of the place's present owner
     *address = before->base;
     return si_end(CUDA_SUCCESS);
 }
@@ -233,8 +238,11 @@ SI_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
     if (result)
         return result;
     struct si_allocation *allocation = find_import(address);
-    if (!allocation)
+    if (!allocation) {
+        si_check_close(address);
         return si_end(CUDA_ERROR_INVALID_VALUE);
+    }
+    si_check_current(allocation, "cuIpcCloseMemHandle");
     if (allocation->opened > 1) {
         allocation->opened--;
         return si_end(CUDA_SUCCESS);
@@ -243,7 +251,9 @@ SI_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
     allocation = find_import(address); // the lock was open meanwhile
     if (!allocation)
         return si_end(CUDA_ERROR_INVALID_VALUE);
-    if (!--allocation->opened)
+    if (!--allocation->opened) {
+        si_check_closed(address);
         si_import_close(allocation);
+    }
     return si_end(CUDA_SUCCESS);
 }

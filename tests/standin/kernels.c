@@ -105,3 +105,27 @@ const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_test_spin", spin, sizeof(struct test_spin_args), NULL},
     {NULL, NULL, 0, NULL},
 };
+
+unsigned si_kernel_touches(si_kernel run, const void *data, struct si_touch touches[SI_TOUCHES])
+{
+    const struct phi_copy_args *moved = data;
+    const struct test_pattern_args *pattern = data;
+    if (run == copy && !(moved->broken && load32(moved->broken))) {
+        touches[0] = (struct si_touch){moved->destination, moved->size, true};
+        touches[1] = (struct si_touch){moved->source, moved->size, false};
+        return 2;
+    }
+    if (run != fill && run != verify)
+        return 0;
+    touches[0] = (struct si_touch){pattern->address, pattern->size, run == fill};
+    return 1;
+}
+
+void si_kernel_check(si_kernel run, const void *data)
+{
+    const struct phi_brace_args *args = data;
+    for (uint32_t i = 0; run == brace && i < args->count; i++) {
+        if (args->items[i].kind == PHI_BRACE_WAIT)
+            si_check_wait(args->items[i].word);
+    }
+}

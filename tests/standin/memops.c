@@ -44,9 +44,12 @@ static CUresult check(const struct si_memop *memop, const struct si_context *con
     size_t width = width_of(memop->type);
     if (result || !width)
         return result;
-    return memop->address % width || !si_reachable(memop->address, width, context, false)
-               ? CUDA_ERROR_INVALID_VALUE
-               : CUDA_SUCCESS;
+    if (memop->address % width || !si_reachable(memop->address, width, context, false))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (memop->type == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+        memop->type == CU_STREAM_MEM_OP_WAIT_VALUE_64)
+        si_check_wait(memop->address);
+    return CUDA_SUCCESS;
 }
 
 static CUresult enqueue(CUstream handle, const struct si_memop *memops, unsigned count)

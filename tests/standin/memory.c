@@ -231,6 +231,11 @@ static void block_release(uint64_t address)
     free(block);
 }
 
+uint32_t *si_life_of(const struct si_allocation *allocation)
+{
+    return &allocation->physical->trailer->life[allocation->offset / SI_UNIT % SI_UNITS];
+}
+
 void si_deallocate(struct si_allocation *allocation)
 {
     struct si_allocation copy = *allocation;
@@ -238,6 +243,9 @@ void si_deallocate(struct si_allocation *allocation)
         si_import_close(allocation);
         return;
     }
+    // Before the memory can be anybody else's.
+    if (copy.kind == SI_LEGACY || copy.kind == SI_POOLED)
+        __atomic_add_fetch(si_life_of(allocation), 1, __ATOMIC_RELEASE);
     si_remove(allocation);
     if (copy.kind == SI_HOST) {
         free((void *)copy.base);

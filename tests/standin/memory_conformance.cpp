@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -69,6 +70,28 @@ TEST_F(Memory, UuidsDiffer)
     CU_OK(d->cuDeviceGetUuid_v2(&a, 0));
     CU_OK(d->cuDeviceGetUuid_v2(&b, 1));
     EXPECT_NE(memcmp(&a, &b, sizeof(a)), 0);
+}
+
+// Ordinals mean nothing across processes, UUIDs do.
+TEST_F(Memory, VisibleDevicesInAnotherOrder)
+{
+    if (!second_device())
+        GTEST_SKIP() << "one device";
+    if (const char *visible = getenv("CUDA_VISIBLE_DEVICES"))
+        GTEST_SKIP() << "CUDA_VISIBLE_DEVICES is set, to " << visible;
+    Peer swapped(0, {"CUDA_VISIBLE_DEVICES=1,0"}), second(0, {"CUDA_VISIBLE_DEVICES=1"});
+    CUuuid ours[2];
+    for (int i = 0; i < 2; i++)
+        CU_OK(d->cuDeviceGetUuid_v2(&ours[i], i));
+    for (uint64_t i = 0; i < 2; i++) {
+        Reply reply = swapped.call(Order::UUID, i);
+        CU_OK(result_of(reply));
+        EXPECT_EQ(memcmp(reply.bytes, &ours[1 - i], sizeof(ours[0])), 0) << i;
+    }
+    Reply reply = second.call(Order::UUID, 0);
+    CU_OK(result_of(reply));
+    EXPECT_EQ(memcmp(reply.bytes, &ours[1], sizeof(ours[0])), 0);
+    CU_EXPECT(result_of(second.call(Order::UUID, 1)), CUDA_ERROR_INVALID_DEVICE);
 }
 
 TEST_F(Memory, ContextStack)

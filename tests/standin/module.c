@@ -155,6 +155,7 @@ static CUresult launch(CUfunction function, CUstream handle, void **params, void
             si_op_free(op);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    si_kernel_check(function->run, args);
     op->blob = blob;
     op->u.kernel.run = function->run;
     return si_enqueue(stream, op);

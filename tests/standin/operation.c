@@ -194,7 +194,7 @@ static enum si_progress step_free(struct si_op *op)
     return SI_DONE;
 }
 
-enum si_progress si_op_step(struct si_op *op)
+enum si_progress si_op_step(struct si_op *op, const struct si_context *context)
 {
     switch (op->kind) {
     case SI_OP_COPY:
@@ -210,7 +210,7 @@ enum si_progress si_op_step(struct si_op *op)
     case SI_OP_AWAIT:
         return op->u.marker->done ? SI_DONE : SI_WAITING;
     case SI_OP_GRAPH:
-        return si_run_step(op->u.run);
+        return si_run_step(op->u.run, context);
     case SI_OP_FREE:
         return step_free(op);
     case SI_OP_RECORD:

@@ -134,6 +134,9 @@ class Servant
         case Order::POOL:
             result = pool(request.a, &address, reply, out);
             break;
+        case Order::UUID:
+            return d_->cuDeviceGetUuid_v2(reinterpret_cast<CUuuid *>(reply->bytes),
+                                          static_cast<CUdevice>(request.a));
         case Order::POOL_OPEN:
             result = pool_open(request, fd, &address);
             break;

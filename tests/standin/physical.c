@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #define MAGIC   0x6e692d646e617473ull
-#define TRAILER 4096
+#define TRAILER 20480
+
+_Static_assert(sizeof(struct si_trailer) <= TRAILER && TRAILER % 4096 == 0, "pages of its own");
 
 static struct si_trailer *trailer_map(int fd, size_t size)
 {
@@ -45,12 +47,13 @@ CUresult si_physical_create(int device, size_t size, unsigned types, struct si_p
     physical->physical = device;
     physical->types = types;
     physical->own = true;
-    *physical->trailer = (struct si_trailer){.magic = MAGIC,
-                                             .cookie = si.cookie,
-                                             .size = size,
-                                             .physical = (uint32_t)device,
-                                             .types = types,
-                                             .id = physical->id};
+    struct si_trailer *trailer = physical->trailer; // zeroed
+    trailer->cookie = si.cookie;
+    trailer->size = size;
+    trailer->physical = (uint32_t)device;
+    trailer->types = types;
+    trailer->id = physical->id;
+    trailer->magic = MAGIC;
     *out = physical;
     return CUDA_SUCCESS;
 close_fd:

@@ -121,7 +121,8 @@ SI_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc
         return si_end(CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
         int device = map[i].location.id;
-        if (!si_context_of(device) || (si.no_peer && device != pool->device))
+        if (!si_context_of(device) ||
+            !si_peers(si.devices[device].physical, si.devices[pool->device].physical))
             return si_end(CUDA_ERROR_INVALID_DEVICE);
         if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
             pool->access &= ~(1u << device);
@@ -293,6 +294,7 @@ static CUresult import_pointer(struct si_pool *pool, const struct si_handle *han
     CUresult result = si_insert(&allocation, &inserted);
     if (result)
         return result;
+    inserted->life = *si_life_of(inserted);
     pool->allocations++;
     *address = base;
     return CUDA_SUCCESS;

@@ -6,8 +6,9 @@
 //
 // Its environment, read at cuInit:
 //   PEERHOP_STANDIN_DEVICES      devices of the machine (2)
-//   PEERHOP_STANDIN_VISIBLE      which of them this process sees, in which order ("1,0"; all)
-//   PEERHOP_STANDIN_NO_PEER=1    no device reaches another's memory
+//   CUDA_VISIBLE_DEVICES         which of them this process sees, in which order ("1,0"; all)
+//   PEERHOP_STANDIN_NO_PEER      "1": no device reaches another's memory; "0-1,2-3": these pairs do
+//   not PEERHOP_STANDIN_CHECK=0      nothing of what check.c looks for ends the process
 //   CUDA_DEVICE_MAX_CONNECTIONS  hardware queues, as for the real driver (8)
 //
 // Everything here is guarded by si.lock unless said otherwise. Across files: prefix si_.
@@ -37,13 +38,26 @@
 
 // What lies behind addresses: a memfd with `size` bytes of data and a trailer that tells other
 // processes what is alive.
+#define SI_UNITS      (SI_BLOCK / SI_UNIT)
+#define SI_ACTIVE_MAX 64
+
+// An operation that is the next of its stream: what it touches, as offsets in the memory.
+struct si_active {
+    uint64_t owner;   // cookie of its process; 0: free
+    uint32_t version; // odd: the rest holds
+    uint32_t writes, kernel;
+    uint64_t begin, end;
+};
+
 struct si_trailer {
     uint64_t magic;
-    uint64_t cookie;   // of the exporting process
-    uint64_t size;     // of the data
-    uint32_t physical; // device
-    uint32_t types;    // CUmemAllocationHandleType bits
-    uint64_t id;       // of this memory, among all of that process
+    uint64_t cookie;         // of the exporting process
+    uint64_t size;           // of the data
+    uint32_t physical;       // device
+    uint32_t types;          // CUmemAllocationHandleType bits
+    uint64_t id;             // of this memory, among all of that process
+    uint32_t life[SI_UNITS]; // of the allocation that begins in that unit: how often one was freed
+    struct si_active active[SI_ACTIVE_MAX];
 };
 
 struct si_physical {
@@ -79,6 +93,7 @@ struct si_allocation {
     struct si_pool *pool;
     unsigned char handle[64]; // SI_IMPORT: what was opened
     int opened;               // SI_IMPORT: how often
+    uint32_t life;            // imports: si_life_of when it was opened
     bool freeing;             // the free is on its stream: nobody finds it any more
 };
 
@@ -143,6 +158,14 @@ struct si_blob {
     _Alignas(16) unsigned char data[];
 };
 
+// Bytes that an operation reads or writes.
+#define SI_TOUCHES 2
+struct si_touch {
+    uint64_t address;
+    size_t size;
+    bool write;
+};
+
 struct si_op {
     struct si_op *next;
     uint64_t number; // order of enqueueing in the context
@@ -179,6 +202,11 @@ struct si_op {
     struct si_blob *blob;
     uint64_t state[2]; // how far it has come
     bool started;
+    // check.c: while it is announced
+    bool checked;
+    unsigned touches;
+    struct si_active *active[SI_TOUCHES];
+    struct si_physical *held[SI_TOUCHES];
 };
 
 // ---- Graphs
@@ -309,7 +337,8 @@ struct si_driver {
     uint64_t cookie; // of this process
     int device_count;
     struct si_device devices[SI_DEVICES_MAX];
-    bool no_peer;
+    uint32_t no_peer[SI_DEVICES_MAX]; // bit i: the machine's device i is not reached
+    bool checks;
     unsigned connections; // CUDA_DEVICE_MAX_CONNECTIONS, 8 where unset
     uint64_t next_id;     // streams, contexts, captures
     uint64_t next_buffer;
@@ -333,6 +362,7 @@ int si_ordinal(int physical);                      // of a device of the machine
 // A call that may disturb a capture: whether it may go on (and, if not, it has invalidated those
 // that it disturbs).
 CUresult si_unsafe(void);
+bool si_peers(int physical, int other); // whether one reaches the other's memory
 // Waits while another call blocks behind the context's streams.
 void si_gate(struct si_context *context);
 // What cuMemFree and its like do: wait for all work enqueued so far, holding up launches of other
@@ -342,6 +372,7 @@ void si_block(struct si_context *context);
 // memory.c, arena.c
 uint64_t si_arena_take(size_t size, size_t align); // 0: none left
 void si_arena_give(uint64_t base, size_t size);    // nothing may be mapped there any more
+bool si_arena_holds(uint64_t address);             // whether it is one of ours, mapped or not
 struct si_allocation *si_find(uint64_t address);
 struct si_allocation *si_find_next(uint64_t address); // the first that begins at or after it
 CUresult si_insert(const struct si_allocation *allocation, struct si_allocation **out);
@@ -380,6 +411,8 @@ struct si_handle {
 void si_handle_fill(const struct si_allocation *allocation, struct si_handle *handle);
 CUresult si_handle_open(const struct si_handle *handle, struct si_physical **physical);
 void si_life_begin(void); // lets others see that this process lives
+bool si_process_lives(uint64_t cookie);
+uint32_t *si_life_of(const struct si_allocation *allocation); // shared; changes when it is freed
 void si_import_close(struct si_allocation *allocation);
 
 void si_pool_let_go(struct si_pool *pool); // pool.c: an allocation of it is gone
@@ -399,13 +432,24 @@ CUresult si_drain(struct CUstream_st *stream); // waits for everything on it so 
 struct si_op *si_op_new(enum si_op_kind kind);
 void si_op_free(struct si_op *op);
 struct si_blob *si_blob_new(const void *data, size_t size);
-void si_op_clear(struct si_op *op);            // drops what it holds
-enum si_progress si_op_step(struct si_op *op); // called with the lock, lets go of it for long work
+void si_op_clear(struct si_op *op); // drops what it holds
+// Called with the lock, lets go of it for long work. context: of its stream.
+enum si_progress si_op_step(struct si_op *op, const struct si_context *context);
 struct si_marker *si_marker_new(void);
 struct si_marker *si_marker_hold(struct si_marker *marker);
 void si_marker_drop(struct si_marker *marker);
 void si_marker_wait(struct si_marker *marker);
 void si_marker_finish(struct si_marker *marker);
+
+// check.c: begin where an operation is the next of its stream, end when it is done; the others in
+// the call that they are named after.
+void si_check_begin(struct si_op *op, const struct si_context *context);
+void si_check_end(struct si_op *op);
+void si_check_wait(uint64_t address);
+void si_check_current(const struct si_allocation *allocation, const char *call);
+void si_check_opened(uint64_t address);
+void si_check_close(uint64_t address); // before it is looked for
+void si_check_closed(uint64_t address);
 
 // callback.c: the thread that runs host functions and destructors. finished may be NULL.
 void si_callback(CUhostFn call, void *data, struct si_marker *finished);
@@ -423,7 +467,7 @@ CUresult si_capture_add(struct CUstream_st *stream, struct si_op *op);
 void si_capture_invalidate(struct si_capture *capture);
 CUresult si_capture_join(struct CUstream_st *stream, struct CUevent_st *event);
 struct si_capture *si_capture_find(uint64_t id);
-enum si_progress si_run_step(struct si_run *run);
+enum si_progress si_run_step(struct si_run *run, const struct si_context *context);
 void si_run_free(struct si_run *run);
 unsigned si_run_waits(const struct si_run *run, bool *copy_behind);
 void si_body_drop(struct si_body *body);
@@ -434,5 +478,8 @@ void si_set_clear(struct si_set *set);
 // kernels.c: ends with a nameless one
 #define SI_KERNELS_MAX 8
 extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
+// What a launch reads and writes, and a look at the words that it waits for.
+unsigned si_kernel_touches(si_kernel run, const void *args, struct si_touch touches[SI_TOUCHES]);
+void si_kernel_check(si_kernel run, const void *args);
 
 #endif

@@ -149,7 +149,7 @@ TEST_F(Standin, AForkedChildHasNoDriver)
 // Each process numbers the devices that it sees; memory knows which one it lies on.
 TEST_F(Standin, VisibleDevicesInAnotherOrder)
 {
-    Peer peer(0, {"PEERHOP_STANDIN_VISIBLE=1,0"}); // its device 0 is our device 1
+    Peer peer(0, {"CUDA_VISIBLE_DEVICES=1,0"}); // its device 0 is our device 1
     Reply there = peer.call(Order::ALLOC, 4 << 20);
     Reply reply = peer.call(Order::HANDLE, there.value);
     CUipcMemHandle handle;
@@ -170,6 +170,19 @@ TEST_F(Standin, PeerAccessCanBeRefused)
     Peer other(1, {"PEERHOP_STANDIN_NO_PEER=1"}), same(0, {"PEERHOP_STANDIN_NO_PEER=1"});
     EXPECT_EQ(other.call(Order::OPEN, 0, 0, &handle).result, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     EXPECT_EQ(same.call(Order::OPEN, 0, 0, &handle).result, CUDA_SUCCESS);
+    CU_OK(d->cuMemFree_v2(a));
+}
+
+TEST_F(Standin, PeerAccessCanBeRefusedToSomePairs)
+{
+    CUdeviceptr a = alloc(4 << 20); // of device 0
+    CUipcMemHandle handle;
+    CU_OK(d->cuIpcGetMemHandle(&handle, a));
+    std::vector<std::string> machine = {"PEERHOP_STANDIN_DEVICES=4",
+                                        "PEERHOP_STANDIN_NO_PEER=0-3,1-2"};
+    Peer far(3, machine), near(2, machine);
+    EXPECT_EQ(far.call(Order::OPEN, 0, 0, &handle).result, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    EXPECT_EQ(near.call(Order::OPEN, 0, 0, &handle).result, CUDA_SUCCESS);
     CU_OK(d->cuMemFree_v2(a));
 }
 

@@ -311,7 +311,7 @@ static CUresult access_set(struct si_allocation *allocation, const CUmemAccessDe
     int device = descriptor->location.id;
     if (descriptor->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !si_context_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    if (si.no_peer && si.devices[device].physical != allocation->physical->physical)
+    if (!si_peers(si.devices[device].physical, allocation->physical->physical))
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (descriptor->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
         allocation->access &= ~(1u << device);

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the stand-in reports although a real driver does not (check.c). Each test runs in a process
+// of its own, which the report ends.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "standin/driver_under_test.h"
+#include "standin/peer.h"
+
+extern "C" {
+#include "cuda/kernel_args.h"
+}
+
+namespace
+{
+
+constexpr size_t MIB = size_t{1} << 20;
+
+class Checks : public DriverTest
+{
+  protected:
+    void SetUp() override
+    {
+        if (!driver_is_standin())
+            GTEST_SKIP() << "PEERHOP_LIBCUDA names no stand-in";
+        GTEST_FLAG_SET(death_test_style, "threadsafe");
+        // Only in the processes that are to die: others of this program do such things on purpose.
+        if (testing::internal::InDeathTestChild())
+            setenv("PEERHOP_STANDIN_CHECK", "1", 1);
+        DriverTest::SetUp();
+    }
+
+    CUdeviceptr open(Peer &peer, uint64_t theirs)
+    {
+        Reply reply = peer.call(Order::HANDLE, theirs);
+        CUipcMemHandle handle;
+        memcpy(&handle, reply.bytes, sizeof(handle));
+        CUdeviceptr address = 0;
+        CU_EXPECT(d->cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                  CUDA_SUCCESS);
+        return address;
+    }
+
+    // Two streams wait for a word; then each copies into `first` and `second`.
+    void copy_side_by_side(CUdeviceptr first, CUdeviceptr second, bool ordered)
+    {
+        auto *word = pinned<uint32_t>();
+        CUdeviceptr source = alloc(8 * MIB);
+        CUstream a = stream(), b = stream();
+        CUevent event = nullptr;
+        CU_OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        for (CUstream s : {a, b}) {
+            CU_OK(d->cuStreamWaitValue32_v2(s, device(word), 1, CU_STREAM_WAIT_VALUE_GEQ));
+        }
+        CU_OK(d->cuMemcpyAsync(first, source, 8 * MIB, a));
+        CU_OK(d->cuEventRecord(event, a));
+        if (ordered) {
+            CU_OK(d->cuStreamWaitEvent(b, event, 0));
+        }
+        CU_OK(d->cuMemcpyAsync(second, source, 8 * MIB, b));
+        *word = 1;
+        EXPECT_TRUE(finishes(a));
+        EXPECT_TRUE(finishes(b));
+    }
+
+    static void reports(const char *text, const std::function<void()> &body)
+    {
+        EXPECT_EXIT(
+            {
+                body();
+                _exit(0);
+            },
+            testing::KilledBySignal(SIGABRT), text);
+    }
+    static void is_fine(const std::function<void()> &body)
+    {
+        EXPECT_EXIT(
+            {
+                body();
+                _exit(testing::Test::HasFailure() ? 1 : 0);
+            },
+            testing::ExitedWithCode(0), "");
+    }
+};
+
+TEST_F(Checks, UseOfFreedExportedMemory)
+{
+    for (size_t size : {size_t{4096}, 4 * MIB}) {
+        reports("use of freed exported memory: a copy touches", [&] {
+            Peer peer;
+            uint64_t theirs = peer.call(Order::ALLOC, size).value;
+            CUdeviceptr here = open(peer, theirs);
+            value(here);
+            peer.call(Order::FREE, theirs);
+            peer.call(Order::ALLOC, size); // the next owner
+            value(here);
+        });
+    }
+    // A dead exporter's memory stays (measured: kernels and copies through the import succeed).
+    is_fine([&] {
+        Peer peer;
+        CUdeviceptr here = open(peer, peer.call(Order::ALLOC, 4096).value);
+        peer.kill();
+        set_value(here, 1);
+    });
+    // What lies there now was opened in turn.
+    is_fine([&] {
+        Peer peer;
+        peer.call(Order::ALLOC, 4096); // keeps the block
+        uint64_t theirs = peer.call(Order::ALLOC, 4096).value;
+        CUdeviceptr stale = open(peer, theirs);
+        peer.call(Order::FREE, theirs);
+        EXPECT_EQ(peer.call(Order::ALLOC, 4096).value, theirs);
+        EXPECT_EQ(open(peer, theirs), stale);
+        value(stale);
+    });
+}
+
+TEST_F(Checks, ImportClosedTwice)
+{
+    reports("an import closed twice", [&] {
+        Peer peer;
+        CUdeviceptr here = open(peer, peer.call(Order::ALLOC, 4096).value);
+        CU_OK(d->cuIpcCloseMemHandle(here));
+        d->cuIpcCloseMemHandle(here);
+    });
+    is_fine([&] {
+        Peer peer;
+        uint64_t theirs = peer.call(Order::ALLOC, 4096).value;
+        CUdeviceptr here = open(peer, theirs);
+        CU_OK(d->cuIpcCloseMemHandle(here));
+        EXPECT_EQ(open(peer, theirs), here);
+        CU_OK(d->cuIpcCloseMemHandle(here));
+        CU_EXPECT(d->cuIpcCloseMemHandle(here + 512), CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+TEST_F(Checks, UnorderedCopiesThatRace)
+{
+    reports("unordered operations race: a copy that writes", [&] {
+        CUdeviceptr target = alloc(16 * MIB);
+        copy_side_by_side(target, target + 8 * MIB - 1, false);
+    });
+    is_fine([&] {
+        CUdeviceptr target = alloc(16 * MIB);
+        copy_side_by_side(target, target + 8 * MIB, false); // neighbours
+    });
+    is_fine([&] {
+        CUdeviceptr target = alloc(16 * MIB);
+        copy_side_by_side(target, target, true);
+    });
+}
+
+// Waits in all queues hold an upload up: it is still to run when the peer writes to the same bytes.
+TEST_F(Checks, RacesBetweenProcesses)
+{
+    EXPECT_EXIT(
+        {
+            Peer peer;
+            uint64_t theirs = peer.call(Order::ALLOC, 4096).value;
+            CUdeviceptr here = open(peer, theirs);
+            auto *words = pinned<uint32_t>(16);
+            for (int i = 0; i < 32; i++)
+                d->cuStreamWaitValue32_v2(stream(), device(&words[0]), 1, CU_STREAM_WAIT_VALUE_GEQ);
+            CUevent event = nullptr; // each record lets the engine look at every stream
+            CUstream held = stream();
+            CU_OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+            for (int i = 0; i < 8; i++) {
+                CU_OK(d->cuEventRecord(event, held));
+                CU_OK(d->cuEventSynchronize(event));
+            }
+            CU_OK(d->cuMemcpyHtoDAsync_v2(here, &words[1], 32, held));
+            eventually([&] { return d->cuStreamQuery(held) == CUDA_SUCCESS; }, 50);
+            // The other process sees it, reports, and ends.
+            _exit(peer.call(Order::PUT, theirs + 16, 1).result == CUDA_ERROR_UNKNOWN ? 3 : 0);
+        },
+        testing::ExitedWithCode(3), "a copy that writes .* and a copy or fill of another process");
+}
+
+TEST_F(Checks, WaitOnARemoteAddress)
+{
+    reports("a wait on a remote address", [&] {
+        Peer peer;
+        CUdeviceptr here = open(peer, peer.call(Order::ALLOC, 4096).value);
+        d->cuStreamWaitValue32_v2(stream(), here, 1, CU_STREAM_WAIT_VALUE_GEQ);
+    });
+    reports("a wait on a remote address", [&] {
+        Peer peer;
+        CUmodule module = nullptr;
+        CUfunction brace = nullptr;
+        phi_brace_args args = {};
+        args.count = 1;
+        args.items[0] = {open(peer, peer.call(Order::ALLOC, 4096).value), 0, PHI_BRACE_WAIT, 1};
+        void *params[] = {&args};
+        CU_OK(d->cuModuleLoadData(&module, "any image"));
+        CU_OK(d->cuModuleGetFunction(&brace, module, "phi_brace"));
+        d->cuLaunchKernel(brace, 1, 1, 1, 32, 1, 1, 0, stream(), params, nullptr);
+    });
+    is_fine([&] {
+        Peer peer;
+        CUdeviceptr here = open(peer, peer.call(Order::ALLOC, 4096).value);
+        CU_OK(d->cuStreamWriteValue32_v2(stream(), here, 1, 0)); // a post is as good as any write
+    });
+}
+
+TEST_F(Checks, WrongCurrentContext)
+{
+    reports("a wrong current context: a copy of device 0 touches .* device 1 was current", [&] {
+        Peer peer;
+        CUcontext other = nullptr;
+        CU_OK(d->cuDevicePrimaryCtxRetain(&other, 1));
+        CU_OK(d->cuCtxPushCurrent_v2(other));
+        CUdeviceptr here = open(peer, peer.call(Order::ALLOC, 4096).value);
+        CU_OK(d->cuCtxPopCurrent_v2(nullptr));
+        value(here);
+    });
+    reports("a wrong current context: cuIpcCloseMemHandle", [&] {
+        Peer peer;
+        CUcontext other = nullptr;
+        CU_OK(d->cuDevicePrimaryCtxRetain(&other, 1));
+        CUdeviceptr here = open(peer, peer.call(Order::ALLOC, 4096).value);
+        CU_OK(d->cuCtxPushCurrent_v2(other));
+        d->cuIpcCloseMemHandle(here);
+    });
+}
+
+} // namespace
