@@ -65,13 +65,13 @@ static int choose_job(struct ph_context *context, const struct ph_context_params
     return 0;
 }
 
-static int replace(char **string, const char *value)
+static int replace(struct ph_context *context, char **string, const char *value)
 {
     if (value == NULL)
         return 0;
     char *copy = strdup(value);
     if (copy == NULL)
-        return -ENOMEM;
+        return phi_fail(&context->report, -ENOMEM, "no memory for the parameters");
     free(*string);
     *string = copy;
     return 0;
@@ -82,8 +82,8 @@ static int read_config(struct ph_context *context, const struct ph_context_param
     int rc = phi_config_read(&context->config, params->settings, &context->report);
     if (rc)
         return rc;
-    if ((rc = replace(&context->config.device, params->device)) ||
-        (rc = replace(&context->config.store, params->store)))
+    if ((rc = replace(context, &context->config.device, params->device)) ||
+        (rc = replace(context, &context->config.store, params->store)))
         return rc;
     if (params->deadline_ms < 0)
         return phi_fail(&context->report, -EINVAL, "deadline_ms is negative");
@@ -116,12 +116,15 @@ static int choose_device(struct ph_context *context, const struct phi_launcher *
     if (wish[0] != 0 && !cuda)
         return phi_fail(&context->report, -EINVAL, "device \"%s\" is not host, cuda or cuda:N",
                         wish);
-    int count = phi_device_count(&context->report, library);
-    if (count == 0 && wish[0] == 0)
+    char why[512] = "";
+    int count = phi_device_count_why(library, why, sizeof why);
+    if (count == 0 && wish[0] == 0) {
+        phi_log(&context->report, PH_LOG_INFO, "%s", why);
         return 0;
+    }
     if (count == 0)
         return phi_fail(&context->report, -ENODEV,
-                        "device \"%s\" was asked for, and there is no CUDA device", wish);
+                        "device \"%s\" was asked for, and there is no CUDA device: %s", wish, why);
     if (cuda && wish[4] == ':') {
         char *end;
         long n = strtol(wish + 5, &end, 10);
@@ -222,8 +225,11 @@ int ph_context_create(const struct ph_context_params *given, struct ph_context *
         memcpy(&params, given, size < sizeof params ? size : sizeof params);
     }
     struct ph_context *context = calloc(1, sizeof *context);
-    if (context == NULL)
+    if (context == NULL) {
+        if (params.error != NULL && params.error_size > 0)
+            snprintf(params.error, params.error_size, "no memory for the context");
         return -ENOMEM;
+    }
     enum ph_log_level level = params.log_level ? params.log_level
                               : params.log     ? PH_LOG_ERROR
                                                : PH_LOG_NONE;

@@ -220,6 +220,8 @@ static enum phi_reason reason_of(int rc)
         return PHI_REASON_PROBE_BYTES;
     case -EBADMSG:
         return PHI_REASON_RECORD;
+    case -ENOMEM:
+        return PHI_REASON_MEMORY;
     default:
         return PHI_REASON_IMPORT;
     }
@@ -238,6 +240,18 @@ static int import_from(struct phi_peer *peer, const uint8_t *record, size_t size
                     peer->rank);
 }
 
+// The cause of a call that failed is not what its reason says to both ranks.
+static int call(struct phi_peer *peer, struct phi_node_message *request,
+                struct phi_node_message *answer, int *fd, int64_t deadline)
+{
+    int rc = phi_peer_call(peer, request, answer, fd, deadline);
+    if (rc)
+        phi_log(peer->peers->report, PH_LOG_WARN,
+                "a question to rank %d through its socket \"%s\": %s", peer->rank,
+                peer->theirs.socket, ph_strerror(rc));
+    return rc;
+}
+
 // Without the lock. Writes a pattern through a mapping of the peer's probe allocation and lets its
 // owner look: peer access that is advertised but broken ends here, not in the application's data.
 static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
@@ -248,7 +262,7 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     int rc;
     if (peer->probe == NULL) { // else of an attempt that was cut short
         phi_peer_message(peer, PHI_NODE_PROBE, &request);
-        if (phi_peer_call(peer, &request, &answer, &fd, deadline))
+        if (call(peer, &request, &answer, &fd, deadline))
             return PHI_REASON_DESCRIPTOR;
         rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
         if (rc)
@@ -264,7 +278,7 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     phi_peer_message(peer, PHI_NODE_VERIFY, &request);
     request.a = offset;
     request.b = seed;
-    rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
+    rc = call(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);
     return rc ? reason_of(rc) : PHI_REASON_NONE;
@@ -330,7 +344,7 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
         struct phi_node_message request, answer;
         phi_peer_message(peer, PHI_NODE_EXPORT, &request);
         request.a = e->id;
-        if (phi_peer_call(peer, &request, &answer, &fd, deadline) || fd < 0)
+        if (call(peer, &request, &answer, &fd, deadline) || fd < 0)
             return PHI_REASON_DESCRIPTOR;
     }
     int rc = import_from(peer, e->record, e->record_size, fd, import);

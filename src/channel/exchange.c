@@ -87,7 +87,8 @@ static bool step_peer(struct phi_pending *pending)
         phi_fail(peer->peers->report, PH_ENOPATH,
                  "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
                  peer->peers->rank, peer->peers->mine.host, peer->rank, peer->theirs.host,
-                 (unsigned long long)pending->key->op_id, phi_reason_text(PHI_REASON_NODE),
+                 (unsigned long long)pending->key->op_id,
+                 phi_reason_text(phi_node_reason(&peer->peers->mine, &peer->theirs)),
                  phi_reason_text(PHI_REASON_NOT_BUILT));
     phi_pending_settle(pending, rc, NULL);
     return true;
@@ -278,6 +279,8 @@ static int send_offer(struct ph_exchange_request *request, struct phi_peer *peer
                         request->n);
     size_t n = collect(request, peer, list);
     int rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
+    if (rc)
+        phi_fail(peers->report, rc, "out of memory for an offer of %zu operations", n);
     if (rc == 0 && n > 0) {
         uint64_t incarnation = peer->incarnation;
         pthread_mutex_unlock(&peers->lock);
@@ -311,6 +314,15 @@ static bool work(struct ph_exchange_request *request, const struct progress *p, 
     return true;
 }
 
+// Only want of memory has not been said where it came up.
+static int no_key(struct phi_peers *peers, const struct ph_operation *op, int rc)
+{
+    if (rc == -ENOMEM)
+        phi_fail(peers->report, rc, "out of memory for operation %llu with rank %d",
+                 (unsigned long long)op->op_id, op->peer);
+    return rc;
+}
+
 static int take_keys(struct ph_exchange_request *request, const struct ph_operation *ops)
 {
     struct phi_peers *peers = request->peers;
@@ -320,7 +332,7 @@ static int take_keys(struct ph_exchange_request *request, const struct ph_operat
         struct phi_key *key =
             peer ? phi_key_get(peer, ops[i].op_id, (uint8_t)ops[i].role, &rc) : NULL;
         if (key == NULL)
-            return rc;
+            return no_key(peers, &ops[i], rc);
         if (key->request != NULL)
             return phi_fail(
                 peers->report, -EALREADY,
@@ -330,7 +342,7 @@ static int take_keys(struct ph_exchange_request *request, const struct ph_operat
         *pending = (struct phi_pending){.key = key};
         rc = phi_key_own(peers, key, &ops[i], &pending->number);
         if (rc)
-            return rc;
+            return no_key(peers, &ops[i], rc);
         key->request = request;
         request->n++;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/lives.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +15,7 @@ struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
 {
     struct phi_peer *peer = calloc(1, sizeof *peer);
     if (peer == NULL)
-        return NULL;
+        goto no_memory;
     peer->peers = peers;
     peer->rank = rank;
     peer->socket = peer->wake_fd = peer->pidfd = -1;
@@ -25,9 +26,12 @@ struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
     peer->slots = calloc((size_t)peers->config->channels, sizeof *peer->slots);
     if (peer->slots == NULL) {
         phi_peer_free(peer);
-        return NULL;
+        goto no_memory;
     }
     return peer;
+no_memory:
+    phi_fail(peers->report, -ENOMEM, "out of memory for rank %d", rank);
+    return NULL;
 }
 
 static void free_remote_exports(struct phi_peer *peer)

@@ -30,7 +30,9 @@ static int announce(struct phi_peers *peers, int64_t deadline)
     struct phi_writer writer = {0};
     phi_capabilities_encode(&peers->mine, &writer);
     int rc = writer.error;
-    if (rc == 0)
+    if (rc)
+        phi_fail(peers->report, rc, "out of memory for the member record");
+    else
         rc = phi_mailbox_announce(peers->mailbox, writer.bytes, writer.size, deadline);
     phi_writer_fini(&writer);
     return rc;

@@ -267,6 +267,17 @@ static int answer_request(struct phi_service *service, struct connection *connec
     return status;
 }
 
+// The peer's end closes too, and both know that they have lost each other. One that closed first is
+// none of our trouble.
+static void lose(struct phi_service *service, uint32_t index, const char *what, int rc)
+{
+    if (rc != -ECONNRESET)
+        phi_log(service->peers->report, PH_LOG_WARN,
+                "the connection of rank %d is given up: its %s: %s",
+                service->connections[index].rank, what, strerror(-rc));
+    close_connection(service, index);
+}
+
 static void serve(struct phi_service *service, uint32_t index)
 {
     struct connection *connection = &service->connections[index];
@@ -278,7 +289,7 @@ static void serve(struct phi_service *service, uint32_t index)
     if (received >= 0)
         close(received); // no request carries one
     if (rc) {
-        close_connection(service, index);
+        lose(service, index, "question", rc);
         return;
     }
     struct phi_node_message answer = request;
@@ -290,8 +301,9 @@ static void serve(struct phi_service *service, uint32_t index)
     if (request.type == PHI_NODE_NOTIFY || request.type == PHI_NODE_EXPELLED)
         return;
     // A peer that does not read its answers loses the connection; it never makes us wait.
-    if (phi_node_send(connection->fd, &answer, answer.status ? -1 : fd))
-        close_connection(service, index);
+    rc = phi_node_send(connection->fd, &answer, answer.status ? -1 : fd);
+    if (rc)
+        lose(service, index, "answer", rc);
 }
 
 // ---- ends
@@ -305,8 +317,14 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
     bool left =
         peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) == PHI_SIDE_LEAVING;
     phi_peer_look(peer);
-    // No more is to be had of a peer without its connection.
+    // No more is to be had of a peer without its connection. One that lives is to see it too.
     phi_peer_break(peer, PH_EPEER);
+    for (uint32_t i = 0; i < service->connections_count; i++) {
+        const struct connection *connection = &service->connections[i];
+        if (connection->fd >= 0 && connection->rank == peer->rank &&
+            connection->incarnation == peer->incarnation)
+            close_connection(service, i);
+    }
     // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are
     // gone. Without a pidfd (another PID namespace) the end of the connection stands for it.
     if (source == SOURCE_PIDFD || peer->pidfd < 0 || left) {

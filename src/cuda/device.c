@@ -63,20 +63,28 @@ const struct phi_device_info *phi_device_info(const struct phi_device *device)
     return &device->info;
 }
 
+int phi_device_count_why(const char *library, char *why, size_t why_size)
+{
+    int count = 0;
+    const struct phi_driver *driver = phi_driver_load(library, why, why_size);
+    if (driver == NULL)
+        return 0;
+    CUresult result = driver->cuDeviceGetCount(&count);
+    if (result == CUDA_SUCCESS && count > 0)
+        return count;
+    if (result == CUDA_SUCCESS)
+        snprintf(why, why_size, "the driver shows no device");
+    else
+        snprintf(why, why_size, "cuDeviceGetCount: %s", phi_cuda_name(driver, result));
+    return 0;
+}
+
 int phi_device_count(struct phi_report *report, const char *library)
 {
     char why[512];
-    int count = 0;
-    const struct phi_driver *driver = phi_driver_load(library, why, sizeof why);
-    if (driver == NULL) {
+    int count = phi_device_count_why(library, why, sizeof why);
+    if (count == 0)
         phi_log(report, PH_LOG_INFO, "%s", why);
-        return 0;
-    }
-    CUresult result = driver->cuDeviceGetCount(&count);
-    if (result != CUDA_SUCCESS) {
-        phi_log(report, PH_LOG_INFO, "cuDeviceGetCount: %s", phi_cuda_name(driver, result));
-        return 0;
-    }
     return count;
 }
 
@@ -348,7 +356,7 @@ int phi_device_can_access(struct phi_device *device, const uint8_t uuid[16])
             memcmp(found.bytes, uuid, 16) != 0)
             continue;
         if (driver->cuDeviceCanAccessPeer(&access, device->handle, other) != CUDA_SUCCESS)
-            return 0;
+            return -1;
         return access != 0;
     }
     return -1;

@@ -32,6 +32,8 @@ struct phi_device_info {
 // phi_device_count returns the number of devices of the driver, 0 with a reason in the report's log (info) where there
 // is none. `library` is the name to dlopen.
 int phi_device_count(struct phi_report *report, const char *library);
+// phi_device_count_why: the same, with the reason in `why`.
+int phi_device_count_why(const char *library, char *why, size_t why_size);
 
 // phi_device_current is the ordinal of the calling thread's current device, or -1.
 int phi_device_current(struct phi_report *report, const char *library);

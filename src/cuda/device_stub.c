@@ -3,6 +3,14 @@
 #include "cuda/device.h"
 
 #include <errno.h>
+#include <stdio.h>
+
+int phi_device_count_why(const char *library, char *why, size_t why_size)
+{
+    (void)library;
+    snprintf(why, why_size, "CUDA is left out of this build");
+    return 0;
+}
 
 int phi_device_count(struct phi_report *report, const char *library)
 {

@@ -58,7 +58,13 @@ static bool start_driver(const struct phi_driver *driver, const char *library, c
         snprintf(why, size, "cuInit of %s failed: %s", library, phi_cuda_name(driver, result));
         return false;
     }
-    if (driver->cuDriverGetVersion(&version) != CUDA_SUCCESS || version < OLDEST_VERSION) {
+    result = driver->cuDriverGetVersion(&version);
+    if (result != CUDA_SUCCESS) {
+        snprintf(why, size, "cuDriverGetVersion of %s failed: %s", library,
+                 phi_cuda_name(driver, result));
+        return false;
+    }
+    if (version < OLDEST_VERSION) {
         snprintf(why, size, "the driver %s supports CUDA %d.%d; 11.7 is the oldest that serves",
                  library, version / 1000, version % 1000 / 10);
         return false;
@@ -102,6 +108,8 @@ const struct phi_driver *phi_driver_load(const char *library, char *why, size_t 
     pthread_mutex_lock(&load_lock);
     if (loaded == NULL) {
         char *name = strdup(library);
+        if (name == NULL)
+            snprintf(why, why_size, "out of memory");
         loaded = name ? open_driver(library, why, why_size) : NULL;
         if (loaded != NULL)
             loaded_name = name;

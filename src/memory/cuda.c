@@ -55,11 +55,13 @@ static int cuda_open(struct phi_memory *memory, const struct phi_allocation *all
         return rc;
     const struct phi_driver *driver = phi_device_driver(memory->device);
     CUresult result = driver->cuIpcOpenMemHandle_v2(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    const bool whole = result == CUDA_SUCCESS && phi_pointer_holds(memory, mapped, allocation->size) == 1;
-    if (result == CUDA_SUCCESS && !whole)
+    const int holds = result == CUDA_SUCCESS ? phi_pointer_holds(memory, mapped, allocation->size) : 0;
+    if (result == CUDA_SUCCESS && holds != 1)
         driver->cuIpcCloseMemHandle(mapped);
     phi_device_leave(memory->device, token);
-    if (result == CUDA_SUCCESS && !whole)
+    if (holds < 0)
+        return phi_fail(memory->report, PH_EDRIVER, "cuMemGetAddressRange of a peer's memory failed");
+    if (result == CUDA_SUCCESS && !holds)
         return phi_fail(memory->report, -EBADMSG, "a peer's handle maps less than the %llu bytes of its record",
                         (unsigned long long)allocation->size);
     if (result != CUDA_SUCCESS)

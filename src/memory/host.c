@@ -413,12 +413,13 @@ static int check(struct phi_memory *memory, const struct phi_allocation *allocat
     uint64_t file_size = phi_get_u64(reader);
     struct phi_memfd_info info;
     const char *wrong = NULL;
+    int rc = phi_memfd_inspect(fd, &info);
 
     *offset = phi_get_u64(reader);
     if (reader->error || reader->at != reader->size)
         wrong = "its record is malformed";
-    else if (phi_memfd_inspect(fd, &info))
-        wrong = "its descriptor is no memory file for reading and writing";
+    else if (rc)
+        wrong = phi_memfd_trouble(rc);
     else if (info.inode != inode)
         wrong = "its descriptor is of another file";
     else if (!(info.seals & F_SEAL_SHRINK))
@@ -428,7 +429,7 @@ static int check(struct phi_memory *memory, const struct phi_allocation *allocat
     else if (*offset % info.granule)
         wrong = "its offset is not a multiple of the page size";
     if (wrong)
-        return phi_fail(memory->report, -EBADMSG,
+        return phi_fail(memory->report, rc && rc != -EINVAL ? rc : -EBADMSG,
                         "a peer's host memory of %llu bytes is refused: %s",
                         (unsigned long long)allocation->size, wrong);
     *granule = info.granule;

@@ -10,6 +10,16 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+static int set_size(int fd, uint64_t size)
+{
+    int rc;
+
+    do
+        rc = ftruncate(fd, (off_t)size) ? -errno : 0;
+    while (rc == -EINTR);
+    return rc;
+}
+
 int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size, int *fd)
 {
     int made = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -18,9 +28,10 @@ int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size,
     if (made < 0)
         return phi_fail(report, -errno, "memfd_create for the %s: %s", what, strerror(errno));
     // A size that no file can have is memory that there is not.
-    if (size > INT64_MAX || ftruncate(made, (off_t)size)) {
-        rc = phi_fail(report, -ENOMEM, "a %s of %llu bytes cannot be made", what,
-                      (unsigned long long)size);
+    rc = size > INT64_MAX ? -EFBIG : set_size(made, size);
+    if (rc) {
+        rc = phi_fail(report, -ENOMEM, "a %s of %llu bytes cannot be made: %s", what,
+                      (unsigned long long)size, strerror(-rc));
         goto close_file;
     }
     if (fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
@@ -42,9 +53,14 @@ int phi_memfd_inspect(int fd, struct phi_memfd_info *info)
     struct statfs fs;
     struct stat st;
 
-    if (seals < 0 || flags < 0 || (flags & O_ACCMODE) != O_RDWR || fstat(fd, &st) ||
-        fstatfs(fd, &fs))
+    if (seals < 0 || flags < 0 || fstat(fd, &st))
+        return -errno;
+    if ((flags & O_ACCMODE) != O_RDWR)
         return -EINVAL;
+    while (fstatfs(fd, &fs)) {
+        if (errno != EINTR)
+            return -errno;
+    }
     *info = (struct phi_memfd_info){
         .seals = seals,
         .size = (uint64_t)st.st_size,
@@ -55,4 +71,10 @@ int phi_memfd_inspect(int fd, struct phi_memfd_info *info)
     if (fs.f_type == HUGETLBFS_MAGIC)
         info->granule = (uint64_t)fs.f_bsize;
     return 0;
+}
+
+const char *phi_memfd_trouble(int rc)
+{
+    return rc == -EINVAL ? "its descriptor is no memory file for reading and writing"
+                         : strerrordesc_np(-rc);
 }

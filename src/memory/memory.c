@@ -192,7 +192,9 @@ static int write_record(struct phi_memory *memory, const struct phi_kind_ops *ki
     if (rc)
         return rc;
     phi_patch_u32(writer, length_at, (uint32_t)(writer->size - length_at - sizeof(uint32_t)));
-    if (writer->error || writer->size > PHI_EXPORT_MAX)
+    if (writer->error)
+        return phi_fail(memory->report, writer->error, "no memory for an export record");
+    if (writer->size > PHI_EXPORT_MAX)
         return phi_fail(memory->report, -ENOMEM, "an export record of %zu bytes does not fit",
                         writer->size);
     return 0;
@@ -319,8 +321,10 @@ int phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t s
     struct phi_import *made = calloc(1, sizeof(*made));
     int rc = -ENOMEM;
 
-    if (!made)
+    if (!made) {
+        phi_fail(memory->report, rc, "no memory for an import");
         goto close_fd;
+    }
     made->memory = memory;
     rc = open_record(memory, record, size, fd, made);
     if (rc)

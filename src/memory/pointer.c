@@ -18,7 +18,8 @@ struct pointer {
     CUmemoryPool pool;
 };
 
-static bool look_up(const struct phi_driver *driver, const void *address, struct pointer *p)
+// look_up: p->type is 0 for an address that the driver does not know, which is no error.
+static CUresult look_up(const struct phi_driver *driver, const void *address, struct pointer *p)
 {
     CUpointer_attribute names[] = {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -32,9 +33,11 @@ static bool look_up(const struct phi_driver *driver, const void *address, struct
     *p = (struct pointer){.ordinal = -1};
     // An attribute that does not apply stays at zero; only an address that the driver never saw has
     // no type.
-    return driver->cuPointerGetAttributes(sizeof names / sizeof names[0], names, values, at) ==
-               CUDA_SUCCESS &&
-           p->type != 0;
+    CUresult result =
+        driver->cuPointerGetAttributes(sizeof names / sizeof names[0], names, values, at);
+    if (result != CUDA_SUCCESS)
+        p->type = 0;
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
 static enum phi_kind kind_of(const struct pointer *p)
@@ -47,18 +50,20 @@ static enum phi_kind kind_of(const struct pointer *p)
 // identity gives what tells allocations apart that lie at one address after another: the buffer's
 // id, and for a mapping what it maps. (A pool's block is shared by its allocations and stays when
 // they go.)
-static bool identity(const struct phi_driver *driver, enum phi_kind kind, CUdeviceptr address,
-                     uint64_t *id)
+static CUresult identity(const struct phi_driver *driver, enum phi_kind kind, CUdeviceptr address,
+                         uint64_t *id)
 {
     uint64_t buffer = 0, block = 0;
-    bool known = driver->cuPointerGetAttribute(&buffer, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) ==
-                 CUDA_SUCCESS;
+    CUresult result =
+        driver->cuPointerGetAttribute(&buffer, CU_POINTER_ATTRIBUTE_BUFFER_ID, address);
     if (kind == PHI_KIND_VMM) {
-        known |= driver->cuPointerGetAttribute(&block, MEMORY_BLOCK_ID, address) == CUDA_SUCCESS;
+        // Either is enough.
+        CUresult other = driver->cuPointerGetAttribute(&block, MEMORY_BLOCK_ID, address);
+        result = other == CUDA_SUCCESS ? other : result;
         buffer = phi_hash(buffer, block);
     }
     *id = buffer;
-    return known;
+    return result;
 }
 
 // refuse: memory that the driver knows and no peer can map.
@@ -86,7 +91,11 @@ static int describe_entered(struct phi_memory *memory, enum phi_kind kind, const
     const struct phi_driver *driver = phi_device_driver(memory->device);
     const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     struct pointer p;
-    if (!look_up(driver, address, &p))
+    CUresult result = look_up(driver, address, &p);
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(memory->report, driver, result, "cuPointerGetAttributes of %p",
+                               address);
+    if (p.type == 0)
         return -ENOENT;
     int rc = refuse(memory, address, &p);
     if (rc)
@@ -96,9 +105,9 @@ static int describe_entered(struct phi_memory *memory, enum phi_kind kind, const
     CUdeviceptr base = 0;
     size_t size = 0;
     uint64_t id = 0;
-    CUresult result = driver->cuMemGetAddressRange_v2(&base, &size, at);
-    if (result == CUDA_SUCCESS && !identity(driver, kind, at, &id))
-        result = CUDA_ERROR_INVALID_VALUE;
+    result = driver->cuMemGetAddressRange_v2(&base, &size, at);
+    if (result == CUDA_SUCCESS)
+        result = identity(driver, kind, at, &id);
     if (result != CUDA_SUCCESS)
         return phi_cuda_result(memory->report, driver, result, "the allocation of %p", address);
     *allocation =
@@ -116,7 +125,8 @@ static int past_the_end(struct phi_memory *memory, const void *address, size_t s
     struct pointer next;
     if (found->kind == PHI_KIND_VMM && size <= UINT64_MAX - (uintptr_t)address &&
         look_up(phi_device_driver(memory->device), (const void *)(uintptr_t)end,
-                &next)) // NOLINT(performance-no-int-to-ptr)
+                &next) == CUDA_SUCCESS && // NOLINT(performance-no-int-to-ptr)
+        next.type != 0)
         return phi_fail(
             memory->report, PH_EKIND,
             "%zu bytes at %p span several physical allocations (this one ends after %llu): "
@@ -155,7 +165,7 @@ bool phi_pointer_current(struct phi_memory *memory, const void *address,
     uint64_t id = 0;
     // Ids are never given twice, so the same id means the same allocation, base and size.
     return at - allocation->base < allocation->size &&
-           identity(driver, allocation->kind, at, &id) && id == allocation->id;
+           identity(driver, allocation->kind, at, &id) == CUDA_SUCCESS && id == allocation->id;
 }
 
 int phi_pointer_fail(struct phi_memory *memory, CUresult result, const char *what,
@@ -214,13 +224,17 @@ static int direct_entered(struct phi_memory *memory, const struct phi_allocation
     CUcontext owner = NULL;
     struct pointer p;
     uint64_t id = 0;
-    if (!look_up(driver, (const void *)(uintptr_t)at, &p) || // NOLINT(performance-no-int-to-ptr)
-        !identity(driver, allocation->kind, at, &id) || id != allocation->id ||
+    CUresult result = look_up(driver, (const void *)(uintptr_t)at, &p); // NOLINT(performance-no-int-to-ptr)
+    if (result == CUDA_SUCCESS && p.type != 0)
+        result = identity(driver, allocation->kind, at, &id);
+    if (result != CUDA_SUCCESS)
+        return phi_pointer_fail(memory, result, "looking at memory of this process", allocation);
+    if (p.type == 0 || id != allocation->id ||
         phi_pointer_holds(memory, at, allocation->size) != 1)
         return phi_fail(memory->report, -EBADMSG, "memory of this process at 0x%llx is gone",
                         (unsigned long long)at);
     driver->cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, at);
-    CUresult result = let_in(memory, &p, owner);
+    result = let_in(memory, &p, owner);
     return result == CUDA_SUCCESS ? 0 : phi_pointer_fail(memory, result, "sharing", allocation);
 }
 

@@ -124,8 +124,11 @@ static int write_lines(int fd, uint32_t capacity)
 // fill reserves all pages of a new segment and writes its lines and header.
 static int fill(struct phi_report *report, int fd, const struct header *header)
 {
-    int rc = fallocate(fd, 0, 0, (off_t)header->size) ? -errno : 0;
+    int rc;
 
+    do
+        rc = fallocate(fd, 0, 0, (off_t)header->size) ? -errno : 0;
+    while (rc == -EINTR);
     if (!rc)
         rc = write_lines(fd, header->capacity);
     if (!rc)
@@ -186,8 +189,10 @@ static const char *check(int fd, uint64_t nonce, struct header *header)
 {
     struct phi_memfd_info info;
 
-    if (phi_memfd_inspect(fd, &info))
-        return "its descriptor is no memory file for reading and writing";
+    int rc = phi_memfd_inspect(fd, &info);
+
+    if (rc)
+        return phi_memfd_trouble(rc);
     if ((info.seals & SEALS) != SEALS)
         return "its file is not sealed";
     if (pread(fd, header, sizeof(*header), 0) != (ssize_t)sizeof(*header))

@@ -37,8 +37,10 @@ typedef int element_count;
 static void *create_array(const redisReadTask *task, element_count count)
 {
     struct phi_redis_connection *connection = task->privdata;
-    if (count < 0 || (size_t)count > connection->elements_left)
+    if (count < 0 || (size_t)count > connection->elements_left) {
+        connection->over_limit = true;
         return NULL;
+    }
     connection->elements_left -= (size_t)count;
     return connection->unbounded->createArray(task, count);
 }
@@ -46,14 +48,17 @@ static void *create_array(const redisReadTask *task, element_count count)
 static void *create_string(const redisReadTask *task, char *text, size_t size)
 {
     struct phi_redis_connection *connection = task->privdata;
-    if (size > connection->bytes_left)
+    if (size > connection->bytes_left) {
+        connection->over_limit = true;
         return NULL;
+    }
     connection->bytes_left -= size;
     return connection->unbounded->createString(task, text, size);
 }
 
 static void reset_bounds(struct phi_redis_connection *connection)
 {
+    connection->over_limit = false;
     connection->elements_left = connection->server->elements_max;
     connection->bytes_left = (size_t)REPLY_FACTOR * PHI_MESSAGE_MAX;
 }
@@ -193,14 +198,20 @@ static int start_attempt(struct phi_redis_connection *connection)
     return start_connect(connection, connection->address->ai_addr, connection->address->ai_addrlen);
 }
 
-// wait_for polls the socket (fd -1: only sleeps) until `until`: the events, 0 at the end, -EINTR.
-static int wait_for(int fd, short events, int wake_fd, int64_t until)
+// wait_for polls the socket (fd -1: only sleeps) until `until`: the events, 0 at the end, -EINTR where
+// it was woken.
+static int wait_for(const struct phi_redis_connection *connection, int fd, short events,
+                    int wake_fd, int64_t until)
 {
     for (;;) {
         struct pollfd fds[2] = {{.fd = fd, .events = events}, {.fd = wake_fd, .events = POLLIN}};
         int ready = poll(fds, 2, phi_remaining_ms(until));
         if (ready < 0 && errno == EINTR)
             continue;
+        if (ready < 0)
+            return phi_fail(connection->server->report, -errno,
+                            "poll while waiting for the store at %s: %s",
+                            connection->server->uri.address, strerror(errno));
         if (ready > 0 && fds[1].revents)
             return -EINTR;
         return ready > 0 ? fds[0].revents : 0;
@@ -229,7 +240,7 @@ static int queue_greeting(struct phi_redis_connection *connection)
 // finish_attempt: 1 connected, 0 failed or still under way, or an error.
 static int finish_attempt(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
 {
-    int events = wait_for(connection->fd, POLLOUT, wake_fd, deadline);
+    int events = wait_for(connection, connection->fd, POLLOUT, wake_fd, deadline);
     if (events <= 0)
         return events;
     int error = 0;
@@ -254,7 +265,7 @@ static int attempt(struct phi_redis_connection *connection, int wake_fd, int64_t
         return finish_attempt(connection, wake_fd, deadline);
     if (phi_now() < connection->retry_at) {
         int64_t until = connection->retry_at < deadline ? connection->retry_at : deadline;
-        return wait_for(-1, 0, wake_fd, until);
+        return wait_for(connection, -1, 0, wake_fd, until);
     }
     // Counted from here, so that a connection which had stood for a while is made anew at once.
     connection->retry_at = phi_deadline(RETRY_MS);
@@ -377,7 +388,7 @@ static int pump(struct phi_redis_connection *connection, int wake_fd, int64_t de
     if (result)
         return result;
     short out = connection->out_at < connection->out_size ? POLLOUT : 0;
-    int events = wait_for(connection->fd, POLLIN | out, wake_fd, deadline);
+    int events = wait_for(connection, connection->fd, POLLIN | out, wake_fd, deadline);
     if (events <= 0)
         return events ? events : -ETIMEDOUT;
     return events & ~POLLOUT ? feed(connection) : 0;
@@ -387,7 +398,14 @@ static int pump(struct phi_redis_connection *connection, int wake_fd, int64_t de
 static int parse(struct phi_redis_connection *connection, redisReply **reply)
 {
     void *got = NULL;
-    if (redisReaderGetReply(connection->reader, &got) != REDIS_OK)
+    int result = redisReaderGetReply(connection->reader, &got);
+    if (result != REDIS_OK && connection->reader->err == REDIS_ERR_OOM && !connection->over_limit) {
+        phi_redis_close(connection, "no memory for its answer");
+        return phi_fail(connection->server->report, -ENOMEM,
+                        "no memory for an answer of the store at %s",
+                        connection->server->uri.address);
+    }
+    if (result != REDIS_OK)
         return not_redis(connection, connection->reader->err == REDIS_ERR_OOM
                                          ? "an answer is over the limit"
                                          : connection->reader->errstr);

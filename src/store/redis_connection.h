@@ -40,6 +40,7 @@ struct phi_redis_connection {
     struct redisReplyObjectFunctions bounded; // hiredis' constructors behind the bounds below
     const struct redisReplyObjectFunctions *unbounded;
     size_t elements_left, bytes_left; // of the reply being read
+    bool over_limit;                  // the reader was refused more
 };
 
 void phi_redis_connection_init(struct phi_redis_connection *connection,

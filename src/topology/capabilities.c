@@ -17,11 +17,14 @@
 static void read_node(uint8_t node[16])
 {
     memset(node, 0, 16);
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC); // no file system that is interrupted
     if (fd < 0)
         return;
     char text[40] = {0};
-    ssize_t n = read(fd, text, sizeof text - 1);
+    ssize_t n;
+    do {
+        n = read(fd, text, sizeof text - 1);
+    } while (n < 0 && errno == EINTR);
     close(fd);
     size_t digit = 0;
     for (ssize_t i = 0; i < n && digit < 32; i++) {
@@ -99,6 +102,12 @@ int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *b
         return -EBADMSG;
     *capabilities = got;
     return 0;
+}
+
+bool phi_capabilities_node_known(const struct phi_capabilities *capabilities)
+{
+    static const uint8_t unknown[16];
+    return memcmp(capabilities->node, unknown, sizeof unknown) != 0;
 }
 
 bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b)

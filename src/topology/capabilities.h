@@ -31,7 +31,9 @@ void phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_dev
 void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct phi_writer *writer);
 int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *bytes, size_t size);
 
-// Whether two ranks run on one kernel, and on one device.
+// Whether a rank could tell its node (else it shares it with no other); whether two ranks run on one
+// kernel, and on one device.
+bool phi_capabilities_node_known(const struct phi_capabilities *capabilities);
 bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b);
 bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct phi_capabilities *b);
 

@@ -7,11 +7,19 @@
 #include "cuda/device.h"
 #include "transport/transport.h"
 
+enum phi_reason phi_node_reason(const struct phi_capabilities *mine, const struct phi_capabilities *theirs)
+{
+    if (!phi_capabilities_node_known(mine) || !phi_capabilities_node_known(theirs))
+        return PHI_REASON_NODE_UNKNOWN;
+    return phi_capabilities_same_node(mine, theirs) ? PHI_REASON_NONE : PHI_REASON_NODE;
+}
+
 static enum phi_reason ipc_viable(const struct phi_capabilities *mine,
                                   const struct phi_capabilities *theirs, enum phi_kind kind)
 {
-    if (!phi_capabilities_same_node(mine, theirs))
-        return PHI_REASON_NODE;
+    enum phi_reason node = phi_node_reason(mine, theirs);
+    if (node != PHI_REASON_NONE)
+        return node;
     if (mine->device != theirs->device)
         return PHI_REASON_DEVICE;
     if (!(mine->kinds & (1u << kind)))

@@ -28,14 +28,16 @@
     X(NO_ROLE, 12, "the operation has no such direction")                                          \
     X(USER, 13, "the configuration asks for another")                                              \
     X(HOST, 14, "host memory is copied by the processor")                                          \
-    X(SPACE, 15, "the pair has no channel left (PEERHOP_CHANNELS)")
+    X(SPACE, 15, "the pair has no channel left (PEERHOP_CHANNELS)")                                \
+    X(MEMORY, 16, "out of memory")                                                                 \
+    X(NODE_UNKNOWN, 17, "a rank could not read its boot id, which names its node")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 16
+#define PHI_REASON_COUNT 18
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {
@@ -44,6 +46,9 @@ struct phi_transport {
     enum phi_reason (*viable)(const struct phi_capabilities *mine, const struct phi_capabilities *theirs,
                               enum phi_kind kind);
 };
+
+// phi_node_reason: PHI_REASON_NONE where both run on one node.
+enum phi_reason phi_node_reason(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
 extern const struct phi_transport phi_transport_ipc;
 extern const struct phi_transport phi_transport_net;
