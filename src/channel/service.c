@@ -37,6 +37,8 @@ struct connection {
 struct phi_service {
     struct phi_peers *peers;
     pthread_t thread;
+    pthread_t refresher; // of its own each time: a store that does not answer must not hide an exit
+    bool refreshing;     // it was started and not joined
     int epoll, listener, event;
     _Atomic bool stop;
     uint32_t watches; // given so far
@@ -384,6 +386,30 @@ static void handle(struct phi_service *service, uint64_t data)
     }
 }
 
+static void *refresh_store(void *opaque)
+{
+    const struct phi_service *service = opaque;
+    phi_mailbox_refresh(service->peers->mailbox, phi_deadline(REFRESH_DEADLINE_MS));
+    return NULL;
+}
+
+static void end_refresh(struct phi_service *service)
+{
+    if (service->refreshing)
+        pthread_join(service->refresher, NULL);
+    service->refreshing = false;
+}
+
+static void begin_refresh(struct phi_service *service)
+{
+    end_refresh(service); // over since long: its deadline is shorter than any period
+    int rc = pthread_create(&service->refresher, NULL, refresh_store, service);
+    service->refreshing = rc == 0;
+    if (rc)
+        phi_log(service->peers->report, PH_LOG_WARN, "no thread to refresh the store's keys: %s",
+                strerror(rc));
+}
+
 static void *run(void *opaque)
 {
     struct phi_service *service = opaque;
@@ -401,7 +427,7 @@ static void *run(void *opaque)
         if (beat == PHI_FOREVER || phi_now() >= beat)
             beat = phi_heartbeat_tick(peers);
         if (phi_now() >= refresh) {
-            phi_mailbox_refresh(peers->mailbox, phi_deadline(REFRESH_DEADLINE_MS));
+            begin_refresh(service);
             refresh = phi_now() + period;
         }
     }
@@ -468,6 +494,7 @@ void phi_service_close(struct phi_service *service)
     atomic_store(&service->stop, true);
     phi_service_wake(service);
     pthread_join(service->thread, NULL);
+    end_refresh(service);
     for (uint32_t i = 0; i < service->connections_count; i++)
         if (service->connections[i].fd >= 0)
             close_connection(service, i);

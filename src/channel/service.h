@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The service thread: answers peers whatever the application does, notices exits, releases streams
-// that are stuck on a peer that is gone, and keeps the store's keys alive. It never waits for
-// anything but its epoll, and makes no driver call that can block behind a stream.
+// that are stuck on a peer that is gone, beats, and has the store's keys kept alive. It never waits
+// for anything but its epoll, and makes no driver call that can block behind a stream.
 #ifndef PHI_CHANNEL_SERVICE_H
 #define PHI_CHANNEL_SERVICE_H
 

@@ -2,6 +2,8 @@
 // Ranks that exit, stop and come again: who notices, when, and what survivors may go on with.
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +154,78 @@ TEST_P(Death, AnExitIsNoticedAtOnceAndItsStreamsGoOn)
                rank, noticed / 1e3, released / 1e3);
         EXPECT_LT(noticed, 2000000); // of a loaded machine
         EXPECT_LT(released, 5000000);
+    }
+}
+
+// The store answers nothing while its keys are to be refreshed.
+RANK_FUNCTION(notices_an_exit_without_a_store)
+{
+    rank.open({"PEERHOP_EXPIRY_S=10"}); // refreshed every 3.3 s, for at most 2 s
+    auto links = meet_all(rank);
+    rank.shared->value[0]++;
+    if (rank.rank == 1)
+        pause();
+    CHECK_RC(end_of(links[0].from), PH_EPEER);
+    rank.shared->value[8] = now_us();
+    CHECK(reaches(rank.shared->value[1], 1));
+}
+
+TEST_P(Death, AnExitIsNoticedWhileTheStoreDoesNotAnswer)
+{
+    if (GetParam() != "host")
+        GTEST_SKIP() << "the store knows no devices";
+    Job job(GetParam(), 2);
+    job.start("notices_an_exit_without_a_store");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    job.redis().pause();
+    sleep_ms(4000); // the refresh is under way
+    uint64_t end = kill_rank(job, 1);
+    EXPECT_TRUE(reaches(job.shared()->value[8], 1));
+    int64_t noticed = static_cast<int64_t>(job.shared()->value[8] - end);
+    printf("exit noticed after %.2f ms\n", noticed / 1e3);
+    EXPECT_LT(noticed, 700000); // the refresh had 1300 ms left
+    job.redis().resume();
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+}
+
+// Time on a core of a thread of this process, in microseconds; 0: there is none of that name.
+static uint64_t time_of_thread(const std::string &name)
+{
+    uint64_t sum = 0;
+    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::ifstream comm(task.path() / "comm"), stat(task.path() / "schedstat");
+        std::string text;
+        uint64_t ns = 0;
+        std::getline(comm, text);
+        if (text == name && stat >> ns)
+            sum += ns / 1000;
+    }
+    return sum;
+}
+
+RANK_FUNCTION(is_idle)
+{
+    rank.open(rank.argument == "fast" ? fast : std::vector<std::string>{});
+    meet_all(rank);
+    rank.barrier();
+    sleep_ms(100); // what the exchange has left to do
+    uint64_t before = time_of_thread("peerhop-service");
+    CHECK(before > 0);
+    sleep_ms(1000);
+    rank.shared->value[rank.rank] = time_of_thread("peerhop-service") - before;
+    CHECK_EQUAL(report_of(rank, !rank.rank).state, PH_PEER_LIVE);
+    rank.barrier();
+}
+
+TEST_P(Death, AnIdleRankBurnsNoCore)
+{
+    for (const char *how : {"default", "fast"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("is_idle", how), "");
+        double share = static_cast<double>(job.shared()->value[0]) / 1e6;
+        printf("%s heartbeats: %.4f %% of a core\n", how, 100 * share);
+        EXPECT_LT(share, 0.02);
     }
 }
 
