@@ -32,12 +32,14 @@ int phi_check_reach(const struct ph_channel *channel)
 
 int phi_check_refused(struct ph_channel *channel, int rc)
 {
-    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != PH_EABORTED)
+    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != PH_EABORTED &&
+        rc != -ESTALE)
         return rc;
     int status = phi_channel_check(channel);
     if (status == 0)
         return rc;
     return phi_refuse(channel->peers->report, status, "operation %llu with rank %d: %s",
                       (unsigned long long)channel->key->op_id, channel->peer->rank,
-                      ph_strerror(status));
+                      status == -ESTALE ? "a buffer of the channel was released"
+                                        : ph_strerror(status));
 }

@@ -40,6 +40,7 @@
     CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
     CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel", "how the ipc path copies; a forced ce passes the limits") \
+    CHOICE(reap, "REAP", "manual", "manual|idle", "who unmaps released cudaMalloc and pool memory of peers: ph_reap, or the library when its own operations are done") \
     CHOICE(check, "CHECK", "0", "0|1", "1: report calls on one direction that are not ordered")    \
     CHOICE(log, "LOG", "none", "none|error|warn|info|debug", "log level")
 
@@ -54,6 +55,7 @@ struct phi_config {
 };
 
 enum { PHI_WAIT_AUTO, PHI_WAIT_KERNEL, PHI_WAIT_MEMORY_OPERATION };
+enum { PHI_REAP_MANUAL, PHI_REAP_IDLE };
 enum { PHI_METHOD_AUTO, PHI_METHOD_CE, PHI_METHOD_COPY_KERNEL };
 
 // phi_config_read fills config from settings ("PEERHOP_NAME=value", may be NULL; they win), the environment and the

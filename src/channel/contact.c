@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,6 +14,7 @@
 #include "channel/expel.h"
 #include "channel/leave.h"
 #include "channel/lives.h"
+#include "channel/release.h"
 #include "channel/service.h"
 
 // How long a peer that refused to be connected to is left alone.
@@ -222,6 +224,8 @@ static enum phi_reason reason_of(int rc)
         return PHI_REASON_RECORD;
     case -ENOMEM:
         return PHI_REASON_MEMORY;
+    case -EEXIST:
+        return PHI_REASON_STALE;
     default:
         return PHI_REASON_IMPORT;
     }
@@ -325,6 +329,28 @@ static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline, int64
     return reason;
 }
 
+// How long memory that the peer has freed may take to be unmapped here, so that other memory can
+// be mapped in its place.
+#define STALE_MS 1000
+
+// Without the lock. The peer tells of what it has freed when it offers what lies there now.
+static int import_in_place(struct phi_remote_export *e, struct phi_import **import,
+                           int64_t deadline)
+{
+    struct phi_peers *peers = e->peer->peers;
+    struct phi_executor *executor = peers->executor;
+    int64_t soon = phi_deadline(STALE_MS);
+    int rc = -EEXIST;
+    while (rc == -EEXIST && phi_now() < (soon < deadline ? soon : deadline)) {
+        if (executor->ops->busy(executor, NULL, 0))
+            nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
+        else
+            phi_reap(peers);
+        rc = import_from(e->peer, e->record, e->record_size, -1, import);
+    }
+    return rc;
+}
+
 static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import **import,
                                   int64_t callers)
 {
@@ -348,6 +374,8 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
             return PHI_REASON_DESCRIPTOR;
     }
     int rc = import_from(peer, e->record, e->record_size, fd, import);
+    if (rc == -EEXIST && peers->config->reap == PHI_REAP_IDLE)
+        rc = import_in_place(e, import, deadline);
     return rc ? reason_of(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc) : PHI_REASON_NONE;
 }
 
@@ -367,6 +395,7 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     }
     e->importing = false;
     e->tried = tried; // else the next exchange tries again
+    e->call = peers->exchange_calls;
     e->import = import;
     e->reason = reason;
     if (import != NULL) {

@@ -12,6 +12,7 @@
 #include "channel/heartbeat.h"
 #include "channel/lives.h"
 #include "channel/offer.h"
+#include "channel/release.h"
 #include "channel/request.h"
 
 struct phi_peers *phi_exchange_peers(const struct ph_exchange_request *request)
@@ -47,8 +48,13 @@ void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_cha
         phi_pending_settle(pending, result, channel);
         return;
     }
+    phi_pending_again(pending); // the older round is over, whatever came of it; now ours
+}
+
+void phi_pending_again(struct phi_pending *pending)
+{
     phi_agreement_done(&pending->key->agreement);
-    pending->finishing = false; // the older round is over, whatever came of it; now ours
+    pending->finishing = false;
     pending->state = PHI_PENDING_PUBLISH;
 }
 
@@ -71,6 +77,16 @@ static void store_word(struct phi_key *key, uint64_t word)
 {
     atomic_store_explicit(&slot_of(key, true)->word[(uint32_t)(word >> 32) & 1], word,
                           memory_order_release);
+}
+
+// Whether the own buffer was released before its round began: then there is none.
+static bool step_released(struct phi_pending *pending)
+{
+    if (pending->state > PHI_PENDING_PUBLISH ||
+        !phi_key_mine(pending->key, pending->number)->released)
+        return false;
+    phi_pending_settle(pending, phi_release_fail(pending->key), NULL);
+    return true;
 }
 
 static bool step_peer(struct phi_pending *pending)
@@ -166,6 +182,8 @@ static bool step(struct phi_pending *pending, struct phi_remote_export **import)
 {
     struct phi_peer *peer = pending->key->peer;
     *import = NULL;
+    if (step_released(pending))
+        return true;
     // A peer that came to this round and left right afterwards has come all the same.
     if ((peer->state != PHI_PEER_BROKEN || pending->state >= PHI_PENDING_LOOK) &&
         step_state(pending, import))

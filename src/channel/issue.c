@@ -11,7 +11,7 @@
 int phi_channel_check(struct ph_channel *channel)
 {
     int status = atomic_load_explicit(&channel->status, memory_order_acquire);
-    if (status && channel->peer->segment != NULL)
+    if (status && atomic_load(&channel->peer->ended) && channel->peer->segment != NULL)
         atomic_store(&phi_peer_mine(channel->peer)->told, 1);
     return status;
 }
@@ -36,6 +36,14 @@ int phi_channel_post(struct ph_channel *channel, bool outgoing)
 void phi_channel_unpost(struct ph_channel *channel, bool outgoing)
 {
     atomic_fetch_and(&channel->posted, ~direction_bit(outgoing));
+}
+
+// Which words this end has ever waited for; set once, so that the data path only reads it.
+static void note_await(struct ph_channel *channel, bool outgoing, const struct phi_step *step)
+{
+    uint32_t bit = 1u << (outgoing * 2 + step->word);
+    if (!(atomic_load_explicit(&channel->awaited, memory_order_relaxed) & bit))
+        atomic_fetch_or(&channel->awaited, bit);
 }
 
 // A direction's words lie in its sender's line; both ends look at them there.
@@ -82,6 +90,8 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
             set_copy(&work[i], call);
         else
             set_word(&work[i], channel, call->outgoing, &program->steps[i]);
+        if (program->steps[i].kind == PHI_STEP_WAIT)
+            note_await(channel, call->outgoing, &program->steps[i]);
     }
     return program->count;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "channel/peers.h"
+#include "channel/release.h"
 
 struct key_name {
     uint64_t op_id;
@@ -140,6 +140,7 @@ static int get_export(struct phi_peers *peers, const struct phi_allocation *allo
     *out = find_export(peers, allocation);
     if (*out != NULL)
         return 0;
+    phi_release_gone(peers, allocation);
     void *grown =
         grow(peers->exports, peers->exports_count, &peers->exports_room, sizeof *peers->exports);
     if (grown == NULL)
@@ -176,6 +177,7 @@ static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph
         return rc;
     e->checked = peers->exchange_calls;
     e->buffers++;
+    e->entries++;
     key->own[key->own_count++] = (struct phi_own_buffer){
         .number = ++key->peer->numbers,
         .address = op->buffer,
@@ -230,8 +232,8 @@ int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_op
         protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
     for (uint32_t i = key->own_count; i-- > 0;) {
         struct phi_own_buffer *own = &key->own[i];
-        if (own->address == op->buffer && own->size == op->size && own->protocol == protocol &&
-            still_there(peers, own)) {
+        if (!own->released && own->address == op->buffer && own->size == op->size &&
+            own->protocol == protocol && still_there(peers, own)) {
             *number = own->number;
             return 0;
         }

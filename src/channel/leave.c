@@ -23,6 +23,7 @@ void phi_peer_break(struct phi_peer *peer, int code)
             peer->peers->rank, ph_strerror(code));
     peer->state = PHI_PEER_BROKEN;
     peer->code = code;
+    atomic_store(&peer->ended, true);
     // The status first: who is refused because of `revoked` finds there why.
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
         atomic_store(&channel->status, code);

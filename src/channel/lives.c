@@ -9,6 +9,7 @@
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
 #include "channel/leave.h"
+#include "channel/release.h"
 #include "channel/service.h"
 
 struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
@@ -63,6 +64,7 @@ void phi_peer_free(struct phi_peer *peer)
 {
     if (peer == NULL)
         return;
+    phi_revoke_free(peer);
     free_keys(peer);
     free_remote_exports(peer);
     phi_memory_import_close(peer->probe);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "channel/release.h"
 #include "channel/request.h"
 
 // A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), reason of the mapping
@@ -98,11 +99,13 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->local_size = own->size;
     channel->local_kind = own->export_->export_.allocation.kind;
     channel->remote_size = theirs->size;
-    channel->remote_kind = theirs->export_->info.allocation.kind;
-    if (theirs->export_->import != NULL)
+    if (theirs->export_ != NULL)
+        channel->remote_kind = theirs->export_->info.allocation.kind;
+    if (theirs->export_ != NULL && theirs->export_->import != NULL)
         channel->remote = (uint8_t *)theirs->export_->import->address + theirs->offset;
-    channel->local_export = own->export_;
+    channel->local_base = own->export_->export_.allocation.base;
     channel->remote_export = theirs->export_;
+    channel->remote_offset = theirs->offset;
     set_lines(channel, key->peer->segment);
     // The peer may have gone right after it confirmed: then nobody walks the list of channels
     // again.
@@ -110,6 +113,9 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
         atomic_init(&channel->status, key->peer->code);
         atomic_init(&channel->uses.revoked, 1);
     }
+    // Both have confirmed, and then one released its buffer: a channel at both ends, of no use.
+    if (own->released || phi_revoke_key(key))
+        phi_revoke_channel(channel);
     return channel;
 }
 
@@ -144,6 +150,13 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
         phi_reason_text(PHI_REASON_NOT_BUILT));
 }
 
+// A buffer was released during the round, and one of the two confirms says so. Where it was the
+// peer's, nobody there is told of this round, and the call goes on to the next.
+static bool is_released(uint32_t reach, uint32_t reached)
+{
+    return reach == PHI_REASON_RELEASED || reached == PHI_REASON_RELEASED;
+}
+
 static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **out)
 {
     uint32_t reach = CONFIRM_REASON(key->confirm), reached = CONFIRM_REASON(theirs);
@@ -154,6 +167,8 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
                         "rank %d confirmed a channel outside the segment", key->peer->rank);
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *their = phi_key_theirs(key, key->agreement.theirs);
+    if (is_released(reach, reached))
+        return own->released ? phi_release_fail(key) : -ESTALE;
     if (reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ||
         !has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
@@ -163,33 +178,51 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
     return 0;
 }
 
+// Whether the own confirm can be given, and with which reason. *import: to be mapped first.
+static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **import,
+                        enum phi_reason *reason)
+{
+    struct phi_key *key = pending->key;
+    const uint32_t number = key->agreement.theirs;
+    const struct phi_peer_buffer *told = phi_key_theirs(key, number);
+    // A released buffer is not mapped, and its descriptor not waited for.
+    bool over = phi_key_mine(key, key->agreement.mine)->released || phi_revoke_key(key);
+    phi_pending_wants(pending, told == NULL && !over);
+    *reason = PHI_REASON_RELEASED;
+    if (over || told == NULL)
+        return over;
+    struct phi_remote_export *e = told->export_;
+    if (!e->tried || (e->reason == PHI_REASON_STALE && e->call != key->peer->peers->exchange_calls))
+        *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
+    else
+        *reason = e->reason;
+    return *reason != PHI_REASON_RELEASED;
+}
+
 bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **import)
 {
     struct phi_key *key = pending->key;
-    uint32_t number = key->agreement.theirs;
+    enum phi_reason reason = PHI_REASON_NONE;
     *import = NULL;
-    const struct phi_peer_buffer *told = phi_key_theirs(key, number);
-    phi_pending_wants(pending, told == NULL);
-    if (told == NULL)
-        return false;
-    struct phi_remote_export *e = told->export_;
-    if (!e->tried) {
-        *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
-        return false;
+    if (!is_confirm(key->confirm, key->agreement.round)) {
+        if (!may_confirm(pending, import, &reason))
+            return false;
+        if (!have_memory(key)) {
+            int rc = phi_fail(key->peer->peers->report, -ENOMEM, "out of memory for a channel");
+            phi_pending_settle(pending, rc, NULL); // the round stays open
+            return true;
+        }
+        store_confirm(key, reason);
     }
-    if (!have_memory(key)) {
-        int rc = phi_fail(key->peer->peers->report, -ENOMEM, "out of memory for a channel");
-        phi_pending_settle(pending, rc, NULL); // the round stays open
-        return true;
-    }
-    if (!is_confirm(key->confirm, key->agreement.round))
-        store_confirm(key, e->reason);
     uint64_t theirs;
     if (!peer_confirmed(key, &theirs))
         return false;
     struct ph_channel *channel = NULL;
     int rc = conclude(key, theirs, &channel);
     phi_count(key->peer->peers->counters, misses, 1);
-    phi_pending_conclude(pending, rc, channel);
+    if (rc == -ESTALE && !phi_key_mine(key, key->agreement.mine)->released)
+        phi_pending_again(pending);
+    else
+        phi_pending_conclude(pending, rc, channel);
     return true;
 }

@@ -27,6 +27,12 @@ enum phi_node_type {
         7, // Answer: a: rank that the application waits for + 1, or 0; b: op id; c: role
     PHI_NODE_NOTIFY = 8,   // look at my side of the segment. No answer
     PHI_NODE_EXPELLED = 9, // a: rank, b: its life that was expelled. No answer
+
+    // Of releases; none is answered. See release.h.
+    PHI_NODE_REVOKE = 20,   // a: release id, b: export id; bytes: struct phi_revoke
+    PHI_NODE_REVOKED = 21,  // a: release id; bytes: struct phi_revoked
+    PHI_NODE_LET_GO = 22,   // a: line of a revoked channel: nothing will come there any more
+    PHI_NODE_UNMAPPED = 23, // a: export id of the receiver's: the sender does not map it any more
 };
 
 struct phi_node_message {
@@ -44,6 +50,11 @@ struct phi_node_message {
 };
 #define PHI_NODE_MAGIC   0x4e4f4850u // "PHON"
 #define PHI_NODE_VERSION 1
+
+static inline bool phi_node_answered(unsigned type)
+{
+    return type < PHI_NODE_NOTIFY;
+}
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where
 // that is not empty, for this user only. Writes the name ('@' for abstract) into name[108].

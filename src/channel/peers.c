@@ -15,6 +15,7 @@
 #include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/offer.h"
+#include "channel/release.h"
 #include "channel/request.h"
 #include "channel/service.h"
 
@@ -144,6 +145,12 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     phi_probe_close(peers->memory, peers->device, &peers->probe);
     for (uint32_t i = 0; i < peers->exports_count; i++)
         phi_export_free(peers->exports[i]);
+    while (peers->ended != NULL) {
+        struct phi_local_export *e = peers->ended;
+        peers->ended = e->next;
+        phi_export_free(e);
+    }
+    phi_releases_free(peers);
     free(peers->exports);
     phi_mailbox_close(peers->mailbox, deadline);
     free(peers->table);
@@ -160,12 +167,13 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
 
 bool phi_peers_use(struct phi_peers *peers, const void *base)
 {
-    bool used = false;
     pthread_mutex_lock(&peers->lock);
+    bool used = phi_release_pending(peers, (uintptr_t)base);
     for (int rank = 0; rank < peers->ranks && !used; rank++) {
         const struct phi_peer *peer = peers->table[rank];
         for (struct ph_channel *c = peer ? peer->channels : NULL; c != NULL && !used; c = c->next)
-            used = c->local_export->export_.allocation.base == (uintptr_t)base;
+            used = c->local_base == (uintptr_t)base &&
+                   (atomic_load(&c->uses.revoked) == 0 || !phi_revoke_drained(c));
     }
     pthread_mutex_unlock(&peers->lock);
     return used;
@@ -379,6 +387,11 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
         rc = answer->status < 0 ? answer->status : -EBADMSG;
     }
     return rc;
+}
+
+int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    return peer->socket < 0 ? -ECONNRESET : phi_node_send(peer->socket, message, -1);
 }
 
 int phi_peer_failure(struct phi_peer *peer)

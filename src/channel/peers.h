@@ -32,6 +32,8 @@
 #include "topology/capabilities.h"
 #include "transport/transport.h"
 
+struct phi_release;
+struct phi_revocation;
 struct phi_service;
 struct phi_peers;
 struct phi_peer;
@@ -42,8 +44,11 @@ struct phi_local_export {
     uint32_t id;
     struct phi_export export_;
     uint64_t checked; // number of the exchange call that last found the allocation unchanged
-    uint32_t buffers; // own buffers of keys in it that are not released
-    uint8_t *sent;    // by rank: the record was sent to this life of the peer
+    uint32_t buffers; // own buffers of keys in it that are not released; 0: it is of no use any more
+    uint32_t entries; // own buffers of keys in it
+    uint8_t *sent;    // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
+    int64_t told_at;  // when the end was told last
+    struct phi_local_export *next; // of peers->ended
 };
 
 // An allocation of a peer: its record from an offer, and the one import of it.
@@ -53,8 +58,10 @@ struct phi_remote_export {
     struct phi_record_info info;
     uint8_t *record;
     size_t record_size;
-    bool importing;            // a thread maps it now, without the lock
+    bool revoked;              // its owner will not use it any more: to be closed
+    bool importing;            // a thread maps or closes it now, without the lock
     bool tried;                // `import` or `reason` is the outcome
+    uint64_t call;             // number of the exchange call that tried last
     struct phi_import *import; // NULL: failed
     enum phi_reason reason;
 };
@@ -68,7 +75,8 @@ struct phi_own_buffer {
     uint64_t offset; // in the allocation
     struct phi_local_export *export_;
     uint8_t protocol;
-    bool offered; // its descriptor has been sent to the peer
+    bool offered;  // its descriptor has been sent to the peer
+    bool released; // not to be used any more
 };
 
 // A buffer of the peer as a key knows it.
@@ -77,6 +85,7 @@ struct phi_peer_buffer {
     struct phi_remote_export *export_;
     uint64_t offset, size;
     uint8_t protocol;
+    bool released; // by the peer
 };
 
 #define PHI_NO_SLOT UINT32_MAX
@@ -145,6 +154,9 @@ struct phi_peer {
     enum phi_reason probe_reason; // its outcome
     struct phi_import *probe;     // kept until the end: closing could block
     struct ph_channel *channels;  // all, linked by `next`
+    struct phi_revocation *revocations; // of the peer's releases, under way here
+    bool closing;                       // some of its exports are to be closed
+    _Atomic bool ended; // set before its channels get their code, when it is broken
     uint64_t acknowledged;        // of our messages, as passed on to the mailbox
     bool gone;                    // the process has exited (or closed its end without leaving)
     bool released;                // broken, and no stream of ours touches anything of it any more
@@ -171,8 +183,11 @@ struct ph_channel {
     uint8_t local_kind, remote_kind;
     uint8_t *local, *remote; // remote NULL: no import here
     size_t local_size, remote_size;
-    struct phi_local_export *local_export;
-    struct phi_remote_export *remote_export;
+    uint64_t local_base; // of the allocation
+    struct phi_remote_export *remote_export; // NULL: closed
+    uint64_t remote_offset;                  // in it
+    bool let_go; // revoked, and nothing will be posted for this end any more
+    _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
     _Atomic int status;                  // 0 or why it cannot be used
@@ -221,6 +236,9 @@ struct phi_peers {
     struct phi_local_export **exports; // live ones
     uint32_t exports_count, exports_room;
     uint32_t export_ids; // given so far
+    struct phi_local_export *ended; // of no use any more, but peers may map them
+    struct phi_release *releases; // under way
+    uint64_t release_ids;         // given so far
     uint64_t exchange_calls;
     int aborted; // 0 or PH_EABORTED
     int fenced;  // 0 or PH_EFENCED
@@ -327,6 +345,9 @@ void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type,
 // checked too.
 int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
                   struct phi_node_message *answer, int *fd, int64_t deadline);
+
+// phi_peer_tell sends a message that is not answered; -EAGAIN: later.
+int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message);
 
 // phi_peer_failure is the code and sentence for the application where a peer is broken.
 int phi_peer_failure(struct phi_peer *peer);

@@ -51,6 +51,9 @@ void phi_pending_settle(struct phi_pending *pending, int result, struct ph_chann
 // phi_pending_conclude ends the open round of one: an older round makes way for ours, ours settles.
 void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel);
 
+// phi_pending_again ends the open round of one without a result: it goes on to the next.
+void phi_pending_again(struct phi_pending *pending);
+
 // phi_pending_miss carries an open round on: true when something changed. *import: an allocation to
 // map first, or NULL.
 bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **import);

@@ -18,6 +18,7 @@
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
 #include "channel/leave.h"
+#include "channel/release.h"
 
 #define VERIFY_DEADLINE_MS  2000
 #define REFRESH_DEADLINE_MS 2000
@@ -236,6 +237,14 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
     case PHI_NODE_NOTIFY:
         phi_peer_look(peer);
         return 0;
+    case PHI_NODE_REVOKE:
+        return phi_revoke_file(peer, request);
+    case PHI_NODE_REVOKED:
+        return phi_release_revoked(peer, request);
+    case PHI_NODE_LET_GO:
+        return phi_revoke_let_go(peer, request);
+    case PHI_NODE_UNMAPPED:
+        return phi_release_unmapped(peer, request);
     case PHI_NODE_EXPELLED:
         // An expelled rank that does not know it yet has no say.
         if (request->a < (uint64_t)peers->ranks && !peer->expelled)
@@ -300,7 +309,7 @@ static void serve(struct phi_service *service, uint32_t index)
     answer.a = answer.b = answer.c = 0;
     int fd = -1;
     answer.status = answer_request(service, connection, &request, &answer, &fd);
-    if (request.type == PHI_NODE_NOTIFY || request.type == PHI_NODE_EXPELLED)
+    if (!phi_node_answered(request.type))
         return;
     // A peer that does not read its answers loses the connection; it never makes us wait.
     rc = phi_node_send(connection->fd, &answer, answer.status ? -1 : fd);
@@ -420,7 +429,9 @@ static void *run(void *opaque)
     while (!atomic_load(&service->stop)) {
         struct epoll_event events[16];
         // With nobody connected nothing but the refresh wakes an idle process.
-        int timeout = release_broken(peers) ? 1 : phi_remaining_ms(beat < refresh ? beat : refresh);
+        int timeout = phi_remaining_ms(beat < refresh ? beat : refresh);
+        int soon = phi_release_tick(peers);
+        timeout = release_broken(peers) ? 1 : soon >= 0 && soon < timeout ? soon : timeout;
         int n = epoll_wait(service->epoll, events, 16, timeout);
         for (int i = 0; i < n; i++)
             handle(service, events[i].data.u64);

@@ -64,6 +64,8 @@ static int cuda_open(struct phi_memory *memory, const struct phi_allocation *all
     if (result == CUDA_SUCCESS && !holds)
         return phi_fail(memory->report, -EBADMSG, "a peer's handle maps less than the %llu bytes of its record",
                         (unsigned long long)allocation->size);
+    if (result == CUDA_ERROR_ALREADY_MAPPED)
+        return -EEXIST; // by an import of what lay there before and was freed
     if (result != CUDA_SUCCESS)
         return phi_pointer_fail(memory, result, "opening a peer's handle", allocation);
     import->address = (void *)(uintptr_t)mapped; // NOLINT(performance-no-int-to-ptr)

@@ -338,6 +338,19 @@ close_fd:
     return rc;
 }
 
+bool phi_memory_import_blocks(const struct phi_import *import)
+{
+    switch (import->kind) {
+    case PHI_KIND_HOST:
+        return import->memory->device != NULL; // it was registered
+    case PHI_KIND_CUDA:
+    case PHI_KIND_POOL:
+        return import->handle[0] != 0; // else memory of this process, which was not opened
+    default:
+        return false;
+    }
+}
+
 void phi_memory_import_close(struct phi_import *import)
 {
     if (!import)

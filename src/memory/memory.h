@@ -93,13 +93,16 @@ struct phi_import {
 
 // import maps an allocation of another process (or of another context of this one). fd is taken over, also on failure;
 // -1 where the record needs none. Bad input is -EBADMSG; a handle that the driver or system refuses is PH_EDRIVER or the
-// errno, with the sentence. May take 20 ms for the first mapping from a device.
+// errno, with the sentence; -EEXIST: an import of memory that lay there before is in the way. May take 20 ms for the first mapping from a device.
 int phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t size, int fd,
                       struct phi_import **import);
 
 // close unmaps. Of kind CUDA and POOL, and of kind HOST in a device context (where it was registered), it may block while
 // any stream of the device waits: only from calls of the application that say so. NULL is fine.
 void phi_memory_import_close(struct phi_import *import);
+
+// phi_memory_import_blocks: whether closing may block so.
+bool phi_memory_import_blocks(const struct phi_import *import);
 
 // The kinds that this memory can import, as bits (1 << kind).
 uint32_t phi_memory_kinds(const struct phi_memory *memory);

@@ -127,6 +127,16 @@ static bool has(const struct phi_capture *capture, const struct phi_uses *uses)
     return false;
 }
 
+uint64_t phi_captures_holder(struct phi_captures *captures, const struct phi_uses *uses)
+{
+    uint64_t id = 0;
+    pthread_mutex_lock(&captures->lock);
+    for (const struct phi_capture *c = captures->list; c != NULL && id == 0; c = c->next)
+        id = has(c, uses) ? c->id : 0;
+    pthread_mutex_unlock(&captures->lock);
+    return id;
+}
+
 static int pin(struct phi_capture *capture, struct phi_uses *uses)
 {
     if (uses == NULL || has(capture, uses))

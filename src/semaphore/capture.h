@@ -45,6 +45,9 @@ struct phi_branch {
 int phi_capture_begin(struct phi_captures *captures, CUstream stream, const struct phi_work *work,
                       size_t n, struct phi_capture **out);
 
+// phi_captures_holder returns the id of a live graph that holds `uses`, or 0.
+uint64_t phi_captures_holder(struct phi_captures *captures, const struct phi_uses *uses);
+
 // phi_captures_waiting adds what the branches of live graphs may wait with. No lock.
 void phi_captures_waiting(const struct phi_captures *captures, struct phi_waiting *waiting);
 

@@ -52,6 +52,12 @@ struct phi_work {
     struct phi_uses *uses; // what the item touches, or NULL
 };
 
+// What still touches something.
+struct phi_left {
+    uint32_t streams, graphs; // with operations in flight; live captured ones
+    uint64_t graph;           // the id of the capture of one of them, or 0
+};
+
 struct phi_executor;
 
 // Contract of executors.
@@ -66,6 +72,7 @@ struct phi_executor;
 //   all its executables are gone.
 // - drained looks whether no stream touches `uses` any more (done >= number on every record, no pins). Otherwise it
 //   writes into why (may be NULL) what is left, e.g. "2 streams, 1 graph". Never blocks, makes no driver call.
+// - left fills what stands in the way of drained. Never blocks, makes no driver call.
 // - busy is the same for everything of the executor; flush waits until not busy (-ETIMEDOUT names the oldest wait).
 // - close frees the executor; nothing may be in flight. NULL-safe.
 // Thread-safety: issue from any thread (one at a time per queue on the host); drained and busy from any thread.
@@ -75,6 +82,7 @@ struct phi_executor_ops {
     int (*issue)(struct phi_executor *executor, void *stream, const struct phi_work *work, size_t n,
                  bool *partial);
     bool (*drained)(struct phi_executor *executor, struct phi_uses *uses, char *why, size_t why_size);
+    void (*left)(struct phi_executor *executor, struct phi_uses *uses, struct phi_left *left);
     bool (*busy)(struct phi_executor *executor, char *why, size_t why_size);
     int (*flush)(struct phi_executor *executor, int64_t deadline);
     void (*close)(struct phi_executor *executor);

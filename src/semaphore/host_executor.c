@@ -92,10 +92,8 @@ static int describe(uint32_t queues, char *why, size_t why_size)
     return why ? snprintf(why, why_size, "%u %s", queues, queues == 1 ? "queue" : "queues") : 0;
 }
 
-static bool host_drained(struct phi_executor *executor, struct phi_uses *uses, char *why,
-                         size_t why_size)
+static uint32_t queues_with(struct phi_host_executor *host, struct phi_uses *uses)
 {
-    struct phi_host_executor *host = host_of(executor);
     uint32_t queues = 0;
 
     for (uint32_t i = 0; i < used(host); i++) {
@@ -104,6 +102,19 @@ static bool host_drained(struct phi_executor *executor, struct phi_uses *uses, c
 
         queues += atomic_load_explicit(&host->queues[i].done, memory_order_acquire) < number;
     }
+    return queues;
+}
+
+static void host_left(struct phi_executor *executor, struct phi_uses *uses, struct phi_left *left)
+{
+    *left = (struct phi_left){.streams = queues_with(host_of(executor), uses)};
+}
+
+static bool host_drained(struct phi_executor *executor, struct phi_uses *uses, char *why,
+                         size_t why_size)
+{
+    uint32_t queues = queues_with(host_of(executor), uses);
+
     if (queues > 0)
         describe(queues, why, why_size);
     return queues == 0;
@@ -329,6 +340,7 @@ static const struct phi_executor_ops host_ops = {
     .name = "host",
     .issue = host_issue,
     .drained = host_drained,
+    .left = host_left,
     .busy = host_busy,
     .flush = host_flush,
     .close = host_close,

@@ -32,7 +32,7 @@ struct header {
 };
 
 _Static_assert(sizeof(struct phi_side) <= SIDE_SIZE, "a side fits before the lines");
-_Static_assert(sizeof(struct phi_slot) == 16, "the layout is shared between processes");
+_Static_assert(sizeof(struct phi_slot) == 32, "the layout is shared between processes");
 
 static size_t half_size(uint32_t capacity)
 {

@@ -31,9 +31,12 @@ enum phi_side_state {
     PHI_SIDE_ABORTED = 2, // the owner's application gave up the job
 };
 
-// The agreement slot of an operation key: two words, used in turn by round.
+// The agreement slot of an operation key: two words, used in turn by round; and the number of the buffer that its owner
+// released while an unfinished round of the key shows it, or 0.
 struct phi_slot {
     _Atomic uint64_t word[2];
+    _Atomic uint64_t released;
+    uint64_t reserved;
 };
 
 struct phi_segment {

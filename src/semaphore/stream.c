@@ -437,16 +437,31 @@ static void say(char *why, size_t size, uint32_t streams, uint32_t graphs)
         snprintf(why + at, size - (size_t)at, ", %u graph%s", graphs, graphs == 1 ? "" : "s");
 }
 
+static void count_left(const struct cuda_executor *x, struct phi_uses *uses, struct phi_left *left)
+{
+    *left = (struct phi_left){
+        .streams = is_dead(x) ? 0 : phi_uses_streams(&x->records, uses),
+        .graphs = atomic_load_explicit(&uses->pins, memory_order_seq_cst),
+    };
+}
+
 static bool stream_drained(struct phi_executor *base, struct phi_uses *uses, char *why,
                            size_t why_size)
 {
-    const struct cuda_executor *x = executor_of(base);
-    const uint32_t streams = is_dead(x) ? 0 : phi_uses_streams(&x->records, uses);
-    const uint32_t graphs = atomic_load_explicit(&uses->pins, memory_order_seq_cst);
-    if (streams == 0 && graphs == 0)
+    struct phi_left left;
+    count_left(executor_of(base), uses, &left);
+    if (left.streams == 0 && left.graphs == 0)
         return true;
-    say(why, why_size, streams, graphs);
+    say(why, why_size, left.streams, left.graphs);
     return false;
+}
+
+static void stream_left(struct phi_executor *base, struct phi_uses *uses, struct phi_left *left)
+{
+    struct cuda_executor *x = executor_of(base);
+    count_left(x, uses, left);
+    if (left->graphs > 0)
+        left->graph = phi_captures_holder(&x->captures, uses);
 }
 
 static bool stream_busy(struct phi_executor *base, char *why, size_t why_size)
@@ -514,6 +529,7 @@ static const struct phi_executor_ops stream_ops = {
     .name = "cuda",
     .issue = stream_issue,
     .drained = stream_drained,
+    .left = stream_left,
     .busy = stream_busy,
     .flush = stream_flush,
     .close = stream_close,

@@ -30,14 +30,16 @@
     X(HOST, 14, "host memory is copied by the processor")                                          \
     X(SPACE, 15, "the pair has no channel left (PEERHOP_CHANNELS)")                                \
     X(MEMORY, 16, "out of memory")                                                                 \
-    X(NODE_UNKNOWN, 17, "a rank could not read its boot id, which names its node")
+    X(NODE_UNKNOWN, 17, "a rank could not read its boot id, which names its node")                 \
+    X(RELEASED, 18, "a buffer was released during the exchange")                                   \
+    X(STALE, 19, "memory that the peer has freed is still mapped in its place: the peer's ph_release_start belongs before it frees memory, and this rank's ph_reap after it")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 18
+#define PHI_REASON_COUNT 20
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include "api/context_internal.h"
+#include "base/clock.h"
+#include "channel/release.h"
+
+static int check(struct ph_context *context, const void *buffer, size_t size)
+{
+    if (context == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(context->peers))
+        return PH_EFORKED;
+    if (buffer == NULL || size == 0 || size > UINTPTR_MAX - (uintptr_t)buffer)
+        return phi_fail(&context->report, -EINVAL, "%zu bytes at %p are no buffer", size, buffer);
+    return 0;
+}
+
+static int check_state(struct ph_context *context, enum ph_release_state state)
+{
+    if (state >= PH_RELEASE_REVOKED && state <= PH_RELEASE_CLOSED)
+        return 0;
+    return phi_fail(&context->report, -EINVAL, "%d is no state of a release", (int)state);
+}
+
+int ph_release_start(struct ph_context *context, const void *buffer, size_t size)
+{
+    int rc = check(context, buffer, size);
+    return rc ? rc : phi_release_start(context->peers, buffer, size);
+}
+
+int ph_release_test(struct ph_context *context, const void *buffer, size_t size,
+                    enum ph_release_state state)
+{
+    int rc = check(context, buffer, size);
+    if (rc || (rc = check_state(context, state)))
+        return rc;
+    return phi_release_test(context->peers, buffer, size, state);
+}
+
+int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
+                    enum ph_release_state state, int64_t deadline_ms)
+{
+    int rc = check(context, buffer, size);
+    if (rc || (rc = check_state(context, state)))
+        return rc;
+    if (deadline_ms < 0)
+        return phi_fail(&context->report, -EINVAL, "deadline_ms is negative");
+    int64_t ms = deadline_ms ? deadline_ms : context->config.deadline_ms;
+    return phi_release_wait(context->peers, buffer, size, state, phi_deadline(ms));
+}
+
+int ph_reap(struct ph_context *context)
+{
+    if (context == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(context->peers))
+        return PH_EFORKED;
+    phi_reap(context->peers);
+    return 0;
+}

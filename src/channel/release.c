@@ -1,0 +1,610 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/release.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "channel/expel.h"
+#include "channel/service.h"
+
+// A message that nobody took up (the peer had no memory for it) is sent again.
+#define RESEND_MS     500
+#define RESEND_GONE_S 2
+
+// One release at one peer, of one export.
+struct phi_release {
+    struct phi_release *next;
+    uint64_t id;
+    struct phi_peer *peer;
+    uint32_t export_id;
+    uint64_t base;         // of the allocation
+    uint64_t offset, size; // in it
+    bool sent, revoked, drained;
+    int64_t sent_at;
+    struct phi_revoked last;
+};
+
+// What a release is about: a range of addresses, perhaps of one export only.
+struct scope {
+    const struct phi_local_export *export_;
+    uint64_t begin, end;
+};
+
+static bool in_scope(const struct scope *scope, const struct phi_own_buffer *own)
+{
+    uint64_t address = (uintptr_t)own->address;
+    return (scope->export_ == NULL || scope->export_ == own->export_) && address < scope->end &&
+           scope->begin < address + own->size;
+}
+
+static bool touches(const struct scope *scope, uint64_t begin, uint64_t size)
+{
+    return begin < scope->end && scope->begin < begin + size;
+}
+
+// Whether nothing of the peer's process touches what we shared with it.
+static bool is_over(const struct phi_peer *peer)
+{
+    return peer->segment == NULL || (peer->state == PHI_PEER_BROKEN && phi_expel_over(peer));
+}
+
+// ---- start
+
+static struct phi_release *part_for(struct phi_peer *peer, const struct phi_local_export *e,
+                                    const struct scope *scope, uint64_t since)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_release *part = peers->releases;
+    for (; part != NULL; part = part->next)
+        if (part->peer == peer && part->export_id == e->id && part->id > since)
+            return part;
+    part = calloc(1, sizeof *part);
+    if (part == NULL)
+        return NULL;
+    const struct phi_allocation *a = &e->export_.allocation;
+    uint64_t begin = scope->begin > a->base ? scope->begin : a->base;
+    uint64_t end = scope->end < a->base + a->size ? scope->end : a->base + a->size;
+    part->id = ++peers->release_ids;
+    part->peer = peer;
+    part->export_id = e->id;
+    part->base = a->base;
+    part->offset = begin - a->base;
+    part->size = end - begin;
+    part->next = peers->releases;
+    peers->releases = part;
+    return part;
+}
+
+void phi_release_unused(struct phi_peers *peers, struct phi_local_export *e)
+{
+    for (uint32_t i = 0; i < peers->exports_count; i++) {
+        if (peers->exports[i] != e)
+            continue;
+        peers->exports[i] = peers->exports[--peers->exports_count];
+        e->next = peers->ended;
+        peers->ended = e;
+        phi_service_wake(peers->service); // tells those that may map it
+        return;
+    }
+}
+
+static void release_buffer(struct phi_key *key, struct phi_own_buffer *own)
+{
+    struct phi_peers *peers = key->peer->peers;
+    own->released = true;
+    // Before the peer is told of the release: a round that is under way with this buffer ends
+    // without it there. Pairs with the load in phi_revoke_key.
+    if (key->agreement.state != PHI_AGREEMENT_IDLE && key->agreement.mine == own->number &&
+        key->slot != PHI_NO_SLOT)
+        atomic_store(
+            &phi_segment_slot(key->peer->segment, key->peer->segment->side, key->slot)->released,
+            own->number);
+    if (--own->export_->buffers == 0)
+        phi_release_unused(peers, own->export_);
+}
+
+// Marks the buffers of one peer's keys.
+static int release_buffers(struct phi_peer *peer, const struct scope *scope, uint64_t since,
+                           bool *any)
+{
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+        for (uint32_t i = 0; i < key->own_count; i++) {
+            struct phi_own_buffer *own = &key->own[i];
+            if (own->released || !in_scope(scope, own))
+                continue;
+            *any = true;
+            if (!is_over(peer) && part_for(peer, own->export_, scope, since) == NULL)
+                return -ENOMEM;
+            release_buffer(key, own);
+        }
+        phi_release_prune(key);
+    }
+    return 0;
+}
+
+static void revoke_own_ends(struct phi_peer *peer)
+{
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next) {
+        const struct phi_own_buffer *own = phi_key_mine(channel->key, channel->mine_number);
+        if (own == NULL || own->released)
+            phi_revoke_channel(channel);
+    }
+}
+
+static int release_scope(struct phi_peers *peers, const struct scope *scope, bool *any)
+{
+    uint64_t since = peers->release_ids;
+    int rc = 0;
+    for (int rank = 0; rank < peers->ranks && rc == 0; rank++) {
+        struct phi_peer *peer = peers->table[rank];
+        bool here = false;
+        if (peer == NULL)
+            continue;
+        // The own ends first find their buffers released, then those are dropped.
+        rc = release_buffers(peer, scope, since, &here);
+        if (here)
+            revoke_own_ends(peer);
+        *any = *any || here;
+    }
+    if (*any)
+        phi_service_wake(peers->service);
+    return rc;
+}
+
+void phi_release_gone(struct phi_peers *peers, const struct phi_allocation *now)
+{
+    const struct scope range = {.begin = now->base, .end = now->base + now->size};
+    for (uint32_t i = peers->exports_count; i-- > 0;) {
+        struct phi_local_export *e = peers->exports[i];
+        const struct phi_allocation *a = &e->export_.allocation;
+        if (phi_allocation_equal(a, now) || !touches(&range, a->base, a->size))
+            continue;
+        const struct scope all = {.export_ = e, .begin = a->base, .end = a->base + a->size};
+        bool any = false;
+        phi_log(peers->report, PH_LOG_WARN,
+                "%llu bytes at 0x%llx were freed without ph_release_start, and other memory lies "
+                "there now",
+                (unsigned long long)a->size, (unsigned long long)a->base);
+        release_scope(peers, &all, &any); // without memory for it the next exchange tries again
+        i = i < peers->exports_count ? i : peers->exports_count;
+    }
+}
+
+// Whether the library ever knew something in the range that is not over.
+static bool is_known(struct phi_peers *peers, const struct scope *scope)
+{
+    for (struct phi_release *part = peers->releases; part != NULL; part = part->next)
+        if (touches(scope, part->base + part->offset, part->size))
+            return true;
+    for (struct phi_local_export *e = peers->ended; e != NULL; e = e->next)
+        if (touches(scope, e->export_.allocation.base, e->export_.allocation.size))
+            return true;
+    return false;
+}
+
+int phi_release_start(struct phi_peers *peers, const void *address, size_t size)
+{
+    const struct scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
+    struct phi_allocation allocation;
+    uint64_t offset;
+    bool any = false;
+    pthread_mutex_lock(&peers->lock);
+    int rc = release_scope(peers, &scope, &any);
+    if (rc)
+        phi_fail(peers->report, rc, "out of memory for the release of %zu bytes at %p", size,
+                 address);
+    else if (!any && !is_known(peers, &scope))
+        rc = phi_memory_describe(peers->memory, address, size, &allocation, &offset);
+    pthread_mutex_unlock(&peers->lock);
+    return rc == PH_EKIND ? 0
+                          : rc; // of memory that cannot be exchanged there is nothing to release
+}
+
+// ---- what is left of released buffers
+
+static void drop_export(struct phi_peers *peers, struct phi_local_export *e)
+{
+    struct phi_local_export **at = &peers->ended;
+    for (int rank = 0; rank < peers->ranks; rank++)
+        if (e->sent[rank])
+            return;
+    while (*at != NULL && *at != e)
+        at = &(*at)->next;
+    if (*at == NULL || e->entries > 0)
+        return;
+    *at = e->next;
+    phi_export_free(e);
+}
+
+void phi_release_prune(struct phi_key *key)
+{
+    const struct phi_agreement *agreement = &key->agreement;
+    const bool open = agreement->state != PHI_AGREEMENT_IDLE;
+    uint32_t kept = 0;
+    if (key->request != NULL)
+        return; // names its buffers by number
+    for (uint32_t i = 0; i < key->own_count; i++) {
+        struct phi_own_buffer own = key->own[i];
+        if (!own.released || (open && agreement->mine == own.number)) {
+            key->own[kept++] = own;
+            continue;
+        }
+        own.export_->entries--;
+        drop_export(key->peer->peers, own.export_);
+    }
+    key->own_count = kept;
+    kept = 0;
+    for (uint32_t i = 0; i < key->theirs_count; i++)
+        if (key->theirs[i].export_ != NULL || (open && agreement->theirs == key->theirs[i].number))
+            key->theirs[kept++] = key->theirs[i];
+    key->theirs_count = kept;
+}
+
+static void prune_all(struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        phi_release_prune(key);
+}
+
+int phi_release_fail(const struct phi_key *key)
+{
+    return phi_fail(key->peer->peers->report, -ESTALE,
+                    "the buffer of operation %llu with rank %d was released during its exchange",
+                    (unsigned long long)key->op_id, key->peer->rank);
+}
+
+bool phi_release_pending(struct phi_peers *peers, uint64_t base)
+{
+    for (const struct phi_release *part = peers->releases; part != NULL; part = part->next)
+        if (part->base == base && !part->drained)
+            return true;
+    return false;
+}
+
+void phi_releases_free(struct phi_peers *peers)
+{
+    while (peers->releases != NULL) {
+        struct phi_release *part = peers->releases;
+        peers->releases = part->next;
+        free(part);
+    }
+}
+
+// ---- test and wait
+
+// What is in the way of a state.
+struct obstacle {
+    int rc; // 0: nothing
+    bool graphs_only;
+    unsigned more;
+    const struct phi_release *part;   // the first
+    const struct phi_local_export *e; // or an export that rank `rank` maps
+    int rank;
+};
+
+static void in_the_way(struct obstacle *o, const struct phi_release *part)
+{
+    bool graphs = part->revoked && part->last.graphs > 0 && part->last.streams == 0;
+    o->graphs_only = graphs && (o->rc == 0 || o->graphs_only);
+    o->more += o->rc != 0;
+    // What is more than a graph is named first.
+    if (o->part == NULL || (!graphs && o->part->last.graphs > 0 && o->part->last.streams == 0))
+        o->part = part;
+    o->rc = -EAGAIN;
+}
+
+static void look_at_mappings(struct phi_peers *peers, const struct scope *scope,
+                             struct phi_local_export *e, struct obstacle *o)
+{
+    const struct phi_allocation *a = &e->export_.allocation;
+    if (!touches(scope, a->base, a->size))
+        return;
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        if (!e->sent[rank] || peers->table[rank] == NULL || is_over(peers->table[rank]))
+            continue;
+        o->graphs_only = false;
+        o->more += o->rc != 0;
+        if (o->rc == 0) {
+            o->e = e;
+            o->rank = rank;
+        }
+        o->rc = -EAGAIN;
+    }
+}
+
+static bool has_unreleased(struct phi_peers *peers, const struct scope *scope)
+{
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        const struct phi_peer *peer = peers->table[rank];
+        size_t cursor = 0;
+        for (struct phi_key *key;
+             peer != NULL && (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+            for (uint32_t i = 0; i < key->own_count; i++)
+                if (!key->own[i].released && in_scope(scope, &key->own[i]))
+                    return true;
+    }
+    return false;
+}
+
+static struct obstacle look(struct phi_peers *peers, const struct scope *scope,
+                            enum ph_release_state state)
+{
+    struct obstacle o = {0};
+    bool waits = false;
+    for (const struct phi_release *part = peers->releases; part != NULL; part = part->next) {
+        if (!touches(scope, part->base + part->offset, part->size))
+            continue;
+        waits = true;
+        if (!part->drained && !is_over(part->peer) &&
+            (state > PH_RELEASE_REVOKED || !part->revoked))
+            in_the_way(&o, part);
+    }
+    if (!waits && has_unreleased(peers, scope)) {
+        o.rc = -EINVAL;
+        return o;
+    }
+    if (state == PH_RELEASE_CLOSED) {
+        for (uint32_t i = 0; i < peers->exports_count; i++)
+            look_at_mappings(peers, scope, peers->exports[i], &o);
+        for (struct phi_local_export *e = peers->ended; e != NULL; e = e->next)
+            look_at_mappings(peers, scope, e, &o);
+    }
+    if (o.graphs_only)
+        o.rc = -EBUSY;
+    return o;
+}
+
+static void describe_part(const struct phi_release *part, char *text, size_t size)
+{
+    const struct phi_revoked *last = &part->last;
+    int used = 0;
+    if (!part->sent || !part->revoked) {
+        snprintf(text, size, "has not answered yet");
+        return;
+    }
+    used = snprintf(text, size, "operation %llu: %u stream%s still to run",
+                    (unsigned long long)last->op_id, last->streams, last->streams == 1 ? "" : "s");
+    if (last->graphs > 0 && used > 0 && (size_t)used < size)
+        snprintf(text + used, size - (size_t)used,
+                 ", %u captured graph%s (graph %llu) that hold%s it", last->graphs,
+                 last->graphs == 1 ? "" : "s", (unsigned long long)last->graph,
+                 last->graphs == 1 ? "s" : "");
+}
+
+static void describe(struct phi_peers *peers, const struct obstacle *o, char *text, size_t size)
+{
+    if (o->part != NULL)
+        describe_part(o->part, text, size);
+    else if (o->e->buffers > 0)
+        snprintf(text, size, "maps the allocation, of which other buffers are not released");
+    else
+        snprintf(text, size, "still maps the allocation%s",
+                 o->e->export_.allocation.kind == PHI_KIND_CUDA ||
+                         o->e->export_.allocation.kind == PHI_KIND_POOL || peers->device != NULL
+                     ? ": it has not called ph_reap"
+                     : "");
+}
+
+static int fail(struct phi_peers *peers, const struct scope *scope, enum ph_release_state state,
+                const struct obstacle *o)
+{
+    static const char *const names[] = {"", "REVOKED", "DRAINED", "CLOSED"};
+    unsigned long long size = scope->end - scope->begin, at = scope->begin;
+    char what[192], suspicion[80], more[32] = "";
+    if (o->rc == -EINVAL)
+        return phi_fail(peers->report, -EINVAL,
+                        "%llu bytes at 0x%llx are in use by channels: ph_release_start first", size,
+                        at);
+    const struct phi_peer *peer = o->part ? o->part->peer : peers->table[o->rank];
+    describe(peers, o, what, sizeof what);
+    phi_executor_suspicion(peers->executor, peer->rank, suspicion, sizeof suspicion);
+    if (o->more > 0)
+        snprintf(more, sizeof more, " (and %u more)", o->more);
+    return phi_fail(peers->report, o->rc,
+                    "the release of %llu bytes at 0x%llx is not %s: rank %d "
+                    "(process %u) %s%s%s",
+                    size, at, names[state], peer->rank, peer->theirs.pid, what, more, suspicion);
+}
+
+int phi_release_test(struct phi_peers *peers, const void *address, size_t size,
+                     enum ph_release_state state)
+{
+    const struct scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
+    pthread_mutex_lock(&peers->lock);
+    struct obstacle o = look(peers, &scope, state);
+    if (o.rc == -EBUSY || o.rc == -EINVAL)
+        fail(peers, &scope, state, &o);
+    pthread_mutex_unlock(&peers->lock);
+    return o.rc;
+}
+
+int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
+                     enum ph_release_state state, int64_t deadline)
+{
+    const struct scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
+    const struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+    pthread_mutex_lock(&peers->lock);
+    struct obstacle o = look(peers, &scope, state);
+    // The service thread hears of all that changes, and says so.
+    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && phi_now() < deadline) {
+        pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
+        o = look(peers, &scope, state);
+    }
+    if (o.rc == -EAGAIN)
+        o.rc = -ETIMEDOUT;
+    if (o.rc)
+        fail(peers, &scope, state, &o);
+    pthread_mutex_unlock(&peers->lock);
+    return o.rc;
+}
+
+// ---- the service thread
+
+int phi_release_revoked(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    struct phi_release *part = peer->peers->releases;
+    while (part != NULL && (part->id != message->a || part->peer != peer))
+        part = part->next;
+    if (message->bytes_size != sizeof part->last)
+        return -EBADMSG;
+    if (part == NULL || part->drained)
+        return 0; // an answer to what was sent twice
+    memcpy(&part->last, message->bytes, sizeof part->last);
+    part->revoked = true;
+    part->drained = part->last.drained != 0;
+    phi_peers_changed(peer->peers);
+    return 0;
+}
+
+int phi_release_unmapped(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    for (struct phi_local_export *e = peer->peers->ended; e != NULL; e = e->next) {
+        if (e->id != message->a)
+            continue;
+        e->sent[peer->rank] = 0;
+        break;
+    }
+    prune_all(peer);
+    phi_peers_changed(peer->peers);
+    return 0;
+}
+
+static int tell_revoke(struct phi_peer *peer, uint64_t id, uint32_t export_id,
+                       const struct phi_revoke *revoke)
+{
+    struct phi_node_message message;
+    phi_peer_message(peer, PHI_NODE_REVOKE, &message);
+    message.a = id;
+    message.b = export_id;
+    message.bytes_size = sizeof *revoke;
+    memcpy(message.bytes, revoke, sizeof *revoke);
+    return phi_peer_tell(peer, &message);
+}
+
+// The peer has a wait on a channel. Where no stream of ours will post there any more, it may go on:
+// its copy, if one follows, finds our buffer still valid.
+static int answer_wait(struct phi_release *part)
+{
+    struct phi_peer *peer = part->peer;
+    struct ph_channel *channel = peer->channels;
+    while (channel != NULL &&
+           (channel->index + 1 != part->last.waiting || atomic_load(&channel->uses.revoked) == 0))
+        channel = channel->next;
+    if (channel == NULL)
+        return -1;
+    if (!phi_revoke_drained(channel))
+        return 1;
+    struct phi_node_message message;
+    phi_peer_message(peer, PHI_NODE_LET_GO, &message);
+    message.a = channel->index;
+    if (phi_peer_tell(peer, &message) == -EAGAIN)
+        return 1;
+    part->last.waiting = 0;
+    return -1;
+}
+
+// Streams of ours that wait for a peer whose end is drained wait for nothing.
+static bool own_ends_drained(struct phi_release *part)
+{
+    bool all = true;
+    for (struct ph_channel *c = part->peer->channels; c != NULL; c = c->next) {
+        if (c->local_base != part->base || atomic_load(&c->uses.revoked) == 0 ||
+            phi_revoke_drained(c))
+            continue;
+        all = false;
+        // Where copies can look at `broken` they are skipped; a copy engine would write into a
+        // buffer that its owner has not opened.
+        if (c->peers->device == NULL)
+            atomic_store(&c->mine->broken, 1);
+        phi_revoke_lift(c, c->peers->device != NULL);
+    }
+    return all;
+}
+
+// Returns in how many ms to come again, -1: not by the clock; *over: the part is done.
+static int tick_part(struct phi_release *part, int64_t now, bool *over)
+{
+    const struct phi_revoke revoke = {.offset = part->offset, .size = part->size};
+    struct phi_peer *peer = part->peer;
+    *over = is_over(peer);
+    if (*over)
+        return -1;
+    if (!part->drained && peer->state == PHI_PEER_BROKEN &&
+        atomic_load(&phi_peer_theirs(peer)->drained) != 0) {
+        part->drained = true; // it leaves, or has parted with us
+        phi_peers_changed(peer->peers);
+    }
+    if (part->drained) {
+        *over = own_ends_drained(part);
+        return *over ? -1 : 10;
+    }
+    if (!part->revoked && (!part->sent || now - part->sent_at > RESEND_MS * PHI_MS)) {
+        part->sent = tell_revoke(peer, part->id, part->export_id, &revoke) == 0;
+        part->sent_at = now;
+        return part->sent ? RESEND_MS : 1;
+    }
+    if (!part->revoked)
+        return RESEND_MS;
+    return part->last.waiting ? answer_wait(part) : -1;
+}
+
+// Tells the peers that may map an export that it is of no use any more.
+static int tick_ended(struct phi_peers *peers, struct phi_local_export *e, int64_t now)
+{
+    const struct phi_revoke revoke = {.size = e->export_.allocation.size, .gone = 1};
+    bool again = now - e->told_at > RESEND_GONE_S * 1000 * PHI_MS;
+    int soon = -1;
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        struct phi_peer *peer = peers->table[rank];
+        if (e->sent[rank] && (peer == NULL || is_over(peer)))
+            e->sent[rank] = 0;
+        if (e->sent[rank] == 1 || (e->sent[rank] && again)) {
+            bool told = tell_revoke(peer, 0, e->id, &revoke) == 0;
+            e->sent[rank] = told ? 2 : 1;
+            e->told_at = now;
+        }
+        if (e->sent[rank])
+            soon = phi_soon(soon, e->sent[rank] == 1 ? 1 : RESEND_GONE_S * 1000);
+    }
+    return soon;
+}
+
+static int tick_own(struct phi_peers *peers, int64_t now)
+{
+    int soon = -1;
+    for (struct phi_release **at = &peers->releases; *at != NULL;) {
+        struct phi_release *part = *at;
+        bool over;
+        soon = phi_soon(soon, tick_part(part, now, &over));
+        if (!over) {
+            at = &part->next;
+            continue;
+        }
+        *at = part->next;
+        prune_all(part->peer);
+        free(part);
+        phi_peers_changed(peers);
+    }
+    for (struct phi_local_export *e = peers->ended, *next; e != NULL; e = next) {
+        next = e->next;
+        soon = phi_soon(soon, tick_ended(peers, e, now));
+        drop_export(peers, e);
+    }
+    return soon;
+}
+
+int phi_release_tick(struct phi_peers *peers)
+{
+    pthread_mutex_lock(&peers->lock);
+    int soon = tick_own(peers, phi_now());
+    for (int rank = 0; rank < peers->ranks; rank++)
+        if (peers->table[rank] != NULL)
+            soon = phi_soon(soon, phi_revoke_tick(peers->table[rank]));
+    pthread_mutex_unlock(&peers->lock);
+    return soon;
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a rank does when a peer gives a buffer back that is mapped here.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "channel/expel.h"
+#include "channel/release.h"
+#include "channel/service.h"
+
+// A release of the peer, until all is drained here and the peer knows.
+struct phi_revocation {
+    struct phi_revocation *next;
+    uint64_t id;
+    uint32_t export_id;
+    uint64_t begin, end; // in the export
+    struct phi_revoked told;
+    bool answered;
+};
+
+void phi_revoke_channel(struct ph_channel *channel)
+{
+    int whole = 0;
+    // The status first: who is refused because of `revoked` finds there why.
+    atomic_compare_exchange_strong(&channel->status, &whole, -ESTALE);
+    // seq_cst: pairs with the executors, which store a number and then look at `revoked`.
+    atomic_store(&channel->uses.revoked, 1);
+}
+
+bool phi_revoke_drained(const struct ph_channel *channel)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    return executor->ops->drained(executor, (struct phi_uses *)&channel->uses, NULL, 0);
+}
+
+bool phi_revoke_key(const struct phi_key *key)
+{
+    const struct phi_segment *segment = key->peer->segment;
+    const uint32_t number = key->agreement.theirs;
+    const struct phi_peer_buffer *buffer = phi_key_theirs(key, number);
+    // Stored before the peer told us of the release, so it is there when the message has been
+    // taken: whichever comes first under the lock, this look or the message, the other sees it.
+    return atomic_load(&phi_segment_slot(segment, !segment->side, key->slot)->released) == number ||
+           (buffer != NULL && buffer->released);
+}
+
+// ---- waits that nobody will answer
+
+// The bit of a word that this end waits for, and whether a copy into the peer's buffer follows.
+static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int word, bool *copies)
+{
+    bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT
+                           : channel->protocol_in == PH_PROTOCOL_GET;
+    *copies = word == PHI_WORD_TURN ? active : outgoing != 0;
+    if (word == PHI_WORD_TURN)
+        return active ? PHI_BIT_READY : PHI_BIT_FULL;
+    return outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED;
+}
+
+// Calls set with each word that this end has waited for and that does not show what it waits for.
+static bool each_missing(struct ph_channel *channel, bool hold, bool set)
+{
+    bool any = false;
+    uint32_t awaited = atomic_load(&channel->awaited);
+    for (int outgoing = 0; outgoing < 2; outgoing++) {
+        struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
+        for (int word = 0; word < PHI_WORD_COUNT; word++) {
+            bool copies;
+            uint32_t bit = awaited_bit(channel, outgoing, word, &copies);
+            if (!(awaited & 1u << (outgoing * 2 + word)) || (hold && copies) ||
+                (atomic_load(&line->word[word]) & bit))
+                continue;
+            any = true;
+            if (set)
+                atomic_fetch_or(&line->word[word], bit);
+        }
+    }
+    return any;
+}
+
+void phi_revoke_lift(struct ph_channel *channel, bool hold)
+{
+    if (!each_missing(channel, hold, true))
+        return;
+    int stale = -ESTALE; // what was behind the wait worked on undefined data
+    atomic_compare_exchange_strong(&channel->status, &stale, PH_EBROKEN);
+}
+
+int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+        if (c->index == message->a && atomic_load(&c->uses.revoked) != 0)
+            c->let_go = true;
+    return 0;
+}
+
+// ---- releases
+
+static bool same_id(const void *value, const void *key)
+{
+    return ((const struct phi_remote_export *)value)->id == *(const uint32_t *)key;
+}
+
+static struct phi_remote_export *find(struct phi_peer *peer, uint32_t id)
+{
+    return phi_map_find(&peer->remote_exports, phi_hash(id, 1), same_id, &id);
+}
+
+static bool within(const struct phi_revocation *r, const struct phi_remote_export *e,
+                   uint64_t offset, uint64_t size)
+{
+    return e != NULL && e->id == r->export_id && offset < r->end && r->begin < offset + size;
+}
+
+static bool concerns(const struct phi_revocation *r, const struct ph_channel *channel)
+{
+    return within(r, channel->remote_export, channel->remote_offset, channel->remote_size);
+}
+
+static void revoke(struct phi_peer *peer, const struct phi_revocation *r)
+{
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        for (uint32_t i = 0; i < key->theirs_count; i++)
+            if (within(r, key->theirs[i].export_, key->theirs[i].offset, key->theirs[i].size))
+                key->theirs[i].released = true;
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (concerns(r, channel))
+            phi_revoke_channel(channel);
+}
+
+static int tell_unmapped(struct phi_peer *peer, uint32_t export_id)
+{
+    struct phi_node_message message;
+    phi_peer_message(peer, PHI_NODE_UNMAPPED, &message);
+    message.a = export_id;
+    return phi_peer_tell(peer, &message);
+}
+
+static int file_gone(struct phi_peer *peer, uint32_t export_id)
+{
+    const struct phi_revocation all = {.export_id = export_id, .end = UINT64_MAX};
+    struct phi_remote_export *e = find(peer, export_id);
+    if (e == NULL)
+        return tell_unmapped(peer, export_id) ? -EAGAIN : 0; // asked again
+    e->revoked = true;
+    peer->closing = true;
+    revoke(peer, &all);
+    phi_peers_changed(peer->peers);
+    return 0;
+}
+
+int phi_revoke_file(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    struct phi_revoke what;
+    if (message->bytes_size != sizeof what || message->b > UINT32_MAX)
+        return -EBADMSG;
+    memcpy(&what, message->bytes, sizeof what);
+    if (what.offset > UINT64_MAX - what.size)
+        return -EBADMSG;
+    if (what.gone)
+        return file_gone(peer, (uint32_t)message->b);
+    struct phi_revocation *r = peer->revocations;
+    while (r != NULL && r->id != message->a)
+        r = r->next;
+    if (r != NULL) {
+        r->answered = false;
+        return 0;
+    }
+    r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return -ENOMEM; // asked again
+    r->id = message->a;
+    r->export_id = (uint32_t)message->b;
+    r->begin = what.offset;
+    r->end = what.offset + what.size;
+    r->next = peer->revocations;
+    peer->revocations = r;
+    revoke(peer, r);
+    phi_peers_changed(peer->peers);
+    return 0;
+}
+
+void phi_revoke_free(struct phi_peer *peer)
+{
+    while (peer->revocations != NULL) {
+        struct phi_revocation *r = peer->revocations;
+        peer->revocations = r->next;
+        free(r);
+    }
+}
+
+// What stands in the way of the first channel that is not drained; waiting: of any.
+static void note_left(struct ph_channel *channel, struct phi_revoked *now)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    if (now->drained) {
+        struct phi_left left;
+        executor->ops->left(executor, &channel->uses, &left);
+        now->drained = 0;
+        now->op_id = channel->key->op_id;
+        now->streams = left.streams;
+        now->graphs = left.graphs;
+        now->graph = left.graph;
+    }
+    if (now->waiting == 0 && !channel->let_go && each_missing(channel, false, false))
+        now->waiting = channel->index + 1;
+}
+
+static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revocation *r)
+{
+    struct phi_revoked now = {.drained = 1};
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next) {
+        if (!concerns(r, channel))
+            continue;
+        if (!phi_revoke_drained(channel)) {
+            if (channel->let_go)
+                phi_revoke_lift(channel, false);
+            note_left(channel, &now);
+        } else if (atomic_load(&channel->status) == PH_EBROKEN) {
+            atomic_store(&channel->mine->broken, 1); // no copy can be skipped by it any more
+        }
+    }
+    return now;
+}
+
+// Returns whether the release is over here, and the peer knows.
+static bool tick_revocation(struct phi_peer *peer, struct phi_revocation *r)
+{
+    struct phi_revoked now = examine(peer, r);
+    struct phi_node_message message;
+    if (r->answered && memcmp(&now, &r->told, sizeof now) == 0)
+        return false;
+    phi_peer_message(peer, PHI_NODE_REVOKED, &message);
+    message.a = r->id;
+    message.bytes_size = sizeof now;
+    memcpy(message.bytes, &now, sizeof now);
+    r->answered = phi_peer_tell(peer, &message) == 0;
+    r->told = now;
+    return r->answered && now.drained;
+}
+
+// ---- imports
+
+// Whether nothing here uses an import any more.
+static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
+{
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (channel->remote_export == e && !phi_revoke_drained(channel))
+            return false;
+    return true;
+}
+
+static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
+{
+    bool ended = e->revoked || (peer->state == PHI_PEER_BROKEN && peer->released);
+    return ended && !e->importing && is_unused(peer, e);
+}
+
+// Gives up the lock while it unmaps.
+static void close_import(struct phi_remote_export *e)
+{
+    struct phi_peers *peers = e->peer->peers;
+    struct phi_import *import = e->import;
+    e->importing = true;
+    pthread_mutex_unlock(&peers->lock);
+    phi_memory_import_close(import);
+    pthread_mutex_lock(&peers->lock);
+    e->importing = false;
+    e->import = NULL;
+    phi_peers_changed(peers);
+}
+
+static void forget(struct phi_peer *peer, struct phi_remote_export *e)
+{
+    size_t cursor = 0;
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (channel->remote_export == e)
+            channel->remote_export = NULL;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+        for (uint32_t i = 0; i < key->theirs_count; i++)
+            if (key->theirs[i].export_ == e)
+                key->theirs[i].export_ = NULL;
+        phi_release_prune(key);
+    }
+    phi_map_remove(&peer->remote_exports, phi_hash(e->id, 1), e);
+    free(e->record);
+    free(e);
+}
+
+// The next import that may be closed; without `blocking` of those whose closing cannot block.
+// *left: there are others, that somebody uses.
+static struct phi_remote_export *next_closable(struct phi_peer *peer, bool blocking, bool *left,
+                                               bool *later)
+{
+    size_t cursor = 0;
+    *left = *later = false;
+    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
+        if (!may_close(peer, e)) {
+            *left = *left || e->revoked;
+            continue;
+        }
+        if (e->import == NULL && e->revoked) {
+            if (tell_unmapped(peer, e->id) != -EAGAIN)
+                forget(peer, e); // the map may lose the value that was just returned
+            else
+                *left = true;
+        } else if (e->import != NULL && (blocking || !phi_memory_import_blocks(e->import))) {
+            return e;
+        } else if (e->import != NULL) {
+            *later = true;
+        }
+    }
+    return NULL;
+}
+
+// Returns in how many ms to come again.
+static int tick_imports(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_executor *executor = peers->executor;
+    struct phi_remote_export *e;
+    bool left, later;
+    bool idle = peers->config->reap == PHI_REAP_IDLE;
+    bool blocking = idle && !executor->ops->busy(executor, NULL, 0);
+    while ((e = next_closable(peer, blocking, &left, &later)) != NULL)
+        close_import(e);
+    if (!left && !later)
+        peer->closing = false;
+    return left ? 1 : later && idle ? 10 : -1;
+}
+
+int phi_revoke_tick(struct phi_peer *peer)
+{
+    int soon = -1;
+    for (struct phi_revocation **at = &peer->revocations; *at != NULL;) {
+        struct phi_revocation *r = *at;
+        bool over = peer->state == PHI_PEER_BROKEN && phi_expel_over(peer);
+        if (!over && !tick_revocation(peer, r)) {
+            soon = 1;
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        free(r);
+    }
+    return peer->closing ? phi_soon(soon, tick_imports(peer)) : soon;
+}
+
+static void reap_peer(struct phi_peer *peer)
+{
+    struct phi_remote_export *e;
+    bool left, later;
+    while ((e = next_closable(peer, true, &left, &later)) != NULL)
+        close_import(e);
+}
+
+void phi_reap(struct phi_peers *peers)
+{
+    pthread_mutex_lock(&peers->lock);
+    for (int rank = 0; rank < peers->ranks; rank++)
+        if (peers->table[rank] != NULL)
+            reap_peer(peers->table[rank]);
+    for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
+        reap_peer(peer);
+    phi_service_wake(peers->service);
+    pthread_mutex_unlock(&peers->lock);
+}

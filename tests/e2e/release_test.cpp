@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Giving buffers back: what may be reused or freed, when, and what becomes of those who use it.
+#include <csignal>
+#include <fstream>
+
+#include <unistd.h>
+
+#include "e2e/bytes.h"
+#include "e2e/exchanging.h"
+
+class Release : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(Release);
+
+class ReleaseGraph : public EveryDevice
+{
+};
+INSTANTIATE_CUDA_DEVICES(ReleaseGraph);
+
+static const size_t size = 100000;
+
+static void release_to(Rank &rank, const void *buffer, size_t bytes, ph_release_state state)
+{
+    CHECK_OK(ph_release_start(rank.context, buffer, bytes));
+    CHECK_OK(ph_release_wait(rank.context, buffer, bytes, state, 10000));
+}
+
+// Waits until a channel can no longer be used, and returns why.
+static int end_of(ph_channel *channel)
+{
+    for (int i = 0; i < 5000; i++) {
+        int status = ph_channel_status(channel);
+        if (status)
+            return status;
+        sleep_ms(1);
+    }
+    return 0;
+}
+
+// What the application of a peer does at a quiet moment, until `value` says that it may stop.
+static void reap_until(Rank &rank, const std::atomic<uint64_t> &value, uint64_t least)
+{
+    while (value < least) {
+        CHECK_OK(ph_reap(rank.context));
+        sleep_ms(1);
+    }
+}
+
+// ---- the life of a buffer
+
+// Rank 0 owns the buffer; rank 1 puts into it.
+RANK_FUNCTION(gives_back_and_again)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size, rank.argument);
+    ph_role role = role_of(rank, 1);
+    ph_channel *last = nullptr;
+    for (int round = 0; round < 3; round++) {
+        ph_channel *channel = rank.channel(!rank.rank, 1, role, memory, size);
+        CHECK(channel != last);
+        last = channel;
+        pass(rank, channel, role, memory, size, round, stream);
+        rank.barrier();
+        if (rank.rank == 0) {
+            release_to(rank, memory, size, PH_RELEASE_DRAINED);
+            CHECK_OK(ph_release_test(rank.context, memory, size, PH_RELEASE_REVOKED));
+        }
+        rank.barrier();
+        // Both ends say so, for every call.
+        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        if (rank.rank == 1) {
+            CHECK_RC(ph_put(channel, 0, 0, 8, stream), -ESTALE);
+            CHECK_RC(ph_put_signal(channel, 0, 0, 8, stream), -ESTALE);
+            CHECK_RC(ph_send(channel, 8, stream), -ESTALE);
+            ph_group_op group = {PH_GROUP_PUT, channel, 0, 0, 8};
+            CHECK_RC(ph_group(&group, 1, stream), -ESTALE);
+        } else {
+            CHECK_RC(ph_recv(channel, 8, stream), -ESTALE);
+            CHECK_RC(ph_wait(channel, 8, stream), -ESTALE);
+        }
+    }
+    // All is given back: the peer unmaps it.
+    rank.barrier();
+    if (rank.rank == 0) {
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_CLOSED, 10000));
+        rank.device->release(memory);
+        rank.shared->value[0] = 1;
+    } else {
+        reap_until(rank, rank.shared->value[0], 1);
+    }
+    rank.close();
+}
+
+TEST_P(Release, TheSameBufferAgainAndAgain)
+{
+    for (const char *kind : {"", "vmm", "pool"}) {
+        if (*kind && GetParam() == "host")
+            continue;
+        SCOPED_TRACE(kind);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("gives_back_and_again", kind), "");
+    }
+}
+
+// Frameworks: parts of one allocation come and go, their neighbours stay.
+RANK_FUNCTION(gives_back_a_part)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(4 * size);
+    ph_role role = role_of(rank, 1);
+    void *keeps = at(memory, 0), *goes = at(memory, size), *next = at(memory, 3 * size);
+    ph_channel *neighbour = rank.channel(!rank.rank, 1, role, keeps, size);
+    ph_channel *behind = rank.channel(!rank.rank, 2, role, next, size);
+    for (int round = 0; round < 10; round++) {
+        // A part that overlaps the one before.
+        void *part = at(goes, round * 1000);
+        ph_channel *channel = rank.channel(!rank.rank, 3, role, part, size);
+        pass(rank, channel, role, part, size, round, stream);
+        rank.barrier();
+        if (rank.rank == 0)
+            release_to(rank, at(part, 500), 10, PH_RELEASE_DRAINED);
+        rank.barrier();
+        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        pass(rank, neighbour, role, keeps, size, 100 + round, stream);
+        pass(rank, behind, role, next, size, 200 + round, stream);
+    }
+    rank.barrier();
+    if (rank.rank == 0) {
+        CHECK_RC(ph_release_wait(rank.context, goes, size, PH_RELEASE_CLOSED, 20), -ETIMEDOUT);
+        CHECK_SAYS(rank.error(), "rank 1");
+        CHECK_SAYS(rank.error(), "other buffers are not released");
+        CHECK_RC(ph_release_test(rank.context, memory, 4 * size, PH_RELEASE_DRAINED), -EINVAL);
+        CHECK_SAYS(rank.error(), "ph_release_start");
+        release_to(rank, memory, 4 * size, PH_RELEASE_DRAINED);
+        rank.shared->value[0] = 1;
+        rank.barrier();
+        CHECK_OK(ph_release_wait(rank.context, memory, 4 * size, PH_RELEASE_CLOSED, 10000));
+        rank.shared->value[0] = 2;
+    } else {
+        CHECK(reaches(rank.shared->value[0], 1));
+        CHECK_RC(ph_channel_status(neighbour), -ESTALE);
+        rank.barrier();
+        reap_until(rank, rank.shared->value[0], 2);
+    }
+    rank.close();
+}
+
+TEST_P(Release, PartsWhileTheirNeighboursGoOn)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("gives_back_a_part"), "");
+}
+
+// ---- what is under way
+
+// The peer has copies under way: nothing of them comes after DRAINED.
+RANK_FUNCTION(drains_copies)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size);
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 1), memory, size);
+    for (int round = 0; round < 20; round++) {
+        if (rank.rank == 1) {
+            // Copies until the channel is taken away.
+            rank.device->fill(memory, size, round);
+            rank.device->slow_fill(stream, at(memory, size - 8), 8, 1, 2000);
+            int rc = 0;
+            for (int i = 0; rc == 0; i++) {
+                rc = ph_put(channel, 0, 0, size, stream);
+                if (i == 3)
+                    rank.shared->value[0] = round + 1;
+                if (i % 16 == 15)
+                    rank.synchronize(stream);
+            }
+            CHECK_RC(rc, -ESTALE);
+        } else {
+            CHECK(reaches(rank.shared->value[0], round + 1));
+            release_to(rank, memory, size, PH_RELEASE_DRAINED);
+            set_value(rank, memory, size, 77); // it is ours again
+            sleep_ms(3);
+            check_value(rank, memory, size, 77, "after DRAINED");
+        }
+        rank.synchronize(stream);
+        channel = rank.channel(!rank.rank, 1, role_of(rank, 1), memory, size);
+    }
+    rank.close();
+}
+
+TEST_P(Release, WhilePeersCopy)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("drains_copies"), "");
+}
+
+// A release needs nothing of the peer's application: all its threads may be stuck.
+RANK_FUNCTION(is_stuck_in_a_call)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size), *other = rank.device->alloc(size);
+    ph_channel *stuck = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size);
+    ph_channel *channel = rank.channel(!rank.rank, 2, role_of(rank, 1), other, size);
+    pass(rank, channel, role_of(rank, 1), other, size, 5, stream);
+    rank.barrier();
+    if (rank.rank == 1) {
+        void *freed = rank.device->alloc(size);
+        CHECK_OK(ph_wait(stuck, 8, stream));
+        rank.shared->value[0] = 1;
+        rank.device->release(freed); // blocks behind the stream that waits, where there is a driver
+        rank.synchronize(stream);
+        CHECK_RC(ph_channel_status(channel), -ESTALE);
+    } else {
+        CHECK(reaches(rank.shared->value[0], 1));
+        sleep_ms(30);
+        release_to(rank, other, size, PH_RELEASE_DRAINED);
+        CHECK_OK(ph_put_signal(stuck, 0, 0, 8, stream));
+        rank.synchronize(stream);
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, WhileThePeersThreadsAreStuck)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("is_stuck_in_a_call"), "");
+}
+
+// ---- a drain that waits for the releaser
+
+static void enqueue_wait(Rank &rank, const std::string &how, ph_channel *channel, void *stream)
+{
+    if (how == "wait") {
+        CHECK_OK(ph_wait(channel, 8, stream));
+    } else if (how.find("send") == 0) {
+        CHECK_OK(ph_send(channel, size, stream));
+        CHECK_OK(ph_complete(channel, stream));
+    } else if (how.find("recv") == 0) {
+        CHECK_OK(ph_recv(channel, size, stream));
+        CHECK_OK(ph_complete(channel, stream));
+    } else { // the second waits until the first is consumed
+        CHECK_OK(ph_signal(channel, stream));
+        CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
+    }
+}
+
+RANK_FUNCTION(waits_for_the_releaser)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size);
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size, protocol_of(rank.argument));
+    rank.barrier();
+    if (rank.rank == 1) {
+        enqueue_wait(rank, rank.argument, channel, stream);
+        enqueue_wait(rank, rank.argument == "wait" ? "wait" : "signals", channel, stream);
+        CHECK(!rank.device->synchronize(stream, 20));
+        rank.shared->value[0] = 1;
+        rank.synchronize(stream, 10000);
+        CHECK_RC(end_of(channel), PH_EBROKEN); // the data of its last operations is undefined
+        CHECK_RC(ph_wait(channel, 8, stream), PH_EBROKEN);
+    } else {
+        CHECK(reaches(rank.shared->value[0], 1));
+        release_to(rank, memory, size, PH_RELEASE_DRAINED);
+        CHECK_RC(ph_channel_status(channel), -ESTALE);
+    }
+    // The pair is whole: the same operation goes on with a channel of its own.
+    channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    pass(rank, channel, role_of(rank, 1), memory, size, 3, stream);
+    rank.close();
+}
+
+TEST_P(Release, ThatThePeersStreamWaitsFor)
+{
+    for (const char *how : {"wait", "send put", "send get", "recv put", "recv get", "signals"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("waits_for_the_releaser", how), "");
+    }
+}
+
+// The other way round: a stream of the releaser's waits for a peer that may not answer any more.
+RANK_FUNCTION(waits_for_what_it_released)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size);
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    rank.barrier();
+    if (rank.rank == 0) {
+        CHECK_OK(ph_recv(channel, size, stream));
+        CHECK_OK(ph_complete(channel, stream));
+        CHECK_OK(ph_wait(channel, 8, stream));
+        CHECK(!rank.device->synchronize(stream, 20));
+        release_to(rank, memory, size, PH_RELEASE_DRAINED);
+        rank.synchronize(stream, 10000);
+        CHECK_RC(end_of(channel), PH_EBROKEN);
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, ByARankWhoseStreamWaits)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("waits_for_what_it_released"), "");
+}
+
+// What the releaser has issued still answers: nothing is broken.
+RANK_FUNCTION(answers_behind_the_release)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size), *busy = rank.device->alloc(size);
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 1), memory, size);
+    if (rank.rank == 1) {
+        rank.device->fill(memory, size, 8);
+        CHECK_OK(ph_send(channel, size, stream)); // waits for the receiver's post
+        CHECK_OK(ph_complete(channel, stream));
+        CHECK(!rank.device->synchronize(stream, 20));
+        rank.barrier();
+        rank.synchronize(stream);
+        CHECK_RC(end_of(channel), -ESTALE);
+        rank.barrier();
+    } else {
+        rank.barrier();
+        rank.device->slow_fill(stream, busy, size, 1, 100000);
+        CHECK_OK(ph_recv(channel, size, stream));
+        CHECK_OK(ph_complete(channel, stream));
+        release_to(rank, memory, size, PH_RELEASE_DRAINED);
+        rank.synchronize(stream);
+        rank.verify(memory, size, 8, "what came before the buffer was given back");
+        rank.barrier();
+    }
+    rank.close();
+}
+
+TEST_P(Release, BehindOperationsOfTheReleaser)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("answers_behind_the_release"), "");
+}
+
+// ---- graphs
+
+RANK_FUNCTION(holds_a_graph)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size);
+    ph_channel *channel = rank.channel(!rank.rank, 7, role_of(rank, 1), memory, size);
+    if (rank.rank == 1) {
+        void *graph =
+            rank.device->capture(stream, [&] { CHECK_OK(ph_put(channel, 0, 0, size, stream)); });
+        rank.device->launch(graph, stream);
+        rank.synchronize(stream);
+        rank.barrier();
+        CHECK(reaches(rank.shared->value[0], 1));
+        CHECK_RC(end_of(channel), -ESTALE);
+        rank.device->launch(graph, stream); // the buffer is not drained, so it may be
+        rank.synchronize(stream);
+        rank.device->destroy(graph);
+    } else {
+        rank.barrier();
+        CHECK_OK(ph_release_start(rank.context, memory, size));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_REVOKED, 10000));
+        CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 100), -EBUSY);
+        for (const char *part : {"rank 1", "operation 7", "graph", "not DRAINED"})
+            CHECK_SAYS(rank.error(), part);
+        CHECK_RC(ph_release_test(rank.context, memory, size, PH_RELEASE_DRAINED), -EBUSY);
+        rank.shared->value[0] = 1;
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10000));
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(ReleaseGraph, HeldByACapturedGraph)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("holds_a_graph"), "");
+}
+
+// ---- exchanges under way
+
+// A release of a buffer that a started exchange names: that exchange fails, and the peer's goes on
+// to the next one.
+RANK_FUNCTION(releases_in_an_exchange)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size), *second = rank.device->alloc(size);
+    ph_role role = role_of(rank, 1);
+    ph_channel *channel = rank.channel(!rank.rank, 1, role, memory, size);
+    for (int round = 0; round < 10; round++) {
+        auto op = operation(2, !rank.rank, role, rank.rank ? memory : second, size);
+        ph_exchange_request *request = nullptr;
+        if (rank.rank == 0) {
+            CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+            if (round % 2)
+                sleep_ms(3); // the peer is there
+            CHECK_OK(ph_release_start(rank.context, second, size));
+            int rc = ph_exchange_finish(&request, &channel, 5000);
+            CHECK(rc == 0 || rc == -ESTALE);
+            if (rc == 0)
+                CHECK_RC(ph_channel_status(channel), -ESTALE);
+            rank.shared->value[round] = 1 + (rc == 0); // 2: the peer has a channel of it, too
+            release_to(rank, second, size, PH_RELEASE_DRAINED);
+            channel = rank.channel(1, 2, role, second, size);
+        } else {
+            CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+            CHECK_OK(ph_exchange_finish(&request, &channel, 10000));
+            CHECK(reaches(rank.shared->value[round], 1));
+            if (rank.shared->value[round] == 2) {
+                CHECK_RC(end_of(channel), -ESTALE);
+                channel = rank.channel(0, 2, role, memory, size);
+            }
+        }
+        pass(rank, channel, role, rank.rank ? memory : second, size, round, stream);
+        rank.barrier();
+    }
+    rank.close();
+}
+
+TEST_P(Release, DuringAnExchange)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("releases_in_an_exchange"), "");
+}
+
+// ---- arguments and ends
+
+RANK_FUNCTION(releases_what_is_not_there)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size), *never = rank.device->alloc(size);
+    char unknown[64];
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    rank.barrier();
+    CHECK_RC(ph_release_start(nullptr, memory, size), -EINVAL);
+    CHECK_RC(ph_release_start(rank.context, nullptr, size), -EINVAL);
+    CHECK_RC(ph_release_start(rank.context, memory, 0), -EINVAL);
+    CHECK_RC(ph_release_start(rank.context, memory, SIZE_MAX), -EINVAL);
+    CHECK_RC(ph_release_start(rank.context, unknown, sizeof unknown), -EINVAL);
+    CHECK_RC(ph_release_test(rank.context, memory, size, ph_release_state(0)), -EINVAL);
+    CHECK_RC(ph_release_wait(rank.context, memory, size, ph_release_state(4), 0), -EINVAL);
+    CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, -1), -EINVAL);
+    CHECK_RC(ph_reap(nullptr), -EINVAL);
+    CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10), -EINVAL);
+    CHECK_SAYS(rank.error(), "ph_release_start first");
+    // Memory that was never exchanged.
+    CHECK_OK(ph_release_start(rank.context, never, size));
+    CHECK_OK(ph_release_wait(rank.context, never, size, PH_RELEASE_CLOSED, 1));
+    // Twice, and from both ends at once.
+    CHECK_OK(ph_release_start(rank.context, memory, size));
+    CHECK_OK(ph_release_start(rank.context, memory, size));
+    CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10000));
+    CHECK_OK(ph_release_start(rank.context, at(memory, 10), 10));
+    CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 1));
+    CHECK_RC(ph_channel_status(channel), -ESTALE);
+    rank.barrier();
+    CHECK_OK(ph_reap(rank.context));
+    CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_CLOSED, 10000));
+    CHECK_OK(ph_release_start(rank.context, memory, size));
+    CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_CLOSED, 1));
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, OfAnything)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("releases_what_is_not_there"), "");
+}
+
+// Stops a process, and waits until it is.
+static void stop(uint64_t pid)
+{
+    const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+    char state = 0;
+    CHECK(kill(static_cast<pid_t>(pid), SIGSTOP) == 0);
+    for (int i = 0; i < 5000 && state != 'T'; i++) {
+        std::string line;
+        std::getline(std::ifstream(path), line);
+        size_t name = line.rfind(')');
+        state = name == std::string::npos ? 0 : line.at(name + 2);
+        if (state != 'T')
+            sleep_ms(1);
+    }
+    CHECK(state == 'T');
+}
+
+RANK_FUNCTION(releases_to_the_dead)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size);
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 1), memory, size);
+    rank.barrier();
+    if (rank.rank == 1) {
+        if (rank.argument == "leaves") {
+            rank.close();
+            rank.shared->value[0] = 1;
+            CHECK(reaches(rank.shared->value[1], 1));
+            return;
+        }
+        rank.shared->value[2] = getpid();
+        pause();
+    }
+    CHECK(rank.argument == "leaves" || reaches(rank.shared->value[2], 1));
+    if (rank.argument == "in between")
+        stop(rank.shared->value[2]);
+    if (rank.argument == "in between") {
+        CHECK_OK(ph_release_start(rank.context, memory, size));
+        CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 100), -ETIMEDOUT);
+        CHECK_SAYS(rank.error(), "rank 1");
+        CHECK_SAYS(rank.error(), "has not answered");
+    }
+    rank.shared->value[0]++;
+    if (rank.argument != "in between")
+        CHECK_RC(end_of(channel), PH_EPEER);
+    release_to(rank, memory, size, PH_RELEASE_CLOSED);
+    CHECK_RC(ph_put(channel, 0, 0, 8, stream), PH_EPEER);
+    rank.shared->value[1] = 1;
+    rank.close();
+}
+
+TEST_P(Release, ToAPeerThatIsGone)
+{
+    for (const char *how : {"before", "in between", "leaves"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        bool dies = std::string(how) != "leaves";
+        if (dies)
+            job.expect_failure(1);
+        job.start("releases_to_the_dead", how);
+        EXPECT_TRUE(reaches(job.shared()->value[0], 1));
+        if (dies)
+            job.signal(1, SIGKILL);
+        EXPECT_EQ(job.wait(), "");
+    }
+}
