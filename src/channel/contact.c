@@ -106,6 +106,15 @@ static int make_contact(struct phi_peer *peer, const struct phi_capabilities *th
     return rc == 0 && c->segment_fd < 0 ? -EBADMSG : rc;
 }
 
+// What is wrong with it was said already; here, whose it is.
+static int fail_segment(const struct phi_peer *peer, int rc)
+{
+    char why[256];
+    phi_report_copy(peer->peers->report, why, sizeof why);
+    return phi_fail(peer->peers->report, rc, "rank %d (process %u on %s): %s", peer->rank,
+                    peer->theirs.pid, peer->theirs.host, why);
+}
+
 // With the lock. The lower rank's own segment, or the one that came from it.
 static int take_segment(struct phi_peer *peer, struct contact *c)
 {
@@ -116,10 +125,12 @@ static int take_segment(struct phi_peer *peer, struct contact *c)
                               pair_nonce(peer, peer->incarnation), &segment);
     c->segment_fd = -1; // taken over
     if (rc)
-        return rc;
+        return fail_segment(peer, rc);
     if (segment->capacity != (uint32_t)peer->peers->config->channels) {
-        phi_segment_close(segment); // not what its owner said in the hello
-        return -EBADMSG;
+        phi_segment_close(segment);
+        return phi_fail(peer->peers->report, -EBADMSG,
+                        "rank %d (process %u on %s) sent another segment than it said", peer->rank,
+                        peer->theirs.pid, peer->theirs.host);
     }
     phi_segment_close(peer->segment); // of an attempt that failed later
     peer->segment = segment;

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A rank that lies to two others. Neither crashes nor waits past its deadline, each says who it
+// was, and the two go on with each other.
+#include <set>
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "e2e/exchanging.h"
+#include "e2e/hostile_lies.h"
+
+namespace
+{
+
+const size_t size = 5000;
+const int64_t deadline_ms = 400;
+enum { DONE, MET, RC = 4, MS = 10, LIED = 20, SENTENCE = 16, LOG = 32 };
+
+// What the liar does beside lying in its answers, records and offers.
+enum Deed {
+    NOTHING,
+    MEETS_FIRST,
+    OWN_CONFIRM,
+    OWN_NUMBER,
+    STALE_ROUND,
+    RANDOM_WORDS,
+    STEALS,
+    STAYS_AWAY
+};
+
+struct Lie {
+    const char *name;
+    int liar; // 0 makes the segments, 2 does not
+    std::set<int> results;
+    const char
+        *sentence; // part of what an honest rank says; RANK stands for "rank" and the liar's number
+    Deed deed = NOTHING;
+    uint32_t value = 0;
+};
+
+const char *const dropped = "RANK: operation 2";
+const char *const unusable = "rank 0 (process";
+
+const Lie lies[] = {
+    // What must not matter.
+    {"nothing", 0, {0}, ""},
+    {"what rings is a full pipe", 0, {0, -ETIMEDOUT}, ""},
+    {"what rings is a full pipe", 2, {0, -ETIMEDOUT}, ""},
+    {"what rings is a pipe that nobody reads", 2, {0, -ETIMEDOUT}, ""},
+    {"what rings is a closed socket", 2, {0, -ETIMEDOUT}, ""},
+    {"what rings is a directory", 2, {0, -ETIMEDOUT}, ""},
+    // First contact.
+    {"what rings is missing", 2, {-ETIMEDOUT}, dropped},
+    {"another nonce", 2, {-ETIMEDOUT}, dropped},
+    {"another size of segments", 2, {PH_EMISMATCH}, "RANK has PEERHOP_CHANNELS=16385"},
+    {"no answer", 2, {-ETIMEDOUT}, "RANK"},
+    {"half an answer", 2, {-EBADMSG}, "cannot reach RANK"},
+    {"an answer and a half", 2, {-EBADMSG}, "cannot reach RANK"},
+    {"an answer with another magic", 2, {-EBADMSG}, "cannot reach RANK"},
+    {"an answer that is neither", 2, {-EBADMSG}, "cannot reach RANK"},
+    {"a flood of answers", 2, {-ETIMEDOUT, PH_ENOPATH}, "RANK"},
+    {"a flood of answers with descriptors", 2, {-ETIMEDOUT, PH_ENOPATH}, "RANK"},
+    // Segments.
+    {"the segment is missing", 0, {-EBADMSG}, "cannot reach RANK"},
+    {"the segment is a full pipe", 0, {-EBADMSG}, unusable},
+    {"the segment is a directory", 0, {-EBADMSG}, unusable},
+    {"the segment is small", 0, {-EBADMSG}, unusable},
+    {"the segment is huge and sparse", 0, {-EBADMSG}, unusable},
+    {"the segment is cut off later", 0, {-EBADMSG}, unusable},
+    // Mapping.
+    {"a probe record of nonsense", 2, {PH_ENOPATH}, "RANK by ipc: the export record is malformed"},
+    {"a probe record that is too long", 2, {PH_ENOPATH, -ETIMEDOUT}, "RANK"},
+    {"no probe is ever seen", 2, {PH_ENOPATH}, "RANK by ipc: the probe found other bytes"},
+    {"the memory is missing", 2, {PH_ENOPATH}, "RANK by ipc: the descriptor did not come"},
+    {"the memory is a full pipe", 2, {PH_ENOPATH}, "RANK by ipc: the export record is malformed"},
+    {"the memory is a directory", 2, {PH_ENOPATH}, "RANK by ipc: the export record is malformed"},
+    {"the memory is small", 2, {PH_ENOPATH}, "RANK by ipc: the export record is malformed"},
+    {"the memory is huge and sparse",
+     2,
+     {PH_ENOPATH},
+     "RANK by ipc: the export record is malformed"},
+    {"the memory is cut off later", 2, {PH_ENOPATH}, "RANK by ipc: the export record is malformed"},
+    {"a record larger than its file",
+     2,
+     {PH_ENOPATH},
+     "RANK by ipc: the export record is malformed"},
+    {"a record of another kind",
+     2,
+     {PH_ENOPATH},
+     "RANK by ipc: this rank cannot import memory of that kind"},
+    // Records and offers: dropped with a warning.
+    {"a record of 0 bytes", 2, {-ETIMEDOUT}, dropped},
+    {"a record of 2^63 bytes", 2, {-ETIMEDOUT}, dropped},
+    {"a record that wraps around", 2, {-ETIMEDOUT}, dropped},
+    {"a record of an unknown kind", 0, {-ETIMEDOUT}, dropped},
+    {"an offset past the allocation", 2, {-ETIMEDOUT}, dropped},
+    {"an offset that wraps around", 2, {-ETIMEDOUT}, dropped},
+    {"a buffer of 0 bytes", 2, {-ETIMEDOUT}, dropped},
+    {"a buffer of 2^63 bytes", 0, {-ETIMEDOUT}, dropped},
+    {"a buffer that ends past the allocation", 2, {-ETIMEDOUT}, dropped},
+    {"a foreign export", 2, {-ETIMEDOUT}, dropped},
+    {"an unknown role", 2, {-ETIMEDOUT}, dropped},
+    {"an unknown protocol", 2, {-ETIMEDOUT}, dropped},
+    {"a slot out of range", 0, {-ETIMEDOUT}, dropped},
+    {"number 0", 2, {-ETIMEDOUT}, dropped},
+    {"half an offer", 2, {-ETIMEDOUT}, dropped},
+    {"no offer", 2, {-ETIMEDOUT}, dropped},
+    {"a flood of offers", 2, {0, -ETIMEDOUT}, ""},
+    // Words.
+    {"a line outside the segment",
+     0,
+     {-EBADMSG},
+     "RANK confirmed a channel outside the segment",
+     OWN_CONFIRM,
+     0x80000000},
+    {"a reason that nobody knows", 0, {PH_ENOPATH}, "RANK", OWN_CONFIRM, 200},
+    {"a round that is over", 0, {-ETIMEDOUT, PH_EPEER}, "RANK", STALE_ROUND, 0},
+    {"a round from the future", 0, {-ETIMEDOUT, PH_EPEER}, "RANK", STALE_ROUND, 7},
+    {"a number that was never offered", 0, {-ETIMEDOUT, PH_EPEER}, "RANK", OWN_NUMBER, 4242},
+    {"a round that was never taken", 2, {PH_EPEER}, "RANK broke the rules of exchange", STAYS_AWAY},
+    {"random words", 0, {}, "", RANDOM_WORDS},
+    {"random words", 2, {}, "", RANDOM_WORDS},
+};
+
+const Lie &lie_of(const Rank &rank)
+{
+    return lies[std::stoul(rank.argument)];
+}
+
+ph_operation with(Rank &rank, uint64_t op_id, int peer, void *memory)
+{
+    return operation(op_id, peer, rank.rank < peer ? PH_ROLE_SENDER : PH_ROLE_RECEIVER, memory,
+                     size);
+}
+
+std::vector<int> honest(const Lie &lie)
+{
+    std::vector<int> ranks;
+    for (int rank = 0; rank < 3; rank++)
+        if (rank != lie.liar)
+            ranks.push_back(rank);
+    return ranks;
+}
+
+bool meets_first(const Lie &lie)
+{
+    return lie.deed != NOTHING;
+}
+
+// ---- the liar
+
+void by_hand(Rank &rank, const Lie &lie, void *memory)
+{
+    std::vector<ph_exchange_request *> requests;
+    for (int peer : honest(lie)) {
+        ph_exchange_request *request;
+        auto op = with(rank, 2, peer, memory);
+        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+        if (lie.deed == OWN_CONFIRM)
+            lie_confirm(rank.context, peer, 2, 1, lie.value >> 31 ? 0xfffff : 0, lie.value & 0xff);
+        else
+            lie_publish(rank.context, peer, 2, lie.deed == OWN_NUMBER ? 1 : lie.value,
+                        lie.deed == OWN_NUMBER ? lie.value : 1);
+    }
+}
+
+} // namespace
+
+RANK_FUNCTION(liar)
+{
+    const Lie &lie = lie_of(rank);
+    if (!meets_first(lie))
+        lie_choose(lie.name);
+    rank.open({}, 3000);
+    void *memory = rank.device->alloc(size);
+    std::vector<ph_operation> first, second;
+    for (int peer : honest(lie)) {
+        first.push_back(with(rank, 1, peer, memory));
+        second.push_back(with(rank, 2, peer, memory));
+    }
+    std::vector<ph_channel *> channels(second.size());
+    if (meets_first(lie)) {
+        exchange_all(rank, first);
+        CHECK(reaches(rank.shared->value[MET], 2)); // they have read what they need of us
+        lie_choose(lie.name);
+    }
+    rank.shared->value[LIED]++;
+    if (lie.deed == RANDOM_WORDS)
+        lie_words(rank.context, 1500, 7 + lie.liar);
+    else if (lie.deed == OWN_CONFIRM || lie.deed == OWN_NUMBER || lie.deed == STALE_ROUND)
+        by_hand(rank, lie, memory);
+    else if (lie.deed == NOTHING)
+        ph_exchange(rank.context, second.data(), second.size(), channels.data());
+    reaches(rank.shared->value[DONE], 2);
+    fflush(nullptr);
+    _exit(0); // its context is none of ours
+}
+
+// ---- who is lied to
+
+static void note(Rank &rank, int rc, const Stopwatch &watch)
+{
+    rank.shared->value[RC + rank.rank] = static_cast<uint64_t>(static_cast<int64_t>(rc));
+    rank.shared->value[MS + rank.rank] = static_cast<uint64_t>(watch.ms());
+    snprintf(rank.shared->text[SENTENCE + rank.rank], sizeof rank.shared->text[0], "%s",
+             rc ? rank.error().c_str() : "");
+}
+
+// Round after round while the words change; whatever comes of each, it comes in time.
+static void exchange_on(Rank &rank, int liar, void *memory)
+{
+    for (int i = 0; i < 12; i++) {
+        auto op = with(rank, 2 + i % 3, liar, memory);
+        ph_exchange_request *request = nullptr;
+        ph_channel *channel = nullptr;
+        Stopwatch watch;
+        int rc = ph_exchange_start(rank.context, &op, 1, &request);
+        if (rc == 0)
+            rc = ph_exchange_finish(&request, &channel, 60);
+        if (rc && rank.error().find("rank " + std::to_string(liar)) == std::string::npos)
+            rank_failed(__FILE__, __LINE__, "nobody is named: " + rank.error());
+        CHECK(watch.ms() < 4000);
+    }
+}
+
+RANK_FUNCTION(lied_to)
+{
+    const Lie &lie = lie_of(rank);
+    rank.open({}, 20000);
+    void *memory = rank.device->alloc(3 * size);
+    if (meets_first(lie)) {
+        auto op = with(rank, 1, lie.liar, memory);
+        exchange_all(rank, {op});
+        rank.shared->value[MET]++;
+    }
+    CHECK(reaches(rank.shared->value[LIED], 1));
+    auto op = with(rank, 2, lie.liar, memory);
+    ph_exchange_request *request = nullptr;
+    ph_channel *channel = nullptr;
+    Stopwatch watch;
+    if (lie.deed == RANDOM_WORDS) {
+        exchange_on(rank, lie.liar, memory);
+    } else {
+        int rc = ph_exchange_start(rank.context, &op, 1, &request);
+        if (rc == 0)
+            rc = ph_exchange_finish(&request, &channel, deadline_ms);
+        note(rank, rc, watch);
+    }
+    snprintf(rank.shared->text[LOG + rank.rank], sizeof rank.shared->text[0], "%s",
+             rank.log.c_str());
+    // The honest ones go on with each other.
+    auto pair = honest(lie);
+    int other = pair[0] == rank.rank ? pair[1] : pair[0];
+    char *third = static_cast<char *>(memory) + 2 * size;
+    auto with_other = with(rank, 3, other, third);
+    auto channels = exchange_all(rank, {with_other});
+    pass(rank, channels[0], with_other.role, third, size, 5, rank.device->stream());
+    rank.shared->value[DONE]++;
+    CHECK(reaches(rank.shared->value[DONE], 2));
+}
+
+class Hostile : public testing::TestWithParam<size_t>
+{
+  protected:
+    void SetUp() override
+    {
+        if (!RedisServer::available())
+            GTEST_SKIP() << "no redis-server";
+    }
+};
+
+TEST_P(Hostile, RankIsNamedAndLeftBehind)
+{
+    const Lie &lie = lies[GetParam()];
+    SCOPED_TRACE(std::string(lie.name) + ", told by rank " + std::to_string(lie.liar));
+    Job job("host", 3);
+    for (int rank = 0; rank < 3; rank++)
+        job.start_rank(rank, rank == lie.liar ? "liar" : "lied_to", std::to_string(GetParam()));
+    ASSERT_EQ(job.wait(), "");
+    std::string said = lie.sentence;
+    if (said.find("RANK") != std::string::npos)
+        said.replace(said.find("RANK"), 4, "rank " + std::to_string(lie.liar));
+    for (int rank : honest(lie)) {
+        const Shared &shared = *job.shared();
+        if (lie.deed == RANDOM_WORDS)
+            continue;
+        int rc = static_cast<int>(static_cast<int64_t>(shared.value[RC + rank].load()));
+        std::string sentence = shared.text[SENTENCE + rank], log = shared.text[LOG + rank];
+        EXPECT_EQ(lie.results.count(rc), 1u) << rc << ": " << sentence;
+        EXPECT_NE(sentence.find(rc ? said : ""), std::string::npos) << sentence;
+        EXPECT_LT(shared.value[MS + rank].load(), 4000u) << sentence;
+        if (said.find("operation 2") != std::string::npos && lie.deed == NOTHING &&
+            std::string(lie.name).find("offer") == std::string::npos &&
+            std::string(lie.name).find("nonce") == std::string::npos &&
+            std::string(lie.name).find("rings") == std::string::npos) {
+            EXPECT_NE(log.find("of rank " + std::to_string(lie.liar) + " dropped"),
+                      std::string::npos)
+                << log;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Lie, Hostile, testing::Range(size_t{0}, sizeof lies / sizeof lies[0]),
+                         [](const auto &info) {
+                             std::string name = lies[info.param].name;
+                             for (char &c : name)
+                                 c = isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                             return name + "_by_" + std::to_string(lies[info.param].liar);
+                         });
+
+// ---- memory of the importer's own
+
+RANK_FUNCTION(claims_the_peers_memory)
+{
+    rank.open({}, 3000);
+    const int peer = !rank.rank;
+    void *memory = rank.device->alloc(size);
+    exchange_all(rank, {with(rank, 1, peer, memory)});
+    void *second = rank.device->alloc(3 * size);
+    if (rank.rank == 1) {
+        lie_steal(rank.context, 0);
+        lie_choose("memory of the peer's own");
+    }
+    auto op = with(rank, 2, peer, second);
+    op.size = 100; // inside what it claims
+    if (rank.rank == 0) {
+        std::string sentence = exchange_fails(rank, {op}, PH_ENOPATH);
+        CHECK_SAYS(sentence, "rank 0 to rank 1 by ipc: the export record is malformed");
+    } else {
+        ph_channel *channel;
+        ph_exchange(rank.context, &op, 1, &channel);
+    }
+    rank.barrier();
+}
+
+class HostileDevice : public EveryDevice
+{
+};
+INSTANTIATE_CUDA_DEVICES(HostileDevice);
+
+// Each export names its owner's process, so that ranks of one process use the pointer itself. A
+// peer that names ours would have us copy into what we never exported.
+TEST_P(HostileDevice, CannotPointUsAtOurOwnMemory)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("claims_the_peers_memory"), "");
+}
+
+// ---- another user
+
+static std::string socket_of(const std::string &members)
+{
+    size_t at = members.find("@peerhop-");
+    return at == std::string::npos ? "" : members.substr(at, 25);
+}
+
+RANK_FUNCTION(is_visited)
+{
+    rank.open();
+    rank.shared->value[0]++;
+    CHECK(reaches(rank.shared->value[1], 1));
+    CHECK(reaches(rank.shared->value[0], static_cast<uint64_t>(rank.ranks)));
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    auto op = with(rank, 1, !rank.rank, memory);
+    auto channels = exchange_all(rank, {op});
+    pass(rank, channels[0], op.role, memory, size, 3, rank.device->stream());
+    snprintf(rank.shared->text[LOG + rank.rank], sizeof rank.shared->text[0], "%s",
+             rank.log.c_str());
+    rank.barrier();
+}
+
+// Connects as nobody, many times, and sends what it likes. Exits with the number of answers.
+static int visit(const std::string &name)
+{
+    int answers = 0;
+    if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0)
+        return 100;
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    memcpy(address.sun_path + 1, name.data() + 1, name.size() - 1);
+    for (int i = 0; i < 50; i++) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        timeval patience = {0, 50000};
+        char answer[16];
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        if (connect(fd, reinterpret_cast<sockaddr *>(&address),
+                    static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size())) != 0)
+            return 101;
+        send(fd, &address, sizeof address, MSG_NOSIGNAL);
+        answers += recv(fd, answer, sizeof answer, 0) > 0;
+        close(fd);
+    }
+    return answers;
+}
+
+TEST(HostileUser, IsTurnedAway)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    if (geteuid() != 0)
+        GTEST_SKIP() << "only root can become another user";
+    Job job("host", 2);
+    job.start("is_visited");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    std::string name =
+        socket_of(job.redis().command({"XRANGE", "ph:{" + job.name() + "}:0:members", "-", "+"}));
+    ASSERT_EQ(name.size(), 25u);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(visit(name));
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0)
+        << "100: no other user; 101: no socket";
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+    std::string log = std::string(job.shared()->text[LOG]) + job.shared()->text[LOG + 1];
+    EXPECT_NE(log.find("a connection of another user was refused"), std::string::npos) << log;
+}
