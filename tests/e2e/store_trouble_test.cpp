@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every trouble that a store may have, in every phase in which ranks use it. Each ends in an error
+// that names the store within the deadline, or is not noticed; and when the store is well again
+// everything goes on. The ranks are threads of this process, on host memory.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "e2e/exchanging.h"
+#include "support/store_proxy.h"
+
+namespace
+{
+
+const int64_t SHORT_MS = 150;  // deadline where the trouble is to end a call
+const int64_t LONG_MS = 20000; // and where it is not
+const int64_t SLACK_MS = 4000; // beyond a deadline, on a busy machine
+const size_t SIZE = 3000;
+
+enum class Trouble {
+    ABSENT,
+    LATE,
+    KILLED,
+    EMPTY,
+    READ_ONLY,
+    FULL,
+    SLOW,
+    SILENT,
+    HALF,
+    GARBAGE,
+    CLOSING,
+    PASSWORD,
+};
+
+struct Row {
+    Trouble trouble;
+    const char *name;
+    bool survived;
+    int code;         // of calls that need the store
+    const char *says; // their sentence
+};
+
+const Row rows[] = {
+    {Trouble::ABSENT, "Absent", false, -ETIMEDOUT, "the store at unix://"},
+    {Trouble::LATE, "Late", true, 0, ""},
+    {Trouble::KILLED, "KilledConnections", true, 0, ""},
+    {Trouble::EMPTY, "RestartedEmpty", true, 0, ""},
+    {Trouble::READ_ONLY, "ReadOnly", false, PH_ESTORE, "READONLY"},
+    {Trouble::FULL, "OutOfMemory", false, PH_ESTORE, "OOM"},
+    {Trouble::SLOW, "Slow", true, 0, ""},
+    {Trouble::SILENT, "NeverAnswers", false, -ETIMEDOUT, "the store at unix://"},
+    {Trouble::HALF, "HalfAnswers", false, -ETIMEDOUT, "the store at unix://"},
+    {Trouble::GARBAGE, "Garbage", false, PH_ESTORE, "does not speak as Redis does"},
+    {Trouble::CLOSING, "ClosesConnections", false, -ETIMEDOUT, "store"},
+    {Trouble::PASSWORD, "OtherPassword", false, PH_ESTORE, "NOAUTH"},
+};
+
+// Two ranks, each with a thread of its own for what both do at once.
+class Two
+{
+  public:
+    struct End {
+        ph_context *context = nullptr;
+        ph_queue *queue = nullptr;
+        char *memory = nullptr;
+        std::string sentence;
+    };
+    End ends[2];
+
+    explicit Two(std::string uri) : uri_(std::move(uri))
+    {
+    }
+    ~Two()
+    {
+        both([&](int rank) { destroy(rank, 2000); });
+    }
+    Two(const Two &) = delete;
+
+    void both(const std::function<void(int)> &body)
+    {
+        std::thread other([&] { body(1); });
+        body(0);
+        other.join();
+    }
+
+    int create(int rank, int64_t deadline_ms)
+    {
+        char text[512] = "";
+        ph_context_params params = {};
+        params.struct_size = sizeof params;
+        params.rank = rank;
+        params.ranks = 2;
+        params.device = "host";
+        params.store = uri_.c_str();
+        params.job = "trouble";
+        params.deadline_ms = deadline_ms;
+        params.error = text;
+        params.error_size = sizeof text;
+        End &end = ends[rank];
+        Stopwatch watch;
+        int rc = ph_context_create(&params, &end.context);
+        EXPECT_LT(watch.ms(), deadline_ms + 1000 + SLACK_MS); // what was begun is taken back
+        end.sentence = text;
+        if (rc)
+            return rc;
+        void *memory = nullptr;
+        EXPECT_EQ(ph_host_alloc(end.context, 8 * SIZE, &memory), 0);
+        EXPECT_EQ(ph_queue_create(end.context, &end.queue), 0);
+        end.memory = static_cast<char *>(memory);
+        return 0;
+    }
+
+    int destroy(int rank, int64_t deadline_ms)
+    {
+        Stopwatch watch;
+        int rc = ph_context_destroy(&ends[rank].context, deadline_ms);
+        EXPECT_LT(watch.ms(), deadline_ms + 2000 + SLACK_MS);
+        return rc;
+    }
+
+    // One exchange, without waiting longer than ms.
+    int exchange(int rank, uint64_t op, int64_t ms, ph_channel **channel)
+    {
+        End &end = ends[rank];
+        auto wanted = operation(op, !rank, PH_ROLE_BOTH, end.memory + op % 4 * 2 * SIZE, SIZE);
+        ph_exchange_request *request = nullptr;
+        char text[1024] = "";
+        Stopwatch watch;
+        int rc = ph_exchange_start(end.context, &wanted, 1, &request);
+        if (rc == 0)
+            rc = ph_exchange_finish(&request, channel, ms);
+        EXPECT_LT(watch.ms(), start_ms + ms + SLACK_MS);
+        ph_context_error(end.context, text, sizeof text);
+        end.sentence = text;
+        return rc;
+    }
+
+    // Both come to an operation, again and again until they have met, and pass data both ways.
+    void meet(uint64_t op, const Row *row)
+    {
+        ph_channel *channels[2] = {};
+        both([&](int rank) {
+            Stopwatch watch;
+            int rc = -1;
+            while (rc && watch.ms() < LONG_MS && !testing::Test::HasFailure()) {
+                rc = exchange(rank, op, 1000, &channels[rank]);
+                EXPECT_TRUE(rc == 0 || rc == -ETIMEDOUT || (row && rc == row->code))
+                    << ph_strerror(rc) << ": " << ends[rank].sentence;
+            }
+            EXPECT_EQ(rc, 0) << "operation " << op << ": " << ends[rank].sentence;
+        });
+        if (channels[0] && channels[1])
+            pass_both_ways(channels, op);
+    }
+
+    void pass_both_ways(ph_channel *channels[2], uint64_t op)
+    {
+        both([&](int rank) {
+            End &end = ends[rank];
+            size_t size = ph_channel_local_size(channels[rank]);
+            char *buffer = end.memory + op % 4 * 2 * SIZE;
+            // The peer's half is written while the own one is read: halves of the buffer.
+            memset(buffer + rank * size / 2, static_cast<int>(10 * op + rank), size / 2);
+            EXPECT_EQ(ph_put_signal(channels[rank], rank * size / 2, rank * size / 2, size / 2,
+                                    end.queue),
+                      0);
+            EXPECT_EQ(ph_wait(channels[rank], size / 2, end.queue), 0);
+            EXPECT_EQ(ph_queue_synchronize(end.queue, LONG_MS), 0);
+            for (size_t i = 0; i < size / 2; i++)
+                if (buffer[!rank * size / 2 + i] != static_cast<char>(10 * op + !rank)) {
+                    ADD_FAILURE() << "wrong byte " << i;
+                    break;
+                }
+        });
+    }
+
+    int64_t start_ms = LONG_MS; // the contexts' deadline
+
+  private:
+    std::string uri_;
+};
+
+class StoreTrouble : public testing::TestWithParam<Row>
+{
+  protected:
+    void SetUp() override
+    {
+        if (!RedisServer::available())
+            GTEST_SKIP() << "no redis-server";
+        ASSERT_TRUE(redis_.start());
+        proxy_ = std::make_unique<StoreProxy>(redis_.socket());
+        two_ = std::make_unique<Two>(proxy_->uri());
+        deadline_ = row_.survived ? LONG_MS : SHORT_MS;
+        two_->start_ms = deadline_;
+    }
+    void TearDown() override
+    {
+        if (!proxy_)
+            return;
+        later_.reset();
+        end();
+        two_.reset();
+    }
+
+    void begin()
+    {
+        switch (row_.trouble) {
+        case Trouble::ABSENT:
+            return proxy_->set(StoreProxy::ABSENT);
+        case Trouble::LATE:
+            proxy_->set(StoreProxy::ABSENT);
+            later_ = std::make_unique<Later>([this] { proxy_->set(StoreProxy::PASS); });
+            return;
+        case Trouble::KILLED:
+            return proxy_->cut();
+        case Trouble::EMPTY:
+            redis_.cli("FLUSHALL");
+            return proxy_->cut();
+        case Trouble::READ_ONLY:
+            EXPECT_EQ(redis_.cli("REPLICAOF 127.0.0.1 1"), "OK");
+            return;
+        case Trouble::FULL:
+            EXPECT_EQ(redis_.cli("CONFIG SET maxmemory 1"), "OK");
+            return;
+        case Trouble::SLOW:
+            return proxy_->set(StoreProxy::SLOW);
+        case Trouble::SILENT:
+            return proxy_->set(StoreProxy::SILENT);
+        case Trouble::HALF:
+            return proxy_->set(StoreProxy::HALF);
+        case Trouble::GARBAGE:
+            return proxy_->set(StoreProxy::GARBAGE);
+        case Trouble::CLOSING:
+            return proxy_->set(StoreProxy::CLOSING);
+        case Trouble::PASSWORD:
+            EXPECT_EQ(redis_.cli("CONFIG SET requirepass other"), "OK");
+            redis_.set_password("other");
+            return proxy_->cut(); // who is in stays in
+        }
+    }
+
+    void end()
+    {
+        later_.reset();
+        proxy_->set(StoreProxy::PASS);
+        std::string cure = row_.trouble == Trouble::READ_ONLY ? "REPLICAOF NO ONE"
+                           : row_.trouble == Trouble::FULL    ? "CONFIG SET maxmemory 0"
+                                                              : "PING";
+        EXPECT_NE(redis_.cli(cure), "(no connection)");
+        if (row_.trouble == Trouble::PASSWORD) {
+            redis_.command({"CONFIG", "SET", "requirepass", ""});
+            redis_.set_password("");
+        }
+    }
+
+    // What a call that needs the store has to return while the trouble lasts.
+    void judge(int rank, int rc, const char *what)
+    {
+        const std::string &sentence = two_->ends[rank].sentence;
+        if (row_.survived) {
+            EXPECT_EQ(rc, 0) << what << ": " << sentence;
+            return;
+        }
+        EXPECT_EQ(rc, row_.code) << what << ": " << ph_strerror(rc) << ": " << sentence;
+        EXPECT_NE(sentence.find(row_.says), std::string::npos) << what << ": " << sentence;
+    }
+
+    void create_both(int64_t deadline_ms)
+    {
+        two_->both([&](int rank) {
+            Stopwatch watch;
+            while (two_->ends[rank].context == nullptr && watch.ms() < LONG_MS) {
+                int rc = two_->create(rank, deadline_ms);
+                EXPECT_TRUE(rc == 0 || rc == -ETIMEDOUT || rc == row_.code)
+                    << ph_strerror(rc) << ": " << two_->ends[rank].sentence;
+            }
+        });
+        ASSERT_NE(two_->ends[0].context, nullptr) << two_->ends[0].sentence;
+        ASSERT_NE(two_->ends[1].context, nullptr) << two_->ends[1].sentence;
+    }
+
+    // Runs a function after a while.
+    struct Later {
+        explicit Later(const std::function<void()> &function)
+            : thread([function] {
+                  sleep_ms(100);
+                  function();
+              })
+        {
+        }
+        ~Later()
+        {
+            thread.join();
+        }
+        std::thread thread;
+    };
+
+    Row row_ = GetParam();
+    RedisServer redis_;
+    std::unique_ptr<StoreProxy> proxy_;
+    std::unique_ptr<Two> two_;
+    std::unique_ptr<Later> later_;
+    int64_t deadline_ = 0;
+};
+
+TEST_P(StoreTrouble, WhenAContextIsMade)
+{
+    begin();
+    two_->both([&](int rank) { judge(rank, two_->create(rank, deadline_), "create"); });
+    end();
+    create_both(deadline_);
+    two_->meet(1, &row_);
+}
+
+// The trouble comes when the ranks are connected and about to announce themselves.
+TEST_P(StoreTrouble, WhenTheMemberRecordIsPublished)
+{
+    proxy_->before("XADD", [&] { begin(); });
+    two_->both([&](int rank) {
+        int rc = two_->create(rank, deadline_);
+        if (rc || row_.survived) // the other one may have been faster
+            judge(rank, rc, "create");
+    });
+    EXPECT_TRUE(row_.survived || !two_->ends[0].context || !two_->ends[1].context);
+    end();
+    create_both(deadline_);
+    two_->meet(1, &row_);
+}
+
+TEST_P(StoreTrouble, AtTheFirstOffer)
+{
+    create_both(deadline_);
+    begin();
+    two_->both([&](int rank) {
+        ph_channel *channel = nullptr;
+        judge(rank, two_->exchange(rank, 1, deadline_, &channel), "exchange");
+    });
+    end();
+    two_->meet(1, &row_);
+    two_->meet(2, &row_);
+}
+
+TEST_P(StoreTrouble, AtLaterOffers)
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    begin();
+    two_->both([&](int rank) {
+        ph_channel *channel = nullptr;
+        judge(rank, two_->exchange(rank, 2, deadline_, &channel), "exchange");
+    });
+    end();
+    two_->meet(2, &row_);
+    two_->meet(3, &row_);
+}
+
+// The trouble comes with the command that carries an offer: whether the store has it is not known.
+TEST_P(StoreTrouble, WhileAnOfferIsSent)
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    proxy_->before("XADD", [&] { begin(); });
+    two_->both([&](int rank) {
+        ph_channel *channel = nullptr;
+        int rc = two_->exchange(rank, 2, deadline_, &channel);
+        // One offer may have been in time; its sender waits for the other rank then.
+        if (rc != -ETIMEDOUT)
+            judge(rank, rc, "exchange");
+    });
+    end();
+    two_->meet(2, &row_);
+    two_->meet(3, &row_);
+}
+
+TEST_P(StoreTrouble, BetweenExchanges)
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    ph_counters before[2] = {}, after[2] = {};
+    auto count = [&](ph_counters *counters) {
+        for (int rank = 0; rank < 2; rank++)
+            ph_context_counters(two_->ends[rank].context, &counters[rank], sizeof counters[rank]);
+    };
+    count(before);
+    begin();
+    for (int i = 0; i < 5; i++) // what is known needs no store
+        two_->meet(1, nullptr);
+    count(after);
+    for (int rank = 0; rank < 2; rank++)
+        EXPECT_EQ(after[rank].misses, before[rank].misses);
+    end();
+    two_->meet(2, &row_);
+}
+
+// An offer lies in the store, its sender waits, and the trouble comes before the peer does.
+TEST_P(StoreTrouble, WhileOneWaits)
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    ph_channel *channel = nullptr;
+    ph_counters before = {}, now = {};
+    ph_context_counters(two_->ends[0].context, &before, sizeof before);
+    std::atomic<int> first{1};
+    std::thread waits(
+        [&] { first = two_->exchange(0, 2, row_.survived ? LONG_MS : 1000, &channel); });
+    Stopwatch watch;
+    do {
+        sleep_ms(1);
+        ph_context_counters(two_->ends[0].context, &now, sizeof now);
+    } while (now.offers == before.offers && watch.ms() < LONG_MS);
+    begin();
+    ph_channel *other = nullptr;
+    int second = two_->exchange(1, 2, deadline_, &other);
+    waits.join();
+    if (row_.survived) {
+        EXPECT_EQ(first, 0) << two_->ends[0].sentence;
+        EXPECT_EQ(second, 0) << two_->ends[1].sentence;
+    } else {
+        EXPECT_TRUE(first == -ETIMEDOUT || first == row_.code)
+            << ph_strerror(first) << ": " << two_->ends[0].sentence;
+        judge(1, second, "exchange");
+    }
+    end();
+    two_->meet(2, &row_);
+    two_->meet(3, &row_);
+}
+
+TEST_P(StoreTrouble, WhenContextsEnd)
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    begin();
+    two_->both([&](int rank) { EXPECT_EQ(two_->destroy(rank, deadline_), 0); });
+    end();
+    create_both(deadline_); // what was left is in nobody's way
+    two_->meet(1, &row_);
+    two_->both([&](int rank) { EXPECT_EQ(two_->destroy(rank, LONG_MS), 0); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, StoreTrouble, testing::ValuesIn(rows),
+                         [](const auto &info) { return info.param.name; });
+
+} // namespace
