@@ -8,7 +8,9 @@
 #include <stdint.h>
 
 // Callbacks of a user's store. Keys are printable ASCII of at most 200 bytes, values any bytes. Each key is
-// set at most once in its life (write-once), so a cache between the ranks does no harm. The library calls
+// set at most once in its life (write-once), so a cache between the ranks does no harm; one that has vanished
+// before its message was taken is set again, with the same value, after an exchange that waited for it in vain.
+// The library calls
 // from the threads of the application that are inside ph_context_create, ph_exchange*, ph_context_destroy,
 // and from its own service thread; several threads may call at once.
 // Deadlines are in milliseconds from the call. Each returns 0 or a negative errno value:

@@ -616,9 +616,24 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
     }
 }
 
+// Where something that goes through the store is late, the store may be to blame.
+static void doubt_store(const struct ph_exchange_request *request)
+{
+    for (size_t i = 0; i < request->n; i++) {
+        const struct phi_pending *pending = &request->pending[i];
+        if (pending->state != PHI_PENDING_DONE &&
+            phi_peers_wanted(request->peers, pending->key->peer->rank)) {
+            phi_mailbox_doubt(request->peers->mailbox);
+            return;
+        }
+    }
+}
+
 static int report_open(struct ph_exchange_request *request, int rc)
 {
     struct progress p = advance(request);
+    if (rc == -ETIMEDOUT)
+        doubt_store(request);
     if (rc == -ETIMEDOUT && p.first != NULL)
         return phi_request_overdue(request, p.first, p.open);
     return rc;

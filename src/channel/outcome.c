@@ -12,7 +12,8 @@ static const char *missing(const struct phi_pending *pending)
     case PHI_PENDING_PEER:
         return peer->expelled_life != 0 && peer->incarnation <= peer->expelled_life
                    ? "it was expelled, and has not joined again"
-               : peer->state == PHI_PEER_UNKNOWN ? "it has published no member record"
+               : peer->state == PHI_PEER_UNKNOWN
+                   ? "no member record of it has come through the store"
                : peer->refused ? "its member record is there, but nobody listens at its socket: it "
                                  "exited, or has not "
                                  "started again, or lives in another network namespace "
@@ -39,6 +40,10 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
     const struct phi_key *key = pending->key;
     char suspicion[80];
     phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
+    char store[256] = "; ";
+    if (pending->state > PHI_PENDING_PUBLISH ||
+        phi_mailbox_trouble(peers->mailbox, store + 2, sizeof store - 2) == 0)
+        store[0] = 0; // it is not through the store that something is awaited, or nothing is wrong
     if (request->crossed)
         return phi_fail(peers->report, PH_ECROSSED,
                         "crossed exchange order: after %lld ms rank %d waits for rank %d "
@@ -49,10 +54,10 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
     return phi_fail(peers->report, -ETIMEDOUT,
                     "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round "
                     "%u (%zu of %zu "
-                    "operations open): %s%s",
+                    "operations open): %s%s%s",
                     ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
                     (int)key->role, key->agreement.round, open, request->n, missing(pending),
-                    suspicion);
+                    suspicion, store);
 }
 
 int phi_request_tell(struct ph_exchange_request *request, int rc)

@@ -254,9 +254,7 @@ static void file_message(struct phi_peers *peers, struct phi_message *message)
     phi_mailbox_message_free(message);
 }
 
-// Whether the store is to be watched for a rank: something of it is awaited, or it has not taken
-// all that we sent it, which a store that restarts would forget.
-static bool is_wanted(const struct phi_peers *peers, int rank)
+bool phi_peers_wanted(const struct phi_peers *peers, int rank)
 {
     const struct phi_peer *peer = peers->table[rank];
     return peers->wanted[rank] > 0 ||
@@ -269,7 +267,7 @@ static bool is_wanted(const struct phi_peers *peers, int rank)
 static int receive(struct phi_peers *peers, int64_t deadline)
 {
     for (int rank = 0; rank < peers->ranks; rank++)
-        peers->wanted_now[rank] = is_wanted(peers, rank);
+        peers->wanted_now[rank] = phi_peers_wanted(peers, rank);
     peers->receiving = true;
     bool over = peers->leaving || peers->fenced; // nothing that the store has matters any more
     pthread_mutex_unlock(&peers->lock);

@@ -300,6 +300,10 @@ void phi_peers_awake(struct phi_peers *peers);
 // phi_peers_want counts who awaits a message of a rank (delta +1, -1).
 void phi_peers_want(struct phi_peers *peers, int rank, int delta);
 
+// phi_peers_wanted: whether the store is to be watched for a rank: something of it is awaited, or it
+// has not taken all that we sent it, which a store that restarts would forget.
+bool phi_peers_wanted(const struct phi_peers *peers, int rank);
+
 // phi_peers_drain files what the mailbox has already, without waiting.
 int phi_peers_drain(struct phi_peers *peers);
 

@@ -59,6 +59,12 @@ struct phi_store_ops {
     // interruptible: whether a wake ends announce and put, with -EINTR; the wake is not taken. Set
     // between calls. NULL: they cannot be interrupted.
     void (*interruptible)(struct phi_store *store, bool on);
+    // doubt: what take listens to may be dead without having said so, and what was put may be lost.
+    // The next take begins anew and returns -ECONNRESET as soon as it has. In the thread of take.
+    void (*doubt)(struct phi_store *store);
+    // trouble copies what is wrong with the store at the moment, in words, and returns the length; 0
+    // where nothing is known to be. Any thread.
+    size_t (*trouble)(struct phi_store *store, char *text, size_t size);
     // consumed: this delivery need not be kept (deleted with a later command). No I/O.
     void (*consumed)(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
     // refresh renews expiries. -ECONNRESET also where the store is found to have forgotten the

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "store/envelope.h"
+#include "store/trouble.h"
 
 enum {
     KEY_SIZE = 201,
@@ -35,12 +36,16 @@ struct peer {
     // the sender's, inside the mailbox's gate
     uint64_t removed; // of the consumed ones
     uint64_t sent;
+    uint64_t addressed; // incarnation of the life that messages are for
+    uint64_t former;    // messages to former ones
 };
 
 struct phi_store_callbacks {
     struct phi_store_base base;
     struct phi_wake wake;
     bool announced;
+    bool anew; // the next take says that the store may have lost something
+    struct phi_trouble trouble;
     int turn; // rank that the last waiting get was for
     struct peer peers[];
 };
@@ -84,6 +89,7 @@ static int64_t remaining(int64_t deadline)
 
 static int failed(struct phi_store_callbacks *store, const char *call, const char *key, int result)
 {
+    phi_trouble_set(&store->trouble, "the store's %s of %s: %s", call, key, ph_strerror(result));
     if (result == -ETIMEDOUT)
         return phi_fail(store->base.params->report, -ETIMEDOUT,
                         "the store did not %s %s before the deadline", call, key);
@@ -97,7 +103,10 @@ static int set(struct phi_store_callbacks *store, const char *key, const void *b
     const struct ph_store_callbacks *callbacks = store->base.params->callbacks;
     phi_count(store->base.params->counters, store_commands, 1);
     int result = callbacks->set(callbacks->opaque, key, bytes, size, remaining(deadline));
-    return result ? failed(store, "set", key, result) : 0;
+    if (result)
+        return failed(store, "set", key, result);
+    phi_trouble_clear(&store->trouble);
+    return 0;
 }
 
 // remove_key: a key that stays costs memory, no more, so a failure is no failure of the call.
@@ -124,6 +133,7 @@ static int get(struct phi_store_callbacks *store, const char *key, int64_t ms,
         return -ETIMEDOUT;
     if (result)
         return failed(store, "get", key, result);
+    phi_trouble_clear(&store->trouble);
     delivery->bytes = value;
     delivery->size = size;
     return 0;
@@ -151,15 +161,37 @@ static int callbacks_refresh(struct phi_store *base, int64_t deadline)
     return 0;
 }
 
+// is_there looks whether the store still has what was set: 1, 0 or an error.
+static int is_there(struct phi_store_callbacks *store, const char *key)
+{
+    struct phi_delivery delivery = {0};
+    int result = get(store, key, 0, &delivery);
+    free(delivery.bytes);
+    return result == -ETIMEDOUT ? 0 : result ? result : 1;
+}
+
 static int callbacks_announce(struct phi_store *base, const void *bytes, size_t size,
                               int64_t deadline)
 {
     struct phi_store_callbacks *store = callbacks_of(base);
     char key[KEY_SIZE];
     member_key(store, store->base.params->rank, key);
+    int there = store->announced ? is_there(store, key) : 0;
+    if (there)
+        return there == 1 ? 0 : there;
     int result = set(store, key, bytes, size, deadline);
     store->announced = store->announced || result == 0;
     return result;
+}
+
+// place_of: the n of a message's key. Sequences begin again for each life of the peer.
+static uint64_t place_of(struct peer *peer, const struct phi_envelope *envelope)
+{
+    if (peer->addressed != envelope->destination_incarnation) {
+        peer->addressed = envelope->destination_incarnation;
+        peer->former = peer->sent;
+    }
+    return peer->former + envelope->sequence;
 }
 
 static int callbacks_put(struct phi_store *base, int peer, uint64_t number, const void *bytes,
@@ -167,12 +199,23 @@ static int callbacks_put(struct phi_store *base, int peer, uint64_t number, cons
 {
     struct phi_store_callbacks *store = callbacks_of(base);
     char key[KEY_SIZE];
-    // A set that failed leaves no gap here: the next one, an empty message, takes its key.
+    struct phi_envelope envelope;
+    // Keys count sequences, which have no gaps: where a set failed, an empty message takes its key.
     (void)number;
-    outbound_key(store, peer, store->peers[peer].sent + 1, key);
-    int result = set(store, key, bytes, size, deadline);
+    int result = phi_envelope_decode(&envelope, bytes, size); // our own
+    if (result)
+        return result;
+    uint64_t place = place_of(&store->peers[peer], &envelope);
+    outbound_key(store, peer, place, key);
+    if (place <= store->peers[peer].sent) { // once more: only what was lost is set again
+        int there = is_there(store, key);
+        if (there)
+            return there == 1 ? 0 : there;
+    }
+    result = set(store, key, bytes, size, deadline);
     if (result == 0) {
-        store->peers[peer].sent++;
+        if (place > store->peers[peer].sent)
+            store->peers[peer].sent = place;
         callbacks_refresh(base, deadline);
     }
     return result;
@@ -270,6 +313,10 @@ static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t de
     for (;;) {
         if (woken(store, 0))
             return -EINTR;
+        if (store->anew) {
+            store->anew = false;
+            return -ECONNRESET;
+        }
         int result = -ETIMEDOUT;
         if (count_wanted(store, wanted) > 1)
             result = look_around(store, wanted, delivery);
@@ -278,6 +325,16 @@ static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t de
         if (result != -ETIMEDOUT || phi_now() >= deadline)
             return result;
     }
+}
+
+static void callbacks_doubt(struct phi_store *base)
+{
+    callbacks_of(base)->anew = true;
+}
+
+static size_t callbacks_trouble(struct phi_store *base, char *text, size_t size)
+{
+    return phi_trouble_copy(&callbacks_of(base)->trouble, text, size);
 }
 
 static const struct phi_wake *callbacks_wake(const struct phi_store *base)
@@ -313,6 +370,7 @@ static int callbacks_open(const struct phi_mailbox_params *params, int64_t deadl
         free(store);
         return phi_fail(params->report, result, "no sockets to be woken by: %s", strerror(-result));
     }
+    phi_trouble_init(&store->trouble);
     *out = (struct phi_store *)store;
     return 0;
 }
@@ -354,6 +412,7 @@ static void callbacks_close(struct phi_store *base, const bool *done, int64_t de
         if (done && done[rank])
             remove_outbound(store, rank, deadline);
     phi_wake_close(&store->wake);
+    phi_trouble_fini(&store->trouble);
     free(store);
 }
 
@@ -365,6 +424,8 @@ const struct phi_store_ops phi_store_callbacks = {
     .put = callbacks_put,
     .take = callbacks_take,
     .wake = callbacks_wake,
+    .doubt = callbacks_doubt,
+    .trouble = callbacks_trouble,
     .consumed = callbacks_consumed,
     .refresh = callbacks_refresh,
     .close = callbacks_close,

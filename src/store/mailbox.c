@@ -25,6 +25,7 @@ enum {
     RESEND_MOST = 30000, // ... and at most
     RESEND_WOKEN = 4,    // attempts in a row that a wake ended; then one that none ends,
     RESEND_SHORT = 20,   // of so many ms
+    DOUBT_LEAST = 20,    // ms that a receive must have left to begin anew
 };
 
 struct phi_mailbox {
@@ -42,6 +43,7 @@ struct phi_mailbox {
     atomic_bool unstored;  // something kept is not in the store
     atomic_bool forgotten; // the store may have lost everything: no outbox knows it yet
     atomic_bool fenced;
+    atomic_bool doubted; // see phi_mailbox_doubt
 
     // the receiver's
     struct phi_inbox *inboxes;
@@ -601,6 +603,23 @@ static int64_t take_until(struct phi_mailbox *mailbox, int64_t deadline)
     return pause < deadline ? pause : deadline;
 }
 
+void phi_mailbox_doubt(struct phi_mailbox *mailbox)
+{
+    atomic_store(&mailbox->doubted, true);
+}
+
+size_t phi_mailbox_trouble(struct phi_mailbox *mailbox, char *text, size_t size)
+{
+    return mailbox->ops->trouble(mailbox->store, text, size);
+}
+
+static void begin_anew(struct phi_mailbox *mailbox, int64_t deadline)
+{
+    if (atomic_load(&mailbox->doubted) && phi_deadline(DOUBT_LEAST) < deadline &&
+        atomic_exchange(&mailbox->doubted, false))
+        mailbox->ops->doubt(mailbox->store);
+}
+
 // Where nothing is wanted of the store it is not asked, not even for what may come by itself: an
 // exchange of hits costs no command.
 static bool none_wanted(const struct phi_mailbox *mailbox, const bool *wanted)
@@ -634,6 +653,7 @@ int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t
         return fenced(mailbox);
     if (none_wanted(mailbox, wanted) && !atomic_load(&mailbox->unstored))
         return wait_for_wake(mailbox, deadline);
+    begin_anew(mailbox, deadline);
     int late = 0;
     for (;;) {
         if (pop_ready(mailbox, message))

@@ -94,6 +94,15 @@ int phi_mailbox_expel(struct phi_mailbox *mailbox, int rank, uint64_t incarnatio
 // mailbox.
 int phi_mailbox_wake_fd(const struct phi_mailbox *mailbox);
 
+// doubt: something that was to come through the store did not, in all of its time. The next receive
+// that has time for it listens anew and sends again what is not acknowledged: a connection may be
+// dead without having said so, a store of the user's may have lost keys. Any thread; no I/O.
+void phi_mailbox_doubt(struct phi_mailbox *mailbox);
+
+// trouble copies what is wrong with the store at the moment, in words, and returns the length; 0
+// where nothing is known to be. Any thread; no I/O.
+size_t phi_mailbox_trouble(struct phi_mailbox *mailbox, char *text, size_t size);
+
 // sequence returns that of the last message to a peer's present life, 0 before the first. While it is not acknowledged, a
 // store that forgets loses it unless somebody of this rank receives.
 uint64_t phi_mailbox_sequence(const struct phi_mailbox *mailbox, int peer);

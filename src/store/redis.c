@@ -39,6 +39,17 @@ static void redis_interruptible(struct phi_store *base, bool on)
     redis_of(base)->interruptible = on;
 }
 
+static void redis_doubt(struct phi_store *base)
+{
+    // Its XREAD may have been swallowed: only a new one is sure to be heard.
+    phi_redis_close(&redis_of(base)->inbound.connection, "");
+}
+
+static size_t redis_trouble(struct phi_store *base, char *text, size_t size)
+{
+    return phi_trouble_copy(&redis_of(base)->server.trouble, text, size);
+}
+
 static int queue(struct phi_store_redis *store, int argc, const char *const *argv)
 {
     return phi_redis_queue(&store->commands, argc, argv, NULL);
@@ -50,7 +61,7 @@ static int answer(struct phi_store_redis *store, const char *command, int64_t de
 {
     int result = phi_redis_answer(&store->commands, interrupt_fd(store), deadline, reply);
     if (result == -EINTR)
-        phi_redis_close(&store->commands, "interrupted");
+        phi_redis_close(&store->commands, "");
     if (result != -ETIMEDOUT)
         return result;
     char before[PHI_REDIS_WORDS]; // e.g. still loading, when it was last asked
@@ -451,6 +462,7 @@ static void redis_free(struct phi_store_redis *store)
     phi_redis_inbound_fini(store);
     phi_redis_connection_fini(&store->commands);
     phi_store_uri_fini(&store->server.uri);
+    phi_trouble_fini(&store->server.trouble);
     free(store->prefix);
     free(store->members);
     free(store->written);
@@ -539,7 +551,7 @@ static void redis_close(struct phi_store *base, const bool *done, int64_t deadli
 {
     struct phi_store_redis *store = redis_of(base);
     // The reader goes first: it would only be woken by what follows.
-    phi_redis_close(&store->inbound.connection, "closing");
+    phi_redis_close(&store->inbound.connection, "");
     int result = connect_commands(store, deadline);
     if (result == 0)
         result = leave_mailboxes(store, done, deadline);
@@ -610,6 +622,7 @@ static int redis_open(const struct phi_mailbox_params *params, int64_t deadline,
     store->base = (struct phi_store_base){.ops = &phi_store_redis, .params = params};
     store->server.report = params->report;
     store->server.counters = params->counters;
+    phi_trouble_init(&store->server.trouble);
     store->server.elements_max = ELEMENTS + ELEMENTS_OF_RANK * (size_t)params->ranks;
     phi_redis_connection_init(&store->commands, &store->server);
     int result = make_keys(store);
@@ -640,6 +653,8 @@ const struct phi_store_ops phi_store_redis = {
     .take = phi_redis_take,
     .wake = phi_redis_wake,
     .interruptible = redis_interruptible,
+    .doubt = redis_doubt,
+    .trouble = redis_trouble,
     .consumed = phi_redis_consumed,
     .refresh = redis_refresh,
     .close = redis_close,

@@ -84,7 +84,7 @@ static int make_reader(struct phi_redis_connection *connection)
 // ---- life
 
 void phi_redis_connection_init(struct phi_redis_connection *connection,
-                               const struct phi_redis_server *server)
+                               struct phi_redis_server *server)
 {
     *connection = (struct phi_redis_connection){.server = server, .fd = -1};
 }
@@ -92,6 +92,9 @@ void phi_redis_connection_init(struct phi_redis_connection *connection,
 static void set_trouble(struct phi_redis_connection *connection, const char *trouble)
 {
     snprintf(connection->trouble, sizeof(connection->trouble), "%s", trouble);
+    if (trouble[0])
+        phi_trouble_set(&connection->server->trouble, "the store at %s: %s",
+                        connection->server->uri.address, trouble);
 }
 
 void phi_redis_close(struct phi_redis_connection *connection, const char *trouble)
@@ -439,6 +442,8 @@ int phi_redis_answer(struct phi_redis_connection *connection, int wake_fd, int64
         redisReply *got = NULL;
         int result = parse(connection, &got);
         if (result == 1 && connection->greeting == 0) {
+            if (connection->trouble[0])
+                phi_trouble_clear(&connection->server->trouble);
             connection->trouble[0] = 0;
             *reply = got;
             return 0;
@@ -465,7 +470,8 @@ bool phi_redis_is_error(const redisReply *reply, const char *prefix)
 static const struct {
     const char *prefix, *advice;
 } advices[] = {
-    {"NOAUTH", "; give a password by PEERHOP_STORE_PASSWORD_FILE, PEERHOP_STORE_PASSWORD or in the URI"},
+    {"NOAUTH",
+     "; give a password by PEERHOP_STORE_PASSWORD_FILE, PEERHOP_STORE_PASSWORD or in the URI"},
     {"WRONGPASS", "; the user or password given is wrong"},
     {"NOPERM", "; the server's access list does not allow this user what ranks need"},
     {"READONLY", "; this server is a replica: name its master"},

@@ -12,6 +12,7 @@
 
 #include "base/counters.h"
 #include "base/report.h"
+#include "store/trouble.h"
 #include "store/uri.h"
 
 struct addrinfo;
@@ -24,10 +25,11 @@ struct phi_redis_server {
     struct phi_report *report;
     struct phi_counters *counters;
     size_t elements_max; // of the arrays in one reply, all together
+    struct phi_trouble trouble;
 };
 
 struct phi_redis_connection {
-    const struct phi_redis_server *server;
+    struct phi_redis_server *server;
     int fd;                               // -1: closed
     bool established;                     // connect() is through
     int greeting;                         // answers to AUTH and SELECT that are still to come
@@ -44,10 +46,11 @@ struct phi_redis_connection {
 };
 
 void phi_redis_connection_init(struct phi_redis_connection *connection,
-                               const struct phi_redis_server *server);
+                               struct phi_redis_server *server);
 void phi_redis_connection_fini(struct phi_redis_connection *connection);
 
-// close drops the connection, everything unsent and everything unread.
+// close drops the connection, everything unsent and everything unread. trouble: why, or "" where
+// nothing is wrong with the store.
 void phi_redis_close(struct phi_redis_connection *connection, const char *trouble);
 
 // connect returns 1 where a new connection was made (AUTH and SELECT are under way), 0 where one is

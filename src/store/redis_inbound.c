@@ -361,6 +361,9 @@ int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
     struct phi_redis_inbound *inbound = &store->inbound;
     (void)wanted; // one XREAD waits for all
     while (!next_entry(store, delivery)) {
+        // A look at what is there already is no time to connect in, and nothing to report.
+        if (!inbound->connection.established && phi_now() >= deadline)
+            return -ETIMEDOUT;
         int result = connect_inbound(store, deadline);
         // Only now: what is put again must not reach a server that is about to go.
         if (result == 1)

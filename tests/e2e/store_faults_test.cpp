@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "e2e/exchanging.h"
@@ -82,6 +83,7 @@ TEST_F(StoreFaults, PasswordsAreAsked)
     ASSERT_TRUE(closed.start());
     std::string file = closed.socket() + ".password";
     FILE *out = fopen(file.c_str(), "w");
+    fchmod(fileno(out), 0600);
     fputs("right\n", out);
     fclose(out);
     Job right("host", 2, "unix://:right@" + closed.socket());
