@@ -591,10 +591,10 @@ TEST_P(Limits, CopiesBehindWaitsGoToKernelsBeyondTheLimit)
         return;
     phi_counters &counters = gpu->context.counters;
     const bool few = gpu->info().connections < 32;
-    CUdeviceptr a = gpu->alloc(64);
+    CUdeviceptr a = gpu->alloc(17 * 64);
     for (int i = 0; i < 17; i++)
         ASSERT_EQ(issue(stream(), {wait(FIRST_FREE + i, NOTED), post(FIRST_FREE + i, FREE),
-                                   copy(a, a + 32, 32)}),
+                                   copy(a + 64 * i, a + 64 * i + 32, 32)}),
                   0);
     EXPECT_EQ(counters.copy_kernels, few ? 17u : 1u);
     // On a stream that waits, a copy of its own waits as well.
