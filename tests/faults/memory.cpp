@@ -40,6 +40,10 @@ class HostMemory : public Memory
     {
         return ph_host_alloc(context_, size, memory);
     }
+    int free(void *memory) override
+    {
+        return ph_host_free(context_, memory);
+    }
     int stream(void **stream) override
     {
         ph_queue *queue = nullptr;
@@ -113,6 +117,11 @@ class StandinMemory : public Memory
         CUdeviceptr address = 0;
         CU(cuMemAlloc_v2(&address, size));
         *memory = reinterpret_cast<void *>(address);
+        return 0;
+    }
+    int free(void *memory) override
+    {
+        CU(cuMemFree_v2(reinterpret_cast<CUdeviceptr>(memory)));
         return 0;
     }
     int stream(void **stream) override

@@ -24,6 +24,7 @@ class Memory
 
     // Results of the library, 0 where it takes no part.
     virtual int alloc(size_t size, void **memory) = 0;
+    virtual int free(void *memory) = 0;
     virtual int stream(void **stream) = 0;
     virtual int synchronize(void *stream, int64_t ms) = 0; // -ETIMEDOUT: not yet
 

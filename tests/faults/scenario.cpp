@@ -306,6 +306,35 @@ class Player
                holds(buffer(3), 50 + static_cast<uint64_t>(peer), "the second buffers");
     }
 
+    bool release(int peer)
+    {
+        memory_->drop_graph();
+        for (size_t i = 0; i < 4; i++)
+            if (!good(ph_release_start(context_, buffer(i), SIZE), "ph_release_start"))
+                return false;
+        for (size_t i = 0; i < 4; i++)
+            if (!good(ph_release_wait(context_, buffer(i), SIZE, PH_RELEASE_DRAINED, 0),
+                      "ph_release_wait"))
+                return false;
+        if (!meet(STAGES + 9, peer) || !good(ph_reap(context_), "ph_reap"))
+            return false;
+        out_ = in_ = nullptr;
+        for (void *&memory : buffers_) {
+            if (!good(ph_release_wait(context_, memory, SIZE, PH_RELEASE_CLOSED, 0),
+                      "ph_release_wait") ||
+                !good(memory_->free(memory), "ph_host_free"))
+                return false;
+            memory = nullptr;
+        }
+        buffers_.clear();
+        if (!connect(peer, 0, 1))
+            return false;
+        fill(buffer(0), 70 + static_cast<uint64_t>(rank_));
+        return both_ways() && synchronize(peer) &&
+               holds(buffer(1), 70 + static_cast<uint64_t>(peer),
+                     "buffers in the place of released ones");
+    }
+
     void with_each_other(int peer)
     {
         const std::pair<Stage, std::function<bool()>> steps[] = {
@@ -317,6 +346,7 @@ class Player
             {GROUP, [=] { return group(peer); }},
             {GRAPH, [=] { return graph(peer); }},
             {AGAIN, [=] { return again(peer); }},
+            {RELEASE, [=] { return release(peer); }},
         };
         for (const auto &[stage, step] : steps)
             if (!enter(stage, peer) || !step())
@@ -462,8 +492,8 @@ class Player
 
 const char *stage_name(int stage)
 {
-    static const char *const names[] = {"create", "exchange", "transfer", "group",  "graph",
-                                        "again",  "third",    "destroy",  "the end"};
+    static const char *const names[] = {"create", "exchange", "transfer", "group",   "graph",
+                                        "again",  "release",  "third",    "destroy", "the end"};
     return names[stage];
 }
 

@@ -23,8 +23,9 @@ enum Stage {
     TRANSFER,
     GROUP,
     GRAPH,
-    AGAIN, // hits, and another buffer
-    THIRD, // with rank 2
+    AGAIN,   // hits, and another buffer
+    RELEASE, // of buffers, which are freed by the book, and others in their place
+    THIRD,   // with rank 2
     DESTROY,
     STAGES,
 };
