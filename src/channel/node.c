@@ -88,7 +88,10 @@ bool phi_node_trusts(int socket)
 {
     struct ucred peer;
     socklen_t size = sizeof peer;
-    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return false;
+    errno = EPERM;
+    return peer.uid == geteuid();
 }
 
 bool phi_node_is_self(int socket)
@@ -112,7 +115,7 @@ int phi_node_connect(const char *name, int *fd)
         rc = connect(s, (struct sockaddr *)&address, length) == 0 ? 0 : -errno;
     } while (rc == -EINTR);
     if (rc == 0 && !phi_node_trusts(s))
-        rc = -EPERM;
+        rc = -errno;
     if (rc) {
         close(s);
         return rc;

@@ -63,7 +63,7 @@ int phi_node_listen(struct phi_report *report, const char *directory, char *name
 void phi_node_unlisten(const char *name);
 
 // phi_node_trusts: whether the other end of a connection runs as the same user (the effective uid
-// that it had when it connected, or began to listen).
+// that it had when it connected, or began to listen); false with errno.
 bool phi_node_trusts(int socket);
 
 // phi_node_is_self: whether the other end is this process.

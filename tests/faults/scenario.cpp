@@ -264,8 +264,8 @@ class Player
             return false;
         if (rank_ == 0) {
             if (!good(ph_get(in_, 0, 0, SIZE, stream_), "ph_get") ||
-                !good(ph_put_signal(out_, 0, 0, SIZE, stream_), "ph_put_signal") ||
-                !good(ph_put(out_, 0, 0, SIZE, stream_), "ph_put"))
+                !good(ph_put(out_, 0, 0, SIZE, stream_), "ph_put") ||
+                !good(ph_put_signal(out_, 0, 0, SIZE, stream_), "ph_put_signal"))
                 return false;
             return synchronize(peer) && holds(buffer(1), 21, "ph_get");
         }
