@@ -9,6 +9,9 @@
 #include "channel/release.h"
 #include "channel/service.h"
 
+// At once, of one peer: each is looked through at every message and tick.
+enum { REVOCATIONS_MAX = 4096 };
+
 // A release of the peer, until all is drained here and the peer knows.
 struct phi_revocation {
     struct phi_revocation *next;
@@ -162,8 +165,11 @@ int phi_revoke_file(struct phi_peer *peer, const struct phi_node_message *messag
     if (what.gone)
         return file_gone(peer, (uint32_t)message->b);
     struct phi_revocation *r = peer->revocations;
-    while (r != NULL && r->id != message->a)
-        r = r->next;
+    unsigned under_way = 0;
+    for (; r != NULL && r->id != message->a; r = r->next)
+        under_way++;
+    if (under_way == REVOCATIONS_MAX)
+        return -EAGAIN; // asked again, if that is what it is
     if (r != NULL) {
         r->answered = false;
         return 0;

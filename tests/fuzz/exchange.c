@@ -16,6 +16,7 @@
 #include "channel/heartbeat.h"
 #include "channel/leave.h"
 #include "channel/offer.h"
+#include "channel/release.h"
 #include "pair.h"
 
 enum { REQUESTS = 2, OPS_MOST = 3, COMMANDS_MOST = 64, ACTIONS_MOST = 256 };
@@ -118,11 +119,45 @@ static void offer(void)
     phi_writer_fini(&writer);
 }
 
+// What the service thread would be handed.
+static void tell(void)
+{
+    struct phi_node_message message = {.a = take(&input, 1), .b = take(&input, 1)};
+    struct phi_revoke revoke = {take(&input, 2), take(&input, 2), (uint32_t)take(&input, 1), 0};
+    struct phi_revoked revoked = {(uint32_t)revoke.gone, (uint32_t)revoke.size, 1, 1, 1, 1};
+    unsigned type = (unsigned)take(&input, 1);
+
+    switch (type % 5) {
+    case 0:
+        message.bytes_size = sizeof(revoke) - (type == 0xfa);
+        memcpy(message.bytes, &revoke, sizeof(revoke));
+        phi_revoke_file(pair->peer, &message);
+        break;
+    case 1:
+        message.bytes_size = sizeof(revoked);
+        memcpy(message.bytes, &revoked, sizeof(revoked));
+        phi_release_revoked(pair->peer, &message);
+        break;
+    case 2:
+        phi_revoke_let_go(pair->peer, &message);
+        break;
+    case 3:
+        phi_release_unmapped(pair->peer, &message);
+        break;
+    default:
+        if (type == 0xff)
+            phi_expel_file(&pair->peers, (int)message.a & 1, THEIR_INCARNATION + message.b);
+    }
+}
+
 static void act(void)
 {
     struct phi_segment *segment = pair->peer->segment;
 
-    switch (take(&input, 1) % 4) {
+    switch (take(&input, 1) % 5) {
+    case 4:
+        tell();
+        break;
     case 0:
         if (segment)
             write_word(segment);
@@ -256,8 +291,7 @@ static void check_channel(const struct ph_channel *channel)
 {
     HOLD(channel->index < 16 && channel->remote_size > 0);
     if (channel->remote) {
-        const struct phi_import *import =
-            channel->remote_export->import;
+        const struct phi_import *import = channel->remote_export->import;
         HOLD(import && channel->remote >= (uint8_t *)import->address);
         HOLD(channel->remote + channel->remote_size <= (uint8_t *)import->address + import->size);
         channel->remote[channel->remote_size - 1] = 1;
@@ -277,6 +311,20 @@ static void finish(struct request *r, int64_t ms)
     r->request = NULL;
     HOLD(fuzz_time <
          deadline + 20000 * PHI_MS); // calls of its own that nobody answers, and no more
+}
+
+static void release(unsigned what)
+{
+    const uint8_t *at = pair->buffers + (size_t)(what & 3) * OWN_BUFFER;
+
+    if (what & 4)
+        phi_release_start(&pair->peers, at, OWN_BUFFER);
+    else
+        phi_release_test(&pair->peers, at, OWN_BUFFER, (enum ph_release_state)(what >> 3 & 3));
+    pair_busy = what & 16;
+    phi_release_tick(&pair->peers);
+    if (what & 32)
+        phi_reap(&pair->peers);
 }
 
 static void command(void)
@@ -305,6 +353,9 @@ static void command(void)
         else if (what == 0xf5)
             phi_expel(&pair->peers, pair->peer->rank, phi_deadline(1));
         break;
+    case 6:
+        release(what >> 3);
+        break;
     default:
         peer_acts();
     }
@@ -324,6 +375,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         command();
     for (int i = 0; i < REQUESTS; i++)
         finish(&requests[i], 1);
+    pair_busy = false;
     phi_leave(&pair->peers, phi_deadline(5));
     pair_acts = NULL;
     pair_close(pair);

@@ -9,12 +9,14 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/lives.h"
+#include "channel/release.h"
 #include "channel/service.h"
 
 static struct pair pair;
 static struct phi_segment *segments[2]; // as the lower rank makes it, by our rank
 
 void (*pair_acts)(void);
+bool pair_busy;
 
 static struct {
     uint8_t *bytes;
@@ -29,7 +31,19 @@ static bool drained(struct phi_executor *executor, struct phi_uses *uses, char *
     (void)uses;
     (void)why;
     (void)size;
-    return true;
+    return !pair_busy;
+}
+
+static bool busy(struct phi_executor *executor, char *why, size_t size)
+{
+    return !drained(executor, NULL, why, size);
+}
+
+static void left(struct phi_executor *executor, struct phi_uses *uses, struct phi_left *left)
+{
+    (void)executor;
+    (void)uses;
+    *left = (struct phi_left){.streams = 1};
 }
 
 static int flush(struct phi_executor *executor, int64_t deadline)
@@ -39,8 +53,12 @@ static int flush(struct phi_executor *executor, int64_t deadline)
     return 0;
 }
 
-static const struct phi_executor_ops executor_ops = {
-    .size = sizeof(executor_ops), .name = "none", .drained = drained, .flush = flush};
+static const struct phi_executor_ops executor_ops = {.size = sizeof(executor_ops),
+                                                     .name = "none",
+                                                     .drained = drained,
+                                                     .left = left,
+                                                     .busy = busy,
+                                                     .flush = flush};
 static struct phi_executor executor = {.ops = &executor_ops};
 
 // ---- a store that takes everything
@@ -201,6 +219,12 @@ static void free_exports(struct phi_peers *peers)
 {
     for (uint32_t i = 0; i < peers->exports_count; i++)
         phi_export_free(peers->exports[i]);
+    while (peers->ended) {
+        struct phi_local_export *e = peers->ended;
+        peers->ended = e->next;
+        phi_export_free(e);
+    }
+    phi_releases_free(peers);
     free(peers->exports);
     peers->exports = NULL;
     peers->exports_count = peers->exports_room = peers->export_ids = 0;
@@ -236,4 +260,6 @@ void pair_close(struct pair *of)
     peers->waiting_rank = 0;
     peers->exchange_calls = 0;
     peers->ticked = peers->awake_since = 0;
+    peers->release_ids = 0;
+    pair_busy = false;
 }

@@ -30,4 +30,7 @@ void pair_deliver(struct pair *pair, uint8_t *bytes, size_t size);
 // it does nothing.
 extern void (*pair_acts)(void);
 
+// Whether streams of this rank touch everything it has; false at first.
+extern bool pair_busy;
+
 #endif
