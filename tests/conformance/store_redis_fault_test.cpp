@@ -185,7 +185,11 @@ TEST_F(RedisFault, PasswordFromAFileAndAUser)
 {
     RedisServer closed({"--requirepass", "right"});
     ASSERT_TRUE(closed.start());
-    ASSERT_EQ(closed.command({"ACL", "SETUSER", "rank", "on", ">from file", "~ph:*", "+@all"}),
+    closed.set_password("right");
+    // The least that docs/security.md asks for.
+    ASSERT_EQ(closed.command({"ACL", "SETUSER", "rank", "on", ">from file", "~ph:{test}:*", "+xadd",
+                              "+xread", "+xrange", "+xdel", "+xinfo", "+xlen", "+del", "+type",
+                              "+expire", "+eval", "+select"}),
               "OK");
     std::string file = closed.socket() + ".password";
     FILE *out = fopen(file.c_str(), "w");
@@ -196,10 +200,33 @@ TEST_F(RedisFault, PasswordFromAFileAndAUser)
     member.uri = "unix://rank@" + closed.socket();
     member.password_file = file;
     EXPECT_EQ(member.open(), 0) << member.error();
+    EXPECT_EQ(member.announce("here"), 0) << member.error();
+    EXPECT_EQ(member.send(1, "hello"), 0) << member.error();
+    EXPECT_EQ(phi_mailbox_refresh(member.mailbox, in_ms(5000)), 0) << member.error();
+    EXPECT_EQ(closed.command({"SET", "ph:{test}:0:1>0", "no stream"}), "OK");
+    EXPECT_EQ(member.receive(300).result, -ETIMEDOUT) << member.error(); // healed
+    EXPECT_EQ(member.log_text().find("NOPERM"), std::string::npos) << member.log_text();
     member.close();
     unlink(file.c_str());
     EXPECT_EQ(member.open(), -ENOENT);
     expect_says(member, file);
+}
+
+TEST_F(RedisFault, PasswordByVariableBeforeTheUri)
+{
+    RedisServer closed({"--requirepass", "by-variable"});
+    ASSERT_TRUE(closed.start());
+    Member member(0, 2);
+    member.uri = "unix://:in-the-uri@" + closed.socket();
+    EXPECT_EQ(member.open(), PH_ESTORE);
+    setenv("PEERHOP_STORE_PASSWORD", "by-variable", 1);
+    EXPECT_EQ(member.open(), 0) << member.error();
+    member.close();
+    setenv("PEERHOP_STORE_PASSWORD", "not-the-one", 1);
+    EXPECT_EQ(member.open(), PH_ESTORE);
+    unsetenv("PEERHOP_STORE_PASSWORD");
+    for (const char *secret : {"in-the-uri", "by-variable", "not-the-one"})
+        EXPECT_EQ((member.error() + member.log_text()).find(secret), std::string::npos) << secret;
 }
 
 TEST_F(RedisFault, AccessListWithoutStreams)
