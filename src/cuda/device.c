@@ -27,7 +27,7 @@ struct phi_device {
     CUdevice handle;
     CUcontext context; // primary, retained
     CUmodule module;
-    CUfunction brace, copy;
+    CUfunction brace, copy, transfer;
     pthread_mutex_t lock; // guards stream and staging
     CUstream stream;      // non-blocking, never waited on by anything of ours
     void *staging;
@@ -56,6 +56,11 @@ CUfunction phi_device_brace(const struct phi_device *device)
 CUfunction phi_device_copy(const struct phi_device *device)
 {
     return device->copy;
+}
+
+CUfunction phi_device_transfer(const struct phi_device *device)
+{
+    return device->transfer;
 }
 
 const struct phi_device_info *phi_device_info(const struct phi_device *device)
@@ -200,14 +205,22 @@ static CUresult warm_up(struct phi_device *device)
 {
     struct phi_brace_args brace = {0};
     struct phi_copy_args copy = {0};
+    struct phi_transfer_args transfer = {0};
+    const struct {
+        CUfunction function;
+        unsigned threads;
+        void *args;
+    } kernels[] = {{device->brace, PHI_BRACE_THREADS, &brace},
+                   {device->copy, PHI_COPY_THREADS, &copy},
+                   {device->transfer, PHI_COPY_THREADS, &transfer}};
     CUresult result = CUDA_SUCCESS;
-    if (device->driver->cuFuncLoad != NULL &&
-        ((result = device->driver->cuFuncLoad(device->brace)) != CUDA_SUCCESS ||
-         (result = device->driver->cuFuncLoad(device->copy)) != CUDA_SUCCESS))
-        return result;
-    if ((result = launch(device, device->brace, PHI_BRACE_THREADS, &brace)) != CUDA_SUCCESS)
-        return result;
-    return launch(device, device->copy, PHI_COPY_THREADS, &copy);
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && result == CUDA_SUCCESS; i++) {
+        if (device->driver->cuFuncLoad != NULL)
+            result = device->driver->cuFuncLoad(kernels[i].function);
+        if (result == CUDA_SUCCESS)
+            result = launch(device, kernels[i].function, kernels[i].threads, kernels[i].args);
+    }
+    return result;
 }
 
 // warm_up_copies makes the driver load what it copies with inside a device (kernels of its own, for small and for
@@ -239,11 +252,13 @@ static int load_kernels(struct phi_device *device)
             CUDA_SUCCESS &&
         (result = driver->cuModuleGetFunction(&device->copy, device->module, "phi_copy")) ==
             CUDA_SUCCESS &&
+        (result = driver->cuModuleGetFunction(&device->transfer, device->module,
+                                              "phi_transfer")) == CUDA_SUCCESS &&
         (result = warm_up(device)) == CUDA_SUCCESS) {
         device->info.kernels = true;
         return wait_idle(device, phi_deadline(WARM_UP_MS));
     }
-    device->brace = device->copy = NULL;
+    device->brace = device->copy = device->transfer = NULL;
     if (!device->info.memory_operations)
         return phi_cuda_result(
             device->report, driver, result,

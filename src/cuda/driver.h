@@ -58,5 +58,6 @@ CUdevice phi_device_handle(const struct phi_device *device);
 CUcontext phi_device_context(const struct phi_device *device);
 CUfunction phi_device_brace(const struct phi_device *device); // NULL without kernels
 CUfunction phi_device_copy(const struct phi_device *device);
+CUfunction phi_device_transfer(const struct phi_device *device);
 
 #endif

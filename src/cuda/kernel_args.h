@@ -4,7 +4,7 @@
 //
 // Each kernel takes one such struct by value: cuLaunchKernel's kernelParams[0] points to it. A
 // stand-in driver knows our kernels by the name given to cuModuleGetFunction ("phi_brace",
-// "phi_copy") and does what is written here. Those of the tests (tests/support/test_kernels.h) are
+// "phi_copy", "phi_transfer") and does what is written here. Those of the tests (tests/support/test_kernels.h) are
 // found the same way, in a module of their own.
 #ifndef PHI_CUDA_KERNEL_ARGS_H
 #define PHI_CUDA_KERNEL_ARGS_H
@@ -47,11 +47,34 @@ struct phi_copy_args {
     uint64_t broken;
 };
 
+// The words that the blocks of one phi_transfer meet at, in device memory. Both are 0 before a
+// launch and after it, so that a graph replays; launches with the same words follow one another.
+struct phi_transfer_sync {
+    uint32_t gate;    // 1: copy, 2: copy nothing
+    uint32_t arrived; // blocks that have copied their part
+};
+
+// phi_transfer: a brace, a copy and a brace in one launch, so that nothing of it stands behind its
+// own wait. Any grid of one dimension. Block 0 does items [0, before); then all blocks copy, as
+// phi_copy; the last of them that is done does items [before, count) and stores number, as
+// phi_brace. sync is the address of a struct phi_transfer_sync; 0 will do for a grid of one block.
+struct phi_transfer_args {
+    struct phi_brace_item items[PHI_BRACE_ITEMS];
+    struct phi_copy_args copy;
+    uint64_t done;
+    uint64_t number;
+    uint64_t sync;
+    uint32_t before;
+    uint32_t count;
+};
+
 #define PHI_BRACE_THREADS 32
 #define PHI_COPY_THREADS  512
 
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
 static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "shared with the device");
 static_assert(sizeof(struct phi_copy_args) == 32, "shared with the device");
+static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,
+              "shared with the device");
 
 #endif

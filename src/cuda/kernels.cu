@@ -34,19 +34,28 @@ static __device__ void wait_word(const phi_brace_item &item)
     }
 }
 
+static __device__ void do_items(const phi_brace_item *items, uint32_t first, uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++) {
+        if (items[i].kind == PHI_BRACE_WAIT)
+            wait_word(items[i]);
+        else
+            store_release(items[i].word, items[i].value);
+    }
+}
+
+static __device__ void store_number(uint64_t done, uint64_t number)
+{
+    if (done != 0)
+        store_release_64(done, number); // pairs with the acquire load of drained()
+}
+
 extern "C" __global__ void phi_brace(const __grid_constant__ phi_brace_args args)
 {
     if (threadIdx.x != 0 || blockIdx.x != 0)
         return;
-    for (uint32_t i = 0; i < args.count; i++) {
-        const phi_brace_item &item = args.items[i];
-        if (item.kind == PHI_BRACE_WAIT)
-            wait_word(item);
-        else
-            store_release(item.word, item.value);
-    }
-    if (args.done != 0)
-        store_release_64(args.done, args.number); // pairs with the acquire load of drained()
+    do_items(args.items, 0, args.count);
+    store_number(args.done, args.number);
 }
 
 // Copies n units of T, neighbours by neighbouring threads, four loads in flight each.
@@ -82,11 +91,14 @@ static __device__ void copy_shifted(uint4 *destination, uint64_t source, uint64_
     }
 }
 
-extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
-    phi_copy(const __grid_constant__ phi_copy_args args)
+static __device__ bool copies(const phi_copy_args &args)
 {
-    if (args.size == 0 || (args.broken != 0 && load_acquire(args.broken) != 0))
-        return;
+    return args.size != 0 && (args.broken == 0 || load_acquire(args.broken) == 0);
+}
+
+// By all threads of the grid.
+static __device__ void copy_all(const phi_copy_args &args)
+{
     // Bytes up to the first aligned unit of the destination, units, bytes after the last.
     uint64_t head = (16 - (args.destination & 15)) & 15;
     if (head > args.size)
@@ -103,4 +115,76 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     else
         copy_shifted(reinterpret_cast<uint4 *>(destination + head), args.source + head, units);
     copy_units(destination + tail, source + tail, args.size - tail);
+}
+
+extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
+    phi_copy(const __grid_constant__ phi_copy_args args)
+{
+    if (copies(args))
+        copy_all(args);
+}
+
+enum { GATE_COPY = 1, GATE_SKIP = 2 };
+
+static __device__ uint32_t load_acquire_gpu(const uint32_t *address)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
+static __device__ void store_release_gpu(uint32_t *address, uint32_t value)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+// Only block 0 polls host memory. The others wait for it in device memory; blocks are started in
+// order, so it runs when they do.
+static __device__ uint32_t pass_gate(const phi_transfer_args &args, phi_transfer_sync *sync)
+{
+    uint32_t gate;
+    if (blockIdx.x == 0) {
+        do_items(args.items, 0, args.before);
+        gate = copies(args.copy) ? GATE_COPY : GATE_SKIP;
+        if (gridDim.x > 1)
+            store_release_gpu(&sync->gate, gate); // pairs with the load below: hands on what the
+                                                  // waits acquired
+        return gate;
+    }
+    while ((gate = load_acquire_gpu(&sync->gate)) == 0)
+        __nanosleep(100);
+    return gate;
+}
+
+// Whether this block is the last of the grid. Every block's copies are visible to the whole system
+// before it counts itself, and to the last one when it has counted all.
+static __device__ bool arrive(phi_transfer_sync *sync)
+{
+    __threadfence_system();
+    if (gridDim.x == 1)
+        return true;
+    if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
+        return false;
+    __threadfence_system();
+    // All have passed the gate. The next launch with these words comes after this one's end.
+    sync->gate = 0;
+    sync->arrived = 0;
+    return true;
+}
+
+extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
+    phi_transfer(const __grid_constant__ phi_transfer_args args)
+{
+    __shared__ uint32_t gate;
+    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
+    if (threadIdx.x == 0)
+        gate = pass_gate(args, sync);
+    __syncthreads(); // hands on what thread 0 acquired
+    if (gate == GATE_COPY)
+        copy_all(args.copy);
+    __syncthreads(); // gathers the block's copies for the fence of thread 0
+    if (threadIdx.x != 0 || !arrive(sync))
+        return;
+    do_items(args.items, args.before, args.count);
+    store_number(args.done, args.number);
 }

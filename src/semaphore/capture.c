@@ -53,6 +53,26 @@ static void count_branch(struct phi_captures *captures, const struct phi_branch 
     atomic_fetch_add_explicit(&captures->memory_operations, branch->memory_operation * by,
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&captures->copies, branch->copy * by, memory_order_relaxed);
+    atomic_fetch_add_explicit(&captures->blocks, branch->blocks * by, memory_order_relaxed);
+}
+
+void phi_capture_sync(struct phi_captures *captures, struct phi_branch *branch)
+{
+    pthread_mutex_lock(&captures->lock);
+    for (uint32_t i = 0; i < PHI_GRAPH_SYNCS && branch->sync == 0; i++) {
+        if (captures->sync[i / 64] >> i % 64 & 1)
+            continue;
+        captures->sync[i / 64] |= (uint64_t)1 << i % 64;
+        branch->sync = i + 1;
+    }
+    pthread_mutex_unlock(&captures->lock);
+}
+
+// Locked.
+static void give_back_sync(struct phi_captures *captures, const struct phi_branch *branch)
+{
+    if (branch->sync != 0)
+        captures->sync[(branch->sync - 1) / 64] &= ~((uint64_t)1 << (branch->sync - 1) % 64);
 }
 
 // forget runs on a thread of the driver's when the graph and its executables are gone and their
@@ -67,8 +87,10 @@ static void CUDA_CB forget(void *opaque)
         at = &(*at)->next;
     if (*at == capture)
         *at = capture->next;
-    for (size_t i = 0; i < capture->branch_count; i++)
+    for (size_t i = 0; i < capture->branch_count; i++) {
         count_branch(captures, &capture->branches[i], (uint32_t)-1);
+        give_back_sync(captures, &capture->branches[i]);
+    }
     pthread_mutex_unlock(&captures->lock);
     unpin(capture, 0);
     free(capture->uses);
@@ -214,6 +236,7 @@ void phi_captures_waiting(const struct phi_captures *captures, struct phi_waitin
     waiting->memory_operations +=
         atomic_load_explicit(&captures->memory_operations, memory_order_relaxed);
     waiting->copies += atomic_load_explicit(&captures->copies, memory_order_relaxed);
+    waiting->blocks += atomic_load_explicit(&captures->blocks, memory_order_relaxed);
 }
 
 struct phi_branch phi_capture_branch(struct phi_captures *captures, struct phi_capture *capture,

@@ -16,6 +16,9 @@
 
 struct phi_capture; // one graph
 
+// The branches of live graphs that have a struct phi_transfer_sync; others copy with one block.
+#define PHI_GRAPH_SYNCS 1024
+
 // The graphs of an executor. Must outlive every graph: busy says so.
 struct phi_captures {
     struct phi_report *report;
@@ -25,7 +28,8 @@ struct phi_captures {
     struct phi_capture *list;
     _Atomic uint32_t live; // graphs that hold something; falls to 0 last of all
     // What the branches of live graphs may wait with, all at once.
-    _Atomic uint32_t kernels, memory_operations, copies;
+    _Atomic uint32_t kernels, memory_operations, copies, blocks;
+    uint64_t sync[PHI_GRAPH_SYNCS / 64]; // a bit for each that a branch has
 };
 
 void phi_captures_init(struct phi_captures *captures, struct phi_report *report,
@@ -37,6 +41,8 @@ void phi_captures_fini(struct phi_captures *captures);
 struct phi_branch {
     uint64_t key; // of the stream
     bool kernel, memory_operation, copy;
+    uint32_t blocks; // of its largest kernel that waits and copies
+    uint32_t sync;   // number of its struct phi_transfer_sync, plus 1; 0: it has none
 };
 
 // phi_capture_begin finds or makes the capture of the graph that `stream` records into, and pins
@@ -54,6 +60,10 @@ void phi_captures_waiting(const struct phi_captures *captures, struct phi_waitin
 // phi_capture_branch copies what the branch of a stream has done so far.
 struct phi_branch phi_capture_branch(struct phi_captures *captures, struct phi_capture *capture,
                                      uint64_t key);
+
+// phi_capture_sync gives a branch a struct phi_transfer_sync where it has none and one is left.
+// Until the graph is gone.
+void phi_capture_sync(struct phi_captures *captures, struct phi_branch *branch);
 
 // phi_capture_update writes back a branch that has changed. -ENOMEM.
 int phi_capture_update(struct phi_captures *captures, struct phi_capture *capture,

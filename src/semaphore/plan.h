@@ -14,9 +14,10 @@
 #define PHI_BATCH_MAX 255
 
 enum phi_piece_kind {
-    PHI_PIECE_BATCH,  // one batch of memory operations
-    PHI_PIECE_KERNEL, // one launch of phi_brace
-    PHI_PIECE_COPY,   // one copy
+    PHI_PIECE_BATCH,    // one batch of memory operations
+    PHI_PIECE_KERNEL,   // one launch of phi_brace
+    PHI_PIECE_COPY,     // one copy
+    PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what follows
 };
 
 struct phi_piece {
@@ -24,6 +25,7 @@ struct phi_piece {
     bool done;           // the stream's number is written after the last item
     bool behind;         // a copy that stands behind a wait of the same work
     size_t first, count; // items of the work; copies of no bytes among them are nothing
+    size_t copy;         // of PHI_PIECE_TRANSFER: which of all items is the copy
 };
 
 // A plan is walked from its first piece to its last; set the upper members, leave the lower zero.
@@ -31,6 +33,7 @@ struct phi_plan {
     const struct phi_work *work;
     size_t n;
     bool kernel_waits; // braces with waits are kernels
+    bool fuse;         // and a copy behind a wait is one launch with it
     bool batches;      // the device has memory operations: else all braces are kernels
     bool done;         // ends by writing the stream's number
     size_t at;
@@ -57,6 +60,7 @@ struct phi_waiting {
     uint32_t kernels;           // streams (and branches of live graphs) in a waiting kernel
     uint32_t memory_operations; // ... in a memory operation
     uint32_t copies;            // ... with a copy-engine copy behind a wait
+    uint32_t blocks;            // thread blocks of waiting kernels that copy
 };
 
 struct phi_policy {
@@ -66,6 +70,7 @@ struct phi_policy {
     uint32_t kernel_waits; // at most so many waiting kernels
     uint32_t memory_waits; // at most so many streams waiting by memory operation
     uint32_t copies;       // at most so many copy-engine copies behind a wait
+    uint32_t blocks;       // about so many blocks of kernels that wait and copy
 };
 
 // phi_policy_of fills a policy from the configuration and the device's connections.
@@ -75,7 +80,13 @@ struct phi_policy phi_policy_of(const struct phi_config *config, int connections
 // many kernels wait.
 int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *others);
 
-// phi_copy_mode: whether the plain copy kernel takes the copy engine's place.
+// phi_copy_mode: whether a copy kernel takes the copy engine's place.
 bool phi_copy_mode(const struct phi_policy *policy, const struct phi_waiting *others, bool behind);
+
+// phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_transfer_blocks: of one that
+// waits first; what waits already leaves it fewer, but one at least.
+uint32_t phi_copy_blocks(size_t size);
+uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
+                             size_t size);
 
 #endif

@@ -133,7 +133,10 @@ void phi_records_waiting(const struct phi_records *records, int except, struct p
         const uint64_t done = phi_record_done(records, i);
         if (i == except)
             continue;
-        waiting->kernels += unfinished(&record->kernel_wait, done);
+        if (unfinished(&record->kernel_wait, done)) {
+            waiting->kernels++;
+            waiting->blocks += atomic_load_explicit(&record->blocks, memory_order_relaxed);
+        }
         waiting->memory_operations += unfinished(&record->memory_wait, done);
         waiting->copies += unfinished(&record->copy_behind, done);
     }

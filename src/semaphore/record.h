@@ -29,6 +29,7 @@ struct phi_record {
     _Atomic uint64_t kernel_wait; // the last number that waits by kernel, by memory operation,
     _Atomic uint64_t memory_wait; // or has a copy-engine copy behind a wait
     _Atomic uint64_t copy_behind;
+    _Atomic uint32_t blocks; // of the largest kernel that waits and copies, while kernel_wait counts
     struct phi_wait_note oldest, latest;
 };
 

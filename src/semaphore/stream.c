@@ -18,10 +18,10 @@
 #include "semaphore/plan.h"
 #include "semaphore/record.h"
 
-// Of the plain copy kernel: more blocks gain little (16: 347, 64: 365, 132: 370 GB/s) and take room
-// from the caller's.
-#define COPY_BLOCKS      64
-#define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
+// The struct phi_transfer_syncs: one for each record, then one for each branch of a graph that has
+// one.
+#define SYNC_COUNT (PHI_STREAMS_MAX + PHI_GRAPH_SYNCS)
+#define SYNC_BYTES (SYNC_COUNT * sizeof(struct phi_transfer_sync))
 
 struct cuda_executor {
     struct phi_executor base;
@@ -34,6 +34,7 @@ struct cuda_executor {
     _Atomic uint32_t dead; // CUresult after which the context runs nothing any more
     uint64_t done_device;  // address of records.done
     size_t done_size;
+    void *sync; // SYNC_COUNT struct phi_transfer_sync in device memory; NULL without kernels
     struct phi_captures captures;
     struct phi_records records;
 };
@@ -50,6 +51,8 @@ struct enqueue {
     bool waited;        // the stream waits already when this comes to it
     bool waits;         // this waits
     bool copied_behind; // a copy-engine copy went behind a wait
+    uint32_t sync;      // of a transfer, where it may have more than one block: number plus 1
+    uint32_t blocks;    // of the largest transfer
     bool started;       // something is enqueued
     CUresult result;    // of the call that failed
     const struct phi_work *failed;
@@ -114,23 +117,31 @@ static CUresult enqueue_batch(struct enqueue *q, const struct phi_piece *piece)
     return q->executor->driver->cuStreamBatchMemOp_v2(q->stream, count, ops, 0);
 }
 
-static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
+// add_items appends those of work [first, end) that are no copies, and returns how many there are
+// now.
+static uint32_t add_items(const struct enqueue *q, size_t first, size_t end,
+                          struct phi_brace_item *items, uint32_t count)
 {
-    struct phi_brace_args args;
-    args.count = 0;
-    args.reserved = 0;
-    args.done = piece->done ? q->done : 0;
-    args.number = q->number;
-    for (size_t i = piece->first; i < piece->first + piece->count; i++) {
+    for (size_t i = first; i < end; i++) {
         const struct phi_work *work = &q->work[i];
         if (work->kind == PHI_STEP_COPY)
             continue; // of no bytes
-        args.items[args.count++] = (struct phi_brace_item){
+        items[count++] = (struct phi_brace_item){
             .word = work->word_device,
             .broken = work->broken_device,
             .kind = work->kind == PHI_STEP_WAIT ? PHI_BRACE_WAIT : PHI_BRACE_POST,
             .value = work->value};
     }
+    return count;
+}
+
+static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
+{
+    struct phi_brace_args args;
+    args.count = add_items(q, piece->first, piece->first + piece->count, args.items, 0);
+    args.reserved = 0;
+    args.done = piece->done ? q->done : 0;
+    args.number = q->number;
     return q->executor->driver->cuLaunchKernel(phi_device_brace(q->executor->device), 1, 1, 1,
                                                PHI_BRACE_THREADS, 1, 1, 0, q->stream,
                                                (void *[]){&args}, NULL);
@@ -147,30 +158,66 @@ static CUresult device_view(const struct phi_driver *driver, const void *address
     return result;
 }
 
-static CUresult enqueue_copy_kernel(struct enqueue *q, const struct phi_work *work)
+static CUresult describe_copy(struct enqueue *q, const struct phi_work *work,
+                              struct phi_copy_args *args)
 {
     const struct phi_driver *driver = q->executor->driver;
-    struct phi_copy_args args = {.size = work->size, .broken = work->broken_device};
-    size_t blocks = (work->size + COPY_BLOCK_BYTES - 1) / COPY_BLOCK_BYTES;
-    CUresult result = device_view(driver, work->destination, &args.destination);
+    *args = (struct phi_copy_args){.size = work->size, .broken = work->broken_device};
+    CUresult result = device_view(driver, work->destination, &args->destination);
     if (result == CUDA_SUCCESS)
-        result = device_view(driver, work->source, &args.source);
+        result = device_view(driver, work->source, &args->source);
+    phi_count(q->executor->params.counters, copy_kernels, 1);
+    return result;
+}
+
+static CUresult launch_copy(struct enqueue *q, CUfunction function, uint32_t blocks, void *args)
+{
+    return q->executor->driver->cuLaunchKernel(function, blocks, 1, 1, PHI_COPY_THREADS, 1, 1, 0,
+                                               q->stream, (void *[]){args}, NULL);
+}
+
+static CUresult enqueue_copy_kernel(struct enqueue *q, const struct phi_work *work)
+{
+    struct phi_copy_args args;
+    CUresult result = describe_copy(q, work, &args);
     if (result != CUDA_SUCCESS)
         return result;
-    if (blocks > COPY_BLOCKS)
-        blocks = COPY_BLOCKS;
-    phi_count(q->executor->params.counters, copy_kernels, 1);
-    return driver->cuLaunchKernel(phi_device_copy(q->executor->device), (unsigned)blocks, 1, 1,
-                                  PHI_COPY_THREADS, 1, 1, 0, q->stream, (void *[]){&args}, NULL);
+    return launch_copy(q, phi_device_copy(q->executor->device), phi_copy_blocks(work->size), &args);
+}
+
+static void count_copy(struct enqueue *q, const struct phi_work *work)
+{
+    struct phi_counters *counters = q->executor->params.counters;
+    phi_count(counters, ipc_operations, 1);
+    phi_count(counters, ipc_bytes, work->size);
+}
+
+static CUresult enqueue_transfer(struct enqueue *q, const struct phi_piece *piece)
+{
+    struct cuda_executor *x = q->executor;
+    const struct phi_work *work = &q->work[piece->copy];
+    struct phi_transfer_args args;
+    CUresult result = describe_copy(q, work, &args.copy);
+    if (result != CUDA_SUCCESS)
+        return result;
+    count_copy(q, work);
+    args.before = add_items(q, piece->first, piece->copy, args.items, 0);
+    args.count =
+        add_items(q, piece->copy + 1, piece->first + piece->count, args.items, args.before);
+    args.done = piece->done ? q->done : 0;
+    args.number = q->number;
+    uint32_t blocks = q->sync ? phi_transfer_blocks(&x->policy, &q->others, work->size) : 1;
+    args.sync = (uint64_t)(uintptr_t)((struct phi_transfer_sync *)x->sync + (q->sync ? q->sync - 1 : 0));
+    if (q->blocks < blocks)
+        q->blocks = blocks;
+    return launch_copy(q, phi_device_transfer(x->device), blocks, &args);
 }
 
 static CUresult enqueue_copy(struct enqueue *q, const struct phi_piece *piece)
 {
     const struct phi_work *work = &q->work[piece->first];
     const bool behind = piece->behind || q->waited;
-    struct phi_counters *counters = q->executor->params.counters;
-    phi_count(counters, ipc_operations, 1);
-    phi_count(counters, ipc_bytes, work->size);
+    count_copy(q, work);
     if (phi_copy_mode(&q->executor->policy, &q->others, behind))
         return enqueue_copy_kernel(q, work);
     q->copied_behind = q->copied_behind || behind;
@@ -185,6 +232,8 @@ static void enqueue_all(struct enqueue *q)
     while (q->result == CUDA_SUCCESS && phi_plan_next(&q->plan, &piece)) {
         if (piece.kind == PHI_PIECE_COPY)
             q->result = enqueue_copy(q, &piece);
+        else if (piece.kind == PHI_PIECE_TRANSFER)
+            q->result = enqueue_transfer(q, &piece);
         else if (piece.kind == PHI_PIECE_KERNEL)
             q->result = enqueue_kernel(q, &piece);
         else
@@ -219,6 +268,7 @@ static int decide(struct enqueue *q)
     q->plan = (struct phi_plan){.work = q->work,
                                 .n = q->n,
                                 .kernel_waits = mode == 1,
+                                .fuse = mode == 1 && phi_copy_mode(&policy, &q->others, true),
                                 .batches = policy.batches,
                                 .done = q->done != 0};
     if (mode == 1)
@@ -248,6 +298,14 @@ static void mark_waits(struct enqueue *q, struct phi_record *record, int index)
         const struct phi_work *work = q->work;
         while (work->kind != PHI_STEP_WAIT)
             work++;
+        if (q->plan.kernel_waits) {
+            // What waits on one stream waits one after the other: the largest counts.
+            const uint32_t others = phi_record_waits(records, index)
+                                        ? atomic_load_explicit(&record->blocks, memory_order_relaxed)
+                                        : 0;
+            atomic_store_explicit(&record->blocks, q->blocks > others ? q->blocks : others,
+                                  memory_order_relaxed);
+        }
         atomic_store_explicit(mark, q->number, memory_order_relaxed);
         phi_record_note(records, index, q->number, work);
     }
@@ -271,6 +329,7 @@ static int issue_locked(struct enqueue *q, int index, bool *partial)
     q->number = atomic_load_explicit(&record->issued, memory_order_relaxed) + 1;
     q->done = q->executor->done_device + (uint64_t)index * sizeof(uint64_t);
     q->waited = phi_record_waits(records, index);
+    q->sync = (uint32_t)index + 1;
     // What others do matters only to work that waits, or copies behind a wait.
     if (has(q, PHI_STEP_WAIT) || (q->waited && has(q, PHI_STEP_COPY))) {
         phi_records_waiting(records, index, &q->others);
@@ -347,11 +406,17 @@ static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
     q->others.kernels -= branch.kernel;
     q->others.memory_operations -= branch.memory_operation;
     q->others.copies -= branch.copy;
+    q->others.blocks -= branch.blocks;
     q->waited = branch.kernel || branch.memory_operation;
     rc = decide(q);
     if (rc)
         return rc;
+    if (q->plan.fuse && has(q, PHI_STEP_COPY))
+        phi_capture_sync(captures, &branch);
+    q->sync = branch.sync ? PHI_STREAMS_MAX + branch.sync : 0;
     enqueue_all(q);
+    if (branch.blocks < q->blocks)
+        branch.blocks = q->blocks;
     branch.kernel = branch.kernel || (q->waits && q->plan.kernel_waits);
     branch.memory_operation = branch.memory_operation || (q->waits && !q->plan.kernel_waits);
     branch.copy = branch.copy || q->copied_behind;
@@ -517,6 +582,8 @@ static void stream_close(struct phi_executor *base)
     struct cuda_executor *x = executor_of(base);
     if (base == NULL)
         return;
+    if (x->sync != NULL)
+        phi_device_free(x->device, x->sync);
     phi_device_unregister(x->device, (void *)x->records.done);
     munmap((void *)x->records.done, x->done_size);
     phi_captures_fini(&x->captures);
@@ -561,6 +628,19 @@ static void log_limits(const struct cuda_executor *x)
         x->info->ordinal, x->info->connections, x->policy.memory_waits, x->policy.copies);
 }
 
+static int make_syncs(struct cuda_executor *x)
+{
+    static const char zeros[SYNC_BYTES];
+    int rc = phi_device_alloc(x->device, SYNC_BYTES, &x->sync);
+    if (rc)
+        return rc;
+    rc = phi_device_write(x->device, x->sync, zeros, SYNC_BYTES,
+                          phi_deadline(x->params.config->deadline_ms));
+    if (rc)
+        phi_device_free(x->device, x->sync);
+    return rc;
+}
+
 int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_device *device,
                            struct phi_executor **executor)
 {
@@ -573,6 +653,8 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
     x->policy = phi_policy_of(params->config, x->info->connections);
     x->policy.kernels = x->info->kernels;
     x->policy.batches = x->info->memory_operations;
+    // One of 512 threads for each multiprocessor: of 132, 128 held up no other kernel, 256 did.
+    x->policy.blocks = (uint32_t)x->info->multiprocessors;
     int rc = check_forced(x);
     if (rc)
         goto free_executor;
@@ -589,12 +671,16 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
     rc = phi_device_register(device, done, x->done_size, &x->done_device);
     if (rc)
         goto unmap_done;
+    if (x->info->kernels && (rc = make_syncs(x)))
+        goto unregister_done;
     phi_records_init(&x->records, done);
     phi_captures_init(&x->captures, params->report, x->driver);
     log_limits(x);
     *executor = &x->base;
     return 0;
 
+unregister_done:
+    phi_device_unregister(device, done);
 unmap_done:
     munmap(done, x->done_size);
 free_executor:

@@ -112,7 +112,7 @@ RANK_FUNCTION(all_wait)
                  "send"; // of rank 1, with a copy behind each wait; else it waits for signals
     rank.open();
     bool shared = device_shared(rank);
-    void *memory = rank.device->alloc(STREAMS * EACH), *log = rank.device->alloc(STREAMS * EACH);
+    void *memory = rank.device->alloc(STREAMS * EACH);
     void *scratch = rank.device->alloc(2 * EACH);
     std::vector<ph_operation> ops;
     std::vector<void *> streams;
@@ -129,10 +129,10 @@ RANK_FUNCTION(all_wait)
     others_move(rank, scratch, EACH);
     rank.barrier();
     for (int i = 0; i < STREAMS && rank.rank == 1; i++) {
+        // Nothing of ours stands behind it: what an application puts behind a wait holds up the
+        // hardware queue that its stream shares with others.
         CHECK_OK(sends ? ph_send(channels[i], EACH, streams[i])
                        : ph_wait(channels[i], EACH, streams[i]));
-        if (!sends)
-            rank.device->copy(streams[i], at(log, i * EACH), at(memory, i * EACH), EACH);
     }
     if (rank.rank == 1) {
         CHECK(waits_of(rank) == STREAMS);
@@ -157,7 +157,7 @@ RANK_FUNCTION(all_wait)
         rank.barrier();
     }
     if (rank.rank == (sends ? 0 : 1))
-        rank.verify(sends ? memory : log, STREAMS * EACH, seed, "on 32 streams");
+        rank.verify(memory, STREAMS * EACH, seed, "on 32 streams");
 }
 
 static void run_all_wait(const std::string &device, const char *connections)

@@ -615,9 +615,10 @@ TEST_P(Limits, OthersMoveWhileAllMayWait)
     const int waiting = 32;
     const size_t size = 100000;
     CUdeviceptr a = gpu->alloc(size), b = gpu->alloc(size);
-    // The driver loads its own kernel at the first memset, and that blocks behind waits: not what
-    // this looks for.
+    // The driver loads what it fills and copies with at the first use, and that blocks behind
+    // waits: not what this looks for.
     CU_OK(gpu->cu->cuMemsetD8Async(a, 1, size, nullptr));
+    CU_OK(gpu->cu->cuMemcpyAsync(b, a, size, nullptr));
     CU_OK(gpu->cu->cuStreamSynchronize(nullptr));
     // Whatever fails below, nothing waits on: or the end of the test would block behind it.
     auto release = [&](void *) {

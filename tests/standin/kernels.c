@@ -54,6 +54,33 @@ static enum si_progress copy(const void *data, uint64_t state[2])
     return state[0] == args->size ? SI_DONE : SI_MOVED;
 }
 
+// state[0]: items done; state[1]: bytes copied, and 1 more once that is over.
+static enum si_progress transfer(const void *data, uint64_t state[2])
+{
+    const struct phi_transfer_args *args = data;
+    while (state[0] < args->before) {
+        if (!brace_item(&args->items[state[0]]))
+            return SI_WAITING;
+        state[0]++;
+    }
+    while (state[1] <= args->copy.size) {
+        uint64_t copied[2] = {state[1]};
+        if (copy(&args->copy, copied) == SI_MOVED) {
+            state[1] = copied[0];
+            return SI_MOVED;
+        }
+        state[1] = args->copy.size + 1;
+    }
+    while (state[0] < args->count) {
+        if (!brace_item(&args->items[state[0]]))
+            return SI_WAITING;
+        state[0]++;
+    }
+    if (args->done)
+        __atomic_store_n((uint64_t *)args->done, args->number, __ATOMIC_RELEASE);
+    return SI_DONE;
+}
+
 static uint64_t seed_of(const struct test_pattern_args *args)
 {
     return args->seed + (args->seed_word
@@ -100,6 +127,7 @@ static enum si_progress spin(const void *data, uint64_t state[2])
 const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_brace", brace, sizeof(struct phi_brace_args), NULL},
     {"phi_copy", copy, sizeof(struct phi_copy_args), NULL},
+    {"phi_transfer", transfer, sizeof(struct phi_transfer_args), NULL},
     {"phi_test_fill", fill, sizeof(struct test_pattern_args), NULL},
     {"phi_test_verify", verify, sizeof(struct test_pattern_args), NULL},
     {"phi_test_spin", spin, sizeof(struct test_spin_args), NULL},

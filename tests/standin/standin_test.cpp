@@ -56,7 +56,7 @@ TEST_F(Standin, KnowsOurKernelsOnly)
     CUmodule module = nullptr;
     CU_OK(d->cuModuleLoadData(&module, "any image"));
     for (const char *name :
-         {"phi_brace", "phi_copy", "phi_test_fill", "phi_test_verify", "phi_test_spin"})
+         {"phi_brace", "phi_copy", "phi_transfer", "phi_test_fill", "phi_test_verify", "phi_test_spin"})
         CU_EXPECT(d->cuModuleGetFunction(&function, module, name), CUDA_SUCCESS);
     CU_EXPECT(d->cuModuleGetFunction(&function, module, "other"), CUDA_ERROR_NOT_FOUND);
     CU_OK(d->cuModuleUnload(module));
@@ -91,6 +91,52 @@ TEST_F(Standin, BraceWaitsResetsPostsAndIsDone)
     words[1] = 1;
     EXPECT_TRUE(finishes(s));
     EXPECT_EQ(*done, 78u);
+    CU_OK(d->cuStreamDestroy_v2(s));
+    CU_OK(d->cuMemFreeHost(words));
+    CU_OK(d->cuMemFreeHost(done));
+}
+
+TEST_F(Standin, TransferCopiesBetweenItsItems)
+{
+    constexpr uint64_t SIZE = (3 << 20) + 5;
+    auto *words = pinned<uint32_t>(16);
+    auto *done = pinned<uint64_t>();
+    CUdeviceptr a = alloc(SIZE), b = alloc(SIZE);
+    CUstream s = stream();
+    CU_OK(d->cuMemsetD8Async(a, 1, SIZE, s));
+    CU_OK(d->cuMemsetD8Async(b, 2, SIZE, s));
+    phi_transfer_args args = {};
+    args.items[0] = {device(&words[0]), device(&words[1]), PHI_BRACE_WAIT, 1};
+    args.items[1] = {device(&words[2]), 0, PHI_BRACE_POST, 4};
+    args.items[2] = {device(&words[3]), 0, PHI_BRACE_WAIT, 1};
+    args.before = 1;
+    args.count = 3;
+    args.copy = {b, a, SIZE, device(&words[1])};
+    args.done = device(done);
+    args.number = 5;
+    CUfunction transfer = kernel("phi_transfer");
+    launch(transfer, s, args);
+    EXPECT_FALSE(finishes(s, 20));
+    EXPECT_EQ(value(b) & 0xff, 2u);
+    words[0] = 1;
+    while (words[2] == 0)
+        ;
+    EXPECT_EQ(words[2], 4u);
+    EXPECT_EQ(value(b + SIZE - 8) & 0xff, 1u);
+    EXPECT_FALSE(finishes(s, 20)) << "its last item waits";
+    words[3] = 1;
+    EXPECT_TRUE(finishes(s));
+    EXPECT_EQ(*done, 5u);
+
+    words[0] = words[3] = 0;
+    words[1] = 1; // broken: the waits end, nothing is copied
+    CU_OK(d->cuMemsetD8Async(b, 2, SIZE, s));
+    launch(transfer, s, args);
+    words[3] = 1;
+    EXPECT_TRUE(finishes(s));
+    EXPECT_EQ(value(b) & 0xff, 2u);
+    CU_OK(d->cuMemFree_v2(a));
+    CU_OK(d->cuMemFree_v2(b));
     CU_OK(d->cuStreamDestroy_v2(s));
     CU_OK(d->cuMemFreeHost(words));
     CU_OK(d->cuMemFreeHost(done));

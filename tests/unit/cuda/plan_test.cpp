@@ -31,13 +31,13 @@ std::vector<phi_work> work_of(const std::string &letters)
 }
 
 struct Mode {
-    bool kernel_waits, batches, done;
+    bool kernel_waits, batches, done, fuse = false;
 };
 const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, true, false},
-    NO_BATCHES{true, false, true};
+    NO_BATCHES{true, false, true}, FUSED{true, true, true, true};
 
-// The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait; + where
-// the number goes.
+// The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait, T(items)
+// a transfer; + where the number goes.
 std::string plan_of(const std::string &letters, const Mode &mode)
 {
     std::vector<phi_work> work = work_of(letters);
@@ -47,6 +47,7 @@ std::string plan_of(const std::string &letters, const Mode &mode)
     plan.kernel_waits = mode.kernel_waits;
     plan.batches = mode.batches;
     plan.done = mode.done;
+    plan.fuse = mode.fuse;
     std::string text;
     phi_piece piece;
     while (phi_plan_next(&plan, &piece)) {
@@ -57,7 +58,9 @@ std::string plan_of(const std::string &letters, const Mode &mode)
         if (piece.kind == PHI_PIECE_COPY)
             text += piece.behind ? "c" : "C";
         else
-            text += (piece.kind == PHI_PIECE_BATCH ? "B(" : "K(") +
+            text += (piece.kind == PHI_PIECE_BATCH      ? "B("
+                     : piece.kind == PHI_PIECE_TRANSFER ? "T("
+                                                        : "K(") +
                     (items.size() > 4 ? std::to_string(items.size()) : items) +
                     (piece.done ? "+)" : ")");
     }
@@ -73,6 +76,31 @@ TEST(Plan, ProgramsOfTheTables)
     EXPECT_EQ(plan_of("w", KERNEL), "K(w+)"); // complete
     EXPECT_EQ(plan_of("w", MEMORY), "B(w+)");
     EXPECT_EQ(plan_of("wp", KERNEL), "K(wp+)"); // signal, wait
+}
+
+TEST(Plan, ATransferIsOneLaunch)
+{
+    EXPECT_EQ(plan_of("wcp", FUSED), "T(wcp+)");
+    EXPECT_EQ(plan_of("c", FUSED), "CB(+)") << "nothing waits";
+    EXPECT_EQ(plan_of("wzp", FUSED), "K(wp+)") << "nothing is copied";
+    EXPECT_EQ(plan_of("wp", FUSED), "K(wp+)");
+    EXPECT_EQ(plan_of("zwcz", FUSED), "T(wc+)");
+    // A group: a post, a transfer, a complete.
+    EXPECT_EQ(plan_of("pwcpw", FUSED), "T(5+)");
+    EXPECT_EQ(plan_of("pcw", FUSED), "B(p)CK(w+)");
+    // Several transfers: what follows one goes with it, up to the next copy.
+    EXPECT_EQ(plan_of("wcpwcp", FUSED), "T(wcpw)T(cp+)");
+}
+
+TEST(Plan, ATransferTakesAsManyItemsAsFit)
+{
+    const size_t k = PHI_BRACE_ITEMS;
+    EXPECT_EQ(plan_of(std::string(k, 'w') + "cp", FUSED), "T(17)B(p+)");
+    EXPECT_EQ(plan_of("wc" + std::string(k, 'p'), FUSED), "T(17)B(p+)");
+    EXPECT_EQ(plan_of(std::string(k + 1, 'w') + "cp", FUSED), "K(16)T(wcp+)");
+    EXPECT_EQ(plan_of(std::string(255, 'p') + "wcp", FUSED), "K(16)K(16)K(16)K(16)K(16)K(16)K(16)K("
+                                                             "16)K(16)K(16)K(16)K(16)K(16)K(16)K("
+                                                             "16)T(18)B(p+)");
 }
 
 TEST(Plan, CapturedWorkHasNoNumber)
@@ -219,6 +247,34 @@ TEST(Policy, CopyKernelTakesOverBehindWaits)
     EXPECT_FALSE(phi_copy_mode(&policy, &others, true));
     policy.method = PHI_METHOD_COPY_KERNEL;
     EXPECT_TRUE(phi_copy_mode(&policy, &others, false));
+}
+
+TEST(Policy, BlocksOfACopy)
+{
+    const size_t block = (size_t)PHI_COPY_THREADS * 64;
+    EXPECT_EQ(phi_copy_blocks(1), 1u);
+    EXPECT_EQ(phi_copy_blocks(block), 1u);
+    EXPECT_EQ(phi_copy_blocks(block + 1), 2u);
+    EXPECT_EQ(phi_copy_blocks(SIZE_MAX), 64u);
+}
+
+TEST(Policy, WaitingBlocksLeaveRoom)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
+    policy.blocks = 132;
+    phi_waiting others{};
+    uint32_t last = 64;
+    for (int i = 0; i < 64; i++) {
+        const uint32_t blocks = phi_transfer_blocks(&policy, &others, SIZE_MAX);
+        EXPECT_GE(blocks, 1u);
+        EXPECT_LE(blocks, last);
+        last = blocks;
+        others.blocks += blocks;
+    }
+    EXPECT_EQ(last, 1u);
+    EXPECT_LT(others.blocks, 132u + 64u);
+    others.blocks = 0;
+    EXPECT_EQ(phi_transfer_blocks(&policy, &others, 100), 1u);
 }
 
 } // namespace
