@@ -70,10 +70,10 @@ static uint64_t waits_of(Rank &rank)
 }
 
 // Other work of the application, on streams of its own, while all those wait.
-static void others_move(Rank &rank, void *memory, size_t size)
+static void others_move(Rank &rank, const std::vector<void *> &streams, void *memory, size_t size)
 {
-    for (int i = 0; i < 4; i++) {
-        void *stream = rank.device->stream();
+    for (size_t i = 0; i < streams.size(); i++) {
+        void *stream = streams[i];
         rank.device->slow_fill(stream, memory, size, uint8_t(i + 1), 0);
         rank.device->copy(stream, at(memory, size), memory, size);
         rank.synchronize(stream, 5000);
@@ -125,8 +125,12 @@ RANK_FUNCTION(all_wait)
     CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
     uint64_t seed = sends ? 1 : 0; // of the rank whose data moves
     rank.device->fill(memory, STREAMS * EACH, rank.rank);
-    // A driver loads what it fills and copies with at the first use, and that blocks behind waits.
-    others_move(rank, scratch, EACH);
+    // A driver loads what it fills and copies with at the first use, and may need a new channel for
+    // a new stream: both block behind waits.
+    std::vector<void *> others;
+    for (int i = 0; i < 4; i++)
+        others.push_back(rank.device->stream());
+    others_move(rank, others, scratch, EACH);
     rank.barrier();
     for (int i = 0; i < STREAMS && rank.rank == 1; i++) {
         // Nothing of ours stands behind it: what an application puts behind a wait holds up the
@@ -137,7 +141,7 @@ RANK_FUNCTION(all_wait)
     if (rank.rank == 1) {
         CHECK(waits_of(rank) == STREAMS);
         check_modes(rank, sends, shared, STREAMS);
-        others_move(rank, scratch, EACH);
+        others_move(rank, others, scratch, EACH);
         for (void *stream : streams)
             CHECK(!rank.device->synchronize(stream, 0));
     }

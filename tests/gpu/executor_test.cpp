@@ -619,6 +619,9 @@ TEST_P(Limits, OthersMoveWhileAllMayWait)
     // waits: not what this looks for.
     CU_OK(gpu->cu->cuMemsetD8Async(a, 1, size, nullptr));
     CU_OK(gpu->cu->cuMemcpyAsync(b, a, size, nullptr));
+    // A new stream may need a new channel of the driver's, and that blocks behind waits as well.
+    for (int i = 0; i < waiting + 16; i++)
+        stream();
     CU_OK(gpu->cu->cuStreamSynchronize(nullptr));
     // Whatever fails below, nothing waits on: or the end of the test would block behind it.
     auto release = [&](void *) {
@@ -627,12 +630,12 @@ TEST_P(Limits, OthersMoveWhileAllMayWait)
     };
     std::unique_ptr<void, decltype(release)> guard(&a, release);
     for (int i = 0; i < waiting; i++)
-        ASSERT_EQ(issue(stream(),
+        ASSERT_EQ(issue(streams[size_t(i)],
                         {wait(FIRST_FREE + i, NOTED), post(FIRST_FREE + i, FREE), copy(a, a, 0)}),
                   0);
     gpu->context.counters.ipc_operations = 0;
     for (int i = 0; i < 16; i++) {
-        CUstream s = stream();
+        CUstream s = streams[size_t(waiting + i)];
         CU_OK(gpu->cu->cuMemsetD8Async(a, (unsigned char)i, size, s));
         ASSERT_EQ(issue(s, {copy(b, a, size), post(TURN, READY)}), 0);
         for (int ms = 0; ms < 10000 && gpu->cu->cuStreamQuery(s) == CUDA_ERROR_NOT_READY; ms++)
