@@ -289,13 +289,20 @@ static void start(void)
 
 static void check_channel(const struct ph_channel *channel)
 {
+    const struct phi_remote_export *e = channel->remote_export;
+
     HOLD(channel->index < 16 && channel->remote_size > 0);
-    if (channel->remote) {
-        const struct phi_import *import = channel->remote_export->import;
-        HOLD(import && channel->remote >= (uint8_t *)import->address);
-        HOLD(channel->remote + channel->remote_size <= (uint8_t *)import->address + import->size);
-        channel->remote[channel->remote_size - 1] = 1;
+    if (!channel->remote)
+        return;
+    // A peer that has given the buffer back meanwhile leaves a channel that nothing can be issued
+    // on.
+    if (!e || !e->import) {
+        HOLD(atomic_load(&channel->uses.revoked) && atomic_load(&channel->status));
+        return;
     }
+    HOLD(channel->remote >= (uint8_t *)e->import->address);
+    HOLD(channel->remote + channel->remote_size <= (uint8_t *)e->import->address + e->import->size);
+    channel->remote[channel->remote_size - 1] = 1;
 }
 
 static void finish(struct request *r, int64_t ms)
