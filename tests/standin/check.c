@@ -104,10 +104,10 @@ static int announce(struct si_active *table, const struct si_active *mine)
         if (!__atomic_compare_exchange_n(&table[i].owner, &nobody, si.cookie, false,
                                          __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             continue;
-        table[i].begin = mine->begin;
-        table[i].end = mine->end;
-        table[i].writes = mine->writes;
-        table[i].kernel = mine->kernel;
+        __atomic_store_n(&table[i].begin, mine->begin, __ATOMIC_RELAXED);
+        __atomic_store_n(&table[i].end, mine->end, __ATOMIC_RELAXED);
+        __atomic_store_n(&table[i].writes, mine->writes, __ATOMIC_RELAXED);
+        __atomic_store_n(&table[i].kernel, mine->kernel, __ATOMIC_RELAXED);
         // Odd: what stands there holds. Pairs with the loads in check_race.
         __atomic_add_fetch(&table[i].version, 1, __ATOMIC_SEQ_CST);
         return i;
@@ -128,7 +128,10 @@ static void check_race(const struct si_op *op, struct si_active *table, int own)
         uint32_t version = __atomic_load_n(&table[i].version, __ATOMIC_SEQ_CST);
         if (i == own || !owner || !(version & 1))
             continue;
-        struct si_active other = table[i];
+        struct si_active other = {.begin = __atomic_load_n(&table[i].begin, __ATOMIC_RELAXED),
+                                  .end = __atomic_load_n(&table[i].end, __ATOMIC_RELAXED),
+                                  .writes = __atomic_load_n(&table[i].writes, __ATOMIC_RELAXED),
+                                  .kernel = __atomic_load_n(&table[i].kernel, __ATOMIC_ACQUIRE)};
         if (__atomic_load_n(&table[i].version, __ATOMIC_SEQ_CST) != version ||
             !overlap(&table[own], &other))
             continue;
