@@ -394,7 +394,10 @@ class Sweep : public testing::TestWithParam<std::string>
         Verdict verdict = judge(run, clean_);
         if (verdict.kind == "finding" &&
             std::find(again_.begin(), again_.end(), run.fault.text()) == again_.end() && !show) {
-            // Once more: what the machine did is not what the fault did.
+            // Once more, because the machine may have been to blame; but it is told.
+            kinds_["first try that was made again"]++;
+            printf("first try of %s: %s\n%s", run.fault.text().c_str(), verdict.finding.c_str(),
+                   describe(run).c_str());
             again_.push_back(run.fault.text());
             left_.push_back(run.fault);
             return;
