@@ -2,7 +2,6 @@
 #include "channel/contact.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -207,6 +206,7 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
         rc = phi_service_watch(peers->service, peer);
         // A peer that leaves or aborted before we were here told nobody: see undrained().
         atomic_store(&phi_peer_mine(peer)->mapped, 1);
+        phi_peer_acknowledge(peer);
         phi_peer_look(peer);
         phi_expel_tell(peer);
         phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank,
@@ -306,13 +306,18 @@ static bool cut_short(enum phi_reason reason, int64_t deadline)
            phi_now() >= deadline;
 }
 
-// Whether the peer's end of the connection is gone, as it is when its process ends: what failed
-// says nothing of the path either, and the exchange is to fail with the peer, not with a channel
-// that has no path.
-static bool hung_up(const struct phi_peer *peer)
+// Without the lock: 0 where the peer's service thread answers. A process that ends takes its memory
+// away before the last of its descriptors is closed: what failed says nothing of the path then, and
+// the exchange is to fail with the peer, not with a channel that has no path.
+static int ask_life(struct phi_peer *peer, int64_t deadline)
 {
-    struct pollfd p = {.fd = peer->socket, .events = POLLRDHUP};
-    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    struct phi_node_message request, answer;
+    int fd;
+    phi_peer_message(peer, PHI_NODE_WAITING, &request);
+    int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
+    if (fd >= 0)
+        close(fd);
+    return rc;
 }
 
 // Without the lock: one thread at a time probes a peer, at most until the nearer of the two
@@ -397,8 +402,9 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     e->importing = true;
     pthread_mutex_unlock(&peers->lock);
     enum phi_reason reason = map_export(e, &import, deadline);
-    bool gone = import == NULL && hung_up(e->peer);
-    bool tried = import != NULL || (!gone && !cut_short(reason, deadline));
+    int life = import ? 0 : ask_life(e->peer, call_deadline(deadline));
+    bool gone = life && life != -ETIMEDOUT;
+    bool tried = import != NULL || (life == 0 && !cut_short(reason, deadline));
     pthread_mutex_lock(&peers->lock);
     if (gone) { // the service thread will notice too; the exchange goes on now
         phi_peer_look(e->peer);

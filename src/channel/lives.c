@@ -97,6 +97,7 @@ static void forget(struct phi_peer *peer)
         key->slot = PHI_NO_SLOT;
     }
     free_remote_exports(peer);
+    peer->filed = 0;
 }
 
 static void take_record(struct phi_peer *peer, uint64_t incarnation,

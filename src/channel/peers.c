@@ -247,11 +247,19 @@ static void file_message(struct phi_peers *peers, struct phi_message *message)
         if (rc)
             phi_log(peers->report, PH_LOG_WARN, "offer %llu of rank %d dropped: %s",
                     (unsigned long long)message->sequence, message->rank, ph_strerror(rc));
-        if (peer != NULL && peer->segment != NULL && rc != -ESTALE)
-            atomic_store_explicit(&phi_peer_mine(peer)->acknowledged, message->sequence,
-                                  memory_order_release);
+        if (peer != NULL && rc != -ESTALE) {
+            peer->filed = message->sequence;
+            phi_peer_acknowledge(peer);
+        }
     }
     phi_mailbox_message_free(message);
+}
+
+void phi_peer_acknowledge(struct phi_peer *peer)
+{
+    if (peer->segment != NULL)
+        atomic_store_explicit(&phi_peer_mine(peer)->acknowledged, peer->filed,
+                              memory_order_release);
 }
 
 bool phi_peers_wanted(const struct phi_peers *peers, int rank)
@@ -263,17 +271,36 @@ bool phi_peers_wanted(const struct phi_peers *peers, int rank)
                 phi_mailbox_sequence(peers->mailbox, rank));
 }
 
+// How long a store that failed is left alone by who only watches it.
+#define WATCH_PAUSE_MS 250
+
+// Without the lock. A store that fails while it is only watched, lest it forgets, is no failure of
+// whoever waits for something else.
+static int receive_or_sleep(struct phi_peers *peers, bool awaited, int64_t deadline,
+                            struct phi_message *message)
+{
+    int rc = phi_mailbox_receive(peers->mailbox, peers->wanted_now, deadline, message);
+    if (awaited || rc == 0 || rc == -EINTR || rc == -ETIMEDOUT || rc == PH_EFENCED)
+        return rc;
+    int64_t soon = phi_deadline(WATCH_PAUSE_MS);
+    rc = phi_mailbox_sleep(peers->mailbox, soon < deadline ? soon : deadline);
+    return rc == -ETIMEDOUT && phi_now() < deadline ? -EINTR : rc;
+}
+
 // With the lock given up; files what comes.
 static int receive(struct phi_peers *peers, int64_t deadline)
 {
-    for (int rank = 0; rank < peers->ranks; rank++)
+    bool awaited = false;
+    for (int rank = 0; rank < peers->ranks; rank++) {
         peers->wanted_now[rank] = phi_peers_wanted(peers, rank);
+        awaited = awaited || peers->wanted[rank] > 0;
+    }
     peers->receiving = true;
     bool over = peers->leaving || peers->fenced; // nothing that the store has matters any more
     pthread_mutex_unlock(&peers->lock);
     struct phi_message message;
     int rc = over ? phi_mailbox_sleep(peers->mailbox, deadline)
-                  : phi_mailbox_receive(peers->mailbox, peers->wanted_now, deadline, &message);
+                  : receive_or_sleep(peers, awaited, deadline, &message);
     pthread_mutex_lock(&peers->lock);
     peers->receiving = false;
     if (rc == 0)

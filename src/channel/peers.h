@@ -158,6 +158,7 @@ struct phi_peer {
     bool closing;                       // some of its exports are to be closed
     _Atomic bool ended; // set before its channels get their code, when it is broken
     uint64_t acknowledged;        // of our messages, as passed on to the mailbox
+    uint64_t filed;               // sequence of its last message that was taken
     bool gone;                    // the process has exited (or closed its end without leaving)
     bool released;                // broken, and no stream of ours touches anything of it any more
     bool told;                    // the application was told that the pair is broken
@@ -333,6 +334,9 @@ void phi_key_free(struct phi_key *key);
 struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id);
 void phi_exports_forget(struct phi_peers *peers, int rank);
 void phi_export_free(struct phi_local_export *e);
+
+// phi_peer_acknowledge tells the peer which of its messages were taken, once there is a segment.
+void phi_peer_acknowledge(struct phi_peer *peer);
 
 // phi_peer_ring tells the peer that something in the segment changed. Any lock state.
 void phi_peer_ring(struct phi_peer *peer);

@@ -25,8 +25,6 @@ enum {
     DAY_MS = 86400000,
 };
 
-static const uint64_t nobody = UINT64_MAX; // as incarnation: its member record is no record
-
 struct peer {
     // the receiver's
     _Atomic uint64_t incarnation; // 0: its member record has not come; read by the remover too
@@ -223,12 +221,20 @@ static int callbacks_put(struct phi_store *base, int peer, uint64_t number, cons
 
 // ---- receiving
 
-static void learn_incarnation(struct peer *peer, const struct phi_delivery *delivery)
+// check_got: what is no envelope of ours is an error, not a delivery: the key is looked at again,
+// as the store may have been ill.
+static int check_got(struct phi_store_callbacks *store, const char *key, struct phi_delivery *got,
+                     struct phi_envelope *envelope)
 {
-    struct phi_envelope envelope;
-    int result = phi_envelope_decode(&envelope, delivery->bytes, delivery->size);
-    atomic_store_explicit(&peer->incarnation, result ? nobody : envelope.source_incarnation,
-                          memory_order_relaxed);
+    int result = got->bytes ? phi_envelope_decode(envelope, got->bytes, got->size) : -EBADMSG;
+    if (result == 0)
+        return 0;
+    phi_trouble_set(&store->trouble, "the store's get of %s: not what was set", key);
+    free(got->bytes);
+    got->bytes = NULL;
+    return phi_fail(store->base.params->report, PH_ESTORE,
+                    "the store's get of %s returned %zu bytes that are %s", key, got->size,
+                    result == -EPROTONOSUPPORT ? "of another version" : "none of ours");
 }
 
 // look_at waits for what comes next from a rank. 0, -ETIMEDOUT or an error.
@@ -246,11 +252,15 @@ static int look_at(struct phi_store_callbacks *store, int rank, int64_t ms,
         got.number = peer->taken + 1;
         inbound_key(store, rank, got.number, key);
     }
+    struct phi_envelope envelope;
     int result = get(store, key, ms, &got);
+    if (result == 0)
+        result = check_got(store, key, &got, &envelope);
     if (result)
         return result;
     if (got.member)
-        learn_incarnation(peer, &got);
+        atomic_store_explicit(&peer->incarnation, envelope.source_incarnation,
+                              memory_order_relaxed);
     else
         peer->taken++;
     *delivery = got;
@@ -259,8 +269,7 @@ static int look_at(struct phi_store_callbacks *store, int rank, int64_t ms,
 
 static bool is_wanted(struct phi_store_callbacks *store, const bool *wanted, int rank)
 {
-    return rank != store->base.params->rank && (!wanted || wanted[rank]) &&
-           atomic_load_explicit(&store->peers[rank].incarnation, memory_order_relaxed) != nobody;
+    return rank != store->base.params->rank && (!wanted || wanted[rank]);
 }
 
 static int count_wanted(struct phi_store_callbacks *store, const bool *wanted)
@@ -296,7 +305,7 @@ static int wait_slice(struct phi_store_callbacks *store, const bool *wanted, int
                       struct phi_delivery *delivery)
 {
     int count = count_wanted(store, wanted);
-    if (count == 0) // no wanted rank can come any more
+    if (count == 0) // nobody is wanted
         return woken(store, remaining(deadline)) ? -EINTR : -ETIMEDOUT;
     int64_t most = count == 1 ? SLICE_ONE : SLICE_MANY;
     int64_t ms = remaining(deadline) < most ? remaining(deadline) : most;

@@ -4,9 +4,11 @@
 // everything goes on. The ranks are threads of this process, on host memory.
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "e2e/exchanging.h"
+#include "support/memory_store.h"
 #include "support/store_proxy.h"
 
 namespace
@@ -30,6 +32,14 @@ enum class Trouble {
     GARBAGE,
     CLOSING,
     PASSWORD,
+    // of a store of the user's own
+    FAILS,
+    BLOCKS,
+    LATE_SETS,
+    LOSES,
+    FORGETS,
+    NOTHING,
+    STRANGE,
 };
 
 struct Row {
@@ -38,21 +48,130 @@ struct Row {
     bool survived;
     int code;         // of calls that need the store
     const char *says; // their sentence
+    bool either;      // or they may come through
 };
 
-const Row rows[] = {
-    {Trouble::ABSENT, "Absent", false, -ETIMEDOUT, "the store at unix://"},
-    {Trouble::LATE, "Late", true, 0, ""},
-    {Trouble::KILLED, "KilledConnections", true, 0, ""},
-    {Trouble::EMPTY, "RestartedEmpty", true, 0, ""},
-    {Trouble::READ_ONLY, "ReadOnly", false, PH_ESTORE, "READONLY"},
-    {Trouble::FULL, "OutOfMemory", false, PH_ESTORE, "OOM"},
-    {Trouble::SLOW, "Slow", true, 0, ""},
-    {Trouble::SILENT, "NeverAnswers", false, -ETIMEDOUT, "the store"},
-    {Trouble::HALF, "HalfAnswers", false, -ETIMEDOUT, "the store"},
-    {Trouble::GARBAGE, "Garbage", false, PH_ESTORE, "does not speak as Redis does"},
-    {Trouble::CLOSING, "ClosesConnections", false, -ETIMEDOUT, "store"},
-    {Trouble::PASSWORD, "OtherPassword", false, PH_ESTORE, "NOAUTH"},
+const Row redis_rows[] = {
+    {Trouble::ABSENT, "Absent", false, -ETIMEDOUT, "the store at unix://", false},
+    {Trouble::LATE, "Late", true, 0, "", false},
+    {Trouble::KILLED, "KilledConnections", true, 0, "", false},
+    {Trouble::EMPTY, "RestartedEmpty", true, 0, "", false},
+    {Trouble::READ_ONLY, "ReadOnly", false, PH_ESTORE, "READONLY", false},
+    {Trouble::FULL, "OutOfMemory", false, PH_ESTORE, "OOM", false},
+    {Trouble::SLOW, "Slow", true, 0, "", false},
+    {Trouble::SILENT, "NeverAnswers", false, -ETIMEDOUT, "the store", false},
+    {Trouble::HALF, "HalfAnswers", false, -ETIMEDOUT, "the store", false},
+    {Trouble::GARBAGE, "Garbage", false, PH_ESTORE, "does not speak as Redis does", false},
+    {Trouble::CLOSING, "ClosesConnections", false, -ETIMEDOUT, "store", false},
+    {Trouble::PASSWORD, "OtherPassword", false, PH_ESTORE, "NOAUTH", false},
+};
+
+const Row callback_rows[] = {
+    {Trouble::FAILS, "Fails", false, PH_ESTORE, "Input/output error", false},
+    {Trouble::BLOCKS, "Blocks", false, -ETIMEDOUT, "the store", false},
+    {Trouble::LATE_SETS, "StoresAndTimesOut", false, -ETIMEDOUT, "the store", false},
+    {Trouble::GARBAGE, "Garbage", false, PH_ESTORE, "none of ours", true},
+    {Trouble::NOTHING, "NoValue", false, PH_ESTORE, "none of ours", true},
+    {Trouble::STRANGE, "StrangeResults", false, PH_ESTORE, "the store's", false},
+    {Trouble::SLOW, "Slow", true, 0, "", false},
+    {Trouble::LOSES, "LosesWhatIsSet", false, -ETIMEDOUT, "waits for rank", true},
+    {Trouble::FORGETS, "LostItsKeys", false, -ETIMEDOUT, "waits for rank", true},
+};
+
+// A dictionary that can be told to be ill.
+class IllStore
+{
+  public:
+    ph_store_callbacks callbacks()
+    {
+        well_ = store_.callbacks();
+        return {set, get, remove, this};
+    }
+    void fall(Trouble trouble)
+    {
+        if (trouble == Trouble::FORGETS)
+            store_.clear();
+        trouble_ = trouble;
+        ill_ = true;
+    }
+    void recover()
+    {
+        ill_ = false;
+    }
+    void before_set(std::function<void()> function)
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        function_ = std::move(function);
+    }
+
+  private:
+    bool has(Trouble trouble) const
+    {
+        return ill_ && trouble_ == trouble;
+    }
+    // 1: go on. Else the result.
+    int enter(int64_t ms)
+    {
+        if (has(Trouble::SLOW))
+            sleep_ms(5);
+        if (has(Trouble::FAILS))
+            return -EIO;
+        if (has(Trouble::STRANGE))
+            return 7;
+        if (!has(Trouble::BLOCKS))
+            return 1;
+        for (Stopwatch watch; watch.ms() < ms;)
+            sleep_ms(1);
+        return -ETIMEDOUT;
+    }
+    static int set(void *opaque, const char *key, const void *value, size_t size, int64_t ms)
+    {
+        auto *self = static_cast<IllStore *>(opaque);
+        std::function<void()> function;
+        {
+            std::lock_guard<std::mutex> hold(self->lock_);
+            std::swap(function, self->function_);
+        }
+        if (function)
+            function();
+        int rc = self->enter(ms);
+        if (rc != 1 || self->has(Trouble::LOSES))
+            return rc == 1 ? 0 : rc;
+        rc = self->well_.set(self->well_.opaque, key, value, size, ms);
+        return self->has(Trouble::LATE_SETS) ? -ETIMEDOUT : rc;
+    }
+    static int get(void *opaque, const char *key, void **value, size_t *size, int64_t ms)
+    {
+        auto *self = static_cast<IllStore *>(opaque);
+        int rc = self->enter(ms);
+        if (rc != 1)
+            return rc;
+        if (self->has(Trouble::NOTHING)) {
+            *value = nullptr;
+            *size = 100;
+            return 0;
+        }
+        if (self->has(Trouble::GARBAGE)) {
+            *size = 60;
+            *value = malloc(*size);
+            memset(*value, 0x5a, *size);
+            return 0;
+        }
+        return self->well_.get(self->well_.opaque, key, value, size, ms);
+    }
+    static int remove(void *opaque, const char *key, int64_t ms)
+    {
+        auto *self = static_cast<IllStore *>(opaque);
+        int rc = self->enter(ms);
+        return rc == 1 ? self->well_.remove(self->well_.opaque, key, ms) : rc;
+    }
+
+    MemoryStore store_;
+    ph_store_callbacks well_ = {};
+    std::atomic<Trouble> trouble_{Trouble::FAILS};
+    std::atomic<bool> ill_{false};
+    std::mutex lock_;
+    std::function<void()> function_;
 };
 
 // Two ranks, each with a thread of its own for what both do at once.
@@ -67,7 +186,9 @@ class Two
     };
     End ends[2];
 
-    explicit Two(std::string uri) : uri_(std::move(uri))
+    // A Redis server's URI, or callbacks.
+    Two(std::string uri, const ph_store_callbacks *callbacks)
+        : uri_(std::move(uri)), callbacks_(callbacks)
     {
     }
     ~Two()
@@ -91,7 +212,9 @@ class Two
         params.rank = rank;
         params.ranks = 2;
         params.device = "host";
-        params.store = uri_.c_str();
+        params.store = callbacks_ ? nullptr : uri_.c_str();
+        params.store_callbacks = callbacks_;
+        params.epoch = epoch;
         params.job = "trouble";
         params.deadline_ms = deadline_ms;
         params.error = text;
@@ -175,12 +298,237 @@ class Two
     }
 
     int64_t start_ms = LONG_MS; // the contexts' deadline
+    uint64_t epoch = 1;
 
   private:
     std::string uri_;
+    const ph_store_callbacks *callbacks_;
 };
 
-class StoreTrouble : public testing::TestWithParam<Row>
+class Phases : public testing::TestWithParam<Row>
+{
+  protected:
+    virtual void begin() = 0;
+    virtual void end() = 0;
+    virtual void before_write(std::function<void()> function) = 0;
+
+    void set_up(const std::string &uri, const ph_store_callbacks *callbacks)
+    {
+        two_ = std::make_unique<Two>(uri, callbacks);
+        deadline_ = row_.survived ? LONG_MS : SHORT_MS;
+        two_->start_ms = deadline_;
+    }
+    void TearDown() override
+    {
+        if (!two_)
+            return;
+        end();
+        two_.reset();
+    }
+
+    // What a call that needs the store has to return while the trouble lasts.
+    void judge(int rank, int rc, const char *what)
+    {
+        const std::string &sentence = two_->ends[rank].sentence;
+        if (row_.survived || (row_.either && rc == 0)) {
+            EXPECT_EQ(rc, 0) << what << ": " << sentence;
+            return;
+        }
+        // It may also be the other rank only that needs what the store does not give.
+        if (row_.either && rc == -ETIMEDOUT && sentence.find("waits for rank") != std::string::npos)
+            return;
+        EXPECT_EQ(rc, row_.code) << what << ": " << ph_strerror(rc) << ": " << sentence;
+        EXPECT_NE(sentence.find(row_.says), std::string::npos) << what << ": " << sentence;
+    }
+
+    void create_both(int64_t deadline_ms)
+    {
+        two_->both([&](int rank) {
+            Stopwatch watch;
+            while (two_->ends[rank].context == nullptr && watch.ms() < LONG_MS) {
+                int rc = two_->create(rank, deadline_ms);
+                EXPECT_TRUE(rc == 0 || rc == -ETIMEDOUT || rc == row_.code)
+                    << ph_strerror(rc) << ": " << two_->ends[rank].sentence;
+            }
+        });
+        ASSERT_NE(two_->ends[0].context, nullptr) << two_->ends[0].sentence;
+        ASSERT_NE(two_->ends[1].context, nullptr) << two_->ends[1].sentence;
+    }
+
+    // The store is well again, and contexts are made anew: in a store that sets a key once, under
+    // another epoch.
+    void begin_anew()
+    {
+        end();
+        bool any = two_->ends[0].context || two_->ends[1].context;
+        if (!any)
+            two_->epoch++;
+    }
+
+    // Runs a function after a while.
+    struct Later {
+        explicit Later(const std::function<void()> &function)
+            : thread([function] {
+                  sleep_ms(100);
+                  function();
+              })
+        {
+        }
+        ~Later()
+        {
+            thread.join();
+        }
+        std::thread thread;
+    };
+
+    void WhenAContextIsMade_phase();
+    void WhenTheMemberRecordIsPublished_phase();
+    void AtTheFirstOffer_phase();
+    void AtLaterOffers_phase();
+    void WhileAnOfferIsSent_phase();
+    void BetweenExchanges_phase();
+    void WhileOneWaits_phase();
+    void WhenContextsEnd_phase();
+
+    Row row_ = GetParam();
+    std::unique_ptr<Two> two_;
+    int64_t deadline_ = 0;
+};
+
+void Phases::WhenAContextIsMade_phase()
+{
+    begin();
+    two_->both([&](int rank) { judge(rank, two_->create(rank, deadline_), "create"); });
+    begin_anew();
+    create_both(deadline_);
+    two_->meet(1, &row_);
+}
+
+// The trouble comes when the ranks are connected and about to announce themselves.
+void Phases::WhenTheMemberRecordIsPublished_phase()
+{
+    before_write([&] { begin(); });
+    two_->both([&](int rank) {
+        int rc = two_->create(rank, deadline_);
+        if (rc || row_.survived) // the other one may have been faster
+            judge(rank, rc, "create");
+    });
+    begin_anew();
+    create_both(deadline_);
+    two_->meet(1, &row_);
+}
+
+void Phases::AtTheFirstOffer_phase()
+{
+    create_both(deadline_);
+    begin();
+    two_->both([&](int rank) {
+        ph_channel *channel = nullptr;
+        judge(rank, two_->exchange(rank, 1, deadline_, &channel), "exchange");
+    });
+    end();
+    two_->meet(1, &row_);
+    two_->meet(2, &row_);
+}
+
+void Phases::AtLaterOffers_phase()
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    begin();
+    two_->both([&](int rank) {
+        ph_channel *channel = nullptr;
+        judge(rank, two_->exchange(rank, 2, deadline_, &channel), "exchange");
+    });
+    end();
+    two_->meet(2, &row_);
+    two_->meet(3, &row_);
+}
+
+// The trouble comes with the command that carries an offer: whether the store has it is not known.
+void Phases::WhileAnOfferIsSent_phase()
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    before_write([&] { begin(); });
+    two_->both([&](int rank) {
+        ph_channel *channel = nullptr;
+        int rc = two_->exchange(rank, 2, deadline_, &channel);
+        // One offer may have been in time; its sender waits for the other rank then.
+        if (rc != -ETIMEDOUT)
+            judge(rank, rc, "exchange");
+    });
+    end();
+    two_->meet(2, &row_);
+    two_->meet(3, &row_);
+}
+
+void Phases::BetweenExchanges_phase()
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    ph_counters before[2] = {}, after[2] = {};
+    auto count = [&](ph_counters *counters) {
+        for (int rank = 0; rank < 2; rank++)
+            ph_context_counters(two_->ends[rank].context, &counters[rank], sizeof counters[rank]);
+    };
+    count(before);
+    begin();
+    for (int i = 0; i < 5; i++) // what is known needs no store
+        two_->meet(1, nullptr);
+    count(after);
+    for (int rank = 0; rank < 2; rank++)
+        EXPECT_EQ(after[rank].misses, before[rank].misses);
+    end();
+    two_->meet(2, &row_);
+}
+
+// An offer lies in the store, its sender waits, and the trouble comes before the peer does.
+void Phases::WhileOneWaits_phase()
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    ph_channel *channel = nullptr;
+    ph_counters before = {}, now = {};
+    ph_context_counters(two_->ends[0].context, &before, sizeof before);
+    std::atomic<int> first{1};
+    std::thread waits(
+        [&] { first = two_->exchange(0, 2, row_.survived ? LONG_MS : 1000, &channel); });
+    Stopwatch watch;
+    do {
+        sleep_ms(1);
+        ph_context_counters(two_->ends[0].context, &now, sizeof now);
+    } while (now.offers == before.offers && watch.ms() < LONG_MS);
+    begin();
+    ph_channel *other = nullptr;
+    int second = two_->exchange(1, 2, deadline_, &other);
+    waits.join();
+    if (row_.survived) {
+        EXPECT_EQ(first, 0) << two_->ends[0].sentence;
+        EXPECT_EQ(second, 0) << two_->ends[1].sentence;
+    } else {
+        EXPECT_TRUE(first == -ETIMEDOUT || first == row_.code)
+            << ph_strerror(first) << ": " << two_->ends[0].sentence;
+        judge(1, second, "exchange");
+    }
+    end();
+    two_->meet(2, &row_);
+    two_->meet(3, &row_);
+}
+
+void Phases::WhenContextsEnd_phase()
+{
+    create_both(deadline_);
+    two_->meet(1, &row_);
+    begin();
+    two_->both([&](int rank) { EXPECT_EQ(two_->destroy(rank, deadline_), 0); });
+    begin_anew();
+    create_both(deadline_); // what was left is in nobody's way
+    two_->meet(1, &row_);
+    two_->both([&](int rank) { EXPECT_EQ(two_->destroy(rank, LONG_MS), 0); });
+}
+
+class StoreTrouble : public Phases
 {
   protected:
     void SetUp() override
@@ -189,20 +537,10 @@ class StoreTrouble : public testing::TestWithParam<Row>
             GTEST_SKIP() << "no redis-server";
         ASSERT_TRUE(redis_.start());
         proxy_ = std::make_unique<StoreProxy>(redis_.socket());
-        two_ = std::make_unique<Two>(proxy_->uri());
-        deadline_ = row_.survived ? LONG_MS : SHORT_MS;
-        two_->start_ms = deadline_;
-    }
-    void TearDown() override
-    {
-        if (!proxy_)
-            return;
-        later_.reset();
-        end();
-        two_.reset();
+        set_up(proxy_->uri(), nullptr);
     }
 
-    void begin()
+    void begin() override
     {
         switch (row_.trouble) {
         case Trouble::ABSENT:
@@ -236,10 +574,12 @@ class StoreTrouble : public testing::TestWithParam<Row>
             EXPECT_EQ(redis_.cli("CONFIG SET requirepass other"), "OK");
             redis_.set_password("other");
             return proxy_->cut(); // who is in stays in
+        default:
+            FAIL() << "not a trouble of servers";
         }
     }
 
-    void end()
+    void end() override
     {
         later_.reset();
         proxy_->set(StoreProxy::PASS);
@@ -253,191 +593,63 @@ class StoreTrouble : public testing::TestWithParam<Row>
         }
     }
 
-    // What a call that needs the store has to return while the trouble lasts.
-    void judge(int rank, int rc, const char *what)
+    void before_write(std::function<void()> function) override
     {
-        const std::string &sentence = two_->ends[rank].sentence;
-        if (row_.survived) {
-            EXPECT_EQ(rc, 0) << what << ": " << sentence;
-            return;
-        }
-        EXPECT_EQ(rc, row_.code) << what << ": " << ph_strerror(rc) << ": " << sentence;
-        EXPECT_NE(sentence.find(row_.says), std::string::npos) << what << ": " << sentence;
+        proxy_->before("XADD", std::move(function));
     }
 
-    void create_both(int64_t deadline_ms)
-    {
-        two_->both([&](int rank) {
-            Stopwatch watch;
-            while (two_->ends[rank].context == nullptr && watch.ms() < LONG_MS) {
-                int rc = two_->create(rank, deadline_ms);
-                EXPECT_TRUE(rc == 0 || rc == -ETIMEDOUT || rc == row_.code)
-                    << ph_strerror(rc) << ": " << two_->ends[rank].sentence;
-            }
-        });
-        ASSERT_NE(two_->ends[0].context, nullptr) << two_->ends[0].sentence;
-        ASSERT_NE(two_->ends[1].context, nullptr) << two_->ends[1].sentence;
-    }
-
-    // Runs a function after a while.
-    struct Later {
-        explicit Later(const std::function<void()> &function)
-            : thread([function] {
-                  sleep_ms(100);
-                  function();
-              })
-        {
-        }
-        ~Later()
-        {
-            thread.join();
-        }
-        std::thread thread;
-    };
-
-    Row row_ = GetParam();
     RedisServer redis_;
     std::unique_ptr<StoreProxy> proxy_;
-    std::unique_ptr<Two> two_;
     std::unique_ptr<Later> later_;
-    int64_t deadline_ = 0;
 };
 
-TEST_P(StoreTrouble, WhenAContextIsMade)
+class CallbackTrouble : public Phases
 {
-    begin();
-    two_->both([&](int rank) { judge(rank, two_->create(rank, deadline_), "create"); });
-    end();
-    create_both(deadline_);
-    two_->meet(1, &row_);
-}
-
-// The trouble comes when the ranks are connected and about to announce themselves.
-TEST_P(StoreTrouble, WhenTheMemberRecordIsPublished)
-{
-    proxy_->before("XADD", [&] { begin(); });
-    two_->both([&](int rank) {
-        int rc = two_->create(rank, deadline_);
-        if (rc || row_.survived) // the other one may have been faster
-            judge(rank, rc, "create");
-    });
-    EXPECT_TRUE(row_.survived || !two_->ends[0].context || !two_->ends[1].context);
-    end();
-    create_both(deadline_);
-    two_->meet(1, &row_);
-}
-
-TEST_P(StoreTrouble, AtTheFirstOffer)
-{
-    create_both(deadline_);
-    begin();
-    two_->both([&](int rank) {
-        ph_channel *channel = nullptr;
-        judge(rank, two_->exchange(rank, 1, deadline_, &channel), "exchange");
-    });
-    end();
-    two_->meet(1, &row_);
-    two_->meet(2, &row_);
-}
-
-TEST_P(StoreTrouble, AtLaterOffers)
-{
-    create_both(deadline_);
-    two_->meet(1, &row_);
-    begin();
-    two_->both([&](int rank) {
-        ph_channel *channel = nullptr;
-        judge(rank, two_->exchange(rank, 2, deadline_, &channel), "exchange");
-    });
-    end();
-    two_->meet(2, &row_);
-    two_->meet(3, &row_);
-}
-
-// The trouble comes with the command that carries an offer: whether the store has it is not known.
-TEST_P(StoreTrouble, WhileAnOfferIsSent)
-{
-    create_both(deadline_);
-    two_->meet(1, &row_);
-    proxy_->before("XADD", [&] { begin(); });
-    two_->both([&](int rank) {
-        ph_channel *channel = nullptr;
-        int rc = two_->exchange(rank, 2, deadline_, &channel);
-        // One offer may have been in time; its sender waits for the other rank then.
-        if (rc != -ETIMEDOUT)
-            judge(rank, rc, "exchange");
-    });
-    end();
-    two_->meet(2, &row_);
-    two_->meet(3, &row_);
-}
-
-TEST_P(StoreTrouble, BetweenExchanges)
-{
-    create_both(deadline_);
-    two_->meet(1, &row_);
-    ph_counters before[2] = {}, after[2] = {};
-    auto count = [&](ph_counters *counters) {
-        for (int rank = 0; rank < 2; rank++)
-            ph_context_counters(two_->ends[rank].context, &counters[rank], sizeof counters[rank]);
-    };
-    count(before);
-    begin();
-    for (int i = 0; i < 5; i++) // what is known needs no store
-        two_->meet(1, nullptr);
-    count(after);
-    for (int rank = 0; rank < 2; rank++)
-        EXPECT_EQ(after[rank].misses, before[rank].misses);
-    end();
-    two_->meet(2, &row_);
-}
-
-// An offer lies in the store, its sender waits, and the trouble comes before the peer does.
-TEST_P(StoreTrouble, WhileOneWaits)
-{
-    create_both(deadline_);
-    two_->meet(1, &row_);
-    ph_channel *channel = nullptr;
-    ph_counters before = {}, now = {};
-    ph_context_counters(two_->ends[0].context, &before, sizeof before);
-    std::atomic<int> first{1};
-    std::thread waits(
-        [&] { first = two_->exchange(0, 2, row_.survived ? LONG_MS : 1000, &channel); });
-    Stopwatch watch;
-    do {
-        sleep_ms(1);
-        ph_context_counters(two_->ends[0].context, &now, sizeof now);
-    } while (now.offers == before.offers && watch.ms() < LONG_MS);
-    begin();
-    ph_channel *other = nullptr;
-    int second = two_->exchange(1, 2, deadline_, &other);
-    waits.join();
-    if (row_.survived) {
-        EXPECT_EQ(first, 0) << two_->ends[0].sentence;
-        EXPECT_EQ(second, 0) << two_->ends[1].sentence;
-    } else {
-        EXPECT_TRUE(first == -ETIMEDOUT || first == row_.code)
-            << ph_strerror(first) << ": " << two_->ends[0].sentence;
-        judge(1, second, "exchange");
+  protected:
+    void SetUp() override
+    {
+        callbacks_ = store_.callbacks();
+        set_up("", &callbacks_);
     }
-    end();
-    two_->meet(2, &row_);
-    two_->meet(3, &row_);
-}
+    void begin() override
+    {
+        store_.fall(row_.trouble);
+    }
+    void end() override
+    {
+        store_.recover();
+    }
+    void before_write(std::function<void()> function) override
+    {
+        store_.before_set(std::move(function));
+    }
 
-TEST_P(StoreTrouble, WhenContextsEnd)
-{
-    create_both(deadline_);
-    two_->meet(1, &row_);
-    begin();
-    two_->both([&](int rank) { EXPECT_EQ(two_->destroy(rank, deadline_), 0); });
-    end();
-    create_both(deadline_); // what was left is in nobody's way
-    two_->meet(1, &row_);
-    two_->both([&](int rank) { EXPECT_EQ(two_->destroy(rank, LONG_MS), 0); });
-}
+    IllStore store_;
+    ph_store_callbacks callbacks_ = {};
+};
 
-INSTANTIATE_TEST_SUITE_P(Every, StoreTrouble, testing::ValuesIn(rows),
+#define PHASE(name)                                                                                \
+    TEST_P(StoreTrouble, name)                                                                     \
+    {                                                                                              \
+        name##_phase();                                                                            \
+    }                                                                                              \
+    TEST_P(CallbackTrouble, name)                                                                  \
+    {                                                                                              \
+        name##_phase();                                                                            \
+    }
+PHASE(WhenAContextIsMade)
+PHASE(WhenTheMemberRecordIsPublished)
+PHASE(AtTheFirstOffer)
+PHASE(AtLaterOffers)
+PHASE(WhileAnOfferIsSent)
+PHASE(BetweenExchanges)
+PHASE(WhileOneWaits)
+PHASE(WhenContextsEnd)
+#undef PHASE
+
+INSTANTIATE_TEST_SUITE_P(Every, StoreTrouble, testing::ValuesIn(redis_rows),
+                         [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Every, CallbackTrouble, testing::ValuesIn(callback_rows),
                          [](const auto &info) { return info.param.name; });
 
 } // namespace

@@ -121,6 +121,21 @@ std::string Referee::state() const
     return text.str();
 }
 
+// What the round was to be, for who looks into its failure.
+std::string Referee::story(const std::vector<Event> &events) const
+{
+    const char *const deeds[] = {"killed at", "stopped at", "dies at", "stops at", "leaves at"};
+    std::ostringstream text;
+    text << "\nround " << round_ << " of session " << session_ << ", members " << members_;
+    for (const Event &event : events)
+        text << "\n  rank " << event.rank << " " << deeds[static_cast<int>(event.deed)] << " "
+             << event.at_us << " us or step " << event.step / POINTS << "." << event.step % POINTS;
+    int i = 0;
+    for (const Step &step : make_script(seed_, ranks_, members_))
+        text << "\n  step " << i++ << ": " << describe(step);
+    return text.str() + state();
+}
+
 // Until all of them are done with their orders. An actor that ends meanwhile is wrong.
 std::string Referee::wait_for(const std::vector<int> &slots)
 {
@@ -239,6 +254,7 @@ std::vector<Referee::Event> Referee::plan()
 void Referee::begin(const std::vector<Event> &events)
 {
     board_->doomed.fetch_and(~members_);
+    board_->released = 0;
     begin_us_ = now_us();
     for (int slot = 0; slot < slots_; slot++) {
         const Event *own = nullptr;
@@ -401,6 +417,8 @@ std::string Referee::round()
     std::vector<Event> events = plan();
     begin(events);
     std::string wrong = watch(events);
+    if (!wrong.empty())
+        return wrong + story(events);
     uint32_t survivors = 0;
     for (int rank = 0; rank < ranks_; rank++)
         if (members_ >> rank & 1 && !(board_->doomed.load() >> rank & 1))
@@ -490,8 +508,9 @@ std::string Referee::summary() const
     text << rounds_ << " rounds of " << ranks_ << " ranks: " << kills_ << " killed, "
          << joins_killed_ << " killed while they began, " << stops_ << " stopped, "
          << board_->leaves << " left; " << board_->exchanges << " exchanges, " << board_->messages
-         << " messages, " << board_->losses << " losses seen, " << board_->timeouts
-         << " time-outs; latest call " << board_->worst_us / 1000 << " ms past its deadline";
+         << " messages, " << board_->releases << " releases, " << board_->losses << " losses seen, "
+         << board_->timeouts << " time-outs; latest call " << board_->worst_us / 1000
+         << " ms past its deadline";
     return text.str();
 }
 

@@ -69,6 +69,7 @@ class Referee
     int slot_of(int rank) const;
     int take_spare(std::string *wrong);
     std::string state() const;
+    std::string story(const std::vector<Event> &events) const;
 
     int ranks_, slots_;
     std::string device_;

@@ -9,8 +9,26 @@ namespace kill_rounds
 
 const char *name_of(Kind kind)
 {
-    const char *const names[] = {"exchange", "send", "put_signal", "put", "get", "group", "graph"};
+    const char *const names[] = {"exchange", "send",  "put_signal", "put",
+                                 "get",      "group", "graph",      "release"};
     return names[static_cast<int>(kind)];
+}
+
+std::string describe(const Step &step)
+{
+    bool all = step.kind == Kind::EXCHANGE || step.kind == Kind::GROUP;
+    std::string text = name_of(step.kind);
+    if (all)
+        text += " of members " + std::to_string(step.members);
+    else if (step.kind == Kind::RELEASE)
+        text += " by " + std::to_string(step.sender);
+    else
+        text += " " + std::to_string(step.sender) + " to " + std::to_string(step.receiver) +
+                ", channel " + std::to_string(step.variant);
+    text += step.protocol == PH_PROTOCOL_GET ? ", get" : "";
+    text += step.fresh[0] ? ", sender's fresh" : "";
+    text += step.fresh[1] ? ", receiver's fresh" : "";
+    return text + (step.deferred ? ", deferred" : "");
 }
 
 static std::vector<int> ranks_of(uint32_t members)
@@ -24,8 +42,9 @@ static std::vector<int> ranks_of(uint32_t members)
 
 static Step make_step(Random &random, const std::vector<int> &ranks)
 {
-    const Kind kinds[] = {Kind::EXCHANGE, Kind::SEND, Kind::SEND,  Kind::SEND,  Kind::PUT_SIGNAL,
-                          Kind::PUT,      Kind::GET,  Kind::GROUP, Kind::GROUP, Kind::GRAPH};
+    const Kind kinds[] = {Kind::EXCHANGE,   Kind::SEND,  Kind::SEND,   Kind::SEND,
+                          Kind::PUT_SIGNAL, Kind::PUT,   Kind::GET,    Kind::GROUP,
+                          Kind::GROUP,      Kind::GRAPH, Kind::RELEASE};
     Step step = {};
     step.kind = kinds[random.below(sizeof kinds / sizeof kinds[0])];
     size_t first = random.below(ranks.size());
@@ -36,11 +55,13 @@ static Step make_step(Random &random, const std::vector<int> &ranks)
     if (step.kind == Kind::EXCHANGE || step.kind == Kind::GROUP)
         for (int rank : ranks)
             step.members |= random.chance(70) ? 1u << rank : 0;
+    if (step.kind == Kind::RELEASE)
+        step.members = 1u << step.sender;
     step.variant = static_cast<int>(random.below(VARIANTS));
     step.protocol = random.chance(50) ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
     step.size = random.chance(50) ? 1 + random.below(200) : 1 + random.below(MESSAGE_MOST);
-    step.fresh[0] = random.chance(15);
-    step.fresh[1] = random.chance(15);
+    step.fresh[0] = random.chance(20);
+    step.fresh[1] = random.chance(20);
     step.deferred = random.chance(40);
     step.halves = random.chance(70);
     step.deadline_ms = random.chance(30) ? 20 + static_cast<int64_t>(random.below(100)) : 1500;

@@ -43,14 +43,14 @@ inline uint64_t mix(uint64_t a, uint64_t b)
     return Random(a * 0x2545f4914f6cdd1du + b).next();
 }
 
-enum class Kind { EXCHANGE, SEND, PUT_SIGNAL, PUT, GET, GROUP, GRAPH };
+enum class Kind { EXCHANGE, SEND, PUT_SIGNAL, PUT, GET, GROUP, GRAPH, RELEASE };
 const char *name_of(Kind kind);
 
 // Steps are in one order for all ranks, and a rank takes part in those that name it: so nobody
 // waits in a circle.
 struct Step {
     Kind kind;
-    int sender, receiver; // of the kinds of two ranks
+    int sender, receiver; // of the kinds of two ranks; sender: who releases
     uint32_t members;     // who takes part
     int variant;          // which channel and stream
     ph_protocol protocol;
@@ -64,6 +64,7 @@ struct Step {
 
 enum { VARIANTS = 3, MESSAGE_MOST = 12000 };
 
+std::string describe(const Step &step);
 std::vector<Step> make_script(uint64_t seed, int ranks, uint32_t members);
 
 // Bytes that say who sent them, to whom, and which message they are.

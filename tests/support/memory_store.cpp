@@ -33,6 +33,12 @@ void MemoryStore::put(const std::string &key, const std::string &value)
     changed_.notify_all();
 }
 
+void MemoryStore::clear()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    values_.clear();
+}
+
 bool MemoryStore::overwritten()
 {
     std::lock_guard<std::mutex> hold(lock_);

@@ -20,6 +20,7 @@ class MemoryStore
     size_t size();
     std::string keys(); // one a line
     void put(const std::string &key, const std::string &value);
+    void clear();
     bool overwritten(); // was a key set twice, with another value?
 
     // The next calls of set return this; where after_storing, they store nevertheless, as a
