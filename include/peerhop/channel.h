@@ -44,13 +44,15 @@ struct ph_exchange_request;
 
 // ph_exchange is a rendezvous with every peer named in ops. Each rank must name the same operations with that
 // peer, in calls of any grouping; channels[i] answers ops[i]. An operation that both ranks have exchanged before
-// with the same two buffers yields the same channel again, without the store. Channels belong to the context.
+// with the same two buffers yields the same channel again, without the store. Channels belong to the context;
+// the caller has a handle on each that is returned (ph_channel_close).
 // On failure no channel is written; operations that both ranks completed are kept in the cache and the others may
 // be exchanged again.
 // Blocks at most the context's deadline. Any thread; exchanges of different keys (peer, op_id, role) may run at once.
 // Errors: -EINVAL (peer, role, size), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
 // come, and what was seen last), PH_ECROSSED, PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH,
-// PH_EPEER, PH_ESTORE, PH_EDRIVER, -ENOSPC (PEERHOP_CHANNELS reached), -ENOMEM, PH_EFORKED. Since 0.1.
+// PH_EPEER, PH_ESTORE, PH_EDRIVER, -ENOSPC (all PEERHOP_CHANNELS channels or
+// keys of a pair are held: the sentence says by what), -ESTALE (a buffer was released meanwhile), -ENOMEM, PH_EFORKED. Since 0.1.
 PH_API int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
                        struct ph_channel **channels);
 
@@ -66,9 +68,16 @@ PH_API int ph_exchange_start(struct ph_context *context, const struct ph_operati
 PH_API int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels,
                               int64_t deadline_ms);
 
-// ph_channel_status returns 0, or why the channel cannot be used any more: PH_EBROKEN, PH_EPEER, PH_EABORTED.
+// ph_channel_status returns 0, or why the channel cannot be used any more: -ESTALE (a buffer was released), PH_EBROKEN, PH_EPEER, PH_EABORTED.
 // Never blocks; any thread. Since 0.1.
 PH_API int ph_channel_status(struct ph_channel *channel);
+
+// ph_channel_close lets go of one handle. Each channel that an exchange returns is a handle, also where it returns the
+// same one again. A channel of which neither rank has a handle, no stream uses and no captured graph holds stays in
+// the cache, for the next exchange of the operation with the same buffers, but makes way where PEERHOP_CHANNELS of the
+// pair are in use. After its last handle is closed a channel must not be used until an exchange has returned it again.
+// Does not wait; any thread. Errors: -EINVAL (NULL, no handle left), PH_EFORKED. Since 0.1.
+PH_API int ph_channel_close(struct ph_channel *channel);
 
 // The peer and op id of a channel, and the sizes of the two buffers in bytes. Never block; any thread. Since 0.1.
 PH_API int ph_channel_peer(const struct ph_channel *channel);

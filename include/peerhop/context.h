@@ -134,6 +134,7 @@ PH_API const char *ph_context_device(const struct ph_context *context);
     X(imports, "peer allocations mapped")                                                          \
     X(import_bytes, "bytes of peer allocations mapped")                                            \
     X(channels, "channels made")                                                                   \
+    X(retired, "channels that made way for others")                                                \
     X(ipc_operations, "copies issued on the ipc path")                                             \
     X(ipc_bytes, "bytes of those copies")                                                          \
     X(copy_kernels, "copies of the ipc path done by the plain copy kernel")                        \

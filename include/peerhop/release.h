@@ -45,7 +45,7 @@ PH_API int ph_release_test(struct ph_context *context, const void *buffer, size_
 PH_API int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
                            enum ph_release_state state, int64_t deadline_ms);
 
-// ph_reap unmaps what peers have released and this rank has still mapped. Closing an import of cudaMalloc or pool memory
+// ph_reap unmaps what peers have released, and what no channel uses any more. Closing an import of cudaMalloc or pool memory
 // waits for every stream of the device, and while it does no thread of the process can launch anything: call it where
 // the device is quiet. Any thread. 0 or PH_EFORKED, -EINVAL. Since 0.1.
 PH_API int ph_reap(struct ph_context *context);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "channel/exchange.h"
 #include "channel/issue.h"
+#include "channel/retire.h"
 
 static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)
 {
@@ -82,6 +83,13 @@ int ph_channel_status(struct ph_channel *channel)
     return channel ? phi_channel_check(channel) : -EINVAL;
 }
 
+int ph_channel_close(struct ph_channel *channel)
+{
+    if (channel == NULL)
+        return -EINVAL;
+    return phi_peers_forked(channel->peers) ? PH_EFORKED : phi_channel_close(channel);
+}
+
 int ph_channel_peer(const struct ph_channel *channel)
 {
     return channel ? channel->peer->rank : -EINVAL;
@@ -89,7 +97,7 @@ int ph_channel_peer(const struct ph_channel *channel)
 
 uint64_t ph_channel_op_id(const struct ph_channel *channel)
 {
-    return channel ? channel->key->op_id : 0;
+    return channel ? channel->op_id : 0;
 }
 
 size_t ph_channel_local_size(const struct ph_channel *channel)

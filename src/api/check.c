@@ -15,7 +15,7 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
     return phi_fail(
         channel->peers->report, -EINVAL,
         "operation %llu with rank %d: %zu bytes at offset %zu do not fit %s buffer of %zu bytes",
-        (unsigned long long)channel->key->op_id, channel->peer->rank, size,
+        (unsigned long long)channel->op_id, channel->peer->rank, size,
         local ? peer_offset : local_offset, local ? "the peer's" : "the own",
         local ? channel->remote_size : channel->local_size);
 }
@@ -26,7 +26,7 @@ int phi_check_reach(const struct ph_channel *channel)
         return 0;
     return phi_fail(channel->peers->report, PH_ENOPATH,
                     "operation %llu: rank %d's buffer is not mapped here: %s",
-                    (unsigned long long)channel->key->op_id, channel->peer->rank,
+                    (unsigned long long)channel->op_id, channel->peer->rank,
                     phi_reason_text(channel->reach));
 }
 
@@ -39,7 +39,7 @@ int phi_check_refused(struct ph_channel *channel, int rc)
     if (status == 0)
         return rc;
     return phi_refuse(channel->peers->report, status, "operation %llu with rank %d: %s",
-                      (unsigned long long)channel->key->op_id, channel->peer->rank,
+                      (unsigned long long)channel->op_id, channel->peer->rank,
                       status == -ESTALE ? "a buffer of the channel was released"
                                         : ph_strerror(status));
 }

@@ -115,7 +115,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
     if (!(channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return phi_fail(peers->report, -EINVAL,
                         "group: this rank is not the %s of operation %llu with rank %d",
-                        outgoing ? "sender" : "receiver", (unsigned long long)channel->key->op_id,
+                        outgoing ? "sender" : "receiver", (unsigned long long)channel->op_id,
                         channel->peer->rank);
     bool pair = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
     bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET ||
@@ -126,7 +126,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
     if (pair && !copies && (atomic_load(&channel->posted) & (outgoing ? 1u : 2u)))
         return phi_fail(peers->report, -EALREADY,
                         "group: operation %llu with rank %d has a post without its complete",
-                        (unsigned long long)channel->key->op_id, channel->peer->rank);
+                        (unsigned long long)channel->op_id, channel->peer->rank);
     return check_span(op);
 }
 
@@ -158,7 +158,7 @@ static int mark_messages(const struct ph_group_op *ops, size_t n, size_t *marked
         if (bit && (atomic_fetch_or(&op->channel->grouped, bit) & bit))
             return phi_fail(op->channel->peers->report, -EINVAL,
                             "group: two messages of one kind on operation %llu with rank %d",
-                            (unsigned long long)op->channel->key->op_id, op->channel->peer->rank);
+                            (unsigned long long)op->channel->op_id, op->channel->peer->rank);
     }
     return 0;
 }

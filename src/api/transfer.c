@@ -19,7 +19,7 @@ static int check_channel(struct ph_channel *channel, bool outgoing)
         return rc;
     return phi_fail(channel->peers->report, -EINVAL,
                     "operation %llu with rank %d: this rank is not its %s",
-                    (unsigned long long)channel->key->op_id, channel->peer->rank,
+                    (unsigned long long)channel->op_id, channel->peer->rank,
                     outgoing ? "sender" : "receiver");
 }
 
@@ -111,7 +111,7 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
     if (rc == -EALREADY)
         phi_fail(channel->peers->report, rc,
                  "operation %llu with rank %d: %s again before ph_complete",
-                 (unsigned long long)channel->key->op_id, channel->peer->rank,
+                 (unsigned long long)channel->op_id, channel->peer->rank,
                  outgoing ? "ph_send" : "ph_recv");
     if (rc)
         return rc;

@@ -12,189 +12,13 @@
 #include "channel/heartbeat.h"
 #include "channel/lives.h"
 #include "channel/offer.h"
-#include "channel/release.h"
 #include "channel/request.h"
+#include "channel/retire.h"
 
 struct phi_peers *phi_exchange_peers(const struct ph_exchange_request *request)
 {
     return request->peers;
 }
-
-void phi_pending_wants(struct phi_pending *pending, bool wants)
-{
-    if (pending->wants == wants)
-        return;
-    pending->wants = wants;
-    phi_peers_want(pending->key->peer->peers, pending->key->peer->rank, wants ? 1 : -1);
-}
-
-void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel)
-{
-    phi_pending_wants(pending, false);
-    pending->state = PHI_PENDING_DONE;
-    pending->result = result;
-    pending->channel = channel;
-    struct ph_exchange_request *request = pending->key->request;
-    if (result == 0 || request->failed++ > 0)
-        return;
-    request->failure = result;
-    phi_report_copy(request->peers->report, request->failure_text, sizeof request->failure_text);
-}
-
-void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel)
-{
-    if (!pending->finishing) {
-        pending->concluded = true; // done when the application has it: end_rounds
-        phi_pending_settle(pending, result, channel);
-        return;
-    }
-    phi_pending_again(pending); // the older round is over, whatever came of it; now ours
-}
-
-void phi_pending_again(struct phi_pending *pending)
-{
-    phi_agreement_done(&pending->key->agreement);
-    pending->finishing = false;
-    pending->state = PHI_PENDING_PUBLISH;
-}
-
-// ---- one operation, one step at a time; each returns true when the state changed
-
-static struct phi_slot *slot_of(const struct phi_key *key, bool mine)
-{
-    struct phi_segment *segment = key->peer->segment;
-    return phi_segment_slot(segment, mine ? segment->side : !segment->side, key->slot);
-}
-
-static uint64_t peer_word(const struct phi_key *key)
-{
-    // Acquire: pairs with the release store of the peer's number.
-    return atomic_load_explicit(&slot_of(key, false)->word[key->agreement.round & 1],
-                                memory_order_acquire);
-}
-
-static void store_word(struct phi_key *key, uint64_t word)
-{
-    atomic_store_explicit(&slot_of(key, true)->word[(uint32_t)(word >> 32) & 1], word,
-                          memory_order_release);
-}
-
-// Whether the own buffer was released before its round began: then there is none.
-static bool step_released(struct phi_pending *pending)
-{
-    if (pending->state > PHI_PENDING_PUBLISH ||
-        !phi_key_mine(pending->key, pending->number)->released)
-        return false;
-    phi_pending_settle(pending, phi_release_fail(pending->key), NULL);
-    return true;
-}
-
-static bool step_peer(struct phi_pending *pending)
-{
-    struct phi_peer *peer = pending->key->peer;
-    phi_pending_wants(pending, peer->state != PHI_PEER_READY);
-    if (peer->state == PHI_PEER_READY) {
-        pending->state = PHI_PENDING_OFFER;
-        return true;
-    }
-    if (!peer->unreachable)
-        return false;
-    int rc =
-        phi_fail(peer->peers->report, PH_ENOPATH,
-                 "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
-                 peer->peers->rank, peer->peers->mine.host, peer->rank, peer->theirs.host,
-                 (unsigned long long)pending->key->op_id,
-                 phi_reason_text(phi_node_reason(&peer->peers->mine, &peer->theirs)),
-                 phi_reason_text(PHI_REASON_NOT_BUILT));
-    phi_pending_settle(pending, rc, NULL);
-    return true;
-}
-
-static bool step_publish(struct phi_pending *pending)
-{
-    struct phi_key *key = pending->key;
-    phi_pending_wants(pending, key->slot == PHI_NO_SLOT);
-    if (key->slot == PHI_NO_SLOT)
-        return false; // the lower rank's offer names it
-    uint64_t word;
-    switch (phi_agreement_publish(&key->agreement, pending->number, &word)) {
-    case PHI_AGREEMENT_STORE:
-        store_word(key, word);
-        pending->state = PHI_PENDING_LOOK;
-        break;
-    case PHI_AGREEMENT_ASK:
-        store_word(key, word);
-        pending->state = PHI_PENDING_ASK;
-        break;
-    case PHI_AGREEMENT_FINISH:
-        pending->finishing = true;
-        pending->state = PHI_PENDING_OPEN;
-        break;
-    default: // RESUME
-        pending->state = PHI_PENDING_OPEN;
-        break;
-    }
-    return true;
-}
-
-static bool step_look(struct phi_pending *pending)
-{
-    struct phi_key *key = pending->key;
-    if (phi_agreement_look(&key->agreement, peer_word(key)) != PHI_AGREEMENT_TAKEN)
-        return false;
-    pending->state = PHI_PENDING_OPEN;
-    return true;
-}
-
-static bool step_open(struct phi_pending *pending, struct phi_remote_export **import)
-{
-    struct phi_key *key = pending->key;
-    struct ph_channel *channel = phi_key_channel(key, key->agreement.mine, key->agreement.theirs);
-    if (channel == NULL)
-        return phi_pending_miss(pending, import);
-    phi_count(key->peer->peers->counters, hits, !pending->finishing);
-    phi_pending_conclude(pending, 0, channel);
-    return true;
-}
-
-static bool step_state(struct phi_pending *pending, struct phi_remote_export **import)
-{
-    switch (pending->state) {
-    case PHI_PENDING_PEER:
-        return step_peer(pending);
-    case PHI_PENDING_OFFER:
-        if (!phi_key_mine(pending->key, pending->number)->offered)
-            return false;
-        pending->state = PHI_PENDING_PUBLISH;
-        return true;
-    case PHI_PENDING_PUBLISH:
-        return step_publish(pending);
-    case PHI_PENDING_LOOK:
-        return step_look(pending);
-    case PHI_PENDING_OPEN:
-        return step_open(pending, import);
-    default:
-        return false;
-    }
-}
-
-static bool step(struct phi_pending *pending, struct phi_remote_export **import)
-{
-    struct phi_peer *peer = pending->key->peer;
-    *import = NULL;
-    if (step_released(pending))
-        return true;
-    // A peer that came to this round and left right afterwards has come all the same.
-    if ((peer->state != PHI_PEER_BROKEN || pending->state >= PHI_PENDING_LOOK) &&
-        step_state(pending, import))
-        return true;
-    if (peer->state != PHI_PEER_BROKEN)
-        return false;
-    phi_pending_settle(pending, phi_peer_failure(peer), NULL);
-    return true;
-}
-
-// ---- the whole request
 
 struct progress {
     size_t open; // operations that are not done
@@ -219,8 +43,11 @@ static void note_work(struct progress *p, struct phi_pending *pending,
     if (pending->state == PHI_PENDING_PEER && peer->refused &&
         (p->retry == 0 || peer->retry < p->retry))
         p->retry = peer->retry;
-    if (pending->state == PHI_PENDING_OFFER)
+    if (pending->state == PHI_PENDING_OFFER && !pending->blocked)
         p->offer = peer;
+    // An answer of the peer wakes us; else it is looked at again after a while.
+    if (pending->blocked && peer->room.asked == 0 && (p->retry == 0 || peer->room.at < p->retry))
+        p->retry = peer->room.at;
     if (pending->state == PHI_PENDING_ASK)
         p->ask = true;
     if (pending->state == PHI_PENDING_LOOK)
@@ -240,7 +67,7 @@ static struct progress advance(struct ph_exchange_request *request)
         struct phi_remote_export *import = NULL;
         while (pending->state != PHI_PENDING_DONE) {
             uint8_t before = pending->state;
-            if (!step(pending, &import))
+            if (!phi_pending_step(pending, &import))
                 break;
             if (before != PHI_PENDING_PUBLISH)
                 continue;
@@ -261,11 +88,10 @@ static int give_slot(struct phi_key *key)
     struct phi_peer *peer = key->peer;
     if (peer->peers->rank > peer->rank || key->slot != PHI_NO_SLOT)
         return 0;
-    if (peer->slots_used >= peer->segment->capacity)
-        return phi_fail(peer->peers->report, -ENOSPC,
-                        "no agreement slot left towards rank %d (PEERHOP_CHANNELS=%u)", peer->rank,
-                        peer->segment->capacity);
-    return phi_key_set_slot(key, peer->slots_used++);
+    // Several may have found room for one.
+    if (phi_retire_room(peer, true, key->request))
+        return -EAGAIN;
+    return phi_key_set_slot(key, phi_retire_slot(peer));
 }
 
 static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer,
@@ -274,9 +100,12 @@ static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer
     size_t n = 0;
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
-        if (pending->state != PHI_PENDING_OFFER || pending->key->peer != peer)
+        if (pending->state != PHI_PENDING_OFFER || pending->key->peer != peer ||
+            pending->key->retiring > 0)
             continue;
         int rc = give_slot(pending->key);
+        if (rc == -EAGAIN)
+            continue;
         if (rc)
             phi_pending_settle(pending, rc, NULL);
         else
@@ -362,6 +191,7 @@ static int take_keys(struct ph_exchange_request *request, const struct ph_operat
         if (rc)
             return no_key(peers, &ops[i], rc);
         key->request = request;
+        key->used = peers->exchange_calls;
         request->n++;
     }
     return 0;
@@ -489,7 +319,9 @@ static bool spin(const struct phi_pending *pending, int64_t until)
     if (pending->state != PHI_PENDING_LOOK)
         return false;
     uint32_t round = key->agreement.round;
-    _Atomic uint64_t *word = &slot_of(key, false)->word[round & 1];
+    const struct phi_segment *segment = key->peer->segment;
+    _Atomic uint64_t *word =
+        &phi_segment_slot(segment, !segment->side, key->slot)->word[round & 1];
     struct phi_peers *peers = key->peer->peers;
     pthread_mutex_unlock(&peers->lock);
     bool shows = false;
@@ -653,8 +485,11 @@ static void end_rounds(struct ph_exchange_request *request, int rc)
 
 static void collect_channels(struct ph_exchange_request *request, struct ph_channel **channels)
 {
-    for (size_t i = 0; i < request->n; i++)
+    for (size_t i = 0; i < request->n; i++) {
         channels[i] = request->pending[i].channel;
+        channels[i]->handles++;
+        channels[i]->used = request->peers->exchange_calls;
+    }
     phi_count(request->peers->counters, exchanges, 1);
 }
 

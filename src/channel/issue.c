@@ -81,7 +81,7 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
             .kind = program->steps[i].kind,
             .call = (uint8_t)call->call,
             .peer = channel->peer->rank,
-            .op_id = channel->key->op_id,
+            .op_id = channel->op_id,
             .broken = &channel->mine->broken,
             .broken_device =
                 channel->mine_device ? channel->mine_device + offsetof(struct phi_line, broken) : 0,

@@ -24,15 +24,19 @@ static struct phi_key *find_key(struct phi_peer *peer, uint64_t op_id, uint8_t r
     return phi_map_find(&peer->keys, phi_hash(op_id, role), same_key, &name);
 }
 
+// Keys that wait for a slot, or that only one of the ranks names yet.
+#define KEYS_FACTOR 4
+
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
 {
     struct phi_key *key = find_key(peer, op_id, role);
     if (key != NULL)
         return key;
-    if (peer->keys.count >= (size_t)peer->peers->config->channels) {
-        *rc = phi_fail(peer->peers->report, -ENOSPC,
-                       "rank %d and rank %d use more than PEERHOP_CHANNELS=%lld operation keys",
-                       peer->peers->rank, peer->rank, (long long)peer->peers->config->channels);
+    if (peer->keys.count >= KEYS_FACTOR * (size_t)peer->peers->config->channels) {
+        *rc = phi_fail(
+            peer->peers->report, -ENOSPC,
+            "rank %d and rank %d name more operation keys than four times PEERHOP_CHANNELS=%lld",
+            peer->peers->rank, peer->rank, (long long)peer->peers->config->channels);
         return NULL;
     }
     *rc = -ENOMEM;

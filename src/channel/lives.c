@@ -25,7 +25,8 @@ struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
         return NULL;
     }
     peer->slots = calloc((size_t)peers->config->channels, sizeof *peer->slots);
-    if (peer->slots == NULL) {
+    peer->slot_lives = calloc((size_t)peers->config->channels, sizeof *peer->slot_lives);
+    if (peer->slots == NULL || peer->slot_lives == NULL) {
         phi_peer_free(peer);
         goto no_memory;
     }
@@ -54,6 +55,15 @@ static void free_keys(struct phi_peer *peer)
     phi_map_fini(&peer->keys);
 }
 
+static void free_channels(struct ph_channel *channel)
+{
+    while (channel != NULL) {
+        struct ph_channel *next = channel->next;
+        free(channel);
+        channel = next;
+    }
+}
+
 static void close_fd(int fd)
 {
     if (fd >= 0)
@@ -68,10 +78,12 @@ void phi_peer_free(struct phi_peer *peer)
     free_keys(peer);
     free_remote_exports(peer);
     phi_memory_import_close(peer->probe);
-    while (peer->channels != NULL) {
-        struct ph_channel *channel = peer->channels;
-        peer->channels = channel->next;
-        free(channel);
+    free_channels(peer->channels);
+    free_channels(peer->husks);
+    while (peer->unsaid != NULL) {
+        struct phi_unsaid *message = peer->unsaid;
+        peer->unsaid = message->next;
+        free(message);
     }
     phi_segment_unregister(peer->segment, peer->peers->device);
     phi_segment_close(peer->segment);
@@ -79,6 +91,9 @@ void phi_peer_free(struct phi_peer *peer)
     close_fd(peer->wake_fd);
     close_fd(peer->pidfd);
     free(peer->slots);
+    free(peer->slot_lives);
+    free(peer->room.lines);
+    free(peer->room.slots);
     phi_gate_fini(&peer->calling);
     free(peer);
 }

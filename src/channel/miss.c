@@ -6,6 +6,7 @@
 
 #include "channel/release.h"
 #include "channel/request.h"
+#include "channel/retire.h"
 
 // A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), reason of the mapping
 // (8).
@@ -24,12 +25,9 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
     uint32_t line = 0;
     if (peer->peers->rank < peer->rank) {
         // A line that a failed round did not use serves the next one.
-        if (key->line == PHI_NO_LINE && peer->lines_used < peer->segment->capacity)
-            key->line = peer->lines_used++;
-        if (key->line == PHI_NO_LINE)
-            reason = PHI_REASON_SPACE;
-        else
-            line = key->line;
+        if (key->line == PHI_NO_LINE && reason != PHI_REASON_SPACE)
+            key->line = phi_retire_line(peer);
+        line = key->line == PHI_NO_LINE ? 0 : key->line;
     }
     key->confirm = make_confirm(key->agreement.round, line, reason);
     // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at
@@ -87,6 +85,7 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->peers = key->peer->peers;
     channel->peer = key->peer;
     channel->key = key;
+    channel->op_id = key->op_id;
     channel->mine_number = key->agreement.mine;
     channel->theirs_number = key->agreement.theirs;
     channel->index = line;
@@ -141,6 +140,12 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
 {
     struct phi_peers *peers = key->peer->peers;
     int code = reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ? -ENOSPC : PH_ENOPATH;
+    char text[320];
+    if (reach == PHI_REASON_SPACE) {
+        phi_retire_explain(key->peer, text, sizeof text);
+        return phi_fail(peers->report, code, "no channel left for operation %llu with rank %d: %s",
+                        (unsigned long long)key->op_id, key->peer->rank, text);
+    }
     return phi_fail(
         peers->report, code,
         "no path between rank %d and rank %d for operation %llu: rank %d to rank %d by ipc: %s; "
@@ -178,6 +183,18 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
     return 0;
 }
 
+// The lower rank gives the channel a line, and may have to make room for it first.
+static bool find_room(struct phi_pending *pending, enum phi_reason found, enum phi_reason *reason)
+{
+    struct phi_key *key = pending->key;
+    int rc = 0;
+    if (key->peer->peers->rank < key->peer->rank && key->line == PHI_NO_LINE)
+        rc = phi_retire_room(key->peer, false, key->request);
+    pending->blocked = rc == -EAGAIN;
+    *reason = rc == -ENOSPC ? PHI_REASON_SPACE : found;
+    return !pending->blocked;
+}
+
 // Whether the own confirm can be given, and with which reason. *import: to be mapped first.
 static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **import,
                         enum phi_reason *reason)
@@ -189,14 +206,16 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
     bool over = phi_key_mine(key, key->agreement.mine)->released || phi_revoke_key(key);
     phi_pending_wants(pending, told == NULL && !over);
     *reason = PHI_REASON_RELEASED;
-    if (over || told == NULL)
-        return over;
+    if (over)
+        return find_room(pending, PHI_REASON_RELEASED, reason);
+    if (told == NULL)
+        return false;
     struct phi_remote_export *e = told->export_;
     if (!e->tried || (e->reason == PHI_REASON_STALE && e->call != key->peer->peers->exchange_calls))
         *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
     else
-        *reason = e->reason;
-    return *reason != PHI_REASON_RELEASED;
+        return find_room(pending, e->reason, reason);
+    return false;
 }
 
 bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **import)

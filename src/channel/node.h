@@ -33,6 +33,11 @@ enum phi_node_type {
     PHI_NODE_REVOKED = 21,  // a: release id; bytes: struct phi_revoked
     PHI_NODE_LET_GO = 22,   // a: line of a revoked channel: nothing will come there any more
     PHI_NODE_UNMAPPED = 23, // a: export id of the receiver's: the sender does not map it any more
+
+    // Of room for new channels; see retire.h.
+    PHI_NODE_RETIRE = 24,  // a: slot, b: next round, life of the slot << 32, c: line, or PHI_NO_LINE: the
+                           // key
+    PHI_NODE_RETIRED = 25, // a: slot, b: enum phi_retire_answer, c: line
 };
 
 struct phi_node_message {

@@ -8,7 +8,7 @@
 #include "base/random.h"
 
 #define OFFER_MAGIC   0x464f4850u // "PHOF"
-#define OFFER_VERSION 1
+#define OFFER_VERSION 2
 
 static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *descriptors,
                            size_t n, struct phi_writer *writer)
@@ -18,7 +18,8 @@ static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *d
     uint32_t last = UINT32_MAX; // neighbours mostly share one allocation
     phi_put_u32(writer, 0);
     for (size_t i = 0; i < n; i++) {
-        struct phi_local_export *e = phi_key_mine(descriptors[i].key, descriptors[i].number)->export_;
+        struct phi_local_export *e =
+            phi_key_mine(descriptors[i].key, descriptors[i].number)->export_;
         if (e->id == last || e->sent[peer->rank])
             continue;
         last = e->id;
@@ -42,7 +43,9 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         phi_put_u64(writer, key->op_id);
         phi_put_u8(writer, key->role);
         // Only the lower rank names slots; a message of the higher one says nothing of them.
-        phi_put_u32(writer, peer->peers->rank < peer->rank ? key->slot : PHI_NO_SLOT);
+        bool names = peer->peers->rank < peer->rank;
+        phi_put_u32(writer, names ? key->slot : PHI_NO_SLOT);
+        phi_put_u32(writer, names ? peer->slot_lives[key->slot] : 0);
         phi_put_u32(writer, descriptors[i].number);
         phi_put_u32(writer, own->export_->id);
         phi_put_u64(writer, own->offset);
@@ -73,6 +76,8 @@ static struct phi_remote_export *find_export(struct phi_peer *peer, uint32_t id)
 
 static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record, size_t size)
 {
+    if (id >= peer->exports_seen && id < UINT32_MAX)
+        peer->exports_seen = id + 1;
     if (find_export(peer, id) != NULL)
         return 0; // told before
     struct phi_remote_export *e = calloc(1, sizeof *e);
@@ -124,6 +129,7 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     uint64_t op_id = phi_get_u64(reader);
     uint8_t role = phi_get_u8(reader);
     uint32_t slot = phi_get_u32(reader);
+    uint32_t life = phi_get_u32(reader);
     struct phi_peer_buffer buffer = {.number = phi_get_u32(reader)};
     uint32_t export_id = phi_get_u32(reader);
     buffer.offset = phi_get_u64(reader);
@@ -135,19 +141,25 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
         buffer.protocol > PH_PROTOCOL_GET)
         return -EBADMSG;
     buffer.export_ = find_export(peer, export_id);
+    // What has ended meanwhile, an export or a life of the slot, makes an offer that comes late one
+    // of nothing.
     if (buffer.export_ == NULL)
-        return -EBADMSG;
+        return export_id < peer->exports_seen ? 0 : -EBADMSG;
     // A buffer must lie inside its allocation, or we would map and write what the peer does not
     // own.
     uint64_t size = buffer.export_->info.allocation.size;
     if (buffer.size == 0 || buffer.offset > size || buffer.size > size - buffer.offset)
         return -EBADMSG;
+    const bool names = slot != PHI_NO_SLOT && peer->rank < peer->peers->rank;
+    if (names && slot >= (uint32_t)peer->peers->config->channels)
+        return -EBADMSG;
+    if (names && life <= peer->slot_lives[slot])
+        return 0;
     int rc = 0;
     struct phi_key *key = phi_key_get(peer, op_id, opposite(role), &rc);
     if (key == NULL)
         return rc;
-    if (slot != PHI_NO_SLOT && peer->rank < peer->peers->rank && key->slot == PHI_NO_SLOT &&
-        (rc = phi_key_set_slot(key, slot)))
+    if (names && key->slot == PHI_NO_SLOT && (rc = phi_key_set_slot(key, slot)))
         return rc;
     return phi_key_tell(key, &buffer);
 }

@@ -419,6 +419,28 @@ int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message)
     return peer->socket < 0 ? -ECONNRESET : phi_node_send(peer->socket, message, -1);
 }
 
+bool phi_peer_say(struct phi_peer *peer)
+{
+    while (peer->unsaid != NULL) {
+        struct phi_unsaid *first = peer->unsaid;
+        if (phi_peer_tell(peer, &first->message) == -EAGAIN)
+            return false;
+        peer->unsaid = first->next;
+        free(first);
+    }
+    return true;
+}
+
+void phi_peer_tell_surely(struct phi_peer *peer, struct phi_unsaid *message)
+{
+    struct phi_unsaid **at = &peer->unsaid;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = message;
+    if (!phi_peer_say(peer))
+        phi_service_wake(peer->peers->service);
+}
+
 int phi_peer_failure(struct phi_peer *peer)
 {
     if (!peer->told && peer->segment != NULL) {

@@ -105,11 +105,33 @@ struct phi_key {
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
     uint32_t line;                       // lower rank: given and not used yet, or PHI_NO_LINE
+    uint32_t retiring;       // questions to the peer, whether it can do without, under way
+    uint32_t theirs_asked;   // the peer's largest number at the last of them
+    uint32_t look;           // number of the look for room that has seen it
+    uint64_t used;           // number of the exchange call that named it last
     struct ph_channel *next;             // memory for the channel that a confirm promises, or NULL
     struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL
 
     // The open round's miss, kept over a deadline.
     uint64_t confirm; // ours, as stored last (it names its round), or 0
+};
+
+// What the lower rank of a pair has left to give, and its looks for more. See retire.h.
+struct phi_room {
+    uint32_t *lines, *slots; // used before
+    uint32_t lines_count, lines_room, slots_count, slots_room;
+    uint32_t asked; // questions to the peer under way
+    uint32_t look;  // number of the present look
+    bool looking;   // ... which is not over
+    bool again;     // something that it has found in the way is only under way
+    int64_t at;     // not before
+    uint32_t held_here, held_there, pinned, exchanging; // what it has found in the way
+};
+
+// A message that the peer's socket had no room for.
+struct phi_unsaid {
+    struct phi_unsaid *next;
+    struct phi_node_message message;
 };
 
 enum phi_peer_state {
@@ -147,6 +169,11 @@ struct phi_peer {
     struct phi_segment *segment;
     uint32_t numbers;                // given to own buffers so far
     uint32_t slots_used, lines_used; // by the lower rank
+    uint32_t *slot_lives; // by slot: of its present use; at the higher rank: the last that is over
+    struct phi_room room;
+    struct phi_unsaid *unsaid;
+    struct ph_channel *husks; // retired, with handles left
+    uint32_t exports_seen;    // above all export ids of the peer
     struct phi_key **slots;          // by slot index
     struct phi_map keys;
     struct phi_map remote_exports; // by id
@@ -174,8 +201,13 @@ struct phi_peer {
 struct ph_channel {
     struct phi_peers *peers;
     struct phi_peer *peer;
-    struct phi_key *key;
+    struct phi_key *key; // NULL: retired
     struct ph_channel *next;
+    uint64_t op_id;
+    uint32_t handles; // of the application
+    bool retired;     // of peer->husks
+    uint32_t look;    // number of the look for room that has seen it
+    uint64_t used;    // number of the exchange call that returned it last
     uint32_t mine_number, theirs_number;
     uint32_t index; // of the lines
     uint8_t role;
@@ -356,6 +388,11 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
 
 // phi_peer_tell sends a message that is not answered; -EAGAIN: later.
 int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message);
+
+// phi_peer_tell_surely sends a message, later if need be, and frees it; say sends what is left:
+// whether all is said.
+void phi_peer_tell_surely(struct phi_peer *peer, struct phi_unsaid *message);
+bool phi_peer_say(struct phi_peer *peer);
 
 // phi_peer_failure is the code and sentence for the application where a peer is broken.
 int phi_peer_failure(struct phi_peer *peer);

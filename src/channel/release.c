@@ -150,8 +150,20 @@ static int release_scope(struct phi_peers *peers, const struct scope *scope, boo
             revoke_own_ends(peer);
         *any = *any || here;
     }
-    if (*any)
+    // What only retired keys had a buffer in.
+    for (uint32_t i = peers->exports_count; i-- > 0;) {
+        struct phi_local_export *e = peers->exports[i];
+        if (e->buffers == 0 && (scope->export_ == NULL || scope->export_ == e) &&
+            touches(scope, e->export_.allocation.base, e->export_.allocation.size)) {
+            phi_release_unused(peers, e);
+            *any = true;
+        }
+    }
+    if (*any) {
         phi_service_wake(peers->service);
+        phi_peers_changed(peers);
+        phi_mailbox_wake(peers->mailbox); // an exchange of ours may name one of them
+    }
     return rc;
 }
 

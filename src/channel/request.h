@@ -22,6 +22,7 @@ struct phi_pending {
     bool finishing;  // an older round is brought to its end first
     bool concluded;  // the open round is ours and its outcome is `result`, at both ends
     bool wants;      // counted in peers->wanted
+    bool blocked;    // until there is room for its key or its channel
     int result;
     struct ph_channel *channel;
 };
@@ -50,6 +51,10 @@ void phi_pending_settle(struct phi_pending *pending, int result, struct ph_chann
 
 // phi_pending_conclude ends the open round of one: an older round makes way for ours, ours settles.
 void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel);
+
+// phi_pending_step carries one a step further without waiting: true when its state changed.
+// *import: an allocation to map first, or NULL.
+bool phi_pending_step(struct phi_pending *pending, struct phi_remote_export **import);
 
 // phi_pending_again ends the open round of one without a result: it goes on to the next.
 void phi_pending_again(struct phi_pending *pending);

@@ -151,6 +151,7 @@ static int file_gone(struct phi_peer *peer, uint32_t export_id)
     peer->closing = true;
     revoke(peer, &all);
     phi_peers_changed(peer->peers);
+    phi_mailbox_wake(peer->peers->mailbox); // of exchanges that wait for what will not come
     return 0;
 }
 
@@ -185,6 +186,7 @@ int phi_revoke_file(struct phi_peer *peer, const struct phi_node_message *messag
     peer->revocations = r;
     revoke(peer, r);
     phi_peers_changed(peer->peers);
+    phi_mailbox_wake(peer->peers->mailbox);
     return 0;
 }
 
@@ -205,7 +207,7 @@ static void note_left(struct ph_channel *channel, struct phi_revoked *now)
         struct phi_left left;
         executor->ops->left(executor, &channel->uses, &left);
         now->drained = 0;
-        now->op_id = channel->key->op_id;
+        now->op_id = channel->op_id;
         now->streams = left.streams;
         now->graphs = left.graphs;
         now->graph = left.graph;
@@ -258,6 +260,21 @@ static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
     return true;
 }
 
+// Whether a channel has it, or an unfinished round is about to make one.
+static bool is_wanted(struct phi_peer *peer, const struct phi_remote_export *e)
+{
+    size_t cursor = 0;
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (channel->remote_export == e)
+            return true;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+        const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
+        if (key->agreement.state == PHI_AGREEMENT_OPEN && theirs != NULL && theirs->export_ == e)
+            return true;
+    }
+    return false;
+}
+
 static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
 {
     bool ended = e->revoked || (peer->state == PHI_PEER_BROKEN && peer->released);
@@ -275,6 +292,7 @@ static void close_import(struct phi_remote_export *e)
     pthread_mutex_lock(&peers->lock);
     e->importing = false;
     e->import = NULL;
+    e->tried = false;
     phi_peers_changed(peers);
 }
 
@@ -303,7 +321,8 @@ static struct phi_remote_export *next_closable(struct phi_peer *peer, bool block
     size_t cursor = 0;
     *left = *later = false;
     for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
-        if (!may_close(peer, e)) {
+        bool idle = blocking && e->import != NULL && !e->importing && !is_wanted(peer, e);
+        if (!idle && !may_close(peer, e)) {
             *left = *left || e->revoked;
             continue;
         }
@@ -339,7 +358,7 @@ static int tick_imports(struct phi_peer *peer)
 
 int phi_revoke_tick(struct phi_peer *peer)
 {
-    int soon = -1;
+    int soon = phi_peer_say(peer) ? -1 : 1;
     for (struct phi_revocation **at = &peer->revocations; *at != NULL;) {
         struct phi_revocation *r = *at;
         bool over = peer->state == PHI_PEER_BROKEN && phi_expel_over(peer);

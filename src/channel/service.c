@@ -19,6 +19,7 @@
 #include "channel/heartbeat.h"
 #include "channel/leave.h"
 #include "channel/release.h"
+#include "channel/retire.h"
 
 #define VERIFY_DEADLINE_MS  2000
 #define REFRESH_DEADLINE_MS 2000
@@ -245,6 +246,10 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
         return phi_revoke_let_go(peer, request);
     case PHI_NODE_UNMAPPED:
         return phi_release_unmapped(peer, request);
+    case PHI_NODE_RETIRE:
+        return phi_retire_file(peer, request);
+    case PHI_NODE_RETIRED:
+        return phi_retire_answered(peer, request);
     case PHI_NODE_EXPELLED:
         // An expelled rank that does not know it yet has no say.
         if (request->a < (uint64_t)peers->ranks && !peer->expelled)

@@ -28,7 +28,7 @@
     X(NO_ROLE, 12, "the operation has no such direction")                                          \
     X(USER, 13, "the configuration asks for another")                                              \
     X(HOST, 14, "host memory is copied by the processor")                                          \
-    X(SPACE, 15, "the pair has no channel left (PEERHOP_CHANNELS)")                                \
+    X(SPACE, 15, "the pair has no channel left (PEERHOP_CHANNELS; ph_channel_close)")                                \
     X(MEMORY, 16, "out of memory")                                                                 \
     X(NODE_UNKNOWN, 17, "a rank could not read its boot id, which names its node")                 \
     X(RELEASED, 18, "a buffer was released during the exchange")                                   \

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/retire.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "channel/release.h"
+#include "channel/service.h"
+
+// Asked for at once: an exchange of many misses does not wait for an answer each time.
+#define ASK_MAX 16
+// When what keeps everything is only under way: how long until the next look.
+#define PAUSE_MS 1
+
+// ---- what is seen of a channel or a key
+
+static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *view)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    struct phi_left left;
+    executor->ops->left(executor, &channel->uses, &left);
+    view->pinned = view->pinned || left.graphs > 0;
+    view->busy = view->busy || left.streams > 0;
+    // Of a released channel a handle is only the right to ask for its status.
+    view->held = view->held || (channel->handles > 0 && atomic_load(&channel->uses.revoked) == 0);
+}
+
+static bool is_lower(const struct phi_peer *peer)
+{
+    return peer->peers->rank < peer->rank;
+}
+
+// Of a channel, or of a whole key (channel NULL).
+static struct phi_retire_view view_of(const struct phi_key *key, struct ph_channel *channel)
+{
+    struct phi_retire_view view = {.round = key->agreement.round};
+    if (channel != NULL) {
+        view.exchanging = phi_retire_exchanging(&key->agreement, is_lower(key->peer),
+                                                channel->mine_number, channel->theirs_number);
+        look_at_channel(channel, &view);
+        return view;
+    }
+    view.exchanging = key->request != NULL || key->agreement.state != PHI_AGREEMENT_IDLE;
+    for (uint32_t i = 0; i < key->channels_count; i++)
+        look_at_channel(key->channels[i], &view);
+    return view;
+}
+
+// ---- taking out
+
+static void push(uint32_t value, uint32_t **list, uint32_t *count, uint32_t *room)
+{
+    if (*count == *room) {
+        uint32_t more = *room ? *room * 2 : 64;
+        uint32_t *bigger = realloc(*list, more * sizeof *bigger);
+        if (bigger == NULL)
+            return; // one less to give
+        *list = bigger;
+        *room = more;
+    }
+    (*list)[(*count)++] = value;
+}
+
+static void start_line(struct phi_line *line)
+{
+    for (int word = 0; word < PHI_WORD_COUNT; word++)
+        atomic_store(&line->word[word], phi_word_start[word]);
+    atomic_store(&line->broken, 0);
+}
+
+// Both ranks are done with the line: its words go back to their start before it is given again.
+// Whoever gets it learns of that by the confirm that names the line.
+static void give_line(struct phi_peer *peer, uint32_t index)
+{
+    for (int side = 0; side < 2; side++)
+        start_line(phi_segment_line(peer->segment, side, index));
+    push(index, &peer->room.lines, &peer->room.lines_count, &peer->room.lines_room);
+}
+
+// The application's handles outlive the channel: a husk that only has a status.
+static void leave_husk(struct ph_channel *channel)
+{
+    struct phi_peer *peer = channel->peer;
+    channel->retired = true;
+    channel->next = peer->husks;
+    peer->husks = channel;
+}
+
+static void evict(struct ph_channel *channel)
+{
+    struct phi_peer *peer = channel->peer;
+    struct phi_key *key = channel->key;
+    struct ph_channel **at = &peer->channels;
+    while (*at != channel)
+        at = &(*at)->next;
+    *at = channel->next;
+    for (uint32_t i = 0; i < key->channels_count; i++)
+        if (key->channels[i] == channel)
+            key->channels[i] = key->channels[--key->channels_count];
+    if (is_lower(peer))
+        give_line(peer, channel->index);
+    channel->key = NULL;
+    if (channel->handles > 0)
+        leave_husk(channel);
+    else
+        free(channel);
+    phi_count(peer->peers->counters, retired, 1);
+}
+
+static void clear_slot(struct phi_peer *peer, uint32_t slot)
+{
+    struct phi_segment *segment = peer->segment;
+    struct phi_slot *own = phi_segment_slot(segment, segment->side, slot);
+    atomic_store(&own->word[0], 0);
+    atomic_store(&own->word[1], 0);
+    atomic_store(&own->released, 0);
+    atomic_store(phi_segment_confirm(segment, segment->side, slot), 0);
+    peer->slots[slot] = NULL;
+}
+
+static void evict_all(struct phi_key *key)
+{
+    while (key->channels_count > 0)
+        evict(key->channels[key->channels_count - 1]);
+    if (key->line != PHI_NO_LINE) // given for a round that failed
+        give_line(key->peer, key->line);
+    key->line = PHI_NO_LINE;
+    clear_slot(key->peer, key->slot);
+    key->slot = PHI_NO_SLOT;
+    key->agreement = (struct phi_agreement){0};
+    key->confirm = 0;
+}
+
+void phi_retire_drop_key(struct phi_key *key)
+{
+    for (uint32_t i = 0; i < key->own_count; i++) {
+        struct phi_own_buffer *own = &key->own[i];
+        own->export_->entries--;
+        own->export_->buffers -= own->released ? 0 : 1;
+    }
+    phi_map_remove(&key->peer->keys, phi_hash(key->op_id, key->role), key);
+    phi_key_free(key);
+}
+
+// ---- the lower rank
+
+uint32_t phi_retire_line(struct phi_peer *peer)
+{
+    return peer->room.lines_count > 0 ? peer->room.lines[--peer->room.lines_count]
+                                      : peer->lines_used++;
+}
+
+uint32_t phi_retire_slot(struct phi_peer *peer)
+{
+    uint32_t slot = peer->room.slots_count > 0 ? peer->room.slots[--peer->room.slots_count]
+                                               : peer->slots_used++;
+    peer->slot_lives[slot]++;
+    return slot;
+}
+
+static bool has_room(const struct phi_peer *peer, bool slot)
+{
+    return slot ? peer->room.slots_count > 0 || peer->slots_used < peer->segment->capacity
+                : peer->room.lines_count > 0 || peer->lines_used < peer->segment->capacity;
+}
+
+static int ask(struct phi_key *key, uint32_t line)
+{
+    struct phi_peer *peer = key->peer;
+    struct phi_node_message message;
+    phi_peer_message(peer, PHI_NODE_RETIRE, &message);
+    message.a = key->slot;
+    message.b = key->agreement.round | (uint64_t)peer->slot_lives[key->slot] << 32;
+    message.c = line;
+    int rc = phi_peer_tell(peer, &message);
+    if (rc)
+        return rc;
+    key->theirs_asked = 0;
+    for (uint32_t i = 0; i < key->theirs_count; i++)
+        if (key->theirs[i].number > key->theirs_asked)
+            key->theirs_asked = key->theirs[i].number;
+    key->retiring++; // no exchange of the key goes on until the answer is here
+    peer->room.asked++;
+    return 0;
+}
+
+// What the present look for room has found in the way.
+static void note_refusal(struct phi_peer *peer, enum phi_retire_answer answer, bool here)
+{
+    struct phi_room *room = &peer->room;
+    room->held_here += answer == PHI_RETIRE_HELD && here;
+    room->held_there += answer == PHI_RETIRE_HELD && !here;
+    room->pinned += answer == PHI_RETIRE_PINNED;
+    room->again = room->again || answer == PHI_RETIRE_BUSY || answer == PHI_RETIRE_ROUND;
+}
+
+// Judges a candidate once in each look; true where the peer may be asked. An operation of the very
+// exchange that needs room makes none.
+static bool consider(struct phi_peer *peer, const struct phi_key *key, struct ph_channel *channel,
+                     uint32_t *look, const void *request)
+{
+    if (*look == peer->room.look || key->retiring > 0 || key->slot == PHI_NO_SLOT)
+        return false;
+    struct phi_retire_view view = view_of(key, channel);
+    enum phi_retire_answer answer = phi_retire_judge(&view, key->agreement.round);
+    if (answer == PHI_RETIRE_YES)
+        return true;
+    *look = peer->room.look;
+    if (key->request != request || request == NULL)
+        note_refusal(peer, answer, true);
+    else
+        peer->room.exchanging++;
+    return false;
+}
+
+// The one that was exchanged longest ago; what was released goes first.
+static struct ph_channel *next_channel(struct phi_peer *peer, const void *request)
+{
+    struct ph_channel *best = NULL;
+    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next) {
+        if (!consider(peer, c->key, c, &c->look, request))
+            continue;
+        bool revoked = atomic_load(&c->uses.revoked) != 0;
+        if (best == NULL || revoked || c->used < best->used)
+            best = c;
+        if (revoked)
+            break;
+    }
+    return best;
+}
+
+static struct phi_key *next_key(struct phi_peer *peer, const void *request)
+{
+    struct phi_key *best = NULL;
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        if (consider(peer, key, NULL, &key->look, request) &&
+            (best == NULL || key->used < best->used))
+            best = key;
+    return best;
+}
+
+static int ask_some(struct phi_peer *peer, bool slot, const void *request)
+{
+    int asked = 0;
+    int most = (int)(peer->segment->capacity / 4);
+    for (; asked < ASK_MAX && asked < most; asked++) {
+        struct ph_channel *channel = slot ? NULL : next_channel(peer, request);
+        struct phi_key *key = slot ? next_key(peer, request) : channel ? channel->key : NULL;
+        if (key == NULL || ask(key, channel ? channel->index : PHI_NO_LINE))
+            break;
+        *(channel ? &channel->look : &key->look) = peer->room.look;
+    }
+    return asked;
+}
+
+// What was found says nothing of the next time.
+static void end_look(struct phi_room *room)
+{
+    room->look++;
+    room->looking = room->again = false;
+    room->held_here = room->held_there = room->pinned = room->exchanging = 0;
+}
+
+int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
+{
+    struct phi_room *room = &peer->room;
+    if (has_room(peer, slot)) {
+        if (room->looking)
+            end_look(room);
+        return 0;
+    }
+    room->looking = true;
+    if (room->asked > 0 || phi_now() < room->at)
+        return -EAGAIN;
+    room->look += room->look == 0;
+    if (ask_some(peer, slot, request) > 0)
+        return -EAGAIN;
+    // Everything was looked at once. What is only under way makes room sooner or later.
+    if (!room->again) {
+        room->look++; // the counts are for the sentence
+        return -ENOSPC;
+    }
+    end_look(room);
+    room->at = phi_now() + PAUSE_MS * PHI_MS;
+    return -EAGAIN;
+}
+
+void phi_retire_explain(struct phi_peer *peer, char *text, size_t size)
+{
+    struct phi_room *room = &peer->room;
+    snprintf(text, size,
+             "all %u of the pair are in use: %u held by handles of rank %d and %u by handles of "
+             "rank %d (ph_channel_close lets go of one), %u by captured graphs, %u named by this "
+             "exchange (PEERHOP_CHANNELS)",
+             peer->segment->capacity, room->held_here, peer->peers->rank, room->held_there,
+             peer->rank, room->pinned, room->exchanging);
+    end_look(room);
+}
+
+// The peer has dropped the key. What it has told us since is of the key's next life.
+static void renew_key(struct phi_key *key)
+{
+    struct phi_peer *peer = key->peer;
+    uint32_t slot = key->slot, kept = 0;
+    evict_all(key);
+    push(slot, &peer->room.slots, &peer->room.slots_count, &peer->room.slots_room);
+    for (uint32_t i = 0; i < key->theirs_count; i++)
+        if (key->theirs[i].number > key->theirs_asked)
+            key->theirs[kept++] = key->theirs[i];
+    key->theirs_count = kept;
+    for (uint32_t i = 0; i < key->own_count; i++)
+        key->own[i].offered = false;
+    if (key->request == NULL && kept == 0)
+        phi_retire_drop_key(key);
+}
+
+static struct ph_channel *channel_at(const struct phi_key *key, uint64_t line)
+{
+    for (uint32_t i = 0; i < key->channels_count; i++)
+        if (key->channels[i]->index == line)
+            return key->channels[i];
+    return NULL;
+}
+
+int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    struct phi_key *key = message->a < peer->segment->capacity ? peer->slots[message->a] : NULL;
+    if (key == NULL || key->retiring == 0 || peer->room.asked == 0)
+        return -EBADMSG;
+    struct ph_channel *channel = channel_at(key, message->c);
+    key->retiring--;
+    peer->room.asked--;
+    if (message->b != PHI_RETIRE_YES)
+        note_refusal(peer, (enum phi_retire_answer)message->b, false);
+    else if (message->c == PHI_NO_LINE)
+        renew_key(key);
+    else if (channel != NULL)
+        evict(channel);
+    phi_peers_changed(peer->peers);
+    phi_mailbox_wake(peer->peers->mailbox);
+    return 0;
+}
+
+// ---- the higher rank
+
+// Says yes or no, in this order: first what the answer promises, then the answer. It is sent in any
+// case, later where the peer's socket is full.
+static int judge(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    struct phi_key *key = peer->slots[message->a];
+    uint32_t round = (uint32_t)message->b;
+    if (key == NULL) // its offers have not been read yet, or it was never exchanged
+        return message->c == PHI_NO_LINE ? PHI_RETIRE_YES : PHI_RETIRE_ROUND;
+    struct ph_channel *channel = channel_at(key, message->c);
+    if (message->c != PHI_NO_LINE && channel == NULL)
+        return PHI_RETIRE_ROUND;
+    struct phi_retire_view view = view_of(key, channel);
+    return phi_retire_judge(&view, round);
+}
+
+static void carry_out(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    struct phi_key *key = peer->slots[message->a];
+    if (message->c != PHI_NO_LINE) {
+        evict(channel_at(key, message->c));
+        return;
+    }
+    // Offers of this life of the slot that come late are of no use any more.
+    peer->slot_lives[message->a] = (uint32_t)(message->b >> 32);
+    if (key == NULL)
+        return;
+    evict_all(key);
+    phi_retire_drop_key(key);
+}
+
+int phi_retire_file(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    if (is_lower(peer) || peer->segment == NULL || message->a >= peer->segment->capacity ||
+        (message->c != PHI_NO_LINE && message->c >= peer->segment->capacity))
+        return -EBADMSG;
+    struct phi_unsaid *answer = calloc(1, sizeof *answer);
+    int verdict = answer ? judge(peer, message) : PHI_RETIRE_BUSY;
+    if (answer == NULL)
+        return -ENOMEM;
+    phi_peer_message(peer, PHI_NODE_RETIRED, &answer->message);
+    answer->message.a = message->a;
+    answer->message.b = (uint64_t)verdict;
+    answer->message.c = message->c;
+    if (verdict == PHI_RETIRE_YES)
+        carry_out(peer, message);
+    phi_peer_tell_surely(peer, answer);
+    return 0;
+}
+
+// ---- handles
+
+int phi_channel_close(struct ph_channel *channel)
+{
+    struct phi_peers *peers = channel->peers;
+    struct phi_peer *peer = channel->peer;
+    int rc = 0;
+    pthread_mutex_lock(&peers->lock);
+    if (channel->handles == 0) {
+        rc = phi_fail(peers->report, -EINVAL,
+                      "operation %llu with rank %d: the channel has no handle left to close",
+                      (unsigned long long)channel->op_id, peer->rank);
+    } else if (--channel->handles == 0 && channel->retired) {
+        struct ph_channel **at = &peer->husks;
+        while (*at != channel)
+            at = &(*at)->next;
+        *at = channel->next;
+        free(channel);
+    }
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One operation of an exchange, step by step.
+#include <errno.h>
+
+#include "channel/release.h"
+#include "channel/request.h"
+#include "channel/retire.h"
+
+void phi_pending_wants(struct phi_pending *pending, bool wants)
+{
+    if (pending->wants == wants)
+        return;
+    pending->wants = wants;
+    phi_peers_want(pending->key->peer->peers, pending->key->peer->rank, wants ? 1 : -1);
+}
+
+void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel)
+{
+    phi_pending_wants(pending, false);
+    pending->state = PHI_PENDING_DONE;
+    pending->result = result;
+    pending->channel = channel;
+    struct ph_exchange_request *request = pending->key->request;
+    if (result == 0 || request->failed++ > 0)
+        return;
+    request->failure = result;
+    phi_report_copy(request->peers->report, request->failure_text, sizeof request->failure_text);
+}
+
+void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel)
+{
+    if (!pending->finishing) {
+        pending->concluded = true; // done when the application has it: end_rounds
+        phi_pending_settle(pending, result, channel);
+        return;
+    }
+    phi_pending_again(pending); // the older round is over, whatever came of it; now ours
+}
+
+void phi_pending_again(struct phi_pending *pending)
+{
+    phi_agreement_done(&pending->key->agreement);
+    pending->finishing = false;
+    pending->state = PHI_PENDING_PUBLISH;
+}
+
+// ---- one step at a time; each returns true when the state changed
+
+static struct phi_slot *slot_of(const struct phi_key *key, bool mine)
+{
+    struct phi_segment *segment = key->peer->segment;
+    return phi_segment_slot(segment, mine ? segment->side : !segment->side, key->slot);
+}
+
+static uint64_t peer_word(const struct phi_key *key)
+{
+    // Acquire: pairs with the release store of the peer's number.
+    return atomic_load_explicit(&slot_of(key, false)->word[key->agreement.round & 1],
+                                memory_order_acquire);
+}
+
+static void store_word(struct phi_key *key, uint64_t word)
+{
+    atomic_store_explicit(&slot_of(key, true)->word[(uint32_t)(word >> 32) & 1], word,
+                          memory_order_release);
+}
+
+// Whether the own buffer was released before its round began: then there is none.
+static bool step_released(struct phi_pending *pending)
+{
+    if (pending->state > PHI_PENDING_PUBLISH ||
+        !phi_key_mine(pending->key, pending->number)->released)
+        return false;
+    phi_pending_settle(pending, phi_release_fail(pending->key), NULL);
+    return true;
+}
+
+static bool step_peer(struct phi_pending *pending)
+{
+    struct phi_peer *peer = pending->key->peer;
+    phi_pending_wants(pending, peer->state != PHI_PEER_READY);
+    if (peer->state == PHI_PEER_READY) {
+        pending->state = PHI_PENDING_OFFER;
+        return true;
+    }
+    if (!peer->unreachable)
+        return false;
+    int rc =
+        phi_fail(peer->peers->report, PH_ENOPATH,
+                 "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
+                 peer->peers->rank, peer->peers->mine.host, peer->rank, peer->theirs.host,
+                 (unsigned long long)pending->key->op_id,
+                 phi_reason_text(phi_node_reason(&peer->peers->mine, &peer->theirs)),
+                 phi_reason_text(PHI_REASON_NOT_BUILT));
+    phi_pending_settle(pending, rc, NULL);
+    return true;
+}
+
+static bool step_offer(struct phi_pending *pending)
+{
+    struct phi_key *key = pending->key;
+    struct phi_peer *peer = key->peer;
+    char text[320];
+    pending->blocked = false;
+    if (phi_key_mine(key, pending->number)->offered) {
+        pending->state = PHI_PENDING_PUBLISH;
+        return true;
+    }
+    int rc = key->retiring > 0 ? -EAGAIN : 0;
+    if (rc == 0 && peer->peers->rank < peer->rank && key->slot == PHI_NO_SLOT)
+        rc = phi_retire_room(peer, true, key->request);
+    pending->blocked = rc == -EAGAIN;
+    if (rc != -ENOSPC)
+        return false;
+    phi_retire_explain(peer, text, sizeof text);
+    rc = phi_fail(peer->peers->report, rc,
+                  "no agreement slot left for operation %llu with rank %d: %s",
+                  (unsigned long long)key->op_id, peer->rank, text);
+    phi_pending_settle(pending, rc, NULL);
+    return true;
+}
+
+static bool step_publish(struct phi_pending *pending)
+{
+    struct phi_key *key = pending->key;
+    // Both ranks have dropped the key meanwhile: it begins anew.
+    if (!phi_key_mine(key, pending->number)->offered) {
+        pending->state = PHI_PENDING_OFFER;
+        return true;
+    }
+    phi_pending_wants(pending, key->slot == PHI_NO_SLOT);
+    if (key->slot == PHI_NO_SLOT)
+        return false; // the lower rank's offer names it
+    if (key->retiring > 0)
+        return false; // the peer must not come to another round than it is asked about
+    uint64_t word;
+    switch (phi_agreement_publish(&key->agreement, pending->number, &word)) {
+    case PHI_AGREEMENT_STORE:
+        store_word(key, word);
+        pending->state = PHI_PENDING_LOOK;
+        break;
+    case PHI_AGREEMENT_ASK:
+        store_word(key, word);
+        pending->state = PHI_PENDING_ASK;
+        break;
+    case PHI_AGREEMENT_FINISH:
+        pending->finishing = true;
+        pending->state = PHI_PENDING_OPEN;
+        break;
+    default: // RESUME
+        pending->state = PHI_PENDING_OPEN;
+        break;
+    }
+    return true;
+}
+
+static bool step_look(struct phi_pending *pending)
+{
+    struct phi_key *key = pending->key;
+    if (phi_agreement_look(&key->agreement, peer_word(key)) != PHI_AGREEMENT_TAKEN)
+        return false;
+    pending->state = PHI_PENDING_OPEN;
+    return true;
+}
+
+static bool step_open(struct phi_pending *pending, struct phi_remote_export **import)
+{
+    struct phi_key *key = pending->key;
+    struct ph_channel *channel = phi_key_channel(key, key->agreement.mine, key->agreement.theirs);
+    if (channel == NULL)
+        return phi_pending_miss(pending, import);
+    phi_count(key->peer->peers->counters, hits, !pending->finishing);
+    phi_pending_conclude(pending, 0, channel);
+    return true;
+}
+
+static bool step_state(struct phi_pending *pending, struct phi_remote_export **import)
+{
+    switch (pending->state) {
+    case PHI_PENDING_PEER:
+        return step_peer(pending);
+    case PHI_PENDING_OFFER:
+        return step_offer(pending);
+    case PHI_PENDING_PUBLISH:
+        return step_publish(pending);
+    case PHI_PENDING_LOOK:
+        return step_look(pending);
+    case PHI_PENDING_OPEN:
+        return step_open(pending, import);
+    default:
+        return false;
+    }
+}
+
+bool phi_pending_step(struct phi_pending *pending, struct phi_remote_export **import)
+{
+    struct phi_peer *peer = pending->key->peer;
+    *import = NULL;
+    if (step_released(pending))
+        return true;
+    // A peer that came to this round and left right afterwards has come all the same.
+    if ((peer->state != PHI_PEER_BROKEN || pending->state >= PHI_PENDING_LOOK) &&
+        step_state(pending, import))
+        return true;
+    if (peer->state != PHI_PEER_BROKEN)
+        return false;
+    phi_pending_settle(pending, phi_peer_failure(peer), NULL);
+    return true;
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A bounded cache: what nobody needs makes way, what somebody needs stays, and both ranks agree.
+#include <random>
+
+#include "e2e/bytes.h"
+#include "e2e/exchanging.h"
+
+class Retire : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(Retire);
+
+static const size_t size = 4096;
+static const char *const SMALL = "PEERHOP_CHANNELS=16";
+
+// Every operation of a working set of `ops` in turn, each with its own buffer, which it closes
+// after `open` more.
+static void cycle(Rank &rank, int ops, int rounds, size_t open, bool one_key)
+{
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(ops * size);
+    std::vector<ph_channel *> held;
+    ph_role role = role_of(rank, 0);
+    for (int round = 0; round < rounds; round++)
+        for (int op = 0; op < ops; op++) {
+            void *buffer = at(memory, op * size);
+            ph_channel *channel = rank.channel(!rank.rank, one_key ? 1 : op, role, buffer, size);
+            CHECK_EQUAL(ph_channel_op_id(channel), one_key ? 1 : op);
+            pass(rank, channel, role, buffer, size, round * 1000 + op, stream);
+            held.push_back(channel);
+            if (held.size() <= open)
+                continue;
+            CHECK_OK(ph_channel_close(held.front()));
+            held.erase(held.begin());
+        }
+    for (ph_channel *channel : held)
+        CHECK_OK(ph_channel_close(channel));
+}
+
+RANK_FUNCTION(has_a_small_cache)
+{
+    rank.open({SMALL});
+    bool one_key = rank.argument == "one key";
+    cycle(rank, 50, 4, 5, one_key);
+    CHECK(rank.counter("retired") > 100);
+    cycle(rank, 16, 4, 0, one_key); // fits
+    CHECK_OK(ph_reap(rank.context));
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Retire, AWorkingSetLargerThanTheCache)
+{
+    for (const char *how : {"many keys", "one key"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("has_a_small_cache", how), "");
+    }
+}
+
+// Operations are in flight on all channels of the cache when another one is needed.
+RANK_FUNCTION(has_a_small_cache_in_flight)
+{
+    rank.open({SMALL});
+    const int ops = 40, deep = 16;
+    const size_t big = 200000;
+    void *memory = rank.device->alloc(ops * big);
+    ph_role role = role_of(rank, rank.argument == "higher");
+    std::vector<void *> streams;
+    for (int i = 0; i < deep; i++)
+        streams.push_back(rank.device->stream());
+    for (int round = 0; round < 5; round++) {
+        for (int op = 0; op < ops; op++) {
+            void *buffer = at(memory, op * big), *stream = streams[op % deep];
+            ph_channel *channel = rank.channel(!rank.rank, op, role, buffer, big);
+            if (role == PH_ROLE_SENDER) {
+                rank.device->slow_fill(stream, buffer, big, static_cast<uint8_t>(round * ops + op),
+                                       3000);
+                CHECK_OK(ph_put_signal(channel, 0, 0, big, stream));
+            } else {
+                CHECK_OK(ph_wait(channel, big, stream));
+            }
+            CHECK_OK(ph_channel_close(channel)); // what is enqueued goes on
+        }
+        for (void *stream : streams)
+            rank.synchronize(stream);
+        for (int op = 0; role == PH_ROLE_RECEIVER && op < ops; op++)
+            check_value(rank, at(memory, op * big), big, static_cast<uint8_t>(round * ops + op),
+                        "operation " + std::to_string(op));
+        rank.barrier();
+    }
+    CHECK(rank.counter("retired") > 100);
+    rank.close();
+}
+
+TEST_P(Retire, AWorkingSetLargerThanTheCacheInFlight)
+{
+    for (const char *sender : {"lower", "higher"}) {
+        SCOPED_TRACE(sender);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("has_a_small_cache_in_flight", sender), "");
+    }
+}
+
+// What is held stays, and the sentence says by whom.
+RANK_FUNCTION(holds_everything)
+{
+    rank.open({SMALL});
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(20 * size);
+    ph_role role = role_of(rank, 0);
+    std::vector<ph_channel *> held;
+    const bool holder = rank.argument == (rank.rank ? "higher" : "lower");
+    for (int op = 0; op < 16; op++) {
+        held.push_back(rank.channel(!rank.rank, op, role, at(memory, op * size), size));
+        if (!holder)
+            CHECK_OK(ph_channel_close(held.back()));
+    }
+    rank.barrier();
+    std::vector<ph_operation> more = {operation(16, !rank.rank, role, at(memory, 16 * size), size)};
+    if (rank.rank == 0) { // gives the slots
+        std::string sentence = exchange_fails(rank, more, -ENOSPC);
+        for (const char *part : {"PEERHOP_CHANNELS", "ph_channel_close", "16 held by handles"})
+            CHECK_SAYS(sentence, part == std::string("16 held by handles") && !holder
+                                     ? "16 by handles of rank 1"
+                                     : part);
+    }
+    rank.barrier();
+    for (ph_channel *channel : held) // hits, and they work
+        if (holder)
+            CHECK_OK(ph_channel_status(channel));
+    ph_channel *again = rank.channel(!rank.rank, 3, role, at(memory, 3 * size), size);
+    pass(rank, again, role, at(memory, 3 * size), size, 3, stream);
+    if (holder)
+        CHECK(again == held[3]);
+    CHECK_OK(ph_channel_close(again));
+    rank.barrier();
+    if (holder)
+        CHECK_OK(ph_channel_close(held[7]));
+    rank.barrier();
+    ph_channel *seventeenth = exchange_all(rank, more)[0];
+    pass(rank, seventeenth, role, at(memory, 16 * size), size, 4, stream);
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Retire, NothingThatIsHeld)
+{
+    for (const char *holder : {"lower", "higher"}) {
+        SCOPED_TRACE(holder);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("holds_everything", holder), "");
+    }
+}
+
+// One call that names more than fits.
+RANK_FUNCTION(exchanges_too_many_at_once)
+{
+    rank.open({SMALL}, 500); // the others of them are waited for
+    void *memory = rank.device->alloc(20 * size);
+    std::vector<ph_operation> ops;
+    for (int op = 0; op < 20; op++)
+        ops.push_back(operation(op, !rank.rank, role_of(rank, 0), at(memory, op * size), size));
+    if (rank.rank == 0)
+        CHECK_SAYS(exchange_fails(rank, ops, -ENOSPC), "named by this exchange");
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Retire, NotWhatTheSameExchangeNames)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("exchanges_too_many_at_once"), "");
+}
+
+// Buffers that are given back after each use need new channels each time, for ever.
+RANK_FUNCTION(releases_for_ever)
+{
+    rank.open({SMALL});
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(4 * size);
+    ph_role role = role_of(rank, 0);
+    std::vector<ph_channel *> husks;
+    for (int round = 0; round < 120; round++) {
+        void *buffer = at(memory, round % 4 * size);
+        ph_channel *channel = rank.channel(!rank.rank, round % 3, role, buffer, size);
+        pass(rank, channel, role, buffer, size, round, stream);
+        rank.barrier();
+        if (rank.rank == round % 2) {
+            CHECK_OK(ph_release_start(rank.context, buffer, size));
+            CHECK_OK(ph_release_wait(rank.context, buffer, size, PH_RELEASE_DRAINED, 10000));
+        }
+        rank.barrier();
+        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        if (rank.argument == "closes")
+            CHECK_OK(ph_channel_close(channel));
+        else
+            husks.push_back(channel);
+    }
+    for (ph_channel *husk : husks) {
+        CHECK_RC(ph_channel_status(husk), -ESTALE);
+        CHECK_EQUAL(ph_channel_peer(husk), !rank.rank);
+        CHECK(ph_channel_op_id(husk) < 3);
+        CHECK_OK(ph_channel_close(husk));
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Retire, WhatWasReleased)
+{
+    for (const char *how : {"closes", "keeps handles"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("releases_for_ever", how), "");
+    }
+}
+
+// Both ranks run the same random walk over a working set, with threads that exchange at once.
+RANK_FUNCTION(walks)
+{
+    rank.open({SMALL});
+    std::mt19937 dice(std::stoi(rank.argument));
+    void *stream = rank.device->stream();
+    const int ops = 24;
+    void *memory = rank.device->alloc(2 * ops * size);
+    std::vector<std::vector<ph_channel *>> held(ops);
+    int open = 0;
+    for (int step = 0; step < 400; step++) {
+        int op = dice() % ops, which = dice() % 2, sender = dice() % 2;
+        bool closes = dice() % 8 != 0 || open > 8;
+        void *buffer = at(memory, (2 * op + which) * size);
+        ph_role role = role_of(rank, sender);
+        ph_channel *channel = rank.channel(!rank.rank, op, role, buffer, size);
+        pass(rank, channel, role, buffer, size, step, stream);
+        held[op].push_back(channel);
+        open++;
+        while (closes && !held[op].empty()) {
+            CHECK_OK(ph_channel_close(held[op].back()));
+            held[op].pop_back();
+            open--;
+        }
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Retire, ARandomWalk)
+{
+    const char *rounds = getenv("PEERHOP_RETIRE_ROUNDS");
+    for (int seed = 1; seed <= (rounds ? atoi(rounds) : 2); seed++) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("walks", std::to_string(seed)), "");
+    }
+}
+
+RANK_FUNCTION(closes_too_often)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size);
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    CHECK(rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size) == channel);
+    CHECK_RC(ph_channel_close(nullptr), -EINVAL);
+    CHECK_OK(ph_channel_close(channel));
+    CHECK_OK(ph_channel_close(channel));
+    CHECK_RC(ph_channel_close(channel), -EINVAL); // it is in the cache still
+    CHECK_SAYS(rank.error(), "no handle left");
+    CHECK(rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size) == channel);
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Retire, HandlesAreCounted)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("closes_too_often"), "");
+}
