@@ -289,6 +289,18 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
     return -EAGAIN;
 }
 
+bool phi_retire_hopeless(struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    uint32_t held = 0;
+    if (is_lower(peer) || peer->keys.count <= peer->segment->capacity)
+        return false;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        held += key->slot != PHI_NO_SLOT && view_of(key, NULL).held;
+    peer->room.held_here = held;
+    return held == peer->segment->capacity;
+}
+
 void phi_retire_explain(struct phi_peer *peer, char *text, size_t size)
 {
     struct phi_room *room = &peer->room;

@@ -96,11 +96,22 @@ static bool step_peer(struct phi_pending *pending)
     return true;
 }
 
+static bool fail_for_slots(struct phi_pending *pending)
+{
+    const struct phi_key *key = pending->key;
+    char text[320];
+    phi_retire_explain(key->peer, text, sizeof text);
+    int rc = phi_fail(key->peer->peers->report, -ENOSPC,
+                      "no agreement slot left for operation %llu with rank %d: %s",
+                      (unsigned long long)key->op_id, key->peer->rank, text);
+    phi_pending_settle(pending, rc, NULL);
+    return true;
+}
+
 static bool step_offer(struct phi_pending *pending)
 {
     struct phi_key *key = pending->key;
     struct phi_peer *peer = key->peer;
-    char text[320];
     pending->blocked = false;
     if (phi_key_mine(key, pending->number)->offered) {
         pending->state = PHI_PENDING_PUBLISH;
@@ -112,12 +123,7 @@ static bool step_offer(struct phi_pending *pending)
     pending->blocked = rc == -EAGAIN;
     if (rc != -ENOSPC)
         return false;
-    phi_retire_explain(peer, text, sizeof text);
-    rc = phi_fail(peer->peers->report, rc,
-                  "no agreement slot left for operation %llu with rank %d: %s",
-                  (unsigned long long)key->op_id, peer->rank, text);
-    phi_pending_settle(pending, rc, NULL);
-    return true;
+    return fail_for_slots(pending);
 }
 
 static bool step_publish(struct phi_pending *pending)
@@ -129,6 +135,8 @@ static bool step_publish(struct phi_pending *pending)
         return true;
     }
     phi_pending_wants(pending, key->slot == PHI_NO_SLOT);
+    if (key->slot == PHI_NO_SLOT && phi_retire_hopeless(key->peer))
+        return fail_for_slots(pending);
     if (key->slot == PHI_NO_SLOT)
         return false; // the lower rank's offer names it
     if (key->retiring > 0)

@@ -244,14 +244,14 @@ int __wrap_phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t life
 
 // A descriptor ends an offer of one operation.
 enum {
-    DESCRIPTOR = 38,
+    DESCRIPTOR = 42,
     D_ROLE = 8,
     D_SLOT = 9,
-    D_NUMBER = 13,
-    D_EXPORT = 17,
-    D_OFFSET = 21,
-    D_SIZE = 29,
-    D_PROTOCOL = 37
+    D_NUMBER = 17,
+    D_EXPORT = 21,
+    D_OFFSET = 25,
+    D_SIZE = 33,
+    D_PROTOCOL = 41
 };
 
 static void change_offer(uint8_t *d)
