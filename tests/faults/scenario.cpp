@@ -306,6 +306,14 @@ class Player
                holds(buffer(3), 50 + static_cast<uint64_t>(peer), "the second buffers");
     }
 
+    bool all_closed() const
+    {
+        for (const void *memory : buffers_)
+            if (ph_release_test(context_, memory, SIZE, PH_RELEASE_CLOSED) != 0)
+                return false;
+        return true;
+    }
+
     bool release(int peer)
     {
         memory_->drop_graph();
@@ -316,11 +324,18 @@ class Player
             if (!good(ph_release_wait(context_, buffer(i), SIZE, PH_RELEASE_DRAINED, 0),
                       "ph_release_wait"))
                 return false;
-        if (!meet(STAGES + 9, peer) || !good(ph_reap(context_), "ph_reap"))
-            return false;
         out_ = in_ = nullptr;
+        // What is drained here may be closed there a moment later, by that rank's next ph_reap.
+        auto begin = Clock::now();
+        do {
+            if (!good(ph_reap(context_), "ph_reap"))
+                return false;
+            board_.arrived[STAGES + 9][rank_] = all_closed();
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+        } while ((!board_.arrived[STAGES + 9][rank_] || !board_.arrived[STAGES + 9][peer]) &&
+                 !failed(peer) && ms_since(begin) < DEADLINE_MS);
         for (void *&memory : buffers_) {
-            if (!good(ph_release_wait(context_, memory, SIZE, PH_RELEASE_CLOSED, 0),
+            if (!good(ph_release_wait(context_, memory, SIZE, PH_RELEASE_CLOSED, 100),
                       "ph_release_wait") ||
                 !good(memory_->free(memory), "ph_host_free"))
                 return false;
