@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Many streams that wait at once, their limits, threads, and what the data path costs: no
-// allocation, no system call.
-#include <atomic>
+// Many streams that wait at once, their limits, and threads.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "e2e/bytes.h"
-#include "support/system_calls.h"
 
 class Streams : public EveryDevice
 {
@@ -18,45 +15,6 @@ class StreamsOfCuda : public EveryDevice
 {
 };
 INSTANTIATE_CUDA_DEVICES(StreamsOfCuda);
-
-// ---- allocations of this binary and of the library in it (not of a driver): the build wraps the C
-// allocator
-
-static std::atomic<long> allocations;
-
-extern "C" {
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *memory, size_t size);
-int __real_posix_memalign(void **memory, size_t alignment, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    allocations++;
-    return __real_malloc(size);
-}
-void *__wrap_calloc(size_t n, size_t size)
-{
-    allocations++;
-    return __real_calloc(n, size);
-}
-void *__wrap_realloc(void *memory, size_t size)
-{
-    allocations++;
-    return __real_realloc(memory, size);
-}
-int __wrap_posix_memalign(void **memory, size_t alignment, size_t size)
-{
-    allocations++;
-    return __real_posix_memalign(memory, alignment, size);
-}
-void *__wrap_aligned_alloc(size_t alignment, size_t size)
-{
-    allocations++;
-    return __real_aligned_alloc(alignment, size);
-}
-}
 
 // ---- 32 streams with a channel each
 
@@ -462,100 +420,4 @@ TEST_P(StreamsOfCuda, ThreadsOnOneStream)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("threads", "one stream"), "");
-}
-
-// ---- no allocation, no system call
-
-// Each call of the data path once, at this rank's end.
-struct Calls {
-    Rank &rank;
-    ph_channel *put, *get, *group, *signal;
-    void *stream;
-    std::atomic<int> failed{0};
-
-    void expect(int rc)
-    {
-        failed = rc && !failed ? rc : failed.load();
-    }
-    void issue()
-    {
-        ph_group_op ops[] = {{PH_GROUP_SEND, group, 0, 0, 100}, {PH_GROUP_WAIT, signal, 0, 0, 0}};
-        if (rank.rank == 0) {
-            expect(ph_put(put, 0, 0, 1000, stream));
-            expect(ph_put_signal(put, 0, 0, 1000, stream));
-            expect(ph_send(put, 1000, stream));
-            expect(ph_send(get, 1000, stream));
-            expect(ph_complete(get, stream));
-        } else {
-            ops[0].kind = PH_GROUP_RECV;
-            ops[1].kind = PH_GROUP_SIGNAL;
-            expect(ph_wait(put, 1000, stream));
-            expect(ph_recv(put, 1000, stream));
-            expect(ph_complete(put, stream));
-            expect(ph_recv(get, 1000, stream));
-            expect(ph_get(get, 0, 0, 10, stream));
-        }
-        expect(ph_group(ops, 2, stream));
-    }
-};
-
-RANK_FUNCTION(data_path)
-{
-    const int rounds = 60;
-    rank.open();
-    void *memory = rank.device->alloc(4000), *stream = rank.device->stream();
-    auto forth = rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
-         back = rank.rank ? PH_ROLE_SENDER : PH_ROLE_RECEIVER;
-    ph_operation ops[] = {{1, !rank.rank, forth, PH_PROTOCOL_PUT, memory, 1000},
-                          {2, !rank.rank, forth, PH_PROTOCOL_GET, at(memory, 1000), 1000},
-                          {3, !rank.rank, forth, PH_PROTOCOL_PUT, at(memory, 2000), 1000},
-                          {4, !rank.rank, back, PH_PROTOCOL_PUT, at(memory, 3000), 1000}};
-    ph_channel *channels[4];
-    CHECK_OK(ph_exchange(rank.context, ops, 4, channels));
-    CHECK(allocations > 0); // it counts
-    Calls calls{rank, channels[0], channels[1], channels[2], channels[3], stream};
-    bool trap = rank.argument == "system calls";
-    long made = 0, allocated = 0;
-    for (int round = 0; round < rounds; round++) {
-        // The first rounds are the first use; and every other one finds the peer's messages there,
-        // or does not.
-        if (round % 2)
-            rank.barrier();
-        long before = allocations;
-        long n = 0;
-        if (trap)
-            n = system_calls_of([&] { calls.issue(); });
-        else
-            calls.issue();
-        if (round >= 4) {
-            made += n;
-            allocated += allocations - before;
-        }
-        rank.synchronize(stream);
-    }
-    CHECK_OK(calls.failed.load());
-    rank.shared->value[rank.rank] = uint64_t(made < 0 ? 0 : made);
-    rank.shared->value[2 + rank.rank] = made < 0; // could not be counted
-    rank.shared->value[4 + rank.rank] = uint64_t(allocated);
-    rank.barrier();
-}
-
-TEST_P(Streams, DataPathAllocatesNothing)
-{
-    Job job(GetParam(), 2);
-    ASSERT_EQ(job.run("data_path"), "");
-    EXPECT_EQ(job.shared()->value[4], 0u);
-    EXPECT_EQ(job.shared()->value[5], 0u);
-}
-
-TEST_P(Streams, DataPathMakesNoSystemCall)
-{
-    if (GetParam() != "host")
-        GTEST_SKIP() << "the driver's own system calls cannot be told from the library's";
-    Job job(GetParam(), 2);
-    ASSERT_EQ(job.run("data_path", "system calls"), "");
-    if (job.shared()->value[2] || job.shared()->value[3])
-        GTEST_SKIP() << "system calls cannot be counted here";
-    EXPECT_EQ(job.shared()->value[0], 0u);
-    EXPECT_EQ(job.shared()->value[1], 0u);
 }
