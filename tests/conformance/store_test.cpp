@@ -257,6 +257,39 @@ TEST_P(Store, WantedPointsToWhomToWaitFor)
     sender.join();
 }
 
+// More ranks than any list of those that are awaited is worth being made for: Redis reads the
+// mailboxes of all with one command, whoever is awaited. Nothing is lost, late or out of order.
+TEST_P(Store, OneOfManyRanksIsAwaited)
+{
+    const int ranks = 130, messages = 3;
+    auto reader = make(0, ranks);
+    std::vector<std::unique_ptr<Member>> others;
+    for (int rank = 1; rank < ranks; rank++) {
+        others.push_back(make(rank, ranks));
+        ASSERT_EQ(others.back()->announce("here"), 0);
+        for (int i = 0; i < messages; i++)
+            ASSERT_EQ(others.back()->send(0, std::to_string(rank * 10 + i)), 0);
+    }
+    std::vector<int> next(ranks, 0);
+    for (int rank = ranks - 1; rank > 0; rank--) {
+        bool wanted[ranks] = {};
+        wanted[rank] = true;
+        while (next[rank] < messages) {
+            Got got = reader->receive(20000, wanted);
+            ASSERT_EQ(got.result, 0) << reader->error();
+            if (got.member)
+                continue;
+            EXPECT_EQ(got.text, std::to_string(got.rank * 10 + next[got.rank]++));
+        }
+    }
+    // What comes now comes at once, among all of them.
+    bool wanted[ranks] = {};
+    wanted[100] = true;
+    ASSERT_EQ(others[99]->send(0, "last"), 0);
+    EXPECT_EQ(reader->receive(20000, wanted).text, "last");
+    EXPECT_EQ(reader->receive(0, wanted).result, -ETIMEDOUT);
+}
+
 TEST_P(Store, RefreshIsHarmless)
 {
     auto m = join(2);
