@@ -2,6 +2,8 @@
 // Giving buffers back: what may be reused or freed, when, and what becomes of those who use it.
 #include <csignal>
 #include <fstream>
+#include <random>
+#include <thread>
 
 #include <unistd.h>
 
@@ -431,6 +433,93 @@ TEST_P(Release, DuringAnExchange)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("releases_in_an_exchange"), "");
+}
+
+// ---- memory that comes and goes
+
+// docs/lifetime.md shows this.
+static void give_back(Rank &rank, struct ph_context *context, const void *buffer, size_t size)
+{
+    CHECK_OK(ph_release_start(context, buffer, size));
+    CHECK_OK(ph_release_wait(context, buffer, size, PH_RELEASE_DRAINED, 10000));
+    // no peer's stream touches the buffer any more: reuse it
+    CHECK_OK(ph_release_wait(context, buffer, size, PH_RELEASE_CLOSED, 10000));
+    // no peer maps the allocation any more: free it
+}
+
+// An exchange that may meet memory which was freed without a release and is still mapped.
+static ph_channel *exchange_in_place(Rank &rank, const ph_operation &op, bool clean)
+{
+    for (int attempt = 0; attempt < 100; attempt++) {
+        ph_channel *channel = nullptr;
+        int rc = ph_exchange(rank.context, &op, 1, &channel);
+        if (rc == 0)
+            return channel;
+        CHECK_RC(rc, PH_ENOPATH);
+        CHECK(!clean);
+        CHECK_SAYS(rank.error(), "ph_reap");
+        CHECK_OK(ph_reap(rank.context));
+        sleep_ms(1);
+    }
+    rank_failed(__FILE__, __LINE__, rank.error());
+}
+
+// Rank 0 allocates, exchanges, uses and frees; other channels copy meanwhile.
+RANK_FUNCTION(allocates_and_frees)
+{
+    const bool releases = rank.argument.find("release") != std::string::npos;
+    const bool idle = rank.argument.find("idle") != std::string::npos;
+    const std::string kind = rank.argument.find("vmm") != std::string::npos ? "vmm" : "";
+    rank.open({idle ? "PEERHOP_REAP=idle" : "PEERHOP_REAP=manual"});
+    void *stream = rank.device->stream();
+    void *own = rank.device->alloc(3 << 20), *load = rank.device->alloc(size);
+    ph_channel *other = rank.channel(!rank.rank, 2, PH_ROLE_BOTH, load, size);
+    std::atomic<bool> stop{idle}; // idle is when nothing copies
+    std::thread copies([&] {
+        rank.device->enter_thread();
+        void *busy = rank.device->stream();
+        while (!stop) {
+            CHECK_OK(ph_put(other, 0, 0, size, busy));
+            rank.synchronize(busy);
+        }
+    });
+    std::mt19937 dice(5); // both ranks throw the same
+    std::vector<void *> garbage;
+    for (int round = 0; round < 60; round++) {
+        size_t bytes = round % 3 == 2 ? (1 << 20) + dice() % (2 << 20) : 1000 + dice() % 200000;
+        void *memory = rank.rank ? own : rank.device->alloc(bytes, kind);
+        ph_role role = role_of(rank, 1);
+        ph_channel *channel = exchange_in_place(rank, operation(1, !rank.rank, role, memory, bytes),
+                                                releases || idle);
+        pass(rank, channel, role, memory, bytes, round, stream);
+        CHECK_OK(ph_channel_close(channel));
+        if (rank.rank == 0) {
+            if (releases)
+                give_back(rank, rank.context, memory, bytes);
+            rank.device->release(memory);
+            rank.shared->value[0] = round + 1;
+        } else if (releases && !idle) {
+            reap_until(rank, rank.shared->value[0], round + 1);
+        }
+        CHECK(reaches(rank.shared->value[0], round + 1));
+    }
+    stop = true;
+    copies.join();
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, AllocatedAndFreedWhileOthersCopy)
+{
+    for (const char *how :
+         {"release", "release vmm", "release idle", "free", "free vmm", "free idle"}) {
+        bool host = GetParam() == "host";
+        if (host && std::string(how) != "release")
+            continue; // ph_host_free refuses what was not released
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("allocates_and_frees", how), "");
+    }
 }
 
 // ---- arguments and ends
