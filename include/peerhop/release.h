@@ -21,7 +21,7 @@ enum ph_release_state {
 
 // ph_release_start gives back the memory [buffer, buffer + size): every channel of this context whose own buffer
 // overlaps it ends, at both ranks. From now on calls on these channels return -ESTALE here, and at the peers as soon
-// as they have been told. Channels on other parts of the same allocation go on. What this rank itself has enqueued is
+// as they have been told; what this rank sent before is still received. Channels on other parts of the same allocation go on. What this rank itself has enqueued is
 // its own affair: release a buffer in the order of its streams, or after them. A later exchange of the same operations,
 // with the same memory or with other, makes new channels. Releasing what is released already is fine.
 // Does not wait for peers; any thread. Errors: -EINVAL (no buffer, or memory that the context does not know),

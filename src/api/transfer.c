@@ -79,16 +79,16 @@ int ph_signal(struct ph_channel *channel, void *stream)
     return issue_or_refuse(&call, rc, stream);
 }
 
-// A peer may leave as soon as its part is done. What it sent is here by then: that waits for
-// nothing.
+// A peer may leave, or give its buffer back, as soon as its part is done. What it sent is here by
+// then: that waits for nothing.
 static int unless_here(const struct phi_channel_call *call, int rc)
 {
-    if (rc != PH_EPEER && rc != PH_EBROKEN)
+    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != -ESTALE)
         return rc;
     // An executor that refuses knows only that the peer's words were revoked, the channel knows
     // why.
     rc = phi_channel_check(call->channel);
-    return rc == PH_EPEER && phi_channel_take(call) ? 0 : rc;
+    return (rc == PH_EPEER || rc == -ESTALE) && phi_channel_take(call) ? 0 : rc;
 }
 
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
@@ -150,7 +150,7 @@ static int unless_all_here(const struct phi_channel_call *calls, size_t n, int r
 int ph_complete(struct ph_channel *channel, void *stream)
 {
     int rc = check_usable(channel);
-    if (rc && rc != PH_EPEER)
+    if (rc && rc != PH_EPEER && rc != -ESTALE)
         return phi_check_refused(channel, rc);
     struct phi_channel_call calls[2];
     size_t n = 0;

@@ -96,7 +96,7 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
     return program->count;
 }
 
-bool phi_channel_take(const struct phi_channel_call *call)
+static bool take_word(const struct phi_channel_call *call)
 {
     const struct phi_program *program = &phi_programs[call->call];
     struct ph_channel *channel = call->channel;
@@ -109,6 +109,15 @@ bool phi_channel_take(const struct phi_channel_call *call)
     // With a post or a wait of ours still on a stream, it may be the word of the message before.
     return executor->ops->drained(channel->peers->executor, &channel->uses, NULL, 0) &&
            atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
+}
+
+bool phi_channel_take(const struct phi_channel_call *call)
+{
+    struct phi_peers *peers = call->channel->peers;
+    pthread_mutex_lock(&peers->lock); // of a retired channel the line serves another
+    bool taken = !call->channel->retired && take_word(call);
+    pthread_mutex_unlock(&peers->lock);
+    return taken;
 }
 
 // The words are in a state that no program expects.

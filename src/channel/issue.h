@@ -22,7 +22,8 @@ int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, siz
               bool *begun);
 
 // phi_channel_take takes the message that the call would wait for, if it came before the channel
-// broke: true where the wait is over already. Only of a channel that the peer left.
+// ended: true where the wait is over already. Only of a channel that the peer left, or whose buffer
+// was released. Takes the peers' lock.
 bool phi_channel_take(const struct phi_channel_call *call);
 
 // phi_channel_break ends the use of a channel whose calls were enqueued half-way.

@@ -24,8 +24,11 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     executor->ops->left(executor, &channel->uses, &left);
     view->pinned = view->pinned || left.graphs > 0;
     view->busy = view->busy || left.streams > 0;
-    // Of a released channel a handle is only the right to ask for its status.
-    view->held = view->held || (channel->handles > 0 && atomic_load(&channel->uses.revoked) == 0);
+    // Of a released channel a handle is only the right to ask for its status, and to take the note
+    // that came before.
+    bool note = atomic_load(&channel->theirs_line->word[PHI_WORD_NOTE]) == PHI_BIT_NOTED;
+    bool of_use = atomic_load(&channel->uses.revoked) == 0 || note;
+    view->held = view->held || (channel->handles > 0 && of_use);
 }
 
 static bool is_lower(const struct phi_peer *peer)

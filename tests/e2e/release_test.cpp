@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include <dirent.h>
 #include <unistd.h>
 
 #include "e2e/bytes.h"
@@ -479,7 +480,7 @@ RANK_FUNCTION(allocates_and_frees)
         rank.device->enter_thread();
         void *busy = rank.device->stream();
         while (!stop) {
-            CHECK_OK(ph_put(other, 0, 0, size, busy));
+            CHECK_OK(ph_put(other, size / 2, 0, size / 2, busy)); // from one half to the other
             rank.synchronize(busy);
         }
     });
@@ -520,6 +521,68 @@ TEST_P(Release, AllocatedAndFreedWhileOthersCopy)
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("allocates_and_frees", how), "");
     }
+}
+
+// ---- contexts that come and go
+
+static size_t entries_of(const char *directory)
+{
+    size_t n = 0;
+    DIR *dir = opendir(directory);
+    CHECK(dir != nullptr);
+    while (readdir(dir) != nullptr)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static size_t resident_kib()
+{
+    std::ifstream status("/proc/self/status");
+    std::string line;
+    while (std::getline(status, line))
+        if (line.rfind("VmRSS:", 0) == 0)
+            return std::stoul(line.substr(6));
+    return 0;
+}
+
+// Two ranks make and end contexts, each with an exchange, a message and a release.
+RANK_FUNCTION(comes_and_goes)
+{
+    const int rounds = std::stoi(rank.argument), warm = rounds / 4;
+    size_t descriptors = 0, threads = 0, kib = 0;
+    void *memory = nullptr, *stream = nullptr;
+    for (int round = 0; round < rounds; round++) {
+        // Each pair of lives has a job of its own: nobody waits for the end of a former one.
+        rank.open({"PEERHOP_EPOCH=" + std::to_string(round + 1)});
+        if (rank.device->host() || round == 0) { // queues and host memory end with the context
+            memory = rank.device->alloc(size);
+            stream = rank.device->stream();
+        }
+        ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size);
+        pass(rank, channel, role_of(rank, 0), memory, size, round, stream);
+        if (rank.rank == round % 2)
+            CHECK_OK(ph_release_start(rank.context, memory, size));
+        rank.close();
+        if (round == warm) {
+            descriptors = entries_of("/proc/self/fd");
+            threads = entries_of("/proc/self/task");
+            kib = resident_kib();
+        }
+    }
+    CHECK_EQUAL(entries_of("/proc/self/fd"), descriptors);
+    CHECK_EQUAL(entries_of("/proc/self/task"), threads);
+    // What contexts leave behind would be seen in a long run: 100 bytes of each of ten thousand.
+    size_t grown = resident_kib() > kib ? resident_kib() - kib : 0;
+    if (grown > 4096)
+        rank_failed(__FILE__, __LINE__, std::to_string(grown) + " KiB more than before");
+}
+
+TEST_P(Release, ContextsThatComeAndGo)
+{
+    const char *rounds = getenv("PEERHOP_CONTEXT_ROUNDS");
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("comes_and_goes", rounds ? rounds : "40", 3600000), "");
 }
 
 // ---- arguments and ends
