@@ -186,6 +186,7 @@ class Actor
     void occupy(const void *buffer);
     void synchronize(void *stream);
     void flush();
+    void close_handles();
     void verify(const Expected &expected);
     uint64_t sequence(int step, int replay) const
     {
@@ -206,6 +207,7 @@ class Actor
     uint32_t lost_ = 0;        // peers whose life of this round is over, as the library told
     std::vector<Expected> expected_;
     std::vector<const void *> busy_; // buffers of deferred steps
+    std::vector<ph_channel *> handles_;
     int stages_ = 0;
     bool compared_ = false;
     Leaks before_;
@@ -282,7 +284,8 @@ void Actor::join()
         before_ = count_leaks();
         compared_ = true;
     }
-    std::vector<const char *> settings = {"PEERHOP_CHANNELS=512", nullptr};
+    // So few that channels make way for others.
+    std::vector<const char *> settings = {"PEERHOP_CHANNELS=64", nullptr};
     char error[1024] = "";
     struct ph_context_params params = {};
     params.struct_size = sizeof params;
@@ -330,6 +333,7 @@ void Actor::destroy()
 {
     expected_.clear(); // of host memory nothing can be looked at afterwards
     busy_.clear();
+    handles_.clear(); // they end with the context
     int64_t end = now_us() + PATIENCE_MS * 1000;
     while (process_.context) {
         // The store is given two seconds more.
@@ -409,6 +413,8 @@ int Actor::exchange_once(std::vector<Wish> &wishes, bool halves, int64_t deadlin
         if ((rc == 0) != (channels[i] != nullptr))
             fail("result %s and channel %p", ph_strerror(rc), static_cast<void *>(channels[i]));
         wishes[i].channel = channels[i];
+        if (channels[i])
+            handles_.push_back(channels[i]);
     }
     return rc;
 }
@@ -551,6 +557,17 @@ void Actor::flush()
     expected_.clear();
     busy_.clear();
     stages_ = 0;
+}
+
+// What was exchanged may make way for other channels from now on.
+void Actor::close_handles()
+{
+    for (ph_channel *channel : handles_) {
+        int rc = timed("close", 0, [&] { return ph_channel_close(channel); });
+        if (rc)
+            fail("%s: %s", ph_strerror(rc), sentence().c_str());
+    }
+    handles_.clear();
 }
 
 // ---- steps
@@ -770,6 +787,7 @@ void Actor::act()
         point(i, SYNCHRONIZED);
     }
     flush();
+    close_handles();
     slot_.step = -1;
 }
 
@@ -812,6 +830,7 @@ void Actor::meet()
         if (ph_channel_status(w.channel))
             fail("the channel with rank %d: %s", w.operation.peer,
                  ph_strerror(ph_channel_status(w.channel)));
+    close_handles();
 }
 
 void Actor::run()
