@@ -142,16 +142,24 @@ static void bind_to_core(const struct bench *bench)
     }
 }
 
+// A GPU may map all of an allocation that is no multiple of 2 MiB by smaller pages, and copies slower
+// then (docs/performance.md).
+static size_t whole_pages(size_t size)
+{
+    const size_t page = (size_t)2 << 20;
+    return (size + page - 1) / page * page;
+}
+
 static int allocate_arena(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
-    bench->area_offset = bench_control_size(bench->ranks);
+    bench->area_offset = whole_pages(bench_control_size(bench->ranks));
     for (size_t i = 0; i < options->case_count; i++) {
         size_t area = bench_case_area(options->cases[i], options);
         if (area > bench->area_size)
             bench->area_size = area;
     }
-    bench->arena.size = bench->area_offset + bench->area_size;
+    bench->arena.size = bench->area_offset + whole_pages(bench->area_size);
     int rc = bench->device->ops->alloc(bench->device, true, bench->arena.size, &bench->arena.base);
     return rc ? bench_fail(bench, rc, "%s", bench->device->error) : 0;
 }
