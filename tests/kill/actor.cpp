@@ -697,11 +697,11 @@ void Actor::play_pair(const Step &step, int index)
              &step),
         wish(peer, OP_ANSWER + step.variant, sending ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
              part(peer, (sending ? PART_ANSWER_IN : PART_ANSWER_OUT) + step.variant))};
+    occupy(buffer); // from the exchange on, the peer may write
     exchange(wishes, step.halves, step.deadline_ms, false);
     point(index, AFTER_EXCHANGE);
     if (wishes.empty())
         return;
-    occupy(buffer);
     void *stream = streams_[step.variant % 2];
     if (step.kind == Kind::GRAPH && !device_.host()) {
         play_graph(step, index, wishes, buffer, stream);
@@ -739,7 +739,8 @@ void Actor::play_release(const Step &step)
                    [&] { return ph_release_start(process_.context, memory, SLOT_SIZE); });
     if (rc)
         fail("%s: %s", ph_strerror(rc), sentence().c_str());
-    for (int64_t end = now_us() + PATIENCE_MS * 1000;;) {
+    // Long before the others give up waiting for this rank.
+    for (int64_t end = now_us() + PATIENCE_MS * 1000 / 3;;) {
         rc = timed("release_wait", 300, [&] {
             return ph_release_wait(process_.context, memory, SLOT_SIZE, state, 300);
         });

@@ -121,6 +121,18 @@ static void withdraw(struct si_active *entry)
     __atomic_store_n(&entry->owner, 0, __ATOMIC_SEQ_CST);
 }
 
+// Whether a process goes on living. One that is being killed closes its descriptors one by one: its
+// peers may learn of its end before that of its life is closed.
+static bool lives_on(uint64_t owner)
+{
+    for (int i = 0; i < 100; i++) {
+        if (!si_process_lives(owner))
+            return false;
+        usleep(1000);
+    }
+    return true;
+}
+
 static void check_race(const struct si_op *op, struct si_active *table, int own)
 {
     for (int i = 0; i < SI_ACTIVE_MAX; i++) {
@@ -135,7 +147,7 @@ static void check_race(const struct si_op *op, struct si_active *table, int own)
         if (__atomic_load_n(&table[i].version, __ATOMIC_SEQ_CST) != version ||
             !overlap(&table[own], &other))
             continue;
-        if (owner != si.cookie && !si_process_lives(owner)) {
+        if (owner != si.cookie && !lives_on(owner)) {
             withdraw(&table[i]); // it died in the middle
             continue;
         }
