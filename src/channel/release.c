@@ -11,8 +11,8 @@
 #include "channel/service.h"
 
 // A message that nobody took up (the peer had no memory for it) is sent again.
-#define RESEND_MS     500
-#define RESEND_GONE_S 2
+#define RESEND_MS      500
+#define RESEND_GONE_MS 2000
 
 // One release at one peer, of one export.
 struct phi_release {
@@ -569,7 +569,7 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
 static int tick_ended(struct phi_peers *peers, struct phi_local_export *e, int64_t now)
 {
     const struct phi_revoke revoke = {.size = e->export_.allocation.size, .gone = 1};
-    bool again = now - e->told_at > RESEND_GONE_S * 1000 * PHI_MS;
+    bool again = now - e->told_at > RESEND_GONE_MS * PHI_MS;
     int soon = -1;
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
@@ -581,7 +581,7 @@ static int tick_ended(struct phi_peers *peers, struct phi_local_export *e, int64
             e->told_at = now;
         }
         if (e->sent[rank])
-            soon = phi_soon(soon, e->sent[rank] == 1 ? 1 : RESEND_GONE_S * 1000);
+            soon = phi_soon(soon, e->sent[rank] == 1 ? 1 : RESEND_GONE_MS);
     }
     return soon;
 }

@@ -182,7 +182,7 @@ RANK_FUNCTION(releases_for_ever)
     ph_role role = role_of(rank, 0);
     std::vector<ph_channel *> husks;
     for (int round = 0; round < 120; round++) {
-        void *buffer = at(memory, round % 4 * size);
+        void *buffer = at(memory, static_cast<size_t>(round % 4) * size);
         ph_channel *channel = rank.channel(!rank.rank, round % 3, role, buffer, size);
         pass(rank, channel, role, buffer, size, round, stream);
         rank.barrier();
@@ -223,11 +223,12 @@ RANK_FUNCTION(walks)
     std::mt19937 dice(std::stoi(rank.argument));
     void *stream = rank.device->stream();
     const int ops = 24;
-    void *memory = rank.device->alloc(2 * ops * size);
+    void *memory = rank.device->alloc(2 * static_cast<size_t>(ops) * size);
     std::vector<std::vector<ph_channel *>> held(ops);
     int open = 0;
     for (int step = 0; step < 400; step++) {
-        int op = dice() % ops, which = dice() % 2, sender = dice() % 2;
+        int op = static_cast<int>(dice() % ops), which = static_cast<int>(dice() % 2),
+            sender = static_cast<int>(dice() % 2);
         bool closes = dice() % 8 != 0 || open > 8;
         void *buffer = at(memory, (2 * op + which) * size);
         ph_role role = role_of(rank, sender);
