@@ -95,6 +95,10 @@ void phi_peer_look(struct phi_peer *peer)
     if (peer->segment == NULL)
         return;
     phi_expel_look(peer);
+    // A peer that we have not connected to may have a segment of ours, and leave: nothing of ours
+    // ends with it, and nobody would see it go.
+    if (peer->state != PHI_PEER_READY)
+        return;
     uint32_t state = atomic_load(&phi_peer_theirs(peer)->state);
     if (state == PHI_SIDE_LEAVING)
         phi_peer_break(peer, PH_EPEER);

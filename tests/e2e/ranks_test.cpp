@@ -452,6 +452,37 @@ TEST_P(Ranks, ARankThatDiesIsMetAgainInItsNextLife)
     }
 }
 
+RANK_FUNCTION(calls_and_leaves)
+{
+    if (rank.rank == 0) {
+        rank.open();
+        rank.shared->value[0] = 1;
+        CHECK(reaches(rank.shared->value[1], 1)); // it was here, and this rank named nobody
+    } else {
+        CHECK(reaches(rank.shared->value[0], 1));
+        rank.open();
+        void *memory = rank.device->alloc(size);
+        auto op = operation(8, 0, PH_ROLE_BOTH, memory, size);
+        ph_exchange_request *request = nullptr;
+        ph_channel *channel = nullptr;
+        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+        CHECK_RC(ph_exchange_finish(&request, &channel, 200), -ETIMEDOUT);
+        rank.close();
+        rank.shared->value[1] = 1;
+        rank.device =
+            rank.device->host() ? make_host_device(&rank.context) : std::move(rank.device);
+        rank.open();
+    }
+    meet(rank, !rank.rank, 7);
+    rank.barrier();
+}
+
+TEST_P(Ranks, ARankThatLeftBeforeItWasNamedIsMetInItsNextLife)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("calls_and_leaves"), "");
+}
+
 RANK_FUNCTION(former_life_goes_on)
 {
     if (rank.argument == "former") {
