@@ -25,16 +25,26 @@ static bool brace_item(const struct phi_brace_item *item)
     return true;
 }
 
+// Whether the items up to `end` are over; *at is the next one.
+static bool do_items(const struct phi_brace_item *items, uint64_t *at, uint32_t end)
+{
+    while (*at < end && brace_item(&items[*at]))
+        ++*at;
+    return *at >= end;
+}
+
+static void store_number(uint64_t done, uint64_t number)
+{
+    if (done)
+        __atomic_store_n((uint64_t *)done, number, __ATOMIC_RELEASE);
+}
+
 static enum si_progress brace(const void *data, uint64_t state[2])
 {
     const struct phi_brace_args *args = data;
-    while (state[0] < args->count) {
-        if (!brace_item(&args->items[state[0]]))
-            return SI_WAITING;
-        state[0]++;
-    }
-    if (args->done)
-        __atomic_store_n((uint64_t *)args->done, args->number, __ATOMIC_RELEASE);
+    if (!do_items(args->items, &state[0], args->count))
+        return SI_WAITING;
+    store_number(args->done, args->number);
     return SI_DONE;
 }
 
@@ -58,11 +68,8 @@ static enum si_progress copy(const void *data, uint64_t state[2])
 static enum si_progress transfer(const void *data, uint64_t state[2])
 {
     const struct phi_transfer_args *args = data;
-    while (state[0] < args->before) {
-        if (!brace_item(&args->items[state[0]]))
-            return SI_WAITING;
-        state[0]++;
-    }
+    if (!do_items(args->items, &state[0], args->before))
+        return SI_WAITING;
     while (state[1] <= args->copy.size) {
         uint64_t copied[2] = {state[1]};
         if (copy(&args->copy, copied) == SI_MOVED) {
@@ -71,13 +78,9 @@ static enum si_progress transfer(const void *data, uint64_t state[2])
         }
         state[1] = args->copy.size + 1;
     }
-    while (state[0] < args->count) {
-        if (!brace_item(&args->items[state[0]]))
-            return SI_WAITING;
-        state[0]++;
-    }
-    if (args->done)
-        __atomic_store_n((uint64_t *)args->done, args->number, __ATOMIC_RELEASE);
+    if (!do_items(args->items, &state[0], args->count))
+        return SI_WAITING;
+    store_number(args->done, args->number);
     return SI_DONE;
 }
 
