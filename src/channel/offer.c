@@ -60,7 +60,9 @@ void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descript
     for (size_t i = 0; i < n; i++) {
         struct phi_own_buffer *own = phi_key_mine(descriptors[i].key, descriptors[i].number);
         own->offered = true;
-        own->export_->sent[peer->rank] = 1;
+        // The lock was given up: a later life may have taken its place, which was sent nothing.
+        if (peer->peers->table[peer->rank] == peer)
+            own->export_->sent[peer->rank] = 1;
     }
 }
 
