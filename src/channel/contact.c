@@ -428,4 +428,6 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
             : gone  ? "the peer is gone"
                     : "the deadline passed while it was being mapped");
     phi_peers_changed(peers);
+    if (peers->receiving)
+        phi_mailbox_wake(peers->mailbox); // another exchange may have waited for this
 }
