@@ -22,6 +22,7 @@ struct phi_release {
     uint32_t export_id;
     uint64_t base;         // of the allocation
     uint64_t offset, size; // in it
+    uint32_t number;       // the last of the buffers that it may be about
     bool sent, revoked, drained;
     int64_t sent_at;
     struct phi_revoked last;
@@ -45,10 +46,14 @@ static bool touches(const struct scope *scope, uint64_t begin, uint64_t size)
     return begin < scope->end && scope->begin < begin + size;
 }
 
-// Whether nothing of the peer's process touches what we shared with it.
+// Whether nothing of the peer's process touches what we shared with it. One that never mapped the
+// segment has mapped nothing else: it takes no round before, and then sees what was released. Our
+// store of `released` and this load, against its store of `mapped` and load of `released`: one sees
+// the other.
 static bool is_over(const struct phi_peer *peer)
 {
-    return peer->segment == NULL || (peer->state == PHI_PEER_BROKEN && phi_expel_over(peer));
+    return peer->segment == NULL || atomic_load(&phi_peer_theirs(peer)->mapped) == 0 ||
+           (peer->state == PHI_PEER_BROKEN && phi_expel_over(peer));
 }
 
 // ---- start
@@ -73,6 +78,7 @@ static struct phi_release *part_for(struct phi_peer *peer, const struct phi_loca
     part->base = a->base;
     part->offset = begin - a->base;
     part->size = end - begin;
+    part->number = peer->numbers;
     part->next = peers->releases;
     peers->releases = part;
     return part;
@@ -541,7 +547,8 @@ static bool own_ends_drained(struct phi_release *part)
 // Returns in how many ms to come again, -1: not by the clock; *over: the part is done.
 static int tick_part(struct phi_release *part, int64_t now, bool *over)
 {
-    const struct phi_revoke revoke = {.offset = part->offset, .size = part->size};
+    const struct phi_revoke revoke = {
+        .offset = part->offset, .size = part->size, .number = part->number};
     struct phi_peer *peer = part->peer;
     *over = is_over(peer);
     if (*over)
@@ -568,7 +575,8 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
 // Tells the peers that may map an export that it is of no use any more.
 static int tick_ended(struct phi_peers *peers, struct phi_local_export *e, int64_t now)
 {
-    const struct phi_revoke revoke = {.size = e->export_.allocation.size, .gone = 1};
+    const struct phi_revoke revoke = {
+        .size = e->export_.allocation.size, .gone = 1, .number = UINT32_MAX};
     bool again = now - e->told_at > RESEND_GONE_MS * PHI_MS;
     int soon = -1;
     for (int rank = 0; rank < peers->ranks; rank++) {

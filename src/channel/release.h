@@ -10,10 +10,12 @@
 #include "channel/peers.h"
 
 // The bytes of PHI_NODE_REVOKE: what of the export is given back. gone: all of it, for good (then
-// there is no release id, and the answer is PHI_NODE_UNMAPPED).
+// there is no release id, and the answer is PHI_NODE_UNMAPPED). number: the largest that a buffer
+// had when the release began; the same memory may be exchanged again, under a larger one, before
+// this message comes, or comes again.
 struct phi_revoke {
     uint64_t offset, size;
-    uint32_t gone, reserved;
+    uint32_t gone, number;
 };
 
 // The bytes of PHI_NODE_REVOKED: how far the peer is; what is left, of the first channel that is

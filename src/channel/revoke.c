@@ -18,6 +18,7 @@ struct phi_revocation {
     uint64_t id;
     uint32_t export_id;
     uint64_t begin, end; // in the export
+    uint32_t number;     // not of buffers with a larger one
     struct phi_revoked told;
     bool answered;
 };
@@ -118,7 +119,13 @@ static bool within(const struct phi_revocation *r, const struct phi_remote_expor
 
 static bool concerns(const struct phi_revocation *r, const struct ph_channel *channel)
 {
-    return within(r, channel->remote_export, channel->remote_offset, channel->remote_size);
+    return channel->theirs_number <= r->number &&
+           within(r, channel->remote_export, channel->remote_offset, channel->remote_size);
+}
+
+static bool concerns_buffer(const struct phi_revocation *r, const struct phi_peer_buffer *buffer)
+{
+    return buffer->number <= r->number && within(r, buffer->export_, buffer->offset, buffer->size);
 }
 
 static void revoke(struct phi_peer *peer, const struct phi_revocation *r)
@@ -126,7 +133,7 @@ static void revoke(struct phi_peer *peer, const struct phi_revocation *r)
     size_t cursor = 0;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
         for (uint32_t i = 0; i < key->theirs_count; i++)
-            if (within(r, key->theirs[i].export_, key->theirs[i].offset, key->theirs[i].size))
+            if (concerns_buffer(r, &key->theirs[i]))
                 key->theirs[i].released = true;
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
         if (concerns(r, channel))
@@ -143,7 +150,8 @@ static int tell_unmapped(struct phi_peer *peer, uint32_t export_id)
 
 static int file_gone(struct phi_peer *peer, uint32_t export_id)
 {
-    const struct phi_revocation all = {.export_id = export_id, .end = UINT64_MAX};
+    const struct phi_revocation all = {
+        .export_id = export_id, .end = UINT64_MAX, .number = UINT32_MAX};
     struct phi_remote_export *e = find(peer, export_id);
     if (e == NULL)
         return tell_unmapped(peer, export_id) ? -EAGAIN : 0; // asked again
@@ -182,6 +190,7 @@ int phi_revoke_file(struct phi_peer *peer, const struct phi_node_message *messag
     r->export_id = (uint32_t)message->b;
     r->begin = what.offset;
     r->end = what.offset + what.size;
+    r->number = what.number;
     r->next = peer->revocations;
     peer->revocations = r;
     revoke(peer, r);
@@ -281,19 +290,21 @@ static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
     return ended && !e->importing && is_unused(peer, e);
 }
 
-// Gives up the lock while it unmaps.
+// Gives up the lock while it unmaps. From before that no round may count on the mapping: one that
+// is taken meanwhile waits, and maps anew.
 static void close_import(struct phi_remote_export *e)
 {
     struct phi_peers *peers = e->peer->peers;
     struct phi_import *import = e->import;
     e->importing = true;
+    e->import = NULL;
+    e->tried = false;
     pthread_mutex_unlock(&peers->lock);
     phi_memory_import_close(import);
     pthread_mutex_lock(&peers->lock);
     e->importing = false;
-    e->import = NULL;
-    e->tried = false;
     phi_peers_changed(peers);
+    phi_mailbox_wake(peers->mailbox);
 }
 
 static void forget(struct phi_peer *peer, struct phi_remote_export *e)

@@ -157,6 +157,38 @@ TEST_P(Release, PartsWhileTheirNeighboursGoOn)
     EXPECT_EQ(job.run("gives_back_a_part"), "");
 }
 
+// The owner does not wait for its release before it offers the same memory again, while a neighbour
+// keeps the allocation in use: what is told of the release later is not about the new channel.
+RANK_FUNCTION(takes_back_at_once)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(2 * size);
+    ph_role role = role_of(rank, 1);
+    rank.channel(!rank.rank, 1, role, at(memory, size), size);
+    ph_channel *former = nullptr;
+    for (int round = 0; round < 60; round++) {
+        ph_channel *channel = rank.channel(!rank.rank, 2, role, memory, size);
+        CHECK(channel != former);
+        if (former != nullptr)
+            CHECK_RC(end_of(former), -ESTALE);
+        CHECK_OK(ph_channel_status(channel));
+        pass(rank, channel, role, memory, size, round, stream);
+        rank.barrier(); // else the release would be of what is still under way
+        if (rank.rank == 0)
+            CHECK_OK(ph_release_start(rank.context, memory, size));
+        former = channel;
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, TakenBackAtOnce)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("takes_back_at_once"), "");
+}
+
 // ---- what is under way
 
 // The peer has copies under way: nothing of them comes after DRAINED.
@@ -632,6 +664,38 @@ TEST_P(Release, OfAnything)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("releases_what_is_not_there"), "");
+}
+
+// A peer that never exchanged has mapped nothing, and needs no telling.
+RANK_FUNCTION(releases_to_who_never_came)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size);
+    rank.barrier();
+    if (std::to_string(rank.rank) == rank.argument) {
+        ph_operation op = operation(1, !rank.rank, PH_ROLE_BOTH, memory, size);
+        ph_exchange_request *request;
+        ph_channel *channel = nullptr;
+        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+        CHECK_RC(ph_exchange_finish(&request, &channel, 300), -ETIMEDOUT);
+        release_to(rank, memory, size, PH_RELEASE_CLOSED);
+    }
+    rank.barrier();
+    // And later it comes.
+    void *other = rank.device->alloc(size);
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, other, size);
+    CHECK_OK(ph_channel_status(channel));
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, ToAPeerThatNeverCame)
+{
+    for (const char *owner : {"0", "1"}) {
+        SCOPED_TRACE(owner);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("releases_to_who_never_came", owner), "");
+    }
 }
 
 // Stops a process, and waits until it is.

@@ -123,7 +123,8 @@ static void offer(void)
 static void tell(void)
 {
     struct phi_node_message message = {.a = take(&input, 1), .b = take(&input, 1)};
-    struct phi_revoke revoke = {take(&input, 2), take(&input, 2), (uint32_t)take(&input, 1), 0};
+    struct phi_revoke revoke = {take(&input, 2), take(&input, 2), (uint32_t)take(&input, 1),
+                                UINT32_MAX};
     struct phi_revoked revoked = {(uint32_t)revoke.gone, (uint32_t)revoke.size, 1, 1, 1, 1};
     unsigned type = (unsigned)take(&input, 1);
 

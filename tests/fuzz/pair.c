@@ -211,6 +211,7 @@ struct pair *pair_open(int rank, bool ready)
         pair.peer->state = PHI_PEER_READY;
         pair.peer->segment = segments[rank];
         pair.peer->segment_life = THEIR_INCARNATION;
+        atomic_store(&phi_peer_theirs(pair.peer)->mapped, 1);
     }
     return &pair;
 }
