@@ -80,11 +80,7 @@ void phi_peer_free(struct phi_peer *peer)
     phi_memory_import_close(peer->probe);
     free_channels(peer->channels);
     free_channels(peer->husks);
-    while (peer->unsaid != NULL) {
-        struct phi_unsaid *message = peer->unsaid;
-        peer->unsaid = message->next;
-        free(message);
-    }
+    phi_peer_forget_unsaid(peer);
     phi_segment_unregister(peer->segment, peer->peers->device);
     phi_segment_close(peer->segment);
     close_fd(peer->socket);
@@ -112,6 +108,10 @@ static void forget(struct phi_peer *peer)
         key->slot = PHI_NO_SLOT;
     }
     free_remote_exports(peer);
+    phi_revoke_free(peer);
+    phi_peer_forget_unsaid(peer);
+    memset(peer->slot_lives, 0, (size_t)peer->peers->config->channels * sizeof *peer->slot_lives);
+    peer->exports_seen = 0;
     peer->filed = 0;
 }
 

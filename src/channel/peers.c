@@ -421,6 +421,9 @@ int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message)
 
 bool phi_peer_say(struct phi_peer *peer)
 {
+    // Not connected yet: it is said then, and there is nothing to try before.
+    if (peer->socket < 0 && peer->state < PHI_PEER_READY)
+        return true;
     while (peer->unsaid != NULL) {
         struct phi_unsaid *first = peer->unsaid;
         if (phi_peer_tell(peer, &first->message) == -EAGAIN)
@@ -429,6 +432,15 @@ bool phi_peer_say(struct phi_peer *peer)
         free(first);
     }
     return true;
+}
+
+void phi_peer_forget_unsaid(struct phi_peer *peer)
+{
+    while (peer->unsaid != NULL) {
+        struct phi_unsaid *message = peer->unsaid;
+        peer->unsaid = message->next;
+        free(message);
+    }
 }
 
 void phi_peer_tell_surely(struct phi_peer *peer, struct phi_unsaid *message)

@@ -390,9 +390,10 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
 int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message);
 
 // phi_peer_tell_surely sends a message, later if need be, and frees it; say sends what is left:
-// whether all is said.
+// false where it is to be called again soon. forget_unsaid drops that.
 void phi_peer_tell_surely(struct phi_peer *peer, struct phi_unsaid *message);
 bool phi_peer_say(struct phi_peer *peer);
+void phi_peer_forget_unsaid(struct phi_peer *peer);
 
 // phi_peer_failure is the code and sentence for the application where a peer is broken.
 int phi_peer_failure(struct phi_peer *peer);

@@ -17,6 +17,17 @@
 
 // ---- what is seen of a channel or a key
 
+// Whether a message is here that the application has still to take: a note, or the end of what it
+// posted.
+static bool is_due(const struct ph_channel *channel)
+{
+    uint32_t posted = atomic_load(&channel->posted);
+    return atomic_load(&channel->theirs_line->word[PHI_WORD_NOTE]) == PHI_BIT_NOTED ||
+           ((posted & 1u) && atomic_load(&channel->mine->word[PHI_WORD_TURN]) == PHI_BIT_FULL) ||
+           ((posted & 2u) &&
+            atomic_load(&channel->theirs_line->word[PHI_WORD_TURN]) == PHI_BIT_FULL);
+}
+
 static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *view)
 {
     struct phi_executor *executor = channel->peers->executor;
@@ -24,10 +35,9 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     executor->ops->left(executor, &channel->uses, &left);
     view->pinned = view->pinned || left.graphs > 0;
     view->busy = view->busy || left.streams > 0;
-    // Of a released channel a handle is only the right to ask for its status, and to take the note
-    // that came before.
-    bool note = atomic_load(&channel->theirs_line->word[PHI_WORD_NOTE]) == PHI_BIT_NOTED;
-    bool of_use = atomic_load(&channel->uses.revoked) == 0 || note;
+    // Of a released channel a handle is only the right to ask for its status, and to take what came
+    // before.
+    bool of_use = atomic_load(&channel->uses.revoked) == 0 || is_due(channel);
     view->held = view->held || (channel->handles > 0 && of_use);
 }
 
@@ -343,7 +353,8 @@ static struct ph_channel *channel_at(const struct phi_key *key, uint64_t line)
 
 int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    struct phi_key *key = message->a < peer->segment->capacity ? peer->slots[message->a] : NULL;
+    bool known = peer->segment != NULL && message->a < peer->segment->capacity;
+    struct phi_key *key = known ? peer->slots[message->a] : NULL;
     if (key == NULL || key->retiring == 0 || peer->room.asked == 0)
         return -EBADMSG;
     struct ph_channel *channel = channel_at(key, message->c);

@@ -216,6 +216,48 @@ TEST_P(Retire, WhatWasReleased)
     }
 }
 
+// What came before a release waits for the application that keeps its handle, also where room is
+// short.
+RANK_FUNCTION(takes_it_late)
+{
+    rank.open({SMALL});
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(4 * size), *much = rank.device->alloc(4 * size);
+    ph_role role = role_of(rank, 0);
+    ph_channel *channel = rank.channel(!rank.rank, 100, role, memory, size);
+    if (rank.rank == 0) {
+        rank.device->fill(memory, size, 5);
+        CHECK_OK(ph_send(channel, size, stream));
+        rank.synchronize(stream);
+        rank.barrier();
+        CHECK_OK(ph_release_start(rank.context, memory, size));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10000));
+    } else {
+        CHECK_OK(ph_recv(channel, size, stream));
+        rank.synchronize(stream);
+        rank.barrier();
+    }
+    rank.barrier();
+    for (int round = 0; round < 40; round++) {
+        ph_channel *next = rank.channel(!rank.rank, round, role, much, size);
+        CHECK_OK(ph_channel_close(next));
+    }
+    if (rank.rank == 1) {
+        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        CHECK_OK(ph_complete(channel, stream));
+        rank.synchronize(stream);
+        rank.verify(memory, size, 5, "what was sent before the release");
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Retire, NotWhatIsStillToBeTaken)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("takes_it_late"), "");
+}
+
 // Both ranks run the same random walk over a working set, with threads that exchange at once.
 RANK_FUNCTION(walks)
 {
