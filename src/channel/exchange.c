@@ -12,6 +12,7 @@
 #include "channel/heartbeat.h"
 #include "channel/lives.h"
 #include "channel/offer.h"
+#include "channel/release.h"
 #include "channel/request.h"
 #include "channel/retire.h"
 
@@ -201,8 +202,11 @@ static void end_request(struct ph_exchange_request *request)
 {
     struct phi_peers *peers = request->peers;
     for (size_t i = 0; i < request->n; i++) {
+        struct phi_key *key = request->pending[i].key;
         phi_pending_wants(&request->pending[i], false);
-        request->pending[i].key->request = NULL;
+        key->request = NULL;
+        if (peers->ended != NULL)
+            phi_release_prune(key); // what was released meanwhile, and is closed by now
     }
     struct ph_exchange_request **at = &peers->requests;
     while (*at != request)
