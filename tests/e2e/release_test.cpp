@@ -765,3 +765,34 @@ TEST_P(Release, ToAPeerThatIsGone)
         EXPECT_EQ(job.wait(), "");
     }
 }
+
+RANK_FUNCTION(releases_what_nobody_took_up)
+{
+    rank.open();
+    rank.barrier();
+    if (rank.rank == rank.argument[0] - '0') { // offers to a rank that names nobody
+        void *memory = rank.device->alloc(size);
+        auto op = operation(1, !rank.rank, PH_ROLE_SENDER, memory, size);
+        ph_channel *channel = nullptr;
+        ph_exchange_request *request = nullptr;
+        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+        CHECK_RC(ph_exchange_finish(&request, &channel, 300), -ETIMEDOUT);
+        release_to(rank, memory, size, PH_RELEASE_CLOSED);
+    }
+    rank.barrier();
+    // The operation goes on with other memory.
+    void *memory = rank.device->alloc(size);
+    ph_role role = role_of(rank, rank.argument[0] - '0');
+    ph_channel *channel = rank.channel(!rank.rank, 1, role, memory, size);
+    pass(rank, channel, role, memory, size, 3, rank.device->stream());
+    rank.barrier();
+}
+
+TEST_P(Release, OfWhatThePeerNeverConnectedFor)
+{
+    for (const char *releaser : {"0", "1"}) {
+        SCOPED_TRACE(releaser);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("releases_what_nobody_took_up", releaser), "");
+    }
+}
