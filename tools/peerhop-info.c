@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// peerhop-info tells what this build and this machine can do, and how the library is configured.
+// peerhop-info tells what this build and this machine can do, how the library is configured, and how
+// the ranks of a job do.
+#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -14,6 +16,8 @@
 #include "base/config.h"
 #include "base/report.h"
 #include "cuda/device.h"
+#include "hide.h"
+#include "job_status.h"
 #include "memory/memory.h"
 #include "topology/capabilities.h"
 #include "transport/transport.h"
@@ -37,11 +41,25 @@ struct info {
 };
 
 static const char usage[] =
-    "usage: peerhop-info [--build | --config]\n"
+    "usage: peerhop-info [--build | --config | --job NAME [OPTION]...]\n"
     "Prints what this build holds, the devices of this machine and the path between each two.\n\n"
     "  --build    only what this build holds\n"
     "  --config   every variable with its value, default, range and meaning\n"
-    "  --help     this help\n";
+    "  --job NAME how each rank of a running job does: its life, its peers as it sees them, and\n"
+    "             what it has in flight, for how long, and for whom that waits\n"
+    "  --help     this help\n\n"
+    "Of --job:\n"
+    "  --epoch N       the job's epoch (PEERHOP_EPOCH)\n"
+    "  --store URI     the job's store (PEERHOP_STORE, which no list of processes shows)\n"
+    "  --timeout-ms N  for the store, and again for all ranks together (2000)\n"
+    "  -o json         one object a line instead of the table\n";
+
+// What --job was given.
+struct job_options {
+    struct job job;
+    char *store; // "PEERHOP_STORE=...", or NULL
+    bool epoch, json;
+};
 
 static void keep_line(void *opaque, enum ph_log_level level, const char *line)
 {
@@ -201,13 +219,18 @@ static int leave_with_usage(int status)
     return status;
 }
 
+static void report_failure(struct info *info)
+{
+    char sentence[1024];
+
+    phi_report_copy(&info->report, sentence, sizeof(sentence));
+    fprintf(stderr, "peerhop-info: %s\n", sentence);
+}
+
 static int print(struct info *info, bool config_only)
 {
-    char sentence[512];
-
     if (phi_config_read(&info->config, NULL, &info->report) < 0) {
-        phi_report_copy(&info->report, sentence, sizeof(sentence));
-        fprintf(stderr, "peerhop-info: %s\n", sentence);
+        report_failure(info);
         return STATUS_FAILED;
     }
     if (config_only) {
@@ -222,26 +245,111 @@ static int print(struct info *info, bool config_only)
     return 0;
 }
 
+static int print_job(struct info *info, struct job_options *options)
+{
+    const char *settings[] = {options->store, NULL};
+    struct job *job = &options->job;
+    int rc = phi_config_read(&info->config, settings, &info->report);
+
+    if (rc == 0) {
+        if (!options->epoch)
+            job->epoch = (uint64_t)info->config.epoch;
+        rc = job_read(job, &info->config, &info->report);
+        phi_config_fini(&info->config);
+    }
+    if (rc == 0 && job->count == 0)
+        rc = phi_fail(&info->report, -ENOENT,
+                      "the store has no rank of job %s in epoch %llu: none has come yet, or all "
+                      "have left",
+                      job->name, (unsigned long long)job->epoch);
+    if (rc < 0)
+        report_failure(info);
+    else if (options->json)
+        job_print_json(job);
+    else
+        job_print_table(job);
+    job_free(job);
+    return rc < 0 ? STATUS_FAILED : 0;
+}
+
+static bool read_number(const char *text, uint64_t low, uint64_t high, uint64_t *number)
+{
+    char *end;
+
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && *end == 0 && errno == 0 && *number >= low &&
+           *number <= high;
+}
+
+// take_option: false where its value is none.
+static bool take_option(struct job_options *options, int option)
+{
+    uint64_t number;
+
+    switch (option) {
+    case 'j':
+        options->job.name = optarg;
+        return optarg[0] && strlen(optarg) <= 100 && !strpbrk(optarg, " \t\r\n{}");
+    case 'e':
+        options->epoch = true;
+        return read_number(optarg, 0, UINT64_MAX, &options->job.epoch);
+    case 's':
+        free(options->store);
+        if (asprintf(&options->store, "PEERHOP_STORE=%s", hide_password(optarg)) < 0)
+            options->store = NULL;
+        return options->store;
+    case 't':
+        if (!read_number(optarg, 1, 86400000, &number))
+            return false;
+        options->job.timeout_ms = (int64_t)number;
+        return true;
+    case 'o':
+        options->json = strcmp(optarg, "json") == 0;
+        return options->json;
+    default:
+        return false;
+    }
+}
+
+// show_job goes on where the first option is one of --job's.
+static int show_job(struct info *info, int option, int argc, char **argv,
+                    const struct option *options)
+{
+    struct job_options given = {.job.timeout_ms = 2000};
+    bool right = true;
+    int status;
+
+    for (; option != -1 && right; option = getopt_long(argc, argv, "ho:", options, NULL))
+        right = take_option(&given, option);
+    status = right && given.job.name && optind == argc ? print_job(info, &given)
+                                                       : leave_with_usage(STATUS_USAGE);
+    free(given.store);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"build", no_argument, NULL, 'b'},
-                                            {"config", no_argument, NULL, 'c'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"build", no_argument, NULL, 'b'},       {"config", no_argument, NULL, 'c'},
+        {"job", required_argument, NULL, 'j'},   {"epoch", required_argument, NULL, 'e'},
+        {"store", required_argument, NULL, 's'}, {"timeout-ms", required_argument, NULL, 't'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
     static struct info info;
-    int option = getopt_long(argc, argv, "h", options, NULL);
+    int option = getopt_long(argc, argv, "ho:", options, NULL);
     int status;
 
     if (option == 'h')
         return leave_with_usage(0);
-    if (option == '?' || optind < argc)
+    if (option == '?' || (optind < argc && strchr("bc", option)) || (option == -1 && argc > 1))
         return leave_with_usage(STATUS_USAGE);
     if (option == 'b') {
         print_build();
         return 0;
     }
     phi_report_init(&info.report, keep_line, &info, PH_LOG_INFO);
-    status = print(&info, option == 'c');
+    status = option == -1 || option == 'c' ? print(&info, option == 'c')
+                                           : show_job(&info, option, argc, argv, options);
     phi_report_fini(&info.report);
     return status;
 }

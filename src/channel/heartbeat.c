@@ -100,7 +100,7 @@ void phi_heartbeat_forget(struct phi_peer *peer)
     atomic_store_explicit(&peer->peers->silent_since[peer->rank], 0, memory_order_relaxed);
 }
 
-static enum ph_peer_state state_of(const struct phi_peer *peer)
+enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer)
 {
     if (peer->gone)
         return PH_PEER_GONE;
@@ -124,7 +124,7 @@ void phi_peers_report(struct phi_peers *peers, int rank, struct ph_peer_report *
     pthread_mutex_lock(&peers->lock);
     const struct phi_peer *peer = peers->table[rank];
     if (peer != NULL) {
-        report->state = state_of(peer);
+        report->state = phi_peer_report_state(peer);
         report->code = peer->state == PHI_PEER_BROKEN ? peer->code : 0;
         if (peer->beat_at != 0)
             report->silent_ms = (phi_now() - peer->beat_at) / PHI_MS;

@@ -14,7 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ph_peer_report;
+#include <peerhop/context.h>
+
 struct phi_peer;
 struct phi_peers;
 
@@ -43,6 +44,9 @@ bool phi_heartbeat_missed(struct phi_peers *peers);
 
 // phi_heartbeat_forget (with the lock): the peer is gone or another life, and no SUSPECT any more.
 void phi_heartbeat_forget(struct phi_peer *peer);
+
+// phi_peer_state (with the lock) is what the application is told.
+enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer);
 
 // phi_peers_report (takes the lock) fills a report of another rank.
 void phi_peers_report(struct phi_peers *peers, int rank, struct ph_peer_report *report);

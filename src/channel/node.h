@@ -28,6 +28,9 @@ enum phi_node_type {
     PHI_NODE_NOTIFY = 8,   // look at my side of the segment. No answer
     PHI_NODE_EXPELLED = 9, // a: rank, b: its life that was expelled. No answer
 
+    // Of anybody who knows the nonce, a rank or not, without a hello; see status.h.
+    PHI_NODE_STATUS = 30, // a: nonce expected. Answer: bytes: struct phi_status
+
     // Of releases; none is answered. See release.h.
     PHI_NODE_REVOKE = 20,   // a: release id, b: export id; bytes: struct phi_revoke
     PHI_NODE_REVOKED = 21,  // a: release id; bytes: struct phi_revoked
@@ -58,7 +61,7 @@ struct phi_node_message {
 
 static inline bool phi_node_answered(unsigned type)
 {
-    return type < PHI_NODE_NOTIFY;
+    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS;
 }
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where

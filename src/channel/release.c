@@ -284,6 +284,14 @@ bool phi_release_pending(struct phi_peers *peers, uint64_t base)
     return false;
 }
 
+uint32_t phi_releases_count(const struct phi_peers *peers)
+{
+    uint32_t count = 0;
+    for (const struct phi_release *part = peers->releases; part != NULL; part = part->next)
+        count++;
+    return count;
+}
+
 void phi_releases_free(struct phi_peers *peers)
 {
     while (peers->releases != NULL) {

@@ -55,6 +55,9 @@ int phi_release_fail(const struct phi_key *key);
 // released.
 bool phi_release_pending(struct phi_peers *peers, uint64_t base);
 
+// phi_releases_count counts those under way, of own buffers.
+uint32_t phi_releases_count(const struct phi_peers *peers);
+
 // phi_releases_free forgets the releases under way, at the context's end.
 void phi_releases_free(struct phi_peers *peers);
 
@@ -83,6 +86,8 @@ bool phi_revoke_key(const struct phi_key *key);
 
 int phi_revoke_file(struct phi_peer *peer, const struct phi_node_message *message);
 int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *message);
+// phi_revocations_count counts a peer's releases that are under way here.
+uint32_t phi_revocations_count(const struct phi_peer *peer);
 int phi_revoke_tick(struct phi_peer *peer);
 void phi_revoke_free(struct phi_peer *peer);
 

@@ -199,6 +199,14 @@ int phi_revoke_file(struct phi_peer *peer, const struct phi_node_message *messag
     return 0;
 }
 
+uint32_t phi_revocations_count(const struct phi_peer *peer)
+{
+    uint32_t count = 0;
+    for (const struct phi_revocation *r = peer->revocations; r != NULL; r = r->next)
+        count++;
+    return count;
+}
+
 void phi_revoke_free(struct phi_peer *peer)
 {
     while (peer->revocations != NULL) {

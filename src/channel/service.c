@@ -20,6 +20,7 @@
 #include "channel/leave.h"
 #include "channel/release.h"
 #include "channel/retire.h"
+#include "channel/status.h"
 
 #define VERIFY_DEADLINE_MS  2000
 #define REFRESH_DEADLINE_MS 2000
@@ -47,6 +48,7 @@ struct phi_service {
     uint32_t refused; // connections
     struct connection *connections;
     uint32_t connections_count;
+    struct phi_status_ages ages;
 };
 
 static int watch(struct phi_service *service, int fd, uint32_t events, uint32_t source,
@@ -170,6 +172,21 @@ static int answer_hello(struct phi_service *service, struct connection *connecti
     return 0;
 }
 
+// Who asks need not be a rank: it learns how this one does, and gets no descriptor.
+static int answer_status(struct phi_service *service, const struct phi_node_message *request,
+                         struct phi_node_message *answer)
+{
+    struct phi_status status;
+    if (request->to != service->peers->incarnation)
+        return -ESTALE;
+    if (request->a != service->peers->mine.nonce)
+        return -ECONNREFUSED;
+    phi_status_fill(service->peers, &service->ages, &status);
+    memcpy(answer->bytes, &status, sizeof status);
+    answer->bytes_size = sizeof status;
+    return 0;
+}
+
 static int answer_segment(struct phi_peers *peers, struct phi_peer *peer, uint64_t life, int *fd)
 {
     if (peers->rank > peer->rank)
@@ -265,6 +282,8 @@ static int answer_request(struct phi_service *service, struct connection *connec
                           int *fd)
 {
     struct phi_peers *peers = service->peers;
+    if (request->type == PHI_NODE_STATUS)
+        return answer_status(service, request, answer);
     if (request->rank < 0 || request->rank >= peers->ranks || request->rank == peers->rank)
         return -EINVAL;
     if (request->to != peers->incarnation)
@@ -440,8 +459,10 @@ static void *run(void *opaque)
         int n = epoll_wait(service->epoll, events, 16, timeout);
         for (int i = 0; i < n; i++)
             handle(service, events[i].data.u64);
-        if (beat == PHI_FOREVER || phi_now() >= beat)
+        if (beat == PHI_FOREVER || phi_now() >= beat) {
             beat = phi_heartbeat_tick(peers);
+            phi_status_tick(peers, &service->ages);
+        }
         if (phi_now() >= refresh) {
             begin_refresh(service);
             refresh = phi_now() + period;

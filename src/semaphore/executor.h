@@ -58,6 +58,12 @@ struct phi_left {
     uint64_t graph;           // the id of the capture of one of them, or 0
 };
 
+// How far a stream is: operations issued and done.
+struct phi_progress {
+    uint64_t issued, done;
+};
+
+struct phi_wait_note;
 struct phi_executor;
 
 // Contract of executors.
@@ -73,6 +79,8 @@ struct phi_executor;
 // - drained looks whether no stream touches `uses` any more (done >= number on every record, no pins). Otherwise it
 //   writes into why (may be NULL) what is left, e.g. "2 streams, 1 graph". Never blocks, makes no driver call.
 // - left fills what stands in the way of drained. Never blocks, makes no driver call.
+// - progress tells how far the stream of record `index` is; false: there is none. note (may be NULL): its oldest wait that
+//   is not done, number 0 where there is none or the record is busy. Never blocks, makes no driver call.
 // - busy is the same for everything of the executor; flush waits until not busy (-ETIMEDOUT names the oldest wait).
 // - close frees the executor; nothing may be in flight. NULL-safe.
 // Thread-safety: issue from any thread (one at a time per queue on the host); drained and busy from any thread.
@@ -83,6 +91,8 @@ struct phi_executor_ops {
                  bool *partial);
     bool (*drained)(struct phi_executor *executor, struct phi_uses *uses, char *why, size_t why_size);
     void (*left)(struct phi_executor *executor, struct phi_uses *uses, struct phi_left *left);
+    bool (*progress)(struct phi_executor *executor, uint32_t index, struct phi_progress *progress,
+                     struct phi_wait_note *note);
     bool (*busy)(struct phi_executor *executor, char *why, size_t why_size);
     int (*flush)(struct phi_executor *executor, int64_t deadline);
     void (*close)(struct phi_executor *executor);

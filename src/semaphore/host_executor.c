@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "semaphore/queue.h"
+#include "semaphore/record.h"
 
 enum { SPINS_AT_FIRST = 4096 };
 
@@ -118,6 +119,55 @@ static bool host_drained(struct phi_executor *executor, struct phi_uses *uses, c
     if (queues > 0)
         describe(queues, why, why_size);
     return queues == 0;
+}
+
+// note_head copies what the head of a queue waits for. Without the role, which a thread that
+// synchronises keeps: the item stays as it is until the head has moved on.
+static void note_head(const struct ph_queue *queue, struct phi_wait_note *note)
+{
+    uint64_t head = atomic_load_explicit(&queue->head, memory_order_acquire);
+    // Pairs with the producer's release: the item is whole.
+    uint64_t tail = atomic_load_explicit(&queue->tail, memory_order_acquire);
+    const struct phi_work *work;
+
+    if (!queue->ring || head >= tail)
+        return;
+    work = &queue->ring[head % PHI_RING_ITEMS].work;
+    if (work->kind != PHI_STEP_WAIT)
+        return;
+    *note = (struct phi_wait_note){
+        .number = atomic_load_explicit(&queue->done, memory_order_relaxed) + 1,
+        .op_id = work->op_id,
+        .peer = work->peer,
+        .call = work->call,
+    };
+    atomic_thread_fence(memory_order_acquire); // the item is read before the head again
+    if (atomic_load_explicit(&queue->head, memory_order_relaxed) != head)
+        note->number = 0;
+}
+
+static bool host_progress(struct phi_executor *executor, uint32_t index,
+                          struct phi_progress *progress, struct phi_wait_note *note)
+{
+    struct phi_host_executor *host = host_of(executor);
+    const struct ph_queue *queue = &host->queues[index];
+
+    if (index >= used(host))
+        return false;
+    progress->done = atomic_load_explicit(&queue->done, memory_order_acquire);
+    progress->issued = atomic_load_explicit(&queue->issued, memory_order_relaxed);
+    // An operation may be done before it is counted as issued.
+    if (progress->issued < progress->done)
+        progress->issued = progress->done;
+    if (!note)
+        return true;
+    *note = (struct phi_wait_note){0};
+    // The lock keeps the ring from being freed.
+    if (pthread_mutex_trylock(&host->lock) == 0) {
+        note_head(queue, note);
+        pthread_mutex_unlock(&host->lock);
+    }
+    return true;
 }
 
 static bool host_busy(struct phi_executor *executor, char *why, size_t why_size)
@@ -341,6 +391,7 @@ static const struct phi_executor_ops host_ops = {
     .issue = host_issue,
     .drained = host_drained,
     .left = host_left,
+    .progress = host_progress,
     .busy = host_busy,
     .flush = host_flush,
     .close = host_close,

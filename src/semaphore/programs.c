@@ -21,6 +21,11 @@ const struct phi_program phi_programs[PHI_CALL_COUNT] = {
     [PHI_CALL_WAIT] = {"wait", 2, {WAIT(NOTE, NOTED), POST(NOTE, FREE)}, 2},
 };
 
+const char *phi_program_name(unsigned call)
+{
+    return call < PHI_CALL_COUNT ? phi_programs[call].name : "work";
+}
+
 const char *phi_program_awaits(unsigned call)
 {
     static const char *const names[] = {

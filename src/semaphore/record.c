@@ -180,6 +180,26 @@ bool phi_records_oldest(struct phi_records *records, struct phi_wait_note *note)
     return note->number != 0;
 }
 
+bool phi_record_progress(struct phi_records *records, uint32_t index, struct phi_progress *progress,
+                         struct phi_wait_note *note)
+{
+    if (index >= atomic_load_explicit(&records->used, memory_order_acquire))
+        return false;
+    struct phi_record *record = &records->record[index];
+    // done first: it never passes an `issued` that is read later.
+    progress->done = phi_record_done(records, (int)index);
+    progress->issued = atomic_load_explicit(&record->issued, memory_order_acquire);
+    if (note == NULL)
+        return true;
+    *note = (struct phi_wait_note){0};
+    if (atomic_exchange_explicit(&record->locked, 1, memory_order_acquire) == 0) {
+        older(note, &record->oldest, progress->done);
+        older(note, &record->latest, progress->done);
+        phi_record_unlock(records, (int)index);
+    }
+    return true;
+}
+
 uint64_t phi_records_in_flight(const struct phi_records *records, uint32_t *streams)
 {
     const int used = (int)atomic_load_explicit(&records->used, memory_order_acquire);

@@ -85,6 +85,10 @@ void phi_record_note(struct phi_records *records, int index, uint64_t number,
 // to be had.
 bool phi_records_oldest(struct phi_records *records, struct phi_wait_note *note);
 
+// phi_record_progress is phi_executor_ops.progress.
+bool phi_record_progress(struct phi_records *records, uint32_t index, struct phi_progress *progress,
+                         struct phi_wait_note *note);
+
 // phi_records_in_flight counts numbers issued and not done; *streams the records that have any.
 uint64_t phi_records_in_flight(const struct phi_records *records, uint32_t *streams);
 

@@ -64,11 +64,6 @@ static struct cuda_executor *executor_of(struct phi_executor *base)
     return (struct cuda_executor *)base; // its first member
 }
 
-static const char *call_name(uint8_t call)
-{
-    return call < PHI_CALL_COUNT ? phi_programs[call].name : "work";
-}
-
 // driver_failed tells of a failed driver call, and remembers errors after which nothing runs any
 // more.
 static int driver_failed(struct enqueue *q)
@@ -79,7 +74,7 @@ static int driver_failed(struct enqueue *q)
     if (phi_cuda_sticky(q->result))
         atomic_store_explicit(&x->dead, (uint32_t)q->result, memory_order_relaxed);
     return phi_cuda_result(x->params.report, x->driver, q->result,
-                           "%s of operation %llu with rank %d", call_name(work->call),
+                           "%s of operation %llu with rank %d", phi_program_name(work->call),
                            (unsigned long long)work->op_id, work->peer);
 }
 
@@ -263,7 +258,7 @@ static int decide(struct enqueue *q)
         return phi_refuse(x->params.report, mode,
                           "%s of operation %llu with rank %d: %u streams wait in kernels already "
                           "(PEERHOP_KERNEL_WAITS)",
-                          call_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
+                          phi_program_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
                           q->work[0].peer, q->others.kernels);
     q->plan = (struct phi_plan){.work = q->work,
                                 .n = q->n,
@@ -341,7 +336,7 @@ static int issue_locked(struct enqueue *q, int index, bool *partial)
     if (!phi_uses_take(records, index, q->work, q->n))
         return phi_fail(q->executor->params.report, PH_EBROKEN,
                         "%s of operation %llu with rank %d: its buffer was revoked",
-                        call_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
+                        phi_program_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
                         q->work[0].peer);
     enqueue_all(q);
     if (q->result != CUDA_SUCCESS && !q->started) {
@@ -529,6 +524,12 @@ static void stream_left(struct phi_executor *base, struct phi_uses *uses, struct
         left->graph = phi_captures_holder(&x->captures, uses);
 }
 
+static bool stream_progress(struct phi_executor *base, uint32_t index,
+                            struct phi_progress *progress, struct phi_wait_note *note)
+{
+    return phi_record_progress(&executor_of(base)->records, index, progress, note);
+}
+
 static bool stream_busy(struct phi_executor *base, char *why, size_t why_size)
 {
     struct cuda_executor *x = executor_of(base);
@@ -557,7 +558,7 @@ static int flush_failed(struct cuda_executor *x, const char *why)
         "%s of cuda:%d not done in time: rank %d has not written the word '%s' of operation "
         "%llu (%s)%s",
         why, x->info->ordinal, note.peer, phi_program_awaits(note.call), (unsigned long long)note.op_id,
-        call_name(note.call), suspicion);
+        phi_program_name(note.call), suspicion);
 }
 
 static int stream_flush(struct phi_executor *base, int64_t deadline)
@@ -597,6 +598,7 @@ static const struct phi_executor_ops stream_ops = {
     .issue = stream_issue,
     .drained = stream_drained,
     .left = stream_left,
+    .progress = stream_progress,
     .busy = stream_busy,
     .flush = stream_flush,
     .close = stream_close,

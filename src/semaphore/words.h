@@ -79,6 +79,9 @@ struct phi_program {
 
 extern const struct phi_program phi_programs[PHI_CALL_COUNT];
 
+// phi_program_name is that of a call, or "work".
+const char *phi_program_name(unsigned call);
+
 // phi_program_awaits names what a call waits for ("ready", "full", "noted", "free"), or "nothing": no program waits twice.
 const char *phi_program_awaits(unsigned call);
 

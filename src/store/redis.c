@@ -585,18 +585,17 @@ static int check_server(struct phi_store_redis *store, int64_t deadline)
     }
 }
 
-static int read_uri(struct phi_store_redis *store)
+int phi_redis_read_uri(struct phi_redis_server *server, const struct phi_mailbox_params *params)
 {
-    const struct phi_mailbox_params *params = store->base.params;
     const char *password = params->config->store_password;
     const char *file = params->config->store_password_file;
     if (!params->config->store || !params->config->store[0])
         return phi_fail(params->report, -EINVAL, "no store is given: set PEERHOP_STORE");
-    int result = phi_store_uri_parse(&store->server.uri, params->config->store, params->report);
+    int result = phi_store_uri_parse(&server->uri, params->config->store, params->report);
     if (result == 0 && file && file[0])
-        result = phi_store_uri_password_file(&store->server.uri, file, params->report);
+        result = phi_store_uri_password_file(&server->uri, file, params->report);
     else if (result == 0 && password && password[0])
-        result = phi_store_uri_password(&store->server.uri, password, params->report);
+        result = phi_store_uri_password(&server->uri, password, params->report);
     return result;
 }
 
@@ -630,7 +629,7 @@ static int redis_open(const struct phi_mailbox_params *params, int64_t deadline,
     if (result == 0)
         result = made;
     if (result == 0)
-        result = read_uri(store);
+        result = phi_redis_read_uri(&store->server, params);
     if (result == 0)
         result = check_server(store, deadline);
     if (result == 0)

@@ -60,6 +60,9 @@ struct phi_store_redis {
     bool *written; // [rank]: the outbound stream was written to
 };
 
+// phi_redis_read_uri fills the server's address and password from the configuration.
+int phi_redis_read_uri(struct phi_redis_server *server, const struct phi_mailbox_params *params);
+
 // phi_redis_pair_key makes "prefixA>B" (malloc or NULL).
 char *phi_redis_pair_key(const struct phi_store_redis *store, int from, int to);
 

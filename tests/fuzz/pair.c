@@ -46,6 +46,16 @@ static void left(struct phi_executor *executor, struct phi_uses *uses, struct ph
     *left = (struct phi_left){.streams = 1};
 }
 
+static bool progress(struct phi_executor *executor, uint32_t index, struct phi_progress *progress,
+                     struct phi_wait_note *note)
+{
+    (void)executor;
+    (void)index;
+    (void)progress;
+    (void)note;
+    return false;
+}
+
 static int flush(struct phi_executor *executor, int64_t deadline)
 {
     (void)executor;
@@ -57,6 +67,7 @@ static const struct phi_executor_ops executor_ops = {.size = sizeof(executor_ops
                                                      .name = "none",
                                                      .drained = drained,
                                                      .left = left,
+                                                     .progress = progress,
                                                      .busy = busy,
                                                      .flush = flush};
 static struct phi_executor executor = {.ops = &executor_ops};

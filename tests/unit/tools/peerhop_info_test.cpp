@@ -85,8 +85,29 @@ TEST_F(PeerhopInfo, AWrongVariableIsNamed)
     EXPECT_EQ(out, "peerhop-info: PEERHOP_SPIN_US=fast: must be a number from 0 to 1000000\n");
 }
 
+TEST_F(PeerhopInfo, AJobNeedsAStore)
+{
+    EXPECT_EQ(run("--job j", "-u PEERHOP_STORE"), 1);
+    EXPECT_EQ(out, "peerhop-info: no store is given: set PEERHOP_STORE\n");
+}
+
+TEST_F(PeerhopInfo, AStoreThatIsNotThereIsNamedInTimeAndWithoutItsPassword)
+{
+    EXPECT_EQ(run("--job j --timeout-ms 100 --store redis://u:hidden@127.0.0.1:1/0"), 1);
+    EXPECT_TRUE(says("peerhop-info: ") && says("127.0.0.1:1")) << out;
+    EXPECT_FALSE(says("hidden")) << out;
+}
+
 TEST_F(PeerhopInfo, WrongUse)
 {
+    EXPECT_EQ(run("--job"), 2);
+    EXPECT_EQ(run("--job 'a b'"), 2);
+    EXPECT_EQ(run("--job j word"), 2);
+    EXPECT_EQ(run("--job j --config"), 2);
+    EXPECT_EQ(run("--job j --epoch x"), 2);
+    EXPECT_EQ(run("--job j --timeout-ms 0"), 2);
+    EXPECT_EQ(run("--job j -o xml"), 2);
+    EXPECT_EQ(run("--epoch 1"), 2);
     EXPECT_EQ(run("--what"), 2);
     EXPECT_EQ(run("word"), 2);
     EXPECT_EQ(run("--build word"), 2);

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/status.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "channel/heartbeat.h"
+#include "channel/peers.h"
+#include "channel/release.h"
+#include "channel/request.h"
+#include "semaphore/record.h"
+
+enum { LOCK_TRIES = 10 }; // a millisecond apart
+
+static void look(struct phi_status_ages *ages, uint32_t index, const struct phi_progress *progress,
+                 int64_t now)
+{
+    const uint64_t head = progress->issued > progress->done ? progress->done + 1 : 0;
+    if (ages->number[index] == head)
+        return;
+    ages->number[index] = head;
+    ages->since[index] = now;
+}
+
+void phi_status_tick(struct phi_peers *peers, struct phi_status_ages *ages)
+{
+    struct phi_executor *executor = peers->executor;
+    const int64_t now = phi_now();
+    struct phi_progress progress;
+    for (uint32_t i = 0; i < PHI_STREAMS_MAX; i++) {
+        if (!executor->ops->progress(executor, i, &progress, NULL))
+            break;
+        look(ages, i, &progress, now);
+    }
+}
+
+// fill_streams finds the stream whose head has not moved for longest; of equal ones, one that
+// waits.
+static void fill_streams(struct phi_peers *peers, struct phi_status_ages *ages,
+                         struct phi_status *status)
+{
+    struct phi_executor *executor = peers->executor;
+    const int64_t now = phi_now();
+    struct phi_progress progress;
+    struct phi_wait_note note;
+    int64_t oldest = PHI_FOREVER;
+    for (uint32_t i = 0; i < PHI_STREAMS_MAX; i++) {
+        if (!executor->ops->progress(executor, i, &progress, &note))
+            break;
+        look(ages, i, &progress, now);
+        if (ages->number[i] == 0)
+            continue;
+        status->in_flight += progress.issued - progress.done;
+        status->streams++;
+        const bool waits = note.number != 0;
+        if (ages->since[i] > oldest ||
+            (ages->since[i] == oldest && (status->oldest_peer >= 0 || !waits)))
+            continue;
+        oldest = ages->since[i];
+        status->oldest_ms = (now - oldest) / PHI_MS;
+        status->oldest_peer = waits ? note.peer : -1;
+        status->oldest_op = waits ? note.op_id : 0;
+        status->oldest_call = waits ? note.call : 0;
+    }
+}
+
+static void fill_peer(const struct phi_peer *peer, struct phi_status *status)
+{
+    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next) {
+        status->channels++;
+        status->held += c->handles > 0;
+    }
+    for (const struct ph_channel *c = peer->husks; c != NULL; c = c->next)
+        status->held += c->handles > 0;
+    status->theirs += phi_revocations_count(peer);
+}
+
+static void fill_locked(struct phi_peers *peers, struct phi_status *status)
+{
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        const struct phi_peer *peer = peers->table[rank];
+        const enum ph_peer_state state = peer ? phi_peer_report_state(peer) : PH_PEER_UNKNOWN;
+        if (rank == peers->rank)
+            continue;
+        status->peers[state]++;
+        if (rank < PHI_STATUS_RANKS)
+            status->peer_state[rank] = (uint8_t)state;
+        if (peer != NULL)
+            fill_peer(peer, status);
+    }
+    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+        status->exchanges++;
+    status->releases = phi_releases_count(peers);
+}
+
+static bool lock_soon(struct phi_peers *peers)
+{
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (pthread_mutex_trylock(&peers->lock) == 0)
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
+    }
+    return false;
+}
+
+void phi_status_fill(struct phi_peers *peers, struct phi_status_ages *ages,
+                     struct phi_status *status)
+{
+    memset(status, 0, sizeof *status); // padding too: it leaves the process
+    status->oldest_ms = -1;
+    status->oldest_peer = -1;
+    status->process = (uint32_t)getpid();
+    status->ranks = (uint32_t)peers->ranks;
+    fill_streams(peers, ages, status);
+    status->locked = !lock_soon(peers);
+    if (status->locked)
+        return;
+    fill_locked(peers, status);
+    pthread_mutex_unlock(&peers->lock);
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// peerhop-info --job: what it shows of ranks that live, wait, are stopped, were killed and have
+// left.
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "e2e/exchanging.h"
+
+#include "support/atomic_compat.h"
+
+extern "C" {
+#include "base/clock.h"
+#include "channel/node.h"
+#include "store/members.h"
+#include "topology/capabilities.h"
+}
+
+class Info : public EveryDevice
+{
+  protected:
+    void SetUp() override
+    {
+        EveryDevice::SetUp();
+        if (getenv("PEERHOP_INFO") == nullptr)
+            GTEST_SKIP() << "PEERHOP_INFO does not name the tool";
+    }
+
+    // Runs the tool; both of its outputs are kept.
+    int run(const Job &job, const std::string &options)
+    {
+        std::string command = "PEERHOP_STORE='" + job.store() + "' \"$PEERHOP_INFO\" --job " +
+                              job.name() + " " + options + " 2>&1";
+        FILE *pipe = popen(command.c_str(), "r");
+        char buffer[4096];
+        size_t n;
+        out.clear();
+        while ((n = fread(buffer, 1, sizeof(buffer), pipe)) > 0)
+            out.append(buffer, n);
+        int status = pclose(pipe);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
+    }
+
+    bool says(const std::string &text) const
+    {
+        return out.find(text) != std::string::npos;
+    }
+
+    // The object of a rank, or "".
+    std::string object(int rank) const
+    {
+        size_t at = out.find("{\"rank\":" + std::to_string(rank) + ",");
+        return at == std::string::npos ? "" : out.substr(at, out.find('\n', at) - at);
+    }
+
+    // Runs it until the object of rank 0 has a wait of at least that age; "" after 20 s.
+    std::string of_rank_0(const Job &job, int64_t age)
+    {
+        const std::string key = "\"oldest_at_least_ms\":";
+        Stopwatch watch;
+        while (watch.ms() < 20000) {
+            EXPECT_EQ(run(job, "-o json --timeout-ms 300"), 0) << out;
+            std::string found = object(0);
+            size_t at = found.find(key);
+            if (at != std::string::npos && atoll(&found[at + key.size()]) >= age)
+                return found;
+        }
+        return "";
+    }
+
+    std::string out;
+};
+INSTANTIATE_DEVICES(Info);
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+static const size_t size = 4096;
+
+static ph_peer_state state_of(Rank &rank, int peer)
+{
+    ph_peer_report report = {};
+    CHECK_OK(ph_context_peer(rank.context, peer, &report, sizeof report));
+    return report.state;
+}
+
+// Rank 0 waits for a signal of rank 1, which the test stops; the test kills rank 2.
+// value[0]: ranks that are ready; value[1]: rank 0 sees both; value[2]: rank 1 may signal.
+RANK_FUNCTION(is_looked_at)
+{
+    rank.open({"PEERHOP_HEARTBEAT_MS=20", "PEERHOP_SUSPECT_MS=400"});
+    ph_channel *with[3] = {};
+    for (int peer = 0; peer < rank.ranks; peer++) {
+        if (peer == rank.rank)
+            continue;
+        int sender = std::max(peer, rank.rank);
+        with[peer] = rank.channel(peer, 7, role_of(rank, sender), rank.device->alloc(size), size);
+    }
+    void *stream = rank.device->stream();
+    if (rank.rank == 0)
+        CHECK_OK(ph_wait(with[1], 0, stream));
+    rank.shared->value[0]++;
+    if (rank.rank == 2)
+        pause();
+    if (rank.rank == 0) {
+        while (state_of(rank, 1) != PH_PEER_SUSPECT || state_of(rank, 2) != PH_PEER_GONE)
+            sleep_ms(1);
+        rank.shared->value[1] = 1;
+    } else {
+        CHECK(reaches(rank.shared->value[2], 1));
+        CHECK_OK(ph_signal(with[0], stream));
+    }
+    rank.synchronize(stream);
+}
+
+TEST_P(Info, ShowsWhoLivesWaitsIsStoppedAndWasKilled)
+{
+    Job job(GetParam(), 3);
+    const std::string members = "XLEN ph:{" + job.name() + "}:0:members";
+    job.start("is_looked_at");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 3)) << job.wait(100);
+    job.expect_failure(2);
+    job.signal(2, SIGKILL);
+    job.signal(1, SIGSTOP);
+    ASSERT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+    const std::string keys = job.redis().cli("DBSIZE"), records = job.redis().cli(members);
+
+    const std::string waits = of_rank_0(job, 200);
+    EXPECT_HAS(waits, "\"state\":\"lives\",\"expelled\":false,\"incarnation\":\"");
+    EXPECT_HAS(waits, "\"process\":" + std::to_string(job.pid(0)) + ",");
+    EXPECT_HAS(waits, "\"suspect\":1,\"broken\":0,\"expelled\":0,\"gone\":1}");
+    EXPECT_HAS(waits, "\"peer_states\":[\"self\",\"suspect\",\"gone\"]");
+    EXPECT_HAS(waits, "\"channels\":2,\"channels_with_handles\":2,");
+    EXPECT_HAS(waits, "\"releases\":0,\"releases_of_peers\":0,\"in_flight\":1,\"streams\":1,");
+    EXPECT_HAS(waits, "\"waits_for_rank\":1,\"waits_in_operation\":\"7\","
+                      "\"waits_in_call\":\"wait\",\"waits_for_word\":\"noted\"}");
+    EXPECT_HAS(object(1), "\"state\":\"no answer\"");
+    EXPECT_HAS(object(2), "\"state\":\"exited\"");
+
+    EXPECT_EQ(run(job, "--timeout-ms 1000"), 0);
+    EXPECT_TRUE(says(" no answer in 1000 ms\n")) << out;
+    EXPECT_TRUE(says(" exited: nobody listens at its socket\n")) << out;
+    EXPECT_TRUE(says(" 1 suspect (rank 1), 1 gone (rank 2); channels: 2 kept, 2 with")) << out;
+    EXPECT_TRUE(says(": wait of operation 7 waits for 'noted' of rank 1\n")) << out;
+    EXPECT_EQ(job.redis().cli("DBSIZE"), keys);
+    EXPECT_EQ(job.redis().cli(members), records);
+
+    job.shared()->value[2] = 1;
+    job.signal(1, SIGCONT);
+    EXPECT_EQ(job.wait(), "");
+    EXPECT_EQ(run(job, "-o json"), 0);
+    EXPECT_EQ(object(0) + object(1), "") << "they have left";
+    EXPECT_HAS(object(2), "\"state\":\"exited\"");
+    EXPECT_EQ(run(job, "--epoch 5"), 1);
+    EXPECT_TRUE(says("the store has no rank of job " + job.name() + " in epoch 5")) << out;
+}
+
+// ---- who may ask
+
+RANK_FUNCTION(is_there)
+{
+    rank.open();
+    rank.shared->value[0] = 1;
+    CHECK(reaches(rank.shared->value[1], 1));
+}
+
+struct Record {
+    uint64_t incarnation = 0;
+    phi_capabilities capabilities = {};
+};
+
+static Record record_of(const Job &job)
+{
+    Record record;
+    phi_report report;
+    phi_config config;
+    phi_counters counters = {};
+    const std::string store = "PEERHOP_STORE=" + job.store(), name = job.name();
+    const char *settings[] = {store.c_str(), nullptr};
+    phi_report_init(&report, nullptr, nullptr, PH_LOG_NONE);
+    EXPECT_EQ(phi_config_read(&config, settings, &report), 0);
+    phi_mailbox_params params = {};
+    params.report = &report;
+    params.counters = &counters;
+    params.config = &config;
+    params.job = name.c_str();
+    EXPECT_EQ(phi_members_read(
+                  &params, phi_deadline(20000),
+                  [](void *opaque, const phi_message *message) {
+                      auto *to = static_cast<Record *>(opaque);
+                      to->incarnation = message->incarnation;
+                      EXPECT_EQ(
+                          phi_capabilities_decode(&to->capabilities, message->bytes, message->size),
+                          0);
+                  },
+                  &record),
+              0);
+    phi_config_fini(&config);
+    phi_report_fini(&report);
+    return record;
+}
+
+// Asks over a fresh connection; returns the status of the answer.
+static int asked(const Record &record, uint64_t nonce, uint64_t incarnation)
+{
+    phi_node_message request = {}, answer = {};
+    int socket = -1, fd = -1;
+    request.magic = PHI_NODE_MAGIC;
+    request.version = PHI_NODE_VERSION;
+    request.type = PHI_NODE_STATUS;
+    request.rank = -1;
+    request.to = incarnation;
+    request.a = nonce;
+    EXPECT_EQ(phi_node_connect(record.capabilities.socket, &socket), 0);
+    EXPECT_EQ(phi_node_call(socket, &request, &answer, &fd, phi_deadline(20000)), 0);
+    EXPECT_EQ(fd, -1) << "nobody is given a descriptor";
+    EXPECT_EQ(answer.bytes_size > 0, answer.status == 0);
+    close(socket);
+    return answer.status;
+}
+
+TEST(InfoAsks, OnlyWhoKnowsTheNonceAndTheLifeIsTold)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    Job job("host", 1);
+    job.start("is_there");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    const Record record = record_of(job);
+    const uint64_t nonce = record.capabilities.nonce;
+    EXPECT_EQ(asked(record, nonce, record.incarnation), 0);
+    EXPECT_EQ(asked(record, nonce + 1, record.incarnation), -ECONNREFUSED);
+    EXPECT_EQ(asked(record, nonce, record.incarnation - 1), -ESTALE);
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+}
