@@ -32,7 +32,7 @@ int phi_check_reach(const struct ph_channel *channel)
 
 int phi_check_refused(struct ph_channel *channel, int rc)
 {
-    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != PH_EABORTED &&
+    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != PH_EABORTED && rc != PH_EFENCED &&
         rc != -ESTALE)
         return rc;
     int status = phi_channel_check(channel);
