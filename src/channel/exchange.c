@@ -205,7 +205,9 @@ static void end_request(struct ph_exchange_request *request)
         struct phi_key *key = request->pending[i].key;
         phi_pending_wants(&request->pending[i], false);
         key->request = NULL;
-        if (peers->ended != NULL)
+        if (peers->table[key->peer->rank] != key->peer)
+            phi_key_disown(key);
+        else if (peers->ended != NULL)
             phi_release_prune(key); // what was released meanwhile, and is closed by now
     }
     struct ph_exchange_request **at = &peers->requests;

@@ -125,6 +125,14 @@ static void take_record(struct phi_peer *peer, uint64_t incarnation,
     peer->state = PHI_PEER_KNOWN;
 }
 
+static void disown(struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        if (key->request == NULL)
+            phi_key_disown(key);
+}
+
 // The former life stays on a list: the application may still hold its channels.
 static void replace(struct phi_peer *peer)
 {
@@ -141,6 +149,7 @@ static void replace(struct phi_peer *peer)
     peers->former = peer;
     peers->table[peer->rank] = renewed;
     phi_exports_forget(peers, peer->rank);
+    disown(peer);
 }
 
 void phi_peer_renew(struct phi_peer *peer)

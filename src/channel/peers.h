@@ -358,6 +358,9 @@ struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t numbe
 // phi_key_tell files a buffer of the peer; a number that is there already keeps what it means.
 // -EBADMSG, -ENOMEM.
 int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer);
+// phi_key_disown: the key is of no use any more, and keeps no export in use. Of a peer's former life
+// also one that a request still holds goes that way, when the request ends.
+void phi_key_disown(struct phi_key *key);
 // phi_key_free frees a key that no map and no request holds any more.
 void phi_key_free(struct phi_key *key);
 

@@ -149,11 +149,7 @@ static void evict_all(struct phi_key *key)
 
 void phi_retire_drop_key(struct phi_key *key)
 {
-    for (uint32_t i = 0; i < key->own_count; i++) {
-        struct phi_own_buffer *own = &key->own[i];
-        own->export_->entries--;
-        own->export_->buffers -= own->released ? 0 : 1;
-    }
+    phi_key_disown(key);
     phi_map_remove(&key->peer->keys, phi_hash(key->op_id, key->role), key);
     phi_key_free(key);
 }

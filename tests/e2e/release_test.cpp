@@ -621,6 +621,40 @@ TEST_P(Release, ContextsThatComeAndGo)
     EXPECT_EQ(job.run("comes_and_goes", rounds ? rounds : "40", 3600000), "");
 }
 
+// Rank 1 begins anew between the use of a buffer and its release: its former life keeps nothing.
+RANK_FUNCTION(releases_what_a_former_life_used)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size);
+    for (int peer = 1; peer < 3 && rank.rank == 0; peer++)
+        rank.channel(peer, 1, PH_ROLE_BOTH, memory, size);
+    if (rank.rank > 0)
+        rank.channel(0, 1, PH_ROLE_BOTH, memory, size);
+    rank.barrier();
+    if (rank.rank == 1) {
+        rank.close();
+        rank.open();
+    }
+    rank.barrier();
+    if (rank.rank < 2)
+        rank.channel(!rank.rank, 2, PH_ROLE_BOTH, rank.device->alloc(size), size);
+    rank.barrier();
+    if (rank.rank == 0) {
+        release_to(rank, memory, size, PH_RELEASE_CLOSED);
+        rank.shared->value[0] = 1;
+    } else {
+        reap_until(rank, rank.shared->value[0], 1);
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, OfWhatAFormerLifeUsed)
+{
+    Job job(GetParam(), 3);
+    EXPECT_EQ(job.run("releases_what_a_former_life_used"), "");
+}
+
 // ---- arguments and ends
 
 RANK_FUNCTION(releases_what_is_not_there)
