@@ -267,11 +267,17 @@ static int ask_some(struct phi_peer *peer, bool slot, const void *request)
 }
 
 // What was found says nothing of the next time.
+static void forget_counts(struct phi_room *room)
+{
+    room->again = false;
+    room->held_here = room->held_there = room->pinned = room->exchanging = 0;
+}
+
 static void end_look(struct phi_room *room)
 {
     room->look++;
-    room->looking = room->again = false;
-    room->held_here = room->held_there = room->pinned = room->exchanging = 0;
+    room->looking = false;
+    forget_counts(room);
 }
 
 int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
@@ -282,6 +288,8 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
             end_look(room);
         return 0;
     }
+    if (!room->looking)
+        forget_counts(room); // of a look in vain of which nobody took the sentence
     room->looking = true;
     if (room->asked > 0 || phi_now() < room->at)
         return -EAGAIN;
@@ -291,6 +299,7 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
     // Everything was looked at once. What is only under way makes room sooner or later.
     if (!room->again) {
         room->look++; // the counts are for the sentence
+        room->looking = false;
         return -ENOSPC;
     }
     end_look(room);
@@ -300,14 +309,15 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
 
 bool phi_retire_hopeless(struct phi_peer *peer)
 {
-    size_t cursor = 0;
-    uint32_t held = 0;
-    if (is_lower(peer) || peer->keys.count <= peer->segment->capacity)
+    const uint32_t capacity = peer->segment->capacity;
+    if (is_lower(peer) || peer->keys.count <= capacity)
         return false;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
-        held += key->slot != PHI_NO_SLOT && view_of(key, NULL).held;
-    peer->room.held_here = held;
-    return held == peer->segment->capacity;
+    // From the end, which is filled last: each operation without a slot asks at every step.
+    for (uint32_t i = capacity; i-- > 0;)
+        if (peer->slots[i] == NULL || !view_of(peer->slots[i], NULL).held)
+            return false;
+    peer->room.held_here = capacity;
+    return true;
 }
 
 void phi_retire_explain(struct phi_peer *peer, char *text, size_t size)

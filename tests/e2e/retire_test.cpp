@@ -162,7 +162,7 @@ RANK_FUNCTION(exchanges_too_many_at_once)
     for (int op = 0; op < 20; op++)
         ops.push_back(operation(op, !rank.rank, role_of(rank, 0), at(memory, op * size), size));
     if (rank.rank == 0)
-        CHECK_SAYS(exchange_fails(rank, ops, -ENOSPC), "named by this exchange");
+        CHECK_SAYS(exchange_fails(rank, ops, -ENOSPC), ", 16 named by this exchange");
     rank.barrier();
     rank.close();
 }
