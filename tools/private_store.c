@@ -30,7 +30,9 @@ static int make_folder(struct private_store *store)
     static const char name[] = "/peerhop-XXXXXX";
     const char *base = getenv("TMPDIR");
 
-    if (!base || !*base || strlen(base) + sizeof(name) > sizeof(store->folder))
+    // The folder becomes part of a URI, which says an absolute path and its options.
+    if (!base || *base != '/' || strpbrk(base, "?%#") ||
+        strlen(base) + sizeof(name) > sizeof(store->folder))
         base = "/tmp";
     snprintf(store->folder, sizeof(store->folder), "%s%s", base, name);
     return mkdtemp(store->folder) ? 0 : -errno;

@@ -247,6 +247,23 @@ TEST_F(PeerhopRun, ThePrivateStoreAnswersAndOnlyItsUserMayEnter)
     EXPECT_EQ(occurrences(result.out, "700\n"), 2u) << result.out;
 }
 
+// The store's URI could not say where it is.
+TEST_F(PeerhopRun, AFolderThatNoUriCanNameIsNotUsed)
+{
+    for (const char *name : {"with?db=1", "with%20", "with#"}) {
+        std::string odd = folder + "/" + name;
+        ASSERT_EQ(mkdir(odd.c_str(), 0700), 0);
+        Result result =
+            run(script(1, "echo $PEERHOP_STORE"), [&] { setenv("TMPDIR", odd.c_str(), 1); });
+        EXPECT_EQ(result.status, 0) << result.err;
+        EXPECT_EQ(result.out.rfind("unix:///tmp/peerhop-", 0), 0u) << result.out;
+        rmdir(odd.c_str());
+    }
+    Result relative =
+        run(script(1, "echo $PEERHOP_STORE"), [] { setenv("TMPDIR", "relative", 1); });
+    EXPECT_EQ(relative.out.rfind("unix:///tmp/peerhop-", 0), 0u) << relative.out << relative.err;
+}
+
 TEST_F(PeerhopRun, TwoRunsHaveTwoJobs)
 {
     Words words = script(1, "echo $PEERHOP_JOB", {"--store", "redis://shared"});
