@@ -52,7 +52,8 @@ struct ph_exchange_request;
 // Errors: -EINVAL (peer, role, size), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
 // come, and what was seen last), PH_ECROSSED, PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH,
 // PH_EPEER, PH_ESTORE, PH_EDRIVER, -ENOSPC (all PEERHOP_CHANNELS channels or
-// keys of a pair are held: the sentence says by what), -ESTALE (a buffer was released meanwhile), -ENOMEM, PH_EFORKED. Since 0.1.
+// keys of a pair are held: the sentence says by what), -ESTALE (a buffer was released meanwhile), -ENOMEM,
+// -EMFILE, PH_EFORKED. Since 0.1.
 PH_API int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
                        struct ph_channel **channels);
 

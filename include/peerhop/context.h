@@ -59,7 +59,8 @@ struct ph_context_params {
 // The caller owns *context and ends it with ph_context_destroy. On failure *context is untouched.
 // Blocks at most the deadline. Any thread; several contexts may live in one process.
 // Errors: -EINVAL (a parameter or variable out of range), -ENODEV (no such device), -ETIMEDOUT (the store does
-// not answer), PH_ESTORE, PH_EDRIVER, PH_EFENCED, -ENOMEM, -EMFILE. Since 0.1.
+// not answer), PH_ESTORE, PH_EDRIVER, PH_EFENCED, -ENOMEM, -EMFILE, -EAGAIN (no more threads); -ENOENT,
+// -EACCES and the like of the password's file. Since 0.1.
 PH_API int ph_context_create(const struct ph_context_params *params, struct ph_context **context);
 
 // ph_context_destroy ends the membership: waits until this rank's operations are done and until no peer's

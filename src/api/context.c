@@ -11,6 +11,8 @@
 #include "channel/heartbeat.h"
 #include "channel/leave.h"
 
+#define RANKS_MAX 1048576
+
 // What parameters, environment and launcher say together.
 struct identity {
     int rank, ranks;
@@ -31,7 +33,10 @@ static int choose_ranks(struct ph_context *context, const struct ph_context_para
                         "no rank: set ranks and rank, PEERHOP_RANK and PEERHOP_RANKS, or use a "
                         "launcher (%s found)",
                         launcher->name);
-    if (rank >= ranks || ranks > 1048576)
+    if (ranks > RANKS_MAX)
+        return phi_fail(&context->report, -EINVAL, "%lld ranks are more than the %d of a job",
+                        (long long)ranks, RANKS_MAX);
+    if (rank >= ranks)
         return phi_fail(&context->report, -EINVAL,
                         "rank %lld is not below the number of ranks, %lld", (long long)rank,
                         (long long)ranks);

@@ -107,7 +107,11 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
     struct ph_channel *channel = op->channel;
     if (channel == NULL || channel->peers != peers || op->kind < PH_GROUP_SEND ||
         op->kind > PH_GROUP_WAIT)
-        return -EINVAL;
+        return phi_fail(peers->report, -EINVAL, "group: an operation of kind %d on %s",
+                        (int)op->kind,
+                        channel == NULL           ? "no channel"
+                        : channel->peers != peers ? "a channel of another context"
+                                                  : "a channel, and there is no such kind");
     int rc = phi_channel_check(channel);
     if (rc)
         return phi_check_refused(channel, rc);

@@ -191,6 +191,8 @@ int phi_node_receive(int socket, struct phi_node_message *message, int *fd)
     int rc = 0;
     if (n == 0)
         rc = -ECONNRESET;
+    else if (received < 0 && header.msg_flags & MSG_CTRUNC)
+        rc = -EMFILE; // a descriptor came, and this process may have no more
     else if ((size_t)n != sizeof *message || header.msg_flags & MSG_TRUNC ||
              message->magic != PHI_NODE_MAGIC || message->version != PHI_NODE_VERSION ||
              message->bytes_size > sizeof message->bytes)

@@ -320,6 +320,7 @@ RANK_FUNCTION(refused)
     refuse(rank, {good, {PH_GROUP_PUT, both, 1, 0, size}}, -EINVAL, "do not fit");
     refuse(rank, {good, {PH_GROUP_GET, both, 0, SIZE_MAX, 2}}, -EINVAL, "do not fit");
     refuse(rank, {good, {PH_GROUP_SEND, both, 0, 0, size + 1}}, -EINVAL, "do not fit");
+    refuse(rank, {good, {PH_GROUP_PUT, nullptr, 0, 0, 0}}, -EINVAL, "kind 3 on no channel");
     CHECK_RC(ph_group(nullptr, 1, stream), -EINVAL);
     CHECK_OK(ph_group(nullptr, 0, stream));
     ph_group_op bad[] = {
