@@ -46,7 +46,7 @@ bool phi_revoke_key(const struct phi_key *key)
     // Stored before the peer told us of the release, so it is there when the message has been
     // taken: whichever comes first under the lock, this look or the message, the other sees it.
     return atomic_load(&phi_segment_slot(segment, !segment->side, key->slot)->released) == number ||
-           (buffer != NULL && buffer->released);
+           (buffer != NULL && (buffer->released || buffer->export_ == NULL)); // forgotten
 }
 
 // ---- waits that nobody will answer

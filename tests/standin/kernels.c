@@ -154,9 +154,12 @@ unsigned si_kernel_touches(si_kernel run, const void *data, struct si_touch touc
 
 void si_kernel_check(si_kernel run, const void *data)
 {
-    const struct phi_brace_args *args = data;
-    for (uint32_t i = 0; run == brace && i < args->count; i++) {
-        if (args->items[i].kind == PHI_BRACE_WAIT)
-            si_check_wait(args->items[i].word);
+    const struct phi_brace_item *items = data; // first of both kinds of arguments
+    uint32_t count = run == brace      ? ((const struct phi_brace_args *)data)->count
+                     : run == transfer ? ((const struct phi_transfer_args *)data)->count
+                                       : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (items[i].kind == PHI_BRACE_WAIT)
+            si_check_wait(items[i].word);
     }
 }

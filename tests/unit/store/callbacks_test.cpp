@@ -124,10 +124,10 @@ TEST_F(Callbacks, NonsenseUnderAMemberKey)
     c.callbacks = &callbacks;
     c.job = "bad";
     ASSERT_EQ(c.open(), 0);
-    EXPECT_EQ(c.receive(50).result, -ETIMEDOUT);
-    std::string log = c.log_text();
-    EXPECT_NE(log.find("malformed"), std::string::npos);
-    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1); // looked at once
+    // An error of the store, which is asked again: the record may have been garbled on its way.
+    EXPECT_EQ(c.receive(50).result, PH_ESTORE);
+    EXPECT_NE(c.log_text().find("member:1 returned 8 bytes"), std::string::npos) << c.log_text();
+    memory.put("ph:{bad}:0:member:1", "");
 }
 
 TEST_F(Callbacks, ConsumedMessagesAreRemovedWithALaterCall)
