@@ -279,8 +279,8 @@ int phi_release_fail(const struct phi_key *key)
 bool phi_release_pending(struct phi_peers *peers, uint64_t base)
 {
     for (const struct phi_release *part = peers->releases; part != NULL; part = part->next)
-        if (part->base == base && !part->drained)
-            return true;
+        if (part->base == base && !part->drained && !is_over(part->peer))
+            return true; // what is over is only not cleared away yet
     return false;
 }
 
