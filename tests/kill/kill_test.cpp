@@ -2,9 +2,9 @@
 // Kill rounds: ranks that are killed, stopped, continued and started again at random while they run
 // a random program. Whatever happens to some, the others go on, and right.
 //
-// PEERHOP_KILL_SEED     repeats what was planned (times still differ); printed
-// PEERHOP_KILL_ROUNDS   rounds in all, shared among 2, 3 and 8 ranks
-// PEERHOP_KILL_DEVICE   host, standin or gpu
+// TEST_KILL_SEED     repeats what was planned (times still differ); printed
+// TEST_KILL_ROUNDS   rounds in all, shared among 2, 3 and 8 ranks
+// TEST_KILL_DEVICE   host, standin or gpu
 #include <chrono>
 #include <cstdlib>
 
@@ -20,7 +20,7 @@ static std::string variable(const char *name, const char *otherwise)
 
 static uint64_t seed()
 {
-    static const std::string given = variable("PEERHOP_KILL_SEED", "");
+    static const std::string given = variable("TEST_KILL_SEED", "");
     static const uint64_t now = static_cast<uint64_t>(
         std::chrono::system_clock::now().time_since_epoch().count() / 1000 % 1000000000);
     return given.empty() ? now : std::stoull(given);
@@ -33,11 +33,11 @@ class KillRounds : public testing::TestWithParam<std::tuple<std::string, int>>
     void SetUp() override
     {
         std::string why, device = std::get<0>(GetParam());
-        bool asked = variable("PEERHOP_KILL_DEVICE", "") == device;
+        bool asked = variable("TEST_KILL_DEVICE", "") == device;
         if (!RedisServer::available())
             GTEST_SKIP() << "no redis-server";
-        if (!asked && (device == "gpu" || variable("PEERHOP_KILL_DEVICE", "") != ""))
-            GTEST_SKIP() << "PEERHOP_KILL_DEVICE does not ask for " << device;
+        if (!asked && (device == "gpu" || variable("TEST_KILL_DEVICE", "") != ""))
+            GTEST_SKIP() << "TEST_KILL_DEVICE does not ask for " << device;
         if (!device_available(device, &why))
             GTEST_SKIP() << why;
     }
@@ -46,15 +46,15 @@ class KillRounds : public testing::TestWithParam<std::tuple<std::string, int>>
 // Of 20 rounds, so many are of 2, 3 and 8 ranks; host memory gets a quarter of the sample.
 static int share(const std::string &device, int ranks)
 {
-    bool small = device == "host" && variable("PEERHOP_KILL_DEVICE", "").empty();
-    int rounds = std::stoi(variable("PEERHOP_KILL_ROUNDS", small ? "40" : "200"));
+    bool small = device == "host" && variable("TEST_KILL_DEVICE", "").empty();
+    int rounds = std::stoi(variable("TEST_KILL_ROUNDS", small ? "40" : "200"));
     return rounds * (ranks == 8 ? 4 : 8) / 20;
 }
 
 TEST_P(KillRounds, SurvivorsGoOn)
 {
     auto [device, ranks] = GetParam();
-    std::string repeat = "PEERHOP_KILL_SEED=" + std::to_string(seed());
+    std::string repeat = "TEST_KILL_SEED=" + std::to_string(seed());
     std::cout << repeat << std::endl;
     Referee referee(device, ranks, seed() * 16 + static_cast<uint64_t>(ranks));
     auto begin = std::chrono::steady_clock::now();
