@@ -298,12 +298,12 @@ static int receive(struct phi_peers *peers, int64_t deadline)
     peers->receiving = true;
     bool over = peers->leaving || peers->fenced; // nothing that the store has matters any more
     pthread_mutex_unlock(&peers->lock);
-    struct phi_message message;
+    struct phi_message message = {0};
     int rc = over ? phi_mailbox_sleep(peers->mailbox, deadline)
                   : receive_or_sleep(peers, awaited, deadline, &message);
     pthread_mutex_lock(&peers->lock);
     peers->receiving = false;
-    if (rc == 0)
+    if (rc == 0 && !over)
         file_message(peers, &message);
     else if (rc == PH_EFENCED)
         phi_fence(peers, "a later life of it, or its expulsion, was announced in the store");

@@ -213,7 +213,7 @@ static const char *check(int fd, uint64_t nonce, struct header *header)
 int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce,
                      struct phi_segment **segment)
 {
-    struct header header;
+    struct header header = {0};
     const char *wrong = check(fd, nonce, &header);
     int rc;
 
