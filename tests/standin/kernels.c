@@ -68,14 +68,17 @@ static enum si_progress copy(const void *data, uint64_t state[2])
 static enum si_progress transfer(const void *data, uint64_t state[2])
 {
     const struct phi_transfer_args *args = data;
+    uint64_t at = state[0];
+    // The engine takes its lock between items and copy: a thread sanitizer sees no order by words
+    // that two ends have mapped at two addresses.
     if (!do_items(args->items, &state[0], args->before))
         return SI_WAITING;
+    if (state[0] != at)
+        return SI_MOVED;
     if (state[1] <= args->copy.size) {
         uint64_t copied[2] = {state[1]};
         bool more = copy(&args->copy, copied) == SI_MOVED;
         state[1] = more ? copied[0] : args->copy.size + 1;
-        // The engine takes its lock before the posts: a thread sanitizer sees no order by words that
-        // two ends have mapped at two addresses.
         return SI_MOVED;
     }
     if (!do_items(args->items, &state[0], args->count))
