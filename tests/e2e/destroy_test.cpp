@@ -3,10 +3,10 @@
 // nothing is left.
 #include <csignal>
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include "e2e/exchanging.h"
+#include "support/entries.h"
 
 class Destroy : public EveryDevice
 {
@@ -337,17 +337,6 @@ TEST_P(Destroy, WithAPeerThatIsStopped)
 }
 
 // ---- nothing is left
-
-static int entries(const char *folder)
-{
-    DIR *directory = opendir(folder);
-    int n = 0;
-    while (directory && readdir(directory))
-        n++;
-    if (directory)
-        closedir(directory);
-    return n;
-}
 
 static int shared_mappings()
 {

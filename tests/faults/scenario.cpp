@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "faults/scenario.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -17,6 +16,7 @@
 #include <peerhop/peerhop.h>
 
 #include "faults/memory.h"
+#include "support/entries.h"
 
 namespace faults
 {
@@ -452,17 +452,6 @@ class Player
 
     // ---- what is left
 
-    static uint32_t entries(const char *folder)
-    {
-        uint32_t count = 0;
-        DIR *open = opendir(folder);
-        while (open && readdir(open))
-            count++;
-        if (open)
-            closedir(open);
-        return count;
-    }
-
     static uint32_t memfd_mappings()
     {
         uint32_t count = 0;
@@ -478,13 +467,13 @@ class Player
         Holdings &after = mine_.after;
         uint32_t least = UINT32_MAX;
         for (int i = 0; i < 20; i++) {
-            after.threads = entries("/proc/self/task");
+            after.threads = static_cast<uint32_t>(entries("/proc/self/task"));
             if (after.threads >= least)
                 break;
             least = after.threads;
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
         }
-        after.descriptors = entries("/proc/self/fd");
+        after.descriptors = static_cast<uint32_t>(entries("/proc/self/fd"));
         after.mappings = memfd_mappings();
         uintptr_t from[8] = {};
         after.allocations = static_cast<uint32_t>(fault_heap_live(from, 8));

@@ -18,6 +18,7 @@
 #include "e2e/ranks.h"
 #include "kill/board.h"
 #include "kill/script.h"
+#include "support/entries.h"
 
 using namespace kill_rounds;
 
@@ -71,17 +72,6 @@ struct Leaks {
                mappings > other.mappings;
     }
 };
-
-int entries(const char *folder)
-{
-    DIR *directory = opendir(folder);
-    int n = 0;
-    while (directory && readdir(directory))
-        n++;
-    if (directory)
-        closedir(directory);
-    return n;
-}
 
 // Threads by name: a driver begins its own when it first needs them.
 int count_threads(const char *prefix)

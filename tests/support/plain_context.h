@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include <dirent.h>
+#include "support/entries.h"
 
 extern "C" {
 #include "base/config.h"
@@ -44,13 +44,7 @@ struct PlainContext {
 // How many descriptors this process has open, the one that counts them included.
 static inline int open_descriptors()
 {
-    DIR *directory = opendir("/proc/self/fd");
-    int n = 0;
-    while (directory && readdir(directory))
-        n++;
-    if (directory)
-        closedir(directory);
-    return n;
+    return entries("/proc/self/fd");
 }
 
 #endif
