@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Moving data on a channel, ordered on the caller's stream.
 //
-// Stream. `stream` is a CUstream/cudaStream_t of the context's device in a device context (NULL is the legacy
-// stream, CU_STREAM_PER_THREAD the per-thread one), and a struct ph_queue * in a host context (NULL is its default queue, which
-// the context's worker runs and ph_context_destroy drains). Everything here only
-// enqueues: what was enqueued on the stream before happens before, what is enqueued after happens after, and nothing
-// of it has happened when the call returns. A stream that captures takes the operation into its graph, which may be
-// replayed any number of times, by one rank or both.
+// Stream. `stream` is a CUstream/cudaStream_t of the context's device in a device context (NULL is
+// the legacy stream, CU_STREAM_PER_THREAD the per-thread one), and a struct ph_queue * in a host
+// context (NULL is its default queue, which the context's worker runs and ph_context_destroy
+// drains). Everything here only enqueues: what was enqueued on the stream before happens before,
+// what is enqueued after happens after, and nothing of it has happened when the call returns. A
+// stream that captures takes the operation into its graph, which may be replayed any number of
+// times, by one rank or both. What one stream captured must stay in its order: dependencies set by
+// hand (cudaStreamUpdateCaptureDependencies) may add to it, and take nothing from it; and of the
+// executables of one graph one may run at a time, as of one executable CUDA runs one launch at a
+// time. Else copies of ours meet at the same words of the device, and their data is undefined.
 //
-// Threads. Any thread; calls on one direction of one channel must be ordered (one stream, or events between streams).
+// Threads. Any thread; calls on one direction of one channel must be ordered (one stream, or events
+// between streams).
 //
-// Errors of all: -EINVAL (range, role, stream), PH_EBROKEN, PH_EPEER, PH_EABORTED (the channel's status), PH_ENOPATH
-// (this end has not the import that the call needs), -EALREADY (a post before the complete of the one before),
-// -EAGAIN (too many streams wait: 64 kernels of this context; a queue is full), PH_EDRIVER, PH_EFORKED. On an error
-// nothing was enqueued, unless the channel's status says that it broke half-way.
-// No call allocates, takes a lock that another rank can hold, or makes a system call of its own after the first use of
-// a stream (of threads that call on one stream at once, one may yield the core to another). A call that is captured takes
-// a lock of the context, and is noted in memory for as long as its graph lives; a replay runs nothing of the library.
+// Errors of all: -EINVAL (range, role, stream), PH_EBROKEN, PH_EPEER, PH_EABORTED (the channel's
+// status), PH_ENOPATH (this end has not the import that the call needs), -EALREADY (a post before
+// the complete of the one before), -EAGAIN (too many streams wait: 64 kernels of this context; a
+// queue is full), PH_EDRIVER, PH_EFORKED. On an error nothing was enqueued, unless the channel's
+// status says that it broke half-way. No call allocates, takes a lock that another rank can hold,
+// or makes a system call of its own after the first use of a stream (of threads that call on one
+// stream at once, one may yield the core to another). A call that is captured takes a lock of the
+// context, and is noted in memory for as long as its graph lives; a replay runs nothing of the
+// library.
 #ifndef PEERHOP_TRANSFER_H
 #define PEERHOP_TRANSFER_H
 
@@ -29,39 +36,42 @@
 extern "C" {
 #endif
 
-// ph_put copies size bytes (0 is fine) from local_offset of this rank's buffer to peer_offset of the peer's. Needs the
-// sender's role. The peer learns nothing: order it by ph_signal. Since 0.1.
+// ph_put copies size bytes (0 is fine) from local_offset of this rank's buffer to peer_offset of
+// the peer's. Needs the sender's role. The peer learns nothing: order it by ph_signal. Since 0.1.
 PH_API int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
                   void *stream);
 
-// ph_get copies size bytes from peer_offset of the peer's buffer to local_offset of this rank's. Needs the receiver's
-// role. Since 0.1.
+// ph_get copies size bytes from peer_offset of the peer's buffer to local_offset of this rank's.
+// Needs the receiver's role. Since 0.1.
 PH_API int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size,
                   void *stream);
 
-// ph_put_signal is ph_put, then a signal that the peer's ph_wait(size) waits for. One signal is in flight per
-// direction: the next one waits on the stream until the peer has consumed it. When the peer's buffer may be written is
-// the caller's affair. Needs the sender's role. Since 0.1.
+// ph_put_signal is ph_put, then a signal that the peer's ph_wait(size) waits for. One signal is in
+// flight per direction: the next one waits on the stream until the peer has consumed it. When the
+// peer's buffer may be written is the caller's affair. Needs the sender's role. Since 0.1.
 PH_API int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_offset,
                          size_t size, void *stream);
 
 // ph_signal signals without data: it pairs with ph_wait(0). Needs the sender's role. Since 0.1.
 PH_API int ph_signal(struct ph_channel *channel, void *stream);
 
-// ph_wait lets the stream wait for the peer's next signal and consumes it. size is what the put_signal carried (0 for
-// a bare signal). Needs the receiver's role. A signal that came before the peer left the job is still there for it.
-// Since 0.1.
+// ph_wait lets the stream wait for the peer's next signal and consumes it. size is what the
+// put_signal carried (0 for a bare signal). Needs the receiver's role. A signal that came before
+// the peer left the job is still there for it. Since 0.1.
 PH_API int ph_wait(struct ph_channel *channel, size_t size, void *stream);
 
-// ph_send and ph_recv move size bytes from the start of the sender's buffer to the start of the receiver's, and
-// ph_complete lets the passive end wait until the copy is done. Portable code calls ph_complete after every ph_send and
-// ph_recv; at the active end it enqueues nothing.
-//   put protocol: recv says that the buffer may be written; send waits for that on its stream, copies, tells;
+// ph_send and ph_recv move size bytes from the start of the sender's buffer to the start of the
+// receiver's, and ph_complete lets the passive end wait until the copy is done. Portable code calls
+// ph_complete after every ph_send and ph_recv; at the active end it enqueues nothing.
+//   put protocol: recv says that the buffer may be written; send waits for that on its stream,
+//   copies, tells;
 //                 the receiver's complete waits.
-//   get protocol: send says that the buffer may be read; recv waits for that, copies, tells; the sender's complete
+//   get protocol: send says that the buffer may be read; recv waits for that, copies, tells; the
+//   sender's complete
 //                 waits.
 // A copy that was done before the peer left the job is still there for ph_complete.
-// Two ranks that both issue their active call first on one stream deadlock, as blocking sends do: ph_group does not.
+// Two ranks that both issue their active call first on one stream deadlock, as blocking sends do:
+// ph_group does not.
 PH_API int ph_send(struct ph_channel *channel, size_t size, void *stream);
 PH_API int ph_recv(struct ph_channel *channel, size_t size, void *stream);
 PH_API int ph_complete(struct ph_channel *channel, void *stream);
@@ -84,10 +94,11 @@ struct ph_group_op {
     size_t size;
 };
 
-// ph_group enqueues operations that have no order among themselves: first everything that tells peers to go on, then
-// the copies, then the waits, so that matching groups of the ranks cannot deadlock whatever the order inside them. A
-// ring, an all-to-all and a pipeline stage are groups. All channels must belong to one context; at most one message per
-// channel, direction and kind, else -EINVAL and nothing is enqueued. Since 0.1.
+// ph_group enqueues operations that have no order among themselves: first everything that tells
+// peers to go on, then the copies, then the waits, so that matching groups of the ranks cannot
+// deadlock whatever the order inside them. A ring, an all-to-all and a pipeline stage are groups.
+// All channels must belong to one context; at most one message per channel, direction and kind,
+// else -EINVAL and nothing is enqueued. Since 0.1.
 PH_API int ph_group(const struct ph_group_op *ops, size_t n, void *stream);
 
 #ifdef __cplusplus

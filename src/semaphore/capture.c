@@ -56,18 +56,6 @@ static void count_branch(struct phi_captures *captures, const struct phi_branch 
     atomic_fetch_add_explicit(&captures->blocks, branch->blocks * by, memory_order_relaxed);
 }
 
-void phi_capture_sync(struct phi_captures *captures, struct phi_branch *branch)
-{
-    pthread_mutex_lock(&captures->lock);
-    for (uint32_t i = 0; i < PHI_GRAPH_SYNCS && branch->sync == 0; i++) {
-        if (captures->sync[i / 64] >> i % 64 & 1)
-            continue;
-        captures->sync[i / 64] |= (uint64_t)1 << i % 64;
-        branch->sync = i + 1;
-    }
-    pthread_mutex_unlock(&captures->lock);
-}
-
 // Locked.
 static void give_back_sync(struct phi_captures *captures, const struct phi_branch *branch)
 {
@@ -260,6 +248,25 @@ static struct phi_branch *add_branch(struct phi_capture *capture, uint64_t key)
     capture->branches = array;
     array[capture->branch_count] = (struct phi_branch){.key = key};
     return &array[capture->branch_count++];
+}
+
+void phi_capture_sync(struct phi_captures *captures, struct phi_capture *capture,
+                      struct phi_branch *branch)
+{
+    if (branch->sync != 0)
+        return;
+    pthread_mutex_lock(&captures->lock);
+    // What the graph gives back at its end is what its branches have: so the branch comes first.
+    struct phi_branch *found = find_branch(capture, branch->key);
+    if (found == NULL)
+        found = add_branch(capture, branch->key);
+    for (uint32_t i = 0; found != NULL && i < PHI_GRAPH_SYNCS && branch->sync == 0; i++) {
+        if (captures->sync[i / 64] >> i % 64 & 1)
+            continue;
+        captures->sync[i / 64] |= (uint64_t)1 << i % 64;
+        branch->sync = found->sync = i + 1;
+    }
+    pthread_mutex_unlock(&captures->lock);
 }
 
 int phi_capture_update(struct phi_captures *captures, struct phi_capture *capture,

@@ -407,7 +407,7 @@ static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
     if (rc)
         return rc;
     if (q->plan.fuse && has(q, PHI_STEP_COPY))
-        phi_capture_sync(captures, &branch);
+        phi_capture_sync(captures, capture, &branch);
     q->sync = branch.sync ? PHI_STREAMS_MAX + branch.sync : 0;
     enqueue_all(q);
     if (branch.blocks < q->blocks)
