@@ -84,6 +84,9 @@ static int replace(struct ph_context *context, char **string, const char *value)
 
 static int read_config(struct ph_context *context, const struct ph_context_params *params)
 {
+    if ((int)params->log_level < PH_LOG_NONE || (int)params->log_level > PH_LOG_DEBUG)
+        return phi_fail(&context->report, -EINVAL, "log_level %d is not from %d to %d",
+                        (int)params->log_level, PH_LOG_NONE, PH_LOG_DEBUG);
     int rc = phi_config_read(&context->config, params->settings, &context->report);
     if (rc)
         return rc;

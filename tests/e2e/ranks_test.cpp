@@ -132,7 +132,8 @@ RANK_FUNCTION(creation_fails)
                              *const words[] = {"PEERHOP_CHANNELS=many", nullptr},
                              *const unknown[] = {"PEERHOP_NOPE=secret", nullptr},
                              *const none[] = {"nonsense", nullptr},
-                             *const choice[] = {"PEERHOP_PROTOCOL=push", nullptr};
+                             *const choice[] = {"PEERHOP_PROTOCOL=push", nullptr},
+                             *const level[] = {"PEERHOP_LOG=5", nullptr};
     struct {
         std::function<void(ph_context_params &)> spoil;
         int result;
@@ -151,6 +152,9 @@ RANK_FUNCTION(creation_fails)
         {[](auto &p) { p.device = "cuda:99"; }, -ENODEV, "cuda:99"},
         {[](auto &p) { p.device = "cuda:x"; }, -ENODEV, "cuda:x"},
         {[](auto &p) { p.deadline_ms = -1; }, -EINVAL, "deadline_ms is negative"},
+        {[](auto &p) { p.log_level = ph_log_level(5); }, -EINVAL, "log_level 5 is not from 0 to 4"},
+        {[](auto &p) { p.log_level = ph_log_level(-1); }, -EINVAL, "log_level -1"},
+        {[](auto &p) { p.settings = level; }, -EINVAL, "must be one of none|error|"},
         {[](auto &p) { p.settings = few; }, -EINVAL,
          "PEERHOP_CHANNELS=1: must be a number from 16 to 1048576"},
         {[](auto &p) { p.settings = words; }, -EINVAL, "PEERHOP_CHANNELS=many: must be a number"},
