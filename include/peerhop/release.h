@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Giving buffers back: what a rank does before it reuses or frees memory that peers may reach through channels.
+// Giving buffers back: what a rank does before it reuses or frees memory that peers may reach
+// through channels.
 #ifndef PEERHOP_RELEASE_H
 #define PEERHOP_RELEASE_H
 
@@ -15,39 +16,45 @@ extern "C" {
 // How far a release has come.
 enum ph_release_state {
     PH_RELEASE_REVOKED = 1, // no peer begins a new use of the buffer
-    PH_RELEASE_DRAINED = 2, // no peer's stream touches it any more, and no captured graph of a peer will: reuse it
-    PH_RELEASE_CLOSED = 3,  // no peer maps the allocations that it lies in: free them
+    PH_RELEASE_DRAINED =
+        2, // no peer's stream touches it any more, and no captured graph of a peer will: reuse it
+    PH_RELEASE_CLOSED = 3, // no peer maps the allocations that it lies in: free them
 };
 
-// ph_release_start gives back the memory [buffer, buffer + size): every channel of this context whose own buffer
-// overlaps it ends, at both ranks. From now on calls on these channels return -ESTALE here, and at the peers as soon
-// as they have been told; what this rank sent before is still received. Channels on other parts of the same allocation go on. What this rank itself has enqueued is
-// its own affair: release a buffer in the order of its streams, or after them. A later exchange of the same operations,
-// with the same memory or with other, makes new channels. Releasing what is released already is fine.
-// Does not wait for peers; any thread. Errors: -EINVAL (no buffer, or memory that the context does not know),
-// -ENOMEM (start again), PH_EFORKED. Since 0.1.
+// ph_release_start gives back the memory [buffer, buffer + size): every channel of this context
+// whose own buffer overlaps it ends, at both ranks. From now on calls on these channels return
+// -ESTALE here, and at the peers as soon as they have been told; what this rank sent before is
+// still received. Channels on other parts of the same allocation go on. What this rank itself has
+// enqueued is its own affair: release a buffer in the order of its streams, or after them. A later
+// exchange of the same operations, with the same memory or with other, makes new channels.
+// Releasing what is released already is fine. Does not wait for peers; any thread. Errors: -EINVAL
+// (no buffer, or memory that the context does not know), -ENOMEM (start again), PH_EFORKED. Since
+// 0.1.
 PH_API int ph_release_start(struct ph_context *context, const void *buffer, size_t size);
 
-// ph_release_test returns 0 where the releases that overlap [buffer, buffer + size) have reached the state, -EAGAIN
-// where they have not, -EBUSY where nothing but captured graphs is in the way (the sentence names them), and -EINVAL
-// where a channel on the range has never been released. Memory that was never exchanged has reached every state.
-// Never blocks; any thread. Since 0.1.
+// ph_release_test returns 0 where the releases that overlap [buffer, buffer + size) have reached
+// the state, -EAGAIN where they have not, -EBUSY where nothing but captured graphs is in the way
+// (the sentence names them), and -EINVAL where a channel on the range, or what an exchange that is
+// not over or failed has told a peer of it, has never been released. Memory that no peer was told
+// of has reached every state. Never blocks; any thread. Since 0.1.
 PH_API int ph_release_test(struct ph_context *context, const void *buffer, size_t size,
                            enum ph_release_state state);
 
-// ph_release_wait waits until ph_release_test would return 0, at most deadline_ms (0: the context's). At the deadline
-// -EBUSY where nothing but captured graphs is in the way, else -ETIMEDOUT; the sentence says how far the release has
-// come and names the ranks, operations, streams and graphs that are missing. The release goes on, and may be waited
-// for again. It needs no call of the peers' applications, but PH_RELEASE_CLOSED for memory of cudaMalloc and
-// of pools does: they unmap it in ph_reap and ph_context_destroy, or by PEERHOP_REAP=idle.
-// A peer's stream that waits for a word that only this rank could still send is let go: see docs/lifetime.md.
-// Any thread. Since 0.1.
+// ph_release_wait waits until ph_release_test would return 0, at most deadline_ms (0: the
+// context's). At the deadline -EBUSY where nothing but captured graphs is in the way, else
+// -ETIMEDOUT; the sentence says how far the release has come and names the ranks, operations,
+// streams and graphs that are missing. The release goes on, and may be waited for again. It needs
+// no call of the peers' applications, but PH_RELEASE_CLOSED for memory of cudaMalloc and of pools
+// does: they unmap it in ph_reap and ph_context_destroy, or by PEERHOP_REAP=idle. A peer's stream
+// that waits for a word that only this rank could still send is let go: see docs/lifetime.md. Any
+// thread. Since 0.1.
 PH_API int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
                            enum ph_release_state state, int64_t deadline_ms);
 
-// ph_reap unmaps what peers have released, and what no channel uses any more. Closing an import of cudaMalloc or pool memory
-// waits for every stream of the device, and while it does no thread of the process can launch anything: call it where
-// the device is quiet. Any thread. 0 or PH_EFORKED, -EINVAL. Since 0.1.
+// ph_reap unmaps what peers have released, and what no channel uses any more. Closing an import of
+// cudaMalloc or pool memory waits for every stream of the device, and while it does no thread of
+// the process can launch anything: call it where the device is quiet. Any thread. 0 or PH_EFORKED,
+// -EINVAL. Since 0.1.
 PH_API int ph_reap(struct ph_context *context);
 
 #ifdef __cplusplus

@@ -343,6 +343,8 @@ static void look_at_mappings(struct phi_peers *peers, const struct scope *scope,
     }
 }
 
+// Whether a channel has, or may get, a buffer in the range that nobody released. What no peer was
+// told of has none: an exchange that failed before leaves its buffers behind.
 static bool has_unreleased(struct phi_peers *peers, const struct scope *scope)
 {
     for (int rank = 0; rank < peers->ranks; rank++) {
@@ -351,7 +353,8 @@ static bool has_unreleased(struct phi_peers *peers, const struct scope *scope)
         for (struct phi_key *key;
              peer != NULL && (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
             for (uint32_t i = 0; i < key->own_count; i++)
-                if (!key->own[i].released && in_scope(scope, &key->own[i]))
+                if (!key->own[i].released && (key->own[i].offered || key->request != NULL) &&
+                    in_scope(scope, &key->own[i]))
                     return true;
     }
     return false;

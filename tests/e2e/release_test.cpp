@@ -668,6 +668,12 @@ RANK_FUNCTION(releases_what_is_not_there)
     CHECK_RC(ph_release_start(rank.context, nullptr, size), -EINVAL);
     CHECK_RC(ph_release_start(rank.context, memory, 0), -EINVAL);
     CHECK_RC(ph_release_start(rank.context, memory, SIZE_MAX), -EINVAL);
+    CHECK_SAYS(rank.error(), "18446744073709551615 bytes at ");
+    CHECK_SAYS(rank.error(), " are no buffer");
+    auto *last = reinterpret_cast<char *>(UINTPTR_MAX - 63); // NOLINT: nobody looks there
+    CHECK_RC(ph_release_start(rank.context, last, 65), -EINVAL);
+    CHECK_RC(ph_release_test(rank.context, last, 65, PH_RELEASE_CLOSED), -EINVAL);
+    CHECK_RC(ph_release_wait(rank.context, last, 65, PH_RELEASE_CLOSED, 1), -EINVAL);
     CHECK_RC(ph_release_start(rank.context, unknown, sizeof unknown), -EINVAL);
     CHECK_RC(ph_release_test(rank.context, memory, size, ph_release_state(0)), -EINVAL);
     CHECK_RC(ph_release_wait(rank.context, memory, size, ph_release_state(4), 0), -EINVAL);
@@ -698,6 +704,34 @@ TEST_P(Release, OfAnything)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("releases_what_is_not_there"), "");
+}
+
+// An exchange that is refused because another one has a key of it makes no channel of what it names
+// besides.
+RANK_FUNCTION(releases_what_was_refused)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size), *spare = rank.device->alloc(size);
+    ph_operation busy = operation(1, !rank.rank, PH_ROLE_BOTH, memory, size);
+    ph_operation both[] = {operation(2, !rank.rank, PH_ROLE_BOTH, spare, size), busy};
+    ph_exchange_request *request, *refused;
+    ph_channel *channel = nullptr;
+    CHECK_OK(ph_exchange_start(rank.context, &busy, 1, &request));
+    CHECK_RC(ph_release_test(rank.context, memory, size, PH_RELEASE_DRAINED), -EINVAL);
+    CHECK_RC(ph_exchange_start(rank.context, both, 2, &refused), -EALREADY);
+    CHECK_OK(ph_release_test(rank.context, spare, size, PH_RELEASE_CLOSED));
+    CHECK_OK(ph_release_start(rank.context, spare, size));
+    CHECK_OK(ph_release_wait(rank.context, spare, size, PH_RELEASE_CLOSED, 1));
+    CHECK_OK(ph_exchange_finish(&request, &channel, 20000));
+    CHECK_RC(ph_release_test(rank.context, memory, size, PH_RELEASE_DRAINED), -EINVAL);
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, OfWhatAnExchangeThatWasRefusedNamed)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("releases_what_was_refused"), "");
 }
 
 // A peer that never exchanged has mapped nothing, and needs no telling.
