@@ -48,7 +48,10 @@ static void set_environment(const struct bench_options *options, const struct pr
     snprintf(text, sizeof(text), "perf-%d-%lld", (int)getpid(), (long long)time(NULL));
     setenv("PEERHOP_JOB", text, 0);
     set_number("PEERHOP_RANKS", options->ranks);
-    // The default of 8 lets few streams wait by memory operations.
+    // The ranks have fewer streams than that, so those that share a GPU may wait by memory
+    // operation.
+    if (getenv("CUDA_DEVICE_MAX_CONNECTIONS") == NULL)
+        setenv("PEERHOP_MEMORY_OPERATION_STREAMS", "16", 0);
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 

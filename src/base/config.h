@@ -34,8 +34,8 @@
     NUMBER(channels, "CHANNELS", 16384, 16, 1048576, "most channels and most operation keys a pair of ranks may have") \
     NUMBER(spin_us, "SPIN_US", 50, 0, 1000000, "how long a blocking call spins before it sleeps")  \
     NUMBER(worker_park_us, "WORKER_PARK_US", 1000, 50, 1000000, "how long an idle queue worker sleeps") \
-    NUMBER(memory_operation_streams, "MEMORY_OPERATION_STREAMS", -1, -1, 256,                      \
-           "most streams that wait by memory operation at once; -1: by CUDA_DEVICE_MAX_CONNECTIONS") \
+    NUMBER(memory_operation_streams, "MEMORY_OPERATION_STREAMS", 0, 0, 256,                        \
+           "where ranks share a GPU, so many streams may wait by memory operation: quick there, but a process with more streams than CUDA_DEVICE_MAX_CONNECTIONS may hang") \
     NUMBER(kernel_waits, "KERNEL_WAITS", 64, 1, 1024, "most kernels of ours that wait at once")    \
     CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
     CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \

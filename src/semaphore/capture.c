@@ -52,7 +52,6 @@ static void count_branch(struct phi_captures *captures, const struct phi_branch 
     atomic_fetch_add_explicit(&captures->kernels, branch->kernel * by, memory_order_relaxed);
     atomic_fetch_add_explicit(&captures->memory_operations, branch->memory_operation * by,
                               memory_order_relaxed);
-    atomic_fetch_add_explicit(&captures->copies, branch->copy * by, memory_order_relaxed);
     atomic_fetch_add_explicit(&captures->blocks, branch->blocks * by, memory_order_relaxed);
 }
 
@@ -223,7 +222,6 @@ void phi_captures_waiting(const struct phi_captures *captures, struct phi_waitin
     waiting->kernels += atomic_load_explicit(&captures->kernels, memory_order_relaxed);
     waiting->memory_operations +=
         atomic_load_explicit(&captures->memory_operations, memory_order_relaxed);
-    waiting->copies += atomic_load_explicit(&captures->copies, memory_order_relaxed);
     waiting->blocks += atomic_load_explicit(&captures->blocks, memory_order_relaxed);
 }
 

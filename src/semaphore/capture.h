@@ -28,7 +28,7 @@ struct phi_captures {
     struct phi_capture *list;
     _Atomic uint32_t live; // graphs that hold something; falls to 0 last of all
     // What the branches of live graphs may wait with, all at once.
-    _Atomic uint32_t kernels, memory_operations, copies, blocks;
+    _Atomic uint32_t kernels, memory_operations, blocks;
     uint64_t sync[PHI_GRAPH_SYNCS / 64]; // a bit for each that a branch has
 };
 
@@ -40,7 +40,7 @@ void phi_captures_fini(struct phi_captures *captures);
 // far.
 struct phi_branch {
     uint64_t key; // of the stream
-    bool kernel, memory_operation, copy;
+    bool kernel, memory_operation;
     uint32_t blocks; // of its largest kernel that waits and copies
     uint32_t sync;   // number of its struct phi_transfer_sync, plus 1; 0: it has none
 };

@@ -115,27 +115,13 @@ bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
     return true;
 }
 
-const struct phi_stream_limits *phi_stream_limits(int connections)
+struct phi_policy phi_policy_of(const struct phi_config *config)
 {
-    // Of 16 other streams, none was held up by so many. Between the rows nothing was measured.
-    static const struct phi_stream_limits rows[] = {{32, 16, 16}, {1, 0, 0}};
-    const struct phi_stream_limits *row = rows;
-    while (connections < row->connections && row->connections > 1)
-        row++;
-    return row;
-}
-
-struct phi_policy phi_policy_of(const struct phi_config *config, int connections)
-{
-    const struct phi_stream_limits *limits = phi_stream_limits(connections);
     return (struct phi_policy){
         .wait = config->wait,
         .method = config->method,
         .kernel_waits = (uint32_t)config->kernel_waits,
-        .memory_waits = config->memory_operation_streams >= 0
-                            ? (uint32_t)config->memory_operation_streams
-                            : (uint32_t)limits->waits,
-        .copies = (uint32_t)limits->copies,
+        .memory_waits = (uint32_t)config->memory_operation_streams,
     };
 }
 
@@ -157,11 +143,11 @@ int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *oth
     return others->kernels < policy->kernel_waits ? 1 : -EAGAIN;
 }
 
-bool phi_copy_mode(const struct phi_policy *policy, const struct phi_waiting *others, bool behind)
+bool phi_copy_mode(const struct phi_policy *policy, bool behind)
 {
     if (!policy->kernels || policy->method == PHI_METHOD_CE)
         return false;
-    return policy->method == PHI_METHOD_COPY_KERNEL || (behind && others->copies >= policy->copies);
+    return policy->method == PHI_METHOD_COPY_KERNEL || behind;
 }
 
 uint32_t phi_copy_blocks(size_t size)

@@ -17,7 +17,8 @@ enum phi_piece_kind {
     PHI_PIECE_BATCH,    // one batch of memory operations
     PHI_PIECE_KERNEL,   // one launch of phi_brace
     PHI_PIECE_COPY,     // one copy
-    PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what follows
+    PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what
+                        // follows
 };
 
 struct phi_piece {
@@ -45,21 +46,10 @@ struct phi_plan {
 // around them are one.
 bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece);
 
-// How many streams may wait by memory operation, and how many copy-engine copies may stand behind a
-// wait of any kind, before they hold up other streams. Measured on 2 x H200, driver 580;
-// docs/design.md has the table.
-struct phi_stream_limits {
-    int connections; // this row is for so many and more
-    int waits;
-    int copies;
-};
-const struct phi_stream_limits *phi_stream_limits(int connections);
-
 // What waits on a device at this moment, beside the stream that asks.
 struct phi_waiting {
     uint32_t kernels;           // streams (and branches of live graphs) in a waiting kernel
     uint32_t memory_operations; // ... in a memory operation
-    uint32_t copies;            // ... with a copy-engine copy behind a wait
     uint32_t blocks;            // thread blocks of waiting kernels that copy
 };
 
@@ -69,19 +59,20 @@ struct phi_policy {
     int wait, method;      // PHI_WAIT_*, PHI_METHOD_*
     uint32_t kernel_waits; // at most so many waiting kernels
     uint32_t memory_waits; // at most so many streams waiting by memory operation
-    uint32_t copies;       // at most so many copy-engine copies behind a wait
     uint32_t blocks;       // about so many blocks of kernels that wait and copy
 };
 
-// phi_policy_of fills a policy from the configuration and the device's connections.
-struct phi_policy phi_policy_of(const struct phi_config *config, int connections);
+// phi_policy_of fills what the configuration says.
+struct phi_policy phi_policy_of(const struct phi_config *config);
 
 // phi_wait_mode decides for work that waits: 1 by kernel, 0 by memory operation, -EAGAIN where too
 // many kernels wait.
 int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *others);
 
-// phi_copy_mode: whether a copy kernel takes the copy engine's place.
-bool phi_copy_mode(const struct phi_policy *policy, const struct phi_waiting *others, bool behind);
+// phi_copy_mode: whether a copy kernel takes the copy engine's place. Behind a wait always, unless
+// the configuration asks for the copy engine: what stands behind a wait holds up the streams with
+// which it shares a hardware queue, and no process knows all its streams (docs/design.md).
+bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_transfer_blocks: of one that
 // waits first; what waits already leaves it fewer, but one at least.

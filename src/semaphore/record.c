@@ -138,7 +138,6 @@ void phi_records_waiting(const struct phi_records *records, int except, struct p
             waiting->blocks += atomic_load_explicit(&record->blocks, memory_order_relaxed);
         }
         waiting->memory_operations += unfinished(&record->memory_wait, done);
-        waiting->copies += unfinished(&record->copy_behind, done);
     }
 }
 

@@ -26,9 +26,8 @@ struct phi_record {
     _Alignas(64) _Atomic uint32_t locked;
     _Atomic uint64_t key;         // of the stream; 0: never used
     _Atomic uint64_t issued;      // the last number given
-    _Atomic uint64_t kernel_wait; // the last number that waits by kernel, by memory operation,
-    _Atomic uint64_t memory_wait; // or has a copy-engine copy behind a wait
-    _Atomic uint64_t copy_behind;
+    _Atomic uint64_t kernel_wait; // the last number that waits by kernel, by memory operation
+    _Atomic uint64_t memory_wait;
     _Atomic uint32_t blocks; // of the largest kernel that waits and copies, while kernel_wait counts
     struct phi_wait_note oldest, latest;
 };

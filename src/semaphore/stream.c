@@ -46,15 +46,14 @@ struct enqueue {
     const struct phi_work *work;
     size_t n;
     struct phi_plan plan;
-    uint64_t done;      // device address, 0 when captured
-    uint64_t number;    // to be written there
-    bool waited;        // the stream waits already when this comes to it
-    bool waits;         // this waits
-    bool copied_behind; // a copy-engine copy went behind a wait
-    uint32_t sync;      // of a transfer, where it may have more than one block: number plus 1
-    uint32_t blocks;    // of the largest transfer
-    bool started;       // something is enqueued
-    CUresult result;    // of the call that failed
+    uint64_t done;   // device address, 0 when captured
+    uint64_t number; // to be written there
+    bool waited;     // the stream waits already when this comes to it
+    bool waits;      // this waits
+    uint32_t sync;   // of a transfer, where it may have more than one block: number plus 1
+    uint32_t blocks; // of the largest transfer
+    bool started;    // something is enqueued
+    CUresult result; // of the call that failed
     const struct phi_work *failed;
     struct phi_waiting others;
 };
@@ -202,7 +201,8 @@ static CUresult enqueue_transfer(struct enqueue *q, const struct phi_piece *piec
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
     uint32_t blocks = q->sync ? phi_transfer_blocks(&x->policy, &q->others, work->size) : 1;
-    args.sync = (uint64_t)(uintptr_t)((struct phi_transfer_sync *)x->sync + (q->sync ? q->sync - 1 : 0));
+    args.sync =
+        (uint64_t)(uintptr_t)((struct phi_transfer_sync *)x->sync + (q->sync ? q->sync - 1 : 0));
     if (q->blocks < blocks)
         q->blocks = blocks;
     return launch_copy(q, phi_device_transfer(x->device), blocks, &args);
@@ -213,9 +213,8 @@ static CUresult enqueue_copy(struct enqueue *q, const struct phi_piece *piece)
     const struct phi_work *work = &q->work[piece->first];
     const bool behind = piece->behind || q->waited;
     count_copy(q, work);
-    if (phi_copy_mode(&q->executor->policy, &q->others, behind))
+    if (phi_copy_mode(&q->executor->policy, behind))
         return enqueue_copy_kernel(q, work);
-    q->copied_behind = q->copied_behind || behind;
     return q->executor->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)work->destination,
                                               (CUdeviceptr)(uintptr_t)work->source, work->size,
                                               q->stream);
@@ -263,7 +262,7 @@ static int decide(struct enqueue *q)
     q->plan = (struct phi_plan){.work = q->work,
                                 .n = q->n,
                                 .kernel_waits = mode == 1,
-                                .fuse = mode == 1 && phi_copy_mode(&policy, &q->others, true),
+                                .fuse = mode == 1 && phi_copy_mode(&policy, true),
                                 .batches = policy.batches,
                                 .done = q->done != 0};
     if (mode == 1)
@@ -295,17 +294,16 @@ static void mark_waits(struct enqueue *q, struct phi_record *record, int index)
             work++;
         if (q->plan.kernel_waits) {
             // What waits on one stream waits one after the other: the largest counts.
-            const uint32_t others = phi_record_waits(records, index)
-                                        ? atomic_load_explicit(&record->blocks, memory_order_relaxed)
-                                        : 0;
+            const uint32_t others =
+                phi_record_waits(records, index)
+                    ? atomic_load_explicit(&record->blocks, memory_order_relaxed)
+                    : 0;
             atomic_store_explicit(&record->blocks, q->blocks > others ? q->blocks : others,
                                   memory_order_relaxed);
         }
         atomic_store_explicit(mark, q->number, memory_order_relaxed);
         phi_record_note(records, index, q->number, work);
     }
-    if (q->copied_behind)
-        atomic_store_explicit(&record->copy_behind, q->number, memory_order_relaxed);
 }
 
 static bool has(const struct enqueue *q, enum phi_step_kind kind)
@@ -325,8 +323,7 @@ static int issue_locked(struct enqueue *q, int index, bool *partial)
     q->done = q->executor->done_device + (uint64_t)index * sizeof(uint64_t);
     q->waited = phi_record_waits(records, index);
     q->sync = (uint32_t)index + 1;
-    // What others do matters only to work that waits, or copies behind a wait.
-    if (has(q, PHI_STEP_WAIT) || (q->waited && has(q, PHI_STEP_COPY))) {
+    if (has(q, PHI_STEP_WAIT)) { // what others do matters to nothing else
         phi_records_waiting(records, index, &q->others);
         phi_captures_waiting(&q->executor->captures, &q->others);
     }
@@ -400,7 +397,6 @@ static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
     phi_captures_waiting(captures, &q->others);
     q->others.kernels -= branch.kernel;
     q->others.memory_operations -= branch.memory_operation;
-    q->others.copies -= branch.copy;
     q->others.blocks -= branch.blocks;
     q->waited = branch.kernel || branch.memory_operation;
     rc = decide(q);
@@ -414,7 +410,6 @@ static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
         branch.blocks = q->blocks;
     branch.kernel = branch.kernel || (q->waits && q->plan.kernel_waits);
     branch.memory_operation = branch.memory_operation || (q->waits && !q->plan.kernel_waits);
-    branch.copy = branch.copy || q->copied_behind;
     phi_capture_update(captures, capture, &branch);
     phi_count(q->executor->params.counters, captured, 1);
     if (q->result == CUDA_SUCCESS)
@@ -557,8 +552,8 @@ static int flush_failed(struct cuda_executor *x, const char *why)
         x->params.report, -ETIMEDOUT,
         "%s of cuda:%d not done in time: rank %d has not written the word '%s' of operation "
         "%llu (%s)%s",
-        why, x->info->ordinal, note.peer, phi_program_awaits(note.call), (unsigned long long)note.op_id,
-        phi_program_name(note.call), suspicion);
+        why, x->info->ordinal, note.peer, phi_program_awaits(note.call),
+        (unsigned long long)note.op_id, phi_program_name(note.call), suspicion);
 }
 
 static int stream_flush(struct phi_executor *base, int64_t deadline)
@@ -625,9 +620,9 @@ static void log_limits(const struct cuda_executor *x)
 {
     phi_log(
         x->params.report, PH_LOG_INFO,
-        "cuda:%d, CUDA_DEVICE_MAX_CONNECTIONS=%d: at most %u streams wait by memory operation and "
-        "%u copy-engine copies stand behind a wait, the others use kernels",
-        x->info->ordinal, x->info->connections, x->policy.memory_waits, x->policy.copies);
+        "cuda:%d, CUDA_DEVICE_MAX_CONNECTIONS=%d: where ranks share the device, at most %u streams "
+        "wait by memory operation, the others by kernel",
+        x->info->ordinal, x->info->connections, x->policy.memory_waits);
 }
 
 static int make_syncs(struct cuda_executor *x)
@@ -652,7 +647,7 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
     *x = (struct cuda_executor){.base.ops = &stream_ops, .params = *params, .device = device};
     x->driver = phi_device_driver(device);
     x->info = phi_device_info(device);
-    x->policy = phi_policy_of(params->config, x->info->connections);
+    x->policy = phi_policy_of(params->config);
     x->policy.kernels = x->info->kernels;
     x->policy.batches = x->info->memory_operations;
     // One of 512 threads for each multiprocessor: of 132, 128 held up no other kernel, 256 did.

@@ -39,28 +39,16 @@ static void others_move(Rank &rank, const std::vector<void *> &streams, void *me
     }
 }
 
-static bool device_shared(Rank &rank)
+// What waited, and what copied behind it: nothing that holds up other streams.
+static void check_modes(Rank &rank, bool copies, uint64_t streams)
 {
-    // Both ranks write what their device is called; with its UUID.
-    uint64_t hash = std::hash<std::string>()(ph_context_device(rank.context));
-    rank.shared->value[100 + rank.rank] = hash;
-    rank.barrier();
-    return rank.shared->value[100] == rank.shared->value[101];
-}
-
-// What waited, and which copies stood behind: the limits of CUDA_DEVICE_MAX_CONNECTIONS, measured
-// on 2 x H200.
-static void check_modes(Rank &rank, bool copies, bool shared, uint64_t streams)
-{
-    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    uint64_t limit = connections != nullptr && atoi(connections) >= 32 ? 16 : 0;
     if (rank.device->host()) {
         CHECK(rank.counter("waits_host") == streams);
         return;
     }
-    CHECK(rank.counter("waits_memory_operation") == (shared ? limit : 0));
-    CHECK(rank.counter("waits_kernel") == streams - (shared ? limit : 0));
-    CHECK(rank.counter("copy_kernels") == (copies ? streams - limit : 0));
+    CHECK(rank.counter("waits_memory_operation") == 0);
+    CHECK(rank.counter("waits_kernel") == streams);
+    CHECK(rank.counter("copy_kernels") == (copies ? streams : 0));
 }
 
 // Rank 1 waits on all its streams; rank 0 lets them go on one by one, the last first.
@@ -69,7 +57,6 @@ RANK_FUNCTION(all_wait)
     bool sends = rank.argument ==
                  "send"; // of rank 1, with a copy behind each wait; else it waits for signals
     rank.open();
-    bool shared = device_shared(rank);
     void *memory = rank.device->alloc(STREAMS * EACH);
     void *scratch = rank.device->alloc(2 * EACH);
     std::vector<ph_operation> ops;
@@ -98,7 +85,7 @@ RANK_FUNCTION(all_wait)
     }
     if (rank.rank == 1) {
         CHECK(waits_of(rank) == STREAMS);
-        check_modes(rank, sends, shared, STREAMS);
+        check_modes(rank, sends, STREAMS);
         others_move(rank, others, scratch, EACH);
         for (void *stream : streams)
             CHECK(!rank.device->synchronize(stream, 0));

@@ -22,9 +22,7 @@ std::vector<phi_work> work_of(const std::string &letters)
     std::vector<phi_work> work(letters.size());
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
-        work[i].kind = c == 'w'   ? PHI_STEP_WAIT
-                       : c == 'p' ? PHI_STEP_POST
-                                  : PHI_STEP_COPY;
+        work[i].kind = c == 'w' ? PHI_STEP_WAIT : c == 'p' ? PHI_STEP_POST : PHI_STEP_COPY;
         work[i].size = c == 'c' ? 100 : 0;
     }
     return work;
@@ -69,8 +67,8 @@ std::string plan_of(const std::string &letters, const Mode &mode)
 
 TEST(Plan, ProgramsOfTheTables)
 {
-    EXPECT_EQ(plan_of("c", KERNEL), "CB(+)");          // put, get
-    EXPECT_EQ(plan_of("p", KERNEL), "B(p+)");          // the passive post
+    EXPECT_EQ(plan_of("c", KERNEL), "CB(+)");        // put, get
+    EXPECT_EQ(plan_of("p", KERNEL), "B(p+)");        // the passive post
     EXPECT_EQ(plan_of("wcp", KERNEL), "K(w)cB(p+)"); // the active end
     EXPECT_EQ(plan_of("wcp", MEMORY), "B(w)cB(p+)");
     EXPECT_EQ(plan_of("w", KERNEL), "K(w+)"); // complete
@@ -140,32 +138,21 @@ TEST(Plan, LongBracesAreSplit)
     EXPECT_EQ(plan_of(std::string(255, 'p'), CAPTURED), "B(255)");
 }
 
-TEST(Limits, AreThoseMeasured)
-{
-    for (int connections : {1, 2, 8, 31}) {
-        EXPECT_EQ(phi_stream_limits(connections)->waits, 0) << connections;
-        EXPECT_EQ(phi_stream_limits(connections)->copies, 0) << connections;
-    }
-    EXPECT_EQ(phi_stream_limits(32)->waits, 16);
-    EXPECT_EQ(phi_stream_limits(32)->copies, 16);
-    EXPECT_EQ(phi_stream_limits(0)->waits, 0);
-}
-
-phi_policy policy_of(int wait, int method, int connections)
+phi_policy policy_of(int wait, int method, int memory_waits = 0)
 {
     phi_config config{};
     config.wait = wait;
     config.method = method;
     config.kernel_waits = 64;
-    config.memory_operation_streams = -1;
-    phi_policy policy = phi_policy_of(&config, connections);
+    config.memory_operation_streams = memory_waits;
+    phi_policy policy = phi_policy_of(&config);
     policy.kernels = policy.batches = true;
     return policy;
 }
 
 TEST(Policy, WaitsByKernelUnlessTheDeviceIsShared)
 {
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 32);
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 16);
     phi_waiting others{};
     EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
     policy.shared = true;
@@ -177,26 +164,17 @@ TEST(Policy, WaitsByKernelUnlessTheDeviceIsShared)
         << "beyond the limit a kernel, on a shared GPU too";
 }
 
-TEST(Policy, AtEightConnectionsNoStreamWaitsByMemoryOperation)
+TEST(Policy, UnlessAskedNoStreamWaitsByMemoryOperation)
 {
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     phi_waiting others{};
     policy.shared = true;
     EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
 }
 
-TEST(Policy, ConfigurationOverridesTheLimit)
-{
-    phi_config config{};
-    config.memory_operation_streams = 3;
-    config.kernel_waits = 64;
-    phi_policy policy = phi_policy_of(&config, 8);
-    EXPECT_EQ(policy.memory_waits, 3u);
-}
-
 TEST(Policy, AtMostSoManyKernelsWait)
 {
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     phi_waiting others{};
     others.kernels = 63;
     EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
@@ -208,7 +186,7 @@ TEST(Policy, AtMostSoManyKernelsWait)
 
 TEST(Policy, AForcedWaitPassesTheLimits)
 {
-    phi_policy policy = policy_of(PHI_WAIT_MEMORY_OPERATION, PHI_METHOD_AUTO, 8);
+    phi_policy policy = policy_of(PHI_WAIT_MEMORY_OPERATION, PHI_METHOD_AUTO);
     phi_waiting others{};
     others.memory_operations = 100;
     EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
@@ -219,11 +197,11 @@ TEST(Policy, AForcedWaitPassesTheLimits)
 
 TEST(Policy, WhatTheDeviceHasNotIsNotUsed)
 {
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     phi_waiting others{};
     policy.kernels = false;
     EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
-    EXPECT_FALSE(phi_copy_mode(&policy, &others, true));
+    EXPECT_FALSE(phi_copy_mode(&policy, true));
     policy.kernels = true;
     policy.batches = false;
     policy.shared = true;
@@ -232,19 +210,13 @@ TEST(Policy, WhatTheDeviceHasNotIsNotUsed)
 
 TEST(Policy, CopyKernelTakesOverBehindWaits)
 {
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
-    phi_waiting others{};
-    EXPECT_FALSE(phi_copy_mode(&policy, &others, false));
-    EXPECT_TRUE(phi_copy_mode(&policy, &others, true));
-    policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 32);
-    others.copies = 15;
-    EXPECT_FALSE(phi_copy_mode(&policy, &others, true));
-    others.copies = 16;
-    EXPECT_TRUE(phi_copy_mode(&policy, &others, true));
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    EXPECT_FALSE(phi_copy_mode(&policy, false));
+    EXPECT_TRUE(phi_copy_mode(&policy, true));
     policy.method = PHI_METHOD_CE;
-    EXPECT_FALSE(phi_copy_mode(&policy, &others, true));
+    EXPECT_FALSE(phi_copy_mode(&policy, true));
     policy.method = PHI_METHOD_COPY_KERNEL;
-    EXPECT_TRUE(phi_copy_mode(&policy, &others, false));
+    EXPECT_TRUE(phi_copy_mode(&policy, false));
 }
 
 TEST(Policy, BlocksOfACopy)
@@ -258,7 +230,7 @@ TEST(Policy, BlocksOfACopy)
 
 TEST(Policy, WaitingBlocksLeaveRoom)
 {
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 8);
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     policy.blocks = 132;
     phi_waiting others{};
     uint32_t last = 64;

@@ -130,13 +130,11 @@ TEST_F(Records, WaitingStreamsAreCounted)
     int a = claim(1), b = claim(2), c = claim(3);
     records->record[a].kernel_wait = 1;
     records->record[b].memory_wait = 1;
-    records->record[b].copy_behind = 1;
     records->record[c].kernel_wait = 1;
     phi_waiting waiting{};
     phi_records_waiting(records.get(), -1, &waiting);
     EXPECT_EQ(waiting.kernels, 2u);
     EXPECT_EQ(waiting.memory_operations, 1u);
-    EXPECT_EQ(waiting.copies, 1u);
     waiting = {};
     phi_records_waiting(records.get(), a, &waiting);
     EXPECT_EQ(waiting.kernels, 1u) << "the asking stream itself does not count";
