@@ -80,7 +80,6 @@ void phi_peer_free(struct phi_peer *peer)
     phi_memory_import_close(peer->probe);
     free_channels(peer->channels);
     free_channels(peer->husks);
-    phi_peer_forget_unsaid(peer);
     phi_segment_unregister(peer->segment, peer->peers->device);
     phi_segment_close(peer->segment);
     close_fd(peer->socket);
@@ -109,7 +108,7 @@ static void forget(struct phi_peer *peer)
     }
     free_remote_exports(peer);
     phi_revoke_free(peer);
-    phi_peer_forget_unsaid(peer);
+    peer->unsaid_count = 0;
     memset(peer->slot_lives, 0, (size_t)peer->peers->config->channels * sizeof *peer->slot_lives);
     peer->exports_seen = 0;
     peer->filed = 0;

@@ -152,6 +152,8 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     }
     phi_releases_free(peers);
     free(peers->exports);
+    if (peers->is_late)
+        phi_mailbox_message_free(&peers->late);
     phi_mailbox_close(peers->mailbox, deadline);
     free(peers->table);
     free(peers->wanted);
@@ -211,48 +213,61 @@ static void set_sleeping(struct phi_peers *peers, bool sleeping)
     peers->registered = sleeping;
 }
 
-static void file_member(struct phi_peers *peers, const struct phi_message *message)
+static int file_member(struct phi_peers *peers, const struct phi_message *message)
 {
     struct phi_capabilities theirs;
-    if (message->size == 0) { // the record of an expulsion: it takes the place of a later life's
+    const bool own = message->rank == peers->rank;
+    struct phi_peer *peer = own ? NULL : phi_peers_get(peers, message->rank);
+    if (peer == NULL && !own)
+        return -ENOMEM;
+    if (message->size == 0) // the record of an expulsion: it takes the place of a later life's
         phi_expel_file(peers, message->rank, message->incarnation - 1);
-        return;
-    }
-    struct phi_peer *peer = phi_peers_get(peers, message->rank);
-    if (peer == NULL || message->incarnation <= peer->incarnation ||
-        message->incarnation <= peer->newer || message->incarnation <= peer->expelled_life)
-        return;
-    if (phi_capabilities_decode(&theirs, message->bytes, message->size)) {
-        phi_log(peers->report, PH_LOG_WARN, "malformed member record of rank %d dropped",
-                message->rank);
-        return;
-    }
+    if (message->size == 0 || own)
+        return 0;
+    if (message->incarnation <= peer->incarnation || message->incarnation <= peer->newer ||
+        message->incarnation <= peer->expelled_life)
+        return 0;
+    if (phi_capabilities_decode(&theirs, message->bytes, message->size))
+        return -EBADMSG;
     if (phi_capabilities_same_device(&peers->mine, &theirs))
         phi_cuda_executor_share(peers->executor, true);
     phi_peer_record(peer, message->incarnation, &theirs);
+    return 0;
 }
 
-static void file_message(struct phi_peers *peers, struct phi_message *message)
+static int file_offer(struct phi_peers *peers, const struct phi_message *message)
 {
-    if (message->member) {
-        file_member(peers, message);
-    } else if (message->rank != peers->rank) {
-        struct phi_peer *peer = phi_peers_get(peers, message->rank);
-        int rc = -ENOMEM;
-        if (peer != NULL && peer->incarnation != message->incarnation)
-            rc = -ESTALE; // a newer life, while the former one is not over yet: it is not
-                          // connected, and offers nothing
-        else if (peer != NULL)
-            rc = phi_offer_file(peer, message->bytes, message->size);
-        if (rc)
-            phi_log(peers->report, PH_LOG_WARN, "offer %llu of rank %d dropped: %s",
-                    (unsigned long long)message->sequence, message->rank, ph_strerror(rc));
-        if (peer != NULL && rc != -ESTALE) {
-            peer->filed = message->sequence;
-            phi_peer_acknowledge(peer);
-        }
+    struct phi_peer *peer = phi_peers_get(peers, message->rank);
+    if (peer == NULL)
+        return -ENOMEM;
+    if (peer->incarnation != message->incarnation)
+        return -ESTALE; // a newer life, while the former one is not over yet: it is not connected,
+                        // and offers nothing
+    int rc = phi_offer_file(peer, message->bytes, message->size);
+    if (rc != -ENOMEM) { // else it is filed again, and its sender is to keep it
+        peer->filed = message->sequence;
+        phi_peer_acknowledge(peer);
     }
-    phi_mailbox_message_free(message);
+    return rc;
+}
+
+// Takes the message over. -ENOMEM: it is kept for later, since nobody sends it again.
+static int file_message(struct phi_peers *peers, struct phi_message *message)
+{
+    int rc = message->member                ? file_member(peers, message)
+             : message->rank != peers->rank ? file_offer(peers, message)
+                                            : 0;
+    if (rc && !(rc == -ENOMEM && peers->is_late))
+        phi_log(peers->report, PH_LOG_WARN, "%s %llu of rank %d %s: %s",
+                message->member ? "member record" : "offer",
+                (unsigned long long)(message->member ? message->incarnation : message->sequence),
+                message->rank, rc == -ENOMEM ? "is taken later" : "dropped", ph_strerror(rc));
+    peers->is_late = rc == -ENOMEM;
+    if (peers->is_late)
+        peers->late = *message;
+    else
+        phi_mailbox_message_free(message);
+    return peers->is_late ? rc : 0;
 }
 
 void phi_peer_acknowledge(struct phi_peer *peer)
@@ -273,6 +288,16 @@ bool phi_peers_wanted(const struct phi_peers *peers, int rank)
 
 // How long a store that failed is left alone by who only watches it.
 #define WATCH_PAUSE_MS 250
+// How long until what there was no memory for is filed again.
+#define LATE_PAUSE_MS 10
+
+// Without the lock.
+static int pause_for(struct phi_peers *peers, int64_t ms, int64_t deadline)
+{
+    int64_t soon = phi_deadline(ms);
+    int rc = phi_mailbox_sleep(peers->mailbox, soon < deadline ? soon : deadline);
+    return rc == -ETIMEDOUT && phi_now() < deadline ? -EINTR : rc;
+}
 
 // Without the lock. A store that fails while it is only watched, lest it forgets, is no failure of
 // whoever waits for something else.
@@ -282,12 +307,11 @@ static int receive_or_sleep(struct phi_peers *peers, bool awaited, int64_t deadl
     int rc = phi_mailbox_receive(peers->mailbox, peers->wanted_now, deadline, message);
     if (awaited || rc == 0 || rc == -EINTR || rc == -ETIMEDOUT || rc == PH_EFENCED)
         return rc;
-    int64_t soon = phi_deadline(WATCH_PAUSE_MS);
-    rc = phi_mailbox_sleep(peers->mailbox, soon < deadline ? soon : deadline);
-    return rc == -ETIMEDOUT && phi_now() < deadline ? -EINTR : rc;
+    return pause_for(peers, WATCH_PAUSE_MS, deadline);
 }
 
-// With the lock given up; files what comes.
+// With the lock given up; files what comes. Nothing else is taken before what is late, so that the
+// messages of a rank stay in their order.
 static int receive(struct phi_peers *peers, int64_t deadline)
 {
     bool awaited = false;
@@ -297,14 +321,18 @@ static int receive(struct phi_peers *peers, int64_t deadline)
     }
     peers->receiving = true;
     bool over = peers->leaving || peers->fenced; // nothing that the store has matters any more
+    bool late = peers->is_late && !over;
     pthread_mutex_unlock(&peers->lock);
     struct phi_message message = {0};
-    int rc = over ? phi_mailbox_sleep(peers->mailbox, deadline)
-                  : receive_or_sleep(peers, awaited, deadline, &message);
+    int rc = over   ? phi_mailbox_sleep(peers->mailbox, deadline)
+             : late ? pause_for(peers, LATE_PAUSE_MS, deadline)
+                    : receive_or_sleep(peers, awaited, deadline, &message);
     pthread_mutex_lock(&peers->lock);
     peers->receiving = false;
-    if (rc == 0 && !over)
-        file_message(peers, &message);
+    if (late)
+        message = peers->late;
+    if (late || (rc == 0 && !over))
+        rc = file_message(peers, &message) && rc ? rc : 0;
     else if (rc == PH_EFENCED)
         phi_fence(peers, "a later life of it, or its expulsion, was announced in the store");
     phi_peers_changed(peers);
@@ -417,40 +445,6 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
 int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message)
 {
     return peer->socket < 0 ? -ECONNRESET : phi_node_send(peer->socket, message, -1);
-}
-
-bool phi_peer_say(struct phi_peer *peer)
-{
-    // Not connected yet: it is said then, and there is nothing to try before.
-    if (peer->socket < 0 && peer->state < PHI_PEER_READY)
-        return true;
-    while (peer->unsaid != NULL) {
-        struct phi_unsaid *first = peer->unsaid;
-        if (phi_peer_tell(peer, &first->message) == -EAGAIN)
-            return false;
-        peer->unsaid = first->next;
-        free(first);
-    }
-    return true;
-}
-
-void phi_peer_forget_unsaid(struct phi_peer *peer)
-{
-    while (peer->unsaid != NULL) {
-        struct phi_unsaid *message = peer->unsaid;
-        peer->unsaid = message->next;
-        free(message);
-    }
-}
-
-void phi_peer_tell_surely(struct phi_peer *peer, struct phi_unsaid *message)
-{
-    struct phi_unsaid **at = &peer->unsaid;
-    while (*at != NULL)
-        at = &(*at)->next;
-    *at = message;
-    if (!phi_peer_say(peer))
-        phi_service_wake(peer->peers->service);
 }
 
 int phi_peer_failure(struct phi_peer *peer)

@@ -44,10 +44,12 @@ struct phi_local_export {
     uint32_t id;
     struct phi_export export_;
     uint64_t checked; // number of the exchange call that last found the allocation unchanged
-    uint32_t buffers; // own buffers of keys in it that are not released; 0: it is of no use any more
+    uint32_t
+        buffers; // own buffers of keys in it that are not released; 0: it is of no use any more
     uint32_t entries; // own buffers of keys in it
-    uint8_t *sent;    // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
-    int64_t told_at;  // when the end was told last
+    uint8_t
+        *sent; // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
+    int64_t told_at;               // when the end was told last
     struct phi_local_export *next; // of peers->ended
 };
 
@@ -104,12 +106,12 @@ struct phi_key {
     uint32_t theirs_count, theirs_room;
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
-    uint32_t line;                       // lower rank: given and not used yet, or PHI_NO_LINE
+    uint32_t line;           // lower rank: given and not used yet, or PHI_NO_LINE
     uint32_t retiring;       // questions to the peer, whether it can do without, under way
     uint32_t theirs_asked;   // the peer's largest number at the last of them
     uint32_t look;           // number of the look for room that has seen it
     uint64_t used;           // number of the exchange call that named it last
-    struct ph_channel *next;             // memory for the channel that a confirm promises, or NULL
+    struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
     struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL
 
     // The open round's miss, kept over a deadline.
@@ -128,10 +130,14 @@ struct phi_room {
     uint32_t held_here, held_there, pinned, exchanging; // what it has found in the way
 };
 
-// A message that the peer's socket had no room for.
+// The most questions about room that a peer has under way.
+#define PHI_RETIRE_ASKED 16
+
+// An answer to one that the peer's socket had no room for. Kept in place: it is owed whatever
+// memory there is, as the peer waits for it.
 struct phi_unsaid {
-    struct phi_unsaid *next;
-    struct phi_node_message message;
+    uint32_t slot, line;
+    uint32_t answer; // enum phi_retire_answer
 };
 
 enum phi_peer_state {
@@ -171,24 +177,25 @@ struct phi_peer {
     uint32_t slots_used, lines_used; // by the lower rank
     uint32_t *slot_lives; // by slot: of its present use; at the higher rank: the last that is over
     struct phi_room room;
-    struct phi_unsaid *unsaid;
+    struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
+    uint32_t unsaid_count;
     struct ph_channel *husks; // retired, with handles left
     uint32_t exports_seen;    // above all export ids of the peer
-    struct phi_key **slots;          // by slot index
+    struct phi_key **slots;   // by slot index
     struct phi_map keys;
     struct phi_map remote_exports; // by id
-    bool probing, probed;         // the write-and-verify probe of the device pair: under way, done
-    enum phi_reason probe_reason; // its outcome
-    struct phi_import *probe;     // kept until the end: closing could block
-    struct ph_channel *channels;  // all, linked by `next`
+    bool probing, probed;          // the write-and-verify probe of the device pair: under way, done
+    enum phi_reason probe_reason;  // its outcome
+    struct phi_import *probe;      // kept until the end: closing could block
+    struct ph_channel *channels;   // all, linked by `next`
     struct phi_revocation *revocations; // of the peer's releases, under way here
     bool closing;                       // some of its exports are to be closed
-    _Atomic bool ended; // set before its channels get their code, when it is broken
-    uint64_t acknowledged;        // of our messages, as passed on to the mailbox
-    uint64_t filed;               // sequence of its last message that was taken
-    bool gone;                    // the process has exited (or closed its end without leaving)
-    bool released;                // broken, and no stream of ours touches anything of it any more
-    bool told;                    // the application was told that the pair is broken
+    _Atomic bool ended;                 // set before its channels get their code, when it is broken
+    uint64_t acknowledged;              // of our messages, as passed on to the mailbox
+    uint64_t filed;                     // sequence of its last message that was taken
+    bool gone;     // the process has exited (or closed its end without leaving)
+    bool released; // broken, and no stream of ours touches anything of it any more
+    bool told;     // the application was told that the pair is broken
 
     // See heartbeat.h and expel.h.
     uint64_t beat;   // the peer's counter as last seen
@@ -216,10 +223,10 @@ struct ph_channel {
     uint8_t local_kind, remote_kind;
     uint8_t *local, *remote; // remote NULL: no import here
     size_t local_size, remote_size;
-    uint64_t local_base; // of the allocation
+    uint64_t local_base;                     // of the allocation
     struct phi_remote_export *remote_export; // NULL: closed
     uint64_t remote_offset;                  // in it
-    bool let_go; // revoked, and nothing will be posted for this end any more
+    bool let_go;              // revoked, and nothing will be posted for this end any more
     _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
@@ -261,17 +268,19 @@ struct phi_peers {
     pthread_cond_t changed; // on CLOCK_MONOTONIC
     uint64_t changes; // counts broadcasts, so that no change between a look and a wait is missed
     bool receiving;   // a thread is inside phi_mailbox_receive
-    bool registered;  // peers ring: this rank's `sleepers` are counted up
-    uint32_t *wanted; // by rank: threads that await a message of it
-    bool *wanted_now; // the same for phi_mailbox_receive
+    struct phi_message late; // there was no memory to file it: first of all again, before others
+    bool is_late;
+    bool registered;                   // peers ring: this rank's `sleepers` are counted up
+    uint32_t *wanted;                  // by rank: threads that await a message of it
+    bool *wanted_now;                  // the same for phi_mailbox_receive
     struct phi_peer **table;           // by rank; NULL: never named
     struct phi_peer *former;           // lives that are over: channels may still name them
     struct phi_local_export **exports; // live ones
     uint32_t exports_count, exports_room;
-    uint32_t export_ids; // given so far
+    uint32_t export_ids;            // given so far
     struct phi_local_export *ended; // of no use any more, but peers may map them
-    struct phi_release *releases; // under way
-    uint64_t release_ids;         // given so far
+    struct phi_release *releases;   // under way
+    uint64_t release_ids;           // given so far
     uint64_t exchange_calls;
     int aborted; // 0 or PH_EABORTED
     int fenced;  // 0 or PH_EFENCED
@@ -333,8 +342,8 @@ void phi_peers_awake(struct phi_peers *peers);
 // phi_peers_want counts who awaits a message of a rank (delta +1, -1).
 void phi_peers_want(struct phi_peers *peers, int rank, int delta);
 
-// phi_peers_wanted: whether the store is to be watched for a rank: something of it is awaited, or it
-// has not taken all that we sent it, which a store that restarts would forget.
+// phi_peers_wanted: whether the store is to be watched for a rank: something of it is awaited, or
+// it has not taken all that we sent it, which a store that restarts would forget.
 bool phi_peers_wanted(const struct phi_peers *peers, int rank);
 
 // phi_peers_drain files what the mailbox has already, without waiting.
@@ -358,8 +367,8 @@ struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t numbe
 // phi_key_tell files a buffer of the peer; a number that is there already keeps what it means.
 // -EBADMSG, -ENOMEM.
 int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer);
-// phi_key_disown: the key is of no use any more, and keeps no export in use. Of a peer's former life
-// also one that a request still holds goes that way, when the request ends.
+// phi_key_disown: the key is of no use any more, and keeps no export in use. Of a peer's former
+// life also one that a request still holds goes that way, when the request ends.
 void phi_key_disown(struct phi_key *key);
 // phi_key_free frees a key that no map and no request holds any more.
 void phi_key_free(struct phi_key *key);
@@ -391,12 +400,6 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
 
 // phi_peer_tell sends a message that is not answered; -EAGAIN: later.
 int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message);
-
-// phi_peer_tell_surely sends a message, later if need be, and frees it; say sends what is left:
-// false where it is to be called again soon. forget_unsaid drops that.
-void phi_peer_tell_surely(struct phi_peer *peer, struct phi_unsaid *message);
-bool phi_peer_say(struct phi_peer *peer);
-void phi_peer_forget_unsaid(struct phi_peer *peer);
 
 // phi_peer_failure is the code and sentence for the application where a peer is broken.
 int phi_peer_failure(struct phi_peer *peer);

@@ -10,8 +10,6 @@
 #include "channel/release.h"
 #include "channel/service.h"
 
-// Asked for at once: an exchange of many misses does not wait for an answer each time.
-#define ASK_MAX 16
 // When what keeps everything is only under way: how long until the next look.
 #define PAUSE_MS 1
 
@@ -252,11 +250,12 @@ static struct phi_key *next_key(struct phi_peer *peer, const void *request)
     return best;
 }
 
+// Several at once: an exchange of many misses does not wait for an answer each time.
 static int ask_some(struct phi_peer *peer, bool slot, const void *request)
 {
     int asked = 0;
     int most = (int)(peer->segment->capacity / 4);
-    for (; asked < ASK_MAX && asked < most; asked++) {
+    for (; asked < PHI_RETIRE_ASKED && asked < most; asked++) {
         struct ph_channel *channel = slot ? NULL : next_channel(peer, request);
         struct phi_key *key = slot ? next_key(peer, request) : channel ? channel->key : NULL;
         if (key == NULL || ask(key, channel ? channel->index : PHI_NO_LINE))
@@ -379,9 +378,7 @@ int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *me
 
 // ---- the higher rank
 
-// Says yes or no, in this order: first what the answer promises, then the answer. It is sent in any
-// case, later where the peer's socket is full.
-static int judge(struct phi_peer *peer, const struct phi_node_message *message)
+static enum phi_retire_answer judge(struct phi_peer *peer, const struct phi_node_message *message)
 {
     struct phi_key *key = peer->slots[message->a];
     uint32_t round = (uint32_t)message->b;
@@ -409,22 +406,44 @@ static void carry_out(struct phi_peer *peer, const struct phi_node_message *mess
     phi_retire_drop_key(key);
 }
 
+static int say(struct phi_peer *peer, const struct phi_unsaid *unsaid)
+{
+    struct phi_node_message message;
+    phi_peer_message(peer, PHI_NODE_RETIRED, &message);
+    message.a = unsaid->slot;
+    message.b = unsaid->answer;
+    message.c = unsaid->line;
+    return phi_peer_tell(peer, &message);
+}
+
+bool phi_retire_say(struct phi_peer *peer)
+{
+    // Not connected yet: it is said then, and there is nothing to try before.
+    if (peer->socket < 0 && peer->state < PHI_PEER_READY)
+        return true;
+    uint32_t said = 0;
+    while (said < peer->unsaid_count && say(peer, &peer->unsaid[said]) != -EAGAIN)
+        said++;
+    peer->unsaid_count -= said;
+    for (uint32_t i = 0; said > 0 && i < peer->unsaid_count; i++)
+        peer->unsaid[i] = peer->unsaid[said + i];
+    return peer->unsaid_count == 0;
+}
+
+// Says yes or no, in this order: first what the answer promises, then the answer. It is sent in any
+// case, later where the peer's socket is full: this is the service thread, which comes again.
 int phi_retire_file(struct phi_peer *peer, const struct phi_node_message *message)
 {
     if (is_lower(peer) || peer->segment == NULL || message->a >= peer->segment->capacity ||
-        (message->c != PHI_NO_LINE && message->c >= peer->segment->capacity))
+        (message->c != PHI_NO_LINE && message->c >= peer->segment->capacity) ||
+        peer->unsaid_count == PHI_RETIRE_ASKED)
         return -EBADMSG;
-    struct phi_unsaid *answer = calloc(1, sizeof *answer);
-    int verdict = answer ? judge(peer, message) : PHI_RETIRE_BUSY;
-    if (answer == NULL)
-        return -ENOMEM;
-    phi_peer_message(peer, PHI_NODE_RETIRED, &answer->message);
-    answer->message.a = message->a;
-    answer->message.b = (uint64_t)verdict;
-    answer->message.c = message->c;
+    enum phi_retire_answer verdict = judge(peer, message);
     if (verdict == PHI_RETIRE_YES)
         carry_out(peer, message);
-    phi_peer_tell_surely(peer, answer);
+    peer->unsaid[peer->unsaid_count++] =
+        (struct phi_unsaid){(uint32_t)message->a, (uint32_t)message->c, verdict};
+    phi_retire_say(peer);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "channel/expel.h"
 #include "channel/release.h"
+#include "channel/retire.h"
 #include "channel/service.h"
 
 // At once, of one peer: each is looked through at every message and tick.
@@ -377,7 +378,7 @@ static int tick_imports(struct phi_peer *peer)
 
 int phi_revoke_tick(struct phi_peer *peer)
 {
-    int soon = phi_peer_say(peer) ? -1 : 1;
+    int soon = phi_retire_say(peer) ? -1 : 1;
     for (struct phi_revocation **at = &peer->revocations; *at != NULL;) {
         struct phi_revocation *r = *at;
         bool over = peer->state == PHI_PEER_BROKEN && phi_expel_over(peer);

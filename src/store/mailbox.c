@@ -47,10 +47,11 @@ struct phi_mailbox {
 
     // the receiver's
     struct phi_inbox *inboxes;
-    int ready;         // the only inbox that may have a message to hand out
-    int64_t resend_at; // not before
-    int64_t resend_ms; // time for the next attempt
-    int resend_woken;  // attempts in a row that a wake ended
+    struct phi_held *spare; // for the next message: what the store has given it does not give again
+    int ready;              // the only inbox that may have a message to hand out
+    int64_t resend_at;      // not before
+    int64_t resend_ms;      // time for the next attempt
+    int resend_woken;       // attempts in a row that a wake ended
     char job[JOB_MAX + 1];
 };
 
@@ -93,6 +94,7 @@ static void mailbox_free(struct phi_mailbox *mailbox)
         if (mailbox->outboxes)
             phi_outbox_fini(&mailbox->outboxes[rank]);
     }
+    free(mailbox->spare);
     free(mailbox->inboxes);
     free(mailbox->outboxes);
     free(mailbox->record);
@@ -499,11 +501,7 @@ static int accept_member(struct phi_mailbox *mailbox, struct phi_delivery *deliv
 static int accept_message(struct phi_mailbox *mailbox, struct phi_delivery *delivery,
                           const struct phi_envelope *envelope)
 {
-    struct phi_held *held = malloc(sizeof(*held));
-    if (!held) {
-        free(delivery->bytes);
-        return phi_fail(mailbox->params.report, -ENOMEM, "no memory for a message");
-    }
+    struct phi_held *held = mailbox->spare;
     *held = (struct phi_held){
         .incarnation = envelope->source_incarnation,
         .sequence = envelope->sequence,
@@ -514,9 +512,10 @@ static int accept_message(struct phi_mailbox *mailbox, struct phi_delivery *deli
     };
     int result = phi_inbox_add(&mailbox->inboxes[delivery->rank], held);
     mailbox->ready = delivery->rank;
-    if (result == 0)
+    if (result == 0) {
+        mailbox->spare = NULL;
         return 0;
-    free(held);
+    }
     consumed(mailbox, delivery);
     if (result == -ERANGE)
         return drop(mailbox, delivery, "its sequence is absurd");
@@ -646,6 +645,14 @@ int phi_mailbox_sleep(struct phi_mailbox *mailbox, int64_t deadline)
     return wait_for_wake(mailbox, deadline);
 }
 
+static int have_spare(struct phi_mailbox *mailbox)
+{
+    if (!mailbox->spare)
+        mailbox->spare = malloc(sizeof(*mailbox->spare));
+    return mailbox->spare ? 0
+                          : phi_fail(mailbox->params.report, -ENOMEM, "no memory for a message");
+}
+
 int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t deadline,
                         struct phi_message *message)
 {
@@ -662,7 +669,7 @@ int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t
         if (phi_now() >= deadline && ++late > LATE_MOST)
             return -ETIMEDOUT;
         int result = resend(mailbox, deadline);
-        if (result)
+        if (result || (result = have_spare(mailbox)))
             return result;
         struct phi_delivery delivery;
         result =

@@ -336,6 +336,49 @@ TEST_F(ExchangeFaultsHost, DifferentLimitsAreAMismatchAtBothEnds)
     EXPECT_EQ(job.run("other_limits"), "");
 }
 
+// ---- memory
+
+static std::atomic<int> offers_starve; // this many times
+
+extern "C" {
+int __real_phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size);
+int __wrap_phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size);
+int __wrap_phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size)
+{
+    return offers_starve-- > 0 ? -ENOMEM : __real_phi_offer_file(peer, bytes, size);
+}
+}
+
+// An offer that there is no memory for, for a while, is neither lost nor waited for in vain.
+RANK_FUNCTION(files_offers_late)
+{
+    rank.open({}, 5000);
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(4 * size));
+    for (int op = 0; op < 3; op++) {
+        Stopwatch watch;
+        ph_role role = role_of(rank, op % 2);
+        offers_starve = std::to_string(rank.rank) == rank.argument ? 1 + 2 * op : 0;
+        ph_channel *channel = rank.channel(!rank.rank, op, role, memory + op * size, size);
+        CHECK(watch.ms() < 3000);
+        pass(rank, channel, role, memory + op * size, size, op, stream);
+    }
+    if (std::to_string(rank.rank) == rank.argument)
+        CHECK_SAYS(rank.log, "is taken later");
+    CHECK_EQUAL(rank.counter("offers"), 3);
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(ExchangeFaults, AnOfferWithoutMemoryIsTakenLater)
+{
+    for (const char *receiver : {"0", "1"}) {
+        SCOPED_TRACE(receiver);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("files_offers_late", receiver), "");
+    }
+}
+
 // ---- deadlines and retries
 
 RANK_FUNCTION(late_rank)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A bounded cache: what nobody needs makes way, what somebody needs stays, and both ranks agree.
+#include <pthread.h>
 #include <random>
 
 #include "e2e/bytes.h"
@@ -99,6 +100,43 @@ TEST_P(Retire, AWorkingSetLargerThanTheCacheInFlight)
         SCOPED_TRACE(sender);
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("has_a_small_cache_in_flight", sender), "");
+    }
+}
+
+// A service thread that gets no memory still answers.
+static std::atomic<bool> service_starves;
+
+extern "C" {
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+    char name[16] = "";
+    if (service_starves)
+        pthread_getname_np(pthread_self(), name, sizeof name);
+    return strcmp(name, "peerhop-service") == 0 ? nullptr : __real_calloc(n, size);
+}
+}
+
+RANK_FUNCTION(makes_room_without_memory)
+{
+    rank.open({SMALL}, 3000);
+    CHECK_OK(ph_channel_close( // connected
+        rank.channel(!rank.rank, 99, PH_ROLE_BOTH, rank.device->alloc(size), size)));
+    service_starves = true;
+    cycle(rank, 40, 1, 0, rank.argument == "one key");
+    service_starves = false;
+    CHECK(rank.counter("retired") >= 20);
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Retire, WithoutMemoryForAnswers)
+{
+    for (const char *how : {"many keys", "one key"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("makes_room_without_memory", how), "");
     }
 }
 
