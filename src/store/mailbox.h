@@ -47,8 +47,9 @@ void phi_mailbox_message_free(struct phi_message *message);
 #define PHI_MESSAGE_MAX (16u << 20)
 
 // open connects (deadline in phi_now() terms) and publishes nothing. Errors: -EINVAL (URI, job),
-// -ETIMEDOUT, PH_ESTORE (refused: wrong password, not a Redis server, too old), -ECONNREFUSED and
-// the like while the deadline lasts are tried again; each names the address, never the password.
+// -ETIMEDOUT, -EMFILE (no descriptor left), PH_ESTORE (refused: wrong password, not a Redis server,
+// too old), -ECONNREFUSED and the like while the deadline lasts are tried again; each names the
+// address, never the password.
 int phi_mailbox_open(const struct phi_mailbox_params *params, int64_t deadline,
                      struct phi_mailbox **mailbox);
 
@@ -84,9 +85,10 @@ void phi_mailbox_wake(struct phi_mailbox *mailbox);
 // sleep waits for a wake only, whatever the store has or lost: -EINTR, or -ETIMEDOUT.
 int phi_mailbox_sleep(struct phi_mailbox *mailbox, int64_t deadline);
 
-// expel publishes for everyone, present and future, that a life of a rank was expelled: receive hands
-// it out as a member record of no bytes under the next incarnation, and that rank finds itself
-// fenced by it. Where the backend cannot (callbacks), ranks tell each other only. Errors as send.
+// expel publishes for everyone, present and future, that a life of a rank was expelled: receive
+// hands it out as a member record of no bytes under the next incarnation, and that rank finds
+// itself fenced by it. Where the backend cannot (callbacks), ranks tell each other only. Errors as
+// send.
 int phi_mailbox_expel(struct phi_mailbox *mailbox, int rank, uint64_t incarnation,
                       int64_t deadline);
 
@@ -103,8 +105,8 @@ void phi_mailbox_doubt(struct phi_mailbox *mailbox);
 // where nothing is known to be. Any thread; no I/O.
 size_t phi_mailbox_trouble(struct phi_mailbox *mailbox, char *text, size_t size);
 
-// sequence returns that of the last message to a peer's present life, 0 before the first. While it is not acknowledged, a
-// store that forgets loses it unless somebody of this rank receives.
+// sequence returns that of the last message to a peer's present life, 0 before the first. While it
+// is not acknowledged, a store that forgets loses it unless somebody of this rank receives.
 uint64_t phi_mailbox_sequence(const struct phi_mailbox *mailbox, int peer);
 
 // acknowledged: the peer has taken our messages up to this sequence (it says so in shared memory or

@@ -133,12 +133,14 @@ static int resolve(struct phi_redis_connection *connection)
 {
     const struct phi_store_uri *uri = &connection->server->uri;
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    errno = 0;
     int failed = getaddrinfo(uri->host, uri->port, &hints, &connection->addresses);
+    int error = errno;
     if (failed) {
         connection->addresses = NULL;
         set_trouble(connection, gai_strerror(failed));
         connection->retry_at = phi_deadline(LOOKUP_MS);
-        return -EAGAIN;
+        return error == EMFILE || error == ENFILE ? -error : -EAGAIN;
     }
     connection->address = connection->addresses;
     return 0;
@@ -196,13 +198,14 @@ static int start_attempt(struct phi_redis_connection *connection)
         memcpy(address.sun_path, uri->path, strlen(uri->path) + 1); // the parser saw to the length
         return start_connect(connection, (struct sockaddr *)&address, sizeof(address));
     }
-    if (!connection->addresses && resolve(connection) != 0)
-        return -EAGAIN;
+    int result = connection->addresses ? 0 : resolve(connection);
+    if (result)
+        return result;
     return start_connect(connection, connection->address->ai_addr, connection->address->ai_addrlen);
 }
 
-// wait_for polls the socket (fd -1: only sleeps) until `until`: the events, 0 at the end, -EINTR where
-// it was woken.
+// wait_for polls the socket (fd -1: only sleeps) until `until`: the events, 0 at the end, -EINTR
+// where it was woken.
 static int wait_for(const struct phi_redis_connection *connection, int fd, short events,
                     int wake_fd, int64_t until)
 {
@@ -273,6 +276,10 @@ static int attempt(struct phi_redis_connection *connection, int wake_fd, int64_t
     // Counted from here, so that a connection which had stood for a while is made anew at once.
     connection->retry_at = phi_deadline(RETRY_MS);
     int result = start_attempt(connection);
+    if (connection->fd < 0 && (result == -EMFILE || result == -ENFILE)) // waiting frees none
+        return phi_fail(connection->server->report, result,
+                        "no descriptor for a connection to the store at %s: %s",
+                        connection->server->uri.address, strerror(-result));
     bool under_way = connection->fd >= 0 && (result == 0 || result == -EINPROGRESS);
     if (!under_way && (connection->fd >= 0 || result != -EAGAIN))
         failed_attempt(connection, -result);

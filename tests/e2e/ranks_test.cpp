@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -197,6 +198,38 @@ TEST_P(Ranks, CreationSaysWhatIsWrong)
     Job job(GetParam(), 1);
     EXPECT_EQ(job.run("creation_fails"), "");
     EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+}
+
+// Whatever number of descriptors is left: enough, or too few and an end at once.
+RANK_FUNCTION(creation_without_descriptors)
+{
+    std::string sentence;
+    ph_context_params params = {};
+    params.deadline_ms = 10000;
+    rlimit before;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    int first = dup(0), failed = 0, rc = -EMFILE;
+    ::close(first);
+    Stopwatch watch;
+    for (int more = 0; rc != 0; more++) {
+        CHECK(more < 100);
+        rlimit few = {static_cast<rlim_t>(first + more), before.rlim_max};
+        CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+        rc = create(rank, params, &sentence);
+        failed += rc != 0;
+        if (rc != 0 && rc != -EMFILE)
+            rank_failed(__FILE__, __LINE__, std::string(ph_strerror(rc)) + ": " + sentence);
+        CHECK(rc == 0 || sentence.find(strerror(EMFILE)) != std::string::npos);
+        CHECK(watch.ms() < 5000);
+    }
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(failed >= 6);
+}
+
+TEST_F(RanksHost, CreationWithoutDescriptorsFailsAtOnce)
+{
+    Job job("host", 1);
+    EXPECT_EQ(job.run("creation_without_descriptors"), "");
 }
 
 RANK_FUNCTION(launched)
