@@ -19,17 +19,18 @@ enum ph_role {
     PH_ROLE_BOTH = 3,
 };
 
-// Which end of ph_send/ph_recv copies: put, the sender writes; get, the receiver reads. Fixed per direction by
-// its sender; a receiver's choice is ignored. 0 takes PEERHOP_PROTOCOL, else put.
+// Which end of ph_send/ph_recv copies: put, the sender writes; get, the receiver reads. Fixed per
+// direction by its sender; a receiver's choice is ignored. 0 takes PEERHOP_PROTOCOL, else put.
 enum ph_protocol {
     PH_PROTOCOL_DEFAULT = 0,
     PH_PROTOCOL_PUT = 1,
     PH_PROTOCOL_GET = 2,
 };
 
-// One communication that both ranks name alike: by op_id, each other's rank and matching roles. The buffers may
-// differ in size and place, and may be any part of an allocation: device memory of the context's device from
-// cudaMalloc, cuMemCreate or an exportable pool, or memory of ph_host_alloc/ph_host_register.
+// One communication that both ranks name alike: by op_id, each other's rank and matching roles. The
+// buffers may differ in size and place, and may be any part of an allocation: device memory of the
+// context's device from cudaMalloc, cuMemCreate or an exportable pool, or memory of
+// ph_host_alloc/ph_host_register.
 struct ph_operation {
     uint64_t op_id;
     int peer;
@@ -42,65 +43,73 @@ struct ph_operation {
 struct ph_channel;
 struct ph_exchange_request;
 
-// ph_exchange is a rendezvous with every peer named in ops. Each rank must name the same operations with that
-// peer, in calls of any grouping; channels[i] answers ops[i]. An operation that both ranks have exchanged before
-// with the same two buffers yields the same channel again, without the store. Channels belong to the context;
-// the caller has a handle on each that is returned (ph_channel_close).
-// On failure no channel is written; operations that both ranks completed are kept in the cache and the others may
-// be exchanged again.
-// Blocks at most the context's deadline. Any thread; exchanges of different keys (peer, op_id, role) may run at once.
-// Errors: -EINVAL (peer, role, size), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
-// come, and what was seen last), PH_ECROSSED, PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH,
-// PH_EPEER, PH_ESTORE, PH_EDRIVER, -ENOSPC (all PEERHOP_CHANNELS channels or
-// keys of a pair are held: the sentence says by what), -ESTALE (a buffer was released meanwhile), -ENOMEM,
-// -EMFILE, PH_EFORKED. Since 0.1.
+// ph_exchange is a rendezvous with every peer named in ops. Each rank must name the same operations
+// with that peer, in calls of any grouping; channels[i] answers ops[i]. An operation that both
+// ranks have exchanged before with the same two buffers yields the same channel again, without the
+// store. Channels belong to the context; the caller has a handle on each that is returned
+// (ph_channel_close). On failure no channel is written; operations that both ranks completed are
+// kept in the cache and the others may be exchanged again. Blocks at most the context's deadline.
+// Any thread; exchanges of different keys (peer, op_id, role) may run at once. Errors: -EINVAL
+// (peer, role, size), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
+// come, and what was seen last), PH_ECROSSED, PH_ENOPATH (why each path was not taken), PH_EKIND,
+// PH_EMISMATCH (the ranks have another number of ranks or PEERHOP_CHANNELS, or, known at the
+// deadline, name roles that do not match), PH_EPEER, PH_ESTORE, PH_EDRIVER, -ENOSPC (all
+// PEERHOP_CHANNELS channels or keys of a pair are held: the sentence says by what), -ESTALE (a
+// buffer was released meanwhile), -ENOMEM, -EMFILE, PH_EFORKED. Since 0.1.
 PH_API int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
                        struct ph_channel **channels);
 
-// ph_exchange_start sends this rank's half of an exchange and does not wait for peers; ops is copied. The caller owns
-// *request until ph_exchange_finish or ph_context_destroy. Exchanges that are all started before any is finished
-// cannot deadlock, in whatever order. Same errors as ph_exchange. Since 0.1.
+// ph_exchange_start sends this rank's half of an exchange and does not wait for peers; ops is
+// copied. The caller owns *request until ph_exchange_finish or ph_context_destroy. Exchanges that
+// are all started before any is finished cannot deadlock, in whatever order. Same errors as
+// ph_exchange. Since 0.1.
 PH_API int ph_exchange_start(struct ph_context *context, const struct ph_operation *ops, size_t n,
                              struct ph_exchange_request **request);
 
-// ph_exchange_finish waits for the peers' halves, at most deadline_ms (0: the context's), writes channels as
-// ph_exchange does, and always ends the request (clears *request), unless an
-// argument is invalid (-EINVAL). Since 0.1.
+// ph_exchange_finish waits for the peers' halves, at most deadline_ms (0: the context's), writes
+// channels as ph_exchange does, and always ends the request (clears *request), unless an argument
+// is invalid (-EINVAL). Since 0.1.
 PH_API int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels,
                               int64_t deadline_ms);
 
-// ph_channel_status returns 0, or why the channel cannot be used any more: -ESTALE (a buffer was released), PH_EBROKEN, PH_EPEER, PH_EABORTED.
-// Never blocks; any thread. Since 0.1.
+// ph_channel_status returns 0, or why the channel cannot be used any more: -ESTALE (a buffer was
+// released), PH_EBROKEN, PH_EPEER, PH_EABORTED. Never blocks; any thread. Since 0.1.
 PH_API int ph_channel_status(struct ph_channel *channel);
 
-// ph_channel_close lets go of one handle. Each channel that an exchange returns is a handle, also where it returns the
-// same one again. A channel of which neither rank has a handle, no stream uses and no captured graph holds stays in
-// the cache, for the next exchange of the operation with the same buffers, but makes way where PEERHOP_CHANNELS of the
-// pair are in use. After its last handle is closed a channel must not be used until an exchange has returned it again.
-// Does not wait; any thread. Errors: -EINVAL (NULL, no handle left), PH_EFORKED. Since 0.1.
+// ph_channel_close lets go of one handle. Each channel that an exchange returns is a handle, also
+// where it returns the same one again. A channel of which neither rank has a handle, no stream uses
+// and no captured graph holds stays in the cache, for the next exchange of the operation with the
+// same buffers, but makes way where PEERHOP_CHANNELS of the pair are in use. After its last handle
+// is closed a channel must not be used until an exchange has returned it again. Does not wait; any
+// thread. Errors: -EINVAL (NULL, no handle left), PH_EFORKED. Since 0.1.
 PH_API int ph_channel_close(struct ph_channel *channel);
 
-// The peer and op id of a channel, and the sizes of the two buffers in bytes. Never block; any thread. Since 0.1.
+// The peer and op id of a channel, and the sizes of the two buffers in bytes. Never block; any
+// thread. Since 0.1.
 PH_API int ph_channel_peer(const struct ph_channel *channel);
 PH_API uint64_t ph_channel_op_id(const struct ph_channel *channel);
 PH_API size_t ph_channel_local_size(const struct ph_channel *channel);
 PH_API size_t ph_channel_peer_size(const struct ph_channel *channel);
 
-// How one direction of a channel moves bytes, and why not otherwise. Strings live as long as the library.
+// How one direction of a channel moves bytes, and why not otherwise. Strings live as long as the
+// library.
 struct ph_path_report {
     const char *path;     // "ipc", or "none" where this end cannot reach the peer's buffer
     const char *method;   // "ce", "memcpy", ... what large copies use; "none" without a path
-    const char *protocol; // "put" or "get": of ph_send/ph_recv in this direction; "none" without such a role
+    const char *protocol; // "put" or "get": of ph_send/ph_recv in this direction; "none" without
+                          // such a role
     const char *kind;     // handle kind of the import: "memfd", "cuda-ipc", "vmm-fd", "pool"
     size_t rejected_count;
     struct {
         const char *name;   // of a path, method or handle kind
-        const char *reason; // e.g. "libfabric is not built in", "the probe read other bytes than were written"
+        const char *reason; // e.g. "libfabric is not built in", "the probe read other bytes than
+                            // were written"
     } rejected[16];
 };
 
-// ph_channel_path describes the direction from this rank to the peer (outgoing != 0) or from the peer to this rank.
-// report_size is sizeof(struct ph_path_report) of the caller. Never blocks; any thread. Since 0.1.
+// ph_channel_path describes the direction from this rank to the peer (outgoing != 0) or from the
+// peer to this rank. report_size is sizeof(struct ph_path_report) of the caller. Never blocks; any
+// thread. Since 0.1.
 PH_API int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_report *report,
                            size_t report_size);
 

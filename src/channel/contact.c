@@ -76,26 +76,48 @@ static void close_contact(struct contact *c)
             close(*fd);
 }
 
+// What both ranks must have alike, as the answer to hello says.
+static int compare(const struct phi_peer *peer, const struct phi_node_message *answer)
+{
+    const struct phi_peers *peers = peer->peers;
+    if (answer->c != (uint64_t)peers->ranks)
+        return phi_fail(peers->report, PH_EMISMATCH,
+                        "rank %d is of a job of %llu ranks, rank %d of one of %d: they must be "
+                        "equal",
+                        peer->rank, (unsigned long long)answer->c, peers->rank, peers->ranks);
+    if (answer->b != (uint64_t)peers->config->channels)
+        return phi_fail(peers->report, PH_EMISMATCH,
+                        "rank %d has PEERHOP_CHANNELS=%llu, rank %d has %lld: they must be equal",
+                        peer->rank, (unsigned long long)answer->b, peers->rank,
+                        (long long)peers->config->channels);
+    return answer->status == PH_EMISMATCH ? -EBADMSG : 0;
+}
+
+// Without the lock.
+static int say_hello(struct phi_peer *peer, const struct phi_capabilities *theirs,
+                     struct contact *c, int64_t deadline)
+{
+    struct phi_node_message request, answer;
+    phi_peer_message(peer, PHI_NODE_HELLO, &request);
+    request.a = theirs->nonce;
+    int rc = phi_node_call(c->socket, &request, &answer, &c->wake_fd, deadline);
+    if (rc == 0 && answer.status != PH_EMISMATCH)
+        rc = answer.status > 0 ? -EBADMSG : answer.status;
+    if (rc)
+        return rc;
+    if (answer.a != theirs->nonce || (answer.status == 0 && c->wake_fd < 0))
+        return -ECONNREFUSED; // somebody else's socket
+    return compare(peer, &answer);
+}
+
 // Without the lock: talks to the peer's service thread.
 static int make_contact(struct phi_peer *peer, const struct phi_capabilities *theirs,
                         struct contact *c, int64_t deadline)
 {
     struct phi_node_message request, answer;
     int rc = phi_node_connect(theirs->socket, &c->socket);
-    if (rc)
-        return rc;
-    phi_peer_message(peer, PHI_NODE_HELLO, &request);
-    request.a = theirs->nonce;
-    rc = phi_node_call(c->socket, &request, &answer, &c->wake_fd, deadline);
     if (rc == 0)
-        rc = answer.status > 0 ? -EBADMSG : answer.status;
-    if (rc == 0 && (answer.a != theirs->nonce || c->wake_fd < 0))
-        rc = -ECONNREFUSED; // somebody else's socket
-    if (rc == 0 && answer.b != (uint64_t)peer->peers->config->channels)
-        rc = phi_fail(peer->peers->report, PH_EMISMATCH,
-                      "rank %d has PEERHOP_CHANNELS=%llu, rank %d has %lld: they must be equal",
-                      peer->rank, (unsigned long long)answer.b, peer->peers->rank,
-                      (long long)peer->peers->config->channels);
+        rc = say_hello(peer, theirs, c, deadline);
     if (rc || peer->peers->rank < peer->rank)
         return rc;
     phi_peer_message(peer, PHI_NODE_SEGMENT, &request);

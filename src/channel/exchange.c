@@ -326,8 +326,7 @@ static bool spin(const struct phi_pending *pending, int64_t until)
         return false;
     uint32_t round = key->agreement.round;
     const struct phi_segment *segment = key->peer->segment;
-    _Atomic uint64_t *word =
-        &phi_segment_slot(segment, !segment->side, key->slot)->word[round & 1];
+    _Atomic uint64_t *word = &phi_segment_slot(segment, !segment->side, key->slot)->word[round & 1];
     struct phi_peers *peers = key->peer->peers;
     pthread_mutex_unlock(&peers->lock);
     bool shows = false;
@@ -361,6 +360,14 @@ static void look_for_crossed(struct ph_exchange_request *request, int64_t deadli
             phi_request_crossed(request, request->half, request->chain, sizeof request->chain);
 }
 
+// Who waits for a word does not read the store. What the peer may have said there, of the operation
+// with another role, is for the sentence.
+static void look_for_offers(struct phi_peers *peers, const struct phi_pending *first)
+{
+    if (first != NULL && first->state == PHI_PENDING_LOOK && first->key->theirs_count == 0)
+        phi_peers_look(peers, first->key->peer->rank);
+}
+
 // Waits for the first change, at most until the deadline; half-way there, and again half-way from
 // there, it looks for a crossed order.
 static int wait_for_peers(struct ph_exchange_request *request, const struct progress *p,
@@ -374,8 +381,10 @@ static int wait_for_peers(struct ph_exchange_request *request, const struct prog
     int rc = phi_peers_wait(peers, seen, until);
     if (rc != -ETIMEDOUT || phi_now() >= deadline)
         return rc;
-    if (phi_now() >= request->half)
+    if (phi_now() >= request->half) {
+        look_for_offers(peers, p->first);
         look_for_crossed(request, deadline);
+    }
     return 0;
 }
 
@@ -470,6 +479,10 @@ static void doubt_store(const struct ph_exchange_request *request)
 static int report_open(struct ph_exchange_request *request, int rc)
 {
     struct progress p = advance(request);
+    if (rc == -ETIMEDOUT && p.first != NULL && p.first->state == PHI_PENDING_LOOK) {
+        look_for_offers(request->peers, p.first);
+        p = advance(request);
+    }
     if (rc == -ETIMEDOUT)
         doubt_store(request);
     if (rc == -ETIMEDOUT && p.first != NULL)

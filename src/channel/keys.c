@@ -56,6 +56,16 @@ struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role,
     return key;
 }
 
+const struct phi_key *phi_key_of_other_role(const struct phi_key *key)
+{
+    for (uint8_t role = PH_ROLE_SENDER; role <= PH_ROLE_BOTH && key->theirs_count == 0; role++) {
+        const struct phi_key *other = find_key(key->peer, key->op_id, role);
+        if (other != NULL && other->theirs_count > 0 && other->own_count == 0)
+            return other;
+    }
+    return NULL;
+}
+
 void phi_key_disown(struct phi_key *key)
 {
     for (uint32_t i = 0; i < key->own_count; i++) {

@@ -14,8 +14,8 @@
 
 // Requests. The answer has the same type, `status` 0 or a negative result, and what is said here.
 enum phi_node_type {
-    PHI_NODE_HELLO = 1, // a: nonce expected. Answer: a: the nonce, b: PEERHOP_CHANNELS; descriptor:
-                        // what rings at the rank (base/wake.h)
+    PHI_NODE_HELLO = 1,   // a: nonce expected. Answer: a: the nonce, b: PEERHOP_CHANNELS,
+                          // c: ranks of the job; descriptor: what rings at the rank (base/wake.h)
     PHI_NODE_SEGMENT = 2, // to the lower rank. Answer: descriptor of the pair's segment
     PHI_NODE_EXPORT = 3,  // a: export id. Answer: its descriptor
     PHI_NODE_PROBE =
@@ -38,8 +38,8 @@ enum phi_node_type {
     PHI_NODE_UNMAPPED = 23, // a: export id of the receiver's: the sender does not map it any more
 
     // Of room for new channels; see retire.h.
-    PHI_NODE_RETIRE = 24,  // a: slot, b: next round, life of the slot << 32, c: line, or PHI_NO_LINE: the
-                           // key
+    PHI_NODE_RETIRE = 24, // a: slot, b: next round, life of the slot << 32, c: line, or
+                          // PHI_NO_LINE: the key
     PHI_NODE_RETIRED = 25, // a: slot, b: enum phi_retire_answer, c: line
 };
 

@@ -119,13 +119,6 @@ static int file_exports(struct phi_peer *peer, struct phi_reader *reader)
     return reader->error;
 }
 
-static uint8_t opposite(uint8_t role)
-{
-    return role == PH_ROLE_SENDER     ? PH_ROLE_RECEIVER
-           : role == PH_ROLE_RECEIVER ? PH_ROLE_SENDER
-                                      : role;
-}
-
 static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
 {
     uint64_t op_id = phi_get_u64(reader);
@@ -158,7 +151,7 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     if (names && life <= peer->slot_lives[slot])
         return 0;
     int rc = 0;
-    struct phi_key *key = phi_key_get(peer, op_id, opposite(role), &rc);
+    struct phi_key *key = phi_key_get(peer, op_id, phi_role_opposite(role), &rc);
     if (key == NULL)
         return rc;
     if (names && key->slot == PHI_NO_SLOT && (rc = phi_key_set_slot(key, slot)))

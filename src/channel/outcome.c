@@ -32,12 +32,46 @@ static const char *missing(const struct phi_pending *pending)
     }
 }
 
+static const char *role_name(uint8_t role)
+{
+    return role == PH_ROLE_SENDER     ? "PH_ROLE_SENDER"
+           : role == PH_ROLE_RECEIVER ? "PH_ROLE_RECEIVER"
+                                      : "PH_ROLE_BOTH";
+}
+
+// The first operation that the peer has named with a role that does not match. Not before the
+// deadline: another thread may still come with the role that does, here or there.
+static const struct phi_key *mismatched(const struct ph_exchange_request *request,
+                                        const struct phi_key **other)
+{
+    for (size_t i = 0; i < request->n; i++) {
+        const struct phi_pending *pending = &request->pending[i];
+        if (pending->state <= PHI_PENDING_LOOK &&
+            (*other = phi_key_of_other_role(pending->key)) != NULL)
+            return pending->key;
+    }
+    return NULL;
+}
+
+static int fail_roles(const struct phi_key *key, const struct phi_key *other, long long ms)
+{
+    struct phi_peers *peers = key->peer->peers;
+    return phi_fail(peers->report, PH_EMISMATCH,
+                    "after %lld ms: operation %llu: rank %d names itself %s, rank %d names itself "
+                    "%s: one must be the sender and the other the receiver, or each both",
+                    ms, (unsigned long long)key->op_id, peers->rank, role_name(key->role),
+                    key->peer->rank, role_name(phi_role_opposite(other->role)));
+}
+
 int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pending *pending,
                         size_t open)
 {
     struct phi_peers *peers = request->peers;
     long long ms = (phi_now() - request->began) / PHI_MS;
-    const struct phi_key *key = pending->key;
+    const struct phi_key *key = pending->key, *other;
+    const struct phi_key *wrong = mismatched(request, &other);
+    if (wrong != NULL)
+        return fail_roles(wrong, other, ms);
     char suspicion[80];
     phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
     char store[256] = "; ";

@@ -354,8 +354,18 @@ int phi_peers_drain(struct phi_peers *peers);
 void phi_peers_look(struct phi_peers *peers, int rank);
 
 // Keys.
+// The role of the peer with an operation in which this rank has `role`, and the other way round.
+static inline uint8_t phi_role_opposite(uint8_t role)
+{
+    return role == PH_ROLE_SENDER     ? PH_ROLE_RECEIVER
+           : role == PH_ROLE_RECEIVER ? PH_ROLE_SENDER
+                                      : role;
+}
 // phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
+// phi_key_of_other_role: a key of the same operation under another role, which the peer has offered
+// and this rank has never named, where the peer has not offered this one; else NULL.
+const struct phi_key *phi_key_of_other_role(const struct phi_key *key);
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);
 // phi_key_own finds or adds this rank's buffer and writes its number; 0 or a negative result.

@@ -74,8 +74,8 @@ void phi_request_give_up(struct ph_exchange_request *request, int64_t deadline);
 // open.
 void phi_request_ask(struct ph_exchange_request *request, int64_t deadline);
 
-// phi_request_overdue is -ETIMEDOUT or PH_ECROSSED with its sentence: `open` operations are left,
-// of which `pending` is the first.
+// phi_request_overdue is -ETIMEDOUT, PH_ECROSSED or PH_EMISMATCH with its sentence: `open`
+// operations are left, of which `pending` is the first.
 int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pending *pending,
                         size_t open);
 

@@ -158,6 +158,13 @@ static int answer_hello(struct phi_service *service, struct connection *connecti
     struct phi_peers *peers = service->peers;
     if (request->a != peers->mine.nonce)
         return -ECONNREFUSED;
+    answer->a = peers->mine.nonce;
+    answer->b = (uint64_t)peers->config->channels;
+    answer->c = (uint64_t)peers->ranks;
+    if (request->rank < 0 || request->rank == peers->rank)
+        return -EINVAL;
+    if (request->rank >= peers->ranks)
+        return PH_EMISMATCH; // of a larger job, as it sees by the answer
     pthread_mutex_lock(&peers->lock);
     struct phi_peer *peer = phi_peers_get(peers, request->rank);
     bool other = peer != NULL && other_life(peer, request->from);
@@ -166,8 +173,6 @@ static int answer_hello(struct phi_service *service, struct connection *connecti
         return peer ? -ESTALE : -ENOMEM;
     connection->rank = request->rank;
     connection->incarnation = request->from;
-    answer->a = peers->mine.nonce;
-    answer->b = (uint64_t)peers->config->channels;
     *fd = phi_mailbox_wake_fd(peers->mailbox);
     return 0;
 }
@@ -284,12 +289,12 @@ static int answer_request(struct phi_service *service, struct connection *connec
     struct phi_peers *peers = service->peers;
     if (request->type == PHI_NODE_STATUS)
         return answer_status(service, request, answer);
-    if (request->rank < 0 || request->rank >= peers->ranks || request->rank == peers->rank)
-        return -EINVAL;
     if (request->to != peers->incarnation)
         return -ESTALE;
     if (request->type == PHI_NODE_HELLO)
         return answer_hello(service, connection, request, answer, fd);
+    if (request->rank < 0 || request->rank >= peers->ranks || request->rank == peers->rank)
+        return -EINVAL;
     if (connection->rank != request->rank || connection->incarnation != request->from)
         return -EPERM;
     if (request->type == PHI_NODE_PROBE)

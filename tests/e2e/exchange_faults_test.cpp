@@ -336,6 +336,66 @@ TEST_F(ExchangeFaultsHost, DifferentLimitsAreAMismatchAtBothEnds)
     EXPECT_EQ(job.run("other_limits"), "");
 }
 
+// ---- what ranks must name alike
+
+// Rank 0 believes in a job of two ranks, the others in one of three.
+RANK_FUNCTION(other_sizes)
+{
+    setenv("PEERHOP_RANKS", rank.rank ? "3" : "2", 1);
+    rank.open({}, 3000);
+    void *memory = rank.device->alloc(size);
+    const int peer = rank.rank ? 0 : 1;
+    Stopwatch watch;
+    std::string sentence =
+        exchange_fails(rank, {operation(1, peer, PH_ROLE_BOTH, memory, size)}, PH_EMISMATCH);
+    CHECK_SAYS(sentence, rank.rank ? "rank 0 is of a job of 2 ranks" : "rank 1 is of a job of 3");
+    CHECK_SAYS(sentence, "they must be equal");
+    CHECK(watch.ms() < 2500);
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, JobsOfDifferentSizesAreAMismatchAtBothEnds)
+{
+    Job job("host", 3);
+    EXPECT_EQ(job.run("other_sizes"), "");
+}
+
+RANK_FUNCTION(same_roles)
+{
+    rank.open({}, rank.argument == "later" && rank.rank == 1 ? 1200 : 600);
+    void *memory = rank.device->alloc(size);
+    ph_role role = rank.argument == "receivers" ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
+    if (rank.argument == "both" && rank.rank == 1)
+        role = PH_ROLE_BOTH;
+    std::string sentence =
+        exchange_fails(rank, {operation(7, !rank.rank, role, memory, size)}, PH_EMISMATCH);
+    CHECK_SAYS(sentence,
+               "operation 7: rank " + std::to_string(rank.rank) + " names itself PH_ROLE_");
+    CHECK_SAYS(sentence, "rank " + std::to_string(!rank.rank) + " names itself " +
+                             (rank.argument == "receivers"            ? "PH_ROLE_RECEIVER"
+                              : rank.argument == "both" && !rank.rank ? "PH_ROLE_BOTH"
+                                                                      : "PH_ROLE_SENDER"));
+    rank.barrier();
+    // With the right roles it goes on.
+    role = role_of(rank, 0);
+    ph_operation op = operation(7, !rank.rank, role, memory, size);
+    ph_channel *channel = nullptr;
+    for (int i = 0, rc = -1; i < 10 && rc; i++)
+        rc = ph_exchange(rank.context, &op, 1, &channel);
+    CHECK(channel != nullptr);
+    pass(rank, channel, role, memory, size, 3, rank.device->stream());
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, RolesThatDoNotMatchAreNamed)
+{
+    for (const char *how : {"senders", "receivers", "both", "later"}) {
+        SCOPED_TRACE(how);
+        Job job("host", 2);
+        EXPECT_EQ(job.run("same_roles", how), "");
+    }
+}
+
 // ---- memory
 
 static std::atomic<int> offers_starve; // this many times

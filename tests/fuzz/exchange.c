@@ -231,7 +231,7 @@ static int good_answer(const struct phi_node_message *request, struct phi_node_m
     answer->status = 0;
     answer->a = request->type == PHI_NODE_HELLO ? pair->peers.mine.nonce : 1;
     answer->b = 16;
-    answer->c = 0;
+    answer->c = request->type == PHI_NODE_HELLO ? (uint64_t)pair->peers.ranks : 0;
     answer->bytes_size = (uint32_t)pair->foreign.record_size;
     memcpy(answer->bytes, pair->foreign.record, pair->foreign.record_size);
     if (request->type == PHI_NODE_HELLO)
