@@ -91,6 +91,8 @@ int phi_key_set_slot(struct phi_key *key, uint32_t slot)
         return -EBADMSG;
     key->peer->slots[slot] = key;
     key->slot = slot;
+    key->full = (struct phi_full){0};
+    key->missed = 0;
     return 0;
 }
 

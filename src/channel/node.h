@@ -38,8 +38,9 @@ enum phi_node_type {
     PHI_NODE_UNMAPPED = 23, // a: export id of the receiver's: the sender does not map it any more
 
     // Of room for new channels; see retire.h.
-    PHI_NODE_RETIRE = 24, // a: slot, b: next round, life of the slot << 32, c: line, or
-                          // PHI_NO_LINE: the key
+    PHI_NODE_RETIRE = 24,  // a: slot, b: next round, life of the slot << 32, c: line, or
+                           // PHI_NO_LINE: the key
+    PHI_NODE_FULL = 26,    // a: op id, b: role of the sender; bytes: struct phi_full
     PHI_NODE_RETIRED = 25, // a: slot, b: enum phi_retire_answer, c: line
 };
 

@@ -93,6 +93,13 @@ struct phi_peer_buffer {
 #define PHI_NO_SLOT UINT32_MAX
 #define PHI_NO_LINE UINT32_MAX
 
+// What is in the way of a slot, as the lower rank tells its peer. See retire.h.
+struct phi_full {
+    uint32_t refusals; // exchanges of the key that ended because of it, so far
+    uint32_t held_here, held_there, pinned,
+        exchanging; // of struct phi_room, as the lower rank has it
+};
+
 // An operation key: (peer, op id, role).
 struct phi_key {
     struct phi_peer *peer;
@@ -110,6 +117,8 @@ struct phi_key {
     uint32_t retiring;       // questions to the peer, whether it can do without, under way
     uint32_t theirs_asked;   // the peer's largest number at the last of them
     uint32_t look;           // number of the look for room that has seen it
+    struct phi_full full;    // higher rank: as told last; lower rank: refusals
+    uint32_t missed;         // higher rank: own exchanges that ended without a slot
     uint64_t used;           // number of the exchange call that named it last
     struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
     struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL

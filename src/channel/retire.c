@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -316,6 +317,50 @@ bool phi_retire_hopeless(struct phi_peer *peer)
         if (peer->slots[i] == NULL || !view_of(peer->slots[i], NULL).held)
             return false;
     peer->room.held_here = capacity;
+    return true;
+}
+
+void phi_retire_full_tell(struct phi_key *key)
+{
+    struct phi_peer *peer = key->peer;
+    struct phi_node_message message;
+    if (!is_lower(peer))
+        return;
+    key->full = (struct phi_full){key->full.refusals + 1, peer->room.held_here,
+                                  peer->room.held_there, peer->room.pinned, peer->room.exchanging};
+    phi_peer_message(peer, PHI_NODE_FULL, &message);
+    message.a = key->op_id;
+    message.b = key->role;
+    message.bytes_size = sizeof key->full;
+    memcpy(message.bytes, &key->full, sizeof key->full);
+    phi_peer_tell(peer, &message); // a peer that does not read learns it by its deadline
+}
+
+int phi_retire_full_file(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    int rc = 0;
+    if (is_lower(peer) || message->bytes_size != sizeof(struct phi_full) ||
+        message->b < PH_ROLE_SENDER || message->b > PH_ROLE_BOTH)
+        return -EBADMSG;
+    struct phi_key *key =
+        phi_key_get(peer, message->a, phi_role_opposite((uint8_t)message->b), &rc);
+    if (key == NULL || key->slot != PHI_NO_SLOT)
+        return rc;
+    memcpy(&key->full, message->bytes, sizeof key->full);
+    phi_peers_changed(peer->peers);
+    phi_mailbox_wake(peer->peers->mailbox);
+    return 0;
+}
+
+bool phi_retire_refused(struct phi_key *key)
+{
+    struct phi_room *room = &key->peer->room;
+    if (is_lower(key->peer) || key->full.refusals <= key->missed)
+        return false;
+    room->held_here = key->full.held_there;
+    room->held_there = key->full.held_here;
+    room->pinned = key->full.pinned;
+    room->exchanging = key->full.exchanging;
     return true;
 }
 

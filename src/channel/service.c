@@ -272,6 +272,8 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
         return phi_retire_file(peer, request);
     case PHI_NODE_RETIRED:
         return phi_retire_answered(peer, request);
+    case PHI_NODE_FULL:
+        return phi_retire_full_file(peer, request);
     case PHI_NODE_EXPELLED:
         // An expelled rank that does not know it yet has no say.
         if (request->a < (uint64_t)peers->ranks && !peer->expelled)

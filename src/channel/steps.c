@@ -17,6 +17,7 @@ void phi_pending_wants(struct phi_pending *pending, bool wants)
 void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel)
 {
     phi_pending_wants(pending, false);
+    pending->key->missed += pending->key->slot == PHI_NO_SLOT;
     pending->state = PHI_PENDING_DONE;
     pending->result = result;
     pending->channel = channel;
@@ -98,8 +99,9 @@ static bool step_peer(struct phi_pending *pending)
 
 static bool fail_for_slots(struct phi_pending *pending)
 {
-    const struct phi_key *key = pending->key;
+    struct phi_key *key = pending->key;
     char text[320];
+    phi_retire_full_tell(key);
     phi_retire_explain(key->peer, text, sizeof text);
     int rc = phi_fail(key->peer->peers->report, -ENOSPC,
                       "no agreement slot left for operation %llu with rank %d: %s",
@@ -135,7 +137,7 @@ static bool step_publish(struct phi_pending *pending)
         return true;
     }
     phi_pending_wants(pending, key->slot == PHI_NO_SLOT);
-    if (key->slot == PHI_NO_SLOT && phi_retire_hopeless(key->peer))
+    if (key->slot == PHI_NO_SLOT && (phi_retire_hopeless(key->peer) || phi_retire_refused(key)))
         return fail_for_slots(pending);
     if (key->slot == PHI_NO_SLOT)
         return false; // the lower rank's offer names it
