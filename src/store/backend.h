@@ -43,8 +43,7 @@ struct phi_store_ops {
     // announce publishes the member record; the same bytes once more are fine, and looked for
     // first.
     int (*announce)(struct phi_store *store, const void *bytes, size_t size, int64_t deadline);
-    // publish adds another record to the member records, once more each time. NULL: the backend has
-    // room for one of each rank only.
+    // publish adds the record of an expulsion to the member records; once more does no harm.
     int (*publish)(struct phi_store *store, const void *bytes, size_t size, int64_t deadline);
     // put stores message `number` (> 0, strictly growing by receiver, gaps allowed). Putting the
     // same number with the same bytes again is fine and delivers at most once more. -EEXIST:
@@ -62,8 +61,8 @@ struct phi_store_ops {
     // doubt: what take listens to may be dead without having said so, and what was put may be lost.
     // The next take begins anew and returns -ECONNRESET as soon as it has. In the thread of take.
     void (*doubt)(struct phi_store *store);
-    // trouble copies what is wrong with the store at the moment, in words, and returns the length; 0
-    // where nothing is known to be. Any thread.
+    // trouble copies what is wrong with the store at the moment, in words, and returns the length;
+    // 0 where nothing is known to be. Any thread.
     size_t (*trouble)(struct phi_store *store, char *text, size_t size);
     // consumed: this delivery need not be kept (deleted with a later command). No I/O.
     void (*consumed)(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);

@@ -2,6 +2,8 @@
 // The store behind a user's set, get and remove. Keys, each set at most once:
 //   ph:{job}:epoch:member:R          the member record of rank R
 //   ph:{job}:epoch:A>B:incarnation:n message n of this life of A to B; n counts 1, 2, 3, ...
+//   ph:{job}:epoch:expelled:R:incarnation
+//                                    this life of R was expelled; stays for those who come later
 // So the receiver always knows the one key of each sender that comes next.
 #include "store/backend.h"
 
@@ -20,8 +22,9 @@
 
 enum {
     KEY_SIZE = 201,
-    SLICE_ONE = 100, // ms in one get where one rank is waited for: how long a wake may take
-    SLICE_MANY = 20, // where several are
+    SLICE_ONE = 100,     // ms in one get where one rank is waited for: how long a wake may take
+    SLICE_MANY = 20,     // where several are
+    EXPULSIONS_MS = 500, // between looks for expulsions, where something is waited for
     DAY_MS = 86400000,
 };
 
@@ -29,6 +32,7 @@ struct peer {
     // the receiver's
     _Atomic uint64_t incarnation; // 0: its member record has not come; read by the remover too
     uint64_t taken;               // number of the last message
+    bool expelled;                // that life was, and the receiver has been told
     // written by the receiver, read by the remover
     _Atomic uint64_t consumed;
     // the sender's, inside the mailbox's gate
@@ -44,7 +48,8 @@ struct phi_store_callbacks {
     bool announced;
     bool anew; // the next take says that the store may have lost something
     struct phi_trouble trouble;
-    int turn; // rank that the last waiting get was for
+    int turn;              // rank that the last waiting get was for
+    int64_t expulsions_at; // when to look for expulsions again
     struct peer peers[];
 };
 
@@ -77,6 +82,14 @@ static void outbound_key(struct phi_store_callbacks *store, int to, uint64_t num
     const struct phi_mailbox_params *params = store->base.params;
     snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":%d>%d:%" PRIu64 ":%" PRIu64, params->job,
              params->epoch, params->rank, to, params->incarnation, number);
+}
+
+static void expelled_key(const struct phi_store_callbacks *store, int rank, uint64_t incarnation,
+                         char key[KEY_SIZE])
+{
+    const struct phi_mailbox_params *params = store->base.params;
+    snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":expelled:%d:%" PRIu64, params->job, params->epoch,
+             rank, incarnation);
 }
 
 static int64_t remaining(int64_t deadline)
@@ -182,6 +195,24 @@ static int callbacks_announce(struct phi_store *base, const void *bytes, size_t 
     return result;
 }
 
+// The records of expulsions only: a rank's own has one key. Several ranks may expel one at the same
+// time, and set the same.
+static int callbacks_publish(struct phi_store *base, const void *bytes, size_t size,
+                             int64_t deadline)
+{
+    struct phi_store_callbacks *store = callbacks_of(base);
+    char key[KEY_SIZE];
+    struct phi_envelope envelope;
+    int result = phi_envelope_decode(&envelope, bytes, size); // our own
+    if (result)
+        return result;
+    expelled_key(store, (int)envelope.source, envelope.source_incarnation - 1, key);
+    int there = is_there(store, key);
+    if (there)
+        return there == 1 ? 0 : there;
+    return set(store, key, bytes, size, deadline);
+}
+
 // place_of: the n of a message's key. Sequences begin again for each life of the peer.
 static uint64_t place_of(struct peer *peer, const struct phi_envelope *envelope)
 {
@@ -258,11 +289,37 @@ static int look_at(struct phi_store_callbacks *store, int rank, int64_t ms,
         result = check_got(store, key, &got, &envelope);
     if (result)
         return result;
-    if (got.member)
+    if (got.member) {
         atomic_store_explicit(&peer->incarnation, envelope.source_incarnation,
                               memory_order_relaxed);
-    else
+        store->expulsions_at = 0; // it may be of a life that was expelled
+    } else {
         peer->taken++;
+    }
+    *delivery = got;
+    return 0;
+}
+
+// look_for_expulsion looks whether the present life of a rank, or of this one, was expelled: 0,
+// -ETIMEDOUT or an error.
+static int look_for_expulsion(struct phi_store_callbacks *store, int rank,
+                              struct phi_delivery *delivery)
+{
+    struct peer *peer = &store->peers[rank];
+    bool own = rank == store->base.params->rank;
+    uint64_t incarnation = own ? store->base.params->incarnation : peer->incarnation;
+    struct phi_delivery got = {.rank = rank, .member = true};
+    struct phi_envelope envelope;
+    char key[KEY_SIZE];
+    if (incarnation == 0 || peer->expelled)
+        return -ETIMEDOUT;
+    expelled_key(store, rank, incarnation, key);
+    int result = get(store, key, 0, &got);
+    if (result == 0)
+        result = check_got(store, key, &got, &envelope);
+    if (result)
+        return result;
+    peer->expelled = true;
     *delivery = got;
     return 0;
 }
@@ -290,6 +347,23 @@ static int look_around(struct phi_store_callbacks *store, const bool *wanted,
         if (result != -ETIMEDOUT)
             return result;
     }
+    return -ETIMEDOUT;
+}
+
+// look_for_expulsions does that now and then, of this rank and of those that are wanted.
+static int look_for_expulsions(struct phi_store_callbacks *store, const bool *wanted,
+                               struct phi_delivery *delivery)
+{
+    if (phi_now() < store->expulsions_at)
+        return -ETIMEDOUT;
+    for (int rank = 0; rank < store->base.params->ranks; rank++) {
+        int result = rank == store->base.params->rank || is_wanted(store, wanted, rank)
+                         ? look_for_expulsion(store, rank, delivery)
+                         : -ETIMEDOUT;
+        if (result != -ETIMEDOUT)
+            return result;
+    }
+    store->expulsions_at = phi_deadline(EXPULSIONS_MS);
     return -ETIMEDOUT;
 }
 
@@ -326,8 +400,9 @@ static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t de
             store->anew = false;
             return -ECONNRESET;
         }
-        int result = -ETIMEDOUT;
-        if (count_wanted(store, wanted) > 1)
+        int result = count_wanted(store, wanted) > 0 ? look_for_expulsions(store, wanted, delivery)
+                                                     : -ETIMEDOUT;
+        if (result == -ETIMEDOUT && count_wanted(store, wanted) > 1)
             result = look_around(store, wanted, delivery);
         if (result == -ETIMEDOUT)
             result = wait_slice(store, wanted, deadline, delivery);
@@ -430,6 +505,7 @@ const struct phi_store_ops phi_store_callbacks = {
     .name = "callbacks",
     .open = callbacks_open,
     .announce = callbacks_announce,
+    .publish = callbacks_publish,
     .put = callbacks_put,
     .take = callbacks_take,
     .wake = callbacks_wake,

@@ -285,8 +285,6 @@ int phi_mailbox_expel(struct phi_mailbox *mailbox, int rank, uint64_t incarnatio
         .destination = PHI_ENVELOPE_ALL,
         .source_incarnation = incarnation + 1,
     };
-    if (!mailbox->ops->publish)
-        return 0;
     uint8_t *record = phi_envelope_encode(&envelope, NULL, 0);
     if (!record)
         return phi_fail(mailbox->params.report, -ENOMEM,

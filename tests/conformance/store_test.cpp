@@ -290,6 +290,35 @@ TEST_P(Store, OneOfManyRanksIsAwaited)
     EXPECT_EQ(reader->receive(0, wanted).result, -ETIMEDOUT);
 }
 
+TEST_P(Store, AnExpulsionIsForEveryoneAndFencesItsLife)
+{
+    auto a = make(0, 3), b = make(1, 3);
+    ASSERT_EQ(a->announce("a"), 0);
+    ASSERT_EQ(b->announce("b"), 0);
+    ASSERT_EQ(a->receive().text, "b");
+    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, b->incarnation, in_ms(1000)), 0) << a->error();
+    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, b->incarnation, in_ms(1000)), 0)
+        << a->error(); // again
+    auto c = make(2, 3);
+    EXPECT_EQ(c->receive().text, "a");
+    EXPECT_EQ(c->receive().text, "b");
+    for (Member *member : {a.get(), c.get()}) {
+        Got got = member->receive();
+        EXPECT_EQ(got.result, 0) << member->error();
+        EXPECT_TRUE(got.member);
+        EXPECT_EQ(got.rank, 1);
+        EXPECT_EQ(got.incarnation, b->incarnation + 1);
+        EXPECT_EQ(got.text, "");
+        EXPECT_EQ(member->receive(50).result, -ETIMEDOUT);
+    }
+    Got own = b->receive();
+    if (own.text == "a") // it may have come before
+        own = b->receive();
+    EXPECT_EQ(own.result, PH_EFENCED);
+    EXPECT_EQ(b->send(0, "x"), PH_EFENCED);
+    EXPECT_FALSE(memory.overwritten());
+}
+
 TEST_P(Store, RefreshIsHarmless)
 {
     auto m = join(2);
