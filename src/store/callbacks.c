@@ -131,23 +131,31 @@ static void remove_key(struct phi_store_callbacks *store, const char *key, int64
                 ph_strerror(result));
 }
 
-// get: 0, -ETIMEDOUT where the key is not there, or an error.
-static int get(struct phi_store_callbacks *store, const char *key, int64_t ms,
-               struct phi_delivery *delivery)
+// look_up: 0, -ETIMEDOUT where the key is not there, or what the callback returned.
+static int look_up(struct phi_store_callbacks *store, const char *key, int64_t ms,
+                   struct phi_delivery *delivery)
 {
     const struct ph_store_callbacks *callbacks = store->base.params->callbacks;
     void *value = NULL;
     size_t size = 0;
     phi_count(store->base.params->counters, store_commands, 1);
     int result = callbacks->get(callbacks->opaque, key, &value, &size, ms);
-    if (result == -ETIMEDOUT || result == -ENOENT)
+    if (result == -ENOENT)
         return -ETIMEDOUT;
     if (result)
-        return failed(store, "get", key, result);
+        return result;
     phi_trouble_clear(&store->trouble);
     delivery->bytes = value;
     delivery->size = size;
     return 0;
+}
+
+// get: 0, -ETIMEDOUT where the key is not there, or an error.
+static int get(struct phi_store_callbacks *store, const char *key, int64_t ms,
+               struct phi_delivery *delivery)
+{
+    int result = look_up(store, key, ms, delivery);
+    return result && result != -ETIMEDOUT ? failed(store, "get", key, result) : result;
 }
 
 // ---- sending
@@ -314,9 +322,10 @@ static int look_for_expulsion(struct phi_store_callbacks *store, int rank,
     if (incarnation == 0 || peer->expelled)
         return -ETIMEDOUT;
     expelled_key(store, rank, incarnation, key);
-    int result = get(store, key, 0, &got);
-    if (result == 0)
-        result = check_got(store, key, &got, &envelope);
+    // A store that fails here fails for what is awaited too, and that is what is said.
+    if (look_up(store, key, 0, &got))
+        return -ETIMEDOUT;
+    int result = check_got(store, key, &got, &envelope);
     if (result)
         return result;
     peer->expelled = true;
