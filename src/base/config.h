@@ -22,6 +22,9 @@
     STRING(socket_directory, "SOCKET_DIRECTORY", "",                                               \
            "directory for path sockets; empty: abstract sockets of the network namespace")         \
     STRING(libcuda, "LIBCUDA", "libcuda.so.1", "the CUDA driver library to load")                  \
+    STRING(libfabric, "LIBFABRIC", "libfabric.so.1", "the libfabric library to load")              \
+    STRING(net_provider, "NET_PROVIDER", "", "provider of libfabric for the net path; empty: the best one") \
+    STRING(net_interface, "NET_INTERFACE", "", "domain or device of it; empty: the first")        \
     NUMBER(rank, "RANK", -1, -1, 1048575, "this rank; -1: from the launcher")                      \
     NUMBER(ranks, "RANKS", 0, 0, 1048576, "number of ranks; 0: from the launcher")                 \
     NUMBER(local_rank, "LOCAL_RANK", -1, -1, 1048575, "place among the ranks of this node; -1: from the launcher") \
@@ -40,6 +43,8 @@
     CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
     CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel", "how the ipc path copies; a forced ce passes the limits") \
+    NUMBER(net_part, "NET_PART", 1073741824, 64, 1073741824, "most bytes of one RMA operation of the net path") \
+    CHOICE(path, "PATH", "auto", "auto|ipc|net", "how peers are reached: net also those of this node; if one of two ranks says net, both do") \
     CHOICE(reap, "REAP", "manual", "manual|idle", "who unmaps released cudaMalloc and pool memory of peers: ph_reap, or the library when its own operations are done") \
     CHOICE(check, "CHECK", "0", "0|1", "1: report calls on one direction that are not ordered")    \
     CHOICE(log, "LOG", "none", "none|error|warn|info|debug", "log level")
@@ -55,6 +60,7 @@ struct phi_config {
 };
 
 enum { PHI_WAIT_AUTO, PHI_WAIT_KERNEL, PHI_WAIT_MEMORY_OPERATION };
+enum { PHI_PATH_AUTO, PHI_PATH_IPC, PHI_PATH_NET };
 enum { PHI_REAP_MANUAL, PHI_REAP_IDLE };
 enum { PHI_METHOD_AUTO, PHI_METHOD_CE, PHI_METHOD_COPY_KERNEL };
 

@@ -8,12 +8,13 @@ import tempfile
 
 ALLOWED = {
     'api': ['channel', 'semaphore', 'memory', 'topology', 'store', 'cuda', 'base'],
-    'channel': ['transport', 'semaphore', 'memory', 'topology', 'store', 'base'],
+    'channel': ['transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'base'],
     'transport': ['semaphore', 'memory', 'topology', 'cuda', 'base'],
-    'semaphore': ['memory', 'cuda', 'base'],
+    'semaphore': ['memory', 'net', 'cuda', 'base'],
     'memory': ['cuda', 'base'],
     'topology': ['cuda', 'base'],
     'store': ['base'],
+    'net': ['base'],
     'cuda': ['base'],
     'base': [],
 }

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The inside of the net layer, for its own files.
+#ifndef PHI_NET_INTERNAL_H
+#define PHI_NET_INTERNAL_H
+
+#include <pthread.h>
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+
+#include "base/wake.h"
+#include "net/library.h"
+#include "net/net.h"
+
+_Static_assert(sizeof(struct fi_context2) == sizeof(((struct phi_net_op *)0)->provider),
+               "the provider's part of an operation");
+
+enum phi_op_kind { PHI_OP_MOVE, PHI_OP_POST, PHI_OP_SEND, PHI_OP_RECEIVE };
+
+enum { PHI_SENDS = 8, PHI_RECEIVES = 16, PHI_POSTS = 64 };
+
+struct phi_slot_op {
+    struct phi_net_op op;
+    bool busy;
+};
+
+// What a link sends and receives messages in; one registered piece of memory for each link.
+struct phi_link_buffers {
+    uint8_t send[PHI_SENDS][PHI_NET_MESSAGE_MAX];
+    uint8_t receive[PHI_RECEIVES][PHI_NET_MESSAGE_MAX];
+    uint8_t nothing[64]; // what posts without data write into at the peer
+};
+
+// A log of entries, read in order.
+struct phi_log_buffer {
+    uint8_t *bytes;
+    size_t size, room, at; // entries lie in [at, size)
+};
+
+struct phi_net_region {
+    struct phi_net_region *next;
+    uint32_t id;
+    uint64_t base;
+    struct fid_mr *mr;
+};
+
+struct phi_link {
+    struct phi_net *net;
+    struct phi_link *next;
+    int rank;
+    struct phi_mirror mirror;
+    struct fid_ep *ep; // NULL: ended
+    struct fid_cq *cq;
+    struct fid_av *av;
+    int fd; // of the queue; -1: it cannot be slept on
+    uint8_t address[PHI_NET_ADDRESS_MAX];
+    size_t address_size;
+    bool connected;
+    fi_addr_t peer;
+    _Atomic int lost;
+    char why[160];
+    struct phi_link_buffers *buffers;
+    struct fid_mr *buffers_mr; // NULL: the provider asks for none
+    struct phi_slot_op sends[PHI_SENDS], receives[PHI_RECEIVES], posts[PHI_POSTS];
+    uint32_t sending, posting;
+    struct phi_move *moves; // posted
+    struct phi_log_buffer out, in;
+    struct phi_net_region *regions;
+};
+
+struct phi_net {
+    struct phi_report *report;
+    const struct phi_config *config;
+    const struct phi_libfabric *library;
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct phi_net_wire wire;
+    char name[160];
+    uint64_t mr_mode;
+    size_t part; // most bytes of one RMA operation
+    int message_ring, store_ring;
+
+    pthread_mutex_t lock; // guards the links and all calls of the provider
+    struct phi_link *links;
+    _Atomic uint64_t polls; // by others than the proxy
+    bool closing;
+    pthread_t proxy;
+    bool started;
+    _Atomic bool stop;
+    struct phi_wake wake; // of the proxy
+};
+
+// All with the lock held.
+
+// phi_link_fail ends a link that the provider or the peer has given up: closes its endpoint.
+void phi_link_fail(struct phi_link *link, int code, const char *why);
+// phi_link_poll takes what has completed; returns whether something did.
+bool phi_link_poll(struct phi_link *link);
+// phi_link_flush sends what the log has, as far as there is room; true where something went out.
+bool phi_link_flush(struct phi_link *link);
+bool phi_link_idle(const struct phi_link *link); // nothing to send, nothing on its way
+void phi_link_shut(struct phi_link *link);       // closes everything of the provider
+void phi_link_received(struct phi_link *link, uint32_t index, size_t size);
+
+int phi_log_add(struct phi_log_buffer *log, uint32_t kind, const void *bytes, uint32_t size);
+// phi_log_peek returns the oldest entry's bytes, or NULL; drop takes it out.
+const void *phi_log_peek(const struct phi_log_buffer *log, uint32_t *kind, uint32_t *size);
+void phi_log_drop(struct phi_log_buffer *log);
+void phi_log_free(struct phi_log_buffer *log);
+
+// Moves and posts.
+void phi_move_completed(struct phi_move *move);
+void phi_moves_go(struct phi_link *link); // posts the parts that are due
+void phi_moves_fail(struct phi_link *link);
+void phi_post_apply(struct phi_link *link, uint32_t immediate);
+
+// Regions.
+int phi_region_open(struct phi_link *link, void *base, size_t size, uint64_t access,
+                    struct fid_mr **mr);
+void phi_regions_close(struct phi_link *link);
+
+// phi_net_fail reports a failed call of the provider: its error to ours.
+int phi_net_fail(struct phi_net *net, int rc, const char *call);
+const char *phi_net_error(const struct phi_net *net, int rc);
+
+// provider.c: the first candidate for which `try` returns 0 is kept in *info. try gets a candidate
+// and may write why it cannot serve.
+typedef int (*phi_provider_try)(void *opaque, struct fi_info *info, char *why, size_t size);
+int phi_provider_find(struct phi_report *report, const struct phi_config *config,
+                      const struct phi_libfabric *library, phi_provider_try try_one, void *opaque,
+                      struct phi_net_candidate *candidates, size_t n, size_t *count);
+
+// probe.c: whether what the domain promises is so: writes, reads, immediate data, messages. Takes
+// the lock. Less than the deadline.
+int phi_net_probe(struct phi_net *net, char *why, size_t size);
+
+#endif

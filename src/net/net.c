@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A context's net: the domain, and the thread that polls where nobody else does.
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "net/internal.h"
+
+const char *phi_net_error(const struct phi_net *net, int rc)
+{
+    return net->library->fi_strerror(rc < 0 ? -rc : rc);
+}
+
+int phi_net_fail(struct phi_net *net, int rc, const char *call)
+{
+    int code = rc == -FI_ENOMEM ? -ENOMEM : rc == -FI_EMFILE ? -EMFILE : -EIO;
+
+    return phi_fail(net->report, code, "%s of %s: %s", call, net->name, phi_net_error(net, rc));
+}
+
+const struct phi_net_wire *phi_net_wire(const struct phi_net *net)
+{
+    return &net->wire;
+}
+
+const char *phi_net_name(const struct phi_net *net)
+{
+    return net->name;
+}
+
+// ---- polling
+
+static bool poll_links(struct phi_net *net)
+{
+    struct phi_link *next;
+    bool any = false;
+
+    for (struct phi_link *link = net->links; link; link = next) {
+        next = link->next;
+        if (link->ep)
+            any = phi_link_poll(link) || any;
+    }
+    return any;
+}
+
+bool phi_net_poll(struct phi_net *net)
+{
+    bool any;
+
+    if (pthread_mutex_trylock(&net->lock))
+        return false;
+    atomic_fetch_add_explicit(&net->polls, 1, memory_order_relaxed);
+    any = poll_links(net);
+    pthread_mutex_unlock(&net->lock);
+    return any;
+}
+
+bool phi_route_poll(const struct phi_route *route)
+{
+    struct phi_net *net = route->link->net;
+    bool any = false;
+
+    if (pthread_mutex_trylock(&net->lock))
+        return false;
+    atomic_fetch_add_explicit(&net->polls, 1, memory_order_relaxed);
+    if (route->link->ep)
+        any = phi_link_poll(route->link);
+    pthread_mutex_unlock(&net->lock);
+    return any;
+}
+
+static bool settled(struct phi_net *net)
+{
+    bool idle = true;
+
+    pthread_mutex_lock(&net->lock);
+    poll_links(net);
+    for (const struct phi_link *link = net->links; link; link = link->next)
+        idle = idle && phi_link_idle(link);
+    pthread_mutex_unlock(&net->lock);
+    return idle;
+}
+
+int phi_net_settle(struct phi_net *net, int64_t deadline)
+{
+    while (!settled(net)) {
+        if (phi_now() >= deadline)
+            return -ETIMEDOUT;
+        sched_yield();
+    }
+    return 0;
+}
+
+// ---- the proxy
+
+enum {
+    SLEEP_FDS = 64,     // so many links can be slept on
+    SLEEP_MS = 20,      // a safety net under the descriptors
+    SLEEP_BLIND_MS = 1, // where a link has none
+};
+
+// fds: what to sleep on. Returns how many, or -1 where something is there already.
+static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
+{
+    int n = 0;
+
+    *timeout = SLEEP_MS;
+    for (struct phi_link *link = net->links; link; link = link->next) {
+        struct fid *fid = link->cq ? &link->cq->fid : NULL;
+
+        if (!link->ep)
+            continue;
+        if (link->connected && link->out.at < link->out.size)
+            *timeout = SLEEP_BLIND_MS; // what could not be sent is tried again
+        if (link->fd < 0 || n == SLEEP_FDS) {
+            *timeout = SLEEP_BLIND_MS;
+            continue;
+        }
+        if (fi_trywait(net->fabric, &fid, 1) != FI_SUCCESS)
+            return -1;
+        fds[n++] = (struct pollfd){.fd = link->fd, .events = POLLIN};
+    }
+    return n;
+}
+
+static void sleep_on(struct phi_net *net, bool driven)
+{
+    struct pollfd fds[SLEEP_FDS + 1];
+    int timeout = 1, n = 0;
+
+    if (!driven) {
+        pthread_mutex_lock(&net->lock);
+        n = prepare_sleep(net, fds, &timeout);
+        pthread_mutex_unlock(&net->lock);
+        if (n < 0)
+            return;
+    }
+    fds[n] = (struct pollfd){.fd = net->wake.listen, .events = POLLIN};
+    poll(fds, (nfds_t)n + 1, timeout);
+    phi_wake_take(&net->wake);
+}
+
+// While another thread polls, the proxy only looks in every millisecond. Else it polls as long as a
+// blocking call would spin after something came, and then sleeps on the provider's descriptors.
+static void *proxy_main(void *opaque)
+{
+    struct phi_net *net = opaque;
+    int64_t spin = net->config->spin_us * 1000, active = phi_now();
+    uint64_t seen = 0;
+
+    while (!atomic_load(&net->stop)) {
+        uint64_t polls = atomic_load_explicit(&net->polls, memory_order_relaxed);
+        bool driven = polls != seen;
+        bool any = false;
+
+        seen = polls;
+        if (pthread_mutex_trylock(&net->lock) == 0) {
+            any = poll_links(net);
+            pthread_mutex_unlock(&net->lock);
+        }
+        if (any)
+            active = phi_now();
+        if (driven || phi_now() - active > spin)
+            sleep_on(net, driven);
+        else
+            sched_yield();
+    }
+    return NULL;
+}
+
+static int start_proxy(struct phi_net *net)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = -pthread_create(&net->proxy, NULL, proxy_main, net);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return phi_fail(net->report, rc, "the proxy of the net cannot start: %s", strerror(-rc));
+    pthread_setname_np(net->proxy, "peerhop-net");
+    net->started = true;
+    return 0;
+}
+
+// ---- open and close
+
+static void close_domain(struct phi_net *net)
+{
+    if (net->domain)
+        fi_close(&net->domain->fid);
+    if (net->fabric)
+        fi_close(&net->fabric->fid);
+    if (net->info)
+        net->library->fi_freeinfo(net->info);
+    net->domain = NULL;
+    net->fabric = NULL;
+    net->info = NULL;
+}
+
+static void describe(struct phi_net *net)
+{
+    const struct fi_info *info = net->info;
+    size_t most = info->ep_attr->max_msg_size, part = (size_t)net->config->net_part;
+
+    net->mr_mode = (uint64_t)info->domain_attr->mr_mode;
+    net->part = most < part ? most : part;
+    net->wire = (struct phi_net_wire){.protocol = info->ep_attr->protocol,
+                                      .protocol_version = info->ep_attr->protocol_version};
+    snprintf(net->wire.provider, sizeof(net->wire.provider), "%s", info->fabric_attr->prov_name);
+    snprintf(net->name, sizeof(net->name), "%.64s %.64s", info->fabric_attr->prov_name,
+             info->domain_attr->name);
+}
+
+// A candidate is taken when it opens and the probe finds that it does what it says.
+static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
+{
+    struct phi_net *net = opaque;
+    int rc;
+
+    net->info = net->library->fi_dupinfo(info);
+    if (!net->info) {
+        snprintf(why, size, "out of memory");
+        return -ENOMEM;
+    }
+    describe(net);
+    rc = net->library->fi_fabric(net->info->fabric_attr, &net->fabric, NULL);
+    if (!rc)
+        rc = fi_domain(net->fabric, net->info, &net->domain, NULL);
+    if (rc)
+        snprintf(why, size, "it cannot be opened: %s", phi_net_error(net, rc));
+    else
+        rc = phi_net_probe(net, why, size);
+    if (rc)
+        close_domain(net);
+    return rc;
+}
+
+static bool same(const struct phi_net_candidate *a, const struct phi_net_candidate *b)
+{
+    return strcmp(a->provider, b->provider) == 0 && strcmp(a->reason, b->reason) == 0;
+}
+
+// One clause for each provider and reason.
+static void explain(struct phi_report *report, const struct phi_net_candidate *candidates, size_t n)
+{
+    char text[900] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < n && used < sizeof(text); i++) {
+        size_t first = 0;
+
+        while (!same(&candidates[first], &candidates[i]))
+            first++;
+        if (first == i)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s (%s): %s",
+                                     i ? "; " : "", candidates[i].provider, candidates[i].domain,
+                                     candidates[i].reason);
+    }
+    phi_fail_line(report, "no provider of libfabric serves: %s", text);
+}
+
+enum { CANDIDATES = 64 };
+
+static int find(struct phi_net *net, bool explains)
+{
+    struct phi_net_candidate *candidates = calloc(CANDIDATES, sizeof(*candidates));
+    size_t n = 0;
+    int rc = -ENOMEM;
+
+    if (candidates)
+        rc = phi_provider_find(net->report, net->config, net->library, try_open, net, candidates,
+                               CANDIDATES, &n);
+    if (rc && n > 0 && explains)
+        explain(net->report, candidates, n);
+    free(candidates);
+    return rc;
+}
+
+static int make(const struct phi_net_params *params, struct phi_net **out)
+{
+    struct phi_net *net = calloc(1, sizeof(*net));
+    char why[256] = "";
+
+    if (!net)
+        return phi_fail(params->report, -ENOMEM, "out of memory for the net");
+    net->report = params->report;
+    net->config = params->config;
+    net->message_ring = params->message_ring;
+    net->store_ring = params->store_ring;
+    net->wake = (struct phi_wake){-1, -1};
+    pthread_mutex_init(&net->lock, NULL);
+    *out = net;
+    net->library = phi_libfabric_load(params->config->libfabric, why, sizeof(why));
+    if (!net->library)
+        return phi_fail(params->report, PH_ENOPATH, "%s", why);
+    return 0;
+}
+
+int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
+{
+    struct phi_net *net = NULL;
+    int rc = make(params, &net);
+
+    if (!rc)
+        rc = phi_wake_open(&net->wake);
+    if (!rc)
+        rc = find(net, true);
+    if (!rc)
+        rc = start_proxy(net);
+    if (rc) {
+        phi_net_close(net);
+        return rc;
+    }
+    phi_log(net->report, PH_LOG_INFO, "the net goes through %s", net->name);
+    *out = net;
+    return 0;
+}
+
+void phi_net_close(struct phi_net *net)
+{
+    if (!net)
+        return;
+    atomic_store(&net->stop, true);
+    if (net->started) {
+        phi_wake_ring(net->wake.ring);
+        pthread_join(net->proxy, NULL);
+    }
+    while (net->links)
+        phi_link_free(net->links);
+    close_domain(net);
+    phi_wake_close(&net->wake);
+    pthread_mutex_destroy(&net->lock);
+    free(net);
+}
+
+size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
+                    struct phi_net_candidate *candidates, size_t n, char *why, size_t why_size)
+{
+    const struct phi_net_params params = {
+        .report = report, .config = config, .message_ring = -1, .store_ring = -1};
+    struct phi_net *net = NULL;
+    size_t count = 0;
+    int rc = make(&params, &net);
+
+    if (!rc)
+        rc = phi_wake_open(&net->wake);
+    if (!rc)
+        phi_provider_find(report, config, net->library, try_open, net, candidates, n, &count);
+    if (count == 0)
+        phi_report_copy(report, why, why_size);
+    phi_net_close(net);
+    return count;
+}

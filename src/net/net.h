@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The network: one provider of libfabric for each context that needs it, and a link to each peer
+// that is reached through it. A link is one endpoint, for one life of one peer: its end closes the
+// regions that the peer was given and then the endpoint, so that nothing late of the peer can land.
+//
+// What goes through a link:
+//   moves     RMA writes and reads between a region here and one of the peer's. A move is done when
+//             its data is delivered (FI_DELIVERY_COMPLETE). A write may carry a post.
+//   posts     one word of a line gets a value at the peer. 32 bits, as immediate data of a write.
+//   stores    what a side of a mirrored segment publishes, applied to the peer's copy in order.
+//   messages  bytes for the peer's service thread, in one order with the stores.
+//
+// Threads. Everything of a net is serialised by its lock, which is held for posting and polling
+// only, never while anything waits. Whoever waits for the network polls it (phi_net_poll); where
+// nobody does, the net's own thread (the proxy) does, and sleeps when nothing comes. No function
+// blocks unless it says so; all may be called from any thread.
+#ifndef PHI_NET_NET_H
+#define PHI_NET_NET_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/config.h"
+#include "base/report.h"
+
+struct phi_net;
+struct phi_link;
+
+#define PHI_NET_ADDRESS_MAX 64
+#define PHI_NET_KEY_MAX     64
+#define PHI_NET_MESSAGE_MAX 1024 // bytes of one message
+
+struct phi_net_params {
+    struct phi_report *report;
+    const struct phi_config *config;
+    int message_ring; // rung (base/wake.h) when a message has come, or a link is lost
+    int store_ring;   // ... when stores have been applied
+};
+
+// phi_net_open loads libfabric, takes the first provider that serves and passes the probe, and
+// starts the proxy. PH_ENOPATH: none; the sentence has the reason against each. May take 0.3 s.
+// close ends all links that are left. NULL is fine.
+int phi_net_open(const struct phi_net_params *params, struct phi_net **net);
+void phi_net_close(struct phi_net *net);
+
+// phi_net_list writes a line for each provider that there is: whether it would be taken, or why
+// not.
+struct phi_net_candidate {
+    char provider[64], domain[64];
+    char reason[160]; // "": it would be taken
+    bool taken;       // the first of them
+};
+// Returns the number of candidates written, at most n; where it is 0, why says why.
+size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
+                    struct phi_net_candidate *candidates, size_t n, char *why, size_t why_size);
+
+// What both ends of a link must have alike, and its name for people.
+struct phi_net_wire {
+    char provider[64];
+    uint32_t protocol, protocol_version; // of the provider
+};
+const struct phi_net_wire *phi_net_wire(const struct phi_net *net);
+const char *phi_net_name(const struct phi_net *net); // "net lo", ...
+
+// phi_net_poll moves everything on that can be; false: nothing happened, or another thread is at
+// it.
+bool phi_net_poll(struct phi_net *net);
+
+// phi_net_settle waits until every post and message of every link has been delivered or its link is
+// lost; -ETIMEDOUT.
+int phi_net_settle(struct phi_net *net, int64_t deadline);
+
+// ---- links
+
+// Where a link's posts and stores go. Lines: two arrays (by side) of `capacity` lines of 64 bytes;
+// a word of a line is at 4 * word in it, and its life, 8 bits, at PHI_LINE_LIFE. Stores: what the
+// peer publishes: an array of bytes.
+#define PHI_LINE_SIZE 64
+#define PHI_LINE_LIFE 12
+struct phi_mirror {
+    char *lines[2];
+    uint32_t capacity;
+    char *stores;
+    size_t stores_size;
+};
+
+// A post: line (20 bits), side of the line, word, which of the word's two bits, life of the line.
+struct phi_net_post {
+    uint32_t line;
+    uint8_t side, word, which, life;
+};
+uint32_t phi_net_post_encode(const struct phi_net_post *post);
+struct phi_net_post phi_net_post_decode(uint32_t immediate);
+
+// phi_link_open makes an endpoint for a peer (its rank is for sentences). The link's own address
+// goes to the peer by other means. mirror is copied.
+int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror,
+                  struct phi_link **link);
+const uint8_t *phi_link_address(const struct phi_link *link, size_t *size);
+
+// phi_link_connect tells where the peer's end is: from now on messages go out. Once.
+int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size);
+
+// phi_link_end closes the regions and the endpoint; moves under way fail. The object stays until
+// free, which nothing may race with; of a link that has been freed no move or route may be left.
+// bye: the peer is told first, and 0.2 s may pass until it knows.
+void phi_link_end(struct phi_link *link, bool bye);
+void phi_link_free(struct phi_link *link);
+
+// phi_link_lost: 0, or why the link ended without our doing: -ECONNRESET (the provider says that
+// the peer is gone, or the peer said bye) and the like; the sentence in text.
+int phi_link_lost(const struct phi_link *link, char *text, size_t size);
+
+// phi_link_store publishes a value of 4 or 8 bytes at an offset of the peer's copy of our stores.
+// phi_link_tell sends a message. -ECONNRESET: the link has ended. Both are in one order.
+int phi_link_store(struct phi_link *link, uint32_t offset, const void *value, uint32_t size);
+int phi_link_tell(struct phi_link *link, const void *bytes, size_t size);
+
+// phi_link_receive takes the oldest message of the peer; false: none. *size: at most
+// PHI_NET_MESSAGE_MAX.
+bool phi_link_receive(struct phi_link *link, void *bytes, size_t *size);
+
+// ---- regions: memory of this process registered for one link, under an id of its owner's
+
+// What the peer needs of a region. Travels in export records.
+struct phi_net_target {
+    uint64_t base; // how the region's first byte is addressed
+    uint64_t key;
+    uint8_t raw[PHI_NET_KEY_MAX]; // instead of key, where the provider has raw keys
+    uint8_t raw_size;             // 0: key
+};
+
+// phi_link_register may block (pinning memory). An id that is registered already is fine.
+int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t size);
+// phi_link_target fills what the peer needs; false: not registered.
+bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *target);
+// phi_link_unregister closes the region: the provider refuses what the peer still sends there.
+void phi_link_unregister(struct phi_link *link, uint32_t id);
+
+// ---- data
+
+// How an end of a channel moves: from a region of ours to one of the peer's. Filled by
+// phi_link_route, constant afterwards.
+struct phi_route {
+    struct phi_link *link; // NULL: no route
+    void *desc;            // of the own region
+    uint64_t remote;       // address of the peer's buffer
+    uint64_t key;
+};
+// phi_link_route: id: of the own region; target and offset: the peer's. -ENOENT: not registered.
+int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
+                   uint64_t offset, struct phi_route *route);
+
+enum phi_move_state { PHI_MOVE_IDLE, PHI_MOVE_POSTED, PHI_MOVE_DONE, PHI_MOVE_FAILED };
+
+// The provider's part of what is in flight comes first.
+struct phi_net_op {
+    uint64_t provider[8]; // struct fi_context2
+    struct phi_link *link;
+    uint32_t kind;
+};
+
+// One move. Zeroed at first; the caller fills the lower half while it is IDLE, and sets it IDLE
+// again after DONE or FAILED. Must stay where it is while POSTED.
+struct phi_move {
+    struct phi_net_op op;
+    _Atomic uint32_t state; // enum phi_move_state; acquire pairs with the release of who polls
+    size_t part, moved;
+
+    const struct phi_route *route;
+    void *local;
+    uint64_t offset; // of the peer's buffer
+    size_t size;     // > 0
+    bool read;
+    bool posts; // of a write: the post goes with its last byte
+    uint32_t immediate;
+    struct phi_move *next; // of the link, while posted
+};
+
+// phi_move_start posts it. -EAGAIN: later (the lock is taken, or the provider has no room); any
+// other error: the link has ended.
+int phi_move_start(struct phi_move *move);
+
+// phi_link_post sends a post without data. As phi_move_start; it is delivered some time later.
+int phi_link_post(const struct phi_route *route, uint32_t immediate);
+
+// phi_route_poll polls the net of a route.
+bool phi_route_poll(const struct phi_route *route);
+
+#endif

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The probe of a domain. What a provider says of itself is not always so, hence two links in this
+// process do once what every link is for, before any peer relies on it.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "net/internal.h"
+
+#define PROBE_MS 2000 // only one that does not serve takes so long
+
+enum { WORDS = 64, BYTES = WORDS * 8 };
+
+struct end {
+    struct phi_link *link;
+    uint64_t data[WORDS]; // what is registered
+    _Alignas(PHI_LINE_SIZE) char line[PHI_LINE_SIZE];
+    uint64_t store;
+    struct phi_net_target target;
+};
+
+struct probe {
+    struct phi_net *net;
+    int64_t deadline;
+    struct end ends[2];
+    struct phi_route route; // from end 0 to end 1
+};
+
+static int open_end(struct probe *p, int i)
+{
+    struct end *end = &p->ends[i];
+    const struct phi_mirror mirror = {.lines = {end->line, end->line},
+                                      .capacity = 1,
+                                      .stores = (char *)&end->store,
+                                      .stores_size = sizeof(end->store)};
+    int rc = phi_link_open(p->net, -1, &mirror, &end->link);
+
+    if (!rc)
+        rc = phi_link_register(end->link, 1, end->data, BYTES);
+    if (!rc && !phi_link_target(end->link, 1, &end->target))
+        rc = -EIO;
+    return rc;
+}
+
+static int connect_end(struct probe *p, int i)
+{
+    size_t size;
+    const uint8_t *address = phi_link_address(p->ends[!i].link, &size);
+
+    return phi_link_connect(p->ends[i].link, address, size);
+}
+
+static int move(struct probe *p, bool read, size_t first, size_t size, uint32_t immediate)
+{
+    struct phi_move m = {.route = &p->route,
+                         .local = &p->ends[0].data[first],
+                         .offset = first * 8,
+                         .size = size,
+                         .read = read,
+                         .posts = !read,
+                         .immediate = immediate};
+    int rc;
+
+    while ((rc = phi_move_start(&m)) == -EAGAIN && phi_now() < p->deadline)
+        phi_net_poll(p->net);
+    while (rc == 0 && atomic_load(&m.state) == PHI_MOVE_POSTED && phi_now() < p->deadline)
+        phi_net_poll(p->net);
+    if (rc == 0 && atomic_load(&m.state) != PHI_MOVE_DONE) {
+        phi_link_end(p->ends[0].link, false); // the move is on this stack
+        rc = -ETIMEDOUT;
+    }
+    return rc;
+}
+
+static bool await32(struct probe *p, const char *at, uint32_t value)
+{
+    while (atomic_load_explicit((_Atomic uint32_t *)at, memory_order_acquire) != value) {
+        if (phi_now() >= p->deadline)
+            return false;
+        phi_net_poll(p->net);
+    }
+    return true;
+}
+
+// Returns what is wrong, or NULL.
+static const char *run(struct probe *p)
+{
+    struct end *a = &p->ends[0], *b = &p->ends[1];
+    const struct phi_net_post noted = {.word = 1, .which = 0}, ready = {.word = 0, .which = 0};
+    uint64_t value;
+
+    if (open_end(p, 0) || open_end(p, 1))
+        return "no endpoint or region";
+    if (connect_end(p, 0) || connect_end(p, 1))
+        return "its addresses are refused";
+    if (phi_link_route(a->link, 1, &b->target, 0, &p->route))
+        return "no route";
+    phi_random(a->data, BYTES);
+    if (move(p, false, 0, BYTES, phi_net_post_encode(&noted)))
+        return "a write is not delivered";
+    if (!await32(p, b->line + 4, 4))
+        return "the immediate data of a write does not come";
+    if (memcmp(a->data, b->data, BYTES) != 0)
+        return "a write is told before its data has come";
+    phi_random(&value, sizeof(value));
+    b->data[7] = value;
+    if (move(p, true, 7, 8, 0))
+        return "a read does not come back";
+    if (a->data[7] != value)
+        return "a read brings other bytes";
+    if (phi_link_post(&p->route, phi_net_post_encode(&ready)) && !await32(p, b->line, 1))
+        return "a write of nothing with immediate data is refused";
+    if (!await32(p, b->line, 1))
+        return "the immediate data of a write of nothing does not come";
+    phi_link_store(a->link, 0, &(uint32_t){17}, 4);
+    if (!await32(p, (const char *)&b->store, 17))
+        return "a message does not come";
+    return NULL;
+}
+
+int phi_net_probe(struct phi_net *net, char *why, size_t size)
+{
+    struct probe *p = aligned_alloc(_Alignof(struct probe), sizeof(*p));
+    const char *wrong = "out of memory";
+
+    if (p) {
+        memset(p, 0, sizeof(*p));
+        p->net = net;
+        p->deadline = phi_deadline(PROBE_MS);
+        wrong = run(p);
+        phi_link_free(p->ends[0].link);
+        phi_link_free(p->ends[1].link);
+    }
+    free(p);
+    if (wrong)
+        snprintf(why, size, "the probe: %s", wrong);
+    return wrong ? -EIO : 0;
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which provider: all that libfabric offers, in our order of preference, with the reasons against
+// those that cannot serve.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/internal.h"
+
+// Best first. `asked`: only where the configuration names it.
+struct preference {
+    const char *name;
+    bool asked;
+};
+static const struct preference preferences[] = {
+    {"cxi", false},  {"efa", false},    {"verbs;ofi_rxm", false}, {"opx", false},
+    {"psm3", false}, {"tcp", false},    {"net", false},           {"tcp;ofi_rxm", false},
+    {"shm", true},   {"sockets", true}, {"udp;ofi_rxd", true},
+};
+enum { PREFERENCES = sizeof(preferences) / sizeof(preferences[0]) };
+
+static int rank_of(const char *provider)
+{
+    int i = 0;
+
+    while (i < PREFERENCES && strcmp(preferences[i].name, provider) != 0)
+        i++;
+    return i;
+}
+
+// The word for which a configured name stands: "tcp" also means what libfabric 1.17 calls net, and
+// tcp under ofi_rxm.
+static bool is_named(const char *wish, const char *provider)
+{
+    if (strcmp(wish, provider) == 0)
+        return true;
+    return strcmp(wish, "tcp") == 0 &&
+           (strcmp(provider, "net") == 0 || strcmp(provider, "tcp;ofi_rxm") == 0);
+}
+
+static bool is_interface(const struct fi_info *info, const char *wish)
+{
+    return strcmp(info->domain_attr->name, wish) == 0 ||
+           (info->nic && info->nic->device_attr && info->nic->device_attr->name &&
+            strcmp(info->nic->device_attr->name, wish) == 0);
+}
+
+static bool is_loopback(const struct fi_info *info)
+{
+    return strcmp(info->domain_attr->name, "lo") == 0;
+}
+
+static bool is_ipv4(const struct fi_info *info)
+{
+    return info->addr_format != FI_SOCKADDR_IN6;
+}
+
+// What must be asked for is dropped where it is not: shm keeps no order between writes unless the
+// hints name one. FI_ATOMIC is not asked for: rxm then gives up its order.
+static struct fi_info *make_hints(const struct phi_libfabric *library)
+{
+    struct fi_info *hints = library->fi_dupinfo(NULL);
+
+    if (!hints)
+        return NULL;
+    hints->caps = FI_MSG | FI_RMA;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
+                                  FI_MR_RAW | FI_MR_ENDPOINT;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+    hints->tx_attr->msg_order = FI_ORDER_SAS;
+    hints->rx_attr->msg_order = FI_ORDER_SAS;
+    return hints;
+}
+
+static int is_before(const struct fi_info *a, const struct fi_info *b)
+{
+    int x = rank_of(a->fabric_attr->prov_name), y = rank_of(b->fabric_attr->prov_name);
+
+    if (x != y)
+        return x < y;
+    if (is_loopback(a) != is_loopback(b))
+        return is_loopback(b);
+    return is_ipv4(a) && !is_ipv4(b);
+}
+
+// sort is stable: among equals libfabric's own order stays.
+static size_t sort(struct fi_info *list, struct fi_info **sorted, size_t room)
+{
+    size_t n = 0;
+
+    for (struct fi_info *info = list; info && n < room; info = info->next) {
+        size_t at = n++;
+
+        for (; at > 0 && is_before(info, sorted[at - 1]); at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = info;
+    }
+    return n;
+}
+
+static bool may_serve(const struct phi_config *config, const struct fi_info *info, char *why,
+                      size_t size)
+{
+    const char *provider = info->fabric_attr->prov_name;
+    const bool named = config->net_provider[0] && is_named(config->net_provider, provider);
+    int place = rank_of(provider);
+
+    *why = 0;
+    if (config->net_provider[0] && !named)
+        snprintf(why, size, "PEERHOP_NET_PROVIDER=%s asks for another", config->net_provider);
+    else if (config->net_interface[0] && !is_interface(info, config->net_interface))
+        snprintf(why, size, "PEERHOP_NET_INTERFACE=%s asks for another", config->net_interface);
+    else if (!named && place == PREFERENCES)
+        snprintf(why, size, "not known to serve: only where PEERHOP_NET_PROVIDER names it");
+    else if (!named && preferences[place].asked)
+        snprintf(why, size, "only where PEERHOP_NET_PROVIDER names it");
+    else if (info->domain_attr->cq_data_size < 4)
+        snprintf(why, size, "its immediate data has %zu bytes, and 4 are needed",
+                 info->domain_attr->cq_data_size);
+    else if (!(info->domain_attr->mr_mode & FI_MR_RAW) && info->domain_attr->mr_key_size > 8)
+        snprintf(why, size, "its keys have %zu bytes", info->domain_attr->mr_key_size);
+    else if (!(info->tx_attr->msg_order & FI_ORDER_SAS))
+        snprintf(why, size, "its messages have no order");
+    return *why == 0;
+}
+
+int phi_provider_find(struct phi_report *report, const struct phi_config *config,
+                      const struct phi_libfabric *library, phi_provider_try try_one, void *opaque,
+                      struct phi_net_candidate *candidates, size_t n, size_t *count)
+{
+    struct fi_info *sorted[128];
+    struct fi_info *hints = make_hints(library), *list = NULL;
+    size_t total, filled = 0;
+    bool found = false;
+    int rc;
+
+    *count = 0;
+    if (!hints)
+        return phi_fail(report, -ENOMEM, "out of memory for libfabric's hints");
+    rc = library->fi_getinfo(library->api, NULL, NULL, 0, hints, &list);
+    library->fi_freeinfo(hints);
+    if (rc)
+        return phi_fail(report, PH_ENOPATH, "libfabric offers no provider with RMA: %s",
+                        library->fi_strerror(-rc));
+    total = sort(list, sorted, sizeof(sorted) / sizeof(sorted[0]));
+    for (size_t i = 0; i < total && filled < n; i++) {
+        struct phi_net_candidate *c = &candidates[filled++];
+
+        *c = (struct phi_net_candidate){0};
+        snprintf(c->provider, sizeof(c->provider), "%s", sorted[i]->fabric_attr->prov_name);
+        snprintf(c->domain, sizeof(c->domain), "%s", sorted[i]->domain_attr->name);
+        if (!may_serve(config, sorted[i], c->reason, sizeof(c->reason)))
+            continue;
+        if (found) {
+            snprintf(c->reason, sizeof(c->reason), "a better one was taken");
+            continue;
+        }
+        found = c->taken = try_one(opaque, sorted[i], c->reason, sizeof(c->reason)) == 0;
+    }
+    library->fi_freeinfo(list);
+    *count = filled;
+    return found ? 0 : PH_ENOPATH;
+}

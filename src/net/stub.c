@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The net where libfabric's headers were not there at build time.
+#include <errno.h>
+#include <stdio.h>
+
+#include "net/net.h"
+
+int phi_net_open(const struct phi_net_params *params, struct phi_net **net)
+{
+    (void)net;
+    return phi_fail(params->report, PH_ENOPATH, "libfabric is not in this build");
+}
+
+void phi_net_close(struct phi_net *net)
+{
+    (void)net;
+}
+
+size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
+                    struct phi_net_candidate *candidates, size_t n, char *why, size_t why_size)
+{
+    (void)report;
+    (void)config;
+    (void)candidates;
+    (void)n;
+    snprintf(why, why_size, "libfabric is not in this build");
+    return 0;
+}
+
+// Without a net there is no link: none of the following is reached.
+
+const struct phi_net_wire *phi_net_wire(const struct phi_net *net)
+{
+    (void)net;
+    return NULL;
+}
+
+const char *phi_net_name(const struct phi_net *net)
+{
+    (void)net;
+    return "";
+}
+
+bool phi_net_poll(struct phi_net *net)
+{
+    (void)net;
+    return false;
+}
+
+int phi_net_settle(struct phi_net *net, int64_t deadline)
+{
+    (void)net;
+    (void)deadline;
+    return 0;
+}
+
+uint32_t phi_net_post_encode(const struct phi_net_post *post)
+{
+    return post->line;
+}
+
+int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror,
+                  struct phi_link **link)
+{
+    (void)net;
+    (void)rank;
+    (void)mirror;
+    (void)link;
+    return PH_ENOPATH;
+}
+
+const uint8_t *phi_link_address(const struct phi_link *link, size_t *size)
+{
+    (void)link;
+    *size = 0;
+    return NULL;
+}
+
+int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size)
+{
+    (void)link;
+    (void)address;
+    (void)size;
+    return PH_ENOPATH;
+}
+
+void phi_link_end(struct phi_link *link, bool bye)
+{
+    (void)link;
+    (void)bye;
+}
+
+void phi_link_free(struct phi_link *link)
+{
+    (void)link;
+}
+
+int phi_link_lost(const struct phi_link *link, char *text, size_t size)
+{
+    (void)link;
+    (void)text;
+    (void)size;
+    return 0;
+}
+
+int phi_link_store(struct phi_link *link, uint32_t offset, const void *value, uint32_t size)
+{
+    (void)link;
+    (void)offset;
+    (void)value;
+    (void)size;
+    return -ECONNRESET;
+}
+
+int phi_link_tell(struct phi_link *link, const void *bytes, size_t size)
+{
+    (void)link;
+    (void)bytes;
+    (void)size;
+    return -ECONNRESET;
+}
+
+bool phi_link_receive(struct phi_link *link, void *bytes, size_t *size)
+{
+    (void)link;
+    (void)bytes;
+    (void)size;
+    return false;
+}
+
+int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t size)
+{
+    (void)link;
+    (void)id;
+    (void)base;
+    (void)size;
+    return PH_ENOPATH;
+}
+
+bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *target)
+{
+    (void)link;
+    (void)id;
+    (void)target;
+    return false;
+}
+
+void phi_link_unregister(struct phi_link *link, uint32_t id)
+{
+    (void)link;
+    (void)id;
+}
+
+int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
+                   uint64_t offset, struct phi_route *route)
+{
+    (void)link;
+    (void)id;
+    (void)target;
+    (void)offset;
+    (void)route;
+    return PH_ENOPATH;
+}
+
+int phi_move_start(struct phi_move *move)
+{
+    (void)move;
+    return -ECONNRESET;
+}
+
+int phi_link_post(const struct phi_route *route, uint32_t immediate)
+{
+    (void)route;
+    (void)immediate;
+    return -ECONNRESET;
+}
+
+bool phi_route_poll(const struct phi_route *route)
+{
+    (void)route;
+    return false;
+}

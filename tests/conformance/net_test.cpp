@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a link is for, over each provider of libfabric that this machine has: two nets of one
+// process, as two ranks have them, with a link to each other.
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/atomic_compat.h"
+
+#include "support/plain_context.h"
+
+extern "C" {
+#include "base/clock.h"
+#include "base/wake.h"
+#include "net/net.h"
+}
+
+namespace
+{
+
+constexpr int64_t kWait = 5000;
+constexpr uint32_t kLines = 4;
+
+struct alignas(64) Line {
+    uint32_t word[2];
+    uint32_t broken;
+    uint8_t life;
+    uint8_t rest[51];
+};
+static_assert(sizeof(Line) == PHI_LINE_SIZE && offsetof(Line, life) == PHI_LINE_LIFE);
+
+// One rank's half: a net, a link, and what the peer writes into.
+struct End {
+    std::unique_ptr<PlainContext> context;
+    struct phi_net *net = nullptr;
+    struct phi_link *link = nullptr;
+    struct phi_wake messages = {-1, -1};
+    Line lines[2][kLines] = {};
+    alignas(8) uint64_t stores[16] = {};
+
+    int open(const std::vector<std::string> &settings)
+    {
+        std::vector<const char *> pointers;
+        for (const std::string &setting : settings)
+            pointers.push_back(setting.c_str());
+        pointers.push_back(nullptr);
+        context = std::make_unique<PlainContext>(pointers.data());
+        EXPECT_EQ(phi_wake_open(&messages), 0);
+        struct phi_net_params params = {&context->report, &context->config, messages.ring, -1};
+        int rc = phi_net_open(&params, &net);
+        if (rc)
+            return rc;
+        struct phi_mirror mirror = {
+            {reinterpret_cast<char *>(lines[0]), reinterpret_cast<char *>(lines[1])},
+            kLines,
+            reinterpret_cast<char *>(stores),
+            sizeof stores};
+        return phi_link_open(net, 1, &mirror, &link);
+    }
+    void connect(const End &other)
+    {
+        size_t size;
+        const uint8_t *address = phi_link_address(other.link, &size);
+        ASSERT_EQ(phi_link_connect(link, address, size), 0) << context->error();
+    }
+    ~End()
+    {
+        phi_net_close(net);
+        phi_wake_close(&messages);
+    }
+    uint32_t word(int side, uint32_t line, int word_) const
+    {
+        return __atomic_load_n(&lines[side][line].word[word_], __ATOMIC_ACQUIRE);
+    }
+    bool message(std::string *text)
+    {
+        char bytes[PHI_NET_MESSAGE_MAX];
+        size_t size = 0;
+        if (!phi_link_receive(link, bytes, &size))
+            return false;
+        text->assign(bytes, size);
+        return true;
+    }
+};
+
+template <typename Condition> bool eventually(Condition condition, int64_t ms = kWait)
+{
+    for (int64_t end = phi_deadline(ms); phi_now() < end;)
+        if (condition())
+            return true;
+    return condition();
+}
+
+class Net : public testing::TestWithParam<const char *>
+{
+  protected:
+    void SetUp() override
+    {
+        pair();
+    }
+    void pair(const std::string &setting = "PEERHOP_NET_PART=1073741824")
+    {
+        b.reset();
+        a.reset();
+        a = std::make_unique<End>();
+        b = std::make_unique<End>();
+        const std::vector<std::string> settings = {
+            std::string("PEERHOP_NET_PROVIDER=") + GetParam(), setting};
+        int rc = a->open(settings);
+        if (rc)
+            GTEST_SKIP() << a->context->error();
+        ASSERT_EQ(b->open(settings), 0) << b->context->error();
+        a->connect(*b);
+        b->connect(*a);
+    }
+    // A region of each, and a's route to b's.
+    void regions(size_t size)
+    {
+        from.assign(size, 0);
+        to.assign(size, 0);
+        struct phi_net_target target;
+        ASSERT_EQ(phi_link_register(a->link, 7, from.data(), size), 0) << a->context->error();
+        ASSERT_EQ(phi_link_register(b->link, 9, to.data(), size), 0) << b->context->error();
+        ASSERT_TRUE(phi_link_target(b->link, 9, &target));
+        ASSERT_EQ(phi_link_route(a->link, 7, &target, 0, &route), 0);
+    }
+    int move(size_t offset, size_t size, bool read, int64_t post = -1)
+    {
+        move_ = {};
+        move_.route = &route;
+        move_.local = from.data() + offset;
+        move_.offset = offset;
+        move_.size = size;
+        move_.read = read;
+        move_.posts = post >= 0;
+        move_.immediate = static_cast<uint32_t>(post);
+        int rc = -EAGAIN;
+        eventually([&] { return (rc = phi_move_start(&move_)) != -EAGAIN; });
+        if (rc)
+            return rc;
+        eventually([&] {
+            phi_route_poll(&route);
+            return state() != PHI_MOVE_POSTED;
+        });
+        return state() == PHI_MOVE_DONE ? 0 : state() == PHI_MOVE_FAILED ? -EIO : -ETIMEDOUT;
+    }
+    uint32_t state()
+    {
+        return __atomic_load_n(&move_.state, __ATOMIC_ACQUIRE);
+    }
+    void TearDown() override
+    {
+        b.reset();
+        a.reset();
+    }
+    std::unique_ptr<End> a, b;
+    std::vector<uint8_t> from, to;
+    struct phi_route route = {};
+    struct phi_move move_ = {};
+};
+
+uint32_t post(uint32_t line, int side, int word, int which, int life = 0)
+{
+    struct phi_net_post post = {line, uint8_t(side), uint8_t(word), uint8_t(which), uint8_t(life)};
+    return phi_net_post_encode(&post);
+}
+
+TEST_P(Net, StoresAndMessagesComeInOrder)
+{
+    for (uint64_t i = 1; i <= 2000; i++) {
+        ASSERT_EQ(phi_link_store(a->link, 8, &i, 8), 0);
+        if (i % 500 == 0) {
+            ASSERT_EQ(phi_link_tell(a->link, "hello", 5), 0);
+        }
+    }
+    std::string text;
+    for (uint64_t i = 500; i <= 2000; i += 500) {
+        ASSERT_TRUE(eventually([&] { return b->message(&text); })) << i;
+        EXPECT_EQ(text, "hello");
+        EXPECT_GE(__atomic_load_n(&b->stores[1], __ATOMIC_ACQUIRE), i);
+    }
+    EXPECT_EQ(b->stores[1], 2000u);
+    EXPECT_TRUE(phi_wake_take(&b->messages));
+}
+
+TEST_P(Net, StoresOfFourBytesLeaveTheirNeighbours)
+{
+    b->stores[3] = UINT64_MAX;
+    uint32_t value = 5;
+    ASSERT_EQ(phi_link_store(a->link, 28, &value, 4), 0);
+    ASSERT_TRUE(
+        eventually([&] { return __atomic_load_n(&b->stores[3], __ATOMIC_ACQUIRE) != UINT64_MAX; }));
+    EXPECT_EQ(b->stores[3], 0x00000005ffffffffu);
+}
+
+TEST_P(Net, StoresOutsideAreDropped)
+{
+    uint64_t value = UINT64_MAX;
+    for (uint32_t offset : {uint32_t(sizeof b->stores), uint32_t(sizeof b->stores - 4), 3u,
+                            0xfffffff8u, 0x80000000u}) {
+        ASSERT_EQ(phi_link_store(a->link, offset, &value, 8), 0);
+    }
+    value = 1;
+    ASSERT_EQ(phi_link_store(a->link, 0, &value, 8), 0);
+    ASSERT_TRUE(eventually([&] { return __atomic_load_n(&b->stores[0], __ATOMIC_ACQUIRE) == 1; }));
+    for (int i = 1; i < 16; i++)
+        EXPECT_EQ(b->stores[i], 0u) << i;
+}
+
+TEST_P(Net, WritesAndReadsOfEverySize)
+{
+    const size_t size = (1 << 20) + 3;
+    regions(size);
+    for (size_t n : {size_t(1), size_t(3), size_t(8), size_t(4097), size - 5}) {
+        for (size_t i = 0; i < size; i++)
+            from[i] = uint8_t(i * 7 + n);
+        memset(to.data(), 0xee, size);
+        ASSERT_EQ(move(5, n, false), 0) << n;
+        EXPECT_EQ(memcmp(from.data() + 5, to.data() + 5, n), 0) << n;
+        EXPECT_EQ(to[4], 0xee);
+        EXPECT_TRUE(5 + n == size || to[5 + n] == 0xee);
+        memset(from.data(), 0x11, size);
+        ASSERT_EQ(move(5, n, true), 0) << n;
+        EXPECT_EQ(memcmp(from.data() + 5, to.data() + 5, n), 0) << n;
+        EXPECT_EQ(from[4], 0x11);
+    }
+}
+
+TEST_P(Net, AMoveIsSplitAndItsPostComesLast)
+{
+    pair("PEERHOP_NET_PART=4096");
+    const size_t size = 100000;
+    regions(size);
+    for (int round = 1; round <= 20; round++) {
+        memset(from.data(), round, size);
+        b->lines[0][1].word[1] = 8;
+        move_ = {};
+        move_.route = &route;
+        move_.local = from.data();
+        move_.size = size;
+        move_.posts = true;
+        move_.immediate = post(1, 0, 1, 0);
+        int rc = -EAGAIN;
+        ASSERT_TRUE(eventually([&] { return (rc = phi_move_start(&move_)) == 0; })) << rc;
+        ASSERT_TRUE(eventually([&] { return b->word(0, 1, 1) == 4; }));
+        // Whoever sees the post sees every byte.
+        ASSERT_EQ(memcmp(from.data(), to.data(), size), 0) << round;
+        ASSERT_TRUE(eventually([&] { return state() == PHI_MOVE_DONE; }));
+    }
+}
+
+TEST_P(Net, PostsSetTheirWord)
+{
+    regions(64);
+    for (int side = 0; side < 2; side++)
+        for (int word = 0; word < 2; word++)
+            for (int which = 0; which < 2; which++) {
+                int rc = -EAGAIN;
+                ASSERT_TRUE(eventually([&] {
+                    return (rc = phi_link_post(&route, post(3, side, word, which))) == 0;
+                })) << rc;
+                uint32_t value = 1u << (2 * word + which);
+                EXPECT_TRUE(eventually([&] { return b->word(side, 3, word) == value; }));
+            }
+    EXPECT_EQ(b->word(0, 2, 0), 0u);
+    EXPECT_EQ(phi_net_settle(a->net, phi_deadline(kWait)), 0);
+}
+
+TEST_P(Net, APostForAFormerLifeOfItsLineIsDropped)
+{
+    regions(64);
+    b->lines[1][2].life = 5;
+    for (uint32_t immediate :
+         {post(2, 1, 0, 0, 4), post(kLines, 0, 0, 0), post(0xfffff, 1, 1, 1), post(2, 1, 1, 1, 5)})
+        ASSERT_TRUE(eventually([&] { return phi_link_post(&route, immediate) == 0; }));
+    ASSERT_TRUE(eventually([&] { return b->word(1, 2, 1) == 8; }));
+    EXPECT_EQ(b->word(1, 2, 0), 0u);
+}
+
+TEST_P(Net, DeliveryWaitsForAPeerThatDoesNotPoll)
+{
+    // The proxy of b polls for it: nobody here does.
+    regions(4096);
+    from[17] = 99;
+    ASSERT_EQ(move(0, 4096, false), 0);
+    EXPECT_EQ(to[17], 99);
+}
+
+TEST_P(Net, ARegionThatWasClosedIsNotWritten)
+{
+    regions(4096);
+    ASSERT_EQ(move(0, 64, false), 0);
+    phi_link_unregister(b->link, 9);
+    from[0] = 77;
+    EXPECT_NE(move(0, 64, false), 0);
+    EXPECT_NE(to[0], 77);
+    if (state() == PHI_MOVE_POSTED)
+        phi_link_end(a->link, false); // some say nothing at all
+    EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
+}
+
+TEST_P(Net, ByeEndsTheLinkOfThePeer)
+{
+    char text[160] = "";
+    EXPECT_EQ(phi_link_lost(b->link, text, sizeof text), 0);
+    phi_link_end(a->link, true);
+    ASSERT_TRUE(eventually([&] { return phi_link_lost(b->link, text, sizeof text) != 0; }));
+    EXPECT_STREQ(text, "it has left");
+    uint64_t value = 1;
+    EXPECT_EQ(phi_link_store(b->link, 0, &value, 8), -ECONNRESET);
+    EXPECT_EQ(phi_link_tell(a->link, "x", 1), -ECONNRESET);
+}
+
+TEST_P(Net, AnEndWithoutByeIsNoticedByWhatIsSentNext)
+{
+    if (std::string(GetParam()) != "net")
+        GTEST_SKIP() << "here only heartbeats tell";
+    uint64_t value = 1;
+    ASSERT_EQ(phi_link_store(b->link, 0, &value, 8), 0);
+    ASSERT_TRUE(eventually([&] { return __atomic_load_n(&a->stores[0], __ATOMIC_ACQUIRE) == 1; }));
+    phi_link_end(a->link, false);
+    char text[160] = "";
+    EXPECT_TRUE(eventually([&] {
+        phi_link_store(b->link, 0, &value, 8);
+        struct timespec pause = {0, 5000000};
+        nanosleep(&pause, nullptr);
+        return phi_link_lost(b->link, text, sizeof text) != 0;
+    }));
+}
+
+TEST_P(Net, MovesUnderWayFailWhenTheirLinkEnds)
+{
+    pair("PEERHOP_NET_PART=64");
+    regions(1 << 20);
+    move_ = {};
+    move_.route = &route;
+    move_.local = from.data();
+    move_.size = from.size();
+    ASSERT_TRUE(eventually([&] { return phi_move_start(&move_) == 0; }));
+    phi_link_end(a->link, false);
+    EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
+    EXPECT_EQ(move(0, 64, false), -ECONNRESET);
+    EXPECT_EQ(phi_link_post(&route, 0), -ECONNRESET);
+}
+
+INSTANTIATE_TEST_SUITE_P(Provider, Net, testing::Values("net", "tcp;ofi_rxm"),
+                         [](const auto &info) {
+                             std::string name = info.param;
+                             for (char &c : name)
+                                 c = isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                             return name;
+                         });
+
+} // namespace
