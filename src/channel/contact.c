@@ -430,7 +430,7 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     pthread_mutex_lock(&peers->lock);
     if (gone) { // the service thread will notice too; the exchange goes on now
         phi_peer_look(e->peer);
-        phi_peer_break(e->peer, PH_EPEER);
+        phi_peer_lost(e->peer);
     }
     e->importing = false;
     e->tried = tried; // else the next exchange tries again

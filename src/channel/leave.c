@@ -45,6 +45,27 @@ static bool must_hold(const struct phi_peer *peer)
     return atomic_load(&theirs->told) == 0 && atomic_load(&theirs->state) == PHI_SIDE_LIVE;
 }
 
+void phi_peer_lost(struct phi_peer *peer)
+{
+    if (peer->state == PHI_PEER_BROKEN)
+        return;
+    peer->ending = peer->pidfd >= 0 && peer->segment != NULL;
+    if (peer->ending)
+        peer->last_beat = atomic_load(&phi_peer_theirs(peer)->beat);
+    phi_peer_break(peer, PH_EPEER);
+}
+
+// Whether the process may be about to exit: its sockets are closed and its service thread is no
+// more, while its device may still copy. What waits for it goes on when its pidfd says that it is
+// gone. A process that lives and has only lost its connection beats again.
+static bool may_be_ending(const struct phi_peer *peer)
+{
+    if (!peer->ending || peer->gone || peer->expelled)
+        return false;
+    const struct phi_side *theirs = phi_peer_theirs(peer);
+    return atomic_load(&theirs->beat) == peer->last_beat && atomic_load(&theirs->drained) == 0;
+}
+
 // Lets the own waits of a channel go on: adds the bits that they wait for. Never the peer's bits:
 // both ends look at a word, and a READY that a live peer has not posted would let its copies, or
 // the other end's held ones, run. A later post of an own stream replaces the word, so this is done
@@ -78,6 +99,8 @@ static bool drained(struct phi_peer *peer, char *why, size_t size)
 
 bool phi_peer_release(struct phi_peer *peer)
 {
+    if (may_be_ending(peer))
+        return false;
     bool hold = peer->segment != NULL && must_hold(peer);
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
         release_channel(channel, hold);

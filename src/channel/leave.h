@@ -10,6 +10,10 @@
 // released.
 void phi_peer_break(struct phi_peer *peer, int code);
 
+// phi_peer_lost breaks a peer (PH_EPEER) whose connection has ended. Its streams' waits stay until
+// its pidfd, where there is one, says that it is gone, or it shows that it lives.
+void phi_peer_lost(struct phi_peer *peer);
+
 // phi_peer_release sets `broken` and adds the bits that own streams wait for to the words of the
 // channels, so that they go on; what goes on may post over a release, so it is called again every
 // millisecond until it returns true: no stream of ours touches anything of the peer any more.

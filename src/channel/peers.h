@@ -202,9 +202,11 @@ struct phi_peer {
     _Atomic bool ended;                 // set before its channels get their code, when it is broken
     uint64_t acknowledged;              // of our messages, as passed on to the mailbox
     uint64_t filed;                     // sequence of its last message that was taken
-    bool gone;     // the process has exited (or closed its end without leaving)
-    bool released; // broken, and no stream of ours touches anything of it any more
-    bool told;     // the application was told that the pair is broken
+    bool ending;        // broken by the end of its connection: it may be about to exit
+    uint64_t last_beat; // ... its counter then
+    bool gone;          // the process has exited (or closed its end without leaving)
+    bool released;      // broken, and no stream of ours touches anything of it any more
+    bool told;          // the application was told that the pair is broken
 
     // See heartbeat.h and expel.h.
     uint64_t beat;   // the peer's counter as last seen

@@ -360,7 +360,7 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
         peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) == PHI_SIDE_LEAVING;
     phi_peer_look(peer);
     // No more is to be had of a peer without its connection. One that lives is to see it too.
-    phi_peer_break(peer, PH_EPEER);
+    phi_peer_lost(peer);
     for (uint32_t i = 0; i < service->connections_count; i++) {
         const struct connection *connection = &service->connections[i];
         if (connection->fd >= 0 && connection->rank == peer->rank &&

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -271,6 +272,64 @@ TEST_P(Death, StuckStreamsOfEveryKindAreReleased)
             printf("%s%s: released after %.2f ms\n", kind, how,
                    static_cast<double>(static_cast<int64_t>(job.shared()->value[16] - end)) / 1e3);
         }
+    }
+}
+
+// The connections of this process end, as when it exits, and nothing else.
+static void end_connections()
+{
+    int ended = 0;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        int fd = atoi(entry.path().filename().c_str()), type = 0, listens = 1;
+        socklen_t size_of = sizeof type;
+        if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size_of) == 0 && type == SOCK_SEQPACKET &&
+            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size_of) == 0 && !listens)
+            ended += shutdown(fd, SHUT_RDWR) == 0;
+    }
+    CHECK(ended > 0);
+}
+
+// A process that exits closes its sockets first. What waits for it goes on when it is gone, or when
+// it is found to live on.
+RANK_FUNCTION(loses_its_connections)
+{
+    const bool lives = rank.argument == "lives";
+    // Where it is to be gone, it is stopped between two beats.
+    rank.open({lives ? "PEERHOP_HEARTBEAT_MS=20" : "PEERHOP_HEARTBEAT_MS=20000",
+               "PEERHOP_SUSPECT_MS=80000"});
+    auto links = meet_all(rank);
+    rank.barrier();
+    void *stream = rank.device->stream();
+    CHECK_OK(ph_wait(links[0].from, 8, stream));
+    if (rank.rank == 1) {
+        CHECK(reaches(rank.shared->value[0], 1));
+        end_connections();
+        if (!lives)
+            raise(SIGSTOP);
+    } else {
+        rank.shared->value[0] = 1;
+    }
+    CHECK_RC(end_of(links[0].from), PH_EPEER);
+    if (!lives) {
+        CHECK(!rank.device->synchronize(stream, 300));
+        rank.shared->value[1] = 1;
+    }
+    CHECK(rank.device->synchronize(stream, 5000));
+    if (lives)
+        rank.barrier();
+}
+
+TEST_P(Death, WhatWaitsForAProcessThatExitsGoesOnWhenItIsGone)
+{
+    for (const char *how : {"exits", "lives"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        job.start("loses_its_connections", how);
+        if (strcmp(how, "exits") == 0) {
+            ASSERT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+            kill_rank(job, 1);
+        }
+        EXPECT_EQ(job.wait(), "");
     }
 }
 
