@@ -38,8 +38,20 @@ static int make_folder(struct private_store *store)
     return mkdtemp(store->folder) ? 0 : -errno;
 }
 
-// exec_server is the child: it never returns. Its output goes to a file, for the case that it does
-// not start.
+static void remove_folder(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+
+    while (dir && (entry = readdir(dir)))
+        unlinkat(dirfd(dir), entry->d_name, 0); // fails for "." and "..", as it should
+    if (dir)
+        closedir(dir);
+    rmdir(folder);
+}
+
+// exec_server is the keeper's child: it never returns. Its output goes to a file, for the case that
+// it does not start.
 static void exec_server(const struct private_store *store, pid_t parent)
 {
     const char *socket_path = store->uri + strlen("unix://");
@@ -50,7 +62,6 @@ static void exec_server(const struct private_store *store, pid_t parent)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
-    setpgid(0, 0); // a Ctrl-C at the terminal is for the ranks
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     snprintf(log, sizeof(log), "%s/log", store->folder);
@@ -62,6 +73,50 @@ static void exec_server(const struct private_store *store, pid_t parent)
     execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket_path, "--save", "",
            "--appendonly", "no", "--dir", store->folder, "--loglevel", "warning", (char *)NULL);
     _exit(127);
+}
+
+// wait_for_end ends the server when the owner asks for it, or is no more, and returns its status.
+static int wait_for_end(pid_t server)
+{
+    sigset_t signals;
+    int status;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGCHLD);
+    while (waitpid(server, &status, WNOHANG) == 0) {
+        // SIGKILL: nothing is to be saved, and a polite end takes a tenth of a second.
+        if (sigwaitinfo(&signals, NULL) == SIGTERM)
+            kill(server, SIGKILL);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+// keep is the child, a process that has nothing to do but to clean up: its owner may be killed. It
+// never returns.
+static void keep(const struct private_store *store, pid_t parent)
+{
+    pid_t self = getpid(), server = -1;
+    int null = open("/dev/null", O_RDWR), status = 1;
+    sigset_t all;
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    signal(SIGTERM, SIG_DFL); // what is ignored cannot be waited for
+    signal(SIGCHLD, SIG_DFL);
+    prctl(PR_SET_NAME, "peerhop-store");
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    setpgid(0, 0); // a Ctrl-C at the terminal is for the ranks
+    for (int fd = 0; fd < 3; fd++)
+        dup2(null, fd); // who reads the owner's output waits for its end
+    if (getppid() == parent)
+        server = fork();
+    if (server == 0)
+        exec_server(store, self);
+    if (server > 0)
+        status = wait_for_end(server);
+    remove_folder(store->folder);
+    _exit(status);
 }
 
 // answers tells whether the server at the socket answers PING.
@@ -120,7 +175,7 @@ int private_store_start(struct private_store *store, char *error, size_t error_s
     fflush(NULL);
     store->pid = fork();
     if (store->pid == 0)
-        exec_server(store, self);
+        keep(store, self);
     rc = store->pid < 0 ? refuse(error, error_size, -errno, "fork")
                         : wait_until_ready(store, error, error_size);
     if (rc < 0)
@@ -128,27 +183,14 @@ int private_store_start(struct private_store *store, char *error, size_t error_s
     return rc;
 }
 
-static void remove_folder(const char *folder)
-{
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-
-    while (dir && (entry = readdir(dir)))
-        unlinkat(dirfd(dir), entry->d_name, 0); // fails for "." and "..", as it should
-    if (dir)
-        closedir(dir);
-    rmdir(folder);
-}
-
 void private_store_stop(struct private_store *store)
 {
-    // SIGKILL: nothing is to be saved, and a polite end takes a tenth of a second.
     if (store->pid > 0) {
-        kill(store->pid, SIGKILL);
+        kill(store->pid, SIGTERM);
         while (waitpid(store->pid, NULL, 0) < 0 && errno == EINTR)
             ;
     }
     if (store->folder[0])
-        remove_folder(store->folder);
+        remove_folder(store->folder); // where the keeper was killed
     *store = (struct private_store){0};
 }

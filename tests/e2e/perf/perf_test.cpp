@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -292,6 +293,19 @@ TEST_F(Perf, AKilledRankEndsTheRun)
     EXPECT_EQ(ended.status, 1);
     EXPECT_TRUE(has(ended.err, "rank 1 was killed by signal 9")) << ended.err;
     EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(10));
+}
+
+// What its ranks or itself write then ends them.
+TEST_F(Perf, AReaderThatLeavesLeavesNothingBehind)
+{
+    for (const char *reader : {"head -n 1", "true"}) {
+        wait_for(
+            start({"/bin/sh", "-c",
+                   perf + " -k host -c put-bandwidth -n 20 -b 8 -b 64 -b 512 2>&1 | " + reader}));
+        for (int i = 0; i < 400 && !std::filesystem::is_empty(folder + "/tmp"); i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        EXPECT_TRUE(std::filesystem::is_empty(folder + "/tmp")) << reader;
+    }
 }
 
 TEST_F(Perf, TheDeadlineEndsTheRun)

@@ -437,6 +437,20 @@ TEST_F(PeerhopRun, TheEndOfThePrivateStoreEndsTheRun)
     EXPECT_NE(result.err.find("private store ended"), std::string::npos) << result.err;
 }
 
+TEST_F(PeerhopRun, TheEndOfTheStoresKeeperEndsTheRun)
+{
+    pid_t pid = start(script(2, "touch $TEST/ready.$PEERHOP_RANK; exec sleep $MARK"));
+    ASSERT_TRUE(wait_ready(2));
+    std::string number = std::to_string(pid);
+    std::stringstream children(slurp("/proc/" + number + "/task/" + number + "/children"));
+    for (pid_t child; children >> child;)
+        if (slurp("/proc/" + std::to_string(child) + "/comm") == "peerhop-store\n")
+            kill(child, SIGKILL);
+    Result result = finish(pid);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_NE(result.err.find("private store ended"), std::string::npos) << result.err;
+}
+
 TEST_F(PeerhopRun, AReaderThatLeavesDoesNoHarm)
 {
     Result result = run(script(2, "seq 100000; exit 0", {"--tag"}), [] {
@@ -450,21 +464,16 @@ TEST_F(PeerhopRun, AReaderThatLeavesDoesNoHarm)
     EXPECT_EQ(result.status, 0) << result.err;
 }
 
-TEST_F(PeerhopRun, ItsOwnDeathEndsRanksAndServer)
+TEST_F(PeerhopRun, ItsOwnDeathEndsRanksAndServerAndLeavesNothing)
 {
     pid_t pid = start(script(2, "touch $TEST/ready.$PEERHOP_RANK; exec sleep $MARK"));
     ASSERT_TRUE(wait_ready(2));
     kill(pid, SIGKILL);
     EXPECT_EQ(finish(pid).status, 1000 + SIGKILL);
-    for (int i = 0; i < 400 && !(processes_with(mark).empty() && processes_with(stores()).empty());
+    for (int i = 0; i < 400 && !(processes_with(mark).empty() && processes_with(stores()).empty() &&
+                                 entries(stores()).empty());
          i++)
         usleep(5000);
-    // Nobody was there to remove the folder.
-    for (const std::string &name : entries(stores())) {
-        for (const std::string &file : entries(stores() + "/" + name))
-            unlink((stores() + "/" + name + "/" + file).c_str());
-        rmdir((stores() + "/" + name).c_str());
-    }
 }
 
 } // namespace
