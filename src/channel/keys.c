@@ -2,6 +2,7 @@
 // Operation keys, the buffers that both ranks use with them, and the exports they lie in.
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/random.h"
 #include "channel/release.h"
@@ -223,30 +224,54 @@ struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number)
     return NULL;
 }
 
-struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number)
+// The place of a number among the peer's buffers, or where it would be.
+static uint32_t place_of(const struct phi_key *key, uint32_t number)
 {
-    for (uint32_t i = key->theirs_count; i-- > 0;)
-        if (key->theirs[i].number == number)
-            return &key->theirs[i];
-    return NULL;
+    uint32_t low = 0, high = key->theirs_count;
+    // Mostly the last one, or a new one behind it.
+    if (high > 0 && key->theirs[high - 1].number <= number)
+        return high - (key->theirs[high - 1].number == number);
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (key->theirs[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
-// A peer that never stops to offer buffers of one key cannot make us allocate without bound.
+struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number)
+{
+    uint32_t place = place_of(key, number);
+    return place < key->theirs_count && key->theirs[place].number == number ? &key->theirs[place]
+                                                                            : NULL;
+}
+
+// A peer that never stops to offer buffers of one key cannot make us allocate without bound, nor
+// move them about: numbers grow, but for those of exchanges that failed before they were sent.
 #define THEIRS_MAX 65536
+#define MOVED_MAX  (16 * THEIRS_MAX)
 
 int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
 {
+    uint32_t place = place_of(key, buffer->number), behind = key->theirs_count - place;
     if (buffer->number == 0 || buffer->number == PHI_AGREEMENT_GONE ||
         key->theirs_count == THEIRS_MAX)
         return -EBADMSG;
-    if (phi_key_theirs(key, buffer->number) != NULL)
+    if (behind > 0 && key->theirs[place].number == buffer->number)
         return 0;
+    if (behind > MOVED_MAX - key->moved)
+        return -EBADMSG;
     struct phi_peer_buffer *grown =
         grow(key->theirs, key->theirs_count, &key->theirs_room, sizeof *grown);
     if (grown == NULL)
         return -ENOMEM;
     key->theirs = grown;
-    key->theirs[key->theirs_count++] = *buffer;
+    memmove(&grown[place + 1], &grown[place], behind * sizeof *grown);
+    grown[place] = *buffer;
+    key->theirs_count++;
+    key->moved += behind;
     return 0;
 }
 

@@ -111,6 +111,7 @@ struct phi_key {
     uint32_t own_count, own_room;
     struct phi_peer_buffer *theirs; // by growing numbers
     uint32_t theirs_count, theirs_room;
+    uint32_t moved;               // of them so far, for those that came behind larger numbers
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
     uint32_t line;           // lower rank: given and not used yet, or PHI_NO_LINE
@@ -368,9 +369,9 @@ void phi_peers_look(struct phi_peers *peers, int rank);
 // The role of the peer with an operation in which this rank has `role`, and the other way round.
 static inline uint8_t phi_role_opposite(uint8_t role)
 {
-    return role == PH_ROLE_SENDER     ? PH_ROLE_RECEIVER
-           : role == PH_ROLE_RECEIVER ? PH_ROLE_SENDER
-                                      : role;
+    if (role == PH_ROLE_BOTH)
+        return role;
+    return role == PH_ROLE_SENDER ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
 }
 // phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
