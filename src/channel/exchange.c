@@ -63,6 +63,7 @@ static struct progress advance(struct ph_exchange_request *request)
 {
     struct progress p = {0};
     struct phi_peer *rung = NULL;
+    request->peers->passes++;
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
         struct phi_remote_export *import = NULL;

@@ -128,9 +128,17 @@ struct phi_key {
     uint64_t confirm; // ours, as stored last (it names its round), or 0
 };
 
+// What a look for room found, for as long as nothing can change: one pass over an exchange.
+struct phi_found {
+    uint64_t pass; // of peers->passes; 0: none
+    bool full;     // everything is held
+    uint32_t held_here, held_there, pinned, exchanging;
+};
+
 // What the lower rank of a pair has left to give, and its looks for more. See retire.h.
 struct phi_room {
-    uint32_t *lines, *slots; // used before
+    struct phi_found found[2]; // by kind: line, slot. The higher rank's: whether it is hopeless
+    uint32_t *lines, *slots;   // used before
     uint32_t lines_count, lines_room, slots_count, slots_room;
     uint32_t asked; // questions to the peer under way
     uint32_t look;  // number of the present look
@@ -294,8 +302,9 @@ struct phi_peers {
     struct phi_release *releases;   // under way
     uint64_t release_ids;           // given so far
     uint64_t exchange_calls;
-    int aborted; // 0 or PH_EABORTED
-    int fenced;  // 0 or PH_EFENCED
+    uint64_t passes; // over exchanges so far, each with the lock held throughout
+    int aborted;     // 0 or PH_EABORTED
+    int fenced;      // 0 or PH_EFENCED
     char fenced_why[128];
     bool leaving;
     struct ph_exchange_request *requests; // unfinished exchanges

@@ -280,6 +280,29 @@ static void end_look(struct phi_room *room)
     forget_counts(room);
 }
 
+static void keep_found(struct phi_peer *peer, bool slot, bool full)
+{
+    const struct phi_room *room = &peer->room;
+    peer->room.found[slot] =
+        (struct phi_found){peer->peers->passes, full,         room->held_here,
+                           room->held_there,    room->pinned, room->exchanging};
+}
+
+// Whether this pass has found out already; then the counts are there again. Each of many operations
+// would find the same.
+static bool is_found(struct phi_peer *peer, bool slot)
+{
+    struct phi_room *room = &peer->room;
+    const struct phi_found *found = &room->found[slot];
+    if (found->pass != peer->peers->passes)
+        return false;
+    room->held_here = found->held_here;
+    room->held_there = found->held_there;
+    room->pinned = found->pinned;
+    room->exchanging = found->exchanging;
+    return true;
+}
+
 int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
 {
     struct phi_room *room = &peer->room;
@@ -288,6 +311,8 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
             end_look(room);
         return 0;
     }
+    if (is_found(peer, slot))
+        return -ENOSPC;
     if (!room->looking)
         forget_counts(room); // of a look in vain of which nobody took the sentence
     room->looking = true;
@@ -300,6 +325,7 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
     if (!room->again) {
         room->look++; // the counts are for the sentence
         room->looking = false;
+        keep_found(peer, slot, true);
         return -ENOSPC;
     }
     end_look(room);
@@ -307,17 +333,25 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
     return -EAGAIN;
 }
 
+static bool holds_all_slots(struct phi_peer *peer)
+{
+    // From the end, which is filled last.
+    for (uint32_t i = peer->segment->capacity; i-- > 0;)
+        if (peer->slots[i] == NULL || !view_of(peer->slots[i], NULL).held)
+            return false;
+    return true;
+}
+
 bool phi_retire_hopeless(struct phi_peer *peer)
 {
     const uint32_t capacity = peer->segment->capacity;
     if (is_lower(peer) || peer->keys.count <= capacity)
         return false;
-    // From the end, which is filled last: each operation without a slot asks at every step.
-    for (uint32_t i = capacity; i-- > 0;)
-        if (peer->slots[i] == NULL || !view_of(peer->slots[i], NULL).held)
-            return false;
-    peer->room.held_here = capacity;
-    return true;
+    if (!is_found(peer, true))
+        keep_found(peer, true, holds_all_slots(peer));
+    if (peer->room.found[true].full)
+        peer->room.held_here = capacity;
+    return peer->room.found[true].full;
 }
 
 void phi_retire_full_tell(struct phi_key *key)

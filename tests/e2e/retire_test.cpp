@@ -215,6 +215,33 @@ TEST_P(Retire, NotWhatTheSameExchangeNames)
     EXPECT_EQ(job.run("exchanges_too_many_at_once"), "");
 }
 
+// Many more than fit cost little more: what stands in the way is looked for once.
+RANK_FUNCTION(exchanges_far_too_many_at_once)
+{
+    const int fit = 3000, all = 9000;
+    rank.open({"PEERHOP_CHANNELS=" + std::to_string(fit)}, 600);
+    void *memory = rank.device->alloc(16);
+    std::vector<ph_operation> ops;
+    for (int op = 0; op < all; op++)
+        ops.push_back(operation(op, !rank.rank, role_of(rank, 0), memory, 16));
+    rank.barrier();
+    if (rank.rank == 0) {
+        Stopwatch watch;
+        CHECK_SAYS(exchange_fails(rank, ops, -ENOSPC), ", 3000 named by this exchange");
+        CHECK(watch.ms() < 1500);
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Retire, FarTooManyAtOnceEndInTime)
+{
+    if (GetParam() == "gpu")
+        GTEST_SKIP() << "the same as on the stand-in";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("exchanges_far_too_many_at_once"), "");
+}
+
 // Buffers that are given back after each use need new channels each time, for ever.
 RANK_FUNCTION(releases_for_ever)
 {
