@@ -633,9 +633,10 @@ int phi_release_tick(struct phi_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
     int soon = tick_own(peers, phi_now());
+    bool closed = false;
     for (int rank = 0; rank < peers->ranks; rank++)
         if (peers->table[rank] != NULL)
-            soon = phi_soon(soon, phi_revoke_tick(peers->table[rank]));
+            soon = phi_soon(soon, phi_revoke_tick(peers->table[rank], &closed));
     pthread_mutex_unlock(&peers->lock);
     return soon;
 }

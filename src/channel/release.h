@@ -88,7 +88,9 @@ int phi_revoke_file(struct phi_peer *peer, const struct phi_node_message *messag
 int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *message);
 // phi_revocations_count counts a peer's releases that are under way here.
 uint32_t phi_revocations_count(const struct phi_peer *peer);
-int phi_revoke_tick(struct phi_peer *peer);
+// phi_revoke_tick carries the peer's releases on, and returns when to call it again, as
+// phi_release_tick does. Unmaps one import unless *closed, and sets that.
+int phi_revoke_tick(struct phi_peer *peer, bool *closed);
 void phi_revoke_free(struct phi_peer *peer);
 
 // phi_reap (without the lock) unmaps all that may be unmapped, also where that can block.

@@ -360,23 +360,29 @@ static struct phi_remote_export *next_closable(struct phi_peer *peer, bool block
     return NULL;
 }
 
-// Returns in how many ms to come again.
-static int tick_imports(struct phi_peer *peer)
+// Returns in how many ms to come again. Unmaps one at most, *closed: which may take a while, so the
+// service thread looks at all else before the next.
+static int tick_imports(struct phi_peer *peer, bool *closed)
 {
     struct phi_peers *peers = peer->peers;
     struct phi_executor *executor = peers->executor;
-    struct phi_remote_export *e;
     bool left, later;
     bool idle = peers->config->reap == PHI_REAP_IDLE;
+    if (*closed)
+        return 0;
     bool blocking = idle && !executor->ops->busy(executor, NULL, 0);
-    while ((e = next_closable(peer, blocking, &left, &later)) != NULL)
+    struct phi_remote_export *e = next_closable(peer, blocking, &left, &later);
+    if (e != NULL) {
+        *closed = true;
         close_import(e);
+        return 0;
+    }
     if (!left && !later)
         peer->closing = false;
     return left ? 1 : later && idle ? 10 : -1;
 }
 
-int phi_revoke_tick(struct phi_peer *peer)
+int phi_revoke_tick(struct phi_peer *peer, bool *closed)
 {
     int soon = phi_retire_say(peer) ? -1 : 1;
     for (struct phi_revocation **at = &peer->revocations; *at != NULL;) {
@@ -390,7 +396,7 @@ int phi_revoke_tick(struct phi_peer *peer)
         *at = r->next;
         free(r);
     }
-    return peer->closing ? phi_soon(soon, tick_imports(peer)) : soon;
+    return peer->closing ? phi_soon(soon, tick_imports(peer, closed)) : soon;
 }
 
 static void reap_peer(struct phi_peer *peer)

@@ -555,6 +555,65 @@ TEST_P(Release, AllocatedAndFreedWhileOthersCopy)
     }
 }
 
+// ---- unmapping that takes long
+
+static std::atomic<bool> slow_close;
+
+extern "C" {
+struct phi_import;
+void __real_phi_memory_import_close(struct phi_import *import);
+void __wrap_phi_memory_import_close(struct phi_import *import);
+void __wrap_phi_memory_import_close(struct phi_import *import)
+{
+    if (slow_close && import != nullptr)
+        sleep_ms(40);
+    __real_phi_memory_import_close(import);
+}
+}
+
+// Rank 1 maps many allocations of rank 0, and can unmap them all at the same moment.
+RANK_FUNCTION(unmaps_many_at_once)
+{
+    const int many = 20;
+    rank.open({"PEERHOP_REAP=idle", "PEERHOP_HEARTBEAT_MS=20", "PEERHOP_SUSPECT_MS=300"});
+    std::vector<void *> memory;
+    std::vector<ph_channel *> channels;
+    ph_channel *start = rank.channel(!rank.rank, 100, role_of(rank, 0), rank.device->alloc(64), 64);
+    for (int op = 0; op < many; op++) {
+        memory.push_back(rank.device->alloc(2 << 20));
+        channels.push_back(rank.channel(!rank.rank, op, role_of(rank, 0), memory[op], size));
+    }
+    void *stream = rank.device->stream();
+    if (rank.rank == 1) {
+        CHECK_OK(ph_wait(start, 0, stream));
+        for (ph_channel *channel : channels)
+            CHECK_OK(ph_get(channel, 0, 0, 64, stream));
+        slow_close = true;
+    }
+    rank.barrier();
+    if (rank.rank == 0) {
+        for (void *one : memory)
+            CHECK_OK(ph_release_start(rank.context, one, size));
+        for (void *one : memory)
+            CHECK_OK(ph_release_wait(rank.context, one, size, PH_RELEASE_REVOKED, 10000));
+        sleep_ms(100); // the ends of the allocations are told by then as well
+        CHECK_OK(ph_signal(start, stream));
+        for (void *one : memory)
+            CHECK_OK(ph_release_wait(rank.context, one, size, PH_RELEASE_CLOSED, 10000));
+        CHECK(rank.log.find("SUSPECT") == std::string::npos);
+    }
+    rank.synchronize(stream);
+    rank.barrier();
+    slow_close = false;
+    rank.close();
+}
+
+TEST_P(Release, WhoUnmapsManyStillBeats)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("unmaps_many_at_once"), "");
+}
+
 // ---- contexts that come and go
 
 static size_t entries_of(const char *directory)
