@@ -695,8 +695,15 @@ RANK_FUNCTION(releases_what_a_former_life_used)
         rank.open();
     }
     rank.barrier();
-    if (rank.rank < 2)
-        rank.channel(!rank.rank, 2, PH_ROLE_BOTH, rank.device->alloc(size), size);
+    if (rank.rank < 2) {
+        // Until its former life is over, rank 1 is one that has left.
+        ph_operation op = operation(2, !rank.rank, PH_ROLE_BOTH, rank.device->alloc(size), size);
+        ph_channel *channel = nullptr;
+        int rc = PH_EPEER;
+        for (int i = 0; i < 5000 && rc == PH_EPEER; i++, sleep_ms(1))
+            rc = ph_exchange(rank.context, &op, 1, &channel);
+        CHECK_OK(rc);
+    }
     rank.barrier();
     if (rank.rank == 0) {
         release_to(rank, memory, size, PH_RELEASE_CLOSED);
