@@ -132,8 +132,8 @@ PH_API const char *ph_context_device(const struct ph_context *context);
     X(misses, "operations that went through the store")                                            \
     X(offers, "offer messages sent")                                                               \
     X(store_commands, "commands sent to the store, by any thread")                                 \
-    X(imports, "peer allocations mapped")                                                          \
-    X(import_bytes, "bytes of peer allocations mapped")                                            \
+    X(imports, "peer allocations mapped, or reached by their regions over the net")                \
+    X(import_bytes, "bytes of those peer allocations")                                             \
     X(channels, "channels made")                                                                   \
     X(retired, "channels that made way for others")                                                \
     X(ipc_operations, "copies issued on the ipc path")                                             \
@@ -143,7 +143,9 @@ PH_API const char *ph_context_device(const struct ph_context *context);
     X(waits_kernel, "waits enqueued as one-warp kernels")                                          \
     X(waits_host, "waits of host queues")                                                          \
     X(captured, "operations captured into graphs")                                                 \
-    X(in_flight, "operations issued and not done")
+    X(in_flight, "operations issued and not done")                                                 \
+    X(net_operations, "copies issued on the net path")                                             \
+    X(net_bytes, "bytes of those copies")
 
 struct ph_counters {
 #define PH_COUNTER_MEMBER(member, meaning) uint64_t member;

@@ -22,7 +22,7 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
 
 int phi_check_reach(const struct ph_channel *channel)
 {
-    if (channel->remote != NULL)
+    if (channel->remote != NULL || channel->route.link != NULL)
         return 0;
     return phi_fail(channel->peers->report, PH_ENOPATH,
                     "operation %llu: rank %d's buffer is not mapped here: %s",

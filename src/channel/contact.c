@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/expel.h"
+#include "channel/hello.h"
 #include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/release.h"
@@ -201,8 +202,11 @@ bool phi_contact_due(const struct phi_peer *peer)
 int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_peers *peers = peer->peers;
+    if (phi_path_net(&peers->mine, &peer->theirs))
+        return phi_hello_prepare(peer, deadline);
     if (!phi_capabilities_same_node(&peers->mine, &peer->theirs)) {
         peer->unreachable = true;
+        peer->why = phi_transport_net.viable(&peers->mine, &peer->theirs, PHI_KIND_HOST);
         return 0;
     }
     struct phi_capabilities theirs = peer->theirs;
@@ -227,7 +231,7 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
         pidfd = -1;
         rc = phi_service_watch(peers->service, peer);
         // A peer that leaves or aborted before we were here told nobody: see undrained().
-        atomic_store(&phi_peer_mine(peer)->mapped, 1);
+        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
         phi_peer_acknowledge(peer);
         phi_peer_look(peer);
         phi_expel_tell(peer);
@@ -421,6 +425,14 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
 {
     struct phi_peers *peers = e->peer->peers;
     struct phi_import *import = NULL;
+    if (e->peer->link != NULL) { // nothing is mapped: the record has its region, or not
+        e->tried = true;
+        e->call = peers->exchange_calls;
+        e->reason = e->has_target ? PHI_REASON_NONE : PHI_REASON_NET_REGION;
+        phi_count(peers->counters, imports, e->has_target);
+        phi_count(peers->counters, import_bytes, e->has_target ? e->info.allocation.size : 0);
+        return;
+    }
     e->importing = true;
     pthread_mutex_unlock(&peers->lock);
     enum phi_reason reason = map_export(e, &import, deadline);

@@ -10,6 +10,7 @@
 #include "channel/contact.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
+#include "channel/hello.h"
 #include "channel/lives.h"
 #include "channel/offer.h"
 #include "channel/release.h"
@@ -127,7 +128,12 @@ static int send_offer(struct ph_exchange_request *request, struct phi_peer *peer
         return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations",
                         request->n);
     size_t n = collect(request, peer, list);
-    int rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
+    int rc = n && peer->link ? phi_hello_register(peer, list, n) : 0;
+    if (rc) {
+        free(list);
+        return rc;
+    }
+    rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
     if (rc)
         phi_fail(peers->report, rc, "out of memory for an offer of %zu operations", n);
     if (rc == 0 && n > 0) {

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "channel/heartbeat.h"
+#include "channel/hello.h"
 #include "channel/leave.h"
 
 bool phi_expel_over(const struct phi_peer *peer)
@@ -40,8 +41,7 @@ static void tell(struct phi_peer *peer, int rank, uint64_t life)
     message.a = (uint64_t)rank;
     message.b = life;
     // Who does not read gets no more: it learns it from the segment or the store.
-    if (peer->socket >= 0)
-        phi_node_send(peer->socket, &message, -1);
+    phi_peer_tell(peer, &message);
 }
 
 static void tell_all(struct phi_peers *peers, int rank, uint64_t life)
@@ -65,7 +65,7 @@ static void mark(struct phi_peer *peer)
     peer->expelled = true;
     if (peer->segment != NULL && peer->state >= PHI_PEER_READY) {
         // Release: pairs with the acquire load in phi_expel_look.
-        atomic_store_explicit(&phi_peer_mine(peer)->expelled, 1, memory_order_release);
+        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->expelled, 1);
         phi_peer_ring(peer);
         tell(peer, peer->rank, peer->incarnation); // itself: its service thread looks
     }
@@ -73,6 +73,7 @@ static void mark(struct phi_peer *peer)
             peer->theirs.pid, peer->theirs.host);
     phi_peer_break(peer, PH_EPEER);
     phi_heartbeat_forget(peer);
+    phi_hello_cut(peer);
 }
 
 void phi_expel_settle(struct phi_peer *peer)
@@ -132,7 +133,7 @@ int phi_expel(struct phi_peers *peers, int rank, int64_t deadline)
             goto unlock;
         phi_expel_file(peers, rank, peer->incarnation);
         // This application knows by its own call.
-        atomic_store(&phi_peer_mine(peer)->told, 1);
+        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
     }
     uint64_t life = peer->incarnation;
     pthread_mutex_unlock(&peers->lock);
@@ -161,7 +162,7 @@ int phi_fence_fail(struct phi_peers *peers)
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
         if (peer != NULL && peer->segment != NULL && peer->state >= PHI_PEER_READY)
-            atomic_store(&phi_peer_mine(peer)->told, 1);
+            phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
     }
     return phi_fail(peers->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
                     peers->rank, (unsigned long long)peers->incarnation, peers->fenced_why);

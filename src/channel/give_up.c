@@ -96,9 +96,9 @@ static void give_up_one(struct phi_pending *pending)
             return;
         }
         struct phi_segment *segment = key->peer->segment;
-        atomic_store_explicit(
-            &phi_segment_slot(segment, segment->side, key->slot)->word[(word >> 32) & 1], word,
-            memory_order_release);
+        phi_segment_put64(
+            segment, &phi_segment_slot(segment, segment->side, key->slot)->word[(word >> 32) & 1],
+            word, memory_order_release);
         pending->state = PHI_PENDING_ASK;
     }
 }

@@ -67,7 +67,10 @@ static bool tick_one(struct phi_peer *peer, int64_t now)
     if (peer->segment == NULL || peer->gone ||
         (peer->state != PHI_PEER_READY && peer->state != PHI_PEER_BROKEN))
         return false;
-    atomic_fetch_add_explicit(&phi_peer_mine(peer)->beat, 1, memory_order_relaxed);
+    struct phi_side *mine = phi_peer_mine(peer);
+    phi_segment_put64(peer->segment, &mine->beat,
+                      atomic_load_explicit(&mine->beat, memory_order_relaxed) + 1,
+                      memory_order_relaxed);
     phi_expel_look(peer);
     if (!peer->expelled)
         watch_one(peer, now);

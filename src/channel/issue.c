@@ -11,8 +11,10 @@
 int phi_channel_check(struct ph_channel *channel)
 {
     int status = atomic_load_explicit(&channel->status, memory_order_acquire);
-    if (status && atomic_load(&channel->peer->ended) && channel->peer->segment != NULL)
-        atomic_store(&phi_peer_mine(channel->peer)->told, 1);
+    struct phi_peer *peer = channel->peer;
+    if (status && atomic_load(&peer->ended) && peer->segment != NULL &&
+        atomic_load(&phi_peer_mine(peer)->told) == 0)
+        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
     return status;
 }
 
@@ -57,6 +59,18 @@ static void set_word(struct phi_work *work, struct ph_channel *channel, bool out
         device ? device + offsetof(struct phi_line, word) + step->word * sizeof(uint32_t) : 0;
     work->value = step->bit;
     work->uses = &channel->uses;
+    if (channel->route.link == NULL)
+        return;
+    work->route = &channel->route;
+    // Which of the word's two bits it is; the side of the line is the sender's.
+    const struct phi_net_post post = {
+        .line = channel->index,
+        .side = (uint8_t)(outgoing ? channel->peer->segment->side : !channel->peer->segment->side),
+        .word = step->word,
+        .which = step->bit == PHI_BIT_FULL || step->bit == PHI_BIT_FREE,
+        .life = channel->life,
+    };
+    work->immediate = phi_net_post_encode(&post);
 }
 
 // A put copies out, a get copies in; send/recv copies the way of the direction, from whichever end
@@ -65,11 +79,18 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
     uint8_t *local = channel->local + call->local_offset;
+    work->size = call->size;
+    work->uses = &channel->uses;
+    if (channel->route.link != NULL) {
+        work->route = &channel->route;
+        work->offset = call->remote_offset;
+        work->destination = call->outgoing ? NULL : local;
+        work->source = call->outgoing ? local : NULL;
+        return;
+    }
     uint8_t *remote = channel->remote + call->remote_offset;
     work->destination = call->outgoing ? remote : local;
     work->source = call->outgoing ? local : remote;
-    work->size = call->size;
-    work->uses = &channel->uses;
 }
 
 static size_t add_call(const struct phi_channel_call *call, struct phi_work *work)
@@ -193,13 +214,19 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     report->protocol = protocol == PH_PROTOCOL_PUT   ? "put"
                        : protocol == PH_PROTOCOL_GET ? "get"
                                                      : "none";
-    report->path = reason ? "none" : "ipc";
-    report->method = "none";
+    const struct phi_peer *peer = channel->peer;
+    bool net = channel->by_net;
+    report->path = reason ? "none" : net ? "net" : "ipc";
+    report->method = net && reason == 0 ? "rma" : "none";
     report->kind =
-        phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
+        net ? "region"
+            : phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
     if (reason)
-        reject(report, "ipc", reason);
-    else
+        reject(report, net ? "net" : "ipc", reason);
+    else if (!net)
         reject_methods(channel, report);
-    reject(report, "net", PHI_REASON_NOT_BUILT);
+    const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
+    reject(report, other->name,
+           other->viable(&channel->peers->mine, &peer->theirs,
+                         (enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind)));
 }

@@ -107,7 +107,7 @@ bool phi_peer_release(struct phi_peer *peer)
     if (!drained(peer, NULL, 0))
         return false;
     if (peer->segment != NULL) {
-        atomic_store(&phi_peer_mine(peer)->drained, 1);
+        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->drained, 1);
         phi_peer_ring(peer);
     }
     return true;
@@ -135,8 +135,7 @@ static void notify(struct phi_peer *peer)
 {
     struct phi_node_message message;
     phi_peer_message(peer, PHI_NODE_NOTIFY, &message);
-    if (peer->socket >= 0)
-        phi_node_send(peer->socket, &message, -1);
+    phi_peer_tell(peer, &message);
     phi_peer_ring(peer);
 }
 
@@ -158,9 +157,9 @@ static void say_state(struct phi_peers *peers, enum phi_side_state state, bool i
             continue;
         if (is_drained) {
             shut(peer);
-            atomic_store(&phi_peer_mine(peer)->drained, 1);
+            phi_segment_put32(peer->segment, &phi_peer_mine(peer)->drained, 1);
         }
-        atomic_store(&phi_peer_mine(peer)->state, state);
+        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->state, state);
         notify(peer);
     }
 }
@@ -173,7 +172,7 @@ static struct phi_peer *undrained(struct phi_peers *peers)
         // A peer that never mapped the segment has mapped nothing of ours. Our state was stored
         // before this load, and the peer stores `mapped` before it looks at our state: one of the
         // two sees the other.
-        if (peer != NULL && peer->segment != NULL && peer->socket >= 0 && !peer->gone &&
+        if (peer != NULL && peer->segment != NULL && phi_peer_connected(peer) && !peer->gone &&
             atomic_load(&phi_peer_theirs(peer)->mapped) != 0 &&
             atomic_load(&phi_peer_theirs(peer)->drained) == 0)
             return peer;
@@ -213,6 +212,13 @@ int phi_leave(struct phi_peers *peers, int64_t deadline)
     int rc = peers->executor->ops->flush(peers->executor, deadline);
     if (rc)
         return rc;
+    // What was posted must be there before we say that nothing more comes.
+    int rank = -1;
+    if (peers->net != NULL && (rc = phi_net_settle(peers->net, deadline, &rank)))
+        return phi_fail(peers->report, rc,
+                        "rank %d cannot leave: what it has posted to rank %d is not delivered by "
+                        "the net",
+                        peers->rank, rank);
     pthread_mutex_lock(&peers->lock);
     peers->leaving = true;
     say_state(peers, PHI_SIDE_LEAVING, true);

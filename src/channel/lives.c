@@ -8,6 +8,7 @@
 
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
+#include "channel/hello.h"
 #include "channel/leave.h"
 #include "channel/release.h"
 #include "channel/service.h"
@@ -80,6 +81,7 @@ void phi_peer_free(struct phi_peer *peer)
     phi_memory_import_close(peer->probe);
     free_channels(peer->channels);
     free_channels(peer->husks);
+    phi_hello_free(peer);
     phi_segment_unregister(peer->segment, peer->peers->device);
     phi_segment_close(peer->segment);
     close_fd(peer->socket);
@@ -111,6 +113,7 @@ static void forget(struct phi_peer *peer)
     free_remote_exports(peer);
     phi_revoke_free(peer);
     peer->unsaid_count = 0;
+    phi_hello_forget(peer);
     memset(peer->slot_lives, 0, (size_t)peer->peers->config->channels * sizeof *peer->slot_lives);
     peer->exports_seen = 0;
     peer->filed = 0;

@@ -32,8 +32,9 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
     key->confirm = make_confirm(key->agreement.round, line, reason);
     // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at
     // their start values since the segment was made.
-    atomic_store_explicit(phi_segment_confirm(peer->segment, peer->segment->side, key->slot),
-                          key->confirm, memory_order_release);
+    phi_segment_put64(peer->segment,
+                      phi_segment_confirm(peer->segment, peer->segment->side, key->slot),
+                      key->confirm, memory_order_release);
     phi_peer_ring(peer);
 }
 
@@ -54,8 +55,25 @@ static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
 {
     channel->mine = phi_segment_line(segment, segment->side, channel->index);
     channel->theirs_line = phi_segment_line(segment, !segment->side, channel->index);
+    channel->life = atomic_load(&channel->mine->life);
     channel->mine_device = phi_segment_device_address(segment, channel->mine);
     channel->theirs_device = phi_segment_device_address(segment, channel->theirs_line);
+}
+
+// Over the net: the way to the peer's region. It fails only where the link has ended, and then so
+// has the pair.
+static void set_route(struct ph_channel *channel, const struct phi_own_buffer *own)
+{
+    struct phi_peer *peer = channel->peer;
+    channel->by_net = peer->link != NULL;
+    if (!channel->by_net || channel->remote_export == NULL || channel->reach != PHI_REASON_NONE)
+        return;
+    int rc = phi_link_route(peer->link, own->export_->id, &channel->remote_export->target,
+                            channel->remote_offset, &channel->route);
+    if (rc) {
+        atomic_init(&channel->status, PH_EPEER);
+        atomic_init(&channel->uses.revoked, 1);
+    }
 }
 
 // What a channel needs is there before we confirm: after both confirms nothing may fail at one end
@@ -106,6 +124,7 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->remote_export = theirs->export_;
     channel->remote_offset = theirs->offset;
     set_lines(channel, key->peer->segment);
+    set_route(channel, own);
     // The peer may have gone right after it confirmed: then nobody walks the list of channels
     // again.
     if (key->peer->state == PHI_PEER_BROKEN) {
@@ -146,13 +165,17 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
         return phi_fail(peers->report, code, "no channel left for operation %llu with rank %d: %s",
                         (unsigned long long)key->op_id, key->peer->rank, text);
     }
+    bool net = key->peer->link != NULL;
+    const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
+    const char *path = net ? phi_transport_net.name : phi_transport_ipc.name;
+    enum phi_reason why = other->viable(&peers->mine, &key->peer->theirs, PHI_KIND_HOST);
     return phi_fail(
         peers->report, code,
-        "no path between rank %d and rank %d for operation %llu: rank %d to rank %d by ipc: %s; "
-        "rank %d to rank %d by ipc: %s; by net: %s",
+        "no path between rank %d and rank %d for operation %llu: rank %d to rank %d by %s: %s; "
+        "rank %d to rank %d by %s: %s; by %s: %s",
         peers->rank, key->peer->rank, (unsigned long long)key->op_id, peers->rank, key->peer->rank,
-        phi_reason_text(reach), key->peer->rank, peers->rank, phi_reason_text(reached),
-        phi_reason_text(PHI_REASON_NOT_BUILT));
+        path, phi_reason_text(reach), key->peer->rank, peers->rank, path, phi_reason_text(reached),
+        other->name, phi_reason_text(why));
 }
 
 // A buffer was released during the round, and one of the two confirms says so. Where it was the

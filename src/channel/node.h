@@ -31,6 +31,11 @@ enum phi_node_type {
     // Of anybody who knows the nonce, a rank or not, without a hello; see status.h.
     PHI_NODE_STATUS = 30, // a: nonce expected. Answer: bytes: struct phi_status
 
+    // First contact over the net; neither is answered. See hello.h. a: the receiver's nonce; bytes: the
+    // sender's hello.
+    PHI_NODE_CONNECT = 40,
+    PHI_NODE_CONNECTED = 41,
+
     // Of releases; none is answered. See release.h.
     PHI_NODE_REVOKE = 20,   // a: release id, b: export id; bytes: struct phi_revoke
     PHI_NODE_REVOKED = 21,  // a: release id; bytes: struct phi_revoked

@@ -8,7 +8,35 @@
 #include "base/random.h"
 
 #define OFFER_MAGIC   0x464f4850u // "PHOF"
-#define OFFER_VERSION 2
+#define OFFER_VERSION 3
+
+// The region of an allocation over the net: a flag, base, key, and a raw key where it has one.
+static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer *writer)
+{
+    struct phi_net_target target;
+    bool has = peer->link != NULL && phi_link_target(peer->link, id, &target);
+    phi_put_u8(writer, has);
+    if (!has)
+        return;
+    phi_put_u64(writer, target.base);
+    phi_put_u64(writer, target.key);
+    phi_put_blob(writer, target.raw, target.raw_size);
+}
+
+static bool decode_target(struct phi_reader *reader, struct phi_net_target *target)
+{
+    *target = (struct phi_net_target){0};
+    if (phi_get_u8(reader) == 0)
+        return false;
+    size_t size;
+    target->base = phi_get_u64(reader);
+    target->key = phi_get_u64(reader);
+    const uint8_t *raw = phi_get_blob(reader, PHI_NET_KEY_MAX, &size);
+    target->raw_size = (uint8_t)size;
+    if (size > 0)
+        memcpy(target->raw, raw, size);
+    return true;
+}
 
 static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *descriptors,
                            size_t n, struct phi_writer *writer)
@@ -25,6 +53,7 @@ static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *d
         last = e->id;
         phi_put_u32(writer, e->id);
         phi_put_blob(writer, e->export_.record, e->export_.record_size);
+        encode_target(peer, e->id, writer);
         count++;
     }
     phi_patch_u32(writer, at, count);
@@ -76,7 +105,8 @@ static struct phi_remote_export *find_export(struct phi_peer *peer, uint32_t id)
     return phi_map_find(&peer->remote_exports, phi_hash(id, 1), same_id, &id);
 }
 
-static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record, size_t size)
+static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record, size_t size,
+                      const struct phi_net_target *target)
 {
     if (id >= peer->exports_seen && id < UINT32_MAX)
         peer->exports_seen = id + 1;
@@ -87,6 +117,9 @@ static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record,
         return -ENOMEM;
     e->peer = peer;
     e->id = id;
+    e->has_target = target != NULL;
+    if (target != NULL)
+        e->target = *target;
     e->record = malloc(size ? size : 1);
     int rc = e->record ? 0 : -ENOMEM;
     if (rc == 0) {
@@ -110,9 +143,11 @@ static int file_exports(struct phi_peer *peer, struct phi_reader *reader)
         uint32_t id = phi_get_u32(reader);
         size_t size;
         const uint8_t *record = phi_get_blob(reader, PHI_EXPORT_MAX, &size);
+        struct phi_net_target target;
+        bool has = decode_target(reader, &target);
         if (reader->error)
             break;
-        int rc = add_export(peer, id, record, size);
+        int rc = add_export(peer, id, record, size, has ? &target : NULL);
         if (rc)
             return rc;
     }

@@ -14,6 +14,8 @@ static const char *missing(const struct phi_pending *pending)
                    ? "it was expelled, and has not joined again"
                : peer->state == PHI_PEER_UNKNOWN
                    ? "no member record of it has come through the store"
+               : peer->hello != NULL ? "its hello for the net path has not come through the store, "
+                                       "or the two do not reach each other over the net"
                : peer->refused ? "its member record is there, but nobody listens at its socket: it "
                                  "exited, or has not "
                                  "started again, or lives in another network namespace "

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "base/wake.h"
 #include "channel/expel.h"
+#include "channel/hello.h"
 #include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/offer.h"
@@ -80,6 +81,7 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     peers->memory = params->memory;
     peers->executor = params->executor;
     peers->device = params->device;
+    peers->net_wake = (struct phi_wake){-1, -1};
     peers->rank = params->rank;
     peers->ranks = params->ranks;
     peers->incarnation = params->incarnation;
@@ -111,6 +113,9 @@ int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, stru
     if (rc)
         goto close;
     phi_capabilities_fill(&peers->mine, peers->device, phi_memory_kinds(peers->memory));
+    peers->mine.path = (uint8_t)peers->config->path;
+    if ((rc = phi_wake_open(&peers->net_wake)))
+        goto close;
     if ((rc = phi_probe_open(peers->memory, peers->device, &peers->probe)) ||
         (rc = open_mailbox(peers, params, deadline)))
         goto close;
@@ -150,6 +155,8 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
         peers->ended = e->next;
         phi_export_free(e);
     }
+    phi_net_close(peers->net);
+    phi_wake_close(&peers->net_wake);
     phi_releases_free(peers);
     free(peers->exports);
     if (peers->is_late)
@@ -243,7 +250,9 @@ static int file_offer(struct phi_peers *peers, const struct phi_message *message
     if (peer->incarnation != message->incarnation)
         return -ESTALE; // a newer life, while the former one is not over yet: it is not connected,
                         // and offers nothing
-    int rc = phi_offer_file(peer, message->bytes, message->size);
+    int rc = phi_hello_is(message->bytes, message->size)
+                 ? phi_hello_file(peer, message->bytes, message->size)
+                 : phi_offer_file(peer, message->bytes, message->size);
     if (rc != -ENOMEM) { // else it is filed again, and its sender is to keep it
         peer->filed = message->sequence;
         phi_peer_acknowledge(peer);
@@ -273,8 +282,8 @@ static int file_message(struct phi_peers *peers, struct phi_message *message)
 void phi_peer_acknowledge(struct phi_peer *peer)
 {
     if (peer->segment != NULL)
-        atomic_store_explicit(&phi_peer_mine(peer)->acknowledged, peer->filed,
-                              memory_order_release);
+        phi_segment_put64(peer->segment, &phi_peer_mine(peer)->acknowledged, peer->filed,
+                          memory_order_release);
 }
 
 bool phi_peers_wanted(const struct phi_peers *peers, int rank)
@@ -403,6 +412,8 @@ struct phi_side *phi_peer_theirs(const struct phi_peer *peer)
 
 void phi_peer_ring(struct phi_peer *peer)
 {
+    if (peer->segment->link != NULL)
+        return; // over there whoever applies a store wakes the sleepers
     // The storer's half of the pattern in set_sleeping: a read-modify-write, so that it is ordered
     // with the sleeper's.
     if (atomic_fetch_add(&phi_peer_theirs(peer)->sleeping, 0) == 0 || peer->wake_fd < 0)
@@ -430,8 +441,11 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
     if (rc)
         return rc;
     request->call = ++peer->calls;
-    rc =
-        peer->socket < 0 ? -ECONNRESET : phi_node_call(peer->socket, request, answer, fd, deadline);
+    if (peer->link != NULL)
+        rc = phi_hello_call(peer, request, answer, deadline);
+    else
+        rc = peer->socket < 0 ? -ECONNRESET
+                              : phi_node_call(peer->socket, request, answer, fd, deadline);
     phi_gate_leave(&peer->calling);
     if (rc == 0 && answer->status != 0) {
         if (*fd >= 0)
@@ -444,6 +458,8 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
 
 int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message)
 {
+    if (peer->link != NULL)
+        return phi_hello_tell(peer, message, false);
     return peer->socket < 0 ? -ECONNRESET : phi_node_send(peer->socket, message, -1);
 }
 
@@ -453,7 +469,7 @@ int phi_peer_failure(struct phi_peer *peer)
         // Pairs with the releaser's look: from here on it may let our copies into the peer's
         // buffers end.
         peer->told = true;
-        atomic_store(&phi_peer_mine(peer)->told, 1);
+        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
     }
     const char *more = !peer->expelled        ? ""
                        : phi_expel_over(peer) ? " (it was expelled)"

@@ -22,9 +22,11 @@
 #include "base/counters.h"
 #include "base/map.h"
 #include "base/report.h"
+#include "base/wake.h"
 #include "channel/agreement.h"
 #include "channel/node.h"
 #include "memory/memory.h"
+#include "net/net.h"
 #include "semaphore/executor.h"
 #include "semaphore/segment.h"
 #include "store/gate.h"
@@ -33,6 +35,7 @@
 #include "transport/transport.h"
 
 struct phi_release;
+struct phi_hello;
 struct phi_revocation;
 struct phi_service;
 struct phi_peers;
@@ -64,7 +67,9 @@ struct phi_remote_export {
     bool importing;            // a thread maps or closes it now, without the lock
     bool tried;                // `import` or `reason` is the outcome
     uint64_t call;             // number of the exchange call that tried last
-    struct phi_import *import; // NULL: failed
+    struct phi_import *import; // NULL: failed, or over the net
+    struct phi_net_target target; // over the net: its region
+    bool has_target;
     enum phi_reason reason;
 };
 
@@ -181,11 +186,14 @@ struct phi_peer {
     bool registering;        // ... and registers the segment with the device
     bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
     int64_t retry;    // when to try again
-    bool unreachable; // no path at all: another node
+    bool unreachable; // no path at all
+    enum phi_reason why; // ... over the net
 
     struct phi_gate calling; // serialises calls on `socket`: its waiters have deadlines
     uint64_t calls;          // made on `socket`
     int socket;              // to the peer's service thread, or -1
+    struct phi_link *link;   // or to the peer over the net, once one was opened; see hello.h
+    struct phi_hello *hello; // of that link
     int wake_fd;             // rings at the peer, as it says, or -1
     int pidfd;               // or -1; polled by the service thread
     uint32_t watch;          // names this life in the service's events
@@ -241,6 +249,9 @@ struct ph_channel {
     uint8_t protocol_out, protocol_in; // enum ph_protocol; 0 without the direction
     uint8_t reach, reached;            // enum phi_reason: of this end's import, of the peer's
     uint8_t local_kind, remote_kind;
+    bool by_net;
+    uint8_t life;           // of the line; over the net
+    struct phi_route route; // over the net: to the peer's buffer; no link: this end does not reach it
     uint8_t *local, *remote; // remote NULL: no import here
     size_t local_size, remote_size;
     uint64_t local_base;                     // of the allocation
@@ -280,6 +291,10 @@ struct phi_peers {
     struct phi_device *device;
     struct phi_mailbox *mailbox; // has its own locks
     struct phi_service *service;
+    struct phi_net *net; // once a peer needs it; never closed before the end
+    struct phi_wake net_wake; // rung when a message came over it, or a link was lost
+    bool net_opening;    // a thread opens it now, without the lock
+    bool net_failed;     // it could not be opened
     int rank, ranks;
     uint64_t incarnation;
     struct phi_capabilities mine;
@@ -419,6 +434,12 @@ void phi_peer_ring(struct phi_peer *peer);
 // The side headers of this process and of the peer; state is PHI_PEER_READY or later.
 struct phi_side *phi_peer_mine(const struct phi_peer *peer);
 struct phi_side *phi_peer_theirs(const struct phi_peer *peer);
+
+// phi_peer_connected: whether messages reach the peer's service thread (until it ends).
+static inline bool phi_peer_connected(const struct phi_peer *peer)
+{
+    return peer->socket >= 0 || (peer->link != NULL && peer->state >= PHI_PEER_READY);
+}
 
 // phi_peer_message fills the header of a request to the peer.
 void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type,

@@ -105,9 +105,10 @@ static void release_buffer(struct phi_key *key, struct phi_own_buffer *own)
     // without it there. Pairs with the load in phi_revoke_key.
     if (key->agreement.state != PHI_AGREEMENT_IDLE && key->agreement.mine == own->number &&
         key->slot != PHI_NO_SLOT)
-        atomic_store(
+        phi_segment_put64(
+            key->peer->segment,
             &phi_segment_slot(key->peer->segment, key->peer->segment->side, key->slot)->released,
-            own->number);
+            own->number, memory_order_seq_cst);
     if (--own->export_->buffers == 0)
         phi_release_unused(peers, own->export_);
 }
@@ -496,6 +497,8 @@ int phi_release_unmapped(struct phi_peer *peer, const struct phi_node_message *m
         if (e->id != message->a)
             continue;
         e->sent[peer->rank] = 0;
+        if (peer->link != NULL)
+            phi_link_unregister(peer->link, e->id);
         break;
     }
     prune_all(peer);

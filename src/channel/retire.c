@@ -81,14 +81,21 @@ static void start_line(struct phi_line *line)
     for (int word = 0; word < PHI_WORD_COUNT; word++)
         atomic_store(&line->word[word], phi_word_start[word]);
     atomic_store(&line->broken, 0);
+    atomic_fetch_add(&line->life, 1);
 }
 
-// Both ranks are done with the line: its words go back to their start before it is given again.
-// Whoever gets it learns of that by the confirm that names the line.
-static void give_line(struct phi_peer *peer, uint32_t index)
+static void start_lines(struct phi_peer *peer, uint32_t index)
 {
     for (int side = 0; side < 2; side++)
         start_line(phi_segment_line(peer->segment, side, index));
+}
+
+// Both ranks are done with the line: its words go back to their start before it is given again.
+// Whoever gets it learns of that by the confirm that names the line. Over the net each rank does so
+// in its own copy, when it parts with the channel.
+static void give_line(struct phi_peer *peer, uint32_t index)
+{
+    start_lines(peer, index);
     push(index, &peer->room.lines, &peer->room.lines_count, &peer->room.lines_room);
 }
 
@@ -114,6 +121,8 @@ static void evict(struct ph_channel *channel)
             key->channels[i] = key->channels[--key->channels_count];
     if (is_lower(peer))
         give_line(peer, channel->index);
+    else if (peer->link != NULL)
+        start_lines(peer, channel->index);
     channel->key = NULL;
     if (channel->handles > 0)
         leave_husk(channel);
@@ -122,14 +131,23 @@ static void evict(struct ph_channel *channel)
     phi_count(peer->peers->counters, retired, 1);
 }
 
+static void clear_side(struct phi_segment *segment, int side, uint32_t index)
+{
+    struct phi_slot *slot = phi_segment_slot(segment, side, index);
+    atomic_store(&slot->word[0], 0);
+    atomic_store(&slot->word[1], 0);
+    atomic_store(&slot->released, 0);
+    atomic_store(phi_segment_confirm(segment, side, index), 0);
+}
+
 static void clear_slot(struct phi_peer *peer, uint32_t slot)
 {
     struct phi_segment *segment = peer->segment;
-    struct phi_slot *own = phi_segment_slot(segment, segment->side, slot);
-    atomic_store(&own->word[0], 0);
-    atomic_store(&own->word[1], 0);
-    atomic_store(&own->released, 0);
-    atomic_store(phi_segment_confirm(segment, segment->side, slot), 0);
+    clear_side(segment, segment->side, slot);
+    // Over the net what the peer clears comes on another way than its next offer: it is cleared
+    // here at once, as nothing else of this life of the slot can come any more.
+    if (peer->link != NULL)
+        clear_side(segment, !segment->side, slot);
     peer->slots[slot] = NULL;
 }
 
@@ -498,7 +516,7 @@ static int say(struct phi_peer *peer, const struct phi_unsaid *unsaid)
 bool phi_retire_say(struct phi_peer *peer)
 {
     // Not connected yet: it is said then, and there is nothing to try before.
-    if (peer->socket < 0 && peer->state < PHI_PEER_READY)
+    if (!phi_peer_connected(peer) && peer->state < PHI_PEER_READY)
         return true;
     uint32_t said = 0;
     while (said < peer->unsaid_count && say(peer, &peer->unsaid[said]) != -EAGAIN)

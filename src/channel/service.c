@@ -14,9 +14,11 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "base/wake.h"
 #include "channel/contact.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
+#include "channel/hello.h"
 #include "channel/leave.h"
 #include "channel/release.h"
 #include "channel/retire.h"
@@ -28,7 +30,14 @@
 
 // What an event of the epoll is about: kind in the upper half, a rank or a connection's index in
 // the lower; of a peer, above the kind, which life of it.
-enum source { SOURCE_LISTEN, SOURCE_EVENT, SOURCE_CONNECTION, SOURCE_PIDFD, SOURCE_SOCKET };
+enum source {
+    SOURCE_LISTEN,
+    SOURCE_EVENT,
+    SOURCE_CONNECTION,
+    SOURCE_PIDFD,
+    SOURCE_SOCKET,
+    SOURCE_NET,
+};
 #define SOURCE_BITS 8
 
 struct connection {
@@ -309,6 +318,68 @@ static int answer_request(struct phi_service *service, struct connection *connec
     return status;
 }
 
+// ---- over the net
+
+// A message of a peer: its answer to a question of ours, a step of first contact, or a question.
+static void serve_net(struct phi_service *service, int rank, uint64_t incarnation,
+                      struct phi_node_message *message)
+{
+    struct phi_peers *peers = service->peers;
+    struct connection connection = {.fd = -1, .rank = rank, .incarnation = incarnation};
+    struct phi_node_message answer = *message;
+    int fd = -1;
+    answer.bytes_size = 0;
+    answer.rank = peers->rank;
+    answer.a = answer.b = answer.c = 0;
+    answer.status = answer_request(service, &connection, message, &answer, &fd);
+    if (!phi_node_answered(message->type))
+        return;
+    pthread_mutex_lock(&peers->lock);
+    struct phi_peer *peer = peers->table[rank];
+    if (peer->link != NULL && peer->incarnation == incarnation)
+        phi_hello_tell(peer, &answer, true);
+    pthread_mutex_unlock(&peers->lock);
+}
+
+static void end_of_link(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    phi_peer_look(peer);
+    phi_peer_break(peer, PH_EPEER);
+    // Its endpoint here is closed, and with it the regions: nothing of it can reach us.
+    peer->gone = true;
+    phi_heartbeat_forget(peer);
+    phi_peers_changed(peers);
+    phi_mailbox_wake(peers->mailbox);
+}
+
+static bool serve_link(struct phi_service *service, int rank)
+{
+    struct phi_peers *peers = service->peers;
+    struct phi_node_message message;
+    bool question = false, more = false;
+    pthread_mutex_lock(&peers->lock);
+    struct phi_peer *peer = peers->table[rank];
+    uint64_t incarnation = peer ? peer->incarnation : 0;
+    if (peer != NULL && peer->link != NULL) {
+        more = phi_hello_receive(peer, &message, &question);
+        if (!more && !peer->gone && phi_hello_lost(peer))
+            end_of_link(peer);
+    }
+    pthread_mutex_unlock(&peers->lock);
+    if (question)
+        serve_net(service, rank, incarnation, &message);
+    return more;
+}
+
+static void serve_links(struct phi_service *service)
+{
+    phi_wake_take(&service->peers->net_wake);
+    for (int rank = 0; rank < service->peers->ranks; rank++)
+        while (serve_link(service, rank))
+            ;
+}
+
 // The peer's end closes too, and both know that they have lost each other. One that closed first is
 // none of our trouble.
 static void lose(struct phi_service *service, uint32_t index, const char *what, int rc)
@@ -394,6 +465,8 @@ static bool release_broken(struct phi_peers *peers)
     pthread_mutex_lock(&peers->lock);
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
+        if (peer != NULL && peer->link != NULL && !peer->gone && phi_hello_cut_due(peer))
+            end_of_link(peer);
         if (peer == NULL || peer->state != PHI_PEER_BROKEN || peer->released)
             continue;
         peer->released = phi_peer_release(peer);
@@ -418,6 +491,9 @@ static void handle(struct phi_service *service, uint64_t data)
     case SOURCE_CONNECTION:
         if (service->connections[index].fd >= 0)
             serve(service, index);
+        break;
+    case SOURCE_NET:
+        serve_links(service);
         break;
     case SOURCE_PIDFD:
     case SOURCE_SOCKET:
@@ -510,6 +586,8 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **out)
         rc = watch(service, service->listener, EPOLLIN, SOURCE_LISTEN, 0);
     if (rc == 0)
         rc = watch(service, service->event, EPOLLIN, SOURCE_EVENT, 0);
+    if (rc == 0)
+        rc = watch(service, peers->net_wake.listen, EPOLLIN, SOURCE_NET, 0);
     *out = service; // the thread looks there
     if (rc == 0)
         rc = start_thread(service);

@@ -62,8 +62,8 @@ static uint64_t peer_word(const struct phi_key *key)
 
 static void store_word(struct phi_key *key, uint64_t word)
 {
-    atomic_store_explicit(&slot_of(key, true)->word[(uint32_t)(word >> 32) & 1], word,
-                          memory_order_release);
+    phi_segment_put64(key->peer->segment, &slot_of(key, true)->word[(uint32_t)(word >> 32) & 1],
+                      word, memory_order_release);
 }
 
 // Whether the own buffer was released before its round began: then there is none.
@@ -86,13 +86,14 @@ static bool step_peer(struct phi_pending *pending)
     }
     if (!peer->unreachable)
         return false;
+    const struct phi_capabilities *mine = &peer->peers->mine;
     int rc =
         phi_fail(peer->peers->report, PH_ENOPATH,
                  "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
-                 peer->peers->rank, peer->peers->mine.host, peer->rank, peer->theirs.host,
+                 peer->peers->rank, mine->host, peer->rank, peer->theirs.host,
                  (unsigned long long)pending->key->op_id,
-                 phi_reason_text(phi_node_reason(&peer->peers->mine, &peer->theirs)),
-                 phi_reason_text(PHI_REASON_NOT_BUILT));
+                 phi_reason_text(phi_transport_ipc.viable(mine, &peer->theirs, PHI_KIND_HOST)),
+                 phi_reason_text(peer->why));
     phi_pending_settle(pending, rc, NULL);
     return true;
 }

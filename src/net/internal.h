@@ -67,6 +67,8 @@ struct phi_link {
     struct fid_mr *buffers_mr; // NULL: the provider asks for none
     struct phi_slot_op sends[PHI_SENDS], receives[PHI_RECEIVES], posts[PHI_POSTS];
     uint32_t sending, posting;
+    bool established;       // something was delivered
+    int64_t stalled;        // since then nothing can be sent although nothing is on its way, or 0
     struct phi_move *moves; // posted
     struct phi_log_buffer out, in;
     struct phi_net_region *regions;

@@ -131,6 +131,22 @@ static ssize_t send_frame(struct phi_link *link, struct phi_slot_op *slot, size_
     return fi_sendmsg(link->ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
 }
 
+// A peer that is gone is a connection that cannot be made again, about which providers say no more
+// than "try again", for ever. One that only does not read has something of ours on its way.
+#define STALL_MS 200
+
+static void note_stall(struct phi_link *link)
+{
+    int64_t now = phi_now();
+
+    if (!link->established || link->sending > 0 || link->posting > 0 || link->moves)
+        link->stalled = 0;
+    else if (link->stalled == 0)
+        link->stalled = now;
+    else if (now - link->stalled > STALL_MS * PHI_MS)
+        phi_link_fail(link, -ECONNRESET, "its connection is gone and cannot be made again");
+}
+
 bool phi_link_flush(struct phi_link *link)
 {
     struct phi_slot_op *slot;
@@ -142,12 +158,15 @@ bool phi_link_flush(struct phi_link *link)
         uint32_t entries = fill_frame(&link->out, link->buffers->send[slot - link->sends], &size);
         ssize_t rc = send_frame(link, slot, size);
 
-        if (rc == -FI_EAGAIN)
+        if (rc == -FI_EAGAIN) {
+            note_stall(link);
             break;
+        }
         if (rc) {
             phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
             break;
         }
+        link->stalled = 0;
         slot->busy = true;
         link->sending++;
         sent = true;
@@ -272,6 +291,7 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
         link->posting--;
         break;
     case PHI_OP_SEND:
+        link->established = true;
         slot->busy = false;
         link->sending--;
         break;
@@ -481,6 +501,16 @@ void phi_link_fail(struct phi_link *link, int code, const char *why)
     atomic_store_explicit(&link->lost, code, memory_order_release);
     if (link->net->message_ring >= 0)
         phi_wake_ring(link->net->message_ring);
+}
+
+bool phi_link_busy(struct phi_link *link)
+{
+    bool busy;
+
+    pthread_mutex_lock(&link->net->lock);
+    busy = link->moves || link->posting > 0;
+    pthread_mutex_unlock(&link->net->lock);
+    return busy;
 }
 
 int phi_link_lost(const struct phi_link *link, char *text, size_t size)

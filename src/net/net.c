@@ -74,21 +74,25 @@ bool phi_route_poll(const struct phi_route *route)
     return any;
 }
 
-static bool settled(struct phi_net *net)
+static bool settled(struct phi_net *net, int *rank)
 {
     bool idle = true;
 
     pthread_mutex_lock(&net->lock);
     poll_links(net);
-    for (const struct phi_link *link = net->links; link; link = link->next)
-        idle = idle && phi_link_idle(link);
+    for (const struct phi_link *link = net->links; link; link = link->next) {
+        if (!link->ep || link->posting == 0)
+            continue;
+        idle = false;
+        *rank = link->rank;
+    }
     pthread_mutex_unlock(&net->lock);
     return idle;
 }
 
-int phi_net_settle(struct phi_net *net, int64_t deadline)
+int phi_net_settle(struct phi_net *net, int64_t deadline, int *rank)
 {
-    while (!settled(net)) {
+    while (!settled(net, rank)) {
         if (phi_now() >= deadline)
             return -ETIMEDOUT;
         sched_yield();

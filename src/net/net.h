@@ -68,9 +68,9 @@ const char *phi_net_name(const struct phi_net *net); // "net lo", ...
 // it.
 bool phi_net_poll(struct phi_net *net);
 
-// phi_net_settle waits until every post and message of every link has been delivered or its link is
-// lost; -ETIMEDOUT.
-int phi_net_settle(struct phi_net *net, int64_t deadline);
+// phi_net_settle waits until every post has been delivered, or its link has ended. -ETIMEDOUT:
+// *rank is a peer that one is still on its way to.
+int phi_net_settle(struct phi_net *net, int64_t deadline, int *rank);
 
 // ---- links
 
@@ -108,6 +108,9 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size)
 // bye: the peer is told first, and 0.2 s may pass until it knows.
 void phi_link_end(struct phi_link *link, bool bye);
 void phi_link_free(struct phi_link *link);
+
+// phi_link_busy: whether a move or a post is on its way.
+bool phi_link_busy(struct phi_link *link);
 
 // phi_link_lost: 0, or why the link ended without our doing: -ECONNRESET (the provider says that
 // the peer is gone, or the peer said bye) and the like; the sentence in text.

@@ -47,8 +47,9 @@ bool phi_net_poll(struct phi_net *net)
     return false;
 }
 
-int phi_net_settle(struct phi_net *net, int64_t deadline)
+int phi_net_settle(struct phi_net *net, int64_t deadline, int *rank)
 {
+    (void)rank;
     (void)net;
     (void)deadline;
     return 0;
@@ -93,6 +94,12 @@ void phi_link_end(struct phi_link *link, bool bye)
 void phi_link_free(struct phi_link *link)
 {
     (void)link;
+}
+
+bool phi_link_busy(struct phi_link *link)
+{
+    (void)link;
+    return false;
 }
 
 int phi_link_lost(const struct phi_link *link, char *text, size_t size)

@@ -12,6 +12,7 @@
 #include "base/config.h"
 #include "base/counters.h"
 #include "base/report.h"
+#include "net/net.h"
 #include "semaphore/words.h"
 
 // Most streams (or queues) of a context with operations in flight at once.
@@ -44,6 +45,15 @@ struct phi_work {
     void *destination;
     const void *source;
     size_t size;
+
+    // Where the net is between the ranks (host executor only): the copy is a move between the local address (the
+    // source outgoing, the destination incoming; the other one is NULL) and `offset` of the peer's buffer; a post is
+    // also sent, as `immediate`; and whoever waits polls. NULL: memory that is mapped.
+    const struct phi_route *route;
+    union {
+        uint64_t offset;
+        uint32_t immediate;
+    };
 
     // `broken` of the own line, looked at by every wait.
     _Atomic uint32_t *broken;

@@ -27,7 +27,8 @@ static bool broken(const struct phi_work *work)
 // the peer copied before it is seen by whatever runs after this.
 static bool arrived(const struct phi_work *work)
 {
-    return (atomic_load_explicit(work->word, memory_order_acquire) & work->value) != 0 || broken(work);
+    return (atomic_load_explicit(work->word, memory_order_acquire) & work->value) != 0 ||
+           broken(work);
 }
 
 static bool interrupted(struct ph_queue *queue, const struct phi_run *run)
@@ -58,14 +59,101 @@ static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi
     return true;
 }
 
-// run_item returns false where the item is not over.
-static bool run_item(struct ph_queue *queue, const struct phi_work *work, void (*fn)(void *),
-                     struct phi_run *run)
+// ---- over the net
+
+// await_post looks, and lets the net bring what it has.
+static bool await_post(const struct phi_work *work)
+{
+    if (arrived(work))
+        return true;
+    phi_route_poll(work->route);
+    return arrived(work);
+}
+
+// send_post: the own copy of the word first, which the peer's answer replaces.
+static bool send_post(struct ph_queue *queue, const struct phi_work *work)
+{
+    if (queue->told) {
+        queue->told = false;
+        return true;
+    }
+    if (broken(work))
+        return true;
+    atomic_store_explicit(work->word, work->value, memory_order_release);
+    return phi_link_post(work->route, work->immediate) != -EAGAIN;
+}
+
+// start_move posts the copy, and with it the post that follows it (next, or NULL).
+static bool start_move(struct ph_queue *queue, struct phi_move *move, const struct phi_work *work,
+                       const struct phi_work *next)
+{
+    const bool tells =
+        next && next->kind == PHI_STEP_POST && next->route == work->route && work->source != NULL;
+    int rc;
+
+    move->route = work->route;
+    move->local = work->source ? (void *)work->source : work->destination;
+    move->offset = work->offset;
+    move->size = work->size;
+    move->read = work->source == NULL;
+    move->posts = tells;
+    move->immediate = tells ? next->immediate : 0;
+    if (tells)
+        atomic_store_explicit(next->word, next->value, memory_order_release);
+    rc = phi_move_start(move);
+    queue->told = rc == 0 && tells;
+    if (rc && rc != -EAGAIN) // the link is lost: what follows on the channel is skipped
+        atomic_store(work->broken, 1);
+    return rc != -EAGAIN;
+}
+
+static bool move(struct ph_queue *queue, const struct phi_work *work, const struct phi_work *next)
+{
+    struct phi_move *m = &queue->executor->moves[queue->index];
+    uint32_t state = atomic_load_explicit(&m->state, memory_order_acquire);
+
+    if (state == PHI_MOVE_IDLE) {
+        if (work->size == 0 || broken(work))
+            return true;
+        if (!start_move(queue, m, work, next))
+            return false;
+    } else {
+        phi_route_poll(work->route);
+    }
+    // Acquire: pairs with the release of who polled; a read's bytes are here.
+    state = atomic_load_explicit(&m->state, memory_order_acquire);
+    if (state == PHI_MOVE_POSTED)
+        return false;
+    if (state == PHI_MOVE_FAILED)
+        atomic_store(work->broken, 1);
+    atomic_store_explicit(&m->state, PHI_MOVE_IDLE, memory_order_relaxed);
+    return true;
+}
+
+static bool run_remote(struct ph_queue *queue, const struct phi_work *work,
+                       const struct phi_work *next)
+{
+    switch (work->kind) {
+    case PHI_STEP_WAIT:
+        return await_post(work);
+    case PHI_STEP_COPY:
+        return move(queue, work, next);
+    default:
+        return send_post(queue, work);
+    }
+}
+
+// run_item returns false where the item is not over. next: the item after it of the same operation,
+// or NULL.
+static bool run_item(struct ph_queue *queue, const struct phi_work *work,
+                     const struct phi_work *next, void (*fn)(void *), struct phi_run *run)
 {
     if (fn) {
         fn(work->destination);
         return true;
     }
+    if (work->route)
+        return run_remote(queue, work, next);
     switch (work->kind) {
     case PHI_STEP_WAIT:
         return arrived(work);
@@ -100,10 +188,11 @@ bool phi_queue_run(struct ph_queue *queue, struct phi_run *run)
     while (head != atomic_load_explicit(&queue->tail, memory_order_acquire)) {
         struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
         bool last = item->last;
+        const struct phi_work *next = last ? NULL : &queue->ring[(head + 1) % PHI_RING_ITEMS].work;
 
         if (atomic_load_explicit(&queue->done, memory_order_relaxed) >= run->target)
             return true;
-        if (run->items == 0 || !run_item(queue, &item->work, item->fn, run))
+        if (run->items == 0 || !run_item(queue, &item->work, next, item->fn, run))
             return false;
         run->items--;
         queue->blocked_since = 0;
@@ -165,8 +254,12 @@ static void count(struct ph_queue *queue, const struct phi_work *work, size_t n)
         if (work[i].kind == PHI_STEP_WAIT) {
             phi_count(counters, waits_host, 1);
         } else if (work[i].kind == PHI_STEP_COPY) {
-            phi_count(counters, ipc_operations, 1);
-            phi_count(counters, ipc_bytes, work[i].size);
+            const bool net = work[i].route != NULL;
+
+            phi_count(counters, ipc_operations, !net);
+            phi_count(counters, ipc_bytes, net ? 0 : work[i].size);
+            phi_count(counters, net_operations, net);
+            phi_count(counters, net_bytes, net ? work[i].size : 0);
         }
     }
 }
@@ -210,7 +303,7 @@ static void start(struct ph_queue *queue, const struct phi_work *work, size_t n,
 {
     size_t i = 0;
 
-    while (i < n && run_item(queue, &work[i], fn, run))
+    while (i < n && run_item(queue, &work[i], i + 1 < n ? &work[i + 1] : NULL, fn, run))
         i++;
     if (i == n)
         finish(queue);
@@ -272,10 +365,16 @@ int phi_queue_late(struct ph_queue *queue)
     unsigned long long operations = left(queue);
     char suspicion[80];
 
+    phi_executor_suspicion(&queue->executor->base, work->peer, suspicion, sizeof(suspicion));
+    if (!item->fn && work->route && work->kind != PHI_STEP_WAIT)
+        return phi_fail(report, -ETIMEDOUT,
+                        "operation %llu (%s) with rank %d: %zu bytes are not delivered by the net "
+                        "for %.3f s%s; %llu operations are left in the queue",
+                        (unsigned long long)work->op_id, phi_program_name(work->call), work->peer,
+                        work->size, seconds, suspicion, operations);
     if (item->fn || work->kind != PHI_STEP_WAIT)
         return phi_fail(report, -ETIMEDOUT, "a queue still runs; %llu operations are left in it",
                         operations);
-    phi_executor_suspicion(&queue->executor->base, work->peer, suspicion, sizeof(suspicion));
     return phi_fail(report, -ETIMEDOUT,
                     "rank %d has not written '%s' for operation %llu (%s) for %.3f s%s; %llu "
                     "operations are left in the queue",
@@ -284,12 +383,24 @@ int phi_queue_late(struct ph_queue *queue)
                     seconds, suspicion, operations);
 }
 
-// spin looks at the head's word for a while. What is waited for usually comes within a few looks;
+// spin looks at the head for a while. What is waited for usually comes within a few looks;
 // where it did not, the next wait gives the core away sooner.
+static bool is_over(struct ph_queue *queue, const struct phi_work *work)
+{
+    struct phi_move *m = &queue->executor->moves[queue->index];
+
+    if (!work->route)
+        return arrived(work);
+    if (work->kind == PHI_STEP_WAIT)
+        return await_post(work);
+    phi_route_poll(work->route);
+    return atomic_load_explicit(&m->state, memory_order_relaxed) != PHI_MOVE_POSTED;
+}
+
 static bool spin(struct ph_queue *queue, const struct phi_work *work)
 {
     for (uint32_t i = 0; i < queue->spins; i++) {
-        if (arrived(work)) {
+        if (is_over(queue, work)) {
             if (i > 0 && queue->spins < SPINS_MAX)
                 queue->spins *= 2;
             return true;
@@ -308,7 +419,8 @@ static int await(struct ph_queue *queue, int64_t deadline)
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
     const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
 
-    if (!item->fn && item->work.kind == PHI_STEP_WAIT && spin(queue, &item->work))
+    if (!item->fn && (item->work.kind == PHI_STEP_WAIT || item->work.route) &&
+        spin(queue, &item->work))
         return 0;
     if (!queue->blocked_since)
         queue->blocked_since = phi_now();

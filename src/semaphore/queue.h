@@ -49,6 +49,7 @@ struct ph_queue {
     int64_t
         blocked_since; // the head waits since then, as far as anybody looked; 0: not seen to wait
     uint32_t spins;    // how long the next wait spins before it yields
+    bool told;         // the post at the head went with the copy before it
 
     // The operations done (release; pairs with the acquire of who synchronises or drains).
     _Alignas(64) _Atomic uint64_t done;
@@ -63,6 +64,7 @@ struct phi_host_executor {
     bool stopping;
     pthread_t worker;
     _Atomic uint32_t used;                   // queues[0 .. used) have been in use
+    struct phi_move moves[PHI_STREAMS_MAX];  // by queue: its head's copy over the net
     struct ph_queue queues[PHI_STREAMS_MAX]; // [0] stands for the NULL stream
 };
 

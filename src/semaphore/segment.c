@@ -33,6 +33,9 @@ struct header {
 
 _Static_assert(sizeof(struct phi_side) <= SIDE_SIZE, "a side fits before the lines");
 _Static_assert(sizeof(struct phi_slot) == 32, "the layout is shared between processes");
+_Static_assert(sizeof(struct phi_line) == PHI_LINE_SIZE &&
+                   offsetof(struct phi_line, life) == PHI_LINE_LIFE,
+               "the net writes into lines");
 
 static size_t half_size(uint32_t capacity)
 {
@@ -161,6 +164,57 @@ static int map(struct phi_report *report, int fd, const struct header *header, i
     return 0;
 }
 
+int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side,
+                       struct phi_segment **segment)
+{
+    struct phi_segment *made = calloc(1, sizeof(*made));
+    size_t size = segment_size(capacity);
+    void *base = MAP_FAILED;
+
+    if (made)
+        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        free(made);
+        return phi_fail(report, -ENOMEM, "no memory for the %zu bytes of a mirrored segment", size);
+    }
+    *made = (struct phi_segment){
+        .base = base, .size = size, .fd = -1, .capacity = capacity, .side = side};
+    for (int i = 0; i < 2; i++)
+        start_lines(phi_segment_line(made, i, 0), capacity);
+    *segment = made;
+    return 0;
+}
+
+void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror *mirror)
+{
+    *mirror = (struct phi_mirror){.capacity = segment->capacity,
+                                  .stores = half(segment, !segment->side),
+                                  .stores_size = half_size(segment->capacity)};
+    for (int side = 0; side < 2; side++)
+        mirror->lines[side] = (char *)phi_segment_line(segment, side, 0);
+}
+
+static void publish(struct phi_segment *segment, const void *at, const void *value, uint32_t size)
+{
+    const char *own = half(segment, segment->side);
+
+    if (segment->link)
+        phi_link_store(segment->link, (uint32_t)((const char *)at - own), value, size);
+}
+
+void phi_segment_put32(struct phi_segment *segment, _Atomic uint32_t *at, uint32_t value)
+{
+    atomic_store(at, value);
+    publish(segment, at, &value, sizeof(value));
+}
+
+void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value,
+                       int order)
+{
+    atomic_store_explicit(at, value, order);
+    publish(segment, at, &value, sizeof(value));
+}
+
 int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t nonce,
                        struct phi_segment **segment)
 {
@@ -231,6 +285,7 @@ void phi_segment_close(struct phi_segment *segment)
     if (!segment)
         return;
     munmap(segment->base, segment->size);
-    close(segment->fd);
+    if (segment->fd >= 0)
+        close(segment->fd);
     free(segment);
 }

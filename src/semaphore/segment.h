@@ -2,6 +2,11 @@
 // A segment: host memory (a sealed memfd) that two ranks of one node share. The lower rank makes it and is side 0. It
 // holds, for each side: a header (sleeping, acknowledgements, state), agreement slots, confirms and lines, `capacity` of each.
 // Everything in it may be written by the peer at any time: read each value once and check it before use.
+//
+// Where the net is between two ranks each has a mirror: private memory of the same layout. What a side publishes is
+// stored into its own copy and sent to the peer's, in one order with the messages of the service threads; words reach
+// the other copy as posts (net/net.h). A word's two writers take turns, so both copies see the same values in the same
+// order. What is added to a word to release a wait stays in the own copy.
 #ifndef PHI_SEMAPHORE_SEGMENT_H
 #define PHI_SEMAPHORE_SEGMENT_H
 
@@ -10,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/report.h"
+#include "net/net.h"
 #include "semaphore/words.h"
 
 // What a side publishes about itself; only its owner writes it.
@@ -42,7 +48,8 @@ struct phi_slot {
 struct phi_segment {
     void *base;       // mapping
     size_t size;      // bytes, a multiple of the page size
-    int fd;           // memfd, sealed against shrinking and growing; owned
+    int fd;           // memfd, sealed against shrinking and growing; owned; -1: a mirror
+    struct phi_link *link; // of a mirror, once it has one
     uint32_t capacity;
     int side;         // of this process: 0 or 1
     uint64_t base_device; // address for the device (registered), or 0
@@ -56,6 +63,16 @@ int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t no
 // phi_segment_open maps a segment that the peer made (this process is side 1) from fd, which it takes over also on
 // failure. Everything is checked: seals, size against capacity, magic, version, nonce; -EBADMSG names what is wrong.
 int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce, struct phi_segment **segment);
+
+// phi_segment_mirror makes this rank's copy of a segment across the net. phi_segment_mirror_of tells a link what in it
+// the peer may write.
+int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, struct phi_segment **segment);
+void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror *mirror);
+
+// Every store of a side into what it publishes (header, slots, confirms) goes through these: put32 seq_cst, put64 with
+// the order that is given. A want of memory ends the link.
+void phi_segment_put32(struct phi_segment *segment, _Atomic uint32_t *at, uint32_t value);
+void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value, int order);
 
 // phi_segment_close unmaps and closes; the device must not use it any more. NULL is fine.
 void phi_segment_close(struct phi_segment *segment);

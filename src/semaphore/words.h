@@ -38,7 +38,10 @@ struct phi_line;
 struct phi_line {
     _Alignas(64) _Atomic uint32_t word[PHI_WORD_COUNT];
     _Atomic uint32_t broken;
-    uint32_t reserved[13];
+    // Of a mirrored segment: counts the channels that had the line before, so that a post which comes
+    // late is not taken for one of the next channel.
+    _Atomic uint8_t life;
+    uint8_t reserved[51];
 };
 _Static_assert(sizeof(struct phi_line) == 64, "a line is one cache line");
 #endif

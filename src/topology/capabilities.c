@@ -10,7 +10,7 @@
 #include "cuda/device.h"
 
 #define MEMBER_MAGIC 0x4d4f4850u // "PHOM"
-#define MEMBER_VERSION 1
+#define MEMBER_VERSION 2
 
 // The boot id is the same for all processes of one kernel, whatever their namespaces, and for no others. Where it can
 // not be read the node stays all zero, which equals no node.
@@ -69,6 +69,7 @@ void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct
     phi_put_string(writer, capabilities->device_name);
     phi_put_u32(writer, capabilities->kinds);
     phi_put_u8(writer, capabilities->kernels);
+    phi_put_u8(writer, capabilities->path);
 }
 
 // What a peer says of itself is shown to people.
@@ -97,6 +98,7 @@ int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *b
     phi_get_string(&reader, got.device_name, sizeof got.device_name);
     got.kinds = phi_get_u32(&reader);
     got.kernels = phi_get_u8(&reader) != 0;
+    got.path = phi_get_u8(&reader);
     if (reader.error || reader.at != reader.size || got.socket[0] == 0 || !printable(got.host) ||
         !printable(got.socket) || !printable(got.device_name))
         return -EBADMSG;

@@ -22,9 +22,10 @@ struct phi_capabilities {
     char device_name[65];
     uint32_t kinds;     // memory kinds that it can import: bits 1 << enum phi_kind
     bool kernels;       // its kernels are loaded
+    uint8_t path;       // PEERHOP_PATH: which way it asks for
 };
 
-// phi_capabilities_fill fills what the machine and the device (NULL: host) say; socket and nonce are the caller's.
+// phi_capabilities_fill fills what the machine and the device (NULL: host) say; socket, nonce and path are the caller's.
 void phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device, uint32_t kinds);
 
 // encode and decode of the member record. decode: -EBADMSG for anything malformed or of another version.

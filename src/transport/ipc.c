@@ -18,6 +18,8 @@ static enum phi_reason ipc_viable(const struct phi_capabilities *mine,
                                   const struct phi_capabilities *theirs, enum phi_kind kind)
 {
     enum phi_reason node = phi_node_reason(mine, theirs);
+    if (phi_path_net(mine, theirs) && node == PHI_REASON_NONE)
+        return PHI_REASON_USER;
     if (node != PHI_REASON_NONE)
         return node;
     if (mine->device != theirs->device)

@@ -32,14 +32,19 @@
     X(MEMORY, 16, "out of memory")                                                                 \
     X(NODE_UNKNOWN, 17, "a rank could not read its boot id, which names its node")                 \
     X(RELEASED, 18, "a buffer was released during the exchange")                                   \
-    X(STALE, 19, "memory that the peer has freed is still mapped in its place: the peer's ph_release_start belongs before it frees memory, and this rank's ph_reap after it")
+    X(STALE, 19, "memory that the peer has freed is still mapped in its place: the peer's ph_release_start belongs before it frees memory, and this rank's ph_reap after it") \
+    X(NET_HERE, 20, "this rank has no provider of libfabric that serves")                          \
+    X(NET_THERE, 21, "the peer has no provider of libfabric that serves")                          \
+    X(NET_WIRE, 22, "the two ranks' providers or versions of the net path are not alike")          \
+    X(NET_DEVICE, 23, "device memory does not go over the net in this version")                    \
+    X(NET_REGION, 24, "the memory could not be registered with the provider")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 20
+#define PHI_REASON_COUNT 25
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {
@@ -54,6 +59,9 @@ enum phi_reason phi_node_reason(const struct phi_capabilities *mine, const struc
 
 extern const struct phi_transport phi_transport_ipc;
 extern const struct phi_transport phi_transport_net;
+
+// phi_path_net: whether two ranks reach each other over the net (else by ipc, or not at all): both compute the same.
+bool phi_path_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
 // All transports, best first, ended by NULL.
 extern const struct phi_transport *const phi_transports[];

@@ -267,7 +267,8 @@ TEST_P(Net, PostsSetTheirWord)
                 EXPECT_TRUE(eventually([&] { return b->word(side, 3, word) == value; }));
             }
     EXPECT_EQ(b->word(0, 2, 0), 0u);
-    EXPECT_EQ(phi_net_settle(a->net, phi_deadline(kWait)), 0);
+    int rank = -1;
+    EXPECT_EQ(phi_net_settle(a->net, phi_deadline(kWait), &rank), 0);
 }
 
 TEST_P(Net, APostForAFormerLifeOfItsLineIsDropped)

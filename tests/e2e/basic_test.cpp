@@ -5,7 +5,7 @@
 class Basic : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(Basic);
+INSTANTIATE_DEVICES_AND_NET(Basic);
 
 static const size_t size = 100000;
 

@@ -14,7 +14,7 @@
 class Death : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(Death);
+INSTANTIATE_DEVICES_AND_NET(Death);
 
 static const size_t size = 40000;
 
@@ -261,7 +261,7 @@ TEST_P(Death, StuckStreamsOfEveryKindAreReleased)
 {
     for (const char *kind : {"non-blocking", "blocking", "legacy", "per-thread"}) {
         for (const char *how : {" two", " transfer"}) {
-            if (GetParam() == "host" && strcmp(kind, "non-blocking") != 0)
+            if (on_host() && strcmp(kind, "non-blocking") != 0)
                 continue; // queues are of one kind
             SCOPED_TRACE(std::string(kind) + how);
             Job job(GetParam(), 2);
@@ -362,7 +362,7 @@ RANK_FUNCTION(replays_a_graph)
 
 TEST_P(Death, AGraphIsReplayedTenTimesAfterwards)
 {
-    if (GetParam() == "host")
+    if (on_host())
         GTEST_SKIP() << "queues have no graphs";
     Job job(GetParam(), 2);
     job.start("replays_a_graph");
@@ -556,7 +556,7 @@ TEST_P(Death, AnAbortChangesNoByteOfALiveRankThatWasNotTold)
 {
     for (const char *how :
          {"kernel put", "kernel get", "memory_operation put", "memory_operation get"}) {
-        if (GetParam() == "host" && how[0] == 'm')
+        if (on_host() && how[0] == 'm')
             continue; // queues wait in one way
         SCOPED_TRACE(how);
         Job job(GetParam(), 2);

@@ -11,7 +11,7 @@
 class Destroy : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(Destroy);
+INSTANTIATE_DEVICES_AND_NET(Destroy);
 
 static const size_t size = 50000;
 

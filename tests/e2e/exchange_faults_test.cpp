@@ -185,7 +185,7 @@ RANK_FUNCTION(other_kinds_of_rank)
 
 TEST_P(ExchangeFaults, HostAndDeviceHaveNoPath)
 {
-    if (GetParam() == "host")
+    if (on_host())
         GTEST_SKIP() << "needs a device at one rank";
     Job job(GetParam(), 2);
     job.environment(1, "PEERHOP_TEST_DEVICE", "host");

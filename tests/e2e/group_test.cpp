@@ -8,7 +8,7 @@
 class Group : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(Group);
+INSTANTIATE_DEVICES_AND_NET(Group);
 
 // ---- rings and all-to-all
 

@@ -7,7 +7,7 @@
 class NvFuser : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(NvFuser);
+INSTANTIATE_DEVICES_AND_NET(NvFuser);
 
 static const int REPETITIONS = 10;
 

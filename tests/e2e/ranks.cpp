@@ -199,6 +199,11 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd_, 0));
     if (device == "standin")
         environment("PEERHOP_LIBCUDA", PEERHOP_STANDIN);
+    if (device == "hostnet") {
+        device_ = "host";
+        environment("PEERHOP_PATH", "net");
+        environment("PEERHOP_NET_PROVIDER", "tcp");
+    }
 }
 
 Job::~Job()
@@ -308,7 +313,9 @@ void EveryDevice::SetUp()
     std::string why;
     if (!RedisServer::available())
         GTEST_SKIP() << "no redis-server";
-    if (!device_available(GetParam(), &why))
+    if (GetParam() == "hostnet" && !TEST_HAVE_NET)
+        GTEST_SKIP() << "libfabric is left out of this build";
+    if (!device_available(on_host() ? "host" : GetParam(), &why))
         GTEST_SKIP() << why;
 }
 

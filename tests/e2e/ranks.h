@@ -83,7 +83,7 @@ struct RankRegistration {
 class Job
 {
 public:
-    // device: "host", "standin" or "gpu". A store server is started with the job unless `store` names one.
+    // device: "host", "hostnet" (host memory, over the net), "standin" or "gpu". A store server is started with the job unless `store` names one.
     Job(const std::string &device, int ranks, const std::string &store = "");
     ~Job(); // kills what still runs
     Job(const Job &) = delete;
@@ -126,9 +126,14 @@ class EveryDevice : public testing::TestWithParam<std::string>
 {
 protected:
     void SetUp() override;
+    static bool on_host() { return GetParam() == "host" || GetParam() == "hostnet"; }
 };
 #define INSTANTIATE_DEVICES(Suite)                                                                 \
     INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("host", "standin", "gpu"),             \
+                             [](const auto &info) { return info.param; })
+// Those that also run where ranks of this node are to reach each other over the net.
+#define INSTANTIATE_DEVICES_AND_NET(Suite)                                                         \
+    INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("host", "hostnet", "standin", "gpu"),  \
                              [](const auto &info) { return info.param; })
 #define INSTANTIATE_CUDA_DEVICES(Suite)                                                            \
     INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("standin", "gpu"),                     \

@@ -17,7 +17,7 @@
 class Ranks : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(Ranks);
+INSTANTIATE_DEVICES_AND_NET(Ranks);
 
 class RanksHost : public testing::Test
 {

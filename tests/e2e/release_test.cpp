@@ -14,7 +14,7 @@
 class Release : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(Release);
+INSTANTIATE_DEVICES_AND_NET(Release);
 
 class ReleaseGraph : public EveryDevice
 {
@@ -99,7 +99,7 @@ RANK_FUNCTION(gives_back_and_again)
 TEST_P(Release, TheSameBufferAgainAndAgain)
 {
     for (const char *kind : {"", "vmm", "pool"}) {
-        if (*kind && GetParam() == "host")
+        if (*kind && on_host())
             continue;
         SCOPED_TRACE(kind);
         Job job(GetParam(), 2);
@@ -546,7 +546,7 @@ TEST_P(Release, AllocatedAndFreedWhileOthersCopy)
 {
     for (const char *how :
          {"release", "release vmm", "release idle", "free", "free vmm", "free idle"}) {
-        bool host = GetParam() == "host";
+        bool host = on_host();
         if (host && std::string(how) != "release")
             continue; // ph_host_free refuses what was not released
         SCOPED_TRACE(how);

@@ -9,7 +9,7 @@
 class Retire : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(Retire);
+INSTANTIATE_DEVICES_AND_NET(Retire);
 
 static const size_t size = 4096;
 static const char *const SMALL = "PEERHOP_CHANNELS=16";
@@ -211,6 +211,8 @@ RANK_FUNCTION(exchanges_too_many_at_once)
 
 TEST_P(Retire, NotWhatTheSameExchangeNames)
 {
+    if (GetParam() == "hostnet")
+        GTEST_SKIP() << "over the net two ranks meet only where both exchange";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("exchanges_too_many_at_once"), "");
 }

@@ -11,7 +11,7 @@
 class Transfer : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(Transfer);
+INSTANTIATE_DEVICES_AND_NET(Transfer);
 class TransferOnCuda : public EveryDevice
 {
 };
@@ -144,7 +144,7 @@ TEST_P(Transfer, EverySizeBySendInGetProtocol)
 
 TEST_P(Transfer, EverySizeByCopyKernel)
 {
-    if (GetParam() == "host")
+    if (on_host())
         GTEST_SKIP() << "queues have no copy kernel";
     Job job(GetParam(), 2);
     job.environment("PEERHOP_METHOD", "copy_kernel");
@@ -208,7 +208,7 @@ TEST_P(Transfer, Over4GiB)
     if (GetParam() == "standin")
         GTEST_SKIP()
             << "the stand-in's device memory is the host's, which the test on host memory uses";
-    if (GetParam() == "host" && available_memory() < 12 * GIB)
+    if (on_host() && available_memory() < 12 * GIB)
         GTEST_SKIP() << "less than 12 GiB of memory are free";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("over_4_gib", "", 120000), "");

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/hello.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "channel/expel.h"
+#include "channel/leave.h"
+#include "channel/lives.h"
+#include "channel/service.h"
+
+#define HELLO_MAGIC   0x484f4850u // "PHOH"
+#define HELLO_VERSION 1           // of all that goes over a link, too
+
+#define CONNECT_MS 100
+#define CUT_MS     1000
+#define CUT_LATE   (9000 * PHI_MS)
+
+// Over a link an answer is marked as one: both ranks ask on it.
+#define ANSWER 0x8000u
+
+// What a hello says.
+struct words {
+    uint32_t version, reason; // enum phi_reason: why there is no link
+    uint64_t nonce;
+    uint32_t ranks, channels;
+    struct phi_net_wire wire;
+    uint8_t address[PHI_NET_ADDRESS_MAX];
+    size_t address_size;
+};
+
+struct phi_hello {
+    uint64_t nonce;
+    bool sent;     // through the store
+    bool known;    // theirs is here
+    bool lost;     // the end of the link was noticed
+    int64_t asked; // when CONNECT was sent last
+    int64_t cut;   // when to end the link, or 0
+    struct words theirs;
+    struct phi_node_message answer; // the last that came
+};
+
+// ---- the wire
+
+static void encode(struct phi_peer *peer, enum phi_reason reason, struct phi_writer *writer)
+{
+    struct phi_peers *peers = peer->peers;
+    static const struct phi_net_wire none;
+    const struct phi_net_wire *wire = peer->link ? phi_net_wire(peers->net) : &none;
+    const uint8_t *address = NULL;
+    size_t size = 0;
+    if (peer->link != NULL)
+        address = phi_link_address(peer->link, &size);
+    phi_put_u32(writer, HELLO_MAGIC);
+    phi_put_u32(writer, HELLO_VERSION);
+    phi_put_u32(writer, reason);
+    phi_put_u64(writer, peer->hello->nonce);
+    phi_put_u32(writer, (uint32_t)peers->ranks);
+    phi_put_u32(writer, (uint32_t)peers->config->channels);
+    phi_put_string(writer, wire->provider);
+    phi_put_u32(writer, wire->protocol);
+    phi_put_u32(writer, wire->protocol_version);
+    phi_put_blob(writer, address, size);
+}
+
+static int decode(const void *bytes, size_t size, struct words *words)
+{
+    struct phi_reader reader;
+    phi_reader_init(&reader, bytes, size);
+    *words = (struct words){0};
+    if (phi_get_u32(&reader) != HELLO_MAGIC)
+        return -EBADMSG;
+    words->version = phi_get_u32(&reader);
+    words->reason = phi_get_u32(&reader);
+    if (reader.error || words->version != HELLO_VERSION)
+        return reader.error; // of another version no more can be read
+    words->nonce = phi_get_u64(&reader);
+    words->ranks = phi_get_u32(&reader);
+    words->channels = phi_get_u32(&reader);
+    phi_get_string(&reader, words->wire.provider, sizeof words->wire.provider);
+    words->wire.protocol = phi_get_u32(&reader);
+    words->wire.protocol_version = phi_get_u32(&reader);
+    const uint8_t *address = phi_get_blob(&reader, PHI_NET_ADDRESS_MAX, &words->address_size);
+    if (reader.error || reader.at != reader.size)
+        return -EBADMSG;
+    if (words->address_size > 0)
+        memcpy(words->address, address, words->address_size);
+    return 0;
+}
+
+bool phi_hello_is(const void *bytes, size_t size)
+{
+    struct phi_reader reader;
+    phi_reader_init(&reader, bytes, size);
+    return phi_get_u32(&reader) == HELLO_MAGIC && !reader.error;
+}
+
+// ---- messages over the link
+
+int phi_hello_tell(struct phi_peer *peer, const struct phi_node_message *message, bool answer)
+{
+    struct phi_node_message copy = *message;
+    if (answer)
+        copy.type |= ANSWER;
+    return phi_link_tell(peer->link, &copy,
+                         offsetof(struct phi_node_message, bytes) + copy.bytes_size);
+}
+
+int phi_hello_call(struct phi_peer *peer, const struct phi_node_message *request,
+                   struct phi_node_message *answer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    pthread_mutex_lock(&peers->lock);
+    const struct phi_node_message *last = &peer->hello->answer;
+    int rc = phi_hello_tell(peer, request, false);
+    while (rc == 0 && (last->call != request->call || last->type != request->type)) {
+        if (peer->gone)
+            rc = -ECONNRESET;
+        else
+            rc = phi_peers_follow(peers, deadline); // the service thread files it
+    }
+    if (rc == 0)
+        *answer = *last;
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}
+
+static void tell_contact(struct phi_peer *peer, enum phi_node_type type)
+{
+    struct phi_node_message message;
+    struct phi_writer writer = {0};
+    phi_peer_message(peer, type, &message);
+    message.a = peer->hello->theirs.nonce;
+    encode(peer, PHI_REASON_NONE, &writer);
+    if (!writer.error && writer.size <= sizeof message.bytes) {
+        memcpy(message.bytes, writer.bytes, writer.size);
+        message.bytes_size = (uint32_t)writer.size;
+        phi_hello_tell(peer, &message, false);
+    }
+    phi_writer_fini(&writer);
+}
+
+// ---- the peer's hello
+
+static int mismatch(struct phi_peer *peer, const struct words *words)
+{
+    struct phi_peers *peers = peer->peers;
+    if (words->ranks != (uint32_t)peers->ranks)
+        return phi_fail(peers->report, PH_EMISMATCH,
+                        "rank %d is of a job of %u ranks, rank %d of one of %d: they must be equal",
+                        peer->rank, words->ranks, peers->rank, peers->ranks);
+    if (words->channels != (uint32_t)peers->config->channels)
+        return phi_fail(peers->report, PH_EMISMATCH,
+                        "rank %d has PEERHOP_CHANNELS=%u, rank %d has %lld: they must be equal",
+                        peer->rank, words->channels, peers->rank,
+                        (long long)peers->config->channels);
+    return 0;
+}
+
+static bool same_wire(const struct phi_peer *peer, const struct words *words)
+{
+    const struct phi_net_wire *mine = phi_net_wire(peer->peers->net);
+    return words->version == HELLO_VERSION && words->wire.protocol == mine->protocol &&
+           words->wire.protocol_version == mine->protocol_version;
+}
+
+static enum phi_reason against(const struct phi_peer *peer, const struct words *words)
+{
+    if (peer->link == NULL)
+        return PHI_REASON_NET_HERE;
+    if (words->reason != PHI_REASON_NONE)
+        return PHI_REASON_NET_THERE;
+    return same_wire(peer, words) ? PHI_REASON_NONE : PHI_REASON_NET_WIRE;
+}
+
+static void no_way(struct phi_peer *peer, enum phi_reason why)
+{
+    peer->unreachable = true;
+    peer->why = why;
+}
+
+static int make_hello(struct phi_peer *peer)
+{
+    if (peer->hello == NULL) {
+        peer->hello = calloc(1, sizeof *peer->hello);
+        if (peer->hello == NULL)
+            return phi_fail(peer->peers->report, -ENOMEM, "out of memory for rank %d", peer->rank);
+        phi_random(&peer->hello->nonce, sizeof peer->hello->nonce);
+    }
+    return 0;
+}
+
+int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
+{
+    struct words words;
+    int rc = decode(bytes, size, &words);
+    if (rc || (rc = make_hello(peer)))
+        return rc;
+    peer->hello->theirs = words;
+    peer->hello->known = true;
+    peer->refused = false; // its exchange goes on at once
+    phi_peers_changed(peer->peers);
+    return 0;
+}
+
+// ---- ready
+
+// The peer knows our address and we know its. What follows on the link finds the pair ready.
+static void make_ready(struct phi_peer *peer)
+{
+    if (peer->state != PHI_PEER_KNOWN || peer->gone)
+        return;
+    struct phi_peers *peers = peer->peers;
+    peer->state = PHI_PEER_READY;
+    peer->refused = false;
+    // Nobody is ready without the other: it can be given regions of ours from now on.
+    atomic_store(&phi_peer_theirs(peer)->mapped, 1);
+    phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
+    phi_peer_acknowledge(peer);
+    phi_peer_look(peer);
+    phi_expel_tell(peer);
+    phi_log(peers->report, PH_LOG_INFO, "rank %d is reached over the net (%s): process %u on %s",
+            peer->rank, phi_net_name(peers->net), peer->theirs.pid, peer->theirs.host);
+    phi_service_wake(peers->service); // beats for it
+    phi_peers_changed(peers);
+    phi_mailbox_wake(peers->mailbox);
+}
+
+static int connect_link(struct phi_peer *peer)
+{
+    const struct words *theirs = &peer->hello->theirs;
+    return phi_link_connect(peer->link, theirs->address, theirs->address_size);
+}
+
+static void take_contact(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    struct phi_hello *hello = peer->hello;
+    if (message->to != peer->peers->incarnation || message->from != peer->incarnation ||
+        message->rank != peer->rank || message->a != hello->nonce)
+        return; // another life's
+    if (message->type == PHI_NODE_CONNECT) {
+        if (!hello->known && phi_hello_file(peer, message->bytes, message->bytes_size))
+            return;
+        if (against(peer, &hello->theirs) != PHI_REASON_NONE || connect_link(peer))
+            return; // the exchange finds that out
+        tell_contact(peer, PHI_NODE_CONNECTED);
+    }
+    if (hello->known)
+        make_ready(peer);
+}
+
+bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, bool *question)
+{
+    size_t size = 0;
+    uint8_t bytes[PHI_NET_MESSAGE_MAX];
+    *question = false;
+    if (!phi_link_receive(peer->link, bytes, &size))
+        return false;
+    const size_t head = offsetof(struct phi_node_message, bytes);
+    memset(message, 0, sizeof *message);
+    if (size < head || size > sizeof *message)
+        return true;
+    memcpy(message, bytes, size);
+    if (message->magic != PHI_NODE_MAGIC || message->version != PHI_NODE_VERSION ||
+        message->bytes_size != size - head)
+        return true; // not ours: as if it had not come
+    if (message->type == PHI_NODE_CONNECT || message->type == PHI_NODE_CONNECTED) {
+        take_contact(peer, message);
+    } else if (message->type & ANSWER) {
+        message->type &= (uint16_t)~ANSWER;
+        peer->hello->answer = *message;
+        phi_peers_changed(peer->peers);
+    } else {
+        *question = true;
+    }
+    return true;
+}
+
+// ---- our side
+
+// Gives up the lock. One thread opens; others come again soon.
+static int open_net(struct phi_peers *peers)
+{
+    if (peers->net != NULL || peers->net_failed)
+        return 0;
+    if (peers->net_opening)
+        return -EAGAIN;
+    struct phi_net_params params = {
+        .report = peers->report,
+        .config = peers->config,
+        .message_ring = peers->net_wake.ring,
+        .store_ring = phi_mailbox_wake_fd(peers->mailbox),
+    };
+    struct phi_net *net = NULL;
+    peers->net_opening = true;
+    pthread_mutex_unlock(&peers->lock);
+    int rc = phi_net_open(&params, &net);
+    pthread_mutex_lock(&peers->lock);
+    peers->net_opening = false;
+    peers->net = net;
+    peers->net_failed = rc == PH_ENOPATH;
+    return peers->net_failed ? 0 : rc;
+}
+
+static int open_link(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    if (peer->link != NULL || peers->net == NULL)
+        return 0;
+    struct phi_mirror mirror;
+    int rc = 0;
+    if (peer->segment == NULL)
+        rc = phi_segment_mirror(peers->report, (uint32_t)peers->config->channels,
+                                peers->rank > peer->rank, &peer->segment);
+    if (rc)
+        return rc;
+    phi_segment_mirror_of(peer->segment, &mirror);
+    rc = phi_link_open(peers->net, peer->rank, &mirror, &peer->link);
+    peer->segment->link = peer->link;
+    peer->segment_life = peer->incarnation;
+    return rc;
+}
+
+// Gives up the lock.
+static int say(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_writer writer = {0};
+    uint64_t incarnation = peer->incarnation;
+    encode(peer, peer->link ? PHI_REASON_NONE : PHI_REASON_NET_HERE, &writer);
+    int rc = writer.error;
+    if (rc)
+        phi_fail(peers->report, rc, "out of memory for a hello");
+    pthread_mutex_unlock(&peers->lock);
+    if (rc == 0)
+        rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size,
+                              deadline);
+    pthread_mutex_lock(&peers->lock);
+    phi_writer_fini(&writer);
+    peer->hello->sent = rc == 0;
+    return rc;
+}
+
+static int meet(struct phi_peer *peer)
+{
+    struct phi_hello *hello = peer->hello;
+    if (!hello->known)
+        return 0;
+    if (hello->theirs.reason == PHI_REASON_NONE && hello->theirs.version == HELLO_VERSION) {
+        int rc = mismatch(peer, &hello->theirs);
+        if (rc)
+            return rc;
+    }
+    enum phi_reason why = against(peer, &hello->theirs);
+    if (why != PHI_REASON_NONE) {
+        no_way(peer, why);
+        return 0;
+    }
+    int rc = connect_link(peer);
+    if (rc == -EBADMSG)
+        return rc;
+    if (rc == 0)
+        tell_contact(peer, PHI_NODE_CONNECT);
+    return 0;
+}
+
+static int prepare(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    enum phi_reason reason = phi_transport_net.viable(&peers->mine, &peer->theirs, PHI_KIND_HOST);
+    if (reason != PHI_REASON_NONE) {
+        no_way(peer, reason);
+        return 0;
+    }
+    int rc = open_net(peers);
+    if (rc == -EAGAIN)
+        return 0;
+    if (rc || (rc = make_hello(peer)) || (rc = open_link(peer)) ||
+        (!peer->hello->sent && (rc = say(peer, deadline))))
+        return rc;
+    if (peer->state == PHI_PEER_KNOWN && peer->link == NULL)
+        no_way(peer, PHI_REASON_NET_HERE);
+    else if (peer->state == PHI_PEER_KNOWN)
+        rc = meet(peer);
+    return rc;
+}
+
+int phi_hello_prepare(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    uint64_t incarnation = peer->incarnation;
+    peer->preparing = true;
+    int rc = prepare(peer, deadline);
+    peer->preparing = false;
+    if (peer->state == PHI_PEER_KNOWN && !peer->unreachable && peer->incarnation == incarnation) {
+        peer->refused = true;
+        peer->retry = phi_deadline(CONNECT_MS);
+    }
+    phi_expel_settle(peer); // what came meanwhile
+    phi_peer_renew(peer);
+    phi_peers_changed(peers);
+    return rc;
+}
+
+// ---- regions
+
+static struct phi_local_export *unregistered(struct phi_peer *peer,
+                                             const struct phi_descriptor *descriptors, size_t n)
+{
+    struct phi_net_target target;
+    for (size_t i = 0; i < n; i++) {
+        struct phi_local_export *e =
+            phi_key_mine(descriptors[i].key, descriptors[i].number)->export_;
+        if (!phi_link_target(peer->link, e->id, &target))
+            return e;
+    }
+    return NULL;
+}
+
+int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_local_export *e;
+    int rc = 0;
+    // The export stays: a key that the request holds has a buffer in it.
+    while (rc == 0 && (e = unregistered(peer, descriptors, n)) != NULL) {
+        const struct phi_allocation allocation = e->export_.allocation;
+        uint32_t id = e->id;
+        pthread_mutex_unlock(&peers->lock);
+        rc = phi_link_register(peer->link, id, (void *)(uintptr_t)allocation.base, allocation.size);
+        pthread_mutex_lock(&peers->lock);
+    }
+    // A link that has ended meanwhile says so itself; what could not be registered is offered
+    // without.
+    return rc == -ENOMEM ? rc : 0;
+}
+
+// ---- ends
+
+bool phi_hello_lost(struct phi_peer *peer)
+{
+    char why[160];
+    int code = peer->hello->lost ? 0 : phi_link_lost(peer->link, why, sizeof why);
+    if (code == 0)
+        return false;
+    peer->hello->lost = true;
+    phi_log(peer->peers->report, PH_LOG_INFO, "the link to rank %d has ended: %s", peer->rank, why);
+    return true;
+}
+
+void phi_hello_cut(struct phi_peer *peer)
+{
+    if (peer->link != NULL && peer->hello->cut == 0)
+        peer->hello->cut = phi_deadline(CUT_MS);
+}
+
+bool phi_hello_cut_due(struct phi_peer *peer)
+{
+    int64_t now = phi_now(), cut = peer->hello->cut;
+    if (cut == 0 || now < cut || (now < cut + CUT_LATE && !phi_link_busy(peer->link)))
+        return false;
+    phi_link_end(peer->link, false);
+    return true;
+}
+
+void phi_hello_forget(struct phi_peer *peer)
+{
+    if (peer->link != NULL) {
+        phi_link_free(peer->link);
+        phi_segment_close(peer->segment);
+        peer->segment = NULL;
+    }
+    peer->link = NULL;
+    free(peer->hello);
+    peer->hello = NULL;
+}
+
+void phi_hello_free(struct phi_peer *peer)
+{
+    if (peer->link != NULL && !peer->gone && peer->state >= PHI_PEER_READY)
+        phi_link_end(peer->link, true);
+    phi_hello_forget(peer);
+}
