@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/random.h"
 #include "channel/release.h"
 
@@ -149,18 +150,6 @@ void phi_export_free(struct phi_local_export *e)
     free(e);
 }
 
-// grow returns the array with room for one more element of `size` bytes, or NULL.
-static void *grow(void *array, uint32_t count, uint32_t *room, size_t size)
-{
-    if (count < *room)
-        return array;
-    uint32_t more = *room ? *room * 2 : 1;
-    void *bigger = realloc(array, more * size);
-    if (bigger != NULL)
-        *room = more;
-    return bigger;
-}
-
 static int get_export(struct phi_peers *peers, const struct phi_allocation *allocation,
                       struct phi_local_export **out)
 {
@@ -168,8 +157,8 @@ static int get_export(struct phi_peers *peers, const struct phi_allocation *allo
     if (*out != NULL)
         return 0;
     phi_release_gone(peers, allocation);
-    void *grown =
-        grow(peers->exports, peers->exports_count, &peers->exports_room, sizeof *peers->exports);
+    void *grown = phi_array_grow(peers->exports, peers->exports_count, &peers->exports_room,
+                                 sizeof *peers->exports);
     if (grown == NULL)
         return -ENOMEM;
     peers->exports = grown;
@@ -195,7 +184,7 @@ static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph
     struct phi_allocation allocation;
     uint64_t offset;
     struct phi_local_export *e;
-    void *grown = grow(key->own, key->own_count, &key->own_room, sizeof *key->own);
+    void *grown = phi_array_grow(key->own, key->own_count, &key->own_room, sizeof *key->own);
     if (grown == NULL)
         return -ENOMEM;
     key->own = grown;
@@ -264,7 +253,7 @@ int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
     if (behind > MOVED_MAX - key->moved)
         return -EBADMSG;
     struct phi_peer_buffer *grown =
-        grow(key->theirs, key->theirs_count, &key->theirs_room, sizeof *grown);
+        phi_array_grow(key->theirs, key->theirs_count, &key->theirs_room, sizeof *grown);
     if (grown == NULL)
         return -ENOMEM;
     key->theirs = grown;

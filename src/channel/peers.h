@@ -113,9 +113,11 @@ struct phi_key {
     uint32_t slot; // PHI_NO_SLOT until the lower rank named it
     struct phi_agreement agreement;
     struct phi_own_buffer *own; // by growing numbers
-    uint32_t own_count, own_room;
+    uint32_t own_count;
+    size_t own_room;
     struct phi_peer_buffer *theirs; // by growing numbers
-    uint32_t theirs_count, theirs_room;
+    uint32_t theirs_count;
+    size_t theirs_room;
     uint32_t moved;               // of them so far, for those that came behind larger numbers
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
@@ -311,7 +313,8 @@ struct phi_peers {
     struct phi_peer **table;           // by rank; NULL: never named
     struct phi_peer *former;           // lives that are over: channels may still name them
     struct phi_local_export **exports; // live ones
-    uint32_t exports_count, exports_room;
+    uint32_t exports_count;
+    size_t exports_room;
     uint32_t export_ids;            // given so far
     struct phi_local_export *ended; // of no use any more, but peers may map them
     struct phi_release *releases;   // under way

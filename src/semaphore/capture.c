@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
+
 struct phi_capture {
     struct phi_captures *owner;
     struct phi_capture *next;
@@ -25,18 +27,6 @@ void phi_captures_init(struct phi_captures *captures, struct phi_report *report,
 void phi_captures_fini(struct phi_captures *captures)
 {
     pthread_mutex_destroy(&captures->lock);
-}
-
-// grow returns the array with room for one more element of `size` bytes, or NULL.
-static void *grow(void *array, size_t count, size_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return array;
-    size_t more = *capacity ? *capacity * 2 : 16;
-    void *bigger = realloc(array, more * size);
-    if (bigger != NULL)
-        *capacity = more;
-    return bigger;
 }
 
 static void unpin(struct phi_capture *capture, size_t down_to)
@@ -150,8 +140,8 @@ static int pin(struct phi_capture *capture, struct phi_uses *uses)
 {
     if (uses == NULL || has(capture, uses))
         return 0;
-    struct phi_uses **array = grow(capture->uses, capture->uses_count, &capture->uses_capacity,
-                                   sizeof(struct phi_uses *));
+    struct phi_uses **array = phi_array_grow(capture->uses, capture->uses_count,
+                                             &capture->uses_capacity, sizeof(struct phi_uses *));
     if (array == NULL)
         return -ENOMEM;
     capture->uses = array;
@@ -239,8 +229,8 @@ struct phi_branch phi_capture_branch(struct phi_captures *captures, struct phi_c
 
 static struct phi_branch *add_branch(struct phi_capture *capture, uint64_t key)
 {
-    struct phi_branch *array =
-        grow(capture->branches, capture->branch_count, &capture->branch_capacity, sizeof *array);
+    struct phi_branch *array = phi_array_grow(capture->branches, capture->branch_count,
+                                              &capture->branch_capacity, sizeof *array);
     if (array == NULL)
         return NULL;
     capture->branches = array;
