@@ -44,18 +44,6 @@ static std::vector<ph_channel *> meet_all(Rank &rank)
                     rank.device->stream());
 }
 
-// Waits until a channel can no longer be used, and returns why.
-static int end_of(ph_channel *channel)
-{
-    for (int i = 0; i < 5000; i++) {
-        int status = ph_channel_status(channel);
-        if (status)
-            return status;
-        sleep_ms(1);
-    }
-    return 0;
-}
-
 // ---- in any order
 
 RANK_FUNCTION(leaves_in_turn)

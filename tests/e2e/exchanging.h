@@ -75,6 +75,12 @@ inline void pass(Rank &rank, ph_channel *channel, ph_role role, void *buffer, si
     }
 }
 
+inline void release_to(Rank &rank, const void *buffer, size_t bytes, ph_release_state state)
+{
+    CHECK_OK(ph_release_start(rank.context, buffer, bytes));
+    CHECK_OK(ph_release_wait(rank.context, buffer, bytes, state, 10000));
+}
+
 // ---- steps: the test and its ranks tell each other how far they are
 
 inline bool reaches(const std::atomic<uint64_t> &value, uint64_t least, int64_t ms = 20000)
@@ -91,6 +97,18 @@ inline bool reaches(const std::atomic<uint64_t> &value, uint64_t least, int64_t 
 inline void sleep_ms(int64_t ms)
 {
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+
+// Waits until a channel can no longer be used, and returns why.
+inline int end_of(ph_channel *channel)
+{
+    for (int i = 0; i < 20000; i++) {
+        int status = ph_channel_status(channel);
+        if (status)
+            return status;
+        std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+    return 0;
 }
 
 class Stopwatch

@@ -11,6 +11,7 @@
 #include "e2e/exchanging.h"
 
 #include "support/atomic_compat.h"
+#include "support/command.h"
 
 extern "C" {
 #include "base/clock.h"
@@ -32,16 +33,9 @@ class Info : public EveryDevice
     // Runs the tool; both of its outputs are kept.
     int run(const Job &job, const std::string &options)
     {
-        std::string command = "PEERHOP_STORE='" + job.store() + "' \"$PEERHOP_INFO\" --job " +
-                              job.name() + " " + options + " 2>&1";
-        FILE *pipe = popen(command.c_str(), "r");
-        char buffer[4096];
-        size_t n;
-        out.clear();
-        while ((n = fread(buffer, 1, sizeof(buffer), pipe)) > 0)
-            out.append(buffer, n);
-        int status = pclose(pipe);
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
+        return run_command("PEERHOP_STORE='" + job.store() + "' \"$PEERHOP_INFO\" --job " +
+                               job.name() + " " + options,
+                           &out);
     }
 
     bool says(const std::string &text) const

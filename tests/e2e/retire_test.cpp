@@ -301,8 +301,7 @@ RANK_FUNCTION(takes_it_late)
         CHECK_OK(ph_send(channel, size, stream));
         rank.synchronize(stream);
         rank.barrier();
-        CHECK_OK(ph_release_start(rank.context, memory, size));
-        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10000));
+        release_to(rank, memory, size, PH_RELEASE_DRAINED);
     } else {
         CHECK_OK(ph_recv(channel, size, stream));
         rank.synchronize(stream);

@@ -54,6 +54,9 @@ extern const char *fuzz_secret;
 // A copy of its own length, so that reading past its end is seen. free() it.
 uint8_t *copy_of(struct input piece);
 
+// Of a store made of callbacks: takes any key away.
+int store_drop(void *opaque, const char *key, int64_t ms);
+
 // Made at the first call. Lines of every level are formatted, and thrown away.
 struct fuzz_context {
     struct phi_report report;

@@ -35,15 +35,7 @@ static int get(void *opaque, const char *key, void **value, size_t *size, int64_
     return 0;
 }
 
-static int drop(void *opaque, const char *key, int64_t ms)
-{
-    (void)opaque;
-    (void)key;
-    (void)ms;
-    return 0;
-}
-
-static const struct ph_store_callbacks callbacks = {set, get, drop, NULL};
+static const struct ph_store_callbacks callbacks = {set, get, store_drop, NULL};
 
 // Of one sender the sequences grow.
 static void check(const struct phi_message *message, uint64_t *last)

@@ -3,11 +3,11 @@
 #include <cstdlib>
 #include <string>
 
-#include <sys/wait.h>
-
 #include <gtest/gtest.h>
 
 #include <peerhop/version.h>
+
+#include "support/command.h"
 
 namespace
 {
@@ -19,15 +19,7 @@ class PeerhopInfo : public testing::Test
     int run(const std::string &arguments,
             const std::string &environment = "PEERHOP_LIBCUDA=/nonexistent.so")
     {
-        std::string command = "env " + environment + " \"$PEERHOP_INFO\" " + arguments + " 2>&1";
-        FILE *pipe = popen(command.c_str(), "r");
-        char buffer[4096];
-        size_t n;
-        out.clear();
-        while ((n = fread(buffer, 1, sizeof(buffer), pipe)) > 0)
-            out.append(buffer, n);
-        int status = pclose(pipe);
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
+        return run_command("env " + environment + " \"$PEERHOP_INFO\" " + arguments, &out);
     }
 
     bool says(const std::string &text) const
