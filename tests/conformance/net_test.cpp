@@ -194,7 +194,7 @@ TEST_P(Net, StoresOfFourBytesLeaveTheirNeighbours)
     ASSERT_EQ(phi_link_store(a->link, 28, &value, 4), 0);
     ASSERT_TRUE(
         eventually([&] { return __atomic_load_n(&b->stores[3], __ATOMIC_ACQUIRE) != UINT64_MAX; }));
-    EXPECT_EQ(b->stores[3], 0x00000005ffffffffu);
+    EXPECT_EQ(__atomic_load_n(&b->stores[3], __ATOMIC_ACQUIRE), 0x00000005ffffffffu);
 }
 
 TEST_P(Net, StoresOutsideAreDropped)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "e2e/exchanging.h"
+#include "support/watched.h"
 
 class Death : public EveryDevice
 {
@@ -80,17 +81,6 @@ static bool becomes(Rank &rank, int peer, ph_peer_state state, int64_t ms = 2000
         sleep_ms(1);
     }
     return true;
-}
-
-static int end_of(ph_channel *channel)
-{
-    for (int i = 0; i < 20000; i++) {
-        int status = ph_channel_status(channel);
-        if (status)
-            return status;
-        std::this_thread::sleep_for(std::chrono::microseconds(500));
-    }
-    return 0;
 }
 
 // Kills a rank and waits for its end; returns when that was, on the clock of now_us().
@@ -487,9 +477,8 @@ RANK_FUNCTION(measures_before_and_after)
 // PEERHOP_TEST_BARS=1 holds it to the bar, for a machine that does nothing else.
 TEST_P(Death, SurvivorsKeepTheirBandwidth)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "a sanitizer's own cost is measured here";
-#endif
+    if (watched())
+        GTEST_SKIP() << "a sanitizer's own cost is measured here";
     Job job(GetParam(), 3);
     job.start("measures_before_and_after", GetParam());
     ASSERT_TRUE(reaches(job.shared()->value[0], 2, 60000)) << job.wait(100);

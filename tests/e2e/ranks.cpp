@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <mutex>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -28,6 +29,14 @@ RankRegistration::RankRegistration(const char *name, RankFunction function)
 }
 
 static Rank *current; // of this process, for messages
+
+// How much longer than usual a test waits until it calls something stuck (TEST_TIME_FACTOR): under
+// valgrind, above all.
+static std::chrono::milliseconds patience(int64_t ms)
+{
+    static const char *const factor = getenv("TEST_TIME_FACTOR");
+    return std::chrono::milliseconds(ms * (factor ? atoi(factor) : 1));
+}
 
 void rank_failed(const char *file, int line, const std::string &what)
 {
@@ -95,7 +104,7 @@ void Rank::barrier()
     unsigned index = barriers_++ % 64;
     uint32_t turn = (barriers_ - 1) / 64 + 1;
     shared->arrived[index].fetch_add(1);
-    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    auto end = std::chrono::steady_clock::now() + patience(30000);
     while (shared->arrived[index].load() < turn * static_cast<uint32_t>(ranks)) {
         if (std::chrono::steady_clock::now() > end)
             rank_failed(__FILE__, __LINE__, "the test's barrier: not all ranks came");
@@ -134,7 +143,7 @@ struct ph_channel *Rank::channel(int peer, uint64_t op_id, ph_role role, void *b
 
 void Rank::synchronize(void *stream, int64_t ms)
 {
-    if (!device->synchronize(stream, ms))
+    if (!device->synchronize(stream, patience(ms).count()))
         rank_failed(__FILE__, __LINE__, "the stream is not done: " + error());
 }
 
@@ -231,6 +240,8 @@ void Job::environment(int rank, const std::string &name, const std::string &valu
 void Job::start_rank(int rank, const std::string &function, const std::string &argument)
 {
     fflush(nullptr);
+    // By its name: valgrind follows no execution of /proc/self/exe.
+    static const std::string self = std::filesystem::read_symlink("/proc/self/exe");
     shared_->text[rank][0] = 0;
     statuses_[rank] = -1;
     pid_t pid = fork();
@@ -255,7 +266,7 @@ void Job::start_rank(int rank, const std::string &function, const std::string &a
         set(name, value);
     for (const auto &[name, value] : own_[rank])
         set(name, value);
-    execl("/proc/self/exe", "ranks", static_cast<char *>(nullptr));
+    execl(self.c_str(), "ranks", static_cast<char *>(nullptr));
     _exit(127);
 }
 
@@ -287,7 +298,7 @@ void Job::signal(int rank, int number)
 
 std::string Job::wait(int64_t ms)
 {
-    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+    auto end = std::chrono::steady_clock::now() + patience(ms);
     std::string result;
     for (int rank = 0; rank < ranks_; rank++) {
         auto left = std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -10,6 +10,7 @@
 
 #include "e2e/bytes.h"
 #include "e2e/exchanging.h"
+#include "support/watched.h"
 
 class Release : public EveryDevice
 {
@@ -22,24 +23,6 @@ class ReleaseGraph : public EveryDevice
 INSTANTIATE_CUDA_DEVICES(ReleaseGraph);
 
 static const size_t size = 100000;
-
-static void release_to(Rank &rank, const void *buffer, size_t bytes, ph_release_state state)
-{
-    CHECK_OK(ph_release_start(rank.context, buffer, bytes));
-    CHECK_OK(ph_release_wait(rank.context, buffer, bytes, state, 10000));
-}
-
-// Waits until a channel can no longer be used, and returns why.
-static int end_of(ph_channel *channel)
-{
-    for (int i = 0; i < 5000; i++) {
-        int status = ph_channel_status(channel);
-        if (status)
-            return status;
-        sleep_ms(1);
-    }
-    return 0;
-}
 
 // What the application of a peer does at a quiet moment, until `value` says that it may stop.
 static void reap_until(Rank &rank, const std::atomic<uint64_t> &value, uint64_t least)
@@ -627,12 +610,11 @@ static size_t entries_of(const char *directory)
     return n;
 }
 
-// 0 under sanitizers, which keep what is freed: they look for leaks themselves.
+// 0 under sanitizers and valgrind, which keep what is freed: they look for leaks themselves.
 static size_t resident_kib()
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return 0;
-#endif
+    if (watched())
+        return 0;
     std::ifstream status("/proc/self/status");
     std::string line;
     while (std::getline(status, line))

@@ -13,16 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
+#include "support/watched.h"
 
 namespace
 {
@@ -61,7 +52,7 @@ long system_calls_of(const std::function<void()> &run)
 {
     bool installed = false;
 
-    if (SANITIZED)
+    if (watched())
         return -1;
     struct sigaction action = {}, before;
     action.sa_sigaction = trapped;

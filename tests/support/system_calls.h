@@ -7,7 +7,7 @@
 #include <functional>
 
 // The number of system calls that run() made, or -1 where they cannot be counted (no seccomp, a
-// sanitizer's runtime that makes its own).
+// sanitizer or valgrind, which make their own).
 long system_calls_of(const std::function<void()> &run);
 
 #endif
