@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// peerhop-info tells what this build and this machine can do, how the library is configured, and how
-// the ranks of a job do.
+// peerhop-info tells what this build and this machine can do, how the library is configured, and
+// how the ranks of a job do.
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
@@ -19,6 +19,7 @@
 #include "hide.h"
 #include "job_status.h"
 #include "memory/memory.h"
+#include "net/net.h"
 #include "topology/capabilities.h"
 #include "transport/transport.h"
 
@@ -41,10 +42,12 @@ struct info {
 };
 
 static const char usage[] =
-    "usage: peerhop-info [--build | --config | --job NAME [OPTION]...]\n"
+    "usage: peerhop-info [--build | --config | --net | --job NAME [OPTION]...]\n"
     "Prints what this build holds, the devices of this machine and the path between each two.\n\n"
     "  --build    only what this build holds\n"
     "  --config   every variable with its value, default, range and meaning\n"
+    "  --net      the providers of libfabric, which one the net path takes, and why not the "
+    "others\n"
     "  --job NAME how each rank of a running job does: its life, its peers as it sees them, and\n"
     "             what it has in flight, for how long, and for whom that waits\n"
     "  --help     this help\n\n"
@@ -227,6 +230,31 @@ static void report_failure(struct info *info)
     fprintf(stderr, "peerhop-info: %s\n", sentence);
 }
 
+enum { CANDIDATES = 64 };
+
+static int print_net(struct info *info)
+{
+    struct phi_net_candidate *list = calloc(CANDIDATES, sizeof(*list));
+    char why[256] = "out of memory";
+    size_t n = 0;
+
+    if (phi_config_read(&info->config, NULL, &info->report) < 0) {
+        free(list);
+        report_failure(info);
+        return STATUS_FAILED;
+    }
+    if (list)
+        n = phi_net_list(&info->report, &info->config, list, CANDIDATES, why, sizeof(why));
+    for (size_t i = 0; i < n; i++)
+        printf("  %-16s %-16s %s\n", list[i].provider, list[i].domain,
+               list[i].taken ? "is taken" : list[i].reason);
+    if (n == 0)
+        printf("  no net: %s\n", why);
+    phi_config_fini(&info->config);
+    free(list);
+    return 0;
+}
+
 static int print(struct info *info, bool config_only)
 {
     if (phi_config_read(&info->config, NULL, &info->report) < 0) {
@@ -330,26 +358,32 @@ static int show_job(struct info *info, int option, int argc, char **argv,
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"build", no_argument, NULL, 'b'},       {"config", no_argument, NULL, 'c'},
-        {"job", required_argument, NULL, 'j'},   {"epoch", required_argument, NULL, 'e'},
-        {"store", required_argument, NULL, 's'}, {"timeout-ms", required_argument, NULL, 't'},
-        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"build", no_argument, NULL, 'b'},
+                                            {"config", no_argument, NULL, 'c'},
+                                            {"net", no_argument, NULL, 'n'},
+                                            {"job", required_argument, NULL, 'j'},
+                                            {"epoch", required_argument, NULL, 'e'},
+                                            {"store", required_argument, NULL, 's'},
+                                            {"timeout-ms", required_argument, NULL, 't'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     static struct info info;
     int option = getopt_long(argc, argv, "ho:", options, NULL);
     int status;
 
     if (option == 'h')
         return leave_with_usage(0);
-    if (option == '?' || (optind < argc && strchr("bc", option)) || (option == -1 && argc > 1))
+    if (option == '?' || (optind < argc && strchr("bcn", option)) || (option == -1 && argc > 1))
         return leave_with_usage(STATUS_USAGE);
     if (option == 'b') {
         print_build();
         return 0;
     }
     phi_report_init(&info.report, keep_line, &info, PH_LOG_INFO);
-    status = option == -1 || option == 'c' ? print(&info, option == 'c')
-                                           : show_job(&info, option, argc, argv, options);
+    if (option == -1 || option == 'c')
+        status = print(&info, option == 'c');
+    else
+        status = option == 'n' ? print_net(&info) : show_job(&info, option, argc, argv, options);
     phi_report_fini(&info.report);
     return status;
 }

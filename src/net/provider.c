@@ -129,6 +129,19 @@ static bool may_serve(const struct phi_config *config, const struct fi_info *inf
     return *why == 0;
 }
 
+// Whether the last candidate says what an earlier one has said: another address of the interface.
+static bool is_said(const struct phi_net_candidate *candidates, size_t filled)
+{
+    const struct phi_net_candidate *last = &candidates[filled - 1];
+
+    for (size_t i = 0; i + 1 < filled; i++)
+        if (!last->taken && strcmp(candidates[i].provider, last->provider) == 0 &&
+            strcmp(candidates[i].domain, last->domain) == 0 &&
+            (candidates[i].taken || strcmp(candidates[i].reason, last->reason) == 0))
+            return true;
+    return false;
+}
+
 int phi_provider_find(struct phi_report *report, const struct phi_config *config,
                       const struct phi_libfabric *library, phi_provider_try try_one, void *opaque,
                       struct phi_net_candidate *candidates, size_t n, size_t *count)
@@ -154,13 +167,13 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
         *c = (struct phi_net_candidate){0};
         snprintf(c->provider, sizeof(c->provider), "%s", sorted[i]->fabric_attr->prov_name);
         snprintf(c->domain, sizeof(c->domain), "%s", sorted[i]->domain_attr->name);
-        if (!may_serve(config, sorted[i], c->reason, sizeof(c->reason)))
-            continue;
-        if (found) {
-            snprintf(c->reason, sizeof(c->reason), "a better one was taken");
-            continue;
+        if (may_serve(config, sorted[i], c->reason, sizeof(c->reason))) {
+            if (found)
+                snprintf(c->reason, sizeof(c->reason), "a better one was taken");
+            else
+                found = c->taken = try_one(opaque, sorted[i], c->reason, sizeof(c->reason)) == 0;
         }
-        found = c->taken = try_one(opaque, sorted[i], c->reason, sizeof(c->reason)) == 0;
+        filled -= is_said(candidates, filled);
     }
     library->fi_freeinfo(list);
     *count = filled;

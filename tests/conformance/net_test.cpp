@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <dlfcn.h>
+
 #include <gtest/gtest.h>
 
 #include "support/atomic_compat.h"
@@ -156,6 +158,15 @@ class Net : public testing::TestWithParam<const char *>
     {
         b.reset();
         a.reset();
+        EXPECT_EQ(refused(), 0) << "what the strict provider refused is in the output";
+    }
+    // How much net_strict.c has refused in this process, where it is loaded.
+    static int refused()
+    {
+        const char *library = getenv("PEERHOP_LIBFABRIC");
+        void *handle = library ? dlopen(library, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+        void *count = handle ? dlsym(handle, "strict_refused") : nullptr;
+        return count ? reinterpret_cast<int (*)()>(count)() : 0;
     }
     std::unique_ptr<End> a, b;
     std::vector<uint8_t> from, to;

@@ -40,6 +40,19 @@ TEST_F(PeerhopInfo, WithoutADriverItNamesTheReasonAndTheHost)
     EXPECT_FALSE(says("cuda:0")) << out;
 }
 
+TEST_F(PeerhopInfo, ProvidersOfTheNetAndTheReasonsAgainstThem)
+{
+    EXPECT_EQ(run("--net", "PEERHOP_LIBFABRIC=/nonexistent.so"), 0);
+    EXPECT_TRUE(says("no net: ")) << out;
+    if (says("not in this build"))
+        GTEST_SKIP() << "built without libfabric";
+    EXPECT_TRUE(says("/nonexistent.so")) << out;
+    EXPECT_EQ(run("--net", "PEERHOP_NET_PROVIDER=tcp"), 0);
+    EXPECT_TRUE(says("is taken")) << out;
+    EXPECT_TRUE(says("PEERHOP_NET_PROVIDER=tcp asks for another")) << out;
+    EXPECT_EQ(run("--net --build"), 2);
+}
+
 TEST_F(PeerhopInfo, DevicesAndThePathBetweenEachTwo)
 {
     const char *standin = getenv("STANDIN");

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A libfabric (PEERHOP_LIBFABRIC) that is the real one, but demands what TEST_NET_STRICT names, as
+// providers of hardware do, and refuses what breaks it:
+//   local     every local buffer has a descriptor of an open region that covers it
+//   virt      remote addresses are addresses of the owner's process, not offsets
+//   prov-key  keys are the provider's to choose: none may be asked for
+//   endpoint  a region is bound to its endpoint and enabled before it has a key or is used, serves
+//   no
+//             other endpoint, and is closed before it
+// Both ends of an operation live in one process, which the checks of the target need. What is
+// refused is counted, and said.
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { REGIONS = 4096 };
+
+struct region {
+    struct fid_mr mr; // what the library gets
+    struct fid_mr *real;
+    char *base;
+    size_t size;
+    struct fid_ep *ep;
+    int enabled, open;
+};
+
+static struct region regions[REGIONS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the table
+static int count, refused;
+
+// The provider's own tables, as they were before ours took their place.
+static struct fi_ops_fabric *real_fabric;
+static struct fi_ops_domain *real_domain;
+static struct fi_ops_mr *real_mr;
+static struct fi_ops *real_ep_fid;
+static struct fi_ops_msg *real_msg;
+static struct fi_ops_rma *real_rma;
+static uint64_t offered_mode; // of the real provider
+
+EXPORT int strict_refused(void);
+EXPORT int strict_refused(void)
+{
+    return refused;
+}
+
+static int refuse(int rc, const char *why)
+{
+    fprintf(stderr, "strict: %s\n", why);
+    __atomic_add_fetch(&refused, 1, __ATOMIC_RELAXED);
+    return rc;
+}
+
+static int demands(const char *word)
+{
+    const char *all = getenv("TEST_NET_STRICT");
+    return all && strstr(all, word) != NULL;
+}
+
+static uint64_t demanded(void)
+{
+    return (demands("local") ? FI_MR_LOCAL : 0) | (demands("virt") ? FI_MR_VIRT_ADDR : 0) |
+           (demands("prov-key") ? FI_MR_PROV_KEY : 0) | (demands("endpoint") ? FI_MR_ENDPOINT : 0);
+}
+
+static void *real(const char *name)
+{
+    static void *library;
+    if (!library)
+        library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+    return library ? dlsym(library, name) : NULL;
+}
+
+// ---- regions
+
+static int is_usable(const struct region *region)
+{
+    return region->open && (!demands("endpoint") || region->enabled);
+}
+
+static int region_close(struct fid *fid)
+{
+    struct region *region = (struct region *)fid;
+    if (!region->open)
+        return refuse(-FI_EINVAL, "a region is closed twice");
+    region->open = 0;
+    return fi_close(&region->real->fid);
+}
+
+static int region_bind(struct fid *fid, struct fid *to, uint64_t flags)
+{
+    struct region *region = (struct region *)fid;
+    if (to->fclass != FI_CLASS_EP || flags || region->ep)
+        return refuse(-FI_EINVAL, "a region is bound twice, or to no endpoint");
+    region->ep = (struct fid_ep *)to;
+    return 0;
+}
+
+static int region_control(struct fid *fid, int command, void *argument)
+{
+    struct region *region = (struct region *)fid;
+    (void)argument;
+    if (command != FI_ENABLE || !region->ep)
+        return refuse(-FI_EINVAL, "a region is enabled before it is bound");
+    region->enabled = 1;
+    region->mr.key = fi_mr_key(region->real);
+    return 0;
+}
+
+static struct fi_ops region_ops = {.size = sizeof(struct fi_ops),
+                                   .close = region_close,
+                                   .bind = region_bind,
+                                   .control = region_control};
+
+static int strict_reg(struct fid *fid, const void *base, size_t size, uint64_t access,
+                      uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr,
+                      void *context)
+{
+    static uint64_t chosen = 0x5742;
+    struct region *region;
+    int rc;
+    if (demands("prov-key") && key)
+        return refuse(-FI_EINVAL, "a key is asked for where the provider chooses it");
+    pthread_mutex_lock(&lock);
+    if (demands("prov-key"))
+        key = ++chosen;
+    region = count < REGIONS ? &regions[count++] : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!region)
+        return -FI_ENOMEM;
+    rc = real_mr->reg(fid, base, size, access, offset, key, flags, &region->real, context);
+    if (rc)
+        return rc;
+    region->mr.fid = (struct fid){.fclass = FI_CLASS_MR, .context = context, .ops = &region_ops};
+    region->mr.mem_desc = region;
+    region->mr.key = demands("endpoint") ? FI_KEY_NOTAVAIL : fi_mr_key(region->real);
+    region->base = (char *)base;
+    region->size = size;
+    region->open = 1;
+    *mr = &region->mr;
+    return 0;
+}
+
+// ---- checks of an operation
+
+static int check_local(const struct fid_ep *ep, const struct iovec *part, void **desc)
+{
+    const struct region *region = desc ? *desc : NULL;
+    if (!demands("local"))
+        return 0;
+    if (region < regions || region >= regions + REGIONS || !is_usable(region))
+        return refuse(-FI_EINVAL, "a local buffer without the descriptor of a usable region");
+    if (part->iov_len && ((char *)part->iov_base < region->base ||
+                          (char *)part->iov_base + part->iov_len > region->base + region->size))
+        return refuse(-FI_EINVAL, "a local buffer outside its region");
+    if (demands("endpoint") && region->ep != ep)
+        return refuse(-FI_EINVAL, "a region of another endpoint");
+    return 0;
+}
+
+static const struct region *target_of(uint64_t key)
+{
+    for (int i = count - 1; i >= 0; i--)
+        if (regions[i].open && fi_mr_key(regions[i].real) == key)
+            return &regions[i];
+    return NULL;
+}
+
+// The real provider addresses by offset: what the strict one demands is taken back.
+static int check_remote(struct fi_rma_iov *remote)
+{
+    const struct region *region = target_of(remote->key);
+    if (!region)
+        return 0; // closed meanwhile: the real one refuses it
+    if (!is_usable(region))
+        return refuse(-FI_EACCES, "a target region that is not bound and enabled");
+    if (!demands("virt"))
+        return 0;
+    if ((char *)(uintptr_t)remote->addr < region->base ||
+        (char *)(uintptr_t)remote->addr + remote->len > region->base + region->size)
+        return refuse(-FI_EACCES, "a remote address outside its region");
+    if (!(offered_mode & FI_MR_VIRT_ADDR))
+        remote->addr -= (uint64_t)(uintptr_t)region->base;
+    return 0;
+}
+
+typedef ssize_t (*rma_fn)(struct fid_ep *, const struct fi_msg_rma *, uint64_t);
+
+static void *real_desc(void *desc)
+{
+    struct region *region = desc;
+    return region >= regions && region < regions + REGIONS ? fi_mr_desc(region->real) : NULL;
+}
+
+static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma *message,
+                          uint64_t flags)
+{
+    struct fi_msg_rma copy = *message;
+    struct fi_rma_iov remote = *message->rma_iov;
+    void *desc = message->desc ? *message->desc : NULL;
+    int rc = check_local(ep, message->msg_iov, &desc);
+    if (!rc)
+        rc = check_remote(&remote);
+    if (rc)
+        return rc;
+    desc = real_desc(desc);
+    copy.desc = &desc;
+    copy.rma_iov = &remote;
+    return fn(ep, &copy, flags);
+}
+
+static ssize_t strict_writemsg(struct fid_ep *ep, const struct fi_msg_rma *message, uint64_t flags)
+{
+    return strict_rma(real_rma->writemsg, ep, message, flags);
+}
+
+static ssize_t strict_readmsg(struct fid_ep *ep, const struct fi_msg_rma *message, uint64_t flags)
+{
+    return strict_rma(real_rma->readmsg, ep, message, flags);
+}
+
+static ssize_t strict_sendmsg(struct fid_ep *ep, const struct fi_msg *message, uint64_t flags)
+{
+    struct fi_msg copy = *message;
+    void *desc = message->desc ? *message->desc : NULL;
+    int rc = check_local(ep, message->msg_iov, &desc);
+    if (rc)
+        return rc;
+    desc = real_desc(desc);
+    copy.desc = &desc;
+    return real_msg->sendmsg(ep, &copy, flags);
+}
+
+static ssize_t strict_recv(struct fid_ep *ep, void *buffer, size_t size, void *desc, fi_addr_t from,
+                           void *context)
+{
+    struct iovec part = {buffer, size};
+    int rc = check_local(ep, &part, &desc);
+    return rc ? rc : real_msg->recv(ep, buffer, size, real_desc(desc), from, context);
+}
+
+// ---- endpoints, domains, fabrics
+
+static int endpoint_close(struct fid *fid)
+{
+    for (int i = 0; i < count; i++)
+        if (regions[i].open && regions[i].ep == (struct fid_ep *)fid)
+            return refuse(-FI_EBUSY, "an endpoint is closed before a region that is bound to it");
+    return real_ep_fid->close(fid);
+}
+
+static int strict_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep,
+                           void *context)
+{
+    static struct fi_ops fid_ops;
+    static struct fi_ops_msg msg;
+    static struct fi_ops_rma rma;
+    struct fi_info *plain;
+    int rc;
+    if (info->ep_attr->type != FI_EP_RDM) // one that the provider makes inside of ours
+        return real_domain->endpoint(domain, info, ep, context);
+    plain = ((__typeof__(&fi_dupinfo))real("fi_dupinfo"))(info);
+    plain->domain_attr->mr_mode = (int)offered_mode;
+    rc = real_domain->endpoint(domain, plain, ep, context);
+    ((__typeof__(&fi_freeinfo))real("fi_freeinfo"))(plain);
+    if (rc)
+        return rc;
+    if (!real_msg) {
+        real_ep_fid = (*ep)->fid.ops;
+        real_msg = (*ep)->msg;
+        real_rma = (*ep)->rma;
+        fid_ops = *real_ep_fid;
+        fid_ops.close = endpoint_close;
+        msg = *real_msg;
+        msg.sendmsg = strict_sendmsg;
+        msg.recv = strict_recv;
+        rma = *real_rma;
+        rma.writemsg = strict_writemsg;
+        rma.readmsg = strict_readmsg;
+    }
+    (*ep)->fid.ops = &fid_ops;
+    (*ep)->msg = &msg;
+    (*ep)->rma = &rma;
+    return 0;
+}
+
+static int strict_domain(struct fid_fabric *fabric, struct fi_info *info,
+                         struct fid_domain **domain, void *context)
+{
+    static struct fi_ops_domain ops;
+    static struct fi_ops_mr mr;
+    struct fi_info *plain = ((__typeof__(&fi_dupinfo))real("fi_dupinfo"))(info);
+    int rc;
+    plain->domain_attr->mr_mode = (int)offered_mode;
+    rc = real_fabric->domain(fabric, plain, domain, context);
+    ((__typeof__(&fi_freeinfo))real("fi_freeinfo"))(plain);
+    if (rc)
+        return rc;
+    if (!real_domain) {
+        real_domain = (*domain)->ops;
+        real_mr = (*domain)->mr;
+        ops = *real_domain;
+        ops.endpoint = strict_endpoint;
+        mr = *real_mr;
+        mr.reg = strict_reg;
+    }
+    (*domain)->ops = &ops;
+    (*domain)->mr = &mr;
+    return 0;
+}
+
+// ---- what the library loads
+
+EXPORT int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)
+{
+    static struct fi_ops_fabric ops;
+    int rc = ((__typeof__(&fi_fabric))real("fi_fabric"))(attr, fabric, context);
+    if (rc)
+        return rc;
+    if (!real_fabric) {
+        real_fabric = (*fabric)->ops;
+        ops = *real_fabric;
+        ops.domain = strict_domain;
+    }
+    (*fabric)->ops = &ops;
+    return 0;
+}
+
+// Only the provider whose tables are copied: net.
+EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
+                      const struct fi_info *hints, struct fi_info **list)
+{
+    struct fi_info *first = NULL, **end = &first;
+    int rc =
+        ((__typeof__(&fi_getinfo))real("fi_getinfo"))(version, node, service, flags, hints, list);
+    if (rc)
+        return rc;
+    if ((hints->domain_attr->mr_mode & (int)demanded()) != (int)demanded())
+        return refuse(-FI_ENODATA, "the hints do not offer what is demanded");
+    for (struct fi_info *info = *list, *next; info; info = next) {
+        next = info->next;
+        info->next = NULL;
+        if (strcmp(info->fabric_attr->prov_name, "net") != 0 &&
+            strcmp(info->fabric_attr->prov_name, "tcp") != 0) {
+            ((__typeof__(&fi_freeinfo))real("fi_freeinfo"))(info);
+            continue;
+        }
+        offered_mode = (uint64_t)info->domain_attr->mr_mode;
+        info->domain_attr->mr_mode |= (int)demanded();
+        *end = info;
+        end = &info->next;
+    }
+    *list = first;
+    return first ? 0 : -FI_ENODATA;
+}
+
+EXPORT void fi_freeinfo(struct fi_info *info)
+{
+    ((__typeof__(&fi_freeinfo))real("fi_freeinfo"))(info);
+}
+
+EXPORT struct fi_info *fi_dupinfo(const struct fi_info *info)
+{
+    return ((__typeof__(&fi_dupinfo))real("fi_dupinfo"))(info);
+}
+
+EXPORT uint32_t fi_version(void)
+{
+    return ((__typeof__(&fi_version))real("fi_version"))();
+}
+
+EXPORT const char *fi_strerror(int code)
+{
+    return ((__typeof__(&fi_strerror))real("fi_strerror"))(code);
+}
