@@ -163,8 +163,10 @@ void phi_peer_renew(struct phi_peer *peer)
     if (peer->state != PHI_PEER_BROKEN) {
         forget(peer);
         take_record(peer, peer->newer, &peer->newer_theirs);
-    } else if (peer->code == PH_EPEER && phi_expel_over(peer) && peer->released) {
-        // Not before: a former process may still write, or our streams touch what it shares.
+    } else if (peer->code != PH_EABORTED && peer->code != PH_EFENCED && phi_expel_over(peer) &&
+               peer->released) {
+        // Not before: a former process may still write, or our streams touch what it shares. And
+        // never where it is this rank's own life that is over.
         replace(peer);
     }
 }

@@ -456,6 +456,36 @@ TEST_P(Destroy, AfterAbort)
     EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
 }
 
+// An abort ends a life as leaving does: the next one is met.
+RANK_FUNCTION(begins_anew_after_an_abort)
+{
+    rank.open();
+    auto channels = meet_all(rank);
+    if (rank.rank == 0)
+        CHECK_OK(ph_context_abort(rank.context, "the test says so"));
+    else
+        CHECK_RC(end_of(channels[0]), PH_EBROKEN);
+    rank.barrier();
+    if (rank.rank == 0) {
+        rank.close();
+        rank.open();
+    }
+    auto op = operation(2, !rank.rank, PH_ROLE_BOTH, rank.device->alloc(size), size);
+    ph_channel *channel = nullptr;
+    int rc = PH_EBROKEN;
+    for (Stopwatch watch; rc == PH_EBROKEN && watch.ms() < 10000; sleep_ms(1))
+        rc = ph_exchange(rank.context, &op, 1, &channel);
+    CHECK_OK(rc);
+    CHECK_OK(ph_channel_status(channel));
+    rank.barrier();
+}
+
+TEST_P(Destroy, ALifeAfterAnAbort)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("begins_anew_after_an_abort"), "");
+}
+
 RANK_FUNCTION(aborts_a_send)
 {
     rank.open();

@@ -167,6 +167,12 @@ class Actor
     void judge_exchange(const std::vector<Wish> &wishes, int rc, bool meeting);
     bool transfer(const char *what, int peer, int rc);
     void lose(int rank, const std::string &why);
+    // Whether a call or a channel may end so once this peer's life does. Who aborts breaks its
+    // channels.
+    bool is_end(int rc, int peer) const
+    {
+        return rc == PH_EPEER || (rc == PH_EBROKEN && doomed(peer));
+    }
     bool lost(int rank) const
     {
         return lost_ >> rank & 1;
@@ -344,11 +350,17 @@ void Actor::destroy()
     check_leaks();
 }
 
-// Ends this life and begins another one, while the others go on.
+// Ends this life, at times by abort, and begins another one, while the others go on.
 void Actor::leave()
 {
     board_.doomed.fetch_or(1u << order_.rank);
     board_.leaves++;
+    if (mix(order_.seed, 11) % 2 == 0) {
+        board_.aborts++;
+        int rc = timed("abort", 0, [&] { return ph_context_abort(process_.context, "at random"); });
+        if (rc)
+            fail("%s: %s", ph_strerror(rc), sentence().c_str());
+    }
     destroy();
     join();
 }
@@ -422,18 +434,19 @@ static bool names(const std::string &sentence, int rank)
 void Actor::judge_exchange(const std::vector<Wish> &wishes, int rc, bool meeting)
 {
     std::string why = sentence();
-    bool named = false;
+    bool named = false, over = rc == -ETIMEDOUT;
     for (const Wish &w : wishes) {
         int peer = w.operation.peer;
         if (!names(why, peer))
             continue;
         named = true;
-        if (rc == PH_EPEER && (!meeting || !doomed(peer)))
+        over = over || is_end(rc, peer);
+        if (is_end(rc, peer) && (!meeting || !doomed(peer)))
             lose(peer, why);
     }
     if (!named)
         fail("%s: the sentence names no peer of the exchange: %s", ph_strerror(rc), why.c_str());
-    if (rc != PH_EPEER && rc != -ETIMEDOUT)
+    if (!over)
         fail("%s: %s", ph_strerror(rc), why.c_str());
     if (rc == -ETIMEDOUT)
         board_.timeouts++;
@@ -494,7 +507,7 @@ bool Actor::transfer(const char *what, int peer, int rc)
     if (rc == 0 || (rc == -ESTALE && board_.released.load() >> peer & 1))
         return true;
     std::string why = sentence();
-    if (rc != PH_EPEER || !names(why, peer))
+    if (!is_end(rc, peer) || !names(why, peer))
         fail("%s with rank %d: %s: %s", what, peer, ph_strerror(rc), why.c_str());
     lose(peer, why);
     return false;
@@ -518,7 +531,7 @@ void Actor::verify(const Expected &expected)
     ph_channel *both[] = {expected.channel, expected.other};
     for (ph_channel *channel : both) {
         int status = ph_channel_status(channel);
-        if (status == PH_EPEER && doomed(ph_channel_peer(channel)))
+        if (is_end(status, ph_channel_peer(channel)) && doomed(ph_channel_peer(channel)))
             return; // undefined, as it said
         // A graph might be launched again and wait for who gave the buffer back: it is let go.
         if (status == PH_EBROKEN && expected.graph &&

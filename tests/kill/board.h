@@ -55,7 +55,7 @@ struct Board {
     std::atomic<uint32_t> released; // ranks that gave a buffer back in this round
     std::atomic<uint32_t> doomed;   // ranks whose life of this round is over, or will be at once
     // What happened, in all.
-    std::atomic<uint64_t> messages, exchanges, timeouts, losses, worst_us, leaves, releases;
+    std::atomic<uint64_t> messages, exchanges, timeouts, losses, worst_us, leaves, aborts, releases;
 };
 
 inline void wait_for_change(std::atomic<uint32_t> &word, uint32_t seen, int64_t us)

@@ -507,8 +507,9 @@ std::string Referee::summary() const
     std::ostringstream text;
     text << rounds_ << " rounds of " << ranks_ << " ranks: " << kills_ << " killed, "
          << joins_killed_ << " killed while they began, " << stops_ << " stopped, "
-         << board_->leaves << " left; " << board_->exchanges << " exchanges, " << board_->messages
-         << " messages, " << board_->releases << " releases, " << board_->losses << " losses seen, "
+         << board_->leaves << " left, " << board_->aborts << " of them by abort; "
+         << board_->exchanges << " exchanges, " << board_->messages << " messages, "
+         << board_->releases << " releases, " << board_->losses << " losses seen, "
          << board_->timeouts << " time-outs; latest call " << board_->worst_us / 1000
          << " ms past its deadline";
     return text.str();
