@@ -200,7 +200,7 @@ TEST_P(Net, StoresAndMessagesComeInOrder)
 
 TEST_P(Net, StoresOfFourBytesLeaveTheirNeighbours)
 {
-    b->stores[3] = UINT64_MAX;
+    __atomic_store_n(&b->stores[3], UINT64_MAX, __ATOMIC_RELEASE);
     uint32_t value = 5;
     ASSERT_EQ(phi_link_store(a->link, 28, &value, 4), 0);
     ASSERT_TRUE(
