@@ -153,7 +153,7 @@ static void print_devices(struct info *info)
 }
 
 // path_of returns the path that a rank at `mine` would take to memory at `theirs`, or NULL, and the
-// last reason.
+// reason against the best.
 static const char *path_of(const struct place *mine, const struct place *theirs,
                            enum phi_reason *reason)
 {
@@ -169,8 +169,7 @@ static const char *path_of(const struct place *mine, const struct place *theirs,
             why = PHI_REASON_PEER_ACCESS;
         if (why == PHI_REASON_NONE)
             return phi_transports[i]->name;
-        // That a path is not in this build says less than why the others do not serve.
-        if (*reason == PHI_REASON_NONE || why != PHI_REASON_NOT_BUILT)
+        if (*reason == PHI_REASON_NONE)
             *reason = why;
     }
     return NULL;

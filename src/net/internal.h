@@ -87,7 +87,8 @@ struct phi_net {
     size_t part; // most bytes of one RMA operation
     int message_ring, store_ring;
 
-    pthread_mutex_t lock; // guards the links and all calls of the provider
+    pthread_mutex_t lock;     // guards the links and all calls of the provider
+    _Atomic uint32_t waiting; // threads that wait for the lock: who only tries leaves it to them
     struct phi_link *links;
     _Atomic uint64_t polls; // by others than the proxy
     bool closing;
@@ -96,6 +97,21 @@ struct phi_net {
     _Atomic bool stop;
     struct phi_wake wake; // of the proxy
 };
+
+// The lock. Threads that poll try it again and again: without `waiting` one that waits for it could
+// starve.
+static inline void phi_net_lock(struct phi_net *net)
+{
+    atomic_fetch_add_explicit(&net->waiting, 1, memory_order_relaxed);
+    pthread_mutex_lock(&net->lock);
+    atomic_fetch_sub_explicit(&net->waiting, 1, memory_order_relaxed);
+}
+
+static inline bool phi_net_trylock(struct phi_net *net)
+{
+    return atomic_load_explicit(&net->waiting, memory_order_relaxed) == 0 &&
+           pthread_mutex_trylock(&net->lock) == 0;
+}
 
 // All with the lock held.
 

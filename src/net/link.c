@@ -257,7 +257,7 @@ bool phi_link_receive(struct phi_link *link, void *bytes, size_t *size)
     uint32_t kind, n;
     const void *from;
 
-    pthread_mutex_lock(&net->lock);
+    phi_net_lock(net);
     from = phi_log_peek(&link->in, &kind, &n);
     if (from) {
         memcpy(bytes, from, n);
@@ -423,7 +423,7 @@ int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror
     name_ops(link->sends, PHI_SENDS, link, PHI_OP_SEND);
     name_ops(link->receives, PHI_RECEIVES, link, PHI_OP_RECEIVE);
     name_ops(link->posts, PHI_POSTS, link, PHI_OP_POST);
-    pthread_mutex_lock(&net->lock);
+    phi_net_lock(net);
     rc = open_link(link);
     if (rc) {
         phi_link_shut(link);
@@ -458,7 +458,7 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size)
         return phi_fail(net->report, -EBADMSG, "rank %d has an address of %zu bytes", link->rank,
                         size);
     memcpy(copy, address, size);
-    pthread_mutex_lock(&net->lock);
+    phi_net_lock(net);
     if (link->ep && !link->connected) {
         rc = fi_av_insert(link->av, copy, 1, &link->peer, 0, NULL) == 1 ? 0 : -EBADMSG;
         link->connected = rc == 0;
@@ -507,7 +507,7 @@ bool phi_link_busy(struct phi_link *link)
 {
     bool busy;
 
-    pthread_mutex_lock(&link->net->lock);
+    phi_net_lock(link->net);
     busy = link->moves || link->posting > 0;
     pthread_mutex_unlock(&link->net->lock);
     return busy;
@@ -527,7 +527,7 @@ static int add(struct phi_link *link, uint32_t kind, const void *bytes, uint32_t
     struct phi_net *net = link->net;
     int rc = -ECONNRESET;
 
-    pthread_mutex_lock(&net->lock);
+    phi_net_lock(net);
     if (link->ep) {
         rc = phi_log_add(&link->out, kind, bytes, size);
         if (rc)
@@ -566,7 +566,7 @@ static bool is_idle(struct phi_link *link)
 {
     bool idle;
 
-    pthread_mutex_lock(&link->net->lock);
+    phi_net_lock(link->net);
     phi_link_poll(link);
     idle = phi_link_idle(link);
     pthread_mutex_unlock(&link->net->lock);
@@ -582,7 +582,7 @@ void phi_link_end(struct phi_link *link, bool bye)
         while (!is_idle(link) && phi_now() < deadline)
             phi_pause();
     }
-    pthread_mutex_lock(&link->net->lock);
+    phi_net_lock(link->net);
     phi_link_shut(link);
     pthread_mutex_unlock(&link->net->lock);
 }
@@ -593,7 +593,7 @@ void phi_link_free(struct phi_link *link)
 
     if (!link)
         return;
-    pthread_mutex_lock(&link->net->lock);
+    phi_net_lock(link->net);
     phi_link_shut(link);
     for (at = &link->net->links; *at && *at != link;)
         at = &(*at)->next;

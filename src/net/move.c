@@ -66,7 +66,7 @@ int phi_link_post(const struct phi_route *route, uint32_t immediate)
     struct phi_slot_op *slot;
     ssize_t rc = -EAGAIN;
 
-    if (pthread_mutex_trylock(&net->lock))
+    if (!phi_net_trylock(net))
         return -EAGAIN;
     slot = link->ep ? free_op(link->posts, PHI_POSTS) : NULL;
     if (slot) {
@@ -142,7 +142,7 @@ int phi_move_start(struct phi_move *move)
     struct phi_net *net = link->net;
     ssize_t rc = -ECONNRESET;
 
-    if (pthread_mutex_trylock(&net->lock))
+    if (!phi_net_trylock(net))
         return -EAGAIN;
     move->op.link = link;
     move->op.kind = PHI_OP_MOVE;

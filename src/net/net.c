@@ -52,7 +52,7 @@ bool phi_net_poll(struct phi_net *net)
 {
     bool any;
 
-    if (pthread_mutex_trylock(&net->lock))
+    if (!phi_net_trylock(net))
         return false;
     atomic_fetch_add_explicit(&net->polls, 1, memory_order_relaxed);
     any = poll_links(net);
@@ -65,7 +65,7 @@ bool phi_route_poll(const struct phi_route *route)
     struct phi_net *net = route->link->net;
     bool any = false;
 
-    if (pthread_mutex_trylock(&net->lock))
+    if (!phi_net_trylock(net))
         return false;
     atomic_fetch_add_explicit(&net->polls, 1, memory_order_relaxed);
     if (route->link->ep)
@@ -78,7 +78,7 @@ static bool settled(struct phi_net *net, int *rank)
 {
     bool idle = true;
 
-    pthread_mutex_lock(&net->lock);
+    phi_net_lock(net);
     poll_links(net);
     for (const struct phi_link *link = net->links; link; link = link->next) {
         if (!link->ep || link->posting == 0)
@@ -138,7 +138,7 @@ static void sleep_on(struct phi_net *net, bool driven)
     int timeout = 1, n = 0;
 
     if (!driven) {
-        pthread_mutex_lock(&net->lock);
+        phi_net_lock(net);
         n = prepare_sleep(net, fds, &timeout);
         pthread_mutex_unlock(&net->lock);
         if (n < 0)
@@ -163,7 +163,7 @@ static void *proxy_main(void *opaque)
         bool any = false;
 
         seen = polls;
-        if (pthread_mutex_trylock(&net->lock) == 0) {
+        if (phi_net_trylock(net)) {
             any = poll_links(net);
             pthread_mutex_unlock(&net->lock);
         }
@@ -305,6 +305,11 @@ static int make(const struct phi_net_params *params, struct phi_net **out)
     if (!net->library)
         return phi_fail(params->report, PH_ENOPATH, "%s", why);
     return 0;
+}
+
+bool phi_net_built(void)
+{
+    return true;
 }
 
 int phi_net_open(const struct phi_net_params *params, struct phi_net **out)

@@ -39,6 +39,8 @@ struct phi_net_params {
     int store_ring;   // ... when stores have been applied
 };
 
+bool phi_net_built(void); // false: the stub
+
 // phi_net_open loads libfabric, takes the first provider that serves and passes the probe, and
 // starts the proxy. PH_ENOPATH: none; the sentence has the reason against each. May take 0.3 s.
 // close ends all links that are left. NULL is fine.

@@ -66,7 +66,7 @@ int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t siz
 
     if (!region)
         return phi_fail(net->report, -ENOMEM, "out of memory for a region");
-    pthread_mutex_lock(&net->lock);
+    phi_net_lock(net);
     if (!link->ep)
         rc = -ECONNRESET;
     else if (find(link, id))
@@ -95,7 +95,7 @@ bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *
     bool found;
 
     *target = (struct phi_net_target){0};
-    pthread_mutex_lock(&net->lock);
+    phi_net_lock(net);
     region = find(link, id);
     found = region != NULL;
     // Without FI_MR_VIRT_ADDR the peer addresses by the offset in the region.
@@ -117,7 +117,7 @@ void phi_link_unregister(struct phi_link *link, uint32_t id)
 {
     struct phi_net *net = link->net;
 
-    pthread_mutex_lock(&net->lock);
+    phi_net_lock(net);
     for (struct phi_net_region **at = &link->regions; *at; at = &(*at)->next) {
         struct phi_net_region *region = *at;
 
@@ -150,7 +150,7 @@ int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_targ
     uint64_t key = target->key;
     int rc = -ENOENT;
 
-    pthread_mutex_lock(&net->lock);
+    phi_net_lock(net);
     region = find(link, id);
     if (!link->ep)
         rc = -ECONNRESET;

@@ -5,6 +5,11 @@
 
 #include "net/net.h"
 
+bool phi_net_built(void)
+{
+    return false;
+}
+
 int phi_net_open(const struct phi_net_params *params, struct phi_net **net)
 {
     (void)net;

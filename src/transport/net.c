@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The net path: whether it serves a pair of ranks. How, src/net and channel/hello.c have.
 #include "base/config.h"
+#include "net/net.h"
 #include "transport/transport.h"
 
 static enum phi_reason net_viable(const struct phi_capabilities *mine,
                                   const struct phi_capabilities *theirs, enum phi_kind kind)
 {
+    if (!phi_net_built())
+        return PHI_REASON_NOT_BUILT;
     if (mine->path == PHI_PATH_IPC || theirs->path == PHI_PATH_IPC)
         return PHI_REASON_USER;
-    if (!phi_path_net(mine, theirs))
-        return PHI_REASON_PREFERRED;
-    return mine->device || theirs->device || kind != PHI_KIND_HOST ? PHI_REASON_NET_DEVICE
-                                                                   : PHI_REASON_NONE;
+    if (mine->device || theirs->device || kind != PHI_KIND_HOST)
+        return PHI_REASON_NET_DEVICE;
+    return phi_path_net(mine, theirs) ? PHI_REASON_NONE : PHI_REASON_PREFERRED;
 }
 
 const struct phi_transport phi_transport_net = {.name = "net", .viable = net_viable};

@@ -9,7 +9,7 @@ import tempfile
 ALLOWED = {
     'api': ['channel', 'semaphore', 'memory', 'topology', 'store', 'cuda', 'base'],
     'channel': ['transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'base'],
-    'transport': ['semaphore', 'memory', 'topology', 'cuda', 'base'],
+    'transport': ['semaphore', 'memory', 'topology', 'net', 'cuda', 'base'],
     'semaphore': ['memory', 'net', 'cuda', 'base'],
     'memory': ['cuda', 'base'],
     'topology': ['cuda', 'base'],

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ranks in network namespaces of their own, joined by a pair of virtual cables, as nodes are: only
+// the net path is left between them, and the cable can be cut.
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <sched.h>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+#include "e2e/ranks.h"
+
+namespace
+{
+
+class Nodes : public EveryDevice
+{
+  protected:
+    void SetUp() override
+    {
+        EveryDevice::SetUp();
+        if (!IsSkipped() && system("unshare -n ip link show lo > /dev/null 2>&1") != 0)
+            GTEST_SKIP() << "no network namespaces here: they need root and the ip command";
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Device, Nodes, testing::Values("hostnet"),
+                         [](const auto &info) { return info.param; });
+
+constexpr size_t size = 3 << 20;
+
+bool reaches(std::atomic<uint64_t> &value, uint64_t wanted, int ms = 30000)
+{
+    for (int i = 0; i < ms && value.load() < wanted; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return value.load() >= wanted;
+}
+
+void shell(const std::string &command)
+{
+    if (system((command + " > /dev/null").c_str()) != 0)
+        rank_failed(__FILE__, __LINE__, command);
+}
+
+// Joins the two ranks: value[100]: the pid of rank 1, once it is in its namespace; value[101]: the
+// cable is there.
+void join(Rank &rank)
+{
+    CHECK(unshare(CLONE_NEWNET) == 0);
+    const std::string own = rank.rank == 0 ? "1" : "2";
+    if (rank.rank == 1) {
+        rank.shared->value[100] = static_cast<uint64_t>(getpid());
+        CHECK(reaches(rank.shared->value[101], 1));
+    } else {
+        CHECK(reaches(rank.shared->value[100], 1));
+        shell("ip link add cable1 type veth peer name cable2 netns " +
+              std::to_string(rank.shared->value[100].load()));
+        rank.shared->value[101] = 1;
+    }
+    shell("ip link set lo up && ip addr add 10.77.0." + own + "/24 dev cable" + own +
+          " && ip link set cable" + own + " up");
+    rank.barrier();
+}
+
+// ---- a job of two nodes
+
+RANK_FUNCTION(between_nodes)
+{
+    join(rank);
+    rank.open();
+    auto *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    struct ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, 2 * size);
+    ph_path_report report;
+    CHECK_OK(ph_channel_path(channel, 1, &report, sizeof report));
+    CHECK(std::string(report.path) == "net");
+    for (int round = 0; round < 4; round++) {
+        rank.device->fill(memory, size, 10 * round + rank.rank);
+        struct ph_group_op ops[] = {{PH_GROUP_PUT_SIGNAL, channel, size, 0, size},
+                                    {PH_GROUP_WAIT, channel, 0, 0, size}};
+        CHECK_OK(ph_group(ops, 2, stream));
+        rank.synchronize(stream);
+        rank.verify(memory + size, size, 10 * round + !rank.rank, "put from the other node");
+        rank.barrier();
+    }
+}
+
+TEST_P(Nodes, PutsBetweenThem)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("between_nodes"), "");
+}
+
+// ---- a cable that is cut
+
+RANK_FUNCTION(cable_is_cut)
+{
+    join(rank);
+    rank.open({"PEERHOP_HEARTBEAT_MS=50", "PEERHOP_SUSPECT_MS=500"});
+    auto *memory = static_cast<char *>(rank.device->alloc(size));
+    void *stream = rank.device->stream();
+    struct ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    rank.barrier();
+    if (rank.rank == 0)
+        shell("ip link set cable1 down");
+    rank.barrier();
+    // One has something on its way, the other waits for it. Both are told in time, by name.
+    if (rank.rank == 0) {
+        rank.device->fill(memory, size, 5);
+        CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
+    } else {
+        CHECK_OK(ph_wait(channel, size, stream));
+    }
+    auto begin = std::chrono::steady_clock::now();
+    CHECK(!rank.device->synchronize(stream, 1500));
+    auto took = std::chrono::steady_clock::now() - begin;
+    CHECK(took < std::chrono::milliseconds(3000));
+    const std::string other = "rank " + std::to_string(!rank.rank);
+    CHECK(rank.error().find(other) != std::string::npos);
+    CHECK(rank.error().find("SUSPECT") != std::string::npos);
+    CHECK(rank.error().find(rank.rank == 0 ? "not delivered by the net" : "has not written") !=
+          std::string::npos);
+    rank.barrier();
+    // It is mended: what was on its way comes, and nobody is a suspect any more.
+    if (rank.rank == 0)
+        shell("ip link set cable1 up");
+    rank.synchronize(stream, 20000);
+    if (rank.rank == 1)
+        rank.verify(memory, size, 5, "came after all");
+    rank.barrier();
+}
+
+TEST_P(Nodes, ACutIsToldByNameAndMended)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("cable_is_cut"), "");
+}
+
+// ---- a node that is lost for good
+
+RANK_FUNCTION(node_is_lost)
+{
+    join(rank);
+    rank.open({"PEERHOP_HEARTBEAT_MS=50", "PEERHOP_SUSPECT_MS=500"});
+    auto *memory = static_cast<char *>(rank.device->alloc(size));
+    void *stream = rank.device->stream();
+    struct ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    rank.barrier();
+    if (rank.rank == 1)
+        pause(); // killed by the test
+    shell("ip link set cable1 down");
+    CHECK_OK(ph_put(channel, 0, 0, size, stream));
+    CHECK(!rank.device->synchronize(stream, 1500));
+    // Nothing says that it ended; the application decides, and its streams go on.
+    ph_peer_report peer = {};
+    for (int i = 0; i < 5000 && peer.state != PH_PEER_SUSPECT; i++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        CHECK_OK(ph_context_peer(rank.context, 1, &peer, sizeof peer));
+    }
+    CHECK_OK(ph_context_expel(rank.context, 1));
+    rank.synchronize(stream, 10000);
+    CHECK_RC(ph_channel_status(channel), PH_EPEER);
+    rank.close();
+}
+
+TEST_P(Nodes, AnExpelledOneHoldsUpNobody)
+{
+    Job job(GetParam(), 2);
+    job.start("node_is_lost");
+    job.expect_failure(1);
+    EXPECT_EQ(job.status(0, 40000), 0) << job.shared()->text[0];
+    job.signal(1, SIGKILL);
+    EXPECT_EQ(job.wait(), "");
+}
+
+} // namespace
