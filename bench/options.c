@@ -62,7 +62,7 @@ void bench_options_help(FILE *out)
           "  -w COUNT      iterations of warm-up at least (50 ms at least, too)\n"
           "  -r COUNT      ranks (2); pairs 0-1, 2-3, ...; exchange and import: all with all\n"
           "  -k KIND       memory: auto, host, cuda\n"
-          "  -p PATH       auto, ipc: fail where another path would be taken\n"
+          "  -p PATH       auto, ipc, net: fail where another path would be taken; net asks for it\n"
           "  -m METHOD     auto, ce, copy_kernel: how GPU copies are made\n"
           "  -i ISSUE      stream, graph (CUDA graphs), host (synchronise each iteration)\n"
           "  -o FORMAT     table, json (one object a line)\n"
@@ -250,7 +250,7 @@ static int parse_short(struct parser *parser, int option)
     case 'k':
         return parse_word(parser, "-k", "auto|host|cuda", &options->kind);
     case 'p':
-        return parse_word(parser, "-p", "auto|ipc", &options->path);
+        return parse_word(parser, "-p", "auto|ipc|net", &options->path);
     case 'm':
         return parse_word(parser, "-m", "auto|ce|copy_kernel", &options->method);
     case 'i':

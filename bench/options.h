@@ -38,7 +38,7 @@ struct bench_options {
     int64_t deadline_s; // of the whole run
     enum bench_issue issue;
     const char *kind;     // "auto", "host", "cuda"
-    const char *path;     // "auto", "ipc"
+    const char *path;     // "auto", "ipc", "net"
     const char *method;   // of PEERHOP_METHOD; NULL: not given
     const char *wait;     // of PEERHOP_WAIT; NULL: not given
     const char *protocol; // "put", "get"

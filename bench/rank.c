@@ -85,12 +85,14 @@ static int create_context(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
     char method[64], wait[64], channels[64], error[1024] = "";
-    const char *settings[4] = {0};
+    const char *settings[5] = {0};
     size_t n = 0;
     snprintf(method, sizeof(method), "PEERHOP_METHOD=%s", options->method ? options->method : "");
     snprintf(wait, sizeof(wait), "PEERHOP_WAIT=%s", options->wait ? options->wait : "");
     snprintf(channels, sizeof(channels), "PEERHOP_CHANNELS=%llu",
              (unsigned long long)keys_needed(options));
+    if (strcmp(options->path, "net") == 0)
+        settings[n++] = "PEERHOP_PATH=net";
     if (options->method)
         settings[n++] = method;
     if (options->wait)
@@ -142,8 +144,8 @@ static void bind_to_core(const struct bench *bench)
     }
 }
 
-// A GPU may map all of an allocation that is no multiple of 2 MiB by smaller pages, and copies slower
-// then (docs/performance.md).
+// A GPU may map all of an allocation that is no multiple of 2 MiB by smaller pages, and copies
+// slower then (docs/performance.md).
 static size_t whole_pages(size_t size)
 {
     const size_t page = (size_t)2 << 20;

@@ -114,8 +114,10 @@ int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, stru
         goto close;
     phi_capabilities_fill(&peers->mine, peers->device, phi_memory_kinds(peers->memory));
     peers->mine.path = (uint8_t)peers->config->path;
-    if ((rc = phi_wake_open(&peers->net_wake)))
+    if ((rc = phi_wake_open(&peers->net_wake))) {
+        phi_fail(peers->report, rc, "no sockets to wake the service thread by: %s", strerror(-rc));
         goto close;
+    }
     if ((rc = phi_probe_open(peers->memory, peers->device, &peers->probe)) ||
         (rc = open_mailbox(peers, params, deadline)))
         goto close;

@@ -272,7 +272,7 @@ static void explain(struct phi_report *report, const struct phi_net_candidate *c
 
 enum { CANDIDATES = 64 };
 
-static int find(struct phi_net *net, bool explains)
+static int find(struct phi_net *net)
 {
     struct phi_net_candidate *candidates = calloc(CANDIDATES, sizeof(*candidates));
     size_t n = 0;
@@ -281,7 +281,7 @@ static int find(struct phi_net *net, bool explains)
     if (candidates)
         rc = phi_provider_find(net->report, net->config, net->library, try_open, net, candidates,
                                CANDIDATES, &n);
-    if (rc && n > 0 && explains)
+    if (rc && n > 0)
         explain(net->report, candidates, n);
     free(candidates);
     return rc;
@@ -317,10 +317,10 @@ int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
     struct phi_net *net = NULL;
     int rc = make(params, &net);
 
+    if (!rc && (rc = phi_wake_open(&net->wake)))
+        phi_fail(net->report, rc, "no sockets to wake the proxy by: %s", strerror(-rc));
     if (!rc)
-        rc = phi_wake_open(&net->wake);
-    if (!rc)
-        rc = find(net, true);
+        rc = find(net);
     if (!rc)
         rc = start_proxy(net);
     if (rc) {

@@ -217,6 +217,18 @@ TEST_F(Perf, JsonHasEveryField)
     EXPECT_LT(atof(hit["store_commands"].c_str()), 0.01);
 }
 
+TEST_F(Perf, OverTheNetWhereAskedFor)
+{
+    Ended ended = run(quick({"-p", "net", "-c", "put-latency", "-b", "8", "-n", "50", "--verify"}));
+    if (has(ended.err, "not in this build"))
+        GTEST_SKIP() << "libfabric is left out of this build";
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    auto members = parse_json(lines_of(ended.out).at(0));
+    EXPECT_EQ(members["path"], "net");
+    EXPECT_EQ(members["method"], "rma");
+    EXPECT_EQ(members["verified"], "true");
+}
+
 TEST_F(Perf, AColdExchangeImportsEachAllocationOnceAndOffersOnce)
 {
     Ended ended = run(quick({"-c", "exchange-cold", "--ops", "64", "--segments", "4", "-b", "4K"}));

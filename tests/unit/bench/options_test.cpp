@@ -166,7 +166,7 @@ TEST(Options, ErrorsNameTheOptionAndTheValue)
     const std::vector<std::vector<std::string>> lines = {
         {"-c", "put-nothing"}, {"-b", "8x"},        {"-n", "0"},      {"-n", "many"},
         {"-w", "-1"},          {"-r", "1"},         {"-r", "65"},     {"-k", "disk"},
-        {"-p", "net"},         {"-m", "memcpy"},    {"-i", "device"}, {"-o", "xml"},
+        {"-p", "wire"},         {"-m", "memcpy"},    {"-i", "device"}, {"-o", "xml"},
         {"--protocol", "pu"},  {"--channels", "0"}, {"--ops", "0"},   {"--segments", "1.5"},
         {"--wait", "spin"},    {"--deadline", ""},
     };
