@@ -549,6 +549,8 @@ static bool own_ends_drained(struct phi_release *part)
             phi_revoke_drained(c))
             continue;
         all = false;
+        if (!phi_revoke_waits(c))
+            continue; // it ends by itself
         // Where copies can look at `broken` they are skipped; a copy engine would write into a
         // buffer that its owner has not opened.
         if (c->peers->device == NULL)

@@ -77,6 +77,10 @@ void phi_revoke_channel(struct ph_channel *channel);
 // phi_revoke_drained: whether no stream and no graph of this rank touches the channel.
 bool phi_revoke_drained(const struct ph_channel *channel);
 
+// phi_revoke_waits: of a channel that is not drained, whether it may be a wait that keeps it (over the
+// net: whether one stands at the head of a queue).
+bool phi_revoke_waits(const struct ph_channel *channel);
+
 // phi_revoke_lift lets waits of a revoked channel go that nobody will answer. hold: not those of
 // which a copy into the peer's buffer would follow.
 void phi_revoke_lift(struct ph_channel *channel, bool hold);

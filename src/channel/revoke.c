@@ -9,6 +9,7 @@
 #include "channel/release.h"
 #include "channel/retire.h"
 #include "channel/service.h"
+#include "semaphore/record.h"
 
 // At once, of one peer: each is looked through at every message and tick.
 enum { REVOCATIONS_MAX = 4096 };
@@ -234,6 +235,21 @@ static void note_left(struct ph_channel *channel, struct phi_revoked *now)
         now->waiting = channel->index + 1;
 }
 
+// Over the net a copy is under way for a while after its wait is over: the peer may have all of it, and
+// be done with it, before this end is.
+bool phi_revoke_waits(const struct ph_channel *channel)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    struct phi_progress progress;
+    struct phi_wait_note note;
+    if (!channel->by_net)
+        return true;
+    for (uint32_t i = 0; executor->ops->progress(executor, i, &progress, &note); i++)
+        if (note.number != 0 && note.op_id == channel->op_id && note.peer == channel->peer->rank)
+            return true;
+    return false;
+}
+
 static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revocation *r)
 {
     struct phi_revoked now = {.drained = 1};
@@ -241,7 +257,7 @@ static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revoca
         if (!concerns(r, channel))
             continue;
         if (!phi_revoke_drained(channel)) {
-            if (channel->let_go)
+            if (channel->let_go && phi_revoke_waits(channel))
                 phi_revoke_lift(channel, false);
             note_left(channel, &now);
         } else if (atomic_load(&channel->status) == PH_EBROKEN) {

@@ -311,6 +311,8 @@ RANK_FUNCTION(loses_its_connections)
 
 TEST_P(Death, WhatWaitsForAProcessThatExitsGoesOnWhenItIsGone)
 {
+    if (GetParam() == "hostnet")
+        GTEST_SKIP() << "over the net there are no such connections";
     for (const char *how : {"exits", "lives"}) {
         SCOPED_TRACE(how);
         Job job(GetParam(), 2);
