@@ -81,14 +81,14 @@ int ph_signal(struct ph_channel *channel, void *stream)
 
 // A peer may leave, or give its buffer back, as soon as its part is done. What it sent is here by
 // then: that waits for nothing.
-static int unless_here(const struct phi_channel_call *call, int rc)
+static int unless_here(const struct phi_channel_call *call, int rc, void *stream)
 {
     if (rc != PH_EPEER && rc != PH_EBROKEN && rc != -ESTALE)
         return rc;
     // An executor that refuses knows only that the peer's words were revoked, the channel knows
     // why.
     rc = phi_channel_check(call->channel);
-    return (rc == PH_EPEER || rc == -ESTALE) && phi_channel_take(call) ? 0 : rc;
+    return (rc == PH_EPEER || rc == -ESTALE) && phi_channel_take(call, stream) ? 0 : rc;
 }
 
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
@@ -99,7 +99,7 @@ int ph_wait(struct ph_channel *channel, size_t size, void *stream)
         rc = phi_check_range(channel, 0, 0, size);
     if (rc == 0)
         rc = issue_one(&call, stream);
-    rc = unless_here(&call, rc);
+    rc = unless_here(&call, rc, stream);
     return rc ? phi_check_refused(channel, rc) : 0;
 }
 
@@ -107,7 +107,7 @@ int ph_wait(struct ph_channel *channel, size_t size, void *stream)
 static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, void *stream)
 {
     bool active = phi_channel_active(channel, outgoing);
-    int rc = active ? phi_check_reach(channel) : phi_channel_post(channel, outgoing);
+    int rc = active ? phi_check_reach(channel) : phi_channel_post(channel, outgoing, size);
     if (rc == -EALREADY)
         phi_fail(channel->peers->report, rc,
                  "operation %llu with rank %d: %s again before ph_complete",
@@ -139,11 +139,11 @@ int ph_recv(struct ph_channel *channel, size_t size, void *stream)
     return rc ? phi_check_refused(channel, rc) : 0;
 }
 
-static int unless_all_here(const struct phi_channel_call *calls, size_t n, int refused)
+static int unless_all_here(const struct phi_channel_call *calls, size_t n, int refused, void *stream)
 {
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = unless_here(&calls[i], refused);
+        rc = unless_here(&calls[i], refused, stream);
     return rc;
 }
 
@@ -158,14 +158,15 @@ int ph_complete(struct ph_channel *channel, void *stream)
     for (int outgoing = 0; outgoing < 2; outgoing++)
         if (posted & (outgoing ? 1u : 2u))
             calls[n++] =
-                (struct phi_channel_call){channel, PHI_CALL_COMPLETE, outgoing != 0, 0, 0, 0};
+                (struct phi_channel_call){channel, PHI_CALL_COMPLETE, outgoing != 0, 0, 0,
+                                          atomic_load(&channel->posted_size[outgoing])};
     bool begun = false;
     if (n == 0)
         return 0;
     if (rc == 0)
         rc = phi_issue(channel->peers, calls, n, stream, &begun);
     if (rc && !begun)
-        rc = unless_all_here(calls, n, rc);
+        rc = unless_all_here(calls, n, rc, stream);
     for (size_t i = 0; rc == 0 && i < n; i++)
         phi_channel_unpost(channel, calls[i].outgoing);
     return rc ? phi_check_refused(channel, rc) : 0;

@@ -42,7 +42,9 @@
     NUMBER(kernel_waits, "KERNEL_WAITS", 64, 1, 1024, "most kernels of ours that wait at once")    \
     CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
     CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \
-    CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel", "how the ipc path copies; a forced ce passes the limits") \
+    NUMBER(ll_max, "LL_MAX", 8192, 0, 1048576, "bytes up to which a message of this rank goes by ll")  \
+    NUMBER(sm_max, "SM_MAX", INT64_MAX, 0, INT64_MAX, "... and by sm; a larger one by ce")            \
+    CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll", "how the ipc path copies; a forced ce passes the limits") \
     NUMBER(net_part, "NET_PART", 1073741824, 64, 1073741824, "most bytes of one RMA operation of the net path") \
     CHOICE(path, "PATH", "auto", "auto|ipc|net", "how peers are reached: net also those of this node; if one of two ranks says net, both do") \
     CHOICE(reap, "REAP", "manual", "manual|idle", "who unmaps released cudaMalloc and pool memory of peers: ph_reap, or the library when its own operations are done") \
@@ -62,7 +64,7 @@ struct phi_config {
 enum { PHI_WAIT_AUTO, PHI_WAIT_KERNEL, PHI_WAIT_MEMORY_OPERATION };
 enum { PHI_PATH_AUTO, PHI_PATH_IPC, PHI_PATH_NET };
 enum { PHI_REAP_MANUAL, PHI_REAP_IDLE };
-enum { PHI_METHOD_AUTO, PHI_METHOD_CE, PHI_METHOD_COPY_KERNEL };
+enum { PHI_METHOD_AUTO, PHI_METHOD_CE, PHI_METHOD_COPY_KERNEL, PHI_METHOD_SM, PHI_METHOD_LL };
 
 // phi_config_read fills config from settings ("PEERHOP_NAME=value", may be NULL; they win), the environment and the
 // defaults. -EINVAL names the variable, its value and its range, also for an unknown name in settings; an unknown

@@ -170,6 +170,8 @@ static int map_segment(struct phi_peer *peer, struct contact *c)
     peer->registering = true;
     pthread_mutex_unlock(&peers->lock);
     rc = phi_segment_register(peer->segment, peers->device);
+    if (rc == 0)
+        rc = phi_flags_open(peer);
     pthread_mutex_lock(&peers->lock);
     peer->registering = false;
     return rc;
@@ -449,7 +451,7 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     e->call = peers->exchange_calls;
     e->import = import;
     e->reason = reason;
-    if (import != NULL) {
+    if (import != NULL && e->id != PHI_FLAG_EXPORT) {
         phi_count(peers->counters, imports, 1);
         phi_count(peers->counters, import_bytes, import->size);
     }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "semaphore/flags.h"
+
 // Work of one operation of the executor: a group that needs more is several operations on the same
 // stream.
 #define WORK_MAX 192
@@ -29,10 +31,13 @@ static uint32_t direction_bit(bool outgoing)
     return outgoing ? 1 : 2;
 }
 
-int phi_channel_post(struct ph_channel *channel, bool outgoing)
+int phi_channel_post(struct ph_channel *channel, bool outgoing, size_t size)
 {
     uint32_t bit = direction_bit(outgoing);
-    return atomic_fetch_or(&channel->posted, bit) & bit ? -EALREADY : 0;
+    if (atomic_fetch_or(&channel->posted, bit) & bit)
+        return -EALREADY;
+    atomic_store_explicit(&channel->posted_size[outgoing], size, memory_order_relaxed);
+    return 0;
 }
 
 void phi_channel_unpost(struct ph_channel *channel, bool outgoing)
@@ -93,9 +98,42 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
     work->source = call->outgoing ? local : remote;
 }
 
+// A message by flags: the lanes of its direction, and what of the copy its step needs.
+static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
+                    const struct phi_step *step)
+{
+    struct ph_channel *channel = call->channel;
+    const enum phi_word word = (enum phi_word)step->word;
+    const int side = channel->peer->segment->side;
+    const size_t lane = phi_flag_lane(channel->index, call->outgoing ? side : !side, word);
+    const size_t slots = phi_flag_slots(channel->index, word);
+    set_copy(work, call);
+    work->own_lane = channel->own_slab + lane;
+    work->peer_lane = channel->peer_slab + lane;
+    work->signal = word == PHI_WORD_NOTE;
+    if (step->kind == PHI_STEP_PUSH) {
+        work->slots = channel->peer_slab + slots;
+        work->offset = call->remote_offset;
+    } else if (step->kind == PHI_STEP_TAKE) {
+        work->slots = channel->own_slab + slots;
+        work->destination = channel->local;
+        work->offset = channel->local_size;
+    }
+    if (!atomic_load_explicit(&channel->flagged, memory_order_relaxed))
+        atomic_store(&channel->flagged, 1); // once, so that the data path only reads it
+}
+
+static const struct phi_program *program_of(const struct phi_channel_call *call)
+{
+    const struct ph_channel *channel = call->channel;
+    const uint8_t protocol = call->outgoing ? channel->protocol_out : channel->protocol_in;
+    const enum phi_method method = phi_flags_method(channel, call->outgoing, call->size);
+    return phi_program_of(call->call, method, protocol == PH_PROTOCOL_GET);
+}
+
 static size_t add_call(const struct phi_channel_call *call, struct phi_work *work)
 {
-    const struct phi_program *program = &phi_programs[call->call];
+    const struct phi_program *program = program_of(call);
     struct ph_channel *channel = call->channel;
     for (unsigned i = 0; i < program->count; i++) {
         work[i] = (struct phi_work){
@@ -107,10 +145,14 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
             .broken_device =
                 channel->mine_device ? channel->mine_device + offsetof(struct phi_line, broken) : 0,
         };
-        if (program->steps[i].kind == PHI_STEP_COPY)
+        if (phi_step_hops(program->steps[i].kind))
+            set_hop(&work[i], call, &program->steps[i]);
+        else if (program->steps[i].kind == PHI_STEP_COPY)
             set_copy(&work[i], call);
         else
             set_word(&work[i], channel, call->outgoing, &program->steps[i]);
+        // A message that the table leaves to the copy engine is not for a copy kernel.
+        work[i].engine = channel->own_slab != 0 && program->count == PHI_STEPS_MAX;
         if (program->steps[i].kind == PHI_STEP_WAIT)
             note_await(channel, call->outgoing, &program->steps[i]);
     }
@@ -132,9 +174,32 @@ static bool take_word(const struct phi_channel_call *call)
            atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
 }
 
-bool phi_channel_take(const struct phi_channel_call *call)
+// Of a message by flags. What is there by lines is unpacked on the stream; the peer is told nothing.
+static bool take_flags(const struct phi_channel_call *call, enum phi_method method, void *stream)
+{
+    struct ph_channel *channel = call->channel;
+    struct phi_executor *executor = channel->peers->executor;
+    const struct phi_step *step = &program_of(call)->steps[0];
+    struct phi_work work[PHI_STEPS_MAX];
+    bool partial;
+    if (!executor->ops->drained(executor, &channel->uses, NULL, 0) ||
+        !phi_flags_here(channel, call->outgoing, (enum phi_word)step->word, method))
+        return false;
+    if (method == PHI_BY_COPY)
+        return true;
+    add_call(call, work);
+    work[0].uses = NULL; // revoked
+    work[0].peer_lane = 0;
+    return executor->ops->issue(executor, stream, work, 1, &partial) == 0;
+}
+
+bool phi_channel_take(const struct phi_channel_call *call, void *stream)
 {
     struct phi_peers *peers = call->channel->peers;
+    const enum phi_method method =
+        phi_flags_method(call->channel, call->outgoing, call->size);
+    if (method != PHI_BY_WORDS)
+        return take_flags(call, method, stream);
     pthread_mutex_lock(&peers->lock); // of a retired channel the line serves another
     bool taken = !call->channel->retired && take_word(call);
     pthread_mutex_unlock(&peers->lock);
@@ -189,7 +254,27 @@ static void reject(struct ph_path_report *report, const char *name, unsigned rea
     report->rejected[report->rejected_count++].reason = phi_reason_text(reason);
 }
 
-static void reject_methods(const struct ph_channel *channel, struct ph_path_report *report)
+// By size, the least first.
+static const char *methods(const struct phi_flag_table *table)
+{
+    static const char *const names[] = {"ce", "ll,ce", "sm,ce", "ll,sm,ce", "ce", "ll", "sm", "ll,sm"};
+    const bool lines = table->lines > 0, copy = table->copy > table->lines;
+    const bool all = table->lines == UINT64_MAX || table->copy >= INT64_MAX;
+    return names[lines + 2 * copy + 4 * all];
+}
+
+static void report_flags(const struct ph_channel *channel, bool outgoing,
+                         struct ph_path_report *report)
+{
+    const struct phi_flag_table *table = &channel->table[outgoing];
+    report->method = methods(table);
+    for (const char *const *name = (const char *const[]){"ll", "sm", "ce", NULL}; *name; name++)
+        if (strstr(report->method, *name) == NULL)
+            reject(report, *name, PHI_REASON_USER);
+    reject(report, "copy_kernel", PHI_REASON_PREFERRED);
+}
+
+static void report_words(const struct ph_channel *channel, struct ph_path_report *report)
 {
     const bool device = channel->peers->device != NULL;
     const bool kernel = device && channel->peers->config->method == PHI_METHOD_COPY_KERNEL;
@@ -198,8 +283,8 @@ static void reject_methods(const struct ph_channel *channel, struct ph_path_repo
         reject(report, "ce", kernel ? PHI_REASON_USER : PHI_REASON_HOST);
     if (!kernel)
         reject(report, "copy_kernel", device ? PHI_REASON_PREFERRED : PHI_REASON_HOST);
-    reject(report, "sm", PHI_REASON_NOT_BUILT);
-    reject(report, "ll", PHI_REASON_NOT_BUILT);
+    reject(report, "sm", device ? PHI_REASON_FLAGS : PHI_REASON_HOST);
+    reject(report, "ll", device ? PHI_REASON_FLAGS : PHI_REASON_HOST);
 }
 
 void phi_channel_report(const struct ph_channel *channel, bool outgoing,
@@ -223,8 +308,10 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
             : phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
     if (reason)
         reject(report, net ? "net" : "ipc", reason);
+    else if (channel->own_slab)
+        report_flags(channel, outgoing, report);
     else if (!net)
-        reject_methods(channel, report);
+        report_words(channel, report);
     const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
     reject(report, other->name,
            other->viable(&channel->peers->mine, &peer->theirs,

@@ -24,7 +24,7 @@ int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, siz
 // phi_channel_take takes the message that the call would wait for, if it came before the channel
 // ended: true where the wait is over already. Only of a channel that the peer left, or whose buffer
 // was released. Takes the peers' lock.
-bool phi_channel_take(const struct phi_channel_call *call);
+bool phi_channel_take(const struct phi_channel_call *call, void *stream);
 
 // phi_channel_break ends the use of a channel whose calls were enqueued half-way.
 void phi_channel_break(struct ph_channel *channel);
@@ -33,9 +33,10 @@ void phi_channel_break(struct ph_channel *channel);
 // told.
 int phi_channel_check(struct ph_channel *channel);
 
-// Posts and completes of the passive end: post marks the direction (-EALREADY where it is marked),
+// Posts and completes of the passive end: post marks the direction and notes the size (-EALREADY
+// where it is marked),
 // unpost takes the mark back.
-int phi_channel_post(struct ph_channel *channel, bool outgoing);
+int phi_channel_post(struct ph_channel *channel, bool outgoing, size_t size);
 void phi_channel_unpost(struct ph_channel *channel, bool outgoing);
 
 // Whether this end is the active one of send/recv in a direction.

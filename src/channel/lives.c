@@ -79,6 +79,7 @@ void phi_peer_free(struct phi_peer *peer)
     free_keys(peer);
     free_remote_exports(peer);
     phi_memory_import_close(peer->probe);
+    phi_flags_close(peer);
     free_channels(peer->channels);
     free_channels(peer->husks);
     phi_hello_free(peer);
@@ -114,6 +115,7 @@ static void forget(struct phi_peer *peer)
     phi_revoke_free(peer);
     peer->unsaid_count = 0;
     phi_hello_forget(peer);
+    phi_flags_forget(peer);
     memset(peer->slot_lives, 0, (size_t)peer->peers->config->channels * sizeof *peer->slot_lives);
     peer->exports_seen = 0;
     peer->filed = 0;

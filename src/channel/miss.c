@@ -8,15 +8,17 @@
 #include "channel/request.h"
 #include "channel/retire.h"
 
-// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), reason of the mapping
-// (8).
+// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), whether this end has
+// both ranks' flags (4), reason of the mapping (7).
 #define CONFIRM_VALID           (1u << 31)
 #define CONFIRM_LINE(confirm)   ((uint32_t)(confirm) >> 11 & 0xfffffu)
-#define CONFIRM_REASON(confirm) ((uint32_t)(confirm)&0xffu)
+#define CONFIRM_FLAGS           (1u << 7)
+#define CONFIRM_REASON(confirm) ((uint32_t)(confirm)&0x7fu)
 
-static uint64_t make_confirm(uint32_t round, uint32_t line, enum phi_reason reason)
+static uint64_t make_confirm(uint32_t round, uint32_t line, bool flags, enum phi_reason reason)
 {
-    return (uint64_t)round << 32 | CONFIRM_VALID | line << 11 | (uint32_t)reason;
+    return (uint64_t)round << 32 | CONFIRM_VALID | line << 11 | (flags ? CONFIRM_FLAGS : 0) |
+           (uint32_t)reason;
 }
 
 static void store_confirm(struct phi_key *key, enum phi_reason reason)
@@ -29,7 +31,7 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
             key->line = phi_retire_line(peer);
         line = key->line == PHI_NO_LINE ? 0 : key->line;
     }
-    key->confirm = make_confirm(key->agreement.round, line, reason);
+    key->confirm = make_confirm(key->agreement.round, line, phi_flags_usable(peer), reason);
     // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at
     // their start values since the segment was made.
     phi_segment_put64(peer->segment,
@@ -201,6 +203,8 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
         !has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
     struct ph_channel *channel = make_channel(key, line, (uint8_t)reach, (uint8_t)reached);
+    if (key->confirm & theirs & CONFIRM_FLAGS)
+        phi_flags_give(channel);
     keep_channel(key, channel);
     *out = channel;
     return 0;
@@ -233,8 +237,10 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
         return find_room(pending, PHI_REASON_RELEASED, reason);
     if (told == NULL)
         return false;
-    struct phi_remote_export *e = told->export_;
-    if (!e->tried || (e->reason == PHI_REASON_STALE && e->call != key->peer->peers->exchange_calls))
+    struct phi_remote_export *e = told->export_, *flags = phi_flags_wanted(key->peer);
+    if (e->tried && flags != NULL)
+        *import = flags->importing || flags->peer->state == PHI_PEER_BROKEN ? NULL : flags;
+    else if (!e->tried || (e->reason == PHI_REASON_STALE && e->call != key->peer->peers->exchange_calls))
         *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
     else
         return find_room(pending, e->reason, reason);

@@ -8,7 +8,7 @@
 #include "base/random.h"
 
 #define OFFER_MAGIC   0x464f4850u // "PHOF"
-#define OFFER_VERSION 3
+#define OFFER_VERSION 4
 
 // The region of an allocation over the net: a flag, base, key, and a raw key where it has one.
 static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer *writer)
@@ -64,6 +64,7 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
 {
     phi_put_u32(writer, OFFER_MAGIC);
     phi_put_u32(writer, OFFER_VERSION);
+    phi_flags_encode(peer, writer);
     encode_exports(peer, descriptors, n, writer);
     phi_put_u32(writer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
@@ -86,6 +87,7 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
 
 void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
 {
+    phi_flags_sent(peer);
     for (size_t i = 0; i < n; i++) {
         struct phi_own_buffer *own = phi_key_mine(descriptors[i].key, descriptors[i].number);
         own->offered = true;
@@ -200,7 +202,9 @@ int phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size)
     phi_reader_init(&reader, bytes, size);
     if (phi_get_u32(&reader) != OFFER_MAGIC || phi_get_u32(&reader) != OFFER_VERSION)
         return -EBADMSG;
-    int rc = file_exports(peer, &reader);
+    int rc = phi_flags_file(peer, &reader);
+    if (rc == 0)
+        rc = file_exports(peer, &reader);
     if (rc)
         return rc;
     uint32_t count = phi_get_u32(&reader);

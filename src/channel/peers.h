@@ -24,6 +24,7 @@
 #include "base/report.h"
 #include "base/wake.h"
 #include "channel/agreement.h"
+#include "channel/flags.h"
 #include "channel/node.h"
 #include "memory/memory.h"
 #include "net/net.h"
@@ -215,6 +216,9 @@ struct phi_peer {
     bool probing, probed;          // the write-and-verify probe of the device pair: under way, done
     enum phi_reason probe_reason;  // its outcome
     struct phi_import *probe;      // kept until the end: closing could block
+    struct phi_own_flags *own_flags; // see flags.h; kept as long
+    struct phi_remote_export *flags; // the peer's slab, or NULL
+    struct phi_flag_table flag_table; // the peer's
     struct ph_channel *channels;   // all, linked by `next`
     struct phi_revocation *revocations; // of the peer's releases, under way here
     bool closing;                       // some of its exports are to be closed
@@ -263,8 +267,12 @@ struct ph_channel {
     _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
+    uint64_t own_slab, peer_slab;        // of flags, as this device knows them, or 0; see flags.h
+    struct phi_flag_table table[2];      // by outgoing
+    _Atomic uint32_t flagged;            // 1: this end has used its flags
     _Atomic int status;                  // 0 or why it cannot be used
     _Atomic uint32_t posted;  // bit 0: outgoing, bit 1: incoming: a post awaits its complete
+    _Atomic size_t posted_size[2]; // by outgoing: of that post
     _Atomic uint32_t grouped; // scratch of ph_group: kinds seen, by direction
     struct phi_uses uses;     // of both buffers and of the words by this end's streams
 };

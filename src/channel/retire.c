@@ -32,7 +32,8 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     struct phi_executor *executor = channel->peers->executor;
     struct phi_left left;
     executor->ops->left(executor, &channel->uses, &left);
-    view->pinned = view->pinned || left.graphs > 0;
+    // Flags that were used stand where they stand: nobody else can begin there.
+    view->pinned = view->pinned || left.graphs > 0 || atomic_load(&channel->flagged) != 0;
     view->busy = view->busy || left.streams > 0;
     // Of a released channel a handle is only the right to ask for its status, and to take what came
     // before.

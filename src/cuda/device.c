@@ -27,7 +27,7 @@ struct phi_device {
     CUdevice handle;
     CUcontext context; // primary, retained
     CUmodule module;
-    CUfunction brace, copy, transfer;
+    CUfunction kernel[PHI_KERNEL_COUNT];
     pthread_mutex_t lock; // guards stream and staging
     CUstream stream;      // non-blocking, never waited on by anything of ours
     void *staging;
@@ -48,19 +48,9 @@ CUcontext phi_device_context(const struct phi_device *device)
     return device->context;
 }
 
-CUfunction phi_device_brace(const struct phi_device *device)
+CUfunction phi_device_kernel(const struct phi_device *device, enum phi_kernel kernel)
 {
-    return device->brace;
-}
-
-CUfunction phi_device_copy(const struct phi_device *device)
-{
-    return device->copy;
-}
-
-CUfunction phi_device_transfer(const struct phi_device *device)
-{
-    return device->transfer;
+    return device->kernel[kernel];
 }
 
 const struct phi_device_info *phi_device_info(const struct phi_device *device)
@@ -193,33 +183,42 @@ static int wait_idle(struct phi_device *device, int64_t deadline)
     }
 }
 
-static CUresult launch(struct phi_device *device, CUfunction function, unsigned threads, void *args)
+// All arguments 0: nothing to do.
+static const union {
+    struct phi_brace_args brace;
+    struct phi_copy_args copy;
+    struct phi_transfer_args transfer;
+    struct phi_hop_args hop;
+} nothing;
+
+// load_kernel finds a kernel and launches it once with nothing to do: a first launch behind a
+// waiting stream would block.
+static CUresult load_kernel(struct phi_device *device, enum phi_kernel kernel, const char *name)
 {
-    return device->driver->cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 0, device->stream,
-                                          (void *[]){args}, NULL);
+    const struct phi_driver *driver = device->driver;
+    CUfunction *function = &device->kernel[kernel];
+    CUresult result = driver->cuModuleGetFunction(function, device->module, name);
+    if (result == CUDA_SUCCESS && driver->cuFuncLoad != NULL)
+        result = driver->cuFuncLoad(*function);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuLaunchKernel(*function, 1, 1, 1, PHI_BRACE_THREADS, 1, 1, 0,
+                                        device->stream, (void *[]){(void *)&nothing}, NULL);
+    return result;
 }
 
-// warm_up launches each kernel once with nothing to do: a first launch behind a waiting stream
-// would block.
-static CUresult warm_up(struct phi_device *device)
+static CUresult load_module(struct phi_device *device)
 {
-    struct phi_brace_args brace = {0};
-    struct phi_copy_args copy = {0};
-    struct phi_transfer_args transfer = {0};
-    const struct {
-        CUfunction function;
-        unsigned threads;
-        void *args;
-    } kernels[] = {{device->brace, PHI_BRACE_THREADS, &brace},
-                   {device->copy, PHI_COPY_THREADS, &copy},
-                   {device->transfer, PHI_COPY_THREADS, &transfer}};
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && result == CUDA_SUCCESS; i++) {
-        if (device->driver->cuFuncLoad != NULL)
-            result = device->driver->cuFuncLoad(kernels[i].function);
-        if (result == CUDA_SUCCESS)
-            result = launch(device, kernels[i].function, kernels[i].threads, kernels[i].args);
-    }
+    static const char *const names[PHI_KERNEL_COUNT] = {
+        [PHI_KERNEL_BRACE] = "phi_brace",
+        [PHI_KERNEL_COPY] = "phi_copy",
+        [PHI_KERNEL_TRANSFER] = "phi_transfer",
+        [PHI_KERNEL_HOP] = "phi_hop",
+    };
+    if (phi_kernels_size == 0)
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    CUresult result = device->driver->cuModuleLoadData(&device->module, phi_kernels);
+    for (int i = 0; i < PHI_KERNEL_COUNT && result == CUDA_SUCCESS; i++)
+        result = load_kernel(device, (enum phi_kernel)i, names[i]);
     return result;
 }
 
@@ -245,20 +244,12 @@ static CUresult warm_up_copies(struct phi_device *device)
 static int load_kernels(struct phi_device *device)
 {
     const struct phi_driver *driver = device->driver;
-    CUresult result = CUDA_ERROR_NO_BINARY_FOR_GPU;
-    if (phi_kernels_size > 0 &&
-        (result = driver->cuModuleLoadData(&device->module, phi_kernels)) == CUDA_SUCCESS &&
-        (result = driver->cuModuleGetFunction(&device->brace, device->module, "phi_brace")) ==
-            CUDA_SUCCESS &&
-        (result = driver->cuModuleGetFunction(&device->copy, device->module, "phi_copy")) ==
-            CUDA_SUCCESS &&
-        (result = driver->cuModuleGetFunction(&device->transfer, device->module,
-                                              "phi_transfer")) == CUDA_SUCCESS &&
-        (result = warm_up(device)) == CUDA_SUCCESS) {
+    CUresult result = load_module(device);
+    if (result == CUDA_SUCCESS) {
         device->info.kernels = true;
         return wait_idle(device, phi_deadline(WARM_UP_MS));
     }
-    device->brace = device->copy = device->transfer = NULL;
+    memset(device->kernel, 0, sizeof device->kernel);
     if (!device->info.memory_operations)
         return phi_cuda_result(
             device->report, driver, result,

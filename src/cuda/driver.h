@@ -56,8 +56,15 @@ bool phi_cuda_sticky(CUresult result);
 const struct phi_driver *phi_device_driver(const struct phi_device *device);
 CUdevice phi_device_handle(const struct phi_device *device);
 CUcontext phi_device_context(const struct phi_device *device);
-CUfunction phi_device_brace(const struct phi_device *device); // NULL without kernels
-CUfunction phi_device_copy(const struct phi_device *device);
-CUfunction phi_device_transfer(const struct phi_device *device);
+
+// Our kernels; see kernel_args.h.
+enum phi_kernel {
+    PHI_KERNEL_BRACE,
+    PHI_KERNEL_COPY,
+    PHI_KERNEL_TRANSFER,
+    PHI_KERNEL_HOP,
+    PHI_KERNEL_COUNT,
+};
+CUfunction phi_device_kernel(const struct phi_device *device, enum phi_kernel kernel); // NULL: none
 
 #endif

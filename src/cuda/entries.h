@@ -64,6 +64,7 @@
     X(cuCtxGetId)                                                                                  \
     X(cuStreamGetCaptureInfo_v2)                                                                   \
     X(cuFuncLoad)                                                                                  \
+    X(cuLaunchKernelEx)                                                                            \
     X(cuMemGetAllocationGranularity)                                                               \
     X(cuMemGetAllocationPropertiesFromHandle)                                                      \
     X(cuMemRetainAllocationHandle)                                                                 \

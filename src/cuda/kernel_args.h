@@ -4,7 +4,7 @@
 //
 // Each kernel takes one such struct by value: cuLaunchKernel's kernelParams[0] points to it. A
 // stand-in driver knows our kernels by the name given to cuModuleGetFunction ("phi_brace",
-// "phi_copy", "phi_transfer") and does what is written here. Those of the tests (tests/support/test_kernels.h) are
+// "phi_copy", "phi_transfer", "phi_hop") and does what is written here. Those of the tests (tests/support/test_kernels.h) are
 // found the same way, in a module of their own.
 #ifndef PHI_CUDA_KERNEL_ARGS_H
 #define PHI_CUDA_KERNEL_ARGS_H
@@ -47,11 +47,16 @@ struct phi_copy_args {
     uint64_t broken;
 };
 
-// The words that the blocks of one phi_transfer meet at, in device memory. Both are 0 before a
+// The words that the blocks of one launch meet at, in device memory. The first two are 0 before a
 // launch and after it, so that a graph replays; launches with the same words follow one another.
 struct phi_transfer_sync {
     uint32_t gate;    // 1: copy, 2: copy nothing
     uint32_t arrived; // blocks that have copied their part
+
+    // Of phi_hop, numbers modulo 2^32: the last launch that is on the device, and the last one that
+    // left its number to the next.
+    uint32_t next;
+    uint32_t left;
 };
 
 // phi_transfer: a brace, a copy and a brace in one launch, so that nothing of it stands behind its
@@ -68,13 +73,84 @@ struct phi_transfer_args {
     uint32_t count;
 };
 
+// Messages by flags in device memory. Each end of a channel has lanes in its own device memory, where
+// the peer writes what this end waits for: nothing polls over a link, and nothing is baked into a
+// captured graph, which replays. Each direction has a lane for send/recv and one for signals.
+//
+//   ll  The pusher writes data and flag together, 8 bytes and twice the flag in each 16, into the
+//       taker's slot of that message. Messages have numbers, which wrap: pushed (own) and credit
+//       (written by the taker) at the pusher, taken (own) at the taker. Two may be under way.
+//   sm  The passive end sets all go words at the active end; each block of the copy waits for one,
+//       and the blocks put all back to 0. A block that has copied its part stores the number of
+//       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
+//       begins with go set: the first copy needs no leave.
+#define PHI_LL_PIECE    8192 // bytes of data in a slot
+#define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
+#define PHI_LL_SLOTS    2
+#define PHI_MOVE_BLOCKS 128 // most blocks of a copy
+
+struct phi_flag_lane {
+    uint32_t pushed; // own
+    uint32_t credit; // by the peer
+    uint32_t taken;  // own
+    uint32_t reserved[29];
+    uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end
+    uint32_t go[PHI_MOVE_BLOCKS];   // by the peer; 0 again by this end
+};
+
+enum phi_hop_kind {
+    PHI_HOP_PUSH,   // until credit allows it: data and flags into the peer's slots
+    PHI_HOP_TAKE,   // until the flags are there: the data; then credit
+    PHI_HOP_GO,     // the peer may copy
+    PHI_HOP_MOVE,   // until go allows it: copies, and a full word for each block
+    PHI_HOP_ARRIVE, // until the full words are there
+};
+
+// One message of phi_hop. Any wait ends when *broken is not 0; then nothing is copied or told.
+struct phi_hop_item {
+    uint64_t own;         // struct phi_flag_lane of this end
+    uint64_t peer;        // ... of the other; 0: it is told nothing
+    uint64_t slots;       // PUSH: the peer's, TAKE: the own PHI_LL_SLOTS of PHI_LL_SLOT bytes
+    uint64_t destination; // TAKE: of a signal, where the buffer begins
+    uint64_t source;
+    uint64_t size;
+    uint64_t broken; // 32 bits, or 0
+    uint64_t offset; // PUSH of a signal: in the peer's buffer; TAKE: the size of the buffer
+    uint32_t kind;   // enum phi_hop_kind
+    uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
+                     // the peer copy again
+    uint32_t blocks; // of the grid that do this item; 1 but for MOVE
+    uint32_t first;  // of them
+};
+
+#define PHI_HOP_ITEMS 16
+
+// phi_hop: the items at the same time, each by its own blocks. The last block that is done stores
+// number, as phi_brace, where done is not 0. sync as for phi_transfer.
+//
+// A store to host memory holds up the end of a kernel, and with it the next one. Where the launch
+// behind it on the stream is on the device already, because it was allowed to begin early, a launch
+// leaves its number to that, which stores it first of all when it goes on.
+struct phi_hop_args {
+    struct phi_hop_item items[PHI_HOP_ITEMS];
+    uint64_t done;
+    uint64_t number;
+    uint64_t sync;
+    uint32_t count;
+    uint32_t moves; // whether one is PHI_HOP_MOVE
+};
+
 #define PHI_BRACE_THREADS 32
 #define PHI_COPY_THREADS  512
+#define PHI_HOP_THREADS   1024
 
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
 static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "shared with the device");
 static_assert(sizeof(struct phi_copy_args) == 32, "shared with the device");
 static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,
               "shared with the device");
+static_assert(sizeof(struct phi_flag_lane) == 128 + 8 * PHI_MOVE_BLOCKS, "shared with the device");
+static_assert(sizeof(struct phi_hop_item) == 80, "shared with the device");
+static_assert(sizeof(struct phi_hop_args) == 80 * PHI_HOP_ITEMS + 32, "shared with the device");
 
 #endif

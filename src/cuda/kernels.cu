@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kernels of the library. Inline PTX instead of libcu++: same instructions, a third of the compile time.
+#include <stddef.h>
+
 #include "cuda/kernel_args.h"
 
 static __device__ uint32_t load_acquire(uint64_t address)
@@ -58,32 +60,42 @@ extern "C" __global__ void phi_brace(const __grid_constant__ phi_brace_args args
     store_number(args.done, args.number);
 }
 
+// Of the threads that share a copy: this one's place and their number.
+struct phi_share {
+    uint64_t first, stride;
+};
+
 // Copies n units of T, neighbours by neighbouring threads, four loads in flight each.
-template <typename T> static __device__ void copy_units(T *destination, const T *source, uint64_t n)
+template <typename T>
+static __device__ void copy_units(T *destination, const T *source, uint64_t n, phi_share share)
 {
-    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-    uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    for (; i + 3 * stride < n; i += 4 * stride) {
-        T a = source[i], b = source[i + stride], c = source[i + 2 * stride],
-          d = source[i + 3 * stride];
+    const uint64_t stride = share.stride;
+    for (uint64_t i = share.first; i < n; i += 4 * stride) {
+        const bool more[] = {i + stride < n, i + 2 * stride < n, i + 3 * stride < n};
+        T a = source[i], b, c, d;
+        if (more[0])
+            b = source[i + stride];
+        if (more[1])
+            c = source[i + 2 * stride];
+        if (more[2])
+            d = source[i + 3 * stride];
         destination[i] = a;
-        destination[i + stride] = b;
-        destination[i + 2 * stride] = c;
-        destination[i + 3 * stride] = d;
+        if (more[0])
+            destination[i + stride] = b;
+        if (more[1])
+            destination[i + 2 * stride] = c;
+        if (more[2])
+            destination[i + 3 * stride] = d;
     }
-    for (; i < n; i += stride)
-        destination[i] = source[i];
 }
 
 // Units of 16 bytes whose source lies `shift` bits into 4-byte words: five aligned words make one unit. The words that
 // hold the unit's bytes are all that is read.
-static __device__ void copy_shifted(uint4 *destination, uint64_t source, uint64_t n)
+static __device__ void copy_shifted(uint4 *destination, uint64_t source, uint64_t n, phi_share share)
 {
-    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * blockDim.x;
     const uint32_t shift = 8 * static_cast<uint32_t>(source & 3);
     const uint32_t *words = reinterpret_cast<const uint32_t *>(source & ~3ull);
-    uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    for (; i < n; i += stride) {
+    for (uint64_t i = share.first; i < n; i += share.stride) {
         const uint32_t *w = words + 4 * i;
         uint32_t w1 = w[1], w2 = w[2], w3 = w[3], w4 = shift ? w[4] : 0;
         destination[i] = make_uint4(__funnelshift_r(w[0], w1, shift), __funnelshift_r(w1, w2, shift),
@@ -96,9 +108,11 @@ static __device__ bool copies(const phi_copy_args &args)
     return args.size != 0 && (args.broken == 0 || load_acquire(args.broken) == 0);
 }
 
-// By all threads of the grid.
-static __device__ void copy_all(const phi_copy_args &args)
+// By all threads of `blocks` blocks, of which this is number `block`.
+static __device__ void copy_part(const phi_copy_args &args, uint32_t block, uint32_t blocks)
 {
+    const phi_share share = {static_cast<uint64_t>(block) * blockDim.x + threadIdx.x,
+                             static_cast<uint64_t>(blocks) * blockDim.x};
     // Bytes up to the first aligned unit of the destination, units, bytes after the last.
     uint64_t head = (16 - (args.destination & 15)) & 15;
     if (head > args.size)
@@ -108,20 +122,20 @@ static __device__ void copy_all(const phi_copy_args &args)
     char *destination = reinterpret_cast<char *>(args.destination);
     const char *source = reinterpret_cast<const char *>(args.source);
 
-    copy_units(destination, source, head);
+    copy_units(destination, source, head, share);
     if (((args.source + head) & 15) == 0)
         copy_units(reinterpret_cast<uint4 *>(destination + head),
-                   reinterpret_cast<const uint4 *>(source + head), units);
+                   reinterpret_cast<const uint4 *>(source + head), units, share);
     else
-        copy_shifted(reinterpret_cast<uint4 *>(destination + head), args.source + head, units);
-    copy_units(destination + tail, source + tail, args.size - tail);
+        copy_shifted(reinterpret_cast<uint4 *>(destination + head), args.source + head, units, share);
+    copy_units(destination + tail, source + tail, args.size - tail, share);
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     phi_copy(const __grid_constant__ phi_copy_args args)
 {
     if (copies(args))
-        copy_all(args);
+        copy_part(args, blockIdx.x, gridDim.x);
 }
 
 enum { GATE_COPY = 1, GATE_SKIP = 2 };
@@ -181,10 +195,12 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         gate = pass_gate(args, sync);
     __syncthreads(); // hands on what thread 0 acquired
     if (gate == GATE_COPY)
-        copy_all(args.copy);
+        copy_part(args.copy, blockIdx.x, gridDim.x);
     __syncthreads(); // gathers the block's copies for the fence of thread 0
     if (threadIdx.x != 0 || !arrive(sync))
         return;
     do_items(args.items, args.before, args.count);
     store_number(args.done, args.number);
 }
+
+#include "cuda/hop.cuh"

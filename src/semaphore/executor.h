@@ -55,6 +55,13 @@ struct phi_work {
         uint32_t immediate;
     };
 
+    // Flags: device addresses of the lane here and at the peer (0: it is told nothing), and of the slots of ll;
+    // source, destination and size as above. PUSH of a signal: `offset` of the peer's buffer; TAKE: `offset` is the
+    // size of the own one.
+    uint64_t own_lane, peer_lane, slots;
+    uint8_t signal; // 1: a lane of signals
+    uint8_t engine; // of a copy: by the copy engine, also behind a wait
+
     // `broken` of the own line, looked at by every wait.
     _Atomic uint32_t *broken;
     uint64_t broken_device;

@@ -9,10 +9,22 @@
 // from the caller's kernels.
 #define COPY_BLOCKS      64
 #define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
+#define MOVE_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16)
 
 static bool is_copy(const struct phi_work *work)
 {
     return work->kind == PHI_STEP_COPY;
+}
+
+static bool is_hop(const struct phi_work *work)
+{
+    return phi_step_hops(work->kind);
+}
+
+// What no brace takes: a copy of something, or a message by flags.
+static bool stands_alone(const struct phi_work *work)
+{
+    return is_hop(work) || (is_copy(work) && work->size > 0);
 }
 
 static bool is_nothing(const struct phi_work *work)
@@ -34,7 +46,7 @@ static enum phi_piece_kind brace_kind(const struct phi_plan *plan)
     bool waits = false;
     for (size_t i = plan->at; i < plan->n; i++) {
         const struct phi_work *work = &plan->work[i];
-        if (is_copy(work) && work->size > 0)
+        if (stands_alone(work))
             break;
         waits = waits || work->kind == PHI_STEP_WAIT;
     }
@@ -50,7 +62,7 @@ static void take_brace(struct phi_plan *plan, struct phi_piece *piece)
     for (; i < plan->n && items < most; i++) {
         if (is_nothing(&plan->work[i]))
             continue;
-        if (is_copy(&plan->work[i]))
+        if (stands_alone(&plan->work[i]))
             break;
         plan->waited = plan->waited || plan->work[i].kind == PHI_STEP_WAIT;
         items++;
@@ -69,16 +81,15 @@ static bool take_transfer(struct phi_plan *plan, struct phi_piece *piece)
 {
     size_t copy = plan->at, items = 0;
     bool waited = plan->waited;
-    for (; copy < plan->n && (!is_copy(&plan->work[copy]) || is_nothing(&plan->work[copy]));
-         copy++) {
+    for (; copy < plan->n && !stands_alone(&plan->work[copy]); copy++) {
         items += !is_copy(&plan->work[copy]);
         waited = waited || plan->work[copy].kind == PHI_STEP_WAIT;
     }
-    if (copy == plan->n || !waited || items > PHI_BRACE_ITEMS)
+    if (copy == plan->n || is_hop(&plan->work[copy]) || !waited || items > PHI_BRACE_ITEMS)
         return false;
     size_t end = copy + 1;
     for (; end < plan->n && items < PHI_BRACE_ITEMS; end++) {
-        if (is_copy(&plan->work[end]) && !is_nothing(&plan->work[end]))
+        if (stands_alone(&plan->work[end]))
             break;
         items += !is_copy(&plan->work[end]);
     }
@@ -93,12 +104,31 @@ static bool take_transfer(struct phi_plan *plan, struct phi_piece *piece)
     return true;
 }
 
+static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
+{
+    piece->kind = PHI_PIECE_HOP;
+    piece->first = plan->at;
+    while (plan->at < plan->n && is_hop(&plan->work[plan->at]) &&
+           plan->at - piece->first < PHI_HOP_ITEMS) {
+        plan->waited = plan->waited || phi_step_waits(plan->work[plan->at].kind);
+        plan->at++;
+    }
+    piece->count = plan->at - piece->first;
+    plan->at = skip_nothing(plan, plan->at);
+    piece->done = plan->done && plan->at == plan->n;
+}
+
 bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
 {
     *piece = (struct phi_piece){0};
     plan->at = skip_nothing(plan, plan->at);
     if (plan->at == plan->n && (plan->ended || !plan->done))
         return false;
+    if (plan->at < plan->n && is_hop(&plan->work[plan->at])) {
+        take_hops(plan, piece);
+        plan->ended = piece->done;
+        return true;
+    }
     if (plan->fuse && take_transfer(plan, piece)) {
         plan->ended = piece->done;
         return true;
@@ -156,11 +186,24 @@ uint32_t phi_copy_blocks(size_t size)
     return blocks < COPY_BLOCKS ? (uint32_t)blocks : COPY_BLOCKS;
 }
 
-uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                             size_t size)
+// What waits already leaves half to the others.
+static uint32_t share_of(const struct phi_policy *policy, const struct phi_waiting *others,
+                         uint32_t wanted)
 {
-    const uint32_t wanted = phi_copy_blocks(size);
     const uint32_t left = others->blocks < policy->blocks ? policy->blocks - others->blocks : 0;
     const uint32_t share = left / 2 > 1 ? left / 2 : 1;
     return wanted < share ? wanted : share;
+}
+
+uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
+                             size_t size)
+{
+    return share_of(policy, others, phi_copy_blocks(size));
+}
+
+uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
+                         size_t size)
+{
+    const size_t blocks = size / MOVE_BLOCK_BYTES + (size % MOVE_BLOCK_BYTES != 0);
+    return share_of(policy, others, blocks < COPY_BLOCKS ? (uint32_t)blocks : COPY_BLOCKS);
 }

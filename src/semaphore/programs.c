@@ -7,6 +7,7 @@ const uint32_t phi_word_start[PHI_WORD_COUNT] = {[PHI_WORD_NOTE] = PHI_BIT_FREE}
 #define WAIT(w, b) {PHI_STEP_WAIT, PHI_WORD_##w, PHI_BIT_##b}
 #define POST(w, b) {PHI_STEP_POST, PHI_WORD_##w, PHI_BIT_##b}
 #define COPY       {PHI_STEP_COPY, 0, 0}
+#define HOP(k, w)  {PHI_STEP_##k, PHI_WORD_##w, 0}
 // clang-format on
 
 // docs/protocols.md shows this table; a test keeps them equal.
@@ -20,6 +21,49 @@ const struct phi_program phi_programs[PHI_CALL_COUNT] = {
     [PHI_CALL_PUT_SIGNAL] = {"put_signal", 3, {WAIT(NOTE, FREE), COPY, POST(NOTE, NOTED)}, 1},
     [PHI_CALL_WAIT] = {"wait", 2, {WAIT(NOTE, NOTED), POST(NOTE, FREE)}, 2},
 };
+
+// sm: as above, where the flags say whose turn it is, and the copy and its post are one step.
+static const struct phi_program by_copy[PHI_CALL_COUNT] = {
+    [PHI_CALL_POST] = {"post", 1, {HOP(GO, TURN)}, 0},
+    [PHI_CALL_TRANSFER] = {"transfer", 1, {HOP(MOVE, TURN)}, 1},
+    [PHI_CALL_COMPLETE] = {"complete", 1, {HOP(ARRIVE, TURN)}, 2},
+    [PHI_CALL_SIGNAL] = {"signal", 1, {HOP(MOVE, NOTE)}, 1},
+    [PHI_CALL_PUT_SIGNAL] = {"put_signal", 1, {HOP(MOVE, NOTE)}, 1},
+    [PHI_CALL_WAIT] = {"wait", 1, {HOP(ARRIVE, NOTE)}, 2},
+};
+
+// ll: the sender pushes into memory of the library, so nobody waits for the receiver's buffer, and
+// the sender's is free again at once.
+static const struct phi_program by_lines[PHI_CALL_COUNT] = {
+    [PHI_CALL_POST] = {"post", 0, {{0}}, 0},
+    [PHI_CALL_TRANSFER] = {"transfer", 1, {HOP(PUSH, TURN)}, 1},
+    [PHI_CALL_COMPLETE] = {"complete", 1, {HOP(TAKE, TURN)}, 2},
+    [PHI_CALL_SIGNAL] = {"signal", 1, {HOP(PUSH, NOTE)}, 1},
+    [PHI_CALL_PUT_SIGNAL] = {"put_signal", 1, {HOP(PUSH, NOTE)}, 1},
+    [PHI_CALL_WAIT] = {"wait", 1, {HOP(TAKE, NOTE)}, 2},
+};
+
+// Under the get protocol the sender is the passive end.
+static const struct phi_program push_by_lines = {"post", 1, {HOP(PUSH, TURN)}, 0};
+static const struct phi_program take_by_lines = {"transfer", 1, {HOP(TAKE, TURN)}, 1};
+static const struct phi_program complete_by_lines = {"complete", 0, {{0}}, 2};
+
+static const struct phi_program *pulled_by_lines(enum phi_call call)
+{
+    return call == PHI_CALL_POST       ? &push_by_lines
+           : call == PHI_CALL_TRANSFER ? &take_by_lines
+           : call == PHI_CALL_COMPLETE ? &complete_by_lines
+                                       : &by_lines[call];
+}
+
+const struct phi_program *phi_program_of(enum phi_call call, enum phi_method method, int pull)
+{
+    if (method == PHI_BY_WORDS || call == PHI_CALL_PUT || call == PHI_CALL_GET)
+        return &phi_programs[call];
+    if (method == PHI_BY_COPY)
+        return &by_copy[call];
+    return pull ? pulled_by_lines(call) : &by_lines[call];
+}
 
 const char *phi_program_name(unsigned call)
 {

@@ -15,6 +15,7 @@
 #include "cuda/kernel_args.h"
 #include "semaphore/capture.h"
 #include "semaphore/executor.h"
+#include "semaphore/hop.h"
 #include "semaphore/plan.h"
 #include "semaphore/record.h"
 
@@ -136,7 +137,7 @@ static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
     args.reserved = 0;
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
-    return q->executor->driver->cuLaunchKernel(phi_device_brace(q->executor->device), 1, 1, 1,
+    return q->executor->driver->cuLaunchKernel(phi_device_kernel(q->executor->device, PHI_KERNEL_BRACE), 1, 1, 1,
                                                PHI_BRACE_THREADS, 1, 1, 0, q->stream,
                                                (void *[]){&args}, NULL);
 }
@@ -176,7 +177,7 @@ static CUresult enqueue_copy_kernel(struct enqueue *q, const struct phi_work *wo
     CUresult result = describe_copy(q, work, &args);
     if (result != CUDA_SUCCESS)
         return result;
-    return launch_copy(q, phi_device_copy(q->executor->device), phi_copy_blocks(work->size), &args);
+    return launch_copy(q, phi_device_kernel(q->executor->device, PHI_KERNEL_COPY), phi_copy_blocks(work->size), &args);
 }
 
 static void count_copy(struct enqueue *q, const struct phi_work *work)
@@ -184,6 +185,12 @@ static void count_copy(struct enqueue *q, const struct phi_work *work)
     struct phi_counters *counters = q->executor->params.counters;
     phi_count(counters, ipc_operations, 1);
     phi_count(counters, ipc_bytes, work->size);
+}
+
+static uint64_t sync_of(const struct enqueue *q)
+{
+    const struct phi_transfer_sync *syncs = q->executor->sync;
+    return (uint64_t)(uintptr_t)(syncs + (q->sync ? q->sync - 1 : 0));
 }
 
 static CUresult enqueue_transfer(struct enqueue *q, const struct phi_piece *piece)
@@ -201,11 +208,77 @@ static CUresult enqueue_transfer(struct enqueue *q, const struct phi_piece *piec
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
     uint32_t blocks = q->sync ? phi_transfer_blocks(&x->policy, &q->others, work->size) : 1;
-    args.sync =
-        (uint64_t)(uintptr_t)((struct phi_transfer_sync *)x->sync + (q->sync ? q->sync - 1 : 0));
+    args.sync = sync_of(q);
     if (q->blocks < blocks)
         q->blocks = blocks;
-    return launch_copy(q, phi_device_transfer(x->device), blocks, &args);
+    return launch_copy(q, phi_device_kernel(x->device, PHI_KERNEL_TRANSFER), blocks, &args);
+}
+
+static bool waits(const struct phi_work *work, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (phi_step_waits(work[i].kind))
+            return true;
+    return false;
+}
+
+// view_hop puts the addresses by which kernels know a message's memory.
+static CUresult view_hop(struct enqueue *q, const struct phi_work *work, struct phi_hop_item *item)
+{
+    const struct phi_driver *driver = q->executor->driver;
+    const bool reads = work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_MOVE;
+    const bool writes = work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_MOVE;
+    CUresult result = CUDA_SUCCESS;
+    if (work->size == 0)
+        return result;
+    if (reads) {
+        count_copy(q, work);
+        result = device_view(driver, work->source, &item->source);
+    }
+    if (writes && result == CUDA_SUCCESS)
+        result = device_view(driver, work->destination, &item->destination);
+    return result;
+}
+
+// Where the driver can, the kernel may begin while the one before it ends: it waits inside for that.
+static CUresult launch_hop(struct enqueue *q, struct phi_hop_grid grid, struct phi_hop_args *args)
+{
+    const struct phi_driver *driver = q->executor->driver;
+    CUfunction function = phi_device_kernel(q->executor->device, PHI_KERNEL_HOP);
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = grid.blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = grid.threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = q->stream,
+                                   .attrs = &early,
+                                   .numAttrs = 1};
+    if (driver->cuLaunchKernelEx != NULL && q->executor->info->compute_major >= 9)
+        return driver->cuLaunchKernelEx(&config, function, (void *[]){args}, NULL);
+    return driver->cuLaunchKernel(function, grid.blocks, 1, 1, grid.threads, 1, 1, 0, q->stream,
+                                  (void *[]){args}, NULL);
+}
+
+static CUresult enqueue_hop(struct enqueue *q, const struct phi_piece *piece)
+{
+    struct cuda_executor *x = q->executor;
+    const struct phi_work *work = &q->work[piece->first];
+    struct phi_hop_args args;
+    struct phi_hop_grid grid = phi_hop_fill(work, piece->count, &x->policy, &q->others, &args);
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++)
+        result = view_hop(q, &work[i], &args.items[i]);
+    if (result != CUDA_SUCCESS)
+        return result;
+    args.done = piece->done ? q->done : 0;
+    args.number = q->number;
+    args.sync = sync_of(q);
+    if (q->blocks < grid.blocks)
+        q->blocks = grid.blocks;
+    return launch_hop(q, grid, &args);
 }
 
 static CUresult enqueue_copy(struct enqueue *q, const struct phi_piece *piece)
@@ -213,7 +286,7 @@ static CUresult enqueue_copy(struct enqueue *q, const struct phi_piece *piece)
     const struct phi_work *work = &q->work[piece->first];
     const bool behind = piece->behind || q->waited;
     count_copy(q, work);
-    if (phi_copy_mode(&q->executor->policy, behind))
+    if (!work->engine && phi_copy_mode(&q->executor->policy, behind))
         return enqueue_copy_kernel(q, work);
     return q->executor->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)work->destination,
                                               (CUdeviceptr)(uintptr_t)work->source, work->size,
@@ -228,6 +301,8 @@ static void enqueue_all(struct enqueue *q)
             q->result = enqueue_copy(q, &piece);
         else if (piece.kind == PHI_PIECE_TRANSFER)
             q->result = enqueue_transfer(q, &piece);
+        else if (piece.kind == PHI_PIECE_HOP)
+            q->result = enqueue_hop(q, &piece);
         else if (piece.kind == PHI_PIECE_KERNEL)
             q->result = enqueue_kernel(q, &piece);
         else
@@ -246,8 +321,14 @@ static int decide(struct enqueue *q)
     struct phi_policy policy = x->policy;
     policy.shared = atomic_load_explicit(&x->shared, memory_order_relaxed) != 0;
     uint32_t waits = 0;
-    for (size_t i = 0; i < q->n; i++)
-        waits += q->work[i].kind == PHI_STEP_WAIT;
+    bool engine = false;
+    for (size_t i = 0; i < q->n; i++) {
+        waits += (uint32_t)phi_step_waits(q->work[i].kind);
+        // Flags are waited for by kernels alone.
+        if (phi_step_hops(q->work[i].kind))
+            policy.wait = PHI_WAIT_KERNEL;
+        engine = engine || q->work[i].engine;
+    }
     q->waits = waits > 0;
     int mode = q->waits ? phi_wait_mode(&policy, &q->others) : 0;
     // Too late to refuse: peers were told of what comes now.
@@ -262,7 +343,7 @@ static int decide(struct enqueue *q)
     q->plan = (struct phi_plan){.work = q->work,
                                 .n = q->n,
                                 .kernel_waits = mode == 1,
-                                .fuse = mode == 1 && phi_copy_mode(&policy, true),
+                                .fuse = mode == 1 && !engine && phi_copy_mode(&policy, true),
                                 .batches = policy.batches,
                                 .done = q->done != 0};
     if (mode == 1)
@@ -290,7 +371,7 @@ static void mark_waits(struct enqueue *q, struct phi_record *record, int index)
     if (q->waits) {
         _Atomic uint64_t *mark = q->plan.kernel_waits ? &record->kernel_wait : &record->memory_wait;
         const struct phi_work *work = q->work;
-        while (work->kind != PHI_STEP_WAIT)
+        while (!phi_step_waits(work->kind))
             work++;
         if (q->plan.kernel_waits) {
             // What waits on one stream waits one after the other: the largest counts.
@@ -306,13 +387,14 @@ static void mark_waits(struct enqueue *q, struct phi_record *record, int index)
     }
 }
 
-static bool has(const struct enqueue *q, enum phi_step_kind kind)
+static bool copies(const struct enqueue *q)
 {
     for (size_t i = 0; i < q->n; i++)
-        if (q->work[i].kind == kind)
+        if (q->work[i].kind == PHI_STEP_COPY)
             return true;
     return false;
 }
+
 
 // issue_locked enqueues on a stream whose record is locked.
 static int issue_locked(struct enqueue *q, int index, bool *partial)
@@ -323,7 +405,7 @@ static int issue_locked(struct enqueue *q, int index, bool *partial)
     q->done = q->executor->done_device + (uint64_t)index * sizeof(uint64_t);
     q->waited = phi_record_waits(records, index);
     q->sync = (uint32_t)index + 1;
-    if (has(q, PHI_STEP_WAIT)) { // what others do matters to nothing else
+    if (waits(q->work, q->n)) { // what others do matters to nothing else
         phi_records_waiting(records, index, &q->others);
         phi_captures_waiting(&q->executor->captures, &q->others);
     }
@@ -402,7 +484,7 @@ static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
     rc = decide(q);
     if (rc)
         return rc;
-    if (q->plan.fuse && has(q, PHI_STEP_COPY))
+    if (q->plan.fuse && copies(q))
         phi_capture_sync(captures, capture, &branch);
     q->sync = branch.sync ? PHI_STREAMS_MAX + branch.sync : 0;
     enqueue_all(q);

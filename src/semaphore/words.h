@@ -50,12 +50,38 @@ enum phi_step_kind {
     PHI_STEP_WAIT, // until the word has the bit (acquire)
     PHI_STEP_COPY, // the bytes
     PHI_STEP_POST, // word := the bit (release: after everything before it on the stream)
+
+    // By flags in device memory (phi_hop of kernel_args.h), in the lane of the word.
+    PHI_STEP_PUSH,
+    PHI_STEP_TAKE,
+    PHI_STEP_GO,
+    PHI_STEP_MOVE,
+    PHI_STEP_ARRIVE,
 };
+
+static inline int phi_step_hops(unsigned kind)
+{
+    return kind >= PHI_STEP_PUSH;
+}
+
+// Whether a stream may wait at the step.
+static inline int phi_step_waits(unsigned kind)
+{
+    return kind == PHI_STEP_WAIT || (phi_step_hops(kind) && kind != PHI_STEP_GO);
+}
 
 struct phi_step {
     uint8_t kind; // enum phi_step_kind
     uint8_t word; // enum phi_word; unused for PHI_STEP_COPY
-    uint8_t bit;  // enum phi_bit
+    uint8_t bit;  // enum phi_bit; unused for flags
+};
+
+// How a message moves, and with it which program its calls have at both ends.
+enum phi_method {
+    PHI_BY_WORDS, // copies, ordered by words in host memory: the default, and all that a host has
+    PHI_BY_COPY,  // "sm": one kernel copies and tells, by flags
+    PHI_BY_LINES, // "ll": data and flags in one store
+    PHI_METHOD_KINDS,
 };
 
 // What a call enqueues at its end of a direction.
@@ -81,6 +107,10 @@ struct phi_program {
 };
 
 extern const struct phi_program phi_programs[PHI_CALL_COUNT];
+
+// phi_program_of: the program of a call at its end of a message that moves by `method`. pull: of the
+// get protocol. Plain puts and gets carry no message and have one program.
+const struct phi_program *phi_program_of(enum phi_call call, enum phi_method method, int pull);
 
 // phi_program_name is that of a call, or "work".
 const char *phi_program_name(unsigned call);

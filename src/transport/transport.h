@@ -37,14 +37,15 @@
     X(NET_THERE, 21, "the peer has no provider of libfabric that serves")                          \
     X(NET_WIRE, 22, "the two ranks' providers or versions of the net path are not alike")          \
     X(NET_DEVICE, 23, "device memory does not go over the net in this version")                    \
-    X(NET_REGION, 24, "the memory could not be registered with the provider")
+    X(NET_REGION, 24, "the memory could not be registered with the provider")                        \
+    X(FLAGS, 25, "the channel has no flags in device memory: no kernels, one device for both ranks, PEERHOP_WAIT or PEERHOP_METHOD, or a pair with more channels than have them")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 25
+#define PHI_REASON_COUNT 26
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {

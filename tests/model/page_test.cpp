@@ -61,6 +61,8 @@ static std::string bit_name(unsigned bit)
     }
 }
 
+static const char *const hops[] = {"push", "take", "go", "move", "arrive"};
+
 static std::string steps_of(const phi_program &program)
 {
     std::string text;
@@ -74,12 +76,15 @@ static std::string steps_of(const phi_program &program)
         case PHI_STEP_POST:
             text += std::string("post ") + words[step.word] + " " + bit_name(step.bit);
             break;
-        default:
+        case PHI_STEP_COPY:
             text += "copy";
+            break;
+        default:
+            text += hops[step.kind - PHI_STEP_PUSH] + std::string(" ") + words[step.word];
             break;
         }
     }
-    return text;
+    return text.empty() ? "nothing" : text;
 }
 
 // The programs with such a step, in the table's order.
@@ -106,6 +111,35 @@ TEST(Page, ProgramsAreThoseOfTheCode)
         EXPECT_EQ(rows[call][2], std::to_string(program.phase)) << program.name;
         EXPECT_EQ(rows[call][3], steps_of(program)) << program.name;
     }
+}
+
+static void expect_flags(const char *header, phi_method method)
+{
+    auto rows = table(header);
+    ASSERT_EQ(rows.size(), size_t(PHI_CALL_COUNT) - 2) << "all but put and get";
+    for (size_t row = 0; row < rows.size(); row++) {
+        const phi_program *program = phi_program_of(phi_call(PHI_CALL_POST + row), method, 0);
+        ASSERT_EQ(rows[row].size(), 3u);
+        EXPECT_EQ(rows[row][0], program->name);
+        EXPECT_EQ(rows[row][1], std::to_string(program->phase)) << program->name;
+        EXPECT_EQ(rows[row][2], steps_of(*program)) << program->name;
+    }
+}
+
+TEST(Page, MessagesByFlagsAreThoseOfTheCode)
+{
+    expect_flags("| call by copy | phase | steps |", PHI_BY_COPY);
+    expect_flags("| call by lines | phase | steps |", PHI_BY_LINES);
+    for (int method = 0; method < PHI_METHOD_KINDS; method++)
+        for (phi_call call : {PHI_CALL_PUT, PHI_CALL_GET})
+            EXPECT_EQ(phi_program_of(call, phi_method(method), 0), &phi_programs[call]);
+    // The get protocol: the sender's post pushes, and only by lines the programs differ.
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_POST, PHI_BY_LINES, 1)), "push turn");
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_TRANSFER, PHI_BY_LINES, 1)), "take turn");
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_COMPLETE, PHI_BY_LINES, 1)), "nothing");
+    for (int call = 0; call < PHI_CALL_COUNT; call++)
+        EXPECT_EQ(phi_program_of(phi_call(call), PHI_BY_COPY, 1),
+                  phi_program_of(phi_call(call), PHI_BY_COPY, 0));
 }
 
 TEST(Page, WordsAreThoseOfTheCode)

@@ -39,7 +39,7 @@ static void store_number(uint64_t done, uint64_t number)
         __atomic_store_n((uint64_t *)done, number, __ATOMIC_RELEASE);
 }
 
-static enum si_progress brace(const void *data, uint64_t state[2])
+static enum si_progress brace(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct phi_brace_args *args = data;
     if (!do_items(args->items, &state[0], args->count))
@@ -53,7 +53,7 @@ static size_t part_of(uint64_t size, uint64_t done)
     return size - done < CHUNK ? size - done : CHUNK;
 }
 
-static enum si_progress copy(const void *data, uint64_t state[2])
+static enum si_progress copy(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct phi_copy_args *args = data;
     if (!args->size || (!state[0] && args->broken && load32(args->broken)))
@@ -65,7 +65,7 @@ static enum si_progress copy(const void *data, uint64_t state[2])
 }
 
 // state[0]: items done; state[1]: bytes copied, and 1 more once that is over.
-static enum si_progress transfer(const void *data, uint64_t state[2])
+static enum si_progress transfer(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct phi_transfer_args *args = data;
     uint64_t at = state[0];
@@ -76,7 +76,7 @@ static enum si_progress transfer(const void *data, uint64_t state[2])
     if (state[0] != at)
         return SI_MOVED;
     if (state[1] <= args->copy.size) {
-        uint64_t copied[2] = {state[1]};
+        uint64_t copied[SI_KERNEL_STATE] = {state[1]};
         bool more = copy(&args->copy, copied) == SI_MOVED;
         state[1] = more ? copied[0] : args->copy.size + 1;
         return SI_MOVED;
@@ -99,7 +99,7 @@ static uint8_t pattern_byte(uint64_t seed, uint64_t index)
     return (uint8_t)(test_pattern(seed, index / 8) >> (index % 8 * 8));
 }
 
-static enum si_progress fill(const void *data, uint64_t state[2])
+static enum si_progress fill(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct test_pattern_args *args = data;
     uint8_t *bytes = (uint8_t *)args->address;
@@ -110,7 +110,7 @@ static enum si_progress fill(const void *data, uint64_t state[2])
     return state[0] == args->size ? SI_DONE : SI_MOVED;
 }
 
-static enum si_progress verify(const void *data, uint64_t state[2])
+static enum si_progress verify(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct test_pattern_args *args = data;
     const uint8_t *bytes = (const uint8_t *)args->address;
@@ -123,7 +123,7 @@ static enum si_progress verify(const void *data, uint64_t state[2])
     return state[0] == args->size ? SI_DONE : SI_MOVED;
 }
 
-static enum si_progress spin(const void *data, uint64_t state[2])
+static enum si_progress spin(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     (void)state;
     const struct test_spin_args *args = data;
@@ -134,6 +134,7 @@ const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_brace", brace, sizeof(struct phi_brace_args), NULL},
     {"phi_copy", copy, sizeof(struct phi_copy_args), NULL},
     {"phi_transfer", transfer, sizeof(struct phi_transfer_args), NULL},
+    {"phi_hop", si_hop, sizeof(struct phi_hop_args), NULL},
     {"phi_test_fill", fill, sizeof(struct test_pattern_args), NULL},
     {"phi_test_verify", verify, sizeof(struct test_pattern_args), NULL},
     {"phi_test_spin", spin, sizeof(struct test_spin_args), NULL},

@@ -174,3 +174,12 @@ SI_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsi
         return result;
     return si_end(launch(function, stream, params, extra));
 }
+
+// The attributes only allow a kernel to begin early.
+SI_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
+                                    void **extra)
+{
+    return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
+                          config->blockDimX, config->blockDimY, config->blockDimZ,
+                          config->sharedMemBytes, config->hStream, params, extra);
+}

@@ -143,7 +143,8 @@ struct si_memop {
 };
 
 // A kernel as a C function: called again until it says SI_DONE. state is zero at the launch.
-typedef enum si_progress (*si_kernel)(const void *args, uint64_t state[2]);
+#define SI_KERNEL_STATE 8
+typedef enum si_progress (*si_kernel)(const void *args, uint64_t state[SI_KERNEL_STATE]);
 
 struct CUfunc_st {
     const char *name;
@@ -200,7 +201,7 @@ struct si_op {
         } free;
     } u;
     struct si_blob *blob;
-    uint64_t state[2]; // how far it has come
+    uint64_t state[SI_KERNEL_STATE]; // how far it has come
     bool started;
     // check.c: while it is announced
     bool checked;
@@ -479,6 +480,7 @@ void si_set_clear(struct si_set *set);
 #define SI_KERNELS_MAX 8
 extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
 // What a launch reads and writes, and a look at the words that it waits for.
+enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]); // phi_hop
 unsigned si_kernel_touches(si_kernel run, const void *args, struct si_touch touches[SI_TOUCHES]);
 void si_kernel_check(si_kernel run, const void *args);
 

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/flags.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "channel/peers.h"
+#include "cuda/device.h"
+#include "semaphore/flags.h"
+
+// Channels that have used their flags keep their lines, so a pair with few has none.
+#define CHANNELS_LEAST 1024
+
+struct phi_own_flags {
+    void *slab;
+    struct phi_export export_;
+    bool sent;
+};
+
+static struct phi_flag_table own_table(const struct phi_config *config)
+{
+    switch (config->method) {
+    case PHI_METHOD_LL:
+        return (struct phi_flag_table){UINT64_MAX, 0};
+    case PHI_METHOD_SM:
+        return (struct phi_flag_table){0, UINT64_MAX};
+    case PHI_METHOD_AUTO:
+        return (struct phi_flag_table){(uint64_t)config->ll_max, (uint64_t)config->sm_max};
+    default:
+        return (struct phi_flag_table){0, 0};
+    }
+}
+
+// Waiting kernels of two ranks on one device would take turns of milliseconds.
+static bool possible(const struct phi_peer *peer)
+{
+    const struct phi_peers *peers = peer->peers;
+    const struct phi_config *config = peers->config;
+    return peers->device != NULL && peer->theirs.device && peers->mine.kernels &&
+           peer->theirs.kernels && !phi_capabilities_same_device(&peers->mine, &peer->theirs) &&
+           config->wait != PHI_WAIT_MEMORY_OPERATION && config->channels >= CHANNELS_LEAST &&
+           (config->method == PHI_METHOD_AUTO || config->method == PHI_METHOD_LL ||
+            config->method == PHI_METHOD_SM);
+}
+
+// What a slab says before a peer can see it: nothing, but that signals may be given.
+static void draw(char *slab)
+{
+    for (uint32_t line = 0; line < PHI_FLAG_LINES; line++)
+        for (int sender = 0; sender < 2; sender++) {
+            struct phi_flag_lane *lane =
+                (struct phi_flag_lane *)(slab + phi_flag_lane(line, sender, PHI_WORD_NOTE));
+            for (int i = 0; i < PHI_MOVE_BLOCKS; i++)
+                lane->go[i] = 1;
+        }
+}
+
+static int start(struct phi_device *device, char *slab, int64_t deadline)
+{
+    const size_t part = 65536;
+    char *image = calloc(1, PHI_FLAG_SLAB);
+    int rc = image ? 0 : -ENOMEM;
+    if (rc == 0)
+        draw(image);
+    for (size_t at = 0; at < PHI_FLAG_SLAB && rc == 0; at += part)
+        rc = phi_device_write(device, slab + at, image + at, part, deadline);
+    free(image);
+    return rc;
+}
+
+static int make(struct phi_peers *peers, struct phi_own_flags *own)
+{
+    struct phi_allocation allocation;
+    uint64_t offset;
+    int rc = phi_device_alloc(peers->device, PHI_FLAG_SLAB, &own->slab);
+    if (rc)
+        return rc;
+    rc = start(peers->device, own->slab, phi_deadline(peers->config->deadline_ms));
+    if (rc == 0)
+        rc = phi_memory_describe(peers->memory, own->slab, PHI_FLAG_SLAB, &allocation, &offset);
+    if (rc == 0)
+        rc = phi_memory_export(peers->memory, &allocation, &own->export_);
+    if (rc)
+        phi_device_free(peers->device, own->slab);
+    return rc;
+}
+
+int phi_flags_open(struct phi_peer *peer)
+{
+    if (!possible(peer) || peer->own_flags != NULL)
+        return 0;
+    struct phi_own_flags *own = calloc(1, sizeof *own);
+    if (own == NULL)
+        return phi_fail(peer->peers->report, -ENOMEM, "the flags for rank %d: out of memory",
+                        peer->rank);
+    int rc = make(peer->peers, own);
+    if (rc)
+        free(own);
+    else
+        peer->own_flags = own;
+    return rc;
+}
+
+static void free_theirs(struct phi_peer *peer)
+{
+    if (peer->flags == NULL)
+        return;
+    phi_memory_import_close(peer->flags->import);
+    free(peer->flags->record);
+    free(peer->flags);
+    peer->flags = NULL;
+}
+
+void phi_flags_close(struct phi_peer *peer)
+{
+    free_theirs(peer);
+    if (peer->own_flags == NULL)
+        return;
+    phi_memory_export_close(&peer->own_flags->export_);
+    phi_device_free(peer->peers->device, peer->own_flags->slab);
+    free(peer->own_flags);
+    peer->own_flags = NULL;
+}
+
+void phi_flags_forget(struct phi_peer *peer)
+{
+    free_theirs(peer);
+}
+
+void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer)
+{
+    const struct phi_own_flags *own = peer->own_flags;
+    const struct phi_flag_table table = own_table(peer->peers->config);
+    const bool tells = own != NULL && !own->sent;
+    phi_put_u8(writer, tells);
+    if (!tells)
+        return;
+    phi_put_u64(writer, table.lines);
+    phi_put_u64(writer, table.copy);
+    phi_put_blob(writer, own->export_.record, own->export_.record_size);
+}
+
+void phi_flags_sent(struct phi_peer *peer)
+{
+    if (peer->own_flags != NULL)
+        peer->own_flags->sent = true;
+}
+
+// A slab of another size has another meaning; what needs a descriptor is none.
+static int inspect(const struct phi_peer *peer, struct phi_remote_export *e)
+{
+    int rc = phi_memory_inspect(peer->peers->report, e->record, e->record_size, &e->info);
+    if (rc == 0 && (e->info.needs_fd || e->info.allocation.kind != PHI_KIND_CUDA ||
+                    e->info.allocation.size != PHI_FLAG_SLAB))
+        rc = -EBADMSG;
+    return rc;
+}
+
+int phi_flags_file(struct phi_peer *peer, struct phi_reader *reader)
+{
+    if (phi_get_u8(reader) == 0)
+        return reader->error;
+    const struct phi_flag_table table = {phi_get_u64(reader), phi_get_u64(reader)};
+    size_t size;
+    const uint8_t *record = phi_get_blob(reader, PHI_EXPORT_MAX, &size);
+    if (reader->error || peer->flags != NULL)
+        return reader->error; // told before
+    struct phi_remote_export *e = calloc(1, sizeof *e);
+    uint8_t *copy = malloc(size ? size : 1);
+    int rc = e && copy ? 0 : -ENOMEM;
+    if (rc == 0) {
+        memcpy(copy, record, size);
+        *e = (struct phi_remote_export){
+            .peer = peer, .id = PHI_FLAG_EXPORT, .record = copy, .record_size = size};
+        rc = inspect(peer, e);
+    }
+    if (rc) {
+        free(copy);
+        free(e);
+        return rc;
+    }
+    peer->flags = e;
+    peer->flag_table = table;
+    return 0;
+}
+
+struct phi_remote_export *phi_flags_wanted(const struct phi_peer *peer)
+{
+    return peer->own_flags != NULL && peer->flags != NULL && !peer->flags->tried ? peer->flags
+                                                                                 : NULL;
+}
+
+bool phi_flags_usable(const struct phi_peer *peer)
+{
+    return peer->own_flags != NULL && peer->own_flags->sent && peer->flags != NULL &&
+           peer->flags->import != NULL;
+}
+
+void phi_flags_give(struct ph_channel *channel)
+{
+    const struct phi_peer *peer = channel->peer;
+    if (channel->index >= PHI_FLAG_LINES)
+        return;
+    channel->own_slab = (uint64_t)(uintptr_t)peer->own_flags->slab;
+    channel->peer_slab = (uint64_t)(uintptr_t)peer->flags->import->address;
+    channel->table[true] = own_table(peer->peers->config);
+    channel->table[false] = peer->flag_table;
+}
+
+static bool read_own(const struct ph_channel *channel, size_t at, void *into, size_t size)
+{
+    const struct phi_peers *peers = channel->peers;
+    return phi_device_read(peers->device, into, (const char *)(uintptr_t)channel->own_slab + at, size,
+                           phi_deadline(peers->config->deadline_ms)) == 0;
+}
+
+// The first line tells: the pusher's streams are over, so it wrote all lines or none.
+static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_lane *lane,
+                      enum phi_word word)
+{
+    const uint32_t message = lane->taken + 1;
+    uint32_t line[4];
+    return read_own(channel,
+                    phi_flag_slots(channel->index, word) +
+                        (message & (PHI_LL_SLOTS - 1)) * (size_t)PHI_LL_SLOT,
+                    line, sizeof line) &&
+           line[1] == message && line[3] == message;
+}
+
+static bool is_moved(const struct ph_channel *channel, const struct phi_flag_lane *lane, size_t at)
+{
+    static const uint32_t zeros[PHI_MOVE_BLOCKS];
+    const struct phi_peers *peers = channel->peers;
+    const uint32_t blocks = lane->full[0] < PHI_MOVE_BLOCKS ? lane->full[0] : PHI_MOVE_BLOCKS;
+    char *full = (char *)(uintptr_t)channel->own_slab + at + offsetof(struct phi_flag_lane, full);
+    for (uint32_t i = 0; i < blocks; i++)
+        if (lane->full[i] == 0)
+            return false;
+    return blocks > 0 && phi_device_write(peers->device, full, zeros, sizeof zeros,
+                                          phi_deadline(peers->config->deadline_ms)) == 0;
+}
+
+bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
+                    enum phi_method method)
+{
+    const int side = channel->peer->segment->side;
+    const size_t at = phi_flag_lane(channel->index, outgoing ? side : !side, word);
+    struct phi_flag_lane lane;
+    if (!read_own(channel, at, &lane, sizeof lane))
+        return false;
+    return method == PHI_BY_LINES ? is_pushed(channel, &lane, word) : is_moved(channel, &lane, at);
+}
+
+enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing, size_t size)
+{
+    const struct phi_flag_table *table = &channel->table[outgoing];
+    if (channel->own_slab == 0)
+        return PHI_BY_WORDS;
+    return size <= table->lines && table->lines > 0 ? PHI_BY_LINES
+           : size <= table->copy && table->copy > 0 ? PHI_BY_COPY
+                                                    : PHI_BY_WORDS;
+}

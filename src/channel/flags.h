@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The flags of a pair of ranks (semaphore/flags.h): who has a slab, who maps it, and which channels
+// use it. Each rank makes its slab when it connects to the peer, and says so in its first offer; it
+// maps the peer's before it confirms the first channel. A confirm says whether this end has both;
+// where both ends have, the channel's messages move by lines, by copy or by words, by their size and
+// the sender's table. Without flags all move by words.
+#ifndef PHI_CHANNEL_FLAGS_H
+#define PHI_CHANNEL_FLAGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/wire.h"
+#include "semaphore/words.h"
+
+struct phi_peer;
+struct phi_remote_export;
+struct ph_channel;
+struct phi_own_flags;
+
+// Up to how many bytes a message goes by lines, and by copy. Of the sender, by its configuration; in
+// its offer.
+struct phi_flag_table {
+    uint64_t lines, copy;
+};
+
+// The id of the peer's slab among its exports, which it gives to nothing else.
+#define PHI_FLAG_EXPORT UINT32_MAX
+
+// phi_flags_open makes this rank's slab for a peer where both can have one; else it has none. Without
+// the lock. 0, or a negative result.
+int phi_flags_open(struct phi_peer *peer);
+
+// phi_flags_close ends both. May block behind any stream of the device.
+void phi_flags_close(struct phi_peer *peer);
+
+// phi_flags_forget: the peer's slab was that of a former life, never mapped.
+void phi_flags_forget(struct phi_peer *peer);
+
+// In an offer. file: -EBADMSG, -ENOMEM. sent: the offer with the record is in the store.
+void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer);
+int phi_flags_file(struct phi_peer *peer, struct phi_reader *reader);
+void phi_flags_sent(struct phi_peer *peer);
+
+// phi_flags_wanted is the peer's slab where it is to be mapped before a confirm, or NULL.
+struct phi_remote_export *phi_flags_wanted(const struct phi_peer *peer);
+
+// phi_flags_usable: whether this end has both slabs.
+bool phi_flags_usable(const struct phi_peer *peer);
+
+// phi_flags_give lets a new channel use them; both ends confirmed that they have them.
+void phi_flags_give(struct ph_channel *channel);
+
+// phi_flags_here: whether a message is in the lane of an ended channel that no stream of ours touches
+// any more; the peer cannot write there again. One by copy is consumed by that, one by lines is still
+// to be taken. Without the lock; reads device memory.
+bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
+                    enum phi_method method);
+
+// phi_flags_method: how a message of a channel moves.
+enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing, size_t size);
+
+#endif

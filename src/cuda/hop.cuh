@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// phi_hop: messages by flags in device memory (kernel_args.h). Part of kernels.cu.
+//
+// Who looks at `broken`, a word in host memory, does so rarely: each look goes over PCIe.
+#ifndef PHI_CUDA_HOP_CUH
+#define PHI_CUDA_HOP_CUH
+
+#define LOOKS_BETWEEN 512
+
+static __device__ uint32_t load_relaxed(const uint32_t *address)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
+static __device__ void store_relaxed(uint32_t *address, uint32_t value)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+// 16 bytes as two times 8, of which each comes whole: data and its flag.
+static __device__ uint4 load_line(const uint4 *address)
+{
+    uint4 v;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(address)
+                 : "memory");
+    return v;
+}
+
+static __device__ void store_line(uint4 *address, uint64_t data, uint32_t flag)
+{
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(address),
+                 "r"(static_cast<uint32_t>(data)), "r"(flag), "r"(static_cast<uint32_t>(data >> 32))
+                 : "memory");
+}
+
+static __device__ bool given_up(uint64_t broken, uint32_t polls)
+{
+    if (polls % LOOKS_BETWEEN != LOOKS_BETWEEN - 1)
+        return false;
+    if (polls > 64 * LOOKS_BETWEEN)
+        __nanosleep(200); // many that wait for long share the device with others
+    return broken != 0 && load_acquire(broken) != 0;
+}
+
+// Whether the launch behind this one is on the device. Thread 0 of a block asks.
+struct follower {
+    const uint32_t *next; // NULL: nobody asks
+    uint32_t seen;
+
+    __device__ void look()
+    {
+        if (next != nullptr)
+            seen = load_relaxed(next);
+    }
+};
+
+// ---- ll
+
+// Up to 8 bytes at `at`, of which `left` are the message's.
+static __device__ uint64_t gather(const uint8_t *at, uint64_t left)
+{
+    if (left >= 8 && (reinterpret_cast<uint64_t>(at) & 7) == 0)
+        return *reinterpret_cast<const uint64_t *>(at);
+    uint64_t data = 0;
+    for (uint32_t i = 0; i < 8 && i < left; i++)
+        data |= static_cast<uint64_t>(at[i]) << 8 * i;
+    return data;
+}
+
+static __device__ void scatter(uint8_t *at, uint64_t data, uint64_t left)
+{
+    if (left >= 8 && (reinterpret_cast<uint64_t>(at) & 7) == 0) {
+        *reinterpret_cast<uint64_t *>(at) = data;
+        return;
+    }
+    for (uint32_t i = 0; i < 8 && i < left; i++)
+        at[i] = static_cast<uint8_t>(data >> 8 * i);
+}
+
+static __device__ uint4 *slot_of(const phi_hop_item &item, uint32_t message)
+{
+    return reinterpret_cast<uint4 *>(item.slots + (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT);
+}
+
+// Pieces of a message: one at least, so that one of no bytes has a flag.
+static __device__ uint32_t pieces_of(const phi_hop_item &item)
+{
+    return item.size == 0 ? 1 : static_cast<uint32_t>((item.size + PHI_LL_PIECE - 1) / PHI_LL_PIECE);
+}
+
+// Lines of one piece: an offset where there is one, then the data; one at least.
+static __device__ uint32_t lines_of(const phi_hop_item &item, uint64_t bytes)
+{
+    const uint32_t data = static_cast<uint32_t>((bytes + 7) / 8) + item.signal;
+    return data ? data : 1;
+}
+
+static __device__ uint64_t bytes_of(const phi_hop_item &item, uint64_t from)
+{
+    const uint64_t left = item.size - from;
+    return left < PHI_LL_PIECE ? left : PHI_LL_PIECE;
+}
+
+// What a line of a piece carries: the offset, 8 bytes of the data, or nothing.
+static __device__ uint64_t line_data(const phi_hop_item &item, const uint8_t *source, uint64_t from,
+                                     uint64_t bytes, uint32_t line)
+{
+    if (line < item.signal)
+        return item.offset + from;
+    const uint64_t at = 8ull * (line - item.signal);
+    return at < bytes ? gather(source + at, bytes - at) : 0;
+}
+
+// Each thread waits for the credit itself: the word lies in this device's memory.
+static __device__ bool push_piece(const phi_hop_item &item, uint32_t message, uint64_t from)
+{
+    const phi_flag_lane *own = reinterpret_cast<const phi_flag_lane *>(item.own);
+    const uint64_t bytes = bytes_of(item, from);
+    const uint8_t *source = reinterpret_cast<const uint8_t *>(item.source + from);
+    uint4 *slot = slot_of(item, message);
+    // The first data is fetched while the credit is looked at.
+    uint64_t data = line_data(item, source, from, bytes, threadIdx.x);
+    // Pairs with the credit of take(): the slot's last message was read before it was given.
+    for (uint32_t polls = 0;
+         static_cast<int32_t>(load_relaxed(&own->credit) + PHI_LL_SLOTS - message) < 0; polls++)
+        if (given_up(item.broken, polls))
+            return false;
+    for (uint32_t i = threadIdx.x; i < lines_of(item, bytes); i += blockDim.x) {
+        if (i != threadIdx.x)
+            data = line_data(item, source, from, bytes, i);
+        store_line(slot + i, data, message);
+    }
+    return true;
+}
+
+static __device__ void push(const phi_hop_item &item)
+{
+    phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
+    const uint32_t pieces = pieces_of(item);
+    uint32_t message = own->pushed;
+    bool pushed = true;
+    for (uint32_t piece = 0; piece < pieces && pushed; piece++)
+        pushed = push_piece(item, ++message, static_cast<uint64_t>(piece) * PHI_LL_PIECE);
+    pushed = __syncthreads_and(pushed); // all have read own->pushed
+    if (threadIdx.x == 0 && pushed)
+        own->pushed = message;
+}
+
+// Waits for one line; false where the wait was given up. next: looked at with each poll, so that it
+// costs nothing when the line is there.
+static __device__ bool take_line(const uint4 *at, uint32_t message, uint64_t broken, uint64_t *data,
+                                 follower &next)
+{
+    uint4 line = load_line(at);
+    next.look();
+    for (uint32_t polls = 0; line.y != message || line.w != message; polls++) {
+        if (given_up(broken, polls))
+            return false;
+        line = load_line(at);
+        next.look();
+    }
+    *data = static_cast<uint64_t>(line.z) << 32 | line.x;
+    return true;
+}
+
+// One piece of a message, where this thread's lines are there. What a peer says of the offset is not
+// believed: nothing is written outside the buffer.
+static __device__ bool take_piece(const phi_hop_item &item, uint32_t message, uint64_t from,
+                                  follower &next)
+{
+    const uint4 *slot = slot_of(item, message);
+    const uint64_t bytes = bytes_of(item, from);
+    uint64_t offset = from, data;
+    if (item.signal && !take_line(slot, message, item.broken, &offset, next))
+        return false;
+    const bool fits = bytes <= item.offset && offset <= item.offset - bytes;
+    uint8_t *destination = reinterpret_cast<uint8_t *>(item.destination + offset);
+    for (uint32_t i = threadIdx.x; i < lines_of(item, bytes); i += blockDim.x) {
+        if (!take_line(slot + i, message, item.broken, &data, next))
+            return false;
+        const uint64_t at = 8ull * (i - item.signal);
+        if (fits && i >= item.signal && at < bytes)
+            scatter(destination + at, data, bytes - at);
+    }
+    return true;
+}
+
+// Credit for a message is given when the next one is waited for, not at the end of its own take: a
+// store to the peer would hold that up, and here it passes while this end waits anyhow. So a push
+// may have to wait until the take of the message before it has begun.
+static __device__ void give_credit(const phi_hop_item &item, uint32_t message)
+{
+    if (threadIdx.x == 0 && item.peer != 0)
+        store_relaxed(&reinterpret_cast<phi_flag_lane *>(item.peer)->credit, message);
+}
+
+static __device__ void take(const phi_hop_item &item, follower &next)
+{
+    phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
+    const uint32_t pieces = pieces_of(item);
+    uint32_t message = own->taken;
+    for (uint32_t piece = 0; piece < pieces; piece++) {
+        give_credit(item, message); // of the piece before: all threads have read it
+        const bool taken =
+            take_piece(item, ++message, static_cast<uint64_t>(piece) * PHI_LL_PIECE, next);
+        if (!__syncthreads_and(taken))
+            return;
+    }
+    if (threadIdx.x == 0)
+        own->taken = message;
+}
+
+// ---- sm
+
+// Each block waits for its share of the go words, that is its own and of those without a block, and
+// puts them back: a go that came later than this would let another copy begin too soon. The acquire
+// pairs with the stores of go().
+static __device__ bool may_move(const phi_hop_item &item, uint32_t block)
+{
+    uint32_t *words = reinterpret_cast<phi_flag_lane *>(item.own)->go;
+    for (uint32_t i = block + threadIdx.x * item.blocks; i < PHI_MOVE_BLOCKS;
+         i += blockDim.x * item.blocks) {
+        for (uint32_t polls = 0; load_acquire(reinterpret_cast<uint64_t>(words + i)) == 0; polls++)
+            if (given_up(item.broken, polls))
+                return false;
+        store_relaxed(words + i, 0); // before the full word: the next go comes after that
+    }
+    return true;
+}
+
+static __device__ void move(const phi_hop_item &item, follower &next)
+{
+    const uint32_t block = blockIdx.x - item.first;
+    if (!__syncthreads_and(may_move(item, block))) // hands on what its threads acquired
+        return;
+    copy_part({item.destination, item.source, item.size, 0}, block, item.blocks);
+    __syncthreads(); // gathers the block's copies for the fence of thread 0
+    if (threadIdx.x != 0)
+        return;
+    next.look();
+    __threadfence_system(); // the copies before the full word, and before the number of the launch
+    store_relaxed(reinterpret_cast<phi_flag_lane *>(item.peer)->full + block, item.blocks);
+}
+
+// The first warp. What came before on the stream is over, and this end has written nothing since
+// that the peer's copy must not overtake, but where a fence says so.
+static __device__ void go(const phi_hop_item &item)
+{
+    if (item.peer == 0)
+        return;
+    for (uint32_t i = threadIdx.x; i < PHI_MOVE_BLOCKS; i += 32)
+        store_relaxed(reinterpret_cast<phi_flag_lane *>(item.peer)->go + i, 1);
+}
+
+static __device__ bool await_full(const phi_hop_item &item, uint32_t block, uint32_t *blocks,
+                                  follower &next)
+{
+    const uint64_t full = item.own + offsetof(phi_flag_lane, full) + 4ull * block;
+    next.look();
+    for (uint32_t polls = 0; (*blocks = load_acquire(full)) == 0; polls++) {
+        next.look();
+        if (given_up(item.broken, polls))
+            return false;
+    }
+    return true;
+}
+
+// The first warp. Each full word is acquired by one thread and handed on by the warp's votes.
+static __device__ void arrive_all(const phi_hop_item &item, follower &next)
+{
+    phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
+    uint32_t blocks, other;
+    bool here = await_full(item, 0, &blocks, next);
+    if (blocks > PHI_MOVE_BLOCKS)
+        blocks = PHI_MOVE_BLOCKS; // a peer's word
+    for (uint32_t i = threadIdx.x; here && i < blocks; i += 32)
+        here = await_full(item, i, &other, next);
+    if (!__all_sync(0xffffffff, here))
+        return;
+    for (uint32_t i = threadIdx.x; i < blocks; i += 32)
+        own->full[i] = 0;
+    if (!item.signal)
+        return;
+    __threadfence_system(); // each thread's zeros, before any go
+    __syncwarp();
+    go(item);
+}
+
+static __device__ void do_hop(const phi_hop_item &item, follower &next)
+{
+    switch (item.kind) {
+    case PHI_HOP_PUSH:
+        return push(item);
+    case PHI_HOP_TAKE:
+        return take(item, next);
+    case PHI_HOP_MOVE:
+        return move(item, next);
+    case PHI_HOP_ARRIVE:
+        if (threadIdx.x < 32)
+            arrive_all(item, next);
+        return;
+    default:
+        if (threadIdx.x < 32)
+            go(item);
+    }
+}
+
+static __device__ void store_number_relaxed(uint64_t done, uint64_t number)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(done), "l"(number) : "memory");
+}
+
+// One thread of the launch, before it waits for the one before it.
+static __device__ void show(const phi_hop_args &args)
+{
+    store_relaxed(&reinterpret_cast<phi_transfer_sync *>(args.sync)->next,
+                  static_cast<uint32_t>(args.number)); // to the follower of the one before
+}
+
+// ... and after.
+static __device__ void begin(const phi_hop_args &args)
+{
+    if (load_relaxed(&reinterpret_cast<phi_transfer_sync *>(args.sync)->left) ==
+        static_cast<uint32_t>(args.number) - 1)
+        store_number_relaxed(args.done, args.number - 1);
+}
+
+// Thread 0 of each block. What an ll message reads is read when its flags are written, and what it
+// writes is this device's own or the peer's slot: only copies need the fence.
+static __device__ void finish(const phi_hop_args &args, const follower &next)
+{
+    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
+    if (gridDim.x > 1) {
+        if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
+            return;
+        sync->arrived = 0;
+    }
+    if (next.seen == static_cast<uint32_t>(args.number) + 1) {
+        sync->left = static_cast<uint32_t>(args.number); // for begin(), after the end of this launch
+        return;
+    }
+    if (args.moves)
+        __threadfence_system(); // pairs with those of the other blocks' moves
+    store_number_relaxed(args.done, args.number);
+}
+
+// Launched so, a kernel may begin while the one before it on the stream ends. It waits here for that,
+// and only then lets the next begin, so that not more than one waits here.
+static __device__ void follow()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
+    phi_hop(const __grid_constant__ phi_hop_args args)
+{
+    // Not by a thread that has a message to care for.
+    const bool clerk = args.done != 0 && threadIdx.x == blockDim.x - 1 && blockIdx.x == 0;
+    const bool asks = args.done != 0 && threadIdx.x == 0;
+    follower next = {asks ? &reinterpret_cast<phi_transfer_sync *>(args.sync)->next : nullptr,
+                     static_cast<uint32_t>(args.number)};
+    if (clerk)
+        show(args);
+    follow();
+    if (clerk)
+        begin(args);
+    uint32_t i = 0;
+    while (i < args.count && blockIdx.x - args.items[i].first >= args.items[i].blocks)
+        i++;
+    if (i < args.count)
+        do_hop(args.items[i], next);
+    if (args.done == 0)
+        return;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        finish(args, next);
+}
+
+#endif

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "semaphore/hop.h"
+
+// Beyond it the blocks of a copy are as large as can be.
+#define MOVE_SMALL ((size_t)512 << 10)
+
+static uint32_t kind_of(unsigned step)
+{
+    static const uint8_t kinds[] = {
+        [PHI_STEP_PUSH] = PHI_HOP_PUSH, [PHI_STEP_TAKE] = PHI_HOP_TAKE,
+        [PHI_STEP_GO] = PHI_HOP_GO,     [PHI_STEP_MOVE] = PHI_HOP_MOVE,
+        [PHI_STEP_ARRIVE] = PHI_HOP_ARRIVE,
+    };
+    return kinds[step];
+}
+
+static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,
+                          const struct phi_waiting *others)
+{
+    return work->kind == PHI_STEP_MOVE && work->size > 0
+               ? phi_move_blocks(policy, others, work->size)
+               : 1;
+}
+
+// One thread for each 8 bytes of the largest piece of ll, whole warps.
+static uint32_t threads_of(const struct phi_work *work)
+{
+    if (work->kind == PHI_STEP_MOVE)
+        return work->size > MOVE_SMALL ? PHI_HOP_THREADS : PHI_COPY_THREADS;
+    const bool lines = work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_TAKE;
+    // More than enough with an offset before them, and a warp that keeps the books.
+    const size_t threads = lines ? work->size / 8 + 2 + 32 : 64;
+    return threads < PHI_HOP_THREADS ? ((uint32_t)threads + 31) / 32 * 32 : PHI_HOP_THREADS;
+}
+
+struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
+                                 const struct phi_policy *policy, const struct phi_waiting *others,
+                                 struct phi_hop_args *args)
+{
+    struct phi_hop_grid grid = {0, 0};
+    args->count = (uint32_t)n;
+    args->moves = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t blocks = blocks_of(&work[i], policy, others);
+        const uint32_t threads = threads_of(&work[i]);
+        args->items[i] = (struct phi_hop_item){
+            .own = work[i].own_lane,
+            .peer = work[i].peer_lane,
+            .slots = work[i].slots,
+            .destination = (uint64_t)(uintptr_t)work[i].destination,
+            .source = (uint64_t)(uintptr_t)work[i].source,
+            .size = work[i].size,
+            .broken = work[i].broken_device,
+            .offset = work[i].offset,
+            .kind = kind_of(work[i].kind),
+            .signal = work[i].signal,
+            .blocks = blocks,
+            .first = grid.blocks,
+        };
+        grid.blocks += blocks;
+        if (grid.threads < threads)
+            grid.threads = threads;
+        args->moves |= work[i].kind == PHI_STEP_MOVE;
+    }
+    return grid;
+}

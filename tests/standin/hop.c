@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// phi_hop as a C function: its items go on in turn, each as far as it can, as blocks of a grid would.
+#include "standin.h"
+
+#include "cuda/kernel_args.h"
+
+#include <string.h>
+
+// The last of an item's progress values.
+#define OVER UINT32_MAX
+
+static uint32_t load32(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static void store32(uint32_t *word, uint32_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static struct phi_flag_lane *own(const struct phi_hop_item *item)
+{
+    return (struct phi_flag_lane *)item->own;
+}
+
+static struct phi_flag_lane *peer(const struct phi_hop_item *item)
+{
+    return (struct phi_flag_lane *)item->peer;
+}
+
+static bool broken(const struct phi_hop_item *item)
+{
+    return item->broken && load32((const uint32_t *)item->broken);
+}
+
+// ---- ll: *at is twice the piece, and 1 more when its wait is over
+
+static uint32_t pieces(const struct phi_hop_item *item)
+{
+    return item->size ? (uint32_t)((item->size + PHI_LL_PIECE - 1) / PHI_LL_PIECE) : 1;
+}
+
+static size_t piece_bytes(const struct phi_hop_item *item, uint32_t piece)
+{
+    size_t left = item->size - (size_t)piece * PHI_LL_PIECE;
+    return left < PHI_LL_PIECE ? left : PHI_LL_PIECE;
+}
+
+static size_t piece_lines(const struct phi_hop_item *item, uint32_t piece)
+{
+    size_t lines = (piece_bytes(item, piece) + 7) / 8 + item->signal;
+    return lines ? lines : 1;
+}
+
+static uint32_t *line_of(const struct phi_hop_item *item, uint32_t message, size_t line)
+{
+    return (uint32_t *)(item->slots + (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT + line * 16);
+}
+
+static void write_line(uint32_t *line, uint64_t data, uint32_t message)
+{
+    line[0] = (uint32_t)data;
+    line[2] = (uint32_t)(data >> 32);
+    store32(&line[1], message);
+    store32(&line[3], message);
+}
+
+static void push_piece(const struct phi_hop_item *item, uint32_t message, uint32_t piece)
+{
+    const uint8_t *source = (const uint8_t *)item->source + (size_t)piece * PHI_LL_PIECE;
+    size_t bytes = piece_bytes(item, piece);
+    for (size_t i = 0; i < piece_lines(item, piece); i++) {
+        uint64_t data = 0;
+        size_t at = 8 * (i - item->signal);
+        if (item->signal && i == 0)
+            data = item->offset + (uint64_t)piece * PHI_LL_PIECE;
+        else if (at < bytes)
+            memcpy(&data, source + at, bytes - at < 8 ? bytes - at : 8);
+        write_line(line_of(item, message, i), data, message);
+    }
+}
+
+static bool may_push(const struct phi_hop_item *item)
+{
+    return (int32_t)(load32(&own(item)->credit) + PHI_LL_SLOTS - (own(item)->pushed + 1)) >= 0;
+}
+
+static bool is_here(const struct phi_hop_item *item, uint32_t piece)
+{
+    uint32_t message = own(item)->taken + 1;
+    for (size_t i = 0; i < piece_lines(item, piece); i++) {
+        const uint32_t *line = line_of(item, message, i);
+        if (load32(&line[1]) != message || load32(&line[3]) != message)
+            return false;
+    }
+    return true;
+}
+
+static uint64_t read_line(const uint32_t *line)
+{
+    return (uint64_t)line[2] << 32 | line[0];
+}
+
+static void take_piece(const struct phi_hop_item *item, uint32_t message, uint32_t piece)
+{
+    uint64_t offset = (uint64_t)piece * PHI_LL_PIECE;
+    size_t bytes = piece_bytes(item, piece);
+    if (item->signal)
+        offset = read_line(line_of(item, message, 0));
+    if (bytes > item->offset || offset > item->offset - bytes)
+        return;
+    for (size_t at = 0; at < bytes; at += 8) {
+        uint64_t data = read_line(line_of(item, message, at / 8 + item->signal));
+        memcpy((uint8_t *)item->destination + offset + at, &data, bytes - at < 8 ? bytes - at : 8);
+    }
+}
+
+static void do_piece(const struct phi_hop_item *item, uint32_t piece)
+{
+    if (item->kind == PHI_HOP_PUSH) {
+        push_piece(item, own(item)->pushed + 1, piece);
+        own(item)->pushed++;
+        return;
+    }
+    take_piece(item, own(item)->taken + 1, piece);
+    own(item)->taken++;
+}
+
+static enum si_progress do_lines(const struct phi_hop_item *item, uint32_t *at)
+{
+    uint32_t piece = *at / 2;
+    if (item->kind == PHI_HOP_TAKE && item->peer && *at % 2 == 0)
+        store32(&peer(item)->credit, own(item)->taken);
+    bool ready = item->kind == PHI_HOP_PUSH ? may_push(item) : is_here(item, piece);
+    if (!ready) {
+        *at = broken(item) ? OVER : *at;
+        return broken(item) ? SI_MOVED : SI_WAITING;
+    }
+    // The engine takes its lock between the wait and what follows.
+    if (*at % 2) {
+        do_piece(item, piece);
+        *at = piece + 1 == pieces(item) ? OVER : *at + 1;
+    } else {
+        ++*at;
+    }
+    return SI_MOVED;
+}
+
+// ---- sm: *at is 0, then the chunks copied and 1
+
+static bool all_go(const struct phi_hop_item *item)
+{
+    for (uint32_t i = 0; i < PHI_MOVE_BLOCKS; i++)
+        if (!load32(&own(item)->go[i]))
+            return false;
+    return true;
+}
+
+static enum si_progress do_move(const struct phi_hop_item *item, uint32_t *at)
+{
+    if (*at == 0 && !all_go(item)) {
+        *at = broken(item) ? OVER : 0;
+        return broken(item) ? SI_MOVED : SI_WAITING;
+    }
+    if (*at == 0) {
+        memset(own(item)->go, 0, sizeof own(item)->go);
+        *at = 1;
+        return SI_MOVED;
+    }
+    size_t from = (size_t)(*at - 1) * SI_MIB;
+    if (from < item->size) {
+        size_t part = item->size - from < SI_MIB ? item->size - from : SI_MIB;
+        memcpy((uint8_t *)item->destination + from, (const uint8_t *)item->source + from, part);
+        ++*at;
+        return SI_MOVED;
+    }
+    for (uint32_t i = 0; i < item->blocks; i++)
+        store32(&peer(item)->full[i], item->blocks);
+    *at = OVER;
+    return SI_MOVED;
+}
+
+static void do_go(const struct phi_hop_item *item)
+{
+    for (uint32_t i = 0; i < PHI_MOVE_BLOCKS && item->peer; i++)
+        store32(&peer(item)->go[i], 1);
+}
+
+static enum si_progress do_arrive(const struct phi_hop_item *item, uint32_t *at)
+{
+    uint32_t blocks = load32(&own(item)->full[0]), here = 0;
+    if (blocks > PHI_MOVE_BLOCKS)
+        blocks = PHI_MOVE_BLOCKS;
+    while (here < blocks && load32(&own(item)->full[here]))
+        here++;
+    if (blocks == 0 || here < blocks) {
+        *at = broken(item) ? OVER : *at;
+        return broken(item) ? SI_MOVED : SI_WAITING;
+    }
+    memset(own(item)->full, 0, blocks * sizeof own(item)->full[0]);
+    if (item->signal)
+        do_go(item);
+    *at = OVER;
+    return SI_MOVED;
+}
+
+static enum si_progress do_item(const struct phi_hop_item *item, uint32_t *at)
+{
+    switch (item->kind) {
+    case PHI_HOP_PUSH:
+    case PHI_HOP_TAKE:
+        return do_lines(item, at);
+    case PHI_HOP_MOVE:
+        return do_move(item, at);
+    case PHI_HOP_ARRIVE:
+        return do_arrive(item, at);
+    default:
+        do_go(item);
+        *at = OVER;
+        return SI_MOVED;
+    }
+}
+
+// state: a progress value of 32 bits for each item.
+enum si_progress si_hop(const void *data, uint64_t state[SI_KERNEL_STATE])
+{
+    const struct phi_hop_args *args = data;
+    uint32_t *at = (uint32_t *)state;
+    bool waiting = false, moved = false;
+    _Static_assert(SI_KERNEL_STATE * 2 >= PHI_HOP_ITEMS, "a value for each item");
+    for (uint32_t i = 0; i < args->count; i++) {
+        if (at[i] == OVER)
+            continue;
+        enum si_progress progress = do_item(&args->items[i], &at[i]);
+        waiting = waiting || progress == SI_WAITING;
+        moved = moved || progress == SI_MOVED;
+    }
+    if (moved || waiting)
+        return moved ? SI_MOVED : SI_WAITING;
+    if (args->done)
+        __atomic_store_n((uint64_t *)args->done, args->number, __ATOMIC_RELEASE);
+    return SI_DONE;
+}
