@@ -63,7 +63,7 @@ void bench_options_help(FILE *out)
           "  -r COUNT      ranks (2); pairs 0-1, 2-3, ...; exchange and import: all with all\n"
           "  -k KIND       memory: auto, host, cuda\n"
           "  -p PATH       auto, ipc, net: fail where another path would be taken; net asks for it\n"
-          "  -m METHOD     auto, ce, copy_kernel: how GPU copies are made\n"
+          "  -m METHOD     auto, ce, copy_kernel, sm, ll: how GPU copies are made\n"
           "  -i ISSUE      stream, graph (CUDA graphs), host (synchronise each iteration)\n"
           "  -o FORMAT     table, json (one object a line)\n"
           "  --protocol P  put, get: protocol of the send cases\n"
@@ -252,7 +252,7 @@ static int parse_short(struct parser *parser, int option)
     case 'p':
         return parse_word(parser, "-p", "auto|ipc|net", &options->path);
     case 'm':
-        return parse_word(parser, "-m", "auto|ce|copy_kernel", &options->method);
+        return parse_word(parser, "-m", "auto|ce|copy_kernel|sm|ll", &options->method);
     case 'i':
         return parse_issue(parser);
     default:
