@@ -111,6 +111,8 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     work->own_lane = channel->own_slab + lane;
     work->peer_lane = channel->peer_slab + lane;
     work->signal = word == PHI_WORD_NOTE;
+    work->broken = &channel->mine->flags_over;
+    work->broken_device = channel->mine_device + offsetof(struct phi_line, flags_over);
     if (step->kind == PHI_STEP_PUSH) {
         work->slots = channel->peer_slab + slots;
         work->offset = call->remote_offset;

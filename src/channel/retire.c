@@ -82,6 +82,7 @@ static void start_line(struct phi_line *line)
     for (int word = 0; word < PHI_WORD_COUNT; word++)
         atomic_store(&line->word[word], phi_word_start[word]);
     atomic_store(&line->broken, 0);
+    atomic_store(&line->flags_over, 0);
     atomic_fetch_add(&line->life, 1);
 }
 

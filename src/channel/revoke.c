@@ -64,10 +64,13 @@ static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int 
     return outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED;
 }
 
-// Calls set with each word that this end has waited for and that does not show what it waits for.
+// Calls set with each word that this end has waited for and that does not show what it waits for. Of
+// flags it cannot be seen what is missing.
 static bool each_missing(struct ph_channel *channel, bool hold, bool set)
 {
-    bool any = false;
+    bool any = atomic_load(&channel->flagged) && !atomic_load(&channel->mine->flags_over);
+    if (any && set)
+        atomic_store(&channel->mine->flags_over, 1);
     uint32_t awaited = atomic_load(&channel->awaited);
     for (int outgoing = 0; outgoing < 2; outgoing++) {
         struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;

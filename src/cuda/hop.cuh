@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // phi_hop: messages by flags in device memory (kernel_args.h). Part of kernels.cu.
 //
-// Who looks at `broken`, a word in host memory, does so rarely: each look goes over PCIe.
+// Who looks at `broken`, a word in host memory, does so rarely: each look goes over PCIe. And before it
+// looks once more at what it waits for: what came before the word was set is taken.
 #ifndef PHI_CUDA_HOP_CUH
 #define PHI_CUDA_HOP_CUH
 
@@ -125,10 +126,13 @@ static __device__ bool push_piece(const phi_hop_item &item, uint32_t message, ui
     // The first data is fetched while the credit is looked at.
     uint64_t data = line_data(item, source, from, bytes, threadIdx.x);
     // Pairs with the credit of take(): the slot's last message was read before it was given.
-    for (uint32_t polls = 0;
-         static_cast<int32_t>(load_relaxed(&own->credit) + PHI_LL_SLOTS - message) < 0; polls++)
-        if (given_up(item.broken, polls))
+    for (uint32_t polls = 0;; polls++) {
+        const bool over = given_up(item.broken, polls);
+        if (static_cast<int32_t>(load_relaxed(&own->credit) + PHI_LL_SLOTS - message) >= 0)
+            break;
+        if (over)
             return false;
+    }
     for (uint32_t i = threadIdx.x; i < lines_of(item, bytes); i += blockDim.x) {
         if (i != threadIdx.x)
             data = line_data(item, source, from, bytes, i);
@@ -155,13 +159,15 @@ static __device__ void push(const phi_hop_item &item)
 static __device__ bool take_line(const uint4 *at, uint32_t message, uint64_t broken, uint64_t *data,
                                  follower &next)
 {
-    uint4 line = load_line(at);
-    next.look();
-    for (uint32_t polls = 0; line.y != message || line.w != message; polls++) {
-        if (given_up(broken, polls))
-            return false;
+    uint4 line;
+    for (uint32_t polls = 0;; polls++) {
+        const bool over = given_up(broken, polls);
         line = load_line(at);
         next.look();
+        if (line.y == message && line.w == message)
+            break;
+        if (over)
+            return false;
     }
     *data = static_cast<uint64_t>(line.z) << 32 | line.x;
     return true;
@@ -224,9 +230,13 @@ static __device__ bool may_move(const phi_hop_item &item, uint32_t block)
     uint32_t *words = reinterpret_cast<phi_flag_lane *>(item.own)->go;
     for (uint32_t i = block + threadIdx.x * item.blocks; i < PHI_MOVE_BLOCKS;
          i += blockDim.x * item.blocks) {
-        for (uint32_t polls = 0; load_acquire(reinterpret_cast<uint64_t>(words + i)) == 0; polls++)
-            if (given_up(item.broken, polls))
+        for (uint32_t polls = 0;; polls++) {
+            const bool over = given_up(item.broken, polls);
+            if (load_acquire(reinterpret_cast<uint64_t>(words + i)) != 0)
+                break;
+            if (over)
                 return false;
+        }
         store_relaxed(words + i, 0); // before the full word: the next go comes after that
     }
     return true;
@@ -260,13 +270,15 @@ static __device__ bool await_full(const phi_hop_item &item, uint32_t block, uint
                                   follower &next)
 {
     const uint64_t full = item.own + offsetof(phi_flag_lane, full) + 4ull * block;
-    next.look();
-    for (uint32_t polls = 0; (*blocks = load_acquire(full)) == 0; polls++) {
+    for (uint32_t polls = 0;; polls++) {
+        const bool over = given_up(item.broken, polls);
+        *blocks = load_acquire(full);
         next.look();
-        if (given_up(item.broken, polls))
+        if (*blocks != 0)
+            return true;
+        if (over)
             return false;
     }
-    return true;
 }
 
 // The first warp. Each full word is acquired by one thread and handed on by the warp's votes.

@@ -233,6 +233,7 @@ static CUresult view_hop(struct enqueue *q, const struct phi_work *work, struct 
         return result;
     if (reads) {
         count_copy(q, work);
+        phi_count(q->executor->params.counters, copy_kernels, 1);
         result = device_view(driver, work->source, &item->source);
     }
     if (writes && result == CUDA_SUCCESS)

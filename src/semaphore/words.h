@@ -41,7 +41,8 @@ struct phi_line {
     // Of a mirrored segment: counts the channels that had the line before, so that a post which comes
     // late is not taken for one of the next channel.
     _Atomic uint8_t life;
-    uint8_t reserved[51];
+    _Atomic uint32_t flags_over; // `broken` for what waits for flags, which never copies after that
+    uint8_t reserved[44];
 };
 _Static_assert(sizeof(struct phi_line) == 64, "a line is one cache line");
 #endif

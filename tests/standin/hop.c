@@ -132,10 +132,11 @@ static enum si_progress do_lines(const struct phi_hop_item *item, uint32_t *at)
     uint32_t piece = *at / 2;
     if (item->kind == PHI_HOP_TAKE && item->peer && *at % 2 == 0)
         store32(&peer(item)->credit, own(item)->taken);
+    bool over = broken(item); // first: what came before it was set is taken
     bool ready = item->kind == PHI_HOP_PUSH ? may_push(item) : is_here(item, piece);
     if (!ready) {
-        *at = broken(item) ? OVER : *at;
-        return broken(item) ? SI_MOVED : SI_WAITING;
+        *at = over ? OVER : *at;
+        return over ? SI_MOVED : SI_WAITING;
     }
     // The engine takes its lock between the wait and what follows.
     if (*at % 2) {
@@ -159,9 +160,10 @@ static bool all_go(const struct phi_hop_item *item)
 
 static enum si_progress do_move(const struct phi_hop_item *item, uint32_t *at)
 {
+    bool over = broken(item);
     if (*at == 0 && !all_go(item)) {
-        *at = broken(item) ? OVER : 0;
-        return broken(item) ? SI_MOVED : SI_WAITING;
+        *at = over ? OVER : 0;
+        return over ? SI_MOVED : SI_WAITING;
     }
     if (*at == 0) {
         memset(own(item)->go, 0, sizeof own(item)->go);
@@ -189,14 +191,15 @@ static void do_go(const struct phi_hop_item *item)
 
 static enum si_progress do_arrive(const struct phi_hop_item *item, uint32_t *at)
 {
+    bool over = broken(item);
     uint32_t blocks = load32(&own(item)->full[0]), here = 0;
     if (blocks > PHI_MOVE_BLOCKS)
         blocks = PHI_MOVE_BLOCKS;
     while (here < blocks && load32(&own(item)->full[here]))
         here++;
     if (blocks == 0 || here < blocks) {
-        *at = broken(item) ? OVER : *at;
-        return broken(item) ? SI_MOVED : SI_WAITING;
+        *at = over ? OVER : *at;
+        return over ? SI_MOVED : SI_WAITING;
     }
     memset(own(item)->full, 0, blocks * sizeof own(item)->full[0]);
     if (item->signal)
