@@ -198,7 +198,8 @@ TEST_P(StreamsOfCuda, KernelLimit)
 RANK_FUNCTION(limit_in_group)
 {
     const size_t many = 120;
-    rank.open({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=1"});
+    // By ll a receive has no post to begin with.
+    rank.open({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=1", "PEERHOP_LL_MAX=0"});
     void *memory = rank.device->alloc(many * 10);
     void *stream = rank.device->stream(), *other = rank.device->stream();
     std::vector<ph_operation> ops;
