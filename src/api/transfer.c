@@ -17,10 +17,9 @@ static int check_channel(struct ph_channel *channel, bool outgoing)
     int rc = check_usable(channel);
     if (rc || (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return rc;
-    return phi_fail(channel->peers->report, -EINVAL,
-                    "operation %llu with rank %d: this rank is not its %s",
-                    (unsigned long long)channel->op_id, channel->peer->rank,
-                    outgoing ? "sender" : "receiver");
+    return phi_fail(
+        channel->peers->report, -EINVAL, "operation %llu with rank %d: this rank is not its %s",
+        (unsigned long long)channel->op_id, channel->peer->rank, outgoing ? "sender" : "receiver");
 }
 
 // A call that copies: puts go out, gets come in.
@@ -139,7 +138,8 @@ int ph_recv(struct ph_channel *channel, size_t size, void *stream)
     return rc ? phi_check_refused(channel, rc) : 0;
 }
 
-static int unless_all_here(const struct phi_channel_call *calls, size_t n, int refused, void *stream)
+static int unless_all_here(const struct phi_channel_call *calls, size_t n, int refused,
+                           void *stream)
 {
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -157,9 +157,12 @@ int ph_complete(struct ph_channel *channel, void *stream)
     uint32_t posted = atomic_load(&channel->posted);
     for (int outgoing = 0; outgoing < 2; outgoing++)
         if (posted & (outgoing ? 1u : 2u))
-            calls[n++] =
-                (struct phi_channel_call){channel, PHI_CALL_COMPLETE, outgoing != 0, 0, 0,
-                                          atomic_load(&channel->posted_size[outgoing])};
+            calls[n++] = (struct phi_channel_call){channel,
+                                                   PHI_CALL_COMPLETE,
+                                                   outgoing != 0,
+                                                   0,
+                                                   0,
+                                                   atomic_load(&channel->posted_size[outgoing])};
     bool begun = false;
     if (n == 0)
         return 0;

@@ -212,8 +212,8 @@ void phi_flags_give(struct ph_channel *channel)
 static bool read_own(const struct ph_channel *channel, size_t at, void *into, size_t size)
 {
     const struct phi_peers *peers = channel->peers;
-    return phi_device_read(peers->device, into, (const char *)(uintptr_t)channel->own_slab + at, size,
-                           phi_deadline(peers->config->deadline_ms)) == 0;
+    return phi_device_read(peers->device, into, (const char *)(uintptr_t)channel->own_slab + at,
+                           size, phi_deadline(peers->config->deadline_ms)) == 0;
 }
 
 // The first line tells: the pusher's streams are over, so it wrote all lines or none.

@@ -2,8 +2,8 @@
 // The flags of a pair of ranks (semaphore/flags.h): who has a slab, who maps it, and which channels
 // use it. Each rank makes its slab when it connects to the peer, and says so in its first offer; it
 // maps the peer's before it confirms the first channel. A confirm says whether this end has both;
-// where both ends have, the channel's messages move by lines, by copy or by words, by their size and
-// the sender's table. Without flags all move by words.
+// where both ends have, the channel's messages move by lines, by copy or by words, by their size
+// and the sender's table. Without flags all move by words.
 #ifndef PHI_CHANNEL_FLAGS_H
 #define PHI_CHANNEL_FLAGS_H
 
@@ -19,8 +19,8 @@ struct phi_remote_export;
 struct ph_channel;
 struct phi_own_flags;
 
-// Up to how many bytes a message goes by lines, and by copy. Of the sender, by its configuration; in
-// its offer.
+// Up to how many bytes a message goes by lines, and by copy. Of the sender, by its configuration;
+// in its offer.
 struct phi_flag_table {
     uint64_t lines, copy;
 };
@@ -28,8 +28,8 @@ struct phi_flag_table {
 // The id of the peer's slab among its exports, which it gives to nothing else.
 #define PHI_FLAG_EXPORT UINT32_MAX
 
-// phi_flags_open makes this rank's slab for a peer where both can have one; else it has none. Without
-// the lock. 0, or a negative result.
+// phi_flags_open makes this rank's slab for a peer where both can have one; else it has none.
+// Without the lock. 0, or a negative result.
 int phi_flags_open(struct phi_peer *peer);
 
 // phi_flags_close ends both. May block behind any stream of the device.
@@ -52,9 +52,9 @@ bool phi_flags_usable(const struct phi_peer *peer);
 // phi_flags_give lets a new channel use them; both ends confirmed that they have them.
 void phi_flags_give(struct ph_channel *channel);
 
-// phi_flags_here: whether a message is in the lane of an ended channel that no stream of ours touches
-// any more; the peer cannot write there again. One by copy is consumed by that, one by lines is still
-// to be taken. Without the lock; reads device memory.
+// phi_flags_here: whether a message is in the lane of an ended channel that no stream of ours
+// touches any more; the peer cannot write there again. One by copy is consumed by that, one by
+// lines is still to be taken. Without the lock; reads device memory.
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
                     enum phi_method method);
 

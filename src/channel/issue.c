@@ -176,7 +176,8 @@ static bool take_word(const struct phi_channel_call *call)
            atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
 }
 
-// Of a message by flags. What is there by lines is unpacked on the stream; the peer is told nothing.
+// Of a message by flags. What is there by lines is unpacked on the stream; the peer is told
+// nothing.
 static bool take_flags(const struct phi_channel_call *call, enum phi_method method, void *stream)
 {
     struct ph_channel *channel = call->channel;
@@ -198,8 +199,7 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
 bool phi_channel_take(const struct phi_channel_call *call, void *stream)
 {
     struct phi_peers *peers = call->channel->peers;
-    const enum phi_method method =
-        phi_flags_method(call->channel, call->outgoing, call->size);
+    const enum phi_method method = phi_flags_method(call->channel, call->outgoing, call->size);
     if (method != PHI_BY_WORDS)
         return take_flags(call, method, stream);
     pthread_mutex_lock(&peers->lock); // of a retired channel the line serves another
@@ -259,7 +259,8 @@ static void reject(struct ph_path_report *report, const char *name, unsigned rea
 // By size, the least first.
 static const char *methods(const struct phi_flag_table *table)
 {
-    static const char *const names[] = {"ce", "ll,ce", "sm,ce", "ll,sm,ce", "ce", "ll", "sm", "ll,sm"};
+    static const char *const names[] = {"ce", "ll,ce", "sm,ce", "ll,sm,ce",
+                                        "ce", "ll",    "sm",    "ll,sm"};
     const bool lines = table->lines > 0, copy = table->copy > table->lines;
     const bool all = table->lines == UINT64_MAX || table->copy >= INT64_MAX;
     return names[lines + 2 * copy + 4 * all];

@@ -64,8 +64,8 @@ static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int 
     return outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED;
 }
 
-// Calls set with each word that this end has waited for and that does not show what it waits for. Of
-// flags it cannot be seen what is missing.
+// Calls set with each word that this end has waited for and that does not show what it waits for.
+// Of flags it cannot be seen what is missing.
 static bool each_missing(struct ph_channel *channel, bool hold, bool set)
 {
     bool any = atomic_load(&channel->flagged) && !atomic_load(&channel->mine->flags_over);
@@ -238,8 +238,8 @@ static void note_left(struct ph_channel *channel, struct phi_revoked *now)
         now->waiting = channel->index + 1;
 }
 
-// Over the net a copy is under way for a while after its wait is over: the peer may have all of it, and
-// be done with it, before this end is.
+// Over the net a copy is under way for a while after its wait is over: the peer may have all of it,
+// and be done with it, before this end is.
 bool phi_revoke_waits(const struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->peers->executor;

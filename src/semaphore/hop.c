@@ -7,8 +7,8 @@
 static uint32_t kind_of(unsigned step)
 {
     static const uint8_t kinds[] = {
-        [PHI_STEP_PUSH] = PHI_HOP_PUSH, [PHI_STEP_TAKE] = PHI_HOP_TAKE,
-        [PHI_STEP_GO] = PHI_HOP_GO,     [PHI_STEP_MOVE] = PHI_HOP_MOVE,
+        [PHI_STEP_PUSH] = PHI_HOP_PUSH,     [PHI_STEP_TAKE] = PHI_HOP_TAKE,
+        [PHI_STEP_GO] = PHI_HOP_GO,         [PHI_STEP_MOVE] = PHI_HOP_MOVE,
         [PHI_STEP_ARRIVE] = PHI_HOP_ARRIVE,
     };
     return kinds[step];

@@ -137,9 +137,9 @@ static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
     args.reserved = 0;
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
-    return q->executor->driver->cuLaunchKernel(phi_device_kernel(q->executor->device, PHI_KERNEL_BRACE), 1, 1, 1,
-                                               PHI_BRACE_THREADS, 1, 1, 0, q->stream,
-                                               (void *[]){&args}, NULL);
+    return q->executor->driver->cuLaunchKernel(
+        phi_device_kernel(q->executor->device, PHI_KERNEL_BRACE), 1, 1, 1, PHI_BRACE_THREADS, 1, 1,
+        0, q->stream, (void *[]){&args}, NULL);
 }
 
 // device_view gives the address that kernels know memory by: another than the host's for registered
@@ -177,7 +177,8 @@ static CUresult enqueue_copy_kernel(struct enqueue *q, const struct phi_work *wo
     CUresult result = describe_copy(q, work, &args);
     if (result != CUDA_SUCCESS)
         return result;
-    return launch_copy(q, phi_device_kernel(q->executor->device, PHI_KERNEL_COPY), phi_copy_blocks(work->size), &args);
+    return launch_copy(q, phi_device_kernel(q->executor->device, PHI_KERNEL_COPY),
+                       phi_copy_blocks(work->size), &args);
 }
 
 static void count_copy(struct enqueue *q, const struct phi_work *work)
@@ -241,7 +242,8 @@ static CUresult view_hop(struct enqueue *q, const struct phi_work *work, struct 
     return result;
 }
 
-// Where the driver can, the kernel may begin while the one before it ends: it waits inside for that.
+// Where the driver can, the kernel may begin while the one before it ends: it waits inside for
+// that.
 static CUresult launch_hop(struct enqueue *q, struct phi_hop_grid grid, struct phi_hop_args *args)
 {
     const struct phi_driver *driver = q->executor->driver;
@@ -395,7 +397,6 @@ static bool copies(const struct enqueue *q)
             return true;
     return false;
 }
-
 
 // issue_locked enqueues on a stream whose record is locked.
 static int issue_locked(struct enqueue *q, int index, bool *partial)

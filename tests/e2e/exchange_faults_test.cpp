@@ -149,7 +149,8 @@ RANK_FUNCTION(one_side_cannot_map)
         rank.synchronize(stream);
         if (role_of(rank, i) == PH_ROLE_RECEIVER)
             rank.verify(memory + 3 * i * size, size, 60 + i, "received");
-        check_report(channels[i], role_of(rank, i) == PH_ROLE_SENDER, "ipc", "no flags in device memory");
+        check_report(channels[i], role_of(rank, i) == PH_ROLE_SENDER, "ipc",
+                     "no flags in device memory");
     }
     // What needs the mapping that is not there says so, and enqueues nothing.
     if (rank.rank == 1) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every interleaving of the two ends of a lane of flags (docs/protocols.md, "Messages by flags"), step
-// by step, and what is found when a step is left out or done too soon.
+// Every interleaving of the two ends of a lane of flags (docs/protocols.md, "Messages by flags"),
+// step by step, and what is found when a step is left out or done too soon.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -105,9 +105,9 @@ std::string explore(const State &start, std::vector<std::function<bool(State &)>
 
 std::string lines(const LineRules &rules)
 {
-    return explore<Lines>({}, {[&](Lines &s) { return push(rules, s); },
-                               [&](Lines &s) { return take(rules, s); }},
-                          [](const Lines &s) { return s.taken == MESSAGES; });
+    return explore<Lines>(
+        {}, {[&](Lines &s) { return push(rules, s); }, [&](Lines &s) { return take(rules, s); }},
+        [](const Lines &s) { return s.taken == MESSAGES; });
 }
 
 TEST(Flags, ByLines)
@@ -139,7 +139,7 @@ struct CopyRules {
     bool full_last = true; // after the copy
     bool waits_go = true;
     bool waits_others = true; // each block for its share of the words that have no block
-    bool signals = false; // go at the start, and arrivals give it
+    bool signals = false;     // go at the start, and arrivals give it
 };
 
 const int ROUNDS = 4;
@@ -208,8 +208,8 @@ bool give(const CopyRules &rules, Copy &s)
 bool arrive(const CopyRules &rules, Copy &s)
 {
     const int round = s.arrived + 1;
-    const bool may = rules.signals ? s.given == s.arrived && s.arrived < ROUNDS
-                                   : s.given == s.arrived + 1;
+    const bool may =
+        rules.signals ? s.given == s.arrived && s.arrived < ROUNDS : s.given == s.arrived + 1;
     if (!may || s.give_at != 0)
         return false;
     switch (s.arrive_at) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// phi_hop as a C function: its items go on in turn, each as far as it can, as blocks of a grid would.
+// phi_hop as a C function: its items go on in turn, each as far as it can, as blocks of a grid
+// would.
 #include "standin.h"
 
 #include "cuda/kernel_args.h"
