@@ -398,14 +398,26 @@ RANK_FUNCTION(threads)
     rank.barrier();
 }
 
+// Each stream has work of the test's own behind waits. With one hardware queue for all of them the
+// first wait holds up the rest, on both ranks: no library can change that (docs/design.md).
+static bool one_queue(const std::string &device)
+{
+    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return device != "host" && connections != nullptr && atoi(connections) == 1;
+}
+
 TEST_P(Streams, ThreadsOnTheirOwn)
 {
+    if (one_queue(GetParam()))
+        GTEST_SKIP() << "streams with work behind waits, and one hardware queue";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("threads", "own streams"), "");
 }
 
 TEST_P(StreamsOfCuda, ThreadsOnOneStream)
 {
+    if (one_queue(GetParam()))
+        GTEST_SKIP() << "streams with work behind waits, and one hardware queue";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("threads", "one stream"), "");
 }
