@@ -7,15 +7,14 @@
 
 #include "base/clock.h"
 #include "channel/peers.h"
-#include "cuda/device.h"
 #include "semaphore/flags.h"
+#include "transport/slab.h"
 
 // Channels that have used their flags keep their lines, so a pair with few has none.
 #define CHANNELS_LEAST 1024
 
 struct phi_own_flags {
-    void *slab;
-    struct phi_export export_;
+    struct phi_slab slab;
     bool sent;
 };
 
@@ -23,7 +22,7 @@ static struct phi_flag_table own_table(const struct phi_config *config)
 {
     switch (config->method) {
     case PHI_METHOD_LL:
-        return (struct phi_flag_table){UINT64_MAX, 0};
+        return (struct phi_flag_table){PHI_LL_PIECE, UINT64_MAX};
     case PHI_METHOD_SM:
         return (struct phi_flag_table){0, UINT64_MAX};
     case PHI_METHOD_AUTO:
@@ -57,33 +56,15 @@ static void draw(char *slab)
         }
 }
 
-static int start(struct phi_device *device, char *slab, int64_t deadline)
-{
-    const size_t part = 65536;
-    char *image = calloc(1, PHI_FLAG_SLAB);
-    int rc = image ? 0 : -ENOMEM;
-    if (rc == 0)
-        draw(image);
-    for (size_t at = 0; at < PHI_FLAG_SLAB && rc == 0; at += part)
-        rc = phi_device_write(device, slab + at, image + at, part, deadline);
-    free(image);
-    return rc;
-}
-
 static int make(struct phi_peers *peers, struct phi_own_flags *own)
 {
-    struct phi_allocation allocation;
-    uint64_t offset;
-    int rc = phi_device_alloc(peers->device, PHI_FLAG_SLAB, &own->slab);
-    if (rc)
-        return rc;
-    rc = start(peers->device, own->slab, phi_deadline(peers->config->deadline_ms));
-    if (rc == 0)
-        rc = phi_memory_describe(peers->memory, own->slab, PHI_FLAG_SLAB, &allocation, &offset);
-    if (rc == 0)
-        rc = phi_memory_export(peers->memory, &allocation, &own->export_);
-    if (rc)
-        phi_device_free(peers->device, own->slab);
+    char *image = calloc(1, PHI_FLAG_SLAB);
+    if (image == NULL)
+        return -ENOMEM;
+    draw(image);
+    int rc = phi_slab_open(peers->memory, peers->device, image, PHI_FLAG_SLAB,
+                           phi_deadline(peers->config->deadline_ms), &own->slab);
+    free(image);
     return rc;
 }
 
@@ -96,11 +77,14 @@ int phi_flags_open(struct phi_peer *peer)
         return phi_fail(peer->peers->report, -ENOMEM, "the flags for rank %d: out of memory",
                         peer->rank);
     int rc = make(peer->peers, own);
-    if (rc)
-        free(own);
-    else
+    if (rc == 0) {
         peer->own_flags = own;
-    return rc;
+        return 0;
+    }
+    free(own);
+    phi_log(peer->peers->report, PH_LOG_WARN, "no flags with rank %d: %s; its messages go by words",
+            peer->rank, ph_strerror(rc));
+    return 0;
 }
 
 static void free_theirs(struct phi_peer *peer)
@@ -118,8 +102,7 @@ void phi_flags_close(struct phi_peer *peer)
     free_theirs(peer);
     if (peer->own_flags == NULL)
         return;
-    phi_memory_export_close(&peer->own_flags->export_);
-    phi_device_free(peer->peers->device, peer->own_flags->slab);
+    phi_slab_close(peer->peers->device, &peer->own_flags->slab);
     free(peer->own_flags);
     peer->own_flags = NULL;
 }
@@ -139,7 +122,7 @@ void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer)
         return;
     phi_put_u64(writer, table.lines);
     phi_put_u64(writer, table.copy);
-    phi_put_blob(writer, own->export_.record, own->export_.record_size);
+    phi_put_blob(writer, own->slab.export_.record, own->slab.export_.record_size);
 }
 
 void phi_flags_sent(struct phi_peer *peer)
@@ -183,6 +166,10 @@ int phi_flags_file(struct phi_peer *peer, struct phi_reader *reader)
     }
     peer->flags = e;
     peer->flag_table = table;
+    // One slot's worth: what takes several would need the taker's help half-way, which may stand
+    // behind a push of its own.
+    if (peer->flag_table.lines > PHI_LL_PIECE)
+        peer->flag_table.lines = PHI_LL_PIECE;
     return 0;
 }
 
@@ -203,7 +190,7 @@ void phi_flags_give(struct ph_channel *channel)
     const struct phi_peer *peer = channel->peer;
     if (channel->index >= PHI_FLAG_LINES)
         return;
-    channel->own_slab = (uint64_t)(uintptr_t)peer->own_flags->slab;
+    channel->own_slab = (uint64_t)(uintptr_t)peer->own_flags->slab.address;
     channel->peer_slab = (uint64_t)(uintptr_t)peer->flags->import->address;
     channel->table[true] = own_table(peer->peers->config);
     channel->table[false] = peer->flag_table;
@@ -212,8 +199,8 @@ void phi_flags_give(struct ph_channel *channel)
 static bool read_own(const struct ph_channel *channel, size_t at, void *into, size_t size)
 {
     const struct phi_peers *peers = channel->peers;
-    return phi_device_read(peers->device, into, (const char *)(uintptr_t)channel->own_slab + at,
-                           size, phi_deadline(peers->config->deadline_ms)) == 0;
+    return phi_slab_read(peers->device, channel->own_slab + at, into, size,
+                         phi_deadline(peers->config->deadline_ms)) == 0;
 }
 
 // The first line tells: the pusher's streams are over, so it wrote all lines or none.
@@ -234,12 +221,12 @@ static bool is_moved(const struct ph_channel *channel, const struct phi_flag_lan
     static const uint32_t zeros[PHI_MOVE_BLOCKS];
     const struct phi_peers *peers = channel->peers;
     const uint32_t blocks = lane->full[0] < PHI_MOVE_BLOCKS ? lane->full[0] : PHI_MOVE_BLOCKS;
-    char *full = (char *)(uintptr_t)channel->own_slab + at + offsetof(struct phi_flag_lane, full);
+    const uint64_t full = channel->own_slab + at + offsetof(struct phi_flag_lane, full);
     for (uint32_t i = 0; i < blocks; i++)
         if (lane->full[i] == 0)
             return false;
-    return blocks > 0 && phi_device_write(peers->device, full, zeros, sizeof zeros,
-                                          phi_deadline(peers->config->deadline_ms)) == 0;
+    return blocks > 0 && phi_slab_write(peers->device, full, zeros, sizeof zeros,
+                                        phi_deadline(peers->config->deadline_ms)) == 0;
 }
 
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,

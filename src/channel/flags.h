@@ -28,8 +28,8 @@ struct phi_flag_table {
 // The id of the peer's slab among its exports, which it gives to nothing else.
 #define PHI_FLAG_EXPORT UINT32_MAX
 
-// phi_flags_open makes this rank's slab for a peer where both can have one; else it has none.
-// Without the lock. 0, or a negative result.
+// phi_flags_open makes this rank's slab for a peer where both can have one; else, or where it
+// cannot be made, there is none. Without the lock. -ENOMEM.
 int phi_flags_open(struct phi_peer *peer);
 
 // phi_flags_close ends both. May block behind any stream of the device.

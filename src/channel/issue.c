@@ -182,11 +182,14 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
 {
     struct ph_channel *channel = call->channel;
     struct phi_executor *executor = channel->peers->executor;
-    const struct phi_step *step = &program_of(call)->steps[0];
+    const struct phi_program *program = program_of(call);
     struct phi_work work[PHI_STEPS_MAX];
     bool partial;
-    if (!executor->ops->drained(executor, &channel->uses, NULL, 0) ||
-        !phi_flags_here(channel, call->outgoing, (enum phi_word)step->word, method))
+    if (!executor->ops->drained(executor, &channel->uses, NULL, 0))
+        return false;
+    if (program->count == 0)
+        return true; // waits for nothing
+    if (!phi_flags_here(channel, call->outgoing, (enum phi_word)program->steps[0].word, method))
         return false;
     if (method == PHI_BY_COPY)
         return true;
@@ -196,16 +199,24 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     return executor->ops->issue(executor, stream, work, 1, &partial) == 0;
 }
 
+bool phi_channel_lines(const struct phi_channel_call *call)
+{
+    struct ph_channel *channel = call->channel;
+    struct phi_executor *executor = channel->peers->executor;
+    return phi_flags_method(channel, call->outgoing, call->size) == PHI_BY_LINES &&
+           executor->ops->drained(executor, &channel->uses, NULL, 0) &&
+           phi_flags_here(channel, call->outgoing, PHI_WORD_TURN, PHI_BY_LINES);
+}
+
 bool phi_channel_take(const struct phi_channel_call *call, void *stream)
 {
     struct phi_peers *peers = call->channel->peers;
     const enum phi_method method = phi_flags_method(call->channel, call->outgoing, call->size);
-    if (method != PHI_BY_WORDS)
-        return take_flags(call, method, stream);
     pthread_mutex_lock(&peers->lock); // of a retired channel the line serves another
-    bool taken = !call->channel->retired && take_word(call);
+    const bool retired = call->channel->retired;
+    bool taken = method == PHI_BY_WORDS && !retired && take_word(call);
     pthread_mutex_unlock(&peers->lock);
-    return taken;
+    return method == PHI_BY_WORDS ? taken : !retired && take_flags(call, method, stream);
 }
 
 // The words are in a state that no program expects.

@@ -26,6 +26,9 @@ int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, siz
 // was released. Takes the peers' lock.
 bool phi_channel_take(const struct phi_channel_call *call, void *stream);
 
+// phi_channel_lines: whether a message by lines is here, of a channel that has ended.
+bool phi_channel_lines(const struct phi_channel_call *call);
+
 // phi_channel_break ends the use of a channel whose calls were enqueued half-way.
 void phi_channel_break(struct ph_channel *channel);
 

@@ -133,7 +133,7 @@ static ssize_t send_frame(struct phi_link *link, struct phi_slot_op *slot, size_
 
 // A peer that is gone is a connection that cannot be made again, about which providers say no more
 // than "try again", for ever. One that only does not read has something of ours on its way.
-#define STALL_MS 200
+#define STALL_MS 1500
 
 static void note_stall(struct phi_link *link)
 {

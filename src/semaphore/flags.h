@@ -16,9 +16,10 @@
 
 // A line: the lanes of both directions (that of side 0's data first), then the slots of ll, of the
 // direction in which the slab's owner receives. A lane for each word.
-#define PHI_FLAG_LANES (2 * PHI_WORD_COUNT)
+#define PHI_FLAG_LANES ((size_t)2 * PHI_WORD_COUNT)
 #define PHI_FLAG_LINE                                                                              \
-    (PHI_FLAG_LANES * sizeof(struct phi_flag_lane) + PHI_WORD_COUNT * PHI_LL_SLOTS * PHI_LL_SLOT)
+    (PHI_FLAG_LANES * sizeof(struct phi_flag_lane) +                                               \
+     (size_t)PHI_WORD_COUNT * PHI_LL_SLOTS * PHI_LL_SLOT)
 
 // A multiple of 2 MiB: smaller allocations share pages with others, and are exported with them.
 #define PHI_FLAG_UNIT ((size_t)2 << 20)

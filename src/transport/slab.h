@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Device memory of the library that a peer maps.
+#ifndef PHI_TRANSPORT_SLAB_H
+#define PHI_TRANSPORT_SLAB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "memory/memory.h"
+
+struct phi_slab {
+    void *address; // on the device
+    struct phi_export export_;
+};
+
+// phi_slab_open makes a slab that holds the image, and its export. Blocks until the deadline. close
+// ends both, and may block behind any stream of the device.
+int phi_slab_open(struct phi_memory *memory, struct phi_device *device, const void *image,
+                  size_t size, int64_t deadline, struct phi_slab *slab);
+void phi_slab_close(struct phi_device *device, struct phi_slab *slab);
+
+// read and write copy a part of it. Not beside kernels that use it.
+int phi_slab_read(struct phi_device *device, uint64_t at, void *into, size_t size,
+                  int64_t deadline);
+int phi_slab_write(struct phi_device *device, uint64_t at, const void *from, size_t size,
+                   int64_t deadline);
+
+#endif
