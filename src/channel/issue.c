@@ -3,12 +3,16 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "semaphore/flags.h"
 
 // Work of one operation of the executor: a group that needs more is several operations on the same
 // stream.
 #define WORK_MAX 192
+// How long a call on a channel that has ended waits for the one before it.
+#define TAKE_MS 200
 
 int phi_channel_check(struct ph_channel *channel)
 {
@@ -185,6 +189,10 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     const struct phi_program *program = program_of(call);
     struct phi_work work[PHI_STEPS_MAX];
     bool partial;
+    // The wait before this one may end at this moment, now that the peer has.
+    const int64_t soon = phi_deadline(TAKE_MS);
+    while (!executor->ops->drained(executor, &channel->uses, NULL, 0) && phi_now() < soon)
+        nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
     if (!executor->ops->drained(executor, &channel->uses, NULL, 0))
         return false;
     if (program->count == 0)

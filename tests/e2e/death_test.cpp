@@ -813,7 +813,7 @@ RANK_FUNCTION(rejoins)
         sleep_ms(5);
     CHECK_RC(rc, 0);
     CHECK(report_of(rank, 1).incarnation > incarnation);
-    CHECK_EQUAL(report_of(rank, 1).state, PH_PEER_LIVE);
+    CHECK(becomes(rank, 1, PH_PEER_LIVE)); // on a busy machine it may fall silent for a moment
     CHECK_RC(ph_channel_status(links[0].to), PH_EPEER); // the former one's stay what they are
     talk(rank, {1, channels[0], channels[1], memory, memory + size}, 50, stream);
     CHECK(reaches(rank.shared->value[5], 1));

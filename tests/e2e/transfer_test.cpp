@@ -529,6 +529,7 @@ RANK_FUNCTION(refused)
         rank.synchronize(stream);
         rank.verify(buffer.data, 600, 1, "after refused calls");
     }
+    rank.barrier(); // a sender by ll need not wait for the receiver, and would leave
 }
 
 TEST_P(Transfer, RefusedCallsEnqueueNothing)

@@ -249,7 +249,7 @@ TEST_F(Queue, TheDeadlineNamesWordPeerAndOperation)
     EXPECT_EQ(synchronize(30), -ETIMEDOUT);
     EXPECT_GE(phi_now() - before, 30 * PHI_MS);
     std::string error = context->error();
-    EXPECT_NE(error.find("rank 3 has not written 'full' for operation 42 (complete) for 0.0"),
+    EXPECT_NE(error.find("rank 3 has not written 'full' for operation 42 (complete) for 0."),
               std::string::npos)
         << error;
     EXPECT_NE(error.find("2 operations are left"), std::string::npos) << error;
