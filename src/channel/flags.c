@@ -87,7 +87,7 @@ int phi_flags_open(struct phi_peer *peer)
     return 0;
 }
 
-static void free_theirs(struct phi_peer *peer)
+void phi_flags_forget(struct phi_peer *peer)
 {
     if (peer->flags == NULL)
         return;
@@ -99,17 +99,12 @@ static void free_theirs(struct phi_peer *peer)
 
 void phi_flags_close(struct phi_peer *peer)
 {
-    free_theirs(peer);
+    phi_flags_forget(peer);
     if (peer->own_flags == NULL)
         return;
     phi_slab_close(peer->peers->device, &peer->own_flags->slab);
     free(peer->own_flags);
     peer->own_flags = NULL;
-}
-
-void phi_flags_forget(struct phi_peer *peer)
-{
-    free_theirs(peer);
 }
 
 void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer)

@@ -165,18 +165,23 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
     return program->count;
 }
 
+static bool is_drained(struct ph_channel *channel)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    return executor->ops->drained(executor, &channel->uses, NULL, 0);
+}
+
 static bool take_word(const struct phi_channel_call *call)
 {
     const struct phi_program *program = &phi_programs[call->call];
     struct ph_channel *channel = call->channel;
-    const struct phi_executor *executor = channel->peers->executor;
     struct phi_line *line = call->outgoing ? channel->mine : channel->theirs_line;
     // Leaving and breaking add bits and take none away: where the word says nothing but this, the
     // peer wrote it.
     uint32_t here = program->steps[0].bit;
     uint32_t taken = program->steps[program->count - 1].bit;
     // With a post or a wait of ours still on a stream, it may be the word of the message before.
-    return executor->ops->drained(channel->peers->executor, &channel->uses, NULL, 0) &&
+    return is_drained(channel) &&
            atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
 }
 
@@ -191,9 +196,10 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     bool partial;
     // The wait before this one may end at this moment, now that the peer has.
     const int64_t soon = phi_deadline(TAKE_MS);
-    while (!executor->ops->drained(executor, &channel->uses, NULL, 0) && phi_now() < soon)
+    bool drained;
+    while (!(drained = is_drained(channel)) && phi_now() < soon)
         nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
-    if (!executor->ops->drained(executor, &channel->uses, NULL, 0))
+    if (!drained)
         return false;
     if (program->count == 0)
         return true; // waits for nothing
@@ -210,9 +216,8 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
 bool phi_channel_lines(const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
-    struct phi_executor *executor = channel->peers->executor;
     return phi_flags_method(channel, call->outgoing, call->size) == PHI_BY_LINES &&
-           executor->ops->drained(executor, &channel->uses, NULL, 0) &&
+           is_drained(channel) &&
            phi_flags_here(channel, call->outgoing, PHI_WORD_TURN, PHI_BY_LINES);
 }
 

@@ -180,10 +180,15 @@ bool phi_copy_mode(const struct phi_policy *policy, bool behind)
     return policy->method == PHI_METHOD_COPY_KERNEL || behind;
 }
 
+static uint32_t blocks_of(size_t size, size_t block_bytes)
+{
+    const size_t blocks = size / block_bytes + (size % block_bytes != 0);
+    return blocks < COPY_BLOCKS ? (uint32_t)blocks : COPY_BLOCKS;
+}
+
 uint32_t phi_copy_blocks(size_t size)
 {
-    const size_t blocks = size / COPY_BLOCK_BYTES + (size % COPY_BLOCK_BYTES != 0);
-    return blocks < COPY_BLOCKS ? (uint32_t)blocks : COPY_BLOCKS;
+    return blocks_of(size, COPY_BLOCK_BYTES);
 }
 
 // What waits already leaves half to the others.
@@ -204,6 +209,5 @@ uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_w
 uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                          size_t size)
 {
-    const size_t blocks = size / MOVE_BLOCK_BYTES + (size % MOVE_BLOCK_BYTES != 0);
-    return share_of(policy, others, blocks < COPY_BLOCKS ? (uint32_t)blocks : COPY_BLOCKS);
+    return share_of(policy, others, blocks_of(size, MOVE_BLOCK_BYTES));
 }
