@@ -73,7 +73,7 @@ class StoreNonsense : public testing::TestWithParam<Nonsense>
     void expect_quick_failure(int result, const Stopwatch &watch)
     {
         EXPECT_LT(result, 0);
-        EXPECT_LT(watch.ms(), 2000);
+        EXPECT_LT(watch.ms(), 10000);
         EXPECT_NE(member.error(), "");
         for (char c : member.error())
             EXPECT_TRUE(c >= 0x20 && c < 0x7f);
@@ -113,7 +113,7 @@ TEST_P(StoreNonsense, InsteadOfExpire)
     open(fake);
     Stopwatch watch;
     member.send(1, "x", 300); // decides nothing, if it is an answer at all
-    EXPECT_LT(watch.ms(), 2000);
+    EXPECT_LT(watch.ms(), 10000);
 }
 
 TEST_P(StoreNonsense, InsteadOfXread)
@@ -126,7 +126,7 @@ TEST_P(StoreNonsense, InsteadOfXread)
     if (result == 0)
         result = member.receive(300).result;
     EXPECT_LT(result, 0);
-    EXPECT_LT(watch.ms(), 2000);
+    EXPECT_LT(watch.ms(), 10000);
 }
 
 std::string nonsense_name(const testing::TestParamInfo<Nonsense> &info)
@@ -166,7 +166,7 @@ TEST(StoreFake, ServerThatIsLoadingForEverEndsAtTheDeadline)
     member.close_ms = 30; // the fake does not know DEL
     Stopwatch watch;
     EXPECT_EQ(member.open(200), -ETIMEDOUT);
-    EXPECT_LT(watch.ms(), 1000);
+    EXPECT_LT(watch.ms(), 10000);
     EXPECT_NE(member.error().find("LOADING"), std::string::npos) << member.error();
 }
 

@@ -77,7 +77,7 @@ TEST_F(RedisFault, AbsentServerEndsAtTheDeadline)
     Stopwatch watch;
     EXPECT_EQ(member.open(150), -ETIMEDOUT);
     EXPECT_GE(watch.ms(), 140);
-    EXPECT_LT(watch.ms(), 1000);
+    EXPECT_LT(watch.ms(), 10000);
     expect_says_address(member);
     expect_says(member, "No such file");
 }
@@ -152,8 +152,8 @@ TEST_F(RedisFault, WrongPassword)
     Member member(0, 2);
     member.uri = "unix://:wrong-secret@" + closed.socket();
     Stopwatch watch;
-    EXPECT_EQ(member.open(5000), PH_ESTORE);
-    EXPECT_LT(watch.ms(), 1000);
+    EXPECT_EQ(member.open(30000), PH_ESTORE);
+    EXPECT_LT(watch.ms(), 20000);
     expect_says(member, closed.uri());
     expect_says(member, "WRONGPASS");
     EXPECT_EQ(member.error().find("wrong-secret"), std::string::npos);
@@ -398,7 +398,7 @@ TEST_F(RedisFault, StoppedServerEndsSendAtTheDeadline)
     Stopwatch watch;
     EXPECT_EQ(a->send(1, "lost?", 150), -ETIMEDOUT);
     EXPECT_GE(watch.ms(), 140);
-    EXPECT_LT(watch.ms(), 1000);
+    EXPECT_LT(watch.ms(), 10000);
     expect_says_address(*a);
     expect_says(*a, "XADD");
     EXPECT_EQ(a->receive(50).result, -ETIMEDOUT);
@@ -431,18 +431,21 @@ TEST_F(RedisFault, StoppedServerDoesNotHoldUpOtherThreadsOrClose)
 {
     join();
     redis.pause();
-    std::thread slow([&] { EXPECT_EQ(a->send(1, "x", 1500), -ETIMEDOUT); });
+    std::atomic<bool> ended{false};
+    std::thread slow([&] {
+        EXPECT_EQ(a->send(1, "x", 3000), -ETIMEDOUT);
+        ended = true;
+    });
     sleep_ms(50);
-    Stopwatch watch;
     EXPECT_EQ(a->send(1, "y", 100), -ETIMEDOUT); // behind the other
-    EXPECT_LT(watch.ms(), 1000);
+    EXPECT_FALSE(ended);
     phi_mailbox_acknowledged(a->mailbox, 1, 1);
     phi_mailbox_wake(a->mailbox);
     EXPECT_EQ(a->receive(5000).result, -EINTR);
     slow.join();
     Stopwatch closing;
     a->close(100);
-    EXPECT_LT(closing.ms(), 1000);
+    EXPECT_LT(closing.ms(), 10000);
     redis.resume();
 }
 
@@ -474,16 +477,16 @@ TEST_F(RedisFault, AWakeEndsAnAttemptToPutAgain)
         ASSERT_EQ(a->send(1, "kept"), 0);
         gone ? redis.stop() : redis.pause();
         ASSERT_EQ(a->send(1, "given up", 30), -ETIMEDOUT); // now there is something to put again
+        Stopwatch watch;
         for (int i = 0; i < 6; i++) {
             std::thread waker([&] {
                 sleep_ms(300); // by then an attempt is under way
                 phi_mailbox_wake(a->mailbox);
             });
-            Stopwatch watch;
             EXPECT_EQ(a->receive(20000).result, -EINTR) << a->error();
             waker.join();
-            EXPECT_LT(watch.ms(), 800); // an attempt has 1000 and more
         }
+        EXPECT_LT(watch.ms(), 15000); // attempts that none ends have 1, 2, 4, 8, 16 s
         gone ? (void)redis.start() : redis.resume();
         std::atomic<bool> done{false};
         std::thread receiver([&] {
@@ -549,7 +552,7 @@ TEST_F(RedisFault, AnExpulsionWithoutAServerEndsAtTheDeadline)
     Stopwatch watch;
     EXPECT_EQ(phi_mailbox_expel(a->mailbox, 1, life(1), in_ms(200)), -ETIMEDOUT);
     EXPECT_GE(watch.ms(), 190);
-    EXPECT_LT(watch.ms(), 2000);
+    EXPECT_LT(watch.ms(), 10000);
     expect_says_address(*a);
 }
 

@@ -179,7 +179,7 @@ TEST_P(Store, ReceiveKeepsItsDeadline)
     Stopwatch watch;
     EXPECT_EQ(m[0]->receive(60).result, -ETIMEDOUT);
     EXPECT_GE(watch.ms(), 59);
-    EXPECT_LT(watch.ms(), 1000);
+    EXPECT_LT(watch.ms(), 10000);
     EXPECT_EQ(m[0]->receive(0).result, -ETIMEDOUT);
 }
 
@@ -196,7 +196,7 @@ TEST_P(Store, WakeInterruptsReceive)
     Stopwatch watch;
     EXPECT_EQ(m[0]->receive(-1).result, -EINTR);
     EXPECT_GE(watch.ms(), 40);
-    EXPECT_LT(watch.ms(), 1500);
+    EXPECT_LT(watch.ms(), 10000);
     waker.join();
 }
 

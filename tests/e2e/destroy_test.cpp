@@ -181,7 +181,7 @@ RANK_FUNCTION(peer_is_killed)
                "rank 1");
     Stopwatch watch;
     rank.close();
-    CHECK(watch.ms() < 5000);
+    CHECK(watch.ms() < 10000);
 }
 
 TEST_P(Destroy, AfterThePeerWasKilled)
@@ -268,7 +268,7 @@ RANK_FUNCTION(leaves_while_it_waits)
         CHECK_OK(ph_wait(channels[1], 0, stream));
         Stopwatch watch;
         CHECK_RC(ph_context_destroy(&rank.context, 200), -ETIMEDOUT);
-        CHECK(watch.ms() >= 190 && watch.ms() < 3000);
+        CHECK(watch.ms() >= 190 && watch.ms() < 10000);
         CHECK(rank.context != nullptr);
         CHECK_SAYS(rank.error(), "rank 1");
         rank.shared->value[0] = 1;
@@ -446,7 +446,7 @@ RANK_FUNCTION(aborts)
     rank.barrier();
     Stopwatch watch;
     rank.close();
-    CHECK(watch.ms() < 5000);
+    CHECK(watch.ms() < 10000);
 }
 
 TEST_P(Destroy, AfterAbort)

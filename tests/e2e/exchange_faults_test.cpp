@@ -318,7 +318,7 @@ TEST_F(ExchangeFaultsHost, TheLimitOfChannels)
 
 RANK_FUNCTION(other_limits)
 {
-    rank.open({rank.rank == 0 ? "PEERHOP_CHANNELS=32" : "PEERHOP_CHANNELS=64"}, 3000);
+    rank.open({rank.rank == 0 ? "PEERHOP_CHANNELS=32" : "PEERHOP_CHANNELS=64"}, 30000);
     void *memory = rank.device->alloc(size);
     Stopwatch watch;
     std::string sentence =
@@ -327,7 +327,7 @@ RANK_FUNCTION(other_limits)
     CHECK_SAYS(sentence, "32");
     CHECK_SAYS(sentence, "64");
     CHECK_SAYS(sentence, "they must be equal");
-    CHECK(watch.ms() < 2500);
+    CHECK(watch.ms() < 20000);
     rank.barrier();
 }
 
@@ -343,7 +343,7 @@ TEST_F(ExchangeFaultsHost, DifferentLimitsAreAMismatchAtBothEnds)
 RANK_FUNCTION(other_sizes)
 {
     setenv("PEERHOP_RANKS", rank.rank ? "3" : "2", 1);
-    rank.open({}, 3000);
+    rank.open({}, 30000);
     void *memory = rank.device->alloc(size);
     const int peer = rank.rank ? 0 : 1;
     Stopwatch watch;
@@ -351,7 +351,7 @@ RANK_FUNCTION(other_sizes)
         exchange_fails(rank, {operation(1, peer, PH_ROLE_BOTH, memory, size)}, PH_EMISMATCH);
     CHECK_SAYS(sentence, rank.rank ? "rank 0 is of a job of 2 ranks" : "rank 1 is of a job of 3");
     CHECK_SAYS(sentence, "they must be equal");
-    CHECK(watch.ms() < 2500);
+    CHECK(watch.ms() < 20000);
     rank.barrier();
 }
 
@@ -413,7 +413,7 @@ int __wrap_phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size)
 // An offer that there is no memory for, for a while, is neither lost nor waited for in vain.
 RANK_FUNCTION(files_offers_late)
 {
-    rank.open({}, 5000);
+    rank.open({}, 30000);
     void *stream = rank.device->stream();
     char *memory = static_cast<char *>(rank.device->alloc(4 * size));
     for (int op = 0; op < 3; op++) {
@@ -421,7 +421,7 @@ RANK_FUNCTION(files_offers_late)
         ph_role role = role_of(rank, op % 2);
         offers_starve = std::to_string(rank.rank) == rank.argument ? 1 + 2 * op : 0;
         ph_channel *channel = rank.channel(!rank.rank, op, role, memory + op * size, size);
-        CHECK(watch.ms() < 3000);
+        CHECK(watch.ms() < 20000);
         pass(rank, channel, role, memory + op * size, size, op, stream);
     }
     if (std::to_string(rank.rank) == rank.argument)
@@ -464,7 +464,7 @@ RANK_FUNCTION(late_rank)
         for (int i = 0; i < 3; i++) {
             Stopwatch watch;
             std::string sentence = exchange_fails(rank, {op}, -ETIMEDOUT);
-            CHECK(watch.ms() >= 140 && watch.ms() < 2000);
+            CHECK(watch.ms() >= 140 && watch.ms() < 10000);
             CHECK_SAYS(sentence, "waits for rank 1: operation 7");
             CHECK_SAYS(sentence, "(1 of 1 operations open)");
         }

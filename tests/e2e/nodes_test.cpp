@@ -121,7 +121,7 @@ RANK_FUNCTION(cable_is_cut)
     auto begin = std::chrono::steady_clock::now();
     CHECK(!rank.device->synchronize(stream, 1500));
     auto took = std::chrono::steady_clock::now() - begin;
-    CHECK(took < std::chrono::milliseconds(3000));
+    CHECK(took < std::chrono::seconds(10));
     const std::string other = "rank " + std::to_string(!rank.rank);
     CHECK(rank.error().find(other) != std::string::npos);
     CHECK(rank.error().find("SUSPECT") != std::string::npos);

@@ -731,7 +731,7 @@ RANK_FUNCTION(releases_what_is_not_there)
     CHECK_SAYS(rank.error(), "ph_release_start first");
     // Memory that was never exchanged.
     CHECK_OK(ph_release_start(rank.context, never, size));
-    CHECK_OK(ph_release_wait(rank.context, never, size, PH_RELEASE_CLOSED, 1));
+    CHECK_OK(ph_release_wait(rank.context, never, size, PH_RELEASE_CLOSED, 10000));
     // Twice, and from both ends at once.
     CHECK_OK(ph_release_start(rank.context, memory, size));
     CHECK_OK(ph_release_start(rank.context, memory, size));
@@ -769,7 +769,7 @@ RANK_FUNCTION(releases_what_was_refused)
     CHECK_RC(ph_exchange_start(rank.context, both, 2, &refused), -EALREADY);
     CHECK_OK(ph_release_test(rank.context, spare, size, PH_RELEASE_CLOSED));
     CHECK_OK(ph_release_start(rank.context, spare, size));
-    CHECK_OK(ph_release_wait(rank.context, spare, size, PH_RELEASE_CLOSED, 1));
+    CHECK_OK(ph_release_wait(rank.context, spare, size, PH_RELEASE_CLOSED, 10000));
     CHECK_OK(ph_exchange_finish(&request, &channel, 20000));
     CHECK_RC(ph_release_test(rank.context, memory, size, PH_RELEASE_DRAINED), -EINVAL);
     rank.barrier();

@@ -165,7 +165,7 @@ RANK_FUNCTION(holds_everything)
         CHECK_SAYS(sentence, "ph_channel_close");
         CHECK_SAYS(sentence, holder ? "16 held by handles of rank " + std::to_string(rank.rank)
                                     : "16 by handles of rank " + std::to_string(!rank.rank));
-        CHECK(watch.ms() < 5000);
+        CHECK(watch.ms() < 10000);
         rank.barrier();
     }
     for (ph_channel *channel : held) // hits, and they work
@@ -230,7 +230,7 @@ RANK_FUNCTION(exchanges_far_too_many_at_once)
     if (rank.rank == 0) {
         Stopwatch watch;
         CHECK_SAYS(exchange_fails(rank, ops, -ENOSPC), ", 3000 named by this exchange");
-        CHECK(watch.ms() < 1500);
+        CHECK(watch.ms() < 10000);
     }
     rank.barrier();
     rank.close();

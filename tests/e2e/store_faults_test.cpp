@@ -39,7 +39,7 @@ RANK_FUNCTION(meets_an_absent_store)
     std::string sentence;
     Stopwatch watch;
     CHECK_RC(rank.try_open({}, 250, &sentence), -ETIMEDOUT);
-    CHECK(watch.ms() >= 240 && watch.ms() < 1500);
+    CHECK(watch.ms() >= 240 && watch.ms() < 10000);
     CHECK_SAYS(sentence, getenv("PEERHOP_STORE"));
 }
 
@@ -71,8 +71,8 @@ RANK_FUNCTION(is_not_let_in)
 {
     std::string sentence;
     Stopwatch watch;
-    CHECK_RC(rank.try_open({}, 5000, &sentence), PH_ESTORE);
-    CHECK(watch.ms() < 2000);
+    CHECK_RC(rank.try_open({}, 30000, &sentence), PH_ESTORE);
+    CHECK(watch.ms() < 20000);
     CHECK_SAYS(sentence, rank.argument);
     CHECK(sentence.find("guess") == std::string::npos);
 }
@@ -190,13 +190,13 @@ RANK_FUNCTION(meets_a_stopped_store)
     Stopwatch watch;
     auto op = operation(2, !rank.rank, role, memory, size);
     std::string sentence = exchange_fails(rank, {op}, -ETIMEDOUT);
-    CHECK(watch.ms() < 3000);
+    CHECK(watch.ms() < 10000);
     rank.barrier();
     rank.shared->value[2]++;
     if (rank.argument == "destroy") {
         Stopwatch closing;
         rank.close();
-        CHECK(closing.ms() < 5000);
+        CHECK(closing.ms() < 10000);
         return;
     }
     CHECK(reaches(rank.shared->value[3], 1)); // the store goes on
