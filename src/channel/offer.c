@@ -69,7 +69,8 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
     phi_put_u32(writer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
         const struct phi_key *key = descriptors[i].key;
-        const struct phi_own_buffer *own = phi_key_mine(key, descriptors[i].number);
+        struct phi_own_buffer *own = phi_key_mine(key, descriptors[i].number);
+        own->told = true;
         phi_put_u64(writer, key->op_id);
         phi_put_u8(writer, key->role);
         // Only the lower rank names slots; a message of the higher one says nothing of them.

@@ -83,6 +83,7 @@ struct phi_own_buffer {
     uint64_t offset; // in the allocation
     struct phi_local_export *export_;
     uint8_t protocol;
+    bool told;     // an offer with it was begun: the peer may know of it
     bool offered;  // its descriptor has been sent to the peer
     bool released; // not to be used any more
 };

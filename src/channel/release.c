@@ -124,7 +124,8 @@ static int release_buffers(struct phi_peer *peer, const struct scope *scope, uin
             if (own->released || !in_scope(scope, own))
                 continue;
             *any = true;
-            if (!is_over(peer) && part_for(peer, own->export_, scope, since) == NULL)
+            // Who was never told has nothing to end, and may not even be known yet.
+            if (own->told && !is_over(peer) && part_for(peer, own->export_, scope, since) == NULL)
                 return -ENOMEM;
             release_buffer(key, own);
         }
