@@ -2,9 +2,10 @@
 #include "net/library.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // The oldest whose providers were tried.
@@ -21,9 +22,11 @@ static const struct entry entries[] = {
 #undef ENTRY
 };
 
+// For the life of the process, so not from the heap. Guarded by load_lock; they never change once
+// set.
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct phi_libfabric *loaded; // guarded by load_lock; never changes once set
-static char *loaded_name;
+static struct phi_libfabric loaded;
+static char loaded_name[PATH_MAX]; // "": none
 
 // dlsym gives each function in its newest version, and all of them of one: they belong together.
 static const char *fill_table(void *handle, struct phi_libfabric *library)
@@ -38,10 +41,9 @@ static const char *fill_table(void *handle, struct phi_libfabric *library)
     return NULL;
 }
 
-static struct phi_libfabric *open_library(const char *name, char *why, size_t size)
+static bool open_library(const char *name, struct phi_libfabric *library, char *why, size_t size)
 {
     void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    struct phi_libfabric *library;
     const char *missing;
     uint32_t version;
 
@@ -49,58 +51,46 @@ static struct phi_libfabric *open_library(const char *name, char *why, size_t si
         const char *reason = dlerror();
 
         snprintf(why, size, "no libfabric: %s", reason ? reason : name);
-        return NULL;
-    }
-    library = calloc(1, sizeof(*library));
-    if (!library) {
-        snprintf(why, size, "out of memory");
-        goto close_handle;
+        return false;
     }
     missing = fill_table(handle, library);
     if (missing) {
         snprintf(why, size, "%s has no %s", name, missing);
-        goto free_library;
+        goto close_handle;
     }
     version = library->fi_version();
     if (FI_VERSION_LT(version, OLDEST)) {
         snprintf(why, size, "%s is libfabric %u.%u; 1.17 is the oldest that serves", name,
                  FI_MAJOR(version), FI_MINOR(version));
-        goto free_library;
+        goto close_handle;
     }
     library->api = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
     if (FI_VERSION_LT(version, library->api))
         library->api = version;
-    return library; // it stays open as long as the process
+    return true; // it stays open as long as the process
 
-free_library:
-    free(library);
 close_handle:
     dlclose(handle);
-    return NULL;
+    return false;
 }
 
 const struct phi_libfabric *phi_libfabric_load(const char *name, char *why, size_t why_size)
 {
-    const struct phi_libfabric *library = NULL;
+    struct phi_libfabric opened;
+    bool good;
 
     pthread_mutex_lock(&load_lock);
-    if (!loaded) {
-        char *copy = strdup(name);
-
-        if (!copy)
-            snprintf(why, why_size, "out of memory");
-        loaded = copy ? open_library(name, why, why_size) : NULL;
-        if (loaded)
-            loaded_name = copy;
-        else
-            free(copy);
-        library = loaded;
-    } else if (strcmp(loaded_name, name) == 0) {
-        library = loaded;
-    } else {
+    good = loaded_name[0] && strcmp(loaded_name, name) == 0;
+    if (loaded_name[0] && !good) {
         snprintf(why, why_size, "%s is loaded already, and %s cannot be beside it", loaded_name,
                  name);
+    } else if (!good && strlen(name) >= sizeof(loaded_name)) {
+        snprintf(why, why_size, "no libfabric: a name of %zu bytes", strlen(name));
+    } else if (!good && open_library(name, &opened, why, why_size)) {
+        loaded = opened;
+        memcpy(loaded_name, name, strlen(name) + 1);
+        good = true;
     }
     pthread_mutex_unlock(&load_lock);
-    return library;
+    return good ? &loaded : NULL;
 }
