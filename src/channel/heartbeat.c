@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "channel/expel.h"
+#include "channel/leave.h"
 #include "channel/peers.h"
 
 enum phi_pulse phi_pulse_judge(int64_t now, int64_t beat_at, int64_t awake_since, int64_t limit)
@@ -71,7 +72,7 @@ static bool tick_one(struct phi_peer *peer, int64_t now)
     phi_segment_put64(peer->segment, &mine->beat,
                       atomic_load_explicit(&mine->beat, memory_order_relaxed) + 1,
                       memory_order_relaxed);
-    phi_expel_look(peer);
+    phi_peer_look(peer); // its notice of a leave or an abort may have found our socket full
     if (!peer->expelled)
         watch_one(peer, now);
     return true;

@@ -34,8 +34,8 @@ enum phi_pulse phi_pulse_judge(int64_t now, int64_t beat_at, int64_t awake_since
 // more than half the limit ago, so that everybody has at least the other half to be seen.
 int64_t phi_pulse_awake(int64_t now, int64_t ticked, int64_t awake_since, int64_t limit);
 
-// phi_heartbeat_tick (takes the lock) beats, judges, and looks whether this rank was expelled.
-// Returns when to call again; PHI_FOREVER: nobody is connected.
+// phi_heartbeat_tick (takes the lock) beats, judges, and looks whether this rank was expelled, and
+// whether a peer has left or aborted. Returns when to call again; PHI_FOREVER: nobody is connected.
 int64_t phi_heartbeat_tick(struct phi_peers *peers);
 
 // phi_heartbeat_missed (with the lock): whether the service thread missed a beat, that is, this

@@ -87,14 +87,20 @@ void phi_key_free(struct phi_key *key)
     free(key);
 }
 
+void phi_key_forget_full(struct phi_key *key)
+{
+    key->full = (struct phi_full){0};
+    key->full_unsaid = false;
+    key->missed = 0;
+}
+
 int phi_key_set_slot(struct phi_key *key, uint32_t slot)
 {
     if (slot >= (uint32_t)key->peer->peers->config->channels || key->peer->slots[slot] != NULL)
         return -EBADMSG;
     key->peer->slots[slot] = key;
     key->slot = slot;
-    key->full = (struct phi_full){0};
-    key->missed = 0;
+    phi_key_forget_full(key);
     return 0;
 }
 

@@ -108,8 +108,7 @@ static void forget(struct phi_peer *peer)
         if (key->slot != PHI_NO_SLOT)
             peer->slots[key->slot] = NULL;
         key->slot = PHI_NO_SLOT;
-        key->full = (struct phi_full){0};
-        key->missed = 0;
+        phi_key_forget_full(key);
     }
     free_remote_exports(peer);
     phi_revoke_free(peer);

@@ -127,7 +127,8 @@ struct phi_key {
     uint32_t retiring;       // questions to the peer, whether it can do without, under way
     uint32_t theirs_asked;   // the peer's largest number at the last of them
     uint32_t look;           // number of the look for room that has seen it
-    struct phi_full full;    // higher rank: as told last; lower rank: refusals
+    struct phi_full full;    // higher rank: as told last; lower rank: to be told
+    bool full_unsaid;        // lower rank: the peer's socket had no room for it
     uint32_t missed;         // higher rank: own exchanges that ended without a slot
     uint64_t used;           // number of the exchange call that named it last
     struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
@@ -209,6 +210,7 @@ struct phi_peer {
     struct phi_room room;
     struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
     uint32_t unsaid_count;
+    bool fulls_unsaid;        // some key's `full` is
     struct ph_channel *husks; // retired, with handles left
     uint32_t exports_seen;    // above all export ids of the peer
     struct phi_key **slots;   // by slot index
@@ -416,6 +418,8 @@ struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role,
 const struct phi_key *phi_key_of_other_role(const struct phi_key *key);
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);
+// forget_full: what was told, or is to be told, of exchanges that ended without a slot.
+void phi_key_forget_full(struct phi_key *key);
 // phi_key_own finds or adds this rank's buffer and writes its number; 0 or a negative result.
 int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
                 uint32_t *number);

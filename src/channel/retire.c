@@ -374,20 +374,45 @@ bool phi_retire_hopeless(struct phi_peer *peer)
     return peer->room.found[true].full;
 }
 
-void phi_retire_full_tell(struct phi_key *key)
+static int say_full(const struct phi_key *key)
 {
-    struct phi_peer *peer = key->peer;
     struct phi_node_message message;
-    if (!is_lower(peer))
-        return;
-    key->full = (struct phi_full){key->full.refusals + 1, peer->room.held_here,
-                                  peer->room.held_there, peer->room.pinned, peer->room.exchanging};
-    phi_peer_message(peer, PHI_NODE_FULL, &message);
+    phi_peer_message(key->peer, PHI_NODE_FULL, &message);
     message.a = key->op_id;
     message.b = key->role;
     message.bytes_size = sizeof key->full;
     memcpy(message.bytes, &key->full, sizeof key->full);
-    phi_peer_tell(peer, &message); // a peer that does not read learns it by its deadline
+    return phi_peer_tell(key->peer, &message);
+}
+
+void phi_retire_full_tell(struct phi_key *key)
+{
+    struct phi_peer *peer = key->peer;
+    if (!is_lower(peer))
+        return;
+    key->full = (struct phi_full){key->full.refusals + 1, peer->room.held_here,
+                                  peer->room.held_there, peer->room.pinned, peer->room.exchanging};
+    // One that is owed already says how many there were, so the latest says all. Behind others it
+    // waits for its turn: the service thread comes again.
+    if (peer->fulls_unsaid || say_full(key) == -EAGAIN) {
+        key->full_unsaid = peer->fulls_unsaid = true;
+        phi_service_wake(peer->peers->service);
+    }
+}
+
+// Returns whether all were said.
+static bool say_fulls(struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    if (!peer->fulls_unsaid)
+        return true;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+        if (key->full_unsaid && say_full(key) == -EAGAIN)
+            return false;
+        key->full_unsaid = false;
+    }
+    peer->fulls_unsaid = false;
+    return true;
 }
 
 int phi_retire_full_file(struct phi_peer *peer, const struct phi_node_message *message)
@@ -526,7 +551,7 @@ bool phi_retire_say(struct phi_peer *peer)
     peer->unsaid_count -= said;
     for (uint32_t i = 0; said > 0 && i < peer->unsaid_count; i++)
         peer->unsaid[i] = peer->unsaid[said + i];
-    return peer->unsaid_count == 0;
+    return peer->unsaid_count == 0 && say_fulls(peer);
 }
 
 // Says yes or no, in this order: first what the answer promises, then the answer. It is sent in any

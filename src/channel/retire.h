@@ -85,7 +85,8 @@ uint32_t phi_retire_slot(struct phi_peer *peer);
 // phi_retire_drop_key takes a key out, with what it alone needs; its channels are gone.
 void phi_retire_drop_key(struct phi_key *key);
 
-// phi_retire_say sends answers that the peer's socket had no room for; false: call it again soon.
+// phi_retire_say sends what the peer's socket had no room for, answers and FULL; false: call it
+// again soon.
 bool phi_retire_say(struct phi_peer *peer);
 
 // Messages of the peer.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A bounded cache: what nobody needs makes way, what somebody needs stays, and both ranks agree.
+#include <csignal>
 #include <pthread.h>
 #include <random>
 
@@ -192,6 +193,54 @@ TEST_P(Retire, NothingThatIsHeld)
         SCOPED_TRACE(holder);
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("holds_everything", holder), "");
+    }
+}
+
+// The lower rank holds everything, and says so by more messages than the socket of a higher one
+// that does not read takes. None is lost: not a refusal, and not an abort behind them.
+RANK_FUNCTION(tells_much)
+{
+    const int held = 256, refused = 700;
+    const bool aborts = rank.argument == "an abort";
+    rank.open({"PEERHOP_CHANNELS=256", "PEERHOP_HEARTBEAT_MS=100"});
+    void *memory = rank.device->alloc(size);
+    std::vector<ph_operation> first, more;
+    for (int op = 0; op < held + refused; op++)
+        (op < held ? first : more)
+            .push_back(operation(op, !rank.rank, role_of(rank, 0), memory, size));
+    std::vector<ph_channel *> channels = exchange_all(rank, first);
+    for (int op = 1; rank.rank && op < held; op++)
+        CHECK_OK(ph_channel_close(channels[op]));
+    rank.barrier();
+    if (rank.rank == 0) {
+        rank.shared->value[0] = 1;
+        CHECK(reaches(rank.shared->value[1], 1));
+        exchange_fails(rank, more, -ENOSPC);
+        if (aborts)
+            CHECK_OK(ph_context_abort(rank.context, "behind a full socket"));
+        rank.shared->value[2] = 1;
+    } else {
+        CHECK(reaches(rank.shared->value[2], 1));
+        if (aborts)
+            CHECK_RC(end_of(channels[0]), PH_EBROKEN);
+        else
+            CHECK_SAYS(exchange_fails(rank, {more.back()}, -ENOSPC), "256 by handles of rank 0");
+    }
+    rank.barrier();
+}
+
+TEST_P(Retire, WhatFindsTheSocketFullIsSaidLater)
+{
+    for (const char *what : {"refusals", "an abort"}) {
+        SCOPED_TRACE(what);
+        Job job(GetParam(), 2);
+        job.start("tells_much", what);
+        ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+        job.signal(1, SIGSTOP);
+        job.shared()->value[1] = 1;
+        EXPECT_TRUE(reaches(job.shared()->value[2], 1)) << job.wait(100);
+        job.signal(1, SIGCONT);
+        EXPECT_EQ(job.wait(), "");
     }
 }
 
