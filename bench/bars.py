@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures what the project promises, and says which promise holds here: bench/bars.py [--perf PROGRAM] [host] [gpu].
+"""Measures what the project promises, and says which promise holds here: bench/bars.py [--perf PROGRAM] [host] [net] [gpu].
 
-Without names: host memory, and GPUs where there are two or more. Writes Markdown for docs/performance.md to the
+Without names: host memory, the net between ranks on host memory, and GPUs where there are two or more. Writes Markdown for docs/performance.md to the
 standard output. Exits 1 where a bar is missed.
 """
 import argparse
@@ -60,6 +60,16 @@ HOST = [
     ('-c exchange-hit --ops 64', HIT),
     ('-c exchange-hit --ops 1024 --segments 4', HIT),
     ('-c import', NONE),
+]
+
+# The limit is a program that is written on libfabric directly.
+NET = [
+    ('-p net -c put-latency -b 8 --compare --verify', at_most(1.25)),
+    ('-p net -c send-latency -c get-latency -b 8 --compare --verify', NONE),
+    ('-p net -c put-bandwidth -b 4M:64M:x4 --compare --verify', at_least(0.95)),
+    ('-p net -c get-bandwidth -b 4M:64M:x4 --compare --verify', NONE),
+    ('-p net -c send-bandwidth -b 4M:64M:x4 --compare --verify', NONE),
+    ('-p net -c put-rate -c get-rate -c send-rate -b 8', NONE),
 ]
 
 GPU = [
@@ -157,15 +167,18 @@ def gpus(perf):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--perf', default='build/bench/peerhop-perf')
-    parser.add_argument('kinds', nargs='*', choices=['host', 'gpu', []])
+    parser.add_argument('kinds', nargs='*', choices=['host', 'net', 'gpu', []])
     options = parser.parse_args()
     devices = gpus(options.perf)
-    kinds = options.kinds or ['host'] + (['gpu'] if devices else [])
+    kinds = options.kinds or ['host', 'net'] + (['gpu'] if devices else [])
     missed = 0
     if 'host' in kinds:
         load = os.getloadavg()[0]
         print(f'### Host memory: {os.cpu_count()} cores, {platform.machine()}, load {load:.1f} at the start\n')
         missed += measure(options.perf, 'host', HOST)
+    if 'net' in kinds:
+        print(f'\n### The net, host memory: {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start\n')
+        missed += measure(options.perf, 'host', NET)
     if 'gpu' in kinds:
         print(f"\n### GPUs: {devices[0] if devices else 'none'}\n")
         missed += measure(options.perf, 'cuda', GPU)

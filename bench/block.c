@@ -172,6 +172,8 @@ static int raw_marked(struct bench_run *run, size_t count, double *us)
         rc = raw_once(run, count);
     if (rc == 0)
         rc = mark(bench, 1);
+    if (rc == 0 && bench->device->ops->raw_finish)
+        rc = device_call(bench, bench->device->ops->raw_finish(bench->device));
     if (rc == 0)
         rc = bench_synchronize(bench);
     return rc ? rc : device_call(bench, bench->device->ops->elapsed(bench->device, us));

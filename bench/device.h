@@ -10,6 +10,8 @@
 
 #include <peerhop/context.h>
 
+#include "direct.h"
+
 struct bench_device;
 
 struct bench_memory {
@@ -20,10 +22,11 @@ struct bench_memory {
 // How a peer finds what raw copies and raw flags touch. Both ranks run the same binary on one node.
 struct bench_raw_handle {
     int64_t pid;
-    int32_t arena_fd; // host: the memfd of the arena
-    int32_t words_fd; // the memfd of the flag words
-    uint64_t size;    // of the arena
-    uint8_t ipc[64];  // cuda: handle of an allocation of that size
+    int32_t arena_fd;                // host: the memfd of the arena
+    int32_t words_fd;                // the memfd of the flag words
+    uint64_t size;                   // of the arena
+    uint8_t ipc[64];                 // cuda: handle of an allocation of that size
+    struct bench_direct_name direct; // host, over the net
 };
 
 // One raw copy between the arenas of a pair: the same bytes as the case's.
@@ -47,7 +50,8 @@ struct bench_raw_copy {
 // - raw_handle, raw_open: the two halves of connecting to the peer. raw_copy and raw_flags enqueue
 // on the stream;
 //   raw_flags: count ping-pongs of a bare flag, the leader first. The copy struct lives until
-//   synchronize.
+//   synchronize. raw_finish (or NULL) comes behind them at both ranks of a pair and is over when
+//   both are there.
 // - detach (before the context ends) ends the stream; close (after it) frees everything.
 struct bench_device_ops {
     const char *kind;
@@ -67,12 +71,14 @@ struct bench_device_ops {
     int (*raw_open)(struct bench_device *device, const struct bench_raw_handle *peer);
     int (*raw_copy)(struct bench_device *device, struct bench_raw_copy *copy);
     int (*raw_flags)(struct bench_device *device, bool leader, size_t count);
+    int (*raw_finish)(struct bench_device *device);
     void (*detach)(struct bench_device *device);
     void (*close)(struct bench_device *device);
 };
 
 struct bench_device {
     const struct bench_device_ops *ops;
+    bool net;        // ranks are reached over the net: its raw limits
     char name[24];   // as ph_context_params.device wants it
     char error[256]; // of the last failure
 };

@@ -14,6 +14,9 @@
 #include <peerhop/queue.h>
 
 #include "device.h"
+#include "direct.h"
+
+// The limit of the net path is a direct program's (direct.h), that of shared memory is memcpy.
 
 // The flag that each rank writes lies in its peer's page, on a line of its own.
 struct words {
@@ -35,6 +38,7 @@ struct host {
     uint64_t flags;    // round trips so far
     bool flags_leader; // of the call that is enqueued
     size_t flags_count;
+    struct bench_direct *direct; // NULL: not over the net
 };
 
 static struct host *host_of(struct bench_device *device)
@@ -146,9 +150,19 @@ static void note_time(void *opaque)
     *(int64_t *)opaque = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+static void run_drain(void *opaque)
+{
+    bench_direct_drain(opaque);
+}
+
 static int host_mark(struct bench_device *device, unsigned index)
 {
     struct host *host = host_of(device);
+    if (host->direct) {
+        int drained = ph_queue_host(host->queue, run_drain, host->direct);
+        if (drained)
+            return refuse(device, drained, "ph_queue_host");
+    }
     int rc = ph_queue_host(host->queue, note_time, &host->marks[index]);
     return rc ? refuse(device, rc, "ph_queue_host") : 0;
 }
@@ -163,6 +177,9 @@ static int host_elapsed(struct bench_device *device, double *us)
 static int host_raw_handle(struct bench_device *device, struct bench_raw_handle *handle)
 {
     struct host *host = host_of(device);
+    if (device->net)
+        return bench_direct_open(host->arena, host->arena_size, &host->direct, &handle->direct,
+                                 device->error, sizeof(device->error));
     int rc = bench_words_open(&host->words_fd, (void **)&host->words);
     if (rc)
         return refuse(device, rc, "memory for flags");
@@ -193,6 +210,9 @@ static int map_peer(struct bench_device *device, int64_t pid, int fd, size_t siz
 static int host_raw_open(struct bench_device *device, const struct bench_raw_handle *peer)
 {
     struct host *host = host_of(device);
+    if (host->direct)
+        return bench_direct_connect(host->direct, &peer->direct, device->error,
+                                    sizeof(device->error));
     int rc =
         map_peer(device, peer->pid, peer->words_fd, BENCH_WORDS_SIZE, (void **)&host->peer_words);
     return rc ? rc
@@ -203,6 +223,11 @@ static void run_copy(void *opaque)
 {
     const struct bench_raw_copy *copy = opaque;
     struct host *host = host_of(copy->device);
+    if (host->direct) {
+        bench_direct_move(host->direct, copy->get, copy->local_offset, copy->peer_offset,
+                          copy->size);
+        return;
+    }
     char *local = host->arena + copy->local_offset, *peer = host->peer_arena + copy->peer_offset;
     memcpy(copy->get ? local : peer, copy->get ? peer : local, copy->size);
 }
@@ -229,6 +254,10 @@ static void tell(struct host *host, uint64_t value)
 static void run_flags(void *opaque)
 {
     struct host *host = opaque;
+    if (host->direct) {
+        bench_direct_flags(host->direct, host->flags_leader, host->flags_count);
+        return;
+    }
     for (size_t i = 0; i < host->flags_count; i++) {
         uint64_t value = ++host->flags;
         if (host->flags_leader)
@@ -252,6 +281,23 @@ static int host_raw_flags(struct bench_device *device, bool leader, size_t count
     return rc ? refuse(device, rc, "ph_queue_host") : 0;
 }
 
+static void run_finish(void *opaque)
+{
+    bench_direct_finish(opaque);
+}
+
+static int host_raw_finish(struct bench_device *device)
+{
+    struct host *host = host_of(device);
+    if (!host->direct)
+        return 0;
+    int rc = ph_queue_host(host->queue, run_finish, host->direct);
+    const char *failure = bench_direct_failure(host->direct);
+    if (rc == 0 && failure)
+        return refuse(device, -EIO, failure);
+    return rc ? refuse(device, rc, "ph_queue_host") : 0;
+}
+
 static void host_detach(struct bench_device *device)
 {
     (void)device; // the context ends its queues
@@ -260,6 +306,7 @@ static void host_detach(struct bench_device *device)
 static void host_close(struct bench_device *device)
 {
     struct host *host = host_of(device);
+    bench_direct_close(host->direct);
     if (host->peer_arena)
         munmap(host->peer_arena, host->arena_size);
     if (host->peer_words)
@@ -286,6 +333,7 @@ static const struct bench_device_ops host_ops = {
     .raw_open = host_raw_open,
     .raw_copy = host_raw_copy,
     .raw_flags = host_raw_flags,
+    .raw_finish = host_raw_finish,
     .detach = host_detach,
     .close = host_close,
 };

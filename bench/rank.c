@@ -273,6 +273,7 @@ int bench_rank_main(const struct bench_options *options)
     char why[256];
     struct bench bench = {.options = options};
     bench.device = choose_device(options->kind, why, sizeof(why));
+    bench.device->net = strcmp(options->path, "net") == 0;
     int rc = start(&bench);
     if (rc == 0)
         rc = run_cases(&bench);

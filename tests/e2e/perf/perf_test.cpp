@@ -219,14 +219,21 @@ TEST_F(Perf, JsonHasEveryField)
 
 TEST_F(Perf, OverTheNetWhereAskedFor)
 {
-    Ended ended = run(quick({"-p", "net", "-c", "put-latency", "-b", "8", "-n", "50", "--verify"}));
+    Ended ended =
+        run(quick({"-p", "net", "-c", "put-latency", "-c", "put-bandwidth", "-c", "get-bandwidth",
+                   "-c", "put-bidirectional", "-b", "8K", "-n", "50", "--verify", "--compare"}));
     if (has(ended.err, "not in this build"))
         GTEST_SKIP() << "libfabric is left out of this build";
     ASSERT_EQ(ended.status, 0) << ended.err;
-    auto members = parse_json(lines_of(ended.out).at(0));
-    EXPECT_EQ(members["path"], "net");
-    EXPECT_EQ(members["method"], "rma");
-    EXPECT_EQ(members["verified"], "true");
+    Words lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 4u) << ended.out;
+    for (const std::string &line : lines) {
+        auto members = parse_json(line);
+        EXPECT_EQ(members["path"], "net");
+        EXPECT_EQ(members["method"], "rma");
+        EXPECT_EQ(members["verified"], "true");
+        EXPECT_GT(atof(members["limit"].c_str()), 0) << line; // of the direct program
+    }
 }
 
 TEST_F(Perf, AColdExchangeImportsEachAllocationOnceAndOffersOnce)
