@@ -69,6 +69,7 @@ struct phi_link {
     uint32_t sending, posting;
     bool established;       // something was delivered
     int64_t stalled;        // since then nothing can be sent although nothing is on its way, or 0
+    int64_t refused, retry; // since then the provider takes no message, or 0; when it is asked next
     struct phi_move *moves; // posted
     struct phi_log_buffer out, in;
     struct phi_net_region *regions;

@@ -134,6 +134,7 @@ static ssize_t send_frame(struct phi_link *link, struct phi_slot_op *slot, size_
 // A peer that is gone is a connection that cannot be made again, about which providers say no more
 // than "try again", for ever. One that only does not read has something of ours on its way.
 #define STALL_MS 1500
+#define RETRY_MS 10 // between attempts, at most
 
 static void note_stall(struct phi_link *link)
 {
@@ -147,11 +148,26 @@ static void note_stall(struct phi_link *link)
         phi_link_fail(link, -ECONNRESET, "its connection is gone and cannot be made again");
 }
 
+// Each message that is tried may make the provider try to connect once more. So the pauses grow
+// with the time that it has been refused.
+static void note_refused(struct phi_link *link)
+{
+    int64_t now = phi_now(), pause;
+
+    if (link->refused == 0)
+        link->refused = now;
+    pause = (now - link->refused) / 8;
+    link->retry = now + (pause < RETRY_MS * PHI_MS ? pause : RETRY_MS * PHI_MS);
+    note_stall(link);
+}
+
 bool phi_link_flush(struct phi_link *link)
 {
     struct phi_slot_op *slot;
     bool sent = false;
 
+    if (link->refused && phi_now() < link->retry)
+        return false;
     while (link->ep && link->connected && link->out.at < link->out.size &&
            (slot = free_send(link)) != NULL) {
         size_t size;
@@ -159,14 +175,14 @@ bool phi_link_flush(struct phi_link *link)
         ssize_t rc = send_frame(link, slot, size);
 
         if (rc == -FI_EAGAIN) {
-            note_stall(link);
+            note_refused(link);
             break;
         }
         if (rc) {
             phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
             break;
         }
-        link->stalled = 0;
+        link->stalled = link->refused = 0;
         slot->busy = true;
         link->sending++;
         sent = true;

@@ -108,7 +108,7 @@ enum {
     SLEEP_BLIND_MS = 1, // where a link has none
 };
 
-// fds: what to sleep on. Returns how many, or -1 where something is there already.
+// fds: what to sleep on. Returns how many, or -1 where something is there already, or may be.
 static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
 {
     int n = 0;
@@ -132,30 +132,36 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
     return n;
 }
 
-static void sleep_on(struct phi_net *net, bool driven)
+// Sleeps for SLEEP_BLIND_MS where `blind`, else until the provider says that there may be something;
+// returns whether it says so.
+static bool sleep_on(struct phi_net *net, bool blind)
 {
     struct pollfd fds[SLEEP_FDS + 1];
-    int timeout = 1, n = 0;
+    int timeout = SLEEP_BLIND_MS, n = 0, ready;
 
-    if (!driven) {
+    if (!blind) {
         phi_net_lock(net);
         n = prepare_sleep(net, fds, &timeout);
         pthread_mutex_unlock(&net->lock);
         if (n < 0)
-            return;
+            return true;
     }
     fds[n] = (struct pollfd){.fd = net->wake.listen, .events = POLLIN};
-    poll(fds, (nfds_t)n + 1, timeout);
+    ready = poll(fds, (nfds_t)n + 1, timeout);
     phi_wake_take(&net->wake);
+    return ready > (fds[n].revents != 0);
 }
 
 // While another thread polls, the proxy only looks in every millisecond. Else it polls as long as a
 // blocking call would spin after something came, and then sleeps on the provider's descriptors.
+// Those of a connection that is gone may be ready for ever, with nothing to take: then, too, it only
+// looks in.
 static void *proxy_main(void *opaque)
 {
     struct phi_net *net = opaque;
     int64_t spin = net->config->spin_us * 1000, active = phi_now();
     uint64_t seen = 0;
+    bool ready = false;
 
     while (!atomic_load(&net->stop)) {
         uint64_t polls = atomic_load_explicit(&net->polls, memory_order_relaxed);
@@ -170,7 +176,7 @@ static void *proxy_main(void *opaque)
         if (any)
             active = phi_now();
         if (driven || phi_now() - active > spin)
-            sleep_on(net, driven);
+            ready = sleep_on(net, driven || (ready && !any));
         else
             sched_yield();
     }

@@ -14,8 +14,9 @@ enum {
     EAGER_SPINS = 64,  // looks at a word without a pause between them
     SPINS_MIN = 32,    // more ranks than cores: whoever is waited for needs this core
     SPINS_MAX = 4096,
-    NAP_AFTER_MS = 10, // of waiting; a nap then costs little of what has passed already
-    NAP_NS = 100000,
+    NAP_AFTER_MS = 10, // of waiting
+    NAP_PART = 64,     // a nap costs so little of what has passed already ...
+    NAP_MOST_MS = 1,   // ... and at most that
 };
 
 static bool broken(const struct phi_work *work)
@@ -346,12 +347,15 @@ drop_role:
 
 int64_t phi_queue_rest(int64_t since)
 {
-    int64_t now;
+    int64_t now, nap;
 
     sched_yield();
     now = phi_now();
+    nap = (now - since) / NAP_PART;
+    if (nap > NAP_MOST_MS * PHI_MS)
+        nap = NAP_MOST_MS * PHI_MS;
     if (now - since > NAP_AFTER_MS * PHI_MS)
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
     return now;
 }
 
