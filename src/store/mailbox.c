@@ -576,11 +576,13 @@ static int put_again(struct phi_mailbox *mailbox, int64_t deadline)
     return result;
 }
 
-// resend puts again what the store forgot, if somebody must and it is time. What one attempt got
-// done stays done; one that ran out of time has more the next time.
+// resend puts again what the store forgot, if somebody must, it is time and there is some: a look
+// at what is there already has none. What one attempt got done stays done; one that ran out of time
+// has more the next time.
 static int resend(struct phi_mailbox *mailbox, int64_t deadline)
 {
-    if (!atomic_load(&mailbox->unstored) || phi_now() < mailbox->resend_at ||
+    int64_t now = phi_now();
+    if (!atomic_load(&mailbox->unstored) || now < mailbox->resend_at || now >= deadline ||
         !phi_gate_try(&mailbox->gate))
         return 0;
     int result = put_again(mailbox, deadline);

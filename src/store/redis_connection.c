@@ -303,6 +303,15 @@ int phi_redis_connect(struct phi_redis_connection *connection, int wake_fd, int6
     }
 }
 
+int phi_redis_try(struct phi_redis_connection *connection)
+{
+    // A host name is looked up by who has time for it.
+    if (connection->fd < 0 && !connection->server->uri.path && !connection->addresses)
+        return 0;
+    int result = attempt(connection, -1, phi_now());
+    return result || connection->fd < 0 ? result : attempt(connection, -1, phi_now());
+}
+
 // ---- commands and answers
 
 static int reserve(struct phi_redis_connection *connection, size_t size)

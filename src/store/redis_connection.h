@@ -59,6 +59,10 @@ void phi_redis_close(struct phi_redis_connection *connection, const char *troubl
 // call. The look-up of a host's name keeps to the resolver's time limits, not to the deadline.
 int phi_redis_connect(struct phi_redis_connection *connection, int wake_fd, int64_t deadline);
 
+// try is one step of that and waits for nothing, not for a host's name either: 1 as connect, 0 not
+// yet (not reported), -EMFILE, -ENOMEM. Only where none is up.
+int phi_redis_try(struct phi_redis_connection *connection);
+
 // queue formats one command and counts it; it is sent by the next phi_redis_answer. 0 or -ENOMEM
 // (reported).
 int phi_redis_queue(struct phi_redis_connection *connection, int argc, const char *const *argv,

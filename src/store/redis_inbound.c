@@ -160,11 +160,16 @@ static int queue_xread(struct phi_store_redis *store)
     return result;
 }
 
-// connect: 1 where the connection is new.
+// connect: 1 where the connection is new. A look at what is there already is no time to connect in,
+// and nothing to report; but who only ever looks gets a connection too, step by step.
 static int connect_inbound(struct phi_store_redis *store, int64_t deadline)
 {
     struct phi_redis_inbound *inbound = &store->inbound;
-    int made = phi_redis_connect(&inbound->connection, inbound->wake.listen, deadline);
+    bool look = !inbound->connection.established && phi_now() >= deadline;
+    int made = look ? phi_redis_try(&inbound->connection)
+                    : phi_redis_connect(&inbound->connection, inbound->wake.listen, deadline);
+    if (look && made == 0)
+        return -ETIMEDOUT;
     if (made < 0)
         return made;
     if (made)
@@ -361,9 +366,6 @@ int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
     struct phi_redis_inbound *inbound = &store->inbound;
     (void)wanted; // one XREAD waits for all
     while (!next_entry(store, delivery)) {
-        // A look at what is there already is no time to connect in, and nothing to report.
-        if (!inbound->connection.established && phi_now() >= deadline)
-            return -ETIMEDOUT;
         int result = connect_inbound(store, deadline);
         // Only now: what is put again must not reach a server that is about to go.
         if (result == 1)

@@ -149,6 +149,51 @@ TEST_F(StoreFaults, ARestartBetweenExchangesIsSurvived)
     EXPECT_EQ(job.wait(), "");
 }
 
+// Rank 1 is killed, the store is restarted, and a later life of rank 1 comes. Rank 0 only ever asks
+// for it, and is told at once that the former one is gone: it has to find out all the same.
+RANK_FUNCTION(asks_until_it_comes_back)
+{
+    rank.open();
+    send_one(rank, 1);
+    rank.shared->value[0]++;
+    if (rank.rank == 1) {
+        CHECK(reaches(rank.shared->value[1], 1, 60000));
+        return;
+    }
+    CHECK(reaches(rank.shared->value[2], 1));
+    void *memory = rank.device->alloc(64);
+    struct ph_operation ask = operation(1, 1, PH_ROLE_SENDER, memory, 64);
+    struct ph_channel *channel = nullptr;
+    Stopwatch watch;
+    int rc;
+    while ((rc = ph_exchange(rank.context, &ask, 1, &channel)) == PH_EPEER && watch.ms() < 20000)
+        sleep_ms(1);
+    CHECK_OK(rc);
+    rank.shared->value[1] = 1;
+}
+
+RANK_FUNCTION(comes_back)
+{
+    rank.open();
+    void *memory = rank.device->alloc(64);
+    exchange_all(rank, {operation(1, 0, PH_ROLE_RECEIVER, memory, 64)});
+    CHECK(reaches(rank.shared->value[1], 1));
+}
+
+TEST_F(StoreFaults, ALaterLifeIsMetAfterARestartToo)
+{
+    Job job("host", 2);
+    job.expect_failure(1);
+    job.start("asks_until_it_comes_back");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    job.signal(1, SIGKILL);
+    ASSERT_EQ(job.status(1, 10000), 128 + SIGKILL);
+    ASSERT_TRUE(job.redis().restart());
+    job.shared()->value[2] = 1;
+    job.start_rank(1, "comes_back");
+    EXPECT_EQ(job.wait(), "");
+}
+
 RANK_FUNCTION(sends_many)
 {
     rank.open();
