@@ -22,7 +22,7 @@ enum { RANKS_MOST = 8, SLOTS = 12 };
 enum Point { BEFORE_EXCHANGE, AFTER_EXCHANGE, ENQUEUED, SYNCHRONIZED, POINTS };
 
 enum class Task : uint32_t {
-    JOIN,  // make a context as `rank` of `job`
+    JOIN,  // make a context as `rank` of `job`; one that was expelled ends before
     ACT,   // the random program of `seed`, among `members`; some of them may die
     MEET,  // everybody of `members` exchanges with everybody, all of it right
     CLOSE, // end the context: nothing may be left
@@ -36,6 +36,7 @@ struct Order {
     uint32_t session, round;
     uint64_t seed;
     int die_at, stop_at, leave_at; // step * POINTS + point, or -1; leave_at names a step
+    int expels;                    // a rank, once it is SUSPECT, or -1
     char job[48];
 };
 
@@ -45,8 +46,8 @@ struct Slot {
     std::atomic<uint32_t> ready;       // has its device
     std::atomic<uint32_t> stopping;    // is about to stop by itself: wants to be continued
     std::atomic<uint64_t> stopped_us;  // how long it was stopped, in all
-    std::atomic<int32_t> step;
-    char where[96];
+    std::atomic<int32_t> step[2];      // by thread
+    char where[2][96];
 };
 
 struct Board {
@@ -54,8 +55,12 @@ struct Board {
     std::atomic<uint32_t> progress; // changes whenever an actor is done with something
     std::atomic<uint32_t> released; // ranks that gave a buffer back in this round
     std::atomic<uint32_t> doomed;   // ranks whose life of this round is over, or will be at once
+    std::atomic<uint32_t> expelled; // ranks that are to be, or were; always doomed as well
+    std::atomic<uint32_t> fenced;   // ... were: they may be continued, to find out
+    std::atomic<uint32_t> stores;   // restarts of the store in this round
     // What happened, in all.
     std::atomic<uint64_t> messages, exchanges, timeouts, losses, worst_us, leaves, aborts, releases;
+    std::atomic<uint64_t> expulsions, pairs; // pairs: rounds of a rank in two threads
 };
 
 inline void wait_for_change(std::atomic<uint32_t> &word, uint32_t seen, int64_t us)

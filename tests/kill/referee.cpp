@@ -58,7 +58,8 @@ void Referee::start(int slot)
     Slot &s = board_->slots[slot];
     s.given = s.done = s.ready = s.stopping = 0;
     s.stopped_us = 0;
-    snprintf(s.where, sizeof s.where, "starting");
+    snprintf(s.where[0], sizeof s.where[0], "starting");
+    s.where[1][0] = 0;
     actors_[slot] = {-1, true, 0, 0};
     job_->start_rank(slot, "kill_actor");
 }
@@ -71,7 +72,7 @@ int Referee::slot_of(int rank) const
     return -1;
 }
 
-void Referee::give(int slot, Task task, const Event *event)
+void Referee::give(int slot, Task task, const std::vector<Event> &events)
 {
     Slot &s = board_->slots[slot];
     Order order = {};
@@ -82,13 +83,19 @@ void Referee::give(int slot, Task task, const Event *event)
     order.session = session_;
     order.round = round_;
     order.seed = seed_;
-    order.die_at = order.stop_at = order.leave_at = -1;
-    if (event != nullptr && event->deed == Deed::DIE)
-        order.die_at = event->step;
-    if (event != nullptr && event->deed == Deed::PAUSE)
-        order.stop_at = event->step;
-    if (event != nullptr && event->deed == Deed::LEAVE)
-        order.leave_at = event->step / POINTS;
+    order.die_at = order.stop_at = order.leave_at = order.expels = -1;
+    for (const Event &event : events) {
+        if (event.deed == Deed::EXPEL && event.by == order.rank)
+            order.expels = event.rank;
+        if (event.rank != order.rank)
+            continue;
+        if (event.deed == Deed::DIE)
+            order.die_at = event.step;
+        if (event.deed == Deed::PAUSE)
+            order.stop_at = event.step;
+        if (event.deed == Deed::LEAVE)
+            order.leave_at = event.step / POINTS;
+    }
     snprintf(order.job, sizeof order.job, "%s-%u", job_->name().c_str(), session_);
     s.order = order;
     change(s.given);
@@ -108,7 +115,7 @@ std::string Referee::look(int slot)
     if (status == 128 + SIGKILL)
         return "killed";
     return "rank " + std::to_string(actors_[slot].rank) + " ended with " + std::to_string(status) +
-           " at " + board_->slots[slot].where + ": " + job_->shared()->text[slot];
+           " at " + board_->slots[slot].where[0] + ": " + job_->shared()->text[slot];
 }
 
 std::string Referee::state() const
@@ -117,19 +124,23 @@ std::string Referee::state() const
     for (int slot = 0; slot < slots_; slot++)
         text << "\n  slot " << slot << ", rank " << actors_[slot].rank
              << (actors_[slot].alive ? "" : ", dead") << (is_done(slot) ? ", done" : ", at work")
-             << (actors_[slot].continue_at ? ", stopped" : "") << ": " << board_->slots[slot].where;
+             << (actors_[slot].continue_at ? ", stopped" : "") << ": "
+             << board_->slots[slot].where[0] << "; " << board_->slots[slot].where[1];
     return text.str();
 }
 
 // What the round was to be, for who looks into its failure.
 std::string Referee::story(const std::vector<Event> &events) const
 {
-    const char *const deeds[] = {"killed at", "stopped at", "dies at", "stops at", "leaves at"};
+    const char *const deeds[] = {
+        "killed at", "stopped at",          "dies at", "stops at", "leaves at",
+        "expelled",  "(the store) restarts"};
     std::ostringstream text;
     text << "\nround " << round_ << " of session " << session_ << ", members " << members_;
     for (const Event &event : events)
         text << "\n  rank " << event.rank << " " << deeds[static_cast<int>(event.deed)] << " "
-             << event.at_us << " us or step " << event.step / POINTS << "." << event.step % POINTS;
+             << event.at_us << " us or step " << event.step / POINTS << "." << event.step % POINTS
+             << (event.by >= 0 ? ", by rank " + std::to_string(event.by) : "");
     int i = 0;
     for (const Step &step : make_script(seed_, ranks_, members_))
         text << "\n  step " << i++ << ": " << describe(step);
@@ -161,12 +172,13 @@ std::string Referee::wait_for(const std::vector<int> &slots)
 void Referee::stop(int slot, int64_t us)
 {
     Actor &actor = actors_[slot];
-    if (actor.continue_at)
-        return;
-    job_->signal(slot, SIGSTOP);
-    actor.stopped_at = now_us();
-    actor.continue_at = actor.stopped_at + us;
-    stops_++;
+    int64_t now = now_us();
+    if (!actor.continue_at) {
+        job_->signal(slot, SIGSTOP);
+        actor.stopped_at = now;
+        stops_++;
+    }
+    actor.continue_at = std::max(actor.continue_at, now + us);
 }
 
 void Referee::go_on(bool all)
@@ -179,7 +191,8 @@ void Referee::go_on(bool all)
             actor.stopped_at = now;
             actor.continue_at = now + 20000;
         }
-        if (!actor.continue_at || (!all && now < actor.continue_at))
+        bool fenced = actor.rank >= 0 && board_->fenced.load() >> actor.rank & 1;
+        if (!actor.continue_at || (!all && !fenced && now < actor.continue_at))
             continue;
         s.stopped_us += static_cast<uint64_t>(now - actor.stopped_at);
         actor.continue_at = 0;
@@ -222,8 +235,10 @@ Referee::Event Referee::make_event(int rank)
     event.deed = dice < (gpu ? 15u : 30u)   ? Deed::DIE
                  : dice < (gpu ? 30u : 55u) ? Deed::KILL
                  : dice < (gpu ? 55u : 75u) ? Deed::STOP
-                 : dice < 85u               ? Deed::PAUSE
-                                            : Deed::LEAVE;
+                 : dice < 83u               ? Deed::PAUSE
+                 : dice < 94u               ? Deed::LEAVE
+                                            : Deed::EXPEL;
+    event.by = -1;
     event.rank = rank;
     // Mostly while the program runs, at times long after.
     event.at_us = static_cast<int64_t>(random_.below(100) * static_cast<uint64_t>(usual_us_) /
@@ -248,37 +263,81 @@ std::vector<Referee::Event> Referee::plan()
         if (random_.chance(80)) // else twice the same: killed while it is stopped
             present.erase(present.begin() + static_cast<long>(which));
     }
+    for (Event &event : events)
+        if (event.deed == Deed::EXPEL)
+            choose_expeller(events, event);
+    if (random_.chance(6)) {
+        Event event = {};
+        event.deed = Deed::STORE;
+        event.rank = event.by = -1;
+        event.at_us = static_cast<int64_t>(random_.below(static_cast<uint64_t>(usual_us_)));
+        event.stop_us = static_cast<int64_t>(random_.below(50000));
+        events.push_back(event);
+    }
     return events;
+}
+
+// One to whom, as to the expelled one, nothing else happens; else it is only a stop.
+void Referee::choose_expeller(const std::vector<Event> &events, Event &event)
+{
+    std::vector<int> others;
+    bool alone = true;
+    for (int rank = 0; rank < ranks_; rank++) {
+        bool free = members_ >> rank & 1 && rank != event.rank;
+        for (const Event &other : events)
+            free = free && other.rank != rank && other.by != rank;
+        if (free)
+            others.push_back(rank);
+    }
+    for (const Event &other : events)
+        alone = alone && (&other == &event || (other.rank != event.rank && other.by != event.rank));
+    if (alone && !others.empty())
+        event.by = others[random_.below(others.size())];
+    else
+        event.deed = Deed::STOP;
 }
 
 void Referee::begin(const std::vector<Event> &events)
 {
     board_->doomed.fetch_and(~members_);
-    board_->released = 0;
+    board_->released = board_->expelled = board_->fenced = board_->stores = 0;
     begin_us_ = now_us();
-    for (int slot = 0; slot < slots_; slot++) {
-        const Event *own = nullptr;
-        for (const Event &event : events)
-            if (event.rank == actors_[slot].rank &&
-                (event.deed == Deed::DIE || event.deed == Deed::PAUSE || event.deed == Deed::LEAVE))
-                own = &event;
+    for (int slot = 0; slot < slots_; slot++)
         if (actors_[slot].alive && actors_[slot].rank >= 0)
-            give(slot, Task::ACT, own);
-    }
+            give(slot, Task::ACT, events);
+}
+
+bool Referee::is_timed(const Event &event)
+{
+    return event.deed != Deed::DIE && event.deed != Deed::PAUSE && event.deed != Deed::LEAVE;
+}
+
+// It comes back empty, on the same socket.
+void Referee::restart_store(int64_t away_us)
+{
+    board_->stores++;
+    restarts_++;
+    redis_.stop();
+    usleep(static_cast<useconds_t>(away_us));
+    redis_.start();
 }
 
 void Referee::work_on(std::vector<Event> &events)
 {
     for (Event &event : events) {
-        bool timed = event.deed == Deed::KILL || event.deed == Deed::STOP;
-        int slot = slot_of(event.rank);
-        if (event.done || !timed || now_us() - begin_us_ < event.at_us)
+        if (event.done || !is_timed(event) || now_us() - begin_us_ < event.at_us)
             continue;
         event.done = true;
+        int slot = event.rank < 0 ? -1 : slot_of(event.rank);
+        if (event.deed == Deed::STORE)
+            restart_store(event.stop_us);
         if (slot < 0)
             continue;
         if (event.deed == Deed::STOP) {
             stop(slot, event.stop_us);
+        } else if (event.deed == Deed::EXPEL) {
+            stop(slot, PATIENCE_MS * 1000); // until it was expelled
+            killed_ = true;                 // the store tells of it for a while
         } else {
             board_->doomed.fetch_or(1u << event.rank);
             job_->signal(slot, SIGKILL);
@@ -314,7 +373,7 @@ std::string Referee::watch(std::vector<Event> &events)
         work_on(events);
         bool all = true;
         for (const Event &event : events)
-            all = all && (event.done || (event.deed != Deed::KILL && event.deed != Deed::STOP));
+            all = all && (event.done || !is_timed(event));
         for (int slot = 0; slot < slots_; slot++) {
             if (!actors_[slot].alive || actors_[slot].rank < 0)
                 continue;
@@ -423,11 +482,14 @@ std::string Referee::round()
     for (int rank = 0; rank < ranks_; rank++)
         if (members_ >> rank & 1 && !(board_->doomed.load() >> rank & 1))
             survivors |= 1u << rank;
+    for (int slot = 0; slot < slots_; slot++) // its next life begins while the others go on
+        if (actors_[slot].rank >= 0 && board_->expelled.load() >> actors_[slot].rank & 1)
+            give(slot, Task::JOIN);
     if (wrong.empty())
         wrong = meet(survivors);
     for (const Event &event : events)
-        if (slot_of(event.rank) < 0 && event.comes == Return::ABSENT && ranks_ > 2 &&
-            absent_[event.rank] < 0)
+        if (event.rank >= 0 && slot_of(event.rank) < 0 && event.comes == Return::ABSENT &&
+            ranks_ > 2 && absent_[event.rank] < 0)
             absent_[event.rank] = 1 + static_cast<int>(random_.below(2));
     if (wrong.empty())
         wrong = join_all();
@@ -507,11 +569,12 @@ std::string Referee::summary() const
     std::ostringstream text;
     text << rounds_ << " rounds of " << ranks_ << " ranks: " << kills_ << " killed, "
          << joins_killed_ << " killed while they began, " << stops_ << " stopped, "
-         << board_->leaves << " left, " << board_->aborts << " of them by abort; "
-         << board_->exchanges << " exchanges, " << board_->messages << " messages, "
-         << board_->releases << " releases, " << board_->losses << " losses seen, "
-         << board_->timeouts << " time-outs; latest call " << board_->worst_us / 1000
-         << " ms past its deadline";
+         << board_->leaves << " left, " << board_->aborts << " of them by abort, "
+         << board_->expulsions << " expelled; " << restarts_ << " restarts of the store; "
+         << board_->pairs << " scripts in two threads; " << board_->exchanges << " exchanges, "
+         << board_->messages << " messages, " << board_->releases << " releases, " << board_->losses
+         << " losses seen, " << board_->timeouts << " time-outs; latest call "
+         << board_->worst_us / 1000 << " ms past its deadline";
     return text.str();
 }
 

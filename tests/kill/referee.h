@@ -27,11 +27,13 @@ class Referee
     std::string summary() const;
 
   private:
-    enum class Deed { KILL, STOP, DIE, PAUSE, LEAVE }; // at a time; at a step of its own
+    // KILL, STOP, EXPEL, STORE: at a time; the others at a step of its own.
+    enum class Deed { KILL, STOP, DIE, PAUSE, LEAVE, EXPEL, STORE };
     enum class Return { EARLY, LATE, ABSENT };
     struct Event {
         Deed deed;
-        int rank;
+        int rank;      // -1: of STORE
+        int by;        // of EXPEL: who does it; else -1
         int64_t at_us; // after the round's begin
         int64_t stop_us;
         int step; // of DIE, PAUSE, LEAVE
@@ -51,6 +53,9 @@ class Referee
     Event make_event(int rank);
     void begin(const std::vector<Event> &events);
     std::string watch(std::vector<Event> &events);
+    void choose_expeller(const std::vector<Event> &events, Event &event);
+    static bool is_timed(const Event &event);
+    void restart_store(int64_t away_us);
     void work_on(std::vector<Event> &events);
     std::string bury(int slot, const std::vector<Event> *events);
     std::string replace(int rank);
@@ -59,7 +64,7 @@ class Referee
     std::string order_all(uint32_t members, Task task);
     std::string leftovers();
 
-    void give(int slot, Task task, const Event *event = nullptr);
+    void give(int slot, Task task, const std::vector<Event> &events = {});
     bool is_done(int slot) const;
     std::string wait_for(const std::vector<int> &slots);
     std::string look(int slot); // "" or how it ended
@@ -86,7 +91,7 @@ class Referee
     uint64_t seed_ = 0; // of the round
     int64_t begin_us_ = 0, usual_us_ = 3000;
     bool killed_ = false; // in this session
-    int kills_ = 0, stops_ = 0, rounds_ = 0, joins_killed_ = 0;
+    int kills_ = 0, stops_ = 0, rounds_ = 0, joins_killed_ = 0, restarts_ = 0;
 };
 
 } // namespace kill_rounds

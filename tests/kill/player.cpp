@@ -1,0 +1,645 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "kill/player.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <cstdlib>
+#include <cstring>
+
+#include <unistd.h>
+
+namespace kill_rounds
+{
+
+// What a call may take beyond its deadline, on a busy machine. Asking a silent peer takes a second.
+static const int64_t SLACK_MS = 5000;
+static const size_t SLOT_SIZE = 12288;
+static const int STAGES = 8;
+static const int FRESH_MOST = 48;
+
+enum Op : uint64_t { OP_MEET = 1, OP_GROUP = 2, OP_EXCHANGE = 3, OP_DATA = 10, OP_ANSWER = 20 };
+static const uint64_t OPS_OF_A_PLAYER = 100;
+
+// Parts of a peer's share of the memory.
+enum Part {
+    PART_OUT,
+    PART_IN = PART_OUT + VARIANTS,
+    PART_ANSWER_OUT = PART_IN + VARIANTS,
+    PART_ANSWER_IN = PART_ANSWER_OUT + VARIANTS,
+    PART_GROUP_OUT = PART_ANSWER_IN + VARIANTS,
+    PART_GROUP_IN,
+    PART_MEET_OUT,
+    PART_MEET_IN,
+    PARTS
+};
+
+void Player::fail(const char *format, ...)
+{
+    char text[1500];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    char whole[2000];
+    snprintf(whole, sizeof whole, "rank %d of session %u, round %u, thread %d, %s: %s",
+             order().rank, order().session, order().round, number_, life_.slot.where[number_],
+             text);
+    rank_failed("kill", 0, whole);
+}
+
+int Player::timed(const char *what, int64_t limit_ms, const std::function<int()> &call)
+{
+    snprintf(life_.slot.where[number_], sizeof life_.slot.where[0], "step %d, %s",
+             life_.slot.step[number_].load(), what);
+    uint64_t stopped = life_.slot.stopped_us.load();
+    int64_t begin = now_us();
+    int rc = call();
+    int64_t over = now_us() - begin - limit_ms * 1000 -
+                   static_cast<int64_t>(life_.slot.stopped_us.load() - stopped);
+    uint64_t worst = life_.board.worst_us.load();
+    while (over > static_cast<int64_t>(worst) &&
+           !life_.board.worst_us.compare_exchange_weak(worst, over))
+        ;
+    if (over > SLACK_MS * 1000)
+        fail("took %lld ms beyond its deadline of %lld ms, and ended with %s: %s",
+             static_cast<long long>(over / 1000), static_cast<long long>(limit_ms), ph_strerror(rc),
+             life_.process.context ? sentence().c_str() : "");
+    bool expelled = life_.board.expelled.load() >> order().rank & 1;
+    if ((rc == PH_EFENCED && expelled) || (rc == PH_EABORTED && number_ > 0))
+        throw Over();
+    return rc;
+}
+
+// ---- memory
+
+// What a driver and the memory of a process take once for all.
+void Player::warm_up()
+{
+    for (int i = 0; i < FRESH_MOST; i++)
+        fresh_.push_back(life_.device.alloc(SLOT_SIZE));
+    for (void *stream : streams_) {
+        auto copy = [&] { life_.device.copy(stream, memory_, fresh_[0], 1); };
+        copy();
+        life_.device.synchronize(stream, 10000);
+        void *graph = life_.device.capture(stream, copy);
+        life_.device.launch(graph, stream);
+        life_.device.synchronize(stream, 10000);
+        life_.device.destroy(graph);
+    }
+}
+
+void Player::allocate()
+{
+    bool first = memory_ == nullptr;
+    if (!life_.device.host() && !first)
+        return; // memory and streams of a device outlive contexts
+    fresh_.clear();
+    memory_ = life_.device.alloc((RANKS_MOST * PARTS + STAGES) * SLOT_SIZE);
+    for (void *&stream : streams_)
+        stream = life_.device.stream();
+    if (!life_.device.host())
+        warm_up();
+}
+
+void Player::forget()
+{
+    expected_.clear(); // of host memory nothing can be looked at afterwards
+    busy_.clear();
+    handles_.clear();
+    used_.clear();
+    stages_ = 0;
+    lost_ = 0;
+}
+
+static void *at(void *memory, size_t offset)
+{
+    return static_cast<char *>(memory) + offset;
+}
+
+void *Player::part(int peer, int which)
+{
+    return at(memory_, (peer * PARTS + which) * SLOT_SIZE);
+}
+
+void *Player::stage(int which)
+{
+    return at(memory_, (RANKS_MOST * PARTS + which) * SLOT_SIZE);
+}
+
+uint64_t Player::sequence(int step, int replay) const
+{
+    return static_cast<uint64_t>(number_) << 63 | static_cast<uint64_t>(order().session) << 40 |
+           static_cast<uint64_t>(order().round) << 20 | static_cast<uint64_t>(step) << 8 |
+           static_cast<uint64_t>(replay);
+}
+
+// ---- exchange
+
+Wish Player::wish(int peer, uint64_t op_id, ph_role role, void *buffer, const Step *step)
+{
+    return {{op_id + number_ * OPS_OF_A_PLAYER, peer, role,
+             step ? step->protocol : PH_PROTOCOL_DEFAULT, buffer, SLOT_SIZE},
+            nullptr};
+}
+
+void Player::drop_lost(std::vector<Wish> &wishes)
+{
+    wishes.erase(std::remove_if(wishes.begin(), wishes.end(),
+                                [&](const Wish &w) { return lost(w.operation.peer); }),
+                 wishes.end());
+}
+
+void Player::lose(int rank, const std::string &why)
+{
+    if (!doomed(rank))
+        fail("rank %d is said to be gone, and lives: %s", rank, why.c_str());
+    if (!lost(rank))
+        life_.board.losses++;
+    lost_ |= 1u << rank;
+}
+
+int Player::exchange_once(std::vector<Wish> &wishes, bool halves, int64_t deadline_ms)
+{
+    std::vector<ph_operation> ops;
+    std::vector<ph_channel *> channels(wishes.size(), nullptr);
+    for (const Wish &w : wishes)
+        ops.push_back(w.operation);
+    int rc;
+    if (halves) {
+        ph_exchange_request *request = nullptr;
+        rc = timed("exchange_start", CONTEXT_MS, [&] {
+            return ph_exchange_start(life_.process.context, ops.data(), ops.size(), &request);
+        });
+        if (rc == 0)
+            rc = timed("exchange_finish", deadline_ms,
+                       [&] { return ph_exchange_finish(&request, channels.data(), deadline_ms); });
+        if (request != nullptr)
+            fail("the request is left");
+    } else {
+        rc = timed("exchange", CONTEXT_MS, [&] {
+            return ph_exchange(life_.process.context, ops.data(), ops.size(), channels.data());
+        });
+    }
+    for (size_t i = 0; i < wishes.size(); i++) {
+        if ((rc == 0) != (channels[i] != nullptr))
+            fail("result %s and channel %p", ph_strerror(rc), static_cast<void *>(channels[i]));
+        wishes[i].channel = channels[i];
+        if (channels[i])
+            handles_.push_back(channels[i]);
+    }
+    return rc;
+}
+
+static bool names(const std::string &sentence, int rank)
+{
+    std::string wanted = "rank " + std::to_string(rank);
+    for (size_t at = 0; (at = sentence.find(wanted, at)) != std::string::npos; at++)
+        if (!isdigit(sentence[at + wanted.size()]))
+            return true;
+    return false;
+}
+
+// Whether a call or a channel may end so once this peer's life does. Who aborts breaks its
+// channels.
+bool Player::is_end(int rc, int peer) const
+{
+    return rc == PH_EPEER || (rc == PH_EBROKEN && doomed(peer));
+}
+
+// Whether the error is this peer's. The sentence says so; of several threads it may be another's,
+// and then it may be any peer's that is about to go.
+bool Player::is_meant(int peer, int rc, const std::string &why)
+{
+    return life_.several ? rc == -ETIMEDOUT || doomed(peer) : names(why, peer);
+}
+
+// A failed exchange must be explained by somebody's death, or time must have passed.
+void Player::judge_exchange(const std::vector<Wish> &wishes, int rc, bool meeting)
+{
+    std::string why = sentence();
+    bool named = rc == -ETIMEDOUT && is_of_store(why), over = rc == -ETIMEDOUT;
+    for (const Wish &w : wishes) {
+        int peer = w.operation.peer;
+        if (!is_meant(peer, rc, why))
+            continue;
+        named = true;
+        over = over || is_end(rc, peer);
+        if (is_end(rc, peer) && (!meeting || !doomed(peer)))
+            lose(peer, why);
+    }
+    if (!named)
+        fail("%s: the sentence names no peer of the exchange: %s", ph_strerror(rc), why.c_str());
+    if (!over)
+        fail("%s: %s", ph_strerror(rc), why.c_str());
+    if (rc == -ETIMEDOUT)
+        life_.board.timeouts++;
+    for (const Wish &w : wishes) // they will not come any more
+        if (rc == -ETIMEDOUT && !meeting && doomed(w.operation.peer))
+            lose(w.operation.peer, why);
+}
+
+void Player::exchange(std::vector<Wish> &wishes, bool halves, int64_t deadline_ms, bool meeting)
+{
+    int64_t end = now_us() + PATIENCE_MS * 1000;
+    for (;;) {
+        drop_lost(wishes);
+        if (wishes.empty())
+            return;
+        int rc = exchange_once(wishes, halves, deadline_ms);
+        if (rc == 0)
+            break;
+        judge_exchange(wishes, rc, meeting);
+        if (now_us() > end)
+            fail("no success in %lld ms: %s", static_cast<long long>(PATIENCE_MS),
+                 sentence().c_str());
+        if (meeting && rc == PH_EPEER)
+            usleep(2000); // a former life is not over yet
+    }
+    life_.board.exchanges++;
+}
+
+// ---- data
+
+void Player::occupy(const void *buffer)
+{
+    if (std::find(busy_.begin(), busy_.end(), buffer) != busy_.end())
+        flush();
+    busy_.push_back(buffer);
+}
+
+void Player::write(void *to, int receiver, uint64_t sequence, size_t size)
+{
+    std::vector<uint8_t> bytes = make_message(order().rank, receiver, sequence, size);
+    life_.device.write(to, bytes.data(), size);
+}
+
+void *Player::fresh(uint64_t choice)
+{
+    if (fresh_.size() < FRESH_MOST)
+        fresh_.push_back(life_.device.alloc(SLOT_SIZE));
+    void *memory = fresh_[fresh_.size() < FRESH_MOST ? fresh_.size() - 1 : choice % FRESH_MOST];
+    if (std::find(used_.begin(), used_.end(), memory) == used_.end())
+        used_.push_back(memory);
+    return memory;
+}
+
+// Whether a call on a channel did what it should; else its peer must be gone.
+bool Player::transfer(const char *what, int peer, int rc)
+{
+    // A peer that has what it waited for may give its buffer back before this rank's last call.
+    if (rc == 0 || (rc == -ESTALE && released(peer)))
+        return true;
+    std::string why = sentence();
+    if (!is_end(rc, peer) || !is_meant(peer, rc, why))
+        fail("%s with rank %d: %s: %s", what, peer, ph_strerror(rc), why.c_str());
+    lose(peer, why);
+    return false;
+}
+
+void Player::synchronize(void *stream)
+{
+    int64_t end = now_us() + PATIENCE_MS * 1000;
+    for (;;) {
+        int done = timed("synchronize", 250,
+                         [&] { return life_.device.synchronize(stream, 250) ? 1 : 0; });
+        if (done)
+            return;
+        if (now_us() > end)
+            fail("a stream is stuck: %s", sentence().c_str());
+    }
+}
+
+void Player::verify(const Expected &expected)
+{
+    ph_channel *both[] = {expected.channel, expected.other};
+    for (ph_channel *channel : both) {
+        int status = timed("status", 0, [channel] { return ph_channel_status(channel); });
+        if (is_end(status, ph_channel_peer(channel)) && doomed(ph_channel_peer(channel)))
+            return; // undefined, as it said
+        // A graph might be launched again and wait for who gave the buffer back: it is let go.
+        if (status == PH_EBROKEN && expected.graph && released(ph_channel_peer(channel)))
+            return;
+        if (status == -ESTALE && released(ph_channel_peer(channel)))
+            continue; // after everything was done
+        if (status)
+            fail("the channel with rank %d: %s", ph_channel_peer(channel), ph_strerror(status));
+    }
+    std::vector<uint8_t> found(expected.size);
+    life_.device.read(found.data(), expected.memory, expected.size);
+    std::string wrong = describe_difference(
+        found, make_message(expected.sender, order().rank, expected.sequence, expected.size));
+    if (!wrong.empty())
+        fail("wrong bytes from rank %d: %s", expected.sender, wrong.c_str());
+    life_.board.messages++;
+}
+
+void Player::flush()
+{
+    for (void *stream : streams_)
+        synchronize(stream);
+    for (const Expected &expected : expected_)
+        verify(expected);
+    expected_.clear();
+    busy_.clear();
+    stages_ = 0;
+}
+
+// What was exchanged may make way for other channels from now on.
+void Player::close_handles()
+{
+    for (ph_channel *channel : handles_) {
+        int rc = timed("close", 0, [&] { return ph_channel_close(channel); });
+        if (rc)
+            fail("%s: %s", ph_strerror(rc), sentence().c_str());
+    }
+    handles_.clear();
+}
+
+// ---- steps
+
+void Player::point(int step, Point point)
+{
+    int here = step * POINTS + point;
+    if (number_ > 0)
+        return; // the other thread is wherever it is
+    if (order().die_at == here) {
+        life_.board.doomed.fetch_or(1u << order().rank);
+        kill(getpid(), SIGKILL);
+    }
+    if (order().stop_at == here) {
+        life_.slot.stopping.store(1);
+        change(life_.board.progress);
+        kill(getpid(), SIGSTOP);
+        life_.slot.stopping.store(0);
+    }
+}
+
+void Player::play_exchange(const Step &step)
+{
+    std::vector<Wish> wishes;
+    for (int peer = 0; peer < order().ranks; peer++)
+        if (peer != order().rank && step.members >> peer & 1)
+            wishes.push_back(
+                wish(peer, OP_EXCHANGE, PH_ROLE_BOTH, part(peer, PART_OUT + step.variant)));
+    exchange(wishes, step.halves, step.deadline_ms, false);
+}
+
+void Player::play_group(const Step &step, int index)
+{
+    std::vector<Wish> wishes;
+    for (int peer = 0; peer < order().ranks; peer++) {
+        if (peer == order().rank || !(step.members >> peer & 1) || lost(peer))
+            continue;
+        wishes.push_back(wish(peer, OP_GROUP, PH_ROLE_SENDER, part(peer, PART_GROUP_OUT), &step));
+        wishes.push_back(wish(peer, OP_GROUP, PH_ROLE_RECEIVER, part(peer, PART_GROUP_IN), &step));
+        write(part(peer, PART_GROUP_OUT), peer, sequence(index, 0), step.size);
+    }
+    exchange(wishes, step.halves, step.deadline_ms, false);
+    point(index, AFTER_EXCHANGE);
+    for (int rc = -1; rc && !wishes.empty(); drop_lost(wishes)) {
+        std::vector<ph_group_op> group;
+        for (const Wish &w : wishes)
+            group.push_back({w.operation.role == PH_ROLE_SENDER ? PH_GROUP_SEND : PH_GROUP_RECV,
+                             w.channel, 0, 0, step.size});
+        rc = timed("group", 0, [&] { return ph_group(group.data(), group.size(), streams_[0]); });
+        if (rc)
+            judge_exchange(wishes, rc, false);
+    }
+    for (const Wish &w : wishes)
+        if (w.operation.role == PH_ROLE_RECEIVER)
+            expected_.push_back({w.channel, w.channel, w.operation.buffer, w.operation.peer,
+                                 sequence(index, 0), step.size, false});
+    point(index, ENQUEUED);
+    flush();
+}
+
+// One message of a step of two ranks, at this rank's end, and its answer. False: the peer is gone.
+bool Player::enqueue(const Step &step, const std::vector<Wish> &wishes, const void *buffer,
+                     void *copy, void *stream)
+{
+    ph_channel *data = wishes[0].channel, *answer = wishes[1].channel;
+    int peer = wishes[0].operation.peer;
+    auto call = [&](const char *what, const std::function<int()> &function) {
+        return transfer(what, peer, timed(what, 0, function));
+    };
+    size_t size = step.size;
+    if (order().rank == step.sender) {
+        bool sent =
+            step.kind == Kind::SEND
+                ? call("send", [&] { return ph_send(data, size, stream); }) &&
+                      call("complete", [&] { return ph_complete(data, stream); })
+            : step.kind == Kind::PUT
+                ? call("put", [&] { return ph_put(data, 0, 0, size, stream); }) &&
+                      call("signal", [&] { return ph_signal(data, stream); })
+            : step.kind == Kind::GET
+                ? call("signal", [&] { return ph_signal(data, stream); })
+                : call("put_signal", [&] { return ph_put_signal(data, 0, 0, size, stream); });
+        return sent && call("wait", [&] { return ph_wait(answer, 0, stream); });
+    }
+    bool came =
+        step.kind == Kind::SEND ? call("recv", [&] { return ph_recv(data, size, stream); }) &&
+                                      call("complete", [&] { return ph_complete(data, stream); })
+        : step.kind == Kind::PUT ? call("wait", [&] { return ph_wait(data, 0, stream); })
+        : step.kind == Kind::GET ? call("wait", [&] { return ph_wait(data, 0, stream); }) &&
+                                       call("get", [&] { return ph_get(data, 0, 0, size, stream); })
+                                 : call("wait", [&] { return ph_wait(data, size, stream); });
+    if (came)
+        life_.device.copy(stream, copy, buffer, size);
+    return came && call("signal", [&] { return ph_signal(answer, stream); });
+}
+
+void Player::replay(const Step &step, int index, const std::vector<Wish> &wishes, void *buffer,
+                    void *graph, void *stream)
+{
+    bool sending = order().rank == step.sender, whole = true;
+    for (int replay = 0; whole && replay < step.replays; replay++) {
+        if (sending)
+            write(buffer, step.receiver, sequence(index, replay), step.size);
+        life_.device.launch(graph, stream);
+        if (replay == 0)
+            point(index, ENQUEUED);
+        if (!sending)
+            expected_.push_back({wishes[0].channel, wishes[1].channel, stage(0), step.sender,
+                                 sequence(index, replay), step.size, true});
+        flush();
+        whole = ph_channel_status(wishes[0].channel) == 0;
+    }
+}
+
+void Player::play_graph(const Step &step, int index, const std::vector<Wish> &wishes, void *buffer,
+                        void *stream)
+{
+    bool whole = false, over = false;
+    flush();
+    void *graph = life_.device.capture(stream, [&] {
+        try {
+            whole = enqueue(step, wishes, buffer, stage(0), stream);
+        } catch (const Over &) {
+            over = true;
+        }
+    });
+    try {
+        if (whole)
+            replay(step, index, wishes, buffer, graph, stream);
+    } catch (const Over &) {
+        over = true;
+    }
+    life_.device.destroy(graph); // it would hold what it names
+    if (over)
+        throw Over();
+}
+
+void Player::play_pair(const Step &step, int index)
+{
+    bool sending = order().rank == step.sender;
+    int peer = sending ? step.receiver : step.sender;
+    if (lost(peer))
+        return;
+    void *buffer = step.fresh[!sending] ? fresh(sequence(index, 0) + step.size)
+                                        : part(peer, (sending ? PART_OUT : PART_IN) + step.variant);
+    std::vector<Wish> wishes = {
+        wish(peer, OP_DATA + step.variant, sending ? PH_ROLE_SENDER : PH_ROLE_RECEIVER, buffer,
+             &step),
+        wish(peer, OP_ANSWER + step.variant, sending ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
+             part(peer, (sending ? PART_ANSWER_IN : PART_ANSWER_OUT) + step.variant))};
+    occupy(buffer); // from the exchange on, the peer may write
+    exchange(wishes, step.halves, step.deadline_ms, false);
+    point(index, AFTER_EXCHANGE);
+    if (wishes.empty())
+        return;
+    void *stream = streams_[step.variant % 2];
+    if (step.kind == Kind::GRAPH && !life_.device.host()) {
+        play_graph(step, index, wishes, buffer, stream);
+        return;
+    }
+    if (stages_ == STAGES) {
+        flush();
+        occupy(buffer);
+    }
+    void *copy = stage(stages_++);
+    if (sending)
+        write(buffer, peer, sequence(index, 0), step.size);
+    bool whole = enqueue(step, wishes, buffer, copy, stream);
+    if (whole && !sending)
+        expected_.push_back({wishes[0].channel, wishes[1].channel, copy, peer, sequence(index, 0),
+                             step.size, false});
+    point(index, ENQUEUED);
+    if (!step.deferred)
+        flush();
+}
+
+// Gives a buffer back that peers may have mapped, or still have in their caches of channels.
+void Player::play_release(const Step &step)
+{
+    flush();
+    if (used_.empty())
+        return;
+    size_t which = step.size % used_.size();
+    void *memory = used_[which];
+    ph_release_state state =
+        life_.device.host() && step.fresh[0] ? PH_RELEASE_CLOSED : PH_RELEASE_DRAINED;
+    life_.board.released.fetch_or(1u << order().rank);
+    life_.board.releases++;
+    int rc = timed("release_start", 0,
+                   [&] { return ph_release_start(life_.process.context, memory, SLOT_SIZE); });
+    if (rc)
+        fail("%s: %s", ph_strerror(rc), sentence().c_str());
+    // Long before the others give up waiting for this rank.
+    for (int64_t end = now_us() + PATIENCE_MS * 1000 / 3;;) {
+        rc = timed("release_wait", 300, [&] {
+            return ph_release_wait(life_.process.context, memory, SLOT_SIZE, state, 300);
+        });
+        if (rc == 0)
+            break;
+        std::string why = sentence();
+        if ((rc != -ETIMEDOUT && rc != -EBUSY) || why.find("rank ") == std::string::npos ||
+            now_us() > end)
+            fail("%s: %s", ph_strerror(rc), why.c_str());
+        life_.board.timeouts++;
+    }
+    used_.erase(used_.begin() + static_cast<long>(which));
+    if (state == PH_RELEASE_CLOSED) {
+        life_.device.release(memory);
+        fresh_.erase(std::find(fresh_.begin(), fresh_.end(), memory));
+    }
+}
+
+void Player::play_step(const Step &step, int index)
+{
+    if (!(step.members >> order().rank & 1))
+        return;
+    if (step.kind == Kind::EXCHANGE)
+        play_exchange(step);
+    else if (step.kind == Kind::GROUP)
+        play_group(step, index);
+    else if (step.kind == Kind::RELEASE)
+        play_release(step);
+    else
+        play_pair(step, index);
+}
+
+bool Player::play(size_t most_steps)
+{
+    lost_ = 0;
+    std::vector<Step> script =
+        make_script(order().seed + static_cast<uint64_t>(number_), order().ranks, order().members);
+    script.resize(std::min(script.size(), most_steps));
+    for (int i = 0; i < static_cast<int>(script.size()); i++) {
+        life_.slot.step[number_] = i;
+        point(i, BEFORE_EXCHANGE);
+        if (number_ == 0 && order().leave_at == i)
+            return true;
+        play_step(script[i], i);
+        point(i, SYNCHRONIZED);
+    }
+    flush();
+    close_handles();
+    life_.slot.step[number_] = -1;
+    return false;
+}
+
+// Everybody with everybody: channels, and a message each way.
+void Player::meet()
+{
+    lost_ = 0;
+    life_.slot.step[0] = -2;
+    std::vector<Wish> wishes;
+    std::vector<ph_group_op> group;
+    size_t size = 1 + mix(order().seed, 7) % 3000;
+    uint64_t number = sequence(0xff, order().members & 0xff);
+    for (int peer = 0; peer < order().ranks; peer++) {
+        if (peer == order().rank || !(order().members >> peer & 1))
+            continue;
+        wishes.push_back(wish(peer, OP_MEET, PH_ROLE_SENDER, part(peer, PART_MEET_OUT)));
+        wishes.push_back(wish(peer, OP_MEET, PH_ROLE_RECEIVER, part(peer, PART_MEET_IN)));
+        write(part(peer, PART_MEET_OUT), peer, number, size);
+    }
+    if (wishes.empty())
+        return;
+    exchange(wishes, true, 1500, true);
+    for (const Wish &w : wishes) {
+        bool out = w.operation.role == PH_ROLE_SENDER;
+        group.push_back({out ? PH_GROUP_SEND : PH_GROUP_RECV, w.channel, 0, 0, size});
+        if (!out)
+            expected_.push_back(
+                {w.channel, w.channel, w.operation.buffer, w.operation.peer, number, size, false});
+    }
+    int rc = timed("group", 0, [&] { return ph_group(group.data(), group.size(), streams_[0]); });
+    if (rc)
+        fail("%s: %s", ph_strerror(rc), sentence().c_str());
+    flush();
+    int reaped = mix(order().seed, order().rank) % 4 == 0
+                     ? timed("reap", 0, [&] { return ph_reap(life_.process.context); })
+                     : 0;
+    if (reaped)
+        fail("%s: %s", ph_strerror(reaped), sentence().c_str());
+    for (const Wish &w : wishes)
+        if (ph_channel_status(w.channel))
+            fail("the channel with rank %d: %s", w.operation.peer,
+                 ph_strerror(ph_channel_status(w.channel)));
+    close_handles();
+}
+
+} // namespace kill_rounds

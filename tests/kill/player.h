@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One thread of a rank in the kill rounds: it plays a script on memory and streams of its own, and
+// judges every call of the library that it makes. It ends the process with a message where
+// something is wrong.
+#ifndef TESTS_KILL_PLAYER_H
+#define TESTS_KILL_PLAYER_H
+
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "e2e/ranks.h"
+#include "kill/board.h"
+#include "kill/script.h"
+
+namespace kill_rounds
+{
+
+const int64_t CONTEXT_MS = 3000;   // the contexts' deadline
+const int64_t PATIENCE_MS = 30000; // of retries, of streams: everybody is continued long before
+
+// What the threads of one rank share: it does not change while several of them run.
+struct Life {
+    Rank &process;
+    Board &board;
+    Slot &slot;
+    Device &device;
+    Order order;
+    bool several; // threads: the context's last sentence may be another one's
+};
+
+// This rank's own life is over: it was expelled, or another of its threads has aborted it.
+struct Over {
+};
+
+struct Wish {
+    ph_operation operation;
+    ph_channel *channel;
+};
+
+class Player
+{
+  public:
+    // number: of the thread, 0 for the one that has the rank's life in its hands.
+    Player(Life &life, int number) : life_(life), number_(number)
+    {
+    }
+
+    void allocate();              // memory and streams, anew on host memory
+    bool play(size_t most_steps); // the script of the order; true: it is time to leave
+    void meet();                  // everybody with everybody: channels, and a message each way
+    void forget();                // what ends with the context
+
+    // A call of the library: it may take so long, and little more.
+    int timed(const char *what, int64_t limit_ms, const std::function<int()> &call);
+    [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+  private:
+    // A message that will have come once the streams are done.
+    struct Expected {
+        ph_channel *channel, *other; // both must be whole then
+        const void *memory;
+        int sender;
+        uint64_t sequence;
+        size_t size;
+        bool graph; // by a graph that still lives
+    };
+
+    std::string sentence()
+    {
+        return life_.process.error();
+    }
+    bool is_of_store(const std::string &why) const
+    {
+        return life_.board.stores.load() > 0 && why.find("the store") != std::string::npos;
+    }
+    const Order &order() const
+    {
+        return life_.order;
+    }
+    bool doomed(int rank) const
+    {
+        return life_.board.doomed.load() >> rank & 1;
+    }
+    bool released(int rank) const
+    {
+        return life_.board.released.load() >> rank & 1;
+    }
+
+    void *part(int peer, int which);
+    void *stage(int which);
+    void *fresh(uint64_t choice);
+    void warm_up();
+
+    void point(int step, Point point);
+    void play_step(const Step &step, int index);
+    void play_exchange(const Step &step);
+    void play_group(const Step &step, int index);
+    void play_pair(const Step &step, int index);
+    void play_release(const Step &step);
+    bool enqueue(const Step &step, const std::vector<Wish> &wishes, const void *buffer, void *copy,
+                 void *stream);
+    void play_graph(const Step &step, int index, const std::vector<Wish> &wishes, void *buffer,
+                    void *stream);
+    void replay(const Step &step, int index, const std::vector<Wish> &wishes, void *buffer,
+                void *graph, void *stream);
+
+    Wish wish(int peer, uint64_t op_id, ph_role role, void *buffer, const Step *step = nullptr);
+    void exchange(std::vector<Wish> &wishes, bool halves, int64_t deadline_ms, bool meeting);
+    int exchange_once(std::vector<Wish> &wishes, bool halves, int64_t deadline_ms);
+    void drop_lost(std::vector<Wish> &wishes);
+    void judge_exchange(const std::vector<Wish> &wishes, int rc, bool meeting);
+    bool is_meant(int peer, int rc, const std::string &why);
+    bool transfer(const char *what, int peer, int rc);
+    void lose(int rank, const std::string &why);
+    bool is_end(int rc, int peer) const;
+    bool lost(int rank) const
+    {
+        return lost_ >> rank & 1;
+    }
+
+    void write(void *to, int receiver, uint64_t sequence, size_t size);
+    void occupy(const void *buffer);
+    void synchronize(void *stream);
+    void flush();
+    void close_handles();
+    void verify(const Expected &expected);
+    uint64_t sequence(int step, int replay) const;
+
+    Life &life_;
+    const int number_;
+    void *memory_ = nullptr;
+    void *streams_[2] = {};
+    std::vector<void *> fresh_;
+    std::vector<void *> used_; // of fresh_, since this context began
+    uint32_t lost_ = 0;        // peers whose life of this round is over, as the library told
+    std::vector<Expected> expected_;
+    std::vector<const void *> busy_; // buffers of deferred steps
+    std::vector<ph_channel *> handles_;
+    int stages_ = 0;
+};
+
+} // namespace kill_rounds
+
+#endif
