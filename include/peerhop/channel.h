@@ -51,11 +51,12 @@ struct ph_exchange_request;
 // kept in the cache and the others may be exchanged again. Blocks at most the context's deadline.
 // Any thread; exchanges of different keys (peer, op_id, role) may run at once. Errors: -EINVAL
 // (peer, role, size), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
-// come, and what was seen last), PH_ECROSSED, PH_ENOPATH (why each path was not taken), PH_EKIND,
-// PH_EMISMATCH (the ranks have another number of ranks or PEERHOP_CHANNELS, or, known at the
-// deadline, name roles that do not match), PH_EPEER, PH_ESTORE, PH_EDRIVER, -ENOSPC (all
-// PEERHOP_CHANNELS channels or keys of a pair are held: the sentence says by what), -ESTALE (a
-// buffer was released meanwhile), -ENOMEM, -EMFILE, PH_EFORKED. Since 0.1.
+// come, and what was seen last), PH_ECROSSED (not told of ranks that exchange in several threads,
+// one of which may come), PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH (the
+// ranks have another number of ranks or PEERHOP_CHANNELS, or, known at the deadline, name roles
+// that do not match), PH_EPEER, PH_ESTORE, PH_EDRIVER, -ENOSPC (all PEERHOP_CHANNELS channels or
+// keys of a pair are held: the sentence says by what), -ESTALE (a buffer was released meanwhile),
+// -ENOMEM, -EMFILE, PH_EFORKED. Since 0.1.
 PH_API int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
                        struct ph_channel **channels);
 

@@ -279,6 +279,17 @@ static int begin(struct ph_exchange_request *request, int64_t deadline)
     return rc;
 }
 
+// Of an application with several threads nobody can tell that they wait in a circle: another thread
+// of a rank may come.
+static void note_thread(struct phi_peers *peers)
+{
+    if (!peers->exchanged)
+        peers->exchanger = pthread_self();
+    else if (!pthread_equal(peers->exchanger, pthread_self()))
+        peers->many_threads = true;
+    peers->exchanged = true;
+}
+
 // A peer that is gone may have begun a new life.
 static void renew_peers(struct phi_peers *peers, const struct ph_operation *ops, size_t n)
 {
@@ -300,6 +311,7 @@ int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, 
     int rc = check_life(peers);
     if (rc)
         goto unlock;
+    note_thread(peers);
     renew_peers(peers, ops, n);
     peers->exchange_calls++;
     request = make_request(peers, n);
@@ -552,6 +564,7 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
 {
     struct phi_peers *peers = request->peers;
     pthread_mutex_lock(&peers->lock);
+    note_thread(peers);
     while (request->busy && phi_now() < deadline)
         phi_peers_follow(peers, deadline); // another thread helps
     if (request->busy) {

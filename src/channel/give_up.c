@@ -177,7 +177,7 @@ bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, 
                          size_t size)
 {
     struct phi_peers *peers = request->peers;
-    int rank = first_awaited(request);
+    int rank = peers->many_threads ? -1 : first_awaited(request);
     size_t used = 0;
     for (int hop = 0; hop < peers->ranks && rank >= 0 && rank != peers->rank; hop++) {
         uint64_t op = 0;

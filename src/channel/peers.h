@@ -345,6 +345,9 @@ struct phi_peers {
 
     struct phi_probe probe; // what peers' probes write to; does not change
 
+    pthread_t exchanger;          // the first thread that exchanged ...
+    bool exchanged, many_threads; // ... if any has; others have as well
+
     // What the application waits for, for peers that ask (PHI_NODE_WAITING): rank + 1 or 0, op id,
     // role.
     int waiting_rank;

@@ -262,7 +262,7 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
     case PHI_NODE_TAKEN:
         return answer_taken(peers, peer, request, answer);
     case PHI_NODE_WAITING:
-        answer->a = (uint64_t)peers->waiting_rank;
+        answer->a = peers->many_threads ? 0 : (uint64_t)peers->waiting_rank;
         answer->b = peers->waiting_op;
         answer->c = (uint64_t)peers->waiting_role;
         return 0;

@@ -2,6 +2,7 @@
 // Exchanges that do not end well, and what comes after them.
 #include <map>
 
+#include "e2e/bytes.h"
 #include "e2e/exchanging.h"
 
 class ExchangeFaults : public EveryDevice
@@ -75,6 +76,44 @@ TEST_F(ExchangeFaultsHost, CrossedOrderOfThreeRanksIsNamed)
 {
     Job job("host", 3);
     EXPECT_EQ(job.run("crossed_ring"), "");
+}
+
+// Each rank has two threads, of which one waits for the other rank's second one: no circle, as the
+// thread that is awaited comes later.
+RANK_FUNCTION(waits_in_one_of_two_threads)
+{
+    rank.open({"PEERHOP_DEADLINE_MS=400"}, 0);
+    void *memory = rank.device->alloc(2 * size);
+    ph_context *context = rank.context;
+    auto exchange = [&](int op) {
+        auto one = operation(op, !rank.rank, PH_ROLE_BOTH, at(memory, (op % 2) * size), size);
+        ph_channel *channel;
+        int rc;
+        do
+            rc = ph_exchange(context, &one, 1, &channel);
+        while (rc == -ETIMEDOUT);
+        CHECK_OK(rc);
+    };
+    auto in_threads = [&](int first, int second, int64_t late_ms) {
+        std::thread other([&] {
+            sleep_ms(rank.rank ? 0 : late_ms);
+            exchange(second);
+        });
+        sleep_ms(rank.rank ? late_ms : 0);
+        exchange(first);
+        other.join();
+    };
+    rank.barrier();
+    in_threads(2, 3, 0);
+    rank.barrier();
+    in_threads(4, 5, 700); // half of a deadline and more
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, ThreadsThatWaitForEachOthersRankAreNotCrossed)
+{
+    Job job("host", 2);
+    EXPECT_EQ(job.run("waits_in_one_of_two_threads"), "");
 }
 
 RANK_FUNCTION(started_in_any_order)
