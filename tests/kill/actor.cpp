@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,6 +64,17 @@ Leaks count_leaks()
     return leaks;
 }
 
+// What a process has under way when its life ends is no racer for the stand-in: its peers' waits
+// are let go of.
+void excuse(uint32_t pid, bool on)
+{
+    std::string path = std::string(getenv("TMPDIR")) + "/.standin-excused-" + std::to_string(pid);
+    if (on)
+        close(open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    else
+        unlink(path.c_str());
+}
+
 class Actor
 {
   public:
@@ -102,6 +114,8 @@ void Actor::join()
 {
     Device &device = life_.device;
     destroy(); // of a life that was expelled
+    excuse(static_cast<uint32_t>(getpid()), false);
+    life_.board.pids[order().rank] = static_cast<uint32_t>(getpid());
     if (device.host() && !compared_) {
         before_ = count_leaks();
         compared_ = true;
@@ -191,6 +205,7 @@ void Actor::expel()
     while (report.state != PH_PEER_SUSPECT && again())
         if (ph_context_peer(life_.process.context, order().expels, &report, sizeof report))
             first_.fail("there is no report of rank %d", order().expels);
+    excuse(life_.board.pids[order().expels], true);
     life_.board.doomed.fetch_or(bit);
     life_.board.expelled.fetch_or(bit);
     int rc;
@@ -214,6 +229,7 @@ void Actor::leave()
     if (!life_.several && mix(order().seed, 11) % 2 == 0)
         return;
     life_.board.aborts++;
+    excuse(static_cast<uint32_t>(getpid()), true);
     int rc = first_.timed("abort", 0,
                           [this] { return ph_context_abort(life_.process.context, "at random"); });
     if (rc)

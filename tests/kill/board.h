@@ -58,6 +58,7 @@ struct Board {
     std::atomic<uint32_t> expelled; // ranks that are to be, or were; always doomed as well
     std::atomic<uint32_t> fenced;   // ... were: they may be continued, to find out
     std::atomic<uint32_t> stores;   // restarts of the store in this round
+    std::atomic<uint32_t> pids[RANKS_MOST];
     // What happened, in all.
     std::atomic<uint64_t> messages, exchanges, timeouts, losses, worst_us, leaves, aborts, releases;
     std::atomic<uint64_t> expulsions, pairs; // pairs: rounds of a rank in two threads

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <new>
 #include <sstream>
 
@@ -48,7 +49,8 @@ Referee::~Referee()
     job_.reset(); // kills what still runs
     munmap(board_, sizeof(Board));
     close(fd_);
-    rmdir(folder_.c_str());
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
 }
 
 // ---- actors

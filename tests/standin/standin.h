@@ -46,6 +46,7 @@ struct si_active {
     uint64_t owner;   // cookie of its process; 0: free
     uint32_t version; // odd: the rest holds
     uint32_t writes, kernel;
+    uint32_t pid, unused;
     uint64_t begin, end;
 };
 
