@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Each request fills the answer and may name a descriptor (not its to close); it returns the
+// status.
+#include "channel/answer.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "channel/contact.h"
+#include "channel/expel.h"
+#include "channel/leave.h"
+#include "channel/peers.h"
+#include "channel/release.h"
+#include "channel/retire.h"
+
+#define VERIFY_DEADLINE_MS 2000
+
+// Whether this rank is (or was last) connected to another life of the peer: the caller waits until
+// that one is over.
+static bool other_life(const struct phi_peer *peer, uint64_t incarnation)
+{
+    return (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN) &&
+           peer->incarnation != incarnation;
+}
+
+static int answer_hello(struct phi_peers *peers, struct phi_asker *asker,
+                        const struct phi_node_message *request, struct phi_node_message *answer,
+                        int *fd)
+{
+    if (request->a != peers->mine.nonce)
+        return -ECONNREFUSED;
+    answer->a = peers->mine.nonce;
+    answer->b = (uint64_t)peers->config->channels;
+    answer->c = (uint64_t)peers->ranks;
+    if (request->rank < 0 || request->rank == peers->rank)
+        return -EINVAL;
+    if (request->rank >= peers->ranks)
+        return PH_EMISMATCH; // of a larger job, as it sees by the answer
+    pthread_mutex_lock(&peers->lock);
+    struct phi_peer *peer = phi_peers_get(peers, request->rank);
+    bool other = peer != NULL && other_life(peer, request->from);
+    pthread_mutex_unlock(&peers->lock);
+    if (peer == NULL || other)
+        return peer ? -ESTALE : -ENOMEM;
+    asker->rank = request->rank;
+    asker->incarnation = request->from;
+    *fd = phi_mailbox_wake_fd(peers->mailbox);
+    return 0;
+}
+
+// Who asks need not be a rank: it learns how this one does, and gets no descriptor.
+static int answer_status(struct phi_peers *peers, struct phi_status_ages *ages,
+                         const struct phi_node_message *request, struct phi_node_message *answer)
+{
+    struct phi_status status;
+    if (request->to != peers->incarnation)
+        return -ESTALE;
+    if (request->a != peers->mine.nonce)
+        return -ECONNREFUSED;
+    phi_status_fill(peers, ages, &status);
+    memcpy(answer->bytes, &status, sizeof status);
+    answer->bytes_size = sizeof status;
+    return 0;
+}
+
+static int answer_segment(struct phi_peers *peers, struct phi_peer *peer, uint64_t life, int *fd)
+{
+    if (peers->rank > peer->rank)
+        return -EINVAL;
+    struct phi_segment *segment;
+    int rc = phi_contact_segment(peer, life, &segment);
+    if (rc == 0)
+        *fd = segment->fd;
+    return rc;
+}
+
+static int answer_export(struct phi_peers *peers, uint64_t id, int *fd)
+{
+    const struct phi_local_export *e = phi_export_find(peers, id);
+    if (e == NULL || e->export_.fd < 0)
+        return -ENOENT;
+    *fd = e->export_.fd;
+    return 0;
+}
+
+static int answer_probe(struct phi_peers *peers, struct phi_node_message *answer, int *fd)
+{
+    const struct phi_export *e = &peers->probe.export_;
+    memcpy(answer->bytes, e->record, e->record_size);
+    answer->bytes_size = (uint32_t)e->record_size;
+    *fd = e->fd;
+    return 0;
+}
+
+static int answer_verify(struct phi_peers *peers, uint64_t offset, uint64_t seed)
+{
+    if (offset > (uint64_t)(PHI_PROBE_SLOTS - 1) * PHI_PROBE_SIZE)
+        return -EINVAL;
+    return phi_probe_verify(peers->device, (const char *)peers->probe.address + offset, seed,
+                            phi_deadline(VERIFY_DEADLINE_MS));
+}
+
+static int answer_taken(struct phi_peers *peers, struct phi_peer *peer,
+                        const struct phi_node_message *request, struct phi_node_message *answer)
+{
+    if (request->a >= (uint64_t)peers->config->channels)
+        return -EINVAL;
+    const struct phi_key *key = peer->slots[request->a];
+    answer->a = key != NULL && phi_agreement_answer(&key->agreement, (uint32_t)request->b);
+    return 0;
+}
+
+static int answer_locked(struct phi_peers *peers, const struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd)
+{
+    struct phi_peer *peer = peers->table[request->rank];
+    if (other_life(peer, request->from))
+        return -ESTALE;
+    switch (request->type) {
+    case PHI_NODE_SEGMENT:
+        return answer_segment(peers, peer, request->from, fd);
+    case PHI_NODE_EXPORT:
+        return answer_export(peers, request->a, fd);
+    case PHI_NODE_TAKEN:
+        return answer_taken(peers, peer, request, answer);
+    case PHI_NODE_WAITING:
+        answer->a = peers->many_threads ? 0 : (uint64_t)peers->waiting_rank;
+        answer->b = peers->waiting_op;
+        answer->c = (uint64_t)peers->waiting_role;
+        return 0;
+    case PHI_NODE_NOTIFY:
+        phi_peer_look(peer);
+        return 0;
+    case PHI_NODE_REVOKE:
+        return phi_revoke_file(peer, request);
+    case PHI_NODE_REVOKED:
+        return phi_release_revoked(peer, request);
+    case PHI_NODE_LET_GO:
+        return phi_revoke_let_go(peer, request);
+    case PHI_NODE_UNMAPPED:
+        return phi_release_unmapped(peer, request);
+    case PHI_NODE_RETIRE:
+        return phi_retire_file(peer, request);
+    case PHI_NODE_RETIRED:
+        return phi_retire_answered(peer, request);
+    case PHI_NODE_FULL:
+        return phi_retire_full_file(peer, request);
+    case PHI_NODE_EXPELLED:
+        // An expelled rank that does not know it yet has no say.
+        if (request->a < (uint64_t)peers->ranks && !peer->expelled)
+            phi_expel_file(peers, (int)request->a, request->b);
+        return 0;
+    default:
+        return -EOPNOTSUPP;
+    }
+}
+
+int phi_answer(struct phi_peers *peers, struct phi_status_ages *ages, struct phi_asker *asker,
+               const struct phi_node_message *request, struct phi_node_message *answer, int *fd)
+{
+    if (request->type == PHI_NODE_STATUS)
+        return answer_status(peers, ages, request, answer);
+    if (request->to != peers->incarnation)
+        return -ESTALE;
+    if (request->type == PHI_NODE_HELLO)
+        return answer_hello(peers, asker, request, answer, fd);
+    if (request->rank < 0 || request->rank >= peers->ranks || request->rank == peers->rank)
+        return -EINVAL;
+    if (asker->rank != request->rank || asker->incarnation != request->from)
+        return -EPERM;
+    if (request->type == PHI_NODE_PROBE)
+        return answer_probe(peers, answer, fd);
+    if (request->type == PHI_NODE_VERIFY)
+        return answer_verify(peers, request->a, request->b); // may take a while: without the lock
+    pthread_mutex_lock(&peers->lock);
+    int status = answer_locked(peers, request, answer, fd);
+    pthread_mutex_unlock(&peers->lock);
+    return status;
+}

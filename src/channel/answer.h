@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What this rank's service thread answers to the requests of node.h, whatever way they came.
+#ifndef PHI_CHANNEL_ANSWER_H
+#define PHI_CHANNEL_ANSWER_H
+
+#include <stdint.h>
+
+#include "channel/node.h"
+#include "channel/status.h"
+
+struct phi_peers;
+
+// Who asks, as it proved by its hello.
+struct phi_asker {
+    int rank; // -1: has not said hello
+    uint64_t incarnation;
+};
+
+// phi_answer (without the lock) does what is asked, fills the answer, and returns its status. A
+// hello fills *asker. *fd: a descriptor that goes with the answer, and is not the caller's to
+// close.
+int phi_answer(struct phi_peers *peers, struct phi_status_ages *ages, struct phi_asker *asker,
+               const struct phi_node_message *request, struct phi_node_message *answer, int *fd);
+
+#endif
