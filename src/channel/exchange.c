@@ -303,6 +303,15 @@ static void renew_peers(struct phi_peers *peers, const struct ph_operation *ops,
     }
 }
 
+// Whatever told it: what was to be sent, a record that was received, a peer's code.
+static void note_fence(struct phi_peers *peers, int rc)
+{
+    if (rc == PH_EFENCED) {
+        phi_fence(peers, "a later life of it, or its expulsion, was announced in the store");
+        phi_fence_told(peers);
+    }
+}
+
 int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, size_t n,
                        struct ph_exchange_request **out)
 {
@@ -332,6 +341,7 @@ int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, 
     request->busy = false;
     *out = request;
 unlock:
+    note_fence(peers, rc);
     pthread_mutex_unlock(&peers->lock);
     return rc;
 }
@@ -580,6 +590,7 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
     }
     // A peer may have come in the very last moment: then all is well after all.
     rc = request->failed ? phi_request_tell(request, rc) : 0;
+    note_fence(peers, rc);
     if (rc == 0)
         collect_channels(request, channels);
     end_rounds(request, rc);

@@ -157,13 +157,19 @@ void phi_fence(struct phi_peers *peers, const char *why)
     phi_mailbox_wake(peers->mailbox);
 }
 
-int phi_fence_fail(struct phi_peers *peers)
+void phi_fence_told(struct phi_peers *peers)
 {
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
         if (peer != NULL && peer->segment != NULL && peer->state >= PHI_PEER_READY)
             phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
     }
+    atomic_store(&peers->fence_told, true);
+}
+
+int phi_fence_fail(struct phi_peers *peers)
+{
+    phi_fence_told(peers);
     return phi_fail(peers->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
                     peers->rank, (unsigned long long)peers->incarnation, peers->fenced_why);
 }

@@ -35,7 +35,10 @@ bool phi_expel_over(const struct phi_peer *peer);
 // phi_fence ends the use of every channel of this rank: its life is over in the eyes of the others.
 void phi_fence(struct phi_peers *peers, const char *why);
 
-// phi_fence_fail returns PH_EFENCED with its sentence; the application is told by it of every pair.
+// phi_fence_told: the application is told now, by whatever call, and so of every pair: it need not
+// make another one before it destroys the context. fence_fail returns PH_EFENCED with its sentence,
+// and tells.
+void phi_fence_told(struct phi_peers *peers);
 int phi_fence_fail(struct phi_peers *peers);
 
 #endif

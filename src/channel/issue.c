@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "channel/expel.h"
 #include "semaphore/flags.h"
 
 // Work of one operation of the executor: a group that needs more is several operations on the same
@@ -21,6 +22,11 @@ int phi_channel_check(struct ph_channel *channel)
     if (status && atomic_load(&peer->ended) && peer->segment != NULL &&
         atomic_load(&phi_peer_mine(peer)->told) == 0)
         phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
+    if (status == PH_EFENCED && !atomic_load(&channel->peers->fence_told)) {
+        pthread_mutex_lock(&channel->peers->lock);
+        phi_fence_told(channel->peers);
+        pthread_mutex_unlock(&channel->peers->lock);
+    }
     return status;
 }
 

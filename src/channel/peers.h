@@ -335,6 +335,7 @@ struct phi_peers {
     int aborted;     // 0 or PH_EABORTED
     int fenced;      // 0 or PH_EFENCED
     char fenced_why[128];
+    _Atomic bool fence_told; // the application knows
     bool leaving;
     struct ph_exchange_request *requests; // unfinished exchanges
     struct ph_exchange_request *spare;    // kept for the next one, or NULL

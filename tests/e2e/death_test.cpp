@@ -715,15 +715,16 @@ RANK_FUNCTION(is_expelled)
         rank.device->fill(links[1].in, size, 900); // rank 1 sends there
         rank.shared->value[4] = 1;
         CHECK(reaches(rank.shared->value[3], 1, 60000)); // stopped meanwhile, and expelled
-        CHECK_RC(end_of(links[0].from), PH_EFENCED);
+        sleep_ms(50);
         rank.verify(links[1].in, size, 900, "before this application was told");
+        CHECK_RC(end_of(links[0].from), PH_EFENCED); // tells of every pair
+        rank.shared->value[5] = 1;
+        CHECK(reaches(rank.shared->value[6], 2));
         CHECK_RC(ph_put(links[0].to, 0, 0, 8, stream), PH_EFENCED);
         void *memory = rank.device->alloc(size);
         CHECK_SAYS(exchange_fails(rank, {operation(9, 0, PH_ROLE_BOTH, memory, size)}, PH_EFENCED),
                    "expelled by");
         CHECK_RC(ph_context_expel(rank.context, 0), PH_EFENCED);
-        rank.shared->value[5] = 1;
-        CHECK(reaches(rank.shared->value[6], 2));
         Stopwatch watch;
         rank.close();
         CHECK(watch.ms() < 10000);
