@@ -21,7 +21,7 @@ static void thread_end(void *data)
         si_thread_streams_drop(thread);
         pthread_mutex_unlock(&si.lock);
     }
-    free(thread);
+    *thread = (struct si_thread){0};
 }
 
 static void after_fork(void)
@@ -39,11 +39,11 @@ static void thread_setup(void)
 struct si_thread *si_thread(void)
 {
     pthread_once(&thread_once, thread_setup);
+    // Not from the heap: in a forked child nobody could give back what the other threads had.
+    static _Thread_local struct si_thread own;
     struct si_thread *thread = pthread_getspecific(thread_key);
     if (!thread) {
-        thread = calloc(1, sizeof(*thread));
-        if (!thread)
-            abort();
+        thread = &own;
         thread->mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
         pthread_setspecific(thread_key, thread);
     }
