@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/release.h"
+#include "channel/release_state.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,43 +13,11 @@
 #define RESEND_MS      500
 #define RESEND_GONE_MS 2000
 
-// One release at one peer, of one export.
-struct phi_release {
-    struct phi_release *next;
-    uint64_t id;
-    struct phi_peer *peer;
-    uint32_t export_id;
-    uint64_t base;         // of the allocation
-    uint64_t offset, size; // in it
-    uint32_t number;       // the last of the buffers that it may be about
-    bool sent, revoked, drained;
-    int64_t sent_at;
-    struct phi_revoked last;
-};
-
-// What a release is about: a range of addresses, perhaps of one export only.
-struct scope {
-    const struct phi_local_export *export_;
-    uint64_t begin, end;
-};
-
-static bool in_scope(const struct scope *scope, const struct phi_own_buffer *own)
-{
-    uint64_t address = (uintptr_t)own->address;
-    return (scope->export_ == NULL || scope->export_ == own->export_) && address < scope->end &&
-           scope->begin < address + own->size;
-}
-
-static bool touches(const struct scope *scope, uint64_t begin, uint64_t size)
-{
-    return begin < scope->end && scope->begin < begin + size;
-}
-
 // Whether nothing of the peer's process touches what we shared with it. One that never mapped the
 // segment has mapped nothing else: it takes no round before, and then sees what was released. Our
 // store of `released` and this load, against its store of `mapped` and load of `released`: one sees
 // the other.
-static bool is_over(const struct phi_peer *peer)
+bool phi_release_over(const struct phi_peer *peer)
 {
     return peer->segment == NULL || atomic_load(&phi_peer_theirs(peer)->mapped) == 0 ||
            (peer->state == PHI_PEER_BROKEN && phi_expel_over(peer));
@@ -59,7 +26,7 @@ static bool is_over(const struct phi_peer *peer)
 // ---- start
 
 static struct phi_release *part_for(struct phi_peer *peer, const struct phi_local_export *e,
-                                    const struct scope *scope, uint64_t since)
+                                    const struct phi_scope *scope, uint64_t since)
 {
     struct phi_peers *peers = peer->peers;
     struct phi_release *part = peers->releases;
@@ -114,18 +81,19 @@ static void release_buffer(struct phi_key *key, struct phi_own_buffer *own)
 }
 
 // Marks the buffers of one peer's keys.
-static int release_buffers(struct phi_peer *peer, const struct scope *scope, uint64_t since,
+static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope, uint64_t since,
                            bool *any)
 {
     size_t cursor = 0;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
         for (uint32_t i = 0; i < key->own_count; i++) {
             struct phi_own_buffer *own = &key->own[i];
-            if (own->released || !in_scope(scope, own))
+            if (own->released || !phi_scope_has(scope, own))
                 continue;
             *any = true;
             // Who was never told has nothing to end, and may not even be known yet.
-            if (own->told && !is_over(peer) && part_for(peer, own->export_, scope, since) == NULL)
+            if (own->told && !phi_release_over(peer) &&
+                part_for(peer, own->export_, scope, since) == NULL)
                 return -ENOMEM;
             release_buffer(key, own);
         }
@@ -143,7 +111,7 @@ static void revoke_own_ends(struct phi_peer *peer)
     }
 }
 
-static int release_scope(struct phi_peers *peers, const struct scope *scope, bool *any)
+static int release_scope(struct phi_peers *peers, const struct phi_scope *scope, bool *any)
 {
     uint64_t since = peers->release_ids;
     int rc = 0;
@@ -162,7 +130,7 @@ static int release_scope(struct phi_peers *peers, const struct scope *scope, boo
     for (uint32_t i = peers->exports_count; i-- > 0;) {
         struct phi_local_export *e = peers->exports[i];
         if (e->buffers == 0 && (scope->export_ == NULL || scope->export_ == e) &&
-            touches(scope, e->export_.allocation.base, e->export_.allocation.size)) {
+            phi_scope_touches(scope, e->export_.allocation.base, e->export_.allocation.size)) {
             phi_release_unused(peers, e);
             *any = true;
         }
@@ -177,13 +145,13 @@ static int release_scope(struct phi_peers *peers, const struct scope *scope, boo
 
 void phi_release_gone(struct phi_peers *peers, const struct phi_allocation *now)
 {
-    const struct scope range = {.begin = now->base, .end = now->base + now->size};
+    const struct phi_scope range = {.begin = now->base, .end = now->base + now->size};
     for (uint32_t i = peers->exports_count; i-- > 0;) {
         struct phi_local_export *e = peers->exports[i];
         const struct phi_allocation *a = &e->export_.allocation;
-        if (phi_allocation_equal(a, now) || !touches(&range, a->base, a->size))
+        if (phi_allocation_equal(a, now) || !phi_scope_touches(&range, a->base, a->size))
             continue;
-        const struct scope all = {.export_ = e, .begin = a->base, .end = a->base + a->size};
+        const struct phi_scope all = {.export_ = e, .begin = a->base, .end = a->base + a->size};
         bool any = false;
         phi_log(peers->report, PH_LOG_WARN,
                 "%llu bytes at 0x%llx were freed without ph_release_start, and other memory lies "
@@ -195,20 +163,20 @@ void phi_release_gone(struct phi_peers *peers, const struct phi_allocation *now)
 }
 
 // Whether the library ever knew something in the range that is not over.
-static bool is_known(struct phi_peers *peers, const struct scope *scope)
+static bool is_known(struct phi_peers *peers, const struct phi_scope *scope)
 {
     for (struct phi_release *part = peers->releases; part != NULL; part = part->next)
-        if (touches(scope, part->base + part->offset, part->size))
+        if (phi_scope_touches(scope, part->base + part->offset, part->size))
             return true;
     for (struct phi_local_export *e = peers->ended; e != NULL; e = e->next)
-        if (touches(scope, e->export_.allocation.base, e->export_.allocation.size))
+        if (phi_scope_touches(scope, e->export_.allocation.base, e->export_.allocation.size))
             return true;
     return false;
 }
 
 int phi_release_start(struct phi_peers *peers, const void *address, size_t size)
 {
-    const struct scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
+    const struct phi_scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
     struct phi_allocation allocation;
     uint64_t offset;
     bool any = false;
@@ -281,7 +249,7 @@ int phi_release_fail(const struct phi_key *key)
 bool phi_release_pending(struct phi_peers *peers, uint64_t base)
 {
     for (const struct phi_release *part = peers->releases; part != NULL; part = part->next)
-        if (part->base == base && !part->drained && !is_over(part->peer))
+        if (part->base == base && !part->drained && !phi_release_over(part->peer))
             return true; // what is over is only not cleared away yet
     return false;
 }
@@ -301,177 +269,6 @@ void phi_releases_free(struct phi_peers *peers)
         peers->releases = part->next;
         free(part);
     }
-}
-
-// ---- test and wait
-
-// What is in the way of a state.
-struct obstacle {
-    int rc; // 0: nothing
-    bool graphs_only;
-    unsigned more;
-    const struct phi_release *part;   // the first
-    const struct phi_local_export *e; // or an export that rank `rank` maps
-    int rank;
-};
-
-static void in_the_way(struct obstacle *o, const struct phi_release *part)
-{
-    bool graphs = part->revoked && part->last.graphs > 0 && part->last.streams == 0;
-    o->graphs_only = graphs && (o->rc == 0 || o->graphs_only);
-    o->more += o->rc != 0;
-    // What is more than a graph is named first.
-    if (o->part == NULL || (!graphs && o->part->last.graphs > 0 && o->part->last.streams == 0))
-        o->part = part;
-    o->rc = -EAGAIN;
-}
-
-static void look_at_mappings(struct phi_peers *peers, const struct scope *scope,
-                             struct phi_local_export *e, struct obstacle *o)
-{
-    const struct phi_allocation *a = &e->export_.allocation;
-    if (!touches(scope, a->base, a->size))
-        return;
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        if (!e->sent[rank] || peers->table[rank] == NULL || is_over(peers->table[rank]))
-            continue;
-        o->graphs_only = false;
-        o->more += o->rc != 0;
-        if (o->rc == 0) {
-            o->e = e;
-            o->rank = rank;
-        }
-        o->rc = -EAGAIN;
-    }
-}
-
-// Whether a channel has, or may get, a buffer in the range that nobody released. What no peer was
-// told of has none: an exchange that failed before leaves its buffers behind.
-static bool has_unreleased(struct phi_peers *peers, const struct scope *scope)
-{
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        const struct phi_peer *peer = peers->table[rank];
-        size_t cursor = 0;
-        for (struct phi_key *key;
-             peer != NULL && (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
-            for (uint32_t i = 0; i < key->own_count; i++)
-                if (!key->own[i].released && (key->own[i].offered || key->request != NULL) &&
-                    in_scope(scope, &key->own[i]))
-                    return true;
-    }
-    return false;
-}
-
-static struct obstacle look(struct phi_peers *peers, const struct scope *scope,
-                            enum ph_release_state state)
-{
-    struct obstacle o = {0};
-    bool waits = false;
-    for (const struct phi_release *part = peers->releases; part != NULL; part = part->next) {
-        if (!touches(scope, part->base + part->offset, part->size))
-            continue;
-        waits = true;
-        if (!part->drained && !is_over(part->peer) &&
-            (state > PH_RELEASE_REVOKED || !part->revoked))
-            in_the_way(&o, part);
-    }
-    if (!waits && has_unreleased(peers, scope)) {
-        o.rc = -EINVAL;
-        return o;
-    }
-    if (state == PH_RELEASE_CLOSED) {
-        for (uint32_t i = 0; i < peers->exports_count; i++)
-            look_at_mappings(peers, scope, peers->exports[i], &o);
-        for (struct phi_local_export *e = peers->ended; e != NULL; e = e->next)
-            look_at_mappings(peers, scope, e, &o);
-    }
-    if (o.graphs_only)
-        o.rc = -EBUSY;
-    return o;
-}
-
-static void describe_part(const struct phi_release *part, char *text, size_t size)
-{
-    const struct phi_revoked *last = &part->last;
-    int used = 0;
-    if (!part->sent || !part->revoked) {
-        snprintf(text, size, "has not answered yet");
-        return;
-    }
-    used = snprintf(text, size, "operation %llu: %u stream%s still to run",
-                    (unsigned long long)last->op_id, last->streams, last->streams == 1 ? "" : "s");
-    if (last->graphs > 0 && used > 0 && (size_t)used < size)
-        snprintf(text + used, size - (size_t)used,
-                 ", %u captured graph%s (graph %llu) that hold%s it", last->graphs,
-                 last->graphs == 1 ? "" : "s", (unsigned long long)last->graph,
-                 last->graphs == 1 ? "s" : "");
-}
-
-static void describe(struct phi_peers *peers, const struct obstacle *o, char *text, size_t size)
-{
-    if (o->part != NULL)
-        describe_part(o->part, text, size);
-    else if (o->e->buffers > 0)
-        snprintf(text, size, "maps the allocation, of which other buffers are not released");
-    else
-        snprintf(text, size, "still maps the allocation%s",
-                 o->e->export_.allocation.kind == PHI_KIND_CUDA ||
-                         o->e->export_.allocation.kind == PHI_KIND_POOL || peers->device != NULL
-                     ? ": it has not called ph_reap"
-                     : "");
-}
-
-static int fail(struct phi_peers *peers, const struct scope *scope, enum ph_release_state state,
-                const struct obstacle *o)
-{
-    static const char *const names[] = {"", "REVOKED", "DRAINED", "CLOSED"};
-    unsigned long long size = scope->end - scope->begin, at = scope->begin;
-    char what[192], suspicion[80], more[32] = "";
-    if (o->rc == -EINVAL)
-        return phi_fail(peers->report, -EINVAL,
-                        "%llu bytes at 0x%llx are in use by channels: ph_release_start first", size,
-                        at);
-    const struct phi_peer *peer = o->part ? o->part->peer : peers->table[o->rank];
-    describe(peers, o, what, sizeof what);
-    phi_executor_suspicion(peers->executor, peer->rank, suspicion, sizeof suspicion);
-    if (o->more > 0)
-        snprintf(more, sizeof more, " (and %u more)", o->more);
-    return phi_fail(peers->report, o->rc,
-                    "the release of %llu bytes at 0x%llx is not %s: rank %d "
-                    "(process %u) %s%s%s",
-                    size, at, names[state], peer->rank, peer->theirs.pid, what, more, suspicion);
-}
-
-int phi_release_test(struct phi_peers *peers, const void *address, size_t size,
-                     enum ph_release_state state)
-{
-    const struct scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
-    pthread_mutex_lock(&peers->lock);
-    struct obstacle o = look(peers, &scope, state);
-    if (o.rc == -EBUSY || o.rc == -EINVAL)
-        fail(peers, &scope, state, &o);
-    pthread_mutex_unlock(&peers->lock);
-    return o.rc;
-}
-
-int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
-                     enum ph_release_state state, int64_t deadline)
-{
-    const struct scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
-    const struct timespec until = {deadline / 1000000000, deadline % 1000000000};
-    pthread_mutex_lock(&peers->lock);
-    struct obstacle o = look(peers, &scope, state);
-    // The service thread hears of all that changes, and says so.
-    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && phi_now() < deadline) {
-        pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
-        o = look(peers, &scope, state);
-    }
-    if (o.rc == -EAGAIN)
-        o.rc = -ETIMEDOUT;
-    if (o.rc)
-        fail(peers, &scope, state, &o);
-    pthread_mutex_unlock(&peers->lock);
-    return o.rc;
 }
 
 // ---- the service thread
@@ -567,7 +364,7 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
     const struct phi_revoke revoke = {
         .offset = part->offset, .size = part->size, .number = part->number};
     struct phi_peer *peer = part->peer;
-    *over = is_over(peer);
+    *over = phi_release_over(peer);
     if (*over)
         return -1;
     if (!part->drained && peer->state == PHI_PEER_BROKEN &&
@@ -598,7 +395,7 @@ static int tick_ended(struct phi_peers *peers, struct phi_local_export *e, int64
     int soon = -1;
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
-        if (e->sent[rank] && (peer == NULL || is_over(peer)))
+        if (e->sent[rank] && (peer == NULL || phi_release_over(peer)))
             e->sent[rank] = 0;
         if (e->sent[rank] == 1 || (e->sent[rank] && again)) {
             bool told = tell_revoke(peer, 0, e->id, &revoke) == 0;

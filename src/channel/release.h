@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Giving buffers back. release.c is the releaser's half, revoke.c the half of a peer that maps the
-// buffer; docs/protocols.md has the rules. The service threads carry a release on, by messages that
-// are not answered, whatever the applications do.
+// Giving buffers back. release.c and release_wait.c are the releaser's half, revoke.c the half of a
+// peer that maps the buffer; docs/protocols.md has the rules. The service threads carry a release
+// on, by messages that are not answered, whatever the applications do.
 #ifndef PHI_CHANNEL_RELEASE_H
 #define PHI_CHANNEL_RELEASE_H
 
@@ -28,7 +28,7 @@ struct phi_revoked {
     uint64_t graph; // names one of them
 };
 
-// ---- the releaser (release.c)
+// ---- the releaser (release.c, release_wait.c)
 
 // Without the lock. start, test and wait as ph_release_start, _test and _wait.
 int phi_release_start(struct phi_peers *peers, const void *address, size_t size);
@@ -77,8 +77,8 @@ void phi_revoke_channel(struct ph_channel *channel);
 // phi_revoke_drained: whether no stream and no graph of this rank touches the channel.
 bool phi_revoke_drained(const struct ph_channel *channel);
 
-// phi_revoke_waits: of a channel that is not drained, whether it may be a wait that keeps it (over the
-// net: whether one stands at the head of a queue).
+// phi_revoke_waits: of a channel that is not drained, whether it may be a wait that keeps it (over
+// the net: whether one stands at the head of a queue).
 bool phi_revoke_waits(const struct ph_channel *channel);
 
 // phi_revoke_lift lets waits of a revoked channel go that nobody will answer. hold: not those of

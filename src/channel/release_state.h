@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What release.c, which carries releases on, and release_wait.c, which looks how far they are,
+// share.
+#ifndef PHI_CHANNEL_RELEASE_STATE_H
+#define PHI_CHANNEL_RELEASE_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "channel/release.h"
+
+// One release at one peer, of one export.
+struct phi_release {
+    struct phi_release *next;
+    uint64_t id;
+    struct phi_peer *peer;
+    uint32_t export_id;
+    uint64_t base;         // of the allocation
+    uint64_t offset, size; // in it
+    uint32_t number;       // the last of the buffers that it may be about
+    bool sent, revoked, drained;
+    int64_t sent_at;
+    struct phi_revoked last;
+};
+
+// What a release is about: a range of addresses, perhaps of one export only.
+struct phi_scope {
+    const struct phi_local_export *export_;
+    uint64_t begin, end;
+};
+
+static inline bool phi_scope_has(const struct phi_scope *scope, const struct phi_own_buffer *own)
+{
+    uint64_t address = (uintptr_t)own->address;
+    return (scope->export_ == NULL || scope->export_ == own->export_) && address < scope->end &&
+           scope->begin < address + own->size;
+}
+
+static inline bool phi_scope_touches(const struct phi_scope *scope, uint64_t begin, uint64_t size)
+{
+    return begin < scope->end && scope->begin < begin + size;
+}
+
+// phi_release_over: whether nothing of the peer's process touches what we shared with it.
+bool phi_release_over(const struct phi_peer *peer);
+
+#endif

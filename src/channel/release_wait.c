@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How far a release is: what is in the way of a state, and the wait until nothing is.
+#include <errno.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "channel/release_state.h"
+
+// What is in the way of a state.
+struct obstacle {
+    int rc; // 0: nothing
+    bool graphs_only;
+    unsigned more;
+    const struct phi_release *part;   // the first
+    const struct phi_local_export *e; // or an export that rank `rank` maps
+    int rank;
+};
+
+static void in_the_way(struct obstacle *o, const struct phi_release *part)
+{
+    bool graphs = part->revoked && part->last.graphs > 0 && part->last.streams == 0;
+    o->graphs_only = graphs && (o->rc == 0 || o->graphs_only);
+    o->more += o->rc != 0;
+    // What is more than a graph is named first.
+    if (o->part == NULL || (!graphs && o->part->last.graphs > 0 && o->part->last.streams == 0))
+        o->part = part;
+    o->rc = -EAGAIN;
+}
+
+static void look_at_mappings(struct phi_peers *peers, const struct phi_scope *scope,
+                             struct phi_local_export *e, struct obstacle *o)
+{
+    const struct phi_allocation *a = &e->export_.allocation;
+    if (!phi_scope_touches(scope, a->base, a->size))
+        return;
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        if (!e->sent[rank] || peers->table[rank] == NULL || phi_release_over(peers->table[rank]))
+            continue;
+        o->graphs_only = false;
+        o->more += o->rc != 0;
+        if (o->rc == 0) {
+            o->e = e;
+            o->rank = rank;
+        }
+        o->rc = -EAGAIN;
+    }
+}
+
+// Whether a channel has, or may get, a buffer in the range that nobody released. What no peer was
+// told of has none: an exchange that failed before leaves its buffers behind.
+static bool has_unreleased(struct phi_peers *peers, const struct phi_scope *scope)
+{
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        const struct phi_peer *peer = peers->table[rank];
+        size_t cursor = 0;
+        for (struct phi_key *key;
+             peer != NULL && (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+            for (uint32_t i = 0; i < key->own_count; i++)
+                if (!key->own[i].released && (key->own[i].offered || key->request != NULL) &&
+                    phi_scope_has(scope, &key->own[i]))
+                    return true;
+    }
+    return false;
+}
+
+static struct obstacle look(struct phi_peers *peers, const struct phi_scope *scope,
+                            enum ph_release_state state)
+{
+    struct obstacle o = {0};
+    bool waits = false;
+    for (const struct phi_release *part = peers->releases; part != NULL; part = part->next) {
+        if (!phi_scope_touches(scope, part->base + part->offset, part->size))
+            continue;
+        waits = true;
+        if (!part->drained && !phi_release_over(part->peer) &&
+            (state > PH_RELEASE_REVOKED || !part->revoked))
+            in_the_way(&o, part);
+    }
+    if (!waits && has_unreleased(peers, scope)) {
+        o.rc = -EINVAL;
+        return o;
+    }
+    if (state == PH_RELEASE_CLOSED) {
+        for (uint32_t i = 0; i < peers->exports_count; i++)
+            look_at_mappings(peers, scope, peers->exports[i], &o);
+        for (struct phi_local_export *e = peers->ended; e != NULL; e = e->next)
+            look_at_mappings(peers, scope, e, &o);
+    }
+    if (o.graphs_only)
+        o.rc = -EBUSY;
+    return o;
+}
+
+static void describe_part(const struct phi_release *part, char *text, size_t size)
+{
+    const struct phi_revoked *last = &part->last;
+    int used = 0;
+    if (!part->sent || !part->revoked) {
+        snprintf(text, size, "has not answered yet");
+        return;
+    }
+    used = snprintf(text, size, "operation %llu: %u stream%s still to run",
+                    (unsigned long long)last->op_id, last->streams, last->streams == 1 ? "" : "s");
+    if (last->graphs > 0 && used > 0 && (size_t)used < size)
+        snprintf(text + used, size - (size_t)used,
+                 ", %u captured graph%s (graph %llu) that hold%s it", last->graphs,
+                 last->graphs == 1 ? "" : "s", (unsigned long long)last->graph,
+                 last->graphs == 1 ? "s" : "");
+}
+
+static void describe(struct phi_peers *peers, const struct obstacle *o, char *text, size_t size)
+{
+    if (o->part != NULL)
+        describe_part(o->part, text, size);
+    else if (o->e->buffers > 0)
+        snprintf(text, size, "maps the allocation, of which other buffers are not released");
+    else
+        snprintf(text, size, "still maps the allocation%s",
+                 o->e->export_.allocation.kind == PHI_KIND_CUDA ||
+                         o->e->export_.allocation.kind == PHI_KIND_POOL || peers->device != NULL
+                     ? ": it has not called ph_reap"
+                     : "");
+}
+
+static int fail(struct phi_peers *peers, const struct phi_scope *scope, enum ph_release_state state,
+                const struct obstacle *o)
+{
+    static const char *const names[] = {"", "REVOKED", "DRAINED", "CLOSED"};
+    unsigned long long size = scope->end - scope->begin, at = scope->begin;
+    char what[192], suspicion[80], more[32] = "";
+    if (o->rc == -EINVAL)
+        return phi_fail(peers->report, -EINVAL,
+                        "%llu bytes at 0x%llx are in use by channels: ph_release_start first", size,
+                        at);
+    const struct phi_peer *peer = o->part ? o->part->peer : peers->table[o->rank];
+    describe(peers, o, what, sizeof what);
+    phi_executor_suspicion(peers->executor, peer->rank, suspicion, sizeof suspicion);
+    if (o->more > 0)
+        snprintf(more, sizeof more, " (and %u more)", o->more);
+    return phi_fail(peers->report, o->rc,
+                    "the release of %llu bytes at 0x%llx is not %s: rank %d "
+                    "(process %u) %s%s%s",
+                    size, at, names[state], peer->rank, peer->theirs.pid, what, more, suspicion);
+}
+
+int phi_release_test(struct phi_peers *peers, const void *address, size_t size,
+                     enum ph_release_state state)
+{
+    const struct phi_scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
+    pthread_mutex_lock(&peers->lock);
+    struct obstacle o = look(peers, &scope, state);
+    if (o.rc == -EBUSY || o.rc == -EINVAL)
+        fail(peers, &scope, state, &o);
+    pthread_mutex_unlock(&peers->lock);
+    return o.rc;
+}
+
+int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
+                     enum ph_release_state state, int64_t deadline)
+{
+    const struct phi_scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
+    const struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+    pthread_mutex_lock(&peers->lock);
+    struct obstacle o = look(peers, &scope, state);
+    // The service thread hears of all that changes, and says so.
+    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && phi_now() < deadline) {
+        pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
+        o = look(peers, &scope, state);
+    }
+    if (o.rc == -EAGAIN)
+        o.rc = -ETIMEDOUT;
+    if (o.rc)
+        fail(peers, &scope, state, &o);
+    pthread_mutex_unlock(&peers->lock);
+    return o.rc;
+}
