@@ -46,6 +46,7 @@
     NUMBER(sm_max, "SM_MAX", INT64_MAX, 0, INT64_MAX, "... and by sm; a larger one by ce")            \
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll", "how the ipc path copies; a forced ce passes the limits") \
     NUMBER(net_part, "NET_PART", 1073741824, 64, 1073741824, "most bytes of one RMA operation of the net path") \
+    NUMBER(net_rails, "NET_RAILS", 1, 1, 4, "endpoints that the data of one peer goes over; of two ranks the fewer count") \
     CHOICE(path, "PATH", "auto", "auto|ipc|net", "how peers are reached: net also those of this node; if one of two ranks says net, both do") \
     CHOICE(reap, "REAP", "manual", "manual|idle", "who unmaps released cudaMalloc and pool memory of peers: ph_reap, or the library when its own operations are done") \
     CHOICE(check, "CHECK", "0", "0|1", "1: report calls on one direction that are not ordered")    \

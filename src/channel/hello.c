@@ -14,7 +14,7 @@
 #include "channel/service.h"
 
 #define HELLO_MAGIC   0x484f4850u // "PHOH"
-#define HELLO_VERSION 1           // of all that goes over a link, too
+#define HELLO_VERSION 2           // of all that goes over a link, too
 
 #define CONNECT_MS 100
 #define CUT_MS     1000
@@ -31,6 +31,7 @@ struct words {
     struct phi_net_wire wire;
     uint8_t address[PHI_NET_ADDRESS_MAX];
     size_t address_size;
+    uint32_t rails;
 };
 
 struct phi_hello {
@@ -53,8 +54,9 @@ static void encode(struct phi_peer *peer, enum phi_reason reason, struct phi_wri
     const struct phi_net_wire *wire = peer->link ? phi_net_wire(peers->net) : &none;
     const uint8_t *address = NULL;
     size_t size = 0;
+    uint32_t rails = 0;
     if (peer->link != NULL)
-        address = phi_link_address(peer->link, &size);
+        address = phi_link_address(peer->link, &size, &rails);
     phi_put_u32(writer, HELLO_MAGIC);
     phi_put_u32(writer, HELLO_VERSION);
     phi_put_u32(writer, reason);
@@ -64,6 +66,8 @@ static void encode(struct phi_peer *peer, enum phi_reason reason, struct phi_wri
     phi_put_string(writer, wire->provider);
     phi_put_u32(writer, wire->protocol);
     phi_put_u32(writer, wire->protocol_version);
+    phi_put_u32(writer, wire->immediate);
+    phi_put_u32(writer, rails);
     phi_put_blob(writer, address, size);
 }
 
@@ -84,6 +88,8 @@ static int decode(const void *bytes, size_t size, struct words *words)
     phi_get_string(&reader, words->wire.provider, sizeof words->wire.provider);
     words->wire.protocol = phi_get_u32(&reader);
     words->wire.protocol_version = phi_get_u32(&reader);
+    words->wire.immediate = phi_get_u32(&reader);
+    words->rails = phi_get_u32(&reader);
     const uint8_t *address = phi_get_blob(&reader, PHI_NET_ADDRESS_MAX, &words->address_size);
     if (reader.error || reader.at != reader.size)
         return -EBADMSG;
@@ -165,7 +171,8 @@ static bool same_wire(const struct phi_peer *peer, const struct words *words)
 {
     const struct phi_net_wire *mine = phi_net_wire(peer->peers->net);
     return words->version == HELLO_VERSION && words->wire.protocol == mine->protocol &&
-           words->wire.protocol_version == mine->protocol_version;
+           words->wire.protocol_version == mine->protocol_version &&
+           words->wire.immediate == mine->immediate;
 }
 
 static enum phi_reason against(const struct phi_peer *peer, const struct words *words)
@@ -233,7 +240,7 @@ static void make_ready(struct phi_peer *peer)
 static int connect_link(struct phi_peer *peer)
 {
     const struct words *theirs = &peer->hello->theirs;
-    return phi_link_connect(peer->link, theirs->address, theirs->address_size);
+    return phi_link_connect(peer->link, theirs->address, theirs->address_size, theirs->rails);
 }
 
 static void take_contact(struct phi_peer *peer, const struct phi_node_message *message)

@@ -57,7 +57,7 @@ static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
 {
     channel->mine = phi_segment_line(segment, segment->side, channel->index);
     channel->theirs_line = phi_segment_line(segment, !segment->side, channel->index);
-    channel->life = atomic_load(&channel->mine->life);
+    channel->life = (uint8_t)(atomic_load(&channel->mine->life) & PHI_LIFE_MASK);
     channel->mine_device = phi_segment_device_address(segment, channel->mine);
     channel->theirs_device = phi_segment_device_address(segment, channel->theirs_line);
 }

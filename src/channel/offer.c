@@ -8,9 +8,10 @@
 #include "base/random.h"
 
 #define OFFER_MAGIC   0x464f4850u // "PHOF"
-#define OFFER_VERSION 4
+#define OFFER_VERSION 5
 
-// The region of an allocation over the net: a flag, base, key, and a raw key where it has one.
+// The region of an allocation over the net: a flag, base, how many keys, keys, and a raw key where it
+// has one.
 static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer *writer)
 {
     struct phi_net_target target;
@@ -19,7 +20,9 @@ static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer 
     if (!has)
         return;
     phi_put_u64(writer, target.base);
-    phi_put_u64(writer, target.key);
+    phi_put_u8(writer, target.rails);
+    for (int i = 0; i < target.rails; i++)
+        phi_put_u64(writer, target.keys[i]);
     phi_put_blob(writer, target.raw, target.raw_size);
 }
 
@@ -30,7 +33,11 @@ static bool decode_target(struct phi_reader *reader, struct phi_net_target *targ
         return false;
     size_t size;
     target->base = phi_get_u64(reader);
-    target->key = phi_get_u64(reader);
+    target->rails = phi_get_u8(reader);
+    if (target->rails > PHI_NET_RAILS_MAX)
+        reader->error = -EBADMSG;
+    for (int i = 0; i < target->rails && !reader->error; i++)
+        target->keys[i] = phi_get_u64(reader);
     const uint8_t *raw = phi_get_blob(reader, PHI_NET_KEY_MAX, &size);
     target->raw_size = (uint8_t)size;
     if (size > 0)

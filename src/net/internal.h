@@ -16,23 +16,24 @@
 #include "net/library.h"
 #include "net/net.h"
 
-_Static_assert(sizeof(struct fi_context2) == sizeof(((struct phi_net_op *)0)->provider),
-               "the provider's part of an operation");
+enum phi_op_kind { PHI_OP_PART, PHI_OP_POST, PHI_OP_SEND, PHI_OP_RECEIVE, PHI_OP_GREETING };
 
-enum phi_op_kind { PHI_OP_MOVE, PHI_OP_POST, PHI_OP_SEND, PHI_OP_RECEIVE };
+enum { PHI_SENDS = 8, PHI_RECEIVES = 16, PHI_POSTS = 64, PHI_PARTS = 64 };
 
-enum { PHI_SENDS = 8, PHI_RECEIVES = 16, PHI_POSTS = 64 };
-
-struct phi_slot_op {
-    struct phi_net_op op;
+// What the provider is given as the context of an operation: its own part of it comes first.
+struct phi_net_op {
+    struct fi_context2 provider;
+    enum phi_op_kind kind;
     bool busy;
+    struct phi_move *move; // of a part
 };
 
 // What a link sends and receives messages in; one registered piece of memory for each link.
 struct phi_link_buffers {
     uint8_t send[PHI_SENDS][PHI_NET_MESSAGE_MAX];
     uint8_t receive[PHI_RECEIVES][PHI_NET_MESSAGE_MAX];
-    uint8_t nothing[64]; // what posts without data write into at the peer
+    uint8_t nothing[64];                     // what posts without data write from
+    uint8_t greeting[PHI_NET_RAILS_MAX][64]; // what comes of the peer's
 };
 
 // A log of entries, read in order.
@@ -45,7 +46,27 @@ struct phi_net_region {
     struct phi_net_region *next;
     uint32_t id;
     uint64_t base;
-    struct fid_mr *mr;
+    uint32_t count; // 1, or one for each rail where regions belong to endpoints
+    struct fid_mr *mr[PHI_NET_RAILS_MAX];
+};
+
+// How many parts of the post that is coming for a word have come, in which life of its line.
+struct phi_arrival {
+    uint32_t life, count;
+};
+
+// Each operation that is tried on a connection that is gone may make the provider try to connect
+// once more. So the pauses grow with the time that it has been refused.
+struct phi_patience {
+    int64_t refused, retry; // since when, or 0; when it is asked next
+};
+
+// One endpoint of a link.
+struct phi_rail {
+    struct fid_ep *ep;
+    fi_addr_t peer;
+    struct fid_mr *buffers;              // the link's, NULL: the provider asks for none
+    struct phi_net_op greeting, greeted; // its first message, either way
 };
 
 struct phi_link {
@@ -53,24 +74,32 @@ struct phi_link {
     struct phi_link *next;
     int rank;
     struct phi_mirror mirror;
-    struct fid_ep *ep; // NULL: ended
-    struct fid_cq *cq;
+    bool open;               // false: ended
+    struct phi_rail control; // stores and messages
+    struct phi_rail rails[PHI_NET_RAILS_MAX];
+    uint32_t rails_open, rails_used; // used: what the peer has, too
+    uint32_t turn;                   // of the rails
+    uint32_t greeted;                // so many of them have sent their greeting
+    struct fid_cq *cq;               // of all of them
     struct fid_av *av;
     int fd; // of the queue; -1: it cannot be slept on
     uint8_t address[PHI_NET_ADDRESS_MAX];
     size_t address_size;
     bool connected;
-    fi_addr_t peer;
     _Atomic int lost;
     char why[160];
     struct phi_link_buffers *buffers;
-    struct fid_mr *buffers_mr; // NULL: the provider asks for none
-    struct phi_slot_op sends[PHI_SENDS], receives[PHI_RECEIVES], posts[PHI_POSTS];
-    uint32_t sending, posting;
-    bool established;       // something was delivered
-    int64_t stalled;        // since then nothing can be sent although nothing is on its way, or 0
-    int64_t refused, retry; // since then the provider takes no message, or 0; when it is asked next
-    struct phi_move *moves; // posted
+    struct phi_net_op sends[PHI_SENDS], receives[PHI_RECEIVES], posts[PHI_POSTS], parts[PHI_PARTS];
+    uint32_t sending, posting, flying; // of sends, posts and parts
+    bool established;                  // something was delivered
+    int64_t stalled; // since then nothing can be sent although nothing is on its way, or 0
+    struct phi_patience messages, data;
+    struct phi_move *moves, **moves_end; // posted
+    bool due;                            // one of them has parts to be posted
+    struct phi_arrival *arrivals;        // by line, side and word
+    bool holds;                          // a post that waits for another one
+    uint32_t held;
+    struct phi_route held_route;
     struct phi_log_buffer out, in;
     struct phi_net_region *regions;
 };
@@ -85,7 +114,8 @@ struct phi_net {
     struct phi_net_wire wire;
     char name[160];
     uint64_t mr_mode;
-    size_t part; // most bytes of one RMA operation
+    size_t part;    // most bytes of one RMA operation
+    uint32_t rails; // of each link
     int message_ring, store_ring;
 
     pthread_mutex_t lock;     // guards the links and all calls of the provider
@@ -126,6 +156,14 @@ bool phi_link_idle(const struct phi_link *link); // nothing to send, nothing on 
 void phi_link_shut(struct phi_link *link);       // closes everything of the provider
 void phi_link_received(struct phi_link *link, uint32_t index, size_t size);
 
+// Patience: whether to try now; it was refused; it was taken.
+bool phi_may_try(const struct phi_patience *patience);
+void phi_was_refused(struct phi_patience *patience);
+static inline void phi_was_taken(struct phi_patience *patience)
+{
+    patience->refused = 0;
+}
+
 int phi_log_add(struct phi_log_buffer *log, uint32_t kind, const void *bytes, uint32_t size);
 // phi_log_peek returns the oldest entry's bytes, or NULL; drop takes it out.
 const void *phi_log_peek(const struct phi_log_buffer *log, uint32_t *kind, uint32_t *size);
@@ -133,14 +171,40 @@ void phi_log_drop(struct phi_log_buffer *log);
 void phi_log_free(struct phi_log_buffer *log);
 
 // Moves and posts.
-void phi_move_completed(struct phi_move *move);
+void phi_part_completed(struct phi_link *link, struct phi_net_op *op);
 void phi_moves_go(struct phi_link *link); // posts the parts that are due
 void phi_moves_fail(struct phi_link *link);
-void phi_post_apply(struct phi_link *link, uint32_t immediate);
+void phi_posts_arrive(struct phi_link *link, uint64_t data); // of an immediate
+void phi_posts_go(struct phi_link *link);                    // the one that is held
 
-// Regions.
-int phi_region_open(struct phi_link *link, void *base, size_t size, uint64_t access,
-                    struct fid_mr **mr);
+// phi_rail_post posts an operation on the next rail that takes it, with the post that is held if it
+// has room for it. -FI_EAGAIN: none takes it now. The operation is busy until it completes.
+struct phi_rma {
+    const struct phi_route *route;
+    uint64_t offset;
+    void *local; // NULL: no bytes
+    size_t size;
+    bool read, tells; // tells: with `immediate`
+    uint32_t immediate;
+};
+ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct phi_net_op *op);
+struct phi_net_op *phi_op_free(struct phi_net_op *ops, int n); // NULL: all are busy
+
+// Rails. open: rc of libfabric; address appends the endpoint's to the link's; insert takes the
+// peer's; await posts the receive of a greeting, and greet sends those that are due.
+int phi_rail_open(struct phi_link *link, struct phi_rail *rail);
+int phi_rail_address(struct phi_link *link, const struct phi_rail *rail);
+int phi_rail_insert(struct phi_link *link, struct phi_rail *rail, const uint8_t *address,
+                    size_t size);
+int phi_rail_await(struct phi_link *link, uint32_t i);
+void phi_rails_greet(struct phi_link *link);
+void *phi_rail_desc(const struct phi_rail *rail); // of the link's buffers
+ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, struct phi_net_op *op);
+void phi_rail_close(struct phi_rail *rail);
+
+// Regions. Of an endpoint, where the provider ties them.
+int phi_region_open(struct phi_net *net, struct fid_ep *ep, void *base, size_t size,
+                    uint64_t access, struct fid_mr **mr);
 void phi_regions_close(struct phi_link *link);
 
 // phi_net_fail reports a failed call of the provider: its error to ours.

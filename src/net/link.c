@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A link: its endpoint, what completes on it, and the log of stores and messages.
+// A link: its endpoints, what completes on them, and its stores and messages.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,83 +18,7 @@ struct store {
     uint64_t value;
 };
 
-// ---- the log
-
-struct entry {
-    uint32_t kind, size;
-};
-
-static size_t padded(uint32_t size)
-{
-    return (size + 7u) & ~7u;
-}
-
-int phi_log_add(struct phi_log_buffer *log, uint32_t kind, const void *bytes, uint32_t size)
-{
-    struct entry entry = {kind, size};
-    size_t need = sizeof(entry) + padded(size);
-
-    if (log->at > 0 && log->at == log->size)
-        log->at = log->size = 0;
-    if (log->size + need > log->room) {
-        size_t room = log->room ? log->room * 2 : 4096;
-        uint8_t *bigger;
-
-        while (log->size + need > room)
-            room *= 2;
-        bigger = realloc(log->bytes, room);
-        if (!bigger)
-            return -ENOMEM;
-        log->bytes = bigger;
-        log->room = room;
-    }
-    memcpy(log->bytes + log->size, &entry, sizeof(entry));
-    if (size)
-        memcpy(log->bytes + log->size + sizeof(entry), bytes, size);
-    log->size += need;
-    return 0;
-}
-
-const void *phi_log_peek(const struct phi_log_buffer *log, uint32_t *kind, uint32_t *size)
-{
-    struct entry entry;
-
-    if (log->at == log->size)
-        return NULL;
-    memcpy(&entry, log->bytes + log->at, sizeof(entry));
-    *kind = entry.kind;
-    *size = entry.size;
-    return log->bytes + log->at + sizeof(entry);
-}
-
-void phi_log_drop(struct phi_log_buffer *log)
-{
-    uint32_t kind, size;
-
-    if (phi_log_peek(log, &kind, &size))
-        log->at += sizeof(struct entry) + padded(size);
-}
-
-void phi_log_free(struct phi_log_buffer *log)
-{
-    free(log->bytes);
-    *log = (struct phi_log_buffer){0};
-}
-
 // ---- sending
-
-static void *buffers_desc(const struct phi_link *link)
-{
-    return link->buffers_mr ? fi_mr_desc(link->buffers_mr) : NULL;
-}
-
-static struct phi_slot_op *free_send(struct phi_link *link)
-{
-    for (int i = 0; i < PHI_SENDS; i++)
-        if (!link->sends[i].busy)
-            return &link->sends[i];
-    return NULL;
-}
 
 // Fills a frame with the oldest entry, and the stores that follow one; returns how many.
 static uint32_t fill_frame(struct phi_log_buffer *log, uint8_t *frame, size_t *size)
@@ -121,26 +45,15 @@ static uint32_t fill_frame(struct phi_log_buffer *log, uint8_t *frame, size_t *s
     return n;
 }
 
-static ssize_t send_frame(struct phi_link *link, struct phi_slot_op *slot, size_t size)
-{
-    struct iovec part = {.iov_base = link->buffers->send[slot - link->sends], .iov_len = size};
-    void *desc = buffers_desc(link);
-    struct fi_msg message = {
-        .msg_iov = &part, .desc = &desc, .iov_count = 1, .addr = link->peer, .context = &slot->op};
-
-    return fi_sendmsg(link->ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
-}
-
 // A peer that is gone is a connection that cannot be made again, about which providers say no more
 // than "try again", for ever. One that only does not read has something of ours on its way.
 #define STALL_MS 1500
-#define RETRY_MS 10 // between attempts, at most
 
 static void note_stall(struct phi_link *link)
 {
     int64_t now = phi_now();
 
-    if (!link->established || link->sending > 0 || link->posting > 0 || link->moves)
+    if (!link->established || link->sending > 0 || link->posting > 0 || link->flying > 0)
         link->stalled = 0;
     else if (link->stalled == 0)
         link->stalled = now;
@@ -148,42 +61,31 @@ static void note_stall(struct phi_link *link)
         phi_link_fail(link, -ECONNRESET, "its connection is gone and cannot be made again");
 }
 
-// Each message that is tried may make the provider try to connect once more. So the pauses grow
-// with the time that it has been refused.
-static void note_refused(struct phi_link *link)
-{
-    int64_t now = phi_now(), pause;
-
-    if (link->refused == 0)
-        link->refused = now;
-    pause = (now - link->refused) / 8;
-    link->retry = now + (pause < RETRY_MS * PHI_MS ? pause : RETRY_MS * PHI_MS);
-    note_stall(link);
-}
-
 bool phi_link_flush(struct phi_link *link)
 {
-    struct phi_slot_op *slot;
+    struct phi_net_op *op;
     bool sent = false;
 
-    if (link->refused && phi_now() < link->retry)
+    if (!phi_may_try(&link->messages))
         return false;
-    while (link->ep && link->connected && link->out.at < link->out.size &&
-           (slot = free_send(link)) != NULL) {
+    while (link->open && link->connected && link->out.at < link->out.size &&
+           (op = phi_op_free(link->sends, PHI_SENDS)) != NULL) {
         size_t size;
-        uint32_t entries = fill_frame(&link->out, link->buffers->send[slot - link->sends], &size);
-        ssize_t rc = send_frame(link, slot, size);
+        uint32_t entries = fill_frame(&link->out, link->buffers->send[op - link->sends], &size);
+        ssize_t rc = phi_rail_send(&link->control, link->buffers->send[op - link->sends], size, op);
 
         if (rc == -FI_EAGAIN) {
-            note_refused(link);
+            phi_was_refused(&link->messages);
+            note_stall(link);
             break;
         }
         if (rc) {
             phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
             break;
         }
-        link->stalled = link->refused = 0;
-        slot->busy = true;
+        link->stalled = 0;
+        phi_was_taken(&link->messages);
+        op->busy = true;
         link->sending++;
         sent = true;
         while (entries-- > 0)
@@ -194,18 +96,17 @@ bool phi_link_flush(struct phi_link *link)
 
 bool phi_link_idle(const struct phi_link *link)
 {
-    return !link->ep || !link->connected ||
-           (link->out.at == link->out.size && link->sending == 0 && link->posting == 0);
+    return !link->open || !link->connected ||
+           (link->out.at == link->out.size && link->sending == 0 && link->posting == 0 &&
+            !link->holds);
 }
 
 // ---- receiving
 
 static int post_receive(struct phi_link *link, int i)
 {
-    struct phi_slot_op *slot = &link->receives[i];
-
-    return (int)fi_recv(link->ep, link->buffers->receive[i], PHI_NET_MESSAGE_MAX,
-                        buffers_desc(link), FI_ADDR_UNSPEC, &slot->op);
+    return (int)fi_recv(link->control.ep, link->buffers->receive[i], PHI_NET_MESSAGE_MAX,
+                        phi_rail_desc(&link->control), FI_ADDR_UNSPEC, &link->receives[i]);
 }
 
 // Everything from the peer is checked: an offset outside is as good as no store.
@@ -260,7 +161,7 @@ void phi_link_received(struct phi_link *link, uint32_t index, size_t size)
     } else {
         goto malformed;
     }
-    if (link->ep && post_receive(link, (int)index))
+    if (link->open && post_receive(link, (int)index))
         phi_link_fail(link, -ECONNRESET, "its messages cannot be received any more");
     return;
 malformed:
@@ -289,30 +190,30 @@ bool phi_link_receive(struct phi_link *link, void *bytes, size_t *size)
 static void completed(struct phi_link *link, const struct fi_cq_data_entry *entry)
 {
     struct phi_net_op *op = entry->op_context;
-    struct phi_slot_op *slot = entry->op_context;
 
     // Of what comes from the peer some providers say no more than this flag.
     if (entry->flags & FI_REMOTE_CQ_DATA) {
-        phi_post_apply(link, (uint32_t)entry->data);
+        phi_posts_arrive(link, entry->data);
         return;
     }
     if (!op)
         return;
+    op->busy = false;
     switch (op->kind) {
-    case PHI_OP_MOVE:
-        phi_move_completed(entry->op_context);
+    case PHI_OP_PART:
+        phi_part_completed(link, op);
         break;
     case PHI_OP_POST:
-        slot->busy = false;
         link->posting--;
         break;
     case PHI_OP_SEND:
         link->established = true;
-        slot->busy = false;
         link->sending--;
         break;
+    case PHI_OP_GREETING:
+        break;
     case PHI_OP_RECEIVE:
-        phi_link_received(link, (uint32_t)(slot - link->receives), entry->len);
+        phi_link_received(link, (uint32_t)(op - link->receives), entry->len);
         break;
     }
 }
@@ -334,6 +235,17 @@ static void take_error(struct phi_link *link)
     phi_link_fail(link, -ECONNRESET, why);
 }
 
+// What could not be posted yet.
+static void send_data(struct phi_link *link)
+{
+    if (link->greeted < link->rails_used)
+        phi_rails_greet(link);
+    if (link->holds && link->open)
+        phi_posts_go(link);
+    if (link->due && link->open)
+        phi_moves_go(link);
+}
+
 enum { BATCH = 16, BATCHES = 4 };
 
 bool phi_link_poll(struct phi_link *link)
@@ -342,16 +254,16 @@ bool phi_link_poll(struct phi_link *link)
     bool any = false;
     ssize_t n = BATCH;
 
-    for (int i = 0; i < BATCHES && n == BATCH && link->ep; i++) {
+    for (int i = 0; i < BATCHES && n == BATCH && link->open; i++) {
         n = fi_cq_read(link->cq, entries, BATCH);
         any = any || n > 0;
-        for (ssize_t j = 0; j < n && link->ep; j++)
+        for (ssize_t j = 0; j < n && link->open; j++)
             completed(link, &entries[j]);
         if (n == -FI_EAVAIL)
             take_error(link);
     }
-    if (any && link->moves && link->ep)
-        phi_moves_go(link);
+    if (link->open && phi_may_try(&link->data))
+        send_data(link);
     return phi_link_flush(link) || any;
 }
 
@@ -374,71 +286,74 @@ static int open_queue(struct phi_link *link)
     return rc;
 }
 
-static int open_endpoint(struct phi_link *link)
+static void name_ops(struct phi_net_op *ops, int n, enum phi_op_kind kind)
 {
-    struct phi_net *net = link->net;
-    struct fi_av_attr attr = {.type = FI_AV_TABLE, .count = 4};
-    int rc;
-
-    if ((rc = open_queue(link)) || (rc = fi_av_open(net->domain, &attr, &link->av, NULL)) ||
-        (rc = fi_endpoint(net->domain, net->info, &link->ep, NULL)) ||
-        (rc = fi_ep_bind(link->ep, &link->av->fid, 0)) ||
-        (rc = fi_ep_bind(link->ep, &link->cq->fid, FI_TRANSMIT | FI_RECV)))
-        return rc;
-    return fi_enable(link->ep);
+    for (int i = 0; i < n; i++)
+        ops[i].kind = kind;
 }
 
-static int open_buffers(struct phi_link *link)
+static int open_link(struct phi_link *link)
 {
+    struct fi_av_attr attr = {.type = FI_AV_TABLE, .count = 1 + PHI_NET_RAILS_MAX};
     struct phi_net *net = link->net;
-    int rc = 0;
+    int rc;
 
-    if (net->mr_mode & FI_MR_LOCAL)
-        rc = phi_region_open(link, link->buffers, sizeof(*link->buffers),
-                             FI_SEND | FI_RECV | FI_READ | FI_WRITE, &link->buffers_mr);
+    link->open = true;
+    if ((rc = open_queue(link)) || (rc = fi_av_open(net->domain, &attr, &link->av, NULL)) ||
+        (rc = phi_rail_open(link, &link->control)) || (rc = phi_rail_address(link, &link->control)))
+        return rc;
+    for (; link->rails_open < net->rails && !rc; link->rails_open++) {
+        rc = phi_rail_open(link, &link->rails[link->rails_open]);
+        if (!rc)
+            rc = phi_rail_address(link, &link->rails[link->rails_open]);
+        if (!rc)
+            rc = phi_rail_await(link, link->rails_open);
+    }
     for (int i = 0; i < PHI_RECEIVES && !rc; i++)
         rc = post_receive(link, i);
     return rc;
 }
 
-static void name_ops(struct phi_slot_op *ops, int n, struct phi_link *link, enum phi_op_kind kind)
+static void free_link(struct phi_link *link)
 {
-    for (int i = 0; i < n; i++)
-        ops[i].op = (struct phi_net_op){.link = link, .kind = kind};
+    free(link->arrivals);
+    free(link->buffers);
+    free(link);
 }
 
-static int open_link(struct phi_link *link)
-{
-    int rc = open_endpoint(link);
-
-    if (!rc)
-        rc = open_buffers(link);
-    link->address_size = sizeof(link->address);
-    if (!rc)
-        rc = fi_getname(&link->ep->fid, link->address, &link->address_size);
-    return rc;
-}
-
-int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror,
-                  struct phi_link **out)
+static struct phi_link *make_link(struct phi_net *net, int rank, const struct phi_mirror *mirror)
 {
     struct phi_link *link = calloc(1, sizeof(*link));
-    int rc;
 
-    if (link && posix_memalign((void **)&link->buffers, 4096, sizeof(*link->buffers)))
+    if (!link)
+        return NULL;
+    link->arrivals = calloc((size_t)mirror->capacity * 4, sizeof(*link->arrivals));
+    if (posix_memalign((void **)&link->buffers, 4096, sizeof(*link->buffers)))
         link->buffers = NULL;
-    if (!link || !link->buffers) {
-        free(link);
-        return phi_fail(net->report, -ENOMEM, "out of memory for a link to rank %d", rank);
+    if (!link->arrivals || !link->buffers) {
+        free_link(link);
+        return NULL;
     }
     memset(link->buffers, 0, sizeof(*link->buffers));
     link->net = net;
     link->rank = rank;
     link->mirror = *mirror;
-    link->peer = FI_ADDR_UNSPEC;
-    name_ops(link->sends, PHI_SENDS, link, PHI_OP_SEND);
-    name_ops(link->receives, PHI_RECEIVES, link, PHI_OP_RECEIVE);
-    name_ops(link->posts, PHI_POSTS, link, PHI_OP_POST);
+    link->moves_end = &link->moves;
+    name_ops(link->sends, PHI_SENDS, PHI_OP_SEND);
+    name_ops(link->receives, PHI_RECEIVES, PHI_OP_RECEIVE);
+    name_ops(link->posts, PHI_POSTS, PHI_OP_POST);
+    name_ops(link->parts, PHI_PARTS, PHI_OP_PART);
+    return link;
+}
+
+int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror,
+                  struct phi_link **out)
+{
+    struct phi_link *link = make_link(net, rank, mirror);
+    int rc;
+
+    if (!link)
+        return phi_fail(net->report, -ENOMEM, "out of memory for a link to rank %d", rank);
     phi_net_lock(net);
     rc = open_link(link);
     if (rc) {
@@ -449,8 +364,7 @@ int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror
     }
     pthread_mutex_unlock(&net->lock);
     if (rc) {
-        free(link->buffers);
-        free(link);
+        free_link(link);
         return phi_net_fail(net, rc, "the endpoint of a link");
     }
     phi_wake_ring(net->wake.ring); // the proxy has one more to poll
@@ -458,27 +372,39 @@ int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror
     return 0;
 }
 
-const uint8_t *phi_link_address(const struct phi_link *link, size_t *size)
+const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint32_t *rails)
 {
     *size = link->address_size;
+    *rails = link->rails_open;
     return link->address;
 }
 
-int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size)
+static int connect_rails(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails)
 {
-    uint8_t copy[PHI_NET_ADDRESS_MAX] = {0}; // a provider may read more than the peer has sent
+    int rc = phi_rail_insert(link, &link->control, address, size);
+
+    link->rails_used = rails < link->rails_open ? rails : link->rails_open;
+    for (uint32_t i = 0; i < link->rails_used && !rc; i++)
+        rc = phi_rail_insert(link, &link->rails[i], address + (1 + i) * size, size);
+    return rc;
+}
+
+int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails)
+{
     struct phi_net *net = link->net;
     int rc = -ECONNRESET;
 
-    if (size > sizeof(copy))
-        return phi_fail(net->report, -EBADMSG, "rank %d has an address of %zu bytes", link->rank,
-                        size);
-    memcpy(copy, address, size);
+    if (rails == 0 || rails > PHI_NET_RAILS_MAX || size > PHI_NET_ADDRESS_MAX ||
+        size % (1 + rails) != 0)
+        return phi_fail(net->report, -EBADMSG, "rank %d has addresses of %zu bytes for %u rails",
+                        link->rank, size, rails);
     phi_net_lock(net);
-    if (link->ep && !link->connected) {
-        rc = fi_av_insert(link->av, copy, 1, &link->peer, 0, NULL) == 1 ? 0 : -EBADMSG;
+    if (link->open && !link->connected) {
+        rc = connect_rails(link, address, size / (1 + rails), rails);
         link->connected = rc == 0;
-    } else if (link->ep) {
+        if (rc == 0)
+            phi_rails_greet(link);
+    } else if (link->open) {
         rc = 0;
     }
     pthread_mutex_unlock(&net->lock);
@@ -491,12 +417,9 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size)
 void phi_link_shut(struct phi_link *link)
 {
     phi_regions_close(link);
-    if (link->buffers_mr)
-        fi_close(&link->buffers_mr->fid);
-    link->buffers_mr = NULL;
-    if (link->ep)
-        fi_close(&link->ep->fid);
-    link->ep = NULL;
+    phi_rail_close(&link->control);
+    for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
+        phi_rail_close(&link->rails[i]);
     if (link->cq)
         fi_close(&link->cq->fid);
     link->cq = NULL;
@@ -504,12 +427,13 @@ void phi_link_shut(struct phi_link *link)
         fi_close(&link->av->fid);
     link->av = NULL;
     link->fd = -1;
+    link->open = link->holds = false;
     phi_moves_fail(link);
 }
 
 void phi_link_fail(struct phi_link *link, int code, const char *why)
 {
-    if (!link->ep)
+    if (!link->open)
         return;
     snprintf(link->why, sizeof(link->why), "%s", why);
     phi_link_shut(link);
@@ -524,7 +448,7 @@ bool phi_link_busy(struct phi_link *link)
     bool busy;
 
     phi_net_lock(link->net);
-    busy = link->moves || link->posting > 0;
+    busy = link->moves || link->posting > 0 || link->holds;
     pthread_mutex_unlock(&link->net->lock);
     return busy;
 }
@@ -544,7 +468,7 @@ static int add(struct phi_link *link, uint32_t kind, const void *bytes, uint32_t
     int rc = -ECONNRESET;
 
     phi_net_lock(net);
-    if (link->ep) {
+    if (link->open) {
         rc = phi_log_add(&link->out, kind, bytes, size);
         if (rc)
             phi_link_fail(link, rc, "out of memory for what it is to be told");
@@ -618,6 +542,5 @@ void phi_link_free(struct phi_link *link)
     pthread_mutex_unlock(&link->net->lock);
     phi_log_free(&link->out);
     phi_log_free(&link->in);
-    free(link->buffers);
-    free(link);
+    free_link(link);
 }

@@ -1,125 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Moves and posts: the data path.
+// Moves: the data path. A move goes in parts, which are under way together, on any rail, and arrive
+// in any order: each of the last ones carries the move's post, which counts at the peer when it has
+// come with all of them. The parts before those, if there are so many, are delivered first.
 #include <errno.h>
 #include <string.h>
 
 #include "net/internal.h"
 
-// ---- posts
-
-uint32_t phi_net_post_encode(const struct phi_net_post *post)
-{
-    return (post->line & 0xfffffu) | (uint32_t)(post->side & 1) << 20 |
-           (uint32_t)(post->word & 1) << 21 | (uint32_t)(post->which & 1) << 22 |
-           (uint32_t)post->life << 23;
-}
-
-struct phi_net_post phi_net_post_decode(uint32_t immediate)
-{
-    return (struct phi_net_post){
-        .line = immediate & 0xfffffu,
-        .side = immediate >> 20 & 1,
-        .word = immediate >> 21 & 1,
-        .which = immediate >> 22 & 1,
-        .life = immediate >> 23 & 0xff,
-    };
-}
-
-void phi_post_apply(struct phi_link *link, uint32_t immediate)
-{
-    const struct phi_net_post post = phi_net_post_decode(immediate);
-    char *line;
-
-    if (post.line >= link->mirror.capacity)
-        return;
-    line = link->mirror.lines[post.side] + (size_t)post.line * PHI_LINE_SIZE;
-    // Of a channel that had the line before: it comes to nothing.
-    if (atomic_load_explicit((_Atomic uint8_t *)(line + PHI_LINE_LIFE), memory_order_relaxed) !=
-        post.life)
-        return;
-    // Release: who acquires the word sees the data that came with the post or before it.
-    atomic_store_explicit((_Atomic uint32_t *)line + post.word, 1u << (2 * post.word + post.which),
-                          memory_order_release);
-}
-
-static struct phi_slot_op *free_op(struct phi_slot_op *ops, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (!ops[i].busy)
-            return &ops[i];
-    return NULL;
-}
-
-int phi_link_post(const struct phi_route *route, uint32_t immediate)
-{
-    struct phi_link *link = route->link;
-    struct phi_net *net = link->net;
-    struct fi_rma_iov remote = {.addr = route->remote, .len = 0, .key = route->key};
-    struct iovec local = {.iov_base = link->buffers->nothing, .iov_len = 0};
-    void *desc = link->buffers_mr ? fi_mr_desc(link->buffers_mr) : NULL;
-    struct fi_msg_rma message = {.msg_iov = &local,
-                                 .desc = &desc,
-                                 .iov_count = 1,
-                                 .rma_iov = &remote,
-                                 .rma_iov_count = 1,
-                                 .data = immediate};
-    struct phi_slot_op *slot;
-    ssize_t rc = -EAGAIN;
-
-    if (!phi_net_trylock(net))
-        return -EAGAIN;
-    slot = link->ep ? free_op(link->posts, PHI_POSTS) : NULL;
-    if (slot) {
-        message.addr = link->peer;
-        message.context = &slot->op;
-        rc = fi_writemsg(link->ep, &message,
-                         FI_COMPLETION | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA);
-        slot->busy = rc == 0;
-        link->posting += rc == 0;
-    }
-    if (slot && rc && rc != -FI_EAGAIN)
-        phi_link_fail(link, -ECONNRESET, phi_net_error(net, (int)rc));
-    if (!link->ep)
-        rc = -ECONNRESET;
-    else if (rc)
-        phi_link_poll(link); // makes room
-    pthread_mutex_unlock(&net->lock);
-    return rc == 0 ? 0 : rc == -ECONNRESET ? -ECONNRESET : -EAGAIN;
-}
-
-// ---- moves
-
-// Posts the next part. The last one of a write carries the move's post: it is posted when all
-// others are delivered, so that on no fabric the post is seen before the data.
-static ssize_t post_part(struct phi_move *move)
-{
-    struct phi_link *link = move->route->link;
-    size_t left = move->size - move->moved;
-    size_t size = left < link->net->part ? left : link->net->part;
-    struct fi_rma_iov remote = {.addr = move->route->remote + move->offset + move->moved,
-                                .len = size,
-                                .key = move->route->key};
-    struct iovec local = {.iov_base = (char *)move->local + move->moved, .iov_len = size};
-    void *desc = move->route->desc;
-    struct fi_msg_rma message = {.msg_iov = &local,
-                                 .desc = &desc,
-                                 .iov_count = 1,
-                                 .addr = link->peer,
-                                 .rma_iov = &remote,
-                                 .rma_iov_count = 1,
-                                 .context = &move->op,
-                                 .data = move->immediate};
-    const bool last = size == left && move->posts;
-    ssize_t rc;
-
-    if (move->read)
-        rc = fi_readmsg(link->ep, &message, FI_COMPLETION);
-    else
-        rc = fi_writemsg(link->ep, &message,
-                         FI_COMPLETION | FI_DELIVERY_COMPLETE | (last ? FI_REMOTE_CQ_DATA : 0));
-    move->part = rc ? 0 : size;
-    return rc;
-}
+enum {
+    STRIPE_MIN = 128 << 10, // a smaller move goes over one rail
+    STRIPE_PAGE = 4096,
+};
 
 static void set_state(struct phi_move *move, enum phi_move_state state)
 {
@@ -127,49 +18,152 @@ static void set_state(struct phi_move *move, enum phi_move_state state)
     atomic_store_explicit(&move->state, state, memory_order_release);
 }
 
-static void unlink_move(struct phi_move *move)
-{
-    struct phi_move **at = &move->op.link->moves;
+// ---- into how many parts
 
-    while (*at != move)
-        at = &(*at)->next;
-    *at = move->next;
+static uint32_t power_of_two(uint32_t n)
+{
+    uint32_t power = 1;
+
+    while (power < n)
+        power *= 2;
+    return power;
+}
+
+static size_t divide(size_t size, size_t by)
+{
+    return size / by + (size % by != 0);
+}
+
+static void plan(struct phi_move *move, const struct phi_link *link)
+{
+    const size_t most = link->net->part;
+    size_t parts = divide(move->size, most), page;
+
+    if (move->size >= STRIPE_MIN && parts < link->rails_used)
+        parts = link->rails_used;
+    move->posts = move->posts && !move->read;
+    if (move->posts && parts <= PHI_NET_PARTS_MAX)
+        parts = power_of_two((uint32_t)parts);
+    move->counted = move->posts ? (uint32_t)parts : 0;
+    if (move->counted > PHI_NET_PARTS_MAX)
+        move->counted = PHI_NET_PARTS_MAX;
+    move->part = divide(move->size, parts);
+    page = divide(move->part, STRIPE_PAGE) * STRIPE_PAGE;
+    if (parts > 1 && page <= most && move->size >= STRIPE_MIN)
+        move->part = page;
+    move->parts = (uint32_t)parts;
+    move->posted = move->delivered = 0;
+}
+
+// ---- posting them
+
+// Small sizes and whole pages may leave nothing for the last ones, which go all the same: the peer
+// counts them.
+static ssize_t post_part(struct phi_link *link, struct phi_move *move, struct phi_net_op *op)
+{
+    const size_t begin = (size_t)move->posted * move->part;
+    const size_t at = begin < move->size ? begin : move->size;
+    const size_t left = move->size - at;
+    struct phi_rma rma = {.route = move->route,
+                          .offset = move->offset + at,
+                          .local = (char *)move->local + at,
+                          .size = left < move->part ? left : move->part,
+                          .read = move->read,
+                          .tells = move->posted + move->counted >= move->parts};
+    ssize_t rc;
+
+    if (rma.tells) {
+        struct phi_net_post post;
+
+        phi_net_post_decode(move->immediate, &post);
+        post.parts = (uint8_t)move->counted;
+        rma.immediate = phi_net_post_encode(&post);
+    }
+    rc = phi_rail_post(link, &rma, op);
+    if (rc == 0) {
+        op->move = move;
+        move->posted++;
+        link->flying++;
+    }
+    return rc;
+}
+
+// The peer does not know of the parts that carry nothing: they are delivered before the others go.
+static bool may_go(const struct phi_move *move)
+{
+    const uint32_t before = move->parts - move->counted;
+
+    return move->posted < move->parts &&
+           (!move->posts || move->posted < before || move->delivered >= before);
+}
+
+void phi_moves_go(struct phi_link *link)
+{
+    link->due = false;
+    for (struct phi_move *move = link->moves; move; move = move->next) {
+        while (may_go(move)) {
+            struct phi_net_op *op = phi_op_free(link->parts, PHI_PARTS);
+            ssize_t rc = op ? post_part(link, move, op) : -FI_EAGAIN;
+
+            if (rc == -FI_EAGAIN) {
+                link->due = true;
+                return;
+            }
+            if (rc) {
+                phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
+                return;
+            }
+        }
+    }
 }
 
 int phi_move_start(struct phi_move *move)
 {
     struct phi_link *link = move->route->link;
     struct phi_net *net = link->net;
-    ssize_t rc = -ECONNRESET;
+    int rc = -ECONNRESET;
 
     if (!phi_net_trylock(net))
         return -EAGAIN;
-    move->op.link = link;
-    move->op.kind = PHI_OP_MOVE;
-    move->moved = 0;
-    if (link->ep)
-        rc = post_part(move);
-    if (link->ep && rc && rc != -FI_EAGAIN)
-        phi_link_fail(link, -ECONNRESET, phi_net_error(net, (int)rc));
-    if (rc == 0) {
-        move->next = link->moves;
-        link->moves = move;
+    if (link->open) {
+        plan(move, link);
+        move->next = NULL;
+        *link->moves_end = move;
+        link->moves_end = &move->next;
         set_state(move, PHI_MOVE_POSTED);
-    } else if (link->ep) {
-        phi_link_poll(link);
+        rc = 0;
+        if (!link->due) // else others are before it
+            phi_moves_go(link);
     }
     pthread_mutex_unlock(&net->lock);
-    return rc == 0 ? 0 : rc == -FI_EAGAIN ? -EAGAIN : -ECONNRESET;
+    return rc;
 }
 
-void phi_move_completed(struct phi_move *move)
+// ---- what became of them
+
+static void unlink_move(struct phi_link *link, struct phi_move *move)
 {
-    move->moved += move->part;
-    move->part = 0;
-    if (move->moved < move->size)
-        return; // phi_link_poll posts the next part
-    unlink_move(move);
-    set_state(move, PHI_MOVE_DONE);
+    struct phi_move **at = &link->moves;
+
+    while (*at != move)
+        at = &(*at)->next;
+    *at = move->next;
+    if (link->moves_end == &move->next)
+        link->moves_end = at;
+}
+
+void phi_part_completed(struct phi_link *link, struct phi_net_op *op)
+{
+    struct phi_move *move = op->move;
+
+    link->flying--;
+    move->delivered++;
+    if (move->delivered == move->parts) {
+        unlink_move(link, move);
+        set_state(move, PHI_MOVE_DONE);
+    } else if (may_go(move)) {
+        link->due = true;
+    }
 }
 
 void phi_moves_fail(struct phi_link *link)
@@ -180,16 +174,7 @@ void phi_moves_fail(struct phi_link *link)
         link->moves = move->next;
         set_state(move, PHI_MOVE_FAILED);
     }
-}
-
-void phi_moves_go(struct phi_link *link)
-{
-    for (struct phi_move *move = link->moves; move; move = move->next) {
-        ssize_t rc = move->part == 0 ? post_part(move) : 0;
-
-        if (rc && rc != -FI_EAGAIN) {
-            phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
-            return;
-        }
-    }
+    link->moves_end = &link->moves;
+    link->flying = 0;
+    link->due = false;
 }

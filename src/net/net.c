@@ -42,7 +42,7 @@ static bool poll_links(struct phi_net *net)
 
     for (struct phi_link *link = net->links; link; link = next) {
         next = link->next;
-        if (link->ep)
+        if (link->open)
             any = phi_link_poll(link) || any;
     }
     return any;
@@ -68,7 +68,7 @@ bool phi_route_poll(const struct phi_route *route)
     if (!phi_net_trylock(net))
         return false;
     atomic_fetch_add_explicit(&net->polls, 1, memory_order_relaxed);
-    if (route->link->ep)
+    if (route->link->open)
         any = phi_link_poll(route->link);
     pthread_mutex_unlock(&net->lock);
     return any;
@@ -81,7 +81,7 @@ static bool settled(struct phi_net *net, int *rank)
     phi_net_lock(net);
     poll_links(net);
     for (const struct phi_link *link = net->links; link; link = link->next) {
-        if (!link->ep || link->posting == 0)
+        if (!link->open || (link->posting == 0 && !link->holds))
             continue;
         idle = false;
         *rank = link->rank;
@@ -117,9 +117,10 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
     for (struct phi_link *link = net->links; link; link = link->next) {
         struct fid *fid = link->cq ? &link->cq->fid : NULL;
 
-        if (!link->ep)
+        if (!link->open)
             continue;
-        if (link->connected && link->out.at < link->out.size)
+        if (link->due || link->holds || link->greeted < link->rails_used ||
+            (link->connected && link->out.at < link->out.size))
             *timeout = SLEEP_BLIND_MS; // what could not be sent is tried again
         if (link->fd < 0 || n == SLEEP_FDS) {
             *timeout = SLEEP_BLIND_MS;
@@ -132,8 +133,8 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
     return n;
 }
 
-// Sleeps for SLEEP_BLIND_MS where `blind`, else until the provider says that there may be something;
-// returns whether it says so.
+// Sleeps for SLEEP_BLIND_MS where `blind`, else until the provider says that there may be
+// something; returns whether it says so.
 static bool sleep_on(struct phi_net *net, bool blind)
 {
     struct pollfd fds[SLEEP_FDS + 1];
@@ -154,8 +155,8 @@ static bool sleep_on(struct phi_net *net, bool blind)
 
 // While another thread polls, the proxy only looks in every millisecond. Else it polls as long as a
 // blocking call would spin after something came, and then sleeps on the provider's descriptors.
-// Those of a connection that is gone may be ready for ever, with nothing to take: then, too, it only
-// looks in.
+// Those of a connection that is gone may be ready for ever, with nothing to take: then, too, it
+// only looks in.
 static void *proxy_main(void *opaque)
 {
     struct phi_net *net = opaque;
@@ -221,8 +222,11 @@ static void describe(struct phi_net *net)
 
     net->mr_mode = (uint64_t)info->domain_attr->mr_mode;
     net->part = most < part ? most : part;
+    // A raw key is mapped once for its region, and not for each endpoint.
+    net->rails = net->mr_mode & FI_MR_RAW ? 1 : (uint32_t)net->config->net_rails;
     net->wire = (struct phi_net_wire){.protocol = info->ep_attr->protocol,
-                                      .protocol_version = info->ep_attr->protocol_version};
+                                      .protocol_version = info->ep_attr->protocol_version,
+                                      .immediate = info->domain_attr->cq_data_size >= 8 ? 8 : 4};
     snprintf(net->wire.provider, sizeof(net->wire.provider), "%s", info->fabric_attr->prov_name);
     snprintf(net->name, sizeof(net->name), "%.64s %.64s", info->fabric_attr->prov_name,
              info->domain_attr->name);

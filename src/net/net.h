@@ -4,11 +4,16 @@
 // regions that the peer was given and then the endpoint, so that nothing late of the peer can land.
 //
 // What goes through a link:
-//   moves     RMA writes and reads between a region here and one of the peer's. A move is done when
-//             its data is delivered (FI_DELIVERY_COMPLETE). A write may carry a post.
-//   posts     one word of a line gets a value at the peer. 32 bits, as immediate data of a write.
+//   moves     RMA writes and reads between a region here and one of the peer's, in parts that are
+//             under way together and in no order. A move is done when all its data is delivered
+//             (FI_DELIVERY_COMPLETE). A write may carry a post.
+//   posts     one word of a line gets a value at the peer. 32 bits, as immediate data of a write;
+//             that of a move comes with each of its parts, and counts when it has come with all.
 //   stores    what a side of a mirrored segment publishes, applied to the peer's copy in order.
 //   messages  bytes for the peer's service thread, in one order with the stores.
+//
+// Moves and posts go over the link's rails: as many endpoints as PEERHOP_NET_RAILS says at both
+// ends. Stores and messages have an endpoint of their own, so that they wait behind no data.
 //
 // Threads. Everything of a net is serialised by its lock, which is held for posting and polling
 // only, never while anything waits. Whoever waits for the network polls it (phi_net_poll); where
@@ -28,7 +33,8 @@
 struct phi_net;
 struct phi_link;
 
-#define PHI_NET_ADDRESS_MAX 64
+#define PHI_NET_RAILS_MAX   4
+#define PHI_NET_ADDRESS_MAX ((size_t)64 * (1 + PHI_NET_RAILS_MAX)) // of all endpoints of a link
 #define PHI_NET_KEY_MAX     64
 #define PHI_NET_MESSAGE_MAX 1024 // bytes of one message
 
@@ -62,6 +68,7 @@ size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
 struct phi_net_wire {
     char provider[64];
     uint32_t protocol, protocol_version; // of the provider
+    uint32_t immediate;                  // bytes of immediate data: 4 or 8
 };
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net);
 const char *phi_net_name(const struct phi_net *net); // "net lo", ...
@@ -77,7 +84,7 @@ int phi_net_settle(struct phi_net *net, int64_t deadline, int *rank);
 // ---- links
 
 // Where a link's posts and stores go. Lines: two arrays (by side) of `capacity` lines of 64 bytes;
-// a word of a line is at 4 * word in it, and its life, 8 bits, at PHI_LINE_LIFE. Stores: what the
+// a word of a line is at 4 * word in it, and its life, 32 bits, at PHI_LINE_LIFE. Stores: what the
 // peer publishes: an array of bytes.
 #define PHI_LINE_SIZE 64
 #define PHI_LINE_LIFE 12
@@ -88,22 +95,26 @@ struct phi_mirror {
     size_t stores_size;
 };
 
-// A post: line (20 bits), side of the line, word, which of the word's two bits, life of the line.
+// A post: line (20 bits), side of the line, word, which of the word's two bits, the lower 6 bits of
+// the line's life, and how many parts of a move it comes with: 1, 2, 4, 8 or 16.
+#define PHI_LIFE_MASK     0x3fu
+#define PHI_NET_PARTS_MAX 16
 struct phi_net_post {
     uint32_t line;
-    uint8_t side, word, which, life;
+    uint8_t side, word, which, life, parts; // parts: 0 is 1
 };
 uint32_t phi_net_post_encode(const struct phi_net_post *post);
-struct phi_net_post phi_net_post_decode(uint32_t immediate);
+bool phi_net_post_decode(uint32_t immediate, struct phi_net_post *post); // false: no such number
 
-// phi_link_open makes an endpoint for a peer (its rank is for sentences). The link's own address
-// goes to the peer by other means. mirror is copied.
+// phi_link_open makes the endpoints for a peer (its rank is for sentences). The link's own
+// addresses go to the peer by other means. mirror is copied.
 int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror,
                   struct phi_link **link);
-const uint8_t *phi_link_address(const struct phi_link *link, size_t *size);
+const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint32_t *rails);
 
-// phi_link_connect tells where the peer's end is: from now on messages go out. Once.
-int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size);
+// phi_link_connect tells where the peer's end is: from now on messages go out. Once. Of the two
+// ends' rails the fewer are used. -EBADMSG: these are no addresses.
+int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails);
 
 // phi_link_end closes the regions and the endpoint; moves under way fail. The object stays until
 // free, which nothing may race with; of a link that has been freed no move or route may be left.
@@ -132,9 +143,10 @@ bool phi_link_receive(struct phi_link *link, void *bytes, size_t *size);
 // What the peer needs of a region. Travels in export records.
 struct phi_net_target {
     uint64_t base; // how the region's first byte is addressed
-    uint64_t key;
-    uint8_t raw[PHI_NET_KEY_MAX]; // instead of key, where the provider has raw keys
-    uint8_t raw_size;             // 0: key
+    uint64_t keys[PHI_NET_RAILS_MAX];
+    uint8_t rails;                // so many keys; 1: one for all rails
+    uint8_t raw_size;             // 0: keys
+    uint8_t raw[PHI_NET_KEY_MAX]; // instead of keys, where the provider has raw ones
 };
 
 // phi_link_register may block (pinning memory). An id that is registered already is fine.
@@ -150,9 +162,11 @@ void phi_link_unregister(struct phi_link *link, uint32_t id);
 // phi_link_route, constant afterwards.
 struct phi_route {
     struct phi_link *link; // NULL: no route
-    void *desc;            // of the own region
     uint64_t remote;       // address of the peer's buffer
-    uint64_t key;
+    struct {
+        void *desc; // of the own region
+        uint64_t key;
+    } rails[PHI_NET_RAILS_MAX];
 };
 // phi_link_route: id: of the own region; target and offset: the peer's. -ENOENT: not registered.
 int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
@@ -160,36 +174,34 @@ int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_targ
 
 enum phi_move_state { PHI_MOVE_IDLE, PHI_MOVE_POSTED, PHI_MOVE_DONE, PHI_MOVE_FAILED };
 
-// The provider's part of what is in flight comes first.
-struct phi_net_op {
-    uint64_t provider[8]; // struct fi_context2
-    struct phi_link *link;
-    uint32_t kind;
-};
-
 // One move. Zeroed at first; the caller fills the lower half while it is IDLE, and sets it IDLE
 // again after DONE or FAILED. Must stay where it is while POSTED.
 struct phi_move {
-    struct phi_net_op op;
     _Atomic uint32_t state; // enum phi_move_state; acquire pairs with the release of who polls
-    size_t part, moved;
+    uint32_t parts, posted, delivered;
+    uint32_t counted;      // so many of the parts, the last ones, carry the post
+    size_t part;           // bytes of each but the last
+    struct phi_move *next; // of the link, while posted
 
     const struct phi_route *route;
     void *local;
     uint64_t offset; // of the peer's buffer
     size_t size;     // > 0
     bool read;
-    bool posts; // of a write: the post goes with its last byte
+    bool posts; // of a write: the peer gets the post when all its bytes are there
     uint32_t immediate;
-    struct phi_move *next; // of the link, while posted
 };
 
-// phi_move_start posts it. -EAGAIN: later (the lock is taken, or the provider has no room); any
-// other error: the link has ended.
+// phi_move_start posts it. -EAGAIN: later (the lock is taken); any other error: the link has ended.
 int phi_move_start(struct phi_move *move);
 
 // phi_link_post sends a post without data. As phi_move_start; it is delivered some time later.
+// phi_link_hold is the same for one that soon another post or a move with one may follow: where the
+// provider's immediate data has room for two it waits for that one, until somebody polls the link
+// or phi_link_unhold sends it off.
 int phi_link_post(const struct phi_route *route, uint32_t immediate);
+int phi_link_hold(const struct phi_route *route, uint32_t immediate);
+void phi_link_unhold(const struct phi_route *route);
 
 // phi_route_poll polls the net of a route.
 bool phi_route_poll(const struct phi_route *route);

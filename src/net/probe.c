@@ -47,9 +47,10 @@ static int open_end(struct probe *p, int i)
 static int connect_end(struct probe *p, int i)
 {
     size_t size;
-    const uint8_t *address = phi_link_address(p->ends[!i].link, &size);
+    uint32_t rails;
+    const uint8_t *address = phi_link_address(p->ends[!i].link, &size, &rails);
 
-    return phi_link_connect(p->ends[i].link, address, size);
+    return phi_link_connect(p->ends[i].link, address, size, rails);
 }
 
 static int move(struct probe *p, bool read, size_t first, size_t size, uint32_t immediate)

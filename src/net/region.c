@@ -20,24 +20,25 @@ static uint64_t random_key(const struct phi_net *net)
 enum { KEY_TRIES = 16 };
 
 // A region that is tied to its endpoint has no key before it is bound and enabled.
-static int bind_endpoint(const struct phi_link *link, struct fid_mr *mr)
+static int bind_endpoint(const struct phi_net *net, struct fid_ep *ep, struct fid_mr **mr)
 {
     int rc = 0;
 
-    if (link->net->mr_mode & FI_MR_ENDPOINT) {
-        rc = fi_mr_bind(mr, &link->ep->fid, 0);
+    if (net->mr_mode & FI_MR_ENDPOINT) {
+        rc = fi_mr_bind(*mr, &ep->fid, 0);
         if (!rc)
-            rc = fi_mr_enable(mr);
+            rc = fi_mr_enable(*mr);
     }
-    if (rc)
-        fi_close(&mr->fid);
+    if (rc) {
+        fi_close(&(*mr)->fid);
+        *mr = NULL;
+    }
     return rc;
 }
 
-int phi_region_open(struct phi_link *link, void *base, size_t size, uint64_t access,
-                    struct fid_mr **mr)
+int phi_region_open(struct phi_net *net, struct fid_ep *ep, void *base, size_t size,
+                    uint64_t access, struct fid_mr **mr)
 {
-    struct phi_net *net = link->net;
     int rc = -FI_ENOKEY;
 
     for (int i = 0; i < KEY_TRIES && rc == -FI_ENOKEY; i++) {
@@ -45,7 +46,30 @@ int phi_region_open(struct phi_link *link, void *base, size_t size, uint64_t acc
 
         rc = fi_mr_reg(net->domain, base, size, access, 0, key, 0, mr, NULL);
     }
-    return rc ? rc : bind_endpoint(link, *mr);
+    if (rc)
+        *mr = NULL;
+    return rc ? rc : bind_endpoint(net, ep, mr);
+}
+
+static void close_region(struct phi_net_region *region)
+{
+    for (uint32_t i = 0; i < region->count; i++)
+        fi_close(&region->mr[i]->fid);
+    free(region);
+}
+
+static int open_region(struct phi_link *link, struct phi_net_region *region, void *base,
+                       size_t size)
+{
+    const uint64_t access = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    const uint32_t count = link->net->mr_mode & FI_MR_ENDPOINT ? link->rails_open : 1;
+    int rc = 0;
+
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        rc = phi_region_open(link->net, link->rails[i].ep, base, size, access, &region->mr[i]);
+        region->count += rc == 0;
+    }
+    return rc;
 }
 
 static struct phi_net_region *find(const struct phi_link *link, uint32_t id)
@@ -59,7 +83,6 @@ static struct phi_net_region *find(const struct phi_link *link, uint32_t id)
 
 int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t size)
 {
-    const uint64_t access = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
     struct phi_net *net = link->net;
     struct phi_net_region *region = calloc(1, sizeof(*region));
     int rc = 0;
@@ -67,11 +90,11 @@ int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t siz
     if (!region)
         return phi_fail(net->report, -ENOMEM, "out of memory for a region");
     phi_net_lock(net);
-    if (!link->ep)
+    if (!link->open)
         rc = -ECONNRESET;
     else if (find(link, id))
         goto unlock;
-    else if ((rc = phi_region_open(link, base, size, access, &region->mr)))
+    else if ((rc = open_region(link, region, base, size)))
         rc = phi_net_fail(net, rc, "fi_mr_reg");
     if (!rc) {
         region->id = id;
@@ -81,17 +104,39 @@ int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t siz
         region = NULL;
     }
 unlock:
+    if (region)
+        close_region(region);
     pthread_mutex_unlock(&net->lock);
-    free(region);
     return rc;
+}
+
+static bool take_raw(const struct phi_net_region *region, struct phi_net_target *target)
+{
+    size_t size = sizeof(target->raw);
+    uint64_t base = 0;
+
+    if (fi_mr_raw_attr(region->mr[0], &base, target->raw, &size, 0) || size == 0 ||
+        size > sizeof(target->raw))
+        return false;
+    target->raw_size = (uint8_t)size;
+    return true;
+}
+
+static bool take_keys(const struct phi_net_region *region, struct phi_net_target *target)
+{
+    target->rails = (uint8_t)region->count;
+    for (uint32_t i = 0; i < target->rails; i++) {
+        target->keys[i] = fi_mr_key(region->mr[i]);
+        if (target->keys[i] == FI_KEY_NOTAVAIL)
+            return false;
+    }
+    return true;
 }
 
 bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *target)
 {
     struct phi_net *net = link->net;
     const struct phi_net_region *region;
-    size_t raw_size = sizeof(target->raw);
-    uint64_t raw_base = 0;
     bool found;
 
     *target = (struct phi_net_target){0};
@@ -101,14 +146,8 @@ bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *
     // Without FI_MR_VIRT_ADDR the peer addresses by the offset in the region.
     if (found && (net->mr_mode & FI_MR_VIRT_ADDR))
         target->base = region->base;
-    if (found && (net->mr_mode & FI_MR_RAW)) {
-        found = fi_mr_raw_attr(region->mr, &raw_base, target->raw, &raw_size, 0) == 0 &&
-                raw_size > 0 && raw_size <= sizeof(target->raw);
-        target->raw_size = (uint8_t)raw_size;
-    } else if (found) {
-        target->key = fi_mr_key(region->mr);
-        found = target->key != FI_KEY_NOTAVAIL;
-    }
+    if (found)
+        found = net->mr_mode & FI_MR_RAW ? take_raw(region, target) : take_keys(region, target);
     pthread_mutex_unlock(&net->lock);
     return found;
 }
@@ -124,8 +163,7 @@ void phi_link_unregister(struct phi_link *link, uint32_t id)
         if (region->id != id)
             continue;
         *at = region->next;
-        fi_close(&region->mr->fid);
-        free(region);
+        close_region(region);
         break;
     }
     pthread_mutex_unlock(&net->lock);
@@ -137,33 +175,43 @@ void phi_regions_close(struct phi_link *link)
         struct phi_net_region *region = link->regions;
 
         link->regions = region->next;
-        fi_close(&region->mr->fid);
-        free(region);
+        close_region(region);
     }
+}
+
+static int fill_route(struct phi_link *link, const struct phi_net_region *region,
+                      const struct phi_net_target *target, struct phi_route *route)
+{
+    const bool raw = target->raw_size > 0;
+    uint64_t key = target->keys[0];
+    int rc = 0;
+
+    if (raw)
+        rc = fi_mr_map_raw(link->net->domain, target->base, (uint8_t *)target->raw,
+                           target->raw_size, &key, 0);
+    for (uint32_t i = 0; i < link->rails_used; i++) {
+        route->rails[i].desc = fi_mr_desc(region->mr[i < region->count ? i : 0]);
+        route->rails[i].key = i > 0 && i < target->rails ? target->keys[i] : key;
+    }
+    return rc;
 }
 
 int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
                    uint64_t offset, struct phi_route *route)
 {
+    struct phi_route made = {.link = link, .remote = target->base + offset};
     struct phi_net *net = link->net;
     const struct phi_net_region *region;
-    uint64_t key = target->key;
     int rc = -ENOENT;
 
     phi_net_lock(net);
     region = find(link, id);
-    if (!link->ep)
+    if (!link->open)
         rc = -ECONNRESET;
     else if (region)
-        rc = target->raw_size == 0
-                 ? 0
-                 : fi_mr_map_raw(net->domain, target->base, (uint8_t *)target->raw,
-                                 target->raw_size, &key, 0);
+        rc = fill_route(link, region, target, &made);
     if (!rc)
-        *route = (struct phi_route){.link = link,
-                                    .desc = fi_mr_desc(region->mr),
-                                    .remote = target->base + offset,
-                                    .key = key};
+        *route = made;
     pthread_mutex_unlock(&net->lock);
     return rc;
 }

@@ -75,15 +75,17 @@ int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror
     return PH_ENOPATH;
 }
 
-const uint8_t *phi_link_address(const struct phi_link *link, size_t *size)
+const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint32_t *rails)
 {
     (void)link;
     *size = 0;
+    *rails = 0;
     return NULL;
 }
 
-int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size)
+int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails)
 {
+    (void)rails;
     (void)link;
     (void)address;
     (void)size;
@@ -185,6 +187,16 @@ int phi_link_post(const struct phi_route *route, uint32_t immediate)
     (void)route;
     (void)immediate;
     return -ECONNRESET;
+}
+
+int phi_link_hold(const struct phi_route *route, uint32_t immediate)
+{
+    return phi_link_post(route, immediate);
+}
+
+void phi_link_unhold(const struct phi_route *route)
+{
+    (void)route;
 }
 
 bool phi_route_poll(const struct phi_route *route)

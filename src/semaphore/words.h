@@ -40,7 +40,7 @@ struct phi_line {
     _Atomic uint32_t broken;
     // Of a mirrored segment: counts the channels that had the line before, so that a post which comes
     // late is not taken for one of the next channel.
-    _Atomic uint8_t life;
+    _Atomic uint32_t life;
     _Atomic uint32_t flags_over; // `broken` for what waits for flags, which never copies after that
     uint8_t reserved[44];
 };

@@ -30,8 +30,8 @@ constexpr uint32_t kLines = 4;
 struct alignas(64) Line {
     uint32_t word[2];
     uint32_t broken;
-    uint8_t life;
-    uint8_t rest[51];
+    uint32_t life;
+    uint8_t rest[48];
 };
 static_assert(sizeof(Line) == PHI_LINE_SIZE && offsetof(Line, life) == PHI_LINE_LIFE);
 
@@ -66,8 +66,9 @@ struct End {
     void connect(const End &other)
     {
         size_t size;
-        const uint8_t *address = phi_link_address(other.link, &size);
-        ASSERT_EQ(phi_link_connect(link, address, size), 0) << context->error();
+        uint32_t rails;
+        const uint8_t *address = phi_link_address(other.link, &size, &rails);
+        ASSERT_EQ(phi_link_connect(link, address, size, rails), 0) << context->error();
     }
     ~End()
     {
@@ -97,6 +98,13 @@ template <typename Condition> bool eventually(Condition condition, int64_t ms = 
     return condition();
 }
 
+uint32_t post(uint32_t line, int side, int word, int which, int life = 0)
+{
+    struct phi_net_post post = {line,           uint8_t(side), uint8_t(word),
+                                uint8_t(which), uint8_t(life), 1};
+    return phi_net_post_encode(&post);
+}
+
 class Net : public testing::TestWithParam<const char *>
 {
   protected:
@@ -104,18 +112,19 @@ class Net : public testing::TestWithParam<const char *>
     {
         pair();
     }
-    void pair(const std::string &setting = "PEERHOP_NET_PART=1073741824")
+    void pair(const std::string &setting = "PEERHOP_NET_PART=1073741824",
+              const std::string &rails = "PEERHOP_NET_RAILS=1", const std::string &rails_there = "")
     {
         b.reset();
         a.reset();
         a = std::make_unique<End>();
         b = std::make_unique<End>();
-        const std::vector<std::string> settings = {
-            std::string("PEERHOP_NET_PROVIDER=") + GetParam(), setting};
-        int rc = a->open(settings);
+        const std::string provider = std::string("PEERHOP_NET_PROVIDER=") + GetParam();
+        int rc = a->open({provider, setting, rails});
         if (rc)
             GTEST_SKIP() << a->context->error();
-        ASSERT_EQ(b->open(settings), 0) << b->context->error();
+        ASSERT_EQ(b->open({provider, setting, rails_there.empty() ? rails : rails_there}), 0)
+            << b->context->error();
         a->connect(*b);
         b->connect(*a);
     }
@@ -130,7 +139,7 @@ class Net : public testing::TestWithParam<const char *>
         ASSERT_TRUE(phi_link_target(b->link, 9, &target));
         ASSERT_EQ(phi_link_route(a->link, 7, &target, 0, &route), 0);
     }
-    int move(size_t offset, size_t size, bool read, int64_t post = -1)
+    int start(size_t offset, size_t size, int64_t post, bool read = false)
     {
         move_ = {};
         move_.route = &route;
@@ -142,6 +151,11 @@ class Net : public testing::TestWithParam<const char *>
         move_.immediate = static_cast<uint32_t>(post);
         int rc = -EAGAIN;
         eventually([&] { return (rc = phi_move_start(&move_)) != -EAGAIN; });
+        return rc;
+    }
+    int move(size_t offset, size_t size, bool read, int64_t post = -1)
+    {
+        int rc = start(offset, size, post, read);
         if (rc)
             return rc;
         eventually([&] {
@@ -173,12 +187,6 @@ class Net : public testing::TestWithParam<const char *>
     struct phi_route route = {};
     struct phi_move move_ = {};
 };
-
-uint32_t post(uint32_t line, int side, int word, int which, int life = 0)
-{
-    struct phi_net_post post = {line, uint8_t(side), uint8_t(word), uint8_t(which), uint8_t(life)};
-    return phi_net_post_encode(&post);
-}
 
 TEST_P(Net, StoresAndMessagesComeInOrder)
 {
@@ -262,6 +270,102 @@ TEST_P(Net, AMoveIsSplitAndItsPostComesLast)
         ASSERT_EQ(memcmp(from.data(), to.data(), size), 0) << round;
         ASSERT_TRUE(eventually([&] { return state() == PHI_MOVE_DONE; }));
     }
+}
+
+// Each round's bytes are its own: a post that shows before them is seen.
+TEST_P(Net, APostShowsWhenAllPartsOnAllRailsAreIn)
+{
+    for (const char *there : {"PEERHOP_NET_RAILS=3", "PEERHOP_NET_RAILS=2"}) {
+        pair("PEERHOP_NET_PART=65536", "PEERHOP_NET_RAILS=3", there);
+        const size_t size = (3 << 20) + 5;
+        regions(size);
+        for (size_t n : {size, size_t(131072), size_t(131073), size_t(600001), size_t(7)}) {
+            for (int round = 1; round <= 10; round++) {
+                memset(from.data(), round, n);
+                b->lines[0][1].word[1] = 8;
+                ASSERT_EQ(start(0, n, post(1, 0, 1, 0)), 0);
+                ASSERT_TRUE(eventually([&] {
+                    phi_route_poll(&route);
+                    return b->word(0, 1, 1) == 4;
+                }));
+                ASSERT_EQ(memcmp(from.data(), to.data(), n), 0) << n << " in round " << round;
+                ASSERT_TRUE(eventually([&] { return state() == PHI_MOVE_DONE; }));
+            }
+        }
+    }
+}
+
+TEST_P(Net, SeveralMovesAreUnderWayTogether)
+{
+    pair("PEERHOP_NET_PART=4096");
+    constexpr size_t each = 50000, n = 5;
+    regions(each * n);
+    for (size_t i = 0; i < from.size(); i++)
+        from[i] = uint8_t(i * 13 + i / 251);
+    struct phi_move moves[n] = {};
+    for (size_t i = 0; i < n; i++) {
+        moves[i].route = &route;
+        moves[i].local = from.data() + i * each;
+        moves[i].offset = i * each;
+        moves[i].size = each;
+        moves[i].posts = i < kLines;
+        moves[i].immediate = post(uint32_t(i), 1, 0, 1);
+        ASSERT_TRUE(eventually([&] { return phi_move_start(&moves[i]) == 0; }));
+    }
+    for (size_t i = 0; i < n; i++) {
+        ASSERT_TRUE(eventually(
+            [&] { return __atomic_load_n(&moves[i].state, __ATOMIC_ACQUIRE) == PHI_MOVE_DONE; }));
+        EXPECT_TRUE(i >= kLines || eventually([&] { return b->word(1, uint32_t(i), 0) == 2; }));
+    }
+    EXPECT_EQ(memcmp(from.data(), to.data(), from.size()), 0);
+}
+
+// A channel ends when some parts of its last message have come: they do not count for the next one.
+TEST_P(Net, PartsOfAFormerLifeOfTheLineDoNotCount)
+{
+    pair("PEERHOP_NET_PART=64");
+    regions(1024);
+    struct phi_net_post part = {2, 1, 1, 0, 0, 4};
+    for (int i = 0; i < 3; i++)
+        ASSERT_TRUE(
+            eventually([&] { return phi_link_post(&route, phi_net_post_encode(&part)) == 0; }));
+    ASSERT_TRUE(eventually([&] { return phi_link_post(&route, post(3, 0, 0, 0)) == 0; }));
+    ASSERT_TRUE(eventually([&] { return b->word(0, 3, 0) == 1; }));
+    // All lives that look alike, which only their lower bits do.
+    __atomic_store_n(&b->lines[1][2].life, PHI_LIFE_MASK + 1, __ATOMIC_RELAXED);
+    ASSERT_TRUE(eventually([&] { return phi_link_post(&route, phi_net_post_encode(&part)) == 0; }));
+    ASSERT_TRUE(eventually([&] { return phi_link_post(&route, post(3, 1, 0, 0)) == 0; }));
+    ASSERT_TRUE(eventually([&] { return b->word(1, 3, 0) == 1; }));
+    EXPECT_EQ(b->word(1, 2, 1), 0u);
+    for (int i = 0; i < 3; i++)
+        ASSERT_TRUE(
+            eventually([&] { return phi_link_post(&route, phi_net_post_encode(&part)) == 0; }));
+    EXPECT_TRUE(eventually([&] { return b->word(1, 2, 1) == 4; }));
+}
+
+TEST_P(Net, HeldPostsGoWithTheNextOrWhenAsked)
+{
+    regions(4096);
+    for (int round = 0; round < 50; round++) {
+        memset(b->lines, 0, sizeof b->lines);
+        memset(from.data(), round + 1, 100);
+        ASSERT_TRUE(eventually([&] { return phi_link_hold(&route, post(0, 0, 0, 0)) == 0; }));
+        ASSERT_EQ(move(0, 100, false, post(1, 0, 0, 1)), 0);
+        ASSERT_TRUE(eventually([&] { return b->word(0, 0, 0) == 1 && b->word(0, 1, 0) == 2; }));
+        ASSERT_EQ(to[99], round + 1);
+        ASSERT_TRUE(eventually([&] { return phi_link_hold(&route, post(2, 1, 0, 0)) == 0; }));
+        ASSERT_TRUE(eventually([&] { return phi_link_hold(&route, post(3, 1, 1, 1)) == 0; }));
+        ASSERT_TRUE(eventually([&] { return b->word(1, 2, 0) == 1 && b->word(1, 3, 1) == 8; }));
+        ASSERT_TRUE(eventually([&] { return phi_link_hold(&route, post(2, 0, 1, 0)) == 0; }));
+        phi_link_unhold(&route);
+        ASSERT_TRUE(eventually([&] { return b->word(0, 2, 1) == 4; }));
+    }
+    // Whoever looks at the link sends it, too.
+    ASSERT_TRUE(eventually([&] { return phi_link_hold(&route, post(3, 0, 1, 0)) == 0; }));
+    EXPECT_TRUE(eventually([&] {
+        phi_route_poll(&route);
+        return b->word(0, 3, 1) == 4;
+    }));
 }
 
 TEST_P(Net, PostsSetTheirWord)

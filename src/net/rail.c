@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The endpoints of a link.
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "net/internal.h"
+
+#define RETRY_MS 10 // between attempts, at most
+
+bool phi_may_try(const struct phi_patience *patience)
+{
+    return patience->refused == 0 || phi_now() >= patience->retry;
+}
+
+void phi_was_refused(struct phi_patience *patience)
+{
+    int64_t now = phi_now(), pause;
+
+    if (patience->refused == 0)
+        patience->refused = now;
+    pause = (now - patience->refused) / 8;
+    patience->retry = now + (pause < RETRY_MS * PHI_MS ? pause : RETRY_MS * PHI_MS);
+}
+
+void *phi_rail_desc(const struct phi_rail *rail)
+{
+    return rail->buffers ? fi_mr_desc(rail->buffers) : NULL;
+}
+
+ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, struct phi_net_op *op)
+{
+    struct iovec part = {.iov_base = bytes, .iov_len = size};
+    void *desc = phi_rail_desc(rail);
+    struct fi_msg message = {
+        .msg_iov = &part, .desc = &desc, .iov_count = 1, .addr = rail->peer, .context = op};
+
+    return fi_sendmsg(rail->ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+}
+
+int phi_rail_open(struct phi_link *link, struct phi_rail *rail)
+{
+    struct phi_net *net = link->net;
+    int rc;
+
+    rail->peer = FI_ADDR_UNSPEC;
+    if ((rc = fi_endpoint(net->domain, net->info, &rail->ep, NULL)) ||
+        (rc = fi_ep_bind(rail->ep, &link->av->fid, 0)) ||
+        (rc = fi_ep_bind(rail->ep, &link->cq->fid, FI_TRANSMIT | FI_RECV)) ||
+        (rc = fi_enable(rail->ep)))
+        return rc;
+    if (net->mr_mode & FI_MR_LOCAL)
+        rc = phi_region_open(net, rail->ep, link->buffers, sizeof(*link->buffers),
+                             FI_SEND | FI_RECV | FI_READ | FI_WRITE, &rail->buffers);
+    return rc;
+}
+
+// The addresses of all endpoints, one after the other: they are equally long.
+int phi_rail_address(struct phi_link *link, const struct phi_rail *rail)
+{
+    size_t room = sizeof(link->address) / (1 + link->net->rails), size = room;
+    int rc = fi_getname(&rail->ep->fid, link->address + link->address_size, &size);
+
+    if (!rc && size > room)
+        rc = -FI_ETOOSMALL;
+    link->address_size += size;
+    return rc;
+}
+
+void phi_rail_close(struct phi_rail *rail)
+{
+    if (rail->buffers)
+        fi_close(&rail->buffers->fid);
+    if (rail->ep)
+        fi_close(&rail->ep->fid);
+    *rail = (struct phi_rail){0};
+}
+
+int phi_rail_insert(struct phi_link *link, struct phi_rail *rail, const uint8_t *address,
+                    size_t size)
+{
+    uint8_t copy[PHI_NET_ADDRESS_MAX] = {0}; // a provider may read more than the peer has sent
+
+    memcpy(copy, address, size);
+    return fi_av_insert(link->av, copy, 1, &rail->peer, 0, NULL) == 1 ? 0 : -EBADMSG;
+}
+
+// ---- greetings
+
+// Providers connect an endpoint when it is first used. A rail is used at once, by a message that
+// says nothing, so that its connection is there when data comes.
+
+int phi_rail_await(struct phi_link *link, uint32_t i)
+{
+    struct phi_rail *rail = &link->rails[i];
+
+    rail->greeting.kind = rail->greeted.kind = PHI_OP_GREETING;
+    return (int)fi_recv(rail->ep, link->buffers->greeting[i], sizeof(link->buffers->greeting[i]),
+                        phi_rail_desc(rail), FI_ADDR_UNSPEC, &rail->greeted);
+}
+
+void phi_rails_greet(struct phi_link *link)
+{
+    ssize_t rc = 0;
+
+    while (link->connected && link->greeted < link->rails_used && !rc) {
+        struct phi_rail *rail = &link->rails[link->greeted];
+
+        rc = phi_rail_send(rail, link->buffers->nothing, 8, &rail->greeting);
+        link->greeted += rc == 0;
+    }
+    if (rc == -FI_EAGAIN)
+        phi_was_refused(&link->data);
+    else if (rc == 0)
+        phi_was_taken(&link->data);
+    else
+        phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
+}
