@@ -186,16 +186,18 @@ static bool host_busy(struct phi_executor *executor, char *why, size_t why_size)
 static bool turn(struct ph_queue *queue, int64_t deadline)
 {
     struct phi_run run = {UINT64_MAX, SIZE_MAX, UINT32_MAX, deadline, true};
-    uint64_t head;
+    uint64_t head, done;
     bool ran;
 
     if (!phi_queue_busy(queue) || atomic_load_explicit(&queue->wanted, memory_order_relaxed) ||
         !phi_queue_take(queue))
         return false;
     head = atomic_load_explicit(&queue->head, memory_order_relaxed);
+    done = atomic_load_explicit(&queue->done, memory_order_relaxed);
     if (!phi_queue_run(queue, &run) && !queue->blocked_since)
         queue->blocked_since = phi_now();
-    ran = head != atomic_load_explicit(&queue->head, memory_order_relaxed);
+    ran = head != atomic_load_explicit(&queue->head, memory_order_relaxed) ||
+          done != atomic_load_explicit(&queue->done, memory_order_relaxed);
     phi_queue_drop(queue);
     return ran;
 }

@@ -26,7 +26,7 @@ static bool broken(const struct phi_work *work)
 
 // arrived tells whether a wait is over. The acquire pairs with the release of the peer's post: what
 // the peer copied before it is seen by whatever runs after this.
-static bool arrived(const struct phi_work *work)
+bool phi_queue_arrived(const struct phi_work *work)
 {
     return (atomic_load_explicit(work->word, memory_order_acquire) & work->value) != 0 ||
            broken(work);
@@ -60,88 +60,10 @@ static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi
     return true;
 }
 
-// ---- over the net
-
-// await_post looks, and lets the net bring what it has.
-static bool await_post(const struct phi_work *work)
+static bool is_landed(struct ph_queue *queue)
 {
-    if (arrived(work))
-        return true;
-    phi_route_poll(work->route);
-    return arrived(work);
-}
-
-// send_post: the own copy of the word first, which the peer's answer replaces.
-static bool send_post(struct ph_queue *queue, const struct phi_work *work)
-{
-    if (queue->told) {
-        queue->told = false;
-        return true;
-    }
-    if (broken(work))
-        return true;
-    atomic_store_explicit(work->word, work->value, memory_order_release);
-    return phi_link_post(work->route, work->immediate) != -EAGAIN;
-}
-
-// start_move posts the copy, and with it the post that follows it (next, or NULL).
-static bool start_move(struct ph_queue *queue, struct phi_move *move, const struct phi_work *work,
-                       const struct phi_work *next)
-{
-    const bool tells =
-        next && next->kind == PHI_STEP_POST && next->route == work->route && work->source != NULL;
-    int rc;
-
-    move->route = work->route;
-    move->local = work->source ? (void *)work->source : work->destination;
-    move->offset = work->offset;
-    move->size = work->size;
-    move->read = work->source == NULL;
-    move->posts = tells;
-    move->immediate = tells ? next->immediate : 0;
-    if (tells)
-        atomic_store_explicit(next->word, next->value, memory_order_release);
-    rc = phi_move_start(move);
-    queue->told = rc == 0 && tells;
-    if (rc && rc != -EAGAIN) // the link is lost: what follows on the channel is skipped
-        atomic_store(work->broken, 1);
-    return rc != -EAGAIN;
-}
-
-static bool move(struct ph_queue *queue, const struct phi_work *work, const struct phi_work *next)
-{
-    struct phi_move *m = &queue->executor->moves[queue->index];
-    uint32_t state = atomic_load_explicit(&m->state, memory_order_acquire);
-
-    if (state == PHI_MOVE_IDLE) {
-        if (work->size == 0 || broken(work))
-            return true;
-        if (!start_move(queue, m, work, next))
-            return false;
-    } else {
-        phi_route_poll(work->route);
-    }
-    // Acquire: pairs with the release of who polled; a read's bytes are here.
-    state = atomic_load_explicit(&m->state, memory_order_acquire);
-    if (state == PHI_MOVE_POSTED)
-        return false;
-    if (state == PHI_MOVE_FAILED)
-        atomic_store(work->broken, 1);
-    atomic_store_explicit(&m->state, PHI_MOVE_IDLE, memory_order_relaxed);
-    return true;
-}
-
-static bool run_remote(struct ph_queue *queue, const struct phi_work *work,
-                       const struct phi_work *next)
-{
-    switch (work->kind) {
-    case PHI_STEP_WAIT:
-        return await_post(work);
-    case PHI_STEP_COPY:
-        return move(queue, work, next);
-    default:
-        return send_post(queue, work);
-    }
+    phi_flight_rest(queue);
+    return phi_flight_landed(queue);
 }
 
 // run_item returns false where the item is not over. next: the item after it of the same operation,
@@ -149,15 +71,18 @@ static bool run_remote(struct ph_queue *queue, const struct phi_work *work,
 static bool run_item(struct ph_queue *queue, const struct phi_work *work,
                      const struct phi_work *next, void (*fn)(void *), struct phi_run *run)
 {
+    if (!fn && work->route)
+        return phi_flight_run(queue, work, next);
+    if (!fn && work->kind == PHI_STEP_WAIT)
+        return phi_queue_arrived(work);
+    // What is done here takes its time, and comes behind what is under way.
+    if (queue->airborne && !is_landed(queue))
+        return false;
     if (fn) {
         fn(work->destination);
         return true;
     }
-    if (work->route)
-        return run_remote(queue, work, next);
     switch (work->kind) {
-    case PHI_STEP_WAIT:
-        return arrived(work);
     case PHI_STEP_COPY:
         return copy(queue, work, run);
     default:
@@ -169,29 +94,35 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
     }
 }
 
-static void finish(struct ph_queue *queue)
-{
-    uint64_t done = atomic_load_explicit(&queue->done, memory_order_relaxed) + 1;
-
-    atomic_store_explicit(&queue->done, done, memory_order_release);
-}
-
 static uint64_t left(struct ph_queue *queue)
 {
     return atomic_load_explicit(&queue->issued, memory_order_relaxed) -
            atomic_load_explicit(&queue->done, memory_order_relaxed);
 }
 
-bool phi_queue_run(struct ph_queue *queue, struct phi_run *run)
+static bool is_done(const struct ph_queue *queue, uint64_t target)
+{
+    return atomic_load_explicit(&queue->done, memory_order_relaxed) >= target;
+}
+
+static bool is_empty(const struct ph_queue *queue)
+{
+    // Acquire: pairs with the producer's release of the items.
+    return atomic_load_explicit(&queue->head, memory_order_relaxed) ==
+           atomic_load_explicit(&queue->tail, memory_order_acquire);
+}
+
+// run_items goes as far as it can: false where the head is not over.
+static bool run_items(struct ph_queue *queue, struct phi_run *run)
 {
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
 
-    while (head != atomic_load_explicit(&queue->tail, memory_order_acquire)) {
+    while (!is_empty(queue)) {
         struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
         bool last = item->last;
         const struct phi_work *next = last ? NULL : &queue->ring[(head + 1) % PHI_RING_ITEMS].work;
 
-        if (atomic_load_explicit(&queue->done, memory_order_relaxed) >= run->target)
+        if (is_done(queue, run->target))
             return true;
         if (run->items == 0 || !run_item(queue, &item->work, next, item->fn, run))
             return false;
@@ -200,10 +131,19 @@ bool phi_queue_run(struct ph_queue *queue, struct phi_run *run)
         atomic_store_explicit(&queue->head, ++head, memory_order_release);
         if (last) {
             phi_count(queue->executor->params.counters, in_flight, UINT64_MAX);
-            finish(queue);
+            phi_flight_finish(queue);
         }
     }
     return true;
+}
+
+bool phi_queue_run(struct ph_queue *queue, struct phi_run *run)
+{
+    bool ran = run_items(queue, run);
+
+    if (queue->airborne && !is_landed(queue))
+        return ran && is_done(queue, run->target);
+    return ran;
 }
 
 // unclaim takes a number back that was not used: what claimed it first keeps the number before,
@@ -307,9 +247,11 @@ static void start(struct ph_queue *queue, const struct phi_work *work, size_t n,
     while (i < n && run_item(queue, &work[i], i + 1 < n ? &work[i + 1] : NULL, fn, run))
         i++;
     if (i == n)
-        finish(queue);
+        phi_flight_finish(queue);
     else
         push(queue, work + i, n - i, fn, true);
+    if (queue->airborne)
+        phi_flight_rest(queue);
 }
 
 int phi_queue_enqueue(struct ph_queue *queue, const struct phi_work *work, size_t n,
@@ -318,8 +260,13 @@ int phi_queue_enqueue(struct ph_queue *queue, const struct phi_work *work, size_
     struct phi_run run = {UINT64_MAX, INLINE_BYTES, INLINE_ITEMS, PHI_FOREVER, false};
     uint64_t number = atomic_load_explicit(&queue->issued, memory_order_relaxed) + 1;
     bool role = phi_queue_take(queue);
-    bool first = role && phi_queue_run(queue, &run);
+    bool first = false;
     int rc;
+
+    if (role) {
+        phi_queue_run(queue, &run);
+        first = is_empty(queue); // what is under way may have others beside it
+    }
 
     if (!has_room(queue, n)) {
         rc = phi_refuse(queue->executor->params.report, -EAGAIN,
@@ -359,24 +306,34 @@ int64_t phi_queue_rest(int64_t since)
     return now;
 }
 
-int phi_queue_late(struct ph_queue *queue)
+// What stands at the front: the oldest copy under way, or else the head.
+static const struct phi_work *front(const struct ph_queue *queue, bool *host)
 {
+    const struct phi_work *oldest = phi_flight_oldest(queue);
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
     const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
-    const struct phi_work *work = &item->work;
+
+    *host = !oldest && item->fn;
+    return oldest ? oldest : &item->work;
+}
+
+int phi_queue_late(struct ph_queue *queue)
+{
+    bool host;
+    const struct phi_work *work = front(queue, &host);
     struct phi_report *report = queue->executor->params.report;
     double seconds = queue->blocked_since ? (double)(phi_now() - queue->blocked_since) / 1e9 : 0.0;
     unsigned long long operations = left(queue);
     char suspicion[80];
 
     phi_executor_suspicion(&queue->executor->base, work->peer, suspicion, sizeof(suspicion));
-    if (!item->fn && work->route && work->kind != PHI_STEP_WAIT)
+    if (!host && work->route && work->kind != PHI_STEP_WAIT)
         return phi_fail(report, -ETIMEDOUT,
                         "operation %llu (%s) with rank %d: %zu bytes are not delivered by the net "
                         "for %.3f s%s; %llu operations are left in the queue",
                         (unsigned long long)work->op_id, phi_program_name(work->call), work->peer,
                         work->size, seconds, suspicion, operations);
-    if (item->fn || work->kind != PHI_STEP_WAIT)
+    if (host || work->kind != PHI_STEP_WAIT)
         return phi_fail(report, -ETIMEDOUT, "a queue still runs; %llu operations are left in it",
                         operations);
     return phi_fail(report, -ETIMEDOUT,
@@ -387,20 +344,33 @@ int phi_queue_late(struct ph_queue *queue)
                     seconds, suspicion, operations);
 }
 
-// spin looks at the head for a while. What is waited for usually comes within a few looks;
-// where it did not, the next wait gives the core away sooner.
-static bool is_over(struct ph_queue *queue, const struct phi_work *work)
+// What the head waits for as long as looking for it makes sense, or NULL.
+static const struct phi_work *looked_for(const struct ph_queue *queue)
 {
-    struct phi_move *m = &queue->executor->moves[queue->index];
+    uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
+    const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
 
-    if (!work->route)
-        return arrived(work);
-    if (work->kind == PHI_STEP_WAIT)
-        return await_post(work);
-    phi_route_poll(work->route);
-    return atomic_load_explicit(&m->state, memory_order_relaxed) != PHI_MOVE_POSTED;
+    if (is_empty(queue) || item->fn || (item->work.kind != PHI_STEP_WAIT && !item->work.route))
+        return NULL;
+    return &item->work;
 }
 
+static bool is_over(struct ph_queue *queue, const struct phi_work *work)
+{
+    if (phi_flight_look(queue))
+        return true;
+    if (!work)
+        return false;
+    if (!work->route)
+        return phi_queue_arrived(work);
+    if (work->kind == PHI_STEP_WAIT)
+        return phi_flight_await(work);
+    phi_route_poll(work->route);
+    return !phi_flight_oldest(queue); // else it waits for that one
+}
+
+// spin looks at the head for a while. What is waited for usually comes within a few looks;
+// where it did not, the next wait gives the core away sooner.
 static bool spin(struct ph_queue *queue, const struct phi_work *work)
 {
     for (uint32_t i = 0; i < queue->spins; i++) {
@@ -417,14 +387,12 @@ static bool spin(struct ph_queue *queue, const struct phi_work *work)
     return false;
 }
 
-// await waits until the head can go on.
+// await waits until the head can go on, or a copy under way is over.
 static int await(struct ph_queue *queue, int64_t deadline)
 {
-    uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
-    const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
+    const struct phi_work *work = looked_for(queue);
 
-    if (!item->fn && (item->work.kind == PHI_STEP_WAIT || item->work.route) &&
-        spin(queue, &item->work))
+    if ((work || phi_flight_oldest(queue)) && spin(queue, work))
         return 0;
     if (!queue->blocked_since)
         queue->blocked_since = phi_now();

@@ -50,11 +50,31 @@ struct ph_queue {
         blocked_since; // the head waits since then, as far as anybody looked; 0: not seen to wait
     uint32_t spins;    // how long the next wait spins before it yields
     bool told;         // the post at the head went with the copy before it
+    bool airborne;     // its flight has copies under way, or holds a post
 
     // The operations done (release; pairs with the acquire of who synchronises or drains).
     _Alignas(64) _Atomic uint64_t done;
 };
 _Static_assert(sizeof(struct ph_queue) == 256, "see phi_host_executor.queues");
+
+// Copies over the net that are under way, oldest first. An operation is done when its last copy,
+// and all before it, are delivered: each copy ends the operations that end behind it and before the
+// next one. A post may wait for the next one to the same peer (phi_link_hold), no longer than the
+// runner has the role; `ends` then are the operations that wait for it.
+enum { PHI_FLYING_MAX = 8 };
+
+struct phi_flying {
+    struct phi_move move;
+    struct phi_work work;
+    uint32_t ends;
+};
+
+struct phi_flight {
+    uint32_t first, count;
+    uint32_t ends;
+    const struct phi_route *held; // or NULL
+    struct phi_flying slots[PHI_FLYING_MAX];
+};
 
 struct phi_host_executor {
     struct phi_executor base;
@@ -63,9 +83,9 @@ struct phi_host_executor {
     pthread_cond_t stop;
     bool stopping;
     pthread_t worker;
-    _Atomic uint32_t used;                   // queues[0 .. used) have been in use
-    struct phi_move moves[PHI_STREAMS_MAX];  // by queue: its head's copy over the net
-    struct ph_queue queues[PHI_STREAMS_MAX]; // [0] stands for the NULL stream
+    _Atomic uint32_t used;                      // queues[0 .. used) have been in use
+    struct phi_flight flights[PHI_STREAMS_MAX]; // by queue
+    struct ph_queue queues[PHI_STREAMS_MAX];    // [0] stands for the NULL stream
 };
 
 // How far a runner may go.
@@ -94,9 +114,29 @@ static inline bool phi_queue_busy(struct ph_queue *queue)
            atomic_load_explicit(&queue->issued, memory_order_relaxed);
 }
 
-// phi_queue_run runs items until the run's limits (false), or until there is none left or the
-// target is done (true). Under the role.
+// phi_queue_run runs items until the run's limits (false), or until there is none left and no copy
+// under way, or the target is done (true). Under the role.
 bool phi_queue_run(struct ph_queue *queue, struct phi_run *run);
+
+// phi_queue_arrived: whether a wait is over, as far as memory says.
+bool phi_queue_arrived(const struct phi_work *work);
+
+// ---- flight.c: items over the net. All under the role.
+
+// phi_flight_run returns false where the item is not over; a copy is when it is posted. next: the
+// item after it of the same operation, or NULL. await: a wait; it polls.
+bool phi_flight_run(struct ph_queue *queue, const struct phi_work *work,
+                    const struct phi_work *next);
+bool phi_flight_await(const struct phi_work *work);
+// phi_flight_finish: the last item of an operation is over.
+void phi_flight_finish(struct ph_queue *queue);
+// phi_flight_look polls, and takes the copies that are delivered; true where there were some.
+// landed: none is left.
+bool phi_flight_look(struct ph_queue *queue);
+bool phi_flight_landed(struct ph_queue *queue);
+const struct phi_work *phi_flight_oldest(const struct ph_queue *queue); // or NULL
+// phi_flight_rest sends the post that is held.
+void phi_flight_rest(struct ph_queue *queue);
 
 // phi_queue_enqueue takes n items, or the call fn(work->destination) with n == 1, as one operation:
 // runs what can be run at once if nothing is before it. By the producer. Results of

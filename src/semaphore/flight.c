@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a queue has under way over the net: copies that were posted and are not delivered yet, while
+// its runner goes on with what need not wait for them.
+#include <errno.h>
+
+#include "semaphore/queue.h"
+
+static struct phi_flight *flight_of(const struct ph_queue *queue)
+{
+    return &queue->executor->flights[queue->index];
+}
+
+static struct phi_flying *flying(struct phi_flight *flight, uint32_t i)
+{
+    return &flight->slots[(flight->first + i) % PHI_FLYING_MAX];
+}
+
+static bool broken(const struct phi_work *work)
+{
+    return work->broken && atomic_load_explicit(work->broken, memory_order_relaxed);
+}
+
+static void finish(struct ph_queue *queue, uint32_t operations)
+{
+    uint64_t done = atomic_load_explicit(&queue->done, memory_order_relaxed) + operations;
+
+    if (operations > 0)
+        atomic_store_explicit(&queue->done, done, memory_order_release);
+}
+
+// ---- posts that are held
+
+static void let_go(struct ph_queue *queue, struct phi_flight *flight)
+{
+    flight->held = NULL;
+    finish(queue, flight->ends);
+    flight->ends = 0;
+    queue->airborne = flight->count > 0;
+}
+
+void phi_flight_rest(struct ph_queue *queue)
+{
+    struct phi_flight *flight = flight_of(queue);
+
+    if (!flight->held)
+        return;
+    phi_link_unhold(flight->held);
+    let_go(queue, flight);
+}
+
+// send_post: the own copy of the word first, which the peer's answer replaces.
+static bool send_post(struct ph_queue *queue, const struct phi_work *work)
+{
+    struct phi_flight *flight = flight_of(queue);
+    int rc;
+
+    if (queue->told) {
+        queue->told = false;
+        return true;
+    }
+    // The peer takes a post as the word that all before it is there.
+    if (!phi_flight_landed(queue))
+        return false;
+    if (broken(work))
+        return true;
+    if (flight->held && flight->held->link != work->route->link)
+        phi_flight_rest(queue);
+    atomic_store_explicit(work->word, work->value, memory_order_release);
+    rc = phi_link_hold(work->route, work->immediate);
+    if (rc == 0) {
+        flight->held = work->route;
+        queue->airborne = true;
+    }
+    return rc != -EAGAIN;
+}
+
+// ---- copies
+
+static bool overlap(uint64_t a, size_t a_size, uint64_t b, size_t b_size)
+{
+    return a < b + b_size && b < a + a_size;
+}
+
+// Whether two copies touch the same bytes and one of them writes them: then they have an order.
+static bool conflict(const struct phi_move *a, const struct phi_move *b)
+{
+    const bool here = overlap((uintptr_t)a->local, a->size, (uintptr_t)b->local, b->size);
+    const bool there =
+        a->route->link == b->route->link && a->route->rails[0].key == b->route->rails[0].key &&
+        overlap(a->route->remote + a->offset, a->size, b->route->remote + b->offset, b->size);
+
+    return (here && (a->read || b->read)) || (there && !(a->read && b->read));
+}
+
+// Whether a copy may be under way beside those that are. One that tells the peer something comes
+// behind all operations before its own.
+static bool may_fly(struct phi_flight *flight, const struct phi_move *move)
+{
+    if (flight->count == PHI_FLYING_MAX)
+        return false;
+    for (uint32_t i = 0; i < flight->count; i++) {
+        const struct phi_flying *other = flying(flight, i);
+
+        if (conflict(&other->move, move) || (move->posts && other->ends > 0))
+            return false;
+    }
+    return true;
+}
+
+static void describe(struct phi_move *move, const struct phi_work *work,
+                     const struct phi_work *next)
+{
+    const bool tells =
+        next && next->kind == PHI_STEP_POST && next->route == work->route && work->source != NULL;
+
+    *move = (struct phi_move){
+        .route = work->route,
+        .local = work->source ? (void *)work->source : work->destination,
+        .offset = work->offset,
+        .size = work->size,
+        .read = work->source == NULL,
+        .posts = tells,
+        .immediate = tells ? next->immediate : 0,
+    };
+}
+
+// start_copy posts the copy, and with it the post that follows it (next, or NULL).
+static bool start_copy(struct ph_queue *queue, const struct phi_work *work,
+                       const struct phi_work *next)
+{
+    struct phi_flight *flight = flight_of(queue);
+    struct phi_flying *slot = flying(flight, flight->count);
+    struct phi_move move;
+    int rc;
+
+    if (work->size == 0 || broken(work))
+        return true;
+    describe(&move, work, next);
+    if (!may_fly(flight, &move)) {
+        phi_flight_look(queue);
+        if (!may_fly(flight, &move))
+            return false;
+        slot = flying(flight, flight->count);
+    }
+    // A held post goes with this one, or before it.
+    if (flight->held && (!move.posts || flight->held->link != move.route->link))
+        phi_flight_rest(queue);
+    *slot = (struct phi_flying){.move = move, .work = *work};
+    if (move.posts)
+        atomic_store_explicit(next->word, next->value, memory_order_release);
+    rc = phi_move_start(&slot->move);
+    if (rc == -EAGAIN)
+        return false;
+    if (rc) { // the link is lost: what follows on the channel is skipped
+        atomic_store(work->broken, 1);
+        return true;
+    }
+    queue->told = move.posts;
+    let_go(queue, flight);
+    flight->count++;
+    queue->airborne = true;
+    return true;
+}
+
+// ---- landing
+
+// reap takes the oldest copies that are over; true where there was one.
+static bool reap(struct ph_queue *queue)
+{
+    struct phi_flight *flight = flight_of(queue);
+    bool any = false;
+
+    while (flight->count > 0) {
+        struct phi_flying *oldest = flying(flight, 0);
+        // Acquire: pairs with the release of who polled; a read's bytes are here.
+        uint32_t state = atomic_load_explicit(&oldest->move.state, memory_order_acquire);
+
+        if (state == PHI_MOVE_POSTED)
+            break;
+        if (state == PHI_MOVE_FAILED)
+            atomic_store(oldest->work.broken, 1);
+        flight->first++;
+        flight->count--;
+        finish(queue, oldest->ends);
+        any = true;
+    }
+    if (any)
+        queue->blocked_since = 0;
+    queue->airborne = flight->count > 0 || flight->held;
+    return any;
+}
+
+bool phi_flight_look(struct ph_queue *queue)
+{
+    struct phi_flight *flight = flight_of(queue);
+
+    if (flight->count == 0)
+        return false;
+    if (reap(queue))
+        return true;
+    phi_route_poll(flying(flight, 0)->move.route);
+    return reap(queue);
+}
+
+bool phi_flight_landed(struct ph_queue *queue)
+{
+    phi_flight_look(queue);
+    return flight_of(queue)->count == 0;
+}
+
+const struct phi_work *phi_flight_oldest(const struct ph_queue *queue)
+{
+    struct phi_flight *flight = flight_of(queue);
+
+    return flight->count > 0 ? &flying(flight, 0)->work : NULL;
+}
+
+void phi_flight_finish(struct ph_queue *queue)
+{
+    struct phi_flight *flight = flight_of(queue);
+
+    if (flight->count > 0)
+        flying(flight, flight->count - 1)->ends++;
+    else if (flight->held)
+        flight->ends++;
+    else
+        finish(queue, 1);
+}
+
+// ---- items
+
+bool phi_flight_await(const struct phi_work *work)
+{
+    if (phi_queue_arrived(work))
+        return true;
+    phi_route_poll(work->route);
+    return phi_queue_arrived(work);
+}
+
+bool phi_flight_run(struct ph_queue *queue, const struct phi_work *work,
+                    const struct phi_work *next)
+{
+    switch (work->kind) {
+    case PHI_STEP_WAIT:
+        return phi_flight_await(work);
+    case PHI_STEP_COPY:
+        return start_copy(queue, work, next);
+    default:
+        return send_post(queue, work);
+    }
+}
