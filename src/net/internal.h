@@ -50,6 +50,13 @@ struct phi_net_region {
     struct fid_mr *mr[PHI_NET_RAILS_MAX];
 };
 
+// A raw key of the peer's, mapped.
+struct phi_raw_key {
+    struct phi_raw_key *next;
+    struct phi_net_target target;
+    uint64_t key;
+};
+
 // How many parts of the post that is coming for a word have come, in which life of its line.
 struct phi_arrival {
     uint32_t life, count;
@@ -102,6 +109,7 @@ struct phi_link {
     struct phi_route held_route;
     struct phi_log_buffer out, in;
     struct phi_net_region *regions;
+    struct phi_raw_key *raw_keys;
 };
 
 struct phi_net {

@@ -145,8 +145,8 @@ struct phi_net_target {
     uint64_t base; // how the region's first byte is addressed
     uint64_t keys[PHI_NET_RAILS_MAX];
     uint8_t rails;                // so many keys; 1: one for all rails
-    uint8_t raw_size;             // 0: keys
-    uint8_t raw[PHI_NET_KEY_MAX]; // instead of keys, where the provider has raw ones
+    uint8_t raw_size;             // 0: no raw key
+    uint8_t raw[PHI_NET_KEY_MAX]; // where the provider has raw keys, which belong to keys[0] then
 };
 
 // phi_link_register may block (pinning memory). An id that is registered already is fine.

@@ -75,6 +75,15 @@ static int move(struct probe *p, bool read, size_t first, size_t size, uint32_t 
     return rc;
 }
 
+static int post(struct probe *p, uint32_t immediate)
+{
+    int rc;
+
+    while ((rc = phi_link_post(&p->route, immediate)) == -EAGAIN && phi_now() < p->deadline)
+        phi_net_poll(p->net);
+    return rc;
+}
+
 static bool await32(struct probe *p, const char *at, uint32_t value)
 {
     while (atomic_load_explicit((_Atomic uint32_t *)at, memory_order_acquire) != value) {
@@ -111,7 +120,7 @@ static const char *run(struct probe *p)
         return "a read does not come back";
     if (a->data[7] != value)
         return "a read brings other bytes";
-    if (phi_link_post(&p->route, phi_net_post_encode(&ready)) && !await32(p, b->line, 1))
+    if (post(p, phi_net_post_encode(&ready)))
         return "a write of nothing with immediate data is refused";
     if (!await32(p, b->line, 1))
         return "the immediate data of a write of nothing does not come";

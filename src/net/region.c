@@ -113,11 +113,11 @@ unlock:
 static bool take_raw(const struct phi_net_region *region, struct phi_net_target *target)
 {
     size_t size = sizeof(target->raw);
-    uint64_t base = 0;
 
-    if (fi_mr_raw_attr(region->mr[0], &base, target->raw, &size, 0) || size == 0 ||
+    if (fi_mr_raw_attr(region->mr[0], &target->keys[0], target->raw, &size, 0) || size == 0 ||
         size > sizeof(target->raw))
         return false;
+    target->rails = 1;
     target->raw_size = (uint8_t)size;
     return true;
 }
@@ -169,8 +169,50 @@ void phi_link_unregister(struct phi_link *link, uint32_t id)
     pthread_mutex_unlock(&net->lock);
 }
 
+// A raw key is mapped once for each region of the peer, and stays so as long as the link.
+static int map_raw(struct phi_link *link, const struct phi_net_target *target, uint64_t *key)
+{
+    struct phi_raw_key *raw = link->raw_keys;
+    int rc;
+
+    while (raw &&
+           (raw->target.raw_size != target->raw_size || raw->target.keys[0] != target->keys[0] ||
+            memcmp(raw->target.raw, target->raw, target->raw_size) != 0))
+        raw = raw->next;
+    if (raw) {
+        *key = raw->key;
+        return 0;
+    }
+    raw = calloc(1, sizeof(*raw));
+    if (!raw)
+        return -FI_ENOMEM;
+    raw->target = *target;
+    rc = fi_mr_map_raw(link->net->domain, target->keys[0], raw->target.raw, target->raw_size,
+                       &raw->key, 0);
+    if (rc) {
+        free(raw);
+        return rc;
+    }
+    raw->next = link->raw_keys;
+    link->raw_keys = raw;
+    *key = raw->key;
+    return 0;
+}
+
+static void unmap_raw(struct phi_link *link)
+{
+    while (link->raw_keys) {
+        struct phi_raw_key *raw = link->raw_keys;
+
+        link->raw_keys = raw->next;
+        fi_mr_unmap_key(link->net->domain, raw->key);
+        free(raw);
+    }
+}
+
 void phi_regions_close(struct phi_link *link)
 {
+    unmap_raw(link);
     while (link->regions) {
         struct phi_net_region *region = link->regions;
 
@@ -182,13 +224,9 @@ void phi_regions_close(struct phi_link *link)
 static int fill_route(struct phi_link *link, const struct phi_net_region *region,
                       const struct phi_net_target *target, struct phi_route *route)
 {
-    const bool raw = target->raw_size > 0;
     uint64_t key = target->keys[0];
-    int rc = 0;
+    int rc = target->raw_size > 0 ? map_raw(link, target, &key) : 0;
 
-    if (raw)
-        rc = fi_mr_map_raw(link->net->domain, target->base, (uint8_t *)target->raw,
-                           target->raw_size, &key, 0);
     for (uint32_t i = 0; i < link->rails_used; i++) {
         route->rails[i].desc = fi_mr_desc(region->mr[i < region->count ? i : 0]);
         route->rails[i].key = i > 0 && i < target->rails ? target->keys[i] : key;

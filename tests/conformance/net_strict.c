@@ -4,11 +4,13 @@
 //   local     every local buffer has a descriptor of an open region that covers it
 //   virt      remote addresses are addresses of the owner's process, not offsets
 //   prov-key  keys are the provider's to choose: none may be asked for
+//   raw       keys are 16 bytes, which must be mapped at the other end, and unmapped in time
+//   narrow    immediate data have 4 bytes
 //   endpoint  a region is bound to its endpoint and enabled before it has a key or is used, serves
 //   no
 //             other endpoint, and is closed before it
-// Both ends of an operation live in one process, which the checks of the target need. What is
-// refused is counted, and said.
+// and is unkind as net_disorder.c says. Both ends of an operation live in one process, which the
+// checks of the target need. What is refused is counted, and said.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -23,9 +25,9 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#include "net_strict.h"
 
-enum { REGIONS = 4096 };
+enum { REGIONS = 4096, RAW_SIZE = 16, RAW_KEYS = 1024, ENDPOINTS = 256 };
 
 struct region {
     struct fid_mr mr; // what the library gets
@@ -43,13 +45,14 @@ static int count, refused;
 // The provider's own tables, as they were before ours took their place.
 static struct fi_ops_fabric *real_fabric;
 static struct fi_ops_domain *real_domain;
+static struct fi_ops *real_domain_fid;
 static struct fi_ops_mr *real_mr;
 static struct fi_ops *real_ep_fid;
 static struct fi_ops_msg *real_msg;
 static struct fi_ops_rma *real_rma;
 static uint64_t offered_mode; // of the real provider
+static size_t offered_key_size, offered_data_size;
 
-EXPORT int strict_refused(void);
 EXPORT int strict_refused(void)
 {
     return refused;
@@ -62,7 +65,7 @@ static int refuse(int rc, const char *why)
     return rc;
 }
 
-static int demands(const char *word)
+int demands(const char *word)
 {
     const char *all = getenv("TEST_NET_STRICT");
     return all && strstr(all, word) != NULL;
@@ -71,7 +74,8 @@ static int demands(const char *word)
 static uint64_t demanded(void)
 {
     return (demands("local") ? FI_MR_LOCAL : 0) | (demands("virt") ? FI_MR_VIRT_ADDR : 0) |
-           (demands("prov-key") ? FI_MR_PROV_KEY : 0) | (demands("endpoint") ? FI_MR_ENDPOINT : 0);
+           (demands("prov-key") ? FI_MR_PROV_KEY : 0) | (demands("raw") ? FI_MR_RAW : 0) |
+           (demands("endpoint") ? FI_MR_ENDPOINT : 0);
 }
 
 static void *real(const char *name)
@@ -107,14 +111,83 @@ static int region_bind(struct fid *fid, struct fid *to, uint64_t flags)
     return 0;
 }
 
+// A raw key is a word of ours, and the provider's key. Where it is mapped it becomes a number that
+// the provider has never heard of.
+static const uint64_t raw_word = 0x7261772d6b657921;
+static uint64_t raw_keys[RAW_KEYS]; // by that number; 0: none
+enum { RAW_FIRST = 0x100 };
+
+static int raw_get(const struct region *region, struct fi_mr_raw_attr *attr)
+{
+    uint64_t key = fi_mr_key(region->real);
+    if (*attr->key_size < RAW_SIZE || (demands("endpoint") && !region->enabled))
+        return refuse(-FI_ETOOSMALL, "no room for a raw key, or none yet");
+    *attr->base_addr = (uint64_t)(uintptr_t)region->base;
+    *attr->key_size = RAW_SIZE;
+    memcpy(attr->raw_key, &raw_word, sizeof(raw_word));
+    memcpy(attr->raw_key + sizeof(raw_word), &key, sizeof(key));
+    return 0;
+}
+
+static int raw_map(const struct fi_mr_map_raw *map)
+{
+    uint64_t word, key;
+    int i = 0, rc = 0;
+    memcpy(&word, map->raw_key, sizeof(word));
+    memcpy(&key, map->raw_key + sizeof(word), sizeof(key));
+    if (map->key_size != RAW_SIZE || word != raw_word || map->base_addr == 0)
+        return refuse(-FI_EINVAL, "this was never a raw key");
+    pthread_mutex_lock(&lock);
+    for (int j = 0; j < RAW_KEYS; j++)
+        if (raw_keys[j] == key)
+            rc = refuse(-FI_EBUSY, "a raw key is mapped twice");
+    while (i < RAW_KEYS && raw_keys[i])
+        i++;
+    if (i < RAW_KEYS)
+        raw_keys[i] = key;
+    pthread_mutex_unlock(&lock);
+    *map->key = (uint64_t)(RAW_FIRST + i);
+    return rc ? rc : i < RAW_KEYS ? 0 : -FI_ENOMEM;
+}
+
+EXPORT int strict_mapped(void)
+{
+    int n = 0;
+    for (int i = 0; i < RAW_KEYS; i++)
+        n += raw_keys[i] != 0;
+    return n;
+}
+
+static int raw_unmap(uint64_t key)
+{
+    const uint64_t i = key - RAW_FIRST;
+    if (i >= RAW_KEYS || !raw_keys[i])
+        return refuse(-FI_EINVAL, "no key that was mapped");
+    raw_keys[i] = 0;
+    return 0;
+}
+
+// The provider's key of one that an operation names.
+static int raw_take(struct fi_rma_iov *remote)
+{
+    const uint64_t i = remote->key - RAW_FIRST;
+    if (!demands("raw"))
+        return 0;
+    if (i >= RAW_KEYS || !raw_keys[i])
+        return refuse(-FI_EACCES, "a key that is not mapped");
+    remote->key = raw_keys[i];
+    return 0;
+}
+
 static int region_control(struct fid *fid, int command, void *argument)
 {
     struct region *region = (struct region *)fid;
-    (void)argument;
+    if (command == FI_GET_RAW_MR && demands("raw"))
+        return raw_get(region, argument);
     if (command != FI_ENABLE || !region->ep)
         return refuse(-FI_EINVAL, "a region is enabled before it is bound");
     region->enabled = 1;
-    region->mr.key = fi_mr_key(region->real);
+    region->mr.key = demands("raw") ? FI_KEY_NOTAVAIL : fi_mr_key(region->real);
     return 0;
 }
 
@@ -144,7 +217,8 @@ static int strict_reg(struct fid *fid, const void *base, size_t size, uint64_t a
         return rc;
     region->mr.fid = (struct fid){.fclass = FI_CLASS_MR, .context = context, .ops = &region_ops};
     region->mr.mem_desc = region;
-    region->mr.key = demands("endpoint") ? FI_KEY_NOTAVAIL : fi_mr_key(region->real);
+    region->mr.key =
+        demands("endpoint") || demands("raw") ? FI_KEY_NOTAVAIL : fi_mr_key(region->real);
     region->base = (char *)base;
     region->size = size;
     region->open = 1;
@@ -195,12 +269,45 @@ static int check_remote(struct fi_rma_iov *remote)
     return 0;
 }
 
-typedef ssize_t (*rma_fn)(struct fid_ep *, const struct fi_msg_rma *, uint64_t);
-
 static void *real_desc(void *desc)
 {
     struct region *region = desc;
     return region >= regions && region < regions + REGIONS ? fi_mr_desc(region->real) : NULL;
+}
+
+// The queue that an endpoint was bound to.
+static struct {
+    struct fid_ep *ep;
+    struct fid_cq *cq;
+} bound[ENDPOINTS];
+
+static struct fid_cq *cq_of(const struct fid_ep *ep)
+{
+    struct fid_cq *cq = NULL;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < ENDPOINTS && !cq; i++)
+        if (bound[i].ep == ep)
+            cq = bound[i].cq;
+    pthread_mutex_unlock(&lock);
+    return cq;
+}
+
+static void note_bound(const struct fid_ep *ep, struct fid_ep *now, struct fid_cq *cq)
+{
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < ENDPOINTS - 1 && bound[i].ep != ep)
+        i++;
+    bound[i].ep = now;
+    bound[i].cq = cq;
+    pthread_mutex_unlock(&lock);
+}
+
+static int endpoint_bind(struct fid *fid, struct fid *to, uint64_t flags)
+{
+    if (to->fclass == FI_CLASS_CQ)
+        note_bound(NULL, (struct fid_ep *)fid, (struct fid_cq *)to);
+    return real_ep_fid->bind(fid, to, flags);
 }
 
 static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma *message,
@@ -209,7 +316,9 @@ static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma 
     struct fi_msg_rma copy = *message;
     struct fi_rma_iov remote = *message->rma_iov;
     void *desc = message->desc ? *message->desc : NULL;
-    int rc = check_local(ep, message->msg_iov, &desc);
+    int rc = disorder_refuses() ? -FI_EAGAIN : check_local(ep, message->msg_iov, &desc);
+    if (!rc)
+        rc = raw_take(&remote);
     if (!rc)
         rc = check_remote(&remote);
     if (rc)
@@ -217,7 +326,7 @@ static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma 
     desc = real_desc(desc);
     copy.desc = &desc;
     copy.rma_iov = &remote;
-    return fn(ep, &copy, flags);
+    return disorder_rma(fn, ep, cq_of(ep), &copy, flags);
 }
 
 static ssize_t strict_writemsg(struct fid_ep *ep, const struct fi_msg_rma *message, uint64_t flags)
@@ -234,7 +343,7 @@ static ssize_t strict_sendmsg(struct fid_ep *ep, const struct fi_msg *message, u
 {
     struct fi_msg copy = *message;
     void *desc = message->desc ? *message->desc : NULL;
-    int rc = check_local(ep, message->msg_iov, &desc);
+    int rc = disorder_refuses() ? -FI_EAGAIN : check_local(ep, message->msg_iov, &desc);
     if (rc)
         return rc;
     desc = real_desc(desc);
@@ -257,6 +366,8 @@ static int endpoint_close(struct fid *fid)
     for (int i = 0; i < count; i++)
         if (regions[i].open && regions[i].ep == (struct fid_ep *)fid)
             return refuse(-FI_EBUSY, "an endpoint is closed before a region that is bound to it");
+    disorder_forget_ep((struct fid_ep *)fid);
+    note_bound((struct fid_ep *)fid, NULL, NULL);
     return real_ep_fid->close(fid);
 }
 
@@ -272,6 +383,8 @@ static int strict_endpoint(struct fid_domain *domain, struct fi_info *info, stru
         return real_domain->endpoint(domain, info, ep, context);
     plain = ((__typeof__(&fi_dupinfo))real("fi_dupinfo"))(info);
     plain->domain_attr->mr_mode = (int)offered_mode;
+    plain->domain_attr->mr_key_size = offered_key_size;
+    plain->domain_attr->cq_data_size = offered_data_size;
     rc = real_domain->endpoint(domain, plain, ep, context);
     ((__typeof__(&fi_freeinfo))real("fi_freeinfo"))(plain);
     if (rc)
@@ -282,6 +395,7 @@ static int strict_endpoint(struct fid_domain *domain, struct fi_info *info, stru
         real_rma = (*ep)->rma;
         fid_ops = *real_ep_fid;
         fid_ops.close = endpoint_close;
+        fid_ops.bind = endpoint_bind;
         msg = *real_msg;
         msg.sendmsg = strict_sendmsg;
         msg.recv = strict_recv;
@@ -295,14 +409,32 @@ static int strict_endpoint(struct fid_domain *domain, struct fi_info *info, stru
     return 0;
 }
 
+static int strict_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq,
+                          void *context)
+{
+    return disorder_cq_open(domain, attr, cq, context, real_domain->cq_open);
+}
+
+static int domain_control(struct fid *fid, int command, void *argument)
+{
+    if (demands("raw") && command == FI_MAP_RAW_MR)
+        return raw_map(argument);
+    if (demands("raw") && command == FI_UNMAP_KEY)
+        return raw_unmap(*(uint64_t *)argument);
+    return real_domain_fid->control(fid, command, argument);
+}
+
 static int strict_domain(struct fid_fabric *fabric, struct fi_info *info,
                          struct fid_domain **domain, void *context)
 {
     static struct fi_ops_domain ops;
     static struct fi_ops_mr mr;
+    static struct fi_ops fid_ops;
     struct fi_info *plain = ((__typeof__(&fi_dupinfo))real("fi_dupinfo"))(info);
     int rc;
     plain->domain_attr->mr_mode = (int)offered_mode;
+    plain->domain_attr->mr_key_size = offered_key_size;
+    plain->domain_attr->cq_data_size = offered_data_size;
     rc = real_fabric->domain(fabric, plain, domain, context);
     ((__typeof__(&fi_freeinfo))real("fi_freeinfo"))(plain);
     if (rc)
@@ -312,12 +444,22 @@ static int strict_domain(struct fid_fabric *fabric, struct fi_info *info,
         real_mr = (*domain)->mr;
         ops = *real_domain;
         ops.endpoint = strict_endpoint;
+        ops.cq_open = strict_cq_open;
         mr = *real_mr;
         mr.reg = strict_reg;
+        real_domain_fid = (*domain)->fid.ops;
+        fid_ops = *real_domain_fid;
+        fid_ops.control = domain_control;
     }
+    (*domain)->fid.ops = &fid_ops;
     (*domain)->ops = &ops;
     (*domain)->mr = &mr;
     return 0;
+}
+
+static int strict_trywait(struct fid_fabric *fabric, struct fid **fids, int n)
+{
+    return disorder_trywait(fabric, fids, n, real_fabric->trywait);
 }
 
 // ---- what the library loads
@@ -332,6 +474,7 @@ EXPORT int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, vo
         real_fabric = (*fabric)->ops;
         ops = *real_fabric;
         ops.domain = strict_domain;
+        ops.trywait = strict_trywait;
     }
     (*fabric)->ops = &ops;
     return 0;
@@ -357,7 +500,13 @@ EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, u
             continue;
         }
         offered_mode = (uint64_t)info->domain_attr->mr_mode;
+        offered_key_size = info->domain_attr->mr_key_size;
+        offered_data_size = info->domain_attr->cq_data_size;
         info->domain_attr->mr_mode |= (int)demanded();
+        if (demands("raw"))
+            info->domain_attr->mr_key_size = RAW_SIZE;
+        if (demands("narrow"))
+            info->domain_attr->cq_data_size = 4;
         *end = info;
         end = &info->next;
     }

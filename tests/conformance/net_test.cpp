@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a link is for, over each provider of libfabric that this machine has: two nets of one
 // process, as two ranks have them, with a link to each other.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -164,6 +165,14 @@ class Net : public testing::TestWithParam<const char *>
         });
         return state() == PHI_MOVE_DONE ? 0 : state() == PHI_MOVE_FAILED ? -EIO : -ETIMEDOUT;
     }
+    // All posts of a's have come to b, also where that is told late.
+    void all_arrive()
+    {
+        int rank = -1;
+        ASSERT_EQ(phi_net_settle(a->net, phi_deadline(kWait), &rank), 0);
+        for (int i = 0; i < 1000; i++)
+            phi_net_poll(b->net);
+    }
     uint32_t state()
     {
         return __atomic_load_n(&move_.state, __ATOMIC_ACQUIRE);
@@ -172,15 +181,21 @@ class Net : public testing::TestWithParam<const char *>
     {
         b.reset();
         a.reset();
-        EXPECT_EQ(refused(), 0) << "what the strict provider refused is in the output";
+        EXPECT_EQ(count("strict_refused"), 0)
+            << "what the strict provider refused is in the output";
+        EXPECT_EQ(count("strict_mapped"), 0);
     }
-    // How much net_strict.c has refused in this process, where it is loaded.
-    static int refused()
+    // A function of net_strict.c, where it is loaded into this process.
+    template <typename Function> static Function *strict(const char *name)
     {
         const char *library = getenv("PEERHOP_LIBFABRIC");
         void *handle = library ? dlopen(library, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-        void *count = handle ? dlsym(handle, "strict_refused") : nullptr;
-        return count ? reinterpret_cast<int (*)()>(count)() : 0;
+        return handle ? reinterpret_cast<Function *>(dlsym(handle, name)) : nullptr;
+    }
+    static int count(const char *name)
+    {
+        auto *function = strict<int()>(name);
+        return function ? function() : 0;
     }
     std::unique_ptr<End> a, b;
     std::vector<uint8_t> from, to;
@@ -323,23 +338,20 @@ TEST_P(Net, SeveralMovesAreUnderWayTogether)
 // A channel ends when some parts of its last message have come: they do not count for the next one.
 TEST_P(Net, PartsOfAFormerLifeOfTheLineDoNotCount)
 {
-    pair("PEERHOP_NET_PART=64");
     regions(1024);
-    struct phi_net_post part = {2, 1, 1, 0, 0, 4};
-    for (int i = 0; i < 3; i++)
-        ASSERT_TRUE(
-            eventually([&] { return phi_link_post(&route, phi_net_post_encode(&part)) == 0; }));
-    ASSERT_TRUE(eventually([&] { return phi_link_post(&route, post(3, 0, 0, 0)) == 0; }));
-    ASSERT_TRUE(eventually([&] { return b->word(0, 3, 0) == 1; }));
-    // All lives that look alike, which only their lower bits do.
+    const struct phi_net_post part = {2, 1, 1, 0, 0, 4};
+    auto three_more = [&] {
+        for (int i = 0; i < 3; i++)
+            ASSERT_TRUE(
+                eventually([&] { return phi_link_post(&route, phi_net_post_encode(&part)) == 0; }));
+        all_arrive();
+    };
+    three_more();
+    // A later life looks alike: only its lower bits travel.
     __atomic_store_n(&b->lines[1][2].life, PHI_LIFE_MASK + 1, __ATOMIC_RELAXED);
-    ASSERT_TRUE(eventually([&] { return phi_link_post(&route, phi_net_post_encode(&part)) == 0; }));
-    ASSERT_TRUE(eventually([&] { return phi_link_post(&route, post(3, 1, 0, 0)) == 0; }));
-    ASSERT_TRUE(eventually([&] { return b->word(1, 3, 0) == 1; }));
+    three_more();
     EXPECT_EQ(b->word(1, 2, 1), 0u);
-    for (int i = 0; i < 3; i++)
-        ASSERT_TRUE(
-            eventually([&] { return phi_link_post(&route, phi_net_post_encode(&part)) == 0; }));
+    ASSERT_TRUE(eventually([&] { return phi_link_post(&route, phi_net_post_encode(&part)) == 0; }));
     EXPECT_TRUE(eventually([&] { return b->word(1, 2, 1) == 4; }));
 }
 
@@ -393,6 +405,7 @@ TEST_P(Net, APostForAFormerLifeOfItsLineIsDropped)
     for (uint32_t immediate :
          {post(2, 1, 0, 0, 4), post(kLines, 0, 0, 0), post(0xfffff, 1, 1, 1), post(2, 1, 1, 1, 5)})
         ASSERT_TRUE(eventually([&] { return phi_link_post(&route, immediate) == 0; }));
+    all_arrive();
     ASSERT_TRUE(eventually([&] { return b->word(1, 2, 1) == 8; }));
     EXPECT_EQ(b->word(1, 2, 0), 0u);
 }
@@ -446,6 +459,50 @@ TEST_P(Net, AnEndWithoutByeIsNoticedByWhatIsSentNext)
         nanosleep(&pause, nullptr);
         return phi_link_lost(b->link, text, sizeof text) != 0;
     }));
+}
+
+// ---- what only a provider does that fails on demand
+
+TEST_P(Net, AnErrorCompletionEndsTheLinkAndFailsItsMoves)
+{
+    auto *fail_next = strict<void(int)>("strict_fail_next");
+    if (!fail_next)
+        GTEST_SKIP() << "only over the strict libfabric";
+    pair("PEERHOP_NET_PART=4096");
+    regions(100000);
+    fail_next(7); // of 16 parts
+    move_ = {};
+    ASSERT_EQ(start(0, from.size(), post(1, 0, 1, 0)), 0);
+    ASSERT_TRUE(eventually([&] {
+        phi_route_poll(&route);
+        return state() != PHI_MOVE_POSTED;
+    }));
+    EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
+    char text[160] = "";
+    EXPECT_EQ(phi_link_lost(a->link, text, sizeof text), -ECONNRESET);
+    EXPECT_STREQ(text, "Input/output error");
+    EXPECT_EQ(b->word(0, 1, 1), 0u) << "the peer was told of what did not come whole";
+    EXPECT_EQ(phi_link_post(&route, 0), -ECONNRESET);
+}
+
+// What was under way when the link was given up never lands: its memory may be used again.
+TEST_P(Net, NothingLandsAfterASilentLinkHasEnded)
+{
+    auto *silence = strict<void(int)>("strict_silence");
+    if (!silence)
+        GTEST_SKIP() << "only over the strict libfabric";
+    pair("PEERHOP_NET_PART=4096");
+    regions(50000);
+    from.assign(from.size(), 9);
+    silence(1);
+    ASSERT_EQ(start(0, from.size(), post(1, 0, 1, 0)), 0);
+    EXPECT_FALSE(eventually([&] { return state() != PHI_MOVE_POSTED; }, 100));
+    phi_link_end(a->link, false);
+    EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
+    silence(0);
+    eventually([&] { return b->word(0, 1, 1) != 0; }, 100);
+    EXPECT_EQ(b->word(0, 1, 1), 0u);
+    EXPECT_EQ(std::count(to.begin(), to.end(), 9), 0);
 }
 
 TEST_P(Net, MovesUnderWayFailWhenTheirLinkEnds)

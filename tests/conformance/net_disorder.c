@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The unkind half of the strict libfabric:
+//   disorder  RMA operations go out in any order, some later than others that came after them, and
+//             what completes is told in any order, and late; only messages keep theirs
+//   again     every call that posts is sometimes to be tried again
+// and what tests ask for: an operation that ends with an error, and a peer that says nothing more.
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rdma/fi_errno.h>
+
+#include "net_strict.h"
+
+enum { PENDING = 512, ENTRIES = 512, QUEUES = 256 };
+
+// An operation that was taken and is not with the provider yet.
+struct pending {
+    rma_fn fn;
+    struct fid_ep *ep;
+    struct fid_cq *cq;
+    struct fi_msg_rma message;
+    struct iovec local;
+    struct fi_rma_iov remote;
+    void *desc;
+    uint64_t flags;
+};
+
+// A queue of completions: those that the provider has told of and we have not.
+struct queue {
+    struct fid_cq *cq;
+    struct fi_cq_data_entry entries[ENTRIES];
+    int n;
+    struct fi_cq_err_entry error;
+    int failed;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of everything here
+static struct pending pending[PENDING];
+static int pending_count;
+static struct queue queues[QUEUES];
+static struct fi_ops_cq *real_cq;
+static struct fi_ops *real_cq_fid;
+static int fail_in, silent;
+
+static unsigned any(unsigned n)
+{
+    static unsigned state = 88172645;
+    state ^= state << 13;
+    state ^= state >> 17;
+    state ^= state << 5;
+    return state % n;
+}
+
+static struct queue *queue_of(const struct fid_cq *cq)
+{
+    for (int i = 0; i < QUEUES; i++)
+        if (queues[i].cq == cq)
+            return &queues[i];
+    return NULL;
+}
+
+EXPORT void strict_fail_next(int n)
+{
+    pthread_mutex_lock(&lock);
+    fail_in = n;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void strict_silence(int on)
+{
+    pthread_mutex_lock(&lock);
+    silent = on;
+    pthread_mutex_unlock(&lock);
+}
+
+int disorder_refuses(void)
+{
+    int refuses;
+    if (!demands("again"))
+        return 0;
+    pthread_mutex_lock(&lock);
+    refuses = any(3) == 0;
+    pthread_mutex_unlock(&lock);
+    return refuses;
+}
+
+// ---- going out
+
+static ssize_t go(const struct pending *p)
+{
+    struct fi_msg_rma message = p->message;
+    struct fi_rma_iov remote = p->remote;
+    struct iovec local = p->local;
+    void *desc = p->desc;
+    message.msg_iov = &local;
+    message.rma_iov = &remote;
+    message.desc = &desc;
+    return p->fn(p->ep, &message, p->flags);
+}
+
+// Some of what is pending goes to the provider, in any order.
+static void let_go(const struct fid_cq *cq)
+{
+    for (int tries = 4; tries > 0 && pending_count > 0; tries--) {
+        int i = (int)any((unsigned)pending_count);
+        if (pending[i].cq != cq || silent || any(4) == 0 || go(&pending[i]) == -FI_EAGAIN)
+            continue;
+        pending[i] = pending[--pending_count];
+    }
+}
+
+static ssize_t fail_it(struct queue *queue, const struct fi_msg_rma *message)
+{
+    queue->failed = 1;
+    queue->error = (struct fi_cq_err_entry){.op_context = message->context, .err = FI_EIO};
+    return 0;
+}
+
+ssize_t disorder_rma(rma_fn fn, struct fid_ep *ep, struct fid_cq *cq,
+                     const struct fi_msg_rma *message, uint64_t flags)
+{
+    struct queue *queue;
+    ssize_t rc = -FI_EAGAIN;
+    pthread_mutex_lock(&lock);
+    queue = queue_of(cq);
+    if (queue && fail_in > 0 && --fail_in == 0) {
+        rc = fail_it(queue, message);
+    } else if (!demands("disorder") && !silent) {
+        rc = fn(ep, message, flags);
+    } else if (pending_count < PENDING) {
+        pending[pending_count++] = (struct pending){.fn = fn,
+                                                    .ep = ep,
+                                                    .cq = cq,
+                                                    .message = *message,
+                                                    .local = *message->msg_iov,
+                                                    .remote = *message->rma_iov,
+                                                    .desc = *message->desc,
+                                                    .flags = flags};
+        rc = 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+void disorder_forget_ep(struct fid_ep *ep)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < pending_count;)
+        if (pending[i].ep == ep)
+            pending[i] = pending[--pending_count];
+        else
+            i++;
+    pthread_mutex_unlock(&lock);
+}
+
+// ---- coming in
+
+// Returns whether the provider has an error to tell of.
+static int take_all(struct queue *queue)
+{
+    ssize_t n = ENTRIES - queue->n;
+    if (n > 16)
+        n = 16;
+    if (n > 0)
+        n = real_cq->read(queue->cq, &queue->entries[queue->n], (size_t)n);
+    if (n > 0)
+        queue->n += (int)n;
+    return n == -FI_EAVAIL;
+}
+
+// Messages come in their order, other things when it pleases us.
+static int is_message(const struct fi_cq_data_entry *entry)
+{
+    return (entry->flags & FI_RECV) && !(entry->flags & FI_REMOTE_CQ_DATA);
+}
+
+static int pick(const struct queue *queue)
+{
+    int i = (int)any((unsigned)queue->n);
+    for (int j = 0; is_message(&queue->entries[i]) && j < i; j++)
+        if (is_message(&queue->entries[j]))
+            i = j;
+    return i;
+}
+
+static ssize_t give(struct queue *queue, struct fi_cq_data_entry *entries, size_t count)
+{
+    size_t n = 0;
+    while (n < count && queue->n > 0 && any(3) != 0) {
+        int i = pick(queue);
+        entries[n++] = queue->entries[i];
+        memmove(&queue->entries[i], &queue->entries[i + 1],
+                (size_t)(--queue->n - i) * sizeof(queue->entries[0]));
+    }
+    return n ? (ssize_t)n : -FI_EAGAIN;
+}
+
+static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
+{
+    struct queue *queue;
+    ssize_t rc;
+    pthread_mutex_lock(&lock);
+    queue = queue_of(cq);
+    let_go(cq);
+    if (queue->failed)
+        rc = -FI_EAVAIL;
+    else if (!demands("disorder"))
+        rc = silent ? -FI_EAGAIN : real_cq->read(cq, entries, count);
+    else if (silent)
+        rc = -FI_EAGAIN;
+    else {
+        rc = take_all(queue) ? -FI_EAVAIL : give(queue, entries, count);
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+static ssize_t disorder_readerr(struct fid_cq *cq, struct fi_cq_err_entry *entry, uint64_t flags)
+{
+    struct queue *queue;
+    ssize_t rc = 1;
+    pthread_mutex_lock(&lock);
+    queue = queue_of(cq);
+    if (queue->failed)
+        *entry = queue->error;
+    else
+        rc = real_cq->readerr(cq, entry, flags);
+    queue->failed = 0;
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int disorder_trywait(struct fid_fabric *fabric, struct fid **fids, int count,
+                     __typeof__(((struct fi_ops_fabric *)0)->trywait) real)
+{
+    int busy;
+    pthread_mutex_lock(&lock);
+    busy = pending_count > 0;
+    for (int i = 0; i < QUEUES; i++)
+        busy = busy || (queues[i].cq && (queues[i].n > 0 || queues[i].failed));
+    pthread_mutex_unlock(&lock);
+    return busy ? -FI_EAGAIN : real(fabric, fids, count);
+}
+
+static int disorder_cq_close(struct fid *fid)
+{
+    pthread_mutex_lock(&lock);
+    struct queue *queue = queue_of((struct fid_cq *)fid);
+    if (queue)
+        *queue = (struct queue){0};
+    pthread_mutex_unlock(&lock);
+    return real_cq_fid->close(fid);
+}
+
+int disorder_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq,
+                     void *context, __typeof__(((struct fi_ops_domain *)0)->cq_open) real)
+{
+    static struct fi_ops_cq ops;
+    static struct fi_ops fid_ops;
+    int rc = real(domain, attr, cq, context);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&lock);
+    struct queue *queue = queue_of(NULL);
+    if (queue) {
+        if (!real_cq) {
+            real_cq = (*cq)->ops;
+            real_cq_fid = (*cq)->fid.ops;
+            ops = *real_cq;
+            ops.read = disorder_read;
+            ops.readerr = disorder_readerr;
+            fid_ops = *real_cq_fid;
+            fid_ops.close = disorder_cq_close;
+        }
+        *queue = (struct queue){.cq = *cq};
+        (*cq)->ops = &ops;
+        (*cq)->fid.ops = &fid_ops;
+    }
+    pthread_mutex_unlock(&lock);
+    return queue ? 0 : -FI_ENOMEM;
+}
