@@ -62,7 +62,7 @@ const struct phi_key *phi_key_of_other_role(const struct phi_key *key)
 {
     for (uint8_t role = PH_ROLE_SENDER; role <= PH_ROLE_BOTH && key->theirs_count == 0; role++) {
         const struct phi_key *other = find_key(key->peer, key->op_id, role);
-        if (other != NULL && other->theirs_count > 0 && other->own_count == 0)
+        if (other != NULL && other->theirs_count > 0 && !other->named)
             return other;
     }
     return NULL;
@@ -274,6 +274,7 @@ int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_op
                 uint32_t *number)
 {
     uint8_t protocol = (uint8_t)op->protocol;
+    key->named = true;
     if (protocol == PH_PROTOCOL_DEFAULT)
         protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
     for (uint32_t i = key->own_count; i-- > 0;) {

@@ -117,6 +117,7 @@ struct phi_key {
     struct phi_own_buffer *own; // by growing numbers
     uint32_t own_count;
     size_t own_room;
+    bool named; // by an exchange of this rank, whatever became of the buffer
     struct phi_peer_buffer *theirs; // by growing numbers
     uint32_t theirs_count;
     size_t theirs_room;

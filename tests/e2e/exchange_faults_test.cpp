@@ -436,6 +436,36 @@ TEST_F(ExchangeFaultsHost, RolesThatDoNotMatchAreNamed)
     }
 }
 
+// An operation goes one way, its buffer is released, and then it is to go the other way: who comes
+// first is only early.
+RANK_FUNCTION(turns_the_other_way)
+{
+    rank.open({}, 400);
+    void *memory = rank.device->alloc(2 * size);
+    auto one = [&](int sender, size_t offset) {
+        return operation(7, !rank.rank, role_of(rank, sender), at(memory, offset), size);
+    };
+    ph_channel *channel = nullptr;
+    for (int rc = -1; rc;) {
+        ph_operation op = one(0, 0);
+        rc = ph_exchange(rank.context, &op, 1, &channel);
+        CHECK(rc == 0 || rc == -ETIMEDOUT);
+    }
+    rank.barrier();
+    if (rank.rank == 1)
+        release_to(rank, memory, size, PH_RELEASE_DRAINED);
+    rank.barrier();
+    if (rank.rank == 1)
+        CHECK_SAYS(exchange_fails(rank, {one(1, size)}, -ETIMEDOUT), "waits for rank 0");
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, AnOperationThatTurnsIsNoMismatch)
+{
+    Job job("host", 2);
+    EXPECT_EQ(job.run("turns_the_other_way"), "");
+}
+
 // ---- memory
 
 static std::atomic<int> offers_starve; // this many times
