@@ -20,6 +20,25 @@ namespace kill_rounds
 const int64_t CONTEXT_MS = 3000;   // the contexts' deadline
 const int64_t PATIENCE_MS = 30000; // of retries, of streams: everybody is continued long before
 
+const size_t SLOT_SIZE = 12288;
+const int STAGES = 8;
+
+enum Op : uint64_t { OP_MEET = 1, OP_GROUP = 2, OP_EXCHANGE = 3, OP_DATA = 10, OP_ANSWER = 20 };
+const uint64_t OPS_OF_A_PLAYER = 100;
+
+// Parts of a peer's share of the memory.
+enum Part {
+    PART_OUT,
+    PART_IN = PART_OUT + VARIANTS,
+    PART_ANSWER_OUT = PART_IN + VARIANTS,
+    PART_ANSWER_IN = PART_ANSWER_OUT + VARIANTS,
+    PART_GROUP_OUT = PART_ANSWER_IN + VARIANTS,
+    PART_GROUP_IN,
+    PART_MEET_OUT,
+    PART_MEET_IN,
+    PARTS
+};
+
 // What the threads of one rank share: it does not change while several of them run.
 struct Life {
     Rank &process;
