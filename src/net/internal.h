@@ -198,10 +198,10 @@ struct phi_rma {
 ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct phi_net_op *op);
 struct phi_net_op *phi_op_free(struct phi_net_op *ops, int n); // NULL: all are busy
 
-// Rails. open: rc of libfabric; address appends the endpoint's to the link's; insert takes the
+// Rails. open: rc of libfabric; address fills the link's; insert takes the
 // peer's; await posts the receive of a greeting, and greet sends those that are due.
 int phi_rail_open(struct phi_link *link, struct phi_rail *rail);
-int phi_rail_address(struct phi_link *link, const struct phi_rail *rail);
+int phi_rails_address(struct phi_link *link);
 int phi_rail_insert(struct phi_link *link, struct phi_rail *rail, const uint8_t *address,
                     size_t size);
 int phi_rail_await(struct phi_link *link, uint32_t i);

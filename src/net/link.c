@@ -300,18 +300,16 @@ static int open_link(struct phi_link *link)
 
     link->open = true;
     if ((rc = open_queue(link)) || (rc = fi_av_open(net->domain, &attr, &link->av, NULL)) ||
-        (rc = phi_rail_open(link, &link->control)) || (rc = phi_rail_address(link, &link->control)))
+        (rc = phi_rail_open(link, &link->control)))
         return rc;
     for (; link->rails_open < net->rails && !rc; link->rails_open++) {
         rc = phi_rail_open(link, &link->rails[link->rails_open]);
-        if (!rc)
-            rc = phi_rail_address(link, &link->rails[link->rails_open]);
         if (!rc)
             rc = phi_rail_await(link, link->rails_open);
     }
     for (int i = 0; i < PHI_RECEIVES && !rc; i++)
         rc = post_receive(link, i);
-    return rc;
+    return rc ? rc : phi_rails_address(link);
 }
 
 static void free_link(struct phi_link *link)

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "net/internal.h"
 
 const char *phi_net_error(const struct phi_net *net, int rc)
@@ -232,6 +233,23 @@ static void describe(struct phi_net *net)
              info->domain_attr->name);
 }
 
+// shm names endpoints by the process's number, which another domain of this process, or a process
+// of another namespace, has too: a name of its own keeps them apart.
+static int name_endpoints(struct fi_info *info)
+{
+    char name[64];
+    uint64_t number;
+
+    if (strcmp(info->fabric_attr->prov_name, "shm") != 0)
+        return 0;
+    phi_random(&number, sizeof(number));
+    snprintf(name, sizeof(name), "fi_shm://peerhop-%016llx", (unsigned long long)number);
+    free(info->src_addr);
+    info->src_addr = strdup(name);
+    info->src_addrlen = strlen(name) + 1;
+    return info->src_addr ? 0 : -FI_ENOMEM;
+}
+
 // A candidate is taken when it opens and the probe finds that it does what it says.
 static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
 {
@@ -239,8 +257,9 @@ static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
     int rc;
 
     net->info = net->library->fi_dupinfo(info);
-    if (!net->info) {
+    if (!net->info || name_endpoints(net->info)) {
         snprintf(why, size, "out of memory");
+        close_domain(net);
         return -ENOMEM;
     }
     describe(net);

@@ -55,16 +55,27 @@ int phi_rail_open(struct phi_link *link, struct phi_rail *rail)
     return rc;
 }
 
-// The addresses of all endpoints, one after the other: they are equally long.
-int phi_rail_address(struct phi_link *link, const struct phi_rail *rail)
+// The addresses of all endpoints, one after the other. Those that are names may differ in length:
+// all have the room of the longest.
+int phi_rails_address(struct phi_link *link)
 {
-    size_t room = sizeof(link->address) / (1 + link->net->rails), size = room;
-    int rc = fi_getname(&rail->ep->fid, link->address + link->address_size, &size);
+    uint8_t each[1 + PHI_NET_RAILS_MAX][PHI_NET_ADDRESS_MAX] = {0};
+    const size_t room = sizeof(link->address) / (1 + link->rails_open);
+    size_t longest = 0;
 
-    if (!rc && size > room)
-        rc = -FI_ETOOSMALL;
-    link->address_size += size;
-    return rc;
+    for (uint32_t i = 0; i <= link->rails_open; i++) {
+        const struct phi_rail *rail = i == 0 ? &link->control : &link->rails[i - 1];
+        size_t size = room;
+        int rc = fi_getname(&rail->ep->fid, each[i], &size);
+
+        if (rc || size > room)
+            return rc ? rc : -FI_ETOOSMALL;
+        longest = size > longest ? size : longest;
+    }
+    for (uint32_t i = 0; i <= link->rails_open; i++)
+        memcpy(link->address + i * longest, each[i], longest);
+    link->address_size = (1 + link->rails_open) * longest;
+    return 0;
 }
 
 void phi_rail_close(struct phi_rail *rail)

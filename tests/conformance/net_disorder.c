@@ -44,6 +44,7 @@ static struct queue queues[QUEUES];
 static struct fi_ops_cq *real_cq;
 static struct fi_ops *real_cq_fid;
 static int fail_in, silent;
+static const struct fid_cq *last, *deaf;
 
 static unsigned any(unsigned n)
 {
@@ -66,6 +67,13 @@ EXPORT void strict_fail_next(int n)
 {
     pthread_mutex_lock(&lock);
     fail_in = n;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void strict_deaf(int on)
+{
+    pthread_mutex_lock(&lock);
+    deaf = on ? last : NULL;
     pthread_mutex_unlock(&lock);
 }
 
@@ -205,7 +213,9 @@ static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
     pthread_mutex_lock(&lock);
     queue = queue_of(cq);
     let_go(cq);
-    if (queue->failed)
+    if (cq == deaf)
+        rc = -FI_EAGAIN;
+    else if (queue->failed)
         rc = -FI_EAVAIL;
     else if (!demands("disorder"))
         rc = silent ? -FI_EAGAIN : real_cq->read(cq, entries, count);
@@ -276,6 +286,7 @@ int disorder_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct 
             fid_ops.close = disorder_cq_close;
         }
         *queue = (struct queue){.cq = *cq};
+        last = *cq;
         (*cq)->ops = &ops;
         (*cq)->fid.ops = &fid_ops;
     }
