@@ -49,7 +49,9 @@ PH_API int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_o
 // ph_put_signal is ph_put, then a signal that the peer's ph_wait(size) waits for. Few signals are in
 // flight per direction: the next one waits on the stream until the peer has consumed the one before,
 // or, of small messages between GPUs (PEERHOP_LL_MAX), the one before that. When the
-// peer's buffer may be written is the caller's affair. Needs the sender's role. Since 0.1.
+// peer's buffer may be written is the caller's affair: the data is there when the ph_wait that takes
+// the signal is over, and may come then or earlier, so that puts to the same place have no order
+// before that. Needs the sender's role. Since 0.1.
 PH_API int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_offset,
                          size_t size, void *stream);
 

@@ -87,44 +87,30 @@ static __device__ uint4 *slot_of(const phi_hop_item &item, uint32_t message)
     return reinterpret_cast<uint4 *>(item.slots + (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT);
 }
 
-// Pieces of a message: one at least, so that one of no bytes has a flag.
-static __device__ uint32_t pieces_of(const phi_hop_item &item)
+// Lines of a message: an offset where there is one, then the data; one at least.
+static __device__ uint32_t lines_of(const phi_hop_item &item)
 {
-    return item.size == 0 ? 1 : static_cast<uint32_t>((item.size + PHI_LL_PIECE - 1) / PHI_LL_PIECE);
-}
-
-// Lines of one piece: an offset where there is one, then the data; one at least.
-static __device__ uint32_t lines_of(const phi_hop_item &item, uint64_t bytes)
-{
-    const uint32_t data = static_cast<uint32_t>((bytes + 7) / 8) + item.signal;
+    const uint32_t data = static_cast<uint32_t>((item.size + 7) / 8) + item.signal;
     return data ? data : 1;
 }
 
-static __device__ uint64_t bytes_of(const phi_hop_item &item, uint64_t from)
-{
-    const uint64_t left = item.size - from;
-    return left < PHI_LL_PIECE ? left : PHI_LL_PIECE;
-}
-
-// What a line of a piece carries: the offset, 8 bytes of the data, or nothing.
-static __device__ uint64_t line_data(const phi_hop_item &item, const uint8_t *source, uint64_t from,
-                                     uint64_t bytes, uint32_t line)
+// What a line carries: the offset, 8 bytes of the data, or nothing.
+static __device__ uint64_t line_data(const phi_hop_item &item, uint32_t line)
 {
     if (line < item.signal)
-        return item.offset + from;
+        return item.offset;
     const uint64_t at = 8ull * (line - item.signal);
-    return at < bytes ? gather(source + at, bytes - at) : 0;
+    return at < item.size ? gather(reinterpret_cast<const uint8_t *>(item.source) + at, item.size - at)
+                          : 0;
 }
 
 // Each thread waits for the credit itself: the word lies in this device's memory.
-static __device__ bool push_piece(const phi_hop_item &item, uint32_t message, uint64_t from)
+static __device__ bool push_lines(const phi_hop_item &item, uint32_t message)
 {
     const phi_flag_lane *own = reinterpret_cast<const phi_flag_lane *>(item.own);
-    const uint64_t bytes = bytes_of(item, from);
-    const uint8_t *source = reinterpret_cast<const uint8_t *>(item.source + from);
     uint4 *slot = slot_of(item, message);
     // The first data is fetched while the credit is looked at.
-    uint64_t data = line_data(item, source, from, bytes, threadIdx.x);
+    uint64_t data = line_data(item, threadIdx.x);
     // Pairs with the credit of take(): the slot's last message was read before it was given.
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(item.broken, polls);
@@ -133,24 +119,23 @@ static __device__ bool push_piece(const phi_hop_item &item, uint32_t message, ui
         if (over)
             return false;
     }
-    for (uint32_t i = threadIdx.x; i < lines_of(item, bytes); i += blockDim.x) {
+    for (uint32_t i = threadIdx.x; i < lines_of(item); i += blockDim.x) {
         if (i != threadIdx.x)
-            data = line_data(item, source, from, bytes, i);
+            data = line_data(item, i);
         store_line(slot + i, data, message);
     }
+    if (message % PHI_LL_REFRESH < PHI_LL_SLOTS)
+        for (uint32_t i = lines_of(item) + threadIdx.x; i < PHI_LL_SLOT / 16; i += blockDim.x)
+            store_line(slot + i, 0, message);
     return true;
 }
 
 static __device__ void push(const phi_hop_item &item)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
-    const uint32_t pieces = pieces_of(item);
-    uint32_t message = own->pushed;
-    bool pushed = true;
-    for (uint32_t piece = 0; piece < pieces && pushed; piece++)
-        pushed = push_piece(item, ++message, static_cast<uint64_t>(piece) * PHI_LL_PIECE);
-    pushed = __syncthreads_and(pushed); // all have read own->pushed
-    if (threadIdx.x == 0 && pushed)
+    const uint32_t message = own->pushed + 1;
+    // The barrier: all have read own->pushed.
+    if (__syncthreads_and(push_lines(item, message)) && threadIdx.x == 0)
         own->pushed = message;
 }
 
@@ -173,24 +158,22 @@ static __device__ bool take_line(const uint4 *at, uint32_t message, uint64_t bro
     return true;
 }
 
-// One piece of a message, where this thread's lines are there. What a peer says of the offset is not
-// believed: nothing is written outside the buffer.
-static __device__ bool take_piece(const phi_hop_item &item, uint32_t message, uint64_t from,
-                                  follower &next)
+// This thread's lines. What a peer says of the offset is not believed: nothing is written outside the
+// buffer.
+static __device__ bool take_lines(const phi_hop_item &item, uint32_t message, follower &next)
 {
     const uint4 *slot = slot_of(item, message);
-    const uint64_t bytes = bytes_of(item, from);
-    uint64_t offset = from, data;
+    uint64_t offset = 0, data;
     if (item.signal && !take_line(slot, message, item.broken, &offset, next))
         return false;
-    const bool fits = bytes <= item.offset && offset <= item.offset - bytes;
+    const bool fits = item.size <= item.offset && offset <= item.offset - item.size;
     uint8_t *destination = reinterpret_cast<uint8_t *>(item.destination + offset);
-    for (uint32_t i = threadIdx.x; i < lines_of(item, bytes); i += blockDim.x) {
+    for (uint32_t i = threadIdx.x; i < lines_of(item); i += blockDim.x) {
         if (!take_line(slot + i, message, item.broken, &data, next))
             return false;
         const uint64_t at = 8ull * (i - item.signal);
-        if (fits && i >= item.signal && at < bytes)
-            scatter(destination + at, data, bytes - at);
+        if (fits && i >= item.signal && at < item.size)
+            scatter(destination + at, data, item.size - at);
     }
     return true;
 }
@@ -207,16 +190,10 @@ static __device__ void give_credit(const phi_hop_item &item, uint32_t message)
 static __device__ void take(const phi_hop_item &item, follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
-    const uint32_t pieces = pieces_of(item);
-    uint32_t message = own->taken;
-    for (uint32_t piece = 0; piece < pieces; piece++) {
-        give_credit(item, message); // of the piece before: all threads have read it
-        const bool taken =
-            take_piece(item, ++message, static_cast<uint64_t>(piece) * PHI_LL_PIECE, next);
-        if (!__syncthreads_and(taken))
-            return;
-    }
-    if (threadIdx.x == 0)
+    const uint32_t message = own->taken + 1;
+    give_credit(item, message - 1);
+    // The barrier: all have read own->taken.
+    if (__syncthreads_and(take_lines(item, message, next)) && threadIdx.x == 0)
         own->taken = message;
 }
 

@@ -79,14 +79,16 @@ struct phi_transfer_args {
 //
 //   ll  The pusher writes data and flag together, 8 bytes and twice the flag in each 16, into the
 //       taker's slot of that message. Messages have numbers, which wrap: pushed (own) and credit
-//       (written by the taker) at the pusher, taken (own) at the taker. Two may be under way.
+//       (written by the taker) at the pusher, taken (own) at the taker. Two may be under way. Each
+//       slot is written whole every 2^30 messages: no line keeps a number until it comes round again.
 //   sm  The passive end sets all go words at the active end; each block of the copy waits for one,
 //       and the blocks put all back to 0. A block that has copied its part stores the number of
 //       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
 //       begins with go set: the first copy needs no leave.
-#define PHI_LL_PIECE    8192 // bytes of data in a slot
+#define PHI_LL_PIECE    8192 // most bytes of data of a message
 #define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
 #define PHI_LL_SLOTS    2
+#define PHI_LL_REFRESH  (1u << 30)
 #define PHI_MOVE_BLOCKS 128 // most blocks of a copy
 
 struct phi_flag_lane {

@@ -4,7 +4,10 @@
 // or get program with a copy of either method, waits of either mode, and a checking kernel of which
 // every multiprocessor runs a block and reads every byte.
 //
-// PEERHOP_LITMUS_ROUNDS: rounds of all cases together, by default few.
+// And of the lanes, whose flags are ours alone: each message of ll and sm, one way and both ways at
+// once, with numbers that wrap.
+//
+// PEERHOP_LITMUS_ROUNDS: rounds of all cases of a suite together, by default few.
 #define _Alignas alignas
 #include "support/atomic_compat.h"
 
@@ -19,6 +22,7 @@
 
 extern "C" {
 #include "semaphore/executor.h"
+#include "semaphore/flags.h"
 }
 
 namespace
@@ -49,24 +53,29 @@ struct End {
     }
 };
 
-using Case = std::tuple<const char *, const char *, bool>; // wait, method, get
+// Rounds of each of so many cases.
+uint64_t share_of_rounds(uint64_t cases)
+{
+    const char *text = getenv("PEERHOP_LITMUS_ROUNDS");
+    const uint64_t all = text ? strtoull(text, nullptr, 10) : 4000;
+    return all / cases + 1;
+}
 
-class Litmus : public testing::TestWithParam<Case>
+// Two ends in one process, on two devices that reach each other or on one.
+class TwoEnds : public testing::Test
 {
   protected:
-    enum { TURN };
+    enum { TURN, BROKEN };
     End ends[2];
     int devices = 1;
     uint32_t *words = nullptr;
     uint64_t *errors = nullptr;
     uint64_t errors_device = 0;
     phi_uses uses{};
-    std::string settings[2];
 
-    void SetUp() override
+    void begin(const std::string &wait, const std::string &method)
     {
-        settings[0] = std::string("PEERHOP_WAIT=") + std::get<0>(GetParam());
-        settings[1] = std::string("PEERHOP_METHOD=") + std::get<1>(GetParam());
+        const std::string settings[] = {"PEERHOP_WAIT=" + wait, "PEERHOP_METHOD=" + method};
         const char *texts[] = {settings[0].c_str(), settings[1].c_str(), nullptr};
         ends[0].gpu.reset(new Gpu(0, texts));
         if (!ends[0].gpu->ok() || !ends[0].gpu->has_test_kernels())
@@ -89,7 +98,7 @@ class Litmus : public testing::TestWithParam<Case>
         ASSERT_EQ(phi_cuda_executor_open(&params, gpu.device, &end.executor), 0)
             << gpu.context.error();
         CU_OK(gpu.cu->cuStreamCreate(&end.stream, CU_STREAM_NON_BLOCKING));
-        end.buffer = gpu.alloc(SIZES[4]);
+        end.buffer = gpu.alloc(3 * SIZES[4]);
         end.fill = gpu.test_kernel("phi_test_fill");
         end.verify = gpu.test_kernel("phi_test_verify");
         if (words == nullptr) {
@@ -109,6 +118,51 @@ class Litmus : public testing::TestWithParam<Case>
                 GTEST_SKIP() << "the two devices do not reach each other";
         }
     }
+    void issue(int end, const std::vector<phi_work> &work)
+    {
+        bool partial;
+        ASSERT_EQ(ends[end].executor->ops->issue(ends[end].executor, ends[end].stream, work.data(),
+                                                 work.size(), &partial),
+                  0)
+            << ends[end].gpu->context.error();
+    }
+    void launch(int end, CUfunction function, size_t size, uint64_t seed, size_t offset = 0)
+    {
+        ends[end].enter();
+        test_pattern_args args{ends[end].buffer + offset, size, seed, 0, errors_device};
+        void *params[] = {&args};
+        const unsigned blocks = (unsigned)ends[end].gpu->info().multiprocessors;
+        CU_OK(ends[end].gpu->cu->cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0,
+                                                ends[end].stream, params, nullptr));
+    }
+    void finish(size_t size, uint64_t seed)
+    {
+        for (End &end : ends) {
+            ASSERT_EQ(end.executor->ops->flush(end.executor, phi_deadline(60000)), 0)
+                << end.gpu->context.error();
+            end.enter();
+            CU_OK(end.gpu->cu->cuStreamSynchronize(end.stream));
+        }
+        ASSERT_EQ(*errors, 0u) << "stale bytes of " << size << " by round " << seed;
+    }
+    // The test can fail: with other bytes expected, every block of the checking kernel says so.
+    void expect_that_it_can_fail(uint64_t seed)
+    {
+        launch(1, ends[1].verify, 8, seed);
+        CU_OK(ends[1].gpu->cu->cuStreamSynchronize(ends[1].stream));
+        EXPECT_GT(*errors, 0u);
+    }
+};
+
+using Case = std::tuple<const char *, const char *, bool>; // wait, method, get
+
+class Litmus : public TwoEnds, public testing::WithParamInterface<Case>
+{
+  protected:
+    void SetUp() override
+    {
+        begin(std::get<0>(GetParam()), std::get<1>(GetParam()));
+    }
     phi_work step(uint8_t kind, uint32_t bit = 0)
     {
         phi_work work{};
@@ -118,23 +172,6 @@ class Litmus : public testing::TestWithParam<Case>
         work.word_device = ends[0].words_device + 4 * TURN;
         work.uses = &uses;
         return work;
-    }
-    void issue(int end, const std::vector<phi_work> &work)
-    {
-        bool partial;
-        ASSERT_EQ(ends[end].executor->ops->issue(ends[end].executor, ends[end].stream, work.data(),
-                                                 work.size(), &partial),
-                  0)
-            << ends[end].gpu->context.error();
-    }
-    void launch(int end, CUfunction function, size_t size, uint64_t seed)
-    {
-        ends[end].enter();
-        test_pattern_args args{ends[end].buffer, size, seed, 0, errors_device};
-        void *params[] = {&args};
-        const unsigned blocks = (unsigned)ends[end].gpu->info().multiprocessors;
-        CU_OK(ends[end].gpu->cu->cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0,
-                                                ends[end].stream, params, nullptr));
     }
     // The sender is end 0. Everything of a round is enqueued, nothing is waited for by the host.
     void round(size_t size, uint64_t seed)
@@ -147,27 +184,16 @@ class Litmus : public testing::TestWithParam<Case>
         copy.size = size;
         launch(0, ends[0].fill, size, seed);
         issue(passive, {step(PHI_STEP_POST, PHI_BIT_READY)});
-        issue(active, {step(PHI_STEP_WAIT, PHI_BIT_READY), copy, step(PHI_STEP_POST, PHI_BIT_FULL)});
+        issue(active,
+              {step(PHI_STEP_WAIT, PHI_BIT_READY), copy, step(PHI_STEP_POST, PHI_BIT_FULL)});
         issue(passive, {step(PHI_STEP_WAIT, PHI_BIT_FULL)});
         launch(1, ends[1].verify, size, seed);
-    }
-    void finish(size_t size, uint64_t seed)
-    {
-        for (End &end : ends) {
-            ASSERT_EQ(end.executor->ops->flush(end.executor, phi_deadline(60000)), 0)
-                << end.gpu->context.error();
-            end.enter();
-            CU_OK(end.gpu->cu->cuStreamSynchronize(end.stream));
-        }
-        ASSERT_EQ(*errors, 0u) << "stale bytes of " << size << " by round " << seed;
     }
 };
 
 TEST_P(Litmus, CheckingKernelSeesTheCopy)
 {
-    const char *text = getenv("PEERHOP_LITMUS_ROUNDS");
-    const uint64_t all = text ? strtoull(text, nullptr, 10) : 4000;
-    const uint64_t rounds = all / CASES / (sizeof SIZES / sizeof SIZES[0]) + 1;
+    const uint64_t rounds = share_of_rounds(CASES * (sizeof SIZES / sizeof SIZES[0]));
     for (size_t size : SIZES) {
         for (uint64_t seed = 1; seed <= rounds; seed++) {
             ASSERT_NO_FATAL_FAILURE(round(size, seed));
@@ -176,10 +202,7 @@ TEST_P(Litmus, CheckingKernelSeesTheCopy)
             }
         }
     }
-    // The test can fail: with other bytes expected, every block of the checking kernel says so.
-    launch(1, ends[1].verify, 8, rounds + 1);
-    CU_OK(ends[1].gpu->cu->cuStreamSynchronize(ends[1].stream));
-    EXPECT_GT(*errors, 0u);
+    expect_that_it_can_fail(rounds + 1);
     RecordProperty("devices", devices);
     RecordProperty("rounds", (int)(rounds * 5));
 }
@@ -192,5 +215,201 @@ INSTANTIATE_TEST_SUITE_P(Order, Litmus,
                                     std::get<1>(info.param) +
                                     (std::get<2>(info.param) ? "_get" : "_put");
                          });
+
+// ---- lanes
+
+using Lane = std::tuple<const char *, bool, bool>; // method, signal, both ways at once
+
+class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
+{
+  protected:
+    const size_t MOST = SIZES[4], IN = MOST; // where an end's data arrives in its buffer
+    CUdeviceptr slabs[2] = {};
+
+    bool lines() const
+    {
+        return std::get<0>(GetParam()) == std::string("ll");
+    }
+    bool signal() const
+    {
+        return std::get<1>(GetParam());
+    }
+    phi_word word() const
+    {
+        return signal() ? PHI_WORD_NOTE : PHI_WORD_TURN;
+    }
+    void SetUp() override
+    {
+        begin("kernel", std::get<0>(GetParam()));
+        for (int end = 0; end < 2 && !IsSkipped(); end++) {
+            ends[end].enter();
+            slabs[end] = ends[end].gpu->alloc(PHI_FLAG_LINE);
+            std::vector<uint8_t> image(PHI_FLAG_LINE);
+            for (int sender = 0; sender < 2; sender++)
+                for (uint32_t &go : lane(image, sender)->go)
+                    go = signal();
+            CU_EXPECT(ends[end].gpu->cu->cuMemcpyHtoD_v2(slabs[end], image.data(), image.size()));
+        }
+    }
+    struct phi_flag_lane *lane(std::vector<uint8_t> &image, int sender) const
+    {
+        return reinterpret_cast<struct phi_flag_lane *>(&image[phi_flag_lane(0, sender, word())]);
+    }
+    // The numbers of lines, as if so many messages had passed.
+    void set_numbers(int sender, uint32_t passed)
+    {
+        for (int end = 0; end < 2; end++) {
+            const uint32_t numbers[] = {passed, passed, passed}; // pushed, credit, taken
+            ends[end].enter();
+            CU_EXPECT(ends[end].gpu->cu->cuMemcpyHtoD_v2(
+                slabs[end] + phi_flag_lane(0, sender, word()), numbers, sizeof numbers));
+        }
+    }
+    // A signal says nothing of the buffer: the next one's data may come while this one's is
+    // checked.
+    size_t place(uint64_t round) const
+    {
+        return signal() ? round % 2 * MOST : 0;
+    }
+    phi_work step(uint8_t kind, int end, int sender, size_t size, uint64_t round)
+    {
+        phi_work work{};
+        work.kind = kind;
+        work.call = PHI_CALL_TRANSFER;
+        work.own_lane = slabs[end] + phi_flag_lane(0, sender, word());
+        work.peer_lane = slabs[!end] + phi_flag_lane(0, sender, word());
+        work.signal = signal();
+        work.size = size;
+        work.broken = &words[BROKEN];
+        work.broken_device = ends[0].words_device + 4 * BROKEN;
+        work.uses = &uses;
+        work.source = reinterpret_cast<void *>(ends[sender].buffer);
+        work.destination = reinterpret_cast<void *>(ends[!sender].buffer + IN +
+                                                    (kind == PHI_STEP_MOVE ? place(round) : 0));
+        if (kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE)
+            work.slots = slabs[!sender] + phi_flag_slots(0, word());
+        work.offset = kind == PHI_STEP_TAKE ? 2 * MOST : place(round);
+        return work;
+    }
+    // What an end does for a message of `sender`, before and after the sender's part.
+    void let(int end, int sender, size_t size, uint64_t round, std::vector<phi_work> *work)
+    {
+        if (!lines() && !signal())
+            work->push_back(step(PHI_STEP_GO, end, sender, size, round));
+    }
+    void give(int end, int sender, size_t size, uint64_t round, std::vector<phi_work> *work)
+    {
+        work->push_back(step(lines() ? PHI_STEP_PUSH : PHI_STEP_MOVE, end, sender, size, round));
+    }
+    void take(int end, int sender, size_t size, uint64_t round, std::vector<phi_work> *work)
+    {
+        work->push_back(step(lines() ? PHI_STEP_TAKE : PHI_STEP_ARRIVE, end, sender, size, round));
+    }
+    static uint64_t seed_of(int sender, uint64_t round)
+    {
+        return 2 * round + (uint64_t)sender;
+    }
+    void one_way(size_t size, uint64_t round)
+    {
+        std::vector<phi_work> first, second, last;
+        let(1, 0, size, round, &first);
+        give(0, 0, size, round, &second);
+        take(1, 0, size, round, &last);
+        launch(0, ends[0].fill, size, seed_of(0, round));
+        if (!first.empty())
+            issue(1, first);
+        issue(0, second);
+        issue(1, last);
+        launch(1, ends[1].verify, size, seed_of(0, round), IN + place(round));
+    }
+    // Each end has one launch for both messages.
+    void both_ways(size_t size, uint64_t round)
+    {
+        for (int end = 0; end < 2; end++) {
+            std::vector<phi_work> all;
+            launch(end, ends[end].fill, size, seed_of(end, round));
+            let(end, !end, size, round, &all);
+            give(end, end, size, round, &all);
+            take(end, !end, size, round, &all);
+            issue(end, all);
+            launch(end, ends[end].verify, size, seed_of(!end, round), IN + place(round));
+        }
+    }
+};
+
+TEST_P(Lanes, CheckingKernelSeesTheMessage)
+{
+    const std::vector<size_t> sizes =
+        lines() ? std::vector<size_t>{8, 64, 4096, 8192} : std::vector<size_t>{8, 4096, 65536, IN};
+    const uint64_t share = share_of_rounds(8 * sizes.size());
+    for (size_t size : sizes) {
+        const uint64_t rounds = size == MOST ? share / 8 + 1 : share;
+        for (uint64_t round = 1; round <= rounds; round++) {
+            ASSERT_NO_FATAL_FAILURE(std::get<2>(GetParam()) ? both_ways(size, round)
+                                                            : one_way(size, round));
+            if (round % 50 == 0 || round == rounds) {
+                ASSERT_NO_FATAL_FAILURE(finish(size, round));
+            }
+        }
+    }
+    expect_that_it_can_fail(0);
+    RecordProperty("devices", devices);
+    RecordProperty("rounds", (int)(share * sizes.size()));
+}
+
+class Lines : public Lanes
+{
+  protected:
+    void small_messages(uint32_t passed, int n)
+    {
+        set_numbers(0, passed);
+        for (int i = 0; i < n; i++) {
+            one_way(8, (uint64_t)i);
+            ASSERT_NO_FATAL_FAILURE(finish(8, (uint64_t)i));
+        }
+    }
+    // The number that the last line of a slot holds.
+    uint32_t last_line(uint32_t slot)
+    {
+        uint32_t line[4];
+        ends[1].enter();
+        CU_EXPECT(ends[1].gpu->cu->cuMemcpyDtoH_v2(
+            line, slabs[1] + phi_flag_slots(0, word()) + (slot + 1) * PHI_LL_SLOT - sizeof line,
+            sizeof line));
+        EXPECT_EQ(line[1], line[3]);
+        return line[1];
+    }
+};
+
+// Lines that no message has reached would hold the number of one that is 2^32 messages later: all
+// of a slot are written long before.
+TEST_P(Lines, NumbersComeRound)
+{
+    small_messages(3u * PHI_LL_REFRESH - 2, 6);
+    EXPECT_EQ(last_line(0), 3u * PHI_LL_REFRESH);
+    EXPECT_EQ(last_line(1), 3u * PHI_LL_REFRESH + 1);
+    small_messages(0u - 3, 2); // up to the last number
+    EXPECT_EQ(last_line(0), 3u * PHI_LL_REFRESH);
+    one_way(PHI_LL_PIECE, 3);
+    one_way(PHI_LL_PIECE, 4);
+    finish(PHI_LL_PIECE, 3);
+    EXPECT_EQ(last_line(0), 0u);
+    EXPECT_EQ(last_line(1), 1u);
+}
+
+std::string name_of(const testing::TestParamInfo<Lane> &info)
+{
+    return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_signal" : "_send") +
+           (std::get<2>(info.param) ? "_both_ways" : "_one_way");
+}
+
+INSTANTIATE_TEST_SUITE_P(Order, Lanes,
+                         testing::Combine(testing::Values("ll", "sm"), testing::Bool(),
+                                          testing::Bool()),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Order, Lines,
+                         testing::Combine(testing::Values("ll"), testing::Bool(),
+                                          testing::Values(false)),
+                         name_of);
 
 } // namespace

@@ -35,22 +35,11 @@ static bool broken(const struct phi_hop_item *item)
     return item->broken && load32((const uint32_t *)item->broken);
 }
 
-// ---- ll: *at is twice the piece, and 1 more when its wait is over
+// ---- ll: *at is 1 when the wait is over
 
-static uint32_t pieces(const struct phi_hop_item *item)
+static size_t lines_of(const struct phi_hop_item *item)
 {
-    return item->size ? (uint32_t)((item->size + PHI_LL_PIECE - 1) / PHI_LL_PIECE) : 1;
-}
-
-static size_t piece_bytes(const struct phi_hop_item *item, uint32_t piece)
-{
-    size_t left = item->size - (size_t)piece * PHI_LL_PIECE;
-    return left < PHI_LL_PIECE ? left : PHI_LL_PIECE;
-}
-
-static size_t piece_lines(const struct phi_hop_item *item, uint32_t piece)
-{
-    size_t lines = (piece_bytes(item, piece) + 7) / 8 + item->signal;
+    size_t lines = (item->size + 7) / 8 + item->signal;
     return lines ? lines : 1;
 }
 
@@ -67,19 +56,23 @@ static void write_line(uint32_t *line, uint64_t data, uint32_t message)
     store32(&line[3], message);
 }
 
-static void push_piece(const struct phi_hop_item *item, uint32_t message, uint32_t piece)
+static void push(const struct phi_hop_item *item, uint32_t message)
 {
-    const uint8_t *source = (const uint8_t *)item->source + (size_t)piece * PHI_LL_PIECE;
-    size_t bytes = piece_bytes(item, piece);
-    for (size_t i = 0; i < piece_lines(item, piece); i++) {
+    size_t lines = lines_of(item);
+    for (size_t i = 0; i < lines; i++) {
         uint64_t data = 0;
         size_t at = 8 * (i - item->signal);
         if (item->signal && i == 0)
-            data = item->offset + (uint64_t)piece * PHI_LL_PIECE;
-        else if (at < bytes)
-            memcpy(&data, source + at, bytes - at < 8 ? bytes - at : 8);
+            data = item->offset;
+        else if (at < item->size)
+            memcpy(&data, (const uint8_t *)item->source + at,
+                   item->size - at < 8 ? item->size - at : 8);
         write_line(line_of(item, message, i), data, message);
     }
+    if (message % PHI_LL_REFRESH < PHI_LL_SLOTS)
+        for (size_t i = lines; i < PHI_LL_SLOT / 16; i++)
+            write_line(line_of(item, message, i), 0, message);
+    own(item)->pushed = message;
 }
 
 static bool may_push(const struct phi_hop_item *item)
@@ -87,10 +80,10 @@ static bool may_push(const struct phi_hop_item *item)
     return (int32_t)(load32(&own(item)->credit) + PHI_LL_SLOTS - (own(item)->pushed + 1)) >= 0;
 }
 
-static bool is_here(const struct phi_hop_item *item, uint32_t piece)
+static bool is_here(const struct phi_hop_item *item)
 {
     uint32_t message = own(item)->taken + 1;
-    for (size_t i = 0; i < piece_lines(item, piece); i++) {
+    for (size_t i = 0; i < lines_of(item); i++) {
         const uint32_t *line = line_of(item, message, i);
         if (load32(&line[1]) != message || load32(&line[3]) != message)
             return false;
@@ -103,49 +96,38 @@ static uint64_t read_line(const uint32_t *line)
     return (uint64_t)line[2] << 32 | line[0];
 }
 
-static void take_piece(const struct phi_hop_item *item, uint32_t message, uint32_t piece)
+static void take(const struct phi_hop_item *item, uint32_t message)
 {
-    uint64_t offset = (uint64_t)piece * PHI_LL_PIECE;
-    size_t bytes = piece_bytes(item, piece);
-    if (item->signal)
-        offset = read_line(line_of(item, message, 0));
-    if (bytes > item->offset || offset > item->offset - bytes)
-        return;
-    for (size_t at = 0; at < bytes; at += 8) {
+    uint64_t offset = item->signal ? read_line(line_of(item, message, 0)) : 0;
+    bool fits = item->size <= item->offset && offset <= item->offset - item->size;
+    for (size_t at = 0; fits && at < item->size; at += 8) {
         uint64_t data = read_line(line_of(item, message, at / 8 + item->signal));
-        memcpy((uint8_t *)item->destination + offset + at, &data, bytes - at < 8 ? bytes - at : 8);
+        memcpy((uint8_t *)item->destination + offset + at, &data,
+               item->size - at < 8 ? item->size - at : 8);
     }
-}
-
-static void do_piece(const struct phi_hop_item *item, uint32_t piece)
-{
-    if (item->kind == PHI_HOP_PUSH) {
-        push_piece(item, own(item)->pushed + 1, piece);
-        own(item)->pushed++;
-        return;
-    }
-    take_piece(item, own(item)->taken + 1, piece);
-    own(item)->taken++;
+    own(item)->taken = message;
 }
 
 static enum si_progress do_lines(const struct phi_hop_item *item, uint32_t *at)
 {
-    uint32_t piece = *at / 2;
-    if (item->kind == PHI_HOP_TAKE && item->peer && *at % 2 == 0)
+    if (item->kind == PHI_HOP_TAKE && item->peer && *at == 0)
         store32(&peer(item)->credit, own(item)->taken);
     bool over = broken(item); // first: what came before it was set is taken
-    bool ready = item->kind == PHI_HOP_PUSH ? may_push(item) : is_here(item, piece);
+    bool ready = item->kind == PHI_HOP_PUSH ? may_push(item) : is_here(item);
     if (!ready) {
         *at = over ? OVER : *at;
         return over ? SI_MOVED : SI_WAITING;
     }
     // The engine takes its lock between the wait and what follows.
-    if (*at % 2) {
-        do_piece(item, piece);
-        *at = piece + 1 == pieces(item) ? OVER : *at + 1;
-    } else {
-        ++*at;
+    if (*at == 0) {
+        *at = 1;
+        return SI_MOVED;
     }
+    if (item->kind == PHI_HOP_PUSH)
+        push(item, own(item)->pushed + 1);
+    else
+        take(item, own(item)->taken + 1);
+    *at = OVER;
     return SI_MOVED;
 }
 
