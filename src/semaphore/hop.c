@@ -14,12 +14,9 @@ static uint32_t kind_of(unsigned step)
     return kinds[step];
 }
 
-static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,
-                          const struct phi_waiting *others)
+static bool copies(const struct phi_work *work)
 {
-    return work->kind == PHI_STEP_MOVE && work->size > 0
-               ? phi_move_blocks(policy, others, work->size)
-               : 1;
+    return work->kind == PHI_STEP_MOVE && work->size > 0;
 }
 
 // One thread for each 8 bytes of the largest piece of ll, whole warps.
@@ -38,10 +35,14 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
                                  struct phi_hop_args *args)
 {
     struct phi_hop_grid grid = {0, 0};
+    uint32_t moves = 0;
+    for (size_t i = 0; i < n; i++)
+        moves += copies(&work[i]);
     args->count = (uint32_t)n;
     args->moves = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t blocks = blocks_of(&work[i], policy, others);
+        const uint32_t blocks =
+            copies(&work[i]) ? phi_move_blocks(policy, others, moves, work[i].size) : 1;
         const uint32_t threads = threads_of(&work[i]);
         args->items[i] = (struct phi_hop_item){
             .own = work[i].own_lane,

@@ -191,23 +191,23 @@ uint32_t phi_copy_blocks(size_t size)
     return blocks_of(size, COPY_BLOCK_BYTES);
 }
 
-// What waits already leaves half to the others.
+// What waits already leaves half to the others; n copies of one launch share that.
 static uint32_t share_of(const struct phi_policy *policy, const struct phi_waiting *others,
-                         uint32_t wanted)
+                         uint32_t n, uint32_t wanted)
 {
     const uint32_t left = others->blocks < policy->blocks ? policy->blocks - others->blocks : 0;
-    const uint32_t share = left / 2 > 1 ? left / 2 : 1;
+    const uint32_t share = left / 2 / n > 1 ? left / 2 / n : 1;
     return wanted < share ? wanted : share;
 }
 
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                              size_t size)
 {
-    return share_of(policy, others, phi_copy_blocks(size));
+    return share_of(policy, others, 1, phi_copy_blocks(size));
 }
 
 uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                         size_t size)
+                         uint32_t n, size_t size)
 {
-    return share_of(policy, others, blocks_of(size, MOVE_BLOCK_BYTES));
+    return share_of(policy, others, n, blocks_of(size, MOVE_BLOCK_BYTES));
 }

@@ -76,12 +76,13 @@ int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *oth
 bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_transfer_blocks: of one that
-// waits first; what waits already leaves it fewer, but one at least. phi_move_blocks: the same of a
-// copy by flags, where more blocks mean sooner and each has a flag of its own.
+// waits first; what waits already leaves it fewer, but one at least. phi_move_blocks: the same of
+// each of n copies by flags in one launch, where more blocks mean sooner and each has a flag of its
+// own.
 uint32_t phi_copy_blocks(size_t size);
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                              size_t size);
 uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                         size_t size);
+                         uint32_t n, size_t size);
 
 #endif

@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "cuda/kernel_args.h"
+#include "semaphore/hop.h"
 #include "semaphore/plan.h"
 }
 
@@ -245,6 +246,26 @@ TEST(Policy, WaitingBlocksLeaveRoom)
     EXPECT_LT(others.blocks, 132u + 64u);
     others.blocks = 0;
     EXPECT_EQ(phi_transfer_blocks(&policy, &others, 100), 1u);
+}
+
+TEST(Policy, CopiesOfOneLaunchShareTheRoom)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    policy.blocks = 132;
+    const phi_waiting others{};
+    std::vector<phi_work> work(PHI_HOP_ITEMS);
+    for (size_t n = 1; n <= work.size(); n++) {
+        phi_hop_args args;
+        work[n - 1].kind = PHI_STEP_MOVE;
+        work[n - 1].size = 64 << 20;
+        phi_hop_grid grid = phi_hop_fill(work.data(), n, &policy, &others, &args);
+        EXPECT_LE(grid.blocks, 66u) << n;
+        EXPECT_GE(grid.blocks, 48u) << n;
+        for (size_t i = 0; i < n; i++) {
+            EXPECT_GE(args.items[i].blocks, 1u);
+            EXPECT_EQ(args.items[i].first, i * args.items[0].blocks);
+        }
+    }
 }
 
 } // namespace
