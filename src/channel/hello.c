@@ -9,12 +9,10 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/expel.h"
+#include "channel/hello_wire.h"
 #include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/service.h"
-
-#define HELLO_MAGIC   0x484f4850u // "PHOH"
-#define HELLO_VERSION 2           // of all that goes over a link, too
 
 #define CONNECT_MS 100
 #define CUT_MS     1000
@@ -23,17 +21,6 @@
 // Over a link an answer is marked as one: both ranks ask on it.
 #define ANSWER 0x8000u
 
-// What a hello says.
-struct words {
-    uint32_t version, reason; // enum phi_reason: why there is no link
-    uint64_t nonce;
-    uint32_t ranks, channels;
-    struct phi_net_wire wire;
-    uint8_t address[PHI_NET_ADDRESS_MAX];
-    size_t address_size;
-    uint32_t rails;
-};
-
 struct phi_hello {
     uint64_t nonce;
     bool sent;     // through the store
@@ -41,68 +28,26 @@ struct phi_hello {
     bool lost;     // the end of the link was noticed
     int64_t asked; // when CONNECT was sent last
     int64_t cut;   // when to end the link, or 0
-    struct words theirs;
+    struct phi_hello_words theirs;
     struct phi_node_message answer; // the last that came
 };
-
-// ---- the wire
 
 static void encode(struct phi_peer *peer, enum phi_reason reason, struct phi_writer *writer)
 {
     struct phi_peers *peers = peer->peers;
-    static const struct phi_net_wire none;
-    const struct phi_net_wire *wire = peer->link ? phi_net_wire(peers->net) : &none;
-    const uint8_t *address = NULL;
-    size_t size = 0;
-    uint32_t rails = 0;
-    if (peer->link != NULL)
-        address = phi_link_address(peer->link, &size, &rails);
-    phi_put_u32(writer, HELLO_MAGIC);
-    phi_put_u32(writer, HELLO_VERSION);
-    phi_put_u32(writer, reason);
-    phi_put_u64(writer, peer->hello->nonce);
-    phi_put_u32(writer, (uint32_t)peers->ranks);
-    phi_put_u32(writer, (uint32_t)peers->config->channels);
-    phi_put_string(writer, wire->provider);
-    phi_put_u32(writer, wire->protocol);
-    phi_put_u32(writer, wire->protocol_version);
-    phi_put_u32(writer, wire->immediate);
-    phi_put_u32(writer, rails);
-    phi_put_blob(writer, address, size);
-}
-
-static int decode(const void *bytes, size_t size, struct words *words)
-{
-    struct phi_reader reader;
-    phi_reader_init(&reader, bytes, size);
-    *words = (struct words){0};
-    if (phi_get_u32(&reader) != HELLO_MAGIC)
-        return -EBADMSG;
-    words->version = phi_get_u32(&reader);
-    words->reason = phi_get_u32(&reader);
-    if (reader.error || words->version != HELLO_VERSION)
-        return reader.error; // of another version no more can be read
-    words->nonce = phi_get_u64(&reader);
-    words->ranks = phi_get_u32(&reader);
-    words->channels = phi_get_u32(&reader);
-    phi_get_string(&reader, words->wire.provider, sizeof words->wire.provider);
-    words->wire.protocol = phi_get_u32(&reader);
-    words->wire.protocol_version = phi_get_u32(&reader);
-    words->wire.immediate = phi_get_u32(&reader);
-    words->rails = phi_get_u32(&reader);
-    const uint8_t *address = phi_get_blob(&reader, PHI_NET_ADDRESS_MAX, &words->address_size);
-    if (reader.error || reader.at != reader.size)
-        return -EBADMSG;
-    if (words->address_size > 0)
-        memcpy(words->address, address, words->address_size);
-    return 0;
-}
-
-bool phi_hello_is(const void *bytes, size_t size)
-{
-    struct phi_reader reader;
-    phi_reader_init(&reader, bytes, size);
-    return phi_get_u32(&reader) == HELLO_MAGIC && !reader.error;
+    struct phi_hello_words words = {
+        .version = PHI_HELLO_VERSION,
+        .reason = reason,
+        .nonce = peer->hello->nonce,
+        .ranks = (uint32_t)peers->ranks,
+        .channels = (uint32_t)peers->config->channels,
+    };
+    if (peer->link != NULL) {
+        words.wire = *phi_net_wire(peers->net);
+        const uint8_t *address = phi_link_address(peer->link, &words.address_size, &words.rails);
+        memcpy(words.address, address, words.address_size);
+    }
+    phi_hello_encode(&words, writer);
 }
 
 // ---- messages over the link
@@ -152,7 +97,7 @@ static void tell_contact(struct phi_peer *peer, enum phi_node_type type)
 
 // ---- the peer's hello
 
-static int mismatch(struct phi_peer *peer, const struct words *words)
+static int mismatch(struct phi_peer *peer, const struct phi_hello_words *words)
 {
     struct phi_peers *peers = peer->peers;
     if (words->ranks != (uint32_t)peers->ranks)
@@ -167,15 +112,15 @@ static int mismatch(struct phi_peer *peer, const struct words *words)
     return 0;
 }
 
-static bool same_wire(const struct phi_peer *peer, const struct words *words)
+static bool same_wire(const struct phi_peer *peer, const struct phi_hello_words *words)
 {
     const struct phi_net_wire *mine = phi_net_wire(peer->peers->net);
-    return words->version == HELLO_VERSION && words->wire.protocol == mine->protocol &&
+    return words->version == PHI_HELLO_VERSION && words->wire.protocol == mine->protocol &&
            words->wire.protocol_version == mine->protocol_version &&
            words->wire.immediate == mine->immediate;
 }
 
-static enum phi_reason against(const struct phi_peer *peer, const struct words *words)
+static enum phi_reason against(const struct phi_peer *peer, const struct phi_hello_words *words)
 {
     if (peer->link == NULL)
         return PHI_REASON_NET_HERE;
@@ -203,8 +148,8 @@ static int make_hello(struct phi_peer *peer)
 
 int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
 {
-    struct words words;
-    int rc = decode(bytes, size, &words);
+    struct phi_hello_words words;
+    int rc = phi_hello_decode(bytes, size, &words);
     if (rc || (rc = make_hello(peer)))
         return rc;
     peer->hello->theirs = words;
@@ -239,7 +184,7 @@ static void make_ready(struct phi_peer *peer)
 
 static int connect_link(struct phi_peer *peer)
 {
-    const struct words *theirs = &peer->hello->theirs;
+    const struct phi_hello_words *theirs = &peer->hello->theirs;
     return phi_link_connect(peer->link, theirs->address, theirs->address_size, theirs->rails);
 }
 
@@ -357,7 +302,7 @@ static int meet(struct phi_peer *peer)
     struct phi_hello *hello = peer->hello;
     if (!hello->known)
         return 0;
-    if (hello->theirs.reason == PHI_REASON_NONE && hello->theirs.version == HELLO_VERSION) {
+    if (hello->theirs.reason == PHI_REASON_NONE && hello->theirs.version == PHI_HELLO_VERSION) {
         int rc = mismatch(peer, &hello->theirs);
         if (rc)
             return rc;

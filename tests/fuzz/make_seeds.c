@@ -4,6 +4,7 @@
 // changes.
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "channel/hello_wire.h"
 #include "channel/node.h"
 #include "channel/offer.h"
 #include "pair.h"
@@ -46,6 +48,68 @@ static void put_each(struct phi_writer *writer, ...)
     for (int value = va_arg(values, int); value >= 0; value = va_arg(values, int))
         phi_put_u8(writer, (uint8_t)value);
     va_end(values);
+}
+
+// ---- hellos
+
+static void put_hello(struct phi_writer *writer, uint32_t reason)
+{
+    struct phi_hello_words words = {
+        .version = PHI_HELLO_VERSION,
+        .reason = reason,
+        .nonce = 77,
+        .ranks = 2,
+        .channels = 16384,
+        .wire = {.provider = "net", .protocol = 7, .protocol_version = 1, .immediate = 8},
+        .rails = 1,
+        .address = "an address, and one more of 16",
+        .address_size = 32,
+    };
+
+    phi_hello_encode(&words, writer);
+}
+
+static void put_contact(struct phi_writer *writer, enum phi_node_type type, int rank)
+{
+    struct phi_node_message message = {.magic = PHI_NODE_MAGIC,
+                                       .version = PHI_NODE_VERSION,
+                                       .type = (uint16_t)type,
+                                       .rank = rank,
+                                       .from = THEIR_INCARNATION,
+                                       .to = OWN_INCARNATION,
+                                       .a = 0x5a5a5a5a5a5a5a5a};
+    struct phi_writer hello = {0};
+
+    put_hello(&hello, 0);
+    memcpy(message.bytes, hello.bytes, hello.size);
+    message.bytes_size = (uint32_t)hello.size;
+    put_piece(writer, &message, offsetof(struct phi_node_message, bytes) + hello.size);
+    phi_writer_fini(&hello);
+}
+
+static void hello_seeds(void)
+{
+    struct phi_writer hello = {0}, seed = {0};
+
+    put_hello(&hello, 0);
+    put_each(&seed, 0, 0, -1);
+    put_piece(&seed, hello.bytes, hello.size);
+    put_each(&seed, 1, -1);
+    put_contact(&seed, PHI_NODE_CONNECTED, 1);
+    save("hello", "connected", &seed);
+    put_each(&seed, 1, 0, -1);
+    put_piece(&seed, hello.bytes, hello.size);
+    put_each(&seed, 1, -1);
+    put_contact(&seed, PHI_NODE_CONNECT, 0);
+    put_each(&seed, 1, -1);
+    put_contact(&seed, PHI_NODE_CONNECTED, 0);
+    save("hello", "connect", &seed);
+    phi_writer_fini(&hello);
+    put_hello(&hello, 3);
+    put_each(&seed, 0, 0, -1);
+    put_piece(&seed, hello.bytes, hello.size);
+    save("hello", "no-link", &seed);
+    phi_writer_fini(&hello);
 }
 
 // ---- configuration
@@ -333,6 +397,7 @@ int main(int argc, char **argv)
     mkdir(folder, 0777);
     struct pair *pair = pair_open(0, false);
     config_seeds();
+    hello_seeds();
     store_seeds(pair);
     record_seeds(pair);
     segment_seeds();

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A hello in bytes. Pure.
+#ifndef PHI_CHANNEL_HELLO_WIRE_H
+#define PHI_CHANNEL_HELLO_WIRE_H
+
+#include "base/wire.h"
+#include "net/net.h"
+
+#define PHI_HELLO_VERSION 2 // of all that goes over a link, too
+
+struct phi_hello_words {
+    uint32_t version, reason; // enum phi_reason: why there is no link
+    uint64_t nonce;
+    uint32_t ranks, channels;
+    struct phi_net_wire wire;
+    uint32_t rails;
+    uint8_t address[PHI_NET_ADDRESS_MAX];
+    size_t address_size;
+};
+
+void phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *writer);
+
+// phi_hello_decode: 0, or -EBADMSG. Of another version only that and the reason are read.
+int phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *words);
+
+#endif
