@@ -72,7 +72,7 @@ int Rank::try_open(std::vector<std::string> settings, int64_t deadline_ms, std::
     struct ph_context_params params = {};
     params.struct_size = sizeof params;
     params.device = device->wish();
-    params.deadline_ms = deadline_ms;
+    params.deadline_ms = patience(deadline_ms).count();
     params.log = keep_log;
     params.log_opaque = this;
     params.log_level = getenv("PEERHOP_TEST_VERBOSE") ? PH_LOG_DEBUG : PH_LOG_WARN;
