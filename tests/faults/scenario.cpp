@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -66,7 +67,7 @@ class Player
         // Nobody leaves before all are done: what a broken channel says is its status, and a rank
         // that left breaks it.
         board_.arrived[STAGES + 8][rank_] = 1;
-        for (auto begin = Clock::now(); ms_since(begin) < 8 * DEADLINE_MS && !all_are_done();)
+        for (auto begin = Clock::now(); ms_since(begin) < 8 * deadline_ms() && !all_are_done();)
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         memory_->drop_graph(); // one that was not finished pins what it uses
         destroy();
@@ -135,7 +136,7 @@ class Player
         board_.arrived[point][rank_] = 1;
         auto begin = Clock::now();
         while (!board_.arrived[point][peer]) {
-            if (failed(peer) || ms_since(begin) > 6 * DEADLINE_MS)
+            if (failed(peer) || ms_since(begin) > 6 * deadline_ms())
                 return false;
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
@@ -176,7 +177,7 @@ class Player
         params.device = memory_->wish();
         params.store = board_.store;
         params.job = board_.job;
-        params.deadline_ms = DEADLINE_MS;
+        params.deadline_ms = deadline_ms();
         params.log = note;
         params.log_opaque = &mine_;
         params.log_level = PH_LOG_WARN;
@@ -216,7 +217,7 @@ class Player
         auto begin = Clock::now();
         for (;;) {
             int result = memory_->synchronize(stream_, 20);
-            bool late = ms_since(begin) > (failed(peer) ? 200 : 2 * DEADLINE_MS);
+            bool late = ms_since(begin) > (failed(peer) ? 200 : 2 * deadline_ms());
             // What a broken channel moved is undefined.
             if (result == 0 && out_)
                 return good(ph_channel_status(out_), "ph_channel_status");
@@ -333,7 +334,7 @@ class Player
             board_.arrived[STAGES + 9][rank_] = all_closed();
             std::this_thread::sleep_for(std::chrono::microseconds(100));
         } while ((!board_.arrived[STAGES + 9][rank_] || !board_.arrived[STAGES + 9][peer]) &&
-                 !failed(peer) && ms_since(begin) < DEADLINE_MS);
+                 !failed(peer) && ms_since(begin) < deadline_ms());
         for (void *&memory : buffers_) {
             if (!good(ph_release_wait(context_, memory, SIZE, PH_RELEASE_CLOSED, 100),
                       "ph_release_wait") ||
@@ -402,7 +403,7 @@ class Player
         auto begin = Clock::now();
         for (int late = -ETIMEDOUT; !result && late == -ETIMEDOUT;) {
             late = memory_->synchronize(stream, 20);
-            result = late == -ETIMEDOUT && ms_since(begin) < DEADLINE_MS ? 0 : late;
+            result = late == -ETIMEDOUT && ms_since(begin) < deadline_ms() ? 0 : late;
         }
         result = result ? result : ph_channel_status(channel);
         if (!result && rank_ == 2)
@@ -424,7 +425,8 @@ class Player
             auto begin = Clock::now();
             bool gone = false; // it has failed to become a rank
             while (!board_.arrived[STAGES + 4 + peer][peer] && !gone) {
-                gone = board_.ranks[peer].failed_at == CREATE || ms_since(begin) > 8 * DEADLINE_MS;
+                gone =
+                    board_.ranks[peer].failed_at == CREATE || ms_since(begin) > 8 * deadline_ms();
                 std::this_thread::sleep_for(std::chrono::microseconds(50));
             }
             board_.arrived[STAGES + 6 + peer][2] = 1;
@@ -438,7 +440,7 @@ class Player
     {
         mine_.stage = DESTROY;
         for (int i = 1; context_ && i <= 3; i++) {
-            int result = ph_context_destroy(&context_, 2 * DEADLINE_MS);
+            int result = ph_context_destroy(&context_, 2 * deadline_ms());
             if (result == 0) {
                 mine_.destroys = i;
             } else if (!mine_.destroy_sentence[0]) {
@@ -493,6 +495,12 @@ class Player
 };
 
 } // namespace
+
+int64_t deadline_ms()
+{
+    static const char *const factor = getenv("TEST_TIME_FACTOR");
+    return 2500 * (factor ? atoi(factor) : 1);
+}
 
 const char *stage_name(int stage)
 {
