@@ -479,7 +479,7 @@ TEST_P(Net, ByeEndsTheLinkOfThePeer)
 
 TEST_P(Net, AnEndWithoutByeIsNoticedByWhatIsSentNext)
 {
-    if (std::string(GetParam()) != "net")
+    if (std::string(GetParam()) != "tcp")
         GTEST_SKIP() << "here only heartbeats tell";
     uint64_t value = 1;
     ASSERT_EQ(phi_link_store(b->link, 0, &value, 8), 0);
@@ -578,7 +578,7 @@ TEST_P(Net, MovesUnderWayFailWhenTheirLinkEnds)
     EXPECT_EQ(phi_link_post(&route, 0), -ECONNRESET);
 }
 
-INSTANTIATE_TEST_SUITE_P(Provider, Net, testing::Values("net", "tcp;ofi_rxm"),
+INSTANTIATE_TEST_SUITE_P(Provider, Net, testing::Values("tcp", "tcp;ofi_rxm"),
                          [](const auto &info) {
                              std::string name = info.param;
                              for (char &c : name)
