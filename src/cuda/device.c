@@ -187,6 +187,7 @@ static int wait_idle(struct phi_device *device, int64_t deadline)
 static const union {
     struct phi_brace_args brace;
     struct phi_copy_args copy;
+    struct phi_copies_args copies;
     struct phi_transfer_args transfer;
     struct phi_hop_args hop;
 } nothing;
@@ -211,6 +212,7 @@ static CUresult load_module(struct phi_device *device)
     static const char *const names[PHI_KERNEL_COUNT] = {
         [PHI_KERNEL_BRACE] = "phi_brace",
         [PHI_KERNEL_COPY] = "phi_copy",
+        [PHI_KERNEL_COPIES] = "phi_copies",
         [PHI_KERNEL_TRANSFER] = "phi_transfer",
         [PHI_KERNEL_HOP] = "phi_hop",
     };

@@ -61,6 +61,7 @@ CUcontext phi_device_context(const struct phi_device *device);
 enum phi_kernel {
     PHI_KERNEL_BRACE,
     PHI_KERNEL_COPY,
+    PHI_KERNEL_COPIES,
     PHI_KERNEL_TRANSFER,
     PHI_KERNEL_HOP,
     PHI_KERNEL_COUNT,

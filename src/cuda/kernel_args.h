@@ -4,8 +4,8 @@
 //
 // Each kernel takes one such struct by value: cuLaunchKernel's kernelParams[0] points to it. A
 // stand-in driver knows our kernels by the name given to cuModuleGetFunction ("phi_brace",
-// "phi_copy", "phi_transfer", "phi_hop") and does what is written here. Those of the tests (tests/support/test_kernels.h) are
-// found the same way, in a module of their own.
+// "phi_copy", "phi_copies", "phi_transfer", "phi_hop") and does what is written here. Those of the
+// tests (tests/support/test_kernels.h) are found the same way, in a module of their own.
 #ifndef PHI_CUDA_KERNEL_ARGS_H
 #define PHI_CUDA_KERNEL_ARGS_H
 
@@ -16,8 +16,8 @@
 #define PHI_BRACE_ITEMS 16
 
 enum phi_brace_kind {
-    PHI_BRACE_WAIT = 0, // until *word & value (32 bits, acquire, system scope), or *broken != 0 where
-                        // broken is not 0
+    PHI_BRACE_WAIT = 0, // until *word & value (32 bits, acquire, system scope), or *broken != 0
+                        // where broken is not 0
     PHI_BRACE_POST = 1, // *word := value (release, system scope)
 };
 
@@ -47,6 +47,23 @@ struct phi_copy_args {
     uint64_t broken;
 };
 
+// phi_copies: count copies at the same time, each by its own blocks: those from `first` up to the
+// next one's, or the end of the grid. None of them waits, or may be called back.
+#define PHI_COPIES_ITEMS 128
+
+struct phi_copies_item {
+    uint64_t destination; // device addresses
+    uint64_t source;
+    uint32_t size;
+    uint32_t first;
+};
+
+struct phi_copies_args {
+    struct phi_copies_item items[PHI_COPIES_ITEMS];
+    uint32_t count;
+    uint32_t reserved;
+};
+
 // The words that the blocks of one launch meet at, in device memory. The first two are 0 before a
 // launch and after it, so that a graph replays; launches with the same words follow one another.
 struct phi_transfer_sync {
@@ -73,19 +90,21 @@ struct phi_transfer_args {
     uint32_t count;
 };
 
-// Messages by flags in device memory. Each end of a channel has lanes in its own device memory, where
-// the peer writes what this end waits for: nothing polls over a link, and nothing is baked into a
-// captured graph, which replays. Each direction has a lane for send/recv and one for signals.
+// Messages by flags in device memory. Each end of a channel has lanes in its own device memory,
+// where the peer writes what this end waits for: nothing polls over a link, and nothing is baked
+// into a captured graph, which replays. Each direction has a lane for send/recv and one for
+// signals.
 //
 //   ll  The pusher writes data and flag together, 8 bytes and twice the flag in each 16, into the
 //       taker's slot of that message. Messages have numbers, which wrap: pushed (own) and credit
 //       (written by the taker) at the pusher, taken (own) at the taker. Two may be under way. Each
-//       slot is written whole every 2^30 messages: no line keeps a number until it comes round again.
+//       slot is written whole every 2^30 messages: no line keeps a number until it comes round
+//       again.
 //   sm  The passive end sets all go words at the active end; each block of the copy waits for one,
 //       and the blocks put all back to 0. A block that has copied its part stores the number of
 //       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
 //       begins with go set: the first copy needs no leave.
-#define PHI_LL_PIECE    8192 // most bytes of data of a message
+#define PHI_LL_PIECE    8192                    // most bytes of data of a message
 #define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
 #define PHI_LL_SLOTS    2
 #define PHI_LL_REFRESH  (1u << 30)
@@ -149,6 +168,8 @@ struct phi_hop_args {
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
 static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "shared with the device");
 static_assert(sizeof(struct phi_copy_args) == 32, "shared with the device");
+static_assert(sizeof(struct phi_copies_args) == 24 * PHI_COPIES_ITEMS + 8,
+              "shared with the device");
 static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,
               "shared with the device");
 static_assert(sizeof(struct phi_flag_lane) == 128 + 8 * PHI_MOVE_BLOCKS, "shared with the device");

@@ -138,6 +138,23 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         copy_part(args, blockIdx.x, gridDim.x);
 }
 
+extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
+    phi_copies(const __grid_constant__ phi_copies_args args)
+{
+    uint32_t mine = 0, end = args.count; // the last item that begins at this block or before it
+    while (end - mine > 1) {
+        const uint32_t middle = (mine + end) / 2;
+        if (args.items[middle].first <= blockIdx.x)
+            mine = middle;
+        else
+            end = middle;
+    }
+    const phi_copies_item &item = args.items[mine];
+    const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
+    copy_part({item.destination, item.source, item.size, 0}, blockIdx.x - item.first,
+              behind - item.first);
+}
+
 enum { GATE_COPY = 1, GATE_SKIP = 2 };
 
 static __device__ uint32_t load_acquire_gpu(const uint32_t *address)

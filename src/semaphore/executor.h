@@ -41,7 +41,8 @@ struct phi_work {
     _Atomic uint32_t *word;
     uint64_t word_device;
 
-    // PHI_STEP_COPY: addresses valid in this process (host) or on this context's device (CUDA). size may be 0.
+    // PHI_STEP_COPY: addresses valid in this process (host) or on this context's device (CUDA). size may be 0. All
+    // copies of one call with one `uses` are between the same two buffers; those that follow one another have no order.
     void *destination;
     const void *source;
     size_t size;

@@ -11,6 +11,9 @@
 #define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
 #define MOVE_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16)
 
+// Larger copies gain nothing from company: the copy engine moves them at the rate of the link.
+#define GATHER_BYTES ((size_t)512 << 10)
+
 static bool is_copy(const struct phi_work *work)
 {
     return work->kind == PHI_STEP_COPY;
@@ -118,6 +121,26 @@ static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
     piece->done = plan->done && plan->at == plan->n;
 }
 
+static bool is_small_copy(const struct phi_work *work)
+{
+    return is_copy(work) && work->size <= GATHER_BYTES && !work->engine;
+}
+
+// Copies that follow one another are of one group, whose copies have no order.
+static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
+{
+    size_t end = plan->at, copies = 0;
+    while (end < plan->n && is_small_copy(&plan->work[end]) && copies < PHI_COPIES_ITEMS)
+        copies += plan->work[end++].size > 0;
+    if (copies < 2)
+        return false;
+    piece->kind = PHI_PIECE_COPIES;
+    piece->first = plan->at;
+    piece->count = end - plan->at;
+    plan->at = end;
+    return true;
+}
+
 bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
 {
     *piece = (struct phi_piece){0};
@@ -133,6 +156,8 @@ bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
         plan->ended = piece->done;
         return true;
     }
+    if (plan->gather && !plan->waited && take_copies(plan, piece))
+        return true;
     if (plan->at < plan->n && is_copy(&plan->work[plan->at])) {
         piece->kind = PHI_PIECE_COPY;
         piece->behind = plan->waited;
@@ -178,6 +203,11 @@ bool phi_copy_mode(const struct phi_policy *policy, bool behind)
     if (!policy->kernels || policy->method == PHI_METHOD_CE)
         return false;
     return policy->method == PHI_METHOD_COPY_KERNEL || behind;
+}
+
+bool phi_gather_mode(const struct phi_policy *policy, bool behind)
+{
+    return policy->kernels && policy->method != PHI_METHOD_CE && !behind;
 }
 
 static uint32_t blocks_of(size_t size, size_t block_bytes)

@@ -296,12 +296,63 @@ static CUresult enqueue_copy(struct enqueue *q, const struct phi_piece *piece)
                                               q->stream);
 }
 
+// What is to be added to the addresses of a channel's two buffers for kernels: asked once for all
+// copies of one call on it that follow one another.
+struct shift {
+    const struct phi_uses *uses;
+    uint8_t call;
+    uint64_t destination, source;
+};
+
+static CUresult find_shift(struct enqueue *q, const struct phi_work *work, struct shift *shift)
+{
+    const struct phi_driver *driver = q->executor->driver;
+    if (shift->uses == work->uses && shift->call == work->call && work->uses != NULL)
+        return CUDA_SUCCESS;
+    CUresult result = device_view(driver, work->destination, &shift->destination);
+    if (result == CUDA_SUCCESS)
+        result = device_view(driver, work->source, &shift->source);
+    shift->uses = work->uses;
+    shift->call = work->call;
+    shift->destination -= (uintptr_t)work->destination;
+    shift->source -= (uintptr_t)work->source;
+    return result;
+}
+
+static CUresult enqueue_copies(struct enqueue *q, const struct phi_piece *piece)
+{
+    struct phi_copies_args args = {.count = 0};
+    struct shift shift = {.uses = NULL};
+    CUresult result = CUDA_SUCCESS;
+    uint32_t blocks = 0;
+    for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
+        const struct phi_work *work = &q->work[piece->first + i];
+        if (work->size == 0)
+            continue;
+        result = find_shift(q, work, &shift);
+        args.items[args.count++] = (struct phi_copies_item){
+            .destination = (uintptr_t)work->destination + shift.destination,
+            .source = (uintptr_t)work->source + shift.source,
+            .size = (uint32_t)work->size,
+            .first = blocks,
+        };
+        blocks += phi_copy_blocks(work->size);
+        count_copy(q, work);
+    }
+    phi_count(q->executor->params.counters, copy_kernels, args.count);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return launch_copy(q, phi_device_kernel(q->executor->device, PHI_KERNEL_COPIES), blocks, &args);
+}
+
 static void enqueue_all(struct enqueue *q)
 {
     struct phi_piece piece;
     while (q->result == CUDA_SUCCESS && phi_plan_next(&q->plan, &piece)) {
         if (piece.kind == PHI_PIECE_COPY)
             q->result = enqueue_copy(q, &piece);
+        else if (piece.kind == PHI_PIECE_COPIES)
+            q->result = enqueue_copies(q, &piece);
         else if (piece.kind == PHI_PIECE_TRANSFER)
             q->result = enqueue_transfer(q, &piece);
         else if (piece.kind == PHI_PIECE_HOP)
@@ -348,6 +399,7 @@ static int decide(struct enqueue *q)
                                 .kernel_waits = mode == 1,
                                 .fuse = mode == 1 && !engine && phi_copy_mode(&policy, true),
                                 .batches = policy.batches,
+                                .gather = phi_gather_mode(&policy, q->waited),
                                 .done = q->done != 0};
     if (mode == 1)
         phi_count(x->params.counters, waits_kernel, waits);

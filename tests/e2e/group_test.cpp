@@ -238,6 +238,44 @@ TEST_P(Group, MixedOperations)
     EXPECT_EQ(job.run("mixed"), "");
 }
 
+// ---- pages: many small puts or gets on one channel, by one call
+
+RANK_FUNCTION(pages)
+{
+    const bool put = rank.argument == "put";
+    const size_t page = 4099, n = 200, size = n * page;
+    rank.open();
+    void *memory = rank.device->alloc(size);
+    void *stream = rank.device->stream();
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, memory, size);
+    std::vector<ph_group_op> group;
+    for (size_t i = 0; i < n; i++) // in another order than they lie in memory
+        group.push_back({put ? PH_GROUP_PUT : PH_GROUP_GET, channel, i * 77 % n * page,
+                         i * 77 % n * page, page});
+    for (int round = 0; round < 3; round++) {
+        rank.device->fill(memory, size, 2 * round + rank.rank);
+        rank.barrier();
+        if (rank.rank == !put) {
+            CHECK_OK(ph_group(group.data(), group.size(), stream));
+            rank.synchronize(stream);
+        }
+        rank.barrier();
+        if (rank.rank == 1)
+            rank.verify(memory, size, 2 * round, "pages");
+        rank.barrier();
+    }
+    rank.close();
+}
+
+TEST_P(Group, Pages)
+{
+    for (const char *what : {"put", "get"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("pages", what), "") << what;
+    }
+}
+
 // ---- many operations: several batches, and more memory operations than one call of the driver
 // takes (trap 15)
 

@@ -584,6 +584,46 @@ TEST_P(Limits, CopyKernelCopiesEverySizeAndAlignment)
     expect_drained();
 }
 
+// Pages of many sizes and alignments from one buffer to another, as one group brings them.
+TEST_P(Limits, SmallCopiesGoTogether)
+{
+    begin({"PEERHOP_METHOD=auto"});
+    if (IsSkipped())
+        return;
+    const bool kernels = gpu->info().kernels;
+    const size_t room = 24 << 20;
+    CUdeviceptr a = gpu->alloc(room), b = gpu->alloc(room);
+    CUstream s = stream();
+    for (size_t n : {2u, 3u, 64u, 128u, 129u, 191u}) {
+        std::vector<phi_work> work;
+        std::vector<std::pair<size_t, size_t>> pages; // offset, size
+        size_t at = 0, small = 0;
+        for (size_t i = 0; i < n; i++) {
+            const size_t page = i % 61 == 60 ? 600000 : i % 7 == 3 ? 0 : (i * 7919) % 70000;
+            pages.push_back({at, page});
+            small += page > 0 && page <= 512 << 10;
+            work.push_back(copy(b + at, a + room - 1 - at - page, page));
+            at += page + 1 + i % 16;
+        }
+        ASSERT_LT(at, room);
+        gpu->fill(a, room, n);
+        gpu->fill(b, room, n + 1);
+        const uint64_t before = gpu->context.counters.copy_kernels;
+        ASSERT_EQ(issue(s, work), 0) << gpu->context.error();
+        CU_OK(gpu->cu->cuStreamSynchronize(s));
+        const std::vector<uint8_t> from = Gpu::pattern(room, n);
+        std::vector<uint8_t> all(room), wanted = Gpu::pattern(room, n + 1);
+        for (auto [offset, size] : pages)
+            memcpy(&wanted[offset], &from[room - 1 - offset - size], size);
+        CU_OK(gpu->cu->cuMemcpyDtoH_v2(all.data(), b, room));
+        ASSERT_EQ(memcmp(all.data(), wanted.data(), room), 0) << n << " copies";
+        const uint64_t by_kernel = gpu->context.counters.copy_kernels - before;
+        EXPECT_LE(by_kernel, kernels ? small : 0) << n << " copies";
+        EXPECT_GE(by_kernel + 4, kernels ? small : 0) << n << " copies"; // one that is alone is not
+    }
+    expect_drained();
+}
+
 TEST_P(Limits, CopiesBehindWaitsGoToKernels)
 {
     begin({"PEERHOP_WAIT=auto"});

@@ -64,6 +64,17 @@ static enum si_progress copy(const void *data, uint64_t state[SI_KERNEL_STATE])
     return state[0] == args->size ? SI_DONE : SI_MOVED;
 }
 
+// state[0]: items done.
+static enum si_progress copies(const void *data, uint64_t state[SI_KERNEL_STATE])
+{
+    const struct phi_copies_args *args = data;
+    if (state[0] == args->count)
+        return SI_DONE;
+    const struct phi_copies_item *item = &args->items[state[0]++];
+    memcpy((void *)item->destination, (const void *)item->source, item->size);
+    return SI_MOVED;
+}
+
 // state[0]: items done; state[1]: bytes copied, and 1 more once that is over.
 static enum si_progress transfer(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
@@ -133,6 +144,7 @@ static enum si_progress spin(const void *data, uint64_t state[SI_KERNEL_STATE])
 const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_brace", brace, sizeof(struct phi_brace_args), NULL},
     {"phi_copy", copy, sizeof(struct phi_copy_args), NULL},
+    {"phi_copies", copies, sizeof(struct phi_copies_args), NULL},
     {"phi_transfer", transfer, sizeof(struct phi_transfer_args), NULL},
     {"phi_hop", si_hop, sizeof(struct phi_hop_args), NULL},
     {"phi_test_fill", fill, sizeof(struct test_pattern_args), NULL},

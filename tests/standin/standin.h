@@ -478,7 +478,7 @@ bool si_set_copy(struct si_set *to, const struct si_set *from);
 void si_set_clear(struct si_set *set);
 
 // kernels.c: ends with a nameless one
-#define SI_KERNELS_MAX 8
+#define SI_KERNELS_MAX 9
 extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
 // What a launch reads and writes, and a look at the words that it waits for.
 enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]); // phi_hop

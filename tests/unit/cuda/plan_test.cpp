@@ -17,26 +17,27 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, p post, c copy, z copy of no bytes.
+// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes.
 std::vector<phi_work> work_of(const std::string &letters)
 {
     std::vector<phi_work> work(letters.size());
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
         work[i].kind = c == 'w' ? PHI_STEP_WAIT : c == 'p' ? PHI_STEP_POST : PHI_STEP_COPY;
-        work[i].size = c == 'c' ? 100 : 0;
+        work[i].size = c == 'c' ? 100 : c == 'l' ? 1 << 20 : 0;
     }
     return work;
 }
 
 struct Mode {
-    bool kernel_waits, batches, done, fuse = false;
+    bool kernel_waits, batches, done, fuse = false, gather = false;
 };
 const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, true, false},
-    NO_BATCHES{true, false, true}, FUSED{true, true, true, true};
+    NO_BATCHES{true, false, true}, FUSED{true, true, true, true},
+    GATHERED{true, true, true, true, true};
 
 // The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait, T(items)
-// a transfer; + where the number goes.
+// a transfer, G(items) copies together; + where the number goes.
 std::string plan_of(const std::string &letters, const Mode &mode)
 {
     std::vector<phi_work> work = work_of(letters);
@@ -47,6 +48,7 @@ std::string plan_of(const std::string &letters, const Mode &mode)
     plan.batches = mode.batches;
     plan.done = mode.done;
     plan.fuse = mode.fuse;
+    plan.gather = mode.gather;
     std::string text;
     phi_piece piece;
     while (phi_plan_next(&plan, &piece)) {
@@ -59,11 +61,26 @@ std::string plan_of(const std::string &letters, const Mode &mode)
         else
             text += (piece.kind == PHI_PIECE_BATCH      ? "B("
                      : piece.kind == PHI_PIECE_TRANSFER ? "T("
+                     : piece.kind == PHI_PIECE_COPIES   ? "G("
                                                         : "K(") +
                     (items.size() > 4 ? std::to_string(items.size()) : items) +
                     (piece.done ? "+)" : ")");
     }
     return text;
+}
+
+TEST(Plan, SmallCopiesBehindNoWaitGoTogether)
+{
+    EXPECT_EQ(plan_of("ccc", GATHERED), "G(ccc)B(+)");
+    EXPECT_EQ(plan_of("ccc", KERNEL), "CCCB(+)");
+    EXPECT_EQ(plan_of("c", GATHERED), "CB(+)");
+    EXPECT_EQ(plan_of("zcz", GATHERED), "CB(+)");
+    EXPECT_EQ(plan_of("czzc", GATHERED), "G(cc)B(+)");
+    EXPECT_EQ(plan_of("pccp", GATHERED), "B(p)G(cc)B(p+)");
+    EXPECT_EQ(plan_of("cclcc", GATHERED), "G(cc)CG(cc)B(+)");
+    EXPECT_EQ(plan_of("ccwcc", GATHERED),
+              "G(cc)T(wc)T(c+)"); // one that waits leaves its copies alone
+    EXPECT_EQ(plan_of(std::string(129, 'c'), GATHERED), "G(128)CB(+)");
 }
 
 TEST(Plan, ProgramsOfTheTables)
