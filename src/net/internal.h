@@ -226,6 +226,12 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
                       const struct phi_libfabric *library, phi_provider_try try_one, void *opaque,
                       struct phi_net_candidate *candidates, size_t n, size_t *count);
 
+// phi_provider_near: its address reaches no other node, or only those on the same cable. more:
+// there is an interface beside loopback, which providers may not offer yet when it has just come
+// up.
+bool phi_provider_near(const struct fi_info *info);
+bool phi_provider_more(void);
+
 // probe.c: whether what the domain promises is so: writes, reads, immediate data, messages. Takes
 // the lock. Less than the deadline.
 int phi_net_probe(struct phi_net *net, char *why, size_t size);

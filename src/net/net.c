@@ -301,7 +301,7 @@ static void explain(struct phi_report *report, const struct phi_net_candidate *c
 
 enum { CANDIDATES = 64 };
 
-static int find(struct phi_net *net)
+static int find_once(struct phi_net *net)
 {
     struct phi_net_candidate *candidates = calloc(CANDIDATES, sizeof(*candidates));
     size_t n = 0;
@@ -314,6 +314,24 @@ static int find(struct phi_net *net)
         explain(net->report, candidates, n);
     free(candidates);
     return rc;
+}
+
+#define COMES_UP_MS 2000 // the kernel looks at its interfaces every second
+
+// An interface that has just come up is offered a little later, or without its address.
+static int find(struct phi_net *net)
+{
+    const int64_t deadline = phi_deadline(COMES_UP_MS);
+
+    for (;;) {
+        int rc = find_once(net);
+
+        if (rc || !phi_provider_near(net->info) || net->config->net_interface[0] ||
+            !phi_provider_more() || phi_now() >= deadline)
+            return rc;
+        close_domain(net);
+        nanosleep(&(struct timespec){.tv_nsec = 20 * PHI_MS}, NULL);
+    }
 }
 
 static int make(const struct phi_net_params *params, struct phi_net **out)

@@ -2,6 +2,9 @@
 // Which provider: all that libfabric offers, in our order of preference, with the reasons against
 // those that cannot serve.
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,14 +49,45 @@ static bool is_interface(const struct fi_info *info, const char *wish)
             strcmp(info->nic->device_attr->name, wish) == 0);
 }
 
-static bool is_loopback(const struct fi_info *info)
+// How far an address reaches, best first. Those that are no addresses of IP reach what they reach.
+enum reach { REACH_FAR, REACH_FAR_IPV6, REACH_CABLE, REACH_SELF };
+
+static enum reach reach_of(const struct fi_info *info)
 {
-    return strcmp(info->domain_attr->name, "lo") == 0;
+    const struct sockaddr *any = info->src_addr;
+    struct sockaddr_in6 v6;
+    struct sockaddr_in v4;
+
+    if (strcmp(info->domain_attr->name, "lo") == 0)
+        return REACH_SELF;
+    if (!any || info->addr_format < FI_SOCKADDR || info->addr_format > FI_SOCKADDR_IN6)
+        return REACH_FAR;
+    if (any->sa_family == AF_INET) {
+        memcpy(&v4, any, sizeof(v4));
+        return ntohl(v4.sin_addr.s_addr) >> 24 == 127 ? REACH_SELF : REACH_FAR;
+    }
+    memcpy(&v6, any, sizeof(v6));
+    if (IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr))
+        return REACH_SELF;
+    return IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr) ? REACH_CABLE : REACH_FAR_IPV6;
 }
 
-static bool is_ipv4(const struct fi_info *info)
+bool phi_provider_near(const struct fi_info *info)
 {
-    return info->addr_format != FI_SOCKADDR_IN6;
+    return reach_of(info) >= REACH_CABLE;
+}
+
+bool phi_provider_more(void)
+{
+    struct ifaddrs *all = NULL;
+    bool more = false;
+
+    if (getifaddrs(&all))
+        return false;
+    for (const struct ifaddrs *at = all; at; at = at->ifa_next)
+        more = more || ((at->ifa_flags & IFF_UP) && !(at->ifa_flags & IFF_LOOPBACK));
+    freeifaddrs(all);
+    return more;
 }
 
 // What must be asked for is dropped where it is not: shm keeps no order between writes unless the
@@ -83,9 +117,7 @@ static int is_before(const struct fi_info *a, const struct fi_info *b)
 
     if (x != y)
         return x < y;
-    if (is_loopback(a) != is_loopback(b))
-        return is_loopback(b);
-    return is_ipv4(a) && !is_ipv4(b);
+    return reach_of(a) < reach_of(b);
 }
 
 // sort is stable: among equals libfabric's own order stays.

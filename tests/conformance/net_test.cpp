@@ -578,6 +578,18 @@ TEST_P(Net, MovesUnderWayFailWhenTheirLinkEnds)
     EXPECT_EQ(phi_link_post(&route, 0), -ECONNRESET);
 }
 
+TEST(NetChoice, AnInterfaceIsTakenByName)
+{
+    End named, unknown;
+    int rc = named.open({"PEERHOP_NET_PROVIDER=tcp", "PEERHOP_NET_INTERFACE=lo"});
+    if (rc)
+        GTEST_SKIP() << named.context->error();
+    EXPECT_NE(std::string(phi_net_name(named.net)).find(" lo"), std::string::npos);
+    EXPECT_EQ(unknown.open({"PEERHOP_NET_INTERFACE=nowhere0"}), PH_ENOPATH);
+    EXPECT_NE(unknown.context->error().find("PEERHOP_NET_INTERFACE=nowhere0 asks for another"),
+              std::string::npos);
+}
+
 INSTANTIATE_TEST_SUITE_P(Provider, Net, testing::Values("tcp", "tcp;ofi_rxm"),
                          [](const auto &info) {
                              std::string name = info.param;

@@ -57,15 +57,10 @@ void join(Rank &rank)
               std::to_string(rank.shared->value[100].load()));
         rank.shared->value[101] = 1;
     }
-    // Without addresses of IPv6, which cannot be bound to while they are looked for on the cable.
-    const std::string cable = "cable" + own;
-    shell("ip link set lo up && ip link set " + cable +
-          " addrgenmode none && ip addr add 10.77.0." + own + "/24 dev " + cable +
-          " && ip link set " + cable + " up");
-    // The kernel notices some time later that both ends are up; until then providers see no
-    // interface.
-    shell("for i in $(seq 1000); do ip link show " + cable +
-          " | grep -q 'state UP' && exit 0; sleep 0.01; done; exit 1");
+    // Nobody waits until the cable is up, which takes the kernel a moment: until then providers see
+    // no interface but loopback, or one with addresses of IPv6 that reach no further.
+    shell("ip link set lo up && ip addr add 10.77.0." + own + "/24 dev cable" + own +
+          " && ip link set cable" + own + " up");
     rank.barrier();
 }
 
