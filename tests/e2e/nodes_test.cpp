@@ -175,4 +175,168 @@ TEST_P(Nodes, AnExpelledOneHoldsUpNobody)
     EXPECT_EQ(job.wait(), "");
 }
 
+// ---- more than two nodes: rank 0 has the switch
+
+// Plugs the cable of a rank in, whose value[100 + rank] is its pid, once it is in its namespace.
+void plug(Rank &rank, int other)
+{
+    const std::string number = std::to_string(other);
+    auto &pid = rank.shared->value[100 + other];
+    CHECK(reaches(pid, 1));
+    shell("ip link add port" + number + " type veth peer name cable netns " +
+          std::to_string(pid.exchange(0)) + " && ip link set port" + number +
+          " master switch0 && ip link set port" + number + " up");
+    rank.shared->value[110 + other] = 1;
+}
+
+void enter(Rank &rank)
+{
+    CHECK(unshare(CLONE_NEWNET) == 0);
+    if (rank.rank == 0) {
+        shell("ip link set lo up && ip link add switch0 type bridge && ip addr add 10.77.0.1/24 "
+              "dev switch0 && ip link set switch0 up");
+        for (int other = 1; other < rank.ranks; other++)
+            plug(rank, other);
+        return;
+    }
+    rank.shared->value[110 + rank.rank] = 0;
+    rank.shared->value[100 + rank.rank] = static_cast<uint64_t>(getpid());
+    CHECK(reaches(rank.shared->value[110 + rank.rank], 1));
+    shell("ip link set lo up && ip addr add 10.77.0." + std::to_string(rank.rank + 1) +
+          "/24 dev cable && ip link set cable up");
+}
+
+// Rank 0 gives the other one bytes, which it checks.
+void give(Rank &rank, struct ph_channel *channel, char *memory, void *stream, uint64_t seed)
+{
+    if (rank.rank == 0) {
+        rank.device->fill(memory, size, seed);
+        CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
+        rank.synchronize(stream);
+        return;
+    }
+    CHECK_OK(ph_wait(channel, size, stream));
+    rank.synchronize(stream);
+    rank.verify(memory, size, seed, "given by rank 0");
+}
+
+RANK_FUNCTION(one_of_three_is_cut)
+{
+    enter(rank);
+    rank.open({"PEERHOP_HEARTBEAT_MS=50", "PEERHOP_SUSPECT_MS=500"}, 3000);
+    const int last = 2;
+    auto *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    struct ph_channel *to[3] = {};
+    for (int other = 1; other <= last; other++)
+        if (rank.rank == 0 || rank.rank == other)
+            to[other] = rank.channel(rank.rank == 0 ? other : 0, other, PH_ROLE_BOTH,
+                                     memory + (other == last) * size, size);
+    struct ph_channel *own = to[rank.rank ? rank.rank : 1];
+    rank.barrier();
+    if (rank.rank == 0)
+        shell("ip link set port2 down");
+    rank.barrier();
+    // The phase of the exchange: neither end of the cut comes by, and each names the other.
+    if (rank.rank != 1) {
+        struct ph_operation op = {};
+        op.op_id = 9;
+        op.peer = rank.rank == 0 ? last : 0;
+        op.role = PH_ROLE_BOTH;
+        op.buffer = memory;
+        op.size = size;
+        struct ph_channel *none = nullptr;
+        CHECK_RC(ph_exchange(rank.context, &op, 1, &none), -ETIMEDOUT);
+        CHECK(rank.error().find("rank " + std::to_string(op.peer)) != std::string::npos);
+    }
+    // That of the transfer; a stream that waits for it holds up no other, nor the other peer.
+    void *stuck = nullptr;
+    if (rank.rank == 0) {
+        stuck = rank.device->stream();
+        rank.device->fill(memory + size, size, 77);
+        CHECK_OK(ph_put_signal(to[last], 0, 0, size, stuck));
+        CHECK(!rank.device->synchronize(stuck, 1500));
+        CHECK(rank.error().find("rank 2") != std::string::npos);
+    }
+    for (uint64_t round = 0; round < 5 && rank.rank != last; round++) {
+        give(rank, own, memory, stream, round);
+        // The barrier is all ranks': these two take turns by a value of their own.
+        auto &turn = rank.shared->value[120];
+        if (rank.rank == 1)
+            turn = round + 1;
+        CHECK(reaches(turn, round + 1));
+    }
+    rank.barrier();
+    if (rank.rank == 0) {
+        shell("ip link set port2 up");
+        rank.synchronize(stuck, 30000);
+    } else if (rank.rank == last) {
+        CHECK_OK(ph_wait(own, size, stream));
+        rank.synchronize(stream, 30000);
+        rank.verify(memory + size, size, 77, "came after all");
+    }
+    rank.barrier();
+}
+
+TEST_P(Nodes, OneThatIsCutOffHoldsUpNobodyElse)
+{
+    Job job(GetParam(), 3);
+    EXPECT_EQ(job.run("one_of_three_is_cut"), "");
+}
+
+// ---- a rank that comes again on another node
+
+RANK_FUNCTION(comes_again)
+{
+    enter(rank);
+    rank.open({"PEERHOP_HEARTBEAT_MS=50", "PEERHOP_SUSPECT_MS=500"});
+    auto *memory = static_cast<char *>(rank.device->alloc(size));
+    void *stream = rank.device->stream();
+    struct ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    const bool second = rank.shared->value[130] == 1;
+    give(rank, channel, memory, stream, second ? 2 : 1);
+    if (rank.rank == 1) {
+        rank.shared->value[131] = second ? 2 : 1;
+        CHECK(reaches(rank.shared->value[132], 1)); // the first one is killed here
+        return;
+    }
+    // Its node went with it: nothing says that it ended.
+    ph_peer_report peer = {};
+    for (int i = 0; i < 20000 && peer.state != PH_PEER_SUSPECT; i++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        CHECK_OK(ph_context_peer(rank.context, 1, &peer, sizeof peer));
+    }
+    CHECK_OK(ph_context_expel(rank.context, 1));
+    plug(rank, 1);
+    struct ph_operation op = {};
+    op.op_id = 1;
+    op.peer = 1;
+    op.role = PH_ROLE_BOTH;
+    op.buffer = memory;
+    op.size = size;
+    struct ph_channel *again = nullptr;
+    int rc = PH_EPEER;
+    for (int i = 0; i < 4000 && rc == PH_EPEER; i++) {
+        rc = ph_exchange(rank.context, &op, 1, &again);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    CHECK_RC(rc, 0);
+    CHECK_RC(ph_channel_status(channel), PH_EPEER);
+    give(rank, again, memory, stream, 2);
+    CHECK(reaches(rank.shared->value[131], 2));
+    rank.shared->value[132] = 1;
+}
+
+TEST_P(Nodes, ARankThatComesAgainIsReachedAgain)
+{
+    Job job(GetParam(), 2);
+    job.start("comes_again");
+    ASSERT_TRUE(reaches(job.shared()->value[131], 1)) << job.wait(100);
+    job.signal(1, SIGKILL);
+    job.status(1, 10000);
+    job.shared()->value[130] = 1;
+    job.start_rank(1, "comes_again");
+    EXPECT_EQ(job.wait(), "");
+}
+
 } // namespace
