@@ -93,6 +93,8 @@ GPU = [
     ('-c send-latency -b 2M -i graph', within(9.2)),
     ('-c send-latency -b 8M', within(26.8)),
     ('-c send-latency -b 8M -i graph', within(26.1)),
+    ('-c put-batch -b 8K --channels 64', within(12)),
+    ('-c put-batch -b 8K --channels 64 -i graph', NONE),
     ('-c send-latency -b 8 -m ce --wait memory_operation --compare', within(15.5)),
     ('-c send-latency -b 8 -m ce --wait memory_operation -i graph', within(15.5)),
     ('-c send-latency -b 8 -m ce --wait memory_operation --group', within(13)),

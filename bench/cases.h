@@ -87,7 +87,7 @@ extern const size_t bench_case_count;
 const struct bench_case *bench_case_find(const char *name);
 
 extern const struct bench_case bench_put_latency, bench_put_bandwidth, bench_put_bidirectional,
-    bench_put_rate;
+    bench_put_rate, bench_put_batch;
 extern const struct bench_case bench_get_latency, bench_get_bandwidth, bench_get_bidirectional,
     bench_get_rate;
 extern const struct bench_case bench_send_latency, bench_send_bandwidth, bench_send_bidirectional,

@@ -28,6 +28,40 @@ const struct bench_case bench_put_latency = {
     .once = latency_once,
 };
 
+// All channels' puts by one group, and a signal.
+static int give_batch(struct bench_run *run, struct ph_channel **channels)
+{
+    struct bench *bench = run->bench;
+    for (size_t i = 0; i < run->channels; i++)
+        run->group[i] =
+            (struct ph_group_op){.kind = PH_GROUP_PUT, .channel = channels[i], .size = run->size};
+    int rc = BENCH_ISSUE(bench, ph_group(run->group, run->channels, bench->stream));
+    return rc ? rc : BENCH_ISSUE(bench, ph_signal(channels[0], bench->stream));
+}
+
+static int batch_once(struct bench_run *run)
+{
+    struct bench *bench = run->bench;
+    int rc;
+    if (bench->leader) {
+        rc = give_batch(run, run->forward);
+        return rc ? rc : BENCH_ISSUE(bench, ph_wait(run->backward[0], 0, bench->stream));
+    }
+    rc = BENCH_ISSUE(bench, ph_wait(run->forward[0], 0, bench->stream));
+    return rc ? rc : give_batch(run, run->backward);
+}
+
+const struct bench_case bench_put_batch = {
+    .name = "put-batch",
+    .what = "half a round trip of puts over several channels by one group, and a signal",
+    .metric = BENCH_HALF_ROUND_TRIP_US,
+    .sizes = {8192},
+    .ways = BENCH_FORWARD | BENCH_BACKWARD,
+    .channels = 64,
+    .samples = 50,
+    .once = batch_once,
+};
+
 static int put_channels(struct bench_run *run, struct ph_channel **channels)
 {
     struct bench *bench = run->bench;

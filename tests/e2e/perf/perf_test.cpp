@@ -414,7 +414,7 @@ INSTANTIATE_TEST_SUITE_P(
     Stream, PerfCase,
     testing::Combine(every_place,
                      testing::Values("put-latency", "put-bandwidth", "put-bidirectional",
-                                     "put-rate", "get-latency", "get-bandwidth",
+                                     "put-rate", "put-batch", "get-latency", "get-bandwidth",
                                      "get-bidirectional", "get-rate", "send-latency",
                                      "send-bandwidth", "send-bidirectional", "send-rate",
                                      "exchange-cold", "exchange-hit", "import"),
