@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A process of the kill rounds: does what its orders on the board say, in one thread or in two.
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -89,8 +90,9 @@ class Actor
     void allocate();
     void join();
     void act();
-    void destroy();
-    void leave();
+    bool destroy(int attempts = INT_MAX);
+    bool leave();
+    void abort();
     void expel();
     void check_leaks();
     const Order &order() const
@@ -167,14 +169,16 @@ void Actor::check_leaks()
         first_.fail("has a child");
 }
 
-void Actor::destroy()
+bool Actor::destroy(int attempts)
 {
     first_.forget();
     second_.forget();
     if (life_.process.context == nullptr)
-        return;
+        return true;
     int64_t end = now_us() + PATIENCE_MS * 1000;
     while (life_.process.context) {
+        if (attempts-- == 0)
+            return false;
         // The store is given two seconds more.
         int rc = first_.timed("destroy", 400 + 2000,
                               [&] { return ph_context_destroy(&life_.process.context, 400); });
@@ -191,6 +195,7 @@ void Actor::destroy()
         life_.board.timeouts++;
     }
     check_leaks();
+    return true;
 }
 
 // ---- the threads of a round
@@ -220,14 +225,8 @@ void Actor::expel()
     change(life_.board.progress);
 }
 
-// The rank's life ends, with or without an abort. Of two threads one would go on without its peers:
-// then it is an abort.
-void Actor::leave()
+void Actor::abort()
 {
-    life_.board.doomed.fetch_or(1u << order().rank);
-    life_.board.leaves++;
-    if (!life_.several && mix(order().seed, 11) % 2 == 0)
-        return;
     life_.board.aborts++;
     excuse(static_cast<uint32_t>(getpid()), true);
     int rc = first_.timed("abort", 0,
@@ -236,8 +235,19 @@ void Actor::leave()
         first_.fail("%s: %s", ph_strerror(rc), life_.process.error().c_str());
 }
 
-// An expelled rank waits for the order to begin a new life; one that leaves begins it at once,
-// while the others go on.
+// The rank's life ends. False: not yet. Peers that gave up waiting for it may never do their part
+// of what it has in flight, and its copies into their memory are held until they are told of an
+// abort.
+bool Actor::leave()
+{
+    if (destroy(3))
+        return true;
+    abort();
+    return destroy(3);
+}
+
+// An expelled rank waits for the order to begin a new life; one that leaves begins it at once, if
+// it can, while the others go on.
 void Actor::act()
 {
     bool leaves = false;
@@ -255,8 +265,13 @@ void Actor::act()
         });
     try {
         leaves = first_.play(SIZE_MAX);
-        if (leaves)
-            leave();
+        if (leaves) {
+            life_.board.doomed.fetch_or(1u << order().rank);
+            life_.board.leaves++;
+        }
+        // Of two threads one would go on without its peers: then it is an abort.
+        if (leaves && (life_.several || mix(order().seed, 11) % 2 == 0))
+            abort();
     } catch (const Over &) {
     }
     if (other.joinable())
@@ -265,10 +280,10 @@ void Actor::act()
         expeller.join();
     life_.board.pairs += life_.several;
     life_.several = false;
-    if (leaves) {
-        destroy();
+    if (leaves && leave())
         join();
-    }
+    else if (leaves)
+        life_.board.stuck.fetch_or(1u << order().rank);
 }
 
 void Actor::run()

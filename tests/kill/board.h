@@ -57,6 +57,7 @@ struct Board {
     std::atomic<uint32_t> doomed;   // ranks whose life of this round is over, or will be at once
     std::atomic<uint32_t> expelled; // ranks that are to be, or were; always doomed as well
     std::atomic<uint32_t> fenced;   // ... were: they may be continued, to find out
+    std::atomic<uint32_t> stuck;    // leave, and cannot before their peers are told
     std::atomic<uint32_t> stores;   // restarts of the store in this round
     std::atomic<uint32_t> pids[RANKS_MOST];
     // What happened, in all.

@@ -287,6 +287,9 @@ void Player::synchronize(void *stream)
                          [&] { return life_.device.synchronize(stream, 250) ? 1 : 0; });
         if (done)
             return;
+        // Where this life is over, what it waits for may be held until everybody was told.
+        if (!handles_.empty())
+            timed("status", 0, [this] { return ph_channel_status(handles_.back()); });
         if (now_us() > end)
             fail("a stream is stuck: %s", sentence().c_str());
     }

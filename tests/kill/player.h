@@ -23,7 +23,14 @@ const int64_t PATIENCE_MS = 30000; // of retries, of streams: everybody is conti
 const size_t SLOT_SIZE = 12288;
 const int STAGES = 8;
 
-enum Op : uint64_t { OP_MEET = 1, OP_GROUP = 2, OP_EXCHANGE = 3, OP_DATA = 10, OP_ANSWER = 20 };
+enum Op : uint64_t {
+    OP_MEET = 1,
+    OP_GROUP = 2,
+    OP_EXCHANGE = 3,
+    OP_FAREWELL = 4,
+    OP_DATA = 10,
+    OP_ANSWER = 20
+};
 const uint64_t OPS_OF_A_PLAYER = 100;
 
 // Parts of a peer's share of the memory.
@@ -112,6 +119,7 @@ class Player
     void *fresh(uint64_t choice);
     void warm_up();
 
+    void ask_for_the_doomed();
     void point(int step, Point point);
     void play_step(const Step &step, int index);
     void play_exchange(const Step &step);

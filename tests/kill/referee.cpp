@@ -175,8 +175,8 @@ void Referee::stop(int slot, int64_t us)
 {
     Actor &actor = actors_[slot];
     int64_t now = now_us();
+    job_->signal(slot, SIGSTOP); // also where it was: it may just go on from a stop of its own
     if (!actor.continue_at) {
-        job_->signal(slot, SIGSTOP);
         actor.stopped_at = now;
         stops_++;
     }
@@ -302,7 +302,7 @@ void Referee::choose_expeller(const std::vector<Event> &events, Event &event)
 void Referee::begin(const std::vector<Event> &events)
 {
     board_->doomed.fetch_and(~members_);
-    board_->released = board_->expelled = board_->fenced = board_->stores = 0;
+    board_->released = board_->expelled = board_->fenced = board_->stuck = board_->stores = 0;
     begin_us_ = now_us();
     for (int slot = 0; slot < slots_; slot++)
         if (actors_[slot].alive && actors_[slot].rank >= 0)
@@ -485,7 +485,8 @@ std::string Referee::round()
         if (members_ >> rank & 1 && !(board_->doomed.load() >> rank & 1))
             survivors |= 1u << rank;
     for (int slot = 0; slot < slots_; slot++) // its next life begins while the others go on
-        if (actors_[slot].rank >= 0 && board_->expelled.load() >> actors_[slot].rank & 1)
+        if (actors_[slot].alive && actors_[slot].rank >= 0 &&
+            (board_->expelled | board_->stuck) >> actors_[slot].rank & 1)
             give(slot, Task::JOIN);
     if (wrong.empty())
         wrong = meet(survivors);

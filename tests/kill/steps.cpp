@@ -252,11 +252,33 @@ bool Player::play(size_t most_steps)
     return false;
 }
 
+// An application that asks for a rank whose life is over is told so: what that life, and who
+// aborted, has in flight towards it may be held until then.
+void Player::ask_for_the_doomed()
+{
+    for (int peer = 0; peer < order().ranks; peer++) {
+        if (!doomed(peer) || order().members >> peer & 1)
+            continue;
+        ph_exchange_request *request = nullptr;
+        ph_channel *channel = nullptr;
+        ph_operation operation =
+            wish(peer, OP_FAREWELL, PH_ROLE_BOTH, part(peer, PART_MEET_OUT)).operation;
+        int rc = timed("farewell", CONTEXT_MS, [&] {
+            return ph_exchange_start(life_.process.context, &operation, 1, &request);
+        });
+        if (rc == 0)
+            rc = timed("farewell", 1, [&] { return ph_exchange_finish(&request, &channel, 1); });
+        if (rc != -ETIMEDOUT && !is_end(rc, peer))
+            fail("%s: %s", ph_strerror(rc), sentence().c_str());
+    }
+}
+
 // Everybody with everybody: channels, and a message each way.
 void Player::meet()
 {
     lost_ = 0;
     life_.slot.step[0] = -2;
+    ask_for_the_doomed();
     std::vector<Wish> wishes;
     std::vector<ph_group_op> group;
     size_t size = 1 + mix(order().seed, 7) % 3000;
