@@ -55,8 +55,8 @@ struct ph_exchange_request;
 // one of which may come), PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH (the
 // ranks have another number of ranks or PEERHOP_CHANNELS, or, known at the deadline, name roles
 // that do not match), PH_EPEER, PH_ESTORE, PH_EDRIVER, -ENOSPC (all PEERHOP_CHANNELS channels or
-// keys of a pair are held: the sentence says by what), -ESTALE (a buffer was released meanwhile),
-// -ENOMEM, -EMFILE, PH_EFORKED. Since 0.1.
+// keys of a pair are held: the sentence says by what; or all PEERHOP_NET_STAGING bytes are), -ESTALE
+// (a buffer was released meanwhile), -ENOMEM, -EMFILE, PH_EFORKED. Since 0.1.
 PH_API int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
                        struct ph_channel **channels);
 
@@ -95,17 +95,20 @@ PH_API size_t ph_channel_peer_size(const struct ph_channel *channel);
 // How one direction of a channel moves bytes, and why not otherwise. Strings live as long as the
 // library.
 struct ph_path_report {
-    const char *path;     // "ipc", or "none" where this end cannot reach the peer's buffer
-    const char *method;   // "ce", "memcpy", ... what large copies use; "none" without a path
+    const char *path;     // "ipc", "net", or "none" where this end cannot reach the peer's buffer
+    const char *method;   // "ce", "memcpy", "rma", "staged", ... what large copies use; "none" without a path
     const char *protocol; // "put" or "get": of ph_send/ph_recv in this direction; "none" without
                           // such a role
-    const char *kind;     // handle kind of the import: "memfd", "cuda-ipc", "vmm-fd", "pool"
+    const char *kind;     // handle kind of the import: "memfd", "cuda-ipc", "vmm-fd", "pool", "region",
+                          // "slots"
     size_t rejected_count;
     struct {
         const char *name;   // of a path, method or handle kind
         const char *reason; // e.g. "libfabric is not built in", "the probe read other bytes than
                             // were written"
     } rejected[16];
+    const char *flush; // what makes data that came over the net visible to the receiver's streams:
+                       // "none" where nothing is needed, "driver", "driver_all", "read"
 };
 
 // ph_channel_path describes the direction from this rank to the peer (outgoing != 0) or from the

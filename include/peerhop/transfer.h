@@ -37,18 +37,22 @@ extern "C" {
 #endif
 
 // ph_put copies size bytes (0 is fine) from local_offset of this rank's buffer to peer_offset of
-// the peer's. Needs the sender's role. The peer learns nothing: order it by ph_signal. Since 0.1.
+// the peer's. Needs the sender's role. The peer learns nothing: order it by ph_signal. Between devices
+// over the net (method "staged") it arrives with the peer's ph_wait for that signal, and the stream may
+// have to wait until the peer waits. Since 0.1.
 PH_API int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
                   void *stream);
 
 // ph_get copies size bytes from peer_offset of the peer's buffer to local_offset of this rank's.
-// Needs the receiver's role. Since 0.1.
+// Needs the receiver's role. PH_ENOPATH between devices over the net (method "staged"): there the
+// peer has to send. Since 0.1.
 PH_API int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size,
                   void *stream);
 
 // ph_put_signal is ph_put, then a signal that the peer's ph_wait(size) waits for. Few signals are in
 // flight per direction: the next one waits on the stream until the peer has consumed the one before,
-// or, of small messages between GPUs (PEERHOP_LL_MAX), the one before that. When the
+// or, of small messages between GPUs (PEERHOP_LL_MAX), the one before that; between devices over the net
+// 16 parts of messages are in flight. When the
 // peer's buffer may be written is the caller's affair: the data is there when the ph_wait that takes
 // the signal is over, and may come then or earlier, so that puts to the same place have no order
 // before that. Needs the sender's role. Since 0.1.
@@ -74,7 +78,9 @@ PH_API int ph_wait(struct ph_channel *channel, size_t size, void *stream);
 //                 waits.
 // A copy that was done before the peer left the job is still there for ph_complete.
 // Two ranks that both issue their active call first on one stream deadlock, as blocking sends do:
-// ph_group does not.
+// ph_group does not. Between devices over the net a send waits for nobody until 16 parts of messages
+// are in flight; what is larger than these moves on with the peer's ph_recv (get protocol) or
+// ph_complete (put).
 PH_API int ph_send(struct ph_channel *channel, size_t size, void *stream);
 PH_API int ph_recv(struct ph_channel *channel, size_t size, void *stream);
 PH_API int ph_complete(struct ph_channel *channel, void *stream);

@@ -22,12 +22,22 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
 
 int phi_check_reach(const struct ph_channel *channel)
 {
-    if (channel->remote != NULL || channel->route.link != NULL)
+    if (channel->remote != NULL || channel->route.link != NULL || channel->stage.is)
         return 0;
     return phi_fail(channel->peers->report, PH_ENOPATH,
                     "operation %llu: rank %d's buffer is not mapped here: %s",
                     (unsigned long long)channel->op_id, channel->peer->rank,
                     phi_reason_text(channel->reach));
+}
+
+int phi_check_get(const struct ph_channel *channel)
+{
+    if (!channel->stage.is)
+        return 0;
+    return phi_fail(channel->peers->report, PH_ENOPATH,
+                    "operation %llu: ph_get from rank %d: what is staged over the net moves only "
+                    "when its owner's stream sends it (ph_send, ph_put)",
+                    (unsigned long long)channel->op_id, channel->peer->rank);
 }
 
 int phi_check_refused(struct ph_channel *channel, int rc)

@@ -16,4 +16,7 @@ int phi_check_refused(struct ph_channel *channel, int rc);
 // phi_check_reach: the peer's buffer is mapped here.
 int phi_check_reach(const struct ph_channel *channel);
 
+// phi_check_get: PH_ENOPATH where the peer's memory is staged over the net.
+int phi_check_get(const struct ph_channel *channel);
+
 #endif

@@ -131,7 +131,8 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
         return phi_fail(peers->report, -EALREADY,
                         "group: operation %llu with rank %d has a post without its complete",
                         (unsigned long long)channel->op_id, channel->peer->rank);
-    return check_span(op);
+    rc = check_span(op);
+    return rc == 0 && op->kind == PH_GROUP_GET ? phi_check_get(channel) : rc;
 }
 
 // The message of its kind that an operation is; 0 for plain puts and gets, of which there may be

@@ -58,6 +58,8 @@ int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, 
            void *stream)
 {
     int rc = check_copy(channel, false, local_offset, peer_offset, size);
+    if (rc == 0)
+        rc = phi_check_get(channel);
     struct phi_channel_call call = {channel, PHI_CALL_GET, false, local_offset, peer_offset, size};
     return issue_or_refuse(&call, rc, stream);
 }

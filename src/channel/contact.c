@@ -430,9 +430,10 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     if (e->peer->link != NULL) { // nothing is mapped: the record has its region, or not
         e->tried = true;
         e->call = peers->exchange_calls;
-        e->reason = e->has_target ? PHI_REASON_NONE : PHI_REASON_NET_REGION;
-        phi_count(peers->counters, imports, e->has_target);
-        phi_count(peers->counters, import_bytes, e->has_target ? e->info.allocation.size : 0);
+        const bool there = e->has_target || e->peer->staging != NULL;
+        e->reason = there ? PHI_REASON_NONE : PHI_REASON_NET_REGION;
+        phi_count(peers->counters, imports, there);
+        phi_count(peers->counters, import_bytes, there ? e->info.allocation.size : 0);
         return;
     }
     e->importing = true;

@@ -238,6 +238,8 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
 enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing, size_t size)
 {
     const struct phi_flag_table *table = &channel->table[outgoing];
+    if (channel->stage.is)
+        return PHI_BY_SLOTS;
     if (channel->own_slab == 0)
         return PHI_BY_WORDS;
     return size <= table->lines && table->lines > 0 ? PHI_BY_LINES

@@ -47,6 +47,7 @@ static void encode(struct phi_peer *peer, enum phi_reason reason, struct phi_wri
         const uint8_t *address = phi_link_address(peer->link, &words.address_size, &words.rails);
         memcpy(words.address, address, words.address_size);
     }
+    words.stage = phi_staging_words(peer);
     phi_hello_encode(&words, writer);
 }
 
@@ -185,7 +186,8 @@ static void make_ready(struct phi_peer *peer)
 static int connect_link(struct phi_peer *peer)
 {
     const struct phi_hello_words *theirs = &peer->hello->theirs;
-    return phi_link_connect(peer->link, theirs->address, theirs->address_size, theirs->rails);
+    int rc = phi_link_connect(peer->link, theirs->address, theirs->address_size, theirs->rails);
+    return rc ? rc : phi_staging_connect(peer, &theirs->stage);
 }
 
 static void take_contact(struct phi_peer *peer, const struct phi_node_message *message)
@@ -267,7 +269,7 @@ static int open_link(struct phi_peer *peer)
     int rc = 0;
     if (peer->segment == NULL)
         rc = phi_segment_mirror(peers->report, (uint32_t)peers->config->channels,
-                                peers->rank > peer->rank, &peer->segment);
+                                peers->rank > peer->rank, phi_staging_bytes(peer), &peer->segment);
     if (rc)
         return rc;
     phi_segment_mirror_of(peer->segment, &mirror);
@@ -331,7 +333,7 @@ static int prepare(struct phi_peer *peer, int64_t deadline)
     int rc = open_net(peers);
     if (rc == -EAGAIN)
         return 0;
-    if (rc || (rc = make_hello(peer)) || (rc = open_link(peer)) ||
+    if (rc || (rc = make_hello(peer)) || (rc = open_link(peer)) || (rc = phi_staging_open(peer)) ||
         (!peer->hello->sent && (rc = say(peer, deadline))))
         return rc;
     if (peer->state == PHI_PEER_KNOWN && peer->link == NULL)
@@ -378,6 +380,8 @@ int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descr
     struct phi_peers *peers = peer->peers;
     struct phi_local_export *e;
     int rc = 0;
+    if (peer->staging != NULL)
+        return 0; // nothing but slots
     // The export stays: a key that the request holds has a buffer in it.
     while (rc == 0 && (e = unregistered(peer, descriptors, n)) != NULL) {
         const struct phi_allocation allocation = e->export_.allocation;
@@ -423,6 +427,8 @@ void phi_hello_forget(struct phi_peer *peer)
 {
     if (peer->link != NULL) {
         phi_link_free(peer->link);
+        phi_staging_free(peer);
+        phi_segment_unregister(peer->segment, peer->peers->device);
         phi_segment_close(peer->segment);
         peer->segment = NULL;
     }

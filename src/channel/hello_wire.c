@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "channel/hello.h"
+#include "channel/offer.h"
 
 #define HELLO_MAGIC 0x484f4850u // "PHOH"
 
@@ -23,6 +24,9 @@ void phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *wr
     phi_put_u32(writer, words->wire.immediate);
     phi_put_u32(writer, words->rails);
     phi_put_blob(writer, words->address, words->address_size);
+    phi_put_u32(writer, words->stage.chunk);
+    phi_put_u64(writer, words->stage.size);
+    phi_put_target(writer, &words->stage.target);
 }
 
 int phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *words)
@@ -45,6 +49,9 @@ int phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *wor
     words->wire.immediate = phi_get_u32(&reader);
     words->rails = phi_get_u32(&reader);
     const uint8_t *address = phi_get_blob(&reader, PHI_NET_ADDRESS_MAX, &words->address_size);
+    words->stage.chunk = phi_get_u32(&reader);
+    words->stage.size = phi_get_u64(&reader);
+    phi_get_target(&reader, &words->stage.target);
     if (reader.error || reader.at != reader.size)
         return -EBADMSG;
     if (words->address_size > 0)

@@ -6,7 +6,15 @@
 #include "base/wire.h"
 #include "net/net.h"
 
-#define PHI_HELLO_VERSION 2 // of all that goes over a link, too
+#define PHI_HELLO_VERSION 3 // of all that goes over a link, too
+
+// Of a pair that is staged (staging.h): the most bytes that a record may have, how much memory
+// there is, and its region. Else all is 0.
+struct phi_stage_words {
+    uint32_t chunk;
+    uint64_t size;
+    struct phi_net_target target;
+};
 
 struct phi_hello_words {
     uint32_t version, reason; // enum phi_reason: why there is no link
@@ -16,6 +24,7 @@ struct phi_hello_words {
     uint32_t rails;
     uint8_t address[PHI_NET_ADDRESS_MAX];
     size_t address_size;
+    struct phi_stage_words stage;
 };
 
 void phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *writer);

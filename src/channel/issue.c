@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "channel/expel.h"
 #include "semaphore/flags.h"
+#include "transport/way.h"
 
 // Work of one operation of the executor: a group that needs more is several operations on the same
 // stream.
@@ -113,6 +114,14 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
                     const struct phi_step *step)
 {
     struct ph_channel *channel = call->channel;
+    work->broken = &channel->mine->flags_over;
+    work->broken_device = channel->mine_device + offsetof(struct phi_line, flags_over);
+    if (!atomic_load_explicit(&channel->flagged, memory_order_relaxed))
+        atomic_store(&channel->flagged, 1); // once, so that the data path only reads it
+    if (phi_step_staged(step->kind)) {
+        phi_staging_work(work, call, step);
+        return;
+    }
     const enum phi_word word = (enum phi_word)step->word;
     const int side = channel->peer->segment->side;
     const size_t lane = phi_flag_lane(channel->index, call->outgoing ? side : !side, word);
@@ -121,8 +130,6 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     work->own_lane = channel->own_slab + lane;
     work->peer_lane = channel->peer_slab + lane;
     work->signal = word == PHI_WORD_NOTE;
-    work->broken = &channel->mine->flags_over;
-    work->broken_device = channel->mine_device + offsetof(struct phi_line, flags_over);
     if (step->kind == PHI_STEP_PUSH) {
         work->slots = channel->peer_slab + slots;
         work->offset = call->remote_offset;
@@ -131,8 +138,6 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
         work->destination = channel->local;
         work->offset = channel->local_size;
     }
-    if (!atomic_load_explicit(&channel->flagged, memory_order_relaxed))
-        atomic_store(&channel->flagged, 1); // once, so that the data path only reads it
 }
 
 static const struct phi_program *program_of(const struct phi_channel_call *call)
@@ -191,6 +196,13 @@ static bool take_word(const struct phi_channel_call *call)
            atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
 }
 
+static bool is_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
+                    enum phi_method method)
+{
+    return method == PHI_BY_SLOTS ? phi_staging_here(channel, word)
+                                  : phi_flags_here(channel, outgoing, word, method);
+}
+
 // Of a message by flags. What is there by lines is unpacked on the stream; the peer is told
 // nothing.
 static bool take_flags(const struct phi_channel_call *call, enum phi_method method, void *stream)
@@ -209,22 +221,23 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
         return false;
     if (program->count == 0)
         return true; // waits for nothing
-    if (!phi_flags_here(channel, call->outgoing, (enum phi_word)program->steps[0].word, method))
+    if (!is_here(channel, call->outgoing, (enum phi_word)program->steps[0].word, method))
         return false;
     if (method == PHI_BY_COPY)
         return true;
     add_call(call, work);
     work[0].uses = NULL; // revoked
-    work[0].peer_lane = 0;
+    if (method == PHI_BY_LINES)
+        work[0].peer_lane = 0;
     return executor->ops->issue(executor, stream, work, 1, &partial) == 0;
 }
 
 bool phi_channel_lines(const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
-    return phi_flags_method(channel, call->outgoing, call->size) == PHI_BY_LINES &&
-           is_drained(channel) &&
-           phi_flags_here(channel, call->outgoing, PHI_WORD_TURN, PHI_BY_LINES);
+    const enum phi_method method = phi_flags_method(channel, call->outgoing, call->size);
+    return (method == PHI_BY_LINES || method == PHI_BY_SLOTS) && is_drained(channel) &&
+           is_here(channel, call->outgoing, PHI_WORD_TURN, method);
 }
 
 bool phi_channel_take(const struct phi_channel_call *call, void *stream)
@@ -273,6 +286,8 @@ int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, siz
     }
     if (rc == 0)
         rc = flush(peers, work, used, stream, begun);
+    for (size_t i = 0; *begun && i < n; i++)
+        phi_staging_kick(&calls[i]);
     for (size_t i = 0; rc && *begun && i < n; i++)
         phi_channel_break(calls[i].channel);
     return rc;
@@ -320,6 +335,23 @@ static void report_words(const struct ph_channel *channel, struct ph_path_report
     reject(report, "ll", device ? PHI_REASON_FLAGS : PHI_REASON_HOST);
 }
 
+static void report_staged(const struct ph_channel *channel, struct ph_path_report *report)
+{
+    const struct phi_peers *peers = channel->peers;
+    const struct phi_way_facts way = phi_way_facts_of(peers->device, peers->net);
+    reject(report, "dmabuf", phi_way_against_dmabuf(&way));
+    reject(report, "hmem", phi_way_against_hmem(&way));
+}
+
+// Of data that comes over the net: other devices may read it through ipc.
+static const char *flush_of(const struct ph_channel *channel)
+{
+    struct phi_flush_facts facts = phi_flush_facts_of(channel->peers->device);
+    facts.staged = facts.staged || channel->stage.is;
+    facts.peer_reads = true;
+    return phi_flush_name(channel->by_net ? phi_flush_choose(&facts) : PHI_FLUSH_NONE);
+}
+
 void phi_channel_report(const struct ph_channel *channel, bool outgoing,
                         struct ph_path_report *report)
 {
@@ -329,18 +361,21 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     bool by_us = (protocol == PH_PROTOCOL_PUT) == outgoing;
     uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE : by_us ? channel->reach : channel->reached;
     memset(report, 0, sizeof *report);
+    report->flush = flush_of(channel);
     report->protocol = protocol == PH_PROTOCOL_PUT   ? "put"
                        : protocol == PH_PROTOCOL_GET ? "get"
                                                      : "none";
     const struct phi_peer *peer = channel->peer;
     bool net = channel->by_net;
     report->path = reason ? "none" : net ? "net" : "ipc";
-    report->method = net && reason == 0 ? "rma" : "none";
+    report->method = reason || !net ? "none" : channel->stage.is ? "staged" : "rma";
     report->kind =
-        net ? "region"
+        net ? (channel->stage.is ? "slots" : "region")
             : phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
     if (reason)
         reject(report, net ? "net" : "ipc", reason);
+    else if (channel->stage.is)
+        report_staged(channel, report);
     else if (channel->own_slab)
         report_flags(channel, outgoing, report);
     else if (!net)

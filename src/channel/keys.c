@@ -83,6 +83,7 @@ void phi_key_free(struct phi_key *key)
     free(key->own);
     free(key->theirs);
     free(key->channels);
+    phi_staging_give_back(key->peer, &key->place);
     free(key->next);
     free(key);
 }

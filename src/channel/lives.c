@@ -60,6 +60,7 @@ static void free_channels(struct ph_channel *channel)
 {
     while (channel != NULL) {
         struct ph_channel *next = channel->next;
+        phi_staging_close(channel);
         free(channel);
         channel = next;
     }

@@ -68,7 +68,7 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
 {
     struct phi_peer *peer = channel->peer;
     channel->by_net = peer->link != NULL;
-    if (!channel->by_net || channel->remote_export == NULL || channel->reach != PHI_REASON_NONE)
+    if (!channel->by_net || peer->staging != NULL || channel->remote_export == NULL || channel->reach != PHI_REASON_NONE)
         return;
     int rc = phi_link_route(peer->link, own->export_->id, &channel->remote_export->target,
                             channel->remote_offset, &channel->route);
@@ -91,7 +91,7 @@ static bool have_memory(struct phi_key *key)
             return false;
         key->channels = grown;
     }
-    return key->next != NULL;
+    return key->next != NULL && phi_staging_make(key);
 }
 
 static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8_t reach,
@@ -160,7 +160,9 @@ static bool has_path(uint8_t role, uint8_t out, uint8_t in, bool reach, bool rea
 static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
 {
     struct phi_peers *peers = key->peer->peers;
-    int code = reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ? -ENOSPC : PH_ENOPATH;
+    const bool space = reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ||
+                       reach == PHI_REASON_NET_SLOTS || reached == PHI_REASON_NET_SLOTS;
+    int code = space ? -ENOSPC : PH_ENOPATH;
     char text[320];
     if (reach == PHI_REASON_SPACE) {
         phi_retire_explain(key->peer, text, sizeof text);
@@ -203,6 +205,10 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
         !has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
     struct ph_channel *channel = make_channel(key, line, (uint8_t)reach, (uint8_t)reached);
+    if (!phi_staging_begin(channel, key)) { // nobody but the peer is wrong
+        atomic_init(&channel->status, PH_EPEER);
+        atomic_init(&channel->uses.revoked, 1);
+    }
     if (key->confirm & theirs & CONFIRM_FLAGS)
         phi_flags_give(channel);
     keep_channel(key, channel);
@@ -214,11 +220,18 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
 static bool find_room(struct phi_pending *pending, enum phi_reason found, enum phi_reason *reason)
 {
     struct phi_key *key = pending->key;
+    struct phi_peer *peer = key->peer;
+    const bool lower = peer->peers->rank < peer->rank;
     int rc = 0;
-    if (key->peer->peers->rank < key->peer->rank && key->line == PHI_NO_LINE)
-        rc = phi_retire_room(key->peer, false, key->request);
+    if (lower)
+        peer->room.slots_short = found == PHI_REASON_NONE && !phi_staging_reserve(key);
+    const enum phi_reason full =
+        peer->room.slots_short ? PHI_REASON_NET_SLOTS : PHI_REASON_SPACE;
+    if (lower && (key->line == PHI_NO_LINE || peer->room.slots_short))
+        rc = phi_retire_room(peer, false, key->request);
+    peer->room.slots_short = false;
     pending->blocked = rc == -EAGAIN;
-    *reason = rc == -ENOSPC ? PHI_REASON_SPACE : found;
+    *reason = rc == -ENOSPC ? full : found;
     return !pending->blocked;
 }
 

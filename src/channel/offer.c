@@ -10,29 +10,19 @@
 #define OFFER_MAGIC   0x464f4850u // "PHOF"
 #define OFFER_VERSION 5
 
-// The region of an allocation over the net: a flag, base, how many keys, keys, and a raw key where it
-// has one.
-static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer *writer)
+void phi_put_target(struct phi_writer *writer, const struct phi_net_target *target)
 {
-    struct phi_net_target target;
-    bool has = peer->link != NULL && phi_link_target(peer->link, id, &target);
-    phi_put_u8(writer, has);
-    if (!has)
-        return;
-    phi_put_u64(writer, target.base);
-    phi_put_u8(writer, target.rails);
-    for (int i = 0; i < target.rails; i++)
-        phi_put_u64(writer, target.keys[i]);
-    phi_put_blob(writer, target.raw, target.raw_size);
+    phi_put_u64(writer, target->base);
+    phi_put_u8(writer, target->rails);
+    for (int i = 0; i < target->rails; i++)
+        phi_put_u64(writer, target->keys[i]);
+    phi_put_blob(writer, target->raw, target->raw_size);
 }
 
-static bool decode_target(struct phi_reader *reader, struct phi_net_target *target)
+void phi_get_target(struct phi_reader *reader, struct phi_net_target *target)
 {
-    *target = (struct phi_net_target){0};
-    if (phi_get_u8(reader) == 0)
-        return false;
     size_t size;
-    target->base = phi_get_u64(reader);
+    *target = (struct phi_net_target){.base = phi_get_u64(reader)};
     target->rails = phi_get_u8(reader);
     if (target->rails > PHI_NET_RAILS_MAX)
         reader->error = -EBADMSG;
@@ -42,6 +32,24 @@ static bool decode_target(struct phi_reader *reader, struct phi_net_target *targ
     target->raw_size = (uint8_t)size;
     if (size > 0)
         memcpy(target->raw, raw, size);
+}
+
+// The region of an allocation over the net, behind a flag.
+static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer *writer)
+{
+    struct phi_net_target target;
+    bool has = peer->link != NULL && phi_link_target(peer->link, id, &target);
+    phi_put_u8(writer, has);
+    if (has)
+        phi_put_target(writer, &target);
+}
+
+static bool decode_target(struct phi_reader *reader, struct phi_net_target *target)
+{
+    *target = (struct phi_net_target){0};
+    if (phi_get_u8(reader) == 0)
+        return false;
+    phi_get_target(reader, target);
     return true;
 }
 

@@ -14,6 +14,10 @@ struct phi_descriptor {
     uint32_t number;
 };
 
+// A region of a link, as it travels: base, how many keys, keys, and a raw key where it has one.
+void phi_put_target(struct phi_writer *writer, const struct phi_net_target *target);
+void phi_get_target(struct phi_reader *reader, struct phi_net_target *target);
+
 // phi_offer_encode (with the lock) writes the message for one peer.
 int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,
                      struct phi_writer *writer);

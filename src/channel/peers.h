@@ -26,6 +26,7 @@
 #include "channel/agreement.h"
 #include "channel/flags.h"
 #include "channel/node.h"
+#include "channel/staging.h"
 #include "memory/memory.h"
 #include "net/net.h"
 #include "semaphore/executor.h"
@@ -133,6 +134,7 @@ struct phi_key {
     uint32_t missed;         // higher rank: own exchanges that ended without a slot
     uint64_t used;           // number of the exchange call that named it last
     struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
+    struct phi_stage_place place; // ... and its slots
     struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL
 
     // The open round's miss, kept over a deadline.
@@ -154,6 +156,7 @@ struct phi_room {
     uint32_t asked; // questions to the peer under way
     uint32_t look;  // number of the present look
     bool looking;   // ... which is not over
+    bool slots_short; // it is for memory of slots (staging.h)
     bool again;     // something that it has found in the way is only under way
     int64_t at;     // not before
     uint32_t held_here, held_there, pinned, exchanging; // what it has found in the way
@@ -200,6 +203,7 @@ struct phi_peer {
     int socket;              // to the peer's service thread, or -1
     struct phi_link *link;   // or to the peer over the net, once one was opened; see hello.h
     struct phi_hello *hello; // of that link
+    struct phi_staging *staging; // of that link, or NULL
     int wake_fd;             // rings at the peer, as it says, or -1
     int pidfd;               // or -1; polled by the service thread
     uint32_t watch;          // names this life in the service's events
@@ -261,6 +265,7 @@ struct ph_channel {
     uint8_t local_kind, remote_kind;
     bool by_net;
     uint8_t life;           // of the line; over the net
+    struct phi_stage_end stage; // over the net, where a device is involved
     struct phi_route route; // over the net: to the peer's buffer; no link: this end does not reach it
     uint8_t *local, *remote; // remote NULL: no import here
     size_t local_size, remote_size;

@@ -33,8 +33,9 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     struct phi_left left;
     executor->ops->left(executor, &channel->uses, &left);
     // Flags that were used stand where they stand: nobody else can begin there.
-    view->pinned = view->pinned || left.graphs > 0 || atomic_load(&channel->flagged) != 0;
-    view->busy = view->busy || left.streams > 0;
+    view->pinned = view->pinned || left.graphs > 0 ||
+                   (atomic_load(&channel->flagged) != 0 && !channel->stage.is);
+    view->busy = view->busy || left.streams > 0 || !phi_staging_rests(channel);
     // Of a released channel a handle is only the right to ask for its status, and to take what came
     // before.
     bool of_use = atomic_load(&channel->uses.revoked) == 0 || is_due(channel);
@@ -125,6 +126,7 @@ static void evict(struct ph_channel *channel)
         give_line(peer, channel->index);
     else if (peer->link != NULL)
         start_lines(peer, channel->index);
+    phi_staging_close(channel);
     channel->key = NULL;
     if (channel->handles > 0)
         leave_husk(channel);
@@ -192,7 +194,8 @@ uint32_t phi_retire_slot(struct phi_peer *peer)
 static bool has_room(const struct phi_peer *peer, bool slot)
 {
     return slot ? peer->room.slots_count > 0 || peer->slots_used < peer->segment->capacity
-                : peer->room.lines_count > 0 || peer->lines_used < peer->segment->capacity;
+                : !peer->room.slots_short &&
+                      (peer->room.lines_count > 0 || peer->lines_used < peer->segment->capacity);
 }
 
 static int ask(struct phi_key *key, uint32_t line)

@@ -26,6 +26,9 @@ struct phi_device_info {
     bool vmm_fd;             // POSIX descriptors of VMM memory
     bool pools;              // memory pools with POSIX descriptors
     bool kernels;            // our kernels are loaded
+    bool dma_buf;            // exports its memory as DMA-BUF
+    int rdma_ordering;       // GPU_DIRECT_RDMA_WRITES_ORDERING and _FLUSH_WRITES_OPTIONS, as the driver says them
+    uint32_t rdma_flushes;
     int connections;         // CUDA_DEVICE_MAX_CONNECTIONS as the driver sees it: 8 where unset
 };
 

@@ -279,6 +279,89 @@ static __device__ void arrive_all(const phi_hop_item &item, follower &next)
     go(item);
 }
 
+// ---- staged
+
+// Waits until the lane's reach has come to a record. The acquire pairs with the net's release: what
+// came with the record is here, or what was in the slot is not needed any more.
+static __device__ bool await_record(const phi_hop_item &item, uint32_t record)
+{
+    const uint64_t reach = item.own + offsetof(phi_stage_lane, reach);
+    for (uint32_t polls = 0;; polls++) {
+        const bool over = given_up(item.broken, polls);
+        if (static_cast<int32_t>(load_acquire(reach) - record) >= 0)
+            return true;
+        if (over)
+            return false;
+    }
+}
+
+// By all threads of a block: thread 0 waits, the barrier hands on what it acquired.
+static __device__ bool may_go_on(const phi_hop_item &item, uint32_t record)
+{
+    const bool here = threadIdx.x != 0 || await_record(item, record);
+    return __syncthreads_and(here);
+}
+
+// The barrier gathers the block's copies for the fence of thread 0, which also keeps what was read
+// of the slot before the word.
+static __device__ void show_record(uint32_t *done, uint32_t record)
+{
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    __threadfence_system();
+    store_relaxed(done, record);
+}
+
+static __device__ uint64_t stage_slot(const phi_hop_item &item, uint32_t record)
+{
+    return item.slots +
+           ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_SLOT_SIZE(item.peer);
+}
+
+static __device__ void stage(const phi_hop_item &item)
+{
+    const uint32_t block = blockIdx.x - item.first, chunk = PHI_STAGE_CHUNK(item.peer);
+    uint32_t *done = reinterpret_cast<phi_stage_lane *>(item.own)->done + block;
+    uint32_t record = load_relaxed(done); // all threads have read it at the first barrier
+    uint64_t from = 0;
+    if (item.size == 0 && !item.signal)
+        return;
+    do {
+        const uint64_t left = item.size - from, bytes = left < chunk ? left : chunk;
+        if (!may_go_on(item, ++record))
+            return;
+        const uint64_t slot = stage_slot(item, record);
+        copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0}, block, item.blocks);
+        if (block == 0 && threadIdx.x == 0)
+            *reinterpret_cast<phi_stage_record *>(slot) = {
+                item.offset + from, static_cast<uint32_t>(bytes), item.signal && bytes == left};
+        show_record(done, record);
+        from += bytes;
+    } while (from < item.size);
+}
+
+// What the peer says of a record is not believed: nothing is read outside the slot, nothing written
+// outside the buffer.
+static __device__ void unstage(const phi_hop_item &item)
+{
+    const uint32_t block = blockIdx.x - item.first, chunk = PHI_STAGE_CHUNK(item.peer);
+    uint32_t *done = reinterpret_cast<phi_stage_lane *>(item.own)->done + block;
+    uint32_t record = load_relaxed(done);
+    uint4 head;
+    do {
+        if (!may_go_on(item, ++record))
+            return;
+        const uint64_t slot = stage_slot(item, record);
+        head = load_line(reinterpret_cast<const uint4 *>(slot));
+        const uint64_t offset = static_cast<uint64_t>(head.y) << 32 | head.x, bytes = head.z;
+        if (bytes <= chunk && bytes <= item.offset && offset <= item.offset - bytes)
+            copy_part({item.destination + offset, slot + PHI_STAGE_HEAD, bytes, 0}, block,
+                      item.blocks);
+        show_record(done, record);
+    } while (head.w == 0);
+}
+
 static __device__ void do_hop(const phi_hop_item &item, follower &next)
 {
     switch (item.kind) {
@@ -292,6 +375,10 @@ static __device__ void do_hop(const phi_hop_item &item, follower &next)
         if (threadIdx.x < 32)
             arrive_all(item, next);
         return;
+    case PHI_HOP_STAGE:
+        return stage(item);
+    case PHI_HOP_UNSTAGE:
+        return unstage(item);
     default:
         if (threadIdx.x < 32)
             go(item);

@@ -12,6 +12,8 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "base/stage.h"
+
 // Most items of one phi_brace; longer braces are several launches.
 #define PHI_BRACE_ITEMS 16
 
@@ -125,22 +127,26 @@ enum phi_hop_kind {
     PHI_HOP_GO,     // the peer may copy
     PHI_HOP_MOVE,   // until go allows it: copies, and a full word for each block
     PHI_HOP_ARRIVE, // until the full words are there
+
+    // Staged (base/stage.h), through slots in host memory: one message in as many records as it takes.
+    PHI_HOP_STAGE,   // each record when reach allows it: into its slot
+    PHI_HOP_UNSTAGE, // records as they come, up to the last one of a message: into the buffer
 };
 
 // One message of phi_hop. Any wait ends when *broken is not 0; then nothing is copied or told.
 struct phi_hop_item {
-    uint64_t own;         // struct phi_flag_lane of this end
-    uint64_t peer;        // ... of the other; 0: it is told nothing
-    uint64_t slots;       // PUSH: the peer's, TAKE: the own PHI_LL_SLOTS of PHI_LL_SLOT bytes
-    uint64_t destination; // TAKE: of a signal, where the buffer begins
+    uint64_t own;         // struct phi_flag_lane of this end; staged: struct phi_stage_lane
+    uint64_t peer;        // ... of the other; 0: it is told nothing; staged: PHI_STAGE_LIKE
+    uint64_t slots;       // PUSH: the peer's, TAKE: the own PHI_LL_SLOTS of PHI_LL_SLOT bytes; staged
+    uint64_t destination; // TAKE of a signal, UNSTAGE: where the buffer begins
     uint64_t source;
     uint64_t size;
     uint64_t broken; // 32 bits, or 0
-    uint64_t offset; // PUSH of a signal: in the peer's buffer; TAKE: the size of the buffer
+    uint64_t offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer
     uint32_t kind;   // enum phi_hop_kind
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
-                     // the peer copy again
-    uint32_t blocks; // of the grid that do this item; 1 but for MOVE
+                     // the peer copy again. STAGE: the message ends with this
+    uint32_t blocks; // of the grid that do this item; 1 but for MOVE; staged: what the lane has
     uint32_t first;  // of them
 };
 
@@ -158,7 +164,7 @@ struct phi_hop_args {
     uint64_t number;
     uint64_t sync;
     uint32_t count;
-    uint32_t moves; // whether one is PHI_HOP_MOVE
+    uint32_t moves; // whether one is PHI_HOP_MOVE, or staged
 };
 
 #define PHI_BRACE_THREADS 32

@@ -15,8 +15,9 @@
 #include "base/wake.h"
 #include "net/library.h"
 #include "net/net.h"
+#include "net/staging.h"
 
-enum phi_op_kind { PHI_OP_PART, PHI_OP_POST, PHI_OP_SEND, PHI_OP_RECEIVE, PHI_OP_GREETING };
+enum phi_op_kind { PHI_OP_PART, PHI_OP_POST, PHI_OP_SEND, PHI_OP_RECEIVE, PHI_OP_GREETING, PHI_OP_RECORD };
 
 enum { PHI_SENDS = 8, PHI_RECEIVES = 16, PHI_POSTS = 64, PHI_PARTS = 64 };
 
@@ -76,6 +77,15 @@ struct phi_rail {
     struct phi_net_op greeting, greeted; // its first message, either way
 };
 
+// Of a link whose peer's memory, or ours, is staged.
+struct phi_link_staging {
+    struct phi_route route;        // from the slots that are filled here to those of the peer
+    struct phi_arrivals *arrivals; // by line, direction and word; NULL: not staged
+    int side;                      // of this end
+    uint32_t writing;              // records on their way
+    struct phi_lane *active;
+};
+
 struct phi_link {
     struct phi_net *net;
     struct phi_link *next;
@@ -110,6 +120,7 @@ struct phi_link {
     struct phi_log_buffer out, in;
     struct phi_net_region *regions;
     struct phi_raw_key *raw_keys;
+    struct phi_link_staging staging;
 };
 
 struct phi_net {
@@ -124,6 +135,7 @@ struct phi_net {
     uint64_t mr_mode;
     size_t part;    // most bytes of one RMA operation
     uint32_t rails; // of each link
+    bool hmem;      // the provider takes memory of devices
     int message_ring, store_ring;
 
     pthread_mutex_t lock;     // guards the links and all calls of the provider
@@ -135,6 +147,10 @@ struct phi_net {
     bool started;
     _Atomic bool stop;
     struct phi_wake wake; // of the proxy
+
+    _Atomic(struct phi_lane *) kicked; // not yet among their links' active ones
+    _Atomic uint32_t asleep;           // the proxy, so that a kick has to wake it
+    uint32_t lanes;                    // active ones
 };
 
 // The lock. Threads that poll try it again and again: without `waiting` one that waits for it could
@@ -210,9 +226,26 @@ void *phi_rail_desc(const struct phi_rail *rail); // of the link's buffers
 ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, struct phi_net_op *op);
 void phi_rail_close(struct phi_rail *rail);
 
+// Staging (staging.h). go moves active lanes on; returns whether something did. completed: of a
+// record that was delivered. apply takes an immediate that STAGED marks. rest lets others run when
+// nothing has moved for `quiet` ns. busy: a record that was filled is not yet delivered. shut: the
+// link has ended.
+#define PHI_STAGED     (5u << 29) // where a post has its parts
+#define PHI_STAGED_ALL (7u << 29)
+bool phi_staging_go(struct phi_link *link);
+void phi_record_completed(struct phi_link *link, struct phi_net_op *op);
+void phi_staging_apply(struct phi_link *link, uint32_t immediate);
+void phi_staging_rest(const struct phi_net *net, int64_t quiet);
+bool phi_staging_busy(const struct phi_link *link);
+void phi_link_staging_shut(struct phi_link *link);
+void phi_link_staging_free(struct phi_link *link);
+
 // Regions. Of an endpoint, where the provider ties them.
 int phi_region_open(struct phi_net *net, struct fid_ep *ep, void *base, size_t size,
                     uint64_t access, struct fid_mr **mr);
+// phi_region_register is phi_link_register with access of the caller's choice.
+int phi_region_register(struct phi_link *link, uint32_t id, void *base, size_t size,
+                        uint64_t access);
 void phi_regions_close(struct phi_link *link);
 
 // phi_net_fail reports a failed call of the provider: its error to ours.
@@ -231,6 +264,9 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
 // up.
 bool phi_provider_near(const struct fi_info *info);
 bool phi_provider_more(void);
+
+// phi_provider_hmem: whether a provider would take memory of devices.
+bool phi_provider_hmem(const struct phi_libfabric *library, const char *provider);
 
 // probe.c: whether what the domain promises is so: writes, reads, immediate data, messages. Takes
 // the lock. Less than the deadline.

@@ -212,6 +212,9 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
         break;
     case PHI_OP_GREETING:
         break;
+    case PHI_OP_RECORD:
+        phi_record_completed(link, op);
+        break;
     case PHI_OP_RECEIVE:
         phi_link_received(link, (uint32_t)(op - link->receives), entry->len);
         break;
@@ -235,8 +238,8 @@ static void take_error(struct phi_link *link)
     phi_link_fail(link, -ECONNRESET, why);
 }
 
-// What could not be posted yet.
-static void send_data(struct phi_link *link)
+// What could not be posted yet, and what is to be staged. Returns whether of this something went.
+static bool send_data(struct phi_link *link)
 {
     if (link->greeted < link->rails_used)
         phi_rails_greet(link);
@@ -244,6 +247,7 @@ static void send_data(struct phi_link *link)
         phi_posts_go(link);
     if (link->due && link->open)
         phi_moves_go(link);
+    return link->open && phi_staging_go(link);
 }
 
 enum { BATCH = 16, BATCHES = 4 };
@@ -263,7 +267,7 @@ bool phi_link_poll(struct phi_link *link)
             take_error(link);
     }
     if (link->open && phi_may_try(&link->data))
-        send_data(link);
+        any = send_data(link) || any;
     return phi_link_flush(link) || any;
 }
 
@@ -314,6 +318,7 @@ static int open_link(struct phi_link *link)
 
 static void free_link(struct phi_link *link)
 {
+    phi_link_staging_free(link);
     free(link->arrivals);
     free(link->buffers);
     free(link);
@@ -415,6 +420,7 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
 void phi_link_shut(struct phi_link *link)
 {
     phi_regions_close(link);
+    phi_link_staging_shut(link);
     phi_rail_close(&link->control);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
         phi_rail_close(&link->rails[i]);

@@ -34,6 +34,21 @@ const char *phi_net_name(const struct phi_net *net)
     return net->name;
 }
 
+bool phi_net_hmem(const struct phi_net *net)
+{
+    return net->hmem;
+}
+
+bool phi_net_dmabuf(const struct phi_net *net)
+{
+#ifdef FI_MR_DMABUF
+    return FI_VERSION_GE(net->library->api, FI_VERSION(1, 20));
+#else
+    (void)net;
+    return false;
+#endif
+}
+
 // ---- polling
 
 static bool poll_links(struct phi_net *net)
@@ -82,7 +97,8 @@ static bool settled(struct phi_net *net, int *rank)
     phi_net_lock(net);
     poll_links(net);
     for (const struct phi_link *link = net->links; link; link = link->next) {
-        if (!link->open || (link->posting == 0 && !link->holds))
+        if (!link->open ||
+            (link->posting == 0 && !link->holds && !phi_staging_busy(link)))
             continue;
         idle = false;
         *rank = link->rank;
@@ -141,15 +157,20 @@ static bool sleep_on(struct phi_net *net, bool blind)
     struct pollfd fds[SLEEP_FDS + 1];
     int timeout = SLEEP_BLIND_MS, n = 0, ready;
 
+    // Who kicks looks at this after it has left its lane: one of the two sees the other.
+    atomic_store(&net->asleep, 1);
     if (!blind) {
         phi_net_lock(net);
         n = prepare_sleep(net, fds, &timeout);
         pthread_mutex_unlock(&net->lock);
-        if (n < 0)
-            return true;
+    }
+    if (n < 0 || atomic_load(&net->kicked)) {
+        atomic_store(&net->asleep, 0);
+        return n < 0;
     }
     fds[n] = (struct pollfd){.fd = net->wake.listen, .events = POLLIN};
     ready = poll(fds, (nfds_t)n + 1, timeout);
+    atomic_store(&net->asleep, 0);
     phi_wake_take(&net->wake);
     return ready > (fds[n].revents != 0);
 }
@@ -168,16 +189,19 @@ static void *proxy_main(void *opaque)
     while (!atomic_load(&net->stop)) {
         uint64_t polls = atomic_load_explicit(&net->polls, memory_order_relaxed);
         bool driven = polls != seen;
-        bool any = false;
+        bool any = false, lanes = false;
 
         seen = polls;
         if (phi_net_trylock(net)) {
             any = poll_links(net);
+            lanes = net->lanes > 0;
             pthread_mutex_unlock(&net->lock);
         }
         if (any)
             active = phi_now();
-        if (driven || phi_now() - active > spin)
+        if (lanes || atomic_load_explicit(&net->kicked, memory_order_relaxed))
+            phi_staging_rest(net, phi_now() - active);
+        else if (driven || phi_now() - active > spin)
             ready = sleep_on(net, driven || (ready && !any));
         else
             sched_yield();
@@ -368,8 +392,10 @@ int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
         phi_fail(net->report, rc, "no sockets to wake the proxy by: %s", strerror(-rc));
     if (!rc)
         rc = find(net);
-    if (!rc)
+    if (!rc) {
+        net->hmem = phi_provider_hmem(net->library, net->wire.provider);
         rc = start_proxy(net);
+    }
     if (rc) {
         phi_net_close(net);
         return rc;

@@ -73,6 +73,10 @@ struct phi_net_wire {
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net);
 const char *phi_net_name(const struct phi_net *net); // "net lo", ...
 
+// What the provider and libfabric can do with memory of devices, which this version leaves alone.
+bool phi_net_hmem(const struct phi_net *net);   // the provider takes it
+bool phi_net_dmabuf(const struct phi_net *net); // it may be registered as DMA-BUF
+
 // phi_net_poll moves everything on that can be; false: nothing happened, or another thread is at
 // it.
 bool phi_net_poll(struct phi_net *net);

@@ -6,8 +6,8 @@
 #include "net/internal.h"
 
 // Bits of an immediate: line 0-19, side 20, word 21, which 22, life 23-28, parts 29-31 (as a power
-// of two). Data of 8 bytes have room for two; NO_POST stands where there is no second one: no post
-// is of 128 parts.
+// of two; 5: no post but of staging.c). Data of 8 bytes have room for two; NO_POST stands where
+// there is no second one: no post is of 128 parts.
 #define NO_POST 0xffffffffu
 
 static uint32_t log2_of(uint32_t parts)
@@ -63,6 +63,10 @@ static void apply(struct phi_link *link, uint32_t immediate)
     uint32_t life;
     char *line;
 
+    if ((immediate & PHI_STAGED_ALL) == PHI_STAGED) {
+        phi_staging_apply(link, immediate);
+        return;
+    }
     if (!phi_net_post_decode(immediate, &post) || post.line >= link->mirror.capacity)
         return;
     line = link->mirror.lines[post.side] + (size_t)post.line * PHI_LINE_SIZE;

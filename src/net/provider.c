@@ -111,6 +111,24 @@ static struct fi_info *make_hints(const struct phi_libfabric *library)
     return hints;
 }
 
+bool phi_provider_hmem(const struct phi_libfabric *library, const char *provider)
+{
+    struct fi_info *hints = make_hints(library), *list = NULL;
+    int rc = -FI_ENOMEM;
+
+    if (!hints)
+        return false;
+    hints->caps |= FI_HMEM;
+    hints->domain_attr->mr_mode |= FI_MR_HMEM;
+    hints->fabric_attr->prov_name = strdup(provider); // freed with the hints
+    if (hints->fabric_attr->prov_name)
+        rc = library->fi_getinfo(library->api, NULL, NULL, 0, hints, &list);
+    library->fi_freeinfo(hints);
+    if (list)
+        library->fi_freeinfo(list);
+    return rc == 0;
+}
+
 static int is_before(const struct fi_info *a, const struct fi_info *b)
 {
     int x = rank_of(a->fabric_attr->prov_name), y = rank_of(b->fabric_attr->prov_name);

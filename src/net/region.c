@@ -59,9 +59,8 @@ static void close_region(struct phi_net_region *region)
 }
 
 static int open_region(struct phi_link *link, struct phi_net_region *region, void *base,
-                       size_t size)
+                       size_t size, uint64_t access)
 {
-    const uint64_t access = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
     const uint32_t count = link->net->mr_mode & FI_MR_ENDPOINT ? link->rails_open : 1;
     int rc = 0;
 
@@ -81,7 +80,8 @@ static struct phi_net_region *find(const struct phi_link *link, uint32_t id)
     return region;
 }
 
-int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t size)
+int phi_region_register(struct phi_link *link, uint32_t id, void *base, size_t size,
+                        uint64_t access)
 {
     struct phi_net *net = link->net;
     struct phi_net_region *region = calloc(1, sizeof(*region));
@@ -94,7 +94,7 @@ int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t siz
         rc = -ECONNRESET;
     else if (find(link, id))
         goto unlock;
-    else if ((rc = open_region(link, region, base, size)))
+    else if ((rc = open_region(link, region, base, size, access)))
         rc = phi_net_fail(net, rc, "fi_mr_reg");
     if (!rc) {
         region->id = id;
@@ -108,6 +108,12 @@ unlock:
         close_region(region);
     pthread_mutex_unlock(&net->lock);
     return rc;
+}
+
+int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t size)
+{
+    return phi_region_register(link, id, base, size,
+                               FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE);
 }
 
 static bool take_raw(const struct phi_net_region *region, struct phi_net_target *target)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "net/net.h"
+#include "net/staging.h"
 
 bool phi_net_built(void)
 {
@@ -203,4 +204,67 @@ bool phi_route_poll(const struct phi_route *route)
 {
     (void)route;
     return false;
+}
+
+bool phi_net_hmem(const struct phi_net *net)
+{
+    (void)net;
+    return false;
+}
+
+bool phi_net_dmabuf(const struct phi_net *net)
+{
+    (void)net;
+    return false;
+}
+
+int phi_link_stage(struct phi_link *link, const struct phi_staging_params *params,
+                   struct phi_net_target *in)
+{
+    (void)link;
+    (void)params;
+    (void)in;
+    return PH_ENOPATH;
+}
+
+int phi_link_stage_peer(struct phi_link *link, const struct phi_net_target *theirs)
+{
+    (void)link;
+    (void)theirs;
+    return PH_ENOPATH;
+}
+
+uint32_t phi_net_chunk(const struct phi_net *net)
+{
+    (void)net;
+    return 0;
+}
+
+struct phi_lane *phi_lane_make(void)
+{
+    return NULL;
+}
+
+void phi_lane_open(struct phi_lane *lane, struct phi_link *link,
+                   const struct phi_lane_params *params)
+{
+    (void)lane;
+    (void)link;
+    (void)params;
+}
+
+void phi_lane_close(struct phi_lane *lane)
+{
+    (void)lane;
+}
+
+void phi_lane_kick(struct phi_lane *lane)
+{
+    (void)lane;
+}
+
+bool phi_lane_rests(struct phi_lane *lane)
+{
+    (void)lane;
+    return true;
 }

@@ -58,9 +58,10 @@ struct phi_work {
 
     // Flags: device addresses of the lane here and at the peer (0: it is told nothing), and of the slots of ll;
     // source, destination and size as above. PUSH of a signal: `offset` of the peer's buffer; TAKE: `offset` is the
-    // size of the own one.
+    // size of the own one. Staged: own_lane is the struct phi_stage_lane and slots the slots, as the executor's own
+    // processor or device sees them, peer_lane PHI_STAGE_LIKE; offset likewise.
     uint64_t own_lane, peer_lane, slots;
-    uint8_t signal; // 1: a lane of signals
+    uint8_t signal; // 1: a lane of signals; STAGE: the message ends with this
     uint8_t engine; // of a copy: by the copy engine, also behind a wait
 
     // `broken` of the own line, looked at by every wait.

@@ -7,9 +7,10 @@
 static uint32_t kind_of(unsigned step)
 {
     static const uint8_t kinds[] = {
-        [PHI_STEP_PUSH] = PHI_HOP_PUSH,     [PHI_STEP_TAKE] = PHI_HOP_TAKE,
-        [PHI_STEP_GO] = PHI_HOP_GO,         [PHI_STEP_MOVE] = PHI_HOP_MOVE,
-        [PHI_STEP_ARRIVE] = PHI_HOP_ARRIVE,
+        [PHI_STEP_PUSH] = PHI_HOP_PUSH,       [PHI_STEP_TAKE] = PHI_HOP_TAKE,
+        [PHI_STEP_GO] = PHI_HOP_GO,           [PHI_STEP_MOVE] = PHI_HOP_MOVE,
+        [PHI_STEP_ARRIVE] = PHI_HOP_ARRIVE,   [PHI_STEP_STAGE] = PHI_HOP_STAGE,
+        [PHI_STEP_UNSTAGE] = PHI_HOP_UNSTAGE,
     };
     return kinds[step];
 }
@@ -19,9 +20,28 @@ static bool copies(const struct phi_work *work)
     return work->kind == PHI_STEP_MOVE && work->size > 0;
 }
 
+static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,
+                          const struct phi_waiting *others, uint32_t moves)
+{
+    if (phi_step_staged(work->kind))
+        return PHI_STAGE_BLOCKS_OF(work->peer_lane);
+    return copies(work) ? phi_move_blocks(policy, others, moves, work->size) : 1;
+}
+
+// Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
+static uint32_t stage_threads(const struct phi_work *work)
+{
+    const uint32_t chunk = PHI_STAGE_CHUNK(work->peer_lane);
+    const size_t bytes = work->size < chunk ? work->size : chunk;
+    const size_t threads = bytes / 64 / PHI_STAGE_BLOCKS_OF(work->peer_lane) / 32 * 32 + 32;
+    return threads < PHI_COPY_THREADS ? (uint32_t)threads : PHI_COPY_THREADS;
+}
+
 // One thread for each 8 bytes of the largest piece of ll, whole warps.
 static uint32_t threads_of(const struct phi_work *work)
 {
+    if (phi_step_staged(work->kind))
+        return stage_threads(work);
     if (work->kind == PHI_STEP_MOVE)
         return work->size > MOVE_SMALL ? PHI_HOP_THREADS : PHI_COPY_THREADS;
     const bool lines = work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_TAKE;
@@ -41,8 +61,7 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
     args->count = (uint32_t)n;
     args->moves = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t blocks =
-            copies(&work[i]) ? phi_move_blocks(policy, others, moves, work[i].size) : 1;
+        const uint32_t blocks = blocks_of(&work[i], policy, others, moves);
         const uint32_t threads = threads_of(&work[i]);
         args->items[i] = (struct phi_hop_item){
             .own = work[i].own_lane,
@@ -61,7 +80,7 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
         grid.blocks += blocks;
         if (grid.threads < threads)
             grid.threads = threads;
-        args->moves |= work[i].kind == PHI_STEP_MOVE;
+        args->moves |= work[i].kind == PHI_STEP_MOVE || phi_step_staged(work[i].kind);
     }
     return grid;
 }

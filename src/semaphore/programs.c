@@ -56,8 +56,34 @@ static const struct phi_program *pulled_by_lines(enum phi_call call)
                                        : &by_lines[call];
 }
 
+// staged: likewise, through the sender's slots into the receiver's. A put is part of what the next
+// signal ends. A get there is not: nobody at the other end would fill a slot.
+static const struct phi_program by_slots[PHI_CALL_COUNT] = {
+    [PHI_CALL_PUT] = {"put", 1, {HOP(STAGE, NOTE)}, 1},
+    [PHI_CALL_GET] = {"get", 0, {{0}}, 1},
+    [PHI_CALL_POST] = {"post", 0, {{0}}, 0},
+    [PHI_CALL_TRANSFER] = {"transfer", 1, {HOP(STAGE, TURN)}, 1},
+    [PHI_CALL_COMPLETE] = {"complete", 1, {HOP(UNSTAGE, TURN)}, 2},
+    [PHI_CALL_SIGNAL] = {"signal", 1, {HOP(STAGE, NOTE)}, 1},
+    [PHI_CALL_PUT_SIGNAL] = {"put_signal", 1, {HOP(STAGE, NOTE)}, 1},
+    [PHI_CALL_WAIT] = {"wait", 1, {HOP(UNSTAGE, NOTE)}, 2},
+};
+
+static const struct phi_program stage_pulled = {"post", 1, {HOP(STAGE, TURN)}, 0};
+static const struct phi_program unstage_pulled = {"transfer", 1, {HOP(UNSTAGE, TURN)}, 1};
+
+static const struct phi_program *pulled_by_slots(enum phi_call call)
+{
+    return call == PHI_CALL_POST       ? &stage_pulled
+           : call == PHI_CALL_TRANSFER ? &unstage_pulled
+           : call == PHI_CALL_COMPLETE ? &complete_by_lines
+                                       : &by_slots[call];
+}
+
 const struct phi_program *phi_program_of(enum phi_call call, enum phi_method method, int pull)
 {
+    if (method == PHI_BY_SLOTS)
+        return pull ? pulled_by_slots(call) : &by_slots[call];
     if (method == PHI_BY_WORDS || call == PHI_CALL_PUT || call == PHI_CALL_GET)
         return &phi_programs[call];
     if (method == PHI_BY_COPY)

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "semaphore/staged.h"
 
 enum {
     INLINE_BYTES = PHI_COPY_PIECE - 1,
@@ -82,6 +83,8 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
         fn(work->destination);
         return true;
     }
+    if (phi_step_staged(work->kind))
+        return phi_staged_run(work, &queue->copied);
     switch (work->kind) {
     case PHI_STEP_COPY:
         return copy(queue, work, run);
@@ -192,10 +195,10 @@ static void count(struct ph_queue *queue, const struct phi_work *work, size_t n)
     struct phi_counters *counters = queue->executor->params.counters;
 
     for (size_t i = 0; i < n; i++) {
-        if (work[i].kind == PHI_STEP_WAIT) {
+        if (work[i].kind == PHI_STEP_WAIT || work[i].kind == PHI_STEP_UNSTAGE) {
             phi_count(counters, waits_host, 1);
-        } else if (work[i].kind == PHI_STEP_COPY) {
-            const bool net = work[i].route != NULL;
+        } else if (work[i].kind == PHI_STEP_COPY || work[i].kind == PHI_STEP_STAGE) {
+            const bool net = work[i].route != NULL || work[i].kind == PHI_STEP_STAGE;
 
             phi_count(counters, ipc_operations, !net);
             phi_count(counters, ipc_bytes, net ? 0 : work[i].size);

@@ -164,11 +164,11 @@ static int map(struct phi_report *report, int fd, const struct header *header, i
     return 0;
 }
 
-int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side,
+int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, size_t staging,
                        struct phi_segment **segment)
 {
     struct phi_segment *made = calloc(1, sizeof(*made));
-    size_t size = segment_size(capacity);
+    size_t size = segment_size(capacity) + staging;
     void *base = MAP_FAILED;
 
     if (made)
@@ -179,6 +179,9 @@ int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side,
     }
     *made = (struct phi_segment){
         .base = base, .size = size, .fd = -1, .capacity = capacity, .side = side};
+    if (staging > 0)
+        made->staging = (char *)base + segment_size(capacity);
+    made->staging_size = staging;
     for (int i = 0; i < 2; i++)
         start_lines(phi_segment_line(made, i, 0), capacity);
     *segment = made;

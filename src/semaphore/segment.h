@@ -42,7 +42,7 @@ enum phi_side_state {
 struct phi_slot {
     _Atomic uint64_t word[2];
     _Atomic uint64_t released;
-    uint64_t reserved;
+    _Atomic uint64_t staging; // where the owner's slots for the key's next channel lie; see channel/staging.h
 };
 
 struct phi_segment {
@@ -52,6 +52,8 @@ struct phi_segment {
     struct phi_link *link; // of a mirror, once it has one
     uint32_t capacity;
     int side;         // of this process: 0 or 1
+    void *staging;        // of a mirror: memory behind it, for slots; NULL: none
+    size_t staging_size;
     uint64_t base_device; // address for the device (registered), or 0
 };
 
@@ -64,9 +66,10 @@ int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t no
 // failure. Everything is checked: seals, size against capacity, magic, version, nonce; -EBADMSG names what is wrong.
 int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce, struct phi_segment **segment);
 
-// phi_segment_mirror makes this rank's copy of a segment across the net. phi_segment_mirror_of tells a link what in it
-// the peer may write.
-int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, struct phi_segment **segment);
+// phi_segment_mirror makes this rank's copy of a segment across the net, with so many bytes behind it for slots.
+// phi_segment_mirror_of tells a link what in it the peer may write by stores.
+int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, size_t staging,
+                       struct phi_segment **segment);
 void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror *mirror);
 
 // Every store of a side into what it publishes (header, slots, confirms) goes through these: put32 seq_cst, put64 with

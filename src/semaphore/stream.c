@@ -184,8 +184,11 @@ static CUresult enqueue_copy_kernel(struct enqueue *q, const struct phi_work *wo
 static void count_copy(struct enqueue *q, const struct phi_work *work)
 {
     struct phi_counters *counters = q->executor->params.counters;
-    phi_count(counters, ipc_operations, 1);
-    phi_count(counters, ipc_bytes, work->size);
+    const bool net = phi_step_staged(work->kind);
+    phi_count(counters, ipc_operations, !net);
+    phi_count(counters, ipc_bytes, net ? 0 : work->size);
+    phi_count(counters, net_operations, net);
+    phi_count(counters, net_bytes, net ? work->size : 0);
 }
 
 static uint64_t sync_of(const struct enqueue *q)
@@ -227,10 +230,13 @@ static bool waits(const struct phi_work *work, size_t n)
 static CUresult view_hop(struct enqueue *q, const struct phi_work *work, struct phi_hop_item *item)
 {
     const struct phi_driver *driver = q->executor->driver;
-    const bool reads = work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_MOVE;
-    const bool writes = work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_MOVE;
+    const bool reads =
+        work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_MOVE || work->kind == PHI_STEP_STAGE;
+    const bool writes = work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_MOVE ||
+                        work->kind == PHI_STEP_UNSTAGE;
     CUresult result = CUDA_SUCCESS;
-    if (work->size == 0)
+    // A signal may end puts whose bytes it does not know of.
+    if (work->size == 0 && work->kind != PHI_STEP_UNSTAGE)
         return result;
     if (reads) {
         count_copy(q, work);

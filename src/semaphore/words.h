@@ -58,11 +58,20 @@ enum phi_step_kind {
     PHI_STEP_GO,
     PHI_STEP_MOVE,
     PHI_STEP_ARRIVE,
+
+    // Staged (base/stage.h), in the lane of the word.
+    PHI_STEP_STAGE,
+    PHI_STEP_UNSTAGE,
 };
 
 static inline int phi_step_hops(unsigned kind)
 {
     return kind >= PHI_STEP_PUSH;
+}
+
+static inline int phi_step_staged(unsigned kind)
+{
+    return kind == PHI_STEP_STAGE || kind == PHI_STEP_UNSTAGE;
 }
 
 // Whether a stream may wait at the step.
@@ -82,6 +91,7 @@ enum phi_method {
     PHI_BY_WORDS, // copies, ordered by words in host memory: the default, and all that a host has
     PHI_BY_COPY,  // "sm": one kernel copies and tells, by flags
     PHI_BY_LINES, // "ll": data and flags in one store
+    PHI_BY_SLOTS, // "staged": through host memory and over the net; puts as well
     PHI_METHOD_KINDS,
 };
 
@@ -110,7 +120,7 @@ struct phi_program {
 extern const struct phi_program phi_programs[PHI_CALL_COUNT];
 
 // phi_program_of: the program of a call at its end of a message that moves by `method`. pull: of the
-// get protocol. Plain puts and gets carry no message and have one program.
+// get protocol. Plain puts and gets carry no message and have one program, but for puts by slots.
 const struct phi_program *phi_program_of(enum phi_call call, enum phi_method method, int pull);
 
 // phi_program_name is that of a call, or "work".

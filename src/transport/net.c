@@ -7,11 +7,12 @@
 static enum phi_reason net_viable(const struct phi_capabilities *mine,
                                   const struct phi_capabilities *theirs, enum phi_kind kind)
 {
+    (void)kind; // any: what the net does not reach itself is staged
     if (!phi_net_built())
         return PHI_REASON_NOT_BUILT;
     if (mine->path == PHI_PATH_IPC || theirs->path == PHI_PATH_IPC)
         return PHI_REASON_USER;
-    if (mine->device || theirs->device || kind != PHI_KIND_HOST)
+    if ((mine->device && !mine->kernels) || (theirs->device && !theirs->kernels))
         return PHI_REASON_NET_DEVICE;
     return phi_path_net(mine, theirs) ? PHI_REASON_NONE : PHI_REASON_PREFERRED;
 }

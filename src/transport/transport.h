@@ -36,16 +36,21 @@
     X(NET_HERE, 20, "this rank has no provider of libfabric that serves")                          \
     X(NET_THERE, 21, "the peer has no provider of libfabric that serves")                          \
     X(NET_WIRE, 22, "the two ranks' providers or versions of the net path are not alike")          \
-    X(NET_DEVICE, 23, "device memory does not go over the net in this version")                    \
+    X(NET_DEVICE, 23, "device memory goes over the net by kernels, which a rank runs without")                    \
     X(NET_REGION, 24, "the memory could not be registered with the provider")                        \
-    X(FLAGS, 25, "the channel has no flags in device memory: no kernels, one device for both ranks, PEERHOP_WAIT or PEERHOP_METHOD, or a pair with more channels than have them")
+    X(FLAGS, 25, "the channel has no flags in device memory: no kernels, one device for both ranks, PEERHOP_WAIT or PEERHOP_METHOD, or a pair with more channels than have them") \
+    X(NET_SLOTS, 26, "the pinned memory for what goes over the net is used up (PEERHOP_NET_STAGING; ph_channel_close)") \
+    X(NET_FABRIC, 27, "this libfabric registers no DMA-BUF (1.20 and later do)")                    \
+    X(NET_PROVIDER, 28, "the provider takes no memory of devices (FI_HMEM)")                        \
+    X(NET_NO_DMABUF, 29, "the device does not export its memory as DMA-BUF")                        \
+    X(NET_LATER, 30, "not in this version")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 26
+#define PHI_REASON_COUNT 31
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {

@@ -15,7 +15,7 @@
 class Death : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES_AND_NET(Death);
+INSTANTIATE_DEVICES_AND_NETS(Death);
 
 static const size_t size = 40000;
 
@@ -143,8 +143,9 @@ TEST_P(Death, AnExitIsNoticedAtOnceAndItsStreamsGoOn)
         printf("rank %d: exit noticed after %.2f ms (bar 100), stream went on after %.2f ms (bar "
                "1000)\n",
                rank, noticed / 1e3, released / 1e3);
-        EXPECT_LT(noticed, 2000000); // of a loaded machine
-        EXPECT_LT(released, 5000000);
+        // Of a loaded machine; over the net that the connection is gone takes a while to be sure of.
+        EXPECT_LT(noticed, on_net() ? 5000000 : 2000000);
+        EXPECT_LT(released, on_net() ? 8000000 : 5000000);
     }
 }
 
@@ -311,7 +312,7 @@ RANK_FUNCTION(loses_its_connections)
 
 TEST_P(Death, WhatWaitsForAProcessThatExitsGoesOnWhenItIsGone)
 {
-    if (GetParam() == "hostnet")
+    if (on_net())
         GTEST_SKIP() << "over the net there are no such connections";
     for (const char *how : {"exits", "lives"}) {
         SCOPED_TRACE(how);
@@ -546,6 +547,8 @@ RANK_FUNCTION(aborts_with_copies_pending)
 
 TEST_P(Death, AnAbortChangesNoByteOfALiveRankThatWasNotTold)
 {
+    if (is_staged())
+        GTEST_SKIP() << "what is staged is written by its receiver's stream alone";
     for (const char *how :
          {"kernel put", "kernel get", "memory_operation put", "memory_operation get"}) {
         if (on_host() && how[0] == 'm')
@@ -734,7 +737,7 @@ RANK_FUNCTION(is_expelled)
     const Link &suspect = links.back();
     if (rank.rank == 0)
         CHECK_OK(ph_wait(suspect.from, 8, stream));
-    else
+    for (int i = 0; rank.rank == 1 && i < (rank.staged() ? STAGE_SLOTS + 1 : 1); i++)
         CHECK_OK(ph_send(suspect.to, size, stream));
     CHECK(!rank.device->synchronize(stream, 20));
     CHECK_RC(ph_context_expel(rank.context, 2), -EBUSY);
@@ -752,8 +755,8 @@ RANK_FUNCTION(is_expelled)
     CHECK_EQUAL(report_of(rank, 2).state, PH_PEER_EXPELLED);
     if (rank.rank == 0)
         CHECK(rank.device->synchronize(stream, 10000)); // nothing of ours follows in its memory
-    else
-        CHECK(!rank.device->synchronize(stream, 200)); // its buffer may be in use
+    else // its buffer may be in use; of what is staged nothing is copied there
+        CHECK(rank.device->synchronize(stream, 200) == rank.staged());
     void *memory = rank.device->alloc(size);
     CHECK_SAYS(exchange_fails(rank, {operation(8, 2, PH_ROLE_BOTH, memory, size)}, PH_EPEER),
                "has neither acknowledged nor exited");

@@ -11,7 +11,7 @@
 class Destroy : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES_AND_NET(Destroy);
+INSTANTIATE_DEVICES_AND_NETS(Destroy);
 
 static const size_t size = 50000;
 
@@ -131,9 +131,11 @@ static bool enqueue_wait(Rank &rank, const std::string &how, ph_channel *to, ph_
         CHECK_OK(ph_recv(from, size, stream));
         CHECK_OK(ph_complete(from, stream));
     } else if (how == "send") {
-        CHECK_OK(ph_send(to, size, stream));
+        for (int i = 0; i < (rank.staged() ? STAGE_SLOTS + 1 : 1); i++)
+            CHECK_OK(ph_send(to, size, stream));
     } else if (how == "signals") { // the second waits until the peer has consumed the first
-        CHECK_OK(ph_signal(to, stream));
+        for (int i = 0; i < (rank.staged() ? STAGE_SLOTS : 1); i++)
+            CHECK_OK(ph_signal(to, stream));
         CHECK_OK(ph_put_signal(to, 0, 0, 8, stream));
     } else if (how == "graph") {
         void *graph = rank.device->capture(stream, [&] { CHECK_OK(ph_wait(from, 8, stream)); });
@@ -512,6 +514,8 @@ RANK_FUNCTION(aborts_a_send)
 
 TEST_P(Destroy, AnAbortedSendIsHeldUntilThePeerKnows)
 {
+    if (is_staged())
+        GTEST_SKIP() << "what is staged is sent into slots, not into the peer's buffer";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("aborts_a_send"), "");
 }

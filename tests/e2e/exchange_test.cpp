@@ -9,7 +9,7 @@
 class Exchange : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES_AND_NET(Exchange);
+INSTANTIATE_DEVICES_AND_NETS(Exchange);
 
 static const size_t size = 20000;
 
@@ -81,7 +81,7 @@ RANK_FUNCTION(hits_without_system_calls)
 
 TEST_P(Exchange, HitsMakeNoSystemCallWhereThePeerIsThere)
 {
-    if (GetParam() == "hostnet")
+    if (on_net())
         GTEST_SKIP() << "over the net a hit is a message each way";
     // What a real driver does inside its queries is not ours to promise.
     if (GetParam() == "gpu")

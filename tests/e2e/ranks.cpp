@@ -131,6 +131,12 @@ uint64_t Rank::counter(const char *name)
     rank_failed(__FILE__, __LINE__, std::string("no counter ") + name);
 }
 
+bool Rank::staged() const
+{
+    const char *path = getenv("PEERHOP_PATH");
+    return !device->host() && path != nullptr && std::string(path) == "net";
+}
+
 struct ph_channel *Rank::channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,
                                  ph_protocol protocol)
 {
@@ -206,10 +212,10 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
         abort();
     shared_ = static_cast<Shared *>(
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd_, 0));
-    if (device == "standin")
+    if (device == "standin" || device == "standinnet")
         environment("PEERHOP_LIBCUDA", PEERHOP_STANDIN);
-    if (device == "hostnet") {
-        device_ = "host";
+    if (device == "hostnet" || device == "standinnet") {
+        device_ = device == "hostnet" ? "host" : "standin";
         environment("PEERHOP_PATH", "net");
         environment("PEERHOP_NET_PROVIDER", "tcp");
     }
@@ -319,14 +325,19 @@ std::string Job::run(const std::string &function, const std::string &argument, i
     return wait(ms);
 }
 
+bool net_available()
+{
+    return TEST_HAVE_NET;
+}
+
 void EveryDevice::SetUp()
 {
     std::string why;
     if (!RedisServer::available())
         GTEST_SKIP() << "no redis-server";
-    if (GetParam() == "hostnet" && !TEST_HAVE_NET)
+    if (on_net() && !net_available())
         GTEST_SKIP() << "libfabric is left out of this build";
-    if (!device_available(on_host() ? "host" : GetParam(), &why))
+    if (!device_available(on_host() ? "host" : on_net() ? "standin" : GetParam(), &why))
         GTEST_SKIP() << why;
 }
 

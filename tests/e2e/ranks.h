@@ -27,6 +27,9 @@ struct Shared {
     char text[64][512];
 };
 
+// Messages that go into slots before one waits for the peer, where memory is staged.
+static const int STAGE_SLOTS = 16;
+
 class Rank
 {
 public:
@@ -44,6 +47,7 @@ public:
     void barrier();                          // all ranks of the job
     std::string error();                     // ph_context_error
     uint64_t counter(const char *name);
+    bool staged() const; // memory of a device, over the net
 
     // One channel with a peer, of a fresh exchange.
     struct ph_channel *channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,
@@ -83,7 +87,7 @@ struct RankRegistration {
 class Job
 {
 public:
-    // device: "host", "hostnet" (host memory, over the net), "standin" or "gpu". A store server is started with the job unless `store` names one.
+    // device: "host", "standin" or "gpu"; "hostnet", "standinnet": the same over the net. A store server is started with the job unless `store` names one.
     Job(const std::string &device, int ranks, const std::string &store = "");
     ~Job(); // kills what still runs
     Job(const Job &) = delete;
@@ -121,19 +125,35 @@ private:
     Shared *shared_ = nullptr;
 };
 
+bool net_available(); // libfabric is in this build
+
 // Suites that run on every device: TEST_P with the device's name as the parameter; skips, saying why, where there is none.
 class EveryDevice : public testing::TestWithParam<std::string>
 {
 protected:
     void SetUp() override;
     static bool on_host() { return GetParam() == "host" || GetParam() == "hostnet"; }
+    static bool is_staged() { return on_net() && !on_host(); }
+    static bool on_net() { return GetParam() == "hostnet" || GetParam() == "standinnet"; }
 };
+// What is staged over the net moves when its owner's stream sends it.
+#define SKIP_GETS_OF_STAGED()                                                                      \
+    if (is_staged())                                                                               \
+    GTEST_SKIP() << "ph_get is refused where memory is staged over the net"
 #define INSTANTIATE_DEVICES(Suite)                                                                 \
     INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("host", "standin", "gpu"),             \
                              [](const auto &info) { return info.param; })
-// Those that also run where ranks of this node are to reach each other over the net.
+// Those that also run where ranks of this node are to reach each other over the net: on host memory,
+// and on devices.
 #define INSTANTIATE_DEVICES_AND_NET(Suite)                                                         \
     INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("host", "hostnet", "standin", "gpu"),  \
+                             [](const auto &info) { return info.param; })
+#define INSTANTIATE_DEVICES_AND_NETS(Suite)                                                        \
+    INSTANTIATE_TEST_SUITE_P(                                                                      \
+        Device, Suite, testing::Values("host", "hostnet", "standin", "standinnet", "gpu"),         \
+        [](const auto &info) { return info.param; })
+#define INSTANTIATE_CUDA_DEVICES_AND_NET(Suite)                                                    \
+    INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("standin", "standinnet", "gpu"),       \
                              [](const auto &info) { return info.param; })
 #define INSTANTIATE_CUDA_DEVICES(Suite)                                                            \
     INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("standin", "gpu"),                     \

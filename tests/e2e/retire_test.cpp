@@ -10,7 +10,7 @@
 class Retire : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES_AND_NET(Retire);
+INSTANTIATE_DEVICES_AND_NETS(Retire);
 
 static const size_t size = 4096;
 static const char *const SMALL = "PEERHOP_CHANNELS=16";
@@ -260,7 +260,7 @@ RANK_FUNCTION(exchanges_too_many_at_once)
 
 TEST_P(Retire, NotWhatTheSameExchangeNames)
 {
-    if (GetParam() == "hostnet")
+    if (on_net())
         GTEST_SKIP() << "over the net two ranks meet only where both exchange";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("exchanges_too_many_at_once"), "");
@@ -289,7 +289,7 @@ TEST_P(Retire, FarTooManyAtOnceEndInTime)
 {
     if (GetParam() == "gpu")
         GTEST_SKIP() << "the same as on the stand-in";
-    if (GetParam() == "hostnet")
+    if (on_net())
         GTEST_SKIP() << "one rank alone exchanges, and over the net ranks meet when both do";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("exchanges_far_too_many_at_once"), "");

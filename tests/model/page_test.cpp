@@ -61,7 +61,7 @@ static std::string bit_name(unsigned bit)
     }
 }
 
-static const char *const hops[] = {"push", "take", "go", "move", "arrive"};
+static const char *const hops[] = {"push", "take", "go", "move", "arrive", "stage", "unstage"};
 
 static std::string steps_of(const phi_program &program)
 {
@@ -113,12 +113,13 @@ TEST(Page, ProgramsAreThoseOfTheCode)
     }
 }
 
-static void expect_flags(const char *header, phi_method method)
+// Of the calls from `first` on.
+static void expect_flags(const char *header, phi_method method, phi_call first)
 {
     auto rows = table(header);
-    ASSERT_EQ(rows.size(), size_t(PHI_CALL_COUNT) - 2) << "all but put and get";
+    ASSERT_EQ(rows.size(), size_t(PHI_CALL_COUNT) - first);
     for (size_t row = 0; row < rows.size(); row++) {
-        const phi_program *program = phi_program_of(phi_call(PHI_CALL_POST + row), method, 0);
+        const phi_program *program = phi_program_of(phi_call(first + row), method, 0);
         ASSERT_EQ(rows[row].size(), 3u);
         EXPECT_EQ(rows[row][0], program->name);
         EXPECT_EQ(rows[row][1], std::to_string(program->phase)) << program->name;
@@ -128,9 +129,10 @@ static void expect_flags(const char *header, phi_method method)
 
 TEST(Page, MessagesByFlagsAreThoseOfTheCode)
 {
-    expect_flags("| call by copy | phase | steps |", PHI_BY_COPY);
-    expect_flags("| call by lines | phase | steps |", PHI_BY_LINES);
-    for (int method = 0; method < PHI_METHOD_KINDS; method++)
+    // All but put and get, which are plain copies.
+    expect_flags("| call by copy | phase | steps |", PHI_BY_COPY, PHI_CALL_POST);
+    expect_flags("| call by lines | phase | steps |", PHI_BY_LINES, PHI_CALL_POST);
+    for (int method = 0; method < PHI_BY_SLOTS; method++)
         for (phi_call call : {PHI_CALL_PUT, PHI_CALL_GET})
             EXPECT_EQ(phi_program_of(call, phi_method(method), 0), &phi_programs[call]);
     // The get protocol: the sender's post pushes, and only by lines the programs differ.
@@ -140,6 +142,16 @@ TEST(Page, MessagesByFlagsAreThoseOfTheCode)
     for (int call = 0; call < PHI_CALL_COUNT; call++)
         EXPECT_EQ(phi_program_of(phi_call(call), PHI_BY_COPY, 1),
                   phi_program_of(phi_call(call), PHI_BY_COPY, 0));
+}
+
+TEST(Page, StagedMessagesAreThoseOfTheCode)
+{
+    expect_flags("| call staged | phase | steps |", PHI_BY_SLOTS, PHI_CALL_PUT);
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_POST, PHI_BY_SLOTS, 1)), "stage turn");
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_TRANSFER, PHI_BY_SLOTS, 1)), "unstage turn");
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_COMPLETE, PHI_BY_SLOTS, 1)), "nothing");
+    for (phi_call call : {PHI_CALL_PUT, PHI_CALL_SIGNAL, PHI_CALL_PUT_SIGNAL, PHI_CALL_WAIT})
+        EXPECT_EQ(phi_program_of(call, PHI_BY_SLOTS, 1), phi_program_of(call, PHI_BY_SLOTS, 0));
 }
 
 TEST(Page, WordsAreThoseOfTheCode)

@@ -191,12 +191,84 @@ static enum si_progress do_arrive(const struct phi_hop_item *item, uint32_t *at)
     return SI_MOVED;
 }
 
+// ---- staged: *at is twice the record of the message, and 1 more when its wait is over
+
+static struct phi_stage_lane *lane(const struct phi_hop_item *item)
+{
+    return (struct phi_stage_lane *)item->own;
+}
+
+static uint8_t *slot_of(const struct phi_hop_item *item, uint32_t record)
+{
+    return (uint8_t *)item->slots +
+           ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_SLOT_SIZE(item->peer);
+}
+
+// All blocks at once.
+static void show_record(const struct phi_hop_item *item, uint32_t record)
+{
+    for (uint32_t i = 0; i < item->blocks; i++)
+        store32(&lane(item)->done[i], record);
+}
+
+// Both return whether the record was the last of its message.
+static bool fill_slot(const struct phi_hop_item *item, uint32_t record, uint64_t from)
+{
+    uint32_t chunk = PHI_STAGE_CHUNK(item->peer);
+    uint64_t left = item->size - from, bytes = left < chunk ? left : chunk;
+    struct phi_stage_record head = {item->offset + from, (uint32_t)bytes,
+                                    item->signal && bytes == left};
+    uint8_t *slot = slot_of(item, record);
+    memcpy(slot, &head, sizeof head);
+    memcpy(slot + PHI_STAGE_HEAD, (const uint8_t *)item->source + from, bytes);
+    return bytes == left;
+}
+
+static bool empty_slot(const struct phi_hop_item *item, uint32_t record)
+{
+    const uint8_t *slot = slot_of(item, record);
+    struct phi_stage_record head;
+    memcpy(&head, slot, sizeof head);
+    if (head.size <= PHI_STAGE_CHUNK(item->peer) && head.size <= item->offset &&
+        head.offset <= item->offset - head.size)
+        memcpy((uint8_t *)item->destination + head.offset, slot + PHI_STAGE_HEAD, head.size);
+    return head.last != 0;
+}
+
+static enum si_progress do_staged(const struct phi_hop_item *item, uint32_t *at)
+{
+    uint32_t record = lane(item)->done[0] + 1;
+    bool stages = item->kind == PHI_HOP_STAGE;
+    bool over = broken(item); // first: what came before it was set is taken
+    if (stages && item->size == 0 && !item->signal) {
+        *at = OVER;
+        return SI_MOVED;
+    }
+    if ((int32_t)(load32(&lane(item)->reach) - record) < 0) {
+        *at = over ? OVER : *at;
+        return over ? SI_MOVED : SI_WAITING;
+    }
+    // The engine takes its lock between the wait and what follows.
+    if (*at % 2 == 0) {
+        ++*at;
+        return SI_MOVED;
+    }
+    bool last = stages ? fill_slot(item, record, (uint64_t)(*at / 2) * PHI_STAGE_CHUNK(item->peer))
+                       : empty_slot(item, record);
+    show_record(item, record);
+    *at = last ? OVER : *at + 1;
+    return SI_MOVED;
+}
+
 static enum si_progress do_item(const struct phi_hop_item *item, uint32_t *at)
 {
     switch (item->kind) {
     case PHI_HOP_PUSH:
     case PHI_HOP_TAKE:
         return do_lines(item, at);
+    case PHI_HOP_STAGE:
+    case PHI_HOP_UNSTAGE:
+        return do_staged(item, at);
     case PHI_HOP_MOVE:
         return do_move(item, at);
     case PHI_HOP_ARRIVE:

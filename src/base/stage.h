@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Staging: the memory that streams (or host queues) and the net meet in, where the net cannot reach
+// what is to be moved. A lane is one way for records, from one end of a channel to the other: at
+// the sender a control word for each block and slots that its stream fills, at the receiver the
+// same, which its stream empties. All of it is host memory of one process; the net takes the slots
+// from one end to the other (net/staging.h).
+//
+// Records have numbers, from 1, which wrap. Record n is in slot (n - 1) mod PHI_STAGE_SLOTS. A
+// stream works by blocks: each block does its share of each record, in order, and says so in its
+// own word; what all blocks have done is the least of these. So no block meets another, and nothing
+// is baked into a captured graph: where a block goes on is what its word says.
+//
+// Plain C types: the kernels see this, too.
+#ifndef PHI_BASE_STAGE_H
+#define PHI_BASE_STAGE_H
+
+#include <stdint.h>
+
+#define PHI_STAGE_BLOCKS 4  // most blocks that share a record
+#define PHI_STAGE_HEAD   64 // bytes of a slot before its data
+#define PHI_STAGE_SLOTS  16 // slots of a lane; a power of two
+
+struct phi_stage_lane {
+    // By the stream: records filled (emptied). Release: what the block did is seen by who acquires.
+    uint32_t done[PHI_STAGE_BLOCKS];
+    uint32_t reserved[12];
+    // By the net: the last record that may be filled (emptied). Acquired by the stream.
+    uint32_t reach;
+    uint32_t reserved_too[15];
+};
+
+// The head of a slot. Written by the sender; its receiver believes nothing of it.
+struct phi_stage_record {
+    uint64_t offset; // in the receiver's buffer
+    uint32_t size;
+    uint32_t last; // 1: of its message
+};
+
+// What a lane is like, as a number that work and kernels carry.
+#define PHI_STAGE_LIKE(chunk, blocks) ((uint64_t)(blocks) << 32 | (uint64_t)(chunk))
+#define PHI_STAGE_CHUNK(like)         ((uint32_t)(like)) // most bytes of data in a slot
+#define PHI_STAGE_BLOCKS_OF(like)     ((uint32_t)((like) >> 32))
+#define PHI_STAGE_SLOT_SIZE(like)     ((uint64_t)PHI_STAGE_HEAD + PHI_STAGE_CHUNK(like))
+
+#endif

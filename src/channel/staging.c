@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/staging.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "channel/issue.h"
+#include "channel/peers.h"
+
+#define UNIT      64
+#define CHUNK_MIN 4096
+#define SMALL     ((uint32_t)16 << 10) // up to here one block does a record alone
+#define CONTROLS  ((size_t)4 * sizeof(struct phi_stage_lane))
+
+// ---- room: what is taken of a piece of memory, by growing addresses
+
+struct range {
+    uint64_t begin, end;
+};
+
+struct room {
+    struct range *taken;
+    size_t count, capacity;
+    uint64_t size;
+};
+
+static bool room_take(struct room *room, uint64_t size, uint64_t *at)
+{
+    uint64_t begin = 0;
+    size_t i = 0;
+    while (i < room->count && room->taken[i].begin - begin < size)
+        begin = room->taken[i++].end;
+    if (i == room->count && room->size - begin < size)
+        return false;
+    struct range *grown =
+        phi_array_grow(room->taken, room->count, &room->capacity, sizeof *room->taken);
+    if (grown == NULL)
+        return false;
+    room->taken = grown;
+    memmove(&grown[i + 1], &grown[i], (room->count++ - i) * sizeof *grown);
+    grown[i] = (struct range){begin, begin + size};
+    *at = begin;
+    return true;
+}
+
+static void room_give(struct room *room, uint64_t at)
+{
+    for (size_t i = 0; i < room->count; i++) {
+        if (room->taken[i].begin != at)
+            continue;
+        memmove(&room->taken[i], &room->taken[i + 1], (--room->count - i) * sizeof *room->taken);
+        return;
+    }
+}
+
+// ---- the pair's memory: one half is filled here, the other the peer writes. A channel has the
+// same place in all four halves, which the lower rank gives it
+
+struct phi_staging {
+    struct room room;             // the lower rank's
+    struct phi_net_target target; // of `in`
+    uint32_t chunk;               // most bytes of a record: by this end, then by both
+};
+
+bool phi_staged(const struct phi_capabilities *mine, const struct phi_capabilities *theirs)
+{
+    return mine->device || theirs->device;
+}
+
+static bool is_staged(const struct phi_peer *peer)
+{
+    return phi_staged(&peer->peers->mine, &peer->theirs);
+}
+
+size_t phi_staging_bytes(const struct phi_peer *peer)
+{
+    return is_staged(peer) ? (size_t)peer->peers->config->net_staging / 65536 * 65536 : 0;
+}
+
+static char *out_of(const struct phi_peer *peer)
+{
+    return peer->segment->staging;
+}
+
+static char *in_of(const struct phi_peer *peer)
+{
+    return (char *)peer->segment->staging + peer->segment->staging_size / 2;
+}
+
+static int register_all(struct phi_peer *peer, struct phi_staging *staging)
+{
+    const struct phi_staging_params params = {.out = out_of(peer),
+                                              .in = in_of(peer),
+                                              .out_size = staging->room.size,
+                                              .in_size = staging->room.size,
+                                              .side = peer->segment->side};
+    int rc = phi_segment_register(peer->segment, peer->peers->device);
+    return rc ? rc : phi_link_stage(peer->link, &params, &staging->target);
+}
+
+int phi_staging_open(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    if (!is_staged(peer) || peer->link == NULL || peer->staging != NULL)
+        return 0;
+    struct phi_staging *staging = calloc(1, sizeof *staging);
+    if (staging == NULL)
+        return phi_fail(peers->report, -ENOMEM, "out of memory for rank %d", peer->rank);
+    staging->room.size = peer->segment->staging_size / 2;
+    const uint64_t most = phi_net_chunk(peers->net), wish = (uint64_t)peers->config->net_chunk;
+    staging->chunk = (uint32_t)(wish < most ? wish : most) / UNIT * UNIT;
+    pthread_mutex_unlock(&peers->lock);
+    int rc = register_all(peer, staging);
+    pthread_mutex_lock(&peers->lock);
+    if (rc) {
+        free(staging);
+        return rc;
+    }
+    peer->staging = staging;
+    return 0;
+}
+
+void phi_staging_free(struct phi_peer *peer)
+{
+    if (peer->staging == NULL)
+        return;
+    free(peer->staging->room.taken);
+    free(peer->staging);
+    peer->staging = NULL;
+}
+
+struct phi_stage_words phi_staging_words(const struct phi_peer *peer)
+{
+    const struct phi_staging *staging = peer->staging;
+    return staging ? (struct phi_stage_words){staging->chunk, staging->room.size, staging->target}
+                   : (struct phi_stage_words){0};
+}
+
+int phi_staging_connect(struct phi_peer *peer, const struct phi_stage_words *theirs)
+{
+    struct phi_staging *staging = peer->staging;
+    if (staging == NULL)
+        return 0;
+    if (theirs->chunk < UNIT || theirs->chunk % UNIT != 0)
+        return phi_fail(peer->peers->report, -EBADMSG, "rank %d takes records of %u bytes",
+                        peer->rank, theirs->chunk);
+    if (staging->chunk > theirs->chunk)
+        staging->chunk = theirs->chunk;
+    if (staging->room.size > theirs->size)
+        staging->room.size = theirs->size;
+    return phi_link_stage_peer(peer->link, &theirs->target);
+}
+
+// ---- places
+
+// A message of all that fits into both buffers takes all slots, where the largest record allows it;
+// small ones take one each.
+static uint32_t chunk_of(const struct phi_staging *staging, uint64_t mine, uint64_t theirs)
+{
+    const uint64_t size = mine < theirs ? mine : theirs;
+    uint64_t chunk = (size + PHI_STAGE_SLOTS - 1) / PHI_STAGE_SLOTS;
+    if (chunk < CHUNK_MIN)
+        chunk = size < CHUNK_MIN ? size : CHUNK_MIN;
+    chunk = (chunk + UNIT - 1) / UNIT * UNIT;
+    return chunk < staging->chunk ? (uint32_t)chunk : staging->chunk;
+}
+
+static uint64_t slots_size(uint32_t chunk)
+{
+    return (uint64_t)PHI_STAGE_SLOTS * (PHI_STAGE_HEAD + chunk);
+}
+
+static uint32_t chunk_now(const struct phi_key *key)
+{
+    return chunk_of(key->peer->staging, phi_key_mine(key, key->agreement.mine)->size,
+                    phi_key_theirs(key, key->agreement.theirs)->size);
+}
+
+// Two lanes each way; of the controls only the half that is filled here has any.
+static uint64_t place_size(uint32_t chunk)
+{
+    return CONTROLS + PHI_WORD_COUNT * slots_size(chunk);
+}
+
+static void give_place(struct phi_peer *peer, struct phi_stage_place *place)
+{
+    if (peer->staging == NULL || place->size == 0)
+        return;
+    room_give(&peer->staging->room, place->at);
+    place->size = 0;
+    peer->room.slots_short = false;
+}
+
+static bool has_direction(uint8_t role, int outgoing)
+{
+    return (role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)) != 0;
+}
+
+static void close_lanes(struct phi_stage_place *place)
+{
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
+        phi_lane_close(place->lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT]);
+        place->lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT] = NULL;
+    }
+}
+
+static bool make_lanes(struct phi_stage_place *place, uint8_t role)
+{
+    bool made = true;
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
+        struct phi_lane **lane = &place->lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
+        if (has_direction(role, i / PHI_WORD_COUNT) && *lane == NULL)
+            *lane = phi_lane_make();
+        made = made && (*lane != NULL || !has_direction(role, i / PHI_WORD_COUNT));
+    }
+    return made;
+}
+
+bool phi_staging_make(struct phi_key *key)
+{
+    if (key->peer->staging == NULL || make_lanes(&key->place, key->role))
+        return true;
+    close_lanes(&key->place);
+    return false;
+}
+
+bool phi_staging_reserve(struct phi_key *key)
+{
+    struct phi_peer *peer = key->peer;
+    struct phi_segment *segment = peer->segment;
+    struct phi_stage_place *place = &key->place;
+    if (peer->staging == NULL)
+        return true;
+    const uint64_t size = place_size(chunk_now(key));
+    if (place->size == size)
+        return true;
+    give_place(peer, place);
+    if (!room_take(&peer->staging->room, size, &place->at))
+        return false;
+    place->size = size;
+    phi_segment_put64(segment, &phi_segment_slot(segment, segment->side, key->slot)->staging,
+                      place->at, memory_order_relaxed);
+    return true;
+}
+
+void phi_staging_give_back(struct phi_peer *peer, struct phi_stage_place *place)
+{
+    close_lanes(place);
+    give_place(peer, place);
+}
+
+// ---- channels
+
+static bool is_busy(void *opaque)
+{
+    struct ph_channel *channel = opaque;
+    struct phi_executor *executor = channel->peers->executor;
+    return !executor->ops->drained(executor, &channel->uses, NULL, 0);
+}
+
+static uint64_t seen(const struct phi_segment *segment, const void *address)
+{
+    const uint64_t device = phi_segment_device_address(segment, address);
+    return device ? device : (uint64_t)(uintptr_t)address;
+}
+
+static void open_lane(struct ph_channel *channel, int outgoing, int word)
+{
+    struct phi_stage_end *end = &channel->stage;
+    const struct phi_peer *peer = channel->peer;
+    const uint64_t slots =
+        end->place.at + CONTROLS + (uint64_t)word * slots_size(PHI_STAGE_CHUNK(end->like));
+    struct phi_stage_lane *control =
+        (struct phi_stage_lane *)(out_of(peer) + end->place.at) + 2 * outgoing + word;
+    uint8_t *memory = (uint8_t *)(outgoing ? out_of(peer) : in_of(peer)) + slots;
+    const struct phi_lane_params params = {
+        .line = channel->index,
+        .life = channel->life,
+        .word = (uint8_t)word,
+        .outgoing = outgoing != 0,
+        .like = end->like,
+        .control = control,
+        .slots = memory,
+        .offset = slots,
+        .busy = is_busy,
+        .opaque = channel,
+    };
+    memset(control, 0, sizeof *control);
+    end->control[outgoing][word] = control;
+    end->slots[outgoing][word] = memory;
+    end->control_seen[outgoing][word] = seen(peer->segment, control);
+    end->slots_seen[outgoing][word] = seen(peer->segment, memory);
+    phi_lane_open(end->place.lane[outgoing][word], peer->link, &params);
+}
+
+// Where the lower rank put the channel; what it said came before its confirm, which was acquired. A
+// place outside the memory is none.
+static bool find_place(struct phi_key *key, uint32_t chunk, struct phi_stage_place *place)
+{
+    const struct phi_peer *peer = key->peer;
+    const struct phi_segment *segment = peer->segment;
+    const uint64_t most = peer->staging->room.size, size = place_size(chunk);
+    *place = key->place;
+    key->place = (struct phi_stage_place){0};
+    if (peer->peers->rank < peer->rank)
+        return true;
+    place->at = atomic_load_explicit(&phi_segment_slot(segment, !segment->side, key->slot)->staging,
+                                     memory_order_relaxed);
+    return size <= most && place->at <= most - size && place->at % UNIT == 0;
+}
+
+bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
+{
+    struct phi_stage_end *end = &channel->stage;
+    if (key->peer->staging == NULL)
+        return true;
+    const uint32_t chunk = chunk_now(key);
+    const bool alone = channel->peers->device == NULL || chunk <= SMALL;
+    if (!find_place(key, chunk, &end->place))
+        return false;
+    end->is = true;
+    end->like = PHI_STAGE_LIKE(chunk, alone ? 1 : PHI_STAGE_BLOCKS);
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++)
+        if (has_direction(channel->role, i / PHI_WORD_COUNT))
+            open_lane(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
+    return true;
+}
+
+void phi_staging_close(struct ph_channel *channel)
+{
+    phi_staging_give_back(channel->peer, &channel->stage.place);
+}
+
+bool phi_staging_rests(const struct ph_channel *channel)
+{
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
+        struct phi_lane *lane = channel->stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
+        if (lane != NULL && !phi_lane_rests(lane))
+            return false;
+    }
+    return true;
+}
+
+// ---- the data path
+
+void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call,
+                      const struct phi_step *step)
+{
+    struct ph_channel *channel = call->channel;
+    const struct phi_stage_end *end = &channel->stage;
+    const bool stages = step->kind == PHI_STEP_STAGE;
+    work->own_lane = end->control_seen[call->outgoing][step->word];
+    work->slots = end->slots_seen[call->outgoing][step->word];
+    work->peer_lane = end->like;
+    work->size = call->size;
+    work->source = stages ? channel->local + call->local_offset : NULL;
+    work->destination = stages ? NULL : channel->local;
+    work->offset = stages ? call->remote_offset : channel->local_size;
+    work->signal = call->call != PHI_CALL_PUT;
+    work->uses = &channel->uses;
+}
+
+void phi_staging_kick(const struct phi_channel_call *call)
+{
+    const struct phi_stage_end *end = &call->channel->stage;
+    const bool message = call->call == PHI_CALL_POST || call->call == PHI_CALL_TRANSFER ||
+                         call->call == PHI_CALL_COMPLETE;
+    if (end->is)
+        phi_lane_kick(end->place.lane[call->outgoing][message ? PHI_WORD_TURN : PHI_WORD_NOTE]);
+}
+
+bool phi_staging_here(const struct ph_channel *channel, enum phi_word word)
+{
+    const struct phi_stage_end *end = &channel->stage;
+    const struct phi_stage_lane *lane = end->control[0][word];
+    const uint32_t reach = __atomic_load_n(&lane->reach, __ATOMIC_ACQUIRE);
+    struct phi_stage_record head;
+    for (uint32_t i = 1; i < PHI_STAGE_BLOCKS_OF(end->like); i++)
+        if (lane->done[i] != lane->done[0])
+            return false; // given up half-way
+    for (uint32_t record = lane->done[0] + 1; (int32_t)(reach - record) >= 0; record++) {
+        memcpy(&head,
+               end->slots[0][word] +
+                   ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_SLOT_SIZE(end->like),
+               sizeof head);
+        if (head.last)
+            return true;
+    }
+    return false;
+}

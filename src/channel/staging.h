@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Channels whose data is staged: where the net is between two ranks and one of them has a device,
+// the streams of both work on slots in pinned memory of their own rank, and the net moves the slots
+// (net/staging.h). The memory is part of the pair's mirrored segment; a channel has lanes in it,
+// for each direction one of messages and one of signals, with slots at both ends. How large these
+// are both ends compute alike, from the sizes of the two buffers.
+//
+// All with the peers' lock held, but for what the data path uses.
+#ifndef PHI_CHANNEL_STAGING_H
+#define PHI_CHANNEL_STAGING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "channel/hello_wire.h"
+#include "net/staging.h"
+#include "semaphore/executor.h"
+#include "semaphore/words.h"
+#include "topology/capabilities.h"
+
+struct phi_peer;
+struct phi_key;
+struct ph_channel;
+struct phi_channel_call;
+
+// Where a channel's slots lie in the memory of both ranks, and at the lower rank how much of it
+// that is, 0: nothing. The lower rank gives places, as it gives lines.
+struct phi_stage_place {
+    uint64_t at, size;
+    struct phi_lane *lane[2][PHI_WORD_COUNT]; // by outgoing and word
+};
+
+// The lanes of a channel, by outgoing and word. Constant once the channel is made.
+struct phi_stage_end {
+    bool is; // staged
+    uint64_t like;
+    struct phi_stage_place place;
+    struct phi_stage_lane *control[2][PHI_WORD_COUNT];
+    uint8_t *slots[2][PHI_WORD_COUNT];
+    uint64_t control_seen[2][PHI_WORD_COUNT]; // as streams (or queues) know them
+    uint64_t slots_seen[2][PHI_WORD_COUNT];
+};
+
+struct phi_staging; // of a peer
+
+// phi_staged: whether two ranks that reach each other over the net do it so.
+bool phi_staged(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
+
+// phi_staging_bytes of a pair's mirrored segment; 0 where it is not staged.
+size_t phi_staging_bytes(const struct phi_peer *peer);
+
+// phi_staging_open registers the memory of a new link with the device and the net. Gives up the
+// lock (the peer is `preparing`). free: when no lane is left; the link stays.
+int phi_staging_open(struct phi_peer *peer);
+void phi_staging_free(struct phi_peer *peer);
+
+// What a hello says of it. connect takes the peer's.
+struct phi_stage_words phi_staging_words(const struct phi_peer *peer);
+int phi_staging_connect(struct phi_peer *peer, const struct phi_stage_words *theirs);
+
+// phi_staging_make allocates what the channel of a key's open round needs; false: out of memory.
+// reserve, at the lower rank, finds a place for it and publishes that in the key's slot; false:
+// there is none. Both before the round is confirmed. give_back: nothing was made of it.
+bool phi_staging_make(struct phi_key *key);
+bool phi_staging_reserve(struct phi_key *key);
+void phi_staging_give_back(struct phi_peer *peer, struct phi_stage_place *place);
+
+// phi_staging_begin opens the lanes of a new channel, with what its key has; false: the lower rank
+// has named no place. close ends them.
+bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key);
+void phi_staging_close(struct ph_channel *channel);
+
+// phi_staging_rests: whether nothing of the channel is on its way, nor waits to be taken.
+bool phi_staging_rests(const struct ph_channel *channel);
+
+// Of the data path, without the lock. work fills in a step; kick tells the net of a call's steps.
+void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call,
+                      const struct phi_step *step);
+void phi_staging_kick(const struct phi_channel_call *call);
+
+// phi_staging_here: whether a whole message is here, of a channel that has ended and that no stream
+// of ours touches.
+bool phi_staging_here(const struct ph_channel *channel, enum phi_word word);
+
+#endif

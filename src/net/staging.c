@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "net/staging.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "net/internal.h"
+
+// A lane without progress for so long is asked whether anything of it is still to come.
+#define QUIET_US 200
+#define SECOND   1000000000LL
+
+struct phi_record_op {
+    struct phi_net_op op; // first: what the provider knows
+    struct phi_lane *lane;
+};
+
+struct phi_lane {
+    struct phi_link *link;
+    struct phi_lane_params params;
+    uint32_t chunk, blocks;
+    uint32_t sent;     // outgoing: records posted; incoming: credit posted
+    uint32_t credited; // outgoing: records that the peer has emptied
+    uint32_t reach;    // as in control
+    struct phi_record_op ops[PHI_STAGE_SLOTS];
+    bool active;               // in link->staging.active
+    int64_t moved_at;          // when it last made progress
+    struct phi_lane *next;     // of the active ones
+    struct phi_lane *kicked;   // the next of net->kicked
+    _Atomic uint32_t awaiting; // kicked, or active
+};
+
+// What has come for a lane, also before it is open here.
+struct phi_arrivals {
+    struct phi_lane *lane;
+    uint32_t arrived;
+    uint16_t present; // slots whose record has come, but not yet one before it
+    uint8_t life;
+};
+
+// ---- immediates
+
+// Bits: line 0-19, side 20, word 21, value 22-25, life 26-28.
+#define LIFE_MASK 7u
+
+enum {
+    PER_LINE = 4, // lanes of a line: by direction and word
+    CREDIT_MOST = 15,
+};
+
+_Static_assert(PHI_STAGE_SLOTS <= 16, "a slot is named by four bits");
+
+struct immediate {
+    uint32_t line;
+    uint8_t side, word, value, life;
+};
+
+static uint32_t encode(const struct phi_lane *lane, uint32_t value)
+{
+    const struct phi_lane_params *p = &lane->params;
+    const uint32_t mine = (uint32_t)lane->link->staging.side;
+    const uint32_t side = p->outgoing ? mine : !mine;
+
+    return PHI_STAGED | p->line | side << 20 | (uint32_t)p->word << 21 | (value & 15u) << 22 |
+           (p->life & LIFE_MASK) << 26;
+}
+
+static struct immediate decode(uint32_t immediate)
+{
+    return (struct immediate){
+        .line = immediate & 0xfffffu,
+        .side = immediate >> 20 & 1,
+        .word = immediate >> 21 & 1,
+        .value = immediate >> 22 & 15,
+        .life = immediate >> 26 & LIFE_MASK,
+    };
+}
+
+static struct phi_arrivals *arrivals_of(struct phi_link *link, uint32_t line, bool outgoing,
+                                        uint32_t word)
+{
+    return &link->staging.arrivals[(size_t)line * PER_LINE + 2 * outgoing + word];
+}
+
+// ---- progress
+
+// Release: pairs with the acquire of the stream (or queue) that waits for it.
+static void publish(struct phi_lane *lane, uint32_t reach)
+{
+    lane->reach = reach;
+    __atomic_store_n(&lane->params.control->reach, reach, __ATOMIC_RELEASE);
+}
+
+// What all blocks have done. The acquires pair with their releases: the slots' bytes are there, or
+// are not needed any more.
+static uint32_t done_by_all(const struct phi_lane *lane)
+{
+    const uint32_t *done = lane->params.control->done;
+    uint32_t least = __atomic_load_n(&done[0], __ATOMIC_ACQUIRE);
+
+    for (uint32_t i = 1; i < lane->blocks; i++) {
+        uint32_t other = __atomic_load_n(&done[i], __ATOMIC_ACQUIRE);
+
+        if ((int32_t)(other - least) < 0)
+            least = other;
+    }
+    return least;
+}
+
+// A slot is free again when its record was emptied, and the provider is done with it here.
+static bool free_slots(struct phi_lane *lane)
+{
+    uint32_t reach = lane->reach;
+
+    for (;;) {
+        uint32_t record = reach - PHI_STAGE_SLOTS + 1;
+
+        if ((int32_t)(lane->credited - record) < 0 ||
+            lane->ops[(record - 1) & (PHI_STAGE_SLOTS - 1)].op.busy)
+            break;
+        reach++;
+    }
+    if (reach == lane->reach)
+        return false;
+    publish(lane, reach);
+    return true;
+}
+
+static ssize_t write_to_peer(struct phi_link *link, void *local, size_t size, uint64_t offset,
+                             uint32_t immediate, struct phi_net_op *op)
+{
+    const struct phi_rma rma = {.route = &link->staging.route,
+                                .offset = offset,
+                                .local = local,
+                                .size = size,
+                                .tells = true,
+                                .immediate = immediate};
+
+    return phi_rail_post(link, &rma, op);
+}
+
+// Posts the next record. The stream's own words are not the peer's to write, so what the head says
+// can be trusted; that it fits costs nothing to see to.
+static ssize_t send_record(struct phi_lane *lane)
+{
+    struct phi_link *link = lane->link;
+    const uint32_t slot = lane->sent & (PHI_STAGE_SLOTS - 1);
+    const uint64_t at = (uint64_t)slot * (PHI_STAGE_HEAD + lane->chunk);
+    struct phi_stage_record head;
+    ssize_t rc;
+
+    memcpy(&head, lane->params.slots + at, sizeof(head));
+    if (head.size > lane->chunk)
+        head.size = lane->chunk;
+    rc = write_to_peer(link, lane->params.slots + at, PHI_STAGE_HEAD + (size_t)head.size,
+                       lane->params.offset + at, encode(lane, slot), &lane->ops[slot].op);
+    if (rc == 0) {
+        link->flying++;
+        link->staging.writing++;
+        lane->sent++;
+    }
+    return rc;
+}
+
+static ssize_t send_credit(struct phi_lane *lane, uint32_t count)
+{
+    struct phi_link *link = lane->link;
+    struct phi_net_op *op = phi_op_free(link->posts, PHI_POSTS);
+    ssize_t rc =
+        op ? write_to_peer(link, NULL, 0, 0, encode(lane, count), op) : (ssize_t)-FI_EAGAIN;
+
+    if (rc == 0) {
+        link->posting++;
+        lane->sent += count;
+    }
+    return rc;
+}
+
+static bool lane_go(struct phi_lane *lane)
+{
+    const uint32_t done = done_by_all(lane);
+    bool any = false;
+    ssize_t rc = 0;
+
+    while (rc == 0 && (int32_t)(done - lane->sent) > 0) {
+        uint32_t count = done - lane->sent;
+
+        if (lane->params.outgoing)
+            rc = send_record(lane);
+        else
+            rc = send_credit(lane, count < CREDIT_MOST ? count : CREDIT_MOST);
+        any = any || rc == 0;
+    }
+    if (rc && rc != -FI_EAGAIN)
+        phi_link_fail(lane->link, -ECONNRESET, phi_net_error(lane->link->net, (int)rc));
+    return any;
+}
+
+// Nothing is on its way that this end knows of.
+static bool at_rest(const struct phi_lane *lane)
+{
+    const uint32_t done = done_by_all(lane);
+
+    if (!lane->params.outgoing)
+        return done == lane->sent && done == lane->reach;
+    return done == lane->sent && done == lane->credited && lane->reach == done + PHI_STAGE_SLOTS;
+}
+
+static bool may_sleep(const struct phi_lane *lane)
+{
+    // busy first: what a stream did before it was done is seen after it.
+    if (lane->params.busy(lane->params.opaque))
+        return false;
+    return done_by_all(lane) == lane->sent;
+}
+
+// Takes a quiet lane out of the active ones. A kick that found it still there was given before
+// `awaiting` was cleared, and after its stream had its work: then busy says so.
+static bool retire(struct phi_lane *lane)
+{
+    if (!may_sleep(lane))
+        return false;
+    atomic_store(&lane->awaiting, 0);
+    return may_sleep(lane) || atomic_exchange(&lane->awaiting, 1) != 0;
+}
+
+static void take_kicked(struct phi_net *net)
+{
+    struct phi_lane *lane = atomic_exchange_explicit(&net->kicked, NULL, memory_order_acquire);
+
+    while (lane) {
+        struct phi_lane *next = lane->kicked;
+
+        // Of a link that has ended nothing moves any more, and no kick is needed.
+        if (!lane->active && lane->link->open) {
+            lane->active = true;
+            lane->next = lane->link->staging.active;
+            lane->link->staging.active = lane;
+            net->lanes++;
+        }
+        lane->moved_at = phi_now();
+        lane = next;
+    }
+}
+
+bool phi_staging_go(struct phi_link *link)
+{
+    struct phi_lane **at = &link->staging.active;
+    struct phi_lane *lane;
+    bool any = false;
+    int64_t now;
+
+    if (atomic_load_explicit(&link->net->kicked, memory_order_relaxed))
+        take_kicked(link->net);
+    if (!link->staging.active || !link->connected)
+        return false;
+    now = phi_now();
+    while (link->open && (lane = *at) != NULL) {
+        if (lane_go(lane)) {
+            lane->moved_at = now;
+            any = true;
+        }
+        if (link->open && now - lane->moved_at > QUIET_US * 1000 && retire(lane)) {
+            lane->active = false;
+            link->net->lanes--;
+            *at = lane->next;
+        } else {
+            at = &lane->next;
+        }
+    }
+    return any;
+}
+
+void phi_record_completed(struct phi_link *link, struct phi_net_op *op)
+{
+    link->flying--;
+    link->staging.writing--;
+    free_slots(((struct phi_record_op *)op)->lane);
+}
+
+static void arrive(struct phi_link *link, const struct immediate *im)
+{
+    struct phi_arrivals *a = arrivals_of(link, im->line, false, im->word);
+
+    if (a->lane ? (a->lane->params.life & LIFE_MASK) != im->life : a->life != im->life) {
+        if (a->lane)
+            return; // of a channel that had the line before
+        *a = (struct phi_arrivals){.life = im->life};
+    }
+    if (im->value >= PHI_STAGE_SLOTS)
+        return;
+    a->present |= (uint16_t)(1u << im->value);
+    while (a->present & 1u << (a->arrived & (PHI_STAGE_SLOTS - 1))) {
+        a->present &= (uint16_t) ~(1u << (a->arrived & (PHI_STAGE_SLOTS - 1)));
+        a->arrived++;
+    }
+    if (a->lane)
+        publish(a->lane, a->arrived);
+}
+
+static void credit(struct phi_link *link, const struct immediate *im)
+{
+    struct phi_lane *lane = arrivals_of(link, im->line, true, im->word)->lane;
+
+    if (!lane || (lane->params.life & LIFE_MASK) != im->life ||
+        (int32_t)(lane->sent - (lane->credited + im->value)) < 0)
+        return;
+    lane->credited += im->value;
+    free_slots(lane);
+}
+
+void phi_staging_apply(struct phi_link *link, uint32_t immediate)
+{
+    const struct immediate im = decode(immediate);
+
+    if (!link->staging.arrivals || im.line >= link->mirror.capacity)
+        return;
+    if (im.side == link->staging.side)
+        credit(link, &im);
+    else
+        arrive(link, &im);
+}
+
+bool phi_staging_busy(const struct phi_link *link)
+{
+    if (link->staging.writing > 0)
+        return true;
+    for (const struct phi_lane *lane = link->staging.active; lane; lane = lane->next)
+        if (done_by_all(lane) != lane->sent)
+            return true;
+    return false;
+}
+
+// ---- the proxy's rest
+
+// Without progress it looks less and less often; at most as seldom as the parameter says.
+void phi_staging_rest(const struct phi_net *net, int64_t quiet)
+{
+    const int64_t most = net->config->net_backoff_us * 1000;
+    int64_t pause = quiet / 16;
+
+    if (pause > most)
+        pause = most;
+    if (quiet < net->config->spin_us * 1000 || pause == 0)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_sec = pause / SECOND, .tv_nsec = pause % SECOND}, NULL);
+}
+
+// ---- memory
+
+// Their ids among the link's regions, which exports never have.
+#define OUT_ID (UINT32_MAX - 1)
+#define IN_ID  (UINT32_MAX - 2)
+
+int phi_link_stage(struct phi_link *link, const struct phi_staging_params *params,
+                   struct phi_net_target *in)
+{
+    struct phi_net *net = link->net;
+    int rc = phi_region_register(link, OUT_ID, params->out, params->out_size, FI_WRITE);
+
+    if (!rc)
+        rc = phi_region_register(link, IN_ID, params->in, params->in_size, FI_REMOTE_WRITE);
+    if (!rc && !phi_link_target(link, IN_ID, in))
+        rc = phi_fail(net->report, -EIO, "%s gives no key for slots", net->name);
+    if (rc)
+        return rc;
+    phi_net_lock(net);
+    if (!link->staging.arrivals)
+        link->staging.arrivals =
+            calloc((size_t)link->mirror.capacity * PER_LINE, sizeof(*link->staging.arrivals));
+    link->staging.side = params->side;
+    if (!link->staging.arrivals)
+        rc = phi_fail(net->report, -ENOMEM, "out of memory for the lanes of a link");
+    pthread_mutex_unlock(&net->lock);
+    return rc;
+}
+
+int phi_link_stage_peer(struct phi_link *link, const struct phi_net_target *theirs)
+{
+    struct phi_route route;
+    int rc = phi_link_route(link, OUT_ID, theirs, 0, &route);
+
+    if (rc)
+        return rc;
+    phi_net_lock(link->net);
+    link->staging.route = route;
+    pthread_mutex_unlock(&link->net->lock);
+    return 0;
+}
+
+void phi_link_staging_shut(struct phi_link *link)
+{
+    while (link->staging.active) {
+        struct phi_lane *lane = link->staging.active;
+
+        link->staging.active = lane->next;
+        lane->active = false;
+        link->net->lanes--;
+    }
+    link->staging.writing = 0;
+}
+
+void phi_link_staging_free(struct phi_link *link)
+{
+    free(link->staging.arrivals);
+    link->staging.arrivals = NULL;
+}
+
+uint32_t phi_net_chunk(const struct phi_net *net)
+{
+    const size_t most = net->info->ep_attr->max_msg_size;
+
+    return most > UINT32_MAX       ? UINT32_MAX
+           : most > PHI_STAGE_HEAD ? (uint32_t)most - PHI_STAGE_HEAD
+                                   : 0;
+}
+
+// ---- lanes
+
+struct phi_lane *phi_lane_make(void)
+{
+    return calloc(1, sizeof(struct phi_lane));
+}
+
+void phi_lane_open(struct phi_lane *lane, struct phi_link *link,
+                   const struct phi_lane_params *params)
+{
+    struct phi_net *net = link->net;
+    struct phi_arrivals *a;
+
+    lane->link = link;
+    lane->params = *params;
+    lane->chunk = PHI_STAGE_CHUNK(params->like);
+    lane->blocks = PHI_STAGE_BLOCKS_OF(params->like);
+    for (uint32_t i = 0; i < PHI_STAGE_SLOTS; i++) {
+        lane->ops[i].op.kind = PHI_OP_RECORD;
+        lane->ops[i].lane = lane;
+    }
+    phi_net_lock(net);
+    a = arrivals_of(link, params->line, params->outgoing, params->word);
+    if (a->lane == NULL && a->life != (params->life & LIFE_MASK))
+        *a = (struct phi_arrivals){.life = params->life & LIFE_MASK};
+    a->lane = lane;
+    publish(lane, params->outgoing ? PHI_STAGE_SLOTS : a->arrived);
+    pthread_mutex_unlock(&net->lock);
+}
+
+static void unlist(struct phi_lane *lane)
+{
+    struct phi_lane **at = &lane->link->staging.active;
+
+    take_kicked(lane->link->net); // it may be among them
+    if (!lane->active)
+        return;
+    while (*at != lane)
+        at = &(*at)->next;
+    *at = lane->next;
+    lane->link->net->lanes--;
+}
+
+void phi_lane_close(struct phi_lane *lane)
+{
+    const struct phi_lane_params *p;
+    struct phi_arrivals *a;
+    struct phi_net *net;
+
+    if (!lane || !lane->link) {
+        free(lane);
+        return;
+    }
+    net = lane->link->net;
+    p = &lane->params;
+    phi_net_lock(net);
+    unlist(lane);
+    a = arrivals_of(lane->link, p->line, p->outgoing, p->word);
+    // The next channel of the line has the next life.
+    *a = (struct phi_arrivals){.life = (p->life + 1) & LIFE_MASK};
+    pthread_mutex_unlock(&net->lock);
+    free(lane);
+}
+
+void phi_lane_kick(struct phi_lane *lane)
+{
+    struct phi_net *net = lane->link->net;
+    struct phi_lane *first;
+
+    // seq_cst: pairs with retire().
+    if (atomic_exchange(&lane->awaiting, 1))
+        return;
+    first = atomic_load_explicit(&net->kicked, memory_order_relaxed);
+    do
+        lane->kicked = first;
+    while (!atomic_compare_exchange_weak(&net->kicked, &first, lane));
+    // seq_cst: pairs with the proxy's store of asleep and look at the kicked.
+    if (atomic_load(&net->asleep))
+        phi_wake_ring(net->wake.ring);
+}
+
+bool phi_lane_rests(struct phi_lane *lane)
+{
+    bool rests;
+
+    phi_net_lock(lane->link->net);
+    rests = at_rest(lane);
+    pthread_mutex_unlock(&lane->link->net->lock);
+    return rests;
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "semaphore/staged.h"
+
+#include <string.h>
+
+#include "base/stage.h"
+
+static struct phi_stage_lane *lane_of(const struct phi_work *work)
+{
+    return (struct phi_stage_lane *)(uintptr_t)work->own_lane;
+}
+
+static uint8_t *slot_of(const struct phi_work *work, uint32_t record)
+{
+    const uint64_t like = work->peer_lane;
+    uint32_t slot = (record - 1) & (PHI_STAGE_SLOTS - 1);
+
+    return (uint8_t *)(uintptr_t)work->slots + slot * PHI_STAGE_SLOT_SIZE(like);
+}
+
+// A host queue is one block. The release pairs with the acquire of the net.
+static void show(const struct phi_work *work, uint32_t record)
+{
+    __atomic_store_n(&lane_of(work)->done[0], record, __ATOMIC_RELEASE);
+}
+
+// Returns whether it was the last one.
+static bool fill(const struct phi_work *work, uint32_t record, size_t moved)
+{
+    const size_t chunk = PHI_STAGE_CHUNK(work->peer_lane), from = moved * chunk;
+    const size_t left = work->size - from, bytes = left < chunk ? left : chunk;
+    struct phi_stage_record head = {.offset = work->offset + from,
+                                    .size = (uint32_t)bytes,
+                                    .last = work->signal && bytes == left};
+    uint8_t *slot = slot_of(work, record);
+
+    memcpy(slot, &head, sizeof(head));
+    if (bytes)
+        memcpy(slot + PHI_STAGE_HEAD, (const uint8_t *)work->source + from, bytes);
+    return bytes == left;
+}
+
+// What the peer says of a record is not believed.
+static bool empty(const struct phi_work *work, uint32_t record)
+{
+    const uint8_t *slot = slot_of(work, record);
+    struct phi_stage_record head;
+
+    memcpy(&head, slot, sizeof(head));
+    if (head.size > 0 && head.size <= PHI_STAGE_CHUNK(work->peer_lane) &&
+        head.size <= work->offset && head.offset <= work->offset - head.size)
+        memcpy((uint8_t *)work->destination + head.offset, slot + PHI_STAGE_HEAD, head.size);
+    return head.last != 0;
+}
+
+bool phi_staged_run(const struct phi_work *work, size_t *moved)
+{
+    struct phi_stage_lane *lane = lane_of(work);
+    uint32_t record = lane->done[0] + 1; // only queues write it, one after the other
+    // First: a record that is there is taken although the channel has ended since.
+    bool over = work->broken && atomic_load_explicit(work->broken, memory_order_acquire);
+    bool last;
+
+    if (work->kind == PHI_STEP_STAGE && work->size == 0 && !work->signal)
+        return true;
+    // Acquire: pairs with the net's release, for the slot.
+    if ((int32_t)(__atomic_load_n(&lane->reach, __ATOMIC_ACQUIRE) - record) < 0) {
+        if (over)
+            *moved = 0;
+        return over;
+    }
+    last = work->kind == PHI_STEP_STAGE ? fill(work, record, *moved) : empty(work, record);
+    show(work, record);
+    *moved = last ? 0 : *moved + 1;
+    return last;
+}

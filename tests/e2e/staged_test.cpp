@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory of devices over the net: what is special about messages that are staged through slots.
+// That they are messages like others, the suites of every device show.
+#include "e2e/bytes.h"
+
+// "standinnet": both ranks have devices; "mixed": rank 1 has host memory only.
+class Staged : public testing::TestWithParam<std::string>
+{
+  protected:
+    void SetUp() override
+    {
+        std::string why;
+        if (!net_available())
+            GTEST_SKIP() << "libfabric is left out of this build";
+        if (!device_available("standin", &why))
+            GTEST_SKIP() << why;
+    }
+    std::string run(const char *function, const std::string &argument = "", int ranks = 2,
+                    const std::map<std::string, std::string> &environment = {})
+    {
+        Job job("standinnet", ranks);
+        if (GetParam() == "mixed")
+            job.environment(1, "PEERHOP_TEST_DEVICE", "host");
+        for (const auto &[name, value] : environment)
+            job.environment(name, value);
+        return job.run(function, argument);
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Staged, testing::Values("standinnet", "mixed"),
+                         [](const auto &info) { return info.param; });
+
+static std::string reason_against(const ph_path_report &report, const std::string &name)
+{
+    for (size_t i = 0; i < report.rejected_count; i++)
+        if (report.rejected[i].name == name)
+            return report.rejected[i].reason;
+    return "";
+}
+
+// ---- what the report says, and what is refused
+
+RANK_FUNCTION(reports)
+{
+    rank.open();
+    void *buffer = rank.device->alloc(100), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, buffer, 100);
+    for (int outgoing = 0; outgoing < 2; outgoing++) {
+        ph_path_report report;
+        CHECK_OK(ph_channel_path(channel, outgoing, &report, sizeof report));
+        CHECK(report.path == std::string("net"));
+        CHECK(report.method == std::string("staged"));
+        CHECK(report.kind == std::string("slots"));
+        CHECK(!reason_against(report, "ipc").empty());
+        CHECK(!reason_against(report, "dmabuf").empty()); // the better ways
+        CHECK(!reason_against(report, "hmem").empty());
+        CHECK(report.flush == std::string("none"));
+    }
+    CHECK_RC(ph_get(channel, 0, 0, 10, stream), PH_ENOPATH);
+    CHECK(rank.error().find("its owner's stream sends") != std::string::npos);
+    ph_group_op get = {PH_GROUP_GET, channel, 0, 0, 10};
+    CHECK_RC(ph_group(&get, 1, stream), PH_ENOPATH);
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Staged, ReportsAndRefuses)
+{
+    EXPECT_EQ(run("reports"), "");
+}
+
+// ---- messages of many more records than there are slots
+
+RANK_FUNCTION(large_messages)
+{
+    const size_t size = (size_t(3) << 20) + 12345;
+    rank.open();
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_protocol protocol = rank.argument == "get" ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT;
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size, protocol);
+    for (int round = 0; round < 6; round++) {
+        const bool sends = round % 2 == rank.rank;
+        if (sends)
+            rank.device->fill(memory, size, round);
+        else
+            set_value(rank, memory, size, 7);
+        if (sends && rank.argument == "put_signal")
+            CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
+        else if (rank.argument == "put_signal")
+            CHECK_OK(ph_wait(channel, size, stream));
+        else if (sends)
+            CHECK_OK(ph_send(channel, size, stream));
+        else
+            CHECK_OK(ph_recv(channel, size, stream));
+        CHECK_OK(ph_complete(channel, stream));
+        rank.synchronize(stream);
+        rank.verify(memory, size, round, "of many records");
+        rank.barrier();
+    }
+    CHECK(rank.counter("net_bytes") == 3 * size);
+    rank.close();
+}
+
+TEST_P(Staged, MessagesOfManyRecords)
+{
+    for (const char *kind : {"put_signal", "put", "get"})
+        EXPECT_EQ(run("large_messages", kind, 2, {{"PEERHOP_NET_CHUNK", "4096"}}), "") << kind;
+}
+
+// ---- puts arrive with the signal after them, wherever they go and however many there are
+
+RANK_FUNCTION(many_puts)
+{
+    const size_t each = 1000, count = 40;
+    rank.open();
+    void *memory = rank.device->alloc(each * count), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, each * count);
+    for (int round = 0; round < 5; round++) {
+        const bool sends = round % 2 == rank.rank;
+        if (sends) {
+            rank.device->fill(memory, each * count, round);
+            for (size_t i = 0; i < count; i++) { // 7 and 40 have no common part: each once
+                const size_t at = i * 7 % count * each;
+                CHECK_OK(ph_put(channel, at, at, each, stream));
+            }
+            CHECK_OK(ph_put(channel, 0, 0, 0, stream)); // of nothing: takes no slot
+            CHECK_OK(ph_signal(channel, stream));
+        } else {
+            set_value(rank, memory, each * count, 7);
+            CHECK_OK(ph_wait(channel, 0, stream));
+        }
+        rank.synchronize(stream);
+        rank.verify(memory, each * count, round, "of many puts");
+        rank.barrier();
+    }
+    rank.close();
+}
+
+TEST_P(Staged, ManyPutsBeforeASignal)
+{
+    EXPECT_EQ(run("many_puts"), "");
+}
+
+// ---- all to all by groups, of messages larger than all slots: one rank's sends go on while it
+// takes
+
+RANK_FUNCTION(large_all_to_all)
+{
+    const size_t size = 400000;
+    rank.open();
+    std::vector<void *> out(rank.ranks), in(rank.ranks);
+    std::vector<ph_operation> ops;
+    void *stream = rank.device->stream();
+    for (int peer = 0; peer < rank.ranks; peer++) {
+        if (peer == rank.rank)
+            continue;
+        out[peer] = rank.device->alloc(size);
+        in[peer] = rank.device->alloc(size);
+        rank.device->fill(out[peer], size, 10 * rank.rank + peer);
+        ops.push_back({1, peer, PH_ROLE_SENDER, protocol_of(rank.argument), out[peer], size});
+        ops.push_back({1, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in[peer], size});
+    }
+    std::vector<ph_channel *> channels(ops.size());
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
+    for (int round = 0; round < 3; round++) {
+        std::vector<ph_group_op> group;
+        for (size_t i = 0; i < ops.size(); i++)
+            group.push_back({i % 2 ? PH_GROUP_RECV : PH_GROUP_SEND, channels[i], 0, 0, size});
+        CHECK_OK(ph_group(group.data(), group.size(), stream));
+        rank.synchronize(stream);
+        for (int peer = 0; peer < rank.ranks; peer++)
+            if (peer != rank.rank) {
+                rank.verify(in[peer], size, 10 * peer + rank.rank, "of all to all");
+                set_value(rank, in[peer], size, 7);
+            }
+        rank.barrier();
+    }
+    rank.close();
+}
+
+TEST_P(Staged, GroupsOfMessagesLargerThanAllSlots)
+{
+    if (GetParam() == "mixed")
+        GTEST_SKIP() << "a host queue does its steps one after the other";
+    for (const char *protocol : {"put", "get"})
+        EXPECT_EQ(run("large_all_to_all", protocol, 3, {{"PEERHOP_NET_CHUNK", "4096"}}), "")
+            << protocol;
+}
+
+// ---- the pinned memory is bounded: an exchange that finds no room says so
+
+RANK_FUNCTION(uses_up_the_slots)
+{
+    const size_t size = 1 << 20; // each channel: 2 lanes of 16 slots of 4 KiB and more, of 512 KiB
+    rank.open({"PEERHOP_NET_STAGING=1048576", "PEERHOP_NET_CHUNK=4096"});
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_role role = rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
+    ph_channel *channel = nullptr, *last = nullptr;
+    int made = 0, rc = 0;
+    for (; rc == 0 && made < 10; made += rc == 0) {
+        ph_operation op = {uint64_t(made), !rank.rank, role, PH_PROTOCOL_DEFAULT, memory, size};
+        rc = ph_exchange(rank.context, &op, 1, &channel);
+        last = rc == 0 ? channel : last;
+    }
+    CHECK_RC(rc, -ENOSPC);
+    CHECK(rank.error().find("PEERHOP_NET_STAGING") != std::string::npos);
+    CHECK(made == 3);
+    // What there is goes on.
+    if (rank.rank == 0) {
+        rank.device->fill(memory, size, 5);
+        CHECK_OK(ph_put_signal(last, 0, 0, size, stream));
+    } else {
+        CHECK_OK(ph_wait(last, size, stream));
+    }
+    rank.synchronize(stream);
+    rank.verify(memory, size, 5, "of the last channel");
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Staged, SlotsAreBounded)
+{
+    EXPECT_EQ(run("uses_up_the_slots"), "");
+}
+
+// What nobody holds makes way for others, and its slots serve them.
+RANK_FUNCTION(exchanges_for_ever)
+{
+    const size_t size = 1 << 20;
+    rank.open({"PEERHOP_NET_STAGING=1048576", "PEERHOP_NET_CHUNK=4096"});
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_role role = rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
+    for (int round = 0; round < 20; round++) {
+        ph_channel *channel = rank.channel(!rank.rank, round, role, memory, size);
+        if (rank.rank == 0) {
+            rank.device->fill(memory, size, round);
+            CHECK_OK(ph_send(channel, size, stream));
+        } else {
+            CHECK_OK(ph_recv(channel, size, stream));
+        }
+        CHECK_OK(ph_complete(channel, stream));
+        rank.synchronize(stream);
+        rank.verify(memory, size, round, "through slots that others had");
+        CHECK_OK(ph_channel_close(channel));
+        rank.barrier();
+    }
+    CHECK(rank.counter("retired") >= 17);
+    rank.close();
+}
+
+TEST_P(Staged, SlotsServeOneChannelAfterAnother)
+{
+    EXPECT_EQ(run("exchanges_for_ever"), "");
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every interleaving of a lane of staged records (docs/protocols.md, "Staged messages"): two blocks
+// at either end, the nets of both ranks, and writes and credit that arrive in any order; and what
+// is found when a rule is left out.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/space.h"
+
+namespace
+{
+
+const int SLOTS = 2, BLOCKS = 2, RECORDS = 6;
+
+enum Flight : uint8_t { NONE, POSTED, DELIVERED }; // a write; NONE again when it has completed
+
+struct Lane {
+    // By block: how far it is within its record, and records done.
+    uint8_t fill_at[BLOCKS], filled[BLOCKS], empty_at[BLOCKS], emptied[BLOCKS];
+    uint8_t out[SLOTS][BLOCKS], in[SLOTS][BLOCKS]; // the record that was written there last
+    uint8_t flight[SLOTS], present[SLOTS];
+    uint8_t sent, arrived, credit_sent, credit_flying, credited;
+    uint8_t may_fill, may_empty; // reach of either end
+    uint8_t wrong;
+    uint8_t early[BLOCKS]; // a word that was stored before its data
+    uint8_t pad[2];
+};
+static_assert(sizeof(Lane) % 8 == 0, "plain bytes");
+
+struct Rules {
+    bool data_first = true;   // before the block's word
+    bool all_filled = true;   // the net waits for all blocks
+    bool all_emptied = true;  // before credit
+    bool in_order = true;     // reach grows when all before are there
+    bool completed = true;    // a slot is free when its write has completed, too
+    bool waits_credit = true; // a slot is free when it was emptied there
+    int slack = SLOTS;        // records that may be filled at first
+};
+
+int slot_of(int record)
+{
+    return (record - 1) % SLOTS;
+}
+
+int of_all(const uint8_t *done, bool all)
+{
+    const int least = done[0] < done[1] ? done[0] : done[1];
+    return all ? least : done[0] + done[1] - least;
+}
+
+// A block of the sender's stream: waits, writes its part, says so.
+bool fill(const Rules &rules, Lane &s, int block)
+{
+    const int record = s.filled[block] + 1, slot = slot_of(record);
+    if (record > RECORDS)
+        return false;
+    if (s.fill_at[block] == 0 && s.may_fill < record)
+        return false;
+    const int data_at = rules.data_first ? 1 : 2;
+    if (s.fill_at[block] == data_at) {
+        s.wrong |= s.flight[slot] != NONE; // the provider may still read it
+        s.out[slot][block] = uint8_t(record);
+    }
+    if (++s.fill_at[block] == 2 && !rules.data_first)
+        s.early[block] = 1; // its word, too soon
+    if (s.fill_at[block] == 3) {
+        s.fill_at[block] = 0;
+        s.early[block] = 0;
+        s.filled[block]++;
+    }
+    return true;
+}
+
+// What the sender's net sees of the blocks' words.
+int seen_filled(const Rules &rules, const Lane &s)
+{
+    uint8_t words[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        words[i] = uint8_t(s.filled[i] + s.early[i]);
+    return of_all(words, rules.all_filled);
+}
+
+void free_slots(const Rules &rules, Lane &s)
+{
+    for (;;) {
+        const int record = s.may_fill - rules.slack + 1;
+        const bool emptied = s.credited >= record || !rules.waits_credit;
+        if (record > s.sent || !emptied || (rules.completed && s.flight[slot_of(record)] != NONE))
+            return;
+        s.may_fill++;
+    }
+}
+
+bool send(const Rules &rules, Lane &s)
+{
+    if (s.sent >= seen_filled(rules, s))
+        return false;
+    uint8_t &flight = s.flight[slot_of(s.sent + 1)];
+    if (flight != NONE)
+        return false; // the operation of the slot is in use
+    flight = POSTED;
+    s.sent++;
+    return true;
+}
+
+// The data arrives, and with it what tells of it.
+bool deliver(const Rules &rules, Lane &s, int slot)
+{
+    if (s.flight[slot] != POSTED)
+        return false;
+    s.flight[slot] = DELIVERED;
+    for (int block = 0; block < BLOCKS; block++)
+        s.in[slot][block] = s.out[slot][block];
+    s.present[slot] = 1;
+    if (!rules.in_order)
+        s.may_empty = uint8_t(s.may_empty + 1);
+    while (s.present[slot_of(s.arrived + 1)]) {
+        s.present[slot_of(s.arrived + 1)] = 0;
+        s.arrived++;
+    }
+    if (rules.in_order)
+        s.may_empty = s.arrived;
+    return true;
+}
+
+bool complete(const Rules &rules, Lane &s, int slot)
+{
+    if (s.flight[slot] != DELIVERED)
+        return false;
+    s.flight[slot] = NONE;
+    free_slots(rules, s);
+    return true;
+}
+
+// A block of the receiver's stream.
+bool empty(Lane &s, int block)
+{
+    const int record = s.emptied[block] + 1;
+    if (record > RECORDS)
+        return false;
+    if (s.empty_at[block] == 0 && s.may_empty < record)
+        return false;
+    if (s.empty_at[block] == 1)
+        s.wrong |= s.in[slot_of(record)][block] != record;
+    if (++s.empty_at[block] == 3) {
+        s.empty_at[block] = 0;
+        s.emptied[block]++;
+    }
+    return true;
+}
+
+bool give_credit(const Rules &rules, Lane &s)
+{
+    if (s.credit_sent >= of_all(s.emptied, rules.all_emptied))
+        return false;
+    s.credit_sent++;
+    s.credit_flying++;
+    return true;
+}
+
+bool take_credit(const Rules &rules, Lane &s)
+{
+    if (s.credit_flying == 0)
+        return false;
+    s.credit_flying--;
+    s.credited++;
+    free_slots(rules, s);
+    return true;
+}
+
+std::string explore(const Rules &rules)
+{
+    std::vector<std::function<bool(Lane &)>> actors = {
+        [&](Lane &s) { return send(rules, s); },
+        [&](Lane &s) { return give_credit(rules, s); },
+        [&](Lane &s) { return take_credit(rules, s); },
+    };
+    for (int i = 0; i < BLOCKS; i++) {
+        actors.push_back([&rules, i](Lane &s) { return fill(rules, s, i); });
+        actors.push_back([i](Lane &s) { return empty(s, i); });
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        actors.push_back([&rules, i](Lane &s) { return deliver(rules, s, i); });
+        actors.push_back([&rules, i](Lane &s) { return complete(rules, s, i); });
+    }
+    Lane start{};
+    start.may_fill = uint8_t(rules.slack);
+    model::Space<Lane> space;
+    space.add(start, 0, 0);
+    for (size_t i = 0; i < space.size(); i++) {
+        bool moved = false;
+        for (const auto &actor : actors) {
+            Lane next = space[i];
+            if (!actor(next))
+                continue;
+            moved = true;
+            if (next.wrong)
+                return "wrong data";
+            space.add(next, i, 0);
+        }
+        const Lane &s = space[i];
+        if (!moved && (s.emptied[0] < RECORDS || s.emptied[1] < RECORDS ||
+                       s.may_fill != RECORDS + rules.slack))
+            return "deadlock";
+    }
+    return space.size() > 200 ? "" : "nothing was explored";
+}
+
+TEST(Staged, EveryInterleaving)
+{
+    EXPECT_EQ(explore({}), "");
+    EXPECT_EQ(explore({.slack = 1}), "") << "one slot would do";
+}
+
+TEST(Staged, FindsWhatIsLeftOut)
+{
+    EXPECT_EQ(explore({.data_first = false}), "wrong data");
+    EXPECT_EQ(explore({.all_filled = false}), "wrong data");
+    EXPECT_EQ(explore({.all_emptied = false}), "wrong data");
+    EXPECT_EQ(explore({.in_order = false}), "wrong data");
+    EXPECT_EQ(explore({.completed = false}), "wrong data") << "a slot the provider still reads";
+    EXPECT_EQ(explore({.waits_credit = false}), "wrong data");
+    EXPECT_EQ(explore({.slack = SLOTS + 1}), "wrong data") << "a slot is written that is in use";
+    EXPECT_EQ(explore({.slack = 0}), "deadlock");
+}
+
+} // namespace
