@@ -275,6 +275,8 @@ RANK_FUNCTION(pages)
 
 TEST_P(Group, Pages)
 {
+    if (is_staged())
+        GTEST_SKIP() << "staged, puts arrive with a wait, and gets are refused";
     for (const char *what : {"put", "get"}) {
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("pages", what), "") << what;
