@@ -273,7 +273,7 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
     const uint64_t slots =
         end->place.at + CONTROLS + (uint64_t)word * slots_size(PHI_STAGE_CHUNK(end->like));
     struct phi_stage_lane *control =
-        (struct phi_stage_lane *)(out_of(peer) + end->place.at) + 2 * outgoing + word;
+        (struct phi_stage_lane *)(out_of(peer) + end->place.at) + (outgoing ? 2 : 0) + word;
     uint8_t *memory = (uint8_t *)(outgoing ? out_of(peer) : in_of(peer)) + slots;
     const struct phi_lane_params params = {
         .line = channel->index,

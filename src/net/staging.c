@@ -11,7 +11,7 @@
 #include "net/internal.h"
 
 // A lane without progress for so long is asked whether anything of it is still to come.
-#define QUIET_US 200
+#define QUIET_NS 200000
 #define SECOND   1000000000LL
 
 struct phi_record_op {
@@ -83,7 +83,7 @@ static struct immediate decode(uint32_t immediate)
 static struct phi_arrivals *arrivals_of(struct phi_link *link, uint32_t line, bool outgoing,
                                         uint32_t word)
 {
-    return &link->staging.arrivals[(size_t)line * PER_LINE + 2 * outgoing + word];
+    return &link->staging.arrivals[(size_t)line * PER_LINE + (outgoing ? 2 : 0) + word];
 }
 
 // ---- progress
@@ -264,7 +264,7 @@ bool phi_staging_go(struct phi_link *link)
             lane->moved_at = now;
             any = true;
         }
-        if (link->open && now - lane->moved_at > QUIET_US * 1000 && retire(lane)) {
+        if (link->open && now - lane->moved_at > QUIET_NS && retire(lane)) {
             lane->active = false;
             link->net->lanes--;
             *at = lane->next;
