@@ -340,7 +340,7 @@ static int find_once(struct phi_net *net)
     return rc;
 }
 
-#define COMES_UP_MS 2000 // the kernel looks at its interfaces every second
+#define COMES_UP_MS 5000 // the kernel looks at its interfaces every second, if it has the time
 
 // An interface that has just come up is offered a little later, or without its address.
 static int find(struct phi_net *net)
