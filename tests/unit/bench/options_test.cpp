@@ -197,7 +197,7 @@ TEST(Cases, NamesAreUniqueAndDescribed)
         EXPECT_NE(test->sizes[0], 0u) << test->name;
         EXPECT_TRUE(test->once || test->sample) << test->name;
     }
-    EXPECT_EQ(names.size(), 15u);
+    EXPECT_EQ(names.size(), 16u);
     EXPECT_EQ(bench_case_find("put"), nullptr);
 }
 
