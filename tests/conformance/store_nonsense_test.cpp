@@ -68,7 +68,7 @@ class StoreNonsense : public testing::TestWithParam<Nonsense>
     {
         member.uri = fake.uri();
         member.close_ms = 30; // the fake does not know DEL
-        ASSERT_EQ(member.open(300), 0) << member.error();
+        ASSERT_EQ(member.open(10000), 0) << member.error();
     }
     void expect_quick_failure(int result, const Stopwatch &watch)
     {

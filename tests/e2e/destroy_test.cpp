@@ -507,7 +507,8 @@ RANK_FUNCTION(aborts_a_send)
         CHECK(rank.device->synchronize(stream, 10000));
     } else {
         CHECK(reaches(rank.shared->value[0], 1));
-        CHECK_RC(ph_recv(from, size, stream), PH_EBROKEN); // now it knows
+        CHECK_RC(end_of(from), PH_EBROKEN); // now it knows
+        CHECK_RC(ph_recv(from, size, stream), PH_EBROKEN);
     }
     rank.barrier();
 }

@@ -570,7 +570,7 @@ TEST_P(ExchangeFaults, ALateRankIsMetByARetry)
 
 RANK_FUNCTION(part_of_a_batch_is_late)
 {
-    rank.open({}, 400);
+    rank.open({}, 2000);
     void *stream = rank.device->stream();
     char *memory = static_cast<char *>(rank.device->alloc(3 * size));
     auto first = operation(1, !rank.rank, role_of(rank, 0), memory, size);

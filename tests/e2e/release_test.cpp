@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <dirent.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include "e2e/bytes.h"
@@ -627,6 +628,7 @@ static size_t resident_kib()
 RANK_FUNCTION(comes_and_goes)
 {
     const int rounds = std::stoi(rank.argument), warm = rounds / 4;
+    mallopt(M_ARENA_MAX, 1); // that threads happen to meet is no growth
     size_t descriptors = 0, threads = 0, kib = 0;
     void *memory = nullptr, *stream = nullptr;
     for (int round = 0; round < rounds; round++) {

@@ -270,7 +270,7 @@ TEST_P(Retire, NotWhatTheSameExchangeNames)
 RANK_FUNCTION(exchanges_far_too_many_at_once)
 {
     const int fit = 3000, all = 9000;
-    rank.open({"PEERHOP_CHANNELS=" + std::to_string(fit)}, 600);
+    rank.open({"PEERHOP_CHANNELS=" + std::to_string(fit)}, 20000);
     void *memory = rank.device->alloc(16);
     std::vector<ph_operation> ops;
     for (int op = 0; op < all; op++)
