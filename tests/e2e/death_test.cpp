@@ -797,6 +797,7 @@ RANK_FUNCTION(rejoins)
             CHECK(reaches(rank.shared->value[6], 1));
             return;
         }
+        CHECK(reaches(rank.shared->value[7], 1)); // over the net it may still have been sending
         rank.shared->value[0] = 1;
         CHECK(reaches(rank.shared->value[3], 1, 60000)); // stopped meanwhile
         CHECK_RC(end_of(links[0].from), PH_EFENCED);
@@ -805,6 +806,7 @@ RANK_FUNCTION(rejoins)
     }
     auto links = meet_all(rank);
     talk(rank, links[0], 5, stream);
+    rank.shared->value[7] = 1;
     CHECK(becomes(rank, 1, PH_PEER_SUSPECT));
     uint64_t incarnation = report_of(rank, 1).incarnation;
     CHECK_OK(ph_context_expel(rank.context, 1));

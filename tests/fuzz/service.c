@@ -57,7 +57,7 @@ static void run_messages(struct phi_service *service, struct pair *pair, struct 
     int ends[2];
 
     HOLD(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
-    service->connections[0] = (struct connection){.fd = ends[0], .rank = -1};
+    service->connections[0] = (struct connection){.fd = ends[0], .asker.rank = -1};
     for (int i = 0; i < MESSAGES_MOST && input->left > 0 && service->connections[0].fd >= 0; i++) {
         unsigned how = (unsigned)take(input, 1);
 
