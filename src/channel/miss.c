@@ -68,7 +68,8 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
 {
     struct phi_peer *peer = channel->peer;
     channel->by_net = peer->link != NULL;
-    if (!channel->by_net || peer->staging != NULL || channel->remote_export == NULL || channel->reach != PHI_REASON_NONE)
+    if (!channel->by_net || peer->staging != NULL || channel->remote_export == NULL ||
+        channel->reach != PHI_REASON_NONE)
         return;
     int rc = phi_link_route(peer->link, own->export_->id, &channel->remote_export->target,
                             channel->remote_offset, &channel->route);
@@ -157,12 +158,16 @@ static bool has_path(uint8_t role, uint8_t out, uint8_t in, bool reach, bool rea
     return true;
 }
 
+// The lower rank has no line, or no slots, for the channel: whatever its roles, there is none.
+static bool is_full(uint32_t reason)
+{
+    return reason == PHI_REASON_SPACE || reason == PHI_REASON_NET_SLOTS;
+}
+
 static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
 {
     struct phi_peers *peers = key->peer->peers;
-    const bool space = reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ||
-                       reach == PHI_REASON_NET_SLOTS || reached == PHI_REASON_NET_SLOTS;
-    int code = space ? -ENOSPC : PH_ENOPATH;
+    int code = is_full(reach) || is_full(reached) ? -ENOSPC : PH_ENOPATH;
     char text[320];
     if (reach == PHI_REASON_SPACE) {
         phi_retire_explain(key->peer, text, sizeof text);
@@ -201,7 +206,7 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
     const struct phi_peer_buffer *their = phi_key_theirs(key, key->agreement.theirs);
     if (is_released(reach, reached))
         return own->released ? phi_release_fail(key) : -ESTALE;
-    if (reach == PHI_REASON_SPACE || reached == PHI_REASON_SPACE ||
+    if (is_full(reach) || is_full(reached) ||
         !has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
     struct ph_channel *channel = make_channel(key, line, (uint8_t)reach, (uint8_t)reached);
@@ -225,8 +230,7 @@ static bool find_room(struct phi_pending *pending, enum phi_reason found, enum p
     int rc = 0;
     if (lower)
         peer->room.slots_short = found == PHI_REASON_NONE && !phi_staging_reserve(key);
-    const enum phi_reason full =
-        peer->room.slots_short ? PHI_REASON_NET_SLOTS : PHI_REASON_SPACE;
+    const enum phi_reason full = peer->room.slots_short ? PHI_REASON_NET_SLOTS : PHI_REASON_SPACE;
     if (lower && (key->line == PHI_NO_LINE || peer->room.slots_short))
         rc = phi_retire_room(peer, false, key->request);
     peer->room.slots_short = false;
@@ -253,7 +257,8 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
     struct phi_remote_export *e = told->export_, *flags = phi_flags_wanted(key->peer);
     if (e->tried && flags != NULL)
         *import = flags->importing || flags->peer->state == PHI_PEER_BROKEN ? NULL : flags;
-    else if (!e->tried || (e->reason == PHI_REASON_STALE && e->call != key->peer->peers->exchange_calls))
+    else if (!e->tried ||
+             (e->reason == PHI_REASON_STALE && e->call != key->peer->peers->exchange_calls))
         *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
     else
         return find_room(pending, e->reason, reason);

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "channel/release.h"
 #include "channel/service.h"
+#include "channel/staging.h"
 
 // When what keeps everything is only under way: how long until the next look.
 #define PAUSE_MS 1
@@ -159,9 +160,12 @@ static void evict_all(struct phi_key *key)
 {
     while (key->channels_count > 0)
         evict(key->channels[key->channels_count - 1]);
-    if (key->line != PHI_NO_LINE) // given for a round that failed
-        give_line(key->peer, key->line);
+    // Given for a round that failed: no channel had it, and the peer begins no new life of it.
+    if (key->line != PHI_NO_LINE)
+        push(key->line, &key->peer->room.lines, &key->peer->room.lines_count,
+             &key->peer->room.lines_room);
     key->line = PHI_NO_LINE;
+    phi_staging_give_back(key->peer, &key->place); // of this slot: the next one is told anew
     clear_slot(key->peer, key->slot);
     key->slot = PHI_NO_SLOT;
     key->agreement = (struct phi_agreement){0};

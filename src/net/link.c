@@ -452,7 +452,7 @@ bool phi_link_busy(struct phi_link *link)
     bool busy;
 
     phi_net_lock(link->net);
-    busy = link->moves || link->posting > 0 || link->holds;
+    busy = link->moves || link->posting > 0 || link->holds || link->staging.writing > 0;
     pthread_mutex_unlock(&link->net->lock);
     return busy;
 }

@@ -130,6 +130,8 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
 {
     int n = 0;
 
+    if (net->lanes > 0)
+        return -1; // since the poll before: a kick that another thread took rang nobody
     *timeout = SLEEP_MS;
     for (struct phi_link *link = net->links; link; link = link->next) {
         struct fid *fid = link->cq ? &link->cq->fid : NULL;

@@ -336,6 +336,14 @@ int phi_queue_late(struct ph_queue *queue)
                         "for %.3f s%s; %llu operations are left in the queue",
                         (unsigned long long)work->op_id, phi_program_name(work->call), work->peer,
                         work->size, seconds, suspicion, operations);
+    if (!host && phi_step_staged(work->kind))
+        return phi_fail(report, -ETIMEDOUT,
+                        "rank %d has %s operation %llu (%s) for %.3f s%s; %llu operations are left "
+                        "in the queue",
+                        work->peer,
+                        work->kind == PHI_STEP_STAGE ? "taken nothing of" : "sent nothing for",
+                        (unsigned long long)work->op_id, phi_program_name(work->call), seconds,
+                        suspicion, operations);
     if (host || work->kind != PHI_STEP_WAIT)
         return phi_fail(report, -ETIMEDOUT, "a queue still runs; %llu operations are left in it",
                         operations);

@@ -303,7 +303,9 @@ RANK_FUNCTION(peer_is_stopped)
     CHECK(reaches(rank.shared->value[2], 1));
     // What a stopped process's device still does is not known.
     CHECK_RC(ph_context_destroy(&rank.context, 200), -ETIMEDOUT);
-    CHECK_SAYS(rank.error(), "rank 0 cannot leave: rank 1");
+    // Over the net it may be stopped before it has taken the last post.
+    CHECK_SAYS(rank.error(), "rank 0 cannot leave: ");
+    CHECK_SAYS(rank.error(), "rank 1");
     rank.shared->value[3] = 1;
     rank.close();
     rank.shared->value[1] = 1;
