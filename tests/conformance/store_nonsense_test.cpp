@@ -165,7 +165,7 @@ TEST(StoreFake, ServerThatIsLoadingForEverEndsAtTheDeadline)
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
     Stopwatch watch;
-    EXPECT_EQ(member.open(200), -ETIMEDOUT);
+    EXPECT_EQ(member.open(2000), -ETIMEDOUT);
     EXPECT_LT(watch.ms(), 10000);
     EXPECT_NE(member.error().find("LOADING"), std::string::npos) << member.error();
 }
