@@ -73,22 +73,14 @@ static int choose(struct phi_net_candidate *chosen, struct phi_config *config, c
     return refuse(error, error_size, rc ? rc : -ENOENT, "no provider", why);
 }
 
-// The same wishes as the library's.
+// The library's wishes, but for the kinds of regions that nobody here would serve.
 static struct fi_info *make_hints(const struct phi_libfabric *library,
                                   const struct phi_net_candidate *chosen)
 {
-    struct fi_info *hints = library->fi_dupinfo(NULL);
+    struct fi_info *hints = phi_libfabric_hints(library);
     if (!hints)
         return NULL;
-    hints->caps = FI_MSG | FI_RMA;
-    hints->mode = FI_CONTEXT | FI_CONTEXT2;
-    hints->ep_attr->type = FI_EP_RDM;
-    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-    hints->domain_attr->threading = FI_THREAD_DOMAIN;
-    hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
-    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
-    hints->tx_attr->msg_order = FI_ORDER_SAS;
-    hints->rx_attr->msg_order = FI_ORDER_SAS;
+    hints->domain_attr->mr_mode &= ~(FI_MR_RAW | FI_MR_ENDPOINT);
     hints->fabric_attr->prov_name = strdup(chosen->provider);
     hints->domain_attr->name = strdup(chosen->domain);
     return hints;

@@ -94,3 +94,22 @@ const struct phi_libfabric *phi_libfabric_load(const char *name, char *why, size
     pthread_mutex_unlock(&load_lock);
     return good ? &loaded : NULL;
 }
+
+struct fi_info *phi_libfabric_hints(const struct phi_libfabric *library)
+{
+    struct fi_info *hints = library->fi_dupinfo(NULL);
+
+    if (!hints)
+        return NULL;
+    hints->caps = FI_MSG | FI_RMA;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
+                                  FI_MR_RAW | FI_MR_ENDPOINT;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+    hints->tx_attr->msg_order = FI_ORDER_SAS;
+    hints->rx_attr->msg_order = FI_ORDER_SAS;
+    return hints;
+}

@@ -29,4 +29,9 @@ struct phi_libfabric {
 // name is refused. NULL with the reason in why. Any thread.
 const struct phi_libfabric *phi_libfabric_load(const char *name, char *why, size_t why_size);
 
+// phi_libfabric_hints returns what fi_getinfo is asked for, to be freed with fi_freeinfo; NULL: out
+// of memory. What must be asked for is dropped where it is not: shm keeps no order between writes
+// unless the hints name one. FI_ATOMIC is not asked for: rxm then gives up its order.
+struct fi_info *phi_libfabric_hints(const struct phi_libfabric *library);
+
 #endif

@@ -90,30 +90,9 @@ bool phi_provider_more(void)
     return more;
 }
 
-// What must be asked for is dropped where it is not: shm keeps no order between writes unless the
-// hints name one. FI_ATOMIC is not asked for: rxm then gives up its order.
-static struct fi_info *make_hints(const struct phi_libfabric *library)
-{
-    struct fi_info *hints = library->fi_dupinfo(NULL);
-
-    if (!hints)
-        return NULL;
-    hints->caps = FI_MSG | FI_RMA;
-    hints->mode = FI_CONTEXT | FI_CONTEXT2;
-    hints->ep_attr->type = FI_EP_RDM;
-    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
-                                  FI_MR_RAW | FI_MR_ENDPOINT;
-    hints->domain_attr->threading = FI_THREAD_DOMAIN;
-    hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
-    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
-    hints->tx_attr->msg_order = FI_ORDER_SAS;
-    hints->rx_attr->msg_order = FI_ORDER_SAS;
-    return hints;
-}
-
 bool phi_provider_hmem(const struct phi_libfabric *library, const char *provider)
 {
-    struct fi_info *hints = make_hints(library), *list = NULL;
+    struct fi_info *hints = phi_libfabric_hints(library), *list = NULL;
     int rc = -FI_ENOMEM;
 
     if (!hints)
@@ -197,7 +176,7 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
                       struct phi_net_candidate *candidates, size_t n, size_t *count)
 {
     struct fi_info *sorted[128];
-    struct fi_info *hints = make_hints(library), *list = NULL;
+    struct fi_info *hints = phi_libfabric_hints(library), *list = NULL;
     size_t total, filled = 0;
     bool found = false;
     int rc;
