@@ -341,25 +341,43 @@ static __device__ void stage(const phi_hop_item &item)
     } while (from < item.size);
 }
 
-// What the peer says of a record is not believed: nothing is read outside the slot, nothing written
-// outside the buffer.
+// The head of a record as thread 0 read it, once: the peer may write it again at any time. What it
+// says is not believed: nothing is read outside the slot, nothing written outside the buffer.
+static __device__ phi_stage_record read_head(const phi_hop_item &item, uint64_t slot)
+{
+    const uint4 line = load_line(reinterpret_cast<const uint4 *>(slot));
+    const uint64_t offset = static_cast<uint64_t>(line.y) << 32 | line.x, bytes = line.z;
+    const bool fits = bytes <= PHI_STAGE_CHUNK(item.peer) && bytes <= item.offset &&
+                      offset <= item.offset - bytes;
+    return {offset, fits ? line.z : 0, line.w != 0};
+}
+
+// Waits for a record and empties it; false where the wait was given up. All threads of the block go
+// by one head, which the barriers of may_go_on and show_record hand on and keep.
+static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, uint32_t record,
+                                    bool *last)
+{
+    __shared__ phi_stage_record head;
+    const uint64_t slot = stage_slot(item, record);
+    const bool here = threadIdx.x != 0 || await_record(item, record);
+    if (threadIdx.x == 0 && here)
+        head = read_head(item, slot);
+    if (!__syncthreads_and(here))
+        return false;
+    *last = head.last != 0;
+    copy_part({item.destination + head.offset, slot + PHI_STAGE_HEAD, head.size, 0}, block,
+              item.blocks);
+    show_record(reinterpret_cast<phi_stage_lane *>(item.own)->done + block, record);
+    return true;
+}
+
 static __device__ void unstage(const phi_hop_item &item)
 {
-    const uint32_t block = blockIdx.x - item.first, chunk = PHI_STAGE_CHUNK(item.peer);
-    uint32_t *done = reinterpret_cast<phi_stage_lane *>(item.own)->done + block;
-    uint32_t record = load_relaxed(done);
-    uint4 head;
-    do {
-        if (!may_go_on(item, ++record))
-            return;
-        const uint64_t slot = stage_slot(item, record);
-        head = load_line(reinterpret_cast<const uint4 *>(slot));
-        const uint64_t offset = static_cast<uint64_t>(head.y) << 32 | head.x, bytes = head.z;
-        if (bytes <= chunk && bytes <= item.offset && offset <= item.offset - bytes)
-            copy_part({item.destination + offset, slot + PHI_STAGE_HEAD, bytes, 0}, block,
-                      item.blocks);
-        show_record(done, record);
-    } while (head.w == 0);
+    const uint32_t block = blockIdx.x - item.first;
+    uint32_t record = load_relaxed(reinterpret_cast<phi_stage_lane *>(item.own)->done + block);
+    bool last = false;
+    while (!last && empty_record(item, block, ++record, &last)) {
+    }
 }
 
 static __device__ void do_hop(const phi_hop_item &item, follower &next)

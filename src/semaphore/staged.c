@@ -40,13 +40,24 @@ static bool fill(const struct phi_work *work, uint32_t record, size_t moved)
     return bytes == left;
 }
 
+// Each member once: the peer may write them again at any time.
+static struct phi_stage_record read_head(const uint8_t *slot)
+{
+    const struct phi_stage_record *head = (const struct phi_stage_record *)slot;
+
+    return (struct phi_stage_record){
+        .offset = __atomic_load_n(&head->offset, __ATOMIC_RELAXED),
+        .size = __atomic_load_n(&head->size, __ATOMIC_RELAXED),
+        .last = __atomic_load_n(&head->last, __ATOMIC_RELAXED),
+    };
+}
+
 // What the peer says of a record is not believed.
 static bool empty(const struct phi_work *work, uint32_t record)
 {
     const uint8_t *slot = slot_of(work, record);
-    struct phi_stage_record head;
+    const struct phi_stage_record head = read_head(slot);
 
-    memcpy(&head, slot, sizeof(head));
     if (head.size > 0 && head.size <= PHI_STAGE_CHUNK(work->peer_lane) &&
         head.size <= work->offset && head.offset <= work->offset - head.size)
         memcpy((uint8_t *)work->destination + head.offset, slot + PHI_STAGE_HEAD, head.size);

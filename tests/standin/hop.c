@@ -227,8 +227,11 @@ static bool fill_slot(const struct phi_hop_item *item, uint32_t record, uint64_t
 static bool empty_slot(const struct phi_hop_item *item, uint32_t record)
 {
     const uint8_t *slot = slot_of(item, record);
-    struct phi_stage_record head;
-    memcpy(&head, slot, sizeof head);
+    const struct phi_stage_record *there = (const struct phi_stage_record *)slot;
+    // Each member once: the peer may write them again at any time.
+    const struct phi_stage_record head = {__atomic_load_n(&there->offset, __ATOMIC_RELAXED),
+                                          __atomic_load_n(&there->size, __ATOMIC_RELAXED),
+                                          __atomic_load_n(&there->last, __ATOMIC_RELAXED)};
     if (head.size <= PHI_STAGE_CHUNK(item->peer) && head.size <= item->offset &&
         head.offset <= item->offset - head.size)
         memcpy((uint8_t *)item->destination + head.offset, slot + PHI_STAGE_HEAD, head.size);

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Staged steps of the CUDA executor, where the test is the net: it raises `reach`, and writes the
+// slots that a stream empties.
+#define _Alignas alignas
+#include "support/atomic_compat.h"
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "support/gpu.h"
+
+extern "C" {
+#include "base/stage.h"
+#include "semaphore/executor.h"
+}
+
+namespace
+{
+
+const uint32_t CHUNK = 65536;
+const size_t SLOT = PHI_STAGE_HEAD + CHUNK, LANE = 4096 + PHI_STAGE_SLOTS * SLOT;
+
+class Staged : public GpuTest, public testing::WithParamInterface<int>
+{
+  protected:
+    phi_executor *executor = nullptr;
+    CUstream stream = nullptr;
+    uint8_t *memory = nullptr;
+    uint64_t memory_device = 0;
+    phi_uses uses{};
+    size_t size = 0;
+
+    void SetUp() override
+    {
+        open(nullptr);
+        if (IsSkipped())
+            return;
+        if (!gpu->info().kernels)
+            GTEST_SKIP() << "no kernels in this build";
+        phi_executor_params params{&gpu->context.report, &gpu->context.counters,
+                                   &gpu->context.config};
+        ASSERT_EQ(phi_cuda_executor_open(&params, gpu->device, &executor), 0)
+            << gpu->context.error();
+        CU_OK(gpu->cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        size = (4 * LANE + 4095) / 4096 * 4096;
+        memory = static_cast<uint8_t *>(
+            mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        ASSERT_NE(memory, MAP_FAILED);
+        ASSERT_EQ(phi_device_register(gpu->device, memory, size, &memory_device), 0);
+    }
+    void TearDown() override
+    {
+        if (executor) {
+            EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0)
+                << gpu->context.error();
+            executor->ops->close(executor);
+        }
+        if (stream)
+            gpu->cu->cuStreamDestroy_v2(stream);
+        if (memory) {
+            phi_device_unregister(gpu->device, memory);
+            munmap(memory, size);
+        }
+    }
+    uint32_t blocks() const
+    {
+        return (uint32_t)GetParam();
+    }
+    phi_stage_lane *lane(int i)
+    {
+        return reinterpret_cast<phi_stage_lane *>(memory + i * LANE);
+    }
+    uint8_t *slot(int i, uint32_t record)
+    {
+        return memory + i * LANE + 4096 + (record - 1) % PHI_STAGE_SLOTS * SLOT;
+    }
+    phi_stage_record *head(int i, uint32_t record)
+    {
+        return reinterpret_cast<phi_stage_record *>(slot(i, record));
+    }
+    phi_work step(uint8_t kind, int i, CUdeviceptr buffer, uint64_t offset, size_t bytes)
+    {
+        phi_work work{};
+        work.kind = kind;
+        work.call = kind == PHI_STEP_STAGE ? PHI_CALL_PUT_SIGNAL : PHI_CALL_WAIT;
+        work.own_lane = memory_device + i * LANE;
+        work.slots = work.own_lane + 4096;
+        work.peer_lane = PHI_STAGE_LIKE(CHUNK, blocks());
+        work.size = bytes;
+        work.offset = offset;
+        work.signal = 1;
+        (kind == PHI_STEP_STAGE ? (void *&)work.source : work.destination) =
+            reinterpret_cast<void *>(buffer);
+        work.uses = &uses;
+        return work;
+    }
+    void issue(const std::vector<phi_work> &work)
+    {
+        bool partial = true;
+        ASSERT_EQ(executor->ops->issue(executor, stream, work.data(), work.size(), &partial), 0)
+            << gpu->context.error();
+    }
+    void reach(int i, uint32_t record)
+    {
+        __atomic_store_n(&lane(i)->reach, record, __ATOMIC_RELEASE);
+    }
+    uint32_t done(int i)
+    {
+        uint32_t least = UINT32_MAX;
+        for (uint32_t b = 0; b < blocks(); b++)
+            least = std::min(least, __atomic_load_n(&lane(i)->done[b], __ATOMIC_ACQUIRE));
+        return least;
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Blocks, Staged, testing::Values(1, PHI_STAGE_BLOCKS));
+
+// A peer that writes the head of a record while it is taken: whatever the threads of a block see of
+// it, all go the same way, and nothing lands outside the buffer.
+TEST_P(Staged, AHeadThatChangesAllTheTime)
+{
+    const size_t bytes = 2 * CHUNK, guard = 4096;
+    const int messages = 200;
+    CUdeviceptr buffer = gpu->alloc(bytes + 2 * guard);
+    gpu->fill(buffer, bytes + 2 * guard, 9);
+    std::atomic<bool> stop{false};
+    std::thread peer([&] {
+        const phi_stage_record heads[] = {{0, CHUNK, 1},        {bytes, CHUNK, 0},
+                                          {UINT64_MAX, 16, 1},  {CHUNK, UINT32_MAX, 0},
+                                          {CHUNK + 5, 4000, 1}, {bytes - 8, 16, 0}};
+        for (uint32_t i = 0; !stop; i++)
+            for (uint32_t record = 1; record <= PHI_STAGE_SLOTS; record++)
+                memcpy(head(0, record), &heads[(i + record) % 6], sizeof heads[0]);
+    });
+    reach(0, 1u << 30); // so many records are there
+    for (int i = 0; i < messages; i++)
+        issue({step(PHI_STEP_UNSTAGE, 0, buffer + guard, bytes, 0)});
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+    stop = true;
+    peer.join();
+    for (uint32_t b = 0; b < blocks(); b++)
+        EXPECT_GE(lane(0)->done[b], (uint32_t)messages);
+    const std::vector<uint8_t> wanted = Gpu::pattern(bytes + 2 * guard, 9);
+    std::vector<uint8_t> found(wanted.size());
+    CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, found.size()));
+    EXPECT_EQ(memcmp(found.data(), wanted.data(), guard), 0);
+    EXPECT_EQ(memcmp(&found[guard + bytes], &wanted[guard + bytes], guard), 0);
+}
+
+} // namespace
