@@ -127,7 +127,8 @@ static void config_seeds(void)
         "COUNT=2\n",
         "$SLURM_PROCID=3\n$SLURM_NTASKS=8\n$SLURM_LOCALID=0\n$SLURM_JOB_ID=17\n$SLURM_STEP_ID=0\n",
         "$PMIX_RANK=0\n$PMI_SIZE=2\n$PMIX_NAMESPACE=space\nPEERHOP_EPOCH=9223372036854775807\n",
-        "PEERHOP_STORE=unix://:E=unix:@/=", // a password that the variable's name has too
+        "PEERHOP_STORE=unix://:E=unix:@/=",       // a password that the variable's name has too
+        "PEERHOP_STORE=unix://DDDDDD:DDDDDD:@/=", // one that the user and the colon are
     };
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
