@@ -44,27 +44,27 @@ static bool possible(const struct phi_peer *peer)
             config->method == PHI_METHOD_SM);
 }
 
-// What a slab says before a peer can see it: nothing, but that signals may be given.
-static void draw(char *slab)
+// What each line of a slab says before a peer can see it: nothing, but that signals may be given.
+static void draw(char *first)
 {
-    for (uint32_t line = 0; line < PHI_FLAG_LINES; line++)
-        for (int sender = 0; sender < 2; sender++) {
-            struct phi_flag_lane *lane =
-                (struct phi_flag_lane *)(slab + phi_flag_lane(line, sender, PHI_WORD_NOTE));
-            for (int i = 0; i < PHI_MOVE_BLOCKS; i++)
-                lane->go[i] = 1;
-        }
+    for (int sender = 0; sender < 2; sender++) {
+        struct phi_flag_lane *lane =
+            (struct phi_flag_lane *)(first + phi_flag_lane(0, sender, PHI_WORD_NOTE));
+        for (int i = 0; i < PHI_MOVE_BLOCKS; i++)
+            lane->go[i] = 1;
+    }
 }
 
 static int make(struct phi_peers *peers, struct phi_own_flags *own)
 {
-    char *image = calloc(1, PHI_FLAG_SLAB);
-    if (image == NULL)
+    char *line = calloc(1, PHI_FLAG_LINE);
+    if (line == NULL)
         return -ENOMEM;
-    draw(image);
-    int rc = phi_slab_open(peers->memory, peers->device, image, PHI_FLAG_SLAB,
+    draw(line);
+    const struct phi_slab_image image = {line, PHI_FLAG_LINE, PHI_FLAG_LINES, PHI_FLAG_SLAB};
+    int rc = phi_slab_open(peers->memory, peers->device, &image,
                            phi_deadline(peers->config->deadline_ms), &own->slab);
-    free(image);
+    free(line);
     return rc;
 }
 

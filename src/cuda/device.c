@@ -548,6 +548,41 @@ int phi_device_read(struct phi_device *device, void *destination, const void *so
                                            .deadline = deadline});
 }
 
+// No memset: the driver may load what it sets memory with at its first use, and that would block
+// behind a waiting stream. What it copies with is loaded (warm_up_copies).
+static int repeat(struct phi_device *device, CUdeviceptr at, size_t size, size_t times,
+                  int64_t deadline)
+{
+    const struct phi_driver *driver = device->driver;
+    CUresult result = CUDA_SUCCESS;
+    size_t more;
+    for (size_t done = 1; done < times && result == CUDA_SUCCESS; done += more) {
+        more = times - done < done ? times - done : done;
+        result = driver->cuMemcpyAsync(at + done * size, at, more * size, device->stream);
+    }
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(device->report, driver, result, "copying inside cuda:%d",
+                               device->info.ordinal);
+    return wait_idle(device, deadline);
+}
+
+int phi_device_repeat(struct phi_device *device, void *address, size_t size, size_t times,
+                      int64_t deadline)
+{
+    void *token = NULL;
+    int rc = phi_device_enter(device, &token);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&device->lock);
+    rc = repeat(device, (CUdeviceptr)(uintptr_t)address, size, times, deadline);
+    pthread_mutex_unlock(&device->lock);
+    phi_device_leave(device, token);
+    if (rc == -ETIMEDOUT)
+        phi_fail(device->report, rc, "a copy of %zu bytes inside cuda:%d did not end in time",
+                 (times - 1) * size, device->info.ordinal);
+    return rc;
+}
+
 // The digits of CUDA_VERSION, which is 1000 * major + 10 * minor.
 #define MAJOR_TENS  ('0' + CUDA_VERSION / 10000)
 #define MAJOR_ONES  ('0' + CUDA_VERSION / 1000 % 10)

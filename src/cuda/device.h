@@ -72,6 +72,10 @@ int phi_device_write(struct phi_device *device, void *destination, const void *s
                      int64_t deadline);
 int phi_device_read(struct phi_device *device, void *destination, const void *source, size_t size,
                     int64_t deadline);
+// phi_device_repeat: what the first `size` bytes hold, the next ones hold too, `times` in all. Else
+// as write.
+int phi_device_repeat(struct phi_device *device, void *address, size_t size, size_t times,
+                      int64_t deadline);
 
 // What this build holds, for peerhop-info: "13.0" or "left out", and the architectures of the kernels or "left out".
 const char *phi_device_build(void);

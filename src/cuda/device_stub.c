@@ -122,6 +122,17 @@ int phi_device_read(struct phi_device *device, void *destination, const void *so
     return -ENOTSUP;
 }
 
+int phi_device_repeat(struct phi_device *device, void *address, size_t size, size_t times,
+                      int64_t deadline)
+{
+    (void)device;
+    (void)address;
+    (void)size;
+    (void)times;
+    (void)deadline;
+    return -ENOTSUP;
+}
+
 const char *phi_device_build(void)
 {
     return "left out";

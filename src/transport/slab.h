@@ -13,10 +13,16 @@ struct phi_slab {
     struct phi_export export_;
 };
 
-// phi_slab_open makes a slab that holds the image, and its export. Blocks until the deadline. close
-// ends both, and may block behind any stream of the device.
-int phi_slab_open(struct phi_memory *memory, struct phi_device *device, const void *image,
-                  size_t size, int64_t deadline, struct phi_slab *slab);
+// What a new slab holds: `lines` times the same line, then up to `size` anything.
+struct phi_slab_image {
+    const void *line;
+    size_t line_size, lines, size;
+};
+
+// phi_slab_open makes a slab and its export. Blocks until the deadline, not behind the
+// application's streams. close ends both, and may block behind any stream of the device.
+int phi_slab_open(struct phi_memory *memory, struct phi_device *device,
+                  const struct phi_slab_image *image, int64_t deadline, struct phi_slab *slab);
 void phi_slab_close(struct phi_device *device, struct phi_slab *slab);
 
 // read and write copy a part of it. Not beside kernels that use it.

@@ -96,6 +96,27 @@ TEST_F(Device, WritesAndReadsWhatItWrote)
     }
 }
 
+TEST_F(Device, RepeatsWhatIsThereOnce)
+{
+    const int64_t deadline = phi_deadline(10000);
+    const size_t size = 80004;
+    for (size_t times : {1, 2, 3, 128}) {
+        std::vector<uint8_t> out = Gpu::pattern(size, times), in(size * (times + 1));
+        std::vector<uint8_t> behind(size, 0xab);
+        void *memory;
+        ASSERT_EQ(phi_device_alloc(gpu->device, in.size(), &memory), 0);
+        auto *tail = static_cast<uint8_t *>(memory) + times * size;
+        EXPECT_EQ(phi_device_write(gpu->device, tail, behind.data(), size, deadline), 0);
+        EXPECT_EQ(phi_device_write(gpu->device, memory, out.data(), size, deadline), 0);
+        EXPECT_EQ(phi_device_repeat(gpu->device, memory, size, times, deadline), 0);
+        EXPECT_EQ(phi_device_read(gpu->device, in.data(), memory, in.size(), deadline), 0);
+        for (size_t i = 0; i < times; i++)
+            EXPECT_EQ(memcmp(in.data() + i * size, out.data(), size), 0) << i << " of " << times;
+        EXPECT_EQ(memcmp(in.data() + times * size, behind.data(), size), 0) << times;
+        phi_device_free(gpu->device, memory);
+    }
+}
+
 TEST_F(Device, AllocationTooLargeIsENOMEM)
 {
     void *memory = nullptr;
@@ -113,11 +134,13 @@ TEST_F(Device, CopiesDoNotStandBehindTheApplicationsStreams)
     CU_OK(gpu->cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CU_OK(gpu->cu->cuStreamWaitValue32_v2(stream, address, 1, CU_STREAM_WAIT_VALUE_GEQ));
     void *memory;
-    uint32_t out = 42, in = 0;
-    ASSERT_EQ(phi_device_alloc(gpu->device, 4, &memory), 0);
+    uint32_t out = 42, in[2] = {};
+    ASSERT_EQ(phi_device_alloc(gpu->device, sizeof in, &memory), 0);
     EXPECT_EQ(phi_device_write(gpu->device, memory, &out, 4, phi_deadline(10000)), 0);
-    EXPECT_EQ(phi_device_read(gpu->device, &in, memory, 4, phi_deadline(10000)), 0);
-    EXPECT_EQ(in, 42u);
+    EXPECT_EQ(phi_device_repeat(gpu->device, memory, 4, 2, phi_deadline(10000)), 0);
+    EXPECT_EQ(phi_device_read(gpu->device, in, memory, sizeof in, phi_deadline(10000)), 0);
+    EXPECT_EQ(in[0], 42u);
+    EXPECT_EQ(in[1], 42u);
     atomic_store_explicit(word, 1u, memory_order_release);
     CU_EXPECT(gpu->cu->cuStreamSynchronize(stream));
     CU_EXPECT(gpu->cu->cuStreamDestroy_v2(stream));
