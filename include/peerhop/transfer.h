@@ -109,7 +109,9 @@ struct ph_group_op {
 // Puts and gets of at most 512 KiB in one group are one launch for 128 of them, unless
 // PEERHOP_METHOD is ce: the pages of a cache, the tensors of a layer.
 // All channels must belong to one context; at most one message per channel, direction and kind,
-// else -EINVAL and nothing is enqueued. Since 0.1.
+// else -EINVAL and nothing is enqueued. -E2BIG, nothing is enqueued: between devices over the net, more
+// than 16 parts of messages go out on one channel while more than 15 messages are waited for. What one
+// rank puts and the wait for it belong into matching groups, if others wait for it there, too. Since 0.1.
 PH_API int ph_group(const struct ph_group_op *ops, size_t n, void *stream);
 
 #ifdef __cplusplus

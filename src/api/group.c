@@ -8,9 +8,14 @@
 // Calls handed down at once; a larger group takes several turns on the same stream.
 #define CALLS_MAX 96
 
+// Which calls a turn over the group is for. Staged ones stand together: first what fills slots.
+enum turn { PLAIN, FILLS, EMPTIES, HELPS };
+
 struct batch {
     struct phi_peers *peers;
     void *stream;
+    enum turn turn;
+    struct phi_helps helps;
     size_t n;
     bool begun; // something of the group is enqueued
     int rc;
@@ -20,24 +25,9 @@ struct batch {
 static void flush(struct batch *batch)
 {
     if (batch->rc == 0 && batch->n > 0)
-        batch->rc = phi_issue(batch->peers, batch->calls, batch->n, batch->stream, &batch->begun);
+        batch->rc = phi_issue(batch->peers, batch->calls, batch->n, &batch->helps, batch->stream,
+                              &batch->begun);
     batch->n = 0;
-}
-
-static void add(struct batch *batch, const struct ph_group_op *op, enum phi_call call,
-                bool outgoing)
-{
-    if (batch->n == CALLS_MAX)
-        flush(batch);
-    bool plain = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
-    batch->calls[batch->n++] = (struct phi_channel_call){
-        .channel = op->channel,
-        .call = call,
-        .outgoing = outgoing,
-        .local_offset = plain ? 0 : op->local_offset,
-        .remote_offset = plain ? 0 : op->peer_offset,
-        .size = op->size,
-    };
 }
 
 static bool is_outgoing(enum ph_group_kind kind)
@@ -66,6 +56,46 @@ static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi
     return phi_programs[*call].phase == phase;
 }
 
+static struct phi_channel_call call_of(const struct ph_group_op *op, enum phi_call call)
+{
+    bool plain = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
+    return (struct phi_channel_call){
+        .channel = op->channel,
+        .call = call,
+        .outgoing = is_outgoing(op->kind),
+        .local_offset = plain ? 0 : op->local_offset,
+        .remote_offset = plain ? 0 : op->peer_offset,
+        .size = op->size,
+    };
+}
+
+static void add(struct batch *batch, const struct ph_group_op *op, enum phi_call which)
+{
+    const struct phi_channel_call call = call_of(op, which);
+    const bool fills = phi_call_fills(&call), empties = phi_call_empties(&call);
+    switch (batch->turn) {
+    case PLAIN:
+        if (fills || empties)
+            return;
+        break;
+    case FILLS:
+        if (!fills)
+            return;
+        break;
+    case EMPTIES:
+        if (!empties)
+            return;
+        break;
+    case HELPS: // more than there is room for are only counted
+        if (empties && batch->helps.n++ < PHI_HELPS_MAX)
+            batch->helps.calls[batch->helps.n - 1] = call;
+        return;
+    }
+    if (batch->n == CALLS_MAX)
+        flush(batch);
+    batch->calls[batch->n++] = call;
+}
+
 static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t n, unsigned phase)
 {
     // Peers in the order of phi_group_rank: from one to the next by a search, so that nothing is
@@ -83,10 +113,83 @@ static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t
             enum phi_call call;
             if (phi_group_rank(rank, (uint32_t)ops[i].channel->peer->rank, ranks) == next &&
                 call_in_phase(&ops[i], phase, &call))
-                add(batch, &ops[i], call, is_outgoing(ops[i].kind));
+                add(batch, &ops[i], call);
         }
         done = next;
     } while (next != UINT32_MAX);
+}
+
+static void add_phases(struct batch *batch, enum turn turn, const struct ph_group_op *ops, size_t n,
+                       unsigned first, unsigned end)
+{
+    batch->turn = turn;
+    for (unsigned phase = first; phase < end; phase++)
+        add_phase(batch, ops, n, phase);
+}
+
+// Where a staged lane gets more than its peer's slots hold, what the peers send must go on at the
+// same time: they may be at the same point. Nothing is enqueued yet.
+static size_t records_of(const struct ph_group_op *op)
+{
+    size_t records = 0;
+    enum phi_call call;
+    for (unsigned phase = 0; phase < PHI_GROUP_PHASES; phase++) {
+        if (!call_in_phase(op, phase, &call))
+            continue;
+        const struct phi_channel_call one = call_of(op, call);
+        records += phi_call_fills(&one) ? phi_staging_records(&one) : 0;
+    }
+    return records;
+}
+
+static bool is_pair(const struct ph_group_op *op)
+{
+    return op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
+}
+
+static bool overfills(const struct ph_group_op *ops, size_t n)
+{
+    size_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += records_of(&ops[i]);
+    for (size_t i = 0; i < n && all > PHI_STAGE_SLOTS; i++) {
+        size_t records = 0;
+        for (size_t j = i; j < n && records <= PHI_STAGE_SLOTS; j++)
+            if (ops[j].channel == ops[i].channel && is_pair(&ops[j]) == is_pair(&ops[i]))
+                records += records_of(&ops[j]);
+        if (records > PHI_STAGE_SLOTS)
+            return true;
+    }
+    return false;
+}
+
+static int add_helps(struct batch *batch, const struct ph_group_op *ops, size_t n)
+{
+    batch->helps.n = 0;
+    if (!overfills(ops, n))
+        return 0;
+    add_phases(batch, HELPS, ops, n, 0, PHI_GROUP_PHASES);
+    if (batch->helps.n <= PHI_HELPS_MAX)
+        return 0;
+    return phi_fail(batch->peers->report, -E2BIG,
+                    "group: it sends more than %d slots hold, which goes on with what it waits for "
+                    "over the net; these are %zu messages, of which %d can: make several groups",
+                    PHI_STAGE_SLOTS, batch->helps.n, PHI_HELPS_MAX);
+}
+
+// Staged calls have no words, so they need not wait for other ranks' posts, nor anybody for them:
+// they come between what posts and copies, and what waits for that.
+static void add_all(struct batch *batch, const struct ph_group_op *ops, size_t n)
+{
+    bool staged = false;
+    for (size_t i = 0; i < n; i++)
+        staged = staged || ops[i].channel->stage.is;
+    add_phases(batch, PLAIN, ops, n, 0, PHI_GROUP_PHASES - 1);
+    if (staged) {
+        add_phases(batch, FILLS, ops, n, 0, PHI_GROUP_PHASES);
+        add_phases(batch, EMPTIES, ops, n, 0, PHI_GROUP_PHASES);
+    }
+    add_phases(batch, PLAIN, ops, n, PHI_GROUP_PHASES - 1, PHI_GROUP_PHASES);
 }
 
 // ---- checks
@@ -198,8 +301,10 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     unmark_messages(ops, marked);
     if (rc)
         return rc;
-    for (unsigned phase = 0; phase < PHI_GROUP_PHASES; phase++)
-        add_phase(&batch, ops, n, phase);
+    rc = add_helps(&batch, ops, n);
+    if (rc)
+        return rc;
+    add_all(&batch, ops, n);
     flush(&batch);
     for (size_t i = 0; batch.rc == PH_EBROKEN && !batch.begun && i < n; i++)
         batch.rc = phi_check_refused(ops[i].channel, batch.rc);

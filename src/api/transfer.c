@@ -35,7 +35,7 @@ static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_of
 static int issue_one(const struct phi_channel_call *call, void *stream)
 {
     bool begun = false;
-    return phi_issue(call->channel->peers, call, 1, stream, &begun);
+    return phi_issue(call->channel->peers, call, 1, NULL, stream, &begun);
 }
 
 // The end of a call that a broken channel may have refused.
@@ -185,7 +185,7 @@ int ph_complete(struct ph_channel *channel, void *stream)
     if (n == 0)
         return 0;
     if (rc == 0)
-        rc = phi_issue(channel->peers, calls, n, stream, &begun);
+        rc = phi_issue(channel->peers, calls, n, NULL, stream, &begun);
     if (rc && !begun)
         rc = unless_all_here(calls, n, rc, stream);
     for (size_t i = 0; rc == 0 && i < n; i++)

@@ -23,7 +23,10 @@
 struct phi_stage_lane {
     // By the stream: records filled (emptied). Release: what the block did is seen by who acquires.
     uint32_t done[PHI_STAGE_BLOCKS];
-    uint32_t reserved[12];
+    // By the stream: 1 where the block has come to the end of a message before its stream comes to
+    // the step that waits for it. That one makes it 0.
+    uint32_t over[PHI_STAGE_BLOCKS];
+    uint32_t reserved[8];
     // By the net: the last record that may be filled (emptied). Acquired by the stream.
     uint32_t reach;
     uint32_t reserved_too[15];

@@ -148,6 +148,18 @@ static const struct phi_program *program_of(const struct phi_channel_call *call)
     return phi_program_of(call->call, method, protocol == PH_PROTOCOL_GET);
 }
 
+bool phi_call_fills(const struct phi_channel_call *call)
+{
+    const struct phi_program *program = program_of(call);
+    return program->count == 1 && program->steps[0].kind == PHI_STEP_STAGE;
+}
+
+bool phi_call_empties(const struct phi_channel_call *call)
+{
+    const struct phi_program *program = program_of(call);
+    return program->count == 1 && program->steps[0].kind == PHI_STEP_UNSTAGE;
+}
+
 static size_t add_call(const struct phi_channel_call *call, struct phi_work *work)
 {
     const struct phi_program *program = program_of(call);
@@ -270,25 +282,46 @@ static int flush(struct phi_peers *peers, struct phi_work *work, size_t n, void 
     return rc;
 }
 
-int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n, void *stream,
-              bool *begun)
+// Of calls that fill slots as many as can go on beside those that help. Returns how many.
+static size_t add_helped(const struct phi_channel_call *calls, size_t n,
+                         const struct phi_helps *helps, struct phi_work *work, size_t *used)
+{
+    size_t taken = 0, count = 0;
+    while (taken < n && count + helps->n < PHI_TOGETHER_MAX && phi_call_fills(&calls[taken]))
+        count += add_call(&calls[taken++], work + count);
+    for (size_t i = 0; i < helps->n; i++) {
+        count += add_call(&helps->calls[i], work + count);
+        work[count - 1].kind = PHI_STEP_HELP;
+    }
+    work[0].together = (uint8_t)count;
+    *used += count;
+    return taken;
+}
+
+int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+              const struct phi_helps *helps, void *stream, bool *begun)
 {
     struct phi_work work[WORK_MAX];
-    size_t used = 0;
+    const bool helped = helps != NULL && helps->n > 0;
+    size_t used = 0, i = 0;
     int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        if (used + PHI_STEPS_MAX > WORK_MAX) {
+    while (i < n && rc == 0) {
+        if (used + (helped ? PHI_TOGETHER_MAX : PHI_STEPS_MAX) > WORK_MAX) {
             rc = flush(peers, work, used, stream, begun);
             used = 0;
         }
-        if (rc == 0)
-            used += add_call(&calls[i], work + used);
+        if (rc == 0 && helped && phi_call_fills(&calls[i]))
+            i += add_helped(&calls[i], n - i, helps, work + used, &used);
+        else if (rc == 0)
+            used += add_call(&calls[i++], work + used);
     }
     if (rc == 0)
         rc = flush(peers, work, used, stream, begun);
-    for (size_t i = 0; *begun && i < n; i++)
+    for (i = 0; *begun && i < n; i++)
         phi_staging_kick(&calls[i]);
-    for (size_t i = 0; rc && *begun && i < n; i++)
+    for (i = 0; *begun && helped && i < helps->n; i++)
+        phi_staging_kick(&helps->calls[i]);
+    for (i = 0; rc && *begun && i < n; i++)
         phi_channel_break(calls[i].channel);
     return rc;
 }

@@ -14,12 +14,27 @@ struct phi_channel_call {
     size_t local_offset, remote_offset, size; // of its copy, if it has one
 };
 
+// Calls of a group that wait for staged messages, while the group fills more slots than the peers'
+// may be able to give back meanwhile: what the peers send goes on beside each part of that. No
+// two of one lane.
+#define PHI_HELPS_MAX (PHI_TOGETHER_MAX - 1)
+struct phi_helps {
+    struct phi_channel_call calls[PHI_HELPS_MAX];
+    size_t n;
+};
+
 // phi_issue enqueues the calls in order, as one operation where they fit. The calls are valid
 // (ranges, roles). *begun: whether earlier calls of the same group are enqueued, and then whether
 // any of all those is. Errors: as the transfer functions; a channel whose operation was enqueued
 // half-way is broken.
-int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n, void *stream,
-              bool *begun);
+// helps: those of the calls' group, or NULL.
+int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+              const struct phi_helps *helps, void *stream, bool *begun);
+
+// phi_call_fills, phi_call_empties: whether a call of a staged channel fills slots, or empties
+// them.
+bool phi_call_fills(const struct phi_channel_call *call);
+bool phi_call_empties(const struct phi_channel_call *call);
 
 // phi_channel_take takes the message that the call would wait for, if it came before the channel
 // ended: true where the wait is over already. Only of a channel that the peer left, or whose buffer

@@ -371,6 +371,14 @@ void phi_staging_kick(const struct phi_channel_call *call)
         phi_lane_kick(end->place.lane[call->outgoing][message ? PHI_WORD_TURN : PHI_WORD_NOTE]);
 }
 
+size_t phi_staging_records(const struct phi_channel_call *call)
+{
+    const uint32_t chunk = PHI_STAGE_CHUNK(call->channel->stage.like);
+    if (call->size == 0)
+        return call->call != PHI_CALL_PUT; // a message of nothing is a record all the same
+    return call->size / chunk + (call->size % chunk != 0);
+}
+
 bool phi_staging_here(const struct ph_channel *channel, enum phi_word word)
 {
     const struct phi_stage_end *end = &channel->stage;

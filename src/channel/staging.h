@@ -79,6 +79,9 @@ void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call
                       const struct phi_step *step);
 void phi_staging_kick(const struct phi_channel_call *call);
 
+// phi_staging_records: how many records a call fills that fills slots.
+size_t phi_staging_records(const struct phi_channel_call *call);
+
 // phi_staging_here: whether a whole message is here, of a channel that has ended and that no stream
 // of ours touches.
 bool phi_staging_here(const struct ph_channel *channel, enum phi_word word);

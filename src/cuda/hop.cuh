@@ -283,14 +283,21 @@ static __device__ void arrive_all(const phi_hop_item &item, follower &next)
 
 // Waits until the lane's reach has come to a record. The acquire pairs with the net's release: what
 // came with the record is here, or what was in the slot is not needed any more.
-static __device__ bool await_record(const phi_hop_item &item, uint32_t record)
+//
+// A HELP waits no longer than the STAGEs of its launch.
+struct stages {
+    const uint32_t *over; // NULL: nobody asks. Blocks whose STAGEs are over
+    uint32_t all;
+};
+
+static __device__ bool await_record(const phi_hop_item &item, uint32_t record, const stages &others)
 {
     const uint64_t reach = item.own + offsetof(phi_stage_lane, reach);
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(item.broken, polls);
         if (static_cast<int32_t>(load_acquire(reach) - record) >= 0)
             return true;
-        if (over)
+        if (over || (others.over != nullptr && load_relaxed(others.over) >= others.all))
             return false;
     }
 }
@@ -298,7 +305,7 @@ static __device__ bool await_record(const phi_hop_item &item, uint32_t record)
 // By all threads of a block: thread 0 waits, the barrier hands on what it acquired.
 static __device__ bool may_go_on(const phi_hop_item &item, uint32_t record)
 {
-    const bool here = threadIdx.x != 0 || await_record(item, record);
+    const bool here = threadIdx.x != 0 || await_record(item, record, {nullptr, 0});
     return __syncthreads_and(here);
 }
 
@@ -355,11 +362,11 @@ static __device__ phi_stage_record read_head(const phi_hop_item &item, uint64_t 
 // Waits for a record and empties it; false where the wait was given up. All threads of the block go
 // by one head, which the barriers of may_go_on and show_record hand on and keep.
 static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, uint32_t record,
-                                    bool *last)
+                                    const stages &others, bool *last)
 {
     __shared__ phi_stage_record head;
     const uint64_t slot = stage_slot(item, record);
-    const bool here = threadIdx.x != 0 || await_record(item, record);
+    const bool here = threadIdx.x != 0 || await_record(item, record, others);
     if (threadIdx.x == 0 && here)
         head = read_head(item, slot);
     if (!__syncthreads_and(here))
@@ -371,16 +378,36 @@ static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, ui
     return true;
 }
 
-static __device__ void unstage(const phi_hop_item &item)
+// UNSTAGE and HELP. A HELP that comes to the end of the message leaves that to the UNSTAGE in `over`.
+static __device__ void unstage(const phi_hop_item &item, const stages &others)
 {
     const uint32_t block = blockIdx.x - item.first;
-    uint32_t record = load_relaxed(reinterpret_cast<phi_stage_lane *>(item.own)->done + block);
-    bool last = false;
-    while (!last && empty_record(item, block, ++record, &last)) {
+    phi_stage_lane *lane = reinterpret_cast<phi_stage_lane *>(item.own);
+    uint32_t record = load_relaxed(lane->done + block);
+    const bool helps = item.kind == PHI_HOP_HELP, over = load_relaxed(lane->over + block) != 0;
+    bool last = over;
+    while (!last && empty_record(item, block, ++record, others, &last)) {
     }
+    if (over == helps || !last)
+        return;
+    __syncthreads(); // all have read it
+    if (threadIdx.x == 0)
+        store_relaxed(lane->over + block, helps);
 }
 
-static __device__ void do_hop(const phi_hop_item &item, follower &next)
+// A HELP waits for all blocks that stage: each says so when it has no STAGE left.
+static __device__ void staged(const phi_hop_args &args, const phi_hop_item &item)
+{
+    const phi_transfer_sync *sync = reinterpret_cast<const phi_transfer_sync *>(args.sync);
+    if (item.kind == PHI_HOP_STAGE)
+        stage(item);
+    else if (item.kind == PHI_HOP_UNSTAGE)
+        unstage(item, {nullptr, 0});
+    else
+        unstage(item, {&sync->gate, args.stages});
+}
+
+static __device__ void do_hop(const phi_hop_args &args, const phi_hop_item &item, follower &next)
 {
     switch (item.kind) {
     case PHI_HOP_PUSH:
@@ -394,9 +421,9 @@ static __device__ void do_hop(const phi_hop_item &item, follower &next)
             arrive_all(item, next);
         return;
     case PHI_HOP_STAGE:
-        return stage(item);
     case PHI_HOP_UNSTAGE:
-        return unstage(item);
+    case PHI_HOP_HELP:
+        return staged(args, item);
     default:
         if (threadIdx.x < 32)
             go(item);
@@ -423,16 +450,44 @@ static __device__ void begin(const phi_hop_args &args)
         store_number_relaxed(args.done, args.number - 1);
 }
 
+// The items of this block, in order: more than one are of one staged lane, whose words the next one
+// reads. Returns whether the last one was a STAGE.
+static __device__ bool do_items(const phi_hop_args &args, follower &next)
+{
+    uint32_t done = 0, kind = 0;
+    for (uint32_t i = 0; i < args.count; i++) {
+        if (blockIdx.x - args.items[i].first >= args.items[i].blocks)
+            continue;
+        if (done++ > 0)
+            __syncthreads();
+        kind = args.items[i].kind;
+        do_hop(args, args.items[i], next);
+    }
+    return kind == PHI_HOP_STAGE;
+}
+
+// Thread 0 of each block: whether it is the last one, which puts the words back that the blocks have
+// met at.
+static __device__ bool is_last(const phi_hop_args &args)
+{
+    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
+    if (gridDim.x > 1) {
+        if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
+            return false;
+        sync->arrived = 0;
+    }
+    if (args.stages != 0)
+        sync->gate = 0;
+    return true;
+}
+
 // Thread 0 of each block. What an ll message reads is read when its flags are written, and what it
 // writes is this device's own or the peer's slot: only copies need the fence.
 static __device__ void finish(const phi_hop_args &args, const follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    if (gridDim.x > 1) {
-        if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
-            return;
-        sync->arrived = 0;
-    }
+    if (!is_last(args) || args.done == 0)
+        return;
     if (next.seen == static_cast<uint32_t>(args.number) + 1) {
         sync->left = static_cast<uint32_t>(args.number); // for begin(), after the end of this launch
         return;
@@ -465,16 +520,15 @@ extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
     follow();
     if (clerk)
         begin(args);
-    uint32_t i = 0;
-    while (i < args.count && blockIdx.x - args.items[i].first >= args.items[i].blocks)
-        i++;
-    if (i < args.count)
-        do_hop(args.items[i], next);
-    if (args.done == 0)
+    const bool staged = do_items(args, next);
+    if (args.done == 0 && args.stages == 0)
         return;
     __syncthreads();
-    if (threadIdx.x == 0)
-        finish(args, next);
+    if (threadIdx.x != 0)
+        return;
+    if (staged && args.stages != 0)
+        atomicAdd(&reinterpret_cast<phi_transfer_sync *>(args.sync)->gate, 1);
+    finish(args, next);
 }
 
 #endif

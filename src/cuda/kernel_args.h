@@ -69,7 +69,7 @@ struct phi_copies_args {
 // The words that the blocks of one launch meet at, in device memory. The first two are 0 before a
 // launch and after it, so that a graph replays; launches with the same words follow one another.
 struct phi_transfer_sync {
-    uint32_t gate;    // 1: copy, 2: copy nothing
+    uint32_t gate;    // 1: copy, 2: copy nothing; of phi_hop: blocks whose STAGEs are over
     uint32_t arrived; // blocks that have copied their part
 
     // Of phi_hop, numbers modulo 2^32: the last launch that is on the device, and the last one that
@@ -131,6 +131,7 @@ enum phi_hop_kind {
     // Staged (base/stage.h), through slots in host memory: one message in as many records as it takes.
     PHI_HOP_STAGE,   // each record when reach allows it: into its slot
     PHI_HOP_UNSTAGE, // records as they come, up to the last one of a message: into the buffer
+    PHI_HOP_HELP,    // likewise, for an UNSTAGE of a later launch; ends with the STAGEs of this one
 };
 
 // One message of phi_hop. Any wait ends when *broken is not 0; then nothing is copied or told.
@@ -152,7 +153,8 @@ struct phi_hop_item {
 
 #define PHI_HOP_ITEMS 16
 
-// phi_hop: the items at the same time, each by its own blocks. The last block that is done stores
+// phi_hop: the items at the same time, each by its own blocks; those of one staged lane by the same,
+// one after the other. The last block that is done stores
 // number, as phi_brace, where done is not 0. sync as for phi_transfer.
 //
 // A store to host memory holds up the end of a kernel, and with it the next one. Where the launch
@@ -164,7 +166,9 @@ struct phi_hop_args {
     uint64_t number;
     uint64_t sync;
     uint32_t count;
-    uint32_t moves; // whether one is PHI_HOP_MOVE, or staged
+    uint32_t moves;  // whether one is PHI_HOP_MOVE, or staged
+    uint32_t stages; // of a launch with a HELP: blocks that do STAGEs. It needs sync->gate
+    uint32_t reserved;
 };
 
 #define PHI_BRACE_THREADS 32
@@ -180,6 +184,6 @@ static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,
               "shared with the device");
 static_assert(sizeof(struct phi_flag_lane) == 128 + 8 * PHI_MOVE_BLOCKS, "shared with the device");
 static_assert(sizeof(struct phi_hop_item) == 80, "shared with the device");
-static_assert(sizeof(struct phi_hop_args) == 80 * PHI_HOP_ITEMS + 32, "shared with the device");
+static_assert(sizeof(struct phi_hop_args) == 80 * PHI_HOP_ITEMS + 40, "shared with the device");
 
 #endif

@@ -27,6 +27,9 @@ struct phi_uses {
     _Atomic uint32_t revoked;
 };
 
+// Most items of messages by flags, or staged, that go on at the same time.
+#define PHI_TOGETHER_MAX 16
+
 // One piece of work. A program of the tables becomes one item per step, in order.
 struct phi_work {
     uint8_t kind;  // enum phi_step_kind
@@ -62,6 +65,7 @@ struct phi_work {
     // processor or device sees them, peer_lane PHI_STAGE_LIKE; offset likewise.
     uint64_t own_lane, peer_lane, slots;
     uint8_t signal; // 1: a lane of signals; STAGE: the message ends with this
+    uint8_t together; // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
     uint8_t engine; // of a copy: by the copy engine, also behind a wait
 
     // `broken` of the own line, looked at by every wait.

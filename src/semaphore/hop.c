@@ -10,7 +10,7 @@ static uint32_t kind_of(unsigned step)
         [PHI_STEP_PUSH] = PHI_HOP_PUSH,       [PHI_STEP_TAKE] = PHI_HOP_TAKE,
         [PHI_STEP_GO] = PHI_HOP_GO,           [PHI_STEP_MOVE] = PHI_HOP_MOVE,
         [PHI_STEP_ARRIVE] = PHI_HOP_ARRIVE,   [PHI_STEP_STAGE] = PHI_HOP_STAGE,
-        [PHI_STEP_UNSTAGE] = PHI_HOP_UNSTAGE,
+        [PHI_STEP_UNSTAGE] = PHI_HOP_UNSTAGE, [PHI_STEP_HELP] = PHI_HOP_HELP,
     };
     return kinds[step];
 }
@@ -50,6 +50,30 @@ static uint32_t threads_of(const struct phi_work *work)
     return threads < PHI_HOP_THREADS ? ((uint32_t)threads + 31) / 32 * 32 : PHI_HOP_THREADS;
 }
 
+// The item before i of the same staged lane, which has its blocks; NULL: there is none.
+static const struct phi_hop_item *of_lane(const struct phi_work *work,
+                                          const struct phi_hop_item *items, size_t i)
+{
+    for (size_t j = i; phi_step_staged(work[i].kind) && j-- > 0;)
+        if (phi_step_staged(work[j].kind) && items[j].own == work[i].own_lane)
+            return &items[j];
+    return NULL;
+}
+
+// Blocks that stage, where others wait for the end of that.
+static uint32_t count_stages(const struct phi_work *work, const struct phi_hop_item *items,
+                             size_t n)
+{
+    uint32_t stages = 0;
+    bool helps = false;
+    for (size_t i = 0; i < n; i++) {
+        helps = helps || work[i].kind == PHI_STEP_HELP;
+        if (work[i].kind == PHI_STEP_STAGE && of_lane(work, items, i) == NULL)
+            stages += items[i].blocks;
+    }
+    return helps ? stages : 0;
+}
+
 struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
                                  const struct phi_policy *policy, const struct phi_waiting *others,
                                  struct phi_hop_args *args)
@@ -61,6 +85,7 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
     args->count = (uint32_t)n;
     args->moves = 0;
     for (size_t i = 0; i < n; i++) {
+        const struct phi_hop_item *before = of_lane(work, args->items, i);
         const uint32_t blocks = blocks_of(&work[i], policy, others, moves);
         const uint32_t threads = threads_of(&work[i]);
         args->items[i] = (struct phi_hop_item){
@@ -75,12 +100,15 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
             .kind = kind_of(work[i].kind),
             .signal = work[i].signal,
             .blocks = blocks,
-            .first = grid.blocks,
+            .first = before ? before->first : grid.blocks,
         };
-        grid.blocks += blocks;
+        if (before == NULL)
+            grid.blocks += blocks;
         if (grid.threads < threads)
             grid.threads = threads;
         args->moves |= work[i].kind == PHI_STEP_MOVE || phi_step_staged(work[i].kind);
     }
+    args->stages = count_stages(work, args->items, n);
+    args->reserved = 0;
     return grid;
 }

@@ -107,22 +107,20 @@ static bool take_transfer(struct phi_plan *plan, struct phi_piece *piece)
     return true;
 }
 
-// Items of one launch go on at the same time; those of one staged lane must not.
-static bool lane_taken(const struct phi_plan *plan, size_t first)
+_Static_assert(PHI_TOGETHER_MAX <= PHI_HOP_ITEMS, "they are one launch");
+
+// Whether what belongs together with the next item has room in a launch that begins at `first`.
+static bool has_room(const struct phi_plan *plan, size_t first)
 {
-    const struct phi_work *work = &plan->work[plan->at];
-    for (size_t i = first; i < plan->at && phi_step_staged(work->kind); i++)
-        if (plan->work[i].own_lane == work->own_lane)
-            return true;
-    return false;
+    const size_t taken = plan->at - first, together = plan->work[plan->at].together;
+    return taken + (together > 1 ? together : 1) <= PHI_HOP_ITEMS;
 }
 
 static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
 {
     piece->kind = PHI_PIECE_HOP;
     piece->first = plan->at;
-    while (plan->at < plan->n && is_hop(&plan->work[plan->at]) &&
-           plan->at - piece->first < PHI_HOP_ITEMS && !lane_taken(plan, piece->first)) {
+    while (plan->at < plan->n && is_hop(&plan->work[plan->at]) && has_room(plan, piece->first)) {
         plan->waited = plan->waited || phi_step_waits(plan->work[plan->at].kind);
         plan->at++;
     }

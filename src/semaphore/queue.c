@@ -115,6 +115,27 @@ static bool is_empty(const struct ph_queue *queue)
            atomic_load_explicit(&queue->tail, memory_order_acquire);
 }
 
+// help lets a STAGE that cannot go on at the head wait beside the HELPs that go with it. True where
+// one of them took something. Those of later operations must not begin.
+static bool help(struct ph_queue *queue, uint64_t head)
+{
+    const uint64_t end = head + PHI_TOGETHER_MAX;
+    const uint64_t tail = atomic_load_explicit(&queue->tail, memory_order_acquire);
+    bool helped = false;
+
+    for (uint64_t at = head; at < end && at < tail; at++) {
+        const struct phi_item *item = &queue->ring[at % PHI_RING_ITEMS];
+
+        if (item->work.kind == PHI_STEP_HELP)
+            helped = phi_staged_help(&item->work) || helped;
+        else if (item->work.kind != PHI_STEP_STAGE)
+            break;
+        if (item->last)
+            break;
+    }
+    return helped;
+}
+
 // run_items goes as far as it can: false where the head is not over.
 static bool run_items(struct ph_queue *queue, struct phi_run *run)
 {
@@ -127,9 +148,14 @@ static bool run_items(struct ph_queue *queue, struct phi_run *run)
 
         if (is_done(queue, run->target))
             return true;
-        if (run->items == 0 || !run_item(queue, &item->work, next, item->fn, run))
+        if (run->items == 0)
             return false;
         run->items--;
+        if (!run_item(queue, &item->work, next, item->fn, run)) {
+            if (!item->fn && item->work.kind == PHI_STEP_STAGE && help(queue, head))
+                continue;
+            return false;
+        }
         queue->blocked_since = 0;
         atomic_store_explicit(&queue->head, ++head, memory_order_release);
         if (last) {

@@ -64,6 +64,24 @@ static bool empty(const struct phi_work *work, uint32_t record)
     return head.last != 0;
 }
 
+// Acquire: pairs with the net's release, for the slot.
+static bool is_there(const struct phi_stage_lane *lane, uint32_t record)
+{
+    return (int32_t)(__atomic_load_n(&lane->reach, __ATOMIC_ACQUIRE) - record) >= 0;
+}
+
+bool phi_staged_help(const struct phi_work *work)
+{
+    struct phi_stage_lane *lane = lane_of(work);
+    const uint32_t record = lane->done[0] + 1;
+
+    if (lane->over[0] || !is_there(lane, record))
+        return false;
+    lane->over[0] = empty(work, record);
+    show(work, record);
+    return true;
+}
+
 bool phi_staged_run(const struct phi_work *work, size_t *moved)
 {
     struct phi_stage_lane *lane = lane_of(work);
@@ -74,8 +92,13 @@ bool phi_staged_run(const struct phi_work *work, size_t *moved)
 
     if (work->kind == PHI_STEP_STAGE && work->size == 0 && !work->signal)
         return true;
-    // Acquire: pairs with the net's release, for the slot.
-    if ((int32_t)(__atomic_load_n(&lane->reach, __ATOMIC_ACQUIRE) - record) < 0) {
+    if (work->kind == PHI_STEP_HELP)
+        return true; // the STAGEs before it are over
+    if (work->kind == PHI_STEP_UNSTAGE && lane->over[0]) {
+        lane->over[0] = 0;
+        return true;
+    }
+    if (!is_there(lane, record)) {
         if (over)
             *moved = 0;
         return over;

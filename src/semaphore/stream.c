@@ -233,10 +233,10 @@ static CUresult view_hop(struct enqueue *q, const struct phi_work *work, struct 
     const bool reads =
         work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_MOVE || work->kind == PHI_STEP_STAGE;
     const bool writes = work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_MOVE ||
-                        work->kind == PHI_STEP_UNSTAGE;
+                        work->kind == PHI_STEP_UNSTAGE || work->kind == PHI_STEP_HELP;
     CUresult result = CUDA_SUCCESS;
     // A signal may end puts whose bytes it does not know of.
-    if (work->size == 0 && work->kind != PHI_STEP_UNSTAGE)
+    if (work->size == 0 && work->kind != PHI_STEP_UNSTAGE && work->kind != PHI_STEP_HELP)
         return result;
     if (reads) {
         count_copy(q, work);
@@ -448,10 +448,10 @@ static void mark_waits(struct enqueue *q, struct phi_record *record, int index)
     }
 }
 
-static bool copies(const struct enqueue *q)
+static bool has(const struct enqueue *q, unsigned kind)
 {
     for (size_t i = 0; i < q->n; i++)
-        if (q->work[i].kind == PHI_STEP_COPY)
+        if (q->work[i].kind == kind)
             return true;
     return false;
 }
@@ -544,8 +544,14 @@ static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
     rc = decide(q);
     if (rc)
         return rc;
-    if (q->plan.fuse && copies(q))
+    const bool helps = has(q, PHI_STEP_HELP);
+    if (helps || (q->plan.fuse && has(q, PHI_STEP_COPY)))
         phi_capture_sync(captures, capture, &branch);
+    if (helps && branch.sync == 0)
+        return phi_refuse(q->executor->params.report, -EAGAIN,
+                          "a group of more parts than the net holds: live graphs have %d branches "
+                          "already",
+                          PHI_GRAPH_SYNCS);
     q->sync = branch.sync ? PHI_STREAMS_MAX + branch.sync : 0;
     enqueue_all(q);
     if (branch.blocks < q->blocks)

@@ -62,6 +62,7 @@ enum phi_step_kind {
     // Staged (base/stage.h), in the lane of the word.
     PHI_STEP_STAGE,
     PHI_STEP_UNSTAGE,
+    PHI_STEP_HELP, // of a group: takes records for a later UNSTAGE as long as its STAGEs last
 };
 
 static inline int phi_step_hops(unsigned kind)
@@ -71,13 +72,13 @@ static inline int phi_step_hops(unsigned kind)
 
 static inline int phi_step_staged(unsigned kind)
 {
-    return kind == PHI_STEP_STAGE || kind == PHI_STEP_UNSTAGE;
+    return kind >= PHI_STEP_STAGE;
 }
 
 // Whether a stream may wait at the step.
 static inline int phi_step_waits(unsigned kind)
 {
-    return kind == PHI_STEP_WAIT || (phi_step_hops(kind) && kind != PHI_STEP_GO);
+    return kind == PHI_STEP_WAIT || (phi_step_hops(kind) && kind != PHI_STEP_GO && kind != PHI_STEP_HELP);
 }
 
 struct phi_step {

@@ -179,11 +179,91 @@ RANK_FUNCTION(large_all_to_all)
 
 TEST_P(Staged, GroupsOfMessagesLargerThanAllSlots)
 {
-    if (GetParam() == "mixed")
-        GTEST_SKIP() << "a host queue does its steps one after the other";
     for (const char *protocol : {"put", "get"})
         EXPECT_EQ(run("large_all_to_all", protocol, 3, {{"PEERHOP_NET_CHUNK", "4096"}}), "")
             << protocol;
+}
+
+// ---- a group of more puts than there are slots, and a signal, at both ranks at once: no rank's
+// wait is reached before its puts are over, unless they go on together
+
+RANK_FUNCTION(puts_both_ways)
+{
+    const size_t each = 6000, count = rank.argument == "many" ? 150 : 20; // of two records each
+    rank.open();
+    void *out = rank.device->alloc(each * count), *in = rank.device->alloc(each * count);
+    void *stream = rank.device->stream();
+    ph_operation ops[] = {
+        {1, !rank.rank, PH_ROLE_SENDER, PH_PROTOCOL_DEFAULT, out, each * count},
+        {1, !rank.rank, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in, each * count},
+    };
+    ph_channel *channels[2];
+    CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
+    for (int round = 0; round < 3; round++) {
+        rank.device->fill(out, each * count, 2 * round + rank.rank);
+        set_value(rank, in, each * count, 7);
+        std::vector<ph_group_op> group;
+        for (size_t i = 0; i < count; i++)
+            group.push_back({PH_GROUP_PUT, channels[0], i * each, i * each, each});
+        group.push_back({PH_GROUP_WAIT, channels[1], 0, 0, 0});
+        group.push_back({PH_GROUP_SIGNAL, channels[0], 0, 0, 0});
+        rank.barrier();
+        if (rank.rank == round % 2) // the wait's place says nothing
+            std::swap(group[0], group[count]);
+        CHECK_OK(ph_group(group.data(), group.size(), stream));
+        rank.synchronize(stream);
+        rank.verify(in, each * count, 2 * round + !rank.rank, "of puts both ways");
+    }
+    rank.close();
+}
+
+TEST_P(Staged, GroupsOfMorePutsThanSlotsBothWays)
+{
+    for (const char *argument : {"few", "many"})
+        EXPECT_EQ(run("puts_both_ways", argument, 2, {{"PEERHOP_NET_CHUNK", "4096"}}), "")
+            << argument;
+}
+
+// Many channels both ways: what the steps that go on together cannot be is refused, and nothing of
+// it is enqueued; without large messages there is no such limit.
+RANK_FUNCTION(many_channels_both_ways)
+{
+    const size_t size = 100000, channels = rank.argument == "refused" ? 16 : 15;
+    rank.open();
+    std::vector<void *> out(channels), in(channels);
+    std::vector<ph_operation> ops;
+    void *stream = rank.device->stream();
+    for (size_t i = 0; i < channels; i++) {
+        out[i] = rank.device->alloc(size);
+        in[i] = rank.device->alloc(size);
+        rank.device->fill(out[i], size, 100 * rank.rank + i);
+        ops.push_back({i, !rank.rank, PH_ROLE_SENDER, PH_PROTOCOL_DEFAULT, out[i], size});
+        ops.push_back({i, !rank.rank, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in[i], size});
+    }
+    std::vector<ph_channel *> made(ops.size());
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), made.data()));
+    std::vector<ph_group_op> group;
+    for (size_t i = 0; i < made.size(); i++)
+        group.push_back({i % 2 ? PH_GROUP_RECV : PH_GROUP_SEND, made[i], 0, 0, size});
+    if (rank.argument == "refused") {
+        CHECK_RC(ph_group(group.data(), group.size(), stream), -E2BIG);
+        CHECK(rank.error().find("make several groups") != std::string::npos);
+        for (ph_group_op &op : group)
+            op.size = 60000; // 15 records
+    }
+    CHECK_OK(ph_group(group.data(), group.size(), stream));
+    rank.synchronize(stream);
+    for (size_t i = 0; i < channels; i++)
+        rank.verify(in[i], group[0].size, 100 * !rank.rank + i, "of many channels");
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Staged, GroupsOfManyChannelsBothWays)
+{
+    for (const char *argument : {"taken", "refused"})
+        EXPECT_EQ(run("many_channels_both_ways", argument, 2, {{"PEERHOP_NET_CHUNK", "4096"}}), "")
+            << argument;
 }
 
 // ---- the pinned memory is bounded: an exchange that finds no room says so

@@ -149,4 +149,75 @@ TEST_P(Staged, AHeadThatChangesAllTheTime)
     EXPECT_EQ(memcmp(&found[guard + bytes], &wanted[guard + bytes], guard), 0);
 }
 
+// Items of one lane in one launch: their records follow one another.
+TEST_P(Staged, ItemsOfOneLaneGoOnOneAfterTheOther)
+{
+    CUdeviceptr buffer = gpu->alloc(3 * CHUNK);
+    gpu->fill(buffer, 3 * CHUNK, 4);
+    const std::vector<uint8_t> wanted = Gpu::pattern(3 * CHUNK, 4);
+    reach(0, PHI_STAGE_SLOTS);
+    for (uint32_t round = 0; round < 4; round++) {
+        phi_work put = step(PHI_STEP_STAGE, 0, buffer, 1000, CHUNK + 100);
+        put.call = PHI_CALL_PUT;
+        put.signal = 0;
+        issue({put, step(PHI_STEP_STAGE, 0, buffer + CHUNK + 100, 2000, CHUNK)});
+        ASSERT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+        ASSERT_EQ(done(0), 3 * (round + 1));
+        const phi_stage_record heads[] = {
+            {1000, CHUNK, 0}, {1000 + CHUNK, 100, 0}, {2000, CHUNK, 1}};
+        size_t at = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            const uint32_t record = 3 * round + 1 + i;
+            EXPECT_EQ(head(0, record)->offset, heads[i].offset) << record;
+            EXPECT_EQ(head(0, record)->size, heads[i].size) << record;
+            EXPECT_EQ(head(0, record)->last, heads[i].last) << record;
+            EXPECT_EQ(memcmp(slot(0, record) + PHI_STAGE_HEAD, &wanted[at], heads[i].size), 0);
+            at += heads[i].size;
+        }
+    }
+}
+
+// While a STAGE waits for slots a HELP takes what comes, to the end of its message and no further;
+// the UNSTAGE, in a later operation, finds it done. Without a message's end the HELP ends with the
+// STAGE.
+TEST_P(Staged, AHelpTakesWhileAStageWaits)
+{
+    const size_t large = (PHI_STAGE_SLOTS + 2) * CHUNK;
+    CUdeviceptr out = gpu->alloc(large), in = gpu->alloc(4 * CHUNK);
+    uint32_t filled = 0, taken = 0;
+    for (int round = 0; round < 3; round++) {
+        const bool whole = round != 1; // of three records; else of one, and two later
+        reach(0, filled + PHI_STAGE_SLOTS);
+        phi_work stage = step(PHI_STEP_STAGE, 0, out, 0, large);
+        stage.together = 2;
+        issue({stage, step(PHI_STEP_HELP, 1, in, 4 * CHUNK, 0)});
+        issue({step(PHI_STEP_UNSTAGE, 1, in, 4 * CHUNK, 0)});
+        for (uint32_t i = 1; i <= 4; i++) { // the fourth is of the next message
+            *head(1, taken + i) = {(i - 1) * CHUNK, CHUNK, i == 3};
+            memset(slot(1, taken + i) + PHI_STAGE_HEAD, 16 * round + i, CHUNK);
+        }
+        reach(1, taken + (whole ? 4 : 1));
+        const int64_t deadline = phi_deadline(20000);
+        while ((done(1) < taken + (whole ? 3 : 1) || done(0) < filled + PHI_STAGE_SLOTS) &&
+               phi_now() < deadline)
+            std::this_thread::yield();
+        EXPECT_EQ(done(1), taken + (whole ? 3 : 1)) << "a HELP did not go on";
+        EXPECT_EQ(done(0), filled + PHI_STAGE_SLOTS);
+        filled += PHI_STAGE_SLOTS + 2;
+        reach(0, filled);
+        reach(1, taken + 4);
+        ASSERT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+        EXPECT_EQ(done(0), filled);
+        EXPECT_EQ(done(1), taken += 3);
+        for (uint32_t b = 0; b < blocks(); b++)
+            EXPECT_EQ(lane(1)->over[b], 0u);
+        std::vector<uint8_t> found(3 * CHUNK);
+        CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), in, found.size()));
+        for (uint32_t i = 1; i <= 3; i++) {
+            EXPECT_EQ(found[(i - 1) * CHUNK], 16 * round + i);
+            EXPECT_EQ(found[i * CHUNK - 1], 16 * round + i);
+        }
+    }
+}
+
 } // namespace

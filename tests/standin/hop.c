@@ -238,12 +238,29 @@ static bool empty_slot(const struct phi_hop_item *item, uint32_t record)
     return head.last != 0;
 }
 
-static enum si_progress do_staged(const struct phi_hop_item *item, uint32_t *at)
+static void set_over(const struct phi_hop_item *item, uint32_t value)
+{
+    for (uint32_t i = 0; i < item->blocks; i++)
+        store32(&lane(item)->over[i], value);
+}
+
+static bool is_nothing(const struct phi_hop_item *item)
+{
+    bool over = load32(&lane(item)->over[0]) != 0;
+    if (item->kind == PHI_HOP_STAGE)
+        return item->size == 0 && !item->signal;
+    if (over && item->kind == PHI_HOP_UNSTAGE)
+        set_over(item, 0);
+    return over;
+}
+
+// others: a HELP has nothing left to wait for.
+static enum si_progress do_staged(const struct phi_hop_item *item, bool others, uint32_t *at)
 {
     uint32_t record = lane(item)->done[0] + 1;
-    bool stages = item->kind == PHI_HOP_STAGE;
-    bool over = broken(item); // first: what came before it was set is taken
-    if (stages && item->size == 0 && !item->signal) {
+    bool stages = item->kind == PHI_HOP_STAGE, helps = item->kind == PHI_HOP_HELP;
+    bool over = broken(item) || (helps && others); // first: what came before it was set is taken
+    if (*at == 0 && is_nothing(item)) {
         *at = OVER;
         return SI_MOVED;
     }
@@ -258,12 +275,33 @@ static enum si_progress do_staged(const struct phi_hop_item *item, uint32_t *at)
     }
     bool last = stages ? fill_slot(item, record, (uint64_t)(*at / 2) * PHI_STAGE_CHUNK(item->peer))
                        : empty_slot(item, record);
+    if (helps && last)
+        set_over(item, 1);
     show_record(item, record);
     *at = last ? OVER : *at + 1;
     return SI_MOVED;
 }
 
-static enum si_progress do_item(const struct phi_hop_item *item, uint32_t *at)
+// Whether no STAGE is under way.
+static bool all_staged(const struct phi_hop_args *args, const uint32_t *at)
+{
+    for (uint32_t i = 0; i < args->count; i++)
+        if (args->items[i].kind == PHI_HOP_STAGE && at[i] != OVER)
+            return false;
+    return true;
+}
+
+// Whether an item before i has its blocks.
+static bool behind(const struct phi_hop_args *args, const uint32_t *at, uint32_t i)
+{
+    for (uint32_t j = 0; j < i; j++)
+        if (at[j] != OVER && args->items[j].first == args->items[i].first)
+            return true;
+    return false;
+}
+
+static enum si_progress do_item(const struct phi_hop_args *args, const struct phi_hop_item *item,
+                                const uint32_t *all, uint32_t *at)
 {
     switch (item->kind) {
     case PHI_HOP_PUSH:
@@ -271,7 +309,8 @@ static enum si_progress do_item(const struct phi_hop_item *item, uint32_t *at)
         return do_lines(item, at);
     case PHI_HOP_STAGE:
     case PHI_HOP_UNSTAGE:
-        return do_staged(item, at);
+    case PHI_HOP_HELP:
+        return do_staged(item, all_staged(args, all), at);
     case PHI_HOP_MOVE:
         return do_move(item, at);
     case PHI_HOP_ARRIVE:
@@ -291,9 +330,9 @@ enum si_progress si_hop(const void *data, uint64_t state[SI_KERNEL_STATE])
     bool waiting = false, moved = false;
     _Static_assert(SI_KERNEL_STATE * 2 >= PHI_HOP_ITEMS, "a value for each item");
     for (uint32_t i = 0; i < args->count; i++) {
-        if (at[i] == OVER)
+        if (at[i] == OVER || behind(args, at, i))
             continue;
-        enum si_progress progress = do_item(&args->items[i], &at[i]);
+        enum si_progress progress = do_item(args, &args->items[i], at, &at[i]);
         waiting = waiting || progress == SI_WAITING;
         moved = moved || progress == SI_MOVED;
     }
