@@ -82,7 +82,8 @@ PH_API int ph_channel_status(struct ph_channel *channel);
 // and no captured graph holds stays in the cache, for the next exchange of the operation with the
 // same buffers, but makes way where PEERHOP_CHANNELS of the pair are in use. After its last handle
 // is closed a channel must not be used until an exchange has returned it again. Does not wait; any
-// thread. Errors: -EINVAL (NULL, no handle left), PH_EFORKED. Since 0.1.
+// thread. Errors: -EINVAL (NULL, no handle left), -EBUSY (the last one, and device channels have not
+// been given back), PH_EFORKED. Since 0.1.
 PH_API int ph_channel_close(struct ph_channel *channel);
 
 // The peer and op id of a channel, and the sizes of the two buffers in bytes. Never block; any
@@ -116,6 +117,27 @@ struct ph_path_report {
 // thread. Since 0.1.
 PH_API int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_report *report,
                            size_t report_size);
+
+struct ph_device_channel;
+
+// ph_channel_device fills *device (device_types.h), with which kernels of the application put, get,
+// signal and wait on the channel (device.cuh); device_size is sizeof(struct ph_device_channel) of the
+// caller. It serves any number of launches and captured graphs. Until it is given back it pins the
+// channel as a captured graph does: at both ranks the channel keeps its place, a release of a buffer
+// is not DRAINED, the last handle cannot be closed, and the context not destroyed (-EBUSY). The caller
+// owns it, may copy it, and gives it back by ph_channel_device_release once for each success. Does not
+// wait; any thread. Errors: -EINVAL (NULL; device_size is not this library's: build the kernels with
+// its headers; the channel is closed), -ENOTSUP (a host context), PH_ENOPATH (the channel goes over
+// the net, or this end, a sender, cannot reach the peer's buffer), PH_EKIND (a buffer is host memory),
+// the channel's status, PH_EFORKED. *device is untouched on failure. Since 0.1.
+PH_API int ph_channel_device(struct ph_channel *channel, struct ph_device_channel *device,
+                             size_t device_size);
+
+// ph_channel_device_release gives a device channel back and clears *device. All kernels that were
+// given it must be over, and no graph with one may run again: the caller sees to that. Not after the
+// last handle was closed, whatever became of the peer meanwhile. Does not wait; any thread. Errors:
+// -EINVAL (NULL, nothing to give back), PH_EFORKED. Since 0.1.
+PH_API int ph_channel_device_release(struct ph_channel *channel, struct ph_device_channel *device);
 
 #ifdef __cplusplus
 }

@@ -68,7 +68,8 @@ PH_API int ph_context_create(const struct ph_context_params *params, struct ph_c
 // ends the threads. The ranks may come in any order; channels, pending exchanges, and host memory of the
 // context end with it. Clears *context. NULL and *context == NULL are fine.
 // Blocks at most deadline_ms (0: the context's). On -ETIMEDOUT, which names what still runs and where, the
-// context lives on and may be destroyed again. Must not run while another thread uses the context. Since 0.1.
+// context lives on and may be destroyed again; on -EBUSY, at once, where device channels of it have not been
+// given back (ph_channel_device_release). Must not run while another thread uses the context. Since 0.1.
 PH_API int ph_context_destroy(struct ph_context **context, int64_t deadline_ms);
 
 // ph_context_abort breaks every channel of this rank and tells its peers: streams that wait are released,

@@ -17,7 +17,7 @@ extern "C" {
 enum ph_release_state {
     PH_RELEASE_REVOKED = 1, // no peer begins a new use of the buffer
     PH_RELEASE_DRAINED =
-        2, // no peer's stream touches it any more, and no captured graph of a peer will: reuse it
+        2, // no peer's stream touches it any more, and no captured graph or device channel will: reuse it
     PH_RELEASE_CLOSED = 3, // no peer maps the allocations that it lies in: free them
 };
 
@@ -33,15 +33,15 @@ enum ph_release_state {
 PH_API int ph_release_start(struct ph_context *context, const void *buffer, size_t size);
 
 // ph_release_test returns 0 where the releases that overlap [buffer, buffer + size) have reached
-// the state, -EAGAIN where they have not, -EBUSY where nothing but captured graphs is in the way
-// (the sentence names them), and -EINVAL where a channel on the range, or what an exchange that is
+// the state, -EAGAIN where they have not, -EBUSY where nothing but captured graphs and device
+// channels is in the way (the sentence names them), and -EINVAL where a channel on the range, or what an exchange that is
 // not over or failed has told a peer of it, has never been released. Memory that no peer was told
 // of has reached every state. Never blocks; any thread. Since 0.1.
 PH_API int ph_release_test(struct ph_context *context, const void *buffer, size_t size,
                            enum ph_release_state state);
 
 // ph_release_wait waits until ph_release_test would return 0, at most deadline_ms (0: the
-// context's). At the deadline -EBUSY where nothing but captured graphs is in the way, else
+// context's). At the deadline -EBUSY where nothing but captured graphs and device channels is in the way, else
 // -ETIMEDOUT; the sentence says how far the release has come and names the ranks, operations,
 // streams and graphs that are missing. The release goes on, and may be waited for again. It needs
 // no call of the peers' applications, but PH_RELEASE_CLOSED for memory of cudaMalloc and of pools

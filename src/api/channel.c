@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
+#include "channel/device_channel.h"
 #include "channel/exchange.h"
 #include "channel/issue.h"
 #include "channel/retire.h"
@@ -119,4 +121,36 @@ int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_rep
     phi_channel_report(channel, outgoing != 0, &all);
     memcpy(report, &all, report_size < sizeof all ? report_size : sizeof all);
     return 0;
+}
+
+int ph_channel_device(struct ph_channel *channel, struct ph_device_channel *device,
+                      size_t device_size)
+{
+    if (channel == NULL || device == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(channel->peers))
+        return PH_EFORKED;
+    if (device_size != sizeof *device)
+        return phi_fail(channel->peers->report, -EINVAL,
+                        "the kernels were built with other headers: struct ph_device_channel has "
+                        "%zu bytes there and %zu here",
+                        device_size, sizeof *device);
+    int rc = phi_channel_check(channel);
+    if (rc == 0 && (channel->role & PH_ROLE_SENDER))
+        rc = phi_check_reach(channel);
+    if (rc == 0)
+        rc = phi_device_channel_open(channel, device);
+    return rc ? phi_check_refused(channel, rc) : 0;
+}
+
+int ph_channel_device_release(struct ph_channel *channel, struct ph_device_channel *device)
+{
+    if (channel == NULL || device == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(channel->peers))
+        return PH_EFORKED;
+    int rc = phi_device_channel_release(channel);
+    if (rc == 0)
+        *device = (struct ph_device_channel){0};
+    return rc;
 }

@@ -7,6 +7,7 @@
 #include "api/context_internal.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/device_channel.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
 #include "channel/leave.h"
@@ -261,7 +262,9 @@ int ph_context_destroy(struct ph_context **context, int64_t deadline_ms)
     if (phi_peers_forked(c->peers))
         return PH_EFORKED;
     int64_t deadline = phi_deadline(deadline_ms > 0 ? deadline_ms : c->config.deadline_ms);
-    int rc = phi_leave(c->peers, deadline);
+    int rc = phi_device_channels_none(c->peers); // kernels of the application may run
+    if (rc == 0)
+        rc = phi_leave(c->peers, deadline);
     if (rc)
         return rc;
     // The store may be gone by now: its keys expire, and that is no reason to hold the caller for

@@ -187,8 +187,8 @@ static int cannot_leave(struct phi_peer *peer)
     char suspicion[80];
     phi_executor_suspicion(peers->executor, peer->rank, suspicion, sizeof suspicion);
     return phi_fail(peers->report, -ETIMEDOUT,
-                    "rank %d cannot leave: rank %d (process %u) has streams or captured graphs "
-                    "that touch its buffers%s%s",
+                    "rank %d cannot leave: rank %d (process %u) has streams, captured graphs or "
+                    "device channels that touch its buffers%s%s",
                     peers->rank, peer->rank, peer->theirs.pid, suspicion,
                     peer->expelled ? "; it was expelled, and has neither acknowledged nor exited"
                                    : "");

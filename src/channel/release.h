@@ -25,7 +25,8 @@ struct phi_revoked {
     uint32_t waiting; // line + 1 of a channel with a wait of a word that has not come, or 0
     uint64_t op_id;
     uint32_t streams, graphs;
-    uint64_t graph; // names one of them
+    uint32_t devices, reserved; // device channels
+    uint64_t graph;             // names one of the graphs
 };
 
 // ---- the releaser (release.c, release_wait.c)

@@ -2,6 +2,7 @@
 // How far a release is: what is in the way of a state, and the wait until nothing is.
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -10,20 +11,26 @@
 // What is in the way of a state.
 struct obstacle {
     int rc; // 0: nothing
-    bool graphs_only;
+    bool pins_only;
     unsigned more;
     const struct phi_release *part;   // the first
     const struct phi_local_export *e; // or an export that rank `rank` maps
     int rank;
 };
 
+// What is in the way is no stream, but captured graphs and device channels.
+static bool is_pinned(const struct phi_revoked *last)
+{
+    return last->streams == 0 && (last->graphs > 0 || last->devices > 0);
+}
+
 static void in_the_way(struct obstacle *o, const struct phi_release *part)
 {
-    bool graphs = part->revoked && part->last.graphs > 0 && part->last.streams == 0;
-    o->graphs_only = graphs && (o->rc == 0 || o->graphs_only);
+    bool pinned = part->revoked && is_pinned(&part->last);
+    o->pins_only = pinned && (o->rc == 0 || o->pins_only);
     o->more += o->rc != 0;
-    // What is more than a graph is named first.
-    if (o->part == NULL || (!graphs && o->part->last.graphs > 0 && o->part->last.streams == 0))
+    // What is more than pinned is named first.
+    if (o->part == NULL || (!pinned && is_pinned(&o->part->last)))
         o->part = part;
     o->rc = -EAGAIN;
 }
@@ -37,7 +44,7 @@ static void look_at_mappings(struct phi_peers *peers, const struct phi_scope *sc
     for (int rank = 0; rank < peers->ranks; rank++) {
         if (!e->sent[rank] || peers->table[rank] == NULL || phi_release_over(peers->table[rank]))
             continue;
-        o->graphs_only = false;
+        o->pins_only = false;
         o->more += o->rc != 0;
         if (o->rc == 0) {
             o->e = e;
@@ -87,7 +94,7 @@ static struct obstacle look(struct phi_peers *peers, const struct phi_scope *sco
         for (struct phi_local_export *e = peers->ended; e != NULL; e = e->next)
             look_at_mappings(peers, scope, e, &o);
     }
-    if (o.graphs_only)
+    if (o.pins_only)
         o.rc = -EBUSY;
     return o;
 }
@@ -95,18 +102,21 @@ static struct obstacle look(struct phi_peers *peers, const struct phi_scope *sco
 static void describe_part(const struct phi_release *part, char *text, size_t size)
 {
     const struct phi_revoked *last = &part->last;
-    int used = 0;
     if (!part->sent || !part->revoked) {
         snprintf(text, size, "has not answered yet");
         return;
     }
-    used = snprintf(text, size, "operation %llu: %u stream%s still to run",
-                    (unsigned long long)last->op_id, last->streams, last->streams == 1 ? "" : "s");
-    if (last->graphs > 0 && used > 0 && (size_t)used < size)
-        snprintf(text + used, size - (size_t)used,
-                 ", %u captured graph%s (graph %llu) that hold%s it", last->graphs,
-                 last->graphs == 1 ? "" : "s", (unsigned long long)last->graph,
+    snprintf(text, size, "operation %llu: %u stream%s still to run",
+             (unsigned long long)last->op_id, last->streams, last->streams == 1 ? "" : "s");
+    size_t used = strlen(text);
+    if (last->graphs > 0)
+        snprintf(text + used, size - used, ", %u captured graph%s (graph %llu) that hold%s it",
+                 last->graphs, last->graphs == 1 ? "" : "s", (unsigned long long)last->graph,
                  last->graphs == 1 ? "s" : "");
+    used = strlen(text);
+    if (last->devices > 0)
+        snprintf(text + used, size - used, ", %u device channel%s not given back", last->devices,
+                 last->devices == 1 ? "" : "s");
 }
 
 static void describe(struct phi_peers *peers, const struct obstacle *o, char *text, size_t size)

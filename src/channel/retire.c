@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/device_channel.h"
 #include "channel/release.h"
 #include "channel/service.h"
 #include "channel/staging.h"
@@ -34,7 +35,7 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     struct phi_left left;
     executor->ops->left(executor, &channel->uses, &left);
     // Flags that were used stand where they stand: nobody else can begin there.
-    view->pinned = view->pinned || left.graphs > 0 ||
+    view->pinned = view->pinned || left.graphs > 0 || left.devices > 0 ||
                    (atomic_load(&channel->flagged) != 0 && !channel->stage.is);
     view->busy = view->busy || left.streams > 0 || !phi_staging_rests(channel);
     // Of a released channel a handle is only the right to ask for its status, and to take what came
@@ -455,8 +456,8 @@ void phi_retire_explain(struct phi_peer *peer, char *text, size_t size)
     struct phi_room *room = &peer->room;
     snprintf(text, size,
              "all %u of the pair are in use: %u held by handles of rank %d and %u by handles of "
-             "rank %d (ph_channel_close lets go of one), %u by captured graphs, %u named by this "
-             "exchange (PEERHOP_CHANNELS)",
+             "rank %d (ph_channel_close lets go of one), %u pinned by captured graphs or device "
+             "channels, %u named by this exchange (PEERHOP_CHANNELS)",
              peer->segment->capacity, room->held_here, peer->peers->rank, room->held_there,
              peer->rank, room->pinned, room->exchanging);
     end_look(room);
@@ -590,6 +591,8 @@ int phi_channel_close(struct ph_channel *channel)
         rc = phi_fail(peers->report, -EINVAL,
                       "operation %llu with rank %d: the channel has no handle left to close",
                       (unsigned long long)channel->op_id, peer->rank);
+    } else if (channel->handles == 1 && atomic_load(&channel->uses.devices) != 0) {
+        rc = phi_device_channel_busy(channel, "the last handle cannot be closed");
     } else if (--channel->handles == 0 && channel->retired) {
         struct ph_channel **at = &peer->husks;
         while (*at != channel)

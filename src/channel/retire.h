@@ -15,7 +15,7 @@
 enum phi_retire_answer {
     PHI_RETIRE_YES = 1,
     PHI_RETIRE_HELD,   // the application has a handle
-    PHI_RETIRE_PINNED, // a captured graph holds it
+    PHI_RETIRE_PINNED, // a captured graph or a device channel holds it
     PHI_RETIRE_BUSY,   // a stream touches it
     PHI_RETIRE_ROUND,  // the key is in an exchange, or in another round
 };
@@ -93,7 +93,8 @@ bool phi_retire_say(struct phi_peer *peer);
 int phi_retire_file(struct phi_peer *peer, const struct phi_node_message *message);
 int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message);
 
-// phi_channel_close (without the lock) lets go of a handle; -EINVAL: there is none.
+// phi_channel_close (without the lock) lets go of a handle; -EINVAL: there is none; -EBUSY: device
+// channels need the last one.
 int phi_channel_close(struct ph_channel *channel);
 
 #endif

@@ -232,6 +232,7 @@ static void note_left(struct ph_channel *channel, struct phi_revoked *now)
         now->op_id = channel->op_id;
         now->streams = left.streams;
         now->graphs = left.graphs;
+        now->devices = left.devices;
         now->graph = left.graph;
     }
     if (now->waiting == 0 && !channel->let_go && each_missing(channel, false, false))

@@ -19,11 +19,12 @@
 #define PHI_STREAMS_MAX 256
 
 // Who still uses something (an import, the words of a pair): for each stream record the number of the last operation
-// that touches it, and the pins of graphs. Under the record's lock an enqueue takes a number, stores it here (seq_cst),
+// that touches it, and the pins of graphs and of device channels. Under the record's lock an enqueue takes a number, stores it here (seq_cst),
 // then looks at `revoked` (seq_cst); a revoker sets `revoked`, then reads the numbers: one of the two sees the other.
 struct phi_uses {
     _Atomic uint64_t number[PHI_STREAMS_MAX]; // indexed by record
     _Atomic uint32_t pins;                    // live captured graphs that hold it
+    _Atomic uint32_t devices;                 // device channels that do (ph_channel_device)
     _Atomic uint32_t revoked;
 };
 
@@ -78,7 +79,8 @@ struct phi_work {
 // What still touches something.
 struct phi_left {
     uint32_t streams, graphs; // with operations in flight; live captured ones
-    uint64_t graph;           // the id of the capture of one of them, or 0
+    uint32_t devices;         // device channels
+    uint64_t graph;           // the id of the capture of one of the graphs, or 0
 };
 
 // How far a stream is: operations issued and done.

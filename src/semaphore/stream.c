@@ -631,13 +631,20 @@ static bool is_dead(const struct cuda_executor *x)
     return atomic_load_explicit(&x->dead, memory_order_relaxed) != 0;
 }
 
-static void say(char *why, size_t size, uint32_t streams, uint32_t graphs)
+static void add_count(char *why, size_t size, uint32_t n, const char *of)
+{
+    const size_t at = strlen(why);
+    if (n > 0)
+        snprintf(why + at, size - at, ", %u %s%s", n, of, n == 1 ? "" : "s");
+}
+
+static void say(char *why, size_t size, const struct phi_left *left)
 {
     if (why == NULL)
         return;
-    int at = snprintf(why, size, "%u stream%s", streams, streams == 1 ? "" : "s");
-    if (graphs > 0 && at >= 0 && (size_t)at < size)
-        snprintf(why + at, size - (size_t)at, ", %u graph%s", graphs, graphs == 1 ? "" : "s");
+    snprintf(why, size, "%u stream%s", left->streams, left->streams == 1 ? "" : "s");
+    add_count(why, size, left->graphs, "graph");
+    add_count(why, size, left->devices, "device channel");
 }
 
 static void count_left(const struct cuda_executor *x, struct phi_uses *uses, struct phi_left *left)
@@ -645,6 +652,7 @@ static void count_left(const struct cuda_executor *x, struct phi_uses *uses, str
     *left = (struct phi_left){
         .streams = is_dead(x) ? 0 : phi_uses_streams(&x->records, uses),
         .graphs = atomic_load_explicit(&uses->pins, memory_order_seq_cst),
+        .devices = atomic_load_explicit(&uses->devices, memory_order_seq_cst),
     };
 }
 
@@ -653,9 +661,9 @@ static bool stream_drained(struct phi_executor *base, struct phi_uses *uses, cha
 {
     struct phi_left left;
     count_left(executor_of(base), uses, &left);
-    if (left.streams == 0 && left.graphs == 0)
+    if (left.streams == 0 && left.graphs == 0 && left.devices == 0)
         return true;
-    say(why, why_size, left.streams, left.graphs);
+    say(why, why_size, &left);
     return false;
 }
 
@@ -676,15 +684,15 @@ static bool stream_progress(struct phi_executor *base, uint32_t index,
 static bool stream_busy(struct phi_executor *base, char *why, size_t why_size)
 {
     struct cuda_executor *x = executor_of(base);
-    uint32_t streams = 0;
-    uint64_t in_flight = phi_records_in_flight(&x->records, &streams);
-    const uint32_t graphs = atomic_load_explicit(&x->captures.live, memory_order_acquire);
+    struct phi_left left = {0};
+    uint64_t in_flight = phi_records_in_flight(&x->records, &left.streams);
+    left.graphs = atomic_load_explicit(&x->captures.live, memory_order_acquire);
     atomic_store_explicit(&x->params.counters->in_flight, in_flight, memory_order_relaxed);
     if (is_dead(x))
-        streams = 0;
-    if (streams == 0 && graphs == 0)
+        left.streams = 0;
+    if (left.streams == 0 && left.graphs == 0)
         return false;
-    say(why, why_size, streams, graphs);
+    say(why, why_size, &left);
     return true;
 }
 

@@ -42,7 +42,7 @@ def wrong_includes(root):
 
 def public_includes(root):
     """Yields a sentence for each include of a public header that reaches into src/."""
-    for path in sorted((root / 'include').rglob('*.h')):
+    for path in sorted(path for path in (root / 'include').rglob('*') if path.suffix in SUFFIXES):
         for name in QUOTED.findall(path.read_text()):
             yield f'{path.name}: a public header may not include "{name}"'
 
@@ -71,6 +71,7 @@ def self_test(root):
         ('src/other/a.c', '', 1),
         ('src/cuda/a.cu', '#include "memory/memory.h"\n', 1),
         ('include/peerhop/a.h', '#include "base/clock.h"\n', 1),
+        ('include/peerhop/a.cuh', '#include "cuda/hop.cuh"\n', 1),
         ('docs/design.md', page.replace('store ->', 'store -> cuda'), 1),
     ]
     failed = 0

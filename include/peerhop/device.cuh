@@ -1,0 +1,730 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Transfers from inside a kernel: put, get, signal and wait on a channel, by a thread, a warp or a
+// block. For nvcc, C++17, compute capability 7.5 and later. A kernel takes a struct
+// ph_device_channel by value, best as const __grid_constant__.
+//
+//     __global__ void exchange(const __grid_constant__ ph_device_channel channel)
+//     {
+//         ph_device_port<ph_block> port(channel);
+//         ph_device_put<ph_block>(channel, 0, 0, 4096); // to the peer's buffer
+//         port.signal();                                // ... and all of it is there
+//         port.wait(0);                                 // until the peer has signalled
+//     }
+//
+// Groups. The template argument says who makes a call: ph_thread, the calling thread alone;
+// ph_warp, all 32 lanes of a warp; ph_block, all threads of a block. All threads of the group make
+// the call, with the same arguments, and get the same result. Warps are of 32 neighbours by
+// threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z).
+//
+// Memory order, in the terms of the CUDA memory model:
+// - put and get are weak operations of the group's threads. put ends without a barrier, get with
+//   one of its group (__syncwarp, __syncthreads).
+// - signal and put_signal are a release at system scope: everything that the group's threads have
+//   done before, their puts above all, and what happened before at device scope (other blocks, by
+//   an acquire of this group), happens before what follows the peer's wait for this signal.
+// - wait is an acquire at system scope by one thread, and then a barrier of the group.
+// - ll_put_signal, ll_signal, ll_wait and ll_wait_value order nothing but their own message:
+// whoever has
+//   waited for it sees its bytes, and of other memory nothing is promised. That takes no fence.
+// - What a stream has done before the kernel, and what it does after it, is ordered as by any
+//   kernel. A ph_wait on the peer's stream that takes a signal of a kernel orders as wait does, and
+//   wait takes a signal of ph_signal or ph_put_signal likewise.
+//
+// What may be mixed. A put_signal of a size pairs with the peer's wait, or ph_wait, for that size,
+// and the peer's ph_put_signal with wait likewise; signal is put_signal of 0 bytes, as ph_signal
+// is. ll_put_signal pairs with ll_wait of the same size, ll_signal with ll_wait_value. Where
+// channel.out.lines (the sender's PEERHOP_LL_MAX) is not 0, ll_put_signal and ll_wait of up to that
+// many bytes are the same message as put_signal and wait, and may be mixed with them and with
+// stream calls; so may ll_signal, whose value they drop, and ll_wait_value, to which they are 0. A
+// direction's signals, and its waits, are one sequence at each end: of one port at a time, or of
+// stream calls, each after what came before it has happened. ph_send and ph_recv are not touched by
+// any of this. Few signals are under way, as by ph_put_signal.
+//
+// How messages go is the channel's affair: by lines and by copy through flags in device memory
+// where the channel has them, else by a word in host memory, which takes microseconds instead of
+// one. ll calls work there too, by that word, but for values.
+//
+// Ends. Where the channel ends (the peer died or left, aborts, releases) waits return
+// PH_DEVICE_ENDED and nothing is copied; after channel.timeout_ns PH_DEVICE_TIMEDOUT, and the call
+// may be made again. A kernel that waits for a peer's kernel needs that peer to run: blocks that
+// wait must not fill the device before those that they wait for are on theirs, and two ranks of
+// one device take turns of milliseconds.
+#ifndef PEERHOP_DEVICE_CUH
+#define PEERHOP_DEVICE_CUH
+
+#include <peerhop/device_types.h>
+
+#if defined(__CUDACC__) || defined(PH_DEVICE_PRIMITIVES)
+
+// What the functions below are made of: PTX, or the stand-in's that a test names.
+#ifdef PH_DEVICE_PRIMITIVES
+#include PH_DEVICE_PRIMITIVES
+#else
+
+#define PHI_DEVICE __device__ __forceinline__
+
+namespace phi_device
+{
+
+PHI_DEVICE uint32_t load_relaxed(uint64_t address)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
+PHI_DEVICE uint32_t load_acquire(uint64_t address)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
+PHI_DEVICE void store_relaxed(uint64_t address, uint32_t value)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+PHI_DEVICE void store_release(uint64_t address, uint32_t value)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+PHI_DEVICE void fence()
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+// 16 bytes: twice 4 bytes of data and the flag. Each half comes whole.
+struct line {
+    uint32_t low, flag, high, other;
+};
+
+PHI_DEVICE line load_line(uint64_t address)
+{
+    line v;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.low), "=r"(v.flag), "=r"(v.high), "=r"(v.other)
+                 : "l"(address)
+                 : "memory");
+    return v;
+}
+
+PHI_DEVICE void store_line(uint64_t address, const line &v)
+{
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.low),
+                 "r"(v.flag), "r"(v.high), "r"(v.other)
+                 : "memory");
+}
+
+PHI_DEVICE uint64_t now_ns()
+{
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+// Between polls: many that wait for long share the device with others.
+PHI_DEVICE void pause(uint32_t polls)
+{
+    if (polls > 32768)
+        __nanosleep(200);
+}
+
+using unit = uint4; // 16 bytes
+
+PHI_DEVICE uint32_t funnel(uint32_t low, uint32_t high, uint32_t shift)
+{
+    return __funnelshift_r(low, high, shift);
+}
+
+PHI_DEVICE uint32_t thread_of_block()
+{
+    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+} // namespace phi_device
+
+struct ph_warp {
+    PHI_DEVICE uint32_t rank() const
+    {
+        return phi_device::thread_of_block() % 32;
+    }
+    PHI_DEVICE uint32_t size() const
+    {
+        return 32;
+    }
+    PHI_DEVICE void sync() const
+    {
+        __syncwarp();
+    }
+    // Whether it is true for all, and a barrier.
+    PHI_DEVICE bool all(bool mine) const
+    {
+        __syncwarp();
+        return __all_sync(0xffffffff, mine) != 0;
+    }
+};
+
+struct ph_block {
+    PHI_DEVICE uint32_t rank() const
+    {
+        return phi_device::thread_of_block();
+    }
+    PHI_DEVICE uint32_t size() const
+    {
+        return blockDim.x * blockDim.y * blockDim.z;
+    }
+    PHI_DEVICE void sync() const
+    {
+        __syncthreads();
+    }
+    PHI_DEVICE bool all(bool mine) const
+    {
+        return __syncthreads_and(mine) != 0;
+    }
+};
+
+#endif // PH_DEVICE_PRIMITIVES
+
+struct ph_thread {
+    PHI_DEVICE uint32_t rank() const
+    {
+        return 0;
+    }
+    PHI_DEVICE uint32_t size() const
+    {
+        return 1;
+    }
+    PHI_DEVICE void sync() const
+    {
+    }
+    PHI_DEVICE bool all(bool mine) const
+    {
+        return mine;
+    }
+};
+
+namespace phi_device
+{
+
+// n units of T, neighbours by neighbouring threads, four loads in flight each.
+template <class T, class Group>
+PHI_DEVICE void copy_units(uint64_t to, uint64_t from, uint64_t n, const Group &group)
+{
+    T *destination = reinterpret_cast<T *>(to);
+    const T *source = reinterpret_cast<const T *>(from);
+    const uint64_t stride = group.size();
+    uint64_t i = group.rank();
+    for (; i + 3 * stride < n; i += 4 * stride) {
+        const T a = source[i], b = source[i + stride];
+        const T c = source[i + 2 * stride], d = source[i + 3 * stride];
+        destination[i] = a;
+        destination[i + stride] = b;
+        destination[i + 2 * stride] = c;
+        destination[i + 3 * stride] = d;
+    }
+    for (; i < n; i += stride)
+        destination[i] = source[i];
+}
+
+// Units whose source is not aligned to them: of the words that hold their bytes and no others.
+template <class Group>
+PHI_DEVICE void copy_shifted(uint64_t to, uint64_t from, uint64_t n, const Group &group)
+{
+    const uint32_t shift = 8 * static_cast<uint32_t>(from & 3);
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(from & ~static_cast<uint64_t>(3));
+    for (uint64_t i = group.rank(); i < n; i += group.size()) {
+        const uint32_t *w = words + 4 * i;
+        const uint32_t w1 = w[1], w2 = w[2], w3 = w[3], w4 = shift ? w[4] : 0;
+        unit v;
+        v.x = funnel(w[0], w1, shift);
+        v.y = funnel(w1, w2, shift);
+        v.z = funnel(w2, w3, shift);
+        v.w = funnel(w3, w4, shift);
+        reinterpret_cast<unit *>(to)[i] = v;
+    }
+}
+
+// Any alignment: bytes up to the first whole unit of the destination, units, bytes after the last.
+template <class Group>
+PHI_DEVICE void copy(uint64_t to, uint64_t from, uint64_t size, const Group &group)
+{
+    uint64_t head = (16 - (to & 15)) & 15;
+    if (head > size)
+        head = size;
+    const uint64_t units = (size - head) / 16, tail = head + 16 * units;
+    copy_units<uint8_t>(to, from, head, group);
+    if (((from + head) & 15) == 0)
+        copy_units<unit>(to + head, from + head, units, group);
+    else
+        copy_shifted(to + head, from + head, units, group);
+    copy_units<uint8_t>(to + tail, from + tail, size - tail, group);
+}
+
+PHI_DEVICE bool fits(const ph_device_channel &channel, uint64_t peer_offset, uint64_t local_offset,
+                     uint64_t size)
+{
+    return peer_offset <= channel.remote_size && size <= channel.remote_size - peer_offset &&
+           local_offset <= channel.local_size && size <= channel.local_size - local_offset;
+}
+
+// Up to 8 bytes, of which `left` are the message's.
+PHI_DEVICE uint64_t gather(uint64_t from, uint64_t left)
+{
+    if (left >= 8 && (from & 7) == 0)
+        return *reinterpret_cast<const uint64_t *>(from);
+    uint64_t data = 0;
+    for (uint32_t i = 0; i < 8 && i < left; i++)
+        data |= static_cast<uint64_t>(reinterpret_cast<const uint8_t *>(from)[i]) << 8 * i;
+    return data;
+}
+
+PHI_DEVICE void scatter(uint64_t to, uint64_t data, uint64_t left)
+{
+    if (left >= 8 && (to & 7) == 0) {
+        *reinterpret_cast<uint64_t *>(to) = data;
+        return;
+    }
+    for (uint32_t i = 0; i < 8 && i < left; i++)
+        reinterpret_cast<uint8_t *>(to)[i] = static_cast<uint8_t>(data >> 8 * i);
+}
+
+// Of one call. Host memory and the clock are looked at rarely: each look goes over PCIe, or takes
+// long.
+class patience
+{
+  public:
+    PHI_DEVICE explicit patience(const ph_device_channel &channel) : channel_(channel)
+    {
+    }
+    // 0, or why to give up, after one more look at what is awaited: what came before is taken.
+    PHI_DEVICE int over()
+    {
+        if (++polls_ % 512 != 0)
+            return 0;
+        pause(polls_);
+        if (load_acquire(channel_.over) != 0)
+            return PH_DEVICE_ENDED;
+        const uint64_t now = now_ns();
+        if (since_ == 0)
+            since_ = now;
+        return channel_.timeout_ns != 0 && now - since_ > channel_.timeout_ns ? PH_DEVICE_TIMEDOUT
+                                                                              : 0;
+    }
+
+  private:
+    const ph_device_channel &channel_;
+    uint32_t polls_ = 0;
+    uint64_t since_ = 0;
+};
+
+} // namespace phi_device
+
+// ph_device_put copies size bytes from local_offset of this rank's buffer to peer_offset of the
+// peer's. The peer learns nothing: order it by a signal. PH_DEVICE_INVALID. Since 0.1.
+template <class Group>
+PHI_DEVICE int ph_device_put(const ph_device_channel &channel, uint64_t peer_offset,
+                             uint64_t local_offset, uint64_t size)
+{
+    if (channel.out.word == 0 || !phi_device::fits(channel, peer_offset, local_offset, size))
+        return PH_DEVICE_INVALID;
+    phi_device::copy(channel.remote + peer_offset, channel.local + local_offset, size, Group());
+    return 0;
+}
+
+// ph_device_get copies size bytes from peer_offset of the peer's buffer to local_offset of this
+// rank's, and returns when all threads of the group may read them. PH_DEVICE_INVALID. Since 0.1.
+template <class Group>
+PHI_DEVICE int ph_device_get(const ph_device_channel &channel, uint64_t local_offset,
+                             uint64_t peer_offset, uint64_t size)
+{
+    if (channel.in.word == 0 || !phi_device::fits(channel, peer_offset, local_offset, size))
+        return PH_DEVICE_INVALID;
+    phi_device::copy(channel.local + local_offset, channel.remote + peer_offset, size, Group());
+    Group().sync();
+    return 0;
+}
+
+// A port is how a group signals and waits on a channel: it keeps the numbers of messages in
+// registers while it lives, so that a persistent kernel makes it once. It is made by all threads of
+// the group, and the channel's struct outlives it. There is one port at a time for the signals of a
+// direction, and one for its waits; whoever makes the next one (another block, a later kernel) does
+// so after the last call on this one has happened. Each call ends with a barrier of the group, but
+// where it returns PH_DEVICE_INVALID or PH_DEVICE_NOPATH. Since 0.1.
+template <class Group> class ph_device_port
+{
+  public:
+    PHI_DEVICE explicit ph_device_port(const ph_device_channel &channel) : channel_(channel)
+    {
+        if (channel.out.own != 0) {
+            pushed_ = phi_device::load_relaxed(out(&ph_device_lane::pushed));
+            credit_ = phi_device::load_relaxed(out(&ph_device_lane::credit));
+        }
+        if (channel.in.own != 0)
+            taken_ = phi_device::load_relaxed(in(&ph_device_lane::taken));
+    }
+
+    // put_signal is ph_device_put, and a signal behind it that the peer waits for with the same
+    // size. Waits until there is room for one more. PH_DEVICE_INVALID, _ENDED, _TIMEDOUT.
+    PHI_DEVICE int put_signal(uint64_t peer_offset, uint64_t local_offset, uint64_t size)
+    {
+        if (!may_send(peer_offset, local_offset, size))
+            return PH_DEVICE_INVALID;
+        if (!by_lines(channel_.out, size))
+            return by_copy(channel_.out, size) ? move(peer_offset, local_offset, size)
+                                               : note(peer_offset, local_offset, size);
+        group_.sync();
+        if (group_.rank() == 0)
+            phi_device::fence(); // what the group did before, before its line 0
+        return push(peer_offset, local_offset, size);
+    }
+
+    // signal is put_signal of nothing.
+    PHI_DEVICE int signal()
+    {
+        return put_signal(0, 0, 0);
+    }
+
+    // wait returns when the peer's next signal has come, and takes it. size is what it carries,
+    // which is in this rank's buffer then. PH_DEVICE_INVALID, _ENDED, _TIMEDOUT.
+    PHI_DEVICE int wait(uint64_t size)
+    {
+        if (!may_wait(size))
+            return PH_DEVICE_INVALID;
+        if (!by_lines(channel_.in, size))
+            return by_copy(channel_.in, size) ? arrive() : await_note();
+        const int rc = take(size, nullptr);
+        if (rc == 0 && group_.rank() == 0)
+            phi_device::fence(); // pairs with that of put_signal
+        group_.sync();
+        return rc;
+    }
+
+    // ll_put_signal and ll_wait: one message of at most PH_DEVICE_LL_MAX bytes, each 8 of them in
+    // one store with their flag. Nothing else is ordered. PH_DEVICE_INVALID, _ENDED, _TIMEDOUT.
+    PHI_DEVICE int ll_put_signal(uint64_t peer_offset, uint64_t local_offset, uint64_t size)
+    {
+        if (!may_send(peer_offset, local_offset, size) || size > PH_DEVICE_LL_MAX)
+            return PH_DEVICE_INVALID;
+        return channel_.out.own != 0 ? push(peer_offset, local_offset, size)
+                                     : note(peer_offset, local_offset, size);
+    }
+    PHI_DEVICE int ll_wait(uint64_t size)
+    {
+        if (!may_wait(size) || size > PH_DEVICE_LL_MAX)
+            return PH_DEVICE_INVALID;
+        return channel_.in.own != 0 ? take(size, nullptr) : await_note();
+    }
+
+    // ll_signal and ll_wait_value: 8 bytes from register to register, the least that there is.
+    // value is written by each thread of the group. PH_DEVICE_INVALID, _NOPATH, _ENDED, _TIMEDOUT.
+    PHI_DEVICE int ll_signal(uint64_t value)
+    {
+        if (channel_.out.own == 0)
+            return channel_.out.word == 0 ? PH_DEVICE_INVALID : PH_DEVICE_NOPATH;
+        return push(value, 0, 0);
+    }
+    PHI_DEVICE int ll_wait_value(uint64_t *value)
+    {
+        if (channel_.in.own == 0)
+            return channel_.in.word == 0 ? PH_DEVICE_INVALID : PH_DEVICE_NOPATH;
+        return take(0, value);
+    }
+
+  private:
+    template <class Member> PHI_DEVICE static uint64_t at(uint64_t lane, Member member)
+    {
+        return reinterpret_cast<uint64_t>(&(reinterpret_cast<ph_device_lane *>(lane)->*member));
+    }
+    template <class Member> PHI_DEVICE uint64_t out(Member member) const
+    {
+        return at(channel_.out.own, member);
+    }
+    template <class Member> PHI_DEVICE uint64_t in(Member member) const
+    {
+        return at(channel_.in.own, member);
+    }
+    PHI_DEVICE bool may_send(uint64_t peer_offset, uint64_t local_offset, uint64_t size) const
+    {
+        return channel_.out.word != 0 &&
+               (size == 0 || phi_device::fits(channel_, peer_offset, local_offset, size));
+    }
+    PHI_DEVICE bool may_wait(uint64_t size) const
+    {
+        return channel_.in.word != 0 && size <= channel_.local_size;
+    }
+    PHI_DEVICE static bool by_lines(const ph_device_way &way, uint64_t size)
+    {
+        return way.own != 0 && way.lines > 0 && size <= way.lines;
+    }
+    PHI_DEVICE static bool by_copy(const ph_device_way &way, uint64_t size)
+    {
+        return way.own != 0 && way.copy > 0 && size <= way.copy;
+    }
+
+    // The group's result: 0 where all are done; and a barrier.
+    PHI_DEVICE int agree(int mine) const
+    {
+        if (group_.all(mine == 0))
+            return 0;
+        return group_.all(mine != PH_DEVICE_ENDED) ? PH_DEVICE_TIMEDOUT : PH_DEVICE_ENDED;
+    }
+
+    // ---- by lines
+
+    // Pairs with the credit of take(): the slot's last message was read before it was given.
+    PHI_DEVICE int await_credit(uint32_t message)
+    {
+        phi_device::patience patience(channel_);
+        while (static_cast<int32_t>(credit_ + PH_DEVICE_LL_SLOTS - message) < 0) {
+            const int rc = patience.over();
+            credit_ = phi_device::load_relaxed(out(&ph_device_lane::credit));
+            if (rc != 0 && static_cast<int32_t>(credit_ + PH_DEVICE_LL_SLOTS - message) < 0)
+                return rc;
+        }
+        return 0;
+    }
+
+    PHI_DEVICE static void store(uint64_t slot, uint32_t line, uint64_t data, uint32_t message)
+    {
+        phi_device::store_line(slot + 16ull * line, {static_cast<uint32_t>(data), message,
+                                                     static_cast<uint32_t>(data >> 32), message});
+    }
+
+    // Line 0 has the offset, or a value, and is thread 0's; the others have 8 bytes each.
+    PHI_DEVICE int push(uint64_t offset, uint64_t local_offset, uint64_t size)
+    {
+        const uint32_t message = pushed_ + 1;
+        const int rc = agree(await_credit(message));
+        if (rc != 0)
+            return rc;
+        const uint64_t from = channel_.local + local_offset;
+        const uint64_t slot =
+            channel_.out.slots + (message % PH_DEVICE_LL_SLOTS) * uint64_t(PH_DEVICE_LL_SLOT);
+        const uint32_t lines = static_cast<uint32_t>((size + 7) / 8);
+        uint32_t i = group_.rank();
+        if (i == 0)
+            store(slot, 0, offset, message);
+        for (; i < lines; i += group_.size())
+            store(slot, i + 1, phi_device::gather(from + 8ull * i, size - 8ull * i), message);
+        if (message % PH_DEVICE_LL_REFRESH < PH_DEVICE_LL_SLOTS)
+            for (; i + 1 < PH_DEVICE_LL_SLOT / 16; i += group_.size())
+                store(slot, i + 1, 0, message);
+        pushed_ = message;
+        if (group_.rank() == 0)
+            phi_device::store_relaxed(out(&ph_device_lane::pushed), message);
+        // For the next push: nobody waits for it now, and then it is here.
+        credit_ = phi_device::load_relaxed(out(&ph_device_lane::credit));
+        group_.sync();
+        return 0;
+    }
+
+    PHI_DEVICE static bool has(const phi_device::line &line, uint32_t message)
+    {
+        return line.flag == message && line.other == message;
+    }
+    PHI_DEVICE static uint64_t data_of(const phi_device::line &line)
+    {
+        return static_cast<uint64_t>(line.high) << 32 | line.low;
+    }
+
+    // Two lines, which may be the same: both loads are on their way together.
+    PHI_DEVICE static int await_lines(uint64_t one, uint64_t two, uint32_t message,
+                                      uint64_t *of_one, uint64_t *of_two,
+                                      phi_device::patience &patience)
+    {
+        for (;;) {
+            const int rc = patience.over();
+            const phi_device::line a = phi_device::load_line(one);
+            const phi_device::line b = one == two ? a : phi_device::load_line(two);
+            if (has(a, message) && has(b, message)) {
+                *of_one = data_of(a);
+                *of_two = data_of(b);
+                return 0;
+            }
+            if (rc != 0)
+                return rc;
+        }
+    }
+
+    // Each thread looks at its own lines and, unless it has none and nobody asks, at line 0. What
+    // the peer says of the offset is not believed: nothing is written outside the buffer.
+    PHI_DEVICE int take_lines(uint64_t slot, uint32_t message, uint64_t size, bool all,
+                              uint64_t *head) const
+    {
+        const uint32_t lines = static_cast<uint32_t>((size + 7) / 8);
+        uint32_t i = group_.rank();
+        uint64_t data;
+        if (i >= lines && i != 0 && !all)
+            return 0;
+        phi_device::patience patience(channel_);
+        const uint64_t first = i < lines ? slot + 16ull * (i + 1) : slot;
+        int rc = await_lines(slot, first, message, head, &data, patience);
+        const bool fits = *head <= channel_.local_size && size <= channel_.local_size - *head;
+        while (rc == 0 && i < lines) {
+            if (fits)
+                phi_device::scatter(channel_.local + *head + 8ull * i, data, size - 8ull * i);
+            i += group_.size();
+            const uint64_t next = slot + 16ull * (i + 1);
+            if (i < lines)
+                rc = await_lines(next, next, message, &data, &data, patience);
+        }
+        return rc;
+    }
+
+    // Credit for a message is given when the next one is waited for: it costs no time then, and a
+    // push may have to wait until the take of the message before has begun.
+    PHI_DEVICE int take(uint64_t size, uint64_t *value)
+    {
+        const uint32_t message = taken_ + 1;
+        uint64_t head = 0;
+        if (group_.rank() == 0)
+            phi_device::store_relaxed(at(channel_.in.peer, &ph_device_lane::credit), taken_);
+        const uint64_t slot =
+            channel_.in.slots + (message % PH_DEVICE_LL_SLOTS) * uint64_t(PH_DEVICE_LL_SLOT);
+        const int rc = agree(take_lines(slot, message, size, value != nullptr, &head));
+        if (rc != 0)
+            return rc;
+        if (value != nullptr)
+            *value = head;
+        taken_ = message;
+        if (group_.rank() == 0)
+            phi_device::store_relaxed(in(&ph_device_lane::taken), message);
+        return 0;
+    }
+
+    // ---- by copy
+
+    // By at most so many threads: more would only fence.
+    PHI_DEVICE uint32_t helpers() const
+    {
+        return group_.size() < 32 ? group_.size() : 32;
+    }
+
+    // Until a word is not 0. The acquire pairs with the relaxed store and the fence before it.
+    PHI_DEVICE static int await_set(uint64_t address, uint32_t *said,
+                                    phi_device::patience &patience)
+    {
+        for (;;) {
+            const int rc = patience.over();
+            *said = phi_device::load_acquire(address);
+            if (*said != 0 || rc != 0)
+                return *said != 0 ? 0 : rc;
+        }
+    }
+
+    PHI_DEVICE int await_go(uint64_t go) const
+    {
+        phi_device::patience patience(channel_);
+        uint32_t said;
+        int rc = 0;
+        for (uint32_t i = group_.rank(); rc == 0 && i < PH_DEVICE_BLOCKS; i += group_.size())
+            rc = await_set(go + 4ull * i, &said, patience);
+        return rc;
+    }
+
+    // As a copy of one block. No word is put back before all are there, so that a wait that was
+    // given up can begin anew.
+    PHI_DEVICE int move(uint64_t peer_offset, uint64_t local_offset, uint64_t size)
+    {
+        const uint64_t go = out(&ph_device_lane::go);
+        const int rc = agree(await_go(go));
+        if (rc != 0)
+            return rc;
+        for (uint32_t i = group_.rank(); i < PH_DEVICE_BLOCKS; i += group_.size())
+            phi_device::store_relaxed(go + 4ull * i, 0); // before the full word
+        phi_device::copy(channel_.remote + peer_offset, channel_.local + local_offset, size,
+                         group_);
+        group_.sync();
+        if (group_.rank() == 0) {
+            phi_device::fence(); // all of the group's, gathered by the barrier
+            phi_device::store_relaxed(at(channel_.out.peer, &ph_device_lane::full), 1);
+        }
+        group_.sync();
+        return 0;
+    }
+
+    // The first word says how many there are; it is the peer's.
+    PHI_DEVICE int await_full(uint64_t full, uint32_t *blocks) const
+    {
+        phi_device::patience patience(channel_);
+        uint32_t said;
+        int rc = await_set(full, blocks, patience);
+        if (*blocks > PH_DEVICE_BLOCKS)
+            *blocks = PH_DEVICE_BLOCKS;
+        for (uint32_t i = group_.rank(); rc == 0 && i < *blocks; i += helpers())
+            rc = await_set(full + 4ull * i, &said, patience);
+        return rc;
+    }
+
+    PHI_DEVICE int arrive()
+    {
+        const uint64_t full = in(&ph_device_lane::full);
+        const uint64_t go = at(channel_.in.peer, &ph_device_lane::go);
+        const bool helps = group_.rank() < helpers();
+        uint32_t blocks = 0;
+        const int rc = agree(helps ? await_full(full, &blocks) : 0);
+        if (rc != 0)
+            return rc;
+        for (uint32_t i = group_.rank(); helps && i < blocks; i += helpers())
+            phi_device::store_relaxed(full + 4ull * i, 0);
+        if (helps)
+            phi_device::fence(); // each thread's zeros, before any go
+        group_.sync();
+        for (uint32_t i = group_.rank(); helps && i < PH_DEVICE_BLOCKS; i += helpers())
+            phi_device::store_relaxed(go + 4ull * i, 1);
+        group_.sync();
+        return 0;
+    }
+
+    // ---- by word
+
+    // By thread 0. Who ends a channel adds its bits to those that are there: a word of more than
+    // one is no signal. The acquire pairs with the other end's post.
+    PHI_DEVICE int await_word(uint64_t word, uint32_t bit) const
+    {
+        phi_device::patience patience(channel_);
+        int rc = 0;
+        for (uint32_t said; group_.rank() == 0 && (said = phi_device::load_acquire(word)) != bit;) {
+            if (rc != 0 || (said & bit) != 0)
+                return rc != 0 ? rc : static_cast<int>(PH_DEVICE_ENDED);
+            rc = patience.over();
+        }
+        return 0;
+    }
+
+    PHI_DEVICE void post(uint64_t word, uint32_t bit) const
+    {
+        group_.sync(); // gathers what the group did for the release
+        if (group_.rank() == 0)
+            phi_device::store_release(word, bit);
+        group_.sync();
+    }
+
+    PHI_DEVICE int note(uint64_t peer_offset, uint64_t local_offset, uint64_t size)
+    {
+        const int rc = agree(await_word(channel_.out.word, PH_DEVICE_FREE));
+        if (rc != 0)
+            return rc;
+        phi_device::copy(channel_.remote + peer_offset, channel_.local + local_offset, size,
+                         group_);
+        post(channel_.out.word, PH_DEVICE_NOTED);
+        return 0;
+    }
+
+    PHI_DEVICE int await_note()
+    {
+        const int rc = agree(await_word(channel_.in.word, PH_DEVICE_NOTED));
+        if (rc == 0)
+            post(channel_.in.word, PH_DEVICE_FREE);
+        return rc;
+    }
+
+    const ph_device_channel &channel_;
+    Group group_;
+    uint32_t pushed_ = 0, credit_ = 0, taken_ = 0;
+};
+
+#endif // __CUDACC__ || PH_DEVICE_PRIMITIVES
+#endif

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/device_channel.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "channel/flags.h"
+#include "channel/issue.h"
+#include "channel/service.h"
+#include "semaphore/flags.h"
+
+// What device.cuh calls its own is the same memory as that of our kernels.
+static_assert(sizeof(struct ph_device_lane) == sizeof(struct phi_flag_lane), "one lane");
+static_assert(offsetof(struct ph_device_lane, credit) == offsetof(struct phi_flag_lane, credit),
+              "one lane");
+static_assert(offsetof(struct ph_device_lane, taken) == offsetof(struct phi_flag_lane, taken),
+              "one lane");
+static_assert(offsetof(struct ph_device_lane, full) == offsetof(struct phi_flag_lane, full),
+              "one lane");
+static_assert(offsetof(struct ph_device_lane, go) == offsetof(struct phi_flag_lane, go),
+              "one lane");
+static_assert(PH_DEVICE_LL_MAX == PHI_LL_PIECE && PH_DEVICE_LL_SLOT == PHI_LL_SLOT &&
+                  PH_DEVICE_LL_SLOTS == PHI_LL_SLOTS && PH_DEVICE_LL_REFRESH == PHI_LL_REFRESH &&
+                  PH_DEVICE_BLOCKS == PHI_MOVE_BLOCKS,
+              "one lane");
+static_assert(PH_DEVICE_NOTED == (unsigned)PHI_BIT_NOTED &&
+                  PH_DEVICE_FREE == (unsigned)PHI_BIT_FREE,
+              "one word");
+static_assert(PH_DEVICE_INVALID == -EINVAL && PH_DEVICE_TIMEDOUT == -ETIMEDOUT &&
+                  (int)PH_DEVICE_NOPATH == (int)PH_ENOPATH &&
+                  (int)PH_DEVICE_ENDED == (int)PH_EBROKEN,
+              "one list of results");
+
+static int refuse(const struct ph_channel *channel, int rc, const char *why)
+{
+    return phi_fail(channel->peers->report, rc,
+                    "operation %llu with rank %d: no device channel: %s",
+                    (unsigned long long)channel->op_id, channel->peer->rank, why);
+}
+
+// What a kernel could not work with, and what the channel has become.
+static int check(struct ph_channel *channel)
+{
+    if (channel->peers->device == NULL)
+        return refuse(channel, -ENOTSUP, "this is a host context");
+    if (channel->by_net)
+        return refuse(channel, PH_ENOPATH, "its data goes over the net");
+    if (channel->local_kind == PHI_KIND_HOST || channel->remote_kind == PHI_KIND_HOST)
+        return refuse(channel, PH_EKIND, "a buffer of it is host memory");
+    if (channel->peers->leaving || channel->retired || channel->handles == 0)
+        return refuse(channel, -EINVAL, "the channel or its context is closed");
+    return 0;
+}
+
+static struct ph_device_way way_of(const struct ph_channel *channel, bool outgoing)
+{
+    const uint64_t line = outgoing ? channel->mine_device : channel->theirs_device;
+    const int side = channel->peer->segment->side;
+    const size_t lane = phi_flag_lane(channel->index, outgoing ? side : !side, PHI_WORD_NOTE);
+    struct ph_device_way way = {.word = line + offsetof(struct phi_line, word) +
+                                        PHI_WORD_NOTE * sizeof(uint32_t)};
+    if (channel->own_slab == 0)
+        return way;
+    way.own = channel->own_slab + lane;
+    way.peer = channel->peer_slab + lane;
+    way.slots = (outgoing ? channel->peer_slab : channel->own_slab) +
+                phi_flag_slots(channel->index, PHI_WORD_NOTE);
+    way.lines = channel->table[outgoing].lines;
+    way.copy = channel->table[outgoing].copy;
+    return way;
+}
+
+static struct ph_device_channel describe(const struct ph_channel *channel)
+{
+    struct ph_device_channel device = {
+        .local = (uintptr_t)channel->local,
+        .remote = (uintptr_t)channel->remote,
+        .local_size = channel->local_size,
+        .remote_size = channel->remote != NULL ? channel->remote_size : 0,
+        .timeout_ns = (uint64_t)channel->peers->config->deadline_ms * 1000000,
+        .over = channel->mine_device + offsetof(struct phi_line, flags_over),
+    };
+    if (channel->role & PH_ROLE_SENDER)
+        device.out = way_of(channel, true);
+    if (channel->role & PH_ROLE_RECEIVER)
+        device.in = way_of(channel, false);
+    return device;
+}
+
+// What the channel will have been used for: kernels do not say so themselves.
+static void note(struct ph_channel *channel)
+{
+    for (int outgoing = 0; outgoing < 2; outgoing++)
+        if (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER))
+            atomic_fetch_or(&channel->awaited, 1u << (outgoing * 2 + PHI_WORD_NOTE));
+    if (channel->own_slab != 0)
+        atomic_store(&channel->flagged, 1);
+}
+
+int phi_device_channel_open(struct ph_channel *channel, struct ph_device_channel *device)
+{
+    struct phi_peers *peers = channel->peers;
+    pthread_mutex_lock(&peers->lock);
+    int rc = check(channel);
+    if (rc == 0) {
+        // Against the revoker's store of `revoked` and load of `devices`: one sees the other.
+        atomic_fetch_add(&channel->uses.devices, 1);
+        if (atomic_load(&channel->uses.revoked) != 0) {
+            atomic_fetch_sub(&channel->uses.devices, 1);
+            rc = PH_EBROKEN;
+        }
+    }
+    if (rc == 0) {
+        note(channel);
+        *device = describe(channel);
+    }
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}
+
+int phi_device_channel_release(struct ph_channel *channel)
+{
+    struct phi_peers *peers = channel->peers;
+    int rc = 0;
+    pthread_mutex_lock(&peers->lock);
+    if (atomic_load(&channel->uses.devices) == 0) {
+        rc = phi_fail(peers->report, -EINVAL,
+                      "operation %llu with rank %d: the channel has no device channel to give back",
+                      (unsigned long long)channel->op_id, channel->peer->rank);
+    } else {
+        atomic_fetch_sub(&channel->uses.devices, 1);
+        phi_service_wake(peers->service); // of who waits until nothing touches the channel
+    }
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}
+
+int phi_device_channel_busy(const struct ph_channel *channel, const char *what)
+{
+    const uint32_t n = atomic_load(&channel->uses.devices);
+    return phi_fail(channel->peers->report, -EBUSY,
+                    "%s: operation %llu with rank %d has %u device channel%s "
+                    "(ph_channel_device_release)",
+                    what, (unsigned long long)channel->op_id, channel->peer->rank, n,
+                    n == 1 ? "" : "s");
+}
+
+static const struct ph_channel *held(const struct phi_peer *peer)
+{
+    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+        if (atomic_load(&c->uses.devices) != 0)
+            return c;
+    return NULL;
+}
+
+int phi_device_channels_none(struct phi_peers *peers)
+{
+    const struct ph_channel *found = NULL;
+    pthread_mutex_lock(&peers->lock);
+    for (int rank = 0; rank < peers->ranks && found == NULL; rank++)
+        if (peers->table[rank] != NULL)
+            found = held(peers->table[rank]);
+    for (const struct phi_peer *peer = peers->former; peer != NULL && found == NULL;
+         peer = peer->former)
+        found = held(peer);
+    const int rc = found ? phi_device_channel_busy(found, "the context cannot be destroyed") : 0;
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}
