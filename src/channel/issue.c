@@ -105,8 +105,12 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
         return;
     }
     uint8_t *remote = channel->remote + call->remote_offset;
+    const bool local_host = channel->local_kind == PHI_KIND_HOST;
+    const bool remote_host = channel->remote_kind == PHI_KIND_HOST;
     work->destination = call->outgoing ? remote : local;
     work->source = call->outgoing ? local : remote;
+    work->host_destination = call->outgoing ? remote_host : local_host;
+    work->host_source = call->outgoing ? local_host : remote_host;
 }
 
 // A message by flags: the lanes of its direction, and what of the copy its step needs.
@@ -136,6 +140,7 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     } else if (step->kind == PHI_STEP_TAKE) {
         work->slots = channel->own_slab + slots;
         work->destination = channel->local;
+        work->host_destination = channel->local_kind == PHI_KIND_HOST;
         work->offset = channel->local_size;
     }
 }

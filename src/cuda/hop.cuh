@@ -8,13 +8,6 @@
 
 #define LOOKS_BETWEEN 512
 
-static __device__ uint32_t load_relaxed(const uint32_t *address)
-{
-    uint32_t value;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-    return value;
-}
-
 static __device__ void store_relaxed(uint32_t *address, uint32_t value)
 {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");

@@ -41,27 +41,32 @@ struct phi_brace_args {
 };
 
 // phi_copy: any grid of one dimension; copies size bytes, which do not overlap, unless *broken (32
-// bits) is not 0 when it starts. broken may be 0. size may be 0.
+// bits) is not 0 when it starts. broken may be 0. size may be 0. sync is the address of a struct
+// phi_transfer_sync, by which block 0 tells the others what it saw; 0: each block looks itself.
 struct phi_copy_args {
     uint64_t destination; // device addresses
     uint64_t source;
     uint64_t size;
     uint64_t broken;
+    uint64_t sync;
 };
 
 // phi_copies: count copies at the same time, each by its own blocks: those from `first` up to the
-// next one's, or the end of the grid. None of them waits, or may be called back.
-#define PHI_COPIES_ITEMS 128
+// next one's, or the end of the grid. None of them waits. `broken` and sync as
+// in phi_copy.
+#define PHI_COPIES_ITEMS 120 // so that the arguments fit into the 4 KiB that every driver takes
 
 struct phi_copies_item {
     uint64_t destination; // device addresses
     uint64_t source;
+    uint64_t broken;
     uint32_t size;
     uint32_t first;
 };
 
 struct phi_copies_args {
     struct phi_copies_item items[PHI_COPIES_ITEMS];
+    uint64_t sync;
     uint32_t count;
     uint32_t reserved;
 };
@@ -69,8 +74,8 @@ struct phi_copies_args {
 // The words that the blocks of one launch meet at, in device memory. The first two are 0 before a
 // launch and after it, so that a graph replays; launches with the same words follow one another.
 struct phi_transfer_sync {
-    uint32_t gate;    // 1: copy, 2: copy nothing; of phi_hop: blocks whose STAGEs are over
-    uint32_t arrived; // blocks that have copied their part
+    uint32_t gate;    // 1: copy, 2: a `broken` is set; of phi_hop: blocks whose STAGEs are over
+    uint32_t arrived; // blocks that have passed the gate, or have copied their part
 
     // Of phi_hop, numbers modulo 2^32: the last launch that is on the device, and the last one that
     // left its number to the next.
@@ -81,13 +86,12 @@ struct phi_transfer_sync {
 // phi_transfer: a brace, a copy and a brace in one launch, so that nothing of it stands behind its
 // own wait. Any grid of one dimension. Block 0 does items [0, before); then all blocks copy, as
 // phi_copy; the last of them that is done does items [before, count) and stores number, as
-// phi_brace. sync is the address of a struct phi_transfer_sync; 0 will do for a grid of one block.
+// phi_brace. copy.sync will do as 0 for a grid of one block.
 struct phi_transfer_args {
     struct phi_brace_item items[PHI_BRACE_ITEMS];
     struct phi_copy_args copy;
     uint64_t done;
     uint64_t number;
-    uint64_t sync;
     uint32_t before;
     uint32_t count;
 };
@@ -128,7 +132,8 @@ enum phi_hop_kind {
     PHI_HOP_MOVE,   // until go allows it: copies, and a full word for each block
     PHI_HOP_ARRIVE, // until the full words are there
 
-    // Staged (base/stage.h), through slots in host memory: one message in as many records as it takes.
+    // Staged (base/stage.h), through slots in host memory: one message in as many records as it
+    // takes.
     PHI_HOP_STAGE,   // each record when reach allows it: into its slot
     PHI_HOP_UNSTAGE, // records as they come, up to the last one of a message: into the buffer
     PHI_HOP_HELP,    // likewise, for an UNSTAGE of a later launch; ends with the STAGEs of this one
@@ -136,14 +141,15 @@ enum phi_hop_kind {
 
 // One message of phi_hop. Any wait ends when *broken is not 0; then nothing is copied or told.
 struct phi_hop_item {
-    uint64_t own;         // struct phi_flag_lane of this end; staged: struct phi_stage_lane
-    uint64_t peer;        // ... of the other; 0: it is told nothing; staged: PHI_STAGE_LIKE
-    uint64_t slots;       // PUSH: the peer's, TAKE: the own PHI_LL_SLOTS of PHI_LL_SLOT bytes; staged
+    uint64_t own;   // struct phi_flag_lane of this end; staged: struct phi_stage_lane
+    uint64_t peer;  // ... of the other; 0: it is told nothing; staged: PHI_STAGE_LIKE
+    uint64_t slots; // PUSH: the peer's, TAKE: the own PHI_LL_SLOTS of PHI_LL_SLOT bytes; staged
     uint64_t destination; // TAKE of a signal, UNSTAGE: where the buffer begins
     uint64_t source;
     uint64_t size;
     uint64_t broken; // 32 bits, or 0
-    uint64_t offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer
+    uint64_t
+        offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer
     uint32_t kind;   // enum phi_hop_kind
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
                      // the peer copy again. STAGE: the message ends with this
@@ -177,8 +183,8 @@ struct phi_hop_args {
 
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
 static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "shared with the device");
-static_assert(sizeof(struct phi_copy_args) == 32, "shared with the device");
-static_assert(sizeof(struct phi_copies_args) == 24 * PHI_COPIES_ITEMS + 8,
+static_assert(sizeof(struct phi_copy_args) == 40, "shared with the device");
+static_assert(sizeof(struct phi_copies_args) == 32 * PHI_COPIES_ITEMS + 16,
               "shared with the device");
 static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,
               "shared with the device");

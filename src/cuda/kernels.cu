@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of the library. Inline PTX instead of libcu++: same instructions, a third of the compile time.
+// The kernels of the library. Inline PTX instead of libcu++: same instructions, a third of the
+// compile time.
 #include <stddef.h>
 
 #include "cuda/kernel_args.h"
@@ -8,6 +9,13 @@ static __device__ uint32_t load_acquire(uint64_t address)
 {
     uint32_t value;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
+static __device__ uint32_t load_relaxed(const uint32_t *address)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     return value;
 }
 
@@ -21,8 +29,9 @@ static __device__ void store_release_64(uint64_t address, uint64_t value)
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
-// The acquire pairs with the post of whose turn it is (kernel, memory operation or host store). Polling goes over PCIe to host
-// memory, 1 us a read, so the pause only matters where many wait for long.
+// The acquire pairs with the post of whose turn it is (kernel, memory operation or host store).
+// Polling goes over PCIe to host memory, 1 us a read, so the pause only matters where many wait for
+// long.
 static __device__ void wait_word(const phi_brace_item &item)
 {
     unsigned pause = 20;
@@ -89,23 +98,20 @@ static __device__ void copy_units(T *destination, const T *source, uint64_t n, p
     }
 }
 
-// Units of 16 bytes whose source lies `shift` bits into 4-byte words: five aligned words make one unit. The words that
-// hold the unit's bytes are all that is read.
-static __device__ void copy_shifted(uint4 *destination, uint64_t source, uint64_t n, phi_share share)
+// Units of 16 bytes whose source lies `shift` bits into 4-byte words: five aligned words make one
+// unit. The words that hold the unit's bytes are all that is read.
+static __device__ void copy_shifted(uint4 *destination, uint64_t source, uint64_t n,
+                                    phi_share share)
 {
     const uint32_t shift = 8 * static_cast<uint32_t>(source & 3);
     const uint32_t *words = reinterpret_cast<const uint32_t *>(source & ~3ull);
     for (uint64_t i = share.first; i < n; i += share.stride) {
         const uint32_t *w = words + 4 * i;
         uint32_t w1 = w[1], w2 = w[2], w3 = w[3], w4 = shift ? w[4] : 0;
-        destination[i] = make_uint4(__funnelshift_r(w[0], w1, shift), __funnelshift_r(w1, w2, shift),
-                                    __funnelshift_r(w2, w3, shift), __funnelshift_r(w3, w4, shift));
+        destination[i] =
+            make_uint4(__funnelshift_r(w[0], w1, shift), __funnelshift_r(w1, w2, shift),
+                       __funnelshift_r(w2, w3, shift), __funnelshift_r(w3, w4, shift));
     }
-}
-
-static __device__ bool copies(const phi_copy_args &args)
-{
-    return args.size != 0 && (args.broken == 0 || load_acquire(args.broken) == 0);
 }
 
 // By all threads of `blocks` blocks, of which this is number `block`.
@@ -127,32 +133,9 @@ static __device__ void copy_part(const phi_copy_args &args, uint32_t block, uint
         copy_units(reinterpret_cast<uint4 *>(destination + head),
                    reinterpret_cast<const uint4 *>(source + head), units, share);
     else
-        copy_shifted(reinterpret_cast<uint4 *>(destination + head), args.source + head, units, share);
+        copy_shifted(reinterpret_cast<uint4 *>(destination + head), args.source + head, units,
+                     share);
     copy_units(destination + tail, source + tail, args.size - tail, share);
-}
-
-extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
-    phi_copy(const __grid_constant__ phi_copy_args args)
-{
-    if (copies(args))
-        copy_part(args, blockIdx.x, gridDim.x);
-}
-
-extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
-    phi_copies(const __grid_constant__ phi_copies_args args)
-{
-    uint32_t mine = 0, end = args.count; // the last item that begins at this block or before it
-    while (end - mine > 1) {
-        const uint32_t middle = (mine + end) / 2;
-        if (args.items[middle].first <= blockIdx.x)
-            mine = middle;
-        else
-            end = middle;
-    }
-    const phi_copies_item &item = args.items[mine];
-    const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
-    copy_part({item.destination, item.source, item.size, 0}, blockIdx.x - item.first,
-              behind - item.first);
 }
 
 enum { GATE_COPY = 1, GATE_SKIP = 2 };
@@ -169,6 +152,77 @@ static __device__ void store_release_gpu(uint32_t *address, uint32_t value)
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+// A wait before this kernel that ended by `broken` saw it set, and so does this later load; what
+// else it orders is the stream's business.
+static __device__ bool is_broken(uint64_t broken)
+{
+    return broken != 0 && load_relaxed(reinterpret_cast<const uint32_t *>(broken)) != 0;
+}
+
+// By all threads. Each look at `broken` goes over PCIe, and looks at one word follow one another
+// there, 1.1 us each: so block 0 looks, and hands on what it found. The last one to know it puts
+// the words back, for the next launch, which comes after this one's end.
+static __device__ uint32_t hand_on(uint64_t address, uint32_t found)
+{
+    __shared__ uint32_t gate;
+    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(address);
+    if (threadIdx.x == 0) {
+        gate = found;
+        if (blockIdx.x == 0)
+            store_release_gpu(&sync->gate, found); // pairs with the load below
+        else
+            while ((gate = load_acquire_gpu(&sync->gate)) == 0)
+                __nanosleep(20);
+        if (atomicAdd(&sync->arrived, 1) == gridDim.x - 1) {
+            sync->gate = 0;
+            sync->arrived = 0;
+        }
+    }
+    __syncthreads();
+    return gate;
+}
+
+extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
+    phi_copy(const __grid_constant__ phi_copy_args args)
+{
+    uint32_t gate = GATE_COPY;
+    if (args.sync == 0 || blockIdx.x == 0)
+        gate = __syncthreads_or(threadIdx.x == 0 && is_broken(args.broken)) ? GATE_SKIP : GATE_COPY;
+    if (args.sync != 0)
+        gate = hand_on(args.sync, gate);
+    if (gate == GATE_COPY)
+        copy_part(args, blockIdx.x, gridDim.x);
+}
+
+static __device__ uint32_t gate_of(const phi_copies_args &args)
+{
+    bool broken = false;
+    for (uint32_t i = threadIdx.x; i < args.count && blockIdx.x == 0; i += blockDim.x)
+        broken = broken || is_broken(args.items[i].broken);
+    return hand_on(args.sync, __syncthreads_or(broken) ? GATE_SKIP : GATE_COPY);
+}
+
+extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
+    phi_copies(const __grid_constant__ phi_copies_args args)
+{
+    uint32_t mine = 0, end = args.count; // the last item that begins at this block or before it
+    while (end - mine > 1) {
+        const uint32_t middle = (mine + end) / 2;
+        if (args.items[middle].first <= blockIdx.x)
+            mine = middle;
+        else
+            end = middle;
+    }
+    const phi_copies_item &item = args.items[mine];
+    const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
+    // Where one of them is broken each block looks at its own.
+    const bool look = args.sync == 0 || gate_of(args) == GATE_SKIP;
+    if (look && __syncthreads_or(threadIdx.x == 0 && is_broken(item.broken)))
+        return;
+    copy_part({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
+              behind - item.first);
+}
+
 // Only block 0 polls host memory. The others wait for it in device memory; blocks are started in
 // order, so it runs when they do.
 static __device__ uint32_t pass_gate(const phi_transfer_args &args, phi_transfer_sync *sync)
@@ -176,7 +230,7 @@ static __device__ uint32_t pass_gate(const phi_transfer_args &args, phi_transfer
     uint32_t gate;
     if (blockIdx.x == 0) {
         do_items(args.items, 0, args.before);
-        gate = copies(args.copy) ? GATE_COPY : GATE_SKIP;
+        gate = args.copy.size != 0 && !is_broken(args.copy.broken) ? GATE_COPY : GATE_SKIP;
         if (gridDim.x > 1)
             store_release_gpu(&sync->gate, gate); // pairs with the load below: hands on what the
                                                   // waits acquired
@@ -207,7 +261,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     phi_transfer(const __grid_constant__ phi_transfer_args args)
 {
     __shared__ uint32_t gate;
-    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
+    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.copy.sync);
     if (threadIdx.x == 0)
         gate = pass_gate(args, sync);
     __syncthreads(); // hands on what thread 0 acquired

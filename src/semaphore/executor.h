@@ -45,8 +45,8 @@ struct phi_work {
     _Atomic uint32_t *word;
     uint64_t word_device;
 
-    // PHI_STEP_COPY: addresses valid in this process (host) or on this context's device (CUDA). size may be 0. All
-    // copies of one call with one `uses` are between the same two buffers; those that follow one another have no order.
+    // PHI_STEP_COPY: addresses valid in this process (host) or on this context's device (CUDA). size may be 0. Copies
+    // that follow one another have no order.
     void *destination;
     const void *source;
     size_t size;
@@ -68,6 +68,8 @@ struct phi_work {
     uint8_t signal; // 1: a lane of signals; STAGE: the message ends with this
     uint8_t together; // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
     uint8_t engine; // of a copy: by the copy engine, also behind a wait
+    // Which of the two is host memory, which kernels know by another address.
+    uint8_t host_source, host_destination;
 
     // `broken` of the own line, looked at by every wait.
     _Atomic uint32_t *broken;

@@ -143,6 +143,7 @@ static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
     if (copies < 2)
         return false;
     piece->kind = PHI_PIECE_COPIES;
+    piece->behind = plan->waited;
     piece->first = plan->at;
     piece->count = end - plan->at;
     plan->at = end;
@@ -160,12 +161,12 @@ bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
         plan->ended = piece->done;
         return true;
     }
+    if (plan->gather && take_copies(plan, piece))
+        return true;
     if (plan->fuse && take_transfer(plan, piece)) {
         plan->ended = piece->done;
         return true;
     }
-    if (plan->gather && !plan->waited && take_copies(plan, piece))
-        return true;
     if (plan->at < plan->n && is_copy(&plan->work[plan->at])) {
         piece->kind = PHI_PIECE_COPY;
         piece->behind = plan->waited;
@@ -213,9 +214,9 @@ bool phi_copy_mode(const struct phi_policy *policy, bool behind)
     return policy->method == PHI_METHOD_COPY_KERNEL || behind;
 }
 
-bool phi_gather_mode(const struct phi_policy *policy, bool behind)
+bool phi_gather_mode(const struct phi_policy *policy)
 {
-    return policy->kernels && policy->method != PHI_METHOD_CE && !behind;
+    return policy->kernels && policy->method != PHI_METHOD_CE;
 }
 
 static uint32_t blocks_of(size_t size, size_t block_bytes)

@@ -38,7 +38,7 @@ struct phi_plan {
     bool kernel_waits; // braces with waits are kernels
     bool fuse;         // and a copy behind a wait is one launch with it
     bool batches;      // the device has memory operations: else all braces are kernels
-    bool gather;       // copies behind no wait may go together
+    bool gather;       // small copies that follow one another go together
     bool done;         // ends by writing the stream's number
     size_t at;
     bool waited;
@@ -77,8 +77,8 @@ int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *oth
 // which it shares a hardware queue, and no process knows all its streams (docs/design.md).
 bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 
-// phi_gather_mode: whether small copies behind no wait go together, in one launch.
-bool phi_gather_mode(const struct phi_policy *policy, bool behind);
+// phi_gather_mode: whether small copies that follow one another go together, in one launch.
+bool phi_gather_mode(const struct phi_policy *policy);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_transfer_blocks: of one that
 // waits first; what waits already leaves it fewer, but one at least. phi_move_blocks: the same of

@@ -51,7 +51,7 @@ struct enqueue {
     uint64_t number; // to be written there
     bool waited;     // the stream waits already when this comes to it
     bool waits;      // this waits
-    uint32_t sync;   // of a transfer, where it may have more than one block: number plus 1
+    uint32_t sync;   // of kernels with several blocks that meet: number plus 1
     uint32_t blocks; // of the largest transfer
     bool started;    // something is enqueued
     CUresult result; // of the call that failed
@@ -142,25 +142,38 @@ static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
         0, q->stream, (void *[]){&args}, NULL);
 }
 
-// device_view gives the address that kernels know memory by: another than the host's for registered
-// host memory.
-static CUresult device_view(const struct phi_driver *driver, const void *address, uint64_t *view)
+// view gives the address that kernels know memory by. Only host memory has another one, and only
+// for that the driver is asked.
+static CUresult view(const struct phi_driver *driver, const void *address, bool host,
+                     uint64_t *device)
 {
-    CUdeviceptr pointer = 0;
-    CUresult result = driver->cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                                    (CUdeviceptr)(uintptr_t)address);
-    *view = pointer;
+    CUdeviceptr pointer = (uintptr_t)address;
+    CUresult result = CUDA_SUCCESS;
+    if (host)
+        result = driver->cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                               (CUdeviceptr)(uintptr_t)address);
+    *device = pointer;
     return result;
+}
+
+static CUresult view_source(const struct enqueue *q, const struct phi_work *work, uint64_t *device)
+{
+    return view(q->executor->driver, work->source, work->host_source, device);
+}
+
+static CUresult view_destination(const struct enqueue *q, const struct phi_work *work,
+                                 uint64_t *device)
+{
+    return view(q->executor->driver, work->destination, work->host_destination, device);
 }
 
 static CUresult describe_copy(struct enqueue *q, const struct phi_work *work,
                               struct phi_copy_args *args)
 {
-    const struct phi_driver *driver = q->executor->driver;
     *args = (struct phi_copy_args){.size = work->size, .broken = work->broken_device};
-    CUresult result = device_view(driver, work->destination, &args->destination);
+    CUresult result = view_destination(q, work, &args->destination);
     if (result == CUDA_SUCCESS)
-        result = device_view(driver, work->source, &args->source);
+        result = view_source(q, work, &args->source);
     phi_count(q->executor->params.counters, copy_kernels, 1);
     return result;
 }
@@ -171,14 +184,22 @@ static CUresult launch_copy(struct enqueue *q, CUfunction function, uint32_t blo
                                                q->stream, (void *[]){args}, NULL);
 }
 
+// 0 where it has none; of a kernel of one block that will do.
+static uint64_t sync_of(const struct enqueue *q)
+{
+    const struct phi_transfer_sync *syncs = q->executor->sync;
+    return q->sync ? (uint64_t)(uintptr_t)(syncs + q->sync - 1) : 0;
+}
+
 static CUresult enqueue_copy_kernel(struct enqueue *q, const struct phi_work *work)
 {
     struct phi_copy_args args;
     CUresult result = describe_copy(q, work, &args);
     if (result != CUDA_SUCCESS)
         return result;
-    return launch_copy(q, phi_device_kernel(q->executor->device, PHI_KERNEL_COPY),
-                       phi_copy_blocks(work->size), &args);
+    const uint32_t blocks = phi_copy_blocks(work->size);
+    args.sync = blocks > 1 ? sync_of(q) : 0;
+    return launch_copy(q, phi_device_kernel(q->executor->device, PHI_KERNEL_COPY), blocks, &args);
 }
 
 static void count_copy(struct enqueue *q, const struct phi_work *work)
@@ -189,12 +210,6 @@ static void count_copy(struct enqueue *q, const struct phi_work *work)
     phi_count(counters, ipc_bytes, net ? 0 : work->size);
     phi_count(counters, net_operations, net);
     phi_count(counters, net_bytes, net ? work->size : 0);
-}
-
-static uint64_t sync_of(const struct enqueue *q)
-{
-    const struct phi_transfer_sync *syncs = q->executor->sync;
-    return (uint64_t)(uintptr_t)(syncs + (q->sync ? q->sync - 1 : 0));
 }
 
 static CUresult enqueue_transfer(struct enqueue *q, const struct phi_piece *piece)
@@ -212,7 +227,7 @@ static CUresult enqueue_transfer(struct enqueue *q, const struct phi_piece *piec
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
     uint32_t blocks = q->sync ? phi_transfer_blocks(&x->policy, &q->others, work->size) : 1;
-    args.sync = sync_of(q);
+    args.copy.sync = sync_of(q);
     if (q->blocks < blocks)
         q->blocks = blocks;
     return launch_copy(q, phi_device_kernel(x->device, PHI_KERNEL_TRANSFER), blocks, &args);
@@ -229,7 +244,6 @@ static bool waits(const struct phi_work *work, size_t n)
 // view_hop puts the addresses by which kernels know a message's memory.
 static CUresult view_hop(struct enqueue *q, const struct phi_work *work, struct phi_hop_item *item)
 {
-    const struct phi_driver *driver = q->executor->driver;
     const bool reads =
         work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_MOVE || work->kind == PHI_STEP_STAGE;
     const bool writes = work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_MOVE ||
@@ -241,10 +255,10 @@ static CUresult view_hop(struct enqueue *q, const struct phi_work *work, struct 
     if (reads) {
         count_copy(q, work);
         phi_count(q->executor->params.counters, copy_kernels, 1);
-        result = device_view(driver, work->source, &item->source);
+        result = view_source(q, work, &item->source);
     }
     if (writes && result == CUDA_SUCCESS)
-        result = device_view(driver, work->destination, &item->destination);
+        result = view_destination(q, work, &item->destination);
     return result;
 }
 
@@ -302,46 +316,25 @@ static CUresult enqueue_copy(struct enqueue *q, const struct phi_piece *piece)
                                               q->stream);
 }
 
-// What is to be added to the addresses of a channel's two buffers for kernels: asked once for all
-// copies of one call on it that follow one another.
-struct shift {
-    const struct phi_uses *uses;
-    uint8_t call;
-    uint64_t destination, source;
-};
-
-static CUresult find_shift(struct enqueue *q, const struct phi_work *work, struct shift *shift)
-{
-    const struct phi_driver *driver = q->executor->driver;
-    if (shift->uses == work->uses && shift->call == work->call && work->uses != NULL)
-        return CUDA_SUCCESS;
-    CUresult result = device_view(driver, work->destination, &shift->destination);
-    if (result == CUDA_SUCCESS)
-        result = device_view(driver, work->source, &shift->source);
-    shift->uses = work->uses;
-    shift->call = work->call;
-    shift->destination -= (uintptr_t)work->destination;
-    shift->source -= (uintptr_t)work->source;
-    return result;
-}
-
 static CUresult enqueue_copies(struct enqueue *q, const struct phi_piece *piece)
 {
-    struct phi_copies_args args = {.count = 0};
-    struct shift shift = {.uses = NULL};
+    const bool behind = piece->behind || q->waited;
+    struct phi_copies_args args = {.sync = behind ? sync_of(q) : 0};
     CUresult result = CUDA_SUCCESS;
     uint32_t blocks = 0;
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
         const struct phi_work *work = &q->work[piece->first + i];
         if (work->size == 0)
             continue;
-        result = find_shift(q, work, &shift);
-        args.items[args.count++] = (struct phi_copies_item){
-            .destination = (uintptr_t)work->destination + shift.destination,
-            .source = (uintptr_t)work->source + shift.source,
+        struct phi_copies_item *item = &args.items[args.count++];
+        *item = (struct phi_copies_item){
+            .broken = behind ? work->broken_device : 0,
             .size = (uint32_t)work->size,
             .first = blocks,
         };
+        result = view_destination(q, work, &item->destination);
+        if (result == CUDA_SUCCESS)
+            result = view_source(q, work, &item->source);
         blocks += phi_copy_blocks(work->size);
         count_copy(q, work);
     }
@@ -405,7 +398,7 @@ static int decide(struct enqueue *q)
                                 .kernel_waits = mode == 1,
                                 .fuse = mode == 1 && !engine && phi_copy_mode(&policy, true),
                                 .batches = policy.batches,
-                                .gather = phi_gather_mode(&policy, q->waited),
+                                .gather = phi_gather_mode(&policy),
                                 .done = q->done != 0};
     if (mode == 1)
         phi_count(x->params.counters, waits_kernel, waits);
@@ -545,7 +538,7 @@ static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
     if (rc)
         return rc;
     const bool helps = has(q, PHI_STEP_HELP);
-    if (helps || (q->plan.fuse && has(q, PHI_STEP_COPY)))
+    if (helps || ((q->plan.fuse || q->waited || q->waits) && has(q, PHI_STEP_COPY)))
         phi_capture_sync(captures, capture, &branch);
     if (helps && branch.sync == 0)
         return phi_refuse(q->executor->params.report, -EAGAIN,

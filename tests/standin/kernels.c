@@ -71,7 +71,8 @@ static enum si_progress copies(const void *data, uint64_t state[SI_KERNEL_STATE]
     if (state[0] == args->count)
         return SI_DONE;
     const struct phi_copies_item *item = &args->items[state[0]++];
-    memcpy((void *)item->destination, (const void *)item->source, item->size);
+    if (!(item->broken && load32(item->broken)))
+        memcpy((void *)item->destination, (const void *)item->source, item->size);
     return SI_MOVED;
 }
 

@@ -69,7 +69,7 @@ std::string plan_of(const std::string &letters, const Mode &mode)
     return text;
 }
 
-TEST(Plan, SmallCopiesBehindNoWaitGoTogether)
+TEST(Plan, SmallCopiesGoTogether)
 {
     EXPECT_EQ(plan_of("ccc", GATHERED), "G(ccc)B(+)");
     EXPECT_EQ(plan_of("ccc", KERNEL), "CCCB(+)");
@@ -78,9 +78,9 @@ TEST(Plan, SmallCopiesBehindNoWaitGoTogether)
     EXPECT_EQ(plan_of("czzc", GATHERED), "G(cc)B(+)");
     EXPECT_EQ(plan_of("pccp", GATHERED), "B(p)G(cc)B(p+)");
     EXPECT_EQ(plan_of("cclcc", GATHERED), "G(cc)CG(cc)B(+)");
-    EXPECT_EQ(plan_of("ccwcc", GATHERED),
-              "G(cc)T(wc)T(c+)"); // one that waits leaves its copies alone
-    EXPECT_EQ(plan_of(std::string(129, 'c'), GATHERED), "G(128)CB(+)");
+    EXPECT_EQ(plan_of("ccwcc", GATHERED), "G(cc)T(wc)T(c+)"); // alone after the one that waits
+    EXPECT_EQ(plan_of("wccc", GATHERED), "T(wc)G(cc)B(+)");
+    EXPECT_EQ(plan_of(std::string(121, 'c'), GATHERED), "G(120)CB(+)");
 }
 
 TEST(Plan, ProgramsOfTheTables)
