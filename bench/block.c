@@ -7,6 +7,10 @@
 
 #define STAGE_SIZE ((size_t)4 << 20)
 
+// Of the kernel that copies.
+#define COPY_BLOCKS  64
+#define COPY_THREADS 512
+
 int bench_meet(struct bench_run *run)
 {
     struct bench *bench = run->bench;
@@ -84,9 +88,32 @@ static int each_channel(struct bench_run *run, int (*visit)(struct bench_run *, 
     return rc;
 }
 
+// Small round trips are a warp's; larger ones, and copies, take blocks of as many threads as they
+// have use for.
+static int run_kernel(struct bench_run *run, size_t count)
+{
+    struct bench *bench = run->bench;
+    const bool copies = run->test->kernel >= BENCH_KERNEL_PUT;
+    const unsigned threads = run->test->kernel == BENCH_KERNEL_VALUE || run->size <= 512 ? 32
+                             : run->size <= 4096                                         ? 512
+                                                                                         : 1024;
+    run->kernel.count = count;
+    return device_call(bench, bench->device->ops->run_kernel(bench->device, &run->kernel,
+                                                             copies ? COPY_BLOCKS : 1,
+                                                             copies ? COPY_THREADS : threads));
+}
+
+static int once(struct bench_run *run)
+{
+    return run->bench->options->issue == BENCH_ISSUE_DEVICE ? run_kernel(run, 1)
+                                                            : run->test->once(run);
+}
+
 static int issue(struct bench_run *run, size_t count, bool graph)
 {
     struct bench *bench = run->bench;
+    if (bench->options->issue == BENCH_ISSUE_DEVICE)
+        return run_kernel(run, count);
     if (graph)
         return device_call(bench, bench->device->ops->launch_graph(bench->device, run->graph));
     int rc = 0;
@@ -114,7 +141,7 @@ static int marked(struct bench_run *run, size_t count, bool graph, double *us)
     struct bench *bench = run->bench;
     int rc = hook(run, run->test->begin);
     if (rc == 0)
-        rc = run->test->once(run);
+        rc = once(run);
     if (rc == 0)
         rc = mark(bench, 0);
     if (rc == 0)
@@ -125,6 +152,8 @@ static int marked(struct bench_run *run, size_t count, bool graph, double *us)
         rc = hook(run, run->test->end);
     if (rc == 0)
         rc = bench_synchronize(bench);
+    if (rc == 0 && bench->options->issue == BENCH_ISSUE_DEVICE)
+        rc = device_call(bench, bench->device->ops->kernel_result(bench->device));
     return rc ? rc : device_call(bench, bench->device->ops->elapsed(bench->device, us));
 }
 

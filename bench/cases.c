@@ -4,10 +4,11 @@
 #include <string.h>
 
 const struct bench_case *const bench_case_table[] = {
-    &bench_put_latency, &bench_put_bandwidth, &bench_put_bidirectional, &bench_put_rate,
-    &bench_put_batch,   &bench_get_latency,   &bench_get_bandwidth,     &bench_get_bidirectional,
-    &bench_get_rate,    &bench_send_latency,  &bench_send_bandwidth,    &bench_send_bidirectional,
-    &bench_send_rate,   &bench_exchange_cold, &bench_exchange_hit,      &bench_import,
+    &bench_put_latency, &bench_put_bandwidth,  &bench_put_bidirectional, &bench_put_rate,
+    &bench_put_batch,   &bench_get_latency,    &bench_get_bandwidth,     &bench_get_bidirectional,
+    &bench_get_rate,    &bench_send_latency,   &bench_send_bandwidth,    &bench_send_bidirectional,
+    &bench_send_rate,   &bench_signal_latency, &bench_exchange_cold,     &bench_exchange_hit,
+    &bench_import,
 };
 
 const size_t bench_case_count = sizeof(bench_case_table) / sizeof(bench_case_table[0]);
@@ -22,8 +23,9 @@ const struct bench_case *bench_case_find(const char *name)
 
 size_t bench_case_channels(const struct bench_case *test, const struct bench_options *options)
 {
-    if (test->metric == BENCH_HALF_ROUND_TRIP_US && test->channels == 1)
-        return 1; // one message after the other
+    if (options->issue == BENCH_ISSUE_DEVICE ||
+        (test->metric == BENCH_HALF_ROUND_TRIP_US && test->channels == 1))
+        return 1; // one message after the other, or all that a kernel does
     return options->channels ? (size_t)options->channels : test->channels;
 }
 

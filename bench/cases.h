@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "bench.h"
+#include "kernel.h"
 #include "report.h"
 
 enum bench_metric {
@@ -51,8 +52,9 @@ struct bench_case {
     enum bench_combine combine;
     unsigned channels; // default
     unsigned samples;
-    bool wall;     // timed by the clock, not by marks in the stream
-    bool exchange; // its iterations are exchanges
+    bool wall;                // timed by the clock, not by marks in the stream
+    bool exchange;            // its iterations are exchanges
+    enum bench_kernel kernel; // what -i device runs for its iterations
     int (*open)(struct bench_run *run);
     void (*close)(struct bench_run *run);
     int (*begin)(struct bench_run *run);
@@ -74,6 +76,7 @@ struct bench_run {
     struct bench_raw_copy *copies;           // by channel
     void *graph;
     size_t graph_count;
+    struct bench_kernel_args kernel; // -i device: as far as it is the same for all blocks
 
     // The exchange family.
     struct ph_operation *ops;
@@ -92,6 +95,7 @@ extern const struct bench_case bench_get_latency, bench_get_bandwidth, bench_get
     bench_get_rate;
 extern const struct bench_case bench_send_latency, bench_send_bandwidth, bench_send_bidirectional,
     bench_send_rate;
+extern const struct bench_case bench_signal_latency;
 extern const struct bench_case bench_exchange_cold, bench_exchange_hit, bench_import;
 
 // bench_case_channels and bench_case_area: what a case takes of the arena, for all sizes that it is

@@ -12,6 +12,7 @@
 #include "cuda/driver.h"
 
 #include "device.h"
+#include "kernel.h"
 
 #define STAGE_SIZE ((size_t)4 << 20)
 
@@ -23,7 +24,10 @@ struct cuda {
     bool retained;
     CUstream stream; // the library's work and the raw limits
     CUevent marks[2];
-    void *stage; // pinned
+    void *stage;     // pinned
+    CUmodule module; // of kernel.cu
+    CUfunction kernel;
+    int32_t *result; // of what it ran; pinned
 
     CUdeviceptr *allocations;
     size_t allocation_count, allocation_room;
@@ -247,6 +251,48 @@ static void cuda_destroy_graph(struct bench_device *device, void *graph)
     cuda->driver->cuGraphExecDestroy(graph);
 }
 
+static int cuda_open_kernels(struct bench_device *device)
+{
+    struct cuda *cuda = cuda_of(device);
+    if (bench_kernels_size == 0) {
+        snprintf(device->error, sizeof(device->error), "-i device: built without nvcc");
+        return -ENOTSUP;
+    }
+    void *result;
+    int rc = CALL(cuda, cuModuleLoadData, &cuda->module, bench_kernels);
+    if (rc == 0)
+        rc = CALL(cuda, cuModuleGetFunction, &cuda->kernel, cuda->module, "bench_kernel");
+    if (rc == 0)
+        rc = CALL(cuda, cuMemHostAlloc, &result, sizeof(*cuda->result), 0);
+    if (rc)
+        return rc;
+    cuda->result = result;
+    *cuda->result = 0;
+    return 0;
+}
+
+static int cuda_run_kernel(struct bench_device *device, struct bench_kernel_args *args,
+                           unsigned blocks, unsigned threads)
+{
+    struct cuda *cuda = cuda_of(device);
+    CUdeviceptr result;
+    int rc = CALL(cuda, cuMemHostGetDevicePointer_v2, &result, cuda->result, 0);
+    if (rc)
+        return rc;
+    args->result = result;
+    void *params[] = {args};
+    return CALL(cuda, cuLaunchKernel, cuda->kernel, blocks, 1, 1, threads, 1, 1, 0, cuda->stream,
+                params, NULL);
+}
+
+static int cuda_kernel_result(struct bench_device *device)
+{
+    struct cuda *cuda = cuda_of(device);
+    if (*cuda->result)
+        snprintf(device->error, sizeof(device->error), "a call in the kernel has failed");
+    return *cuda->result;
+}
+
 // Both GPUs see a page of flags: it is host memory that each registers.
 static int register_words(struct cuda *cuda, void *words, CUdeviceptr *address)
 {
@@ -382,6 +428,10 @@ static void cuda_close(struct bench_device *device)
     free(cuda->allocations);
     if (cuda->stage)
         cuda->driver->cuMemFreeHost(cuda->stage);
+    if (cuda->result)
+        cuda->driver->cuMemFreeHost(cuda->result);
+    if (cuda->module)
+        cuda->driver->cuModuleUnload(cuda->module);
     cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->handle);
 }
 
@@ -399,6 +449,9 @@ static const struct bench_device_ops cuda_ops = {
     .end_graph = cuda_end_graph,
     .launch_graph = cuda_launch_graph,
     .destroy_graph = cuda_destroy_graph,
+    .open_kernels = cuda_open_kernels,
+    .run_kernel = cuda_run_kernel,
+    .kernel_result = cuda_kernel_result,
     .raw_handle = cuda_raw_handle,
     .raw_open = cuda_raw_open,
     .raw_copy = cuda_raw_copy,

@@ -33,6 +33,7 @@ static const struct bench_device_ops stub_ops = {
     .kind = "cuda",
     .open = refuse_open,
     .begin_graph = refuse_graph,
+    .open_kernels = refuse_graph,
     .detach = nothing,
     .close = nothing,
 };

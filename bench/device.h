@@ -47,12 +47,16 @@ struct bench_raw_copy {
 // - mark notes the time when the stream reaches it, at index 0 or 1; elapsed (after synchronize) is
 // their difference.
 // - begin_graph ... end_graph: what is enqueued between becomes a graph; NULL: no such thing here.
+// - open_kernels loads kernel.cu; run_kernel enqueues it with args, whose result is the device's
+// own, and kernel_result (after synchronize) is 0 or what the first call that failed in it has
+// returned. NULL: no such thing here.
 // - raw_handle, raw_open: the two halves of connecting to the peer. raw_copy and raw_flags enqueue
 // on the stream;
 //   raw_flags: count ping-pongs of a bare flag, the leader first. The copy struct lives until
 //   synchronize. raw_finish (or NULL) comes behind them at both ranks of a pair and is over when
 //   both are there.
 // - detach (before the context ends) ends the stream; close (after it) frees everything.
+struct bench_kernel_args;
 struct bench_device_ops {
     const char *kind;
     int (*open)(struct bench_device *device, int rank);
@@ -67,6 +71,10 @@ struct bench_device_ops {
     int (*end_graph)(struct bench_device *device, void **graph);
     int (*launch_graph)(struct bench_device *device, void *graph);
     void (*destroy_graph)(struct bench_device *device, void *graph);
+    int (*open_kernels)(struct bench_device *device);
+    int (*run_kernel)(struct bench_device *device, struct bench_kernel_args *args, unsigned blocks,
+                      unsigned threads);
+    int (*kernel_result)(struct bench_device *device);
     int (*raw_handle)(struct bench_device *device, struct bench_raw_handle *handle);
     int (*raw_open)(struct bench_device *device, const struct bench_raw_handle *peer);
     int (*raw_copy)(struct bench_device *device, struct bench_raw_copy *copy);

@@ -71,6 +71,7 @@ const struct bench_case bench_get_bandwidth = {
     .samples = 20,
     .once = leader_once,
     .end = bench_meet,
+    .kernel = BENCH_KERNEL_GET,
 };
 
 static int bidirectional_once(struct bench_run *run)

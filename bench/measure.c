@@ -73,8 +73,45 @@ static int open_channels(struct bench_run *run)
     return rc ? bench_fail(bench, rc, "exchange of the channels") : 0;
 }
 
+// A kernel that hangs is to end before the run does.
+#define KERNEL_TIMEOUT_NS 20000000000u
+
+static int open_device(struct bench_run *run)
+{
+    struct bench *bench = run->bench;
+    struct bench_kernel_args *kernel = &run->kernel;
+    if (bench->options->issue != BENCH_ISSUE_DEVICE || run->backward == NULL)
+        return 0;
+    struct ph_channel *to = bench->leader ? run->forward[0] : run->backward[0];
+    struct ph_channel *from = bench->leader ? run->backward[0] : run->forward[0];
+    int rc = ph_channel_device(to, &kernel->to, sizeof(kernel->to));
+    if (rc == 0)
+        rc = ph_channel_device(from, &kernel->from, sizeof(kernel->from));
+    if (rc)
+        return bench_fail(bench, rc, "ph_channel_device");
+    kernel->to.timeout_ns = kernel->from.timeout_ns = KERNEL_TIMEOUT_NS;
+    const bool large = run->test->kernel == BENCH_KERNEL_LL && run->size > PH_DEVICE_LL_MAX;
+    kernel->kind = large ? BENCH_KERNEL_PUT_SIGNAL : run->test->kernel;
+    kernel->leader = bench->leader;
+    kernel->size = run->size;
+    return 0;
+}
+
+static void close_device(struct bench_run *run)
+{
+    struct bench_kernel_args *kernel = &run->kernel;
+    bool leader = run->bench->leader;
+    if (run->backward == NULL)
+        return;
+    if (kernel->to.local_size)
+        ph_channel_device_release(leader ? run->forward[0] : run->backward[0], &kernel->to);
+    if (kernel->from.local_size)
+        ph_channel_device_release(leader ? run->backward[0] : run->forward[0], &kernel->from);
+}
+
 static void close_run(struct bench_run *run)
 {
+    close_device(run);
     if (run->graph)
         run->bench->device->ops->destroy_graph(run->bench->device, run->graph);
     if (run->test->close)
@@ -91,7 +128,10 @@ static int open_run(struct bench_run *run)
     run->stride = ((run->size ? run->size : 1) + 4095) & ~(size_t)4095;
     run->out = bench->area_offset;
     run->in = run->out + run->channels * run->stride;
-    return run->test->open ? run->test->open(run) : open_channels(run);
+    if (run->test->open)
+        return run->test->open(run);
+    int rc = open_channels(run);
+    return rc ? rc : open_device(run);
 }
 
 // All ranks take the same decisions: by the slowest.
@@ -106,9 +146,12 @@ static int slowest(struct bench *bench, double mine, double *us)
 }
 
 // Blocks long enough that their start and end do not count.
-static double block_us(const struct bench_case *test)
+static double block_us(const struct bench_run *run)
 {
-    return test->metric == BENCH_BANDWIDTH_GBPS ? 10000 : 2000;
+    return run->test->metric == BENCH_BANDWIDTH_GBPS ||
+                   run->bench->options->issue == BENCH_ISSUE_DEVICE
+               ? 10000
+               : 2000;
 }
 
 static int warm_up(struct bench_run *run, double *per_iteration)
@@ -128,7 +171,7 @@ static int warm_up(struct bench_run *run, double *per_iteration)
         *per_iteration = us / (double)count;
         if (total >= WARMUP_US && done >= (uint64_t)bench->options->warmup)
             return 0;
-        if (us < block_us(run->test) && count < COUNT_MAX)
+        if (us < block_us(run) && count < COUNT_MAX)
             count *= 2;
     }
 }
@@ -148,7 +191,7 @@ static void plan(const struct bench_run *run, double per_iteration, struct sampl
         samples->count = wanted / samples->n < most ? wanted / samples->n : most;
         return;
     }
-    double count = block_us(run->test) / per_iteration;
+    double count = block_us(run) / per_iteration;
     samples->count = count < 1 ? 1 : count > (double)most ? most : (size_t)count;
 }
 

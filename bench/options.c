@@ -52,33 +52,35 @@ static const struct option long_options[] = {
 
 void bench_options_help(FILE *out)
 {
-    fputs("usage: peerhop-perf [options]\n"
-          "Measures Peerhop between ranks that it starts as processes, with a store of its own.\n"
-          "Without -c: put and get bandwidth, send latency and bandwidth, verified.\n\n"
-          "  -l            list the cases\n"
-          "  -c CASE       run this case (repeatable)\n"
-          "  -b SIZES      bytes: 8, 64K, 8:1G (doubling), 8:1G:x4 (repeatable)\n"
-          "  -n COUNT      iterations of each measurement (else by time)\n"
-          "  -w COUNT      iterations of warm-up at least (50 ms at least, too)\n"
-          "  -r COUNT      ranks (2); pairs 0-1, 2-3, ...; exchange and import: all with all\n"
-          "  -k KIND       memory: auto, host, cuda\n"
-          "  -p PATH       auto, ipc, net: fail where another path would be taken; net asks for it\n"
-          "  -m METHOD     auto, ce, copy_kernel, sm, ll: how GPU copies are made\n"
-          "  -i ISSUE      stream, graph (CUDA graphs), host (synchronise each iteration)\n"
-          "  -o FORMAT     table, json (one object a line)\n"
-          "  --protocol P  put, get: protocol of the send cases\n"
-          "  --channels N  channels used at once (else by the case)\n"
-          "  --ops N       operations of an exchange (1024)\n"
-          "  --segments M  allocations that hold them (1)\n"
-          "  --group       send cases: issue by ph_group; latency shifted by one receive\n"
-          "  --verify      fresh data for each block, every byte checked\n"
-          "  --compare     measure the raw limit in the same run, and the ratio\n"
-          "  --wait MODE   auto, kernel, memory_operation: how GPU streams wait\n"
-          "  --deadline S  seconds after which the run is ended (600)\n"
-          "  --store URI   store to use (else PEERHOP_STORE, else a private Redis)\n"
-          "  -h            this help\n\n"
-          "Started with PEERHOP_RANK set (peerhop-run), it is one rank and starts nothing.\n",
-          out);
+    fputs(
+        "usage: peerhop-perf [options]\n"
+        "Measures Peerhop between ranks that it starts as processes, with a store of its own.\n"
+        "Without -c: put and get bandwidth, send latency and bandwidth, verified.\n\n"
+        "  -l            list the cases\n"
+        "  -c CASE       run this case (repeatable)\n"
+        "  -b SIZES      bytes: 8, 64K, 8:1G (doubling), 8:1G:x4 (repeatable)\n"
+        "  -n COUNT      iterations of each measurement (else by time)\n"
+        "  -w COUNT      iterations of warm-up at least (50 ms at least, too)\n"
+        "  -r COUNT      ranks (2); pairs 0-1, 2-3, ...; exchange and import: all with all\n"
+        "  -k KIND       memory: auto, host, cuda\n"
+        "  -p PATH       auto, ipc, net: fail where another path would be taken; net asks for it\n"
+        "  -m METHOD     auto, ce, copy_kernel, sm, ll: how GPU copies are made\n"
+        "  -i ISSUE      stream, graph (CUDA graphs), host (synchronise each iteration),\n"
+        "                device (by a kernel that stays; send-latency: ll_put_signal, to 8K)\n"
+        "  -o FORMAT     table, json (one object a line)\n"
+        "  --protocol P  put, get: protocol of the send cases\n"
+        "  --channels N  channels used at once (else by the case)\n"
+        "  --ops N       operations of an exchange (1024)\n"
+        "  --segments M  allocations that hold them (1)\n"
+        "  --group       send cases: issue by ph_group; latency shifted by one receive\n"
+        "  --verify      fresh data for each block, every byte checked\n"
+        "  --compare     measure the raw limit in the same run, and the ratio\n"
+        "  --wait MODE   auto, kernel, memory_operation: how GPU streams wait\n"
+        "  --deadline S  seconds after which the run is ended (600)\n"
+        "  --store URI   store to use (else PEERHOP_STORE, else a private Redis)\n"
+        "  -h            this help\n\n"
+        "Started with PEERHOP_RANK set (peerhop-run), it is one rank and starts nothing.\n",
+        out);
 }
 
 void bench_options_list(FILE *out)
@@ -89,7 +91,7 @@ void bench_options_list(FILE *out)
 
 const char *bench_issue_name(enum bench_issue issue)
 {
-    static const char *const names[] = {"stream", "graph", "host"};
+    static const char *const names[] = {"stream", "graph", "host", "device"};
     return names[issue];
 }
 
@@ -206,10 +208,11 @@ static int parse_case(struct parser *parser)
 static int parse_issue(struct parser *parser)
 {
     const char *word = "";
-    int rc = parse_word(parser, "-i", "stream|graph|host", &word);
+    int rc = parse_word(parser, "-i", "stream|graph|host|device", &word);
     if (rc == 0)
         parser->options->issue = *word == 's'   ? BENCH_ISSUE_STREAM
                                  : *word == 'g' ? BENCH_ISSUE_GRAPH
+                                 : *word == 'd' ? BENCH_ISSUE_DEVICE
                                                 : BENCH_ISSUE_HOST;
     return rc;
 }
@@ -302,9 +305,26 @@ static void default_cases(struct bench_options *options)
     // Of devices over the net nobody gets: the other end has to send.
     const bool staged = strcmp(options->path, "net") == 0 && strcmp(options->kind, "cuda") == 0;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (!staged || strcmp(names[i], "get-bandwidth") != 0)
+        if ((!staged || strcmp(names[i], "get-bandwidth") != 0) &&
+            (options->issue != BENCH_ISSUE_DEVICE || bench_case_find(names[i])->kernel))
             options->cases[options->case_count++] = bench_case_find(names[i]);
     options->verify = true;
+}
+
+// What a kernel does by itself: one channel each way, no groups.
+static int check_device(struct parser *parser)
+{
+    const struct bench_options *options = parser->options;
+    if (options->issue != BENCH_ISSUE_DEVICE)
+        return 0;
+    if (options->group || options->channels > 1)
+        return refuse(parser->error, parser->error_size,
+                      "-i device: not with --group or several --channels");
+    for (size_t i = 0; i < options->case_count; i++)
+        if (!options->cases[i]->kernel)
+            return refuse(parser->error, parser->error_size, "-i device: %s is not done by kernels",
+                          options->cases[i]->name);
+    return 0;
 }
 
 int bench_options_parse(struct bench_options *options, int argc, char **argv, char *error,
@@ -339,5 +359,5 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
     if (options->segments > options->ops)
         return refuse(error, error_size, "--segments: more allocations than operations (--ops)");
     default_cases(options);
-    return 0;
+    return check_device(&parser);
 }

@@ -18,6 +18,7 @@ enum bench_issue {
     BENCH_ISSUE_STREAM, // many operations, then one synchronisation
     BENCH_ISSUE_GRAPH,  // captured once, replayed
     BENCH_ISSUE_HOST,   // a synchronisation after each iteration
+    BENCH_ISSUE_DEVICE, // by a kernel that stays
 };
 
 struct bench_sizes {

@@ -26,6 +26,7 @@ const struct bench_case bench_put_latency = {
     .channels = 1,
     .samples = 50,
     .once = latency_once,
+    .kernel = BENCH_KERNEL_PUT_SIGNAL,
 };
 
 // All channels' puts by one group, and a signal.
@@ -98,6 +99,7 @@ const struct bench_case bench_put_bandwidth = {
     .samples = 20,
     .once = bandwidth_once,
     .end = forward_end,
+    .kernel = BENCH_KERNEL_PUT,
 };
 
 static int bidirectional_once(struct bench_run *run)

@@ -186,7 +186,12 @@ static int start(struct bench *bench)
     bench->rank = rank;
     if (bench->options->issue == BENCH_ISSUE_GRAPH && !bench->device->ops->begin_graph)
         return bench_fail(bench, -ENOTSUP, "-i graph needs GPUs (-k cuda)");
+    const bool kernels = bench->options->issue == BENCH_ISSUE_DEVICE;
+    if (kernels && !bench->device->ops->open_kernels)
+        return bench_fail(bench, -ENOTSUP, "-i device needs GPUs (-k cuda)");
     int rc = bench->device->ops->open(bench->device, rank);
+    if (rc == 0 && kernels)
+        rc = bench->device->ops->open_kernels(bench->device);
     if (rc)
         return bench_fail(bench, rc, "%s", bench->device->error);
     rc = create_context(bench);

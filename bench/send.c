@@ -70,6 +70,7 @@ const struct bench_case bench_send_latency = {
     .begin = latency_begin,
     .once = latency_once,
     .end = latency_end,
+    .kernel = BENCH_KERNEL_LL,
 };
 
 static int one_way_group(struct bench_run *run)

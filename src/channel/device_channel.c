@@ -19,10 +19,12 @@ static_assert(offsetof(struct ph_device_lane, full) == offsetof(struct phi_flag_
               "one lane");
 static_assert(offsetof(struct ph_device_lane, go) == offsetof(struct phi_flag_lane, go),
               "one lane");
+// NOLINTBEGIN(misc-redundant-expression): they are to be the same
 static_assert(PH_DEVICE_LL_MAX == PHI_LL_PIECE && PH_DEVICE_LL_SLOT == PHI_LL_SLOT &&
                   PH_DEVICE_LL_SLOTS == PHI_LL_SLOTS && PH_DEVICE_LL_REFRESH == PHI_LL_REFRESH &&
                   PH_DEVICE_BLOCKS == PHI_MOVE_BLOCKS,
               "one lane");
+// NOLINTEND(misc-redundant-expression)
 static_assert(PH_DEVICE_NOTED == (unsigned)PHI_BIT_NOTED &&
                   PH_DEVICE_FREE == (unsigned)PHI_BIT_FREE,
               "one word");

@@ -398,6 +398,21 @@ TEST_P(PerfCase, RunsVerified)
     EXPECT_EQ(parse_json(lines[1])["bytes"], "70001");
 }
 
+TEST_F(Perf, KernelsNeedADeviceThatRunsThem)
+{
+    Ended ended = run({"-k", "host", "-c", "put-latency", "-i", "device"});
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_NE(ended.err.find("-i device needs GPUs"), std::string::npos) << ended.err;
+    if (*getenv("PEERHOP_STANDIN") == 0)
+        return;
+    ended = run({"-k", "cuda", "-c", "put-latency", "-i", "device"},
+                {std::string("PEERHOP_LIBCUDA=") + getenv("PEERHOP_STANDIN")});
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(ended.err.find("cuModuleGetFunction") != std::string::npos ||
+                ended.err.find("built without nvcc") != std::string::npos)
+        << ended.err;
+}
+
 static std::string name_of(const testing::TestParamInfo<PerfCase::ParamType> &info)
 {
     static const char *const places[] = {"Host", "Standin", "Gpu"};
@@ -417,7 +432,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      "put-rate", "put-batch", "get-latency", "get-bandwidth",
                                      "get-bidirectional", "get-rate", "send-latency",
                                      "send-bandwidth", "send-bidirectional", "send-rate",
-                                     "exchange-cold", "exchange-hit", "import"),
+                                     "signal-latency", "exchange-cold", "exchange-hit", "import"),
                      testing::Values(Way{"", {}})),
     name_of);
 
@@ -426,6 +441,13 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(every_place, testing::Values("put-latency", "get-bandwidth", "send-rate"),
                      testing::Values(Way{"", {"-i", "host"}})),
     name_of);
+
+INSTANTIATE_TEST_SUITE_P(Kernels, PerfCase,
+                         testing::Combine(testing::Values(GPU),
+                                          testing::Values("put-latency", "put-bandwidth",
+                                                          "get-bandwidth"),
+                                          testing::Values(Way{"", {"-i", "device"}})),
+                         name_of);
 
 INSTANTIATE_TEST_SUITE_P(
     Graphs, PerfCase,

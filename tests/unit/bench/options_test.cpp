@@ -104,6 +104,24 @@ TEST(Options, DefaultsAreTheNewcomersRun)
     EXPECT_EQ(parsed.options.sizes.n, 0u);
 }
 
+// By kernels: the cases that have one, one channel each way.
+TEST(Options, Kernels)
+{
+    Parsed parsed = parse({"-i", "device"});
+    ASSERT_EQ(parsed.rc, 0) << parsed.error;
+    EXPECT_EQ(parsed.options.issue, BENCH_ISSUE_DEVICE);
+    EXPECT_STREQ(bench_issue_name(parsed.options.issue), "device");
+    EXPECT_EQ(parsed.options.case_count, 3u);
+    for (size_t i = 0; i < parsed.options.case_count; i++)
+        EXPECT_NE(parsed.options.cases[i]->kernel, BENCH_KERNEL_NONE);
+    EXPECT_EQ(parse({"-i", "device", "-c", "signal-latency", "--channels", "1"}).rc, 0);
+    EXPECT_EQ(parse({"-i", "device", "--group"}).rc, -EINVAL);
+    EXPECT_EQ(parse({"-i", "device", "--channels", "2"}).rc, -EINVAL);
+    parsed = parse({"-c", "put-rate", "-i", "device"});
+    EXPECT_EQ(parsed.rc, -EINVAL);
+    EXPECT_NE(parsed.error.find("put-rate"), std::string::npos) << parsed.error;
+}
+
 TEST(Options, EverythingGiven)
 {
     Parsed parsed = parse({"-c",      "put-latency", "-c",         "import",       "-b",
@@ -164,10 +182,10 @@ TEST(Options, ThePasswordIsHiddenWhereItStood)
 TEST(Options, ErrorsNameTheOptionAndTheValue)
 {
     const std::vector<std::vector<std::string>> lines = {
-        {"-c", "put-nothing"}, {"-b", "8x"},        {"-n", "0"},      {"-n", "many"},
-        {"-w", "-1"},          {"-r", "1"},         {"-r", "65"},     {"-k", "disk"},
-        {"-p", "wire"},         {"-m", "memcpy"},    {"-i", "device"}, {"-o", "xml"},
-        {"--protocol", "pu"},  {"--channels", "0"}, {"--ops", "0"},   {"--segments", "1.5"},
+        {"-c", "put-nothing"}, {"-b", "8x"},        {"-n", "0"},    {"-n", "many"},
+        {"-w", "-1"},          {"-r", "1"},         {"-r", "65"},   {"-k", "disk"},
+        {"-p", "wire"},        {"-m", "memcpy"},    {"-i", "hand"}, {"-o", "xml"},
+        {"--protocol", "pu"},  {"--channels", "0"}, {"--ops", "0"}, {"--segments", "1.5"},
         {"--wait", "spin"},    {"--deadline", ""},
     };
     for (const auto &line : lines) {
@@ -197,7 +215,7 @@ TEST(Cases, NamesAreUniqueAndDescribed)
         EXPECT_NE(test->sizes[0], 0u) << test->name;
         EXPECT_TRUE(test->once || test->sample) << test->name;
     }
-    EXPECT_EQ(names.size(), 16u);
+    EXPECT_EQ(names.size(), 17u);
     EXPECT_EQ(bench_case_find("put"), nullptr);
 }
 

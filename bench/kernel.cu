@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <peerhop/device.cuh>
+
+#include "kernel.h"
+
+template <bench_kernel KIND, class Group>
+static __device__ int give(const bench_kernel_args &args, ph_device_port<Group> &to, uint64_t i)
+{
+    if (KIND == BENCH_KERNEL_PUT_SIGNAL)
+        return to.put_signal(0, 0, args.size);
+    return KIND == BENCH_KERNEL_LL ? to.ll_put_signal(0, 0, args.size) : to.ll_signal(i);
+}
+
+template <bench_kernel KIND, class Group>
+static __device__ int take(const bench_kernel_args &args, ph_device_port<Group> &from, uint64_t i)
+{
+    uint64_t value;
+    if (KIND == BENCH_KERNEL_PUT_SIGNAL)
+        return from.wait(args.size);
+    if (KIND == BENCH_KERNEL_LL)
+        return from.ll_wait(args.size);
+    const int rc = from.ll_wait_value(&value);
+    return rc == 0 && value != i ? static_cast<int>(PH_DEVICE_ENDED) : rc;
+}
+
+template <bench_kernel KIND, class Group>
+static __device__ int round_trips(const bench_kernel_args &args)
+{
+    ph_device_port<Group> to(args.to), from(args.from);
+    int rc = args.leader ? 0 : take<KIND>(args, from, 0);
+    for (uint64_t i = 0; i < args.count && rc == 0; i++) {
+        rc = give<KIND>(args, to, i);
+        if (rc == 0 && (args.leader || i + 1 < args.count))
+            rc = take<KIND>(args, from, args.leader ? i : i + 1);
+    }
+    return rc;
+}
+
+// Each block's part begins at a whole line.
+static __device__ int copies(const bench_kernel_args &args)
+{
+    const uint64_t share = (args.size / gridDim.x + 127) / 128 * 128;
+    const uint64_t at = blockIdx.x * share;
+    const uint64_t left = at < args.size ? args.size - at : 0;
+    const uint64_t bytes = blockIdx.x + 1 == gridDim.x || left < share ? left : share;
+    int rc = 0;
+    for (uint64_t i = 0; i < args.count && rc == 0 && bytes > 0; i++)
+        rc = args.kind == BENCH_KERNEL_PUT ? ph_device_put<ph_block>(args.to, at, at, bytes)
+                                           : ph_device_get<ph_block>(args.from, at, at, bytes);
+    return rc;
+}
+
+template <bench_kernel KIND> static __device__ int by_group(const bench_kernel_args &args)
+{
+    return blockDim.x == 32 ? round_trips<KIND, ph_warp>(args) : round_trips<KIND, ph_block>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(1024)
+    bench_kernel(const __grid_constant__ bench_kernel_args args)
+{
+    int rc;
+    if (args.kind == BENCH_KERNEL_PUT_SIGNAL)
+        rc = by_group<BENCH_KERNEL_PUT_SIGNAL>(args);
+    else if (args.kind == BENCH_KERNEL_LL)
+        rc = by_group<BENCH_KERNEL_LL>(args);
+    else if (args.kind == BENCH_KERNEL_VALUE)
+        rc = by_group<BENCH_KERNEL_VALUE>(args);
+    else
+        rc = copies(args);
+    if (rc != 0 && threadIdx.x == 0)
+        *reinterpret_cast<int *>(args.result) = rc;
+}
