@@ -220,8 +220,40 @@ static bool is_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
                                   : phi_flags_here(channel, outgoing, word, method);
 }
 
-// Of a message by flags. What is there by lines is unpacked on the stream; the peer is told
-// nothing.
+// What was taken of a channel that had been released already, on the way to its buffer.
+static bool is_late_drained(const struct ph_channel *channel)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    return !channel->stage.is || executor->ops->drained(executor, &channel->peer->late, NULL, 0);
+}
+
+// enter lets nobody retire a channel until it is left; false: it is retired, or the peer is being
+// asked.
+static bool enter_ended(struct ph_channel *channel)
+{
+    pthread_mutex_lock(&channel->peers->lock);
+    const bool may = !channel->retired && channel->key->retiring == 0;
+    if (may)
+        phi_staging_enter(channel);
+    pthread_mutex_unlock(&channel->peers->lock);
+    return may;
+}
+
+// Waits a little for the wait before this one, which may end at this moment, now that the peer has,
+// and for an answer of the peer's that it may not give the channel up.
+static bool await_ended(struct ph_channel *channel)
+{
+    const int64_t soon = phi_deadline(TAKE_MS);
+    while (!is_drained(channel) || !is_late_drained(channel) || !enter_ended(channel)) {
+        if (phi_now() >= soon)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
+    }
+    return true;
+}
+
+// Of a message by flags. What is there by lines, or in slots, is unpacked on the stream; the peer
+// is told nothing. The channel's own numbers are revoked: what is in slots has others.
 static bool take_flags(const struct phi_channel_call *call, enum phi_method method, void *stream)
 {
     struct ph_channel *channel = call->channel;
@@ -229,13 +261,6 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     const struct phi_program *program = program_of(call);
     struct phi_work work[PHI_STEPS_MAX];
     bool partial;
-    // The wait before this one may end at this moment, now that the peer has.
-    const int64_t soon = phi_deadline(TAKE_MS);
-    bool drained;
-    while (!(drained = is_drained(channel)) && phi_now() < soon)
-        nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
-    if (!drained)
-        return false;
     if (program->count == 0)
         return true; // waits for nothing
     if (!is_here(channel, call->outgoing, (enum phi_word)program->steps[0].word, method))
@@ -243,29 +268,46 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     if (method == PHI_BY_COPY)
         return true;
     add_call(call, work);
-    work[0].uses = NULL; // revoked
+    work[0].uses = method == PHI_BY_SLOTS ? &channel->peer->late : NULL;
     if (method == PHI_BY_LINES)
         work[0].peer_lane = 0;
-    return executor->ops->issue(executor, stream, work, 1, &partial) == 0;
+    if (executor->ops->issue(executor, stream, work, 1, &partial))
+        return false;
+    phi_staging_kick(call);
+    return true;
+}
+
+static bool take_ended(const struct phi_channel_call *call, enum phi_method method, void *stream)
+{
+    if (!await_ended(call->channel))
+        return false;
+    const bool taken = take_flags(call, method, stream);
+    phi_staging_leave(call->channel);
+    return taken;
 }
 
 bool phi_channel_lines(const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
     const enum phi_method method = phi_flags_method(channel, call->outgoing, call->size);
-    return (method == PHI_BY_LINES || method == PHI_BY_SLOTS) && is_drained(channel) &&
-           is_here(channel, call->outgoing, PHI_WORD_TURN, method);
+    if ((method != PHI_BY_LINES && method != PHI_BY_SLOTS) || !is_drained(channel) ||
+        !is_late_drained(channel) || !enter_ended(channel))
+        return false;
+    const bool here = is_here(channel, call->outgoing, PHI_WORD_TURN, method);
+    phi_staging_leave(channel);
+    return here;
 }
 
 bool phi_channel_take(const struct phi_channel_call *call, void *stream)
 {
     struct phi_peers *peers = call->channel->peers;
     const enum phi_method method = phi_flags_method(call->channel, call->outgoing, call->size);
+    if (method != PHI_BY_WORDS)
+        return take_ended(call, method, stream);
     pthread_mutex_lock(&peers->lock); // of a retired channel the line serves another
-    const bool retired = call->channel->retired;
-    bool taken = method == PHI_BY_WORDS && !retired && take_word(call);
+    const bool taken = !call->channel->retired && take_word(call);
     pthread_mutex_unlock(&peers->lock);
-    return method == PHI_BY_WORDS ? taken : !retired && take_flags(call, method, stream);
+    return taken;
 }
 
 // The words are in a state that no program expects.
@@ -276,14 +318,16 @@ void phi_channel_break(struct ph_channel *channel)
 }
 
 static int flush(struct phi_peers *peers, struct phi_work *work, size_t n, void *stream,
-                 bool *begun)
+                 bool *begun, bool *enqueued)
 {
     bool partial = false;
+    *enqueued = false;
     if (n == 0)
         return 0;
     work[0].continues = *begun;
     int rc = peers->executor->ops->issue(peers->executor, stream, work, n, &partial);
-    *begun = *begun || partial || rc == 0;
+    *enqueued = partial || rc == 0;
+    *begun = *begun || *enqueued;
     return rc;
 }
 
@@ -303,29 +347,58 @@ static size_t add_helped(const struct phi_channel_call *calls, size_t n,
     return taken;
 }
 
+// The lanes of what was enqueued, which were there when it was taken and stay until we leave.
+static size_t kick(const struct phi_channel_call *calls, size_t n, const struct phi_helps *helps)
+{
+    for (size_t i = 0; i < n; i++)
+        phi_staging_kick(&calls[i]);
+    for (size_t i = 0; helps != NULL && i < helps->n; i++)
+        phi_staging_kick(&helps->calls[i]);
+    return n;
+}
+
+static void enter(const struct phi_channel_call *calls, size_t n, const struct phi_helps *helps)
+{
+    for (size_t i = 0; i < n; i++)
+        phi_staging_enter(calls[i].channel);
+    for (size_t i = 0; helps != NULL && i < helps->n; i++)
+        phi_staging_enter(helps->calls[i].channel);
+}
+
+static void leave(const struct phi_channel_call *calls, size_t n, const struct phi_helps *helps)
+{
+    for (size_t i = 0; i < n; i++)
+        phi_staging_leave(calls[i].channel);
+    for (size_t i = 0; helps != NULL && i < helps->n; i++)
+        phi_staging_leave(helps->calls[i].channel);
+}
+
 int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun)
 {
     struct phi_work work[WORK_MAX];
     const bool helped = helps != NULL && helps->n > 0;
-    size_t used = 0, i = 0;
+    size_t used = 0, i = 0, kicked = 0;
+    bool enqueued;
     int rc = 0;
+    enter(calls, n, helps);
     while (i < n && rc == 0) {
         if (used + (helped ? PHI_TOGETHER_MAX : PHI_STEPS_MAX) > WORK_MAX) {
-            rc = flush(peers, work, used, stream, begun);
+            rc = flush(peers, work, used, stream, begun, &enqueued);
             used = 0;
+            kicked += enqueued ? kick(calls + kicked, i - kicked, helps) : 0;
         }
         if (rc == 0 && helped && phi_call_fills(&calls[i]))
             i += add_helped(&calls[i], n - i, helps, work + used, &used);
         else if (rc == 0)
             used += add_call(&calls[i++], work + used);
     }
-    if (rc == 0)
-        rc = flush(peers, work, used, stream, begun);
-    for (i = 0; *begun && i < n; i++)
-        phi_staging_kick(&calls[i]);
-    for (i = 0; *begun && helped && i < helps->n; i++)
-        phi_staging_kick(&helps->calls[i]);
+    if (rc == 0) {
+        rc = flush(peers, work, used, stream, begun, &enqueued);
+        if (enqueued)
+            kick(calls + kicked, i - kicked, helps);
+    }
+    leave(calls, n, helps);
     for (i = 0; rc && *begun && i < n; i++)
         phi_channel_break(calls[i].channel);
     return rc;

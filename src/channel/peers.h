@@ -204,6 +204,7 @@ struct phi_peer {
     struct phi_link *link;   // or to the peer over the net, once one was opened; see hello.h
     struct phi_hello *hello; // of that link
     struct phi_staging *staging; // of that link, or NULL
+    struct phi_uses late;        // of staged channels that had ended, by what was taken of them
     int wake_fd;             // rings at the peer, as it says, or -1
     int pidfd;               // or -1; polled by the service thread
     uint32_t watch;          // names this life in the service's events

@@ -23,7 +23,8 @@
 static bool is_due(const struct ph_channel *channel)
 {
     uint32_t posted = atomic_load(&channel->posted);
-    return atomic_load(&channel->theirs_line->word[PHI_WORD_NOTE]) == PHI_BIT_NOTED ||
+    return phi_staging_due(channel) ||
+           atomic_load(&channel->theirs_line->word[PHI_WORD_NOTE]) == PHI_BIT_NOTED ||
            ((posted & 1u) && atomic_load(&channel->mine->word[PHI_WORD_TURN]) == PHI_BIT_FULL) ||
            ((posted & 2u) &&
             atomic_load(&channel->theirs_line->word[PHI_WORD_TURN]) == PHI_BIT_FULL);

@@ -257,7 +257,8 @@ static bool is_busy(void *opaque)
 {
     struct ph_channel *channel = opaque;
     struct phi_executor *executor = channel->peers->executor;
-    return !executor->ops->drained(executor, &channel->uses, NULL, 0);
+    return !executor->ops->drained(executor, &channel->uses, NULL, 0) ||
+           !executor->ops->drained(executor, &channel->peer->late, NULL, 0);
 }
 
 static uint64_t seen(const struct phi_segment *segment, const void *address)
@@ -335,15 +336,45 @@ void phi_staging_close(struct ph_channel *channel)
 
 bool phi_staging_rests(const struct ph_channel *channel)
 {
+    struct phi_executor *executor = channel->peers->executor;
+    const bool of_use = atomic_load(&channel->uses.revoked) == 0;
+    if (!channel->stage.is)
+        return true;
+    if (atomic_load(&channel->stage.inside) > 0 ||
+        !executor->ops->drained(executor, &channel->peer->late, NULL, 0))
+        return false;
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
         struct phi_lane *lane = channel->stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
-        if (lane != NULL && !phi_lane_rests(lane))
+        if (lane != NULL && !phi_lane_rests(lane, of_use))
             return false;
     }
     return true;
 }
 
+bool phi_staging_due(const struct ph_channel *channel)
+{
+    for (int word = 0; channel->stage.is && word < PHI_WORD_COUNT; word++) {
+        const struct phi_stage_lane *lane = channel->stage.control[0][word];
+        if (lane != NULL && __atomic_load_n(&lane->reach, __ATOMIC_ACQUIRE) !=
+                                __atomic_load_n(&lane->done[0], __ATOMIC_ACQUIRE))
+            return true;
+    }
+    return false;
+}
+
 // ---- the data path
+
+void phi_staging_enter(struct ph_channel *channel)
+{
+    if (channel->stage.is)
+        atomic_fetch_add(&channel->stage.inside, 1);
+}
+
+void phi_staging_leave(struct ph_channel *channel)
+{
+    if (channel->stage.is)
+        atomic_fetch_sub(&channel->stage.inside, 1);
+}
 
 void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call,
                       const struct phi_step *step)

@@ -31,9 +31,12 @@ struct phi_stage_place {
     struct phi_lane *lane[2][PHI_WORD_COUNT]; // by outgoing and word
 };
 
-// The lanes of a channel, by outgoing and word. Constant once the channel is made.
+// The lanes of a channel, by outgoing and word. Constant once the channel is made, but for
+// `inside`.
 struct phi_stage_end {
     bool is; // staged
+    // Calls between what they enqueue and their kick: the lanes stay so long.
+    _Atomic uint32_t inside;
     uint64_t like;
     struct phi_stage_place place;
     struct phi_stage_lane *control[2][PHI_WORD_COUNT];
@@ -71,10 +74,15 @@ void phi_staging_give_back(struct phi_peer *peer, struct phi_stage_place *place)
 bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key);
 void phi_staging_close(struct ph_channel *channel);
 
-// phi_staging_rests: whether nothing of the channel is on its way, nor waits to be taken.
+// phi_staging_rests: whether no call is inside, and nothing of the channel is on its way, nor waits
+// to be taken; of one that has ended only the former. due: a record came that nobody has taken.
 bool phi_staging_rests(const struct ph_channel *channel);
+bool phi_staging_due(const struct ph_channel *channel);
 
-// Of the data path, without the lock. work fills in a step; kick tells the net of a call's steps.
+// Of the data path, without the lock. enter comes before what is enqueued, leave after the kick.
+// work fills in a step; kick tells the net of a call's steps.
+void phi_staging_enter(struct ph_channel *channel);
+void phi_staging_leave(struct ph_channel *channel);
 void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call,
                       const struct phi_step *step);
 void phi_staging_kick(const struct phi_channel_call *call);

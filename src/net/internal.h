@@ -17,7 +17,14 @@
 #include "net/net.h"
 #include "net/staging.h"
 
-enum phi_op_kind { PHI_OP_PART, PHI_OP_POST, PHI_OP_SEND, PHI_OP_RECEIVE, PHI_OP_GREETING, PHI_OP_RECORD };
+enum phi_op_kind {
+    PHI_OP_PART,
+    PHI_OP_POST,
+    PHI_OP_SEND,
+    PHI_OP_RECEIVE,
+    PHI_OP_GREETING,
+    PHI_OP_RECORD
+};
 
 enum { PHI_SENDS = 8, PHI_RECEIVES = 16, PHI_POSTS = 64, PHI_PARTS = 64 };
 
@@ -84,6 +91,7 @@ struct phi_link_staging {
     int side;                      // of this end
     uint32_t writing;              // records on their way
     struct phi_lane *active;
+    struct phi_lane *closed; // of which the provider still has records
 };
 
 struct phi_link {
@@ -226,12 +234,13 @@ void *phi_rail_desc(const struct phi_rail *rail); // of the link's buffers
 ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, struct phi_net_op *op);
 void phi_rail_close(struct phi_rail *rail);
 
-// Staging (staging.h). go moves active lanes on; returns whether something did. completed: of a
-// record that was delivered. apply takes an immediate that STAGED marks. rest lets others run when
-// nothing has moved for `quiet` ns. busy: a record that was filled is not yet delivered. shut: the
-// link has ended.
+// Staging (staging.h). take makes kicked lanes active. go moves active lanes on; returns whether
+// something did. completed: of a record that was delivered. apply takes an immediate that STAGED
+// marks. rest lets others run when nothing has moved for `quiet` ns. busy: a record that was filled
+// is not yet delivered. shut: the link has ended.
 #define PHI_STAGED     (5u << 29) // where a post has its parts
 #define PHI_STAGED_ALL (7u << 29)
+void phi_staging_take(struct phi_net *net);
 bool phi_staging_go(struct phi_link *link);
 void phi_record_completed(struct phi_link *link, struct phi_net_op *op);
 void phi_staging_apply(struct phi_link *link, uint32_t immediate);

@@ -56,6 +56,7 @@ static bool poll_links(struct phi_net *net)
     struct phi_link *next;
     bool any = false;
 
+    phi_staging_take(net);
     for (struct phi_link *link = net->links; link; link = next) {
         next = link->next;
         if (link->open)
@@ -84,6 +85,7 @@ bool phi_route_poll(const struct phi_route *route)
     if (!phi_net_trylock(net))
         return false;
     atomic_fetch_add_explicit(&net->polls, 1, memory_order_relaxed);
+    phi_staging_take(net);
     if (route->link->open)
         any = phi_link_poll(route->link);
     pthread_mutex_unlock(&net->lock);
@@ -97,8 +99,7 @@ static bool settled(struct phi_net *net, int *rank)
     phi_net_lock(net);
     poll_links(net);
     for (const struct phi_link *link = net->links; link; link = link->next) {
-        if (!link->open ||
-            (link->posting == 0 && !link->holds && !phi_staging_busy(link)))
+        if (!link->open || (link->posting == 0 && !link->holds && !phi_staging_busy(link)))
             continue;
         idle = false;
         *rank = link->rank;

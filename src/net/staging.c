@@ -28,8 +28,9 @@ struct phi_lane {
     uint32_t reach;    // as in control
     struct phi_record_op ops[PHI_STAGE_SLOTS];
     bool active;               // in link->staging.active
+    bool closed;               // in link->staging.closed: kept for the provider
     int64_t moved_at;          // when it last made progress
-    struct phi_lane *next;     // of the active ones
+    struct phi_lane *next;     // of the active ones, or of those that are closed
     struct phi_lane *kicked;   // the next of net->kicked
     _Atomic uint32_t awaiting; // kicked, or active
 };
@@ -228,8 +229,10 @@ static bool retire(struct phi_lane *lane)
     return may_sleep(lane) || atomic_exchange(&lane->awaiting, 1) != 0;
 }
 
-static void take_kicked(struct phi_net *net)
+void phi_staging_take(struct phi_net *net)
 {
+    if (atomic_load_explicit(&net->kicked, memory_order_relaxed) == NULL)
+        return;
     struct phi_lane *lane = atomic_exchange_explicit(&net->kicked, NULL, memory_order_acquire);
 
     while (lane) {
@@ -254,8 +257,6 @@ bool phi_staging_go(struct phi_link *link)
     bool any = false;
     int64_t now;
 
-    if (atomic_load_explicit(&link->net->kicked, memory_order_relaxed))
-        take_kicked(link->net);
     if (!link->staging.active || !link->connected)
         return false;
     now = phi_now();
@@ -275,11 +276,35 @@ bool phi_staging_go(struct phi_link *link)
     return any;
 }
 
+// Whether the provider has none of a lane's records.
+static bool is_delivered(const struct phi_lane *lane)
+{
+    for (uint32_t i = 0; i < PHI_STAGE_SLOTS; i++)
+        if (lane->ops[i].op.busy)
+            return false;
+    return true;
+}
+
+static void free_closed(struct phi_link *link, struct phi_lane *lane)
+{
+    struct phi_lane **at = &link->staging.closed;
+
+    while (*at != lane)
+        at = &(*at)->next;
+    *at = lane->next;
+    free(lane);
+}
+
 void phi_record_completed(struct phi_link *link, struct phi_net_op *op)
 {
+    struct phi_lane *lane = ((struct phi_record_op *)op)->lane;
+
     link->flying--;
     link->staging.writing--;
-    free_slots(((struct phi_record_op *)op)->lane);
+    if (!lane->closed)
+        free_slots(lane);
+    else if (is_delivered(lane))
+        free_closed(link, lane);
 }
 
 static void arrive(struct phi_link *link, const struct immediate *im)
@@ -407,6 +432,8 @@ void phi_link_staging_shut(struct phi_link *link)
 
 void phi_link_staging_free(struct phi_link *link)
 {
+    while (link->staging.closed)
+        free_closed(link, link->staging.closed);
     free(link->staging.arrivals);
     link->staging.arrivals = NULL;
 }
@@ -454,7 +481,7 @@ static void unlist(struct phi_lane *lane)
 {
     struct phi_lane **at = &lane->link->staging.active;
 
-    take_kicked(lane->link->net); // it may be among them
+    phi_staging_take(lane->link->net); // it may be among them
     if (!lane->active)
         return;
     while (*at != lane)
@@ -480,6 +507,12 @@ void phi_lane_close(struct phi_lane *lane)
     a = arrivals_of(lane->link, p->line, p->outgoing, p->word);
     // The next channel of the line has the next life.
     *a = (struct phi_arrivals){.life = (p->life + 1) & LIFE_MASK};
+    lane->closed = lane->link->open && !is_delivered(lane);
+    if (lane->closed) {
+        lane->next = lane->link->staging.closed;
+        lane->link->staging.closed = lane;
+        lane = NULL;
+    }
     pthread_mutex_unlock(&net->lock);
     free(lane);
 }
@@ -501,12 +534,17 @@ void phi_lane_kick(struct phi_lane *lane)
         phi_wake_ring(net->wake.ring);
 }
 
-bool phi_lane_rests(struct phi_lane *lane)
+static bool is_sent(const struct phi_lane *lane)
+{
+    return done_by_all(lane) == lane->sent && is_delivered(lane);
+}
+
+bool phi_lane_rests(struct phi_lane *lane, bool of_use)
 {
     bool rests;
 
     phi_net_lock(lane->link->net);
-    rests = at_rest(lane);
+    rests = of_use ? at_rest(lane) : !lane->link->open || is_sent(lane);
     pthread_mutex_unlock(&lane->link->net->lock);
     return rests;
 }

@@ -60,15 +60,17 @@ struct phi_lane *phi_lane_make(void);
 void phi_lane_open(struct phi_lane *lane, struct phi_link *link,
                    const struct phi_lane_params *params);
 
-// phi_lane_close ends and frees it; its slots may be used for something else. NULL is fine, and one
-// that was never opened.
+// phi_lane_close ends and frees it. Its slots may be used for something else where it is at rest,
+// or its link has ended. No kick may come any more. NULL is fine, and one that was never opened.
 void phi_lane_close(struct phi_lane *lane);
 
-// phi_lane_kick tells that a stream was given work on the lane.
+// phi_lane_kick tells that a stream was given work on the lane. Whoever polls next takes it,
+// whatever the state of the link.
 void phi_lane_kick(struct phi_lane *lane);
 
 // phi_lane_rests: whether all records filled here were emptied there, or all that came were emptied
-// here and the peer was told.
-bool phi_lane_rests(struct phi_lane *lane);
+// here and the peer was told. of_use false: the channel has ended. Then it is enough that nothing
+// is on its way from here: what was not taken is nobody's.
+bool phi_lane_rests(struct phi_lane *lane, bool of_use);
 
 #endif

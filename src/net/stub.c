@@ -263,7 +263,7 @@ void phi_lane_kick(struct phi_lane *lane)
     (void)lane;
 }
 
-bool phi_lane_rests(struct phi_lane *lane)
+bool phi_lane_rests(struct phi_lane *lane, bool of_use)
 {
     (void)lane;
     return true;

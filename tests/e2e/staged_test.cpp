@@ -331,3 +331,56 @@ TEST_P(Staged, SlotsServeOneChannelAfterAnother)
 {
     EXPECT_EQ(run("exchanges_for_ever"), "");
 }
+
+// ---- messages of channels whose buffer the sender has released: who still holds a handle may take
+// them, which keeps their slots; what nobody can take any more makes way
+
+RANK_FUNCTION(releases_what_was_not_taken)
+{
+    const size_t size = 1 << 20, each = 30000; // there is room for three channels
+    rank.open({"PEERHOP_NET_STAGING=1048576", "PEERHOP_NET_CHUNK=4096"});
+    const bool sends = rank.argument == std::to_string(rank.rank);
+    const ph_role role = sends ? PH_ROLE_SENDER : PH_ROLE_RECEIVER;
+    void *memory = rank.device->alloc(size), *later = rank.device->alloc(size);
+    void *stream = rank.device->stream();
+    ph_channel *channels[3];
+    for (int i = 0; i < 3; i++)
+        channels[i] = rank.channel(!rank.rank, i, role, memory, size);
+    rank.device->fill(memory, size, sends ? 5 : 6);
+    for (int i = 0; sends && i < 3; i++)
+        CHECK_OK(ph_put_signal(channels[i], i * each, i * each, each, stream));
+    rank.synchronize(stream);
+    rank.barrier();
+    if (sends) {
+        CHECK_OK(ph_release_start(rank.context, memory, size));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10000));
+    }
+    rank.barrier();
+    CHECK_RC(ph_channel_status(channels[0]), -ESTALE);
+    if (!sends) {
+        CHECK_OK(ph_wait(channels[0], each, stream));
+        CHECK_RC(ph_wait(channels[0], each, stream), -ESTALE); // there was one
+        rank.synchronize(stream);
+        rank.verify(memory, each, 5, "of a released channel");
+        CHECK_OK(ph_channel_close(channels[1])); // nobody will take its message
+    }
+    rank.barrier();
+    for (int i = 3; i < 6; i++) {
+        ph_operation op = {uint64_t(i), !rank.rank, role, PH_PROTOCOL_DEFAULT, later, size};
+        ph_channel *made;
+        CHECK_RC(ph_exchange(rank.context, &op, 1, &made), i < 5 ? 0 : -ENOSPC);
+    }
+    if (!sends) {
+        CHECK_OK(ph_wait(channels[2], each, stream));
+        rank.synchronize(stream);
+        CHECK(rank.device->verify(at(memory, 2 * each), each, 5, 2 * each) == "");
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Staged, ReleasedChannelsKeepWhatMayBeTaken)
+{
+    for (const char *sender : {"0", "1"})
+        EXPECT_EQ(run("releases_what_was_not_taken", sender), "") << sender;
+}

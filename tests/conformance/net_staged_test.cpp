@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Lanes of staged records over a link (net/staging.h), where the test is the streams of both ends.
+#include <chrono>
+#include <thread>
+
+#include "conformance/net_ends.h"
+
+extern "C" {
+#include "net/staging.h"
+}
+
+namespace
+{
+
+constexpr uint32_t kChunk = 4096;
+constexpr size_t kSlot = PHI_STAGE_HEAD + kChunk, kRoom = kLines * PHI_STAGE_SLOTS * kSlot;
+
+// The memory of one end, and a lane of each line to the peer or from it.
+struct Staged : End {
+    std::vector<uint8_t> out = std::vector<uint8_t>(kRoom), in = std::vector<uint8_t>(kRoom);
+    phi_stage_lane control[kLines] = {};
+    phi_lane *lane[kLines] = {};
+    phi_net_target target = {};
+    std::atomic<bool> busy{false};
+
+    static bool is_busy(void *opaque)
+    {
+        return static_cast<Staged *>(opaque)->busy;
+    }
+    void stage(int side)
+    {
+        const phi_staging_params params = {out.data(), in.data(), kRoom, kRoom, side};
+        ASSERT_EQ(phi_link_stage(link, &params, &target), 0) << context->error();
+    }
+    void join(const Staged &other)
+    {
+        connect(other);
+        ASSERT_EQ(phi_link_stage_peer(link, &other.target), 0);
+    }
+    void begin(bool outgoing)
+    {
+        for (uint32_t line = 0; line < kLines; line++) {
+            const uint64_t at = line * PHI_STAGE_SLOTS * kSlot;
+            phi_lane_params params = {};
+            params.line = line;
+            params.outgoing = outgoing;
+            params.like = PHI_STAGE_LIKE(kChunk, 1);
+            params.control = &control[line];
+            params.slots = (outgoing ? out : in).data() + at;
+            params.offset = at;
+            params.busy = is_busy;
+            params.opaque = this;
+            lane[line] = phi_lane_make();
+            phi_lane_open(lane[line], link, &params);
+        }
+    }
+    uint8_t *slot(bool outgoing, uint32_t line, uint32_t record)
+    {
+        return (outgoing ? out : in).data() +
+               (line * PHI_STAGE_SLOTS + (record - 1) % PHI_STAGE_SLOTS) * kSlot;
+    }
+    uint32_t reach(uint32_t line)
+    {
+        return __atomic_load_n(&control[line].reach, __ATOMIC_ACQUIRE);
+    }
+    void done(uint32_t line, uint32_t record)
+    {
+        __atomic_store_n(&control[line].done[0], record, __ATOMIC_RELEASE);
+    }
+    void fill(uint32_t line, uint32_t record)
+    {
+        const phi_stage_record head = {record * 8, kChunk, 0};
+        memcpy(slot(true, line, record), &head, sizeof head);
+        memset(slot(true, line, record) + PHI_STAGE_HEAD, uint8_t(record + line), kChunk);
+        done(line, record);
+    }
+    ~Staged()
+    {
+        for (phi_lane *each : lane)
+            phi_lane_close(each);
+    }
+};
+
+class NetStaged : public testing::TestWithParam<const char *>
+{
+  protected:
+    std::unique_ptr<Staged> a, b;
+
+    void SetUp() override
+    {
+        open();
+        if (IsSkipped())
+            return;
+        a->join(*b);
+        b->join(*a);
+        a->begin(true);
+        b->begin(false);
+    }
+    void open()
+    {
+        const std::string provider = std::string("PEERHOP_NET_PROVIDER=") + GetParam();
+        a.reset();
+        b.reset();
+        a = std::make_unique<Staged>();
+        b = std::make_unique<Staged>();
+        if (a->open({provider}))
+            GTEST_SKIP() << a->context->error();
+        ASSERT_EQ(b->open({provider}), 0) << b->context->error();
+        a->stage(0);
+        b->stage(1);
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Provider, NetStaged, testing::Values("tcp", "tcp;ofi_rxm"),
+                         [](const auto &info) {
+                             std::string name = info.param;
+                             std::replace(name.begin(), name.end(), ';', '_');
+                             return name;
+                         });
+
+TEST_P(NetStaged, RecordsGoAndCreditComesBack)
+{
+    for (uint32_t record = 1; record <= 2 * PHI_STAGE_SLOTS + 3; record++)
+        for (uint32_t line = 0; line < kLines; line++) {
+            ASSERT_TRUE(eventually([&] { return int32_t(a->reach(line) - record) >= 0; }));
+            a->fill(line, record);
+            phi_lane_kick(a->lane[line]);
+            ASSERT_TRUE(eventually([&] { return b->reach(line) == record; })) << record;
+            const uint8_t *slot = b->slot(false, line, record);
+            EXPECT_EQ(memcmp(slot, a->slot(true, line, record), kSlot), 0) << record;
+            b->done(line, record);
+            phi_lane_kick(b->lane[line]);
+        }
+    for (uint32_t line = 0; line < kLines; line++) {
+        EXPECT_TRUE(eventually([&] { return phi_lane_rests(a->lane[line], true); }));
+        EXPECT_TRUE(eventually([&] { return phi_lane_rests(b->lane[line], true); }));
+    }
+}
+
+// While nothing can be sent to a peer there are pauses: a lane that gets work in one is not
+// forgotten by who waits for the end of all.
+TEST_P(NetStaged, AKickInAPauseIsTaken)
+{
+    open();
+    phi_link_end(b->link, false);
+    a->join(*b);
+    a->begin(true);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200)); // the pauses grow
+    for (uint32_t line = 0; line < kLines; line++) {
+        char why[160] = "";
+        int rank = -1;
+        a->fill(line, 1);
+        phi_lane_kick(a->lane[line]);
+        if (phi_link_lost(a->link, why, sizeof why))
+            GTEST_SKIP() << "here a peer that was never there ends its link: " << why;
+        EXPECT_EQ(phi_net_settle(a->net, phi_now(), &rank), -ETIMEDOUT) << line;
+        EXPECT_EQ(rank, 1);
+    }
+}
+
+// A lane whose records are under way is closed with its channel; the provider has them still
+// (ASan).
+TEST_P(NetStaged, ALaneIsKeptUntilItsRecordsAreDelivered)
+{
+    for (uint32_t line = 0; line < kLines; line++) {
+        for (uint32_t record = 1; record <= PHI_STAGE_SLOTS; record++)
+            a->fill(line, record);
+        phi_lane_kick(a->lane[line]);
+        eventually([&] { return phi_link_busy(a->link); }, 100);
+        phi_lane_close(a->lane[line]);
+        a->lane[line] = nullptr;
+    }
+    EXPECT_TRUE(eventually([&] {
+        phi_net_poll(a->net);
+        return !phi_link_busy(a->link);
+    }));
+}
+
+// What nobody takes keeps a lane that is in use; of one whose channel has ended it is nobody's.
+TEST_P(NetStaged, WhatIsNotTakenKeepsALaneOfUseOnly)
+{
+    a->fill(0, 1);
+    phi_lane_kick(a->lane[0]);
+    ASSERT_TRUE(eventually([&] { return b->reach(0) == 1; }));
+    ASSERT_TRUE(eventually([&] { return phi_lane_rests(a->lane[0], false); }));
+    EXPECT_TRUE(phi_lane_rests(b->lane[0], false));
+    EXPECT_FALSE(phi_lane_rests(a->lane[0], true));
+    EXPECT_FALSE(phi_lane_rests(b->lane[0], true));
+}
+
+} // namespace
