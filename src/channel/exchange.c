@@ -312,11 +312,38 @@ static void note_fence(struct phi_peers *peers, int rc)
     }
 }
 
+static bool is_of(const struct phi_key *key, const struct ph_operation *ops, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (key->op_id == ops[i].op_id && key->peer->rank == ops[i].peer &&
+            key->role == (uint8_t)ops[i].role)
+            return true;
+    return false;
+}
+
+static bool is_abandoned(const struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+{
+    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+        for (size_t i = 0; r->abandoned && i < r->n; i++)
+            if (is_of(r->pending[i].key, ops, n))
+                return true;
+    return false;
+}
+
+// An exchange that was finished may still have its keys: the thread that works for it ends it soon.
+static void await_abandoned(struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+{
+    const int64_t deadline = phi_deadline(peers->config->deadline_ms);
+    while (is_abandoned(peers, ops, n) && phi_now() < deadline)
+        phi_peers_follow(peers, deadline);
+}
+
 int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, size_t n,
                        struct ph_exchange_request **out)
 {
     pthread_mutex_lock(&peers->lock);
     struct ph_exchange_request *request = NULL;
+    await_abandoned(peers, ops, n);
     int rc = check_life(peers);
     if (rc)
         goto unlock;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exchanges that do not end well, and what comes after them.
+#include <csignal>
 #include <map>
+#include <thread>
 
 #include "e2e/bytes.h"
 #include "e2e/exchanging.h"
@@ -261,6 +263,58 @@ TEST_P(ExchangeFaults, AKeyIsInOneExchangeAtATime)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("keys_in_use"), "");
+}
+
+// A thread of rank 0 waits for rank 2, and meanwhile works for the exchange that another thread has
+// started: it asks rank 1, which is stopped. So the other thread's finish returns before that ends.
+RANK_FUNCTION(finished_and_tried_again)
+{
+    rank.open();
+    void *memory = rank.device->alloc(2 * size);
+    auto op = operation(7, !rank.rank, role_of(rank, 0), memory, size);
+    ph_exchange_request *request = nullptr;
+    ph_channel *channel = nullptr;
+    rank.barrier();
+    if (rank.rank == 2)
+        CHECK(reaches(rank.shared->value[1], 1, 60000)); // comes late
+    if (rank.rank == 1)
+        CHECK(reaches(rank.shared->value[1], 1, 60000)); // stopped meanwhile
+    if (rank.rank != 0) {
+        auto late = operation(8, 0, PH_ROLE_RECEIVER, memory, size);
+        exchange_all(rank, {rank.rank == 1 ? op : late});
+        rank.barrier();
+        return;
+    }
+    rank.shared->value[0] = 1;
+    CHECK(reaches(rank.shared->value[2], 1)); // rank 1 is stopped
+    CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+    std::thread other([&] {
+        rank.device->enter_thread();
+        auto late = operation(8, 2, PH_ROLE_SENDER, static_cast<char *>(memory) + size, size);
+        exchange_all(rank, {late});
+    });
+    sleep_ms(100);
+    int first = ph_exchange_finish(&request, &channel, 50);
+    int again = ph_exchange_start(rank.context, &op, 1, &request);
+    rank.shared->value[1] = 1;
+    int rc = again == 0 ? ph_exchange_finish(&request, &channel, 0) : 0;
+    other.join();
+    CHECK_RC(first, -ETIMEDOUT);
+    CHECK_OK(again);
+    CHECK_OK(rc);
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, WhatWasFinishedMayBeTriedAgainAtOnce)
+{
+    Job job(GetParam(), 3);
+    job.start("finished_and_tried_again");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    job.signal(1, SIGSTOP);
+    job.shared()->value[2] = 1;
+    EXPECT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+    job.signal(1, SIGCONT);
+    EXPECT_EQ(job.wait(), "");
 }
 
 RANK_FUNCTION(bad_arguments)
