@@ -9,6 +9,8 @@
 #include "fuzz.h"
 #include "store/mailbox.h"
 
+enum { RECEIVES_MOST = 48 };
+
 static struct input input;
 
 static int set(void *opaque, const char *key, const void *value, size_t size, int64_t ms)
@@ -59,7 +61,7 @@ static void receive_all(struct phi_mailbox *mailbox)
     uint64_t last[3] = {0};
     struct phi_message message;
 
-    while (input.left > 0) {
+    for (int i = 0; i < RECEIVES_MOST && input.left > 0; i++) {
         int64_t deadline = phi_deadline((int64_t)take(&input, 1) % 4);
         int rc = phi_mailbox_receive(mailbox, NULL, deadline, &message);
 
