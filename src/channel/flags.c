@@ -235,6 +235,12 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
     return method == PHI_BY_LINES ? is_pushed(channel, &lane, word) : is_moved(channel, &lane, at);
 }
 
+void phi_flags_end(struct ph_channel *channel)
+{
+    uint32_t none = 0; // else PHI_GIVEN_UP may be there
+    atomic_compare_exchange_strong(&channel->mine->flags_over, &none, 1);
+}
+
 enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing, size_t size)
 {
     const struct phi_flag_table *table = &channel->table[outgoing];

@@ -58,6 +58,9 @@ void phi_flags_give(struct ph_channel *channel);
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
                     enum phi_method method);
 
+// phi_flags_end ends the waits of a channel for flags that do not come any more.
+void phi_flags_end(struct ph_channel *channel);
+
 // phi_flags_method: how a message of a channel moves.
 enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing, size_t size);
 

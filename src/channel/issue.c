@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "channel/expel.h"
+#include "channel/release.h"
 #include "semaphore/flags.h"
 #include "transport/way.h"
 
@@ -16,9 +17,20 @@
 // How long a call on a channel that has ended waits for the one before it.
 #define TAKE_MS 200
 
+// Whether the peer gave its buffer back before or after all that this end waited for had come.
+static int settle(struct ph_channel *channel)
+{
+    pthread_mutex_lock(&channel->peers->lock);
+    phi_revoke_settle(channel);
+    pthread_mutex_unlock(&channel->peers->lock);
+    return atomic_load_explicit(&channel->status, memory_order_acquire);
+}
+
 int phi_channel_check(struct ph_channel *channel)
 {
     int status = atomic_load_explicit(&channel->status, memory_order_acquire);
+    if (status == -ESTALE && atomic_load(&channel->flagged))
+        status = settle(channel);
     struct phi_peer *peer = channel->peer;
     if (status && atomic_load(&peer->ended) && peer->segment != NULL &&
         atomic_load(&phi_peer_mine(peer)->told) == 0)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "channel/expel.h"
+#include "channel/flags.h"
 #include "channel/service.h"
 
 static void revoke_all(struct phi_peer *peer)
@@ -76,7 +77,7 @@ static void release_channel(struct ph_channel *channel, bool hold)
     // can look. Not where a wait is held: a kernel's would end by it.
     if (!hold)
         atomic_store(&channel->mine->broken, 1);
-    atomic_store(&channel->mine->flags_over, 1); // held or not: nothing is copied behind it
+    phi_flags_end(channel); // held or not: nothing is copied behind it
     for (int outgoing = 0; outgoing < 2; outgoing++) {
         struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
         bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT

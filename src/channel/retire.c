@@ -125,6 +125,7 @@ static void evict(struct ph_channel *channel)
     for (uint32_t i = 0; i < key->channels_count; i++)
         if (key->channels[i] == channel)
             key->channels[i] = key->channels[--key->channels_count];
+    phi_revoke_settle(channel); // while the line is its own
     if (is_lower(peer))
         give_line(peer, channel->index);
     else if (peer->link != NULL)

@@ -6,9 +6,11 @@
 
 #include "base/random.h"
 #include "channel/expel.h"
+#include "channel/flags.h"
 #include "channel/release.h"
 #include "channel/retire.h"
 #include "channel/service.h"
+#include "semaphore/flags.h"
 #include "semaphore/record.h"
 
 // At once, of one peer: each is looked through at every message and tick.
@@ -64,13 +66,11 @@ static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int 
     return outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED;
 }
 
-// Calls set with each word that this end has waited for and that does not show what it waits for.
-// Of flags it cannot be seen what is missing.
+// Looks for each word that this end has waited for and that does not show what it waits for, and
+// sets it so where asked to.
 static bool each_missing(struct ph_channel *channel, bool hold, bool set)
 {
-    bool any = atomic_load(&channel->flagged) && !atomic_load(&channel->mine->flags_over);
-    if (any && set)
-        atomic_store(&channel->mine->flags_over, 1);
+    bool any = false;
     uint32_t awaited = atomic_load(&channel->awaited);
     for (int outgoing = 0; outgoing < 2; outgoing++) {
         struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
@@ -88,12 +88,32 @@ static bool each_missing(struct ph_channel *channel, bool hold, bool set)
     return any;
 }
 
+// Of flags it cannot be seen what is missing.
+static bool may_wait(struct ph_channel *channel)
+{
+    return (atomic_load(&channel->flagged) && !atomic_load(&channel->mine->flags_over)) ||
+           each_missing(channel, false, false);
+}
+
+// What was behind the wait worked on undefined data.
+static void set_broken(struct ph_channel *channel)
+{
+    int stale = -ESTALE;
+    atomic_compare_exchange_strong(&channel->status, &stale, PH_EBROKEN);
+}
+
 void phi_revoke_lift(struct ph_channel *channel, bool hold)
 {
-    if (!each_missing(channel, hold, true))
-        return;
-    int stale = -ESTALE; // what was behind the wait worked on undefined data
-    atomic_compare_exchange_strong(&channel->status, &stale, PH_EBROKEN);
+    if (atomic_load(&channel->flagged))
+        phi_flags_end(channel);
+    if (each_missing(channel, hold, true))
+        set_broken(channel);
+}
+
+void phi_revoke_settle(struct ph_channel *channel)
+{
+    if (!channel->retired && atomic_load(&channel->mine->flags_over) == PHI_GIVEN_UP)
+        set_broken(channel);
 }
 
 int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *message)
@@ -235,7 +255,7 @@ static void note_left(struct ph_channel *channel, struct phi_revoked *now)
         now->devices = left.devices;
         now->graph = left.graph;
     }
-    if (now->waiting == 0 && !channel->let_go && each_missing(channel, false, false))
+    if (now->waiting == 0 && !channel->let_go && may_wait(channel))
         now->waiting = channel->index + 1;
 }
 
@@ -264,9 +284,11 @@ static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revoca
             if (channel->let_go && phi_revoke_waits(channel))
                 phi_revoke_lift(channel, false);
             note_left(channel, &now);
-        } else if (atomic_load(&channel->status) == PH_EBROKEN) {
-            atomic_store(&channel->mine->broken, 1); // no copy can be skipped by it any more
+            continue;
         }
+        phi_revoke_settle(channel);
+        if (atomic_load(&channel->status) == PH_EBROKEN)
+            atomic_store(&channel->mine->broken, 1); // no copy can be skipped by it any more
     }
     return now;
 }

@@ -40,6 +40,14 @@ static __device__ bool given_up(uint64_t broken, uint32_t polls)
     return broken != 0 && load_acquire(broken) != 0;
 }
 
+// Returns false, for whoever gives up its wait. The fence: before the launch is over.
+static __device__ bool give_up(uint64_t broken)
+{
+    store_relaxed(reinterpret_cast<uint32_t *>(broken), PHI_GIVEN_UP);
+    __threadfence_system();
+    return false;
+}
+
 // Whether the launch behind this one is on the device. Thread 0 of a block asks.
 struct follower {
     const uint32_t *next; // NULL: nobody asks
@@ -110,7 +118,7 @@ static __device__ bool push_lines(const phi_hop_item &item, uint32_t message)
         if (static_cast<int32_t>(load_relaxed(&own->credit) + PHI_LL_SLOTS - message) >= 0)
             break;
         if (over)
-            return false;
+            return give_up(item.broken);
     }
     for (uint32_t i = threadIdx.x; i < lines_of(item); i += blockDim.x) {
         if (i != threadIdx.x)
@@ -145,7 +153,7 @@ static __device__ bool take_line(const uint4 *at, uint32_t message, uint64_t bro
         if (line.y == message && line.w == message)
             break;
         if (over)
-            return false;
+            return give_up(broken);
     }
     *data = static_cast<uint64_t>(line.z) << 32 | line.x;
     return true;
@@ -205,7 +213,7 @@ static __device__ bool may_move(const phi_hop_item &item, uint32_t block)
             if (load_acquire(reinterpret_cast<uint64_t>(words + i)) != 0)
                 break;
             if (over)
-                return false;
+                return give_up(item.broken);
         }
         store_relaxed(words + i, 0); // before the full word: the next go comes after that
     }
@@ -247,7 +255,7 @@ static __device__ bool await_full(const phi_hop_item &item, uint32_t block, uint
         if (*blocks != 0)
             return true;
         if (over)
-            return false;
+            return give_up(item.broken);
     }
 }
 
@@ -290,8 +298,10 @@ static __device__ bool await_record(const phi_hop_item &item, uint32_t record, c
         const bool over = given_up(item.broken, polls);
         if (static_cast<int32_t>(load_acquire(reach) - record) >= 0)
             return true;
-        if (over || (others.over != nullptr && load_relaxed(others.over) >= others.all))
-            return false;
+        if (others.over != nullptr && (over || load_relaxed(others.over) >= others.all))
+            return false; // what is missing its UNSTAGE will miss
+        if (over)
+            return give_up(item.broken);
     }
 }
 

@@ -139,6 +139,9 @@ enum phi_hop_kind {
     PHI_HOP_HELP,    // likewise, for an UNSTAGE of a later launch; ends with the STAGEs of this one
 };
 
+// What a wait of phi_hop stores into *broken where it ends by that, before the number of its launch.
+#define PHI_GIVEN_UP 2u
+
 // One message of phi_hop. Any wait ends when *broken is not 0; then nothing is copied or told.
 struct phi_hop_item {
     uint64_t own;   // struct phi_flag_lane of this end; staged: struct phi_stage_lane

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/stage.h"
+#include "cuda/kernel_args.h"
 
 static struct phi_stage_lane *lane_of(const struct phi_work *work)
 {
@@ -99,8 +100,10 @@ bool phi_staged_run(const struct phi_work *work, size_t *moved)
         return true;
     }
     if (!is_there(lane, record)) {
-        if (over)
+        if (over) {
+            atomic_store_explicit(work->broken, PHI_GIVEN_UP, memory_order_release);
             *moved = 0;
+        }
         return over;
     }
     last = work->kind == PHI_STEP_STAGE ? fill(work, record, *moved) : empty(work, record);

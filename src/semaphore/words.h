@@ -41,7 +41,9 @@ struct phi_line {
     // Of a mirrored segment: counts the channels that had the line before, so that a post which comes
     // late is not taken for one of the next channel.
     _Atomic uint32_t life;
-    _Atomic uint32_t flags_over; // `broken` for what waits for flags, which never copies after that
+    // `broken` for what waits for flags, which never copies after that: 1, then PHI_GIVEN_UP once a
+    // wait has ended by it.
+    _Atomic uint32_t flags_over;
     uint8_t reserved[44];
 };
 _Static_assert(sizeof(struct phi_line) == 64, "a line is one cache line");

@@ -18,10 +18,10 @@ class Release : public EveryDevice
 };
 INSTANTIATE_DEVICES_AND_NET(Release);
 
-class ReleaseGraph : public EveryDevice
+class ReleaseOnCuda : public EveryDevice
 {
 };
-INSTANTIATE_CUDA_DEVICES(ReleaseGraph);
+INSTANTIATE_CUDA_DEVICES(ReleaseOnCuda);
 
 static const size_t size = 100000;
 
@@ -365,6 +365,46 @@ TEST_P(Release, BehindOperationsOfTheReleaser)
     EXPECT_EQ(job.run("answers_behind_the_release"), "");
 }
 
+// All has come when the buffer is given back, but a stream takes it later: nothing is broken.
+RANK_FUNCTION(takes_after_the_release)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size);
+    const size_t bytes = rank.argument == "few" ? 256 : size;
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size);
+    if (rank.rank == 0) {
+        rank.device->fill(memory, bytes, 8);
+        CHECK_OK(ph_put_signal(channel, 0, 0, bytes, stream));
+        rank.synchronize(stream);
+        rank.barrier();
+        CHECK_OK(ph_release_start(rank.context, memory, size));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_REVOKED, 10000));
+        CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 100), -ETIMEDOUT);
+        rank.shared->value[0] = 1;
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10000));
+    } else {
+        auto &given = rank.shared->value[0];
+        rank.device->call(stream, [&given] { reaches(given, 1); });
+        CHECK_OK(ph_wait(channel, bytes, stream));
+        rank.barrier();
+        rank.synchronize(stream);
+        rank.verify(memory, bytes, 8, "what came before the buffer was given back");
+    }
+    CHECK_RC(end_of(channel), -ESTALE);
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(ReleaseOnCuda, OfWhatIsTakenLater)
+{
+    for (const char *how : {"few", "many"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("takes_after_the_release", how), "");
+    }
+}
+
 // ---- graphs
 
 RANK_FUNCTION(holds_a_graph)
@@ -399,7 +439,7 @@ RANK_FUNCTION(holds_a_graph)
     rank.close();
 }
 
-TEST_P(ReleaseGraph, HeldByACapturedGraph)
+TEST_P(ReleaseOnCuda, HeldByACapturedGraph)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("holds_a_graph"), "");

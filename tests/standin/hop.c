@@ -35,6 +35,17 @@ static bool broken(const struct phi_hop_item *item)
     return item->broken && load32((const uint32_t *)item->broken);
 }
 
+// The wait of an item that is not ready; the end of the item where it is given up.
+static enum si_progress wait(const struct phi_hop_item *item, bool over, uint32_t *at)
+{
+    if (!over)
+        return SI_WAITING;
+    if (item->kind != PHI_HOP_HELP)
+        store32((uint32_t *)item->broken, PHI_GIVEN_UP);
+    *at = OVER;
+    return SI_MOVED;
+}
+
 // ---- ll: *at is 1 when the wait is over
 
 static size_t lines_of(const struct phi_hop_item *item)
@@ -114,10 +125,8 @@ static enum si_progress do_lines(const struct phi_hop_item *item, uint32_t *at)
         store32(&peer(item)->credit, own(item)->taken);
     bool over = broken(item); // first: what came before it was set is taken
     bool ready = item->kind == PHI_HOP_PUSH ? may_push(item) : is_here(item);
-    if (!ready) {
-        *at = over ? OVER : *at;
-        return over ? SI_MOVED : SI_WAITING;
-    }
+    if (!ready)
+        return wait(item, over, at);
     // The engine takes its lock between the wait and what follows.
     if (*at == 0) {
         *at = 1;
@@ -144,10 +153,8 @@ static bool all_go(const struct phi_hop_item *item)
 static enum si_progress do_move(const struct phi_hop_item *item, uint32_t *at)
 {
     bool over = broken(item);
-    if (*at == 0 && !all_go(item)) {
-        *at = over ? OVER : 0;
-        return over ? SI_MOVED : SI_WAITING;
-    }
+    if (*at == 0 && !all_go(item))
+        return wait(item, over, at);
     if (*at == 0) {
         memset(own(item)->go, 0, sizeof own(item)->go);
         *at = 1;
@@ -180,10 +187,8 @@ static enum si_progress do_arrive(const struct phi_hop_item *item, uint32_t *at)
         blocks = PHI_MOVE_BLOCKS;
     while (here < blocks && load32(&own(item)->full[here]))
         here++;
-    if (blocks == 0 || here < blocks) {
-        *at = over ? OVER : *at;
-        return over ? SI_MOVED : SI_WAITING;
-    }
+    if (blocks == 0 || here < blocks)
+        return wait(item, over, at);
     memset(own(item)->full, 0, blocks * sizeof own(item)->full[0]);
     if (item->signal)
         do_go(item);
@@ -264,10 +269,8 @@ static enum si_progress do_staged(const struct phi_hop_item *item, bool others, 
         *at = OVER;
         return SI_MOVED;
     }
-    if ((int32_t)(load32(&lane(item)->reach) - record) < 0) {
-        *at = over ? OVER : *at;
-        return over ? SI_MOVED : SI_WAITING;
-    }
+    if ((int32_t)(load32(&lane(item)->reach) - record) < 0)
+        return wait(item, over, at);
     // The engine takes its lock between the wait and what follows.
     if (*at % 2 == 0) {
         ++*at;
