@@ -29,8 +29,9 @@ struct progress {
     struct phi_peer *offer;           // to send offers to
     struct phi_remote_export *import; // to map
     bool ask;
-    bool look;     // a number is published, and the peer's awaited
-    int64_t retry; // when to connect again to a peer that refused, or 0
+    bool published; // in this pass
+    bool look;      // a number is published, and the peer's awaited
+    int64_t retry;  // when to connect again to a peer that refused, or 0
 };
 
 static void note_work(struct progress *p, struct phi_pending *pending,
@@ -58,9 +59,22 @@ static void note_work(struct progress *p, struct phi_pending *pending,
         p->import = import;
 }
 
-// Carries every operation as far as it goes without waiting. Peers are rung once each, after all
-// words are stored.
-static struct progress advance(struct ph_exchange_request *request)
+// What the peer has stored meanwhile comes from another core's cache: several at a time.
+#define AHEAD 8
+
+static void fetch_ahead(const struct ph_exchange_request *request, size_t i)
+{
+    if (i + AHEAD >= request->n || request->pending[i + AHEAD].state != PHI_PENDING_LOOK)
+        return;
+    const struct phi_key *key = request->pending[i + AHEAD].key;
+    const struct phi_segment *segment = key->peer->segment;
+    __builtin_prefetch(phi_segment_slot(segment, !segment->side, key->slot));
+}
+
+// Carries every operation as far as it goes without waiting, or to where it has published its
+// number: the words that both ranks write are looked at when all are written, not in turns, which
+// would have their cache lines go to and fro. Peers are rung once each, after all words are stored.
+static struct progress pass(struct ph_exchange_request *request)
 {
     struct progress p = {0};
     struct phi_peer *rung = NULL;
@@ -68,21 +82,34 @@ static struct progress advance(struct ph_exchange_request *request)
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
         struct phi_remote_export *import = NULL;
-        while (pending->state != PHI_PENDING_DONE) {
+        bool published = false;
+        fetch_ahead(request, i);
+        while (pending->state != PHI_PENDING_DONE && !published) {
             uint8_t before = pending->state;
             if (!phi_pending_step(pending, &import))
                 break;
-            if (before != PHI_PENDING_PUBLISH)
-                continue;
+            published = before == PHI_PENDING_PUBLISH;
+        }
+        if (published) {
             if (rung != NULL && rung != pending->key->peer)
                 phi_peer_ring(rung);
             rung = pending->key->peer;
+            p.published = true;
         }
         if (pending->state != PHI_PENDING_DONE)
             note_work(&p, pending, import);
     }
     if (rung != NULL)
         phi_peer_ring(rung);
+    return p;
+}
+
+static struct progress advance(struct ph_exchange_request *request)
+{
+    struct progress p;
+    do
+        p = pass(request);
+    while (p.published);
     return p;
 }
 
@@ -205,18 +232,21 @@ static int take_keys(struct ph_exchange_request *request, const struct ph_operat
     return 0;
 }
 
-static void end_request(struct ph_exchange_request *request)
+static void let_go(struct phi_peers *peers, struct phi_pending *pending)
+{
+    struct phi_key *key = pending->key;
+    phi_pending_wants(pending, false);
+    key->request = NULL;
+    if (peers->table[key->peer->rank] != key->peer)
+        phi_key_disown(key);
+    else if (peers->ended != NULL)
+        phi_release_prune(key); // what was released meanwhile, and is closed by now
+}
+
+// drop_request: its keys are let go.
+static void drop_request(struct ph_exchange_request *request)
 {
     struct phi_peers *peers = request->peers;
-    for (size_t i = 0; i < request->n; i++) {
-        struct phi_key *key = request->pending[i].key;
-        phi_pending_wants(&request->pending[i], false);
-        key->request = NULL;
-        if (peers->table[key->peer->rank] != key->peer)
-            phi_key_disown(key);
-        else if (peers->ended != NULL)
-            phi_release_prune(key); // what was released meanwhile, and is closed by now
-    }
     struct ph_exchange_request **at = &peers->requests;
     while (*at != request)
         at = &(*at)->next;
@@ -229,6 +259,13 @@ static void end_request(struct ph_exchange_request *request)
     } else {
         free(request);
     }
+}
+
+static void end_request(struct ph_exchange_request *request)
+{
+    for (size_t i = 0; i < request->n; i++)
+        let_go(request->peers, &request->pending[i]);
+    drop_request(request);
 }
 
 static struct ph_exchange_request *make_request(struct phi_peers *peers, size_t n)
@@ -268,13 +305,13 @@ static int check_life(struct phi_peers *peers)
 static int begin(struct ph_exchange_request *request, int64_t deadline)
 {
     int rc = 0;
-    struct progress p = advance(request);
+    struct progress p = pass(request);
     if (p.first != NULL && p.first->state == PHI_PENDING_PEER &&
         (rc = phi_peers_drain(request->peers)) == 0)
-        p = advance(request);
+        p = pass(request);
     while (rc == 0 && p.offer != NULL) {
         rc = send_offer(request, p.offer, deadline);
-        p = advance(request);
+        p = pass(request);
     }
     return rc;
 }
@@ -549,41 +586,50 @@ static int report_open(struct ph_exchange_request *request, int rc)
 // A round is done when its result reaches the application, not before: a call that fails for
 // another operation leaves it open, and the next exchange of the key yields it. Otherwise a retry
 // would wait for a round that the peer never joins.
-static void end_rounds(struct ph_exchange_request *request, int rc)
+static void end_round(struct phi_pending *pending, int rc)
 {
-    for (size_t i = 0; i < request->n; i++) {
-        struct phi_pending *pending = &request->pending[i];
-        if (rc == 0 || (pending->concluded && pending->result == rc))
-            phi_agreement_done(&pending->key->agreement);
+    if (rc == 0 || (pending->concluded && pending->result == rc))
+        phi_agreement_done(&pending->key->agreement);
+}
+
+static struct ph_channel *hand_out(struct phi_peers *peers, struct ph_channel *channel)
+{
+    channel->handles++;
+    channel->used = peers->exchange_calls;
+    return channel;
+}
+
+// Tells the mailbox what the peer has taken, so that it keeps no copies for ever.
+static void pass_acknowledgement(struct phi_peer *peer)
+{
+    if (peer->segment == NULL)
+        return;
+    uint64_t sequence =
+        atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire);
+    if (sequence > peer->acknowledged) {
+        peer->acknowledged = sequence;
+        phi_mailbox_acknowledged(peer->peers->mailbox, peer->rank, sequence);
     }
 }
 
-static void collect_channels(struct ph_exchange_request *request, struct ph_channel **channels)
+// One pass for all that is left to do: many hits are a matter of how often memory is touched.
+static void conclude(struct ph_exchange_request *request, int rc, struct ph_channel **channels)
 {
-    for (size_t i = 0; i < request->n; i++) {
-        channels[i] = request->pending[i].channel;
-        channels[i]->handles++;
-        channels[i]->used = request->peers->exchange_calls;
-    }
-    phi_count(request->peers->counters, exchanges, 1);
-}
-
-// Tells the mailbox what the peers have taken, so that it keeps no copies for ever.
-static void pass_acknowledgements(struct ph_exchange_request *request)
-{
+    struct phi_peers *peers = request->peers;
     struct phi_peer *last = NULL;
     for (size_t i = 0; i < request->n; i++) {
-        struct phi_peer *peer = request->pending[i].key->peer;
-        if (peer == last || peer->segment == NULL)
-            continue;
+        struct phi_pending *pending = &request->pending[i];
+        struct phi_peer *peer = pending->key->peer;
+        if (rc == 0)
+            channels[i] = hand_out(peers, pending->channel);
+        end_round(pending, rc);
+        if (peer != last)
+            pass_acknowledgement(peer);
         last = peer;
-        uint64_t sequence =
-            atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire);
-        if (sequence > peer->acknowledged) {
-            peer->acknowledged = sequence;
-            phi_mailbox_acknowledged(request->peers->mailbox, peer->rank, sequence);
-        }
+        let_go(peers, pending);
     }
+    phi_count(peers->counters, exchanges, rc == 0);
+    drop_request(request);
 }
 
 static int abandon(struct ph_exchange_request *request)
@@ -618,12 +664,8 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
     // A peer may have come in the very last moment: then all is well after all.
     rc = request->failed ? phi_request_tell(request, rc) : 0;
     note_fence(peers, rc);
-    if (rc == 0)
-        collect_channels(request, channels);
-    end_rounds(request, rc);
     note_waiting(peers, NULL);
-    pass_acknowledgements(request);
-    end_request(request);
+    conclude(request, rc, channels);
     phi_peers_awake(peers);
     phi_peers_changed(peers); // another thread that waits may now receive
     pthread_mutex_unlock(&peers->lock);

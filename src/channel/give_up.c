@@ -98,7 +98,7 @@ static void give_up_one(struct phi_pending *pending)
         struct phi_segment *segment = key->peer->segment;
         phi_segment_put64(
             segment, &phi_segment_slot(segment, segment->side, key->slot)->word[(word >> 32) & 1],
-            word, memory_order_release);
+            word);
         pending->state = PHI_PENDING_ASK;
     }
 }

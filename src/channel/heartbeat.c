@@ -70,8 +70,7 @@ static bool tick_one(struct phi_peer *peer, int64_t now)
         return false;
     struct phi_side *mine = phi_peer_mine(peer);
     phi_segment_put64(peer->segment, &mine->beat,
-                      atomic_load_explicit(&mine->beat, memory_order_relaxed) + 1,
-                      memory_order_relaxed);
+                      atomic_load_explicit(&mine->beat, memory_order_relaxed) + 1);
     phi_peer_look(peer); // its notice of a leave or an abort may have found our socket full
     if (!peer->expelled)
         watch_one(peer, now);

@@ -36,7 +36,7 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
     // their start values since the segment was made.
     phi_segment_put64(peer->segment,
                       phi_segment_confirm(peer->segment, peer->segment->side, key->slot),
-                      key->confirm, memory_order_release);
+                      key->confirm);
     phi_peer_ring(peer);
 }
 

@@ -284,8 +284,7 @@ static int file_message(struct phi_peers *peers, struct phi_message *message)
 void phi_peer_acknowledge(struct phi_peer *peer)
 {
     if (peer->segment != NULL)
-        phi_segment_put64(peer->segment, &phi_peer_mine(peer)->acknowledged, peer->filed,
-                          memory_order_release);
+        phi_segment_put64(peer->segment, &phi_peer_mine(peer)->acknowledged, peer->filed);
 }
 
 bool phi_peers_wanted(const struct phi_peers *peers, int rank)

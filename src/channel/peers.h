@@ -110,32 +110,34 @@ struct phi_full {
 
 // An operation key: (peer, op id, role).
 struct phi_key {
+    // What each exchange touches comes first.
     struct phi_peer *peer;
     uint64_t op_id;
     uint8_t role;  // enum ph_role, of this rank
+    bool named;    // by an exchange of this rank, whatever became of the buffer
     uint32_t slot; // PHI_NO_SLOT until the lower rank named it
-    struct phi_agreement agreement;
     struct phi_own_buffer *own; // by growing numbers
     uint32_t own_count;
+    struct phi_agreement agreement;
+    struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL
+    uint64_t used;                // number of the exchange call that named it last
+    struct ph_channel **channels; // confirmed
+    uint32_t channels_count;
+    uint32_t missed;         // higher rank: own exchanges that ended without a slot
+    uint32_t retiring;       // questions to the peer, whether it can do without, under way
+
     size_t own_room;
-    bool named; // by an exchange of this rank, whatever became of the buffer
     struct phi_peer_buffer *theirs; // by growing numbers
     uint32_t theirs_count;
     size_t theirs_room;
-    uint32_t moved;               // of them so far, for those that came behind larger numbers
-    struct ph_channel **channels; // confirmed
-    uint32_t channels_count;
+    uint32_t moved;          // of them so far, for those that came behind larger numbers
     uint32_t line;           // lower rank: given and not used yet, or PHI_NO_LINE
-    uint32_t retiring;       // questions to the peer, whether it can do without, under way
-    uint32_t theirs_asked;   // the peer's largest number at the last of them
+    uint32_t theirs_asked;   // the peer's largest number at the last question
     uint32_t look;           // number of the look for room that has seen it
     struct phi_full full;    // higher rank: as told last; lower rank: to be told
     bool full_unsaid;        // lower rank: the peer's socket had no room for it
-    uint32_t missed;         // higher rank: own exchanges that ended without a slot
-    uint64_t used;           // number of the exchange call that named it last
     struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
     struct phi_stage_place place; // ... and its slots
-    struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL
 
     // The open round's miss, kept over a deadline.
     uint64_t confirm; // ours, as stored last (it names its round), or 0

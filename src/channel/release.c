@@ -75,7 +75,7 @@ static void release_buffer(struct phi_key *key, struct phi_own_buffer *own)
         phi_segment_put64(
             key->peer->segment,
             &phi_segment_slot(key->peer->segment, key->peer->segment->side, key->slot)->released,
-            own->number, memory_order_seq_cst);
+            own->number);
     if (--own->export_->buffers == 0)
         phi_release_unused(peers, own->export_);
 }

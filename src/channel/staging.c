@@ -241,7 +241,7 @@ bool phi_staging_reserve(struct phi_key *key)
         return false;
     place->size = size;
     phi_segment_put64(segment, &phi_segment_slot(segment, segment->side, key->slot)->staging,
-                      place->at, memory_order_relaxed);
+                      place->at);
     return true;
 }
 

@@ -31,7 +31,7 @@ void phi_pending_settle(struct phi_pending *pending, int result, struct ph_chann
 void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel)
 {
     if (!pending->finishing) {
-        pending->concluded = true; // done when the application has it: end_rounds
+        pending->concluded = true; // done when the application has it: conclude in exchange.c
         phi_pending_settle(pending, result, channel);
         return;
     }
@@ -63,7 +63,7 @@ static uint64_t peer_word(const struct phi_key *key)
 static void store_word(struct phi_key *key, uint64_t word)
 {
     phi_segment_put64(key->peer->segment, &slot_of(key, true)->word[(uint32_t)(word >> 32) & 1],
-                      word, memory_order_release);
+                      word);
 }
 
 // Whether the own buffer was released before its round began: then there is none.

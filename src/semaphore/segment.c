@@ -65,9 +65,11 @@ struct phi_line *phi_segment_line(const struct phi_segment *segment, int side, u
     return (struct phi_line *)(half(segment, side) + SIDE_SIZE) + index;
 }
 
-struct phi_slot *phi_segment_slot(const struct phi_segment *segment, int side, uint32_t index)
+static void find_slots(struct phi_segment *segment)
 {
-    return (struct phi_slot *)phi_segment_line(segment, side, segment->capacity) + index;
+    for (int side = 0; side < 2; side++)
+        segment->slots[side] =
+            (struct phi_slot *)phi_segment_line(segment, side, segment->capacity);
 }
 
 _Atomic uint64_t *phi_segment_confirm(const struct phi_segment *segment, int side, uint32_t index)
@@ -160,6 +162,7 @@ static int map(struct phi_report *report, int fd, const struct header *header, i
     }
     *made = (struct phi_segment){
         .base = base, .size = header->size, .fd = fd, .capacity = header->capacity, .side = side};
+    find_slots(made);
     *segment = made;
     return 0;
 }
@@ -179,6 +182,7 @@ int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, s
     }
     *made = (struct phi_segment){
         .base = base, .size = size, .fd = -1, .capacity = capacity, .side = side};
+    find_slots(made);
     if (staging > 0)
         made->staging = (char *)base + segment_size(capacity);
     made->staging_size = staging;
@@ -211,10 +215,9 @@ void phi_segment_put32(struct phi_segment *segment, _Atomic uint32_t *at, uint32
     publish(segment, at, &value, sizeof(value));
 }
 
-void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value,
-                       int order)
+void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value)
 {
-    atomic_store_explicit(at, value, order);
+    atomic_store_explicit(at, value, memory_order_release);
     publish(segment, at, &value, sizeof(value));
 }
 

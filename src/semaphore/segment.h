@@ -52,6 +52,7 @@ struct phi_segment {
     struct phi_link *link; // of a mirror, once it has one
     uint32_t capacity;
     int side;         // of this process: 0 or 1
+    struct phi_slot *slots[2]; // of each side
     void *staging;        // of a mirror: memory behind it, for slots; NULL: none
     size_t staging_size;
     uint64_t base_device; // address for the device (registered), or 0
@@ -72,17 +73,20 @@ int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, s
                        struct phi_segment **segment);
 void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror *mirror);
 
-// Every store of a side into what it publishes (header, slots, confirms) goes through these: put32 seq_cst, put64 with
-// the order that is given. A want of memory ends the link.
+// Every store of a side into what it publishes (header, slots, confirms) goes through these: put32 seq_cst, put64
+// release. A want of memory ends the link.
 void phi_segment_put32(struct phi_segment *segment, _Atomic uint32_t *at, uint32_t value);
-void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value, int order);
+void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value);
 
 // phi_segment_close unmaps and closes; the device must not use it any more. NULL is fine.
 void phi_segment_close(struct phi_segment *segment);
 
 // side is 0 or 1; index < capacity.
 struct phi_side *phi_segment_side(const struct phi_segment *segment, int side);
-struct phi_slot *phi_segment_slot(const struct phi_segment *segment, int side, uint32_t index);
+static inline struct phi_slot *phi_segment_slot(const struct phi_segment *segment, int side, uint32_t index)
+{
+    return segment->slots[side] + index;
+}
 _Atomic uint64_t *phi_segment_confirm(const struct phi_segment *segment, int side, uint32_t index);
 struct phi_line *phi_segment_line(const struct phi_segment *segment, int side, uint32_t index);
 
