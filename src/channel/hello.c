@@ -23,11 +23,10 @@
 
 struct phi_hello {
     uint64_t nonce;
-    bool sent;     // through the store
-    bool known;    // theirs is here
-    bool lost;     // the end of the link was noticed
-    int64_t asked; // when CONNECT was sent last
-    int64_t cut;   // when to end the link, or 0
+    bool sent;   // through the store
+    bool known;  // theirs is here
+    bool lost;   // the end of the link was noticed
+    int64_t cut; // when to end the link, or 0
     struct phi_hello_words theirs;
     struct phi_node_message answer; // the last that came
 };
@@ -91,7 +90,8 @@ static void tell_contact(struct phi_peer *peer, enum phi_node_type type)
     if (!writer.error && writer.size <= sizeof message.bytes) {
         memcpy(message.bytes, writer.bytes, writer.size);
         message.bytes_size = (uint32_t)writer.size;
-        phi_hello_tell(peer, &message, false);
+        phi_link_tell_again(peer->link, &message,
+                            offsetof(struct phi_node_message, bytes) + message.bytes_size);
     }
     phi_writer_fini(&writer);
 }

@@ -48,6 +48,7 @@ struct phi_link_buffers {
 struct phi_log_buffer {
     uint8_t *bytes;
     size_t size, room, at; // entries lie in [at, size)
+    size_t newest;         // where the last one begins
 };
 
 struct phi_net_region {
@@ -199,6 +200,10 @@ static inline void phi_was_taken(struct phi_patience *patience)
 int phi_log_add(struct phi_log_buffer *log, uint32_t kind, const void *bytes, uint32_t size);
 // phi_log_peek returns the oldest entry's bytes, or NULL; drop takes it out.
 const void *phi_log_peek(const struct phi_log_buffer *log, uint32_t *kind, uint32_t *size);
+// phi_log_newest returns the newest entry's bytes where it is of the kind and size, and its first
+// `key` bytes are these; else NULL.
+void *phi_log_newest(const struct phi_log_buffer *log, uint32_t kind, uint32_t size,
+                     const void *bytes, size_t key);
 void phi_log_drop(struct phi_log_buffer *log);
 void phi_log_free(struct phi_log_buffer *log);
 

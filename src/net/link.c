@@ -466,14 +466,21 @@ int phi_link_lost(const struct phi_link *link, char *text, size_t size)
     return code;
 }
 
-static int add(struct phi_link *link, uint32_t kind, const void *bytes, uint32_t size)
+// key: what is to be sent takes the place of the newest thing that waits where that is alike in so
+// many bytes; 0: never. So what is said again and again to a peer that is cut off takes no more
+// room.
+static int add(struct phi_link *link, uint32_t kind, const void *bytes, uint32_t size, size_t key)
 {
     struct phi_net *net = link->net;
     int rc = -ECONNRESET;
+    void *same;
 
     phi_net_lock(net);
     if (link->open) {
-        rc = phi_log_add(&link->out, kind, bytes, size);
+        same = key > 0 ? phi_log_newest(&link->out, kind, size, bytes, key) : NULL;
+        rc = same ? 0 : phi_log_add(&link->out, kind, bytes, size);
+        if (same)
+            memcpy(same, bytes, size);
         if (rc)
             phi_link_fail(link, rc, "out of memory for what it is to be told");
         else
@@ -494,14 +501,24 @@ int phi_link_store(struct phi_link *link, uint32_t offset, const void *value, ui
     } else {
         memcpy(&store.value, value, sizeof(store.value));
     }
-    return add(link, FRAME_STORES, &store, sizeof(store));
+    return add(link, FRAME_STORES, &store, sizeof(store), offsetof(struct store, value));
+}
+
+static int tell(struct phi_link *link, const void *bytes, size_t size, size_t key)
+{
+    if (size > PHI_NET_MESSAGE_MAX - sizeof(struct frame_header))
+        return -EINVAL;
+    return add(link, FRAME_MESSAGE, bytes, (uint32_t)size, key);
 }
 
 int phi_link_tell(struct phi_link *link, const void *bytes, size_t size)
 {
-    if (size > PHI_NET_MESSAGE_MAX - sizeof(struct frame_header))
-        return -EINVAL;
-    return add(link, FRAME_MESSAGE, bytes, (uint32_t)size);
+    return tell(link, bytes, size, 0);
+}
+
+int phi_link_tell_again(struct phi_link *link, const void *bytes, size_t size)
+{
+    return tell(link, bytes, size, size);
 }
 
 #define BYE_MS 200
@@ -522,7 +539,7 @@ void phi_link_end(struct phi_link *link, bool bye)
     int64_t deadline = phi_deadline(BYE_MS);
 
     if (bye) {
-        add(link, FRAME_BYE, NULL, 0);
+        add(link, FRAME_BYE, NULL, 0, 0);
         while (!is_idle(link) && phi_now() < deadline)
             phi_pause();
     }

@@ -34,6 +34,7 @@ int phi_log_add(struct phi_log_buffer *log, uint32_t kind, const void *bytes, ui
         log->bytes = bigger;
         log->room = room;
     }
+    log->newest = log->size;
     memcpy(log->bytes + log->size, &entry, sizeof(entry));
     if (size)
         memcpy(log->bytes + log->size + sizeof(entry), bytes, size);
@@ -51,6 +52,19 @@ const void *phi_log_peek(const struct phi_log_buffer *log, uint32_t *kind, uint3
     *kind = entry.kind;
     *size = entry.size;
     return log->bytes + log->at + sizeof(entry);
+}
+
+void *phi_log_newest(const struct phi_log_buffer *log, uint32_t kind, uint32_t size,
+                     const void *bytes, size_t key)
+{
+    struct entry entry;
+    uint8_t *at = log->bytes + log->newest;
+
+    if (log->at == log->size || log->newest < log->at)
+        return NULL;
+    memcpy(&entry, at, sizeof(entry));
+    at += sizeof(entry);
+    return entry.kind == kind && entry.size == size && memcmp(at, bytes, key) == 0 ? at : NULL;
 }
 
 void phi_log_drop(struct phi_log_buffer *log)

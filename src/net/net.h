@@ -134,9 +134,12 @@ bool phi_link_busy(struct phi_link *link);
 int phi_link_lost(const struct phi_link *link, char *text, size_t size);
 
 // phi_link_store publishes a value of 4 or 8 bytes at an offset of the peer's copy of our stores.
-// phi_link_tell sends a message. -ECONNRESET: the link has ended. Both are in one order.
+// phi_link_tell sends a message. -ECONNRESET: the link has ended. Both are in one order. Of a value
+// that changes before it has gone out, and nothing else behind it, only the last one goes.
+// phi_link_tell_again: what was told before and may not have arrived; not twice while it waits.
 int phi_link_store(struct phi_link *link, uint32_t offset, const void *value, uint32_t size);
 int phi_link_tell(struct phi_link *link, const void *bytes, size_t size);
+int phi_link_tell_again(struct phi_link *link, const void *bytes, size_t size);
 
 // phi_link_receive takes the oldest message of the peer; false: none. *size: at most
 // PHI_NET_MESSAGE_MAX.

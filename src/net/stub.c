@@ -135,6 +135,11 @@ int phi_link_tell(struct phi_link *link, const void *bytes, size_t size)
     return -ECONNRESET;
 }
 
+int phi_link_tell_again(struct phi_link *link, const void *bytes, size_t size)
+{
+    return phi_link_tell(link, bytes, size);
+}
+
 bool phi_link_receive(struct phi_link *link, void *bytes, size_t *size)
 {
     (void)link;

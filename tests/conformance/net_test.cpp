@@ -25,6 +25,7 @@
 #include <vector>
 
 #include <dlfcn.h>
+#include <malloc.h>
 
 #include "conformance/net_ends.h"
 
@@ -146,6 +147,36 @@ TEST_P(Net, StoresAndMessagesComeInOrder)
     }
     EXPECT_EQ(b->stores[1], 2000u);
     EXPECT_TRUE(phi_wake_take(&b->messages));
+}
+
+// What is said again and again to a peer that does not hear takes no more room, and the peer gets
+// the last of it.
+TEST_P(Net, RepetitionsThatWaitTakeNoRoom)
+{
+    const std::string provider = std::string("PEERHOP_NET_PROVIDER=") + GetParam();
+    const std::string hello(500, 'h');
+    End from, to;
+    ASSERT_EQ(from.open({provider}), 0);
+    ASSERT_EQ(to.open({provider}), 0);
+    const size_t before = mallinfo2().uordblks;
+    uint64_t first = 7;
+    ASSERT_EQ(phi_link_store(from.link, 8, &first, 8), 0);
+    for (int i = 0; i < 5000; i++)
+        ASSERT_EQ(phi_link_tell_again(from.link, hello.data(), hello.size()), 0);
+    for (uint64_t i = 1; i <= 50000; i++)
+        ASSERT_EQ(phi_link_store(from.link, 16, &i, 8), 0);
+    EXPECT_LT(mallinfo2().uordblks, before + 200000);
+    ASSERT_EQ(phi_link_tell(from.link, "end", 3), 0);
+    ASSERT_EQ(phi_link_tell(from.link, "end", 3), 0); // that is two things to say
+    from.connect(to);
+    to.connect(from);
+    std::string text;
+    for (const std::string &wanted : {hello, std::string("end"), std::string("end")}) {
+        ASSERT_TRUE(eventually([&] { return to.message(&text); }));
+        EXPECT_EQ(text, wanted);
+    }
+    EXPECT_EQ(to.stores[1], 7u);
+    EXPECT_EQ(to.stores[2], 50000u);
 }
 
 TEST_P(Net, StoresOfFourBytesLeaveTheirNeighbours)
