@@ -267,7 +267,8 @@ int phi_net_fail(struct phi_net *net, int rc, const char *call);
 const char *phi_net_error(const struct phi_net *net, int rc);
 
 // provider.c: the first candidate for which `try` returns 0 is kept in *info. try gets a candidate
-// and may write why it cannot serve.
+// and may write why it cannot serve. -ETIMEDOUT: it was too slow, and so would its provider be at
+// another address: that is not tried.
 typedef int (*phi_provider_try)(void *opaque, struct fi_info *info, char *why, size_t size);
 int phi_provider_find(struct phi_report *report, const struct phi_config *config,
                       const struct phi_libfabric *library, phi_provider_try try_one, void *opaque,
@@ -283,7 +284,7 @@ bool phi_provider_more(void);
 bool phi_provider_hmem(const struct phi_libfabric *library, const char *provider);
 
 // probe.c: whether what the domain promises is so: writes, reads, immediate data, messages. Takes
-// the lock. Less than the deadline.
-int phi_net_probe(struct phi_net *net, char *why, size_t size);
+// the lock. -ETIMEDOUT: not within so many ms; -EIO: it is not so.
+int phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size);
 
 #endif

@@ -277,6 +277,19 @@ static int name_endpoints(struct fi_info *info)
     return info->src_addr ? 0 : -FI_ENOMEM;
 }
 
+// One that does not serve takes longest; a machine that is very busy takes a while, too. It is
+// asked again rather than another one, which may have an address that peers cannot reach or do not
+// know: ranks of one job are to choose alike.
+static int probe(struct phi_net *net, char *why, size_t size)
+{
+    static const int64_t ms[] = {1000, 3000, 8000};
+    int rc = -ETIMEDOUT;
+
+    for (size_t i = 0; i < sizeof(ms) / sizeof(ms[0]) && rc == -ETIMEDOUT; i++)
+        rc = phi_net_probe(net, ms[i], why, size);
+    return rc;
+}
+
 // A candidate is taken when it opens and the probe finds that it does what it says.
 static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
 {
@@ -296,7 +309,7 @@ static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
     if (rc)
         snprintf(why, size, "it cannot be opened: %s", phi_net_error(net, rc));
     else
-        rc = phi_net_probe(net, why, size);
+        rc = probe(net, why, size);
     if (rc)
         close_domain(net);
     return rc;

@@ -58,6 +58,7 @@ void phi_net_close(struct phi_net *net);
 struct phi_net_candidate {
     char provider[64], domain[64];
     char reason[160]; // "": it would be taken
+    bool slow;        // it did not pass the probe in time
     bool taken;       // the first of them
 };
 // Returns the number of candidates written, at most n; where it is 0, why says why.

@@ -9,8 +9,6 @@
 #include "base/random.h"
 #include "net/internal.h"
 
-#define PROBE_MS 8000 // only one that does not serve takes so long, or a machine that is very busy
-
 enum { WORDS = 64, BYTES = WORDS * 8 };
 
 struct end {
@@ -130,21 +128,23 @@ static const char *run(struct probe *p)
     return NULL;
 }
 
-int phi_net_probe(struct phi_net *net, char *why, size_t size)
+int phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size)
 {
     struct probe *p = aligned_alloc(_Alignof(struct probe), sizeof(*p));
     const char *wrong = "out of memory";
+    bool late = false;
 
     if (p) {
         memset(p, 0, sizeof(*p));
         p->net = net;
-        p->deadline = phi_deadline(PROBE_MS);
+        p->deadline = phi_deadline(ms);
         wrong = run(p);
+        late = phi_now() >= p->deadline;
         phi_link_free(p->ends[0].link);
         phi_link_free(p->ends[1].link);
     }
     free(p);
     if (wrong)
         snprintf(why, size, "the probe: %s", wrong);
-    return wrong ? -EIO : 0;
+    return !wrong ? 0 : late ? -ETIMEDOUT : -EIO;
 }

@@ -171,6 +171,27 @@ static bool is_said(const struct phi_net_candidate *candidates, size_t filled)
     return false;
 }
 
+// Whether the last candidate's provider was too slow at an address before it.
+static bool is_slow(const struct phi_net_candidate *candidates, size_t filled)
+{
+    const struct phi_net_candidate *last = &candidates[filled - 1];
+
+    for (size_t i = 0; i + 1 < filled; i++)
+        if (candidates[i].slow && strcmp(candidates[i].provider, last->provider) == 0)
+            return true;
+    return false;
+}
+
+static bool take(struct fi_info *info, struct phi_net_candidate *c, phi_provider_try try_one,
+                 void *opaque)
+{
+    int rc = try_one(opaque, info, c->reason, sizeof(c->reason));
+
+    c->slow = rc == -ETIMEDOUT;
+    c->taken = rc == 0;
+    return c->taken;
+}
+
 int phi_provider_find(struct phi_report *report, const struct phi_config *config,
                       const struct phi_libfabric *library, phi_provider_try try_one, void *opaque,
                       struct phi_net_candidate *candidates, size_t n, size_t *count)
@@ -199,8 +220,10 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
         if (may_serve(config, sorted[i], c->reason, sizeof(c->reason))) {
             if (found)
                 snprintf(c->reason, sizeof(c->reason), "a better one was taken");
+            else if (is_slow(candidates, filled))
+                snprintf(c->reason, sizeof(c->reason), "it was too slow at a better address");
             else
-                found = c->taken = try_one(opaque, sorted[i], c->reason, sizeof(c->reason)) == 0;
+                found = take(sorted[i], c, try_one, opaque);
         }
         filled -= is_said(candidates, filled);
     }

@@ -20,8 +20,10 @@
 //   regions that are not as the provider demands: all (strict local, virt, prov-key, raw, endpoint)
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <dlfcn.h>
@@ -517,6 +519,31 @@ TEST_P(Net, MovesUnderWayFailWhenTheirLinkEnds)
     EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
     EXPECT_EQ(move(0, 64, false), -ECONNRESET);
     EXPECT_EQ(phi_link_post(&route, 0), -ECONNRESET);
+}
+
+// A machine that keeps a provider from answering for a while does not make it, or its address,
+// another one's than the peers'.
+TEST_P(Net, ASlowProbeIsMadeAgain)
+{
+    auto *silence = strict<void(int)>("strict_silence");
+    if (!silence)
+        GTEST_SKIP() << "only over the strict libfabric";
+    End again;
+    silence(1);
+    std::thread busy([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        silence(0);
+    });
+    const int rc = again.open({std::string("PEERHOP_NET_PROVIDER=") + GetParam()});
+    busy.join();
+    ASSERT_EQ(rc, 0) << again.context->error();
+    EXPECT_STREQ(phi_net_name(again.net), phi_net_name(a->net));
+    size_t size, wanted;
+    uint32_t rails;
+    const uint8_t *address = phi_link_address(again.link, &size, &rails);
+    const uint8_t *before = phi_link_address(a->link, &wanted, &rails);
+    EXPECT_EQ(size, wanted);
+    EXPECT_EQ(memcmp(address, before, 2), 0) << "of another family";
 }
 
 TEST(NetChoice, AnInterfaceIsTakenByName)
