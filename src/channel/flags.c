@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "channel/peers.h"
+#include "channel/release.h"
 #include "semaphore/flags.h"
 #include "transport/slab.h"
 
@@ -87,24 +88,52 @@ int phi_flags_open(struct phi_peer *peer)
     return 0;
 }
 
+static void end_theirs(struct phi_remote_export *e)
+{
+    if (e == NULL)
+        return;
+    phi_memory_import_close(e->import);
+    free(e->record);
+    free(e);
+}
+
+static void end_own(const struct phi_peers *peers, struct phi_own_flags *own)
+{
+    if (own == NULL)
+        return;
+    phi_slab_close(peers->device, &own->slab);
+    free(own);
+}
+
 void phi_flags_forget(struct phi_peer *peer)
 {
-    if (peer->flags == NULL)
-        return;
-    phi_memory_import_close(peer->flags->import);
-    free(peer->flags->record);
-    free(peer->flags);
+    end_theirs(peer->flags);
     peer->flags = NULL;
 }
 
 void phi_flags_close(struct phi_peer *peer)
 {
     phi_flags_forget(peer);
-    if (peer->own_flags == NULL)
-        return;
-    phi_slab_close(peer->peers->device, &peer->own_flags->slab);
-    free(peer->own_flags);
+    end_own(peer->peers, peer->own_flags);
     peer->own_flags = NULL;
+}
+
+void phi_flags_reap(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_remote_export *theirs = peer->flags;
+    struct phi_own_flags *own = peer->own_flags;
+    if (theirs != NULL && theirs->importing)
+        return;
+    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+        if (c->handles > 0 || !phi_revoke_drained(c))
+            return;
+    peer->flags = NULL;
+    peer->own_flags = NULL;
+    pthread_mutex_unlock(&peers->lock);
+    end_theirs(theirs);
+    end_own(peers, own);
+    pthread_mutex_lock(&peers->lock);
 }
 
 void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer)

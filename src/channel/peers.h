@@ -226,7 +226,8 @@ struct phi_peer {
     struct phi_map remote_exports; // by id
     bool probing, probed;          // the write-and-verify probe of the device pair: under way, done
     enum phi_reason probe_reason;  // its outcome
-    struct phi_import *probe;      // kept until the end: closing could block
+    struct phi_import *probe;      // kept until the end, or a reap of what a former life left:
+                                   // closing could block
     struct phi_own_flags *own_flags; // see flags.h; kept as long
     struct phi_remote_export *flags; // the peer's slab, or NULL
     struct phi_flag_table flag_table; // the peer's

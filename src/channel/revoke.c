@@ -449,6 +449,19 @@ static void reap_peer(struct phi_peer *peer)
         close_import(e);
 }
 
+static void reap_former(struct phi_peer *peer)
+{
+    reap_peer(peer);
+    phi_flags_reap(peer);
+    if (peer->probing)
+        return;
+    struct phi_import *probe = peer->probe;
+    peer->probe = NULL;
+    pthread_mutex_unlock(&peer->peers->lock);
+    phi_memory_import_close(probe);
+    pthread_mutex_lock(&peer->peers->lock);
+}
+
 void phi_reap(struct phi_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -456,7 +469,7 @@ void phi_reap(struct phi_peers *peers)
         if (peers->table[rank] != NULL)
             reap_peer(peers->table[rank]);
     for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
-        reap_peer(peer);
+        reap_former(peer);
     phi_service_wake(peers->service);
     pthread_mutex_unlock(&peers->lock);
 }

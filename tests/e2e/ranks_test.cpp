@@ -2,6 +2,7 @@
 // Who takes part: creation of contexts, launchers, ranks that never come, die, come again or live
 // in other namespaces.
 #include <csignal>
+#include <filesystem>
 #include <cstdlib>
 #include <cstring>
 
@@ -487,6 +488,83 @@ TEST_P(Ranks, ARankThatDiesIsMetAgainInItsNextLife)
         job.start_rank(dies, "comes_again");
         EXPECT_EQ(job.wait(), "");
     }
+}
+
+// ---- what a life that is over leaves behind
+
+static const int LIVES = 4;
+
+// Allocations of the stand-in that this process has, its own and those that it maps.
+static size_t allocations()
+{
+    size_t n = 0;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        n += std::filesystem::read_symlink(entry, gone).string().find("peerhop-standin") !=
+             std::string::npos;
+    }
+    return n;
+}
+
+RANK_FUNCTION(sends_and_dies)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(0, 8, PH_ROLE_SENDER, memory, size);
+    rank.device->fill(memory, 256, rank.shared->value[0]);
+    CHECK_OK(ph_put_signal(channel, 0, 0, 256, stream));
+    rank.synchronize(stream);
+    rank.shared->value[0]++;
+    pause();
+}
+
+// Takes each message when the life that sent it is over and the next one is there.
+RANK_FUNCTION(outlives)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    auto op = operation(8, 1, PH_ROLE_RECEIVER, memory, size);
+    ph_channel *former = nullptr;
+    size_t held = 0;
+    for (uint64_t life = 0; life < LIVES; life++) {
+        ph_channel *channel = nullptr;
+        int rc = PH_EPEER;
+        for (int i = 0; i < 4000 && rc == PH_EPEER; i++) {
+            rc = ph_exchange(rank.context, &op, 1, &channel);
+            sleep_ms(5);
+        }
+        CHECK_OK(rc);
+        if (former != nullptr) {
+            rank.device->fill(memory, 256, 1000);
+            CHECK_OK(ph_reap(rank.context));
+            CHECK_OK(ph_wait(former, 256, stream));
+            rank.synchronize(stream);
+            rank.verify(memory, 256, life - 1, "of a life that is over");
+            CHECK_OK(ph_channel_close(former));
+            CHECK_OK(ph_reap(rank.context));
+        }
+        if (life == 1)
+            held = allocations();
+        CHECK(reaches(rank.shared->value[1], life + 1)); // killed
+        former = channel;
+    }
+    CHECK_EQUAL(allocations(), held);
+}
+
+TEST_P(Ranks, ALifeThatIsOverGivesItsMemoryBack)
+{
+    if (GetParam() != "standin")
+        GTEST_SKIP() << "counts the stand-in's allocations";
+    Job job(GetParam(), 2);
+    job.start_rank(0, "outlives");
+    for (uint64_t life = 1; life <= LIVES; life++) {
+        job.start_rank(1, "sends_and_dies");
+        ASSERT_TRUE(reaches(job.shared()->value[0], life)) << job.wait(100);
+        job.signal(1, SIGKILL);
+        EXPECT_EQ(job.status(1, 5000), 128 + SIGKILL);
+        job.shared()->value[1] = life;
+    }
+    EXPECT_EQ(job.status(0, 30000), 0);
 }
 
 RANK_FUNCTION(calls_and_leaves)
