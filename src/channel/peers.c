@@ -106,14 +106,24 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
               : 0;
 }
 
+static void describe_self(struct phi_peers *peers)
+{
+    int rc = phi_capabilities_fill(&peers->mine, peers->device, phi_memory_kinds(peers->memory));
+    if (rc)
+        phi_log(peers->report, PH_LOG_WARN,
+                "rank %d cannot read the boot id of its node (%s): for it all other ranks are on "
+                "other nodes",
+                peers->rank, ph_strerror(rc));
+    peers->mine.path = (uint8_t)peers->config->path;
+}
+
 int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, struct phi_peers **out)
 {
     struct phi_peers *peers = NULL;
     int rc = make_peers(params, &peers);
     if (rc)
         goto close;
-    phi_capabilities_fill(&peers->mine, peers->device, phi_memory_kinds(peers->memory));
-    peers->mine.path = (uint8_t)peers->config->path;
+    describe_self(peers);
     if ((rc = phi_wake_open(&peers->net_wake))) {
         phi_fail(peers->report, rc, "no sockets to wake the service thread by: %s", strerror(-rc));
         goto close;

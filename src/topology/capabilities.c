@@ -14,17 +14,21 @@
 
 // The boot id is the same for all processes of one kernel, whatever their namespaces, and for no others. Where it can
 // not be read the node stays all zero, which equals no node.
-static void read_node(uint8_t node[16])
+static int read_node(uint8_t node[16])
 {
     memset(node, 0, 16);
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC); // no file system that is interrupted
+    int fd;
+    do {
+        fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return;
+        return -errno;
     char text[40] = {0};
     ssize_t n;
     do {
         n = read(fd, text, sizeof text - 1);
     } while (n < 0 && errno == EINTR);
+    const int rc = n < 0 ? -errno : 0;
     close(fd);
     size_t digit = 0;
     for (ssize_t i = 0; i < n && digit < 32; i++) {
@@ -34,24 +38,27 @@ static void read_node(uint8_t node[16])
         node[digit / 2] |= (uint8_t)(value << (digit % 2 ? 0 : 4));
         digit++;
     }
+    return rc ? rc : digit == 32 ? 0 : -EBADMSG;
 }
 
-void phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device, uint32_t kinds)
+int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device,
+                          uint32_t kinds)
 {
     memset(capabilities, 0, sizeof *capabilities);
-    read_node(capabilities->node);
+    const int rc = read_node(capabilities->node);
     if (gethostname(capabilities->host, sizeof capabilities->host - 1) != 0)
         strcpy(capabilities->host, "unknown");
     capabilities->pid = (uint32_t)getpid();
     capabilities->uid = (uint32_t)getuid();
     capabilities->kinds = kinds;
     if (device == NULL)
-        return;
+        return rc;
     const struct phi_device_info *info = phi_device_info(device);
     capabilities->device = true;
     memcpy(capabilities->uuid, info->uuid, sizeof capabilities->uuid);
     snprintf(capabilities->device_name, sizeof capabilities->device_name, "%s", info->name);
     capabilities->kernels = info->kernels;
+    return rc;
 }
 
 void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct phi_writer *writer)

@@ -25,8 +25,10 @@ struct phi_capabilities {
     uint8_t path;       // PEERHOP_PATH: which way it asks for
 };
 
-// phi_capabilities_fill fills what the machine and the device (NULL: host) say; socket, nonce and path are the caller's.
-void phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device, uint32_t kinds);
+// phi_capabilities_fill fills what the machine and the device (NULL: host) say; socket, nonce and
+// path are the caller's. Returns 0, or why the node is not known: -errno, -EBADMSG.
+int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device,
+                          uint32_t kinds);
 
 // encode and decode of the member record. decode: -EBADMSG for anything malformed or of another version.
 void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct phi_writer *writer);
