@@ -175,7 +175,7 @@ TEST_P(Nodes, AnExpelledOneHoldsUpNobody)
     EXPECT_EQ(job.wait(), "");
 }
 
-// ---- nodes that come and go: rank 0 has the switch
+// ---- more than two nodes: rank 0 has the switch
 
 // Plugs the cable of a rank in, whose value[100 + rank] is its pid, once it is in its namespace.
 void plug(Rank &rank, int other)
@@ -274,6 +274,74 @@ TEST_P(Nodes, ARankThatComesAgainIsReachedAgain)
     job.shared()->value[130] = 1;
     job.start_rank(1, "comes_again");
     EXPECT_EQ(job.wait(), "");
+}
+
+// ---- one of three nodes is cut off, in an exchange and in a transfer
+
+RANK_FUNCTION(one_of_three_is_cut)
+{
+    enter(rank);
+    rank.open({"PEERHOP_HEARTBEAT_MS=50", "PEERHOP_SUSPECT_MS=500"});
+    const int last = 2;
+    auto *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    struct ph_channel *to[3] = {};
+    for (int other = 1; other <= last; other++)
+        if (rank.rank == 0 || rank.rank == other)
+            to[other] = rank.channel(rank.rank == 0 ? other : 0, other, PH_ROLE_BOTH,
+                                     memory + (other == last) * size, size);
+    struct ph_channel *own = to[rank.rank ? rank.rank : 1];
+    rank.barrier();
+    if (rank.rank == 0)
+        shell("ip link set port2 down");
+    rank.barrier();
+    // The phase of the exchange: neither end of the cut comes by, and each names the other.
+    if (rank.rank != 1) {
+        struct ph_operation op = {};
+        op.op_id = 9;
+        op.peer = rank.rank == 0 ? last : 0;
+        op.role = PH_ROLE_BOTH;
+        op.buffer = memory;
+        op.size = size;
+        struct ph_exchange_request *request = nullptr;
+        struct ph_channel *none = nullptr;
+        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+        CHECK_RC(ph_exchange_finish(&request, &none, 2000), -ETIMEDOUT);
+        CHECK(rank.error().find("rank " + std::to_string(op.peer)) != std::string::npos);
+    }
+    // That of the transfer; a stream that waits for it holds up no other, nor the other peer.
+    void *stuck = nullptr;
+    if (rank.rank == 0) {
+        stuck = rank.device->stream();
+        rank.device->fill(memory + size, size, 77);
+        CHECK_OK(ph_put_signal(to[last], 0, 0, size, stuck));
+        CHECK(!rank.device->synchronize(stuck, 1500));
+        CHECK(rank.error().find("rank 2") != std::string::npos);
+    }
+    for (uint64_t round = 0; round < 5 && rank.rank != last; round++) {
+        give(rank, own, memory, stream, round);
+        // The barrier is all ranks': these two take turns by a value of their own.
+        auto &turn = rank.shared->value[120];
+        if (rank.rank == 1)
+            turn = round + 1;
+        CHECK(reaches(turn, round + 1));
+    }
+    rank.barrier();
+    if (rank.rank == 0) {
+        shell("ip link set port2 up");
+        rank.synchronize(stuck, 30000);
+    } else if (rank.rank == last) {
+        CHECK_OK(ph_wait(own, size, stream));
+        rank.synchronize(stream, 30000);
+        rank.verify(memory + size, size, 77, "came after all");
+    }
+    rank.barrier();
+}
+
+TEST_P(Nodes, OneThatIsCutOffHoldsUpNobodyElse)
+{
+    Job job(GetParam(), 3);
+    EXPECT_EQ(job.run("one_of_three_is_cut"), "");
 }
 
 } // namespace
