@@ -119,7 +119,7 @@ struct phi_link {
     uint32_t sending, posting, flying; // of sends, posts and parts
     bool established;                  // something was delivered
     int64_t stalled; // since then nothing can be sent although nothing is on its way, or 0
-    struct phi_patience messages, data;
+    struct phi_patience messages, data, greetings;
     struct phi_move *moves, **moves_end; // posted
     bool due;                            // one of them has parts to be posted
     struct phi_arrival *arrivals;        // by line, side and word

@@ -241,8 +241,6 @@ static void take_error(struct phi_link *link)
 // What could not be posted yet, and what is to be staged. Returns whether of this something went.
 static bool send_data(struct phi_link *link)
 {
-    if (link->greeted < link->rails_used)
-        phi_rails_greet(link);
     if (link->holds && link->open)
         phi_posts_go(link);
     if (link->due && link->open)
@@ -266,6 +264,9 @@ bool phi_link_poll(struct phi_link *link)
         if (n == -FI_EAVAIL)
             take_error(link);
     }
+    // Data goes over the rails that are connected, however long others take.
+    if (link->open && link->greeted < link->rails_used && phi_may_try(&link->greetings))
+        phi_rails_greet(link);
     if (link->open && phi_may_try(&link->data))
         any = send_data(link) || any;
     return phi_link_flush(link) || any;

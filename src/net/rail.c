@@ -121,9 +121,9 @@ void phi_rails_greet(struct phi_link *link)
         link->greeted += rc == 0;
     }
     if (rc == -FI_EAGAIN)
-        phi_was_refused(&link->data);
+        phi_was_refused(&link->greetings);
     else if (rc == 0)
-        phi_was_taken(&link->data);
+        phi_was_taken(&link->greetings);
     else
         phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Lanes of staged records over a link (net/staging.h), where the test is the streams of both ends.
+#include <dlfcn.h>
+
 #include <chrono>
 #include <thread>
 
@@ -155,6 +157,49 @@ TEST_P(NetStaged, AKickInAPauseIsTaken)
         EXPECT_EQ(phi_net_settle(a->net, phi_now(), &rank), -ETIMEDOUT) << line;
         EXPECT_EQ(rank, 1);
     }
+}
+
+// A rail that cannot be greeted holds up nothing that goes over the others, however long the pauses
+// between the attempts are.
+TEST_P(NetStaged, ARailThatIsNotConnectedHoldsUpNoRecords)
+{
+    const char *library = getenv("PEERHOP_LIBFABRIC");
+    void *handle = library ? dlopen(library, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+    auto *unwelcome =
+        handle ? reinterpret_cast<void (*)(int)>(dlsym(handle, "strict_unwelcome")) : nullptr;
+    if (!unwelcome)
+        GTEST_SKIP() << "only over the strict libfabric";
+    const auto measure = [&](uint32_t first) {
+        const int64_t begin = phi_now();
+        for (uint32_t record = first; record < first + 300; record++) {
+            a->fill(0, record);
+            phi_lane_kick(a->lane[0]);
+            EXPECT_TRUE(eventually([&] {
+                phi_net_poll(a->net);
+                phi_net_poll(b->net);
+                return b->reach(0) == record;
+            }));
+            b->done(0, record);
+            phi_lane_kick(b->lane[0]);
+            EXPECT_TRUE(eventually([&] {
+                phi_net_poll(a->net);
+                phi_net_poll(b->net);
+                return a->reach(0) == record + PHI_STAGE_SLOTS;
+            }));
+        }
+        return double(phi_now() - begin) / 1e9;
+    };
+    const double without = measure(1);
+    unwelcome(1);
+    open();
+    a->join(*b);
+    b->join(*a);
+    a->begin(true);
+    b->begin(false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200)); // the pauses grow
+    const double with = measure(1);
+    unwelcome(0);
+    EXPECT_LT(with, 3 * without + 1) << "without: " << without;
 }
 
 // A lane whose records are under way is closed with its channel; the provider has them still

@@ -339,6 +339,13 @@ static ssize_t strict_readmsg(struct fid_ep *ep, const struct fi_msg_rma *messag
     return strict_rma(real_rma->readmsg, ep, message, flags);
 }
 
+static int unwelcome;
+
+EXPORT void strict_unwelcome(int on)
+{
+    __atomic_store_n(&unwelcome, on, __ATOMIC_RELAXED);
+}
+
 static ssize_t strict_sendmsg(struct fid_ep *ep, const struct fi_msg *message, uint64_t flags)
 {
     struct fi_msg copy = *message;
@@ -346,6 +353,8 @@ static ssize_t strict_sendmsg(struct fid_ep *ep, const struct fi_msg *message, u
     int rc = disorder_refuses() ? -FI_EAGAIN : check_local(ep, message->msg_iov, &desc);
     if (rc)
         return rc;
+    if (message->msg_iov->iov_len == 8 && __atomic_load_n(&unwelcome, __ATOMIC_RELAXED))
+        return -FI_EAGAIN;
     desc = real_desc(desc);
     copy.desc = &desc;
     return real_msg->sendmsg(ep, &copy, flags);
