@@ -171,6 +171,13 @@ TEST_P(DataPath, NeitherAllocatesNorLocksNorEntersTheKernel)
     expect_nothing(job, "as configured");
 }
 
+TEST_P(DataPath, BeatsCostItNothing)
+{
+    Job job(GetParam(), 2);
+    job.environment("PEERHOP_HEARTBEAT_MS", "5");
+    expect_nothing(job, "with a beat each 5 ms");
+}
+
 TEST_P(DataPathOfCuda, CostsNothingInAnyMode)
 {
     for (const char *wait : {"kernel", "memory_operation"}) {
