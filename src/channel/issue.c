@@ -239,16 +239,16 @@ static bool is_late_drained(const struct ph_channel *channel)
     return !channel->stage.is || executor->ops->drained(executor, &channel->peer->late, NULL, 0);
 }
 
-// enter lets nobody retire a channel until it is left; false: it is retired, or the peer is being
-// asked.
-static bool enter_ended(struct ph_channel *channel)
+// enter lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the peer is
+// being asked.
+static int enter_ended(struct ph_channel *channel)
 {
     pthread_mutex_lock(&channel->peers->lock);
-    const bool may = !channel->retired && channel->key->retiring == 0;
-    if (may)
+    const int rc = channel->retired ? -ESTALE : channel->key->retiring > 0 ? -EAGAIN : 0;
+    if (rc == 0)
         phi_staging_enter(channel);
     pthread_mutex_unlock(&channel->peers->lock);
-    return may;
+    return rc;
 }
 
 // Waits a little for the wait before this one, which may end at this moment, now that the peer has,
@@ -256,12 +256,14 @@ static bool enter_ended(struct ph_channel *channel)
 static bool await_ended(struct ph_channel *channel)
 {
     const int64_t soon = phi_deadline(TAKE_MS);
-    while (!is_drained(channel) || !is_late_drained(channel) || !enter_ended(channel)) {
-        if (phi_now() >= soon)
-            return false;
-        nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
+    int rc = -EAGAIN;
+    while (rc == -EAGAIN && phi_now() < soon) {
+        if (is_drained(channel) && is_late_drained(channel))
+            rc = enter_ended(channel);
+        if (rc == -EAGAIN)
+            nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
     }
-    return true;
+    return rc == 0;
 }
 
 // Of a message by flags. What is there by lines, or in slots, is unpacked on the stream; the peer
@@ -303,7 +305,7 @@ bool phi_channel_lines(const struct phi_channel_call *call)
     struct ph_channel *channel = call->channel;
     const enum phi_method method = phi_flags_method(channel, call->outgoing, call->size);
     if ((method != PHI_BY_LINES && method != PHI_BY_SLOTS) || !is_drained(channel) ||
-        !is_late_drained(channel) || !enter_ended(channel))
+        !is_late_drained(channel) || enter_ended(channel))
         return false;
     const bool here = is_here(channel, call->outgoing, PHI_WORD_TURN, method);
     phi_staging_leave(channel);

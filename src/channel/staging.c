@@ -382,12 +382,15 @@ void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call
     struct ph_channel *channel = call->channel;
     const struct phi_stage_end *end = &channel->stage;
     const bool stages = step->kind == PHI_STEP_STAGE;
+    const bool host = channel->local_kind == PHI_KIND_HOST;
     work->own_lane = end->control_seen[call->outgoing][step->word];
     work->slots = end->slots_seen[call->outgoing][step->word];
     work->peer_lane = end->like;
     work->size = call->size;
     work->source = stages ? channel->local + call->local_offset : NULL;
     work->destination = stages ? NULL : channel->local;
+    work->host_source = stages && host;
+    work->host_destination = !stages && host;
     work->offset = stages ? call->remote_offset : channel->local_size;
     work->signal = call->call != PHI_CALL_PUT;
     work->uses = &channel->uses;
