@@ -398,19 +398,27 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others)
         store_relaxed(lane->over + block, helps);
 }
 
-// A HELP waits for all blocks that stage: each says so when it has no STAGE left.
-static __device__ void staged(const phi_hop_args &args, const phi_hop_item &item)
+// The items of this block from number i on, in order: all are of one lane, whose words the next one
+// reads. Returns whether they were STAGEs, for whose end a HELP waits. Not inlined: what is by flags would
+// have to put registers aside for it.
+static __device__ __noinline__ bool do_staged(const phi_hop_args &args, uint32_t i)
 {
     const phi_transfer_sync *sync = reinterpret_cast<const phi_transfer_sync *>(args.sync);
-    if (item.kind == PHI_HOP_STAGE)
-        stage(item);
-    else if (item.kind == PHI_HOP_UNSTAGE)
-        unstage(item, {nullptr, 0});
-    else
-        unstage(item, {&sync->gate, args.stages});
+    const uint32_t first = args.items[i].first, kind = args.items[i].kind;
+    for (; i < args.count; i++) {
+        const phi_hop_item &item = args.items[i];
+        if (item.first != first)
+            continue;
+        if (item.kind == PHI_HOP_STAGE)
+            stage(item);
+        else
+            unstage(item, {item.kind == PHI_HOP_HELP ? &sync->gate : nullptr, args.stages});
+        __syncthreads();
+    }
+    return kind == PHI_HOP_STAGE;
 }
 
-static __device__ void do_hop(const phi_hop_args &args, const phi_hop_item &item, follower &next)
+static __device__ void do_hop(const phi_hop_item &item, follower &next)
 {
     switch (item.kind) {
     case PHI_HOP_PUSH:
@@ -423,10 +431,6 @@ static __device__ void do_hop(const phi_hop_args &args, const phi_hop_item &item
         if (threadIdx.x < 32)
             arrive_all(item, next);
         return;
-    case PHI_HOP_STAGE:
-    case PHI_HOP_UNSTAGE:
-    case PHI_HOP_HELP:
-        return staged(args, item);
     default:
         if (threadIdx.x < 32)
             go(item);
@@ -451,22 +455,6 @@ static __device__ void begin(const phi_hop_args &args)
     if (load_relaxed(&reinterpret_cast<phi_transfer_sync *>(args.sync)->left) ==
         static_cast<uint32_t>(args.number) - 1)
         store_number_relaxed(args.done, args.number - 1);
-}
-
-// The items of this block, in order: more than one are of one staged lane, whose words the next one
-// reads. Returns whether the last one was a STAGE.
-static __device__ bool do_items(const phi_hop_args &args, follower &next)
-{
-    uint32_t done = 0, kind = 0;
-    for (uint32_t i = 0; i < args.count; i++) {
-        if (blockIdx.x - args.items[i].first >= args.items[i].blocks)
-            continue;
-        if (done++ > 0)
-            __syncthreads();
-        kind = args.items[i].kind;
-        do_hop(args, args.items[i], next);
-    }
-    return kind == PHI_HOP_STAGE;
 }
 
 // Thread 0 of each block: whether it is the last one, which puts the words back that the blocks have
@@ -523,7 +511,14 @@ extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
     follow();
     if (clerk)
         begin(args);
-    const bool staged = do_items(args, next);
+    uint32_t i = 0;
+    bool staged = false;
+    while (i < args.count && blockIdx.x - args.items[i].first >= args.items[i].blocks)
+        i++;
+    if (i < args.count && args.items[i].kind >= PHI_HOP_STAGE)
+        staged = do_staged(args, i);
+    else if (i < args.count)
+        do_hop(args.items[i], next);
     if (args.done == 0 && args.stages == 0)
         return;
     __syncthreads();
