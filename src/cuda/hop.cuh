@@ -282,21 +282,47 @@ static __device__ void arrive_all(const phi_hop_item &item, follower &next)
 
 // ---- staged
 
-// Waits until the lane's reach has come to a record. The acquire pairs with the net's release: what
-// came with the record is here, or what was in the slot is not needed any more.
-//
 // A HELP waits no longer than the STAGEs of its launch.
 struct stages {
     const uint32_t *over; // NULL: nobody asks. Blocks whose STAGEs are over
     uint32_t all;
 };
 
+static __device__ bool is_within(uint32_t reach, uint32_t record)
+{
+    return static_cast<int32_t>(reach - record) >= 0;
+}
+
+// What a block goes on from.
+struct stage_state {
+    uint32_t record, over, reach;
+};
+
+// Thread 0 reads it, in one trip over PCIe, where looks at one word follow one another; the barrier
+// hands on what it acquired.
+static __device__ stage_state resume(const phi_hop_item &item)
+{
+    __shared__ stage_state state;
+    if (threadIdx.x == 0) {
+        const phi_stage_lane *lane = reinterpret_cast<const phi_stage_lane *>(item.own);
+        const uint32_t block = blockIdx.x - item.first;
+        const uint32_t record = load_relaxed(lane->done + block);
+        const uint32_t over = load_relaxed(lane->over + block);
+        const uint32_t reach = load_acquire(item.own + offsetof(phi_stage_lane, reach));
+        state = {record, over, reach};
+    }
+    __syncthreads();
+    return state;
+}
+
+// Waits until the lane's reach has come to a record. The acquire pairs with the net's release: what
+// came with the record is here, or what was in the slot is not needed any more.
 static __device__ bool await_record(const phi_hop_item &item, uint32_t record, const stages &others)
 {
     const uint64_t reach = item.own + offsetof(phi_stage_lane, reach);
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(item.broken, polls);
-        if (static_cast<int32_t>(load_acquire(reach) - record) >= 0)
+        if (is_within(load_acquire(reach), record))
             return true;
         if (others.over != nullptr && (over || load_relaxed(others.over) >= others.all))
             return false; // what is missing its UNSTAGE will miss
@@ -333,13 +359,14 @@ static __device__ void stage(const phi_hop_item &item)
 {
     const uint32_t block = blockIdx.x - item.first, chunk = PHI_STAGE_CHUNK(item.peer);
     uint32_t *done = reinterpret_cast<phi_stage_lane *>(item.own)->done + block;
-    uint32_t record = load_relaxed(done); // all threads have read it at the first barrier
     uint64_t from = 0;
     if (item.size == 0 && !item.signal)
         return;
+    const stage_state state = resume(item);
+    uint32_t record = state.record;
     do {
         const uint64_t left = item.size - from, bytes = left < chunk ? left : chunk;
-        if (!may_go_on(item, ++record))
+        if (!is_within(state.reach, ++record) && !may_go_on(item, record))
             return;
         const uint64_t slot = stage_slot(item, record);
         copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0}, block, item.blocks);
@@ -365,11 +392,12 @@ static __device__ phi_stage_record read_head(const phi_hop_item &item, uint64_t 
 // Waits for a record and empties it; false where the wait was given up. All threads of the block go
 // by one head, which the barriers of may_go_on and show_record hand on and keep.
 static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, uint32_t record,
-                                    const stages &others, bool *last)
+                                    uint32_t reach, const stages &others, bool *last)
 {
     __shared__ phi_stage_record head;
     const uint64_t slot = stage_slot(item, record);
-    const bool here = threadIdx.x != 0 || await_record(item, record, others);
+    const bool here =
+        threadIdx.x != 0 || is_within(reach, record) || await_record(item, record, others);
     if (threadIdx.x == 0 && here)
         head = read_head(item, slot);
     if (!__syncthreads_and(here))
@@ -386,14 +414,14 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others)
 {
     const uint32_t block = blockIdx.x - item.first;
     phi_stage_lane *lane = reinterpret_cast<phi_stage_lane *>(item.own);
-    uint32_t record = load_relaxed(lane->done + block);
-    const bool helps = item.kind == PHI_HOP_HELP, over = load_relaxed(lane->over + block) != 0;
+    const stage_state state = resume(item);
+    const bool helps = item.kind == PHI_HOP_HELP, over = state.over != 0;
+    uint32_t record = state.record;
     bool last = over;
-    while (!last && empty_record(item, block, ++record, others, &last)) {
+    while (!last && empty_record(item, block, ++record, state.reach, others, &last)) {
     }
     if (over == helps || !last)
         return;
-    __syncthreads(); // all have read it
     if (threadIdx.x == 0)
         store_relaxed(lane->over + block, helps);
 }

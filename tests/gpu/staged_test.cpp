@@ -188,14 +188,15 @@ TEST_P(Staged, AHelpTakesWhileAStageWaits)
     for (int round = 0; round < 3; round++) {
         const bool whole = round != 1; // of three records; else of one, and two later
         reach(0, filled + PHI_STAGE_SLOTS);
+        // The fourth is of the next message, and by the next round it may be taken at once.
+        for (uint32_t i = 1; i <= 4; i++) {
+            *head(1, taken + i) = {(i - 1) * CHUNK, CHUNK, i == 3};
+            memset(slot(1, taken + i) + PHI_STAGE_HEAD, 16 * round + i, CHUNK);
+        }
         phi_work stage = step(PHI_STEP_STAGE, 0, out, 0, large);
         stage.together = 2;
         issue({stage, step(PHI_STEP_HELP, 1, in, 4 * CHUNK, 0)});
         issue({step(PHI_STEP_UNSTAGE, 1, in, 4 * CHUNK, 0)});
-        for (uint32_t i = 1; i <= 4; i++) { // the fourth is of the next message
-            *head(1, taken + i) = {(i - 1) * CHUNK, CHUNK, i == 3};
-            memset(slot(1, taken + i) + PHI_STAGE_HEAD, 16 * round + i, CHUNK);
-        }
         reach(1, taken + (whole ? 4 : 1));
         const int64_t deadline = phi_deadline(20000);
         while ((done(1) < taken + (whole ? 3 : 1) || done(0) < filled + PHI_STAGE_SLOTS) &&
