@@ -88,15 +88,16 @@ static int each_channel(struct bench_run *run, int (*visit)(struct bench_run *, 
     return rc;
 }
 
-// Small round trips are a warp's; larger ones, and copies, take blocks of as many threads as they
-// have use for.
+// A value is a thread's, small messages are a warp's; larger ones, and copies, take blocks of as
+// many threads as they have use for.
 static int run_kernel(struct bench_run *run, size_t count)
 {
     struct bench *bench = run->bench;
     const bool copies = run->test->kernel >= BENCH_KERNEL_PUT;
-    const unsigned threads = run->test->kernel == BENCH_KERNEL_VALUE || run->size <= 512 ? 32
-                             : run->size <= 4096                                         ? 512
-                                                                                         : 1024;
+    const unsigned threads = run->test->kernel == BENCH_KERNEL_VALUE ? 1
+                             : run->size <= 512                      ? 32
+                             : run->size <= 4096                     ? 512
+                                                                     : 1024;
     run->kernel.count = count;
     return device_call(bench, bench->device->ops->run_kernel(bench->device, &run->kernel,
                                                              copies ? COPY_BLOCKS : 1,

@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     else if (args.kind == BENCH_KERNEL_LL)
         rc = by_group<BENCH_KERNEL_LL>(args);
     else if (args.kind == BENCH_KERNEL_VALUE)
-        rc = by_group<BENCH_KERNEL_VALUE>(args);
+        rc = round_trips<BENCH_KERNEL_VALUE, ph_thread>(args);
     else
         rc = copies(args);
     if (rc != 0 && threadIdx.x == 0)

@@ -17,7 +17,7 @@ enum bench_kernel {
     BENCH_KERNEL_GET,
 };
 
-// Round trips take one block: of a warp where that is `threads`, else of the whole block.
+// Round trips take one block: values its one thread, others a warp where the block is one.
 struct bench_kernel_args {
     struct ph_device_channel to, from; // to the peer, and from it
     uint64_t count, size;

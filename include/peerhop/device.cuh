@@ -496,18 +496,26 @@ template <class Group> class ph_device_port
     PHI_DEVICE int push(uint64_t offset, uint64_t local_offset, uint64_t size)
     {
         const uint32_t message = pushed_ + 1;
+        const uint64_t from = channel_.local + local_offset;
+        group_.sync(); // what the group has written is there to be read
+        uint64_t data = group_.rank() * 8ull < size
+                            ? phi_device::gather(from + group_.rank() * 8ull,
+                                                 size - group_.rank() * 8ull)
+                            : 0; // on its way while the credit is looked at
         const int rc = agree(await_credit(message));
         if (rc != 0)
             return rc;
-        const uint64_t from = channel_.local + local_offset;
         const uint64_t slot =
             channel_.out.slots + (message % PH_DEVICE_LL_SLOTS) * uint64_t(PH_DEVICE_LL_SLOT);
         const uint32_t lines = static_cast<uint32_t>((size + 7) / 8);
         uint32_t i = group_.rank();
         if (i == 0)
             store(slot, 0, offset, message);
-        for (; i < lines; i += group_.size())
-            store(slot, i + 1, phi_device::gather(from + 8ull * i, size - 8ull * i), message);
+        for (; i < lines; i += group_.size()) {
+            if (i != group_.rank())
+                data = phi_device::gather(from + 8ull * i, size - 8ull * i);
+            store(slot, i + 1, data, message);
+        }
         if (message % PH_DEVICE_LL_REFRESH < PH_DEVICE_LL_SLOTS)
             for (; i + 1 < PH_DEVICE_LL_SLOT / 16; i += group_.size())
                 store(slot, i + 1, 0, message);
