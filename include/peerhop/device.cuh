@@ -61,7 +61,8 @@
 #include PH_DEVICE_PRIMITIVES
 #else
 
-#define PHI_DEVICE __device__ __forceinline__
+#define PHI_DEVICE        __device__ __forceinline__
+#define PHI_DEVICE_ROLLED _Pragma("unroll 1") // a loop whose speed is that of what it waits for
 
 namespace phi_device
 {
@@ -115,6 +116,14 @@ PHI_DEVICE void store_line(uint64_t address, const line &v)
     asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.low),
                  "r"(v.flag), "r"(v.high), "r"(v.other)
                  : "memory");
+}
+
+// A clock of the processor's, for short times.
+PHI_DEVICE uint32_t ticks()
+{
+    uint32_t t;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(t)::"memory");
+    return t;
 }
 
 PHI_DEVICE uint64_t now_ns()
@@ -477,6 +486,7 @@ template <class Group> class ph_device_port
     PHI_DEVICE int await_credit(uint32_t message)
     {
         phi_device::patience patience(channel_);
+        PHI_DEVICE_ROLLED
         while (static_cast<int32_t>(credit_ + PH_DEVICE_LL_SLOTS - message) < 0) {
             const int rc = patience.over();
             credit_ = phi_device::load_relaxed(out(&ph_device_lane::credit));
@@ -486,39 +496,44 @@ template <class Group> class ph_device_port
         return 0;
     }
 
-    PHI_DEVICE static void store(uint64_t slot, uint32_t line, uint64_t data, uint32_t message)
+    PHI_DEVICE static uint32_t lines_of(uint64_t size)
     {
-        phi_device::store_line(slot + 16ull * line, {static_cast<uint32_t>(data), message,
-                                                     static_cast<uint32_t>(data >> 32), message});
+        return static_cast<uint32_t>((size + 7) / 8) + 1;
     }
 
-    // Line 0 has the offset, or a value, and is thread 0's; the others have 8 bytes each.
+    // What a line carries: line 0 the offset, or a value, the others 8 bytes each.
+    PHI_DEVICE static uint64_t data_of_line(uint32_t line, uint64_t offset, uint64_t from,
+                                            uint64_t size)
+    {
+        const uint64_t at = 8 * (line - 1ull);
+        return line == 0 ? offset : at < size ? phi_device::gather(from + at, size - at) : 0;
+    }
+
+    // Neighbouring lines by neighbouring threads: those of a small message are one store of a warp.
     PHI_DEVICE int push(uint64_t offset, uint64_t local_offset, uint64_t size)
     {
         const uint32_t message = pushed_ + 1;
         const uint64_t from = channel_.local + local_offset;
+        uint32_t i = group_.rank();
         group_.sync(); // what the group has written is there to be read
-        uint64_t data = group_.rank() * 8ull < size
-                            ? phi_device::gather(from + group_.rank() * 8ull,
-                                                 size - group_.rank() * 8ull)
-                            : 0; // on its way while the credit is looked at
+        uint64_t data =
+            data_of_line(i, offset, from, size); // on its way while the credit is looked at
         const int rc = agree(await_credit(message));
         if (rc != 0)
             return rc;
         const uint64_t slot =
             channel_.out.slots + (message % PH_DEVICE_LL_SLOTS) * uint64_t(PH_DEVICE_LL_SLOT);
-        const uint32_t lines = static_cast<uint32_t>((size + 7) / 8);
-        uint32_t i = group_.rank();
-        if (i == 0)
-            store(slot, 0, offset, message);
-        for (; i < lines; i += group_.size()) {
-            if (i != group_.rank())
-                data = phi_device::gather(from + 8ull * i, size - 8ull * i);
-            store(slot, i + 1, data, message);
+        const uint32_t lines = message % PH_DEVICE_LL_REFRESH < PH_DEVICE_LL_SLOTS
+                                   ? PH_DEVICE_LL_SLOT / 16
+                                   : lines_of(size);
+        PHI_DEVICE_ROLLED
+        while (i < lines) {
+            phi_device::store_line(slot + 16ull * i, {static_cast<uint32_t>(data), message,
+                                                      static_cast<uint32_t>(data >> 32), message});
+            i += group_.size();
+            if (i < lines)
+                data = data_of_line(i, offset, from, size);
         }
-        if (message % PH_DEVICE_LL_REFRESH < PH_DEVICE_LL_SLOTS)
-            for (; i + 1 < PH_DEVICE_LL_SLOT / 16; i += group_.size())
-                store(slot, i + 1, 0, message);
         pushed_ = message;
         if (group_.rank() == 0)
             phi_device::store_relaxed(out(&ph_device_lane::pushed), message);
@@ -537,23 +552,80 @@ template <class Group> class ph_device_port
         return static_cast<uint64_t>(line.high) << 32 | line.low;
     }
 
-    // Two lines, which may be the same: both loads are on their way together.
-    PHI_DEVICE static int await_lines(uint64_t one, uint64_t two, uint32_t message,
-                                      uint64_t *of_one, uint64_t *of_two,
+    // One line, or two: both loads are on their way together.
+    struct look {
+        phi_device::line one, two;
+    };
+    template <bool PAIR> PHI_DEVICE static look look_at(uint64_t one, uint64_t two)
+    {
+        look l;
+        l.one = phi_device::load_line(one);
+        l.two = PAIR ? phi_device::load_line(two) : l.one;
+        return l;
+    }
+    PHI_DEVICE static bool has(const look &l, uint32_t message)
+    {
+        return has(l.one, message) && has(l.two, message);
+    }
+
+    template <bool PAIR>
+    PHI_DEVICE int await_lines(uint64_t one, uint64_t two, uint32_t message, look *found,
+                               phi_device::patience &patience) const
+    {
+        const uint32_t since = phi_device::ticks();
+        *found = look_at<PAIR>(one, two);
+        if (has(*found, message))
+            return 0;
+        return group_.size() <= 32 ? await_apart<PAIR>(one, two, message, since, found, patience)
+                                   : await_close<PAIR>(one, two, message, found, patience);
+    }
+
+    template <bool PAIR>
+    PHI_DEVICE static int await_close(uint64_t one, uint64_t two, uint32_t message, look *found,
                                       phi_device::patience &patience)
     {
-        for (;;) {
-            const int rc = patience.over();
-            const phi_device::line a = phi_device::load_line(one);
-            const phi_device::line b = one == two ? a : phi_device::load_line(two);
-            if (has(a, message) && has(b, message)) {
-                *of_one = data_of(a);
-                *of_two = data_of(b);
+        int rc = 0;
+        PHI_DEVICE_ROLLED
+        while (rc == 0) {
+            rc = patience.over();
+            *found = look_at<PAIR>(one, two);
+            if (has(*found, message))
+                return 0;
+        }
+        return rc;
+    }
+
+    // A look takes its time, and what comes while it is on its way back is seen by the next one
+    // only. So a small group, which does not load the memory much, has two under way, evenly apart.
+    // since: when a look was begun that is over now.
+    template <bool PAIR>
+    PHI_DEVICE static int await_apart(uint64_t one, uint64_t two, uint32_t message, uint32_t since,
+                                      look *found, phi_device::patience &patience)
+    {
+        const uint32_t begun = phi_device::ticks(), half = (begun - since) / 2;
+        const uint32_t gap = half < 1024 ? half : 1024; // no longer where that one was held up
+        look a = look_at<PAIR>(one, two);
+        PHI_DEVICE_ROLLED
+        while (phi_device::ticks() - begun < gap) {
+        }
+        look b = look_at<PAIR>(one, two);
+        int rc = 0;
+        PHI_DEVICE_ROLLED
+        while (rc == 0) {
+            rc = patience.over();
+            if (has(a, message)) {
+                *found = a;
                 return 0;
             }
-            if (rc != 0)
-                return rc;
+            a = look_at<PAIR>(one, two);
+            if (has(b, message)) {
+                *found = b;
+                return 0;
+            }
+            b = look_at<PAIR>(one, two);
         }
+        *found = look_at<PAIR>(one, two); // begun after the end
+        return has(*found, message) ? 0 : rc;
     }
 
     // Each thread looks at its own lines and, unless it has none and nobody asks, at line 0. What
@@ -561,22 +633,25 @@ template <class Group> class ph_device_port
     PHI_DEVICE int take_lines(uint64_t slot, uint32_t message, uint64_t size, bool all,
                               uint64_t *head) const
     {
-        const uint32_t lines = static_cast<uint32_t>((size + 7) / 8);
+        const uint32_t lines = lines_of(size);
         uint32_t i = group_.rank();
-        uint64_t data;
-        if (i >= lines && i != 0 && !all)
+        if (i >= lines && !all)
             return 0;
         phi_device::patience patience(channel_);
-        const uint64_t first = i < lines ? slot + 16ull * (i + 1) : slot;
-        int rc = await_lines(slot, first, message, head, &data, patience);
+        const uint64_t own = i < lines ? slot + 16ull * i : slot;
+        look found;
+        int rc = lines == 1 ? await_lines<false>(slot, slot, message, &found, patience)
+                            : await_lines<true>(slot, own, message, &found, patience);
+        *head = data_of(found.one);
         const bool fits = *head <= channel_.local_size && size <= channel_.local_size - *head;
+        PHI_DEVICE_ROLLED
         while (rc == 0 && i < lines) {
-            if (fits)
-                phi_device::scatter(channel_.local + *head + 8ull * i, data, size - 8ull * i);
+            const uint64_t at = 8 * (i - 1ull);
+            if (fits && i > 0)
+                phi_device::scatter(channel_.local + *head + at, data_of(found.two), size - at);
             i += group_.size();
-            const uint64_t next = slot + 16ull * (i + 1);
             if (i < lines)
-                rc = await_lines(next, next, message, &data, &data, patience);
+                rc = await_close<false>(slot + 16ull * i, 0, message, &found, patience);
         }
         return rc;
     }
@@ -614,6 +689,7 @@ template <class Group> class ph_device_port
     PHI_DEVICE static int await_set(uint64_t address, uint32_t *said,
                                     phi_device::patience &patience)
     {
+        PHI_DEVICE_ROLLED
         for (;;) {
             const int rc = patience.over();
             *said = phi_device::load_acquire(address);
@@ -627,6 +703,7 @@ template <class Group> class ph_device_port
         phi_device::patience patience(channel_);
         uint32_t said;
         int rc = 0;
+        PHI_DEVICE_ROLLED
         for (uint32_t i = group_.rank(); rc == 0 && i < PH_DEVICE_BLOCKS; i += group_.size())
             rc = await_set(go + 4ull * i, &said, patience);
         return rc;
@@ -640,6 +717,7 @@ template <class Group> class ph_device_port
         const int rc = agree(await_go(go));
         if (rc != 0)
             return rc;
+        PHI_DEVICE_ROLLED
         for (uint32_t i = group_.rank(); i < PH_DEVICE_BLOCKS; i += group_.size())
             phi_device::store_relaxed(go + 4ull * i, 0); // before the full word
         phi_device::copy(channel_.remote + peer_offset, channel_.local + local_offset, size,
@@ -661,6 +739,7 @@ template <class Group> class ph_device_port
         int rc = await_set(full, blocks, patience);
         if (*blocks > PH_DEVICE_BLOCKS)
             *blocks = PH_DEVICE_BLOCKS;
+        PHI_DEVICE_ROLLED
         for (uint32_t i = group_.rank(); rc == 0 && i < *blocks; i += helpers())
             rc = await_set(full + 4ull * i, &said, patience);
         return rc;
@@ -675,11 +754,13 @@ template <class Group> class ph_device_port
         const int rc = agree(helps ? await_full(full, &blocks) : 0);
         if (rc != 0)
             return rc;
+        PHI_DEVICE_ROLLED
         for (uint32_t i = group_.rank(); helps && i < blocks; i += helpers())
             phi_device::store_relaxed(full + 4ull * i, 0);
         if (helps)
             phi_device::fence(); // each thread's zeros, before any go
         group_.sync();
+        PHI_DEVICE_ROLLED
         for (uint32_t i = group_.rank(); helps && i < PH_DEVICE_BLOCKS; i += helpers())
             phi_device::store_relaxed(go + 4ull * i, 1);
         group_.sync();

@@ -13,6 +13,7 @@
 #include <thread>
 
 #define PHI_DEVICE inline
+#define PHI_DEVICE_ROLLED
 
 namespace phi_device
 {
@@ -62,6 +63,11 @@ inline void store_line(uint64_t address, const line &v)
     uint64_t *halves = reinterpret_cast<uint64_t *>(address);
     __atomic_store_n(&halves[0], static_cast<uint64_t>(v.flag) << 32 | v.low, __ATOMIC_RELEASE);
     __atomic_store_n(&halves[1], static_cast<uint64_t>(v.other) << 32 | v.high, __ATOMIC_RELEASE);
+}
+
+inline uint32_t ticks()
+{
+    return static_cast<uint32_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
 inline uint64_t now_ns()
