@@ -427,8 +427,8 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others)
 }
 
 // The items of this block from number i on, in order: all are of one lane, whose words the next one
-// reads. Returns whether they were STAGEs, for whose end a HELP waits. Not inlined: what is by flags would
-// have to put registers aside for it.
+// reads. Returns whether they were STAGEs, for whose end a HELP waits. Not inlined: messages by flags
+// would have to put registers aside for it.
 static __device__ __noinline__ bool do_staged(const phi_hop_args &args, uint32_t i)
 {
     const phi_transfer_sync *sync = reinterpret_cast<const phi_transfer_sync *>(args.sync);

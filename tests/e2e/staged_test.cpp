@@ -189,7 +189,7 @@ TEST_P(Staged, GroupsOfMessagesLargerThanAllSlots)
 
 RANK_FUNCTION(puts_both_ways)
 {
-    const size_t each = 6000, count = rank.argument == "many" ? 150 : 20; // of two records each
+    const size_t each = 6000, count = rank.argument == "few" ? 20 : 150; // of two records each
     rank.open();
     void *out = rank.device->alloc(each * count), *in = rank.device->alloc(each * count);
     void *stream = rank.device->stream();
@@ -199,27 +199,33 @@ RANK_FUNCTION(puts_both_ways)
     };
     ph_channel *channels[2];
     CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
+    std::vector<ph_group_op> group;
+    for (size_t i = 0; i < count; i++)
+        group.push_back({PH_GROUP_PUT, channels[0], i * each, i * each, each});
+    // The wait's place says nothing, a signal is for the puts before it.
+    group.insert(rank.rank ? group.begin() : group.end(), {PH_GROUP_WAIT, channels[1], 0, 0, 0});
+    group.push_back({PH_GROUP_SIGNAL, channels[0], 0, 0, 0});
+    const auto issue = [&] { CHECK_OK(ph_group(group.data(), group.size(), stream)); };
+    void *graph = rank.argument == "graph" ? rank.device->capture(stream, issue) : nullptr;
     for (int round = 0; round < 3; round++) {
         rank.device->fill(out, each * count, 2 * round + rank.rank);
         set_value(rank, in, each * count, 7);
-        std::vector<ph_group_op> group;
-        for (size_t i = 0; i < count; i++)
-            group.push_back({PH_GROUP_PUT, channels[0], i * each, i * each, each});
-        group.push_back({PH_GROUP_WAIT, channels[1], 0, 0, 0});
-        group.push_back({PH_GROUP_SIGNAL, channels[0], 0, 0, 0});
         rank.barrier();
-        if (rank.rank == round % 2) // the wait's place says nothing
-            std::swap(group[0], group[count]);
-        CHECK_OK(ph_group(group.data(), group.size(), stream));
+        if (graph != nullptr)
+            rank.device->launch(graph, stream);
+        else
+            issue();
         rank.synchronize(stream);
         rank.verify(in, each * count, 2 * round + !rank.rank, "of puts both ways");
     }
+    if (graph != nullptr)
+        rank.device->destroy(graph);
     rank.close();
 }
 
 TEST_P(Staged, GroupsOfMorePutsThanSlotsBothWays)
 {
-    for (const char *argument : {"few", "many"})
+    for (const char *argument : {"few", "many", "graph"})
         EXPECT_EQ(run("puts_both_ways", argument, 2, {{"PEERHOP_NET_CHUNK", "4096"}}), "")
             << argument;
 }
