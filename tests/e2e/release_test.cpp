@@ -699,7 +699,7 @@ RANK_FUNCTION(comes_and_goes)
 
 TEST_P(Release, ContextsThatComeAndGo)
 {
-    const char *rounds = getenv("PEERHOP_CONTEXT_ROUNDS");
+    const char *rounds = getenv("TEST_CONTEXT_ROUNDS");
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("comes_and_goes",
                       std::string(rounds ? rounds : "40") + (on_net() ? " net" : ""), 3600000),
