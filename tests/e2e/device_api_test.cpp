@@ -560,6 +560,41 @@ TEST_P(DeviceApi, Pins)
     run_job(GetParam(), "pins", "ce");
 }
 
+// A channel that was given back makes way for others, but not while a kernel may use its word.
+RANK_FUNCTION(stays)
+{
+    const int most = 16;
+    const size_t part = 4096;
+    rank.open({"PEERHOP_CHANNELS=16", "PEERHOP_METHOD=ce"});
+    void *memory = rank.device->alloc((most + 1) * part);
+    std::vector<ph_channel *> channels;
+    for (int op = 0; op < most; op++)
+        channels.push_back(rank.channel(!rank.rank, op, PH_ROLE_BOTH, at(memory, op * part), part));
+    ph_device_channel device = {};
+    if (rank.rank == 1)
+        CHECK_OK(ph_channel_device(channels[0], &device, sizeof device));
+    rank.barrier();
+    if (rank.rank == 0) {
+        CHECK_OK(ph_release_start(rank.context, memory, part));
+        CHECK_OK(ph_release_wait(rank.context, memory, part, PH_RELEASE_REVOKED, 10000));
+    }
+    rank.barrier();
+    const std::vector<ph_operation> more{
+        operation(most, !rank.rank, PH_ROLE_BOTH, at(memory, most * part), part)};
+    CHECK_SAYS(exchange_fails(rank, more, -ENOSPC), "1 pinned by captured graphs or device");
+    rank.barrier();
+    if (rank.rank == 1)
+        CHECK_OK(ph_channel_device_release(channels[0], &device));
+    rank.barrier();
+    exchange_all(rank, more);
+    rank.barrier();
+}
+
+TEST_P(DeviceApi, StaysInItsPlace)
+{
+    run_job(GetParam(), "stays");
+}
+
 // Leaving waits for a peer's device channel, and says so.
 RANK_FUNCTION(leaves)
 {
