@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory of devices over the net: what is special about messages that are staged through slots.
 // That they are messages like others, the suites of every device show.
+#include <random>
+
 #include "e2e/bytes.h"
 
 // "standinnet": both ranks have devices; "mixed": rank 1 has host memory only.
@@ -228,6 +230,123 @@ TEST_P(Staged, GroupsOfMorePutsThanSlotsBothWays)
     for (const char *argument : {"few", "many", "graph"})
         EXPECT_EQ(run("puts_both_ways", argument, 2, {{"PEERHOP_NET_CHUNK", "4096"}}), "")
             << argument;
+}
+
+// Groups as they come: between three ranks each pair and direction has a message of some kind and
+// size, or none, in another order at each rank.
+RANK_FUNCTION(groups_at_random)
+{
+    const size_t page = 3000, most = 40 * page;
+    rank.open();
+    std::vector<void *> out(rank.ranks), in(rank.ranks);
+    std::vector<ph_operation> ops;
+    void *stream = rank.device->stream();
+    for (int peer = 0; peer < rank.ranks; peer++) {
+        if (peer == rank.rank)
+            continue;
+        const ph_protocol protocol = (rank.rank + 2 * peer) % 3 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
+        out[peer] = rank.device->alloc(most);
+        in[peer] = rank.device->alloc(most);
+        ops.push_back({1, peer, PH_ROLE_SENDER, protocol, out[peer], most});
+        ops.push_back({1, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in[peer], most});
+    }
+    std::vector<ph_channel *> channels(ops.size());
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
+    std::mt19937 job(std::stoul(rank.argument)), own(100 + rank.rank);
+    for (int round = 0; round < 15; round++) {
+        std::vector<std::vector<ph_group_op>> parts;
+        std::vector<size_t> comes(rank.ranks);
+        for (int from = 0; from < rank.ranks; from++)
+            for (int to = 0; to < rank.ranks; to++) {
+                const unsigned kind = job() % 4, pages = 1 + job() % 40;
+                const bool sends = from == rank.rank;
+                if (from == to || kind == 3 || (!sends && to != rank.rank))
+                    continue;
+                size_t i = 0;
+                while (ops[i].peer != (sends ? to : from))
+                    i++;
+                ph_channel *channel = channels[i + !sends];
+                const size_t size = pages * page;
+                std::vector<ph_group_op> part;
+                if (!sends)
+                    comes[from] = size;
+                if (kind == 0)
+                    part = {{sends ? PH_GROUP_SEND : PH_GROUP_RECV, channel, 0, 0, size}};
+                else if (!sends)
+                    part = {{PH_GROUP_WAIT, channel, 0, 0, size}};
+                else if (kind == 1)
+                    part = {{PH_GROUP_PUT_SIGNAL, channel, 0, 0, size}};
+                else
+                    for (size_t at = 0; at < size; at += page)
+                        part.push_back({at + page < size ? PH_GROUP_PUT : PH_GROUP_PUT_SIGNAL,
+                                        channel, at, at, page});
+                if (sends)
+                    rank.device->fill(out[to], size, 100 * round + 10 * from + to);
+                parts.push_back(part);
+            }
+        std::shuffle(parts.begin(), parts.end(), own);
+        std::vector<ph_group_op> group;
+        for (const auto &part : parts)
+            group.insert(group.end(), part.begin(), part.end());
+        CHECK_OK(ph_group(group.data(), group.size(), stream));
+        rank.synchronize(stream);
+        for (int from = 0; from < rank.ranks; from++)
+            if (comes[from] > 0)
+                rank.verify(in[from], comes[from], 100 * round + 10 * from + rank.rank,
+                            "at random");
+        rank.barrier();
+    }
+    rank.close();
+}
+
+TEST_P(Staged, GroupsAtRandom)
+{
+    for (const char *seed : {"1", "2"})
+        EXPECT_EQ(run("groups_at_random", seed, 3, {{"PEERHOP_NET_CHUNK", "4096"}}), "") << seed;
+}
+
+// A ping-pong of groups, of which one rank is a recv ahead: messages larger than all slots.
+RANK_FUNCTION(groups_one_recv_ahead)
+{
+    const size_t size = 150000;
+    const int rounds = 6;
+    rank.open();
+    void *out = rank.device->alloc(size), *in = rank.device->alloc(rounds * size);
+    void *stream = rank.device->stream();
+    ph_protocol protocol = protocol_of(rank.argument);
+    std::vector<ph_channel *> sends, takes;
+    for (int round = 0; round < rounds; round++) { // each of a channel of its own
+        ph_operation ops[] = {{uint64_t(round), !rank.rank, PH_ROLE_SENDER, protocol, out, size},
+                              {uint64_t(round), !rank.rank, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT,
+                               at(in, round * size), size}};
+        ph_channel *made[2];
+        CHECK_OK(ph_exchange(rank.context, ops, 2, made));
+        sends.push_back(made[0]);
+        takes.push_back(made[1]);
+    }
+    rank.device->fill(out, size, rank.rank);
+    const int ahead = rank.rank;
+    if (ahead) {
+        CHECK_OK(ph_recv(takes[0], size, stream));
+        CHECK_OK(ph_complete(takes[0], stream));
+    }
+    for (int round = 0; round < rounds; round++) {
+        std::vector<ph_group_op> group = {{PH_GROUP_SEND, sends[round], 0, 0, size}};
+        if (round + ahead < rounds)
+            group.push_back({PH_GROUP_RECV, takes[round + ahead], 0, 0, size});
+        CHECK_OK(ph_group(group.data(), group.size(), stream));
+    }
+    rank.synchronize(stream);
+    for (int round = 0; round < rounds; round++)
+        rank.verify(at(in, round * size), size, !rank.rank, "one recv ahead");
+    rank.close();
+}
+
+TEST_P(Staged, GroupsOneRecvAhead)
+{
+    for (const char *protocol : {"put", "get"})
+        EXPECT_EQ(run("groups_one_recv_ahead", protocol, 2, {{"PEERHOP_NET_CHUNK", "4096"}}), "")
+            << protocol;
 }
 
 // Many channels both ways: what the steps that go on together cannot be is refused, and nothing of
