@@ -68,7 +68,7 @@ static void fetch_ahead(const struct ph_exchange_request *request, size_t i)
         return;
     const struct phi_key *key = request->pending[i + AHEAD].key;
     const struct phi_segment *segment = key->peer->segment;
-    __builtin_prefetch(phi_segment_slot(segment, !segment->side, key->slot));
+    __builtin_prefetch(phi_segment_word(segment, !segment->side, key->slot, key->agreement.round));
 }
 
 // Carries every operation as far as it goes without waiting, or to where it has published its
@@ -419,7 +419,7 @@ static bool spin(const struct phi_pending *pending, int64_t until)
         return false;
     uint32_t round = key->agreement.round;
     const struct phi_segment *segment = key->peer->segment;
-    _Atomic uint64_t *word = &phi_segment_slot(segment, !segment->side, key->slot)->word[round & 1];
+    _Atomic uint64_t *word = phi_segment_word(segment, !segment->side, key->slot, round);
     struct phi_peers *peers = key->peer->peers;
     pthread_mutex_unlock(&peers->lock);
     bool shows = false;

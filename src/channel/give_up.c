@@ -16,7 +16,7 @@
 static _Atomic uint64_t *peer_slot_word(const struct phi_key *key)
 {
     struct phi_segment *segment = key->peer->segment;
-    return &phi_segment_slot(segment, !segment->side, key->slot)->word[key->agreement.round & 1];
+    return phi_segment_word(segment, !segment->side, key->slot, key->agreement.round);
 }
 
 // Gives up the lock. Returns the next step of the agreement, or a negative result.
@@ -97,7 +97,7 @@ static void give_up_one(struct phi_pending *pending)
         }
         struct phi_segment *segment = key->peer->segment;
         phi_segment_put64(
-            segment, &phi_segment_slot(segment, segment->side, key->slot)->word[(word >> 32) & 1],
+            segment, phi_segment_word(segment, segment->side, key->slot, (uint32_t)(word >> 32)),
             word);
         pending->state = PHI_PENDING_ASK;
     }

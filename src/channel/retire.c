@@ -141,10 +141,9 @@ static void evict(struct ph_channel *channel)
 
 static void clear_side(struct phi_segment *segment, int side, uint32_t index)
 {
-    struct phi_slot *slot = phi_segment_slot(segment, side, index);
-    atomic_store(&slot->word[0], 0);
-    atomic_store(&slot->word[1], 0);
-    atomic_store(&slot->released, 0);
+    for (uint32_t round = 0; round < 2; round++)
+        atomic_store(phi_segment_word(segment, side, index, round), 0);
+    atomic_store(&phi_segment_slot(segment, side, index)->released, 0);
     atomic_store(phi_segment_confirm(segment, side, index), 0);
 }
 

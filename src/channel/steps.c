@@ -47,23 +47,21 @@ void phi_pending_again(struct phi_pending *pending)
 
 // ---- one step at a time; each returns true when the state changed
 
-static struct phi_slot *slot_of(const struct phi_key *key, bool mine)
+static _Atomic uint64_t *word_of(const struct phi_key *key, bool mine, uint32_t round)
 {
-    struct phi_segment *segment = key->peer->segment;
-    return phi_segment_slot(segment, mine ? segment->side : !segment->side, key->slot);
+    const struct phi_segment *segment = key->peer->segment;
+    return phi_segment_word(segment, mine ? segment->side : !segment->side, key->slot, round);
 }
 
 static uint64_t peer_word(const struct phi_key *key)
 {
     // Acquire: pairs with the release store of the peer's number.
-    return atomic_load_explicit(&slot_of(key, false)->word[key->agreement.round & 1],
-                                memory_order_acquire);
+    return atomic_load_explicit(word_of(key, false, key->agreement.round), memory_order_acquire);
 }
 
 static void store_word(struct phi_key *key, uint64_t word)
 {
-    phi_segment_put64(key->peer->segment, &slot_of(key, true)->word[(uint32_t)(word >> 32) & 1],
-                      word);
+    phi_segment_put64(key->peer->segment, word_of(key, true, (uint32_t)(word >> 32)), word);
 }
 
 // Whether the own buffer was released before its round began: then there is none.

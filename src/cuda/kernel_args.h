@@ -52,8 +52,9 @@ struct phi_copy_args {
 };
 
 // phi_copies: count copies at the same time, each by its own blocks: those from `first` up to the
-// next one's, or the end of the grid. None of them waits. `broken` and sync as
-// in phi_copy.
+// next one's, or the end of the grid. None of them waits. `broken` as in
+// phi_copy, of all items or of none; number as in phi_brace; sync as in phi_copy, and not 0 with a
+// number.
 #define PHI_COPIES_ITEMS 120 // so that the arguments fit into the 4 KiB that every driver takes
 
 struct phi_copies_item {
@@ -66,6 +67,8 @@ struct phi_copies_item {
 
 struct phi_copies_args {
     struct phi_copies_item items[PHI_COPIES_ITEMS];
+    uint64_t done;
+    uint64_t number;
     uint64_t sync;
     uint32_t count;
     uint32_t reserved;
@@ -187,7 +190,7 @@ struct phi_hop_args {
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
 static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "shared with the device");
 static_assert(sizeof(struct phi_copy_args) == 40, "shared with the device");
-static_assert(sizeof(struct phi_copies_args) == 32 * PHI_COPIES_ITEMS + 16,
+static_assert(sizeof(struct phi_copies_args) == 32 * PHI_COPIES_ITEMS + 32,
               "shared with the device");
 static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,
               "shared with the device");

@@ -160,8 +160,7 @@ static __device__ bool is_broken(uint64_t broken)
 }
 
 // By all threads. Each look at `broken` goes over PCIe, and looks at one word follow one another
-// there, 1.1 us each: so block 0 looks, and hands on what it found. The last one to know it puts
-// the words back, for the next launch, which comes after this one's end.
+// there, 1.1 us each: so block 0 looks, and hands on what it found. All arrive after it.
 static __device__ uint32_t hand_on(uint64_t address, uint32_t found)
 {
     __shared__ uint32_t gate;
@@ -173,13 +172,25 @@ static __device__ uint32_t hand_on(uint64_t address, uint32_t found)
         else
             while ((gate = load_acquire_gpu(&sync->gate)) == 0)
                 __nanosleep(20);
-        if (atomicAdd(&sync->arrived, 1) == gridDim.x - 1) {
-            sync->gate = 0;
-            sync->arrived = 0;
-        }
     }
     __syncthreads();
     return gate;
+}
+
+// Whether this block is the last of the grid. Every block's copies are visible to the whole system
+// before it counts itself, and to the last one when it has counted all.
+static __device__ bool arrive(phi_transfer_sync *sync)
+{
+    __threadfence_system();
+    if (gridDim.x == 1)
+        return true;
+    if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
+        return false;
+    __threadfence_system();
+    // All have passed the gate. The next launch with these words comes after this one's end.
+    sync->gate = 0;
+    sync->arrived = 0;
+    return true;
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
@@ -188,8 +199,11 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     uint32_t gate = GATE_COPY;
     if (args.sync == 0 || blockIdx.x == 0)
         gate = __syncthreads_or(threadIdx.x == 0 && is_broken(args.broken)) ? GATE_SKIP : GATE_COPY;
-    if (args.sync != 0)
+    if (args.sync != 0) {
         gate = hand_on(args.sync, gate);
+        if (threadIdx.x == 0)
+            arrive(reinterpret_cast<phi_transfer_sync *>(args.sync));
+    }
     if (gate == GATE_COPY)
         copy_part(args, blockIdx.x, gridDim.x);
 }
@@ -216,11 +230,15 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     const phi_copies_item &item = args.items[mine];
     const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
     // Where one of them is broken each block looks at its own.
-    const bool look = args.sync == 0 || gate_of(args) == GATE_SKIP;
-    if (look && __syncthreads_or(threadIdx.x == 0 && is_broken(item.broken)))
+    const bool look = item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
+    if (!look || !__syncthreads_or(threadIdx.x == 0 && is_broken(item.broken)))
+        copy_part({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
+                  behind - item.first);
+    if (args.sync == 0)
         return;
-    copy_part({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
-              behind - item.first);
+    __syncthreads(); // gathers the block's copies for the fence of thread 0
+    if (threadIdx.x == 0 && arrive(reinterpret_cast<phi_transfer_sync *>(args.sync)))
+        store_number(args.done, args.number);
 }
 
 // Only block 0 polls host memory. The others wait for it in device memory; blocks are started in
@@ -239,22 +257,6 @@ static __device__ uint32_t pass_gate(const phi_transfer_args &args, phi_transfer
     while ((gate = load_acquire_gpu(&sync->gate)) == 0)
         __nanosleep(100);
     return gate;
-}
-
-// Whether this block is the last of the grid. Every block's copies are visible to the whole system
-// before it counts itself, and to the last one when it has counted all.
-static __device__ bool arrive(phi_transfer_sync *sync)
-{
-    __threadfence_system();
-    if (gridDim.x == 1)
-        return true;
-    if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
-        return false;
-    __threadfence_system();
-    // All have passed the gate. The next launch with these words comes after this one's end.
-    sync->gate = 0;
-    sync->arrived = 0;
-    return true;
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)

@@ -146,7 +146,8 @@ static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
     piece->behind = plan->waited;
     piece->first = plan->at;
     piece->count = end - plan->at;
-    plan->at = end;
+    plan->at = skip_nothing(plan, end);
+    piece->done = plan->done && plan->at == plan->n;
     return true;
 }
 
@@ -161,8 +162,10 @@ bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
         plan->ended = piece->done;
         return true;
     }
-    if (plan->gather && take_copies(plan, piece))
+    if (plan->gather && take_copies(plan, piece)) {
+        plan->ended = piece->done;
         return true;
+    }
     if (plan->fuse && take_transfer(plan, piece)) {
         plan->ended = piece->done;
         return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Layout: a header of 64 KiB, then one half for each side: struct phi_side (256 bytes), lines,
-// slots, confirms; halves begin at multiples of 64 KiB, so that no two sides share a page whatever
-// the page size is.
+// slots, words of slots, confirms; halves begin at multiples of 64 KiB, so that no two sides share
+// a page whatever the page size is.
 #include "semaphore/segment.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #define SEGMENT_MAGIC 0x53474553504f4850ull // "PHOPSEGS"
 enum {
-    SEGMENT_VERSION = 2,
+    SEGMENT_VERSION = 3,
     UNIT = 65536,
     SIDE_SIZE = 256,
     CAPACITY_MAX = 1 << 20,
@@ -32,14 +32,14 @@ struct header {
 };
 
 _Static_assert(sizeof(struct phi_side) <= SIDE_SIZE, "a side fits before the lines");
-_Static_assert(sizeof(struct phi_slot) == 32, "the layout is shared between processes");
+_Static_assert(sizeof(struct phi_slot) == 16, "the layout is shared between processes");
 _Static_assert(sizeof(struct phi_line) == PHI_LINE_SIZE &&
                    offsetof(struct phi_line, life) == PHI_LINE_LIFE,
                "the net writes into lines");
 
 static size_t half_size(uint32_t capacity)
 {
-    size_t each = sizeof(struct phi_line) + sizeof(struct phi_slot) + sizeof(_Atomic uint64_t);
+    size_t each = sizeof(struct phi_line) + sizeof(struct phi_slot) + 3 * sizeof(_Atomic uint64_t);
     size_t bytes = SIDE_SIZE + (size_t)capacity * each;
 
     return (bytes + UNIT - 1) / UNIT * UNIT;
@@ -67,14 +67,17 @@ struct phi_line *phi_segment_line(const struct phi_segment *segment, int side, u
 
 static void find_slots(struct phi_segment *segment)
 {
-    for (int side = 0; side < 2; side++)
+    for (int side = 0; side < 2; side++) {
         segment->slots[side] =
             (struct phi_slot *)phi_segment_line(segment, side, segment->capacity);
+        segment->words[side] =
+            (_Atomic uint64_t *)phi_segment_slot(segment, side, segment->capacity);
+    }
 }
 
 _Atomic uint64_t *phi_segment_confirm(const struct phi_segment *segment, int side, uint32_t index)
 {
-    return (_Atomic uint64_t *)phi_segment_slot(segment, side, segment->capacity) + index;
+    return phi_segment_word(segment, side, segment->capacity, 1) + index;
 }
 
 // write_all writes into the file, not the mapping: pages come without a fault each, and a machine

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A segment: host memory (a sealed memfd) that two ranks of one node share. The lower rank makes it and is side 0. It
-// holds, for each side: a header (sleeping, acknowledgements, state), agreement slots, confirms and lines, `capacity` of each.
+// holds, for each side: a header (sleeping, acknowledgements, state), agreement slots, confirms and lines, `capacity` of
+// each.
 // Everything in it may be written by the peer at any time: read each value once and check it before use.
 //
 // Where the net is between two ranks each has a mirror: private memory of the same layout. What a side publishes is
@@ -37,11 +38,10 @@ enum phi_side_state {
     PHI_SIDE_ABORTED = 2, // the owner's application gave up the job
 };
 
-// The agreement slot of an operation key: two words, used in turn by round; and the number of the buffer that its owner
-// released while an unfinished round of the key shows it, or 0.
+// The agreement slot of an operation key has two words, used in turn by round (phi_segment_word), and these. The words
+// of all slots lie together: an exchange of many operations moves few cache lines from one rank to the other.
 struct phi_slot {
-    _Atomic uint64_t word[2];
-    _Atomic uint64_t released;
+    _Atomic uint64_t released; // the number of the buffer that its owner released while an unfinished round shows it, or 0
     _Atomic uint64_t staging; // where the owner's slots for the key's next channel lie; see channel/staging.h
 };
 
@@ -52,7 +52,8 @@ struct phi_segment {
     struct phi_link *link; // of a mirror, once it has one
     uint32_t capacity;
     int side;         // of this process: 0 or 1
-    struct phi_slot *slots[2]; // of each side
+    struct phi_slot *slots[2];         // of each side
+    _Atomic uint64_t *words[2];        // likewise, of each slot: those of even rounds, then those of odd ones
     void *staging;        // of a mirror: memory behind it, for slots; NULL: none
     size_t staging_size;
     uint64_t base_device; // address for the device (registered), or 0
@@ -86,6 +87,11 @@ struct phi_side *phi_segment_side(const struct phi_segment *segment, int side);
 static inline struct phi_slot *phi_segment_slot(const struct phi_segment *segment, int side, uint32_t index)
 {
     return segment->slots[side] + index;
+}
+static inline _Atomic uint64_t *phi_segment_word(const struct phi_segment *segment, int side, uint32_t index,
+                                                 uint32_t round)
+{
+    return segment->words[side] + (round & 1) * (size_t)segment->capacity + index;
 }
 _Atomic uint64_t *phi_segment_confirm(const struct phi_segment *segment, int side, uint32_t index);
 struct phi_line *phi_segment_line(const struct phi_segment *segment, int side, uint32_t index);

@@ -319,7 +319,9 @@ static CUresult enqueue_copy(struct enqueue *q, const struct phi_piece *piece)
 static CUresult enqueue_copies(struct enqueue *q, const struct phi_piece *piece)
 {
     const bool behind = piece->behind || q->waited;
-    struct phi_copies_args args = {.sync = behind ? sync_of(q) : 0};
+    struct phi_copies_args args = {.done = piece->done ? q->done : 0,
+                                   .number = q->number,
+                                   .sync = behind || piece->done ? sync_of(q) : 0};
     CUresult result = CUDA_SUCCESS;
     uint32_t blocks = 0;
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {

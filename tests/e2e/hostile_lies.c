@@ -330,10 +330,10 @@ void lie_publish(struct ph_context *context, int peer, uint64_t op_id, uint32_t 
                  uint32_t number)
 {
     struct phi_peer *p = context->peers->table[peer];
-    struct phi_slot *slot =
-        phi_segment_slot(p->segment, p->segment->side, find_key(p, op_id)->slot);
-    atomic_store(&slot->word[0], phi_agreement_word(round, number));
-    atomic_store(&slot->word[1], phi_agreement_word(round, number));
+    const uint32_t slot = find_key(p, op_id)->slot;
+    for (uint32_t i = 0; i < 2; i++)
+        atomic_store(phi_segment_word(p->segment, p->segment->side, slot, i),
+                     phi_agreement_word(round, number));
     phi_peer_ring(p);
 }
 
@@ -341,7 +341,7 @@ static void write_words(const struct phi_segment *segment, uint64_t *seed)
 {
     for (uint32_t i = 0; i < 64; i++) {
         uint64_t r = *seed = phi_hash(*seed, i);
-        atomic_store(&phi_segment_slot(segment, segment->side, i % 8)->word[r & 1],
+        atomic_store(phi_segment_word(segment, segment->side, i % 8, (uint32_t)r),
                      phi_agreement_word((uint32_t)(r >> 8) % 5, (uint32_t)(r >> 16) % 5));
         atomic_store(phi_segment_confirm(segment, segment->side, i % 8),
                      (r >> 32 & 3) << 32 | 1u << 31 | ((uint32_t)r & 0x7fffffff));

@@ -68,7 +68,7 @@ static void write_word(struct phi_segment *segment)
         write_side(phi_segment_side(segment, side), index, value);
         break;
     case 1:
-        atomic_store(&phi_segment_slot(segment, side, index)->word[region >> 2 & 1], value);
+        atomic_store(phi_segment_word(segment, side, index, region >> 2), value);
         break;
     case 2:
         atomic_store(phi_segment_confirm(segment, side, index), value);
@@ -90,7 +90,7 @@ static void follow(struct phi_segment *segment)
     if (!key)
         return;
     uint32_t round = key->agreement.round ? key->agreement.round : 1;
-    atomic_store(&phi_segment_slot(segment, side, key->slot)->word[round & 1],
+    atomic_store(phi_segment_word(segment, side, key->slot, round),
                  phi_agreement_word(round, number));
     atomic_store(phi_segment_confirm(segment, side, key->slot),
                  (uint64_t)round << 32 | 1u << 31 | line << 11 | reason);

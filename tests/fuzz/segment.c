@@ -32,7 +32,8 @@ static void touch(struct phi_segment *segment)
     for (int side = 0; side < 2; side++) {
         atomic_load(&phi_segment_side(segment, side)->state);
         atomic_load(&phi_segment_line(segment, side, last)->word[PHI_WORD_NOTE]);
-        atomic_load(&phi_segment_slot(segment, side, last)->word[1]);
+        atomic_load(&phi_segment_slot(segment, side, last)->released);
+        atomic_load(phi_segment_word(segment, side, last, 1));
         atomic_fetch_add(phi_segment_confirm(segment, side, last), 1);
     }
     HOLD((char *)(phi_segment_confirm(segment, 1, last) + 1) <=

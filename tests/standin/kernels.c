@@ -68,8 +68,10 @@ static enum si_progress copy(const void *data, uint64_t state[SI_KERNEL_STATE])
 static enum si_progress copies(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct phi_copies_args *args = data;
-    if (state[0] == args->count)
+    if (state[0] == args->count) {
+        store_number(args->done, args->number);
         return SI_DONE;
+    }
     const struct phi_copies_item *item = &args->items[state[0]++];
     if (!(item->broken && load32(item->broken)))
         memcpy((void *)item->destination, (const void *)item->source, item->size);

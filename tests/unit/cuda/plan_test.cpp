@@ -71,15 +71,15 @@ std::string plan_of(const std::string &letters, const Mode &mode)
 
 TEST(Plan, SmallCopiesGoTogether)
 {
-    EXPECT_EQ(plan_of("ccc", GATHERED), "G(ccc)B(+)");
+    EXPECT_EQ(plan_of("ccc", GATHERED), "G(ccc+)");
     EXPECT_EQ(plan_of("ccc", KERNEL), "CCCB(+)");
     EXPECT_EQ(plan_of("c", GATHERED), "CB(+)");
     EXPECT_EQ(plan_of("zcz", GATHERED), "CB(+)");
-    EXPECT_EQ(plan_of("czzc", GATHERED), "G(cc)B(+)");
+    EXPECT_EQ(plan_of("czzc", GATHERED), "G(cc+)");
     EXPECT_EQ(plan_of("pccp", GATHERED), "B(p)G(cc)B(p+)");
-    EXPECT_EQ(plan_of("cclcc", GATHERED), "G(cc)CG(cc)B(+)");
+    EXPECT_EQ(plan_of("cclcc", GATHERED), "G(cc)CG(cc+)");
     EXPECT_EQ(plan_of("ccwcc", GATHERED), "G(cc)T(wc)T(c+)"); // alone after the one that waits
-    EXPECT_EQ(plan_of("wccc", GATHERED), "T(wc)G(cc)B(+)");
+    EXPECT_EQ(plan_of("wccc", GATHERED), "T(wc)G(cc+)");
     EXPECT_EQ(plan_of(std::string(121, 'c'), GATHERED), "G(120)CB(+)");
 }
 

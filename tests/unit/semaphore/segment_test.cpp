@@ -74,8 +74,8 @@ TEST_F(Segment, StartsWithAllWordsAtTheirStart)
                 uint32_t start = word < PHI_WORD_COUNT ? phi_word_start[word] : 0;
                 ASSERT_EQ(line(segment, side, i)[word], start) << side << " " << i << " " << word;
             }
-            ASSERT_EQ(phi_segment_slot(segment, side, i)->word[0], 0u);
-            ASSERT_EQ(phi_segment_slot(segment, side, i)->word[1], 0u);
+            ASSERT_EQ(*phi_segment_word(segment, side, i, 0), 0u);
+            ASSERT_EQ(*phi_segment_word(segment, side, i, 1), 0u);
             ASSERT_EQ(*phi_segment_confirm(segment, side, i), 0u);
         }
         EXPECT_EQ(phi_segment_side(segment, side)->state, (uint32_t)PHI_SIDE_LIVE);
@@ -99,9 +99,11 @@ TEST_F(Segment, PartsDoNotOverlap)
         EXPECT_EQ(add(phi_segment_side(segment, side), sizeof(phi_side)) % 128, 0u);
         for (uint32_t i = 0; i < segment->capacity; i++) {
             EXPECT_EQ(add(phi_segment_line(segment, side, i), 64) % 64, 0u);
-            add(phi_segment_slot(segment, side, i), 16);
+            add(phi_segment_slot(segment, side, i), sizeof(phi_slot));
+            add(phi_segment_word(segment, side, i, 0), 8);
+            add(phi_segment_word(segment, side, i, 1), 8);
             add(phi_segment_confirm(segment, side, i), 8);
-            n += 3;
+            n += 5;
         }
         n++;
     }
