@@ -23,9 +23,8 @@
 //   done before, their puts above all, and what happened before at device scope (other blocks, by
 //   an acquire of this group), happens before what follows the peer's wait for this signal.
 // - wait is an acquire at system scope by one thread, and then a barrier of the group.
-// - ll_put_signal, ll_signal, ll_wait and ll_wait_value order nothing but their own message:
-// whoever has
-//   waited for it sees its bytes, and of other memory nothing is promised. That takes no fence.
+// - The ll calls order nothing but their own message: whoever has waited for it sees its bytes, and
+//   of other memory nothing is promised. That takes no fence.
 // - What a stream has done before the kernel, and what it does after it, is ordered as by any
 //   kernel. A ph_wait on the peer's stream that takes a signal of a kernel orders as wait does, and
 //   wait takes a signal of ph_signal or ph_put_signal likewise.
