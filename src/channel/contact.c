@@ -314,13 +314,17 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     uint64_t offset = (uint64_t)(peers->rank % PHI_PROBE_SLOTS) * PHI_PROBE_SIZE, seed;
     if (offset + PHI_PROBE_SIZE > peer->probe->size)
         return PHI_REASON_RECORD;
-    phi_random(&seed, sizeof seed);
-    rc = phi_probe_write(peers->device, (char *)peer->probe->address + offset, seed, deadline);
-    if (rc)
-        return reason_of(rc);
+    if (peer->probe_seed == 0) { // else its owner may still look for that of an attempt before
+        phi_random(&seed, sizeof seed);
+        rc = phi_probe_write(peers->device, (char *)peer->probe->address + offset, seed | 1,
+                             deadline);
+        if (rc)
+            return reason_of(rc);
+        peer->probe_seed = seed | 1;
+    }
     phi_peer_message(peer, PHI_NODE_VERIFY, &request);
     request.a = offset;
-    request.b = seed;
+    request.b = peer->probe_seed;
     rc = call(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);

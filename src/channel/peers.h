@@ -228,6 +228,7 @@ struct phi_peer {
     enum phi_reason probe_reason;  // its outcome
     struct phi_import *probe;      // kept until the end, or a reap of what a former life left:
                                    // closing could block
+    uint64_t probe_seed;           // of the pattern that was written there; 0: none
     struct phi_own_flags *own_flags; // see flags.h; kept as long
     struct phi_remote_export *flags; // the peer's slab, or NULL
     struct phi_flag_table flag_table; // the peer's
