@@ -155,12 +155,15 @@ int phi_staging_connect(struct phi_peer *peer, const struct phi_stage_words *the
 
 // ---- places
 
-// A message of all that fits into both buffers takes all slots, where the largest record allows it;
-// small ones take one each.
+// A message of all that fits into both buffers is PARTS records, where the largest record allows it:
+// so many that copies and the net overlap, so few that what each record costs the kernels (some us of
+// trips over PCIe) does not count. Small ones are one record.
+#define PARTS 4
+
 static uint32_t chunk_of(const struct phi_staging *staging, uint64_t mine, uint64_t theirs)
 {
     const uint64_t size = mine < theirs ? mine : theirs;
-    uint64_t chunk = (size + PHI_STAGE_SLOTS - 1) / PHI_STAGE_SLOTS;
+    uint64_t chunk = (size + PARTS - 1) / PARTS;
     if (chunk < CHUNK_MIN)
         chunk = size < CHUNK_MIN ? size : CHUNK_MIN;
     chunk = (chunk + UNIT - 1) / UNIT * UNIT;
