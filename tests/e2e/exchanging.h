@@ -85,7 +85,7 @@ inline void release_to(Rank &rank, const void *buffer, size_t bytes, ph_release_
 
 inline bool reaches(const std::atomic<uint64_t> &value, uint64_t least, int64_t ms = 20000)
 {
-    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+    auto end = std::chrono::steady_clock::now() + patience(ms);
     while (value.load() < least) {
         if (std::chrono::steady_clock::now() > end)
             return false;

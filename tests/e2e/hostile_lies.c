@@ -88,8 +88,9 @@ static int unsealed_copy(int from)
     char bytes[65536];
     pthread_t thread;
     fd = memory_file(lseek(from, 0, SEEK_END), 0);
-    for (off_t at = 0; pread(from, bytes, sizeof bytes, at) > 0; at += (off_t)sizeof bytes)
-        if (pwrite(fd, bytes, sizeof bytes, at) < 0)
+    ssize_t n;
+    for (off_t at = 0; (n = pread(from, bytes, sizeof bytes, at)) > 0; at += n)
+        if (pwrite(fd, bytes, (size_t)n, at) != n)
             abort();
     if (pthread_create(&thread, NULL, cut, &fd) != 0)
         abort();

@@ -30,9 +30,7 @@ RankRegistration::RankRegistration(const char *name, RankFunction function)
 
 static Rank *current; // of this process, for messages
 
-// How much longer than usual a test waits until it calls something stuck (TEST_TIME_FACTOR): under
-// valgrind, above all.
-static std::chrono::milliseconds patience(int64_t ms)
+std::chrono::milliseconds patience(int64_t ms)
 {
     static const char *const factor = getenv("TEST_TIME_FACTOR");
     return std::chrono::milliseconds(ms * (factor ? atoi(factor) : 1));

@@ -8,6 +8,7 @@
 #define TESTS_E2E_RANKS_H
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -83,6 +84,10 @@ struct RankRegistration {
     static void name(Rank &rank);                                                                  \
     static RankRegistration name##_registration(#name, name);                                      \
     static void name([[maybe_unused]] Rank &rank)
+
+// How long a test waits until it calls something stuck: longer by TEST_TIME_FACTOR, under valgrind
+// above all.
+std::chrono::milliseconds patience(int64_t ms);
 
 class Job
 {
