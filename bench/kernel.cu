@@ -44,9 +44,11 @@ static __device__ int copies(const bench_kernel_args &args)
     const uint64_t left = at < args.size ? args.size - at : 0;
     const uint64_t bytes = blockIdx.x + 1 == gridDim.x || left < share ? left : share;
     int rc = 0;
-    for (uint64_t i = 0; i < args.count && rc == 0 && bytes > 0; i++)
+    for (uint64_t i = 0; i < args.count && rc == 0 && bytes > 0; i++) {
         rc = args.kind == BENCH_KERNEL_PUT ? ph_device_put<ph_block>(args.to, at, at, bytes)
                                            : ph_device_get<ph_block>(args.from, at, at, bytes);
+        __threadfence_system(); // else the next get finds the same bytes in the first level cache
+    }
     return rc;
 }
 

@@ -116,6 +116,10 @@ static void close_run(struct bench_run *run)
         run->bench->device->ops->destroy_graph(run->bench->device, run->graph);
     if (run->test->close)
         run->test->close(run);
+    // They make way for those of the next size.
+    for (size_t i = 0; run->forward != NULL && i < 2 * run->channels; i++)
+        if (run->forward[i] != NULL)
+            ph_channel_close(run->forward[i]);
     free(run->forward);
     free(run->group);
     free(run->copies);

@@ -117,14 +117,6 @@ PHI_DEVICE void store_line(uint64_t address, const line &v)
                  : "memory");
 }
 
-// A clock of the processor's, for short times.
-PHI_DEVICE uint32_t ticks()
-{
-    uint32_t t;
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(t)::"memory");
-    return t;
-}
-
 PHI_DEVICE uint64_t now_ns()
 {
     uint64_t ns;
@@ -568,19 +560,7 @@ template <class Group> class ph_device_port
     }
 
     template <bool PAIR>
-    PHI_DEVICE int await_lines(uint64_t one, uint64_t two, uint32_t message, look *found,
-                               phi_device::patience &patience) const
-    {
-        const uint32_t since = phi_device::ticks();
-        *found = look_at<PAIR>(one, two);
-        if (has(*found, message))
-            return 0;
-        return group_.size() <= 32 ? await_apart<PAIR>(one, two, message, since, found, patience)
-                                   : await_close<PAIR>(one, two, message, found, patience);
-    }
-
-    template <bool PAIR>
-    PHI_DEVICE static int await_close(uint64_t one, uint64_t two, uint32_t message, look *found,
+    PHI_DEVICE static int await_lines(uint64_t one, uint64_t two, uint32_t message, look *found,
                                       phi_device::patience &patience)
     {
         int rc = 0;
@@ -592,39 +572,6 @@ template <class Group> class ph_device_port
                 return 0;
         }
         return rc;
-    }
-
-    // A look takes its time, and what comes while it is on its way back is seen by the next one
-    // only. So a small group, which does not load the memory much, has two under way, evenly apart.
-    // since: when a look was begun that is over now.
-    template <bool PAIR>
-    PHI_DEVICE static int await_apart(uint64_t one, uint64_t two, uint32_t message, uint32_t since,
-                                      look *found, phi_device::patience &patience)
-    {
-        const uint32_t begun = phi_device::ticks(), half = (begun - since) / 2;
-        const uint32_t gap = half < 1024 ? half : 1024; // no longer where that one was held up
-        look a = look_at<PAIR>(one, two);
-        PHI_DEVICE_ROLLED
-        while (phi_device::ticks() - begun < gap) {
-        }
-        look b = look_at<PAIR>(one, two);
-        int rc = 0;
-        PHI_DEVICE_ROLLED
-        while (rc == 0) {
-            rc = patience.over();
-            if (has(a, message)) {
-                *found = a;
-                return 0;
-            }
-            a = look_at<PAIR>(one, two);
-            if (has(b, message)) {
-                *found = b;
-                return 0;
-            }
-            b = look_at<PAIR>(one, two);
-        }
-        *found = look_at<PAIR>(one, two); // begun after the end
-        return has(*found, message) ? 0 : rc;
     }
 
     // Each thread looks at its own lines and, unless it has none and nobody asks, at line 0. What
@@ -650,7 +597,7 @@ template <class Group> class ph_device_port
                 phi_device::scatter(channel_.local + *head + at, data_of(found.two), size - at);
             i += group_.size();
             if (i < lines)
-                rc = await_close<false>(slot + 16ull * i, 0, message, &found, patience);
+                rc = await_lines<false>(slot + 16ull * i, 0, message, &found, patience);
         }
         return rc;
     }

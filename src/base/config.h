@@ -47,9 +47,9 @@
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll", "how the ipc path copies; a forced ce passes the limits") \
     NUMBER(net_part, "NET_PART", 1073741824, 64, 1073741824, "most bytes of one RMA operation of the net path") \
     NUMBER(net_rails, "NET_RAILS", 1, 1, 4, "endpoints that the data of one peer goes over; of two ranks the fewer count") \
-    NUMBER(net_staging, "NET_STAGING", 134217728, 1048576, 17179869184,                            \
+    NUMBER(net_staging, "NET_STAGING", 268435456, 1048576, 17179869184,                            \
            "bytes of pinned memory for each peer whose device memory, or ours, goes over the net; half of it receives") \
-    NUMBER(net_chunk, "NET_CHUNK", 131072, 4096, 67108864, "most bytes of device memory that go over the net at once") \
+    NUMBER(net_chunk, "NET_CHUNK", 262144, 4096, 67108864, "most bytes of device memory that go over the net at once") \
     NUMBER(net_backoff_us, "NET_BACKOFF_US", 200, 1, 100000, "how long the net's thread pauses at most while streams or graphs may have work for it") \
     CHOICE(path, "PATH", "auto", "auto|ipc|net", "how peers are reached: net also those of this node; if one of two ranks says net, both do") \
     CHOICE(reap, "REAP", "manual", "manual|idle", "who unmaps released cudaMalloc and pool memory of peers: ph_reap, or the library when its own operations are done") \

@@ -247,6 +247,7 @@ static void let_go(struct phi_peers *peers, struct phi_pending *pending)
 static void drop_request(struct ph_exchange_request *request)
 {
     struct phi_peers *peers = request->peers;
+    phi_count(peers->counters, hits, request->hits);
     struct ph_exchange_request **at = &peers->requests;
     while (*at != request)
         at = &(*at)->next;
@@ -280,7 +281,7 @@ static struct ph_exchange_request *make_request(struct phi_peers *peers, size_t 
     request->peers = peers;
     request->busy = true;
     request->stuck = request->abandoned = false;
-    request->failed = 0;
+    request->failed = request->hits = 0;
     request->n = 0;
     request->capacity = n;
     request->began = phi_now();

@@ -39,6 +39,7 @@ struct ph_exchange_request {
     bool busy;      // a thread works for it, now and then without the lock
     bool abandoned; // its finish has returned: the thread that works for it ends it
     bool crossed;
+    size_t hits;            // operations that were in the cache
     size_t failed;          // operations that settled with a failure: the first one's
     int failure;            // ... result
     char failure_text[512]; // ... and sentence

@@ -178,7 +178,7 @@ static bool step_open(struct phi_pending *pending, struct phi_remote_export **im
     struct ph_channel *channel = phi_key_channel(key, key->agreement.mine, key->agreement.theirs);
     if (channel == NULL)
         return phi_pending_miss(pending, import);
-    phi_count(key->peer->peers->counters, hits, !pending->finishing);
+    key->request->hits += !pending->finishing;
     phi_pending_conclude(pending, 0, channel);
     return true;
 }

@@ -177,19 +177,27 @@ static __device__ uint32_t hand_on(uint64_t address, uint32_t found)
     return gate;
 }
 
+// Whether this block is the last of the grid to come here. All have passed the gate then, and the next
+// launch with these words comes after this one's end.
+static __device__ bool is_last(phi_transfer_sync *sync)
+{
+    if (gridDim.x == 1)
+        return true;
+    if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
+        return false;
+    sync->gate = 0;
+    sync->arrived = 0;
+    return true;
+}
+
 // Whether this block is the last of the grid. Every block's copies are visible to the whole system
 // before it counts itself, and to the last one when it has counted all.
 static __device__ bool arrive(phi_transfer_sync *sync)
 {
     __threadfence_system();
-    if (gridDim.x == 1)
-        return true;
-    if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
+    if (!is_last(sync))
         return false;
     __threadfence_system();
-    // All have passed the gate. The next launch with these words comes after this one's end.
-    sync->gate = 0;
-    sync->arrived = 0;
     return true;
 }
 
@@ -202,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     if (args.sync != 0) {
         gate = hand_on(args.sync, gate);
         if (threadIdx.x == 0)
-            arrive(reinterpret_cast<phi_transfer_sync *>(args.sync));
+            is_last(reinterpret_cast<phi_transfer_sync *>(args.sync));
     }
     if (gate == GATE_COPY)
         copy_part(args, blockIdx.x, gridDim.x);
@@ -237,7 +245,12 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     if (args.sync == 0)
         return;
     __syncthreads(); // gathers the block's copies for the fence of thread 0
-    if (threadIdx.x == 0 && arrive(reinterpret_cast<phi_transfer_sync *>(args.sync)))
+    if (threadIdx.x != 0)
+        return;
+    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
+    if (args.done == 0)
+        is_last(sync);
+    else if (arrive(sync))
         store_number(args.done, args.number);
 }
 

@@ -49,7 +49,8 @@ struct End {
     // Ranks that share a device take turns of milliseconds.
     uint64_t rounds(uint64_t n) const
     {
-        return device.out.own == 0 && !on_standin() && n > 4 ? 4 : n;
+        const bool lanes = device.out.own != 0 || device.in.own != 0;
+        return !lanes && !on_standin() && n > 4 ? 4 : n;
     }
     device_program program(std::vector<device_step> steps, int group, uint64_t n) const
     {

@@ -65,11 +65,6 @@ inline void store_line(uint64_t address, const line &v)
     __atomic_store_n(&halves[1], static_cast<uint64_t>(v.other) << 32 | v.high, __ATOMIC_RELEASE);
 }
 
-inline uint32_t ticks()
-{
-    return static_cast<uint32_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
 inline uint64_t now_ns()
 {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
