@@ -94,7 +94,12 @@ GPU = [
     ('-c send-latency -b 8M', within(26.8)),
     ('-c send-latency -b 8M -i graph', within(26.1)),
     ('-c put-batch -b 8K --channels 64', within(12)),
-    ('-c put-batch -b 8K --channels 64 -i graph', NONE),
+    ('-c put-batch -b 8K --channels 64 -i graph', within(12)),
+    ('-i device -c signal-latency -b 8', within(0.8)),
+    ('-i device -c send-latency -b 8 -b 1K -b 8K', NONE),
+    ('-i device -c put-latency -b 8 -b 8K', NONE),
+    ('-i device -c put-bandwidth -b 256M --compare', at_least(0.92)),
+    ('-i device -c get-bandwidth -b 256M --compare', NONE),
     ('-c send-latency -b 8 -m ce --wait memory_operation --compare', within(15.5)),
     ('-c send-latency -b 8 -m ce --wait memory_operation -i graph', within(15.5)),
     ('-c send-latency -b 8 -m ce --wait memory_operation --group', within(13)),
@@ -111,6 +116,12 @@ GPU = [
     ('-c exchange-hit --ops 64', HIT),
     ('-c exchange-hit --ops 1024 --segments 4', HIT),
     ('-c import', NONE),
+    # Staged, beside host memory over the same provider.
+    ('-p net -c put-latency -c send-latency -b 8', within(18)),
+    ('-p net -c put-latency -c send-latency -b 8 -i graph', within(18)),
+    ('-p net -c put-bandwidth -c send-bandwidth -b 512K:32M:x8', NONE),
+    ('-p net -k host -c put-latency -c send-latency -b 8', NONE),
+    ('-p net -k host -c put-bandwidth -c send-bandwidth -b 512K:32M:x8', NONE),
 ]
 
 
@@ -134,6 +145,7 @@ def settings(row):
         parts += ['group'] if row['group'] else []
         parts += [f"{row['protocol']} protocol"] if row['case'].startswith('send') else []
         parts += [f"wait: {row['wait']}"] if row['wait'] not in (None, 'host') else []
+        parts += [f"{row['kind']}, net/{row['method']}"] if row['path'] == 'net' else []
     parts += ['verified'] if row['verified'] else []
     parts += [f"{row['ranks']} ranks"] if row['ranks'] != 2 else []
     parts += [f"{row['ops']} operations, {row['segments']} allocations"] if row['ops'] else []
