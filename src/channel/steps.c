@@ -79,7 +79,8 @@ static bool step_peer(struct phi_pending *pending)
     struct phi_peer *peer = pending->key->peer;
     phi_pending_wants(pending, peer->state != PHI_PEER_READY);
     if (peer->state == PHI_PEER_READY) {
-        pending->state = PHI_PENDING_OFFER;
+        const bool offered = phi_key_mine(pending->key, pending->number)->offered;
+        pending->state = offered ? PHI_PENDING_PUBLISH : PHI_PENDING_OFFER;
         return true;
     }
     if (!peer->unreachable)
@@ -163,15 +164,6 @@ static bool step_publish(struct phi_pending *pending)
     return true;
 }
 
-static bool step_look(struct phi_pending *pending)
-{
-    struct phi_key *key = pending->key;
-    if (phi_agreement_look(&key->agreement, peer_word(key)) != PHI_AGREEMENT_TAKEN)
-        return false;
-    pending->state = PHI_PENDING_OPEN;
-    return true;
-}
-
 static bool step_open(struct phi_pending *pending, struct phi_remote_export **import)
 {
     struct phi_key *key = pending->key;
@@ -180,6 +172,16 @@ static bool step_open(struct phi_pending *pending, struct phi_remote_export **im
         return phi_pending_miss(pending, import);
     key->request->hits += !pending->finishing;
     phi_pending_conclude(pending, 0, channel);
+    return true;
+}
+
+static bool step_look(struct phi_pending *pending, struct phi_remote_export **import)
+{
+    struct phi_key *key = pending->key;
+    if (phi_agreement_look(&key->agreement, peer_word(key)) != PHI_AGREEMENT_TAKEN)
+        return false;
+    pending->state = PHI_PENDING_OPEN;
+    step_open(pending, import);
     return true;
 }
 
@@ -193,7 +195,7 @@ static bool step_state(struct phi_pending *pending, struct phi_remote_export **i
     case PHI_PENDING_PUBLISH:
         return step_publish(pending);
     case PHI_PENDING_LOOK:
-        return step_look(pending);
+        return step_look(pending, import);
     case PHI_PENDING_OPEN:
         return step_open(pending, import);
     default:
