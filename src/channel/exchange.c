@@ -88,7 +88,8 @@ static struct progress pass(struct ph_exchange_request *request)
             uint8_t before = pending->state;
             if (!phi_pending_step(pending, &import))
                 break;
-            published = before == PHI_PENDING_PUBLISH;
+            published = before < PHI_PENDING_LOOK &&
+                        (pending->state == PHI_PENDING_LOOK || pending->state == PHI_PENDING_ASK);
         }
         if (published) {
             if (rung != NULL && rung != pending->key->peer)
@@ -617,16 +618,16 @@ static void pass_acknowledgement(struct phi_peer *peer)
 static void conclude(struct ph_exchange_request *request, int rc, struct ph_channel **channels)
 {
     struct phi_peers *peers = request->peers;
-    struct phi_peer *last = NULL;
+    int last = -1;
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
         struct phi_peer *peer = pending->key->peer;
         if (rc == 0)
             channels[i] = hand_out(peers, pending->channel);
         end_round(pending, rc);
-        if (peer != last)
+        if (peer->rank != last)
             pass_acknowledgement(peer);
-        last = peer;
+        last = peer->rank;
         let_go(peers, pending);
     }
     phi_count(peers->counters, exchanges, rc == 0);

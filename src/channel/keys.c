@@ -212,14 +212,6 @@ static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph
     return 0;
 }
 
-struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number)
-{
-    for (uint32_t i = key->own_count; i-- > 0;)
-        if (key->own[i].number == number)
-            return &key->own[i];
-    return NULL;
-}
-
 // The place of a number among the peer's buffers, or where it would be.
 static uint32_t place_of(const struct phi_key *key, uint32_t number)
 {

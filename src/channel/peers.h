@@ -439,7 +439,13 @@ void phi_key_forget_full(struct phi_key *key);
 int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
                 uint32_t *number);
 // The buffer with a number, or NULL.
-struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number);
+static inline struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number)
+{
+    for (uint32_t i = key->own_count; i-- > 0;)
+        if (key->own[i].number == number)
+            return &key->own[i];
+    return NULL;
+}
 struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number);
 // phi_key_tell files a buffer of the peer; a number that is there already keeps what it means.
 // -EBADMSG, -ENOMEM.

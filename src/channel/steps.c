@@ -64,39 +64,6 @@ static void store_word(struct phi_key *key, uint64_t word)
     phi_segment_put64(key->peer->segment, word_of(key, true, (uint32_t)(word >> 32)), word);
 }
 
-// Whether the own buffer was released before its round began: then there is none.
-static bool step_released(struct phi_pending *pending)
-{
-    if (pending->state > PHI_PENDING_PUBLISH ||
-        !phi_key_mine(pending->key, pending->number)->released)
-        return false;
-    phi_pending_settle(pending, phi_release_fail(pending->key), NULL);
-    return true;
-}
-
-static bool step_peer(struct phi_pending *pending)
-{
-    struct phi_peer *peer = pending->key->peer;
-    phi_pending_wants(pending, peer->state != PHI_PEER_READY);
-    if (peer->state == PHI_PEER_READY) {
-        const bool offered = phi_key_mine(pending->key, pending->number)->offered;
-        pending->state = offered ? PHI_PENDING_PUBLISH : PHI_PENDING_OFFER;
-        return true;
-    }
-    if (!peer->unreachable)
-        return false;
-    const struct phi_capabilities *mine = &peer->peers->mine;
-    int rc =
-        phi_fail(peer->peers->report, PH_ENOPATH,
-                 "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
-                 peer->peers->rank, mine->host, peer->rank, peer->theirs.host,
-                 (unsigned long long)pending->key->op_id,
-                 phi_reason_text(phi_transport_ipc.viable(mine, &peer->theirs, PHI_KIND_HOST)),
-                 phi_reason_text(peer->why));
-    phi_pending_settle(pending, rc, NULL);
-    return true;
-}
-
 static bool fail_for_slots(struct phi_pending *pending)
 {
     struct phi_key *key = pending->key;
@@ -110,12 +77,12 @@ static bool fail_for_slots(struct phi_pending *pending)
     return true;
 }
 
-static bool step_offer(struct phi_pending *pending)
+static bool step_offer(struct phi_pending *pending, const struct phi_own_buffer *own)
 {
     struct phi_key *key = pending->key;
     struct phi_peer *peer = key->peer;
     pending->blocked = false;
-    if (phi_key_mine(key, pending->number)->offered) {
+    if (own->offered) {
         pending->state = PHI_PENDING_PUBLISH;
         return true;
     }
@@ -128,11 +95,11 @@ static bool step_offer(struct phi_pending *pending)
     return fail_for_slots(pending);
 }
 
-static bool step_publish(struct phi_pending *pending)
+static bool step_publish(struct phi_pending *pending, const struct phi_own_buffer *own)
 {
     struct phi_key *key = pending->key;
     // Both ranks have dropped the key meanwhile: it begins anew.
-    if (!phi_key_mine(key, pending->number)->offered) {
+    if (!own->offered) {
         pending->state = PHI_PENDING_OFFER;
         return true;
     }
@@ -164,6 +131,30 @@ static bool step_publish(struct phi_pending *pending)
     return true;
 }
 
+static bool step_peer(struct phi_pending *pending, const struct phi_own_buffer *own)
+{
+    struct phi_peer *peer = pending->key->peer;
+    phi_pending_wants(pending, peer->state != PHI_PEER_READY);
+    if (peer->state == PHI_PEER_READY) {
+        pending->state = own->offered ? PHI_PENDING_PUBLISH : PHI_PENDING_OFFER;
+        if (own->offered)
+            step_publish(pending, own);
+        return true;
+    }
+    if (!peer->unreachable)
+        return false;
+    const struct phi_capabilities *mine = &peer->peers->mine;
+    int rc =
+        phi_fail(peer->peers->report, PH_ENOPATH,
+                 "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
+                 peer->peers->rank, mine->host, peer->rank, peer->theirs.host,
+                 (unsigned long long)pending->key->op_id,
+                 phi_reason_text(phi_transport_ipc.viable(mine, &peer->theirs, PHI_KIND_HOST)),
+                 phi_reason_text(peer->why));
+    phi_pending_settle(pending, rc, NULL);
+    return true;
+}
+
 static bool step_open(struct phi_pending *pending, struct phi_remote_export **import)
 {
     struct phi_key *key = pending->key;
@@ -185,15 +176,17 @@ static bool step_look(struct phi_pending *pending, struct phi_remote_export **im
     return true;
 }
 
-static bool step_state(struct phi_pending *pending, struct phi_remote_export **import)
+// own: of a state up to PHI_PENDING_PUBLISH.
+static bool step_state(struct phi_pending *pending, const struct phi_own_buffer *own,
+                       struct phi_remote_export **import)
 {
     switch (pending->state) {
     case PHI_PENDING_PEER:
-        return step_peer(pending);
+        return step_peer(pending, own);
     case PHI_PENDING_OFFER:
-        return step_offer(pending);
+        return step_offer(pending, own);
     case PHI_PENDING_PUBLISH:
-        return step_publish(pending);
+        return step_publish(pending, own);
     case PHI_PENDING_LOOK:
         return step_look(pending, import);
     case PHI_PENDING_OPEN:
@@ -206,12 +199,19 @@ static bool step_state(struct phi_pending *pending, struct phi_remote_export **i
 bool phi_pending_step(struct phi_pending *pending, struct phi_remote_export **import)
 {
     struct phi_peer *peer = pending->key->peer;
+    const struct phi_own_buffer *own = NULL;
     *import = NULL;
-    if (step_released(pending))
-        return true;
+    if (pending->state <= PHI_PENDING_PUBLISH) {
+        own = phi_key_mine(pending->key, pending->number);
+        // Released before its round began: then there is none.
+        if (own->released) {
+            phi_pending_settle(pending, phi_release_fail(pending->key), NULL);
+            return true;
+        }
+    }
     // A peer that came to this round and left right afterwards has come all the same.
     if ((peer->state != PHI_PEER_BROKEN || pending->state >= PHI_PENDING_LOOK) &&
-        step_state(pending, import))
+        step_state(pending, own, import))
         return true;
     if (peer->state != PHI_PEER_BROKEN)
         return false;

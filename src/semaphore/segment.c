@@ -204,24 +204,18 @@ void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror 
         mirror->lines[side] = (char *)phi_segment_line(segment, side, 0);
 }
 
-static void publish(struct phi_segment *segment, const void *at, const void *value, uint32_t size)
+void phi_segment_tell(struct phi_segment *segment, const void *at, const void *value, uint32_t size)
 {
     const char *own = half(segment, segment->side);
 
-    if (segment->link)
-        phi_link_store(segment->link, (uint32_t)((const char *)at - own), value, size);
+    phi_link_store(segment->link, (uint32_t)((const char *)at - own), value, size);
 }
 
 void phi_segment_put32(struct phi_segment *segment, _Atomic uint32_t *at, uint32_t value)
 {
     atomic_store(at, value);
-    publish(segment, at, &value, sizeof(value));
-}
-
-void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value)
-{
-    atomic_store_explicit(at, value, memory_order_release);
-    publish(segment, at, &value, sizeof(value));
+    if (segment->link)
+        phi_segment_tell(segment, at, &value, sizeof(value));
 }
 
 int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t nonce,

@@ -75,9 +75,15 @@ int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, s
 void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror *mirror);
 
 // Every store of a side into what it publishes (header, slots, confirms) goes through these: put32 seq_cst, put64
-// release. A want of memory ends the link.
+// release. A want of memory ends the link. phi_segment_tell is their part for a mirror.
+void phi_segment_tell(struct phi_segment *segment, const void *at, const void *value, uint32_t size);
 void phi_segment_put32(struct phi_segment *segment, _Atomic uint32_t *at, uint32_t value);
-void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value);
+static inline void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value)
+{
+    atomic_store_explicit(at, value, memory_order_release);
+    if (segment->link)
+        phi_segment_tell(segment, at, &value, sizeof(value));
+}
 
 // phi_segment_close unmaps and closes; the device must not use it any more. NULL is fine.
 void phi_segment_close(struct phi_segment *segment);

@@ -25,6 +25,7 @@ int __wrap_phi_link_connect(struct phi_link *link, const uint8_t *address, size_
                             uint32_t rails);
 const uint8_t *__wrap_phi_link_address(const struct phi_link *link, size_t *size, uint32_t *rails);
 int __wrap_phi_link_tell(struct phi_link *link, const void *bytes, size_t size);
+int __wrap_phi_link_tell_again(struct phi_link *link, const void *bytes, size_t size);
 int __wrap_phi_link_store(struct phi_link *link, uint32_t offset, const void *value, uint32_t size);
 const struct phi_net_wire *__wrap_phi_net_wire(const struct phi_net *net);
 const char *__wrap_phi_net_name(const struct phi_net *net);
@@ -74,6 +75,11 @@ int __wrap_phi_link_tell(struct phi_link *link, const void *bytes, size_t size)
     (void)bytes;
     HOLD(size <= sizeof(struct phi_node_message));
     return 0;
+}
+
+int __wrap_phi_link_tell_again(struct phi_link *link, const void *bytes, size_t size)
+{
+    return __wrap_phi_link_tell(link, bytes, size);
 }
 
 int __wrap_phi_link_store(struct phi_link *link, uint32_t offset, const void *value, uint32_t size)

@@ -160,7 +160,7 @@ TEST_F(Perf, ListsEveryCase)
 {
     Ended ended = run({"-l"});
     EXPECT_EQ(ended.status, 0);
-    EXPECT_EQ(lines_of(ended.out).size(), 16u);
+    EXPECT_EQ(lines_of(ended.out).size(), 17u);
     EXPECT_TRUE(has(ended.out, "put-latency "));
     EXPECT_TRUE(has(ended.out, "import "));
 }
