@@ -34,10 +34,10 @@
 // is. ll_put_signal pairs with ll_wait of the same size, ll_signal with ll_wait_value. Where
 // channel.out.lines (the sender's PEERHOP_LL_MAX) is not 0, ll_put_signal and ll_wait of up to that
 // many bytes are the same message as put_signal and wait, and may be mixed with them and with
-// stream calls; so may ll_signal, whose value they drop, and ll_wait_value, to which they are 0. A
-// direction's signals, and its waits, are one sequence at each end: of one port at a time, or of
-// stream calls, each after what came before it has happened. ph_send and ph_recv are not touched by
-// any of this. Few signals are under way, as by ph_put_signal.
+// stream calls; so may ll_signal, whose value they drop, and ll_wait_value, to which they are the
+// offset they were given. A direction's signals, and its waits, are one sequence at each end: of one
+// port at a time, or of stream calls, each after what came before it has happened. ph_send and
+// ph_recv are not touched by any of this. Few signals are under way, as by ph_put_signal.
 //
 // How messages go is the channel's affair: by lines and by copy through flags in device memory
 // where the channel has them, else by a word in host memory, which takes microseconds instead of

@@ -214,7 +214,8 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
         atomic_init(&channel->status, PH_EPEER);
         atomic_init(&channel->uses.revoked, 1);
     }
-    if (key->confirm & theirs & CONFIRM_FLAGS)
+    // Of a life that is over they may be gone, with the peer that would have to agree.
+    if ((key->confirm & theirs & CONFIRM_FLAGS) && phi_flags_usable(key->peer))
         phi_flags_give(channel);
     keep_channel(key, channel);
     *out = channel;

@@ -14,9 +14,9 @@
 #define RESEND_GONE_MS 2000
 
 // Whether nothing of the peer's process touches what we shared with it. One that never mapped the
-// segment has mapped nothing else: it takes no round before, and then sees what was released. Our
-// store of `released` and this load, against its store of `mapped` and load of `released`: one sees
-// the other.
+// segment has mapped nothing else: it takes no round before, and then sees what was released. One
+// that maps it between this look and our store of `released` is seen by a later look: CLOSED waits
+// for it.
 bool phi_release_over(const struct phi_peer *peer)
 {
     return peer->segment == NULL || atomic_load(&phi_peer_theirs(peer)->mapped) == 0 ||

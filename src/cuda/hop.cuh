@@ -501,7 +501,8 @@ static __device__ bool is_last(const phi_hop_args &args)
 }
 
 // Thread 0 of each block. What an ll message reads is read when its flags are written, and what it
-// writes is this device's own or the peer's slot: only copies need the fence.
+// writes is this device's own or the peer's slot: only copies, and what goes into host memory, need
+// the fence.
 static __device__ void finish(const phi_hop_args &args, const follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
@@ -554,6 +555,8 @@ extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
         return;
     if (staged && args.stages != 0)
         atomicAdd(&reinterpret_cast<phi_transfer_sync *>(args.sync)->gate, 1);
+    if (args.stages != 0)
+        __threadfence(); // before this block counts: the last one puts the gate back
     finish(args, next);
 }
 

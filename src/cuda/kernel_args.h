@@ -130,7 +130,7 @@ struct phi_flag_lane {
 
 enum phi_hop_kind {
     PHI_HOP_PUSH,   // until credit allows it: data and flags into the peer's slots
-    PHI_HOP_TAKE,   // until the flags are there: the data; then credit
+    PHI_HOP_TAKE,   // credit for the message before; until the flags are there: the data
     PHI_HOP_GO,     // the peer may copy
     PHI_HOP_MOVE,   // until go allows it: copies, and a full word for each block
     PHI_HOP_ARRIVE, // until the full words are there

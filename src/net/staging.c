@@ -154,6 +154,8 @@ static ssize_t send_record(struct phi_lane *lane)
     struct phi_stage_record head;
     ssize_t rc;
 
+    if (lane->ops[slot].op.busy)
+        return -FI_EAGAIN;
     memcpy(&head, lane->params.slots + at, sizeof(head));
     if (head.size > lane->chunk)
         head.size = lane->chunk;
@@ -181,11 +183,23 @@ static ssize_t send_credit(struct phi_lane *lane, uint32_t count)
     return rc;
 }
 
+// More than its slots hold no stream can have done: somebody else has written its words, such as a
+// peer to whose slots we gave a place over them.
+static bool is_sane(const struct phi_lane *lane, uint32_t done)
+{
+    return done - lane->sent <= PHI_STAGE_SLOTS || (int32_t)(done - lane->sent) < 0;
+}
+
 static bool lane_go(struct phi_lane *lane)
 {
     const uint32_t done = done_by_all(lane);
     bool any = false;
     ssize_t rc = 0;
+
+    if (!is_sane(lane, done)) {
+        phi_link_fail(lane->link, -EBADMSG, "the words of a staged lane make no sense");
+        return false;
+    }
 
     while (rc == 0 && (int32_t)(done - lane->sent) > 0) {
         uint32_t count = done - lane->sent;

@@ -106,7 +106,8 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
             grid.blocks += blocks;
         if (grid.threads < threads)
             grid.threads = threads;
-        args->moves |= work[i].kind == PHI_STEP_MOVE || phi_step_staged(work[i].kind);
+        args->moves |= work[i].kind == PHI_STEP_MOVE || phi_step_staged(work[i].kind) ||
+                       work[i].host_destination;
     }
     args->stages = count_stages(work, args->items, n);
     args->reserved = 0;
