@@ -53,7 +53,7 @@ void phi_pending_settle(struct phi_pending *pending, int result, struct ph_chann
 // phi_pending_conclude ends the open round of one: an older round makes way for ours, ours settles.
 void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel);
 
-// phi_pending_step carries one a step further without waiting: true when its state changed.
+// phi_pending_step carries one a step further without waiting: true where more may follow at once.
 // *import: an allocation to map first, or NULL.
 bool phi_pending_step(struct phi_pending *pending, struct phi_remote_export **import);
 

@@ -45,7 +45,7 @@ void phi_pending_again(struct phi_pending *pending)
     pending->state = PHI_PENDING_PUBLISH;
 }
 
-// ---- one step at a time; each returns true when the state changed
+// ---- one step at a time; each returns true where another may follow at once
 
 static _Atomic uint64_t *word_of(const struct phi_key *key, bool mine, uint32_t round)
 {
@@ -172,8 +172,7 @@ static bool step_look(struct phi_pending *pending, struct phi_remote_export **im
     if (phi_agreement_look(&key->agreement, peer_word(key)) != PHI_AGREEMENT_TAKEN)
         return false;
     pending->state = PHI_PENDING_OPEN;
-    step_open(pending, import);
-    return true;
+    return step_open(pending, import);
 }
 
 // own: of a state up to PHI_PENDING_PUBLISH.
