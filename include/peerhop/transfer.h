@@ -106,6 +106,7 @@ struct ph_group_op {
 // ph_group enqueues operations that have no order among themselves: first everything that tells
 // peers to go on, then the copies, then the waits, so that matching groups of the ranks cannot
 // deadlock whatever the order inside them. A ring, an all-to-all and a pipeline stage are groups.
+// What a peer signalled, or sent without waiting, before it left is still there for a group, too.
 // Puts and gets of at most 512 KiB in one group are one launch for 128 of them, unless
 // PEERHOP_METHOD is ce: the pages of a cache, the tensors of a layer.
 // All channels must belong to one context; at most one message per channel, direction and kind,

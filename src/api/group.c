@@ -36,6 +36,36 @@ static bool is_outgoing(enum ph_group_kind kind)
            kind == PH_GROUP_SIGNAL;
 }
 
+// The message of its kind that an operation is; 0 for plain puts and gets, of which there may be
+// any number.
+static uint32_t message_bit(enum ph_group_kind kind)
+{
+    switch (kind) {
+    case PH_GROUP_SEND:
+        return 1;
+    case PH_GROUP_RECV:
+        return 2;
+    case PH_GROUP_PUT_SIGNAL:
+    case PH_GROUP_SIGNAL:
+        return 4;
+    case PH_GROUP_WAIT:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+// Of a message that is here although its channel has ended: it is taken after all others.
+static uint32_t late_bit(enum ph_group_kind kind)
+{
+    return message_bit(kind) << 4;
+}
+
+static bool is_late(const struct ph_group_op *op)
+{
+    return atomic_load_explicit(&op->channel->grouped, memory_order_relaxed) & late_bit(op->kind);
+}
+
 // The calls that an operation of a group is made of: at most one in each phase.
 static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi_call *call)
 {
@@ -47,6 +77,8 @@ static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi
         [PH_GROUP_WAIT] = PHI_CALL_WAIT,
     };
     bool pair = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
+    if (is_late(op))
+        return false;
     if (!pair)
         *call = single[op->kind];
     else if (phi_channel_active(op->channel, is_outgoing(op->kind)))
@@ -205,6 +237,30 @@ static int check_span(const struct ph_group_op *op)
     return phi_check_range(channel, local, peer, op->size);
 }
 
+// A peer may leave, or give its buffer back, as soon as its part is done.
+static bool may_be_late(const struct ph_group_op *op, int rc)
+{
+    return (rc == PH_EPEER || rc == -ESTALE) &&
+           (op->kind == PH_GROUP_RECV || op->kind == PH_GROUP_WAIT);
+}
+
+static struct phi_channel_call late_call(const struct ph_group_op *op)
+{
+    enum phi_call which = PHI_CALL_WAIT;
+    if (op->kind == PH_GROUP_RECV)
+        which = phi_channel_active(op->channel, false) ? PHI_CALL_TRANSFER : PHI_CALL_COMPLETE;
+    return call_of(op, which);
+}
+
+static int check_late(const struct ph_group_op *op, int ended)
+{
+    const struct phi_channel_call call = late_call(op);
+    if (!phi_channel_here(&call))
+        return phi_check_refused(op->channel, ended);
+    atomic_fetch_or(&op->channel->grouped, late_bit(op->kind));
+    return 0;
+}
+
 static int check_one(const struct ph_group_op *op, const struct phi_peers *peers)
 {
     struct ph_channel *channel = op->channel;
@@ -216,8 +272,9 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
                         : channel->peers != peers ? "a channel of another context"
                                                   : "a channel, and there is no such kind");
     int rc = phi_channel_check(channel);
-    if (rc)
+    if (rc && !may_be_late(op, rc))
         return phi_check_refused(channel, rc);
+    const int ended = rc;
     bool outgoing = is_outgoing(op->kind);
     if (!(channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return phi_fail(peers->report, -EINVAL,
@@ -228,33 +285,29 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
     bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET ||
                   op->kind == PH_GROUP_PUT_SIGNAL ||
                   (pair && phi_channel_active(channel, outgoing));
-    if (copies && (rc = phi_check_reach(channel)))
+    if (copies && !ended && (rc = phi_check_reach(channel)))
         return rc;
     if (pair && !copies && (atomic_load(&channel->posted) & (outgoing ? 1u : 2u)))
         return phi_fail(peers->report, -EALREADY,
                         "group: operation %llu with rank %d has a post without its complete",
                         (unsigned long long)channel->op_id, channel->peer->rank);
     rc = check_span(op);
-    return rc == 0 && op->kind == PH_GROUP_GET ? phi_check_get(channel) : rc;
+    if (rc == 0 && op->kind == PH_GROUP_GET)
+        rc = phi_check_get(channel);
+    return rc == 0 && ended ? check_late(op, ended) : rc;
 }
 
-// The message of its kind that an operation is; 0 for plain puts and gets, of which there may be
-// any number.
-static uint32_t message_bit(enum ph_group_kind kind)
+// *late: of how many operations the channel has ended, and what they wait for is here.
+static int check_all(const struct ph_group_op *ops, size_t n, const struct phi_peers *peers,
+                     size_t *late)
 {
-    switch (kind) {
-    case PH_GROUP_SEND:
-        return 1;
-    case PH_GROUP_RECV:
-        return 2;
-    case PH_GROUP_PUT_SIGNAL:
-    case PH_GROUP_SIGNAL:
-        return 4;
-    case PH_GROUP_WAIT:
-        return 8;
-    default:
-        return 0;
+    int rc = 0;
+    *late = 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = check_one(&ops[i], peers);
+        *late += rc == 0 && is_late(&ops[i]);
     }
+    return rc;
 }
 
 // Marks each message in its channel, so that a second one is seen in linear time.
@@ -271,10 +324,63 @@ static int mark_messages(const struct ph_group_op *ops, size_t n, size_t *marked
     return 0;
 }
 
-static void unmark_messages(const struct ph_group_op *ops, size_t marked)
+static int check_messages(const struct ph_group_op *ops, size_t n)
 {
+    size_t marked;
+    int rc = mark_messages(ops, n, &marked);
     for (size_t i = 0; i < marked; i++)
         atomic_fetch_and(&ops[i].channel->grouped, ~message_bit(ops[i].kind));
+    return rc;
+}
+
+// Of what is late: it waits for nobody, and nobody for it.
+static int take_late(struct batch *batch, const struct ph_group_op *ops, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!is_late(&ops[i]))
+            continue;
+        const struct phi_channel_call call = late_call(&ops[i]);
+        if (!phi_channel_take(&call, batch->stream))
+            return phi_check_refused(ops[i].channel, PH_EPEER);
+        batch->begun = true;
+    }
+    return 0;
+}
+
+static int issue_all(struct batch *batch, const struct ph_group_op *ops, size_t n, size_t late)
+{
+    batch->n = 0;
+    batch->rc = add_helps(batch, ops, n);
+    if (batch->rc)
+        return batch->rc;
+    add_all(batch, ops, n);
+    flush(batch);
+    return batch->rc || late == 0 ? batch->rc : take_late(batch, ops, n);
+}
+
+static bool is_refused(int rc)
+{
+    return rc == PH_EPEER || rc == PH_EBROKEN || rc == -ESTALE;
+}
+
+// A channel may end after the checks, and what it would wait for may be here: then the checks are
+// made again.
+static int check_and_issue(struct batch *batch, const struct ph_group_op *ops, size_t n)
+{
+    size_t late, before;
+    int rc = check_all(ops, n, batch->peers, &late);
+    if (rc == 0)
+        rc = check_messages(ops, n);
+    if (rc == 0)
+        rc = issue_all(batch, ops, n, late);
+    while (is_refused(rc) && !batch->begun) {
+        before = late;
+        const int again = check_all(ops, n, batch->peers, &late);
+        if (again || late == before)
+            return again ? again : rc;
+        rc = issue_all(batch, ops, n, late);
+    }
+    return rc;
 }
 
 int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
@@ -286,30 +392,15 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     struct batch batch;
     batch.peers = ops[0].channel->peers;
     batch.stream = stream;
-    batch.n = 0;
     batch.begun = false;
-    batch.rc = 0;
     if (phi_peers_forked(batch.peers))
         return PH_EFORKED;
-    for (size_t i = 0; i < n; i++) {
-        int rc = check_one(&ops[i], batch.peers);
-        if (rc)
-            return rc;
-    }
-    size_t marked;
-    int rc = mark_messages(ops, n, &marked);
-    unmark_messages(ops, marked);
-    if (rc)
-        return rc;
-    rc = add_helps(&batch, ops, n);
-    if (rc)
-        return rc;
-    add_all(&batch, ops, n);
-    flush(&batch);
-    for (size_t i = 0; batch.rc == PH_EBROKEN && !batch.begun && i < n; i++)
-        batch.rc = phi_check_refused(ops[i].channel, batch.rc);
+    int rc = check_and_issue(&batch, ops, n);
     // A post whose complete is missing is half an operation, in whichever batch it was.
-    for (size_t i = 0; batch.rc && batch.begun && i < n; i++)
+    for (size_t i = 0; rc && batch.begun && i < n; i++)
         phi_channel_break(ops[i].channel);
-    return batch.rc;
+    for (size_t i = 0; i < n; i++)
+        if (ops[i].channel != NULL && is_late(&ops[i]))
+            atomic_fetch_and(&ops[i].channel->grouped, ~late_bit(ops[i].kind));
+    return rc;
 }

@@ -211,17 +211,25 @@ static bool is_drained(struct ph_channel *channel)
     return executor->ops->drained(executor, &channel->uses, NULL, 0);
 }
 
+// Leaving and breaking add bits and take none away: where the word says nothing but this, the peer
+// wrote it. With a post or a wait of ours still on a stream, it may be the word of the message
+// before.
+static bool is_word_here(const struct phi_channel_call *call)
+{
+    const struct phi_step *first = &phi_programs[call->call].steps[0];
+    struct ph_channel *channel = call->channel;
+    struct phi_line *line = call->outgoing ? channel->mine : channel->theirs_line;
+    return is_drained(channel) && atomic_load(&line->word[first->word]) == first->bit;
+}
+
 static bool take_word(const struct phi_channel_call *call)
 {
     const struct phi_program *program = &phi_programs[call->call];
     struct ph_channel *channel = call->channel;
     struct phi_line *line = call->outgoing ? channel->mine : channel->theirs_line;
-    // Leaving and breaking add bits and take none away: where the word says nothing but this, the
-    // peer wrote it.
     uint32_t here = program->steps[0].bit;
     uint32_t taken = program->steps[program->count - 1].bit;
-    // With a post or a wait of ours still on a stream, it may be the word of the message before.
-    return is_drained(channel) &&
+    return is_word_here(call) &&
            atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
 }
 
@@ -266,20 +274,25 @@ static bool await_ended(struct ph_channel *channel)
     return rc == 0;
 }
 
+// Of what a call waits for first.
+static bool first_is_here(const struct phi_channel_call *call, enum phi_method method)
+{
+    const struct phi_program *program = program_of(call);
+    return program->count == 0 || // waits for nothing
+           is_here(call->channel, call->outgoing, (enum phi_word)program->steps[0].word, method);
+}
+
 // Of a message by flags. What is there by lines, or in slots, is unpacked on the stream; the peer
 // is told nothing. The channel's own numbers are revoked: what is in slots has others.
 static bool take_flags(const struct phi_channel_call *call, enum phi_method method, void *stream)
 {
     struct ph_channel *channel = call->channel;
     struct phi_executor *executor = channel->peers->executor;
-    const struct phi_program *program = program_of(call);
     struct phi_work work[PHI_STEPS_MAX];
     bool partial;
-    if (program->count == 0)
-        return true; // waits for nothing
-    if (!is_here(channel, call->outgoing, (enum phi_word)program->steps[0].word, method))
+    if (!first_is_here(call, method))
         return false;
-    if (method == PHI_BY_COPY)
+    if (method == PHI_BY_COPY || program_of(call)->count == 0)
         return true;
     add_call(call, work);
     work[0].uses = method == PHI_BY_SLOTS ? &channel->peer->late : NULL;
@@ -300,14 +313,22 @@ static bool take_ended(const struct phi_channel_call *call, enum phi_method meth
     return taken;
 }
 
-bool phi_channel_lines(const struct phi_channel_call *call)
+bool phi_channel_here(const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
     const enum phi_method method = phi_flags_method(channel, call->outgoing, call->size);
-    if ((method != PHI_BY_LINES && method != PHI_BY_SLOTS) || !is_drained(channel) ||
-        !is_late_drained(channel) || enter_ended(channel))
+    if (method == PHI_BY_WORDS && call->call == PHI_CALL_WAIT) {
+        pthread_mutex_lock(&channel->peers->lock);
+        const bool shown = !channel->retired && is_word_here(call);
+        pthread_mutex_unlock(&channel->peers->lock);
+        return shown;
+    }
+    // The other methods of a transfer need the peer.
+    const bool alone = method == PHI_BY_LINES || method == PHI_BY_SLOTS;
+    if ((!alone && (method == PHI_BY_WORDS || call->call != PHI_CALL_WAIT)) ||
+        !await_ended(channel))
         return false;
-    const bool here = is_here(channel, call->outgoing, PHI_WORD_TURN, method);
+    const bool here = first_is_here(call, method);
     phi_staging_leave(channel);
     return here;
 }

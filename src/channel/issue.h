@@ -41,8 +41,9 @@ bool phi_call_empties(const struct phi_channel_call *call);
 // was released. Takes the peers' lock.
 bool phi_channel_take(const struct phi_channel_call *call, void *stream);
 
-// phi_channel_lines: whether a message by lines is here, of a channel that has ended.
-bool phi_channel_lines(const struct phi_channel_call *call);
+// phi_channel_here: whether phi_channel_take would find the message, of a channel that has ended; of
+// a TRANSFER or COMPLETE, one that its sender could send alone, by lines or slots. It stays there.
+bool phi_channel_here(const struct phi_channel_call *call);
 
 // phi_channel_break ends the use of a channel whose calls were enqueued half-way.
 void phi_channel_break(struct ph_channel *channel);

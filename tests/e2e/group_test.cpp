@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "e2e/bytes.h"
+#include "e2e/exchanging.h"
 
 class Group : public EveryDevice
 {
@@ -118,7 +119,10 @@ RANK_FUNCTION(active_first)
     // Only what is staged is sent into slots.
     const bool waits = !rank.staged() || protocol == PH_PROTOCOL_GET;
     CHECK_OK(active(stream));
-    CHECK(rank.device->synchronize(stream, 200) == !waits);
+    if (waits)
+        CHECK(!rank.device->synchronize(stream, 200));
+    else
+        rank.synchronize(stream);
     if (rank.device->host())
         CHECK(rank.error().find("'ready'") != std::string::npos);
     rank.barrier();
@@ -394,4 +398,90 @@ TEST_P(Group, RefusedGroupsEnqueueNothing)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("refused"), "");
+}
+
+// ---- what a peer sent before it left
+
+static bool left(Rank &rank, int peer)
+{
+    struct ph_peer_report report = {};
+    Stopwatch watch;
+    while (report.state != PH_PEER_GONE && watch.ms() < 20000) {
+        sleep_ms(1);
+        CHECK_OK(ph_context_peer(rank.context, peer, &report, sizeof report));
+    }
+    return report.state == PH_PEER_GONE;
+}
+
+// Rank 0 sends what needs nobody, and leaves; rank 1 takes it in a group with a send to rank 2.
+RANK_FUNCTION(sends_and_leaves)
+{
+    const size_t size = 1000; // by lines between devices, into slots where staged
+    rank.open();
+    const ph_protocol protocol = protocol_of(rank.argument);
+    const bool alone = !rank.device->host(); // else a send waits for the receiver
+    void *stream = rank.device->stream();
+    void *memory[3];
+    ph_channel *send = nullptr, *signal = nullptr, *on = nullptr;
+    for (void *&one : memory)
+        one = rank.device->alloc(size);
+    if (rank.rank < 2) {
+        const ph_role role = rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
+        ph_operation ops[] = {{1, !rank.rank, role, protocol, memory[0], size},
+                              {2, !rank.rank, role, protocol, memory[1], size}};
+        ph_channel *channels[2];
+        CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
+        send = channels[0], signal = channels[1];
+    }
+    if (rank.rank > 0)
+        on = rank.channel(3 - rank.rank, 3, rank.rank == 2 ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
+                          memory[2], size, protocol);
+    if (rank.rank == 0) {
+        rank.device->fill(memory[0], size, 1);
+        rank.device->fill(memory[1], size, 2);
+        CHECK_OK(ph_put_signal(signal, 0, 0, size, stream));
+        if (alone)
+            CHECK_OK(ph_send(send, size, stream));
+        rank.synchronize(stream);
+        rank.close();
+        return;
+    }
+    if (rank.rank == 1) {
+        rank.device->fill(memory[2], size, 3);
+        CHECK(left(rank, 0));
+        std::vector<ph_group_op> group = {{PH_GROUP_WAIT, signal, 0, 0, size},
+                                          {PH_GROUP_SEND, on, 0, 0, size}};
+        if (alone)
+            group.push_back({PH_GROUP_RECV, send, 0, 0, size});
+        else
+            refuse(rank, {group[0], group[1], {PH_GROUP_RECV, send, 0, 0, size}}, PH_EPEER,
+                   "operation 1 with rank 0");
+        refuse(rank, {group[0], group[1], {PH_GROUP_PUT, on, 0, 0, size + 1}}, -EINVAL,
+               "do not fit");
+        CHECK_OK(ph_group(group.data(), group.size(), stream));
+        rank.synchronize(stream);
+        rank.verify(memory[1], size, 2, "put before it left");
+        if (alone)
+            rank.verify(memory[0], size, 1, "sent before it left");
+        // It is taken once.
+        refuse(rank, {group[1], group[0]}, PH_EPEER, "operation 2 with rank 0");
+        rank.device->fill(memory[2], size, 4);
+        CHECK_OK(ph_send(on, size, stream));
+        CHECK_OK(ph_complete(on, stream));
+        rank.synchronize(stream);
+    }
+    for (int round = 0; rank.rank == 2 && round < 2; round++) {
+        CHECK_OK(ph_recv(on, size, stream));
+        CHECK_OK(ph_complete(on, stream));
+        rank.synchronize(stream);
+        rank.verify(memory[2], size, 3 + round, "sent by who took it");
+    }
+}
+
+TEST_P(Group, TakesWhatCameBeforeThePeerLeft)
+{
+    for (const char *protocol : {"put", "get"}) {
+        Job job(GetParam(), 3);
+        EXPECT_EQ(job.run("sends_and_leaves", protocol), "") << protocol;
+    }
 }
