@@ -64,7 +64,8 @@ PH_API int ph_signal(struct ph_channel *channel, void *stream);
 
 // ph_wait lets the stream wait for the peer's next signal and consumes it. size is what the
 // put_signal carried (0 for a bare signal). Needs the receiver's role. A signal that came before
-// the peer left the job is still there for it. Since 0.1.
+// the peer left the job is still there for it, once the waits of the channel before it are over: a
+// call waits for those, 2 s at most. So does each that takes what came before. Since 0.1.
 PH_API int ph_wait(struct ph_channel *channel, size_t size, void *stream);
 
 // ph_send and ph_recv move size bytes from the start of the sender's buffer to the start of the

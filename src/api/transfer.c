@@ -80,15 +80,21 @@ int ph_signal(struct ph_channel *channel, void *stream)
     return issue_or_refuse(&call, rc, stream);
 }
 
+// Why the channel cannot be used, of a call that was refused; rc where it was not. An executor that
+// refuses knows only that the peer's words were revoked, the channel knows why.
+static int why_refused(struct ph_channel *channel, int rc)
+{
+    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != -ESTALE)
+        return rc;
+    const int status = phi_channel_check(channel);
+    return status ? status : rc;
+}
+
 // A peer may leave, or give its buffer back, as soon as its part is done. What it sent is here by
 // then: that waits for nothing.
 static int unless_here(const struct phi_channel_call *call, int rc, void *stream)
 {
-    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != -ESTALE)
-        return rc;
-    // An executor that refuses knows only that the peer's words were revoked, the channel knows
-    // why.
-    rc = phi_channel_check(call->channel);
+    rc = why_refused(call->channel, rc);
     return (rc == PH_EPEER || rc == -ESTALE) && phi_channel_take(call, stream) ? 0 : rc;
 }
 
@@ -150,10 +156,11 @@ static int recv_late(struct ph_channel *channel, size_t size, void *stream, int 
 int ph_recv(struct ph_channel *channel, size_t size, void *stream)
 {
     int rc = check_channel(channel, false);
+    if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
+        rc = issue_half(channel, false, size, stream);
+    rc = why_refused(channel, rc);
     if (rc == PH_EPEER || rc == -ESTALE)
         rc = recv_late(channel, size, stream, rc);
-    else if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
-        rc = issue_half(channel, false, size, stream);
     return rc ? phi_check_refused(channel, rc) : 0;
 }
 

@@ -14,8 +14,9 @@
 // Work of one operation of the executor: a group that needs more is several operations on the same
 // stream.
 #define WORK_MAX 192
-// How long a call on a channel that has ended waits for the one before it.
-#define TAKE_MS 200
+// How long a call on a channel that has ended waits for the one before it. That one is over but for
+// a thread, or a kernel, that has to say so, and may not have a core.
+#define TAKE_MS 2000
 
 // Whether the peer gave its buffer back before or after all that this end waited for had come.
 static int settle(struct ph_channel *channel)
@@ -212,21 +213,24 @@ static bool is_drained(struct ph_channel *channel)
 }
 
 // Leaving and breaking add bits and take none away: where the word says nothing but this, the peer
-// wrote it. With a post or a wait of ours still on a stream, it may be the word of the message
-// before.
-static bool is_word_here(const struct phi_channel_call *call)
+// wrote it.
+static bool is_word_shown(const struct phi_channel_call *call)
 {
     const struct phi_step *first = &phi_programs[call->call].steps[0];
-    struct ph_channel *channel = call->channel;
-    struct phi_line *line = call->outgoing ? channel->mine : channel->theirs_line;
-    return is_drained(channel) && atomic_load(&line->word[first->word]) == first->bit;
+    struct phi_line *line = call->outgoing ? call->channel->mine : call->channel->theirs_line;
+    return atomic_load(&line->word[first->word]) == first->bit;
+}
+
+// With a post or a wait of ours still on a stream, it may be the word of the message before.
+static bool is_word_here(const struct phi_channel_call *call)
+{
+    return !call->channel->retired && is_drained(call->channel) && is_word_shown(call);
 }
 
 static bool take_word(const struct phi_channel_call *call)
 {
     const struct phi_program *program = &phi_programs[call->call];
-    struct ph_channel *channel = call->channel;
-    struct phi_line *line = call->outgoing ? channel->mine : channel->theirs_line;
+    struct phi_line *line = call->outgoing ? call->channel->mine : call->channel->theirs_line;
     uint32_t here = program->steps[0].bit;
     uint32_t taken = program->steps[program->count - 1].bit;
     return is_word_here(call) &&
@@ -259,19 +263,46 @@ static int enter_ended(struct ph_channel *channel)
     return rc;
 }
 
-// Waits a little for the wait before this one, which may end at this moment, now that the peer has,
-// and for an answer of the peer's that it may not give the channel up.
+// Waits a little for what stands before a call, which may end at this moment, now that the peer
+// has. It looks once more after the time has passed: this thread may have been the one without a
+// core.
+static bool await_drained(struct ph_channel *channel, int64_t soon)
+{
+    while (!is_drained(channel) || !is_late_drained(channel)) {
+        if (phi_now() >= soon)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
+    }
+    return true;
+}
+
+// Waits for an answer of the peer's, too, that it may not give the channel up.
 static bool await_ended(struct ph_channel *channel)
 {
     const int64_t soon = phi_deadline(TAKE_MS);
-    int rc = -EAGAIN;
-    while (rc == -EAGAIN && phi_now() < soon) {
-        if (is_drained(channel) && is_late_drained(channel))
-            rc = enter_ended(channel);
-        if (rc == -EAGAIN)
-            nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
+    int rc;
+    while (await_drained(channel, soon) && (rc = enter_ended(channel)) != -ESTALE) {
+        if (rc == 0)
+            return true;
+        if (phi_now() >= soon)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
     }
-    return rc == 0;
+    return false;
+}
+
+// Of a word that shows no message there is nothing to wait for: the peer writes no other. Of a
+// retired channel the line serves another, so this is done under the peers' lock.
+static bool with_word(const struct phi_channel_call *call,
+                      bool (*act)(const struct phi_channel_call *call))
+{
+    struct ph_channel *channel = call->channel;
+    if (is_word_shown(call))
+        await_drained(channel, phi_deadline(TAKE_MS));
+    pthread_mutex_lock(&channel->peers->lock);
+    const bool done = act(call);
+    pthread_mutex_unlock(&channel->peers->lock);
+    return done;
 }
 
 // Of what a call waits for first.
@@ -317,12 +348,8 @@ bool phi_channel_here(const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
     const enum phi_method method = phi_flags_method(channel, call->outgoing, call->size);
-    if (method == PHI_BY_WORDS && call->call == PHI_CALL_WAIT) {
-        pthread_mutex_lock(&channel->peers->lock);
-        const bool shown = !channel->retired && is_word_here(call);
-        pthread_mutex_unlock(&channel->peers->lock);
-        return shown;
-    }
+    if (method == PHI_BY_WORDS && call->call == PHI_CALL_WAIT)
+        return with_word(call, is_word_here);
     // The other methods of a transfer need the peer.
     const bool alone = method == PHI_BY_LINES || method == PHI_BY_SLOTS;
     if ((!alone && (method == PHI_BY_WORDS || call->call != PHI_CALL_WAIT)) ||
@@ -335,14 +362,8 @@ bool phi_channel_here(const struct phi_channel_call *call)
 
 bool phi_channel_take(const struct phi_channel_call *call, void *stream)
 {
-    struct phi_peers *peers = call->channel->peers;
     const enum phi_method method = phi_flags_method(call->channel, call->outgoing, call->size);
-    if (method != PHI_BY_WORDS)
-        return take_ended(call, method, stream);
-    pthread_mutex_lock(&peers->lock); // of a retired channel the line serves another
-    const bool taken = !call->channel->retired && take_word(call);
-    pthread_mutex_unlock(&peers->lock);
-    return taken;
+    return method == PHI_BY_WORDS ? with_word(call, take_word) : take_ended(call, method, stream);
 }
 
 // The words are in a state that no program expects.

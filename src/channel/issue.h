@@ -38,7 +38,7 @@ bool phi_call_empties(const struct phi_channel_call *call);
 
 // phi_channel_take takes the message that the call would wait for, if it came before the channel
 // ended: true where the wait is over already. Only of a channel that the peer left, or whose buffer
-// was released. Takes the peers' lock.
+// was released. Takes the peers' lock, and waits up to 2 s for what of the channel is on a stream.
 bool phi_channel_take(const struct phi_channel_call *call, void *stream);
 
 // phi_channel_here: whether phi_channel_take would find the message, of a channel that has ended; of

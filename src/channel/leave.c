@@ -144,11 +144,11 @@ static void notify(struct phi_peer *peer)
 // What was said to be drained is not used again, also where destroy must be tried once more.
 static void shut(struct phi_peer *peer)
 {
-    revoke_all(peer);
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next) {
         int whole = 0;
         atomic_compare_exchange_strong(&channel->status, &whole, PH_EBROKEN);
     }
+    revoke_all(peer); // the status first, as above
 }
 
 static void say_state(struct phi_peers *peers, enum phi_side_state state, bool is_drained)

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What came before its sender left the job is taken whenever the sender leaves: in the middle of
+// the call that takes it, or while a stream still has the call before.
+#include "e2e/exchanging.h"
+
+class Late : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES_AND_NETS(Late);
+
+static const size_t size = 1000;
+
+// ---- between the checks of a call and what it enqueues
+
+static std::function<void()> before_issue; // once
+
+extern "C" {
+struct phi_peers;
+struct phi_channel_call;
+struct phi_helps;
+int __real_phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+                     const struct phi_helps *helps, void *stream, bool *begun);
+int __wrap_phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+                     const struct phi_helps *helps, void *stream, bool *begun);
+int __wrap_phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+                     const struct phi_helps *helps, void *stream, bool *begun)
+{
+    if (before_issue)
+        std::exchange(before_issue, nullptr)();
+    return __real_phi_issue(peers, calls, n, helps, stream, begun);
+}
+}
+
+// Rank 0 sends one message, by the call that rank 1 has for it, and leaves when rank 1 says so.
+static void send_and_leave(Rank &rank, ph_channel *channel, void *memory, bool signals)
+{
+    void *stream = rank.device->stream();
+    rank.device->fill(memory, size, 1);
+    CHECK_OK(signals ? ph_put_signal(channel, 0, 0, size, stream) : ph_send(channel, size, stream));
+    rank.synchronize(stream);
+    rank.shared->value[0] = 1;
+    CHECK(reaches(rank.shared->value[1], 1));
+    rank.close();
+}
+
+RANK_FUNCTION(is_left_during_a_call)
+{
+    rank.open();
+    const std::string how = rank.argument.substr(0, rank.argument.find(' '));
+    const bool get = rank.argument.find("get") != std::string::npos;
+    const bool signals = rank.argument.find("wait") != std::string::npos;
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size,
+                                       get ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT);
+    if (rank.rank == 0)
+        return send_and_leave(rank, channel, memory, signals);
+    if (how == "complete")
+        CHECK_OK(ph_recv(channel, size, stream));
+    CHECK(reaches(rank.shared->value[0], 1));
+    before_issue = [&] {
+        rank.shared->value[1] = 1;
+        CHECK_RC(end_of(channel), PH_EPEER);
+    };
+    const ph_group_op op = {signals ? PH_GROUP_WAIT : PH_GROUP_RECV, channel, 0, 0, size};
+    if (how == "group")
+        CHECK_OK(ph_group(&op, 1, stream));
+    else if (how == "wait")
+        CHECK_OK(ph_wait(channel, size, stream));
+    else if (how == "recv")
+        CHECK_OK(ph_recv(channel, size, stream));
+    else
+        CHECK_OK(ph_complete(channel, stream));
+    CHECK(!before_issue); // it has left by now
+    if (how == "recv")
+        CHECK_OK(ph_complete(channel, stream));
+    rank.synchronize(stream);
+    rank.verify(memory, size, 1, "what was sent");
+}
+
+TEST_P(Late, IsTakenByACallDuringWhichTheSenderLeaves)
+{
+    for (const char *how :
+         {"wait", "group wait", "complete put", "recv put", "recv get", "group put", "group get"}) {
+        const bool alone =
+            strstr(how, "recv") || strcmp(how, "group put") == 0 || strcmp(how, "group get") == 0;
+        if (alone && on_host())
+            continue; // a send waits for its receiver
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("is_left_during_a_call", how), "");
+    }
+}
+
+// ---- behind a call that is not over
+
+// Rank 0 waits in one operation for rank 1 and rank 2, and then for rank 1's second message. That
+// one is there, and rank 1 leaves, before the operation is over.
+RANK_FUNCTION(waits_behind_another)
+{
+    rank.open(rank.argument == "words"
+                  ? std::vector<std::string>{"PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"}
+                  : std::vector<std::string>{});
+    void *memory[] = {rank.device->alloc(size), rank.device->alloc(size)};
+    void *stream = rank.device->stream();
+    if (rank.rank > 0) {
+        ph_channel *channel = rank.channel(0, 1, PH_ROLE_SENDER, memory[0], size);
+        if (rank.rank == 1)
+            CHECK_OK(ph_signal(channel, stream));
+        else
+            CHECK(reaches(rank.shared->value[0], 1));
+        sleep_ms(rank.rank == 1 ? 0 : 50); // rank 0's call begins
+        rank.device->fill(memory[0], size, static_cast<uint64_t>(rank.rank));
+        CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
+        rank.synchronize(stream);
+        return; // and leaves
+    }
+    ph_channel *first = rank.channel(1, 1, PH_ROLE_RECEIVER, memory[0], size);
+    ph_channel *other = rank.channel(2, 1, PH_ROLE_RECEIVER, memory[1], size);
+    const ph_group_op both[] = {{PH_GROUP_WAIT, first, 0, 0, 0},
+                                {PH_GROUP_WAIT, other, 0, 0, size}};
+    CHECK_OK(ph_group(both, 2, stream));
+    CHECK_RC(end_of(first), PH_EPEER);
+    CHECK(!rank.device->synchronize(stream, 5));
+    rank.shared->value[0] = 1;
+    Stopwatch watch;
+    int rc = ph_wait(first, size, stream);
+    CHECK(rc == 0 || watch.ms() >= 1000); // it has waited for the operation, if in vain
+    while (rc && watch.ms() < 20000)
+        rc = ph_wait(first, size, stream);
+    CHECK_RC(rc, 0);
+    rank.synchronize(stream);
+    rank.verify(memory[0], size, 1, "of rank 1");
+    rank.verify(memory[1], size, 2, "of rank 2");
+}
+
+TEST_P(Late, IsTakenBehindWhatIsNotOver)
+{
+    for (const char *how : {"words", "flags"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 3);
+        EXPECT_EQ(job.run("waits_behind_another", how), "");
+    }
+}
