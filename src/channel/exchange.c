@@ -81,17 +81,11 @@ static struct progress pass(struct ph_exchange_request *request)
     request->peers->passes++;
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
-        struct phi_remote_export *import = NULL;
-        bool published = false;
+        struct phi_remote_export *import;
         fetch_ahead(request, i);
-        while (pending->state != PHI_PENDING_DONE && !published) {
-            uint8_t before = pending->state;
-            if (!phi_pending_step(pending, &import))
-                break;
-            published = before < PHI_PENDING_LOOK &&
-                        (pending->state == PHI_PENDING_LOOK || pending->state == PHI_PENDING_ASK);
-        }
-        if (published) {
+        if (pending->state == PHI_PENDING_DONE)
+            continue;
+        if (phi_pending_carry(pending, &import)) {
             if (rung != NULL && rung != pending->key->peer)
                 phi_peer_ring(rung);
             rung = pending->key->peer;
@@ -195,42 +189,6 @@ static bool work(struct ph_exchange_request *request, const struct progress *p, 
     else
         return false;
     return true;
-}
-
-// Only want of memory has not been said where it came up.
-static int no_key(struct phi_peers *peers, const struct ph_operation *op, int rc)
-{
-    if (rc == -ENOMEM)
-        phi_fail(peers->report, rc, "out of memory for operation %llu with rank %d",
-                 (unsigned long long)op->op_id, op->peer);
-    return rc;
-}
-
-static int take_keys(struct ph_exchange_request *request, const struct ph_operation *ops)
-{
-    struct phi_peers *peers = request->peers;
-    for (size_t i = 0; i < request->capacity; i++) {
-        struct phi_peer *peer = phi_peers_get(peers, ops[i].peer);
-        int rc = -ENOMEM;
-        struct phi_key *key =
-            peer ? phi_key_get(peer, ops[i].op_id, (uint8_t)ops[i].role, &rc) : NULL;
-        if (key == NULL)
-            return no_key(peers, &ops[i], rc);
-        if (key->request != NULL)
-            return phi_fail(
-                peers->report, -EALREADY,
-                "operation %llu with rank %d (role %d) is in another unfinished exchange",
-                (unsigned long long)ops[i].op_id, ops[i].peer, (int)ops[i].role);
-        struct phi_pending *pending = &request->pending[i];
-        *pending = (struct phi_pending){.key = key};
-        rc = phi_key_own(peers, key, &ops[i], &pending->number);
-        if (rc)
-            return no_key(peers, &ops[i], rc);
-        key->request = request;
-        key->used = peers->exchange_calls;
-        request->n++;
-    }
-    return 0;
 }
 
 static void let_go(struct phi_peers *peers, struct phi_pending *pending)
@@ -394,7 +352,7 @@ int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, 
         rc = phi_fail(peers->report, -ENOMEM, "out of memory for %zu operations", n);
         goto unlock;
     }
-    if ((rc = take_keys(request, ops))) {
+    if ((rc = phi_request_take(request, ops))) {
         end_request(request);
         goto unlock;
     }

@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/random.h"
 #include "channel/release.h"
+#include "channel/request.h"
 
 struct key_name {
     uint64_t op_id;
@@ -29,11 +30,8 @@ static struct phi_key *find_key(struct phi_peer *peer, uint64_t op_id, uint8_t r
 // Keys that wait for a slot, or that only one of the ranks names yet.
 #define KEYS_FACTOR 4
 
-struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
+static struct phi_key *make_key(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
 {
-    struct phi_key *key = find_key(peer, op_id, role);
-    if (key != NULL)
-        return key;
     if (peer->keys.count >= KEYS_FACTOR * (size_t)peer->peers->config->channels) {
         *rc = phi_fail(
             peer->peers->report, -ENOSPC,
@@ -42,7 +40,7 @@ struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role,
         return NULL;
     }
     *rc = -ENOMEM;
-    key = calloc(1, sizeof *key);
+    struct phi_key *key = calloc(1, sizeof *key);
     if (key == NULL)
         return NULL;
     key->peer = peer;
@@ -56,6 +54,12 @@ struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role,
     }
     *rc = 0;
     return key;
+}
+
+struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
+{
+    struct phi_key *key = find_key(peer, op_id, role);
+    return key ? key : make_key(peer, op_id, role, rc);
 }
 
 const struct phi_key *phi_key_of_other_role(const struct phi_key *key)
@@ -83,6 +87,7 @@ void phi_key_free(struct phi_key *key)
     free(key->own);
     free(key->theirs);
     free(key->channels);
+    key->peer->peers->keys_freed++;
     phi_staging_give_back(key->peer, &key->place);
     free(key->next);
     free(key);
@@ -263,23 +268,90 @@ int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
     return 0;
 }
 
-int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
-                uint32_t *number)
+static struct phi_own_buffer *find_own(struct phi_peers *peers, const struct phi_key *key,
+                                       const struct ph_operation *op, uint8_t protocol)
 {
-    uint8_t protocol = (uint8_t)op->protocol;
-    key->named = true;
-    if (protocol == PH_PROTOCOL_DEFAULT)
-        protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
     for (uint32_t i = key->own_count; i-- > 0;) {
         struct phi_own_buffer *own = &key->own[i];
         if (!own->released && own->address == op->buffer && own->size == op->size &&
-            own->protocol == protocol && still_there(peers, own)) {
-            *number = own->number;
-            return 0;
-        }
+            own->protocol == protocol && still_there(peers, own))
+            return own;
     }
-    int rc = add_own(peers, key, op, protocol);
+    return NULL;
+}
+
+// Finds or adds this rank's buffer of a key.
+static int own_buffer(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
+                      uint32_t *number)
+{
+    uint8_t protocol = (uint8_t)op->protocol;
+    if (protocol == PH_PROTOCOL_DEFAULT)
+        protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
+    const struct phi_own_buffer *own = find_own(peers, key, op, protocol);
+    int rc = own ? 0 : add_own(peers, key, op, protocol);
     if (rc == 0)
-        *number = key->own[key->own_count - 1].number;
+        *number = own ? own->number : key->own[key->own_count - 1].number;
     return rc;
+}
+
+static struct phi_key *search_key(struct phi_peers *peers, const struct ph_operation *op,
+                                  struct phi_key *last, int *rc)
+{
+    struct phi_peer *peer = phi_peers_get(peers, op->peer);
+    *rc = -ENOMEM;
+    struct phi_key *key = peer ? phi_key_get(peer, op->op_id, (uint8_t)op->role, rc) : NULL;
+    if (last != NULL) {
+        last->follower = key;
+        last->follower_at = peers->keys_freed;
+    }
+    return key;
+}
+
+// Calls repeat themselves: where the same key follows the last one again, nothing is searched.
+static struct phi_key *key_after(struct phi_peers *peers, const struct ph_operation *op,
+                                 struct phi_key *last, int *rc)
+{
+    struct phi_key *next =
+        last != NULL && last->follower_at == peers->keys_freed ? last->follower : NULL;
+    return next != NULL && next->op_id == op->op_id && next->role == (uint8_t)op->role &&
+                   next->peer == peers->table[op->peer]
+               ? next
+               : search_key(peers, op, last, rc);
+}
+
+// Only want of memory has not been said where it came up.
+static int no_key(struct phi_peers *peers, const struct ph_operation *op, int rc)
+{
+    if (rc == -ENOMEM)
+        phi_fail(peers->report, rc, "out of memory for operation %llu with rank %d",
+                 (unsigned long long)op->op_id, op->peer);
+    return rc;
+}
+
+int phi_request_take(struct ph_exchange_request *request, const struct ph_operation *ops)
+{
+    struct phi_peers *peers = request->peers;
+    struct phi_key *last = NULL;
+    for (size_t i = 0; i < request->capacity; i++) {
+        int rc = 0;
+        struct phi_key *key = key_after(peers, &ops[i], last, &rc);
+        if (key == NULL)
+            return no_key(peers, &ops[i], rc);
+        if (key->request != NULL)
+            return phi_fail(
+                peers->report, -EALREADY,
+                "operation %llu with rank %d (role %d) is in another unfinished exchange",
+                (unsigned long long)ops[i].op_id, ops[i].peer, (int)ops[i].role);
+        struct phi_pending *pending = &request->pending[i];
+        *pending = (struct phi_pending){.key = key};
+        key->named = true;
+        rc = own_buffer(peers, key, &ops[i], &pending->number);
+        if (rc)
+            return no_key(peers, &ops[i], rc);
+        key->request = request;
+        key->used = peers->exchange_calls;
+        request->n++;
+        last = key;
+    }
+    return 0;
 }

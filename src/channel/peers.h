@@ -123,6 +123,8 @@ struct phi_key {
     uint64_t used;                // number of the exchange call that named it last
     struct ph_channel **channels; // confirmed
     uint32_t channels_count;
+    struct phi_key *follower; // named behind it in an exchange call
+    uint64_t follower_at;     // peers->keys_freed at that time: while it is the same, it is there
     uint32_t missed;         // higher rank: own exchanges that ended without a slot
     uint32_t retiring;       // questions to the peer, whether it can do without, under way
 
@@ -342,6 +344,7 @@ struct phi_peers {
     struct phi_release *releases;   // under way
     uint64_t release_ids;           // given so far
     uint64_t exchange_calls;
+    uint64_t keys_freed; // how often
     uint64_t passes; // over exchanges so far, each with the lock held throughout
     int aborted;     // 0 or PH_EABORTED
     int fenced;      // 0 or PH_EFENCED
@@ -435,9 +438,6 @@ struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uin
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);
 // forget_full: what was told, or is to be told, of exchanges that ended without a slot.
 void phi_key_forget_full(struct phi_key *key);
-// phi_key_own finds or adds this rank's buffer and writes its number; 0 or a negative result.
-int phi_key_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
-                uint32_t *number);
 // The buffer with a number, or NULL.
 static inline struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number)
 {

@@ -47,15 +47,19 @@ struct ph_exchange_request {
     struct phi_pending pending[];
 };
 
+// phi_request_take names the keys and own buffers of all operations, and holds the keys: request->n
+// says of how many. -EALREADY, -ENOSPC, -ENOMEM, or why a buffer cannot be exported.
+int phi_request_take(struct ph_exchange_request *request, const struct ph_operation *ops);
+
 // phi_pending_settle ends one with a result.
 void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel);
 
 // phi_pending_conclude ends the open round of one: an older round makes way for ours, ours settles.
 void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel);
 
-// phi_pending_step carries one a step further without waiting: true where more may follow at once.
-// *import: an allocation to map first, or NULL.
-bool phi_pending_step(struct phi_pending *pending, struct phi_remote_export **import);
+// phi_pending_carry carries one as far as it goes without waiting, or to where it has published its
+// number: then true. *import: an allocation to map first, or NULL.
+bool phi_pending_carry(struct phi_pending *pending, struct phi_remote_export **import);
 
 // phi_pending_again ends the open round of one without a result: it goes on to the next.
 void phi_pending_again(struct phi_pending *pending);

@@ -137,8 +137,6 @@ static bool step_peer(struct phi_pending *pending, const struct phi_own_buffer *
     phi_pending_wants(pending, peer->state != PHI_PEER_READY);
     if (peer->state == PHI_PEER_READY) {
         pending->state = own->offered ? PHI_PENDING_PUBLISH : PHI_PENDING_OFFER;
-        if (own->offered)
-            step_publish(pending, own);
         return true;
     }
     if (!peer->unreachable)
@@ -181,7 +179,9 @@ static bool step_state(struct phi_pending *pending, const struct phi_own_buffer 
 {
     switch (pending->state) {
     case PHI_PENDING_PEER:
-        return step_peer(pending, own);
+        if (!step_peer(pending, own) || pending->state != PHI_PENDING_PUBLISH)
+            return pending->state != PHI_PENDING_PEER;
+        return step_publish(pending, own);
     case PHI_PENDING_OFFER:
         return step_offer(pending, own);
     case PHI_PENDING_PUBLISH:
@@ -195,11 +195,11 @@ static bool step_state(struct phi_pending *pending, const struct phi_own_buffer 
     }
 }
 
-bool phi_pending_step(struct phi_pending *pending, struct phi_remote_export **import)
+// True where more may follow at once.
+static bool step(struct phi_pending *pending, struct phi_remote_export **import)
 {
     struct phi_peer *peer = pending->key->peer;
     const struct phi_own_buffer *own = NULL;
-    *import = NULL;
     if (pending->state <= PHI_PENDING_PUBLISH) {
         own = phi_key_mine(pending->key, pending->number);
         // Released before its round began: then there is none.
@@ -216,4 +216,19 @@ bool phi_pending_step(struct phi_pending *pending, struct phi_remote_export **im
         return false;
     phi_pending_settle(pending, phi_peer_failure(peer), NULL);
     return true;
+}
+
+bool phi_pending_carry(struct phi_pending *pending, struct phi_remote_export **import)
+{
+    *import = NULL;
+    while (pending->state != PHI_PENDING_DONE) {
+        const uint8_t before = pending->state;
+        *import = NULL;
+        if (!step(pending, import))
+            return false;
+        if (before < PHI_PENDING_LOOK &&
+            (pending->state == PHI_PENDING_LOOK || pending->state == PHI_PENDING_ASK))
+            return true;
+    }
+    return false;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exchanges that end well: hits and misses in every mixture, groupings, identities of buffers.
 #include <algorithm>
+#include <random>
 #include <set>
 
 #include "e2e/exchanging.h"
@@ -310,6 +311,61 @@ TEST_P(Exchange, EightRanksAllToAllOfferOnceAPair)
 {
     Job job(GetParam(), 8);
     EXPECT_EQ(job.run("eight_ranks"), "");
+}
+
+// Whatever order the operations of a call have, and whatever was given back meanwhile, each gets
+// its own channel.
+RANK_FUNCTION(any_order)
+{
+    rank.open();
+    std::vector<ph_operation> ops;
+    std::vector<void *> buffers;
+    for (int peer = 0; peer < rank.ranks; peer++) {
+        if (peer == rank.rank)
+            continue;
+        for (uint64_t op = 1; op <= 4; op++) {
+            ph_role role = op < 3 ? PH_ROLE_BOTH : role_of(rank, std::min(peer, rank.rank));
+            buffers.push_back(rank.device->alloc(size));
+            ops.push_back(operation(op, peer, role, buffers.back(), size));
+        }
+        // The same operation the other way round is another key.
+        ph_role role = role_of(rank, std::max(peer, rank.rank));
+        ops.push_back(operation(4, peer, role, buffers.back(), size));
+    }
+    std::vector<size_t> order(ops.size());
+    for (size_t i = 0; i < order.size(); i++)
+        order[i] = i;
+    std::vector<ph_channel *> wanted = exchange_all(rank, ops);
+    std::mt19937 random(static_cast<unsigned>(rank.rank));
+    for (int round = 0; round < 30; round++) {
+        std::vector<ph_operation> call;
+        if (round % 3 != 1) // else as before
+            std::shuffle(order.begin(), order.end(), random);
+        const bool renewed = round % 10 == 9;
+        if (renewed) // op 1 with all peers, and all its keys
+            for (ph_operation &op : ops)
+                if (op.op_id == 1) {
+                    CHECK_OK(ph_release_start(rank.context, op.buffer, size));
+                    CHECK_OK(ph_release_wait(rank.context, op.buffer, size, PH_RELEASE_DRAINED, 0));
+                    op.buffer = rank.device->alloc(size);
+                }
+        for (size_t i : order)
+            call.push_back(ops[i]);
+        std::vector<ph_channel *> channels = exchange_all(rank, call);
+        for (size_t i = 0; i < order.size(); i++) {
+            ph_channel *&channel = wanted[order[i]];
+            if (renewed && call[i].op_id == 1)
+                channel = channels[i];
+            CHECK(channels[i] == channel);
+        }
+        CHECK(std::set<ph_channel *>(channels.begin(), channels.end()).size() == channels.size());
+    }
+}
+
+TEST_P(Exchange, EachOperationInAnyOrder)
+{
+    Job job(GetParam(), 3);
+    EXPECT_EQ(job.run("any_order"), "");
 }
 
 RANK_FUNCTION(role_both)

@@ -60,6 +60,34 @@ TEST_P(Retire, AWorkingSetLargerThanTheCache)
     }
 }
 
+// Of two keys of a call, the second is dropped before the same call comes again.
+RANK_FUNCTION(names_a_pair_again)
+{
+    rank.open({SMALL});
+    const int ops = 40;
+    void *memory = rank.device->alloc(ops * size), *stream = rank.device->stream();
+    const ph_role role = role_of(rank, 0);
+    auto op = [&](int i) { return operation(i, !rank.rank, role, at(memory, i * size), size); };
+    std::vector<ph_channel *> kept;
+    for (int round = 0; round < 4; round++) {
+        const auto pair = exchange_all(rank, {op(0), op(1)});
+        kept.push_back(pair[0]);
+        CHECK(pair[0] == kept[0] && ph_channel_op_id(pair[1]) == 1);
+        pass(rank, pair[1], role, at(memory, size), size, round, stream);
+        CHECK_OK(ph_channel_close(pair[1]));
+        for (int i = 2; i < ops; i++)
+            CHECK_OK(ph_channel_close(exchange_all(rank, {op(i)})[0]));
+    }
+    CHECK(rank.counter("retired") > 100);
+    rank.close();
+}
+
+TEST_P(Retire, APairOfWhichOneIsDropped)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("names_a_pair_again"), "");
+}
+
 // Operations are in flight on all channels of the cache when another one is needed.
 RANK_FUNCTION(has_a_small_cache_in_flight)
 {
