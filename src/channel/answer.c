@@ -12,6 +12,7 @@
 #include "channel/leave.h"
 #include "channel/peers.h"
 #include "channel/release.h"
+#include "channel/request.h"
 #include "channel/retire.h"
 
 #define VERIFY_DEADLINE_MS 2000
@@ -111,6 +112,20 @@ static int answer_taken(struct phi_peers *peers, struct phi_peer *peer,
     return 0;
 }
 
+// A thread that has no core has waited, and does not any more.
+static int answer_waiting(struct phi_peers *peers, const struct phi_node_message *request,
+                          struct phi_node_message *answer)
+{
+    const struct phi_pending *waiting = peers->waiting;
+    if (waiting == NULL || peers->many_threads || !phi_pending_waits(waiting) ||
+        (request->a != 0 && phi_request_named(peers, request->a - 1, request->b)))
+        return 0;
+    answer->a = (uint64_t)waiting->key->peer->rank + 1;
+    answer->b = waiting->key->op_id;
+    answer->c = peers->exchange_calls;
+    return 0;
+}
+
 static int answer_locked(struct phi_peers *peers, const struct phi_node_message *request,
                          struct phi_node_message *answer, int *fd)
 {
@@ -125,10 +140,7 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
     case PHI_NODE_TAKEN:
         return answer_taken(peers, peer, request, answer);
     case PHI_NODE_WAITING:
-        answer->a = peers->many_threads ? 0 : (uint64_t)peers->waiting_rank;
-        answer->b = peers->waiting_op;
-        answer->c = (uint64_t)peers->waiting_role;
-        return 0;
+        return answer_waiting(peers, request, answer);
     case PHI_NODE_NOTIFY:
         phi_peer_look(peer);
         return 0;

@@ -393,13 +393,6 @@ static bool spin(const struct phi_pending *pending, int64_t until)
     return shows;
 }
 
-static void note_waiting(struct phi_peers *peers, const struct phi_pending *pending)
-{
-    peers->waiting_rank = pending ? pending->key->peer->rank + 1 : 0;
-    peers->waiting_op = pending ? pending->key->op_id : 0;
-    peers->waiting_role = pending ? pending->key->role : 0;
-}
-
 // What is left of the time until the next look for a crossed order is halved each time, down to
 // this.
 #define CROSSED_LEAST (20 * PHI_MS)
@@ -427,7 +420,7 @@ static int wait_for_peers(struct ph_exchange_request *request, const struct prog
                           uint64_t seen, int64_t deadline)
 {
     struct phi_peers *peers = request->peers;
-    note_waiting(peers, p->first);
+    peers->waiting = p->first;
     int64_t until = request->half < deadline ? request->half : deadline;
     if (p->retry && p->retry < until)
         until = p->retry;
@@ -624,7 +617,7 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
     // A peer may have come in the very last moment: then all is well after all.
     rc = request->failed ? phi_request_tell(request, rc) : 0;
     note_fence(peers, rc);
-    note_waiting(peers, NULL);
+    peers->waiting = NULL;
     conclude(request, rc, channels);
     phi_peers_awake(peers);
     phi_peers_changed(peers); // another thread that waits may now receive

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "channel/contact.h"
 #include "channel/request.h"
 
@@ -124,21 +125,21 @@ void phi_request_give_up(struct ph_exchange_request *request, int64_t deadline)
 
 // ---- crossed order
 
-static bool names(const struct ph_exchange_request *request, int rank, uint64_t op)
+bool phi_request_named(const struct phi_peers *peers, uint64_t rank, uint64_t op)
 {
-    for (; request != NULL; request = request->next)
-        for (size_t i = 0; i < request->n; i++)
-            if (request->pending[i].key->peer->rank == rank && request->pending[i].key->op_id == op)
+    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+        for (size_t i = 0; i < r->n; i++)
+            if ((uint64_t)r->pending[i].key->peer->rank == rank && r->pending[i].key->op_id == op)
                 return true;
     return false;
 }
 
-static int first_awaited(const struct ph_exchange_request *request)
+static const struct phi_pending *first_awaited(const struct ph_exchange_request *request)
 {
     for (size_t i = 0; i < request->n; i++)
         if (request->pending[i].state != PHI_PENDING_DONE)
-            return request->pending[i].key->peer->rank;
-    return -1;
+            return &request->pending[i];
+    return NULL;
 }
 
 // A rank that no operation of ours names: its record may lie unread in the store. Gives up the
@@ -151,47 +152,68 @@ static struct phi_peer *stranger(struct phi_peers *peers, int rank)
     return peer;
 }
 
-// Asks a rank whom its application waits for. Gives up the lock.
-static int whom(struct phi_peers *peers, int rank, int64_t deadline, uint64_t *op)
+// One rank of a chain: `rank` waits for `next`, in operation `op`.
+struct hop {
+    int rank, next;
+    uint64_t op;
+    uint64_t call; // of its exchanges the one that waits
+};
+
+// Asks the rank that the last one waits for whom its application waits for. Gives up the lock.
+// False where it waits for nobody, or is about to do what is awaited of it.
+static bool ask_next(struct phi_peers *peers, struct hop *hop, int64_t deadline)
 {
-    struct phi_peer *peer = stranger(peers, rank);
+    struct phi_peer *peer = stranger(peers, hop->next);
     if (peer != NULL && phi_contact_due(peer))
         phi_contact_prepare(peer, deadline);
     if (peer == NULL || peer->state != PHI_PEER_READY || peer->suspect)
-        return -1;
+        return false;
     struct phi_node_message request, answer;
     int fd;
     phi_peer_message(peer, PHI_NODE_WAITING, &request);
+    request.a = (uint64_t)hop->rank + 1;
+    request.b = hop->op;
     pthread_mutex_unlock(&peers->lock);
     int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);
     pthread_mutex_lock(&peers->lock);
     if (rc || answer.a == 0 || answer.a > (uint64_t)peers->ranks)
-        return -1;
-    *op = answer.b;
-    return (int)answer.a - 1;
+        return false;
+    *hop = (struct hop){hop->next, (int)answer.a - 1, answer.b, answer.c};
+    return true;
 }
 
-bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, char *chain,
-                         size_t size)
+// *seen: the answers, as one number.
+static bool follow(struct ph_exchange_request *request, int64_t deadline, char *chain, size_t size,
+                   uint64_t *seen)
 {
     struct phi_peers *peers = request->peers;
-    int rank = peers->many_threads ? -1 : first_awaited(request);
+    const struct phi_pending *own = first_awaited(request);
+    if (own == NULL || !phi_pending_waits(own))
+        return false;
+    struct hop hop = {peers->rank, own->key->peer->rank, own->key->op_id, 0};
     size_t used = 0;
-    for (int hop = 0; hop < peers->ranks && rank >= 0 && rank != peers->rank; hop++) {
-        uint64_t op = 0;
-        int next = whom(peers, rank, answer_by(deadline), &op);
-        if (next < 0)
+    *seen = 0;
+    for (int i = 0; i < peers->ranks && hop.next != peers->rank; i++) {
+        if (!ask_next(peers, &hop, answer_by(deadline)))
             return false;
         if (used < size)
             used += (size_t)snprintf(chain + used, size - used,
-                                     "%srank %d waits for rank %d (operation %llu)",
-                                     hop ? ", " : "", rank, next, (unsigned long long)op);
-        // What it waits for is under way here: it will come.
-        if (next == peers->rank && names(peers->requests, rank, op))
-            return false;
-        rank = next;
+                                     "%srank %d waits for rank %d (operation %llu)", i ? ", " : "",
+                                     hop.rank, hop.next, (unsigned long long)hop.op);
+        *seen = phi_hash(*seen, phi_hash(phi_hash((uint64_t)hop.next, hop.op), hop.call));
     }
-    return rank == peers->rank;
+    // Not where what the last one waits for is under way here: it will come.
+    return hop.next == peers->rank && !phi_request_named(peers, (uint64_t)hop.rank, hop.op);
+}
+
+// The answers are of different times: one rank may have gone on before the next one was asked.
+// Where they are the same twice, all of them waited between the two.
+bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, char *chain,
+                         size_t size)
+{
+    uint64_t first, again;
+    return !request->peers->many_threads && follow(request, deadline, chain, size, &first) &&
+           follow(request, deadline, chain, size, &again) && first == again;
 }

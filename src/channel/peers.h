@@ -363,11 +363,9 @@ struct phi_peers {
     pthread_t exchanger;          // the first thread that exchanged ...
     bool exchanged, many_threads; // ... if any has; others have as well
 
-    // What the application waits for, for peers that ask (PHI_NODE_WAITING): rank + 1 or 0, op id,
-    // role.
-    int waiting_rank;
-    uint64_t waiting_op;
-    int waiting_role;
+    // What the application has waited for last in the exchange that it finishes, or NULL: for peers
+    // that ask (PHI_NODE_WAITING).
+    const struct phi_pending *waiting;
 };
 
 // phi_peers_open opens mailbox and service and publishes the member record. close frees what

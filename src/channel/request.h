@@ -61,6 +61,10 @@ void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_cha
 // number: then true. *import: an allocation to map first, or NULL.
 bool phi_pending_carry(struct phi_pending *pending, struct phi_remote_export **import);
 
+// phi_pending_waits tells whether one waits for the peer's application to come to its round, which
+// has not: whatever thread asks, with the lock.
+bool phi_pending_waits(const struct phi_pending *pending);
+
 // phi_pending_again ends the open round of one without a result: it goes on to the next.
 void phi_pending_again(struct phi_pending *pending);
 
@@ -88,8 +92,12 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
 // the whole (0: nothing did): the first failure's code and sentence, and how many more there were.
 int phi_request_tell(struct ph_exchange_request *request, int rc);
 
+// phi_request_named tells whether an operation with a rank is in an exchange under way.
+bool phi_request_named(const struct phi_peers *peers, uint64_t rank, uint64_t op);
+
 // phi_request_crossed (with the lock, given up in between) follows who waits for whom; where that
-// leads back to this rank it writes the chain and returns true.
+// leads back to this rank, and all of them wait at the same time, it writes the chain and returns
+// true.
 bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, char *chain,
                          size_t size);
 

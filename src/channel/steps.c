@@ -164,6 +164,13 @@ static bool step_open(struct phi_pending *pending, struct phi_remote_export **im
     return true;
 }
 
+bool phi_pending_waits(const struct phi_pending *pending)
+{
+    if (pending->state == PHI_PENDING_LOOK)
+        return !phi_agreement_shows(peer_word(pending->key), pending->key->agreement.round);
+    return pending->state < PHI_PENDING_LOOK && !pending->blocked;
+}
+
 static bool step_look(struct phi_pending *pending, struct phi_remote_export **import)
 {
     struct phi_key *key = pending->key;

@@ -27,59 +27,6 @@ class ExchangeFaultsHost : public testing::Test
 
 // ---- crossed order
 
-// The keys of a ring: op i between rank i and rank i + 1. Each rank exchanges the one with the next
-// rank first.
-RANK_FUNCTION(crossed_ring)
-{
-    rank.open({"PEERHOP_DEADLINE_MS=600"}, 0);
-    const int n = rank.ranks, next = (rank.rank + 1) % n, last = (rank.rank + n - 1) % n;
-    void *memory = rank.device->alloc(2 * size);
-    char *second = static_cast<char *>(memory) + size;
-    uint64_t to_next = 10 + rank.rank, to_last = 10 + last;
-    auto out = operation(to_next, next, PH_ROLE_SENDER, memory, size);
-    auto in = operation(to_last, last, PH_ROLE_RECEIVER, second, size);
-    rank.barrier();
-    std::string sentence = exchange_fails(rank, {out}, PH_ECROSSED);
-    CHECK_SAYS(sentence, "crossed exchange order");
-    CHECK_SAYS(sentence, "rank " + std::to_string(rank.rank) + " waits for rank " +
-                             std::to_string(next) + " (operation " + std::to_string(to_next) + ")");
-    for (int i = 1; i < n; i++) { // the rest of the cycle, back to this rank
-        int from = (rank.rank + i) % n;
-        CHECK_SAYS(sentence, "rank " + std::to_string(from) + " waits for rank " +
-                                 std::to_string((from + 1) % n) + " (operation " +
-                                 std::to_string(10 + from) + ")");
-    }
-    rank.barrier();
-
-    // In two halves it is free of order.
-    ph_exchange_request *first_half, *second_half;
-    ph_channel *to, *from;
-    CHECK_OK(ph_exchange_start(rank.context, &out, 1, &first_half));
-    CHECK_OK(ph_exchange_start(rank.context, &in, 1, &second_half));
-    CHECK_OK(ph_exchange_finish(&first_half, &to, 20000));
-    CHECK(first_half == nullptr);
-    CHECK_OK(ph_exchange_finish(&second_half, &from, 20000));
-    void *stream = rank.device->stream();
-    rank.device->fill(memory, size, rank.rank);
-    CHECK_OK(ph_put_signal(to, 0, 0, size, stream));
-    CHECK_OK(ph_wait(from, size, stream));
-    rank.synchronize(stream);
-    rank.verify(second, size, last, "from the last rank");
-    rank.barrier();
-}
-
-TEST_F(ExchangeFaultsHost, CrossedOrderOfTwoRanksIsNamed)
-{
-    Job job("host", 2);
-    EXPECT_EQ(job.run("crossed_ring"), "");
-}
-
-TEST_F(ExchangeFaultsHost, CrossedOrderOfThreeRanksIsNamed)
-{
-    Job job("host", 3);
-    EXPECT_EQ(job.run("crossed_ring"), "");
-}
-
 // Each rank has two threads, of which one waits for the other rank's second one: no circle, as the
 // thread that is awaited comes later.
 RANK_FUNCTION(waits_in_one_of_two_threads)

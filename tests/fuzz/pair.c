@@ -261,7 +261,7 @@ void pair_close(struct pair *of)
     peers->mailbox = NULL;
     peers->aborted = peers->fenced = 0;
     peers->leaving = peers->registered = peers->receiving = false;
-    peers->waiting_rank = 0;
+    peers->waiting = NULL;
     peers->exchange_calls = 0;
     peers->ticked = peers->awake_since = 0;
     peers->release_ids = 0;

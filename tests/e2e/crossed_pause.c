@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "e2e/crossed_pause.h"
+
+#include "channel/peers.h"
+
+static void (*paused)(void);
+static void (*between)(void);
+
+void pause_in_wait(void (*pause)(void))
+{
+    paused = pause;
+}
+
+void act_between_questions(void (*act)(void))
+{
+    between = act;
+}
+
+int __real_phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
+int __wrap_phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
+int __wrap_phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline)
+{
+    void (*pause)(void) = paused;
+    paused = NULL;
+    if (pause == NULL)
+        return __real_phi_peers_wait(peers, seen, deadline);
+    pthread_mutex_unlock(&peers->lock);
+    pause();
+    pthread_mutex_lock(&peers->lock);
+    return 0;
+}
+
+int __real_phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd, int64_t deadline);
+int __wrap_phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd, int64_t deadline);
+int __wrap_phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd, int64_t deadline)
+{
+    const int rc = __real_phi_peer_call(peer, request, answer, fd, deadline);
+    void (*act)(void) = between;
+    if (request->type == PHI_NODE_WAITING && act != NULL) {
+        between = NULL;
+        act();
+    }
+    return rc;
+}
