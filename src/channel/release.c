@@ -316,6 +316,21 @@ static int tell_revoke(struct phi_peer *peer, uint64_t id, uint32_t export_id,
     return phi_peer_tell(peer, &message);
 }
 
+// Whether what streams of ours have sent from the allocation is at the peer. By the net it takes
+// another way than messages of the service threads, and a stream is done with it before.
+static bool is_delivered(struct phi_release *part)
+{
+    struct phi_link *link = part->peer->link;
+    if (link == NULL)
+        return true;
+    for (struct ph_channel *c = part->peer->channels; c != NULL; c = c->next)
+        if (c->local_base == part->base && atomic_load(&c->uses.revoked) != 0 &&
+            !phi_staging_sent(c))
+            return false;
+    part->marked = part->marked || phi_link_mark(link, &part->mark);
+    return part->marked && phi_link_delivered(link, part->mark);
+}
+
 // The peer has a wait on a channel. Where no stream of ours will post there any more, it may go on:
 // its copy, if one follows, finds our buffer still valid.
 static int answer_wait(struct phi_release *part)
@@ -327,14 +342,17 @@ static int answer_wait(struct phi_release *part)
         channel = channel->next;
     if (channel == NULL)
         return -1;
-    if (!phi_revoke_drained(channel))
+    if (!phi_revoke_drained(channel)) {
+        part->marked = false; // more may be posted
         return 1;
+    }
     struct phi_node_message message;
     phi_peer_message(peer, PHI_NODE_LET_GO, &message);
     message.a = channel->index;
-    if (phi_peer_tell(peer, &message) == -EAGAIN)
+    if (!is_delivered(part) || phi_peer_tell(peer, &message) == -EAGAIN)
         return 1;
     part->last.waiting = 0;
+    part->marked = false;
     return -1;
 }
 
@@ -376,7 +394,10 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
         *over = own_ends_drained(part);
         return *over ? -1 : 10;
     }
+    if (!part->sent && !is_delivered(part))
+        return 1;
     if (!part->revoked && (!part->sent || now - part->sent_at > RESEND_MS * PHI_MS)) {
+        part->marked = false;
         part->sent = tell_revoke(peer, part->id, part->export_id, &revoke) == 0;
         part->sent_at = now;
         return part->sent ? RESEND_MS : 1;
@@ -384,6 +405,15 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
     if (!part->revoked)
         return RESEND_MS;
     return part->last.waiting ? answer_wait(part) : -1;
+}
+
+// Whether a release of the export's buffers is still to be told, which comes first.
+static bool is_held_back(const struct phi_peer *peer, const struct phi_local_export *e)
+{
+    for (const struct phi_release *part = peer->peers->releases; part != NULL; part = part->next)
+        if (part->peer == peer && part->export_id == e->id && !part->sent)
+            return true;
+    return false;
 }
 
 // Tells the peers that may map an export that it is of no use any more.
@@ -397,7 +427,7 @@ static int tick_ended(struct phi_peers *peers, struct phi_local_export *e, int64
         struct phi_peer *peer = peers->table[rank];
         if (e->sent[rank] && (peer == NULL || phi_release_over(peer)))
             e->sent[rank] = 0;
-        if (e->sent[rank] == 1 || (e->sent[rank] && again)) {
+        if ((e->sent[rank] == 1 || (e->sent[rank] && again)) && !is_held_back(peer, e)) {
             bool told = tell_revoke(peer, 0, e->id, &revoke) == 0;
             e->sent[rank] = told ? 2 : 1;
             e->told_at = now;

@@ -20,6 +20,8 @@ struct phi_release {
     uint32_t number;       // the last of the buffers that it may be about
     bool sent, revoked, drained;
     int64_t sent_at;
+    uint64_t mark; // of the link: what was posted until then is awaited ...
+    bool marked;   // ... if there is one
     struct phi_revoked last;
 };
 

@@ -354,6 +354,16 @@ bool phi_staging_rests(const struct ph_channel *channel)
     return true;
 }
 
+bool phi_staging_sent(const struct ph_channel *channel)
+{
+    for (int word = 0; channel->stage.is && word < PHI_WORD_COUNT; word++) {
+        struct phi_lane *lane = channel->stage.place.lane[1][word];
+        if (lane != NULL && !phi_lane_rests(lane, false))
+            return false;
+    }
+    return true;
+}
+
 bool phi_staging_due(const struct ph_channel *channel)
 {
     for (int word = 0; channel->stage.is && word < PHI_WORD_COUNT; word++) {

@@ -79,6 +79,9 @@ void phi_staging_close(struct ph_channel *channel);
 bool phi_staging_rests(const struct ph_channel *channel);
 bool phi_staging_due(const struct ph_channel *channel);
 
+// phi_staging_sent: whether the net has delivered all records that streams have filled.
+bool phi_staging_sent(const struct ph_channel *channel);
+
 // Of the data path, without the lock. enter comes before what is enqueued, leave after the kick.
 // work fills in a step; kick tells the net of a call's steps.
 void phi_staging_enter(struct ph_channel *channel);

@@ -34,6 +34,7 @@ struct phi_net_op {
     enum phi_op_kind kind;
     bool busy;
     struct phi_move *move; // of a part
+    uint64_t number;       // of those that carry data or posts: when it was posted
 };
 
 // What a link sends and receives messages in; one registered piece of memory for each link.
@@ -117,6 +118,7 @@ struct phi_link {
     struct phi_link_buffers *buffers;
     struct phi_net_op sends[PHI_SENDS], receives[PHI_RECEIVES], posts[PHI_POSTS], parts[PHI_PARTS];
     uint32_t sending, posting, flying; // of sends, posts and parts
+    uint64_t numbered;                 // the last number of an operation
     bool established;                  // something was delivered
     int64_t stalled; // since then nothing can be sent although nothing is on its way, or 0
     struct phi_patience messages, data, greetings;

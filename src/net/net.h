@@ -211,6 +211,11 @@ int phi_link_post(const struct phi_route *route, uint32_t immediate);
 int phi_link_hold(const struct phi_route *route, uint32_t immediate);
 void phi_link_unhold(const struct phi_route *route);
 
+// phi_link_mark gives a number that stands for all posts until now; false: later, one of them could
+// not be sent yet. phi_link_delivered tells whether they are all delivered, or the link has ended.
+bool phi_link_mark(struct phi_link *link, uint64_t *mark);
+bool phi_link_delivered(struct phi_link *link, uint64_t mark);
+
 // phi_route_poll polls the net of a route.
 bool phi_route_poll(const struct phi_route *route);
 

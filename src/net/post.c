@@ -139,6 +139,8 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
     for (uint32_t i = 0; i < link->rails_used && rc == -FI_EAGAIN; i++)
         rc = post_on(link, link->turn++ % link->rails_used, rma, op);
     op->busy = rc == 0;
+    if (rc == 0)
+        op->number = ++link->numbered;
     if (rc == 0 && rma->tells)
         link->holds = false;
     // Where something is on its way there is a connection, and soon room.
@@ -220,4 +222,41 @@ void phi_link_unhold(const struct phi_route *route)
     if (link->holds)
         phi_posts_go(link);
     pthread_mutex_unlock(&net->lock);
+}
+
+// ---- delivered
+
+bool phi_link_mark(struct phi_link *link, uint64_t *mark)
+{
+    struct phi_net *net = link->net;
+    bool all;
+
+    phi_net_lock(net);
+    if (link->holds && link->open)
+        phi_posts_go(link);
+    all = !link->holds || !link->open;
+    *mark = link->numbered;
+    pthread_mutex_unlock(&net->lock);
+    return all;
+}
+
+static bool has_older(const struct phi_net_op *ops, int n, uint64_t mark)
+{
+    for (int i = 0; i < n; i++)
+        if (ops[i].busy && ops[i].number <= mark)
+            return true;
+    return false;
+}
+
+bool phi_link_delivered(struct phi_link *link, uint64_t mark)
+{
+    struct phi_net *net = link->net;
+    bool older;
+
+    phi_net_lock(net);
+    // A post that was held may have gone with a part.
+    older = link->open &&
+            (has_older(link->posts, PHI_POSTS, mark) || has_older(link->parts, PHI_PARTS, mark));
+    pthread_mutex_unlock(&net->lock);
+    return !older;
 }

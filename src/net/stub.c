@@ -205,6 +205,20 @@ void phi_link_unhold(const struct phi_route *route)
     (void)route;
 }
 
+bool phi_link_mark(struct phi_link *link, uint64_t *mark)
+{
+    (void)link;
+    *mark = 0;
+    return true;
+}
+
+bool phi_link_delivered(struct phi_link *link, uint64_t mark)
+{
+    (void)link;
+    (void)mark;
+    return true;
+}
+
 bool phi_route_poll(const struct phi_route *route)
 {
     (void)route;

@@ -141,3 +141,94 @@ TEST_P(Late, IsTakenBehindWhatIsNotOver)
         EXPECT_EQ(job.run("waits_behind_another", how), "");
     }
 }
+
+// ---- on its way while its buffer is given back
+
+static std::atomic<bool> net_rests; // and takes none of what streams give it
+
+extern "C" {
+struct phi_link;
+struct phi_route;
+__attribute__((weak)) bool __real_phi_staging_go(struct phi_link *link);
+__attribute__((weak)) void __real_phi_posts_go(struct phi_link *link);
+__attribute__((weak)) void __real_phi_link_unhold(const struct phi_route *route);
+bool __wrap_phi_staging_go(struct phi_link *link);
+void __wrap_phi_posts_go(struct phi_link *link);
+void __wrap_phi_link_unhold(const struct phi_route *route);
+
+bool __wrap_phi_staging_go(struct phi_link *link)
+{
+    return !net_rests && __real_phi_staging_go(link);
+}
+
+void __wrap_phi_posts_go(struct phi_link *link)
+{
+    if (!net_rests)
+        __real_phi_posts_go(link);
+}
+
+void __wrap_phi_link_unhold(const struct phi_route *route)
+{
+    if (!net_rests)
+        __real_phi_link_unhold(route);
+}
+}
+
+// Rank 0 signals, with data where that goes through slots, and releases its buffer at once; or does
+// both before its stream comes to the signal.
+static void signal_and_release(Rank &rank, ph_channel *channel, void *memory, size_t bytes)
+{
+    void *stream = rank.device->stream();
+    std::atomic<bool> released{rank.argument.find("behind") == std::string::npos};
+    rank.device->fill(memory, size, 1);
+    if (!released)
+        rank.device->call(stream, [&] {
+            while (!released)
+                sleep_ms(1);
+        });
+    net_rests = true;
+    CHECK_OK(bytes ? ph_put_signal(channel, 0, 0, bytes, stream) : ph_signal(channel, stream));
+    if (released)
+        rank.synchronize(stream);
+    CHECK_OK(ph_release_start(rank.context, memory, size));
+    sleep_ms(200); // what is told too early comes first
+    released = true;
+    rank.synchronize(stream);
+    sleep_ms(200);
+    net_rests = false;
+    CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 20000));
+}
+
+RANK_FUNCTION(is_released_early)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size);
+    const size_t bytes = rank.staged() ? size : 0;
+    if (rank.rank == 1 && rank.argument != "after")
+        CHECK_OK(ph_wait(channel, bytes, stream));
+    rank.barrier();
+    if (rank.rank == 0) {
+        signal_and_release(rank, channel, memory, bytes);
+    } else {
+        CHECK_RC(end_of(channel), -ESTALE);
+        if (rank.argument == "after")
+            CHECK_OK(ph_wait(channel, bytes, stream));
+        rank.synchronize(stream);
+        CHECK_RC(ph_channel_status(channel), -ESTALE); // no wait was given up
+        if (bytes)
+            rank.verify(memory, bytes, 1, "of a released buffer");
+    }
+    rank.barrier();
+}
+
+TEST_P(Late, IsTakenOfABufferThatIsGivenBackMeanwhile)
+{
+    for (const char *waits : {"before", "after", "before, behind"}) {
+        if (on_host() && strstr(waits, "behind"))
+            continue; // its function would run at once
+        SCOPED_TRACE(waits);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("is_released_early", waits), "");
+    }
+}
