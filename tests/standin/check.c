@@ -15,7 +15,8 @@
 //   - memory that was imported while another device was current
 //
 // Operations are announced in a table behind the memory itself, which all processes share, from
-// when they are the next of their stream until they are done.
+// when they are the next of their stream until they are done. A kernel that waits is announced
+// where it has waited, until it posts; of phi_hop only copies into the peer's buffer.
 #include "standin.h"
 
 #include <inttypes.h>
@@ -49,8 +50,10 @@ static const char *name_of(const struct si_op *op)
     return op->kind == SI_OP_KERNEL ? "a kernel" : names[op->kind];
 }
 
-static unsigned touches_of(const struct si_op *op, struct si_touch touches[SI_TOUCHES])
+static unsigned touches_of(const struct si_op *op, struct si_touch touches[SI_TOUCHES],
+                           uint64_t *part)
 {
+    *part = 0;
     switch (op->kind) {
     case SI_OP_COPY:
         touches[0] = (struct si_touch){op->u.copy.destination, op->u.copy.size, true};
@@ -61,7 +64,7 @@ static unsigned touches_of(const struct si_op *op, struct si_touch touches[SI_TO
             (struct si_touch){op->u.fill.destination, op->u.fill.count * op->u.fill.width, true};
         return 1;
     case SI_OP_KERNEL:
-        return si_kernel_touches(op->u.kernel.run, op->blob->data, touches);
+        return si_kernel_touches(op->u.kernel.run, op->blob->data, op->state, touches, part);
     default:
         return 0;
     }
@@ -194,37 +197,47 @@ static struct si_active *place(const struct si_op *op, const struct si_touch *to
     return physical ? physical->trailer->active : host_active;
 }
 
+static void announce_touch(struct si_op *op, unsigned i, const struct si_context *context)
+{
+    const struct si_touch *touch = &op->touch[i];
+    struct si_active mine;
+    struct si_active *table = place(op, touch, context, &mine);
+    int slot = touch->size ? announce(table, &mine) : -1;
+    op->active[i] = slot < 0 ? NULL : &table[slot];
+    if (slot < 0)
+        return;
+    struct si_allocation *allocation = si_find(touch->address);
+    op->held[i] = allocation ? allocation->physical : NULL;
+    if (op->held[i])
+        op->held[i]->refs++; // the table stays
+    check_race(op, table, slot);
+}
+
 void si_check_begin(struct si_op *op, const struct si_context *context)
 {
     struct si_touch touches[SI_TOUCHES];
-    if (!si.checks || op->checked)
+    uint64_t part;
+    if (!si.checks)
         return;
+    unsigned count = touches_of(op, touches, &part);
+    if (op->checked && op->part == part)
+        return;
+    si_check_end(op); // of what it has done so far
     op->checked = true;
-    op->touches = touches_of(op, touches);
-    for (unsigned i = 0; i < op->touches; i++) {
-        struct si_active mine;
-        struct si_active *table = place(op, &touches[i], context, &mine);
-        int slot = touches[i].size ? announce(table, &mine) : -1;
-        op->active[i] = slot < 0 ? NULL : &table[slot];
-        if (slot < 0)
-            continue;
-        struct si_allocation *allocation = si_find(touches[i].address);
-        op->held[i] = allocation ? allocation->physical : NULL;
-        if (op->held[i])
-            op->held[i]->refs++; // the table stays
-        check_race(op, table, slot);
-    }
+    op->part = part;
+    op->touches = count;
+    memcpy(op->touch, touches, count * sizeof(touches[0]));
+    for (unsigned i = 0; i < count; i++)
+        announce_touch(op, i, context);
 }
 
 void si_check_end(struct si_op *op)
 {
-    struct si_touch touches[SI_TOUCHES];
     if (!op->checked)
         return;
     op->checked = false;
-    touches_of(op, touches);
     for (unsigned i = 0; i < op->touches; i++) {
-        const struct si_allocation *allocation = si_find(touches[i].address);
+        const struct si_allocation *allocation = si_find(op->touch[i].address);
         if (allocation)
             check_alive(op, allocation); // it may have been freed while we were at it
         if (op->active[i])

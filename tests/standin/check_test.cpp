@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <string>
 
 #include "standin/driver_under_test.h"
 #include "standin/peer.h"
@@ -67,6 +69,58 @@ class Checks : public DriverTest
         EXPECT_TRUE(finishes(b));
     }
 
+    // All at once: loading waits for what runs.
+    void load_kernels()
+    {
+        CUmodule module = nullptr;
+        CU_OK(d->cuModuleLoadData(&module, "any image"));
+        for (const char *name : {"phi_transfer", "phi_copies", "phi_hop"})
+            CU_OK(d->cuModuleGetFunction(&kernels_[name], module, name));
+    }
+    template <typename Args> void launch(const char *name, Args args, CUstream s)
+    {
+        void *params[] = {&args};
+        if (kernels_.empty())
+            load_kernels();
+        CU_OK(d->cuLaunchKernel(kernels_[name], 1, 1, 1, 32, 1, 1, 0, s, params, nullptr));
+    }
+    std::map<std::string, CUfunction> kernels_;
+
+    // A copy in each kernel of ours that may wait before it. word: what it waits for, or 0.
+    void transfer(CUdeviceptr to, CUdeviceptr from, size_t size, CUdeviceptr word, CUstream s)
+    {
+        phi_transfer_args args = {};
+        args.items[0] = {word, 0, PHI_BRACE_WAIT, 1};
+        args.before = args.count = word != 0;
+        args.copy = {to, from, size, 0, 0};
+        launch("phi_transfer", args, s);
+    }
+    void copies(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream s)
+    {
+        phi_copies_args args = {};
+        args.count = 1;
+        args.items[0] = {to, from, 0, static_cast<uint32_t>(size), 0};
+        launch("phi_copies", args, s);
+    }
+    void hop(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream s)
+    {
+        auto *lanes = reinterpret_cast<phi_flag_lane *>(
+            pinned<uint32_t>(2 * sizeof(phi_flag_lane) / sizeof(uint32_t)));
+        phi_hop_args args = {};
+        phi_hop_item &item = args.items[0];
+        args.count = 1;
+        for (uint32_t &go : lanes[0].go)
+            go = 1;
+        item.kind = PHI_HOP_MOVE;
+        item.own = device(&lanes[0]);
+        item.peer = device(&lanes[1]);
+        item.destination = to;
+        item.source = from;
+        item.size = size;
+        item.blocks = 1;
+        launch("phi_hop", args, s);
+    }
+
     static void reports(const char *text, const std::function<void()> &body)
     {
         EXPECT_EXIT(
@@ -120,6 +174,29 @@ TEST_F(Checks, UseOfFreedExportedMemory)
     });
 }
 
+TEST_F(Checks, UseOfFreedExportedMemoryByKernels)
+{
+    for (int kernel = 0; kernel < 3; kernel++) {
+        auto run = [&](bool frees) {
+            Peer peer;
+            uint64_t theirs = peer.call(Order::ALLOC, 2 * MIB).value;
+            CUdeviceptr here = open(peer, theirs), own = alloc(2 * MIB);
+            CUstream s = stream();
+            if (frees)
+                peer.call(Order::FREE, theirs);
+            if (kernel == 0)
+                transfer(here, own, 2 * MIB, 0, s);
+            else if (kernel == 1)
+                copies(here, own, 2 * MIB, s);
+            else
+                hop(here, own, 2 * MIB, s);
+            EXPECT_TRUE(finishes(s));
+        };
+        reports("use of freed exported memory: a kernel touches", [&] { run(true); });
+        is_fine([&] { run(false); });
+    }
+}
+
 TEST_F(Checks, ImportClosedTwice)
 {
     reports("an import closed twice", [&] {
@@ -152,6 +229,41 @@ TEST_F(Checks, UnorderedCopiesThatRace)
     is_fine([&] {
         CUdeviceptr target = alloc(16 * MIB);
         copy_side_by_side(target, target, true);
+    });
+}
+
+// A kernel that waits touches nothing yet, and nothing any more when it has posted.
+TEST_F(Checks, KernelsThatWaitAndThenRace)
+{
+    reports("unordered operations race: a kernel that writes", [&] {
+        auto *word = pinned<uint32_t>();
+        CUdeviceptr target = alloc(16 * MIB), source = alloc(16 * MIB);
+        CUstream a = stream(), b = stream();
+        for (CUstream s : {a, b})
+            transfer(target, source, 16 * MIB, device(word), s);
+        *word = 1;
+        EXPECT_TRUE(finishes(a) && finishes(b));
+    });
+    is_fine([&] {
+        auto *words = pinned<uint32_t>(2);
+        CUdeviceptr target = alloc(4 * MIB), source = alloc(4 * MIB);
+        CUstream a = stream(), b = stream();
+        transfer(target, source, 4 * MIB, device(&words[0]), a);
+        eventually([&] { return d->cuStreamQuery(a) == CUDA_SUCCESS; }, 20);
+        copies(target, source, 4 * MIB, b);
+        EXPECT_TRUE(finishes(b));
+        phi_transfer_args args = {}; // copies, and then waits
+        args.items[0] = {device(&words[1]), 0, PHI_BRACE_WAIT, 1};
+        args.count = 1;
+        args.copy = {target, source, 4 * MIB, 0, 0};
+        words[0] = 1;
+        EXPECT_TRUE(finishes(a));
+        launch("phi_transfer", args, a);
+        eventually([&] { return d->cuStreamQuery(a) == CUDA_SUCCESS; }, 20);
+        copies(target, source, 4 * MIB, b);
+        EXPECT_TRUE(finishes(b));
+        words[1] = 1;
+        EXPECT_TRUE(finishes(a));
     });
 }
 

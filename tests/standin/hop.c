@@ -345,3 +345,21 @@ enum si_progress si_hop(const void *data, uint64_t state[SI_KERNEL_STATE])
         __atomic_store_n((uint64_t *)args->done, args->number, __ATOMIC_RELEASE);
     return SI_DONE;
 }
+
+unsigned si_hop_touches(const void *data, const uint64_t state[SI_KERNEL_STATE],
+                        struct si_touch touches[SI_TOUCHES], uint64_t *part)
+{
+    const struct phi_hop_args *args = data;
+    const uint32_t *at = (const uint32_t *)state;
+    for (uint32_t i = 0; i < args->count; i++) {
+        const struct phi_hop_item *item = &args->items[i];
+        if (item->kind != PHI_HOP_MOVE || at[i] == 0 || at[i] == OVER ||
+            (size_t)(at[i] - 1) * SI_MIB >= item->size)
+            continue; // it waits, or is about to tell the peer
+        touches[0] = (struct si_touch){item->destination, item->size, true};
+        touches[1] = (struct si_touch){item->source, item->size, false};
+        *part = i + 1;
+        return 2;
+    }
+    return 0;
+}

@@ -156,15 +156,52 @@ const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {NULL, NULL, 0, NULL},
 };
 
-unsigned si_kernel_touches(si_kernel run, const void *data, struct si_touch touches[SI_TOUCHES])
+static unsigned copy_touches(uint64_t destination, uint64_t source, uint64_t size, uint64_t broken,
+                             struct si_touch touches[SI_TOUCHES])
+{
+    if (!size || (broken && load32(broken)))
+        return 0;
+    touches[0] = (struct si_touch){destination, size, true};
+    touches[1] = (struct si_touch){source, size, false};
+    return 2;
+}
+
+static unsigned copies_touches(const struct phi_copies_args *args, uint64_t done,
+                               struct si_touch touches[SI_TOUCHES], uint64_t *part)
+{
+    const struct phi_copies_item *item = &args->items[done];
+    if (done == args->count)
+        return 0;
+    *part = done + 1;
+    return copy_touches(item->destination, item->source, item->size, item->broken, touches);
+}
+
+static unsigned transfer_touches(const struct phi_transfer_args *args, const uint64_t state[2],
+                                 struct si_touch touches[SI_TOUCHES], uint64_t *part)
+{
+    const struct phi_copy_args *moved = &args->copy;
+    if (state[0] < args->before || state[1] > moved->size)
+        return 0; // it waits, or is about to post
+    *part = 1;
+    return copy_touches(moved->destination, moved->source, moved->size,
+                        state[1] ? 0 : moved->broken, touches);
+}
+
+unsigned si_kernel_touches(si_kernel run, const void *data, const uint64_t state[SI_KERNEL_STATE],
+                           struct si_touch touches[SI_TOUCHES], uint64_t *part)
 {
     const struct phi_copy_args *moved = data;
     const struct test_pattern_args *pattern = data;
-    if (run == copy && !(moved->broken && load32(moved->broken))) {
-        touches[0] = (struct si_touch){moved->destination, moved->size, true};
-        touches[1] = (struct si_touch){moved->source, moved->size, false};
-        return 2;
-    }
+    *part = 0;
+    if (run == copy)
+        return copy_touches(moved->destination, moved->source, moved->size,
+                            state[0] ? 0 : moved->broken, touches);
+    if (run == copies)
+        return copies_touches(data, state[0], touches, part);
+    if (run == transfer)
+        return transfer_touches(data, state, touches, part);
+    if (run == si_hop)
+        return si_hop_touches(data, state, touches, part);
     if (run != fill && run != verify)
         return 0;
     touches[0] = (struct si_touch){pattern->address, pattern->size, run == fill};

@@ -204,9 +204,11 @@ struct si_op {
     struct si_blob *blob;
     uint64_t state[SI_KERNEL_STATE]; // how far it has come
     bool started;
-    // check.c: while it is announced
+    // check.c: while it is announced, or a part of it
     bool checked;
+    uint64_t part;
     unsigned touches;
+    struct si_touch touch[SI_TOUCHES];
     struct si_active *active[SI_TOUCHES];
     struct si_physical *held[SI_TOUCHES];
 };
@@ -443,8 +445,8 @@ void si_marker_drop(struct si_marker *marker);
 void si_marker_wait(struct si_marker *marker);
 void si_marker_finish(struct si_marker *marker);
 
-// check.c: begin where an operation is the next of its stream, end when it is done; the others in
-// the call that they are named after.
+// check.c: begin where an operation is the next of its stream, and before each step of it, end when
+// it is done; the others in the call that they are named after.
 void si_check_begin(struct si_op *op, const struct si_context *context);
 void si_check_end(struct si_op *op);
 void si_check_wait(uint64_t address);
@@ -480,9 +482,16 @@ void si_set_clear(struct si_set *set);
 // kernels.c: ends with a nameless one
 #define SI_KERNELS_MAX 9
 extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
-// What a launch reads and writes, and a look at the words that it waits for.
-enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]); // phi_hop
-unsigned si_kernel_touches(si_kernel run, const void *args, struct si_touch touches[SI_TOUCHES]);
+// What the next step of a launch reads and writes, where its kernel does not wait before it; *part
+// is another one for each set of these. And a look at the words that a launch waits for.
+unsigned si_kernel_touches(si_kernel run, const void *args, const uint64_t state[SI_KERNEL_STATE],
+                           struct si_touch touches[SI_TOUCHES], uint64_t *part);
 void si_kernel_check(si_kernel run, const void *args);
+
+// hop.c: phi_hop
+enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]);
+// The copy that is under way, of several the first: its touches, 0 or 2, and as *part its item.
+unsigned si_hop_touches(const void *args, const uint64_t state[SI_KERNEL_STATE],
+                        struct si_touch touches[SI_TOUCHES], uint64_t *part);
 
 #endif
