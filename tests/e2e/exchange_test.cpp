@@ -527,6 +527,65 @@ TEST_P(Exchange, FreedAddressesAreOtherBuffers)
     EXPECT_EQ(job.run("addresses_are_reused"), "");
 }
 
+// Rank 0 frees two buffers, and a larger one comes to lie over both: what has the key, the address
+// and the size of a former one is another buffer all the same, and rank 1 maps it anew.
+RANK_FUNCTION(larger_over_old)
+{
+    const std::string kind = rank.argument.substr(0, rank.argument.find(' '));
+    const size_t piece = rank.argument.find("small") != std::string::npos ? 64 << 10 : 2 << 20;
+    const bool is_owner = rank.rank == 0;
+    rank.open();
+    void *stream = rank.device->stream();
+    const std::string of = is_owner && kind != "cuda" ? kind : "";
+    // Stays: small pieces of cudaMalloc lie in one block with it.
+    void *neighbour = rank.device->alloc(piece, of);
+    char *first = static_cast<char *>(rank.device->alloc(is_owner ? piece : 2 * piece, of));
+    char *second = is_owner ? static_cast<char *>(rank.device->alloc(piece, of)) : first + piece;
+    ph_role role = role_of(rank, 1);
+    ph_channel *former[2];
+    former[0] = rank.channel(!rank.rank, 1, role, first, piece);
+    former[1] = rank.channel(!rank.rank, 2, role, second, piece);
+    pass(rank, former[0], role, first, piece, 1, stream);
+    pass(rank, former[1], role, second, piece, 2, stream);
+    rank.barrier(); // both are done with them
+    if (is_owner) {
+        rank.device->release(first);
+        rank.device->release(second);
+        rank.device->fill(neighbour, 1, 0); // behind what frees memory of pools
+        char *larger = static_cast<char *>(rank.device->alloc(2 * piece, of));
+        rank.shared->value[0] = larger == first && second == first + piece;
+    }
+    rank.barrier();
+    if (rank.shared->value[0]) {
+        ph_operation op = operation(2, !rank.rank, role, second, piece);
+        ph_channel *channel = exchange_in_place(rank, op, false);
+        pass(rank, channel, role, second, piece, 3, stream);
+        for (ph_channel *gone : former)
+            CHECK_RC(end_of(gone), -ESTALE);
+        // And as a whole, with the key and the address of the one that began there.
+        channel = rank.channel(!rank.rank, 1, role, first, 2 * piece);
+        pass(rank, channel, role, first, 2 * piece, 4, stream);
+        CHECK_EQUAL(rank.counter("hits"), 0);
+    }
+    rank.barrier();
+}
+
+TEST_P(Exchange, ALargerAllocationOverOldOnes)
+{
+    if (on_host())
+        GTEST_SKIP()
+            << "host memory that a channel uses cannot be freed (HostMemoryInUseIsNotFreed)";
+    for (const char *how : {"cuda small", "cuda large", "vmm large", "pool large"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("larger_over_old", how), "");
+        bool covered = job.shared()->value[0] == 1;
+        if (!covered)
+            printf("%s: they do not lie so on this device\n", how);
+        EXPECT_TRUE(covered || GetParam() == "gpu");
+    }
+}
+
 RANK_FUNCTION(host_memory_in_use)
 {
     rank.open();

@@ -99,6 +99,23 @@ inline void sleep_ms(int64_t ms)
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
 }
 
+// An exchange that may meet memory which was freed without a release and is still mapped.
+inline ph_channel *exchange_in_place(Rank &rank, const ph_operation &op, bool clean)
+{
+    for (int attempt = 0; attempt < 100; attempt++) {
+        ph_channel *channel = nullptr;
+        int rc = ph_exchange(rank.context, &op, 1, &channel);
+        if (rc == 0)
+            return channel;
+        CHECK_RC(rc, PH_ENOPATH);
+        CHECK(!clean);
+        CHECK_SAYS(rank.error(), "ph_reap");
+        CHECK_OK(ph_reap(rank.context));
+        sleep_ms(1);
+    }
+    rank_failed(__FILE__, __LINE__, rank.error());
+}
+
 // Waits until a channel can no longer be used, and returns why.
 inline int end_of(ph_channel *channel)
 {

@@ -504,23 +504,6 @@ static void give_back(Rank &rank, struct ph_context *context, const void *buffer
     // no peer maps the allocation any more: free it
 }
 
-// An exchange that may meet memory which was freed without a release and is still mapped.
-static ph_channel *exchange_in_place(Rank &rank, const ph_operation &op, bool clean)
-{
-    for (int attempt = 0; attempt < 100; attempt++) {
-        ph_channel *channel = nullptr;
-        int rc = ph_exchange(rank.context, &op, 1, &channel);
-        if (rc == 0)
-            return channel;
-        CHECK_RC(rc, PH_ENOPATH);
-        CHECK(!clean);
-        CHECK_SAYS(rank.error(), "ph_reap");
-        CHECK_OK(ph_reap(rank.context));
-        sleep_ms(1);
-    }
-    rank_failed(__FILE__, __LINE__, rank.error());
-}
-
 // Rank 0 allocates, exchanges, uses and frees; other channels copy meanwhile.
 RANK_FUNCTION(allocates_and_frees)
 {
