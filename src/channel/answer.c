@@ -117,8 +117,9 @@ static int answer_waiting(struct phi_peers *peers, const struct phi_node_message
                           struct phi_node_message *answer)
 {
     const struct phi_pending *waiting = peers->waiting;
-    if (waiting == NULL || peers->many_threads || !phi_pending_waits(waiting) ||
-        (request->a != 0 && phi_request_named(peers, request->a - 1, request->b)))
+    if (request->a != 0)
+        answer->c = phi_request_roles(peers, request->a - 1, request->b);
+    if (waiting == NULL || peers->many_threads || !phi_pending_waits(waiting) || answer->c != 0)
         return 0;
     answer->a = (uint64_t)waiting->key->peer->rank + 1;
     answer->b = waiting->key->op_id;

@@ -125,13 +125,14 @@ void phi_request_give_up(struct ph_exchange_request *request, int64_t deadline)
 
 // ---- crossed order
 
-bool phi_request_named(const struct phi_peers *peers, uint64_t rank, uint64_t op)
+uint32_t phi_request_roles(const struct phi_peers *peers, uint64_t rank, uint64_t op)
 {
+    uint32_t roles = 0;
     for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
         for (size_t i = 0; i < r->n; i++)
             if ((uint64_t)r->pending[i].key->peer->rank == rank && r->pending[i].key->op_id == op)
-                return true;
-    return false;
+                roles |= 1u << r->pending[i].key->role;
+    return roles;
 }
 
 static const struct phi_pending *first_awaited(const struct ph_exchange_request *request)
@@ -178,6 +179,11 @@ static bool ask_next(struct phi_peers *peers, struct hop *hop, int64_t deadline)
     if (fd >= 0)
         close(fd);
     pthread_mutex_lock(&peers->lock);
+    if (rc == 0 && answer.a == 0 && hop->rank == peers->rank) {
+        peer->named = phi_now();
+        peer->named_op = hop->op;
+        peer->named_roles = (uint32_t)answer.c;
+    }
     if (rc || answer.a == 0 || answer.a > (uint64_t)peers->ranks)
         return false;
     *hop = (struct hop){hop->next, (int)answer.a - 1, answer.b, answer.c};
@@ -205,7 +211,7 @@ static bool follow(struct ph_exchange_request *request, int64_t deadline, char *
         *seen = phi_hash(*seen, phi_hash(phi_hash((uint64_t)hop.next, hop.op), hop.call));
     }
     // Not where what the last one waits for is under way here: it will come.
-    return hop.next == peers->rank && !phi_request_named(peers, (uint64_t)hop.rank, hop.op);
+    return hop.next == peers->rank && !phi_request_roles(peers, (uint64_t)hop.rank, hop.op);
 }
 
 // The answers are of different times: one rank may have gone on before the next one was asked.

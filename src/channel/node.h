@@ -25,7 +25,8 @@ enum phi_node_type {
     PHI_NODE_TAKEN = 6, // a: slot, b: round. Answer: a: 1 taken, 0 not
     // a: rank + 1, or 0; b: an op id with it. Answer: a: rank + 1 that the application waits for to
     // come to an exchange, or 0 (also where another of its threads may come, and where the exchange
-    // of b with a is under way); b: op id; c: how many exchanges it has begun
+    // of b with a is under way); b: op id; c: how many exchanges it has begun, or where a is 0 the
+    // roles (1 << role) in which that of b with a is under way
     PHI_NODE_WAITING = 7,
     PHI_NODE_NOTIFY = 8,   // look at my side of the segment. No answer
     PHI_NODE_EXPELLED = 9, // a: rank, b: its life that was expelled. No answer

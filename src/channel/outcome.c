@@ -49,7 +49,7 @@ static const struct phi_key *mismatched(const struct ph_exchange_request *reques
     for (size_t i = 0; i < request->n; i++) {
         const struct phi_pending *pending = &request->pending[i];
         if (pending->state <= PHI_PENDING_LOOK &&
-            (*other = phi_key_of_other_role(pending->key)) != NULL)
+            (*other = phi_key_of_other_role(pending->key, request->began)) != NULL)
             return pending->key;
     }
     return NULL;

@@ -141,6 +141,9 @@ struct phi_key {
     struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
     struct phi_stage_place place; // ... and its slots
 
+    // When an offer came last that the peer had not given up by then, or 0.
+    int64_t offered;
+
     // The open round's miss, kept over a deadline.
     uint64_t confirm; // ours, as stored last (it names its round), or 0
 };
@@ -201,6 +204,11 @@ struct phi_peer {
     int64_t retry;    // when to try again
     bool unreachable; // no path at all
     enum phi_reason why; // ... over the net
+
+    // When the peer said last with which roles (1 << role) it has an operation under way, or 0.
+    int64_t named;
+    uint64_t named_op;
+    uint32_t named_roles;
 
     struct phi_gate calling; // serialises calls on `socket`: its waiters have deadlines
     uint64_t calls;          // made on `socket`
@@ -430,8 +438,9 @@ static inline uint8_t phi_role_opposite(uint8_t role)
 // phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
 // phi_key_of_other_role: a key of the same operation under another role, which the peer has offered
-// and this rank has never named, where the peer has not offered this one; else NULL.
-const struct phi_key *phi_key_of_other_role(const struct phi_key *key);
+// and this rank has never named, where the peer has not offered this one; else NULL. What the peer
+// gave up before `since` does not count: it may come in the right role next.
+const struct phi_key *phi_key_of_other_role(const struct phi_key *key, int64_t since);
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);
 // forget_full: what was told, or is to be told, of exchanges that ended without a slot.

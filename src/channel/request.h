@@ -92,8 +92,9 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
 // the whole (0: nothing did): the first failure's code and sentence, and how many more there were.
 int phi_request_tell(struct ph_exchange_request *request, int rc);
 
-// phi_request_named tells whether an operation with a rank is in an exchange under way.
-bool phi_request_named(const struct phi_peers *peers, uint64_t rank, uint64_t op);
+// phi_request_roles tells in which roles (1 << role of this rank; 0: none) an operation with a rank is
+// in an exchange under way.
+uint32_t phi_request_roles(const struct phi_peers *peers, uint64_t rank, uint64_t op);
 
 // phi_request_crossed (with the lock, given up in between) follows who waits for whom; where that
 // leads back to this rank, and all of them wait at the same time, it writes the chain and returns

@@ -467,6 +467,42 @@ TEST_F(ExchangeFaultsHost, AnOperationThatTurnsIsNoMismatch)
     EXPECT_EQ(job.run("turns_the_other_way"), "");
 }
 
+// One rank offers an operation that the other never comes to, gives it up, and is to come in the
+// other role next: who is there before it is only early, whatever was offered.
+RANK_FUNCTION(gives_up_and_turns)
+{
+    rank.open({}, 400);
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size);
+    const bool turns = rank.rank == (rank.argument == "higher");
+    rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size); // they have met
+    const ph_operation op =
+        operation(7, !rank.rank, turns ? PH_ROLE_SENDER : PH_ROLE_RECEIVER, memory, size);
+    if (turns)
+        exchange_fails(rank, {operation(7, !rank.rank, PH_ROLE_RECEIVER, memory, size)},
+                       -ETIMEDOUT);
+    rank.barrier();
+    if (!turns)
+        CHECK_SAYS(exchange_fails(rank, {op}, -ETIMEDOUT), "waits for rank");
+    rank.barrier();
+    ph_channel *channel = nullptr;
+    for (int rc = -1; rc;) {
+        rc = ph_exchange(rank.context, &op, 1, &channel);
+        CHECK(rc == 0 || rc == -ETIMEDOUT);
+    }
+    pass(rank, channel, op.role, memory, size, 3, stream);
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, AnOperationThatWasGivenUpAndTurnsIsNoMismatch)
+{
+    for (const char *who : {"lower", "higher"}) {
+        SCOPED_TRACE(who);
+        Job job("host", 2);
+        EXPECT_EQ(job.run("gives_up_and_turns", who), "");
+    }
+}
+
 // ---- memory
 
 static std::atomic<int> offers_starve; // this many times
