@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -143,7 +144,8 @@ TEST_P(Death, AnExitIsNoticedAtOnceAndItsStreamsGoOn)
         printf("rank %d: exit noticed after %.2f ms (bar 100), stream went on after %.2f ms (bar "
                "1000)\n",
                rank, noticed / 1e3, released / 1e3);
-        // Of a loaded machine; over the net that the connection is gone takes a while to be sure of.
+        // Of a loaded machine; over the net that the connection is gone takes a while to be sure
+        // of.
         EXPECT_LT(noticed, on_net() ? 5000000 : 2000000);
         EXPECT_LT(released, on_net() ? 8000000 : 5000000);
     }
@@ -221,16 +223,20 @@ TEST_P(Death, AnIdleRankBurnsNoCore)
     }
 }
 
+// argument: kind of stream, how it waits, what it waits for.
 RANK_FUNCTION(stream_is_stuck)
 {
-    rank.open();
+    std::string kind, mode, how;
+    std::istringstream(rank.argument) >> kind >> mode >> how;
+    std::vector<std::string> settings = {"PEERHOP_WAIT=" + mode};
+    if (mode == "memory_operation") // else nearly all is by flags, which kernels wait for
+        settings.insert(settings.end(), {"PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"});
+    rank.open(settings);
     auto links = meet_all(rank);
     rank.barrier();
     if (rank.rank == 1)
         pause();
     const Link &dead = links[0];
-    std::string kind = rank.argument.substr(0, rank.argument.find(' '));
-    std::string how = rank.argument.substr(rank.argument.find(' ') + 1);
     void *stream = rank.device->stream(kind == "non-blocking" ? "" : kind);
     if (how == "two") { // the second is reached when the first is released
         CHECK_OK(ph_wait(dead.from, 8, stream));
@@ -250,19 +256,21 @@ RANK_FUNCTION(stream_is_stuck)
 
 TEST_P(Death, StuckStreamsOfEveryKindAreReleased)
 {
-    for (const char *kind : {"non-blocking", "blocking", "legacy", "per-thread"}) {
-        for (const char *how : {" two", " transfer"}) {
-            if (on_host() && strcmp(kind, "non-blocking") != 0)
-                continue; // queues are of one kind
-            SCOPED_TRACE(std::string(kind) + how);
-            Job job(GetParam(), 2);
-            job.start("stream_is_stuck", std::string(kind) + how);
-            ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
-            uint64_t end = kill_rank(job, 1);
-            EXPECT_EQ(job.wait(), "");
-            printf("%s%s: released after %.2f ms\n", kind, how,
-                   static_cast<double>(static_cast<int64_t>(job.shared()->value[16] - end)) / 1e3);
-        }
+    for (const std::string what :
+         {"non-blocking kernel two", "non-blocking kernel transfer",
+          "non-blocking memory_operation two", "non-blocking memory_operation transfer",
+          "blocking kernel two", "blocking kernel transfer", "legacy kernel two",
+          "legacy kernel transfer", "per-thread kernel two", "per-thread kernel transfer"}) {
+        if (on_host() && what.find("non-blocking kernel") != 0)
+            continue; // queues are of one kind, and wait in one way
+        SCOPED_TRACE(what);
+        Job job(GetParam(), 2);
+        job.start("stream_is_stuck", what);
+        ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+        uint64_t end = kill_rank(job, 1);
+        EXPECT_EQ(job.wait(), "");
+        printf("%s: released after %.2f ms\n", what.c_str(),
+               static_cast<double>(static_cast<int64_t>(job.shared()->value[16] - end)) / 1e3);
     }
 }
 
