@@ -206,7 +206,7 @@ RANK_FUNCTION(creation_without_descriptors)
 {
     std::string sentence;
     ph_context_params params = {};
-    params.deadline_ms = 10000;
+    params.deadline_ms = 60000;
     rlimit before;
     CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
     int first = dup(0), failed = 0, rc = -EMFILE;
@@ -221,7 +221,7 @@ RANK_FUNCTION(creation_without_descriptors)
         if (rc != 0 && rc != -EMFILE)
             rank_failed(__FILE__, __LINE__, std::string(ph_strerror(rc)) + ": " + sentence);
         CHECK(rc == 0 || sentence.find(strerror(EMFILE)) != std::string::npos);
-        CHECK(watch.ms() < 5000);
+        CHECK(watch.ms() < 30000);
     }
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
     CHECK(failed >= 6);
@@ -666,7 +666,7 @@ RANK_FUNCTION(in_another_pid_namespace)
     void *memory = rank.device->alloc(size);
     Stopwatch watch;
     exchange_fails(rank, {operation(9, 0, PH_ROLE_BOTH, memory, size)}, PH_EPEER);
-    CHECK(watch.ms() < 5000);
+    CHECK(watch.ms() < 15000);
 }
 
 TEST_F(RanksHost, APidNamespaceOfOnesOwn)

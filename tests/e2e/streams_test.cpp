@@ -34,7 +34,7 @@ static void others_move(Rank &rank, const std::vector<void *> &streams, void *me
         void *stream = streams[i];
         rank.device->slow_fill(stream, memory, size, uint8_t(i + 1), 0);
         rank.device->copy(stream, at(memory, size), memory, size);
-        rank.synchronize(stream, 5000);
+        rank.synchronize(stream);
         check_value(rank, at(memory, size), size, uint8_t(i + 1), "other streams' work");
     }
 }

@@ -41,6 +41,6 @@ TEST(Clock, RemainingIsWhatPollTakes)
     EXPECT_EQ(phi_remaining_ms(PHI_FOREVER - 1), INT_MAX);
     // A fraction of a millisecond is not 0: poll() would spin.
     EXPECT_EQ(phi_remaining_ms(phi_now() + 900 * PHI_MS / 1000), 1);
-    EXPECT_GT(phi_remaining_ms(phi_deadline(10000)), 9000);
+    EXPECT_GT(phi_remaining_ms(phi_deadline(10000)), 5000);
     EXPECT_LE(phi_remaining_ms(phi_deadline(10000)), 10000);
 }

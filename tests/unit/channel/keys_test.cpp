@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <random>
 #include <vector>
 
@@ -59,7 +59,7 @@ TEST_F(Keys, TheirBuffersAreFoundInWhateverOrderTheyCome)
 // As many as there may be: what each message costs does not grow with them.
 TEST_F(Keys, APeerThatOffersWithoutEndTakesLittleTime)
 {
-    auto begin = std::chrono::steady_clock::now();
+    const clock_t begin = clock(); // of this process: what else runs does not count
     const uint32_t most = 65536;
     for (uint32_t number = 1; number <= most; number++)
         ASSERT_EQ(tell(2 * number), 0);
@@ -67,7 +67,7 @@ TEST_F(Keys, APeerThatOffersWithoutEndTakesLittleTime)
     for (int round = 0; round < 4; round++)
         for (uint32_t number = 1; number <= most; number++)
             ASSERT_EQ(phi_key_theirs(&key, 2 * number)->number, 2 * number);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1500));
+    EXPECT_LT(static_cast<double>(clock() - begin) / CLOCKS_PER_SEC, 3);
 }
 
 TEST_F(Keys, APeerWhoseNumbersShrinkIsRefusedInTheEnd)

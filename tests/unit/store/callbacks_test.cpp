@@ -95,7 +95,8 @@ TEST_F(Callbacks, AGetThatFailsIsReported)
 TEST_F(Callbacks, GetsAreShortEnoughForAWake)
 {
     memory.longest_get = 0;
-    EXPECT_EQ(b.receive(250).result, -ETIMEDOUT);
+    for (int i = 0; i < 10 && memory.longest_get <= 20; i++) // what is left may be less than that
+        EXPECT_EQ(b.receive(250).result, -ETIMEDOUT);
     EXPECT_LE(memory.longest_get, 100);
     EXPECT_GT(memory.longest_get, 20); // one key: no need to hurry
     Member c(0, 4);
