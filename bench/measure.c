@@ -355,6 +355,8 @@ static int describe_path(struct bench_run *run, struct bench_result *result)
                           report.path);
     result->path = report.path;
     result->method = report.method;
+    result->ll_max = report.ll_max;
+    result->sm_max = report.sm_max;
     return 0;
 }
 

@@ -116,6 +116,8 @@ void bench_report_json(FILE *out, const struct bench_result *result)
     json_bool(out, "group", result->group);
     json_string(out, "path", result->path);
     json_string(out, "method", result->method);
+    json_count(out, "ll_max", result->sm_max > 0 || result->ll_max > 0, result->ll_max);
+    json_count(out, "sm_max", result->sm_max > 0 || result->ll_max > 0, result->sm_max);
     json_string(out, "wait", result->wait);
     json_string(out, "kind", result->kind);
     json_count(out, "ranks", true, (uint64_t)result->ranks);

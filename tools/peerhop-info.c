@@ -3,6 +3,7 @@
 // how the ranks of a job do.
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 
 #include "base/config.h"
 #include "base/report.h"
+#include "base/table.h"
 #include "cuda/device.h"
 #include "hide.h"
 #include "job_status.h"
@@ -207,6 +209,29 @@ static void print_matrix(const struct info *info)
     }
 }
 
+// print_limits: what PEERHOP_TABLE and the variables that win over it say of each two devices.
+static void print_limits(const struct info *info, const struct phi_table *table)
+{
+    printf("\nmessages between devices go by ll up to, and by sm up to so many bytes "
+           "(PEERHOP_TABLE)\n");
+    for (int i = 0; i < info->place_count; i++) {
+        for (int j = 0; j < info->place_count; j++) {
+            const struct place *mine = &info->places[i], *theirs = &info->places[j];
+
+            if (i == j || !mine->device || !theirs->device)
+                continue;
+            struct phi_limits limits =
+                phi_table_limits(table, &info->config, mine->capabilities.device_name,
+                                 theirs->capabilities.device_name);
+            printf("  %s to %s  %" PRId64 ", ", mine->name, theirs->name, limits.ll_max);
+            if (limits.sm_max == PHI_TABLE_ALL)
+                printf("all\n");
+            else
+                printf("%" PRId64 "\n", limits.sm_max);
+        }
+    }
+}
+
 static void close_places(struct info *info)
 {
     for (int i = 0; i < info->place_count; i++) {
@@ -256,20 +281,30 @@ static int print_net(struct info *info)
 
 static int print(struct info *info, bool config_only)
 {
-    if (phi_config_read(&info->config, NULL, &info->report) < 0) {
+    struct phi_table table = {0};
+    int rc = phi_config_read(&info->config, NULL, &info->report);
+
+    if (rc < 0) {
         report_failure(info);
         return STATUS_FAILED;
     }
+    if (!config_only && *info->config.table)
+        rc = phi_table_read(info->config.table, &info->report, &table);
+    if (rc < 0)
+        report_failure(info);
     if (config_only) {
         phi_config_print(stdout, &info->config);
-    } else {
+    } else if (rc == 0) {
         print_build();
         print_devices(info);
         print_matrix(info);
+        if (info->place_count > 2)
+            print_limits(info, &table);
         close_places(info);
     }
+    phi_table_fini(&table);
     phi_config_fini(&info->config);
-    return 0;
+    return rc < 0 ? STATUS_FAILED : 0;
 }
 
 static int print_job(struct info *info, struct job_options *options)

@@ -110,6 +110,8 @@ struct ph_path_report {
     } rejected[16];
     const char *flush; // what makes data that came over the net visible to the receiver's streams:
                        // "none" where nothing is needed, "driver", "driver_all", "read"
+    uint64_t ll_max; // bytes up to which a message goes by ll, and by sm: as its sender says; the
+    uint64_t sm_max; // receiver is told. 0: none does
 };
 
 // ph_channel_path describes the direction from this rank to the peer (outgoing != 0) or from the

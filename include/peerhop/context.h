@@ -60,7 +60,7 @@ struct ph_context_params {
 // Blocks at most the deadline. Any thread; several contexts may live in one process.
 // Errors: -EINVAL (a parameter or variable out of range), -ENODEV (no such device), -ETIMEDOUT (the store does
 // not answer), PH_ESTORE, PH_EDRIVER, PH_EFENCED, -ENOMEM, -EMFILE, -EAGAIN (no more threads); -ENOENT,
-// -EACCES and the like of the password's file. Since 0.1.
+// -EACCES and the like of the password's file and of PEERHOP_TABLE's. Since 0.1.
 PH_API int ph_context_create(const struct ph_context_params *params, struct ph_context **context);
 
 // ph_context_destroy ends the membership: waits until this rank's operations are done and until no peer's

@@ -109,7 +109,8 @@ static int read_config(struct ph_context *context, const struct ph_context_param
         return phi_fail(&context->report, -EINVAL,
                         "no store: set store or PEERHOP_STORE (redis://host:port/db or "
                         "unix:///path), or give callbacks");
-    return 0;
+    const char *table = context->config.table;
+    return *table ? phi_table_read(table, &context->report, &context->size_table) : 0;
 }
 
 // -1: host memory.
@@ -194,6 +195,7 @@ static int open_context(struct ph_context *context, const struct ph_context_para
         .report = &context->report,
         .counters = &context->counters,
         .config = &context->config,
+        .size_table = &context->size_table,
         .memory = context->memory,
         .executor = context->executor,
         .device = context->device,
@@ -219,6 +221,7 @@ static void free_context(struct ph_context *context, int64_t deadline)
         context->executor->ops->close(context->executor);
     phi_memory_close(context->memory);
     phi_device_close(context->device);
+    phi_table_fini(&context->size_table);
     phi_config_fini(&context->config);
     phi_report_fini(&context->report);
     free(context);

@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/counters.h"
 #include "base/report.h"
+#include "base/table.h"
 #include "channel/peers.h"
 #include "cuda/device.h"
 #include "memory/memory.h"
@@ -19,6 +20,7 @@ struct ph_context {
     struct phi_report report;
     struct phi_counters counters;
     struct phi_config config;
+    struct phi_table size_table;
     struct phi_device *device; // NULL: host
     struct phi_memory *memory;
     struct phi_executor *executor;

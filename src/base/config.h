@@ -42,8 +42,9 @@
     NUMBER(kernel_waits, "KERNEL_WAITS", 64, 1, 1024, "most kernels of ours that wait at once")    \
     CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
     CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \
-    NUMBER(ll_max, "LL_MAX", 8192, 0, 8192, "bytes up to which a message of this rank goes by ll")  \
-    NUMBER(sm_max, "SM_MAX", INT64_MAX, 0, INT64_MAX, "... and by sm; a larger one by ce")            \
+    STRING(table, "TABLE", "", "file of the two below for pairs of GPUs") \
+    NUMBER(ll_max, "LL_MAX", -1, -1, 8192, "bytes up to which a message of this rank goes by ll; -1: as PEERHOP_TABLE says, else 8192") \
+    NUMBER(sm_max, "SM_MAX", -1, -1, INT64_MAX, "... and by sm, a larger one by ce; -1: as PEERHOP_TABLE says, else all") \
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll", "how the ipc path copies; a forced ce passes the limits") \
     NUMBER(net_part, "NET_PART", 1073741824, 64, 1073741824, "most bytes of one RMA operation of the net path") \
     NUMBER(net_rails, "NET_RAILS", 1, 1, 4, "endpoints that the data of one peer goes over; of two ranks the fewer count") \

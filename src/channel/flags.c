@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/table.h"
 #include "channel/peers.h"
 #include "channel/release.h"
 #include "semaphore/flags.h"
@@ -19,15 +20,22 @@ struct phi_own_flags {
     bool sent;
 };
 
-static struct phi_flag_table own_table(const struct phi_config *config)
+_Static_assert(PHI_TABLE_LL_MAX == PHI_LL_PIECE, "what one push takes");
+
+// Of what this rank sends to the peer. Nothing that it is made of changes in the peer's life.
+static struct phi_flag_table own_table(const struct phi_peer *peer)
 {
-    switch (config->method) {
+    const struct phi_peers *peers = peer->peers;
+    struct phi_limits limits;
+    switch (peers->config->method) {
     case PHI_METHOD_LL:
         return (struct phi_flag_table){PHI_LL_PIECE, UINT64_MAX};
     case PHI_METHOD_SM:
         return (struct phi_flag_table){0, UINT64_MAX};
     case PHI_METHOD_AUTO:
-        return (struct phi_flag_table){(uint64_t)config->ll_max, (uint64_t)config->sm_max};
+        limits = phi_table_limits(peers->size_table, peers->config, peers->mine.device_name,
+                                  peer->theirs.device_name);
+        return (struct phi_flag_table){(uint64_t)limits.ll_max, (uint64_t)limits.sm_max};
     default:
         return (struct phi_flag_table){0, 0};
     }
@@ -139,7 +147,7 @@ void phi_flags_reap(struct phi_peer *peer)
 void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer)
 {
     const struct phi_own_flags *own = peer->own_flags;
-    const struct phi_flag_table table = own_table(peer->peers->config);
+    const struct phi_flag_table table = own_table(peer);
     const bool tells = own != NULL && !own->sent;
     phi_put_u8(writer, tells);
     if (!tells)
@@ -216,7 +224,7 @@ void phi_flags_give(struct ph_channel *channel)
         return;
     channel->own_slab = (uint64_t)(uintptr_t)peer->own_flags->slab.address;
     channel->peer_slab = (uint64_t)(uintptr_t)peer->flags->import->address;
-    channel->table[true] = own_table(peer->peers->config);
+    channel->table[true] = own_table(peer);
     channel->table[false] = peer->flag_table;
 }
 

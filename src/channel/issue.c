@@ -483,6 +483,8 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
 {
     const struct phi_flag_table *table = &channel->table[outgoing];
     report->method = methods(table);
+    report->ll_max = table->lines;
+    report->sm_max = table->copy;
     for (const char *const *name = (const char *const[]){"ll", "sm", "ce", NULL}; *name; name++)
         if (strstr(report->method, *name) == NULL)
             reject(report, *name, PHI_REASON_USER);

@@ -78,6 +78,7 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     peers->report = params->report;
     peers->counters = params->counters;
     peers->config = params->config;
+    peers->size_table = params->size_table;
     peers->memory = params->memory;
     peers->executor = params->executor;
     peers->device = params->device;

@@ -22,6 +22,7 @@
 #include "base/counters.h"
 #include "base/map.h"
 #include "base/report.h"
+#include "base/table.h"
 #include "base/wake.h"
 #include "channel/agreement.h"
 #include "channel/flags.h"
@@ -305,6 +306,7 @@ struct phi_peers_params {
     struct phi_report *report;
     struct phi_counters *counters;
     const struct phi_config *config;
+    const struct phi_table *size_table;
     struct phi_memory *memory;
     struct phi_executor *executor;
     struct phi_device *device; // NULL: host
@@ -320,6 +322,7 @@ struct phi_peers {
     struct phi_report *report;
     struct phi_counters *counters;
     const struct phi_config *config;
+    const struct phi_table *size_table; // of PEERHOP_TABLE, or NULL
     struct phi_memory *memory;
     struct phi_executor *executor;
     struct phi_device *device;

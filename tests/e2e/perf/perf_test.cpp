@@ -36,6 +36,11 @@ static std::string read_file(const std::string &path)
     return text.str();
 }
 
+static void write_file(const std::string &path, const std::string &text)
+{
+    std::ofstream(path) << text;
+}
+
 // A folder that the program uses as TMPDIR; what is left there at the end is a leak.
 class Perf : public testing::Test
 {
@@ -396,6 +401,37 @@ TEST_P(PerfCase, RunsVerified)
     }
     EXPECT_EQ(parse_json(lines[0])["bytes"], "8");
     EXPECT_EQ(parse_json(lines[1])["bytes"], "70001");
+}
+
+// The table that a rank names by PEERHOP_TABLE, as its channels report it.
+TEST_F(Perf, TheTableOfThePairDecides)
+{
+    if (*getenv("PEERHOP_STANDIN") == 0)
+        GTEST_SKIP() << "built without cuda.h: no stand-in for the driver";
+    const std::string file = folder + "/table";
+    const std::string driver = std::string("PEERHOP_LIBCUDA=") + getenv("PEERHOP_STANDIN");
+    const std::string table = "PEERHOP_TABLE=" + file;
+    const Words words = {"-k", "cuda", "-c", "send-latency", "-b",      "8",
+                         "-n", "5",    "-o", "json",         "--verify"};
+    write_file(file, "\"Another\" * 1 2\n\"Stand-in H200\" \"Stand-in H200\" 0 1M\n* * 3 4\n");
+    Ended ended = run(words, {driver, table});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    auto members = parse_json(lines_of(ended.out).at(0));
+    EXPECT_EQ(members["method"], "sm,ce");
+    EXPECT_EQ(members["ll_max"], "0");
+    EXPECT_EQ(members["sm_max"], "1048576");
+    ended = run(words, {driver, table, "PEERHOP_SM_MAX=0"});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(parse_json(lines_of(ended.out).at(0))["method"], "ce");
+
+    write_file(file, "* * 9K all\n");
+    ended = run(words, {driver, table});
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(has(ended.err, file + ", line 1: ll_max is a size")) << ended.err;
+    unlink(file.c_str());
+    ended = run(words, {driver, table});
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(has(ended.err, file + " (PEERHOP_TABLE) cannot be read")) << ended.err;
 }
 
 TEST_F(Perf, KernelsNeedADeviceThatRunsThem)

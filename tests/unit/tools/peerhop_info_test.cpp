@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <string>
 
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include <peerhop/version.h>
@@ -64,6 +66,31 @@ TEST_F(PeerhopInfo, DevicesAndThePathBetweenEachTwo)
     EXPECT_TRUE(says("\n  cuda:0  ipc     ipc     (3)")) << out;
     EXPECT_TRUE(says("\n  host    (3)     (3)     ipc")) << out;
     EXPECT_TRUE(says("\n  (3) one rank has a device, the other has not\n")) << out;
+}
+
+TEST_F(PeerhopInfo, UpToWhichSizesMessagesGoByWhichMethod)
+{
+    const char *standin = getenv("STANDIN");
+    if (!standin)
+        GTEST_SKIP() << "built without cuda.h: no stand-in for the driver";
+    char name[] = "/tmp/info-table.XXXXXX";
+    const int fd = mkstemp(name);
+    ASSERT_GE(fd, 0);
+    FILE *out_file = fdopen(fd, "w");
+    fputs("# ours\n\"Stand-in H200\" * 4K 1M\n", out_file);
+    fclose(out_file);
+    const std::string driver = std::string("PEERHOP_LIBCUDA=") + standin;
+    const std::string table = std::string(" PEERHOP_TABLE=") + name;
+    EXPECT_EQ(run("", driver), 0);
+    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  8192, all\n")) << out;
+    EXPECT_EQ(run("", driver + table), 0);
+    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  4096, 1048576\n")) << out;
+    EXPECT_EQ(run("", driver + table + " PEERHOP_LL_MAX=16"), 0);
+    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  16, 1048576\n")) << out;
+    unlink(name);
+    EXPECT_EQ(run("", driver + table), 1);
+    EXPECT_EQ(out, std::string("peerhop-info: the table ") + name +
+                       " (PEERHOP_TABLE) cannot be read: No such file or directory\n");
 }
 
 TEST_F(PeerhopInfo, BuildListsWhatIsLeftOut)

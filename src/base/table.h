@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The table of PEERHOP_TABLE: up to how many bytes a message goes by ll and by sm, by the pair of
+// devices. A line of its text is
+//
+//     own-device peer-device ll_max sm_max     # comment
+//
+// A device is its name as peerhop-info prints it, in double quotes where it has blanks, or * for
+// any. ll_max is at most PHI_TABLE_LL_MAX. Sizes are bytes, in decimal digits, with K, M or G for
+// units of 1024; sm_max may be `all`: every larger message. Empty lines say nothing. The first line
+// that fits a pair counts.
+#ifndef PHI_BASE_TABLE_H
+#define PHI_BASE_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/report.h"
+
+#define PHI_TABLE_LL_MAX 8192
+#define PHI_TABLE_ALL    INT64_MAX
+
+struct phi_config;
+
+// Bytes, 0: none, not even a message of 0 bytes. sm_max: PHI_TABLE_ALL.
+struct phi_limits {
+    int64_t ll_max, sm_max;
+};
+
+struct phi_table_line {
+    char own[65], peer[65]; // "*": any
+    struct phi_limits limits;
+};
+
+// All zero is an empty table.
+struct phi_table {
+    struct phi_table_line *lines;
+    size_t count;
+};
+
+// phi_table_parse fills *table from text, whose name is for sentences. -EINVAL names the line,
+// -ENOMEM. On failure nothing is owned and *table untouched.
+int phi_table_parse(const char *name, const char *text, size_t size, struct phi_report *report,
+                    struct phi_table *table);
+
+// phi_table_read does so from a regular file. Also -errno of opening or reading it.
+int phi_table_read(const char *file, struct phi_report *report, struct phi_table *table);
+void phi_table_fini(struct phi_table *table);
+
+// phi_table_limits: those of a pair, by its devices' names: each as the configuration says where it
+// does, else as the first line that fits says, else the defaults. table NULL: none.
+struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
+                                   const char *own, const char *peer);
+
+#endif
