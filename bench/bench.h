@@ -19,6 +19,7 @@
 
 struct bench {
     const struct bench_options *options;
+    const char *const *settings; // for the context, beside those of the options: at most 4, or NULL
     int rank, ranks;
     int peer;    // 0 and 1, 2 and 3, ... are pairs; -1: an odd one out
     bool leader; // the even rank of a pair, which measures
@@ -74,6 +75,15 @@ int bench_barrier(struct bench *bench);
 
 // bench_allgather gives all ranks what each said: all holds ranks * size bytes; size <= BENCH_SLOT.
 int bench_allgather(struct bench *bench, const void *mine, void *all, size_t size);
+
+// bench_on_host says whether a rank works on host memory: of -k auto, where there is no GPU. Why
+// goes into why.
+bool bench_on_host(const char *kind, char *why, size_t why_size);
+
+// bench_start makes a rank from its options and settings, all else zero; bench_finish ends it,
+// after a failure too, and returns rc or what failed itself.
+int bench_start(struct bench *bench, char *why, size_t why_size);
+int bench_finish(struct bench *bench, int rc);
 
 // bench_rank_main is the life of one rank; returns the exit status.
 int bench_rank_main(const struct bench_options *options);

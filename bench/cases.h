@@ -106,6 +106,13 @@ size_t bench_case_area(const struct bench_case *test, const struct bench_options
 // bench_meet makes the two streams of a pair start together.
 int bench_meet(struct bench_run *run);
 
+// bench_run_open makes the channels of a run of which bench, test and size are set; bench_run_close
+// also ends what a failed one has made. bench_run_prepare warms up, and says how many blocks of how
+// many iterations are to be run. The size may become smaller between blocks. All ranks alike.
+int bench_run_open(struct bench_run *run);
+void bench_run_close(struct bench_run *run);
+int bench_run_prepare(struct bench_run *run, size_t *blocks, size_t *count);
+
 // bench_measure runs one case with one size and fills the result; all ranks call it alike.
 int bench_measure(struct bench *bench, const struct bench_case *test, size_t size,
                   struct bench_result *result);

@@ -93,6 +93,8 @@ static int cuda_open(struct bench_device *device, int rank)
     snprintf(device->name, sizeof(device->name), "cuda:%d", ordinal);
     int rc = CALL(cuda, cuDeviceGet, &cuda->handle, ordinal);
     if (rc == 0)
+        rc = CALL(cuda, cuDeviceGetName, device->model, sizeof(device->model), cuda->handle);
+    if (rc == 0)
         rc = CALL(cuda, cuDevicePrimaryCtxRetain, &cuda->context, cuda->handle);
     if (rc)
         return rc;
@@ -462,6 +464,9 @@ static const struct bench_device_ops cuda_ops = {
 
 struct bench_device *bench_cuda_device(void)
 {
-    static struct cuda cuda = {.device = {.ops = &cuda_ops}};
-    return &cuda.device;
+    static struct cuda devices[BENCH_CUDA_DEVICES];
+    static size_t given;
+    struct cuda *cuda = &devices[given++];
+    cuda->device.ops = &cuda_ops;
+    return &cuda->device;
 }

@@ -84,15 +84,20 @@ struct bench_device_ops {
     void (*close)(struct bench_device *device);
 };
 
+#define BENCH_MODEL_SIZE 65
+
 struct bench_device {
     const struct bench_device_ops *ops;
-    bool net;        // ranks are reached over the net: its raw limits
-    char name[24];   // as ph_context_params.device wants it
-    char error[256]; // of the last failure
+    bool net;                     // ranks are reached over the net: its raw limits
+    char name[24];                // as ph_context_params.device wants it
+    char model[BENCH_MODEL_SIZE]; // of a GPU, as PEERHOP_TABLE names it
+    char error[256];              // of the last failure
 };
 
+// bench_cuda_device: another one at each of the first BENCH_CUDA_DEVICES calls, and no more calls.
 struct bench_device *bench_host_device(void);
 struct bench_device *bench_cuda_device(void);
+#define BENCH_CUDA_DEVICES 3
 
 // bench_cuda_count: devices of the driver; 0 with the reason in why.
 int bench_cuda_count(char *why, size_t why_size);

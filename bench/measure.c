@@ -109,7 +109,7 @@ static void close_device(struct bench_run *run)
         ph_channel_device_release(leader ? run->backward[0] : run->forward[0], &kernel->from);
 }
 
-static void close_run(struct bench_run *run)
+void bench_run_close(struct bench_run *run)
 {
     close_device(run);
     if (run->graph)
@@ -125,7 +125,7 @@ static void close_run(struct bench_run *run)
     free(run->copies);
 }
 
-static int open_run(struct bench_run *run)
+int bench_run_open(struct bench_run *run)
 {
     struct bench *bench = run->bench;
     run->channels = bench_case_channels(run->test, bench->options);
@@ -180,23 +180,32 @@ static int warm_up(struct bench_run *run, double *per_iteration)
     }
 }
 
-static void plan(const struct bench_run *run, double per_iteration, struct samples *samples)
+static void plan(const struct bench_run *run, double per_iteration, size_t *blocks, size_t *count)
 {
     const struct bench_options *options = run->bench->options;
     uint64_t wanted = (uint64_t)options->iterations;
-    samples->n = run->test->samples;
-    if (wanted && wanted < samples->n)
-        samples->n = wanted;
+    *blocks = run->test->samples;
+    if (wanted && wanted < *blocks)
+        *blocks = wanted;
     size_t most = options->issue == BENCH_ISSUE_GRAPH && !run->test->wall ? GRAPH_MAX : COUNT_MAX;
     if (wanted) {
         // More blocks where one cannot hold its part.
-        while (wanted / samples->n > most && samples->n < BENCH_SAMPLES_MAX)
-            samples->n++;
-        samples->count = wanted / samples->n < most ? wanted / samples->n : most;
+        while (wanted / *blocks > most && *blocks < BENCH_SAMPLES_MAX)
+            (*blocks)++;
+        *count = wanted / *blocks < most ? wanted / *blocks : most;
         return;
     }
-    double count = block_us(run) / per_iteration;
-    samples->count = count < 1 ? 1 : count > (double)most ? most : (size_t)count;
+    double fit = block_us(run) / per_iteration;
+    *count = fit < 1 ? 1 : fit > (double)most ? most : (size_t)fit;
+}
+
+int bench_run_prepare(struct bench_run *run, size_t *blocks, size_t *count)
+{
+    double per_iteration;
+    int rc = warm_up(run, &per_iteration);
+    if (rc == 0)
+        plan(run, per_iteration, blocks, count);
+    return rc;
 }
 
 static bool compares(const struct bench_run *run)
@@ -231,11 +240,10 @@ static int take_blocks(struct bench_run *run, struct samples *samples)
 
 static int measure_blocks(struct bench_run *run, struct samples *samples)
 {
-    double per_iteration, ignored;
-    int rc = warm_up(run, &per_iteration);
+    double ignored;
+    int rc = bench_run_prepare(run, &samples->n, &samples->count);
     if (rc)
         return rc;
-    plan(run, per_iteration, samples);
 
     // The first launch of a graph and the first raw block are not measured either.
     if (run->bench->options->issue == BENCH_ISSUE_GRAPH && !run->test->wall) {
@@ -431,10 +439,10 @@ int bench_measure(struct bench *bench, const struct bench_case *test, size_t siz
     struct samples *samples = calloc(1, sizeof(*samples));
     if (!samples)
         return bench_fail(bench, -ENOMEM, "samples");
-    int rc = open_run(&run);
+    int rc = bench_run_open(&run);
     if (rc == 0)
         rc = measure_run(&run, samples, result);
-    close_run(&run);
+    bench_run_close(&run);
     free(samples);
     return rc;
 }

@@ -22,6 +22,8 @@ enum {
     OPTION_WAIT,
     OPTION_DEADLINE,
     OPTION_STORE,
+    OPTION_TUNE,
+    OPTION_SAVE,
 };
 
 static const struct option long_options[] = {
@@ -47,6 +49,8 @@ static const struct option long_options[] = {
     {"wait", required_argument, NULL, OPTION_WAIT},
     {"deadline", required_argument, NULL, OPTION_DEADLINE},
     {"store", required_argument, NULL, OPTION_STORE},
+    {"tune", no_argument, NULL, OPTION_TUNE},
+    {"save", required_argument, NULL, OPTION_SAVE},
     {NULL, 0, NULL, 0},
 };
 
@@ -77,6 +81,9 @@ void bench_options_help(FILE *out)
         "  --compare     measure the raw limit in the same run, and the ratio\n"
         "  --wait MODE   auto, kernel, memory_operation: how GPU streams wait\n"
         "  --deadline S  seconds after which the run is ended (600)\n"
+        "  --tune        measure ll, sm and ce in turn between 2 ranks, over sizes (-b, 8:256M),\n"
+        "                and print what PEERHOP_TABLE takes\n"
+        "  --save FILE   write that to FILE, too\n"
         "  --store URI   store to use (else PEERHOP_STORE, else a private Redis)\n"
         "  -h            this help\n\n"
         "Started with PEERHOP_RANK set (peerhop-run), it is one rank and starts nothing.\n",
@@ -288,6 +295,12 @@ static int parse_long(struct parser *parser, int option)
         return parse_word(parser, "--wait", "auto|kernel|memory_operation", &options->wait);
     case OPTION_DEADLINE:
         return parse_number(parser, "--deadline", 1, 86400, &options->deadline_s);
+    case OPTION_TUNE:
+        options->tune = true;
+        return 0;
+    case OPTION_SAVE:
+        options->save = optarg;
+        return 0;
     default:
         // A launcher has hidden the password from the ranks' arguments: they have the environment.
         options->store = is_hidden(optarg) ? NULL : hide_password(optarg);
@@ -327,6 +340,22 @@ static int check_device(struct parser *parser)
     return 0;
 }
 
+// What is measured is given, and no option may take another method for all of it.
+static int check_tune(struct parser *parser)
+{
+    const struct bench_options *options = parser->options;
+    if (options->save && !options->tune)
+        return refuse(parser->error, parser->error_size, "--save: only with --tune");
+    if (!options->tune)
+        return 0;
+    if (options->case_count || options->ranks != 2 || options->method || options->compare ||
+        options->json || options->channels || options->issue != BENCH_ISSUE_STREAM ||
+        strcmp(options->path, "net") == 0)
+        return refuse(parser->error, parser->error_size,
+                      "--tune: not with -c, -r, -m, -i, -o json, -p net, --channels or --compare");
+    return 0;
+}
+
 int bench_options_parse(struct bench_options *options, int argc, char **argv, char *error,
                         size_t error_size)
 {
@@ -358,6 +387,9 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
         return refuse(error, error_size, "'%s' is no option (see -h)", argv[optind]);
     if (options->segments > options->ops)
         return refuse(error, error_size, "--segments: more allocations than operations (--ops)");
+    int rc = check_tune(&parser);
+    if (rc || options->tune)
+        return rc;
     default_cases(options);
     return check_device(&parser);
 }

@@ -27,7 +27,7 @@ struct bench_sizes {
 };
 
 struct bench_options {
-    bool list, help, json, verify, compare, group;
+    bool list, help, json, verify, compare, group, tune;
     size_t case_count;
     const struct bench_case *cases[BENCH_CASES_MAX];
     struct bench_sizes sizes; // none: each case's own
@@ -44,6 +44,7 @@ struct bench_options {
     const char *wait;     // of PEERHOP_WAIT; NULL: not given
     const char *protocol; // "put", "get"
     const char *store;    // NULL: not given
+    const char *save;     // file for the table of --tune; NULL: not given
 };
 
 // bench_options_parse fills options from a command line; strings point into argv. -EINVAL: the

@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "cases.h"
 #include "report.h"
+#include "tune.h"
 
 #define CHANNELS_DEFAULT 16384 // of PEERHOP_CHANNELS
 
@@ -50,20 +51,16 @@ static void out_of_time(int number)
     _exit(1);
 }
 
-// "auto" is a GPU where there is one. The reason against it goes into why.
-static struct bench_device *choose_device(const char *kind, char *why, size_t why_size)
+bool bench_on_host(const char *kind, char *why, size_t why_size)
 {
     snprintf(why, why_size, "-k host");
     const char *wanted = getenv("PEERHOP_DEVICE");
     if (strcmp(kind, "auto") == 0 && wanted && strcmp(wanted, "host") == 0) {
         snprintf(why, why_size, "PEERHOP_DEVICE=host");
-        return bench_host_device();
+        return true;
     }
-    if (strcmp(kind, "host") == 0)
-        return bench_host_device();
-    if (bench_cuda_count(why, why_size) > 0 || strcmp(kind, "cuda") == 0)
-        return bench_cuda_device();
-    return bench_host_device();
+    return strcmp(kind, "host") == 0 ||
+           (bench_cuda_count(why, why_size) == 0 && strcmp(kind, "cuda") != 0);
 }
 
 // How many operation keys a pair of ranks needs, at most.
@@ -85,8 +82,12 @@ static int create_context(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
     char method[64], wait[64], channels[64], error[1024] = "";
-    const char *settings[5] = {0};
+    const char *settings[9] = {0};
     size_t n = 0;
+    while (bench->settings && n < 4 && bench->settings[n]) {
+        settings[n] = bench->settings[n];
+        n++;
+    }
     snprintf(method, sizeof(method), "PEERHOP_METHOD=%s", options->method ? options->method : "");
     snprintf(wait, sizeof(wait), "PEERHOP_WAIT=%s", options->wait ? options->wait : "");
     snprintf(channels, sizeof(channels), "PEERHOP_CHANNELS=%llu",
@@ -179,8 +180,11 @@ static int open_raw(struct bench *bench)
     return rc ? bench_fail(bench, rc, "--compare: %s", bench->device->error) : 0;
 }
 
-static int start(struct bench *bench)
+int bench_start(struct bench *bench, char *why, size_t why_size)
 {
+    bench->device = bench_on_host(bench->options->kind, why, why_size) ? bench_host_device()
+                                                                       : bench_cuda_device();
+    bench->device->net = strcmp(bench->options->path, "net") == 0;
     const char *given = getenv("PEERHOP_RANK");
     int rank = given ? (int)strtol(given, NULL, 10) : 0;
     bench->rank = rank;
@@ -258,7 +262,7 @@ static void conclude(const struct bench *bench, const char *why)
     fflush(stdout);
 }
 
-static int finish(struct bench *bench, int rc)
+int bench_finish(struct bench *bench, int rc)
 {
     if (rc && bench->context)
         ph_context_abort(bench->context, "this rank of the bench has failed");
@@ -275,14 +279,14 @@ int bench_rank_main(const struct bench_options *options)
 {
     signal(SIGALRM, out_of_time);
     alarm((unsigned)options->deadline_s);
+    if (options->tune)
+        return bench_tune(options);
     char why[256];
     struct bench bench = {.options = options};
-    bench.device = choose_device(options->kind, why, sizeof(why));
-    bench.device->net = strcmp(options->path, "net") == 0;
-    int rc = start(&bench);
+    int rc = bench_start(&bench, why, sizeof(why));
     if (rc == 0)
         rc = run_cases(&bench);
     if (rc == 0)
         conclude(&bench, why);
-    return finish(&bench, rc) ? 1 : 0;
+    return bench_finish(&bench, rc) ? 1 : 0;
 }

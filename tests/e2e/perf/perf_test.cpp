@@ -175,9 +175,10 @@ TEST_F(Perf, HelpNamesEveryOption)
     Ended ended = run({"-h"});
     EXPECT_EQ(ended.status, 0);
     for (const char *option :
-         {"-l ",        "-c ",     "-b ",      "-n ",       "-w ",        "-r ",        "-k ",
-          "-p ",        "-m ",     "-i ",      "-o ",       "--protocol", "--channels", "--ops",
-          "--segments", "--group", "--verify", "--compare", "--wait",     "--deadline", "--store"})
+         {"-l ",        "-c ",        "-b ",        "-n ",     "-w ",      "-r ",
+          "-k ",        "-p ",        "-m ",        "-i ",     "-o ",      "--protocol",
+          "--channels", "--ops",      "--segments", "--group", "--verify", "--compare",
+          "--wait",     "--deadline", "--store",    "--tune",  "--save"})
         EXPECT_TRUE(has(ended.out, std::string("  ") + option)) << option;
 }
 
@@ -432,6 +433,70 @@ TEST_F(Perf, TheTableOfThePairDecides)
     ended = run(words, {driver, table});
     EXPECT_EQ(ended.status, 1);
     EXPECT_TRUE(has(ended.err, file + " (PEERHOP_TABLE) cannot be read")) << ended.err;
+}
+
+// What it saves is what it prints, and a table that contexts take.
+TEST_F(Perf, TuneMeasuresThePairAndSavesItsTable)
+{
+    if (*getenv("PEERHOP_STANDIN") == 0)
+        GTEST_SKIP() << "built without cuda.h: no stand-in for the driver";
+    const std::string file = folder + "/table";
+    const std::string driver = std::string("PEERHOP_LIBCUDA=") + getenv("PEERHOP_STANDIN");
+    Ended ended = run({"--tune", "--save", file, "-k", "cuda", "-n", "5", "-b", "64K", "-b", "64",
+                       "-b", "8K", "--verify"},
+                      {driver});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(read_file(file), ended.out);
+    Words lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 7u) << ended.out;
+    char bytes[16];
+    double ll, sm, ce;
+    EXPECT_EQ(sscanf(lines[2].c_str(), "# %15s %lf %lf %lf", bytes, &ll, &sm, &ce), 4) << lines[2];
+    EXPECT_STREQ(bytes, "64");
+    EXPECT_TRUE(ll > 0 && sm > 0 && ce > 0) << lines[2];
+    EXPECT_EQ(sscanf(lines[4].c_str(), "# %15s - %lf %lf", bytes, &sm, &ce), 3) << lines[4];
+    char limits[2][16];
+    ASSERT_EQ(sscanf(lines[6].c_str(), "\"Stand-in H200\" \"Stand-in H200\" %15s %15s", limits[0],
+                     limits[1]),
+              2)
+        << lines[6];
+
+    ended = run({"-k", "cuda", "-c", "send-latency", "-b", "8", "-n", "5", "-o", "json"},
+                {driver, "PEERHOP_TABLE=" + file});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    auto members = parse_json(lines_of(ended.out).at(0));
+    const std::map<std::string, std::string> bytes_of = {
+        {"0", "0"}, {"64", "64"}, {"8K", "8192"}, {"64K", "65536"}, {"all", "9223372036854775807"}};
+    ASSERT_TRUE(bytes_of.count(limits[0]) && bytes_of.count(limits[1])) << lines[6];
+    if (members["ll_max"] != "null") {
+        EXPECT_EQ(members["ll_max"], bytes_of.at(limits[0]));
+        EXPECT_EQ(members["sm_max"], bytes_of.at(limits[1]));
+    } else {
+        EXPECT_STREQ(limits[0], "0");
+        EXPECT_STREQ(limits[1], "0");
+    }
+
+    ended = run({"--tune", "--save", folder + "/no/table", "-k", "cuda", "-n", "5", "-b", "8"},
+                {driver});
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(has(ended.err, folder + "/no/table: No such file")) << ended.err;
+    unlink(file.c_str());
+}
+
+TEST_F(Perf, WhereThereIsOneMethodTuneSaysSo)
+{
+    Ended ended = run({"--tune", "-k", "host", "--save", folder + "/table"});
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(ended.out, "Host memory (-k host): messages have one method there, and there is "
+                         "nothing to tune.\n");
+    EXPECT_FALSE(std::filesystem::exists(folder + "/table"));
+    if (*getenv("PEERHOP_STANDIN") == 0)
+        return;
+    ended = run({"--tune", "-k", "cuda", "-b", "8"},
+                {std::string("PEERHOP_LIBCUDA=") + getenv("PEERHOP_STANDIN"),
+                 "PEERHOP_WAIT=memory_operation"});
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_TRUE(has(ended.out, "No flags between these devices: ")) << ended.out;
 }
 
 TEST_F(Perf, KernelsNeedADeviceThatRunsThem)

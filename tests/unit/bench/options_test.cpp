@@ -196,6 +196,31 @@ TEST(Options, ErrorsNameTheOptionAndTheValue)
     }
 }
 
+TEST(Options, Tune)
+{
+    Parsed parsed = parse({"--tune", "--save", "file", "-b", "8:64K", "--verify"});
+    ASSERT_EQ(parsed.rc, 0) << parsed.error;
+    EXPECT_TRUE(parsed.options.tune && parsed.options.verify);
+    EXPECT_STREQ(parsed.options.save, "file");
+    EXPECT_EQ(parsed.options.case_count, 0u);
+    EXPECT_NE(parse({"--save", "file"}).error.find("only with --tune"), std::string::npos);
+    for (const std::vector<std::string> &other :
+         std::vector<std::vector<std::string>>{{"-c", "put-rate"},
+                                               {"-r", "3"},
+                                               {"-m", "sm"},
+                                               {"-i", "graph"},
+                                               {"-o", "json"},
+                                               {"-p", "net"},
+                                               {"--channels", "2"},
+                                               {"--compare"}}) {
+        std::vector<std::string> words = {"--tune"};
+        words.insert(words.end(), other.begin(), other.end());
+        parsed = parse(words);
+        EXPECT_EQ(parsed.rc, -EINVAL) << other[0];
+        EXPECT_NE(parsed.error.find("--tune: not with"), std::string::npos) << parsed.error;
+    }
+}
+
 TEST(Options, UnknownMissingAndLeftOver)
 {
     EXPECT_NE(parse({"--nonsense"}).error.find("--nonsense"), std::string::npos);
