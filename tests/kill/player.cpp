@@ -12,8 +12,8 @@
 namespace kill_rounds
 {
 
-// What a call may take beyond its deadline, on a busy machine, and longer by TEST_TIME_FACTOR. Asking
-// a silent peer takes a second.
+// What a call may take beyond its deadline, on a busy machine, and longer by TEST_TIME_FACTOR.
+// Asking a silent peer takes a second.
 static const int64_t SLACK_MS = 5000;
 static const int FRESH_MOST = 48;
 
