@@ -305,7 +305,7 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     int rc;
     if (peer->probe == NULL) { // else of an attempt that was cut short
         phi_peer_message(peer, PHI_NODE_PROBE, &request);
-        if (call(peer, &request, &answer, &fd, deadline))
+        if (call(peer, &request, &answer, &fd, call_deadline(deadline)))
             return PHI_REASON_DESCRIPTOR;
         rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
         if (rc)
@@ -325,9 +325,11 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     phi_peer_message(peer, PHI_NODE_VERIFY, &request);
     request.a = offset;
     request.b = peer->probe_seed;
-    rc = call(peer, &request, &answer, &fd, deadline);
-    if (fd >= 0)
-        close(fd);
+    do { // a device that is busy, there, says nothing of the path
+        rc = call(peer, &request, &answer, &fd, call_deadline(deadline));
+        if (fd >= 0)
+            close(fd);
+    } while (rc == -ETIMEDOUT && phi_now() < deadline);
     return rc ? reason_of(rc) : PHI_REASON_NONE;
 }
 
@@ -352,9 +354,9 @@ static int ask_life(struct phi_peer *peer, int64_t deadline)
     return rc;
 }
 
-// Without the lock: one thread at a time probes a peer, at most until the nearer of the two
-// deadlines; the others wait for it until their own.
-static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline, int64_t callers)
+// Without the lock: one thread at a time probes a peer, at most until its caller's deadline; the
+// others wait for it until their own.
+static enum phi_reason probe_once(struct phi_peer *peer, int64_t callers)
 {
     struct phi_peers *peers = peer->peers;
     pthread_mutex_lock(&peers->lock);
@@ -367,7 +369,7 @@ static enum phi_reason probe_once(struct phi_peer *peer, int64_t deadline, int64
         return PHI_REASON_PROBE_DEADLINE; // cut short
     if (probed)
         return peer->probe_reason;
-    enum phi_reason reason = probe(peer, deadline);
+    enum phi_reason reason = probe(peer, callers);
     pthread_mutex_lock(&peers->lock);
     peer->probing = false;
     peer->probed = !cut_short(reason, callers);
@@ -402,7 +404,6 @@ static int import_in_place(struct phi_remote_export *e, struct phi_import **impo
 static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import **import,
                                   int64_t callers)
 {
-    int64_t deadline = call_deadline(callers);
     struct phi_peer *peer = e->peer;
     struct phi_peers *peers = peer->peers;
     enum phi_kind kind = (enum phi_kind)e->info.allocation.kind;
@@ -410,9 +411,10 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
     if (reason == PHI_REASON_NONE && !phi_capabilities_same_device(&peers->mine, &peer->theirs))
         reason = phi_ipc_access(peers->device, &peer->theirs);
     if (reason == PHI_REASON_NONE)
-        reason = probe_once(peer, deadline, callers);
+        reason = probe_once(peer, callers);
     if (reason != PHI_REASON_NONE)
         return reason;
+    int64_t deadline = call_deadline(callers);
     int fd = -1;
     if (e->info.needs_fd) {
         struct phi_node_message request, answer;
