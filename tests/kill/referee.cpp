@@ -58,7 +58,8 @@ Referee::~Referee()
 void Referee::start(int slot)
 {
     Slot &s = board_->slots[slot];
-    s.given = s.done = s.ready = s.stopping = 0;
+    s.given = s.done = s.ready = 0;
+    s.stopping = 0;
     s.stopped_us = 0;
     snprintf(s.where[0], sizeof s.where[0], "starting");
     s.where[1][0] = 0;
@@ -189,8 +190,9 @@ void Referee::go_on(bool all)
     for (int slot = 0; slot < slots_; slot++) {
         Actor &actor = actors_[slot];
         Slot &s = board_->slots[slot];
-        if (actor.alive && s.stopping.load() && !actor.continue_at) { // by itself
-            actor.stopped_at = now;
+        const int64_t stopping = s.stopping.load();
+        if (actor.alive && stopping && !actor.continue_at) { // by itself
+            actor.stopped_at = stopping;
             actor.continue_at = now + 20000;
         }
         bool fenced = actor.rank >= 0 && board_->fenced.load() >> actor.rank & 1;

@@ -21,7 +21,7 @@ void Player::point(int step, Point point)
         kill(getpid(), SIGKILL);
     }
     if (order().stop_at == here) {
-        life_.slot.stopping.store(1);
+        life_.slot.stopping.store(now_us());
         change(life_.board.progress);
         kill(getpid(), SIGSTOP);
         life_.slot.stopping.store(0);
