@@ -228,6 +228,19 @@ static CUresult load_module(struct phi_device *device)
     return result;
 }
 
+// The code that waits for the kernel before it is left out of what is compiled for devices older
+// than 9.0, which newer ones run, too, where the library has nothing newer (see follow() in
+// hop.cuh).
+static bool launches_early(const struct phi_device *device)
+{
+    const struct phi_driver *driver = device->driver;
+    int version = 0;
+    return driver->cuLaunchKernelEx != NULL &&
+           driver->cuFuncGetAttribute(&version, CU_FUNC_ATTRIBUTE_PTX_VERSION,
+                                      device->kernel[PHI_KERNEL_HOP]) == CUDA_SUCCESS &&
+           version >= 90;
+}
+
 // warm_up_copies makes the driver load what it copies with inside a device (kernels of its own, for small and for
 // unaligned copies): two ranks on one device copy that way, and a first time behind a waiting stream would block.
 static CUresult warm_up_copies(struct phi_device *device)
@@ -253,6 +266,7 @@ static int load_kernels(struct phi_device *device)
     CUresult result = load_module(device);
     if (result == CUDA_SUCCESS) {
         device->info.kernels = true;
+        device->info.early_launch = launches_early(device);
         return wait_idle(device, phi_deadline(WARM_UP_MS));
     }
     memset(device->kernel, 0, sizeof device->kernel);

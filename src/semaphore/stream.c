@@ -14,9 +14,8 @@
 #include "cuda/driver.h"
 #include "cuda/kernel_args.h"
 #include "semaphore/capture.h"
+#include "semaphore/enqueue.h"
 #include "semaphore/executor.h"
-#include "semaphore/hop.h"
-#include "semaphore/plan.h"
 #include "semaphore/record.h"
 
 // The struct phi_transfer_syncs: one for each record, then one for each branch of a graph that has
@@ -27,36 +26,13 @@
 struct cuda_executor {
     struct phi_executor base;
     struct phi_executor_params params;
-    struct phi_device *device;
-    const struct phi_driver *driver;
-    const struct phi_device_info *info;
-    struct phi_policy policy; // but for `shared`
+    struct phi_enqueuer to;
     _Atomic uint32_t shared;
     _Atomic uint32_t dead; // CUresult after which the context runs nothing any more
     uint64_t done_device;  // address of records.done
     size_t done_size;
-    void *sync; // SYNC_COUNT struct phi_transfer_sync in device memory; NULL without kernels
     struct phi_captures captures;
     struct phi_records records;
-};
-
-// One issue on its way to the device.
-struct enqueue {
-    struct cuda_executor *executor;
-    CUstream stream;
-    const struct phi_work *work;
-    size_t n;
-    struct phi_plan plan;
-    uint64_t done;   // device address, 0 when captured
-    uint64_t number; // to be written there
-    bool waited;     // the stream waits already when this comes to it
-    bool waits;      // this waits
-    uint32_t sync;   // of kernels with several blocks that meet: number plus 1
-    uint32_t blocks; // of the largest transfer
-    bool started;    // something is enqueued
-    CUresult result; // of the call that failed
-    const struct phi_work *failed;
-    struct phi_waiting others;
 };
 
 static struct cuda_executor *executor_of(struct phi_executor *base)
@@ -66,314 +42,21 @@ static struct cuda_executor *executor_of(struct phi_executor *base)
 
 // driver_failed tells of a failed driver call, and remembers errors after which nothing runs any
 // more.
-static int driver_failed(struct enqueue *q)
+static int driver_failed(struct cuda_executor *x, const struct phi_enqueue *q)
 {
-    struct cuda_executor *x = q->executor;
     const struct phi_work *work = q->failed ? q->failed : q->work;
     assert(work != NULL);
     if (phi_cuda_sticky(q->result))
         atomic_store_explicit(&x->dead, (uint32_t)q->result, memory_order_relaxed);
-    return phi_cuda_result(x->params.report, x->driver, q->result,
+    return phi_cuda_result(x->params.report, x->to.driver, q->result,
                            "%s of operation %llu with rank %d", phi_program_name(work->call),
                            (unsigned long long)work->op_id, work->peer);
 }
 
-static CUresult enqueue_batch(struct enqueue *q, const struct phi_piece *piece)
-{
-    CUstreamBatchMemOpParams ops[PHI_BATCH_MAX];
-    const unsigned wait_flags =
-        CU_STREAM_WAIT_VALUE_AND |
-        (q->executor->info->flush_remote_writes ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
-    unsigned count = 0;
-    for (size_t i = piece->first; i < piece->first + piece->count; i++) {
-        const struct phi_work *work = &q->work[i];
-        CUstreamBatchMemOpParams *op = &ops[count];
-        if (work->kind == PHI_STEP_COPY)
-            continue; // of no bytes
-        count++;
-        if (work->kind == PHI_STEP_WAIT)
-            // Pairs with the post of whose turn it is.
-            op->waitValue = (struct CUstreamMemOpWaitValueParams_st){
-                .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
-                .address = work->word_device,
-                .value = work->value,
-                .flags = wait_flags};
-        else
-            // Default flags: a system-wide fence before the write, so that a POST releases what
-            // came before it.
-            op->writeValue = (struct CUstreamMemOpWriteValueParams_st){
-                .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
-                .address = work->word_device,
-                .value = work->value};
-    }
-    if (piece->done)
-        ops[count++].writeValue = (struct CUstreamMemOpWriteValueParams_st){
-            .operation = CU_STREAM_MEM_OP_WRITE_VALUE_64, .address = q->done, .value64 = q->number};
-    return q->executor->driver->cuStreamBatchMemOp_v2(q->stream, count, ops, 0);
-}
-
-// add_items appends those of work [first, end) that are no copies, and returns how many there are
-// now.
-static uint32_t add_items(const struct enqueue *q, size_t first, size_t end,
-                          struct phi_brace_item *items, uint32_t count)
-{
-    for (size_t i = first; i < end; i++) {
-        const struct phi_work *work = &q->work[i];
-        if (work->kind == PHI_STEP_COPY)
-            continue; // of no bytes
-        items[count++] = (struct phi_brace_item){
-            .word = work->word_device,
-            .broken = work->broken_device,
-            .kind = work->kind == PHI_STEP_WAIT ? PHI_BRACE_WAIT : PHI_BRACE_POST,
-            .value = work->value};
-    }
-    return count;
-}
-
-static CUresult enqueue_kernel(struct enqueue *q, const struct phi_piece *piece)
-{
-    struct phi_brace_args args;
-    args.count = add_items(q, piece->first, piece->first + piece->count, args.items, 0);
-    args.reserved = 0;
-    args.done = piece->done ? q->done : 0;
-    args.number = q->number;
-    return q->executor->driver->cuLaunchKernel(
-        phi_device_kernel(q->executor->device, PHI_KERNEL_BRACE), 1, 1, 1, PHI_BRACE_THREADS, 1, 1,
-        0, q->stream, (void *[]){&args}, NULL);
-}
-
-// view gives the address that kernels know memory by. Only host memory has another one, and only
-// for that the driver is asked.
-static CUresult view(const struct phi_driver *driver, const void *address, bool host,
-                     uint64_t *device)
-{
-    CUdeviceptr pointer = (uintptr_t)address;
-    CUresult result = CUDA_SUCCESS;
-    if (host)
-        result = driver->cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                               (CUdeviceptr)(uintptr_t)address);
-    *device = pointer;
-    return result;
-}
-
-static CUresult view_source(const struct enqueue *q, const struct phi_work *work, uint64_t *device)
-{
-    return view(q->executor->driver, work->source, work->host_source, device);
-}
-
-static CUresult view_destination(const struct enqueue *q, const struct phi_work *work,
-                                 uint64_t *device)
-{
-    return view(q->executor->driver, work->destination, work->host_destination, device);
-}
-
-static CUresult describe_copy(struct enqueue *q, const struct phi_work *work,
-                              struct phi_copy_args *args)
-{
-    *args = (struct phi_copy_args){.size = work->size, .broken = work->broken_device};
-    CUresult result = view_destination(q, work, &args->destination);
-    if (result == CUDA_SUCCESS)
-        result = view_source(q, work, &args->source);
-    phi_count(q->executor->params.counters, copy_kernels, 1);
-    return result;
-}
-
-static CUresult launch_copy(struct enqueue *q, CUfunction function, uint32_t blocks, void *args)
-{
-    return q->executor->driver->cuLaunchKernel(function, blocks, 1, 1, PHI_COPY_THREADS, 1, 1, 0,
-                                               q->stream, (void *[]){args}, NULL);
-}
-
-// 0 where it has none; of a kernel of one block that will do.
-static uint64_t sync_of(const struct enqueue *q)
-{
-    const struct phi_transfer_sync *syncs = q->executor->sync;
-    return q->sync ? (uint64_t)(uintptr_t)(syncs + q->sync - 1) : 0;
-}
-
-static CUresult enqueue_copy_kernel(struct enqueue *q, const struct phi_work *work)
-{
-    struct phi_copy_args args;
-    CUresult result = describe_copy(q, work, &args);
-    if (result != CUDA_SUCCESS)
-        return result;
-    const uint32_t blocks = phi_copy_blocks(work->size);
-    args.sync = blocks > 1 ? sync_of(q) : 0;
-    return launch_copy(q, phi_device_kernel(q->executor->device, PHI_KERNEL_COPY), blocks, &args);
-}
-
-static void count_copy(struct enqueue *q, const struct phi_work *work)
-{
-    struct phi_counters *counters = q->executor->params.counters;
-    const bool net = phi_step_staged(work->kind);
-    phi_count(counters, ipc_operations, !net);
-    phi_count(counters, ipc_bytes, net ? 0 : work->size);
-    phi_count(counters, net_operations, net);
-    phi_count(counters, net_bytes, net ? work->size : 0);
-}
-
-static CUresult enqueue_transfer(struct enqueue *q, const struct phi_piece *piece)
-{
-    struct cuda_executor *x = q->executor;
-    const struct phi_work *work = &q->work[piece->copy];
-    struct phi_transfer_args args;
-    CUresult result = describe_copy(q, work, &args.copy);
-    if (result != CUDA_SUCCESS)
-        return result;
-    count_copy(q, work);
-    args.before = add_items(q, piece->first, piece->copy, args.items, 0);
-    args.count =
-        add_items(q, piece->copy + 1, piece->first + piece->count, args.items, args.before);
-    args.done = piece->done ? q->done : 0;
-    args.number = q->number;
-    uint32_t blocks = q->sync ? phi_transfer_blocks(&x->policy, &q->others, work->size) : 1;
-    args.copy.sync = sync_of(q);
-    if (q->blocks < blocks)
-        q->blocks = blocks;
-    return launch_copy(q, phi_device_kernel(x->device, PHI_KERNEL_TRANSFER), blocks, &args);
-}
-
-static bool waits(const struct phi_work *work, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (phi_step_waits(work[i].kind))
-            return true;
-    return false;
-}
-
-// view_hop puts the addresses by which kernels know a message's memory.
-static CUresult view_hop(struct enqueue *q, const struct phi_work *work, struct phi_hop_item *item)
-{
-    const bool reads =
-        work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_MOVE || work->kind == PHI_STEP_STAGE;
-    const bool writes = work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_MOVE ||
-                        work->kind == PHI_STEP_UNSTAGE || work->kind == PHI_STEP_HELP;
-    CUresult result = CUDA_SUCCESS;
-    // A signal may end puts whose bytes it does not know of.
-    if (work->size == 0 && work->kind != PHI_STEP_UNSTAGE && work->kind != PHI_STEP_HELP)
-        return result;
-    if (reads) {
-        count_copy(q, work);
-        phi_count(q->executor->params.counters, copy_kernels, 1);
-        result = view_source(q, work, &item->source);
-    }
-    if (writes && result == CUDA_SUCCESS)
-        result = view_destination(q, work, &item->destination);
-    return result;
-}
-
-// Where the driver can, the kernel may begin while the one before it ends: it waits inside for
-// that.
-static CUresult launch_hop(struct enqueue *q, struct phi_hop_grid grid, struct phi_hop_args *args)
-{
-    const struct phi_driver *driver = q->executor->driver;
-    CUfunction function = phi_device_kernel(q->executor->device, PHI_KERNEL_HOP);
-    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-                               .value.programmaticStreamSerializationAllowed = 1};
-    const CUlaunchConfig config = {.gridDimX = grid.blocks,
-                                   .gridDimY = 1,
-                                   .gridDimZ = 1,
-                                   .blockDimX = grid.threads,
-                                   .blockDimY = 1,
-                                   .blockDimZ = 1,
-                                   .hStream = q->stream,
-                                   .attrs = &early,
-                                   .numAttrs = 1};
-    if (driver->cuLaunchKernelEx != NULL && q->executor->info->compute_major >= 9)
-        return driver->cuLaunchKernelEx(&config, function, (void *[]){args}, NULL);
-    return driver->cuLaunchKernel(function, grid.blocks, 1, 1, grid.threads, 1, 1, 0, q->stream,
-                                  (void *[]){args}, NULL);
-}
-
-static CUresult enqueue_hop(struct enqueue *q, const struct phi_piece *piece)
-{
-    struct cuda_executor *x = q->executor;
-    const struct phi_work *work = &q->work[piece->first];
-    struct phi_hop_args args;
-    struct phi_hop_grid grid = phi_hop_fill(work, piece->count, &x->policy, &q->others, &args);
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++)
-        result = view_hop(q, &work[i], &args.items[i]);
-    if (result != CUDA_SUCCESS)
-        return result;
-    args.done = piece->done ? q->done : 0;
-    args.number = q->number;
-    args.sync = sync_of(q);
-    if (q->blocks < grid.blocks)
-        q->blocks = grid.blocks;
-    return launch_hop(q, grid, &args);
-}
-
-static CUresult enqueue_copy(struct enqueue *q, const struct phi_piece *piece)
-{
-    const struct phi_work *work = &q->work[piece->first];
-    const bool behind = piece->behind || q->waited;
-    count_copy(q, work);
-    if (!work->engine && phi_copy_mode(&q->executor->policy, behind))
-        return enqueue_copy_kernel(q, work);
-    return q->executor->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)work->destination,
-                                              (CUdeviceptr)(uintptr_t)work->source, work->size,
-                                              q->stream);
-}
-
-static CUresult enqueue_copies(struct enqueue *q, const struct phi_piece *piece)
-{
-    const bool behind = piece->behind || q->waited;
-    struct phi_copies_args args = {.done = piece->done ? q->done : 0,
-                                   .number = q->number,
-                                   .sync = behind || piece->done ? sync_of(q) : 0};
-    CUresult result = CUDA_SUCCESS;
-    uint32_t blocks = 0;
-    for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
-        const struct phi_work *work = &q->work[piece->first + i];
-        if (work->size == 0)
-            continue;
-        struct phi_copies_item *item = &args.items[args.count++];
-        *item = (struct phi_copies_item){
-            .broken = behind ? work->broken_device : 0,
-            .size = (uint32_t)work->size,
-            .first = blocks,
-        };
-        result = view_destination(q, work, &item->destination);
-        if (result == CUDA_SUCCESS)
-            result = view_source(q, work, &item->source);
-        blocks += phi_copy_blocks(work->size);
-        count_copy(q, work);
-    }
-    phi_count(q->executor->params.counters, copy_kernels, args.count);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return launch_copy(q, phi_device_kernel(q->executor->device, PHI_KERNEL_COPIES), blocks, &args);
-}
-
-static void enqueue_all(struct enqueue *q)
-{
-    struct phi_piece piece;
-    while (q->result == CUDA_SUCCESS && phi_plan_next(&q->plan, &piece)) {
-        if (piece.kind == PHI_PIECE_COPY)
-            q->result = enqueue_copy(q, &piece);
-        else if (piece.kind == PHI_PIECE_COPIES)
-            q->result = enqueue_copies(q, &piece);
-        else if (piece.kind == PHI_PIECE_TRANSFER)
-            q->result = enqueue_transfer(q, &piece);
-        else if (piece.kind == PHI_PIECE_HOP)
-            q->result = enqueue_hop(q, &piece);
-        else if (piece.kind == PHI_PIECE_KERNEL)
-            q->result = enqueue_kernel(q, &piece);
-        else
-            q->result = enqueue_batch(q, &piece);
-        if (q->result == CUDA_SUCCESS)
-            q->started = true;
-        else
-            q->failed = piece.first < q->n ? &q->work[piece.first] : NULL;
-    }
-}
-
 // decide chooses how this work waits. -EAGAIN where too many kernels wait.
-static int decide(struct enqueue *q)
+static int decide(struct cuda_executor *x, struct phi_enqueue *q)
 {
-    struct cuda_executor *x = q->executor;
-    struct phi_policy policy = x->policy;
+    struct phi_policy policy = x->to.policy;
     policy.shared = atomic_load_explicit(&x->shared, memory_order_relaxed) != 0;
     uint32_t waits = 0;
     bool engine = false;
@@ -411,19 +94,18 @@ static int decide(struct enqueue *q)
 
 // finish_number makes the number of a half enqueued issue come all the same, so that what was
 // enqueued can be waited for.
-static void finish_number(struct enqueue *q, int index)
+static void finish_number(struct cuda_executor *x, struct phi_enqueue *q, int index)
 {
-    const struct phi_piece piece = {.done = true};
-    CUresult result =
-        q->executor->policy.batches ? enqueue_batch(q, &piece) : enqueue_kernel(q, &piece);
+    CUresult result = phi_enqueue_number(q);
     // A context that takes nothing more has nothing under way that will end by itself.
     if (result != CUDA_SUCCESS && phi_cuda_sticky(q->result))
-        atomic_store_explicit(&q->executor->records.done[index], q->number, memory_order_release);
+        atomic_store_explicit(&x->records.done[index], q->number, memory_order_release);
 }
 
-static void mark_waits(struct enqueue *q, struct phi_record *record, int index)
+static void mark_waits(struct cuda_executor *x, struct phi_enqueue *q, struct phi_record *record,
+                       int index)
 {
-    struct phi_records *records = &q->executor->records;
+    struct phi_records *records = &x->records;
     if (q->waits) {
         _Atomic uint64_t *mark = q->plan.kernel_waits ? &record->kernel_wait : &record->memory_wait;
         const struct phi_work *work = q->work;
@@ -443,7 +125,15 @@ static void mark_waits(struct enqueue *q, struct phi_record *record, int index)
     }
 }
 
-static bool has(const struct enqueue *q, unsigned kind)
+static bool waits(const struct phi_work *work, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (phi_step_waits(work[i].kind))
+            return true;
+    return false;
+}
+
+static bool has(const struct phi_enqueue *q, unsigned kind)
 {
     for (size_t i = 0; i < q->n; i++)
         if (q->work[i].kind == kind)
@@ -452,53 +142,54 @@ static bool has(const struct enqueue *q, unsigned kind)
 }
 
 // issue_locked enqueues on a stream whose record is locked.
-static int issue_locked(struct enqueue *q, int index, bool *partial)
+static int issue_locked(struct cuda_executor *x, struct phi_enqueue *q, int index, bool *partial)
 {
-    struct phi_records *records = &q->executor->records;
+    struct phi_records *records = &x->records;
     struct phi_record *record = &records->record[index];
     q->number = atomic_load_explicit(&record->issued, memory_order_relaxed) + 1;
-    q->done = q->executor->done_device + (uint64_t)index * sizeof(uint64_t);
+    q->done = x->done_device + (uint64_t)index * sizeof(uint64_t);
     q->waited = phi_record_waits(records, index);
     q->sync = (uint32_t)index + 1;
     if (waits(q->work, q->n)) { // what others do matters to nothing else
         phi_records_waiting(records, index, &q->others);
-        phi_captures_waiting(&q->executor->captures, &q->others);
+        phi_captures_waiting(&x->captures, &q->others);
     }
-    int rc = decide(q);
+    int rc = decide(x, q);
     if (rc)
         return rc;
     if (!phi_uses_take(records, index, q->work, q->n))
-        return phi_fail(q->executor->params.report, PH_EBROKEN,
+        return phi_fail(x->params.report, PH_EBROKEN,
                         "%s of operation %llu with rank %d: its buffer was revoked",
                         phi_program_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
                         q->work[0].peer);
-    enqueue_all(q);
+    phi_enqueue_all(q);
     if (q->result != CUDA_SUCCESS && !q->started) {
         phi_uses_give_back(records, index, q->work, q->n);
-        return driver_failed(q);
+        return driver_failed(x, q);
     }
-    mark_waits(q, record, index);
+    mark_waits(x, q, record, index);
     atomic_store_explicit(&record->issued, q->number, memory_order_release);
     if (q->result == CUDA_SUCCESS)
         return 0;
     *partial = true;
-    finish_number(q, index);
-    return driver_failed(q);
+    finish_number(x, q, index);
+    return driver_failed(x, q);
 }
 
 // first_use looks at a stream that has no record yet, and gives it one.
 static int first_use(struct cuda_executor *x, CUstream stream, uint64_t key)
 {
     CUcontext context = NULL;
-    if (x->driver->cuStreamGetCtx != NULL && (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD) {
-        CUresult result = x->driver->cuStreamGetCtx(stream, &context);
+    if (x->to.driver->cuStreamGetCtx != NULL &&
+        (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD) {
+        CUresult result = x->to.driver->cuStreamGetCtx(stream, &context);
         if (result != CUDA_SUCCESS)
-            return phi_cuda_result(x->params.report, x->driver, result, "a stream");
-        if (context != phi_device_context(x->device))
+            return phi_cuda_result(x->params.report, x->to.driver, result, "a stream");
+        if (context != phi_device_context(x->to.device))
             return phi_fail(x->params.report, -EINVAL,
                             "the stream is not one of the context's device cuda:%d (its primary "
                             "context)",
-                            x->info->ordinal);
+                            x->to.info->ordinal);
     }
     int index = phi_record_claim(&x->records, key);
     if (index < 0)
@@ -506,59 +197,60 @@ static int first_use(struct cuda_executor *x, CUstream stream, uint64_t key)
     return index;
 }
 
-static int issue_eager(struct enqueue *q, uint64_t key, bool *partial)
+static int issue_eager(struct cuda_executor *x, struct phi_enqueue *q, uint64_t key, bool *partial)
 {
-    struct phi_records *records = &q->executor->records;
+    struct phi_records *records = &x->records;
     int index;
     do {
         index = phi_record_find(records, key);
         if (index < 0)
-            index = first_use(q->executor, q->stream, key);
+            index = first_use(x, q->stream, key);
         if (index < 0)
             return index;
     } while (!phi_record_lock(records, index, key));
-    int rc = issue_locked(q, index, partial);
+    int rc = issue_locked(x, q, index, partial);
     phi_record_unlock(records, index);
     return rc;
 }
 
-static int issue_captured(struct enqueue *q, uint64_t key, bool *partial)
+static int issue_captured(struct cuda_executor *x, struct phi_enqueue *q, uint64_t key,
+                          bool *partial)
 {
-    struct phi_captures *captures = &q->executor->captures;
+    struct phi_captures *captures = &x->captures;
     struct phi_capture *capture;
     int rc = phi_capture_begin(captures, q->stream, q->work, q->n, &capture);
     if (rc)
         return rc;
     struct phi_branch branch = phi_capture_branch(captures, capture, key);
-    phi_records_waiting(&q->executor->records, -1, &q->others);
+    phi_records_waiting(&x->records, -1, &q->others);
     phi_captures_waiting(captures, &q->others);
     q->others.kernels -= branch.kernel;
     q->others.memory_operations -= branch.memory_operation;
     q->others.blocks -= branch.blocks;
     q->waited = branch.kernel || branch.memory_operation;
-    rc = decide(q);
+    rc = decide(x, q);
     if (rc)
         return rc;
     const bool helps = has(q, PHI_STEP_HELP);
     if (helps || ((q->plan.fuse || q->waited || q->waits) && has(q, PHI_STEP_COPY)))
         phi_capture_sync(captures, capture, &branch);
     if (helps && branch.sync == 0)
-        return phi_refuse(q->executor->params.report, -EAGAIN,
+        return phi_refuse(x->params.report, -EAGAIN,
                           "a group of more parts than the net holds: live graphs have %d branches "
                           "already",
                           PHI_GRAPH_SYNCS);
     q->sync = branch.sync ? PHI_STREAMS_MAX + branch.sync : 0;
-    enqueue_all(q);
+    phi_enqueue_all(q);
     if (branch.blocks < q->blocks)
         branch.blocks = q->blocks;
     branch.kernel = branch.kernel || (q->waits && q->plan.kernel_waits);
     branch.memory_operation = branch.memory_operation || (q->waits && !q->plan.kernel_waits);
     phi_capture_update(captures, capture, &branch);
-    phi_count(q->executor->params.counters, captured, 1);
+    phi_count(x->params.counters, captured, 1);
     if (q->result == CUDA_SUCCESS)
         return 0;
     *partial = q->started;
-    return driver_failed(q);
+    return driver_failed(x, q);
 }
 
 // handle_key names a stream while it lives. Per-thread streams share a handle; NULL and the legacy
@@ -575,49 +267,49 @@ static uint64_t handle_key(CUstream stream)
 static uint64_t stream_key(const struct cuda_executor *x, CUstream stream)
 {
     unsigned long long id;
-    if (x->driver->cuStreamGetId != NULL && x->driver->cuStreamGetId(stream, &id) == CUDA_SUCCESS)
+    if (x->to.driver->cuStreamGetId != NULL &&
+        x->to.driver->cuStreamGetId(stream, &id) == CUDA_SUCCESS)
         return id + 1;
     return handle_key(stream); // a driver before 12.0
 }
 
-static int issue_entered(struct enqueue *q, bool *partial)
+static int issue_entered(struct cuda_executor *x, struct phi_enqueue *q, bool *partial)
 {
-    struct cuda_executor *x = q->executor;
     CUstreamCaptureStatus status;
-    CUresult result = x->driver->cuStreamIsCapturing(q->stream, &status);
+    CUresult result = x->to.driver->cuStreamIsCapturing(q->stream, &status);
     if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
         return phi_fail(x->params.report, -EINVAL, "%p is not a stream of cuda:%d",
-                        (void *)q->stream, x->info->ordinal);
+                        (void *)q->stream, x->to.info->ordinal);
     if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (result != CUDA_SUCCESS) {
         q->result = result;
-        return driver_failed(q);
+        return driver_failed(x, q);
     }
     // Within one capture the handle names the branch.
     return status == CU_STREAM_CAPTURE_STATUS_ACTIVE
-               ? issue_captured(q, (uintptr_t)q->stream, partial)
-               : issue_eager(q, stream_key(x, q->stream), partial);
+               ? issue_captured(x, q, (uintptr_t)q->stream, partial)
+               : issue_eager(x, q, stream_key(x, q->stream), partial);
 }
 
 static int stream_issue(struct phi_executor *base, void *stream, const struct phi_work *work,
                         size_t n, bool *partial)
 {
     struct cuda_executor *x = executor_of(base);
-    struct enqueue q = {.executor = x, .stream = stream, .work = work, .n = n};
+    struct phi_enqueue q = {.to = &x->to, .stream = stream, .work = work, .n = n};
     CUcontext current = NULL, popped;
     assert(work != NULL && n > 0);
     *partial = false;
     // Not phi_device_enter: nothing here can disturb a capture, so the thread's capture mode stays.
-    q.result = x->driver->cuCtxGetCurrent(&current);
-    const bool push = current != phi_device_context(x->device);
+    q.result = x->to.driver->cuCtxGetCurrent(&current);
+    const bool push = current != phi_device_context(x->to.device);
     if (q.result == CUDA_SUCCESS && push)
-        q.result = x->driver->cuCtxPushCurrent_v2(phi_device_context(x->device));
+        q.result = x->to.driver->cuCtxPushCurrent_v2(phi_device_context(x->to.device));
     if (q.result != CUDA_SUCCESS)
-        return driver_failed(&q);
-    int rc = issue_entered(&q, partial);
+        return driver_failed(x, &q);
+    int rc = issue_entered(x, &q, partial);
     if (push)
-        x->driver->cuCtxPopCurrent_v2(&popped);
+        x->to.driver->cuCtxPopCurrent_v2(&popped);
     return rc;
 }
 
@@ -696,14 +388,14 @@ static int flush_failed(struct cuda_executor *x, const char *why)
     struct phi_wait_note note;
     if (!phi_records_oldest(&x->records, &note))
         return phi_fail(x->params.report, -ETIMEDOUT, "%s of cuda:%d not done in time", why,
-                        x->info->ordinal);
+                        x->to.info->ordinal);
     char suspicion[80];
     phi_executor_suspicion(&x->base, note.peer, suspicion, sizeof suspicion);
     return phi_fail(
         x->params.report, -ETIMEDOUT,
         "%s of cuda:%d not done in time: rank %d has not written the word '%s' of operation "
         "%llu (%s)%s",
-        why, x->info->ordinal, note.peer, phi_program_awaits(note.call),
+        why, x->to.info->ordinal, note.peer, phi_program_awaits(note.call),
         (unsigned long long)note.op_id, phi_program_name(note.call), suspicion);
 }
 
@@ -729,9 +421,9 @@ static void stream_close(struct phi_executor *base)
     struct cuda_executor *x = executor_of(base);
     if (base == NULL)
         return;
-    if (x->sync != NULL)
-        phi_device_free(x->device, x->sync);
-    phi_device_unregister(x->device, (void *)x->records.done);
+    if (x->to.sync != NULL)
+        phi_device_free(x->to.device, x->to.sync);
+    phi_device_unregister(x->to.device, (void *)x->records.done);
     munmap((void *)x->records.done, x->done_size);
     phi_captures_fini(&x->captures);
     phi_records_fini(&x->records);
@@ -754,16 +446,16 @@ static const struct phi_executor_ops stream_ops = {
 static int check_forced(const struct cuda_executor *x)
 {
     const struct phi_config *config = x->params.config;
-    if (!x->info->kernels &&
+    if (!x->to.info->kernels &&
         (config->wait == PHI_WAIT_KERNEL || config->method == PHI_METHOD_COPY_KERNEL))
         return phi_fail(
             x->params.report, -ENOTSUP,
             "PEERHOP_WAIT or PEERHOP_METHOD ask for kernels, which cuda:%d runs without",
-            x->info->ordinal);
-    if (!x->info->memory_operations && config->wait == PHI_WAIT_MEMORY_OPERATION)
+            x->to.info->ordinal);
+    if (!x->to.info->memory_operations && config->wait == PHI_WAIT_MEMORY_OPERATION)
         return phi_fail(x->params.report, -ENOTSUP,
                         "PEERHOP_WAIT asks for memory operations, which cuda:%d has not",
-                        x->info->ordinal);
+                        x->to.info->ordinal);
     return 0;
 }
 
@@ -773,19 +465,19 @@ static void log_limits(const struct cuda_executor *x)
         x->params.report, PH_LOG_INFO,
         "cuda:%d, CUDA_DEVICE_MAX_CONNECTIONS=%d: where ranks share the device, at most %u streams "
         "wait by memory operation, the others by kernel",
-        x->info->ordinal, x->info->connections, x->policy.memory_waits);
+        x->to.info->ordinal, x->to.info->connections, x->to.policy.memory_waits);
 }
 
 static int make_syncs(struct cuda_executor *x)
 {
     static const char zeros[SYNC_BYTES];
-    int rc = phi_device_alloc(x->device, SYNC_BYTES, &x->sync);
+    int rc = phi_device_alloc(x->to.device, SYNC_BYTES, &x->to.sync);
     if (rc)
         return rc;
-    rc = phi_device_write(x->device, x->sync, zeros, SYNC_BYTES,
+    rc = phi_device_write(x->to.device, x->to.sync, zeros, SYNC_BYTES,
                           phi_deadline(x->params.config->deadline_ms));
     if (rc)
-        phi_device_free(x->device, x->sync);
+        phi_device_free(x->to.device, x->to.sync);
     return rc;
 }
 
@@ -795,14 +487,16 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
     struct cuda_executor *x = NULL;
     if (posix_memalign((void **)&x, 64, sizeof *x) != 0)
         return phi_fail(params->report, -ENOMEM, "the streams' records: out of memory");
-    *x = (struct cuda_executor){.base.ops = &stream_ops, .params = *params, .device = device};
-    x->driver = phi_device_driver(device);
-    x->info = phi_device_info(device);
-    x->policy = phi_policy_of(params->config);
-    x->policy.kernels = x->info->kernels;
-    x->policy.batches = x->info->memory_operations;
+    *x = (struct cuda_executor){.base.ops = &stream_ops, .params = *params};
+    x->to.counters = params->counters;
+    x->to.device = device;
+    x->to.driver = phi_device_driver(device);
+    x->to.info = phi_device_info(device);
+    x->to.policy = phi_policy_of(params->config);
+    x->to.policy.kernels = x->to.info->kernels;
+    x->to.policy.batches = x->to.info->memory_operations;
     // One of 512 threads for each multiprocessor: of 132, 128 held up no other kernel, 256 did.
-    x->policy.blocks = (uint32_t)x->info->multiprocessors;
+    x->to.policy.blocks = (uint32_t)x->to.info->multiprocessors;
     int rc = check_forced(x);
     if (rc)
         goto free_executor;
@@ -819,10 +513,10 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
     rc = phi_device_register(device, done, x->done_size, &x->done_device);
     if (rc)
         goto unmap_done;
-    if (x->info->kernels && (rc = make_syncs(x)))
+    if (x->to.info->kernels && (rc = make_syncs(x)))
         goto unregister_done;
     phi_records_init(&x->records, done);
-    phi_captures_init(&x->captures, params->report, x->driver);
+    phi_captures_init(&x->captures, params->report, x->to.driver);
     log_limits(x);
     *executor = &x->base;
     return 0;

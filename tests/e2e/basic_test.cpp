@@ -106,6 +106,14 @@ TEST_P(Basic, SendAndRecvByGet)
     EXPECT_EQ(job.run("send_and_recv", "get"), "");
 }
 
+// Code for an older device does not wait for the kernel before it: it may not begin early.
+TEST(BasicStandin, KernelsOfOldCode)
+{
+    Job job("standin", 2);
+    job.environment("PEERHOP_STANDIN_PTX", "75");
+    EXPECT_EQ(job.run("send_and_recv", "put"), "");
+}
+
 RANK_FUNCTION(ring_of_groups)
 {
     rank.open();

@@ -257,6 +257,15 @@ void si_check_wait(uint64_t address)
         fatal("a wait on a remote address: %#" PRIx64 " is memory of another process", address);
 }
 
+void si_check_launch(const CUlaunchConfig *config)
+{
+    for (unsigned i = 0; si.checks && i < config->numAttrs; i++)
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+            config->attrs[i].value.programmaticStreamSerializationAllowed && si.ptx < 90)
+            fatal("an early launch: code for %d.%d does not wait for the kernel before it",
+                  si.ptx / 10, si.ptx % 10);
+}
+
 void si_check_current(const struct si_allocation *allocation, const char *call)
 {
     const struct si_context *current = si_current();

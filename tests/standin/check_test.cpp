@@ -340,4 +340,23 @@ TEST_F(Checks, WrongCurrentContext)
     });
 }
 
+TEST_F(Checks, EarlyLaunchOfCodeThatDoesNotWait)
+{
+    CUlaunchAttribute early = {};
+    early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    early.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config = {};
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+    config.attrs = &early;
+    config.numAttrs = 1;
+    auto launch = [&] { d->cuLaunchKernelEx(&config, nullptr, nullptr, nullptr); };
+    is_fine(launch);
+    setenv("PEERHOP_STANDIN_PTX", "75", 1);
+    reports("an early launch: code for 7.5 does not wait", launch);
+    early.value.programmaticStreamSerializationAllowed = 0;
+    is_fine(launch);
+    unsetenv("PEERHOP_STANDIN_PTX");
+}
+
 } // namespace

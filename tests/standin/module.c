@@ -103,6 +103,8 @@ SI_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute
         *value = 32;
         break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+        *value = si.ptx;
+        break;
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
         *value = 90;
         break;
@@ -176,9 +178,10 @@ SI_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsi
 }
 
 // The attributes only allow a kernel to begin early.
-SI_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
-                                    void **extra)
+SI_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
+                                    void **params, void **extra)
 {
+    si_check_launch(config);
     return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
                           config->blockDimX, config->blockDimY, config->blockDimZ,
                           config->sharedMemBytes, config->hStream, params, extra);

@@ -10,6 +10,7 @@
 //   PEERHOP_STANDIN_NO_PEER      "1": no device reaches another's memory; "0-1,2-3": these pairs do
 //   not PEERHOP_STANDIN_CHECK=0      nothing of what check.c looks for ends the process
 //   CUDA_DEVICE_MAX_CONNECTIONS  hardware queues, as for the real driver (8)
+//   PEERHOP_STANDIN_PTX          what every kernel was compiled for (90)
 //
 // Everything here is guarded by si.lock unless said otherwise. Across files: prefix si_.
 #ifndef TESTS_STANDIN_STANDIN_H
@@ -344,6 +345,7 @@ struct si_driver {
     uint32_t no_peer[SI_DEVICES_MAX]; // bit i: the machine's device i is not reached
     bool checks;
     unsigned connections; // CUDA_DEVICE_MAX_CONNECTIONS, 8 where unset
+    int ptx;              // version of every function
     uint64_t next_id;     // streams, contexts, captures
     uint64_t next_buffer;
     struct si_capture *captures;
@@ -450,6 +452,7 @@ void si_marker_finish(struct si_marker *marker);
 void si_check_begin(struct si_op *op, const struct si_context *context);
 void si_check_end(struct si_op *op);
 void si_check_wait(uint64_t address);
+void si_check_launch(const CUlaunchConfig *config);
 void si_check_current(const struct si_allocation *allocation, const char *call);
 void si_check_opened(uint64_t address);
 void si_check_close(uint64_t address); // before it is looked for

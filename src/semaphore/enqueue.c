@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "semaphore/enqueue.h"
+
+#include "base/counters.h"
+#include "cuda/kernel_args.h"
+#include "semaphore/hop.h"
+
+static CUresult enqueue_batch(struct phi_enqueue *q, const struct phi_piece *piece)
+{
+    CUstreamBatchMemOpParams ops[PHI_BATCH_MAX];
+    const unsigned wait_flags = CU_STREAM_WAIT_VALUE_AND |
+                                (q->to->info->flush_remote_writes ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
+    unsigned count = 0;
+    for (size_t i = piece->first; i < piece->first + piece->count; i++) {
+        const struct phi_work *work = &q->work[i];
+        CUstreamBatchMemOpParams *op = &ops[count];
+        if (work->kind == PHI_STEP_COPY)
+            continue; // of no bytes
+        count++;
+        if (work->kind == PHI_STEP_WAIT)
+            // Pairs with the post of whose turn it is.
+            op->waitValue = (struct CUstreamMemOpWaitValueParams_st){
+                .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
+                .address = work->word_device,
+                .value = work->value,
+                .flags = wait_flags};
+        else
+            // Default flags: a system-wide fence before the write, so that a POST releases what
+            // came before it.
+            op->writeValue = (struct CUstreamMemOpWriteValueParams_st){
+                .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                .address = work->word_device,
+                .value = work->value};
+    }
+    if (piece->done)
+        ops[count++].writeValue = (struct CUstreamMemOpWriteValueParams_st){
+            .operation = CU_STREAM_MEM_OP_WRITE_VALUE_64, .address = q->done, .value64 = q->number};
+    return q->to->driver->cuStreamBatchMemOp_v2(q->stream, count, ops, 0);
+}
+
+// add_items appends those of work [first, end) that are no copies, and returns how many there are
+// now.
+static uint32_t add_items(const struct phi_enqueue *q, size_t first, size_t end,
+                          struct phi_brace_item *items, uint32_t count)
+{
+    for (size_t i = first; i < end; i++) {
+        const struct phi_work *work = &q->work[i];
+        if (work->kind == PHI_STEP_COPY)
+            continue; // of no bytes
+        items[count++] = (struct phi_brace_item){
+            .word = work->word_device,
+            .broken = work->broken_device,
+            .kind = work->kind == PHI_STEP_WAIT ? PHI_BRACE_WAIT : PHI_BRACE_POST,
+            .value = work->value};
+    }
+    return count;
+}
+
+static CUresult enqueue_kernel(struct phi_enqueue *q, const struct phi_piece *piece)
+{
+    struct phi_brace_args args;
+    args.count = add_items(q, piece->first, piece->first + piece->count, args.items, 0);
+    args.reserved = 0;
+    args.done = piece->done ? q->done : 0;
+    args.number = q->number;
+    return q->to->driver->cuLaunchKernel(phi_device_kernel(q->to->device, PHI_KERNEL_BRACE), 1, 1,
+                                         1, PHI_BRACE_THREADS, 1, 1, 0, q->stream,
+                                         (void *[]){&args}, NULL);
+}
+
+// view gives the address that kernels know memory by. Only host memory has another one, and only
+// for that the driver is asked.
+static CUresult view(const struct phi_driver *driver, const void *address, bool host,
+                     uint64_t *device)
+{
+    CUdeviceptr pointer = (uintptr_t)address;
+    CUresult result = CUDA_SUCCESS;
+    if (host)
+        result = driver->cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                               (CUdeviceptr)(uintptr_t)address);
+    *device = pointer;
+    return result;
+}
+
+static CUresult view_source(const struct phi_enqueue *q, const struct phi_work *work,
+                            uint64_t *device)
+{
+    return view(q->to->driver, work->source, work->host_source, device);
+}
+
+static CUresult view_destination(const struct phi_enqueue *q, const struct phi_work *work,
+                                 uint64_t *device)
+{
+    return view(q->to->driver, work->destination, work->host_destination, device);
+}
+
+static CUresult describe_copy(struct phi_enqueue *q, const struct phi_work *work,
+                              struct phi_copy_args *args)
+{
+    *args = (struct phi_copy_args){.size = work->size, .broken = work->broken_device};
+    CUresult result = view_destination(q, work, &args->destination);
+    if (result == CUDA_SUCCESS)
+        result = view_source(q, work, &args->source);
+    phi_count(q->to->counters, copy_kernels, 1);
+    return result;
+}
+
+static CUresult launch_copy(struct phi_enqueue *q, CUfunction function, uint32_t blocks, void *args)
+{
+    return q->to->driver->cuLaunchKernel(function, blocks, 1, 1, PHI_COPY_THREADS, 1, 1, 0,
+                                         q->stream, (void *[]){args}, NULL);
+}
+
+// 0 where it has none; of a kernel of one block that will do.
+static uint64_t sync_of(const struct phi_enqueue *q)
+{
+    const struct phi_transfer_sync *syncs = q->to->sync;
+    return q->sync ? (uint64_t)(uintptr_t)(syncs + q->sync - 1) : 0;
+}
+
+static CUresult enqueue_copy_kernel(struct phi_enqueue *q, const struct phi_work *work)
+{
+    struct phi_copy_args args;
+    CUresult result = describe_copy(q, work, &args);
+    if (result != CUDA_SUCCESS)
+        return result;
+    const uint32_t blocks = phi_copy_blocks(work->size);
+    args.sync = blocks > 1 ? sync_of(q) : 0;
+    return launch_copy(q, phi_device_kernel(q->to->device, PHI_KERNEL_COPY), blocks, &args);
+}
+
+static void count_copy(struct phi_enqueue *q, const struct phi_work *work)
+{
+    struct phi_counters *counters = q->to->counters;
+    const bool net = phi_step_staged(work->kind);
+    phi_count(counters, ipc_operations, !net);
+    phi_count(counters, ipc_bytes, net ? 0 : work->size);
+    phi_count(counters, net_operations, net);
+    phi_count(counters, net_bytes, net ? work->size : 0);
+}
+
+static CUresult enqueue_transfer(struct phi_enqueue *q, const struct phi_piece *piece)
+{
+    const struct phi_work *work = &q->work[piece->copy];
+    struct phi_transfer_args args;
+    CUresult result = describe_copy(q, work, &args.copy);
+    if (result != CUDA_SUCCESS)
+        return result;
+    count_copy(q, work);
+    args.before = add_items(q, piece->first, piece->copy, args.items, 0);
+    args.count =
+        add_items(q, piece->copy + 1, piece->first + piece->count, args.items, args.before);
+    args.done = piece->done ? q->done : 0;
+    args.number = q->number;
+    uint32_t blocks = q->sync ? phi_transfer_blocks(&q->to->policy, &q->others, work->size) : 1;
+    args.copy.sync = sync_of(q);
+    if (q->blocks < blocks)
+        q->blocks = blocks;
+    return launch_copy(q, phi_device_kernel(q->to->device, PHI_KERNEL_TRANSFER), blocks, &args);
+}
+
+// view_hop puts the addresses by which kernels know a message's memory.
+static CUresult view_hop(struct phi_enqueue *q, const struct phi_work *work,
+                         struct phi_hop_item *item)
+{
+    const bool reads =
+        work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_MOVE || work->kind == PHI_STEP_STAGE;
+    const bool writes = work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_MOVE ||
+                        work->kind == PHI_STEP_UNSTAGE || work->kind == PHI_STEP_HELP;
+    CUresult result = CUDA_SUCCESS;
+    // A signal may end puts whose bytes it does not know of.
+    if (work->size == 0 && work->kind != PHI_STEP_UNSTAGE && work->kind != PHI_STEP_HELP)
+        return result;
+    if (reads) {
+        count_copy(q, work);
+        phi_count(q->to->counters, copy_kernels, 1);
+        result = view_source(q, work, &item->source);
+    }
+    if (writes && result == CUDA_SUCCESS)
+        result = view_destination(q, work, &item->destination);
+    return result;
+}
+
+// Where the driver can, the kernel may begin while the one before it ends: it waits inside for
+// that.
+static CUresult launch_hop(struct phi_enqueue *q, struct phi_hop_grid grid,
+                           struct phi_hop_args *args)
+{
+    const struct phi_driver *driver = q->to->driver;
+    CUfunction function = phi_device_kernel(q->to->device, PHI_KERNEL_HOP);
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = grid.blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = grid.threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = q->stream,
+                                   .attrs = &early,
+                                   .numAttrs = 1};
+    if (q->to->info->early_launch)
+        return driver->cuLaunchKernelEx(&config, function, (void *[]){args}, NULL);
+    return driver->cuLaunchKernel(function, grid.blocks, 1, 1, grid.threads, 1, 1, 0, q->stream,
+                                  (void *[]){args}, NULL);
+}
+
+static CUresult enqueue_hop(struct phi_enqueue *q, const struct phi_piece *piece)
+{
+    const struct phi_work *work = &q->work[piece->first];
+    struct phi_hop_args args;
+    struct phi_hop_grid grid = phi_hop_fill(work, piece->count, &q->to->policy, &q->others, &args);
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++)
+        result = view_hop(q, &work[i], &args.items[i]);
+    if (result != CUDA_SUCCESS)
+        return result;
+    args.done = piece->done ? q->done : 0;
+    args.number = q->number;
+    args.sync = sync_of(q);
+    if (q->blocks < grid.blocks)
+        q->blocks = grid.blocks;
+    return launch_hop(q, grid, &args);
+}
+
+static CUresult enqueue_copy(struct phi_enqueue *q, const struct phi_piece *piece)
+{
+    const struct phi_work *work = &q->work[piece->first];
+    const bool behind = piece->behind || q->waited;
+    count_copy(q, work);
+    if (!work->engine && phi_copy_mode(&q->to->policy, behind))
+        return enqueue_copy_kernel(q, work);
+    return q->to->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)work->destination,
+                                        (CUdeviceptr)(uintptr_t)work->source, work->size,
+                                        q->stream);
+}
+
+static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *piece)
+{
+    const bool behind = piece->behind || q->waited;
+    struct phi_copies_args args = {.done = piece->done ? q->done : 0,
+                                   .number = q->number,
+                                   .sync = behind || piece->done ? sync_of(q) : 0};
+    CUresult result = CUDA_SUCCESS;
+    uint32_t blocks = 0;
+    for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
+        const struct phi_work *work = &q->work[piece->first + i];
+        if (work->size == 0)
+            continue;
+        struct phi_copies_item *item = &args.items[args.count++];
+        *item = (struct phi_copies_item){
+            .broken = behind ? work->broken_device : 0,
+            .size = (uint32_t)work->size,
+            .first = blocks,
+        };
+        result = view_destination(q, work, &item->destination);
+        if (result == CUDA_SUCCESS)
+            result = view_source(q, work, &item->source);
+        blocks += phi_copy_blocks(work->size);
+        count_copy(q, work);
+    }
+    phi_count(q->to->counters, copy_kernels, args.count);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return launch_copy(q, phi_device_kernel(q->to->device, PHI_KERNEL_COPIES), blocks, &args);
+}
+
+void phi_enqueue_all(struct phi_enqueue *q)
+{
+    struct phi_piece piece;
+    while (q->result == CUDA_SUCCESS && phi_plan_next(&q->plan, &piece)) {
+        if (piece.kind == PHI_PIECE_COPY)
+            q->result = enqueue_copy(q, &piece);
+        else if (piece.kind == PHI_PIECE_COPIES)
+            q->result = enqueue_copies(q, &piece);
+        else if (piece.kind == PHI_PIECE_TRANSFER)
+            q->result = enqueue_transfer(q, &piece);
+        else if (piece.kind == PHI_PIECE_HOP)
+            q->result = enqueue_hop(q, &piece);
+        else if (piece.kind == PHI_PIECE_KERNEL)
+            q->result = enqueue_kernel(q, &piece);
+        else
+            q->result = enqueue_batch(q, &piece);
+        if (q->result == CUDA_SUCCESS)
+            q->started = true;
+        else
+            q->failed = piece.first < q->n ? &q->work[piece.first] : NULL;
+    }
+}
+
+CUresult phi_enqueue_number(struct phi_enqueue *q)
+{
+    const struct phi_piece piece = {.done = true};
+    return q->to->policy.batches ? enqueue_batch(q, &piece) : enqueue_kernel(q, &piece);
+}
