@@ -340,7 +340,7 @@ static int take_late(struct batch *batch, const struct ph_group_op *ops, size_t 
         if (!is_late(&ops[i]))
             continue;
         const struct phi_channel_call call = late_call(&ops[i]);
-        if (!phi_channel_take(&call, batch->stream))
+        if (!phi_channel_take(&call, batch->stream, batch->begun))
             return phi_check_refused(ops[i].channel, PH_EPEER);
         batch->begun = true;
     }

@@ -95,7 +95,7 @@ static int why_refused(struct ph_channel *channel, int rc)
 static int unless_here(const struct phi_channel_call *call, int rc, void *stream)
 {
     rc = why_refused(call->channel, rc);
-    return (rc == PH_EPEER || rc == -ESTALE) && phi_channel_take(call, stream) ? 0 : rc;
+    return (rc == PH_EPEER || rc == -ESTALE) && phi_channel_take(call, stream, false) ? 0 : rc;
 }
 
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
@@ -149,7 +149,7 @@ static int recv_late(struct ph_channel *channel, size_t size, void *stream, int 
         !phi_channel_here(&call))
         return rc;
     if (active)
-        return phi_channel_take(&call, stream) ? 0 : rc;
+        return phi_channel_take(&call, stream, false) ? 0 : rc;
     return phi_channel_post(channel, false, size);
 }
 

@@ -295,6 +295,28 @@ static int call(struct phi_peer *peer, struct phi_node_message *request,
     return rc;
 }
 
+#define ASK_AGAIN_MS 20
+
+// The same, again where no answer came in time: a process, or a device, that is busy there says
+// nothing of the path. Until the deadline, or the end of the peer or of this rank.
+static int ask_again(struct phi_peer *peer, struct phi_node_message *request,
+                     struct phi_node_message *answer, int *fd, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    for (;;) {
+        int rc = call(peer, request, answer, fd, call_deadline(deadline));
+        if (rc != -ETIMEDOUT || phi_now() >= deadline)
+            return rc;
+        pthread_mutex_lock(&peers->lock);
+        const bool over =
+            peers->aborted || peers->fenced || peers->leaving || peer->state == PHI_PEER_BROKEN;
+        pthread_mutex_unlock(&peers->lock);
+        if (over)
+            return rc;
+        nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_MS * PHI_MS}, NULL);
+    }
+}
+
 // Without the lock. Writes a pattern through a mapping of the peer's probe allocation and lets its
 // owner look: peer access that is advertised but broken ends here, not in the application's data.
 static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
@@ -305,7 +327,7 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     int rc;
     if (peer->probe == NULL) { // else of an attempt that was cut short
         phi_peer_message(peer, PHI_NODE_PROBE, &request);
-        if (call(peer, &request, &answer, &fd, call_deadline(deadline)))
+        if (ask_again(peer, &request, &answer, &fd, deadline))
             return PHI_REASON_DESCRIPTOR;
         rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
         if (rc)
@@ -325,11 +347,9 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     phi_peer_message(peer, PHI_NODE_VERIFY, &request);
     request.a = offset;
     request.b = peer->probe_seed;
-    do { // a device that is busy, there, says nothing of the path
-        rc = call(peer, &request, &answer, &fd, call_deadline(deadline));
-        if (fd >= 0)
-            close(fd);
-    } while (rc == -ETIMEDOUT && phi_now() < deadline);
+    rc = ask_again(peer, &request, &answer, &fd, deadline);
+    if (fd >= 0)
+        close(fd);
     return rc ? reason_of(rc) : PHI_REASON_NONE;
 }
 

@@ -248,17 +248,24 @@ static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_la
            line[1] == message && line[3] == message;
 }
 
-static bool is_moved(const struct ph_channel *channel, const struct phi_flag_lane *lane, size_t at)
+static bool is_moved(const struct phi_flag_lane *lane)
 {
-    static const uint32_t zeros[PHI_MOVE_BLOCKS];
-    const struct phi_peers *peers = channel->peers;
     const uint32_t blocks = lane->full[0] < PHI_MOVE_BLOCKS ? lane->full[0] : PHI_MOVE_BLOCKS;
-    const uint64_t full = channel->own_slab + at + offsetof(struct phi_flag_lane, full);
     for (uint32_t i = 0; i < blocks; i++)
         if (lane->full[i] == 0)
             return false;
-    return blocks > 0 && phi_slab_write(peers->device, full, zeros, sizeof zeros,
-                                        phi_deadline(peers->config->deadline_ms)) == 0;
+    return blocks > 0;
+}
+
+bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum phi_word word)
+{
+    static const uint32_t zeros[PHI_MOVE_BLOCKS];
+    const struct phi_peers *peers = channel->peers;
+    const int side = channel->peer->segment->side;
+    const size_t at = phi_flag_lane(channel->index, outgoing ? side : !side, word);
+    const uint64_t full = channel->own_slab + at + offsetof(struct phi_flag_lane, full);
+    return phi_slab_write(peers->device, full, zeros, sizeof zeros,
+                          phi_deadline(peers->config->deadline_ms)) == 0;
 }
 
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
@@ -269,7 +276,7 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
     struct phi_flag_lane lane;
     if (!read_own(channel, at, &lane, sizeof lane))
         return false;
-    return method == PHI_BY_LINES ? is_pushed(channel, &lane, word) : is_moved(channel, &lane, at);
+    return method == PHI_BY_LINES ? is_pushed(channel, &lane, word) : is_moved(&lane);
 }
 
 void phi_flags_end(struct ph_channel *channel)

@@ -57,10 +57,14 @@ bool phi_flags_usable(const struct phi_peer *peer);
 void phi_flags_give(struct ph_channel *channel);
 
 // phi_flags_here: whether a message is in the lane of an ended channel that no stream of ours
-// touches any more; the peer cannot write there again. One by copy is consumed by that, one by
-// lines is still to be taken. Without the lock; reads device memory.
+// touches any more; the peer cannot write there again. It stays there. Without the lock; reads
+// device memory.
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
                     enum phi_method method);
+
+// phi_flags_take_moved takes a message by copy that phi_flags_here has found; one by lines is taken
+// by a stream. Without the lock; writes device memory.
+bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
 // phi_flags_end ends the waits of a channel for flags that do not come any more.
 void phi_flags_end(struct ph_channel *channel);

@@ -244,11 +244,11 @@ static bool is_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
                                   : phi_flags_here(channel, outgoing, word, method);
 }
 
-// What was taken of a channel that had been released already, on the way to its buffer.
+// What was taken of channels that had ended already, on the way to their buffers.
 static bool is_late_drained(const struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->peers->executor;
-    return !channel->stage.is || executor->ops->drained(executor, &channel->peer->late, NULL, 0);
+    return executor->ops->drained(executor, &channel->peer->late, NULL, 0);
 }
 
 // enter lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the peer is
@@ -266,9 +266,9 @@ static int enter_ended(struct ph_channel *channel)
 // Waits a little for what stands before a call, which may end at this moment, now that the peer
 // has. It looks once more after the time has passed: this thread may have been the one without a
 // core.
-static bool await_drained(struct ph_channel *channel, int64_t soon)
+static bool await_drained(struct ph_channel *channel, bool late, int64_t soon)
 {
-    while (!is_drained(channel) || !is_late_drained(channel)) {
+    while (!is_drained(channel) || (late && !is_late_drained(channel))) {
         if (phi_now() >= soon)
             return false;
         nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
@@ -277,11 +277,11 @@ static bool await_drained(struct ph_channel *channel, int64_t soon)
 }
 
 // Waits for an answer of the peer's, too, that it may not give the channel up.
-static bool await_ended(struct ph_channel *channel)
+static bool await_ended(struct ph_channel *channel, bool begun)
 {
     const int64_t soon = phi_deadline(TAKE_MS);
     int rc;
-    while (await_drained(channel, soon) && (rc = enter_ended(channel)) != -ESTALE) {
+    while (await_drained(channel, !begun, soon) && (rc = enter_ended(channel)) != -ESTALE) {
         if (rc == 0)
             return true;
         if (phi_now() >= soon)
@@ -298,7 +298,7 @@ static bool with_word(const struct phi_channel_call *call,
 {
     struct ph_channel *channel = call->channel;
     if (is_word_shown(call))
-        await_drained(channel, phi_deadline(TAKE_MS));
+        await_drained(channel, false, phi_deadline(TAKE_MS));
     pthread_mutex_lock(&channel->peers->lock);
     const bool done = act(call);
     pthread_mutex_unlock(&channel->peers->lock);
@@ -315,7 +315,8 @@ static bool first_is_here(const struct phi_channel_call *call, enum phi_method m
 
 // Of a message by flags. What is there by lines, or in slots, is unpacked on the stream; the peer
 // is told nothing. The channel's own numbers are revoked: what is in slots has others.
-static bool take_flags(const struct phi_channel_call *call, enum phi_method method, void *stream)
+static bool take_flags(const struct phi_channel_call *call, enum phi_method method, void *stream,
+                       bool begun)
 {
     struct ph_channel *channel = call->channel;
     struct phi_executor *executor = channel->peers->executor;
@@ -323,10 +324,14 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     bool partial;
     if (!first_is_here(call, method))
         return false;
-    if (method == PHI_BY_COPY || program_of(call)->count == 0)
+    if (program_of(call)->count == 0)
         return true;
+    if (method == PHI_BY_COPY)
+        return phi_flags_take_moved(channel, call->outgoing,
+                                    (enum phi_word)program_of(call)->steps[0].word);
     add_call(call, work);
-    work[0].uses = method == PHI_BY_SLOTS ? &channel->peer->late : NULL;
+    work[0].continues = begun;
+    work[0].uses = &channel->peer->late;
     if (method == PHI_BY_LINES)
         work[0].peer_lane = 0;
     if (executor->ops->issue(executor, stream, work, 1, &partial))
@@ -335,11 +340,12 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     return true;
 }
 
-static bool take_ended(const struct phi_channel_call *call, enum phi_method method, void *stream)
+static bool take_ended(const struct phi_channel_call *call, enum phi_method method, void *stream,
+                       bool begun)
 {
-    if (!await_ended(call->channel))
+    if (!await_ended(call->channel, begun))
         return false;
-    const bool taken = take_flags(call, method, stream);
+    const bool taken = take_flags(call, method, stream, begun);
     phi_staging_leave(call->channel);
     return taken;
 }
@@ -353,17 +359,18 @@ bool phi_channel_here(const struct phi_channel_call *call)
     // The other methods of a transfer need the peer.
     const bool alone = method == PHI_BY_LINES || method == PHI_BY_SLOTS;
     if ((!alone && (method == PHI_BY_WORDS || call->call != PHI_CALL_WAIT)) ||
-        !await_ended(channel))
+        !await_ended(channel, false))
         return false;
     const bool here = first_is_here(call, method);
     phi_staging_leave(channel);
     return here;
 }
 
-bool phi_channel_take(const struct phi_channel_call *call, void *stream)
+bool phi_channel_take(const struct phi_channel_call *call, void *stream, bool begun)
 {
     const enum phi_method method = phi_flags_method(call->channel, call->outgoing, call->size);
-    return method == PHI_BY_WORDS ? with_word(call, take_word) : take_ended(call, method, stream);
+    return method == PHI_BY_WORDS ? with_word(call, take_word)
+                                  : take_ended(call, method, stream, begun);
 }
 
 // The words are in a state that no program expects.

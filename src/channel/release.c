@@ -282,7 +282,10 @@ int phi_release_revoked(struct phi_peer *peer, const struct phi_node_message *me
         return -EBADMSG;
     if (part == NULL || part->drained)
         return 0; // an answer to what was sent twice
+    const uint32_t waiting = part->last.waiting;
     memcpy(&part->last, message->bytes, sizeof part->last);
+    if (part->last.waiting != waiting)
+        part->marked = false; // of another channel
     part->revoked = true;
     part->drained = part->last.drained != 0;
     phi_peers_changed(peer->peers);

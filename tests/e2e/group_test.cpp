@@ -385,11 +385,12 @@ RANK_FUNCTION(refused)
     rank.barrier();
 
     // A post outside, not completed yet, stands in the way of one inside.
-    CHECK_OK(ph_recv(both, 10, stream));
-    refuse(rank, {{PH_GROUP_RECV, both, 0, 0, 10}}, -EALREADY, "post without its complete");
-    CHECK_OK(ph_send(both, 10, stream));
+    // Of no bytes: the buffer is that of both ways.
+    CHECK_OK(ph_recv(both, 0, stream));
+    refuse(rank, {{PH_GROUP_RECV, both, 0, 0, 0}}, -EALREADY, "post without its complete");
+    CHECK_OK(ph_send(both, 0, stream));
     CHECK_OK(ph_complete(both, stream));
-    ph_group_op again[] = {{PH_GROUP_SEND, both, 0, 0, 10}, {PH_GROUP_RECV, both, 0, 0, 10}};
+    ph_group_op again[] = {{PH_GROUP_SEND, both, 0, 0, 0}, {PH_GROUP_RECV, both, 0, 0, 0}};
     CHECK_OK(ph_group(again, 2, stream));
     rank.synchronize(stream);
 }
@@ -416,13 +417,15 @@ static bool left(Rank &rank, int peer)
 // Rank 0 sends what needs nobody, and leaves; rank 1 takes it in a group with a send to rank 2.
 RANK_FUNCTION(sends_and_leaves)
 {
-    const size_t size = 1000; // by lines between devices, into slots where staged
+    // By lines where the devices can, or by copy; into slots where staged.
+    const bool large = rank.argument.find("large") != std::string::npos;
+    const size_t size = large ? 100000 : 1000;
     rank.open();
-    const ph_protocol protocol = protocol_of(rank.argument);
-    const bool alone = !rank.device->host(); // else a send waits for the receiver
+    const ph_protocol protocol = protocol_of(rank.argument.substr(0, rank.argument.find(' ')));
     void *stream = rank.device->stream();
     void *memory[3];
     ph_channel *send = nullptr, *signal = nullptr, *on = nullptr;
+    bool alone = false; // a send waits for nobody
     for (void *&one : memory)
         one = rank.device->alloc(size);
     if (rank.rank < 2) {
@@ -432,6 +435,9 @@ RANK_FUNCTION(sends_and_leaves)
         ph_channel *channels[2];
         CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
         send = channels[0], signal = channels[1];
+        struct ph_path_report path = {};
+        CHECK_OK(ph_channel_path(send, rank.rank == 0, &path, sizeof path));
+        alone = rank.staged() || size <= path.ll_max;
     }
     if (rank.rank > 0)
         on = rank.channel(3 - rank.rank, 3, rank.rank == 2 ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
@@ -458,13 +464,14 @@ RANK_FUNCTION(sends_and_leaves)
                    "operation 1 with rank 0");
         refuse(rank, {group[0], group[1], {PH_GROUP_PUT, on, 0, 0, size + 1}}, -EINVAL,
                "do not fit");
+        rank.device->slow_fill(stream, rank.device->alloc(size), size, 0, 100000);
         CHECK_OK(ph_group(group.data(), group.size(), stream));
+        // It is taken once, also where the stream has not come to it.
+        refuse(rank, {group[1], group[0]}, PH_EPEER, "operation 2 with rank 0");
         rank.synchronize(stream);
         rank.verify(memory[1], size, 2, "put before it left");
         if (alone)
             rank.verify(memory[0], size, 1, "sent before it left");
-        // It is taken once.
-        refuse(rank, {group[1], group[0]}, PH_EPEER, "operation 2 with rank 0");
         rank.device->fill(memory[2], size, 4);
         CHECK_OK(ph_send(on, size, stream));
         CHECK_OK(ph_complete(on, stream));
@@ -480,8 +487,8 @@ RANK_FUNCTION(sends_and_leaves)
 
 TEST_P(Group, TakesWhatCameBeforeThePeerLeft)
 {
-    for (const char *protocol : {"put", "get"}) {
+    for (const char *how : {"put", "get", "put large", "get large"}) {
         Job job(GetParam(), 3);
-        EXPECT_EQ(job.run("sends_and_leaves", protocol), "") << protocol;
+        EXPECT_EQ(job.run("sends_and_leaves", how), "") << how;
     }
 }

@@ -24,9 +24,15 @@ class Keys : public testing::Test
   protected:
     phi_key key = {};
 
+    Keys()
+    {
+        key.peer = static_cast<phi_peer *>(calloc(1, sizeof(phi_peer))); // not connected
+        key.slot = PHI_NO_SLOT;
+    }
     ~Keys() override
     {
         free(key.theirs);
+        free(key.peer);
     }
     int tell(uint32_t number, uint64_t size = 0)
     {
