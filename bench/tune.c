@@ -149,7 +149,8 @@ static void limits_of(const struct tune *tune, char *ll_max, char *sm_max, size_
     const size_t lines = bench_tune_kept(tune->ways[LL].us, best, tune->small);
     const size_t copy = bench_tune_kept(sm, ce, tune->sizes.n);
     const size_t *sizes = tune->sizes.values;
-    bench_size_text(lines == tune->small ? LL_MOST : lines ? sizes[lines - 1] : 0, ll_max, size);
+    // Without a small size nothing was measured of ll: the library's own limit.
+    bench_size_text(tune->small == 0 ? LL_MOST : lines ? sizes[lines - 1] : 0, ll_max, size);
     if (copy == tune->sizes.n)
         snprintf(sm_max, size, "all");
     else
