@@ -270,15 +270,13 @@ static enum phi_reason reason_of(int rc)
     }
 }
 
-// Without the lock. Takes fd over.
+// Without the lock.
 static int import_from(struct phi_peer *peer, const uint8_t *record, size_t size, int fd,
                        struct phi_import **import)
 {
     struct phi_peers *peers = peer->peers;
     if (!phi_memory_own(peers->memory, record, size) || phi_node_is_self(peer->socket))
         return phi_memory_import(peers->memory, record, size, fd, import);
-    if (fd >= 0)
-        close(fd);
     return phi_fail(peers->report, -EBADMSG, "rank %d claims to own memory of this process",
                     peer->rank);
 }
@@ -330,6 +328,8 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
         if (ask_again(peer, &request, &answer, &fd, deadline))
             return PHI_REASON_DESCRIPTOR;
         rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
+        if (fd >= 0)
+            close(fd);
         if (rc)
             return reason_of(rc == -EIO ? PH_EDRIVER : rc);
     }
@@ -404,7 +404,7 @@ static enum phi_reason probe_once(struct phi_peer *peer, int64_t callers)
 #define STALE_MS 1000
 
 // Without the lock. The peer tells of what it has freed when it offers what lies there now.
-static int import_in_place(struct phi_remote_export *e, struct phi_import **import,
+static int import_in_place(struct phi_remote_export *e, int fd, struct phi_import **import,
                            int64_t deadline)
 {
     struct phi_peers *peers = e->peer->peers;
@@ -416,7 +416,7 @@ static int import_in_place(struct phi_remote_export *e, struct phi_import **impo
             nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
         else
             phi_reap(peers);
-        rc = import_from(e->peer, e->record, e->record_size, -1, import);
+        rc = import_from(e->peer, e->record, e->record_size, fd, import);
     }
     return rc;
 }
@@ -445,7 +445,9 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
     }
     int rc = import_from(peer, e->record, e->record_size, fd, import);
     if (rc == -EEXIST && peers->config->reap == PHI_REAP_IDLE)
-        rc = import_in_place(e, import, deadline);
+        rc = import_in_place(e, fd, import, deadline);
+    if (fd >= 0)
+        close(fd);
     return rc ? reason_of(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc) : PHI_REASON_NONE;
 }
 

@@ -319,22 +319,16 @@ int phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t s
                       struct phi_import **import)
 {
     struct phi_import *made = calloc(1, sizeof(*made));
-    int rc = -ENOMEM;
+    int rc;
 
-    if (!made) {
-        phi_fail(memory->report, rc, "no memory for an import");
-        goto close_fd;
-    }
+    if (!made)
+        return phi_fail(memory->report, -ENOMEM, "no memory for an import");
     made->memory = memory;
     rc = open_record(memory, record, size, fd, made);
     if (rc)
         free(made);
     else
         *import = made;
-
-close_fd:
-    if (fd >= 0)
-        close(fd);
     return rc;
 }
 

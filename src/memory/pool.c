@@ -5,7 +5,10 @@
 // Its part of a record: the owner (process u64, device UUID), the export data (64 bytes).
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "memory/pointer.h"
@@ -66,39 +69,144 @@ static int pool_encode(struct phi_memory *memory, const struct phi_allocation *a
     return 0;
 }
 
-static CUresult import_entered(struct phi_memory *memory, int fd, CUmemPoolPtrExportData *data,
-                               struct phi_import *import)
+// ---- Importing
+//
+// The driver gives a process one handle for a pool, however often its descriptor is imported, and
+// refuses to destroy it while an allocation out of it is open. An allocation imported twice has one
+// address, and the first free ends it for all; one whose place a former allocation had, which is
+// still open here, comes as that one, with its size and id (measured, driver 580). So the process
+// counts what it has open, for all its contexts.
+
+struct opened {
+    struct opened *next;
+    CUmemoryPool pool;
+    uint64_t base, size, id; // as its owner has it
+    CUdeviceptr at;          // 0: not imported yet
+    int uses;
+    bool closing; // the last user is freeing it
+};
+static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct opened *opened;
+
+// in_place: what is open where the allocation lies now. With the lock.
+static struct opened *in_place(CUmemoryPool pool, const struct phi_allocation *allocation)
+{
+    struct opened *o = opened;
+    while (o && (o->pool != pool || o->base >= allocation->base + allocation->size ||
+                 allocation->base >= o->base + o->size))
+        o = o->next;
+    return o;
+}
+
+// forget: with the lock.
+static void forget(const struct phi_driver *driver, struct opened *gone)
+{
+    bool last = true;
+    for (struct opened **o = &opened; *o;) {
+        if (*o == gone) {
+            *o = gone->next;
+            continue;
+        }
+        last = last && (*o)->pool != gone->pool;
+        o = &(*o)->next;
+    }
+    if (last)
+        driver->cuMemPoolDestroy(gone->pool);
+    free(gone);
+}
+
+// drop ends one use. The free may block while the device is busy: without the lock.
+static CUresult drop(const struct phi_driver *driver, struct opened *o)
+{
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&opened_lock);
+    const bool last = --o->uses == 0;
+    o->closing = last;
+    pthread_mutex_unlock(&opened_lock);
+    if (!last)
+        return CUDA_SUCCESS;
+    if (o->at) // nobody else has it
+        result = driver->cuMemFree_v2(o->at);
+    pthread_mutex_lock(&opened_lock);
+    forget(driver, o);
+    pthread_mutex_unlock(&opened_lock);
+    return result;
+}
+
+// use_locked finds the pool of a descriptor and what is open of the allocation, or makes room for
+// it. -EEXIST: another allocation is open in its place, or this one is being freed.
+static int use_locked(const struct phi_driver *driver, int fd,
+                      const struct phi_allocation *allocation, struct opened *made,
+                      struct opened **used, CUresult *result)
+{
+    CUmemoryPool pool = NULL;
+    *result = driver->cuMemPoolImportFromShareableHandle(
+        &pool, (void *)(uintptr_t)fd, // NOLINT(performance-no-int-to-ptr)
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (*result != CUDA_SUCCESS)
+        return PH_EDRIVER;
+    struct opened *o = in_place(pool, allocation);
+    if (o && (o->closing || o->base != allocation->base || o->size != allocation->size ||
+              o->id != allocation->id))
+        return -EEXIST;
+    if (!o) {
+        o = made;
+        *o = (struct opened){.next = opened,
+                             .pool = pool,
+                             .base = allocation->base,
+                             .size = allocation->size,
+                             .id = allocation->id};
+        opened = o;
+    }
+    o->uses++;
+    *used = o;
+    return 0;
+}
+
+static int use(struct phi_memory *memory, int fd, const struct phi_allocation *allocation,
+               struct opened **used)
+{
+    const struct phi_driver *driver = phi_device_driver(memory->device);
+    struct opened *made = malloc(sizeof(*made));
+    CUresult result = CUDA_SUCCESS;
+    if (!made)
+        return phi_fail(memory->report, -ENOMEM, "no memory for an import");
+    pthread_mutex_lock(&opened_lock);
+    int rc = use_locked(driver, fd, allocation, made, used, &result);
+    pthread_mutex_unlock(&opened_lock);
+    if (rc || *used != made)
+        free(made);
+    if (result != CUDA_SUCCESS)
+        return phi_pointer_fail(memory, result, "importing the pool of a peer's memory",
+                                allocation);
+    return rc;
+}
+
+// import_entered: each user asks the driver, which gives all of them the same address.
+static int import_entered(struct phi_memory *memory, const struct phi_allocation *allocation,
+                          CUmemPoolPtrExportData *data, struct opened *o, struct phi_import *import)
 {
     const struct phi_driver *driver = phi_device_driver(memory->device);
     const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
                                                  .id = phi_device_info(memory->device)->ordinal},
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemoryPool pool = NULL;
     CUdeviceptr mapped = 0;
-    CUresult result = driver->cuMemPoolImportFromShareableHandle(
-        &pool, (void *)(uintptr_t)fd, // NOLINT(performance-no-int-to-ptr)
-        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = driver->cuMemPoolSetAccess(pool, &access, 1);
+    CUresult result = driver->cuMemPoolSetAccess(o->pool, &access, 1);
     if (result == CUDA_SUCCESS)
-        result = driver->cuMemPoolImportPointer(&mapped, pool, data);
-    if (result != CUDA_SUCCESS) {
-        driver->cuMemPoolDestroy(pool);
-        return result;
-    }
+        result = driver->cuMemPoolImportPointer(&mapped, o->pool, data);
+    if (result != CUDA_SUCCESS)
+        return phi_pointer_fail(memory, result, "importing a peer's pool memory", allocation);
+    pthread_mutex_lock(&opened_lock);
+    o->at = mapped;
+    pthread_mutex_unlock(&opened_lock);
+    if (phi_pointer_holds(memory, mapped, allocation->size) == 0)
+        return phi_fail(memory->report, -EBADMSG,
+                        "a peer's pool memory holds less than the %llu bytes of its record",
+                        (unsigned long long)allocation->size);
     import->address = (void *)(uintptr_t)mapped; // NOLINT(performance-no-int-to-ptr)
-    import->handle[0] = mapped;
-    import->handle[1] = (uintptr_t)pool;
-    return CUDA_SUCCESS;
-}
-
-static CUresult drop_import(const struct phi_driver *driver, const struct phi_import *import)
-{
-    CUresult result = driver->cuMemFree_v2(import->handle[0]);
-    driver->cuMemPoolDestroy(
-        (CUmemoryPool)(uintptr_t)import->handle[1]); // NOLINT(performance-no-int-to-ptr)
-    return result;
+    import->size = allocation->size;
+    import->handle[0] = (uintptr_t)o;
+    return 0;
 }
 
 static int pool_open(struct phi_memory *memory, const struct phi_allocation *allocation,
@@ -106,6 +214,7 @@ static int pool_open(struct phi_memory *memory, const struct phi_allocation *all
 {
     struct phi_owner owner;
     CUmemPoolPtrExportData data;
+    struct opened *o = NULL;
     void *token = NULL;
     phi_owner_get(reader, &owner);
     phi_get_bytes(reader, &data, sizeof data);
@@ -118,31 +227,26 @@ static int pool_open(struct phi_memory *memory, const struct phi_allocation *all
     rc = phi_device_enter(memory->device, &token);
     if (rc)
         return rc;
-    CUresult result = import_entered(memory, fd, &data, import);
-    if (result == CUDA_SUCCESS &&
-        phi_pointer_holds(memory, import->handle[0], allocation->size) == 0)
-        rc = phi_fail(memory->report, -EBADMSG,
-                      "a peer's pool memory holds less than the %llu bytes of its record",
-                      (unsigned long long)allocation->size);
-    if (rc)
-        drop_import(phi_device_driver(memory->device), import);
+    rc = use(memory, fd, allocation, &o);
+    if (o) {
+        rc = import_entered(memory, allocation, &data, o, import);
+        if (rc)
+            drop(phi_device_driver(memory->device), o);
+    }
     phi_device_leave(memory->device, token);
-    if (result != CUDA_SUCCESS)
-        return phi_pointer_fail(memory, result, "importing a peer's pool memory", allocation);
-    if (rc)
-        return rc;
-    import->size = allocation->size;
-    return 0;
+    return rc;
 }
 
 static void pool_close(struct phi_import *import)
 {
     struct phi_device *device = import->memory->device;
     const struct phi_driver *driver = phi_device_driver(device);
+    struct opened *o =
+        (struct opened *)(uintptr_t)import->handle[0]; // NOLINT(performance-no-int-to-ptr)
     void *token = NULL;
-    if (import->handle[0] == 0 || phi_device_enter(device, &token))
+    if (!o || phi_device_enter(device, &token))
         return;
-    CUresult result = drop_import(driver, import);
+    CUresult result = drop(driver, o);
     if (result != CUDA_SUCCESS)
         phi_log(import->memory->report, PH_LOG_WARN, "cuMemFree of a peer's pool memory: %s",
                 phi_cuda_name(driver, result));

@@ -5,6 +5,7 @@
 // 4 put what no input can know into the kind's part: the descriptor's inode, this process.
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fake_device.h"
 #include "fuzz.h"
@@ -51,7 +52,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (input.left >= PART + 8 && flags & 6)
         memcpy(record + PART, flags & 2 ? &inode : &memory->process, 8);
     int inspected = phi_memory_inspect(&fuzz_context()->report, record, input.left, &info);
-    int rc = phi_memory_import(memory, record, input.left, descriptor(which), &import);
+    int fd = descriptor(which);
+    int rc = phi_memory_import(memory, record, input.left, fd, &import);
+    if (fd >= 0)
+        close(fd);
     if (rc == 0) {
         HOLD(inspected == 0 && info.allocation.kind == import->kind &&
              info.allocation.size == import->size);

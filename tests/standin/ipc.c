@@ -27,7 +27,8 @@ void si_handle_fill(const struct si_allocation *allocation, struct si_handle *ha
                                  .offset = allocation->offset,
                                  .pid = getpid(),
                                  .fd = allocation->physical->fd,
-                                 .pool = allocation->pool ? allocation->pool->id : 0};
+                                 .pool = allocation->pool ? allocation->pool->id : 0,
+                                 .base = allocation->base};
 }
 
 // A process that has initialised holds a socket of this name for life.

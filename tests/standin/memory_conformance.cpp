@@ -609,6 +609,93 @@ TEST_F(Memory, PoolMemory)
     CU_OK(d->cuStreamDestroy_v2(s));
 }
 
+// The pool of a peer's descriptor, which is closed; this process' device may use its memory.
+CUmemoryPool import_pool(const phi_driver *d, int fd)
+{
+    CUmemoryPool pool = nullptr;
+    CU_EXPECT(d->cuMemPoolImportFromShareableHandle(
+                  &pool, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
+                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+              CUDA_SUCCESS);
+    close(fd);
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CU_EXPECT(d->cuMemPoolSetAccess(pool, &access, 1), CUDA_SUCCESS);
+    return pool;
+}
+
+// One handle and one address, however often: the first free ends it for all.
+TEST_F(Memory, PoolMemoryImportedTwice)
+{
+    Peer peer(second_device() ? 1 : 0);
+    CUmemPoolPtrExportData data[2];
+    CUmemoryPool imported[3] = {};
+    CUdeviceptr a[3] = {};
+    int fds[2] = {-1, -1};
+    for (int i = 0; i < 2; i++) {
+        // Of one pool: the second order takes the pool of the first.
+        Reply theirs = peer.call(Order::POOL, MIB, 0, nullptr, -1, &fds[i]);
+        CU_OK(result_of(theirs));
+        memcpy(&data[i], theirs.bytes, sizeof(data[i]));
+        CU_OK(result_of(peer.call(Order::PUT, theirs.value + 8, 10 + (unsigned)i)));
+    }
+    for (int i = 0; i < 3; i++) {
+        imported[i] = import_pool(d, dup(fds[i % 2]));
+        CU_OK(d->cuMemPoolImportPointer(&a[i], imported[i], &data[i % 2]));
+        EXPECT_EQ(value(a[i] + 8), 10u + (unsigned)i % 2);
+        EXPECT_EQ(imported[i], imported[0]);
+    }
+    EXPECT_EQ(a[2], a[0]);
+    EXPECT_NE(a[1], a[0]);
+    CU_OK(d->cuMemFree_v2(a[0]));
+    CU_EXPECT(d->cuMemFree_v2(a[2]), CUDA_ERROR_INVALID_VALUE);
+    CU_EXPECT(d->cuMemPoolDestroy(imported[0]), CUDA_ERROR_INVALID_VALUE); // a[1] is open
+    EXPECT_EQ(value(a[1] + 8), 11u);
+    CU_OK(d->cuMemFree_v2(a[1]));
+    CU_OK(d->cuMemPoolDestroy(imported[0]));
+    imported[1] = import_pool(d, fds[1]);
+    CU_OK(d->cuMemPoolImportPointer(&a[1], imported[1], &data[1]));
+    EXPECT_EQ(value(a[1] + 8), 11u);
+    CU_OK(d->cuMemFree_v2(a[1]));
+    CU_OK(d->cuMemPoolDestroy(imported[1]));
+    close(fds[0]);
+}
+
+// Memory that lies where freed memory lay comes as that one while it is open here.
+TEST_F(Memory, PoolMemoryInThePlaceOfAnother)
+{
+    Peer peer(second_device() ? 1 : 0);
+    CUmemPoolPtrExportData data;
+    CUdeviceptr a = 0, b = 0, base = 0;
+    size_t range = 0;
+    int fd = -1;
+    Reply small = peer.call(Order::POOL, 2 * MIB, 0, nullptr, -1, &fd);
+    CU_OK(result_of(small));
+    CUmemoryPool imported = import_pool(d, fd);
+    memcpy(&data, small.bytes, sizeof(data));
+    CU_OK(d->cuMemPoolImportPointer(&a, imported, &data));
+    CU_OK(result_of(peer.call(Order::POOL_FREE, small.value)));
+    Reply large = peer.call(Order::POOL, 4 * MIB, 0, nullptr, -1, &fd);
+    CU_OK(result_of(large));
+    close(fd);
+    memcpy(&data, large.bytes, sizeof(data));
+    ASSERT_EQ(large.value, small.value);
+    const auto before = id(a);
+    CU_OK(d->cuMemPoolImportPointer(&b, imported, &data));
+    EXPECT_EQ(b, a);
+    EXPECT_EQ(id(b), before);
+    CU_OK(d->cuMemGetAddressRange_v2(&base, &range, b));
+    EXPECT_EQ(range, 2 * MIB);
+    CU_OK(d->cuMemFree_v2(a));
+    CU_OK(d->cuMemPoolImportPointer(&b, imported, &data));
+    CU_OK(d->cuMemGetAddressRange_v2(&base, &range, b));
+    EXPECT_EQ(range, 4 * MIB);
+    EXPECT_NE(id(b), before);
+    CU_OK(d->cuMemFree_v2(b));
+    CU_OK(d->cuMemPoolDestroy(imported));
+}
+
 TEST_F(Memory, PoolsBetweenProcesses)
 {
     Peer peer(second_device() ? 1 : 0);
@@ -616,15 +703,7 @@ TEST_F(Memory, PoolsBetweenProcesses)
     Reply theirs = peer.call(Order::POOL, MIB, 0, nullptr, -1, &fd);
     CU_OK(result_of(theirs));
     CU_OK(result_of(peer.call(Order::PUT, theirs.value + 8, 31337)));
-    CUmemoryPool imported = nullptr;
-    CU_OK(d->cuMemPoolImportFromShareableHandle(&imported,
-                                                reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
-                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    close(fd);
-    CUmemAccessDesc access = {};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    CU_OK(d->cuMemPoolSetAccess(imported, &access, 1));
+    CUmemoryPool imported = import_pool(d, fd);
     CUmemPoolPtrExportData data;
     memcpy(&data, theirs.bytes, sizeof(data));
     CUdeviceptr a = 0, none = 0;

@@ -137,9 +137,9 @@ class Servant
         case Order::UUID:
             return d_->cuDeviceGetUuid_v2(reinterpret_cast<CUuuid *>(reply->bytes),
                                           static_cast<CUdevice>(request.a));
-        case Order::POOL_OPEN:
-            result = pool_open(request, fd, &address);
-            break;
+        case Order::POOL_FREE:
+            result = d_->cuMemFreeAsync(address, stream_);
+            return result ? result : d_->cuStreamSynchronize(stream_);
         }
         reply->value = address;
         return result;
@@ -194,35 +194,22 @@ class Servant
         props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         props.location.id = device_;
         props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        CUmemoryPool created;
-        CUmemPoolPtrExportData data;
-        CUresult result = d_->cuMemPoolCreate(&created, &props);
-        result = result ? result : d_->cuMemAllocFromPoolAsync(address, size, created, stream_);
+        CUmemPoolPtrExportData data = {};
+        CUresult result = pool_ ? CUDA_SUCCESS : d_->cuMemPoolCreate(&pool_, &props);
+        result = result ? result : d_->cuMemAllocFromPoolAsync(address, size, pool_, stream_);
         result = result ? result : d_->cuStreamSynchronize(stream_);
         result = result ? result
                         : d_->cuMemPoolExportToShareableHandle(
-                              out, created, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+                              out, pool_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
         result = result ? result : d_->cuMemPoolExportPointer(&data, *address);
         memcpy(reply->bytes, &data, sizeof(data));
         return result;
     }
 
-    CUresult pool_open(const Request &request, int fd, CUdeviceptr *address)
-    {
-        CUmemoryPool imported;
-        CUmemPoolPtrExportData data;
-        memcpy(&data, request.bytes, sizeof(data));
-        CUmemAccessDesc descriptor = access();
-        CUresult result = d_->cuMemPoolImportFromShareableHandle(
-            &imported, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
-            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-        result = result ? result : d_->cuMemPoolSetAccess(imported, &descriptor, 1);
-        return result ? result : d_->cuMemPoolImportPointer(address, imported, &data);
-    }
-
     int socket_, device_;
     const phi_driver *d_ = nullptr;
     CUstream stream_ = nullptr;
+    CUmemoryPool pool_ = nullptr;
 };
 
 } // namespace

@@ -20,7 +20,7 @@ enum class Order : uint32_t {
     VMM_CREATE, // a: size -> value: address, fd
     VMM_OPEN,   // a: size, fd -> value: address
     POOL,       // a: size -> value: address, bytes: the pointer's, fd: the pool's
-    POOL_OPEN,  // bytes, fd -> value: address
+    POOL_FREE,  // a: address
     UUID,       // a: ordinal -> bytes: 16 of them
 };
 

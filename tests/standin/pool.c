@@ -82,7 +82,7 @@ SI_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
     if (result)
         return result;
     struct si_pool *pool = pool_find(handle);
-    if (!pool || pool->is_default)
+    if (!pool || pool->is_default || (pool->imported && pool->allocations))
         return si_end(CUDA_ERROR_INVALID_VALUE);
     pool->destroyed = true;
     pool_free_if_done(pool);
@@ -230,6 +230,16 @@ SI_EXPORT CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool hand
     return si_end(CUDA_SUCCESS);
 }
 
+// A process has one handle for a pool, however often it imports the descriptor (measured).
+static struct si_pool *imported_before(const struct pool_record *record)
+{
+    struct si_pool *pool = pools;
+    while (pool && (!pool->imported || pool->destroyed || pool->cookie != record->cookie ||
+                    pool->id != record->id))
+        pool = pool->next;
+    return pool;
+}
+
 SI_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *os_handle,
                                                       CUmemAllocationHandleType type,
                                                       unsigned long long flags)
@@ -246,7 +256,9 @@ SI_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *o
     int device = si_ordinal((int)record.physical);
     if (device < 0)
         return si_end(CUDA_ERROR_INVALID_DEVICE);
-    struct si_pool *pool = pool_new(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    struct si_pool *pool = imported_before(&record);
+    if (!pool)
+        pool = pool_new(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (!pool)
         return si_end(CUDA_ERROR_OUT_OF_MEMORY);
     pool->imported = true;
@@ -270,11 +282,31 @@ SI_EXPORT CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdevice
     return si_end(CUDA_SUCCESS);
 }
 
+// An import out of the pool that is open where the memory lies now.
+static struct si_allocation *open_in_place(const struct si_pool *pool,
+                                           const struct si_handle *handle)
+{
+    for (struct si_allocation *a = si_find_next(0); a; a = si_find_next(a->base + 1)) {
+        struct si_handle open;
+        memcpy(&open, a->handle, sizeof(open));
+        if (a->kind == SI_POOLED_IMPORT && a->pool == pool &&
+            open.base < handle->base + handle->size && handle->base < open.base + open.size)
+            return a;
+    }
+    return NULL;
+}
+
 static CUresult import_pointer(struct si_pool *pool, const struct si_handle *handle,
                                CUdeviceptr *address)
 {
     if (handle->cookie != pool->cookie || handle->pool != pool->id)
         return CUDA_ERROR_INVALID_VALUE;
+    // What is open there comes once more, as it is, and the first free ends it (measured).
+    struct si_allocation *before = open_in_place(pool, handle);
+    if (before) {
+        *address = before->base;
+        return CUDA_SUCCESS;
+    }
     struct si_physical *physical;
     if (si_handle_open(handle, &physical))
         return CUDA_ERROR_INVALID_VALUE;
@@ -290,6 +322,7 @@ static CUresult import_pointer(struct si_pool *pool, const struct si_handle *han
                                        .physical = physical,
                                        .access = pool->access,
                                        .pool = pool};
+    memcpy(allocation.handle, handle, sizeof(*handle));
     struct si_allocation *inserted;
     CUresult result = si_insert(&allocation, &inserted);
     if (result)

@@ -93,7 +93,7 @@ struct si_allocation {
     size_t offset;                // of base in the physical memory
     uint32_t access;              // bit i: device ordinal i may access it
     struct si_pool *pool;
-    unsigned char handle[64]; // SI_IMPORT: what was opened
+    unsigned char handle[64]; // imports: what was opened
     int opened;               // SI_IMPORT: how often
     uint32_t life;            // imports: si_life_of when it was opened
     bool freeing;             // the free is on its stream: nobody finds it any more
@@ -412,7 +412,7 @@ struct si_handle {
     uint64_t magic, cookie, id, size, offset;
     int32_t pid, fd;
     uint64_t pool;
-    uint64_t reserved;
+    uint64_t base; // where its owner has it
 };
 void si_handle_fill(const struct si_allocation *allocation, struct si_handle *handle);
 CUresult si_handle_open(const struct si_handle *handle, struct si_physical **physical);
