@@ -40,10 +40,15 @@ int phi_check_get(const struct ph_channel *channel)
                     (unsigned long long)channel->op_id, channel->peer->rank);
 }
 
+bool phi_check_ended(int rc)
+{
+    return rc == PH_EPEER || rc == PH_EBROKEN || rc == PH_EABORTED || rc == PH_EFENCED ||
+           rc == -ESTALE;
+}
+
 int phi_check_refused(struct ph_channel *channel, int rc)
 {
-    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != PH_EABORTED && rc != PH_EFENCED &&
-        rc != -ESTALE)
+    if (!phi_check_ended(rc))
         return rc;
     int status = phi_channel_check(channel);
     if (status == 0)

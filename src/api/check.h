@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What calls and groups ask of a channel before anything is enqueued. Each returns 0 or the call's result, reported.
+// What calls and groups ask of a channel before anything is enqueued. What returns an int returns 0
+// or the call's result, reported.
 #ifndef PHI_API_CHECK_H
 #define PHI_API_CHECK_H
 
@@ -9,8 +10,12 @@
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
                     size_t size);
 
-// phi_check_refused is the result of a call that was refused with rc: where the channel has a status, that, with a sentence.
-// (An executor knows only that the words or the buffer were revoked; the channel knows why.)
+// phi_check_ended: whether rc may say that the channel has ended.
+bool phi_check_ended(int rc);
+
+// phi_check_refused is the result of a call that was refused with rc: where the channel has a
+// status, that, with a sentence. (An executor knows only that the words or the buffer were revoked;
+// the channel knows why.)
 int phi_check_refused(struct ph_channel *channel, int rc);
 
 // phi_check_reach: the peer's buffer is mapped here.

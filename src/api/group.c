@@ -358,11 +358,6 @@ static int issue_all(struct batch *batch, const struct ph_group_op *ops, size_t 
     return batch->rc || late == 0 ? batch->rc : take_late(batch, ops, n);
 }
 
-static bool is_refused(int rc)
-{
-    return rc == PH_EPEER || rc == PH_EBROKEN || rc == -ESTALE;
-}
-
 // A channel may end after the checks, and what it would wait for may be here: then the checks are
 // made again.
 static int check_and_issue(struct batch *batch, const struct ph_group_op *ops, size_t n)
@@ -373,7 +368,7 @@ static int check_and_issue(struct batch *batch, const struct ph_group_op *ops, s
         rc = check_messages(ops, n);
     if (rc == 0)
         rc = issue_all(batch, ops, n, late);
-    while (is_refused(rc) && !batch->begun) {
+    while (phi_check_ended(rc) && !batch->begun) {
         before = late;
         const int again = check_all(ops, n, batch->peers, &late);
         if (again || late == before)

@@ -84,7 +84,7 @@ int ph_signal(struct ph_channel *channel, void *stream)
 // refuses knows only that the peer's words were revoked, the channel knows why.
 static int why_refused(struct ph_channel *channel, int rc)
 {
-    if (rc != PH_EPEER && rc != PH_EBROKEN && rc != -ESTALE)
+    if (!phi_check_ended(rc))
         return rc;
     const int status = phi_channel_check(channel);
     return status ? status : rc;
