@@ -26,7 +26,7 @@ struct phi_enqueue {
     uint64_t done;   // device address, 0 when captured
     uint64_t number; // to be written there
     bool waited;     // the stream waits already when this comes to it
-    bool waits;      // this waits
+    uint32_t waits;  // how many of this wait
     uint32_t sync;   // of kernels with several blocks that meet: number plus 1
     uint32_t blocks; // of the largest transfer
     bool started;    // something is enqueued

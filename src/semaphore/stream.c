@@ -58,17 +58,14 @@ static int decide(struct cuda_executor *x, struct phi_enqueue *q)
 {
     struct phi_policy policy = x->to.policy;
     policy.shared = atomic_load_explicit(&x->shared, memory_order_relaxed) != 0;
-    uint32_t waits = 0;
     bool engine = false;
     for (size_t i = 0; i < q->n; i++) {
-        waits += (uint32_t)phi_step_waits(q->work[i].kind);
         // Flags are waited for by kernels alone.
         if (phi_step_hops(q->work[i].kind))
             policy.wait = PHI_WAIT_KERNEL;
         engine = engine || q->work[i].engine;
     }
-    q->waits = waits > 0;
-    int mode = q->waits ? phi_wait_mode(&policy, &q->others) : 0;
+    int mode = q->waits > 0 ? phi_wait_mode(&policy, &q->others) : 0;
     // Too late to refuse: peers were told of what comes now.
     if (mode == -EAGAIN && q->work[0].continues)
         mode = 1;
@@ -86,9 +83,9 @@ static int decide(struct cuda_executor *x, struct phi_enqueue *q)
                                 .gather = phi_gather_mode(&policy),
                                 .done = q->done != 0};
     if (mode == 1)
-        phi_count(x->params.counters, waits_kernel, waits);
-    else if (waits > 0)
-        phi_count(x->params.counters, waits_memory_operation, waits);
+        phi_count(x->params.counters, waits_kernel, q->waits);
+    else if (q->waits > 0)
+        phi_count(x->params.counters, waits_memory_operation, q->waits);
     return 0;
 }
 
@@ -106,7 +103,7 @@ static void mark_waits(struct cuda_executor *x, struct phi_enqueue *q, struct ph
                        int index)
 {
     struct phi_records *records = &x->records;
-    if (q->waits) {
+    if (q->waits > 0) {
         _Atomic uint64_t *mark = q->plan.kernel_waits ? &record->kernel_wait : &record->memory_wait;
         const struct phi_work *work = q->work;
         while (!phi_step_waits(work->kind))
@@ -123,14 +120,6 @@ static void mark_waits(struct cuda_executor *x, struct phi_enqueue *q, struct ph
         atomic_store_explicit(mark, q->number, memory_order_relaxed);
         phi_record_note(records, index, q->number, work);
     }
-}
-
-static bool waits(const struct phi_work *work, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (phi_step_waits(work[i].kind))
-            return true;
-    return false;
 }
 
 static bool has(const struct phi_enqueue *q, unsigned kind)
@@ -150,7 +139,7 @@ static int issue_locked(struct cuda_executor *x, struct phi_enqueue *q, int inde
     q->done = x->done_device + (uint64_t)index * sizeof(uint64_t);
     q->waited = phi_record_waits(records, index);
     q->sync = (uint32_t)index + 1;
-    if (waits(q->work, q->n)) { // what others do matters to nothing else
+    if (q->waits > 0) { // what others do matters to nothing else
         phi_records_waiting(records, index, &q->others);
         phi_captures_waiting(&x->captures, &q->others);
     }
@@ -232,7 +221,7 @@ static int issue_captured(struct cuda_executor *x, struct phi_enqueue *q, uint64
     if (rc)
         return rc;
     const bool helps = has(q, PHI_STEP_HELP);
-    if (helps || ((q->plan.fuse || q->waited || q->waits) && has(q, PHI_STEP_COPY)))
+    if (helps || ((q->plan.fuse || q->waited || q->waits > 0) && has(q, PHI_STEP_COPY)))
         phi_capture_sync(captures, capture, &branch);
     if (helps && branch.sync == 0)
         return phi_refuse(x->params.report, -EAGAIN,
@@ -243,8 +232,8 @@ static int issue_captured(struct cuda_executor *x, struct phi_enqueue *q, uint64
     phi_enqueue_all(q);
     if (branch.blocks < q->blocks)
         branch.blocks = q->blocks;
-    branch.kernel = branch.kernel || (q->waits && q->plan.kernel_waits);
-    branch.memory_operation = branch.memory_operation || (q->waits && !q->plan.kernel_waits);
+    branch.kernel = branch.kernel || (q->waits > 0 && q->plan.kernel_waits);
+    branch.memory_operation = branch.memory_operation || (q->waits > 0 && !q->plan.kernel_waits);
     phi_capture_update(captures, capture, &branch);
     phi_count(x->params.counters, captured, 1);
     if (q->result == CUDA_SUCCESS)
@@ -292,13 +281,22 @@ static int issue_entered(struct cuda_executor *x, struct phi_enqueue *q, bool *p
                : issue_eager(x, q, stream_key(x, q->stream), partial);
 }
 
+static uint32_t count_waits(const struct phi_work *work, size_t n)
+{
+    uint32_t waits = 0;
+    for (size_t i = 0; i < n; i++)
+        waits += (uint32_t)phi_step_waits(work[i].kind);
+    return waits;
+}
+
 static int stream_issue(struct phi_executor *base, void *stream, const struct phi_work *work,
                         size_t n, bool *partial)
 {
     struct cuda_executor *x = executor_of(base);
-    struct phi_enqueue q = {.to = &x->to, .stream = stream, .work = work, .n = n};
-    CUcontext current = NULL, popped;
     assert(work != NULL && n > 0);
+    struct phi_enqueue q = {
+        .to = &x->to, .stream = stream, .work = work, .n = n, .waits = count_waits(work, n)};
+    CUcontext current = NULL, popped;
     *partial = false;
     // Not phi_device_enter: nothing here can disturb a capture, so the thread's capture mode stays.
     q.result = x->to.driver->cuCtxGetCurrent(&current);
