@@ -394,8 +394,9 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     // A post whose complete is missing is half an operation, in whichever batch it was.
     for (size_t i = 0; rc && batch.begun && i < n; i++)
         phi_channel_break(ops[i].channel);
+    // Another context's channel, for which the group was refused, may be in a group of its own.
     for (size_t i = 0; i < n; i++)
-        if (ops[i].channel != NULL && is_late(&ops[i]))
+        if (ops[i].channel != NULL && ops[i].channel->peers == batch.peers && is_late(&ops[i]))
             atomic_fetch_and(&ops[i].channel->grouped, ~late_bit(ops[i].kind));
     return rc;
 }

@@ -232,3 +232,65 @@ TEST_P(Late, IsTakenOfABufferThatIsGivenBackMeanwhile)
         EXPECT_EQ(job.run("is_released_early", waits), "");
     }
 }
+
+// ---- while a group of another context is refused, because it names the channel
+
+struct Beside {
+    std::atomic<uint64_t> ready{0};
+    ph_channel *other = nullptr; // of rank 2's context; there when it is ready
+};
+
+// Rank 1 takes what rank 0 sent before it left, in a group with a signal to rank 2.
+static void take_beside(Beside &beside, ph_channel *from, ph_channel *to, ph_queue *queue)
+{
+    const ph_group_op ops[] = {{PH_GROUP_WAIT, from, 0, 0, size}, {PH_GROUP_SIGNAL, to, 0, 0, 0}};
+    ASSERT_EQ(end_of(from), PH_EPEER);
+    ASSERT_TRUE(reaches(beside.ready, 1));
+    int refused = 0;
+    before_issue = [&] {
+        const ph_group_op mixed[] = {{PH_GROUP_WAIT, beside.other, 0, 0, 0}, ops[0]};
+        refused = ph_group(mixed, 2, nullptr);
+    };
+    EXPECT_EQ(ph_group(ops, 2, queue), 0);
+    EXPECT_EQ(refused, -EINVAL);
+    EXPECT_EQ(ph_wait(from, size, queue), PH_EPEER); // it is taken
+}
+
+static void run_beside(Beside &beside, int rank, ph_context *context)
+{
+    void *memory = nullptr;
+    ph_queue *queue = nullptr;
+    ASSERT_EQ(ph_queue_create(context, &queue), 0);
+    ASSERT_EQ(ph_host_alloc(context, 2 * size, &memory), 0);
+    const ph_operation ops[] = {
+        operation(1, !rank, rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, memory, size),
+        operation(2, 3 - rank, rank == 1 ? PH_ROLE_SENDER : PH_ROLE_RECEIVER,
+                  static_cast<char *>(memory) + size, size)};
+    ph_channel *channels[2] = {};
+    const size_t first = rank == 2, end = rank == 0 ? 1 : 2;
+    ASSERT_EQ(ph_exchange(context, ops + first, end - first, channels + first), 0);
+    if (rank == 0) {
+        EXPECT_EQ(ph_put_signal(channels[0], 0, 0, size, queue), 0);
+    } else if (rank == 1) {
+        take_beside(beside, channels[0], channels[1], queue);
+    } else {
+        EXPECT_EQ(ph_wait(channels[1], 0, queue), 0);
+        beside.other = channels[1];
+        beside.ready = 1; // it calls nothing that issues until rank 1's signal is here
+    }
+    EXPECT_EQ(ph_queue_synchronize(queue, 20000), 0);
+    EXPECT_EQ(ph_queue_destroy(&queue), 0);
+}
+
+TEST(LateBeside, IsTakenWhileAGroupOfAnotherContextIsRefused)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    RedisServer redis;
+    ASSERT_TRUE(redis.start());
+    const std::string uri = redis.uri();
+    Beside beside;
+    as_threads(
+        3, [&](int rank, ph_context *context) { run_beside(beside, rank, context); },
+        [&](ph_context_params &params) { params.store = uri.c_str(); });
+}
