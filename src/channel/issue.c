@@ -155,6 +155,8 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
         work->destination = channel->local;
         work->host_destination = channel->local_kind == PHI_KIND_HOST;
         work->offset = channel->local_size;
+    } else if (step->kind == PHI_STEP_MOVE) {
+        work->offset = call->outgoing;
     }
 }
 

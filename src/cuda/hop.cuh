@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // phi_hop: messages by flags in device memory (kernel_args.h). Part of kernels.cu.
 //
-// Who looks at `broken`, a word in host memory, does so rarely: each look goes over PCIe. And before it
-// looks once more at what it waits for: what came before the word was set is taken.
+// Who looks at `broken`, a word in host memory, does so rarely: each look goes over PCIe. And
+// before it looks once more at what it waits for: what came before the word was set is taken.
 #ifndef PHI_CUDA_HOP_CUH
 #define PHI_CUDA_HOP_CUH
 
@@ -44,7 +44,7 @@ static __device__ bool given_up(uint64_t broken, uint32_t polls)
 static __device__ bool give_up(uint64_t broken)
 {
     store_relaxed(reinterpret_cast<uint32_t *>(broken), PHI_GIVEN_UP);
-    __threadfence_system();
+    fence_system();
     return false;
 }
 
@@ -101,8 +101,9 @@ static __device__ uint64_t line_data(const phi_hop_item &item, uint32_t line)
     if (line < item.signal)
         return item.offset;
     const uint64_t at = 8ull * (line - item.signal);
-    return at < item.size ? gather(reinterpret_cast<const uint8_t *>(item.source) + at, item.size - at)
-                          : 0;
+    return at < item.size
+               ? gather(reinterpret_cast<const uint8_t *>(item.source) + at, item.size - at)
+               : 0;
 }
 
 // Each thread waits for the credit itself: the word lies in this device's memory.
@@ -159,8 +160,8 @@ static __device__ bool take_line(const uint4 *at, uint32_t message, uint64_t bro
     return true;
 }
 
-// This thread's lines. What a peer says of the offset is not believed: nothing is written outside the
-// buffer.
+// This thread's lines. What a peer says of the offset is not believed: nothing is written outside
+// the buffer.
 static __device__ bool take_lines(const phi_hop_item &item, uint32_t message, follower &next)
 {
     const uint4 *slot = slot_of(item, message);
@@ -220,17 +221,28 @@ static __device__ bool may_move(const phi_hop_item &item, uint32_t block)
     return true;
 }
 
+// The source may be read early where it is this device's own: what the stream did before has filled
+// it. Else it is the peer's go that says so. Not inlined: the other messages would have to put
+// registers aside for it.
+static __device__ __noinline__ bool copy_when_told(const phi_hop_item &item, uint32_t block)
+{
+    return copy_when({item.destination, item.source, item.size, 0, 0}, block, item.blocks,
+                     item.offset != 0, [&] {
+                         return __syncthreads_and(may_move(item, block)) != 0; // hands on what its
+                                                                               // threads acquired
+                     });
+}
+
 static __device__ void move(const phi_hop_item &item, follower &next)
 {
     const uint32_t block = blockIdx.x - item.first;
-    if (!__syncthreads_and(may_move(item, block))) // hands on what its threads acquired
+    if (!copy_when_told(item, block))
         return;
-    copy_part({item.destination, item.source, item.size, 0}, block, item.blocks);
     __syncthreads(); // gathers the block's copies for the fence of thread 0
     if (threadIdx.x != 0)
         return;
     next.look();
-    __threadfence_system(); // the copies before the full word, and before the number of the launch
+    fence_system(); // the copies before the full word, and before the number of the launch
     store_relaxed(reinterpret_cast<phi_flag_lane *>(item.peer)->full + block, item.blocks);
 }
 
@@ -244,39 +256,39 @@ static __device__ void go(const phi_hop_item &item)
         store_relaxed(reinterpret_cast<phi_flag_lane *>(item.peer)->go + i, 1);
 }
 
-static __device__ bool await_full(const phi_hop_item &item, uint32_t block, uint32_t *blocks,
+// One thread for each word that may be there: all are looked at at the same time. The acquire pairs
+// with the fence of move().
+static __device__ bool await_full(const phi_hop_item &item, const phi_flag_lane *own,
                                   follower &next)
 {
-    const uint64_t full = item.own + offsetof(phi_flag_lane, full) + 4ull * block;
+    const uint64_t full = reinterpret_cast<uint64_t>(own->full + threadIdx.x);
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(item.broken, polls);
-        *blocks = load_acquire(full);
+        const uint32_t blocks = load_relaxed(own->full);
+        const uint32_t mine = load_acquire(full);
         next.look();
-        if (*blocks != 0)
+        if (mine != 0 || (blocks != 0 && threadIdx.x >= blocks))
             return true;
         if (over)
             return give_up(item.broken);
     }
 }
 
-// The first warp. Each full word is acquired by one thread and handed on by the warp's votes.
+// By all threads of a block, PHI_MOVE_BLOCKS at least. The barrier hands on what they acquired.
 static __device__ void arrive_all(const phi_hop_item &item, follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
-    uint32_t blocks, other;
-    bool here = await_full(item, 0, &blocks, next);
-    if (blocks > PHI_MOVE_BLOCKS)
-        blocks = PHI_MOVE_BLOCKS; // a peer's word
-    for (uint32_t i = threadIdx.x; here && i < blocks; i += 32)
-        here = await_full(item, i, &other, next);
-    if (!__all_sync(0xffffffff, here))
+    const bool has_word = threadIdx.x < PHI_MOVE_BLOCKS;
+    if (!__syncthreads_and(!has_word || await_full(item, own, next)))
         return;
-    for (uint32_t i = threadIdx.x; i < blocks; i += 32)
-        own->full[i] = 0;
+    if (has_word)
+        own->full[threadIdx.x] = 0;
     if (!item.signal)
         return;
-    __threadfence_system(); // each thread's zeros, before any go
-    __syncwarp();
+    __syncthreads(); // gathers the zeros for the fences: before any go
+    if (threadIdx.x >= 32)
+        return;
+    fence_system();
     go(item);
 }
 
@@ -345,14 +357,13 @@ static __device__ void show_record(uint32_t *done, uint32_t record)
     __syncthreads();
     if (threadIdx.x != 0)
         return;
-    __threadfence_system();
+    fence_system();
     store_relaxed(done, record);
 }
 
 static __device__ uint64_t stage_slot(const phi_hop_item &item, uint32_t record)
 {
-    return item.slots +
-           ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_SLOT_SIZE(item.peer);
+    return item.slots + ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_SLOT_SIZE(item.peer);
 }
 
 static __device__ void stage(const phi_hop_item &item)
@@ -409,7 +420,8 @@ static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, ui
     return true;
 }
 
-// UNSTAGE and HELP. A HELP that comes to the end of the message leaves that to the UNSTAGE in `over`.
+// UNSTAGE and HELP. A HELP that comes to the end of the message leaves that to the UNSTAGE in
+// `over`.
 static __device__ void unstage(const phi_hop_item &item, const stages &others)
 {
     const uint32_t block = blockIdx.x - item.first;
@@ -427,8 +439,8 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others)
 }
 
 // The items of this block from number i on, in order: all are of one lane, whose words the next one
-// reads. Returns whether they were STAGEs, for whose end a HELP waits. Not inlined: messages by flags
-// would have to put registers aside for it.
+// reads. Returns whether they were STAGEs, for whose end a HELP waits. Not inlined: messages by
+// flags would have to put registers aside for it.
 static __device__ __noinline__ bool do_staged(const phi_hop_args &args, uint32_t i)
 {
     const phi_transfer_sync *sync = reinterpret_cast<const phi_transfer_sync *>(args.sync);
@@ -456,9 +468,7 @@ static __device__ void do_hop(const phi_hop_item &item, follower &next)
     case PHI_HOP_MOVE:
         return move(item, next);
     case PHI_HOP_ARRIVE:
-        if (threadIdx.x < 32)
-            arrive_all(item, next);
-        return;
+        return arrive_all(item, next);
     default:
         if (threadIdx.x < 32)
             go(item);
@@ -485,8 +495,8 @@ static __device__ void begin(const phi_hop_args &args)
         store_number_relaxed(args.done, args.number - 1);
 }
 
-// Thread 0 of each block: whether it is the last one, which puts the words back that the blocks have
-// met at.
+// Thread 0 of each block: whether it is the last one, which puts the words back that the blocks
+// have met at.
 static __device__ bool is_last(const phi_hop_args &args)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
@@ -509,16 +519,17 @@ static __device__ void finish(const phi_hop_args &args, const follower &next)
     if (!is_last(args) || args.done == 0)
         return;
     if (next.seen == static_cast<uint32_t>(args.number) + 1) {
-        sync->left = static_cast<uint32_t>(args.number); // for begin(), after the end of this launch
+        sync->left =
+            static_cast<uint32_t>(args.number); // for begin(), after the end of this launch
         return;
     }
     if (args.moves)
-        __threadfence_system(); // pairs with those of the other blocks' moves
+        fence_system(); // pairs with those of the other blocks' moves
     store_number_relaxed(args.done, args.number);
 }
 
-// Launched so, a kernel may begin while the one before it on the stream ends. It waits here for that,
-// and only then lets the next begin, so that not more than one waits here.
+// Launched so, a kernel may begin while the one before it on the stream ends. It waits here for
+// that, and only then lets the next begin, so that not more than one waits here.
 static __device__ void follow()
 {
 #if __CUDA_ARCH__ >= 900

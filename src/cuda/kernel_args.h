@@ -155,7 +155,8 @@ struct phi_hop_item {
     uint64_t size;
     uint64_t broken; // 32 bits, or 0
     uint64_t
-        offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer
+        offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer;
+                // MOVE: 1 where the source is this end's, filled before the peer says go
     uint32_t kind;   // enum phi_hop_kind
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
                      // the peer copy again. STAGE: the message ends with this

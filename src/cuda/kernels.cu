@@ -29,6 +29,13 @@ static __device__ void store_release_64(uint64_t address, uint64_t value)
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
+// What this thread has written, read, and got from others by a barrier, before what it writes next.
+// No order of a store before a later load: nothing here needs one, and it costs more.
+static __device__ void fence_system()
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
 // The acquire pairs with the post of whose turn it is (kernel, memory operation or host store).
 // Polling goes over PCIe to host memory, 1 us a read, so the pause only matters where many wait for
 // long.
@@ -138,6 +145,38 @@ static __device__ void copy_part(const phi_copy_args &args, uint32_t block, uint
     copy_units(destination + tail, source + tail, args.size - tail, share);
 }
 
+// copy_part where `may_copy` allows it, which each thread of the block is asked once. The first
+// units of each thread are on their way meanwhile where `early` says that the source is filled
+// already.
+template <typename May>
+static __device__ bool copy_when(const phi_copy_args &args, uint32_t block, uint32_t blocks,
+                                 bool early, May may_copy)
+{
+    const uint64_t first = static_cast<uint64_t>(block) * blockDim.x + threadIdx.x;
+    const uint64_t stride = static_cast<uint64_t>(blocks) * blockDim.x;
+    early = early && ((args.source | args.destination | args.size) & 15) == 0;
+    const uint64_t n = early ? args.size / 16 : 0;
+    const uint4 *source = reinterpret_cast<const uint4 *>(args.source);
+    uint4 *destination = reinterpret_cast<uint4 *>(args.destination);
+    const bool has_one = first < n, has_two = first + stride < n;
+    uint4 one, two;
+    if (has_one)
+        one = source[first];
+    if (has_two)
+        two = source[first + stride];
+    if (!may_copy())
+        return false;
+    if (has_one)
+        destination[first] = one;
+    if (has_two)
+        destination[first + stride] = two;
+    if (early)
+        copy_units(destination, source, n, {first + 2 * stride, stride});
+    else
+        copy_part(args, block, blocks);
+    return true;
+}
+
 enum { GATE_COPY = 1, GATE_SKIP = 2 };
 
 static __device__ uint32_t load_acquire_gpu(const uint32_t *address)
@@ -177,8 +216,8 @@ static __device__ uint32_t hand_on(uint64_t address, uint32_t found)
     return gate;
 }
 
-// Whether this block is the last of the grid to come here. All have passed the gate then, and the next
-// launch with these words comes after this one's end.
+// Whether this block is the last of the grid to come here. All have passed the gate then, and the
+// next launch with these words comes after this one's end.
 static __device__ bool is_last(phi_transfer_sync *sync)
 {
     if (gridDim.x == 1)
@@ -194,26 +233,28 @@ static __device__ bool is_last(phi_transfer_sync *sync)
 // before it counts itself, and to the last one when it has counted all.
 static __device__ bool arrive(phi_transfer_sync *sync)
 {
-    __threadfence_system();
+    fence_system();
     if (!is_last(sync))
         return false;
-    __threadfence_system();
+    fence_system();
     return true;
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     phi_copy(const __grid_constant__ phi_copy_args args)
 {
-    uint32_t gate = GATE_COPY;
-    if (args.sync == 0 || blockIdx.x == 0)
-        gate = __syncthreads_or(threadIdx.x == 0 && is_broken(args.broken)) ? GATE_SKIP : GATE_COPY;
-    if (args.sync != 0) {
-        gate = hand_on(args.sync, gate);
-        if (threadIdx.x == 0)
-            is_last(reinterpret_cast<phi_transfer_sync *>(args.sync));
-    }
-    if (gate == GATE_COPY)
-        copy_part(args, blockIdx.x, gridDim.x);
+    copy_when(args, blockIdx.x, gridDim.x, true, [&] {
+        uint32_t gate = GATE_COPY;
+        if (args.sync == 0 || blockIdx.x == 0)
+            gate = __syncthreads_or(threadIdx.x == 0 && is_broken(args.broken)) ? GATE_SKIP
+                                                                                : GATE_COPY;
+        if (args.sync != 0) {
+            gate = hand_on(args.sync, gate);
+            if (threadIdx.x == 0)
+                is_last(reinterpret_cast<phi_transfer_sync *>(args.sync));
+        }
+        return gate == GATE_COPY;
+    });
 }
 
 static __device__ uint32_t gate_of(const phi_copies_args &args)
@@ -237,11 +278,13 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     }
     const phi_copies_item &item = args.items[mine];
     const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
-    // Where one of them is broken each block looks at its own.
-    const bool look = item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
-    if (!look || !__syncthreads_or(threadIdx.x == 0 && is_broken(item.broken)))
-        copy_part({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
-                  behind - item.first);
+    copy_when({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
+              behind - item.first, true, [&] {
+                  // Where one of them is broken each block looks at its own.
+                  const bool look =
+                      item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
+                  return !look || !__syncthreads_or(threadIdx.x == 0 && is_broken(item.broken));
+              });
     if (args.sync == 0)
         return;
     __syncthreads(); // gathers the block's copies for the fence of thread 0

@@ -46,7 +46,7 @@ static uint32_t threads_of(const struct phi_work *work)
         return work->size > MOVE_SMALL ? PHI_HOP_THREADS : PHI_COPY_THREADS;
     const bool lines = work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_TAKE;
     // More than enough with an offset before them, and a warp that keeps the books.
-    const size_t threads = lines ? work->size / 8 + 2 + 32 : 64;
+    const size_t threads = lines ? work->size / 8 + 2 + 32 : PHI_MOVE_BLOCKS;
     return threads < PHI_HOP_THREADS ? ((uint32_t)threads + 31) / 32 * 32 : PHI_HOP_THREADS;
 }
 

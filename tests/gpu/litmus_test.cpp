@@ -288,7 +288,7 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
                                                     (kind == PHI_STEP_MOVE ? place(round) : 0));
         if (kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE)
             work.slots = slabs[!sender] + phi_flag_slots(0, word());
-        work.offset = kind == PHI_STEP_TAKE ? 2 * MOST : place(round);
+        work.offset = kind == PHI_STEP_TAKE ? 2 * MOST : kind == PHI_STEP_MOVE ? 1 : place(round);
         return work;
     }
     // What an end does for a message of `sender`, before and after the sender's part.
