@@ -246,10 +246,8 @@ static bool may_be_late(const struct ph_group_op *op, int rc)
 
 static struct phi_channel_call late_call(const struct ph_group_op *op)
 {
-    enum phi_call which = PHI_CALL_WAIT;
-    if (op->kind == PH_GROUP_RECV)
-        which = phi_channel_active(op->channel, false) ? PHI_CALL_TRANSFER : PHI_CALL_COMPLETE;
-    return call_of(op, which);
+    return call_of(op,
+                   op->kind == PH_GROUP_RECV ? phi_channel_late_recv(op->channel) : PHI_CALL_WAIT);
 }
 
 static int check_late(const struct ph_group_op *op, int ended)

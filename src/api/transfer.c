@@ -139,18 +139,17 @@ int ph_send(struct ph_channel *channel, size_t size, void *stream)
 }
 
 // What was sent by lines, or into slots, waited for nobody: it may be here although the peer has
-// left, or released its buffer. At the passive end the complete takes it.
+// left, or released its buffer. Where a complete takes it, this is the post.
 static int recv_late(struct ph_channel *channel, size_t size, void *stream, int rc)
 {
-    const bool active = phi_channel_active(channel, false);
-    struct phi_channel_call call = {
-        channel, active ? PHI_CALL_TRANSFER : PHI_CALL_COMPLETE, false, 0, 0, size};
+    const enum phi_call which = phi_channel_late_recv(channel);
+    const struct phi_channel_call call = {channel, which, false, 0, 0, size};
     if (!(channel->role & PH_ROLE_RECEIVER) || phi_check_range(channel, 0, 0, size) ||
         !phi_channel_here(&call))
         return rc;
-    if (active)
-        return phi_channel_take(&call, stream, false) ? 0 : rc;
-    return phi_channel_post(channel, false, size);
+    if (which == PHI_CALL_COMPLETE)
+        return phi_channel_post(channel, false, size);
+    return phi_channel_take(&call, stream, false) ? 0 : rc;
 }
 
 int ph_recv(struct ph_channel *channel, size_t size, void *stream)

@@ -50,6 +50,11 @@ bool phi_channel_active(const struct ph_channel *channel, bool outgoing)
                     : channel->protocol_in == PH_PROTOCOL_GET;
 }
 
+enum phi_call phi_channel_late_recv(const struct ph_channel *channel)
+{
+    return phi_channel_active(channel, false) ? PHI_CALL_TRANSFER : PHI_CALL_COMPLETE;
+}
+
 static uint32_t direction_bit(bool outgoing)
 {
     return outgoing ? 1 : 2;

@@ -43,8 +43,9 @@ bool phi_call_empties(const struct phi_channel_call *call);
 // other channels is not waited for: phi_channel_here has done so.
 bool phi_channel_take(const struct phi_channel_call *call, void *stream, bool begun);
 
-// phi_channel_here: whether phi_channel_take would find the message, of a channel that has ended; of
-// a TRANSFER or COMPLETE, one that its sender could send alone, by lines or slots. It stays there.
+// phi_channel_here: whether phi_channel_take would find the message, of a channel that has ended;
+// of a TRANSFER or COMPLETE, one that its sender could send alone, by lines or slots. It stays
+// there.
 bool phi_channel_here(const struct phi_channel_call *call);
 
 // phi_channel_break ends the use of a channel whose calls were enqueued half-way.
@@ -62,6 +63,10 @@ void phi_channel_unpost(struct ph_channel *channel, bool outgoing);
 
 // Whether this end is the active one of send/recv in a direction.
 bool phi_channel_active(const struct ph_channel *channel, bool outgoing);
+
+// phi_channel_late_recv is the call that takes what was sent before the channel ended: at the
+// passive end the complete does.
+enum phi_call phi_channel_late_recv(const struct ph_channel *channel);
 
 // phi_channel_report fills the path report of a direction.
 void phi_channel_report(const struct ph_channel *channel, bool outgoing,
