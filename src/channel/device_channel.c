@@ -57,8 +57,7 @@ static int check(struct ph_channel *channel)
 static struct ph_device_way way_of(const struct ph_channel *channel, bool outgoing)
 {
     const uint64_t line = outgoing ? channel->mine_device : channel->theirs_device;
-    const int side = channel->peer->segment->side;
-    const size_t lane = phi_flag_lane(channel->index, outgoing ? side : !side, PHI_WORD_NOTE);
+    const size_t lane = phi_flags_lane_of(channel, outgoing, PHI_WORD_NOTE);
     struct ph_device_way way = {.word = line + offsetof(struct phi_line, word) +
                                         PHI_WORD_NOTE * sizeof(uint32_t)};
     if (channel->own_slab == 0)

@@ -228,6 +228,12 @@ void phi_flags_give(struct ph_channel *channel)
     channel->table[false] = peer->flag_table;
 }
 
+size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word)
+{
+    const int side = channel->peer->segment->side;
+    return phi_flag_lane(channel->index, outgoing ? side : !side, word);
+}
+
 static bool read_own(const struct ph_channel *channel, size_t at, void *into, size_t size)
 {
     const struct phi_peers *peers = channel->peers;
@@ -261,8 +267,7 @@ bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum 
 {
     static const uint32_t zeros[PHI_MOVE_BLOCKS];
     const struct phi_peers *peers = channel->peers;
-    const int side = channel->peer->segment->side;
-    const size_t at = phi_flag_lane(channel->index, outgoing ? side : !side, word);
+    const size_t at = phi_flags_lane_of(channel, outgoing, word);
     const uint64_t full = channel->own_slab + at + offsetof(struct phi_flag_lane, full);
     return phi_slab_write(peers->device, full, zeros, sizeof zeros,
                           phi_deadline(peers->config->deadline_ms)) == 0;
@@ -271,10 +276,8 @@ bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum 
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
                     enum phi_method method)
 {
-    const int side = channel->peer->segment->side;
-    const size_t at = phi_flag_lane(channel->index, outgoing ? side : !side, word);
     struct phi_flag_lane lane;
-    if (!read_own(channel, at, &lane, sizeof lane))
+    if (!read_own(channel, phi_flags_lane_of(channel, outgoing, word), &lane, sizeof lane))
         return false;
     return method == PHI_BY_LINES ? is_pushed(channel, &lane, word) : is_moved(&lane);
 }

@@ -56,6 +56,9 @@ bool phi_flags_usable(const struct phi_peer *peer);
 // phi_flags_give lets a new channel use them; both ends confirmed that they have them.
 void phi_flags_give(struct ph_channel *channel);
 
+// phi_flags_lane_of is where the lane of a direction's word lies in either slab, in bytes.
+size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word);
+
 // phi_flags_here: whether a message is in the lane of an ended channel that no stream of ours
 // touches any more; the peer cannot write there again. It stays there. Without the lock; reads
 // device memory.

@@ -145,8 +145,7 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
         return;
     }
     const enum phi_word word = (enum phi_word)step->word;
-    const int side = channel->peer->segment->side;
-    const size_t lane = phi_flag_lane(channel->index, call->outgoing ? side : !side, word);
+    const size_t lane = phi_flags_lane_of(channel, call->outgoing, word);
     const size_t slots = phi_flag_slots(channel->index, word);
     set_copy(work, call);
     work->own_lane = channel->own_slab + lane;
