@@ -250,11 +250,11 @@ static bool is_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
                                   : phi_flags_here(channel, outgoing, word, method);
 }
 
-// What was taken of channels that had ended already, on the way to their buffers.
-static bool is_late_drained(const struct ph_channel *channel)
+// Also what was taken of the peer's channels that had ended already, on the way to their buffers.
+static bool is_peer_drained(struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->peers->executor;
-    return executor->ops->drained(executor, &channel->peer->late, NULL, 0);
+    return is_drained(channel) && executor->ops->drained(executor, &channel->peer->late, NULL, 0);
 }
 
 // enter lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the peer is
@@ -272,9 +272,10 @@ static int enter_ended(struct ph_channel *channel)
 // Waits a little for what stands before a call, which may end at this moment, now that the peer
 // has. It looks once more after the time has passed: this thread may have been the one without a
 // core.
-static bool await_drained(struct ph_channel *channel, bool late, int64_t soon)
+static bool await_drained(struct ph_channel *channel, bool (*drained)(struct ph_channel *channel),
+                          int64_t soon)
 {
-    while (!is_drained(channel) || (late && !is_late_drained(channel))) {
+    while (!drained(channel)) {
         if (phi_now() >= soon)
             return false;
         nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
@@ -282,12 +283,14 @@ static bool await_drained(struct ph_channel *channel, bool late, int64_t soon)
     return true;
 }
 
-// Waits for an answer of the peer's, too, that it may not give the channel up.
+// Waits for an answer of the peer's, too, that it may not give the channel up. begun: as of
+// phi_channel_take.
 static bool await_ended(struct ph_channel *channel, bool begun)
 {
     const int64_t soon = phi_deadline(TAKE_MS);
     int rc;
-    while (await_drained(channel, !begun, soon) && (rc = enter_ended(channel)) != -ESTALE) {
+    while (await_drained(channel, begun ? is_drained : is_peer_drained, soon) &&
+           (rc = enter_ended(channel)) != -ESTALE) {
         if (rc == 0)
             return true;
         if (phi_now() >= soon)
@@ -304,7 +307,7 @@ static bool with_word(const struct phi_channel_call *call,
 {
     struct ph_channel *channel = call->channel;
     if (is_word_shown(call))
-        await_drained(channel, false, phi_deadline(TAKE_MS));
+        await_drained(channel, is_drained, phi_deadline(TAKE_MS));
     pthread_mutex_lock(&channel->peers->lock);
     const bool done = act(call);
     pthread_mutex_unlock(&channel->peers->lock);
