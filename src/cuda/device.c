@@ -230,7 +230,7 @@ static CUresult load_module(struct phi_device *device)
 
 // The code that waits for the kernel before it is left out of what is compiled for devices older
 // than 9.0, which newer ones run, too, where the library has nothing newer (see follow() in
-// hop.cuh).
+// kernels.cu).
 static bool launches_early(const struct phi_device *device)
 {
     const struct phi_driver *driver = device->driver;

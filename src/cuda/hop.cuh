@@ -8,11 +8,6 @@
 
 #define LOOKS_BETWEEN 512
 
-static __device__ void store_relaxed(uint32_t *address, uint32_t value)
-{
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
-}
-
 // 16 bytes as two times 8, of which each comes whole: data and its flag.
 static __device__ uint4 load_line(const uint4 *address)
 {
@@ -47,18 +42,6 @@ static __device__ bool give_up(uint64_t broken)
     fence_system();
     return false;
 }
-
-// Whether the launch behind this one is on the device. Thread 0 of a block asks.
-struct follower {
-    const uint32_t *next; // NULL: nobody asks
-    uint32_t seen;
-
-    __device__ void look()
-    {
-        if (next != nullptr)
-            seen = load_relaxed(next);
-    }
-};
 
 // ---- ll
 
@@ -475,26 +458,6 @@ static __device__ void do_hop(const phi_hop_item &item, follower &next)
     }
 }
 
-static __device__ void store_number_relaxed(uint64_t done, uint64_t number)
-{
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(done), "l"(number) : "memory");
-}
-
-// One thread of the launch, before it waits for the one before it.
-static __device__ void show(const phi_hop_args &args)
-{
-    store_relaxed(&reinterpret_cast<phi_transfer_sync *>(args.sync)->next,
-                  static_cast<uint32_t>(args.number)); // to the follower of the one before
-}
-
-// ... and after.
-static __device__ void begin(const phi_hop_args &args)
-{
-    if (load_relaxed(&reinterpret_cast<phi_transfer_sync *>(args.sync)->left) ==
-        static_cast<uint32_t>(args.number) - 1)
-        store_number_relaxed(args.done, args.number - 1);
-}
-
 // Thread 0 of each block: whether it is the last one, which puts the words back that the blocks
 // have met at.
 static __device__ bool is_last(const phi_hop_args &args)
@@ -518,43 +481,28 @@ static __device__ void finish(const phi_hop_args &args, const follower &next)
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
     if (!is_last(args) || args.done == 0)
         return;
-    if (next.seen == static_cast<uint32_t>(args.number) + 1) {
-        sync->left =
-            static_cast<uint32_t>(args.number); // for begin(), after the end of this launch
+    if (is_left(sync, args.number, next))
         return;
-    }
     if (args.moves)
         fence_system(); // pairs with those of the other blocks' moves
     store_number_relaxed(args.done, args.number);
 }
 
-// Launched so, a kernel may begin while the one before it on the stream ends. It waits here for
-// that, and only then lets the next begin, so that not more than one waits here.
-static __device__ void follow()
+// Arguments are slow to come the first time: while the kernel waits for the one before it.
+static __device__ void fetch(const phi_hop_item &item)
 {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+    asm volatile("" ::"l"(item.own), "l"(item.size), "r"(item.kind));
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
     phi_hop(const __grid_constant__ phi_hop_args args)
 {
-    // Not by a thread that has a message to care for.
-    const bool clerk = args.done != 0 && threadIdx.x == blockDim.x - 1 && blockIdx.x == 0;
-    const bool asks = args.done != 0 && threadIdx.x == 0;
-    follower next = {asks ? &reinterpret_cast<phi_transfer_sync *>(args.sync)->next : nullptr,
-                     static_cast<uint32_t>(args.number)};
-    if (clerk)
-        show(args);
-    follow();
-    if (clerk)
-        begin(args);
     uint32_t i = 0;
     bool staged = false;
     while (i < args.count && blockIdx.x - args.items[i].first >= args.items[i].blocks)
         i++;
+    fetch(args.items[i < args.count ? i : 0]);
+    follower next = follow(args.done, args.number, args.sync);
     if (i < args.count && args.items[i].kind >= PHI_HOP_STAGE)
         staged = do_staged(args, i);
     else if (i < args.count)

@@ -80,7 +80,7 @@ struct phi_transfer_sync {
     uint32_t gate;    // 1: copy, 2: a `broken` is set; of phi_hop: blocks whose STAGEs are over
     uint32_t arrived; // blocks that have passed the gate, or have copied their part
 
-    // Of phi_hop, numbers modulo 2^32: the last launch that is on the device, and the last one that
+    // Of phi_hop and phi_copies, numbers modulo 2^32: the last launch that is on the device, and the last one that
     // left its number to the next.
     uint32_t next;
     uint32_t left;

@@ -19,6 +19,11 @@ static __device__ uint32_t load_relaxed(const uint32_t *address)
     return value;
 }
 
+static __device__ void store_relaxed(uint32_t *address, uint32_t value)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
 static __device__ void store_release(uint64_t address, uint32_t value)
 {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
@@ -145,6 +150,8 @@ static __device__ void copy_part(const phi_copy_args &args, uint32_t block, uint
     copy_units(destination + tail, source + tail, args.size - tail, share);
 }
 
+#define EARLY 4
+
 // copy_part where `may_copy` allows it, which each thread of the block is asked once. The first
 // units of each thread are on their way meanwhile where `early` says that the source is filled
 // already.
@@ -158,20 +165,19 @@ static __device__ bool copy_when(const phi_copy_args &args, uint32_t block, uint
     const uint64_t n = early ? args.size / 16 : 0;
     const uint4 *source = reinterpret_cast<const uint4 *>(args.source);
     uint4 *destination = reinterpret_cast<uint4 *>(args.destination);
-    const bool has_one = first < n, has_two = first + stride < n;
-    uint4 one, two;
-    if (has_one)
-        one = source[first];
-    if (has_two)
-        two = source[first + stride];
+    uint4 unit[EARLY];
+#pragma unroll
+    for (int i = 0; i < EARLY; i++)
+        if (first + i * stride < n)
+            unit[i] = source[first + i * stride];
     if (!may_copy())
         return false;
-    if (has_one)
-        destination[first] = one;
-    if (has_two)
-        destination[first + stride] = two;
+#pragma unroll
+    for (int i = 0; i < EARLY; i++)
+        if (first + i * stride < n)
+            destination[first + i * stride] = unit[i];
     if (early)
-        copy_units(destination, source, n, {first + 2 * stride, stride});
+        copy_units(destination, source, n, {first + EARLY * stride, stride});
     else
         copy_part(args, block, blocks);
     return true;
@@ -265,6 +271,53 @@ static __device__ uint32_t gate_of(const phi_copies_args &args)
     return hand_on(args.sync, __syncthreads_or(broken) ? GATE_SKIP : GATE_COPY);
 }
 
+// ---- Launches that overlap (phi_hop_args)
+
+// Whether the launch behind this one is on the device. Thread 0 of a block asks.
+struct follower {
+    const uint32_t *next; // NULL: nobody asks
+    uint32_t seen;
+
+    __device__ void look()
+    {
+        if (next != nullptr)
+            seen = load_relaxed(next);
+    }
+};
+
+static __device__ void store_number_relaxed(uint64_t done, uint64_t number)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(done), "l"(number) : "memory");
+}
+
+// Launched so, a kernel may begin while the one before it on the stream ends. It waits here for
+// that, and only then lets the next begin, so that not more than one waits here. Before that it
+// shows itself to the one before it, and afterwards stores the number that was left to it: one
+// thread, which has no message to care for.
+static __device__ follower follow(uint64_t done, uint64_t number, uint64_t words)
+{
+    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(words);
+    const bool clerk = done != 0 && threadIdx.x == blockDim.x - 1 && blockIdx.x == 0;
+    if (clerk)
+        store_relaxed(&sync->next, static_cast<uint32_t>(number));
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+    if (clerk && load_relaxed(&sync->left) == static_cast<uint32_t>(number) - 1)
+        store_number_relaxed(done, number - 1);
+    return {done != 0 && threadIdx.x == 0 ? &sync->next : nullptr, static_cast<uint32_t>(number)};
+}
+
+// Leaves the number of this launch to the next one, where that was seen.
+static __device__ bool is_left(phi_transfer_sync *sync, uint64_t number, const follower &next)
+{
+    if (next.seen != static_cast<uint32_t>(number) + 1)
+        return false;
+    sync->left = static_cast<uint32_t>(number); // for follow(), after the end of this launch
+    return true;
+}
+
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     phi_copies(const __grid_constant__ phi_copies_args args)
 {
@@ -278,6 +331,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     }
     const phi_copies_item &item = args.items[mine];
     const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
+    follower next = follow(args.done, args.number, args.sync);
     copy_when({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
               behind - item.first, true, [&] {
                   // Where one of them is broken each block looks at its own.
@@ -291,10 +345,15 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     if (threadIdx.x != 0)
         return;
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    if (args.done == 0)
+    if (args.done == 0) {
         is_last(sync);
-    else if (arrive(sync))
-        store_number(args.done, args.number);
+        return;
+    }
+    if (!arrive(sync))
+        return;
+    next.look(); // a signal that ends the puts, mostly
+    if (!is_left(sync, args.number, next))
+        store_number_relaxed(args.done, args.number); // arrive() has fenced
 }
 
 // Only block 0 polls host memory. The others wait for it in device memory; blocks are started in

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "semaphore/hop.h"
 
-// Beyond it the blocks of a copy are as large as can be.
-#define MOVE_SMALL ((size_t)512 << 10)
+// Of a block that copies: fewer meet sooner, more keep the link busier.
+#define MOVE_THREADS 256
+#define MOVE_LARGE   ((size_t)16 << 20)
 
 static uint32_t kind_of(unsigned step)
 {
@@ -43,7 +44,7 @@ static uint32_t threads_of(const struct phi_work *work)
     if (phi_step_staged(work->kind))
         return stage_threads(work);
     if (work->kind == PHI_STEP_MOVE)
-        return work->size > MOVE_SMALL ? PHI_HOP_THREADS : PHI_COPY_THREADS;
+        return work->size > MOVE_LARGE ? PHI_COPY_THREADS : MOVE_THREADS;
     const bool lines = work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_TAKE;
     // More than enough with an offset before them, and a warp that keeps the books.
     const size_t threads = lines ? work->size / 8 + 2 + 32 : PHI_MOVE_BLOCKS;

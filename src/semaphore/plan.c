@@ -9,7 +9,7 @@
 // from the caller's kernels.
 #define COPY_BLOCKS      64
 #define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
-#define MOVE_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16)
+#define MOVE_BLOCK_BYTES ((size_t)4 << 10)
 
 // Larger copies gain nothing from company: the copy engine moves them at the rate of the link.
 #define GATHER_BYTES ((size_t)512 << 10)
