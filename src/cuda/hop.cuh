@@ -473,34 +473,50 @@ static __device__ bool is_last(const phi_hop_args &args)
     return true;
 }
 
-// Thread 0 of each block. What an ll message reads is read when its flags are written, and what it
-// writes is this device's own or the peer's slot: only copies, and what goes into host memory, need
-// the fence.
+// The first item of this block; args.count: it has none.
+static __device__ uint32_t first_item(const phi_hop_args &args)
+{
+    uint32_t i = 0;
+    while (i < args.count && blockIdx.x - args.items[i].first >= args.items[i].blocks)
+        i++;
+    return i;
+}
+
+// Whether what this block has written is for others, and not fenced yet.
+static __device__ bool needs_fence(const phi_hop_args &args)
+{
+    const uint32_t i = first_item(args);
+    return i < args.count && args.items[i].fence;
+}
+
+// Thread 0 of each block. Who sees the number may tell a peer by another way that nothing more
+// comes: lines and go words are there before it. (A credit is not: it is given long before the take
+// that gives it ends.) Where the number is left to the next launch, the end of this one does that.
 static __device__ void finish(const phi_hop_args &args, const follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
+    if (args.fence && args.done != 0 && gridDim.x > 1 && needs_fence(args))
+        fence_system(); // before this block counts
     if (!is_last(args) || args.done == 0)
         return;
     if (is_left(sync, args.number, next))
         return;
-    if (args.moves)
-        fence_system(); // pairs with those of the other blocks' moves
+    if (args.fence)
+        fence_system(); // pairs with those of the other blocks
     store_number_relaxed(args.done, args.number);
 }
 
 // Arguments are slow to come the first time: while the kernel waits for the one before it.
 static __device__ void fetch(const phi_hop_item &item)
 {
-    asm volatile("" ::"l"(item.own), "l"(item.size), "r"(item.kind));
+    asm volatile("" ::"l"(item.own), "l"(item.size), "h"(item.kind));
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
     phi_hop(const __grid_constant__ phi_hop_args args)
 {
-    uint32_t i = 0;
+    const uint32_t i = first_item(args);
     bool staged = false;
-    while (i < args.count && blockIdx.x - args.items[i].first >= args.items[i].blocks)
-        i++;
     fetch(args.items[i < args.count ? i : 0]);
     follower next = follow(args.done, args.number, args.sync);
     if (i < args.count && args.items[i].kind >= PHI_HOP_STAGE)

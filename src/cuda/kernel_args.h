@@ -157,7 +157,8 @@ struct phi_hop_item {
     uint64_t
         offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer;
                 // MOVE: 1 where the source is this end's, filled before the peer says go
-    uint32_t kind;   // enum phi_hop_kind
+    uint16_t kind;   // enum phi_hop_kind
+    uint16_t fence;  // 1: what it writes for others comes before the number, by a fence of its own
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
                      // the peer copy again. STAGE: the message ends with this
     uint32_t blocks; // of the grid that do this item; 1 but for MOVE; staged: what the lane has
@@ -179,7 +180,7 @@ struct phi_hop_args {
     uint64_t number;
     uint64_t sync;
     uint32_t count;
-    uint32_t moves;  // whether one is PHI_HOP_MOVE, or staged
+    uint32_t fence;  // whether one writes for others: MOVE and what is staged fence anyhow
     uint32_t stages; // of a launch with a HELP: blocks that do STAGEs. It needs sync->gate
     uint32_t reserved;
 };

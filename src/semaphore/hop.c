@@ -5,7 +5,7 @@
 #define MOVE_THREADS 256
 #define MOVE_LARGE   ((size_t)16 << 20)
 
-static uint32_t kind_of(unsigned step)
+static uint16_t kind_of(unsigned step)
 {
     static const uint8_t kinds[] = {
         [PHI_STEP_PUSH] = PHI_HOP_PUSH,       [PHI_STEP_TAKE] = PHI_HOP_TAKE,
@@ -75,6 +75,18 @@ static uint32_t count_stages(const struct phi_work *work, const struct phi_hop_i
     return helps ? stages : 0;
 }
 
+// Whether it writes what others read, and has no fence of its own.
+static bool needs_fence(const struct phi_work *work)
+{
+    return work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_GO ||
+           (work->kind == PHI_STEP_ARRIVE && work->signal) || work->host_destination;
+}
+
+static bool has_fence(const struct phi_work *work)
+{
+    return work->kind == PHI_STEP_MOVE || phi_step_staged(work->kind);
+}
+
 struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
                                  const struct phi_policy *policy, const struct phi_waiting *others,
                                  struct phi_hop_args *args)
@@ -84,7 +96,7 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
     for (size_t i = 0; i < n; i++)
         moves += copies(&work[i]);
     args->count = (uint32_t)n;
-    args->moves = 0;
+    args->fence = 0;
     for (size_t i = 0; i < n; i++) {
         const struct phi_hop_item *before = of_lane(work, args->items, i);
         const uint32_t blocks = blocks_of(&work[i], policy, others, moves);
@@ -99,6 +111,7 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
             .broken = work[i].broken_device,
             .offset = work[i].offset,
             .kind = kind_of(work[i].kind),
+            .fence = !has_fence(&work[i]) && needs_fence(&work[i]),
             .signal = work[i].signal,
             .blocks = blocks,
             .first = before ? before->first : grid.blocks,
@@ -107,8 +120,7 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
             grid.blocks += blocks;
         if (grid.threads < threads)
             grid.threads = threads;
-        args->moves |= work[i].kind == PHI_STEP_MOVE || phi_step_staged(work[i].kind) ||
-                       work[i].host_destination;
+        args->fence |= has_fence(&work[i]) || needs_fence(&work[i]);
     }
     args->stages = count_stages(work, args->items, n);
     args->reserved = 0;

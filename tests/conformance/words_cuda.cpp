@@ -87,6 +87,7 @@ class CudaEnds : public Ends
         CU_EXPECT(
             cu->cuCtxSetCurrent(phi_device_context(device[0]))); // the test has threads of its own
         CU_EXPECT(cu->cuMemcpyHtoD_v2(reinterpret_cast<CUdeviceptr>(to), from, size));
+        CU_EXPECT(cu->cuStreamSynchronize(nullptr)); // more than 64 KiB may still be under way
     }
     void read(void *to, const void *from, size_t size) override
     {

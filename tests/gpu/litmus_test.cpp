@@ -248,7 +248,7 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
             for (int sender = 0; sender < 2; sender++)
                 for (uint32_t &go : lane(image, sender)->go)
                     go = signal();
-            CU_EXPECT(ends[end].gpu->cu->cuMemcpyHtoD_v2(slabs[end], image.data(), image.size()));
+            ends[end].gpu->write(slabs[end], image.data(), image.size());
         }
     }
     struct phi_flag_lane *lane(std::vector<uint8_t> &image, int sender) const
@@ -261,8 +261,8 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
         for (int end = 0; end < 2; end++) {
             const uint32_t numbers[] = {passed, passed, passed}; // pushed, credit, taken
             ends[end].enter();
-            CU_EXPECT(ends[end].gpu->cu->cuMemcpyHtoD_v2(
-                slabs[end] + phi_flag_lane(0, sender, word()), numbers, sizeof numbers));
+            ends[end].gpu->write(slabs[end] + phi_flag_lane(0, sender, word()), numbers,
+                                 sizeof numbers);
         }
     }
     // A signal says nothing of the buffer: the next one's data may come while this one's is

@@ -94,10 +94,15 @@ class Gpu
         registered.push_back(page);
         return page;
     }
+    // Of pageable memory more than 64 KiB may still be under way when cuMemcpyHtoD returns.
+    void write(CUdeviceptr address, const void *bytes, size_t size)
+    {
+        CU_EXPECT(cu->cuMemcpyHtoD_v2(address, bytes, size));
+        CU_EXPECT(cu->cuStreamSynchronize(nullptr));
+    }
     void fill(CUdeviceptr address, size_t size, uint64_t seed)
     {
-        std::vector<uint8_t> bytes = pattern(size, seed);
-        CU_EXPECT(cu->cuMemcpyHtoD_v2(address, bytes.data(), size));
+        write(address, pattern(size, seed).data(), size);
     }
     // The number of bytes that differ from the pattern.
     size_t errors(CUdeviceptr address, size_t size, uint64_t seed)

@@ -285,4 +285,33 @@ TEST(Policy, CopiesOfOneLaunchShareTheRoom)
     }
 }
 
+// What a launch writes for others is there before its number, by the fence of its block, or of its
+// last block. A take writes for nobody else but into host memory.
+TEST(Policy, NumbersComeBehindWhatOthersRead)
+{
+    const phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    const phi_waiting others{};
+    const struct {
+        phi_step_kind kind;
+        uint8_t signal, host_destination;
+        uint32_t block, launch;
+    } rows[] = {
+        {PHI_STEP_PUSH, 0, 0, 1, 1},   {PHI_STEP_TAKE, 0, 0, 0, 0},   {PHI_STEP_TAKE, 1, 1, 1, 1},
+        {PHI_STEP_GO, 0, 0, 1, 1},     {PHI_STEP_MOVE, 0, 0, 0, 1},   {PHI_STEP_MOVE, 0, 1, 0, 1},
+        {PHI_STEP_ARRIVE, 0, 0, 0, 0}, {PHI_STEP_ARRIVE, 1, 0, 1, 1},
+    };
+    for (const auto &row : rows) {
+        phi_hop_args args;
+        phi_work work[2] = {};
+        work[0].kind = row.kind;
+        work[0].signal = row.signal;
+        work[0].host_destination = row.host_destination;
+        work[1].kind = PHI_STEP_TAKE;
+        phi_hop_fill(work, 2, &policy, &others, &args);
+        EXPECT_EQ(args.items[0].fence, row.block) << int(row.kind) << int(row.signal);
+        EXPECT_EQ(args.fence, row.launch) << int(row.kind) << int(row.signal);
+        EXPECT_EQ(args.items[1].fence, 0u);
+    }
+}
+
 } // namespace
