@@ -14,7 +14,7 @@ static enum phi_reason net_viable(const struct phi_capabilities *mine,
         return PHI_REASON_USER;
     if ((mine->device && !mine->kernels) || (theirs->device && !theirs->kernels))
         return PHI_REASON_NET_DEVICE;
-    return phi_path_net(mine, theirs) ? PHI_REASON_NONE : PHI_REASON_PREFERRED;
+    return phi_path_net(mine, theirs) ? PHI_REASON_NONE : PHI_REASON_NET_ASKED;
 }
 
 const struct phi_transport phi_transport_net = {.name = "net", .viable = net_viable};

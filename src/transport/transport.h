@@ -43,14 +43,15 @@
     X(NET_FABRIC, 27, "this libfabric registers no DMA-BUF (1.20 and later do)")                    \
     X(NET_PROVIDER, 28, "the provider takes no memory of devices (FI_HMEM)")                        \
     X(NET_NO_DMABUF, 29, "the device does not export its memory as DMA-BUF")                        \
-    X(NET_LATER, 30, "not in this version")
+    X(NET_LATER, 30, "not in this version")                                                         \
+    X(NET_ASKED, 31, "between ranks of one node only where one of them asks for it (PEERHOP_PATH=net)")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 31
+#define PHI_REASON_COUNT 32
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {

@@ -162,6 +162,82 @@ TEST_P(ExchangeFaults, APathThatFailsOnOneSideOnly)
     EXPECT_EQ(job.run("one_side_cannot_map"), "");
 }
 
+// Four devices, of which 0 and 3 have no access to each other, nor 1 and 2. The ranks take 2, 1, 0
+// and 3, which each sees under another ordinal than the others, or not at all.
+static bool by_net(const Rank &rank, int peer)
+{
+    return rank.argument == "net" && (rank.rank % 2 == 0 || peer % 2 == 0);
+}
+
+RANK_FUNCTION(some_pairs_cannot_map)
+{
+    const bool asks = rank.argument == "net" && rank.rank % 2 == 0;
+    rank.open({asks ? "PEERHOP_PATH=net" : "PEERHOP_PATH=auto"});
+    const int far = rank.rank ^ 1; // whose device cannot be reached
+    const char *not_asked =
+        net_available()
+            ? "between ranks of one node only where one of them asks for it (PEERHOP_PATH=net)"
+            : "not in this build";
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(8 * size));
+    auto both = [&](int peer) -> std::vector<ph_operation> {
+        char *own = memory + 2 * peer * size;
+        return {operation(1, peer, PH_ROLE_SENDER, own, size),
+                operation(1, peer, PH_ROLE_RECEIVER, own + size, size)};
+    };
+    if (!by_net(rank, far)) {
+        const std::string sentence = exchange_fails(rank, both(far), PH_ENOPATH);
+        const std::string here = std::to_string(rank.rank), there = std::to_string(far);
+        const std::string why = rank.argument == "own" ? " by ipc: the system refused the handle"
+                                                       : " by ipc: this device has no peer access";
+        CHECK_SAYS(sentence, "no path between rank " + here + " and rank " + there);
+        CHECK_SAYS(sentence, "rank " + here + " to rank " + there + why);
+        CHECK_SAYS(sentence, "rank " + there + " to rank " + here + why);
+        if (rank.argument == "own") // of a device that it does not see only the driver tells
+            CHECK_SAYS(rank.log, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED");
+        CHECK_SAYS(sentence, std::string("by net: ") + not_asked);
+    }
+    for (int peer = 0; peer < rank.ranks; peer++) {
+        const bool net = by_net(rank, peer);
+        if (peer == rank.rank || (peer == far && !net))
+            continue;
+        char *own = memory + 2 * peer * size;
+        auto channels = exchange_all(rank, both(peer));
+        for (int incoming = 0; incoming < 2; incoming++)
+            check_report(channels[incoming], !incoming, net ? "net" : "ipc",
+                         net ? "the configuration asks for another" : not_asked);
+        rank.device->fill(own, size, rank.rank);
+        ph_group_op group[] = {{PH_GROUP_SEND, channels[0], 0, 0, size},
+                               {PH_GROUP_RECV, channels[1], 0, 0, size}};
+        CHECK_OK(ph_group(group, 2, stream));
+        rank.synchronize(stream);
+        rank.verify(own + size, size, peer, "from a peer");
+    }
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, PairsOfDevicesWithoutPeerAccess)
+{
+    if (GetParam() != "standin")
+        GTEST_SKIP() << "only the stand-in's devices can be made to refuse";
+    const struct {
+        const char *how, *visible[4];
+    } cases[] = {{"all", {"2,0,1,3", "3,1,0,2", "1,2,0,3", "1,2,0,3"}},
+                 {"own", {"2", "1", "0", "3"}},
+                 {"net", {"2,0,1,3", "3,1,0,2", "1,2,0,3", "1,2,0,3"}}};
+    for (const auto &c : cases) {
+        if (!net_available() && strcmp(c.how, "net") == 0)
+            continue;
+        SCOPED_TRACE(c.how);
+        Job job(GetParam(), 4);
+        job.environment("PEERHOP_STANDIN_DEVICES", "4");
+        job.environment("PEERHOP_STANDIN_NO_PEER", "0-3,1-2");
+        for (int rank = 0; rank < 4; rank++)
+            job.environment(rank, "CUDA_VISIBLE_DEVICES", c.visible[rank]);
+        EXPECT_EQ(job.run("some_pairs_cannot_map", c.how), "");
+    }
+}
+
 RANK_FUNCTION(other_kinds_of_rank)
 {
     rank.open(); // one with a device, one without
