@@ -64,8 +64,11 @@ RANK_FUNCTION(waits_for_nobody)
     std::string sentence =
         exchange_fails(rank, {operation(1, 1, PH_ROLE_SENDER, memory, size)}, -ETIMEDOUT);
     CHECK(watch.ms() >= 290 && watch.ms() < 10000);
-    CHECK_SAYS(sentence, "rank 0 still waits for rank 1: operation 1");
+    CHECK_SAYS(sentence, " ms rank 0 still waits for rank 1: operation 1, role 1, round ");
     CHECK_SAYS(sentence, "no member record of it has come");
+    CHECK(sentence.rfind("after ", 0) == 0 && std::stoi(sentence.substr(6)) >= 290);
+    const size_t logged = rank.log.find(sentence);
+    CHECK(logged != std::string::npos && logged == rank.log.rfind(sentence)); // once
 }
 
 TEST_P(Ranks, ARankThatNeverComesIsNamed)
