@@ -30,7 +30,7 @@ static int settle(struct ph_channel *channel)
 int phi_channel_check(struct ph_channel *channel)
 {
     int status = atomic_load_explicit(&channel->status, memory_order_acquire);
-    if (status == -ESTALE && atomic_load(&channel->flagged))
+    if (status == -ESTALE && (atomic_load(&channel->flagged) || atomic_load(&channel->lifted)))
         status = settle(channel);
     struct phi_peer *peer = channel->peer;
     if (status && atomic_load(&peer->ended) && peer->segment != NULL &&

@@ -290,6 +290,7 @@ struct ph_channel {
     uint64_t remote_offset;                  // in it
     bool let_go;              // revoked, and nothing will be posted for this end any more
     _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
+    _Atomic uint32_t lifted;  // likewise: words that were set for waits that nobody will answer
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
     uint64_t own_slab, peer_slab;        // of flags, as this device knows them, or 0; see flags.h

@@ -86,7 +86,7 @@ bool phi_revoke_waits(const struct ph_channel *channel);
 // which a copy into the peer's buffer would follow.
 void phi_revoke_lift(struct ph_channel *channel, bool hold);
 
-// phi_revoke_settle sets the status of a channel of which a wait for flags was given up.
+// phi_revoke_settle sets the status of a channel of which a wait was given up, or taken for answered.
 void phi_revoke_settle(struct ph_channel *channel);
 
 // phi_revoke_key: whether the peer has released the buffer that the open round of the key is about.

@@ -66,33 +66,47 @@ static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int 
     return outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED;
 }
 
-// Looks for each word that this end has waited for and that does not show what it waits for, and
-// sets it so where asked to.
-static bool each_missing(struct ph_channel *channel, bool hold, bool set)
+// A word that this end has waited for: whether it shows what was waited for.
+struct awaited {
+    _Atomic uint32_t *word;
+    uint32_t bit;   // what was waited for
+    uint32_t way;   // its bit in `awaited` and `lifted`
+    bool copies;    // a copy into the peer's buffer follows
+    bool completes; // the wait leaves the word as it is
+};
+
+static struct awaited awaited_word(struct ph_channel *channel, int outgoing, int word)
 {
-    bool any = false;
-    uint32_t awaited = atomic_load(&channel->awaited);
-    for (int outgoing = 0; outgoing < 2; outgoing++) {
-        struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
-        for (int word = 0; word < PHI_WORD_COUNT; word++) {
-            bool copies;
-            uint32_t bit = awaited_bit(channel, outgoing, word, &copies);
-            if (!(awaited & 1u << (outgoing * 2 + word)) || (hold && copies) ||
-                (atomic_load(&line->word[word]) & bit))
-                continue;
-            any = true;
-            if (set)
-                atomic_fetch_or(&line->word[word], bit);
-        }
+    struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
+    struct awaited a = {.word = &line->word[word], .way = 1u << (outgoing * 2 + word)};
+    a.bit = awaited_bit(channel, outgoing, word, &a.copies);
+    a.completes = a.bit == PHI_BIT_FULL;
+    return a;
+}
+
+// A post of send or recv waits for nothing until its complete.
+static bool is_missing(const struct ph_channel *channel, const struct awaited *a, int outgoing)
+{
+    return (atomic_load(&channel->awaited) & a->way) && !(atomic_load(a->word) & a->bit) &&
+           !(a->completes && atomic_load(&channel->posted) & (outgoing ? 1u : 2u));
+}
+
+// Looks for each word that this end may wait for and that does not show what it waits for.
+static bool any_missing(struct ph_channel *channel)
+{
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
+        if (is_missing(channel, &a, i / PHI_WORD_COUNT))
+            return true;
     }
-    return any;
+    return false;
 }
 
 // Of flags it cannot be seen what is missing.
 static bool may_wait(struct ph_channel *channel)
 {
     return (atomic_load(&channel->flagged) && !atomic_load(&channel->mine->flags_over)) ||
-           each_missing(channel, false, false);
+           any_missing(channel);
 }
 
 // What was behind the wait worked on undefined data.
@@ -102,18 +116,41 @@ static void set_broken(struct ph_channel *channel)
     atomic_compare_exchange_strong(&channel->status, &stale, PH_EBROKEN);
 }
 
+// Sets a word so that a wait for it ends. Whether there is one is seen afterwards, when it has
+// taken the bit: a wait that had what it waited for leaves the same word, and stays in flight while
+// its stream has something else to do.
+static void lift_word(struct ph_channel *channel, const struct awaited *a)
+{
+    // A second one, behind a wait that took the first; or one that shows not whether it was there.
+    if (a->completes || (atomic_load(&channel->lifted) & a->way))
+        set_broken(channel);
+    else
+        atomic_fetch_or(&channel->lifted, a->way);
+    atomic_fetch_or(a->word, a->bit);
+}
+
 void phi_revoke_lift(struct ph_channel *channel, bool hold)
 {
     if (atomic_load(&channel->flagged))
         phi_flags_end(channel);
-    if (each_missing(channel, hold, true))
-        set_broken(channel);
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
+        if (is_missing(channel, &a, i / PHI_WORD_COUNT) && !(hold && a.copies))
+            lift_word(channel, &a);
+    }
 }
 
 void phi_revoke_settle(struct ph_channel *channel)
 {
-    if (!channel->retired && atomic_load(&channel->mine->flags_over) == PHI_GIVEN_UP)
+    if (channel->retired)
+        return;
+    if (atomic_load(&channel->mine->flags_over) == PHI_GIVEN_UP)
         set_broken(channel);
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
+        if ((atomic_load(&channel->lifted) & a.way) && !(atomic_load(a.word) & a.bit))
+            set_broken(channel);
+    }
 }
 
 int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *message)

@@ -367,12 +367,12 @@ RANK_FUNCTION(lives_often)
         rank.close();
         if (life == 4) { // by now drivers and heaps have what they keep
             descriptors = entries("/proc/self/fd");
-            threads = entries("/proc/self/task");
+            threads = thread_entries();
             mappings = shared_mappings();
         }
     }
     CHECK_EQUAL(entries("/proc/self/fd"), descriptors);
-    CHECK_EQUAL(entries("/proc/self/task"), threads);
+    CHECK_EQUAL(thread_entries(), threads);
     CHECK_EQUAL(shared_mappings(), mappings);
 }
 
@@ -391,11 +391,11 @@ RANK_FUNCTION(two_hundred_contexts)
         rank.close();
         if (i == 4) {
             descriptors = entries("/proc/self/fd");
-            threads = entries("/proc/self/task");
+            threads = thread_entries();
         }
     }
     CHECK_EQUAL(entries("/proc/self/fd"), descriptors);
-    CHECK_EQUAL(entries("/proc/self/task"), threads);
+    CHECK_EQUAL(thread_entries(), threads);
     CHECK_EQUAL(shared_mappings(), 1); // the test's own
 }
 
@@ -409,13 +409,13 @@ TEST_P(Destroy, TwoHundredContextsInARow)
 RANK_FUNCTION(fails_to_open)
 {
     std::string sentence;
-    int before = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+    int before = entries("/proc/self/fd"), threads = thread_entries();
     for (int i = 0; i < 20; i++) {
         CHECK(rank.try_open({}, 20, &sentence) != 0);
         CHECK(rank.try_open({"PEERHOP_SOCKET_DIRECTORY=/nonexistent"}, 20, &sentence) != 0);
     }
     CHECK_EQUAL(entries("/proc/self/fd"), before);
-    CHECK_EQUAL(entries("/proc/self/task"), threads);
+    CHECK_EQUAL(thread_entries(), threads);
 }
 
 TEST(DestroyHost, AFailedCreationLeavesNothing)

@@ -5,12 +5,12 @@
 #include <random>
 #include <thread>
 
-#include <dirent.h>
 #include <malloc.h>
 #include <unistd.h>
 
 #include "e2e/bytes.h"
 #include "e2e/exchanging.h"
+#include "support/entries.h"
 #include "support/watched.h"
 
 class Release : public EveryDevice
@@ -365,6 +365,51 @@ TEST_P(Release, BehindOperationsOfTheReleaser)
     EXPECT_EQ(job.run("answers_behind_the_release"), "");
 }
 
+// A group has taken what a buffer's owner said before it gave it back, and still waits for something
+// else: the channel of the buffer is not broken.
+RANK_FUNCTION(is_taken_by_a_group)
+{
+    if (rank.argument == "words")
+        rank.open({"PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"});
+    else
+        rank.open();
+    void *stream = rank.device->stream();
+    void *memory[2] = {rank.device->alloc(size), rank.device->alloc(size)};
+    ph_channel *channel[2];
+    for (int i = 0; i < 2; i++)
+        channel[i] = rank.channel(!rank.rank, 1 + i, role_of(rank, 0), memory[i], size);
+    if (rank.rank == 0) {
+        rank.barrier();
+        CHECK_OK(ph_signal(channel[0], stream));
+        rank.synchronize(stream);
+        CHECK_OK(ph_release_start(rank.context, memory[0], size));
+        CHECK_OK(ph_release_wait(rank.context, memory[0], size, PH_RELEASE_REVOKED, 10000));
+        CHECK_RC(ph_release_wait(rank.context, memory[0], size, PH_RELEASE_DRAINED, 200),
+                 -ETIMEDOUT); // the peer says that it waits, and is told that nothing more comes
+        CHECK_OK(ph_signal(channel[1], stream));
+        CHECK_OK(ph_release_wait(rank.context, memory[0], size, PH_RELEASE_DRAINED, 10000));
+    } else {
+        const ph_group_op group[] = {{PH_GROUP_WAIT, channel[0], 0, 0, 0},
+                                     {PH_GROUP_WAIT, channel[1], 0, 0, 0}};
+        CHECK_OK(ph_group(group, 2, stream));
+        rank.barrier();
+        rank.synchronize(stream);
+        CHECK_RC(ph_channel_status(channel[0]), -ESTALE);
+        CHECK_OK(ph_channel_status(channel[1]));
+    }
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, OfWhatAGroupHasTaken)
+{
+    for (const char *how : {"flags", "words"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("is_taken_by_a_group", how), "");
+    }
+}
+
 // All has come when the buffer is given back, but a stream takes it later: nothing is broken.
 RANK_FUNCTION(takes_after_the_release)
 {
@@ -628,17 +673,6 @@ TEST_P(Release, WhoUnmapsManyStillBeats)
 
 // ---- contexts that come and go
 
-static size_t entries_of(const char *directory)
-{
-    size_t n = 0;
-    DIR *dir = opendir(directory);
-    CHECK(dir != nullptr);
-    while (readdir(dir) != nullptr)
-        n++;
-    closedir(dir);
-    return n;
-}
-
 // 0 under sanitizers and valgrind, which keep what is freed: they look for leaks themselves.
 // What of the heap is in use; what is resident says more of the allocator than of who asks it.
 static size_t heap_kib()
@@ -654,7 +688,8 @@ RANK_FUNCTION(comes_and_goes)
 {
     const int rounds = std::stoi(rank.argument), warm = rounds / 4;
     mallopt(M_ARENA_MAX, 1); // mallinfo2 knows of one
-    size_t descriptors = 0, threads = 0, kib = 0;
+    int descriptors = 0, threads = 0;
+    size_t kib = 0;
     void *memory = nullptr, *stream = nullptr;
     for (int round = 0; round < rounds; round++) {
         // Each pair of lives has a job of its own: nobody waits for the end of a former one.
@@ -669,13 +704,13 @@ RANK_FUNCTION(comes_and_goes)
             CHECK_OK(ph_release_start(rank.context, memory, size));
         rank.close();
         if (round == warm) {
-            descriptors = entries_of("/proc/self/fd");
-            threads = entries_of("/proc/self/task");
+            descriptors = entries("/proc/self/fd");
+            threads = thread_entries();
             kib = heap_kib();
         }
     }
-    CHECK_EQUAL(entries_of("/proc/self/fd"), descriptors);
-    CHECK_EQUAL(entries_of("/proc/self/task"), threads);
+    CHECK_EQUAL(entries("/proc/self/fd"), descriptors);
+    CHECK_EQUAL(thread_entries(), threads);
     // What contexts leave behind would be seen in a long run: 100 bytes of each of ten thousand.
     // libfabric keeps 7 KiB of each itself (tests/lsan.supp).
     const bool net = rank.argument.find("net") != std::string::npos;

@@ -463,18 +463,10 @@ class Player
         return count;
     }
 
-    // Threads that were joined vanish a moment later.
     void settle()
     {
         Holdings &after = mine_.after;
-        uint32_t least = UINT32_MAX;
-        for (int i = 0; i < 20; i++) {
-            after.threads = static_cast<uint32_t>(entries("/proc/self/task"));
-            if (after.threads >= least)
-                break;
-            least = after.threads;
-            std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        }
+        after.threads = static_cast<uint32_t>(thread_entries());
         after.descriptors = static_cast<uint32_t>(entries("/proc/self/fd"));
         after.mappings = memfd_mappings();
         uintptr_t from[8] = {};

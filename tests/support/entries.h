@@ -4,6 +4,9 @@
 #ifndef TESTS_SUPPORT_ENTRIES_H
 #define TESTS_SUPPORT_ENTRIES_H
 
+#include <chrono>
+#include <thread>
+
 #include <dirent.h>
 
 inline int entries(const char *folder)
@@ -15,6 +18,22 @@ inline int entries(const char *folder)
     if (directory)
         closedir(directory);
     return n;
+}
+
+// The same of this process' threads, when no more of them vanish: of one that was joined the kernel
+// shows the entry a little longer.
+inline int thread_entries()
+{
+    int least = entries("/proc/self/task");
+    for (int looks = 0; looks < 10; looks++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        const int n = entries("/proc/self/task");
+        if (n < least) {
+            least = n;
+            looks = 0;
+        }
+    }
+    return least;
 }
 
 #endif
