@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "e2e/bytes.h"
 #include "e2e/exchanging.h"
 #include "support/entries.h"
 
@@ -124,7 +125,7 @@ TEST_P(Destroy, WithAnExchangeStarted)
     EXPECT_EQ(job.run("leaves_a_started_exchange"), "");
 }
 
-// ---- with a peer that is killed
+// ---- with a peer that is killed: trap 13
 
 // Enqueues something that waits for the peer. Returns false where the device has no such thing.
 static bool enqueue_wait(Rank &rank, const std::string &how, ph_channel *to, ph_channel *from,
@@ -240,6 +241,115 @@ TEST_P(Destroy, SurvivorsGoOn)
     ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
     job.signal(2, SIGKILL);
     EXPECT_EQ(job.wait(), "");
+}
+
+// ---- one is killed in the midst of the survivors' teardown: trap 13
+
+// Rank 2 copies into the memory of both others all the time. Their streams wait for it, and so does
+// an exchange: they are inside destroy when it dies.
+RANK_FUNCTION(leaves_while_one_is_killed)
+{
+    rank.open();
+    auto *memory = static_cast<char *>(rank.device->alloc(8 * size));
+    void *stream = rank.device->stream();
+    auto channels = meet_all(rank, memory, stream);
+    rank.barrier();
+    while (rank.rank == 2) { // until it is killed
+        for (int peer = 0; peer < 2; peer++)
+            CHECK_OK(ph_put(channels[2 * peer], 0, 0, size, stream));
+        rank.synchronize(stream);
+        rank.shared->value[0]++;
+    }
+    auto op = operation(7, 2, PH_ROLE_BOTH, memory + 6 * size, size);
+    ph_exchange_request *request = nullptr;
+    CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+    CHECK_OK(ph_wait(channels[3], 8, stream));
+    CHECK(reaches(rank.shared->value[0], 20));
+    rank.shared->value[1]++;
+    rank.close();
+    CHECK_EQUAL(rank.shared->value[2], 1); // not before
+    if (rank.device->host())
+        return; // its memory ended with the context
+    set_value(rank, memory, 6 * size, 77);
+    sleep_ms(3);
+    check_value(rank, memory, 6 * size, 77, "after destroy");
+}
+
+TEST_P(Destroy, WhileOneIsKilled)
+{
+    std::map<std::string, std::unique_ptr<Job>> jobs; // at once: they mostly wait
+    for (const char *how : {"running", "stopped"}) {
+        jobs[how] = std::make_unique<Job>(GetParam(), 3);
+        jobs[how]->expect_failure(2);
+        jobs[how]->start("leaves_while_one_is_killed");
+    }
+    for (auto &[how, job] : jobs) {
+        ASSERT_TRUE(reaches(job->shared()->value[1], 2)) << how << ": " << job->wait(100);
+        if (how == "stopped")
+            job->signal(2, SIGSTOP);
+    }
+    sleep_ms(50);
+    for (auto &[how, job] : jobs) {
+        job->shared()->value[2] = 1;
+        job->signal(2, SIGKILL);
+    }
+    for (auto &[how, job] : jobs)
+        EXPECT_EQ(job->wait(), "") << how;
+}
+
+// ---- while a peer copies: trap 3
+
+// Rank 0 leaves while rank 1 copies to and from its memory, and comes again.
+RANK_FUNCTION(copies_while_the_peer_leaves)
+{
+    void *memory = nullptr, *stream = nullptr;
+    for (uint64_t life = 0; life < 4; life++) {
+        if (rank.rank == 0 || life == 0)
+            rank.open();
+        if (life == 0 || (rank.rank == 0 && rank.device->host())) {
+            memory = rank.device->alloc(size); // a host context's memory ends with it
+            stream = rank.device->stream();
+        }
+        auto op = operation(1, !rank.rank, PH_ROLE_BOTH, memory, size);
+        ph_channel *channel = nullptr;
+        int rc = PH_EPEER; // of a former life
+        for (Stopwatch watch; rc == PH_EPEER && watch.ms() < 20000; sleep_ms(1))
+            rc = ph_exchange(rank.context, &op, 1, &channel);
+        CHECK_OK(rc);
+        if (rank.rank == 0) {
+            CHECK(reaches(rank.shared->value[0], life + 1));
+            rank.close();
+            CHECK_EQUAL(rank.shared->value[2], life + 1); // the copies came before the end
+            if (!rank.device->host()) {
+                set_value(rank, memory, size, 77); // nobody copies any more
+                sleep_ms(3);
+                check_value(rank, memory, size, 77, "after destroy");
+            }
+            rank.shared->value[1] = life + 1;
+            continue;
+        }
+        auto &begun = rank.shared->value[2];
+        rank.device->slow_fill(stream, memory, size, 1, 50000);
+        rank.device->call(stream, [&begun, life] { begun = life + 1; });
+        for (int i = 1; rc == 0; i++) {
+            const bool gets = i % 2 && !rank.staged();
+            rc = gets ? ph_get(channel, 0, 0, size, stream) : ph_put(channel, 0, 0, size, stream);
+            if (i == 8)
+                rank.shared->value[0] = life + 1;
+            if (i % 16 == 0)
+                rank.synchronize(stream);
+        }
+        CHECK_RC(rc, PH_EPEER);
+        CHECK(rank.device->synchronize(stream, 10000));
+        CHECK(reaches(rank.shared->value[1], life + 1));
+        CHECK_OK(ph_channel_close(channel));
+    }
+}
+
+TEST_P(Destroy, WhileAPeerCopies)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("copies_while_the_peer_leaves"), "");
 }
 
 // ---- while streams wait
