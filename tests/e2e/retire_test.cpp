@@ -88,6 +88,8 @@ TEST_P(Retire, APairOfWhichOneIsDropped)
     EXPECT_EQ(job.run("names_a_pair_again"), "");
 }
 
+// ---- what is in flight when room is needed: trap 3
+
 // Operations are in flight on all channels of the cache when another one is needed.
 RANK_FUNCTION(has_a_small_cache_in_flight)
 {

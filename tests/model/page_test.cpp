@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tables that docs/protocols.md shows are those of the code.
+// The tables that docs/protocols.md shows are those of the code, and the tests that docs/design.md
+// names are there.
+#include <filesystem>
 #include <fstream>
+#include <regex>
+#include <set>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -30,9 +34,10 @@ static std::vector<std::string> cells(const std::string &line)
 }
 
 // The rows of the table whose first line is this one.
-static std::vector<std::vector<std::string>> table(const std::string &head)
+static std::vector<std::vector<std::string>> table(const std::string &head,
+                                                   const char *name = "docs/protocols.md")
 {
-    std::ifstream page(PROTOCOLS_PAGE);
+    std::ifstream page(std::filesystem::path(SOURCES) / name);
     std::vector<std::vector<std::string>> rows;
     bool inside = false;
     for (std::string line; std::getline(page, line);) {
@@ -177,5 +182,39 @@ TEST(Page, BitsAreThoseOfTheCode)
         EXPECT_EQ(rows[i][2], std::to_string(bits[i]));
         EXPECT_EQ(rows[i][4], users(PHI_STEP_POST, bits[i], rows[i][0])) << rows[i][1];
         EXPECT_EQ(rows[i][5], users(PHI_STEP_WAIT, bits[i], rows[i][0])) << rows[i][1];
+    }
+}
+
+// Suite.Name of every test in the sources.
+static std::set<std::string> tests_there_are()
+{
+    const std::regex test(R"(TEST(?:_[FP])?\((\w+), (\w+)\))");
+    std::set<std::string> names;
+    for (const auto &entry :
+         std::filesystem::recursive_directory_iterator(std::filesystem::path(SOURCES) / "tests")) {
+        if (entry.path().extension() != ".cpp")
+            continue;
+        std::ifstream source(entry.path());
+        std::smatch parts;
+        for (std::string line; std::getline(source, line);)
+            if (std::regex_search(line, parts, test))
+                names.insert(parts[1].str() + "." + parts[2].str());
+    }
+    return names;
+}
+
+TEST(Page, TestsOfTrapsAreThere)
+{
+    const auto rows = table("| trap | what goes wrong | tests |", "docs/design.md");
+    const std::regex name("`(\\w+\\.\\w+)`");
+    const std::set<std::string> there = tests_there_are();
+    ASSERT_EQ(rows.size(), 17u);
+    for (size_t row = 0; row < rows.size(); row++) {
+        ASSERT_EQ(rows[row].size(), 3u);
+        EXPECT_EQ(rows[row][0], std::to_string(row + 1));
+        std::sregex_iterator named(rows[row][2].begin(), rows[row][2].end(), name);
+        EXPECT_NE(named, std::sregex_iterator()) << "trap " << row + 1 << " has no test";
+        for (; named != std::sregex_iterator(); ++named)
+            EXPECT_EQ(there.count((*named)[1]), 1u) << (*named)[1] << " of trap " << row + 1;
     }
 }

@@ -252,6 +252,22 @@ TEST_F(Perf, AColdExchangeImportsEachAllocationOnceAndOffersOnce)
     EXPECT_EQ(members["segments"], "4");
 }
 
+// Trap 13: not even where one iteration is asked for.
+TEST_F(Perf, WarmFiguresHoldNothingCold)
+{
+    Ended ended = run(quick({"-c", "exchange-cold", "-c", "exchange-hit", "-n", "1", "-w", "1"}));
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    Words lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 2u) << ended.out;
+    for (const std::string &line : lines) {
+        auto members = parse_json(line);
+        const bool cold = members["case"] == "exchange-cold";
+        EXPECT_EQ(members["iterations"], "1") << line;
+        EXPECT_EQ(atof(members["imports"].c_str()) > 0, cold) << line;
+        EXPECT_EQ(atof(members["offers"].c_str()) > 0, cold) << line;
+    }
+}
+
 TEST_F(Perf, RanksOfAnotherLauncherFindEachOther)
 {
     Ended ended =
