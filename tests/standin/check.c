@@ -169,10 +169,10 @@ static void check_race(const struct si_op *op, struct si_active *table, int own)
         if (is_excused(other.pid) || is_excused((uint32_t)getpid()))
             continue;
         fatal("unordered operations race: %s that %s [%#" PRIx64 ", %#" PRIx64
-              ") and %s of %s process that %s [%#" PRIx64 ", %#" PRIx64 ")",
+              ") and %s of %s process (%u) that %s [%#" PRIx64 ", %#" PRIx64 ")",
               name_of(op), table[own].writes ? "writes" : "reads", table[own].begin, table[own].end,
               other.kernel ? "a kernel" : "a copy or fill", owner == si.cookie ? "this" : "another",
-              other.writes ? "writes" : "reads", other.begin, other.end);
+              other.pid, other.writes ? "writes" : "reads", other.begin, other.end);
     }
 }
 
