@@ -265,6 +265,8 @@ static enum phi_reason reason_of(int rc)
         return PHI_REASON_MEMORY;
     case -EEXIST:
         return PHI_REASON_STALE;
+    case -EXDEV:
+        return PHI_REASON_PEER_ACCESS;
     default:
         return PHI_REASON_IMPORT;
     }

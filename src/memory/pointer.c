@@ -171,10 +171,11 @@ bool phi_pointer_current(struct phi_memory *memory, const void *address,
 int phi_pointer_fail(struct phi_memory *memory, CUresult result, const char *what,
                      const struct phi_allocation *allocation)
 {
-    return phi_cuda_result(memory->report, phi_device_driver(memory->device), result,
-                           "%s of %llu bytes of kind %s with cuda:%d", what,
-                           (unsigned long long)allocation->size, phi_kind_name(allocation->kind),
-                           phi_device_info(memory->device)->ordinal);
+    int rc = phi_cuda_result(memory->report, phi_device_driver(memory->device), result,
+                             "%s of %llu bytes of kind %s with cuda:%d", what,
+                             (unsigned long long)allocation->size, phi_kind_name(allocation->kind),
+                             phi_device_info(memory->device)->ordinal);
+    return result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED ? -EXDEV : rc;
 }
 
 void phi_owner_put(const struct phi_memory *memory, struct phi_writer *writer)

@@ -15,7 +15,8 @@ int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const vo
 bool phi_pointer_current(struct phi_memory *memory, const void *address,
                          const struct phi_allocation *allocation);
 
-// phi_pointer_fail tells of a driver call that failed; always a failure.
+// phi_pointer_fail tells of a driver call that failed; always a failure. -EXDEV: this device has no peer access to the
+// memory's, of which it may see nothing but this.
 int phi_pointer_fail(struct phi_memory *memory, CUresult result, const char *what,
                      const struct phi_allocation *allocation);
 

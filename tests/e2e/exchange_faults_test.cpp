@@ -188,8 +188,7 @@ RANK_FUNCTION(some_pairs_cannot_map)
     if (!by_net(rank, far)) {
         const std::string sentence = exchange_fails(rank, both(far), PH_ENOPATH);
         const std::string here = std::to_string(rank.rank), there = std::to_string(far);
-        const std::string why = rank.argument == "own" ? " by ipc: the system refused the handle"
-                                                       : " by ipc: this device has no peer access";
+        const std::string why = " by ipc: this device has no peer access";
         CHECK_SAYS(sentence, "no path between rank " + here + " and rank " + there);
         CHECK_SAYS(sentence, "rank " + here + " to rank " + there + why);
         CHECK_SAYS(sentence, "rank " + there + " to rank " + here + why);
