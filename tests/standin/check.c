@@ -162,12 +162,14 @@ static void check_race(const struct si_op *op, struct si_active *table, int own)
         if (__atomic_load_n(&table[i].version, __ATOMIC_SEQ_CST) != version ||
             !overlap(&table[own], &other))
             continue;
+        // First: a rank that aborted may have begun a new life, which has no excuse, before it is
+        // known whether it lives on.
+        if (is_excused(other.pid) || is_excused((uint32_t)getpid()))
+            continue;
         if (owner != si.cookie && !lives_on(owner)) {
             withdraw(&table[i]); // it died in the middle
             continue;
         }
-        if (is_excused(other.pid) || is_excused((uint32_t)getpid()))
-            continue;
         fatal("unordered operations race: %s that %s [%#" PRIx64 ", %#" PRIx64
               ") and %s of %s process (%u) that %s [%#" PRIx64 ", %#" PRIx64 ")",
               name_of(op), table[own].writes ? "writes" : "reads", table[own].begin, table[own].end,
