@@ -84,11 +84,10 @@ static struct awaited awaited_word(struct ph_channel *channel, int outgoing, int
     return a;
 }
 
-// A post of send or recv waits for nothing until its complete.
-static bool is_missing(const struct ph_channel *channel, const struct awaited *a, int outgoing)
+// A post of send or recv without its complete counts as well: a complete before it may wait still.
+static bool is_missing(const struct ph_channel *channel, const struct awaited *a)
 {
-    return (atomic_load(&channel->awaited) & a->way) && !(atomic_load(a->word) & a->bit) &&
-           !(a->completes && atomic_load(&channel->posted) & (outgoing ? 1u : 2u));
+    return (atomic_load(&channel->awaited) & a->way) && !(atomic_load(a->word) & a->bit);
 }
 
 // Looks for each word that this end may wait for and that does not show what it waits for.
@@ -96,7 +95,7 @@ static bool any_missing(struct ph_channel *channel)
 {
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
         const struct awaited a = awaited_word(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
-        if (is_missing(channel, &a, i / PHI_WORD_COUNT))
+        if (is_missing(channel, &a))
             return true;
     }
     return false;
@@ -121,8 +120,11 @@ static void set_broken(struct ph_channel *channel)
 // its stream has something else to do.
 static void lift_word(struct ph_channel *channel, const struct awaited *a)
 {
-    // A second one, behind a wait that took the first; or one that shows not whether it was there.
-    if (a->completes || (atomic_load(&channel->lifted) & a->way))
+    // Where it would not be seen: a complete leaves the word, a kernel that waits by itself looks
+    // for the bit alone, a queue leaves out what is behind `broken`. Or a second wait, behind one
+    // that took the first bit.
+    if (a->completes || atomic_load(&channel->uses.devices) != 0 ||
+        atomic_load(&channel->mine->broken) != 0 || (atomic_load(&channel->lifted) & a->way))
         set_broken(channel);
     else
         atomic_fetch_or(&channel->lifted, a->way);
@@ -135,7 +137,7 @@ void phi_revoke_lift(struct ph_channel *channel, bool hold)
         phi_flags_end(channel);
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
         const struct awaited a = awaited_word(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
-        if (is_missing(channel, &a, i / PHI_WORD_COUNT) && !(hold && a.copies))
+        if (is_missing(channel, &a) && !(hold && a.copies))
             lift_word(channel, &a);
     }
 }

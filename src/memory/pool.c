@@ -9,8 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "memory/pointer.h"
 
 static int pool_describe(struct phi_memory *memory, const void *address, size_t size,
@@ -133,8 +135,11 @@ static CUresult drop(const struct phi_driver *driver, struct opened *o)
     return result;
 }
 
+// How long an import that is being freed is waited for: the device may be busy.
+#define FREE_MS 1000
+
 // use_locked finds the pool of a descriptor and what is open of the allocation, or makes room for
-// it. -EEXIST: another allocation is open in its place, or this one is being freed.
+// it. -EEXIST: another allocation is open in its place; -EAGAIN: and is being freed.
 static int use_locked(const struct phi_driver *driver, int fd,
                       const struct phi_allocation *allocation, struct opened *made,
                       struct opened **used, CUresult *result)
@@ -146,8 +151,10 @@ static int use_locked(const struct phi_driver *driver, int fd,
     if (*result != CUDA_SUCCESS)
         return PH_EDRIVER;
     struct opened *o = in_place(pool, allocation);
-    if (o && (o->closing || o->base != allocation->base || o->size != allocation->size ||
-              o->id != allocation->id))
+    if (o && o->closing)
+        return -EAGAIN;
+    if (o &&
+        (o->base != allocation->base || o->size != allocation->size || o->id != allocation->id))
         return -EEXIST;
     if (!o) {
         o = made;
@@ -171,11 +178,20 @@ static int use(struct phi_memory *memory, int fd, const struct phi_allocation *a
     CUresult result = CUDA_SUCCESS;
     if (!made)
         return phi_fail(memory->report, -ENOMEM, "no memory for an import");
-    pthread_mutex_lock(&opened_lock);
-    int rc = use_locked(driver, fd, allocation, made, used, &result);
-    pthread_mutex_unlock(&opened_lock);
+    const int64_t soon = phi_deadline(FREE_MS);
+    int rc;
+    for (;;) {
+        pthread_mutex_lock(&opened_lock);
+        rc = use_locked(driver, fd, allocation, made, used, &result);
+        pthread_mutex_unlock(&opened_lock);
+        if (rc != -EAGAIN || phi_now() >= soon)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
+    }
     if (rc || *used != made)
         free(made);
+    if (rc == -EAGAIN)
+        rc = -EEXIST;
     if (result != CUDA_SUCCESS)
         return phi_pointer_fail(memory, result, "importing the pool of a peer's memory",
                                 allocation);
@@ -244,13 +260,16 @@ static void pool_close(struct phi_import *import)
     struct opened *o =
         (struct opened *)(uintptr_t)import->handle[0]; // NOLINT(performance-no-int-to-ptr)
     void *token = NULL;
-    if (!o || phi_device_enter(device, &token))
+    if (!o)
         return;
+    // Counted down in any case: others may have it open, or want its place.
+    const bool entered = phi_device_enter(device, &token) == 0;
     CUresult result = drop(driver, o);
     if (result != CUDA_SUCCESS)
         phi_log(import->memory->report, PH_LOG_WARN, "cuMemFree of a peer's pool memory: %s",
                 phi_cuda_name(driver, result));
-    phi_device_leave(device, token);
+    if (entered)
+        phi_device_leave(device, token);
 }
 
 const struct phi_kind_ops phi_kind_pool = {

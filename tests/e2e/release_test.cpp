@@ -268,9 +268,19 @@ static void enqueue_wait(Rank &rank, const std::string &how, ph_channel *channel
     }
 }
 
+// By words everywhere, or as it comes.
+static void open_by(Rank &rank, bool words)
+{
+    if (words)
+        rank.open({"PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"});
+    else
+        rank.open();
+}
+
 RANK_FUNCTION(waits_for_the_releaser)
 {
-    rank.open();
+    const bool words = rank.argument.find("words") != std::string::npos;
+    open_by(rank, words);
     void *stream = rank.device->stream();
     void *memory = rank.device->alloc(size);
     ph_channel *channel =
@@ -278,7 +288,10 @@ RANK_FUNCTION(waits_for_the_releaser)
     rank.barrier();
     if (rank.rank == 1) {
         enqueue_wait(rank, rank.argument, channel, stream);
-        enqueue_wait(rank, rank.argument == "wait" ? "wait" : "signals", channel, stream);
+        if (words) // the next message's post, without its complete
+            CHECK_OK(ph_recv(channel, size, stream));
+        else
+            enqueue_wait(rank, rank.argument == "wait" ? "wait" : "signals", channel, stream);
         CHECK(!rank.device->synchronize(stream, 20));
         rank.shared->value[0] = 1;
         rank.synchronize(stream, 10000);
@@ -297,7 +310,8 @@ RANK_FUNCTION(waits_for_the_releaser)
 
 TEST_P(Release, ThatThePeersStreamWaitsFor)
 {
-    for (const char *how : {"wait", "send put", "send get", "recv put", "recv get", "signals"}) {
+    for (const char *how :
+         {"wait", "send put", "send get", "recv put", "recv get", "signals", "recv put words"}) {
         SCOPED_TRACE(how);
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("waits_for_the_releaser", how), "");
@@ -313,8 +327,10 @@ RANK_FUNCTION(waits_for_what_it_released)
     ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
     rank.barrier();
     if (rank.rank == 0) {
-        CHECK_OK(ph_recv(channel, size, stream));
-        CHECK_OK(ph_complete(channel, stream));
+        if (rank.argument == "both") {
+            CHECK_OK(ph_recv(channel, size, stream));
+            CHECK_OK(ph_complete(channel, stream));
+        }
         CHECK_OK(ph_wait(channel, 8, stream));
         CHECK(!rank.device->synchronize(stream, 20));
         release_to(rank, memory, size, PH_RELEASE_DRAINED);
@@ -327,8 +343,11 @@ RANK_FUNCTION(waits_for_what_it_released)
 
 TEST_P(Release, ByARankWhoseStreamWaits)
 {
-    Job job(GetParam(), 2);
-    EXPECT_EQ(job.run("waits_for_what_it_released"), "");
+    for (const char *how : {"both", "wait"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("waits_for_what_it_released", how), "");
+    }
 }
 
 // What the releaser has issued still answers: nothing is broken.
@@ -370,10 +389,7 @@ TEST_P(Release, BehindOperationsOfTheReleaser)
 // else: the channel of the buffer is not broken.
 RANK_FUNCTION(is_taken_by_a_group)
 {
-    if (rank.argument == "words")
-        rank.open({"PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"});
-    else
-        rank.open();
+    open_by(rank, rank.argument == "words");
     void *stream = rank.device->stream();
     void *memory[2] = {rank.device->alloc(size), rank.device->alloc(size)};
     ph_channel *channel[2];

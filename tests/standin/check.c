@@ -164,7 +164,8 @@ static void check_race(const struct si_op *op, struct si_active *table, int own)
             continue;
         // First: a rank that aborted may have begun a new life, which has no excuse, before it is
         // known whether it lives on.
-        if (is_excused(other.pid) || is_excused((uint32_t)getpid()))
+        if (is_excused(other.pid) || is_excused((uint32_t)getpid()) ||
+            __atomic_load_n(&table[i].version, __ATOMIC_SEQ_CST) != version) // over meanwhile
             continue;
         if (owner != si.cookie && !lives_on(owner)) {
             withdraw(&table[i]); // it died in the middle
