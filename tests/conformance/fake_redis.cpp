@@ -27,8 +27,12 @@ FakeRedis::~FakeRedis()
 {
     ending_ = true;
     acceptor_.join();
+    for (int fd : accepted_)
+        shutdown(fd, SHUT_RDWR); // a send to a client that does not read would not end
     for (std::thread &connection : connections_)
         connection.join();
+    for (int fd : accepted_)
+        close(fd);
     close(listener_);
     unlink(path_.c_str());
     rmdir(folder_.c_str());
@@ -46,8 +50,10 @@ void FakeRedis::run()
         if (!readable(listener_))
             continue;
         int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-        if (fd >= 0)
-            connections_.emplace_back([this, fd] { serve(fd); });
+        if (fd < 0)
+            continue;
+        accepted_.push_back(fd);
+        connections_.emplace_back([this, fd] { serve(fd); });
     }
 }
 
@@ -116,5 +122,5 @@ void FakeRedis::serve(int fd)
                 open = send_all(fd, answer);
         }
     }
-    close(fd);
+    shutdown(fd, SHUT_RDWR);
 }

@@ -35,6 +35,7 @@ class FakeRedis
     int listener_ = -1;
     std::atomic<int> count_{0};
     std::atomic<bool> ending_{false};
+    std::vector<int> accepted_; // by the acceptor; closed at the end
     std::vector<std::thread> connections_;
     std::thread acceptor_;
 };
