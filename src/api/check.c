@@ -40,10 +40,14 @@ int phi_check_get(const struct ph_channel *channel)
                     (unsigned long long)channel->op_id, channel->peer->rank);
 }
 
+bool phi_check_may_be_late(int rc)
+{
+    return rc == PH_EPEER || rc == -ESTALE;
+}
+
 bool phi_check_ended(int rc)
 {
-    return rc == PH_EPEER || rc == PH_EBROKEN || rc == PH_EABORTED || rc == PH_EFENCED ||
-           rc == -ESTALE;
+    return phi_check_may_be_late(rc) || rc == PH_EBROKEN || rc == PH_EABORTED || rc == PH_EFENCED;
 }
 
 int phi_check_refused(struct ph_channel *channel, int rc)

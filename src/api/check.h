@@ -13,6 +13,10 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
 // phi_check_ended: whether rc may say that the channel has ended.
 bool phi_check_ended(int rc);
 
+// phi_check_may_be_late: whether rc says that the peer has left, or given its buffer back. It may do
+// so as soon as its part is done: what it sent is taken still.
+bool phi_check_may_be_late(int rc);
+
 // phi_check_refused is the result of a call that was refused with rc: where the channel has a
 // status, that, with a sentence. (An executor knows only that the words or the buffer were revoked;
 // the channel knows why.)

@@ -237,11 +237,9 @@ static int check_span(const struct ph_group_op *op)
     return phi_check_range(channel, local, peer, op->size);
 }
 
-// A peer may leave, or give its buffer back, as soon as its part is done.
 static bool may_be_late(const struct ph_group_op *op, int rc)
 {
-    return (rc == PH_EPEER || rc == -ESTALE) &&
-           (op->kind == PH_GROUP_RECV || op->kind == PH_GROUP_WAIT);
+    return phi_check_may_be_late(rc) && (op->kind == PH_GROUP_RECV || op->kind == PH_GROUP_WAIT);
 }
 
 static struct phi_channel_call late_call(const struct ph_group_op *op)

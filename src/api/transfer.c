@@ -90,12 +90,11 @@ static int why_refused(struct ph_channel *channel, int rc)
     return status ? status : rc;
 }
 
-// A peer may leave, or give its buffer back, as soon as its part is done. What it sent is here by
-// then: that waits for nothing.
+// What a peer that has left sent is here by then: that waits for nothing.
 static int unless_here(const struct phi_channel_call *call, int rc, void *stream)
 {
     rc = why_refused(call->channel, rc);
-    return (rc == PH_EPEER || rc == -ESTALE) && phi_channel_take(call, stream, false) ? 0 : rc;
+    return phi_check_may_be_late(rc) && phi_channel_take(call, stream, false) ? 0 : rc;
 }
 
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
@@ -158,7 +157,7 @@ int ph_recv(struct ph_channel *channel, size_t size, void *stream)
     if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
         rc = issue_half(channel, false, size, stream);
     rc = why_refused(channel, rc);
-    if (rc == PH_EPEER || rc == -ESTALE)
+    if (phi_check_may_be_late(rc))
         rc = recv_late(channel, size, stream, rc);
     return rc ? phi_check_refused(channel, rc) : 0;
 }
@@ -175,7 +174,7 @@ static int unless_all_here(const struct phi_channel_call *calls, size_t n, int r
 int ph_complete(struct ph_channel *channel, void *stream)
 {
     int rc = check_usable(channel);
-    if (rc && rc != PH_EPEER && rc != -ESTALE)
+    if (rc && !phi_check_may_be_late(rc))
         return phi_check_refused(channel, rc);
     struct phi_channel_call calls[2];
     size_t n = 0;

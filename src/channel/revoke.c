@@ -75,10 +75,13 @@ struct awaited {
     bool completes; // the wait leaves the word as it is
 };
 
-static struct awaited awaited_word(struct ph_channel *channel, int outgoing, int word)
+enum { AWAITED_COUNT = 2 * PHI_WORD_COUNT };
+
+static struct awaited awaited_word(struct ph_channel *channel, int i)
 {
+    const int outgoing = i / PHI_WORD_COUNT, word = i % PHI_WORD_COUNT;
     struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
-    struct awaited a = {.word = &line->word[word], .way = 1u << (outgoing * 2 + word)};
+    struct awaited a = {.word = &line->word[word], .way = 1u << i};
     a.bit = awaited_bit(channel, outgoing, word, &a.copies);
     a.completes = a.bit == PHI_BIT_FULL;
     return a;
@@ -93,8 +96,8 @@ static bool is_missing(const struct ph_channel *channel, const struct awaited *a
 // Looks for each word that this end may wait for and that does not show what it waits for.
 static bool any_missing(struct ph_channel *channel)
 {
-    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
-        const struct awaited a = awaited_word(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
+    for (int i = 0; i < AWAITED_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i);
         if (is_missing(channel, &a))
             return true;
     }
@@ -135,8 +138,8 @@ void phi_revoke_lift(struct ph_channel *channel, bool hold)
 {
     if (atomic_load(&channel->flagged))
         phi_flags_end(channel);
-    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
-        const struct awaited a = awaited_word(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
+    for (int i = 0; i < AWAITED_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i);
         if (is_missing(channel, &a) && !(hold && a.copies))
             lift_word(channel, &a);
     }
@@ -148,8 +151,8 @@ void phi_revoke_settle(struct ph_channel *channel)
         return;
     if (atomic_load(&channel->mine->flags_over) == PHI_GIVEN_UP)
         set_broken(channel);
-    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
-        const struct awaited a = awaited_word(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
+    for (int i = 0; i < AWAITED_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i);
         if ((atomic_load(&channel->lifted) & a.way) && !(atomic_load(a.word) & a.bit))
             set_broken(channel);
     }
