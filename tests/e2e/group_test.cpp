@@ -435,9 +435,7 @@ RANK_FUNCTION(sends_and_leaves)
         ph_channel *channels[2];
         CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
         send = channels[0], signal = channels[1];
-        struct ph_path_report path = {};
-        CHECK_OK(ph_channel_path(send, rank.rank == 0, &path, sizeof path));
-        alone = rank.staged() || size <= path.ll_max;
+        alone = rank.sends_alone(send, rank.rank == 0, size);
     }
     if (rank.rank > 0)
         on = rank.channel(3 - rank.rank, 3, rank.rank == 2 ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,

@@ -135,6 +135,14 @@ bool Rank::staged() const
     return !device->host() && path != nullptr && std::string(path) == "net";
 }
 
+bool Rank::sends_alone(struct ph_channel *channel, bool outgoing, size_t size)
+{
+    Rank &rank = *this;
+    struct ph_path_report path = {};
+    CHECK_OK(ph_channel_path(channel, outgoing, &path, sizeof path));
+    return staged() || size <= path.ll_max;
+}
+
 struct ph_channel *Rank::channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,
                                  ph_protocol protocol)
 {

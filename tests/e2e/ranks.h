@@ -49,6 +49,8 @@ public:
     std::string error();                     // ph_context_error
     uint64_t counter(const char *name);
     bool staged() const; // memory of a device, over the net
+    // Whether a message of this size waits for nobody: by lines, or into slots.
+    bool sends_alone(struct ph_channel *channel, bool outgoing, size_t size);
 
     // One channel with a peer, of a fresh exchange.
     struct ph_channel *channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,
