@@ -238,11 +238,11 @@ static struct phi_branch *add_branch(struct phi_capture *capture, uint64_t key)
     return &array[capture->branch_count++];
 }
 
-void phi_capture_sync(struct phi_captures *captures, struct phi_capture *capture,
-                      struct phi_branch *branch)
+int phi_capture_sync(struct phi_captures *captures, struct phi_capture *capture,
+                     struct phi_branch *branch)
 {
     if (branch->sync != 0)
-        return;
+        return 0;
     pthread_mutex_lock(&captures->lock);
     // What the graph gives back at its end is what its branches have: so the branch comes first.
     struct phi_branch *found = find_branch(capture, branch->key);
@@ -255,6 +255,9 @@ void phi_capture_sync(struct phi_captures *captures, struct phi_capture *capture
         branch->sync = found->sync = i + 1;
     }
     pthread_mutex_unlock(&captures->lock);
+    if (found == NULL)
+        return -ENOMEM;
+    return branch->sync ? 0 : -EAGAIN;
 }
 
 int phi_capture_update(struct phi_captures *captures, struct phi_capture *capture,

@@ -61,10 +61,10 @@ void phi_captures_waiting(const struct phi_captures *captures, struct phi_waitin
 struct phi_branch phi_capture_branch(struct phi_captures *captures, struct phi_capture *capture,
                                      uint64_t key);
 
-// phi_capture_sync gives a branch a struct phi_transfer_sync where it has none, one is left, and
-// there is memory to remember it. Until the graph is gone.
-void phi_capture_sync(struct phi_captures *captures, struct phi_capture *capture,
-                      struct phi_branch *branch);
+// phi_capture_sync gives a branch a struct phi_transfer_sync where it has none, until the graph is
+// gone. -EAGAIN: none is left; -ENOMEM.
+int phi_capture_sync(struct phi_captures *captures, struct phi_capture *capture,
+                     struct phi_branch *branch);
 
 // phi_capture_update writes back a branch that has changed. -ENOMEM.
 int phi_capture_update(struct phi_captures *captures, struct phi_capture *capture,

@@ -222,12 +222,14 @@ static int issue_captured(struct cuda_executor *x, struct phi_enqueue *q, uint64
         return rc;
     const bool helps = has(q, PHI_STEP_HELP);
     if (helps || ((q->plan.fuse || q->waited || q->waits > 0) && has(q, PHI_STEP_COPY)))
-        phi_capture_sync(captures, capture, &branch);
-    if (helps && branch.sync == 0)
-        return phi_refuse(x->params.report, -EAGAIN,
+        rc = phi_capture_sync(captures, capture, &branch);
+    if (helps && rc == -EAGAIN)
+        return phi_refuse(x->params.report, rc,
                           "a group of more parts than the net holds: live graphs have %d branches "
                           "already",
                           PHI_GRAPH_SYNCS);
+    if (helps && rc)
+        return phi_fail(x->params.report, rc, "no memory for a branch of a graph");
     q->sync = branch.sync ? PHI_STREAMS_MAX + branch.sync : 0;
     phi_enqueue_all(q);
     if (branch.blocks < q->blocks)

@@ -90,12 +90,18 @@ TEST_F(Captures, EachBranchHasItsOwnSyncWords)
     EXPECT_EQ(work_on(1).sync, 1u);
     EXPECT_EQ(work_on(2).sync, 2u);
     EXPECT_EQ(work_on(1).sync, 1u);
+    for (uint64_t stream = 3; stream <= PHI_GRAPH_SYNCS; stream++)
+        EXPECT_EQ(work_on(stream).sync, stream);
+    phi_branch branch = phi_capture_branch(&captures, graph, PHI_GRAPH_SYNCS + 1);
+    EXPECT_EQ(phi_capture_sync(&captures, graph, &branch), -EAGAIN);
 }
 
 TEST_F(Captures, ABranchThatCannotBeRememberedHasNoSyncWords)
 {
     no_memory = true;
     EXPECT_EQ(work_on(1).sync, 0u);
+    phi_branch branch = phi_capture_branch(&captures, graph, 1);
+    EXPECT_EQ(phi_capture_sync(&captures, graph, &branch), -ENOMEM);
     no_memory = false;
     EXPECT_EQ(work_on(1).sync, 1u);
 }
