@@ -47,7 +47,8 @@ static __device__ int copies(const bench_kernel_args &args)
     for (uint64_t i = 0; i < args.count && rc == 0 && bytes > 0; i++) {
         rc = args.kind == BENCH_KERNEL_PUT ? ph_device_put<ph_block>(args.to, at, at, bytes)
                                            : ph_device_get<ph_block>(args.from, at, at, bytes);
-        __threadfence_system(); // else the next get finds the same bytes in the first level cache
+        if (args.kind == BENCH_KERNEL_GET)
+            __threadfence_system(); // else the next finds the same bytes in the first level cache
     }
     return rc;
 }
