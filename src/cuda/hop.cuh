@@ -225,7 +225,7 @@ static __device__ void move(const phi_hop_item &item, follower &next)
     if (threadIdx.x != 0)
         return;
     next.look();
-    fence_system(); // the copies before the full word, and before the number of the launch
+    fence_system(); // the copies before the full word
     store_relaxed(reinterpret_cast<phi_flag_lane *>(item.peer)->full + block, item.blocks);
 }
 
@@ -458,21 +458,6 @@ static __device__ void do_hop(const phi_hop_item &item, follower &next)
     }
 }
 
-// Thread 0 of each block: whether it is the last one, which puts the words back that the blocks
-// have met at.
-static __device__ bool is_last(const phi_hop_args &args)
-{
-    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    if (gridDim.x > 1) {
-        if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
-            return false;
-        sync->arrived = 0;
-    }
-    if (args.stages != 0)
-        sync->gate = 0;
-    return true;
-}
-
 // The first item of this block; args.count: it has none.
 static __device__ uint32_t first_item(const phi_hop_args &args)
 {
@@ -482,26 +467,36 @@ static __device__ uint32_t first_item(const phi_hop_args &args)
     return i;
 }
 
-// Whether what this block has written is for others, and not fenced yet.
+// Whether something this block has written comes before the number: what is for others, and, where
+// another block may store it, the number before, of follow().
 static __device__ bool needs_fence(const phi_hop_args &args)
 {
     const uint32_t i = first_item(args);
-    return i < args.count && args.items[i].fence;
+    return (blockIdx.x == 0 && gridDim.x > 1) || (i < args.count && args.items[i].fence);
 }
 
 // Thread 0 of each block. Who sees the number may tell a peer by another way that nothing more
-// comes: lines and go words are there before it. (A credit is not: it is given long before the take
-// that gives it ends.) Where the number is left to the next launch, the end of this one does that.
-static __device__ void finish(const phi_hop_args &args, const follower &next)
+// comes: lines, go and full words are there before it. (A credit is not: it is given long before the
+// take that gives it ends.)
+static __device__ void finish(const phi_hop_args &args, follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    if (args.fence && args.done != 0 && gridDim.x > 1 && needs_fence(args))
+    if (!next.seen)
+        next.look();
+    if (args.done != 0 && !next.seen && needs_fence(args)) {
         fence_system(); // before this block counts
-    if (!is_last(args) || args.done == 0)
+        next.look();
+    }
+    const phi_meeting met = meet(sync, next.seen);
+    if (!met.last)
         return;
-    if (is_left(sync, args.number, next))
+    if (args.stages != 0)
+        sync->gate = 0;
+    if (args.done == 0)
         return;
-    if (args.fence)
+    if (met.left)
+        return leave_number(sync, args.number);
+    if (gridDim.x > 1)
         fence_system(); // pairs with those of the other blocks
     store_number_relaxed(args.done, args.number);
 }

@@ -78,13 +78,16 @@ struct phi_copies_args {
 // launch and after it, so that a graph replays; launches with the same words follow one another.
 struct phi_transfer_sync {
     uint32_t gate;    // 1: copy, 2: a `broken` is set; of phi_hop: blocks whose STAGEs are over
-    uint32_t arrived; // blocks that have passed the gate, or have copied their part
+    uint32_t arrived; // blocks that have passed the gate, or have copied their part; PHI_SAW more
+                      // for one that saw the launch behind this one
 
     // Of phi_hop and phi_copies, numbers modulo 2^32: the last launch that is on the device, and the last one that
     // left its number to the next.
     uint32_t next;
     uint32_t left;
 };
+
+#define PHI_SAW 0x10000u // more than a grid has blocks
 
 // phi_transfer: a brace, a copy and a brace in one launch, so that nothing of it stands behind its
 // own wait. Any grid of one dimension. Block 0 does items [0, before); then all blocks copy, as
@@ -158,7 +161,7 @@ struct phi_hop_item {
         offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer;
                 // MOVE: 1 where the source is this end's, filled before the peer says go
     uint16_t kind;   // enum phi_hop_kind
-    uint16_t fence;  // 1: what it writes for others comes before the number, by a fence of its own
+    uint16_t fence;  // 1: what it writes for others comes before the number
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
                      // the peer copy again. STAGE: the message ends with this
     uint32_t blocks; // of the grid that do this item; 1 but for MOVE; staged: what the lane has
@@ -168,21 +171,20 @@ struct phi_hop_item {
 #define PHI_HOP_ITEMS 16
 
 // phi_hop: the items at the same time, each by its own blocks; those of one staged lane by the same,
-// one after the other. The last block that is done stores
-// number, as phi_brace, where done is not 0. sync as for phi_transfer.
+// one after the other. The last block that is done stores number, as phi_brace, where done is not 0.
+// sync as for phi_transfer.
 //
 // A store to host memory holds up the end of a kernel, and with it the next one. Where the launch
 // behind it on the stream is on the device already, because it was allowed to begin early, a launch
-// leaves its number to that, which stores it first of all when it goes on.
+// leaves its number to that, which stores it first of all when it goes on. Then the end of the
+// launch is the fence before the number.
 struct phi_hop_args {
     struct phi_hop_item items[PHI_HOP_ITEMS];
     uint64_t done;
     uint64_t number;
     uint64_t sync;
     uint32_t count;
-    uint32_t fence;  // whether one writes for others: MOVE and what is staged fence anyhow
     uint32_t stages; // of a launch with a HELP: blocks that do STAGEs. It needs sync->gate
-    uint32_t reserved;
 };
 
 #define PHI_BRACE_THREADS 32
@@ -198,6 +200,6 @@ static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,
               "shared with the device");
 static_assert(sizeof(struct phi_flag_lane) == 128 + 8 * PHI_MOVE_BLOCKS, "shared with the device");
 static_assert(sizeof(struct phi_hop_item) == 80, "shared with the device");
-static_assert(sizeof(struct phi_hop_args) == 80 * PHI_HOP_ITEMS + 40, "shared with the device");
+static_assert(sizeof(struct phi_hop_args) == 80 * PHI_HOP_ITEMS + 32, "shared with the device");
 
 #endif

@@ -212,9 +212,9 @@ static __device__ uint32_t hand_on(uint64_t address, uint32_t found)
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(address);
     if (threadIdx.x == 0) {
         gate = found;
-        if (blockIdx.x == 0)
+        if (blockIdx.x == 0 && gridDim.x > 1)
             store_release_gpu(&sync->gate, found); // pairs with the load below
-        else
+        else if (blockIdx.x != 0)
             while ((gate = load_acquire_gpu(&sync->gate)) == 0)
                 __nanosleep(20);
     }
@@ -222,28 +222,31 @@ static __device__ uint32_t hand_on(uint64_t address, uint32_t found)
     return gate;
 }
 
-// Whether this block is the last of the grid to come here. All have passed the gate then, and the
-// next launch with these words comes after this one's end.
-static __device__ bool is_last(phi_transfer_sync *sync)
+// Thread 0 of each block of a grid, at its end. last: this block is the last of them. left: one of
+// them saw the launch behind this one.
+struct phi_meeting {
+    bool last, left;
+};
+
+// The last block puts the words back: the next launch with them comes after this one's end.
+static __device__ phi_meeting meet(phi_transfer_sync *sync, bool saw)
 {
     if (gridDim.x == 1)
-        return true;
-    if (atomicAdd(&sync->arrived, 1) != gridDim.x - 1)
-        return false;
-    sync->gate = 0;
+        return {true, saw};
+    const uint32_t before = atomicAdd(&sync->arrived, saw ? PHI_SAW + 1 : 1);
+    if (before % PHI_SAW != gridDim.x - 1)
+        return {false, false};
     sync->arrived = 0;
-    return true;
+    return {true, saw || before >= PHI_SAW};
 }
 
-// Whether this block is the last of the grid. Every block's copies are visible to the whole system
-// before it counts itself, and to the last one when it has counted all.
-static __device__ bool arrive(phi_transfer_sync *sync)
+// ... and the gate, which all have passed.
+static __device__ phi_meeting meet_behind_gate(phi_transfer_sync *sync, bool saw)
 {
-    fence_system();
-    if (!is_last(sync))
-        return false;
-    fence_system();
-    return true;
+    const phi_meeting met = meet(sync, saw);
+    if (met.last && gridDim.x > 1)
+        sync->gate = 0;
+    return met;
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
@@ -257,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         if (args.sync != 0) {
             gate = hand_on(args.sync, gate);
             if (threadIdx.x == 0)
-                is_last(reinterpret_cast<phi_transfer_sync *>(args.sync));
+                meet_behind_gate(reinterpret_cast<phi_transfer_sync *>(args.sync), false);
         }
         return gate == GATE_COPY;
     });
@@ -276,12 +279,13 @@ static __device__ uint32_t gate_of(const phi_copies_args &args)
 // Whether the launch behind this one is on the device. Thread 0 of a block asks.
 struct follower {
     const uint32_t *next; // NULL: nobody asks
-    uint32_t seen;
+    uint32_t number;      // of that launch
+    bool seen;
 
     __device__ void look()
     {
         if (next != nullptr)
-            seen = load_relaxed(next);
+            seen = load_relaxed(next) == number;
     }
 };
 
@@ -304,18 +308,18 @@ static __device__ follower follow(uint64_t done, uint64_t number, uint64_t words
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
-    if (clerk && load_relaxed(&sync->left) == static_cast<uint32_t>(number) - 1)
+    if (clerk && load_relaxed(&sync->left) == static_cast<uint32_t>(number) - 1) {
+        fence_system(); // what that launch wrote before its number
         store_number_relaxed(done, number - 1);
-    return {done != 0 && threadIdx.x == 0 ? &sync->next : nullptr, static_cast<uint32_t>(number)};
+    }
+    return {done != 0 && threadIdx.x == 0 ? &sync->next : nullptr,
+            static_cast<uint32_t>(number) + 1, false};
 }
 
-// Leaves the number of this launch to the next one, where that was seen.
-static __device__ bool is_left(phi_transfer_sync *sync, uint64_t number, const follower &next)
+// The last block, where the launch behind this one was seen.
+static __device__ void leave_number(phi_transfer_sync *sync, uint64_t number)
 {
-    if (next.seen != static_cast<uint32_t>(number) + 1)
-        return false;
     sync->left = static_cast<uint32_t>(number); // for follow(), after the end of this launch
-    return true;
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
@@ -345,15 +349,19 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     if (threadIdx.x != 0)
         return;
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    if (args.done == 0) {
-        is_last(sync);
-        return;
-    }
-    if (!arrive(sync))
-        return;
     next.look(); // a signal that ends the puts, mostly
-    if (!is_left(sync, args.number, next))
-        store_number_relaxed(args.done, args.number); // arrive() has fenced
+    if (args.done != 0 && !next.seen) {
+        fence_system(); // the copies before the number
+        next.look();
+    }
+    const phi_meeting met = meet_behind_gate(sync, next.seen);
+    if (!met.last || args.done == 0)
+        return;
+    if (met.left)
+        return leave_number(sync, args.number);
+    if (gridDim.x > 1)
+        fence_system(); // pairs with those of the other blocks
+    store_number_relaxed(args.done, args.number);
 }
 
 // Only block 0 polls host memory. The others wait for it in device memory; blocks are started in
@@ -385,8 +393,13 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     if (gate == GATE_COPY)
         copy_part(args.copy, blockIdx.x, gridDim.x);
     __syncthreads(); // gathers the block's copies for the fence of thread 0
-    if (threadIdx.x != 0 || !arrive(sync))
+    if (threadIdx.x != 0)
         return;
+    fence_system(); // the copies before the posts
+    if (!meet_behind_gate(sync, false).last)
+        return;
+    if (gridDim.x > 1)
+        fence_system(); // pairs with those of the other blocks
     do_items(args.items, args.before, args.count);
     store_number(args.done, args.number);
 }

@@ -56,6 +56,36 @@ static uint32_t add_items(const struct phi_enqueue *q, size_t first, size_t end,
     return count;
 }
 
+static CUresult launch(struct phi_enqueue *q, enum phi_kernel kernel, struct phi_grid grid,
+                       void *args)
+{
+    return q->to->driver->cuLaunchKernel(phi_device_kernel(q->to->device, kernel), grid.blocks, 1,
+                                         1, grid.threads, 1, 1, 0, q->stream, (void *[]){args},
+                                         NULL);
+}
+
+// Where the driver can, the kernel may begin while the one before it ends: it waits inside for
+// that.
+static CUresult launch_early(struct phi_enqueue *q, enum phi_kernel kernel, struct phi_grid grid,
+                             void *args)
+{
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = grid.blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = grid.threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = q->stream,
+                                   .attrs = &early,
+                                   .numAttrs = 1};
+    if (!q->to->info->early_launch)
+        return launch(q, kernel, grid, args);
+    return q->to->driver->cuLaunchKernelEx(&config, phi_device_kernel(q->to->device, kernel),
+                                           (void *[]){args}, NULL);
+}
+
 static CUresult enqueue_kernel(struct phi_enqueue *q, const struct phi_piece *piece)
 {
     struct phi_brace_args args;
@@ -63,9 +93,7 @@ static CUresult enqueue_kernel(struct phi_enqueue *q, const struct phi_piece *pi
     args.reserved = 0;
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
-    return q->to->driver->cuLaunchKernel(phi_device_kernel(q->to->device, PHI_KERNEL_BRACE), 1, 1,
-                                         1, PHI_BRACE_THREADS, 1, 1, 0, q->stream,
-                                         (void *[]){&args}, NULL);
+    return launch(q, PHI_KERNEL_BRACE, (struct phi_grid){1, PHI_BRACE_THREADS}, &args);
 }
 
 // view gives the address that kernels know memory by. Only host memory has another one, and only
@@ -105,12 +133,6 @@ static CUresult describe_copy(struct phi_enqueue *q, const struct phi_work *work
     return result;
 }
 
-static CUresult launch_copy(struct phi_enqueue *q, CUfunction function, uint32_t blocks, void *args)
-{
-    return q->to->driver->cuLaunchKernel(function, blocks, 1, 1, PHI_COPY_THREADS, 1, 1, 0,
-                                         q->stream, (void *[]){args}, NULL);
-}
-
 // 0 where it has none; of a kernel of one block that will do.
 static uint64_t sync_of(const struct phi_enqueue *q)
 {
@@ -126,7 +148,7 @@ static CUresult enqueue_copy_kernel(struct phi_enqueue *q, const struct phi_work
         return result;
     const uint32_t blocks = phi_copy_blocks(work->size);
     args.sync = blocks > 1 ? sync_of(q) : 0;
-    return launch_copy(q, phi_device_kernel(q->to->device, PHI_KERNEL_COPY), blocks, &args);
+    return launch(q, PHI_KERNEL_COPY, (struct phi_grid){blocks, PHI_COPY_THREADS}, &args);
 }
 
 static void count_copy(struct phi_enqueue *q, const struct phi_work *work)
@@ -156,7 +178,7 @@ static CUresult enqueue_transfer(struct phi_enqueue *q, const struct phi_piece *
     args.copy.sync = sync_of(q);
     if (q->blocks < blocks)
         q->blocks = blocks;
-    return launch_copy(q, phi_device_kernel(q->to->device, PHI_KERNEL_TRANSFER), blocks, &args);
+    return launch(q, PHI_KERNEL_TRANSFER, (struct phi_grid){blocks, PHI_COPY_THREADS}, &args);
 }
 
 // view_hop puts the addresses by which kernels know a message's memory.
@@ -181,35 +203,11 @@ static CUresult view_hop(struct phi_enqueue *q, const struct phi_work *work,
     return result;
 }
 
-// Where the driver can, the kernel may begin while the one before it ends: it waits inside for
-// that.
-static CUresult launch_hop(struct phi_enqueue *q, struct phi_hop_grid grid,
-                           struct phi_hop_args *args)
-{
-    const struct phi_driver *driver = q->to->driver;
-    CUfunction function = phi_device_kernel(q->to->device, PHI_KERNEL_HOP);
-    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-                               .value.programmaticStreamSerializationAllowed = 1};
-    const CUlaunchConfig config = {.gridDimX = grid.blocks,
-                                   .gridDimY = 1,
-                                   .gridDimZ = 1,
-                                   .blockDimX = grid.threads,
-                                   .blockDimY = 1,
-                                   .blockDimZ = 1,
-                                   .hStream = q->stream,
-                                   .attrs = &early,
-                                   .numAttrs = 1};
-    if (q->to->info->early_launch)
-        return driver->cuLaunchKernelEx(&config, function, (void *[]){args}, NULL);
-    return driver->cuLaunchKernel(function, grid.blocks, 1, 1, grid.threads, 1, 1, 0, q->stream,
-                                  (void *[]){args}, NULL);
-}
-
 static CUresult enqueue_hop(struct phi_enqueue *q, const struct phi_piece *piece)
 {
     const struct phi_work *work = &q->work[piece->first];
     struct phi_hop_args args;
-    struct phi_hop_grid grid = phi_hop_fill(work, piece->count, &q->to->policy, &q->others, &args);
+    struct phi_grid grid = phi_hop_fill(work, piece->count, &q->to->policy, &q->others, &args);
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++)
         result = view_hop(q, &work[i], &args.items[i]);
@@ -220,7 +218,7 @@ static CUresult enqueue_hop(struct phi_enqueue *q, const struct phi_piece *piece
     args.sync = sync_of(q);
     if (q->blocks < grid.blocks)
         q->blocks = grid.blocks;
-    return launch_hop(q, grid, &args);
+    return launch_early(q, PHI_KERNEL_HOP, grid, &args);
 }
 
 static CUresult enqueue_copy(struct phi_enqueue *q, const struct phi_piece *piece)
@@ -262,7 +260,12 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     phi_count(q->to->counters, copy_kernels, args.count);
     if (result != CUDA_SUCCESS)
         return result;
-    return launch_copy(q, phi_device_kernel(q->to->device, PHI_KERNEL_COPIES), blocks, &args);
+    const struct phi_grid grid = {blocks, PHI_COPY_THREADS};
+    if (!phi_copies_early(&q->to->policy, &q->others, blocks))
+        return launch(q, PHI_KERNEL_COPIES, grid, &args);
+    if (q->blocks < blocks)
+        q->blocks = blocks; // begun early, they wait for what is before them on the stream
+    return launch_early(q, PHI_KERNEL_COPIES, grid, &args);
 }
 
 void phi_enqueue_all(struct phi_enqueue *q)

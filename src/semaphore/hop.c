@@ -75,28 +75,22 @@ static uint32_t count_stages(const struct phi_work *work, const struct phi_hop_i
     return helps ? stages : 0;
 }
 
-// Whether it writes what others read, and has no fence of its own.
+// Whether it writes what others look at: lines, go and full words, records, host memory.
 static bool needs_fence(const struct phi_work *work)
 {
-    return work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_GO ||
-           (work->kind == PHI_STEP_ARRIVE && work->signal) || work->host_destination;
+    if (work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_ARRIVE)
+        return work->host_destination || (work->kind == PHI_STEP_ARRIVE && work->signal);
+    return true;
 }
 
-static bool has_fence(const struct phi_work *work)
+struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
+                             const struct phi_waiting *others, struct phi_hop_args *args)
 {
-    return work->kind == PHI_STEP_MOVE || phi_step_staged(work->kind);
-}
-
-struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
-                                 const struct phi_policy *policy, const struct phi_waiting *others,
-                                 struct phi_hop_args *args)
-{
-    struct phi_hop_grid grid = {0, 0};
+    struct phi_grid grid = {0, 0};
     uint32_t moves = 0;
     for (size_t i = 0; i < n; i++)
         moves += copies(&work[i]);
     args->count = (uint32_t)n;
-    args->fence = 0;
     for (size_t i = 0; i < n; i++) {
         const struct phi_hop_item *before = of_lane(work, args->items, i);
         const uint32_t blocks = blocks_of(&work[i], policy, others, moves);
@@ -111,7 +105,7 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
             .broken = work[i].broken_device,
             .offset = work[i].offset,
             .kind = kind_of(work[i].kind),
-            .fence = !has_fence(&work[i]) && needs_fence(&work[i]),
+            .fence = needs_fence(&work[i]),
             .signal = work[i].signal,
             .blocks = blocks,
             .first = before ? before->first : grid.blocks,
@@ -120,9 +114,7 @@ struct phi_hop_grid phi_hop_fill(const struct phi_work *work, size_t n,
             grid.blocks += blocks;
         if (grid.threads < threads)
             grid.threads = threads;
-        args->fence |= has_fence(&work[i]) || needs_fence(&work[i]);
     }
     args->stages = count_stages(work, args->items, n);
-    args->reserved = 0;
     return grid;
 }

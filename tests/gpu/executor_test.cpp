@@ -643,7 +643,7 @@ TEST_P(Limits, CopiesBehindABrokenWaitAreLeftOut)
         work.broken_device = words_device + 4 * WHOLE;
         return work;
     };
-    for (bool broken : {true, false}) {
+    for (bool broken : {false, true}) {
         auto behind_a_wait = [&](const std::vector<phi_work> &work) {
             words[TURN] = words[BROKEN] = 0;
             ASSERT_EQ(issue(s, {wait(TURN, READY)}), 0);
@@ -670,6 +670,7 @@ TEST_P(Limits, CopiesBehindABrokenWaitAreLeftOut)
                 memcpy(&wanted[i * page], &from[i * page], page);
         CU_OK(gpu->cu->cuMemcpyDtoH_v2(all.data(), b, size));
         EXPECT_EQ(memcmp(all.data(), wanted.data(), size), 0) << (broken ? "broken" : "whole");
+        behind_a_wait({copy(b, a, 9), copy(b, a, 0)}); // one block, which leaves no gate open
     }
 }
 

@@ -275,7 +275,7 @@ TEST(Policy, CopiesOfOneLaunchShareTheRoom)
         phi_hop_args args;
         work[n - 1].kind = PHI_STEP_MOVE;
         work[n - 1].size = 64 << 20;
-        phi_hop_grid grid = phi_hop_fill(work.data(), n, &policy, &others, &args);
+        phi_grid grid = phi_hop_fill(work.data(), n, &policy, &others, &args);
         EXPECT_LE(grid.blocks, 66u) << n;
         EXPECT_GE(grid.blocks, 48u) << n;
         for (size_t i = 0; i < n; i++) {
@@ -285,8 +285,8 @@ TEST(Policy, CopiesOfOneLaunchShareTheRoom)
     }
 }
 
-// What a launch writes for others is there before its number, by the fence of its block, or of its
-// last block. A take writes for nobody else but into host memory.
+// What a launch writes for others is there before its number. A take writes for nobody else but
+// into host memory.
 TEST(Policy, NumbersComeBehindWhatOthersRead)
 {
     const phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
@@ -294,24 +294,39 @@ TEST(Policy, NumbersComeBehindWhatOthersRead)
     const struct {
         phi_step_kind kind;
         uint8_t signal, host_destination;
-        uint32_t block, launch;
+        uint32_t fence;
     } rows[] = {
-        {PHI_STEP_PUSH, 0, 0, 1, 1},   {PHI_STEP_TAKE, 0, 0, 0, 0},   {PHI_STEP_TAKE, 1, 1, 1, 1},
-        {PHI_STEP_GO, 0, 0, 1, 1},     {PHI_STEP_MOVE, 0, 0, 0, 1},   {PHI_STEP_MOVE, 0, 1, 0, 1},
-        {PHI_STEP_ARRIVE, 0, 0, 0, 0}, {PHI_STEP_ARRIVE, 1, 0, 1, 1},
+        {PHI_STEP_PUSH, 0, 0, 1},   {PHI_STEP_TAKE, 0, 0, 0},  {PHI_STEP_TAKE, 1, 1, 1},
+        {PHI_STEP_GO, 0, 0, 1},     {PHI_STEP_MOVE, 0, 0, 1},  {PHI_STEP_ARRIVE, 0, 0, 0},
+        {PHI_STEP_ARRIVE, 1, 0, 1}, {PHI_STEP_STAGE, 0, 0, 1}, {PHI_STEP_UNSTAGE, 0, 0, 1},
     };
     for (const auto &row : rows) {
         phi_hop_args args;
         phi_work work[2] = {};
         work[0].kind = row.kind;
         work[0].signal = row.signal;
+        work[0].peer_lane = PHI_STAGE_LIKE(4096, 1);
         work[0].host_destination = row.host_destination;
         work[1].kind = PHI_STEP_TAKE;
         phi_hop_fill(work, 2, &policy, &others, &args);
-        EXPECT_EQ(args.items[0].fence, row.block) << int(row.kind) << int(row.signal);
-        EXPECT_EQ(args.fence, row.launch) << int(row.kind) << int(row.signal);
+        EXPECT_EQ(args.items[0].fence, row.fence) << int(row.kind) << int(row.signal);
         EXPECT_EQ(args.items[1].fence, 0u);
     }
+}
+
+// Copies that begin early keep their places while what is before them waits: half of what is left.
+TEST(Policy, CopiesBeginEarlyWhereTheyLeaveRoom)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    policy.blocks = 100;
+    phi_waiting others{};
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 50));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 51));
+    others.blocks = 60;
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 20));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 21));
+    others.blocks = 200;
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 2));
 }
 
 } // namespace
