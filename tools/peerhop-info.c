@@ -81,7 +81,7 @@ static void print_build(void)
     printf("  kernels       %s\n", phi_device_architectures());
     printf("  hiredis       %d.%d.%d\n", HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
     for (int i = 0; phi_transports[i]; i++) {
-        struct phi_capabilities none = {0};
+        struct phi_capabilities none = {.net = phi_net_built()};
         bool built = phi_transports[i]->viable(&none, &none, PHI_KIND_HOST) != PHI_REASON_NOT_BUILT;
 
         printf("  path %-8s %s\n", phi_transports[i]->name, built ? "built in" : "left out");
@@ -135,6 +135,7 @@ static int add_place(struct info *info, int ordinal)
         return rc;
     }
     phi_capabilities_fill(&place->capabilities, place->device, phi_memory_kinds(place->memory));
+    place->capabilities.net = phi_net_built();
     info->place_count++;
     return 0;
 }
@@ -166,9 +167,6 @@ static const char *path_of(const struct place *mine, const struct place *theirs,
         enum phi_reason why =
             phi_transports[i]->viable(&mine->capabilities, &theirs->capabilities, kind);
 
-        if (why == PHI_REASON_NONE && mine->device && theirs->device &&
-            phi_device_can_access(mine->device, theirs->capabilities.uuid) == 0)
-            why = PHI_REASON_PEER_ACCESS;
         if (why == PHI_REASON_NONE)
             return phi_transports[i]->name;
         if (*reason == PHI_REASON_NONE)
@@ -183,12 +181,12 @@ static void print_row(const struct info *info, const struct place *mine, bool *m
     for (int i = 0; i < info->place_count; i++) {
         enum phi_reason reason;
         const char *path = path_of(mine, &info->places[i], &reason);
+        char cell[16] = "";
 
-        if (path)
-            printf("%-8s", path);
-        else
-            printf("(%d)%*s", (int)reason, reason < 10 ? 5 : 4, "");
-        missing[reason] |= !path;
+        if (reason != PHI_REASON_NONE)
+            snprintf(cell, sizeof(cell), "(%d)", (int)reason);
+        printf("%s%-*s", path ? path : "", path ? 8 - (int)strlen(path) : 8, cell);
+        missing[reason] |= reason != PHI_REASON_NONE;
     }
     printf("\n");
 }

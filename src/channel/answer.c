@@ -66,12 +66,15 @@ static int answer_status(struct phi_peers *peers, struct phi_status_ages *ages,
     return 0;
 }
 
-static int answer_segment(struct phi_peers *peers, struct phi_peer *peer, uint64_t life, int *fd)
+static int answer_segment(struct phi_peers *peers, struct phi_peer *peer,
+                          const struct phi_node_message *request, int *fd)
 {
     if (peers->rank > peer->rank)
         return -EINVAL;
+    if (request->a != 0 && !(peer->net_refused && peer->incarnation == request->from))
+        return -ESTALE; // until this rank has no segment over the net any more, and will have none
     struct phi_segment *segment;
-    int rc = phi_contact_segment(peer, life, &segment);
+    int rc = phi_contact_segment(peer, request->from, &segment);
     if (rc == 0)
         *fd = segment->fd;
     return rc;
@@ -136,7 +139,7 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
         return -ESTALE;
     switch (request->type) {
     case PHI_NODE_SEGMENT:
-        return answer_segment(peers, peer, request->from, fd);
+        return answer_segment(peers, peer, request, fd);
     case PHI_NODE_EXPORT:
         return answer_export(peers, request->a, fd);
     case PHI_NODE_TAKEN:

@@ -122,6 +122,7 @@ static int make_contact(struct phi_peer *peer, const struct phi_capabilities *th
     if (rc || peer->peers->rank < peer->rank)
         return rc;
     phi_peer_message(peer, PHI_NODE_SEGMENT, &request);
+    request.a = peer->net_refused;
     rc = phi_node_call(c->socket, &request, &answer, &c->segment_fd, deadline);
     if (rc == 0)
         rc = answer.status > 0 ? -EBADMSG : answer.status;
@@ -195,6 +196,14 @@ static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
                     peer->rank, peer->theirs.pid, peer->theirs.host, socket, ph_strerror(rc));
 }
 
+enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, enum phi_kind kind)
+{
+    const struct phi_transport *other = by_net ? &phi_transport_ipc : &phi_transport_net;
+    if (!by_net && peer->net_refused)
+        return peer->why;
+    return other->viable(&peer->peers->mine, &peer->theirs, kind);
+}
+
 bool phi_contact_due(const struct phi_peer *peer)
 {
     return peer->state == PHI_PEER_KNOWN && !peer->preparing && !peer->unreachable &&
@@ -204,7 +213,7 @@ bool phi_contact_due(const struct phi_peer *peer)
 int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_peers *peers = peer->peers;
-    if (phi_path_net(&peers->mine, &peer->theirs))
+    if (phi_path_net(&peers->mine, &peer->theirs) && !peer->net_refused)
         return phi_hello_prepare(peer, deadline);
     if (!phi_capabilities_same_node(&peers->mine, &peer->theirs)) {
         peer->unreachable = true;
@@ -429,9 +438,7 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
     struct phi_peer *peer = e->peer;
     struct phi_peers *peers = peer->peers;
     enum phi_kind kind = (enum phi_kind)e->info.allocation.kind;
-    enum phi_reason reason = phi_transport_ipc.viable(&peers->mine, &peer->theirs, kind);
-    if (reason == PHI_REASON_NONE && !phi_capabilities_same_device(&peers->mine, &peer->theirs))
-        reason = phi_ipc_access(peers->device, &peer->theirs);
+    enum phi_reason reason = phi_ipc_reach(&peers->mine, &peer->theirs, kind);
     if (reason == PHI_REASON_NONE)
         reason = probe_once(peer, callers);
     if (reason != PHI_REASON_NONE)

@@ -11,6 +11,10 @@
 // listens: its record may be of a former life), or `unreachable`. Fails for what no retry mends.
 int phi_contact_prepare(struct phi_peer *peer, int64_t deadline);
 
+// phi_contact_against: why the path that the pair is not joined by (by_net: ipc, else the net) does
+// not serve, as far as it is known.
+enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, enum phi_kind kind);
+
 // phi_contact_due: whether a peer is to be connected to now: known, and not refused a moment ago.
 bool phi_contact_due(const struct phi_peer *peer);
 

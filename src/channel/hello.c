@@ -130,10 +130,19 @@ static enum phi_reason against(const struct phi_peer *peer, const struct phi_hel
     return same_wire(peer, words) ? PHI_REASON_NONE : PHI_REASON_NET_WIRE;
 }
 
+// Both ranks come here: a hello with a reason, or two that do not match, say the same to both.
 static void no_way(struct phi_peer *peer, enum phi_reason why)
 {
-    peer->unreachable = true;
     peer->why = why;
+    if (phi_path_only_net(&peer->peers->mine, &peer->theirs)) {
+        peer->unreachable = true;
+        return;
+    }
+    phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is not reached over the net: %s", peer->rank,
+            phi_reason_text(why));
+    phi_hello_forget(peer);
+    peer->net_refused = true;
+    peer->refused = false; // now by ipc, which may serve in one direction
 }
 
 static int make_hello(struct phi_peer *peer)
@@ -350,7 +359,8 @@ int phi_hello_prepare(struct phi_peer *peer, int64_t deadline)
     peer->preparing = true;
     int rc = prepare(peer, deadline);
     peer->preparing = false;
-    if (peer->state == PHI_PEER_KNOWN && !peer->unreachable && peer->incarnation == incarnation) {
+    if (peer->state == PHI_PEER_KNOWN && !peer->unreachable && !peer->net_refused &&
+        peer->incarnation == incarnation) {
         peer->refused = true;
         peer->retry = phi_deadline(CONNECT_MS);
     }

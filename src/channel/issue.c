@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "channel/contact.h"
 #include "channel/expel.h"
 #include "channel/release.h"
 #include "semaphore/flags.h"
@@ -550,7 +551,6 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     report->protocol = protocol == PH_PROTOCOL_PUT   ? "put"
                        : protocol == PH_PROTOCOL_GET ? "get"
                                                      : "none";
-    const struct phi_peer *peer = channel->peer;
     bool net = channel->by_net;
     report->path = reason ? "none" : net ? "net" : "ipc";
     report->method = reason || !net ? "none" : channel->stage.is ? "staged" : "rma";
@@ -566,7 +566,8 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     else if (!net)
         report_words(channel, report);
     const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
-    reject(report, other->name,
-           other->viable(&channel->peers->mine, &peer->theirs,
-                         (enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind)));
+    reject(
+        report, other->name,
+        phi_contact_against(channel->peer, net,
+                            (enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind)));
 }

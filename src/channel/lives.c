@@ -126,7 +126,7 @@ static void take_record(struct phi_peer *peer, uint64_t incarnation,
 {
     peer->incarnation = incarnation;
     peer->theirs = *theirs;
-    peer->refused = peer->unreachable = false;
+    peer->refused = peer->unreachable = peer->net_refused = false;
     peer->newer = 0;
     peer->state = PHI_PEER_KNOWN;
 }

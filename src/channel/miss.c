@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "channel/contact.h"
 #include "channel/release.h"
 #include "channel/request.h"
 #include "channel/retire.h"
@@ -177,7 +178,7 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
     bool net = key->peer->link != NULL;
     const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
     const char *path = net ? phi_transport_net.name : phi_transport_ipc.name;
-    enum phi_reason why = other->viable(&peers->mine, &key->peer->theirs, PHI_KIND_HOST);
+    enum phi_reason why = phi_contact_against(key->peer, net, PHI_KIND_HOST);
     return phi_fail(
         peers->report, code,
         "no path between rank %d and rank %d for operation %llu: rank %d to rank %d by %s: %s; "

@@ -16,7 +16,8 @@
 enum phi_node_type {
     PHI_NODE_HELLO = 1,   // a: nonce expected. Answer: a: the nonce, b: PEERHOP_CHANNELS,
                           // c: ranks of the job; descriptor: what rings at the rank (base/wake.h)
-    PHI_NODE_SEGMENT = 2, // to the lower rank. Answer: descriptor of the pair's segment
+    PHI_NODE_SEGMENT = 2, // to the lower rank. a: 1 where the two were to meet over the net, which does
+                          // not serve. Answer: descriptor of the pair's segment
     PHI_NODE_EXPORT = 3,  // a: export id. Answer: its descriptor
     PHI_NODE_PROBE =
         4, // Answer: record of the probe allocation, its descriptor where the kind needs one

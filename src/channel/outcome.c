@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The sentences of an exchange that failed.
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/clock.h"
+#include "channel/contact.h"
 #include "channel/request.h"
 
 static const char *missing(const struct phi_pending *pending)
@@ -14,8 +16,9 @@ static const char *missing(const struct phi_pending *pending)
                    ? "it was expelled, and has not joined again"
                : peer->state == PHI_PEER_UNKNOWN
                    ? "no member record of it has come through the store"
-               : peer->hello != NULL ? "its hello for the net path has not come through the store, "
-                                       "or the two do not reach each other over the net"
+               : peer->hello != NULL && !peer->net_refused
+                   ? "its hello for the net path has not come through the store, "
+                     "or the two do not reach each other over the net"
                : peer->refused ? "its member record is there, but nobody listens at its socket: it "
                                  "exited, or has not "
                                  "started again, or lives in another network namespace "
@@ -32,6 +35,20 @@ static const char *missing(const struct phi_pending *pending)
     default:
         return "it came, and the buffers were not mapped and confirmed in time";
     }
+}
+
+// Of a peer of this node that is not reached yet: why not by the other path.
+static void beside(const struct phi_pending *pending, char *text, size_t size)
+{
+    const struct phi_peer *peer = pending->key->peer;
+    const bool net = peer->hello != NULL && !peer->net_refused;
+    text[0] = 0;
+    if (pending->state != PHI_PENDING_PEER || peer->state != PHI_PEER_KNOWN ||
+        phi_path_only_net(&peer->peers->mine, &peer->theirs) ||
+        !phi_path_net(&peer->peers->mine, &peer->theirs))
+        return;
+    snprintf(text, size, "; %s: %s", net ? phi_transport_ipc.name : phi_transport_net.name,
+             phi_reason_text(phi_contact_against(peer, net, PHI_KIND_HOST)));
 }
 
 static const char *role_name(uint8_t role)
@@ -74,7 +91,8 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
     const struct phi_key *wrong = mismatched(request, &other);
     if (wrong != NULL)
         return fail_roles(wrong, other, ms);
-    char suspicion[80];
+    char suspicion[80], other_path[256];
+    beside(pending, other_path, sizeof other_path);
     phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
     char store[256] = "; ";
     if (pending->state > PHI_PENDING_PUBLISH ||
@@ -90,10 +108,10 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
     return phi_fail(peers->report, -ETIMEDOUT,
                     "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round "
                     "%u (%zu of %zu "
-                    "operations open): %s%s%s",
+                    "operations open): %s%s%s%s",
                     ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
                     (int)key->role, key->agreement.round, open, request->n, missing(pending),
-                    suspicion, store);
+                    other_path, suspicion, store);
 }
 
 int phi_request_tell(struct ph_exchange_request *request, int rc)

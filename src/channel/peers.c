@@ -116,6 +116,7 @@ static void describe_self(struct phi_peers *peers)
                 "other nodes",
                 peers->rank, ph_strerror(rc));
     peers->mine.path = (uint8_t)peers->config->path;
+    peers->mine.net = phi_net_built();
 }
 
 int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, struct phi_peers **out)

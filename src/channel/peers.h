@@ -204,7 +204,8 @@ struct phi_peer {
     bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
     int64_t retry;    // when to try again
     bool unreachable; // no path at all
-    enum phi_reason why; // ... over the net
+    bool net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
+    enum phi_reason why; // ... over the net, of both
 
     // When the peer said last with which roles (1 << role) it has an operation under way, or 0.
     int64_t named;

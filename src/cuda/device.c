@@ -365,27 +365,32 @@ void phi_device_close(struct phi_device *device)
     free(device);
 }
 
-int phi_device_can_access(struct phi_device *device, const uint8_t uuid[16])
+// Ordinals mean nothing to other processes: a device is told by its UUID.
+static bool tell_other(const struct phi_device *device, int ordinal, uint8_t uuid[16], bool *access)
 {
     const struct phi_driver *driver = device->driver;
-    int count = 0, access = 0;
-    if (memcmp(device->info.uuid, uuid, 16) == 0)
-        return 1;
-    if (driver->cuDeviceGetCount(&count) != CUDA_SUCCESS)
-        return -1;
-    // Ordinals mean nothing across processes: the peer's device is looked up here by its UUID.
-    for (int i = 0; i < count; i++) {
-        CUdevice other;
-        CUuuid found;
-        if (driver->cuDeviceGet(&other, i) != CUDA_SUCCESS ||
-            driver->cuDeviceGetUuid_v2(&found, other) != CUDA_SUCCESS ||
-            memcmp(found.bytes, uuid, 16) != 0)
-            continue;
-        if (driver->cuDeviceCanAccessPeer(&access, device->handle, other) != CUDA_SUCCESS)
-            return -1;
-        return access != 0;
-    }
-    return -1;
+    CUdevice other;
+    CUuuid found;
+    int can = 0;
+    if (driver->cuDeviceGet(&other, ordinal) != CUDA_SUCCESS ||
+        driver->cuDeviceGetUuid_v2(&found, other) != CUDA_SUCCESS ||
+        memcmp(found.bytes, device->info.uuid, 16) == 0 ||
+        driver->cuDeviceCanAccessPeer(&can, device->handle, other) != CUDA_SUCCESS)
+        return false;
+    memcpy(uuid, found.bytes, 16);
+    *access = can != 0;
+    return true;
+}
+
+size_t phi_device_others(struct phi_device *device, uint8_t (*uuids)[16], bool *access, size_t n)
+{
+    int count = 0;
+    size_t told = 0;
+    if (device->driver->cuDeviceGetCount(&count) != CUDA_SUCCESS)
+        return 0;
+    for (int i = 0; i < count && told < n; i++)
+        told += tell_other(device, i, uuids[told], &access[told]);
+    return told;
 }
 
 // The token holds whether the context was pushed (bit 0) and the thread's capture mode (above it).

@@ -51,8 +51,9 @@ void phi_device_close(struct phi_device *device);
 
 const struct phi_device_info *phi_device_info(const struct phi_device *device);
 
-// phi_device_can_access: whether this device can map memory of the device with that UUID: 1, 0, or -1 (not visible here).
-int phi_device_can_access(struct phi_device *device, const uint8_t uuid[16]);
+// phi_device_others lists the other devices that are visible here, at most n: their UUIDs, and whether this one can map
+// memory of theirs. What the driver fails to tell of is left out.
+size_t phi_device_others(struct phi_device *device, uint8_t (*uuids)[16], bool *access, size_t n);
 
 // enter makes the device's context current on this thread if it is not, leave puts back what was. `token` holds it.
 // For threads of the library: thread_start pushes the context once and switches to relaxed capture mode once.

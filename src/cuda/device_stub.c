@@ -45,11 +45,13 @@ const struct phi_device_info *phi_device_info(const struct phi_device *device)
     return NULL;
 }
 
-int phi_device_can_access(struct phi_device *device, const uint8_t uuid[16])
+size_t phi_device_others(struct phi_device *device, uint8_t (*uuids)[16], bool *access, size_t n)
 {
     (void)device;
-    (void)uuid;
-    return -1;
+    (void)uuids;
+    (void)access;
+    (void)n;
+    return 0;
 }
 
 int phi_device_enter(struct phi_device *device, void **token)

@@ -5,12 +5,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cuda/device.h"
 
 #define MEMBER_MAGIC 0x4d4f4850u // "PHOM"
-#define MEMBER_VERSION 2
+#define MEMBER_VERSION 3
 
 // The boot id is the same for all processes of one kernel, whatever their namespaces, and for no others. Where it can
 // not be read the node stays all zero, which equals no node.
@@ -41,6 +42,21 @@ static int read_node(uint8_t node[16])
     return rc ? rc : digit == 32 ? 0 : -EBADMSG;
 }
 
+// 0 where it is not known.
+static uint64_t read_network(void)
+{
+    int fd;
+    do {
+        fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0)
+        return 0;
+    struct stat found;
+    const bool known = fstat(fd, &found) == 0;
+    close(fd);
+    return known ? (uint64_t)found.st_ino : 0;
+}
+
 int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device,
                           uint32_t kinds)
 {
@@ -50,6 +66,7 @@ int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_devi
         strcpy(capabilities->host, "unknown");
     capabilities->pid = (uint32_t)getpid();
     capabilities->uid = (uint32_t)getuid();
+    capabilities->network = read_network();
     capabilities->kinds = kinds;
     if (device == NULL)
         return rc;
@@ -58,6 +75,8 @@ int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_devi
     memcpy(capabilities->uuid, info->uuid, sizeof capabilities->uuid);
     snprintf(capabilities->device_name, sizeof capabilities->device_name, "%s", info->name);
     capabilities->kernels = info->kernels;
+    capabilities->others = (uint8_t)phi_device_others(device, capabilities->other_uuid,
+                                                      capabilities->other_access, PHI_OTHERS_MAX);
     return rc;
 }
 
@@ -77,6 +96,24 @@ void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct
     phi_put_u32(writer, capabilities->kinds);
     phi_put_u8(writer, capabilities->kernels);
     phi_put_u8(writer, capabilities->path);
+    phi_put_u8(writer, capabilities->net);
+    phi_put_u64(writer, capabilities->network);
+    phi_put_u8(writer, capabilities->others);
+    for (int i = 0; i < capabilities->others; i++) {
+        phi_put_bytes(writer, capabilities->other_uuid[i], sizeof capabilities->other_uuid[i]);
+        phi_put_u8(writer, capabilities->other_access[i]);
+    }
+}
+
+static void decode_others(struct phi_reader *reader, struct phi_capabilities *capabilities)
+{
+    capabilities->others = phi_get_u8(reader);
+    if (capabilities->others > PHI_OTHERS_MAX)
+        reader->error = -EBADMSG;
+    for (int i = 0; i < capabilities->others && !reader->error; i++) {
+        phi_get_bytes(reader, capabilities->other_uuid[i], sizeof capabilities->other_uuid[i]);
+        capabilities->other_access[i] = phi_get_u8(reader) != 0;
+    }
 }
 
 // What a peer says of itself is shown to people.
@@ -106,6 +143,9 @@ int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *b
     got.kinds = phi_get_u32(&reader);
     got.kernels = phi_get_u8(&reader) != 0;
     got.path = phi_get_u8(&reader);
+    got.net = phi_get_u8(&reader) != 0;
+    got.network = phi_get_u64(&reader);
+    decode_others(&reader, &got);
     if (reader.error || reader.at != reader.size || got.socket[0] == 0 || !printable(got.host) ||
         !printable(got.socket) || !printable(got.device_name))
         return -EBADMSG;
@@ -129,4 +169,18 @@ bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct
 {
     return a->device && b->device && phi_capabilities_same_node(a, b) &&
            memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
+}
+
+bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    for (int i = 0; i < a->others && b->device; i++)
+        if (memcmp(a->other_uuid[i], b->uuid, sizeof b->uuid) == 0)
+            return !a->other_access[i];
+    return false;
+}
+
+bool phi_capabilities_apart(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    const bool abstract = a->socket[0] == '@' || b->socket[0] == '@';
+    return abstract && a->network != 0 && b->network != 0 && a->network != b->network;
 }

@@ -10,6 +10,8 @@
 
 struct phi_device;
 
+#define PHI_OTHERS_MAX 32
+
 struct phi_capabilities {
     uint8_t node[16];   // the kernel's boot id: equal on one running kernel
     char host[65];      // host name, for sentences only
@@ -23,10 +25,15 @@ struct phi_capabilities {
     uint32_t kinds;     // memory kinds that it can import: bits 1 << enum phi_kind
     bool kernels;       // its kernels are loaded
     uint8_t path;       // PEERHOP_PATH: which way it asks for
+    bool net;           // the net path is in its build
+    uint64_t network;   // its network namespace, or 0: where abstract sockets have their names
+    uint8_t others;     // other devices that it sees
+    uint8_t other_uuid[PHI_OTHERS_MAX][16];
+    bool other_access[PHI_OTHERS_MAX]; // whether its device can map memory of theirs
 };
 
-// phi_capabilities_fill fills what the machine and the device (NULL: host) say; socket, nonce and
-// path are the caller's. Returns 0, or why the node is not known: -errno, -EBADMSG.
+// phi_capabilities_fill fills what the machine and the device (NULL: host) say; socket, nonce, path
+// and net are the caller's. Returns 0, or why the node is not known: -errno, -EBADMSG.
 int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device,
                           uint32_t kinds);
 
@@ -39,5 +46,13 @@ int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *b
 bool phi_capabilities_node_known(const struct phi_capabilities *capabilities);
 bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b);
 bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct phi_capabilities *b);
+
+// phi_capabilities_denied: whether a's device is known not to reach memory of b's, which is another
+// one of the same node. A device that a does not see it knows nothing of.
+bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b);
+
+// phi_capabilities_apart: whether no socket connects the two: one has a name in a network namespace
+// that the other rank does not live in.
+bool phi_capabilities_apart(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
 #endif

@@ -14,29 +14,39 @@ enum phi_reason phi_node_reason(const struct phi_capabilities *mine, const struc
     return phi_capabilities_same_node(mine, theirs) ? PHI_REASON_NONE : PHI_REASON_NODE;
 }
 
+enum phi_reason phi_ipc_reach(const struct phi_capabilities *mine, const struct phi_capabilities *theirs,
+                              enum phi_kind kind)
+{
+    if (mine->device != theirs->device)
+        return PHI_REASON_DEVICE;
+    if (phi_capabilities_denied(mine, theirs))
+        return PHI_REASON_PEER_ACCESS;
+    return mine->kinds & (1u << kind) ? PHI_REASON_NONE : PHI_REASON_KIND;
+}
+
+enum phi_reason phi_ipc_pair(const struct phi_capabilities *mine, const struct phi_capabilities *theirs)
+{
+    if (mine->device != theirs->device)
+        return PHI_REASON_DEVICE;
+    if (phi_capabilities_apart(mine, theirs))
+        return PHI_REASON_SOCKET;
+    if (phi_capabilities_denied(mine, theirs))
+        return PHI_REASON_PEER_ACCESS;
+    return phi_capabilities_denied(theirs, mine) ? PHI_REASON_ACCESS_THERE : PHI_REASON_NONE;
+}
+
 static enum phi_reason ipc_viable(const struct phi_capabilities *mine,
                                   const struct phi_capabilities *theirs, enum phi_kind kind)
 {
-    enum phi_reason node = phi_node_reason(mine, theirs);
-    if (phi_path_net(mine, theirs) && node == PHI_REASON_NONE)
-        return PHI_REASON_USER;
-    if (node != PHI_REASON_NONE)
-        return node;
-    if (mine->device != theirs->device)
-        return PHI_REASON_DEVICE;
-    if (!(mine->kinds & (1u << kind)))
-        return PHI_REASON_KIND;
-    return PHI_REASON_NONE;
+    enum phi_reason reason = phi_node_reason(mine, theirs);
+    if (reason == PHI_REASON_NONE && phi_path_asked(mine, theirs))
+        reason = PHI_REASON_USER;
+    if (reason == PHI_REASON_NONE)
+        reason = phi_ipc_pair(mine, theirs);
+    return reason != PHI_REASON_NONE ? reason : phi_ipc_reach(mine, theirs, kind);
 }
 
 const struct phi_transport phi_transport_ipc = {.name = "ipc", .viable = ipc_viable};
-
-enum phi_reason phi_ipc_access(struct phi_device *device, const struct phi_capabilities *theirs)
-{
-    // A device that this process does not see cannot be asked for: then the mapping itself tells.
-    bool refused = device != NULL && phi_device_can_access(device, theirs->uuid) == 0;
-    return refused ? PHI_REASON_PEER_ACCESS : PHI_REASON_NONE;
-}
 
 int phi_probe_open(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe)
 {

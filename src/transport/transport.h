@@ -44,14 +44,16 @@
     X(NET_PROVIDER, 28, "the provider takes no memory of devices (FI_HMEM)")                        \
     X(NET_NO_DMABUF, 29, "the device does not export its memory as DMA-BUF")                        \
     X(NET_LATER, 30, "not in this version")                                                         \
-    X(NET_ASKED, 31, "between ranks of one node only where one of them asks for it (PEERHOP_PATH=net)")
+    X(NET_ASKED, 31, "between ranks of one node only where ipc is known not to serve, or one of them asks for it (PEERHOP_PATH=net)") \
+    X(ACCESS_THERE, 32, "the other device has no peer access to this device")                       \
+    X(SOCKET, 33, "the two ranks are in different network namespaces, and a socket has its name in one of them (PEERHOP_SOCKET_DIRECTORY)")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 32
+#define PHI_REASON_COUNT 34
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {
@@ -67,14 +69,23 @@ enum phi_reason phi_node_reason(const struct phi_capabilities *mine, const struc
 extern const struct phi_transport phi_transport_ipc;
 extern const struct phi_transport phi_transport_net;
 
-// phi_path_net: whether two ranks reach each other over the net (else by ipc, or not at all): both compute the same.
+// phi_path_net: whether two ranks are to reach each other over the net (else by ipc, or not at all): on different nodes,
+// where one asks for it (phi_path_asked), and on one node where ipc is known not to serve. phi_path_only_net: where ipc
+// is no way if the net does not serve: all of these but for devices that do not reach each other, which may be so in one
+// direction. Both ranks compute the same.
+bool phi_path_asked(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 bool phi_path_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
+bool phi_path_only_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
 // All transports, best first, ended by NULL.
 extern const struct phi_transport *const phi_transports[];
 
-// phi_ipc_access: PHI_REASON_PEER_ACCESS where this device is known to have no access to the peer's. device NULL: host.
-enum phi_reason phi_ipc_access(struct phi_device *device, const struct phi_capabilities *theirs);
+// phi_ipc_pair: what the records of two ranks of one node know against ipc between them, in either direction;
+// PHI_REASON_NONE: nothing. phi_ipc_reach: the same of this rank's way to memory of `kind` alone, for a pair that is
+// joined already.
+enum phi_reason phi_ipc_pair(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
+enum phi_reason phi_ipc_reach(const struct phi_capabilities *mine, const struct phi_capabilities *theirs,
+                              enum phi_kind kind);
 
 // The probe of the ipc path. `open` makes the allocation that peers write to (PHI_PROBE_SLOTS patterns of PHI_PROBE_SIZE
 // bytes) and exports it; `close` ends both. device NULL: host memory. `write` puts a pattern that `seed` determines at the peer's probe allocation, as mapped

@@ -76,6 +76,10 @@ RANK_FUNCTION(between_nodes)
     ph_path_report report;
     CHECK_OK(ph_channel_path(channel, 1, &report, sizeof report));
     CHECK(std::string(report.path) == "net");
+    CHECK(report.rejected_count > 0);
+    const auto &last = report.rejected[report.rejected_count - 1];
+    CHECK(std::string(last.name) == "ipc");
+    CHECK(std::string(last.reason).find(rank.argument) == 0);
     for (int round = 0; round < 4; round++) {
         rank.device->fill(memory, size, 10 * round + rank.rank);
         struct ph_group_op ops[] = {{PH_GROUP_PUT_SIGNAL, channel, size, 0, size},
@@ -90,7 +94,14 @@ RANK_FUNCTION(between_nodes)
 TEST_P(Nodes, PutsBetweenThem)
 {
     Job job(GetParam(), 2);
-    EXPECT_EQ(job.run("between_nodes"), "");
+    EXPECT_EQ(job.run("between_nodes", "the configuration asks for another"), "");
+}
+
+TEST_P(Nodes, InNetworksOfOneNodeNobodyNeedsToAskForTheNet)
+{
+    Job job("host", 2);
+    job.environment("PEERHOP_NET_PROVIDER", "tcp");
+    EXPECT_EQ(job.run("between_nodes", "the two ranks are in different network namespaces"), "");
 }
 
 // ---- a cable that is cut

@@ -688,11 +688,16 @@ RANK_FUNCTION(in_another_network)
         rank.open({"PEERHOP_SOCKET_DIRECTORY=" + rank.argument});
         meet(rank, !rank.rank, 7);
     } else {
-        rank.open({}, 400);
+        // No network joins the two either: the new one has not even a loopback.
+        rank.open({}, net_available() ? 20000 : 400);
         void *memory = rank.device->alloc(size);
-        std::string sentence = exchange_fails(
-            rank, {operation(7, !rank.rank, PH_ROLE_BOTH, memory, size)}, -ETIMEDOUT);
+        std::string sentence =
+            exchange_fails(rank, {operation(7, !rank.rank, PH_ROLE_BOTH, memory, size)},
+                           net_available() ? PH_ENOPATH : -ETIMEDOUT);
         CHECK_SAYS(sentence, "PEERHOP_SOCKET_DIRECTORY");
+        if (net_available())
+            CHECK_SAYS(sentence, rank.rank == 1 ? "net: this rank has no provider of libfabric"
+                                                : "net: the peer has no provider of libfabric");
     }
     rank.barrier();
 }

@@ -150,8 +150,11 @@ static void put_capabilities(struct phi_writer *writer, bool device)
 
     memset(capabilities.node, 1, sizeof(capabilities.node));
     capabilities.device = device;
-    if (device)
+    if (device) {
         strcpy(capabilities.device_name, "A Device");
+        capabilities.others = 2;
+        capabilities.other_access[1] = true;
+    }
     phi_capabilities_encode(&capabilities, writer);
 }
 

@@ -16,6 +16,7 @@ static void check_again(const struct phi_capabilities *once)
     HOLD(phi_capabilities_decode(&twice, writer.bytes, writer.size) == 0);
     HOLD(strcmp(once->host, twice.host) == 0 && strcmp(once->socket, twice.socket) == 0);
     HOLD(once->kinds == twice.kinds && once->nonce == twice.nonce && once->device == twice.device);
+    HOLD(once->others == twice.others && once->network == twice.network && once->net == twice.net);
     phi_writer_fini(&writer);
 }
 
@@ -36,6 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_text(found.socket);
         check_again(&found);
         phi_capabilities_same_node(&found, &found);
+        phi_capabilities_denied(&found, &found);
     }
     free(bytes);
     return 0;

@@ -184,15 +184,21 @@ TEST_F(Device, CapturesOfOtherThreadsAreNotDisturbed)
     CU_EXPECT(gpu->cu->cuStreamDestroy_v2(stream));
 }
 
-TEST_F(Device, AccessIsToldByUuid)
+TEST_F(Device, TellsOfTheOtherDevicesThatAreVisible)
 {
-    const uint8_t unknown[16] = {0xff, 1, 2};
-    EXPECT_EQ(phi_device_can_access(gpu->device, gpu->info().uuid), 1);
-    EXPECT_EQ(phi_device_can_access(gpu->device, unknown), -1);
+    uint8_t uuids[8][16];
+    bool access[8];
+    const size_t n = phi_device_others(gpu->device, uuids, access, 8);
+    for (size_t i = 0; i < n; i++)
+        EXPECT_NE(memcmp(uuids[i], gpu->info().uuid, 16), 0) << "itself";
     Gpu other(1);
-    if (other.ok()) {
-        EXPECT_GE(phi_device_can_access(gpu->device, other.info().uuid), 0);
+    if (!other.ok()) {
+        EXPECT_EQ(n, 0u);
+        return;
     }
+    ASSERT_GT(n, 0u);
+    EXPECT_EQ(memcmp(uuids[0], other.info().uuid, 16), 0);
+    EXPECT_EQ(phi_device_others(gpu->device, uuids, access, 1), 1u);
 }
 
 } // namespace

@@ -63,9 +63,16 @@ TEST_F(PeerhopInfo, DevicesAndThePathBetweenEachTwo)
     EXPECT_EQ(run("", std::string("PEERHOP_LIBCUDA=") + standin), 0);
     EXPECT_TRUE(says("\n  cuda:0  Stand-in H200  GPU-")) << out;
     EXPECT_TRUE(says("cuda (cuda-ipc)")) << out;
-    EXPECT_TRUE(says("\n  cuda:0  ipc     ipc     (3)")) << out;
-    EXPECT_TRUE(says("\n  host    (3)     (3)     ipc")) << out;
+    const bool net = says("\n  path net      built in");
+    EXPECT_TRUE(
+        says(net ? "\n  cuda:0  ipc     ipc     net(3)" : "\n  cuda:0  ipc     ipc     (3)"))
+        << out;
+    EXPECT_TRUE(says(net ? "\n  host    net(3)  net(3)  ipc" : "\n  host    (3)     (3)     ipc"))
+        << out;
     EXPECT_TRUE(says("\n  (3) one rank has a device, the other has not\n")) << out;
+    EXPECT_EQ(run("", std::string("PEERHOP_STANDIN_NO_PEER=1 PEERHOP_LIBCUDA=") + standin), 0);
+    EXPECT_TRUE(says(net ? "\n  cuda:0  ipc     net(4)  " : "\n  cuda:0  ipc     (4)     ")) << out;
+    EXPECT_TRUE(says("\n  (4) this device has no peer access to the other device\n")) << out;
 }
 
 TEST_F(PeerhopInfo, UpToWhichSizesMessagesGoByWhichMethod)

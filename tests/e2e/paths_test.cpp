@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which path two ranks of one node take, and what an exchange says where none serves.
+#include <atomic>
+#include <cstring>
+
+#include "e2e/exchanging.h"
+
+class ExchangeFaults : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES(ExchangeFaults);
+
+static const size_t size = 5000;
+
+static const char *const no_libfabric = "PEERHOP_LIBFABRIC=/nowhere/libfabric.so.1";
+static const char *const not_needed = "between ranks of one node only where ipc is known not to "
+                                      "serve, or one of them asks for it (PEERHOP_PATH=net)";
+
+static void check_report(ph_channel *channel, int outgoing, const char *path, const char *why)
+{
+    ph_path_report report;
+    CHECK(ph_channel_path(channel, outgoing, &report, sizeof report) == 0);
+    CHECK(std::string(report.path) == path);
+    for (size_t i = 0; i < report.rejected_count; i++)
+        if (std::string(report.rejected[i].reason).find(why) != std::string::npos)
+            return;
+    rank_failed(__FILE__, __LINE__, std::string("the report does not say ") + why);
+}
+
+// A message by send and recv.
+static void send_or_receive(Rank &rank, ph_channel *channel, ph_role role, void *buffer,
+                            uint64_t seed, void *stream)
+{
+    if (role == PH_ROLE_SENDER)
+        rank.device->fill(buffer, size, seed);
+    CHECK_OK(role == PH_ROLE_SENDER ? ph_send(channel, size, stream)
+                                    : ph_recv(channel, size, stream));
+    CHECK_OK(ph_complete(channel, stream));
+    rank.synchronize(stream);
+    if (role == PH_ROLE_RECEIVER)
+        rank.verify(buffer, size, seed, "received");
+}
+
+// ---- paths
+
+RANK_FUNCTION(one_side_cannot_map)
+{
+    const bool absent = rank.argument == "absent";
+    std::vector<std::string> settings;
+    if (!absent)
+        settings = {"PEERHOP_PATH=ipc"};
+    else if (rank.rank == 1)
+        settings = {no_libfabric};
+    rank.open(settings);
+    const char *by_net = !net_available() ? "not in this build"
+                         : !absent        ? "the configuration asks for another"
+                         : rank.rank == 1 ? "this rank has no provider of libfabric"
+                                          : "the peer has no provider of libfabric";
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(8 * size));
+    const int peer = !rank.rank;
+    // 0 to 1: rank 0 can put, rank 1 cannot get. 1 to 0: the other way round.
+    auto put_to_1 = operation(1, peer, role_of(rank, 0), memory, size, PH_PROTOCOL_PUT);
+    auto get_by_1 = operation(2, peer, role_of(rank, 0), memory + size, size, PH_PROTOCOL_GET);
+    auto put_to_0 = operation(3, peer, role_of(rank, 1), memory + 2 * size, size, PH_PROTOCOL_PUT);
+    auto get_by_0 = operation(4, peer, role_of(rank, 1), memory + 3 * size, size, PH_PROTOCOL_GET);
+    for (auto op : {get_by_1, put_to_0}) {
+        std::string sentence = exchange_fails(rank, {op}, PH_ENOPATH);
+        CHECK_SAYS(sentence, "no path between rank");
+        CHECK_SAYS(sentence,
+                   "rank 1 to rank 0 by ipc: this device has no peer access to the other device");
+        CHECK_SAYS(sentence, "rank 0 to rank 1 by ipc: it serves");
+        CHECK_SAYS(sentence, std::string("; by net: ") + by_net);
+    }
+    auto channels = exchange_all(rank, {put_to_1, get_by_0});
+    for (int i = 0; i < 2; i++) {
+        send_or_receive(rank, channels[i], role_of(rank, i), memory + 3 * i * size, 60 + i, stream);
+        check_report(channels[i], role_of(rank, i) == PH_ROLE_SENDER, "ipc",
+                     "no flags in device memory");
+        check_report(channels[i], role_of(rank, i) == PH_ROLE_SENDER, "ipc", by_net);
+    }
+    // What needs the mapping that is not there says so, and enqueues nothing.
+    if (rank.rank == 1) {
+        CHECK_RC(ph_put(channels[1], 0, 0, 8, stream), PH_ENOPATH);
+        CHECK_SAYS(rank.error(), "is not mapped here: this device has no peer access");
+        CHECK_RC(ph_get(channels[0], 0, 0, 8, stream), PH_ENOPATH);
+    }
+    rank.barrier();
+    // A second try of the same operation fails alike; in a batch nothing is lost of the others.
+    exchange_fails(rank, {put_to_0, put_to_1}, PH_ENOPATH);
+    CHECK(exchange_all(rank, {put_to_1})[0] == channels[0]);
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, APathThatFailsOnOneSideOnly)
+{
+    if (GetParam() != "standin")
+        GTEST_SKIP() << "only the stand-in's devices can be made to refuse";
+    for (const char *net : {"refused", "absent"}) {
+        if (!net_available() && strcmp(net, "absent") == 0)
+            continue;
+        SCOPED_TRACE(net);
+        Job job(GetParam(), 2);
+        job.environment(1, "PEERHOP_STANDIN_NO_PEER", "1");
+        EXPECT_EQ(job.run("one_side_cannot_map", net), "");
+    }
+}
+
+// Four devices, of which 0 and 3 have no access to each other, nor 1 and 2. The ranks take 2, 1, 0
+// and 3, which each sees under another ordinal than the others, or not at all.
+static bool asks_for_net(const Rank &rank, int of)
+{
+    return rank.argument == "net" && of % 2 == 0;
+}
+
+static bool is_far(const Rank &rank, int peer)
+{
+    return peer == (rank.rank ^ 1);
+}
+
+// Why the net does not serve ranks of this node.
+static const char *against_net(const Rank &rank, int peer)
+{
+    if (!net_available())
+        return "not in this build";
+    if (rank.argument == "ipc" && (rank.rank == 0 || peer == 0))
+        return "the configuration asks for another";
+    if (rank.argument == "absent" && is_far(rank, peer))
+        return rank.rank % 2 ? "this rank has no provider of libfabric that serves"
+                             : "the peer has no provider of libfabric that serves";
+    return not_needed;
+}
+
+static bool goes_by_net(const Rank &rank, int peer)
+{
+    if (asks_for_net(rank, rank.rank) || asks_for_net(rank, peer))
+        return true;
+    return is_far(rank, peer) && rank.argument != "own" && against_net(rank, peer) == not_needed;
+}
+
+// Both ways at once, one after the other by put, and by send.
+static void converse(Rank &rank, int peer, const std::vector<ph_channel *> &channels, char *own)
+{
+    void *stream = rank.device->stream();
+    rank.device->fill(own, size, rank.rank);
+    ph_group_op group[] = {{PH_GROUP_SEND, channels[0], 0, 0, size},
+                           {PH_GROUP_RECV, channels[1], 0, 0, size}};
+    CHECK_OK(ph_group(group, 2, stream));
+    rank.synchronize(stream);
+    rank.verify(own + size, size, peer, "from a peer");
+    for (int sender : {std::min(rank.rank, peer), std::max(rank.rank, peer)}) {
+        const ph_role role = role_of(rank, sender);
+        const int incoming = role == PH_ROLE_RECEIVER;
+        pass(rank, channels[incoming], role, own + incoming * size, size, 10 + sender, stream);
+        send_or_receive(rank, channels[incoming], role, own + incoming * size, 20 + sender, stream);
+    }
+}
+
+static std::vector<ph_operation> both_ways(int peer, char *own)
+{
+    return {operation(1, peer, PH_ROLE_SENDER, own, size),
+            operation(1, peer, PH_ROLE_RECEIVER, own + size, size)};
+}
+
+static void finds_no_path(Rank &rank, int far, char *own)
+{
+    const std::string sentence = exchange_fails(rank, both_ways(far, own), PH_ENOPATH);
+    const std::string here = std::to_string(rank.rank), there = std::to_string(far);
+    const std::string why = " by ipc: this device has no peer access";
+    CHECK_SAYS(sentence, "no path between rank " + here + " and rank " + there);
+    CHECK_SAYS(sentence, "rank " + here + " to rank " + there + why);
+    CHECK_SAYS(sentence, "rank " + there + " to rank " + here + why);
+    CHECK_SAYS(sentence, std::string("by net: ") + against_net(rank, far));
+    if (rank.argument == "own") // of a device that it does not see only the driver tells
+        CHECK_SAYS(rank.log, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED");
+}
+
+RANK_FUNCTION(some_pairs_cannot_map)
+{
+    std::vector<std::string> settings;
+    if (asks_for_net(rank, rank.rank))
+        settings = {"PEERHOP_PATH=net"};
+    else if (rank.argument == "ipc" && rank.rank == 0)
+        settings = {"PEERHOP_PATH=ipc"};
+    else if (rank.argument == "absent" && rank.rank % 2)
+        settings = {no_libfabric};
+    rank.open(settings);
+    const int far = rank.rank ^ 1; // whose device cannot be reached
+    char *memory = static_cast<char *>(rank.device->alloc(8 * size));
+    if (!goes_by_net(rank, far))
+        finds_no_path(rank, far, memory + 2 * far * size);
+    for (int peer = 0; peer < rank.ranks; peer++) {
+        const bool net = goes_by_net(rank, peer);
+        if (peer == rank.rank || (peer == far && !net))
+            continue;
+        char *own = memory + 2 * peer * size;
+        auto channels = exchange_all(rank, both_ways(peer, own));
+        const bool asked = asks_for_net(rank, rank.rank) || asks_for_net(rank, peer);
+        for (int incoming = 0; incoming < 2; incoming++)
+            check_report(channels[incoming], !incoming, net ? "net" : "ipc",
+                         !net    ? against_net(rank, peer)
+                         : asked ? "the configuration asks for another"
+                                 : "this device has no peer access to the other device");
+        converse(rank, peer, channels, own);
+    }
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, PairsOfDevicesWithoutPeerAccess)
+{
+    if (GetParam() != "standin")
+        GTEST_SKIP() << "only the stand-in's devices can be made to refuse";
+    for (const std::string how : {"all", "own", "ipc", "absent", "net"}) {
+        if (!net_available() && (how == "absent" || how == "net"))
+            continue;
+        SCOPED_TRACE(how);
+        const char *const all[] = {"2,0,1,3", "3,1,0,2", "1,2,0,3", "1,2,0,3"};
+        const char *const own[] = {"2", "1", "0", "3"};
+        Job job(GetParam(), 4);
+        job.environment("PEERHOP_STANDIN_DEVICES", "4");
+        job.environment("PEERHOP_STANDIN_NO_PEER", "0-3,1-2");
+        for (int rank = 0; rank < 4; rank++)
+            job.environment(rank, "CUDA_VISIBLE_DEVICES", how == "own" ? own[rank] : all[rank]);
+        EXPECT_EQ(job.run("some_pairs_cannot_map", how), "");
+    }
+}
+
+// One of two ranks does not see the other's device, and goes by what the other says.
+RANK_FUNCTION(one_knows_for_both)
+{
+    rank.open();
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    auto channels = exchange_all(rank, both_ways(!rank.rank, memory));
+    check_report(channels[0], 1, "net",
+                 rank.rank == 0 ? "this device has no peer access to the other device"
+                                : "the other device has no peer access to this device");
+    converse(rank, !rank.rank, channels, memory);
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, OneRankKnowsForBothThatTheDevicesDoNotReachEachOther)
+{
+    if (GetParam() != "standin")
+        GTEST_SKIP() << "only the stand-in's devices can be made to refuse";
+    if (!net_available())
+        GTEST_SKIP() << "libfabric is left out of this build";
+    Job job(GetParam(), 2);
+    job.environment("PEERHOP_STANDIN_NO_PEER", "0-1");
+    job.environment(0, "CUDA_VISIBLE_DEVICES", "0,1");
+    job.environment(1, "CUDA_VISIBLE_DEVICES", "1");
+    EXPECT_EQ(job.run("one_knows_for_both"), "");
+}
+
+RANK_FUNCTION(other_kinds_of_rank)
+{
+    // One with a device, one without.
+    rank.open({rank.argument == "ipc" ? "PEERHOP_PATH=ipc" : "PEERHOP_PATH=auto"});
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    if (net_available() && rank.argument != "ipc") {
+        auto channels = exchange_all(rank, both_ways(!rank.rank, memory));
+        check_report(channels[0], 1, "net", "one rank has a device, the other has not");
+        converse(rank, !rank.rank, channels, memory);
+    } else {
+        std::string sentence = exchange_fails(rank, both_ways(!rank.rank, memory), PH_ENOPATH);
+        CHECK_SAYS(sentence, "one rank has a device, the other has not");
+        CHECK_SAYS(sentence, "by net: ");
+    }
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, HostAndDeviceMeetOverTheNetOnly)
+{
+    if (on_host())
+        GTEST_SKIP() << "needs a device at one rank";
+    for (const char *path : {"auto", "ipc"}) {
+        SCOPED_TRACE(path);
+        Job job(GetParam(), 2);
+        job.environment(1, "PEERHOP_TEST_DEVICE", "host");
+        EXPECT_EQ(job.run("other_kinds_of_rank", path), "");
+    }
+}
+
+// ---- the probe
+
+static std::atomic<int> device_is_busy; // this many times
+
+extern "C" {
+struct phi_device;
+int __real_phi_probe_verify(struct phi_device *device, const void *owned, uint64_t seed,
+                            int64_t deadline);
+int __wrap_phi_probe_verify(struct phi_device *device, const void *owned, uint64_t seed,
+                            int64_t deadline);
+int __wrap_phi_probe_verify(struct phi_device *device, const void *owned, uint64_t seed,
+                            int64_t deadline)
+{
+    return device_is_busy-- > 0 ? -ETIMEDOUT
+                                : __real_phi_probe_verify(device, owned, seed, deadline);
+}
+}
+
+// A device that does not come to look at the probe in the service thread's time has said nothing of
+// the path: it is asked again as long as the exchange has time.
+RANK_FUNCTION(probes_a_busy_device)
+{
+    rank.open();
+    device_is_busy = rank.rank == 0 ? 2 : 0;
+    void *memory = rank.device->alloc(size);
+    ph_role role = role_of(rank, 1); // who probes it writes there
+    ph_channel *channel = rank.channel(!rank.rank, 1, role, memory, size);
+    if (rank.rank == 0)
+        CHECK(device_is_busy < 0);
+    pass(rank, channel, role, memory, size, 3, rank.device->stream());
+    rank.barrier();
+}
+
+TEST_P(ExchangeFaults, ABusyDeviceIsProbedAgain)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("probes_a_busy_device"), "");
+}

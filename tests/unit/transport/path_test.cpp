@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstring>
+#include <gtest/gtest.h>
+#include <string>
+
+extern "C" {
+#include "base/config.h"
+#include "transport/transport.h"
+}
+
+namespace
+{
+
+// Two ranks of one node, with a device each, which see each other's and reach it.
+class Path : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        for (phi_capabilities *rank : {&a, &b}) {
+            rank->node[0] = 1;
+            rank->device = rank->kernels = rank->net = true;
+            rank->kinds = 1u << PHI_KIND_CUDA;
+            rank->network = 5;
+            strcpy(rank->socket, "@peerhop-");
+        }
+        a.uuid[0] = 1;
+        b.uuid[0] = 2;
+        sees(a, b, true);
+        sees(b, a, true);
+    }
+
+    static void sees(phi_capabilities &who, const phi_capabilities &other, bool access)
+    {
+        memcpy(who.other_uuid[0], other.uuid, sizeof other.uuid);
+        who.other_access[0] = access;
+        who.others = 1;
+    }
+
+    // What both compute, and why not ipc and the net.
+    void expect(bool net, phi_reason ipc_here, phi_reason ipc_there, phi_reason against_net) const
+    {
+        EXPECT_EQ(phi_path_net(&a, &b), net);
+        EXPECT_EQ(phi_path_net(&b, &a), net);
+        EXPECT_EQ(phi_path_only_net(&a, &b), phi_path_only_net(&b, &a));
+        EXPECT_EQ(phi_transport_ipc.viable(&a, &b, PHI_KIND_CUDA), ipc_here);
+        EXPECT_EQ(phi_transport_ipc.viable(&b, &a, PHI_KIND_CUDA), ipc_there);
+        EXPECT_EQ(phi_transport_net.viable(&a, &b, PHI_KIND_CUDA), against_net);
+    }
+
+    phi_capabilities a = {}, b = {};
+};
+
+TEST_F(Path, IpcWhereNothingIsKnownAgainstIt)
+{
+    expect(false, PHI_REASON_NONE, PHI_REASON_NONE, PHI_REASON_NET_ASKED);
+    a.others = b.others = 0; // each sees its own device only
+    expect(false, PHI_REASON_NONE, PHI_REASON_NONE, PHI_REASON_NET_ASKED);
+    sees(a, b, false);
+    memcpy(b.uuid, a.uuid, sizeof a.uuid); // the same device
+    expect(false, PHI_REASON_NONE, PHI_REASON_NONE, PHI_REASON_NET_ASKED);
+}
+
+TEST_F(Path, NetWhereOneDeviceIsKnownNotToReachTheOther)
+{
+    sees(a, b, false);
+    expect(true, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_NONE);
+    EXPECT_FALSE(phi_path_only_net(&a, &b));
+    b.others = 0; // does not see it
+    expect(true, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_NONE);
+    sees(b, a, false);
+    expect(true, PHI_REASON_PEER_ACCESS, PHI_REASON_PEER_ACCESS, PHI_REASON_NONE);
+    EXPECT_EQ(phi_ipc_reach(&a, &b, PHI_KIND_CUDA), PHI_REASON_PEER_ACCESS);
+    sees(a, b, true);
+    EXPECT_EQ(phi_ipc_reach(&a, &b, PHI_KIND_CUDA), PHI_REASON_NONE);
+}
+
+TEST_F(Path, NetWhereOnlyOneRankHasADevice)
+{
+    b.device = b.kernels = false;
+    expect(true, PHI_REASON_DEVICE, PHI_REASON_DEVICE, PHI_REASON_NONE);
+}
+
+TEST_F(Path, NetWhereNoSocketConnectsTheTwo)
+{
+    b.network = 6;
+    expect(true, PHI_REASON_SOCKET, PHI_REASON_SOCKET, PHI_REASON_NONE);
+    EXPECT_TRUE(phi_path_only_net(&a, &b));
+    b.net = false;
+    expect(false, PHI_REASON_SOCKET, PHI_REASON_SOCKET, PHI_REASON_NET_THERE);
+    EXPECT_FALSE(phi_path_only_net(&a, &b)); // whose sockets say so themselves
+    b.net = true;
+    strcpy(a.socket, "/run/peerhop-");
+    expect(true, PHI_REASON_SOCKET, PHI_REASON_SOCKET, PHI_REASON_NONE);
+    strcpy(b.socket, "/run/peerhop-");
+    expect(false, PHI_REASON_NONE, PHI_REASON_NONE, PHI_REASON_NET_ASKED);
+    strcpy(b.socket, "@peerhop-");
+    b.network = 0; // not known
+    expect(false, PHI_REASON_NONE, PHI_REASON_NONE, PHI_REASON_NET_ASKED);
+}
+
+TEST_F(Path, IpcAloneWhereTheNetIsNotInBothBuildsOrIsForbidden)
+{
+    sees(a, b, false);
+    a.net = false;
+    expect(false, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_NOT_BUILT);
+    a.net = true;
+    b.net = false;
+    expect(false, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_NET_THERE);
+    b.net = true;
+    b.kernels = false;
+    expect(false, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_NET_DEVICE);
+    b.kernels = true;
+    b.path = PHI_PATH_IPC;
+    expect(false, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_USER);
+    a.path = PHI_PATH_NET; // ipc is the stronger word
+    expect(false, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_USER);
+}
+
+TEST_F(Path, NetAloneBetweenNodesAndWhereItIsAskedFor)
+{
+    a.path = PHI_PATH_NET;
+    expect(true, PHI_REASON_USER, PHI_REASON_USER, PHI_REASON_NONE);
+    EXPECT_TRUE(phi_path_only_net(&a, &b));
+    a.path = PHI_PATH_AUTO;
+    a.node[0] = 2;
+    expect(true, PHI_REASON_NODE, PHI_REASON_NODE, PHI_REASON_NONE);
+    EXPECT_TRUE(phi_path_only_net(&a, &b));
+    a.net = false; // not served, and no other way
+    expect(true, PHI_REASON_NODE, PHI_REASON_NODE, PHI_REASON_NOT_BUILT);
+}
+
+TEST_F(Path, RecordsSayWhatADeviceReaches)
+{
+    a.others = PHI_OTHERS_MAX;
+    for (int i = 0; i < PHI_OTHERS_MAX; i++) {
+        a.other_uuid[i][0] = static_cast<uint8_t>(10 + i);
+        a.other_access[i] = i % 2 != 0;
+    }
+    phi_writer writer = {};
+    phi_capabilities got;
+    phi_capabilities_encode(&a, &writer);
+    ASSERT_EQ(phi_capabilities_decode(&got, writer.bytes, writer.size), 0);
+    EXPECT_EQ(got.net, a.net);
+    EXPECT_EQ(got.network, a.network);
+    for (int i = 0; i < PHI_OTHERS_MAX; i++) {
+        memcpy(b.uuid, a.other_uuid[i], sizeof b.uuid);
+        EXPECT_EQ(phi_capabilities_denied(&got, &b), i % 2 == 0) << i;
+    }
+    EXPECT_NE(phi_capabilities_decode(&got, writer.bytes, writer.size - 1), 0);
+    writer.bytes[writer.size - PHI_OTHERS_MAX * 17 - 1] = PHI_OTHERS_MAX + 1;
+    EXPECT_NE(phi_capabilities_decode(&got, writer.bytes, writer.size), 0);
+    phi_writer_fini(&writer);
+}
+
+} // namespace
