@@ -239,19 +239,21 @@ static __device__ void go(const phi_hop_item &item)
         store_relaxed(reinterpret_cast<phi_flag_lane *>(item.peer)->go + i, 1);
 }
 
-// One thread for each word that may be there: all are looked at at the same time. The acquire pairs
-// with the fence of move().
+// One thread for each word that may be there: all are looked at at the same time, and once more when
+// they are there. The acquire pairs with the fence of move().
 static __device__ bool await_full(const phi_hop_item &item, const phi_flag_lane *own,
                                   follower &next)
 {
-    const uint64_t full = reinterpret_cast<uint64_t>(own->full + threadIdx.x);
+    const uint32_t *full = own->full + threadIdx.x;
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(item.broken, polls);
         const uint32_t blocks = load_relaxed(own->full);
-        const uint32_t mine = load_acquire(full);
+        const uint32_t mine = load_relaxed(full);
         next.look();
-        if (mine != 0 || (blocks != 0 && threadIdx.x >= blocks))
+        if (mine != 0 || (blocks != 0 && threadIdx.x >= blocks)) {
+            load_acquire(reinterpret_cast<uint64_t>(full));
             return true;
+        }
         if (over)
             return give_up(item.broken);
     }
@@ -478,15 +480,11 @@ static __device__ bool needs_fence(const phi_hop_args &args)
 // Thread 0 of each block. Who sees the number may tell a peer by another way that nothing more
 // comes: lines, go and full words are there before it. (A credit is not: it is given long before the
 // take that gives it ends.)
-static __device__ void finish(const phi_hop_args &args, follower &next)
+static __device__ void finish(const phi_hop_args &args, const follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    if (!next.seen)
-        next.look();
-    if (args.done != 0 && !next.seen && needs_fence(args)) {
+    if (args.done != 0 && !next.seen && needs_fence(args))
         fence_system(); // before this block counts
-        next.look();
-    }
     const phi_meeting met = meet(sync, next.seen);
     if (!met.last)
         return;

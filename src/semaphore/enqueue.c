@@ -238,7 +238,7 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     const bool behind = piece->behind || q->waited;
     struct phi_copies_args args = {.done = piece->done ? q->done : 0,
                                    .number = q->number,
-                                   .sync = behind || piece->done ? sync_of(q) : 0};
+                                   .sync = behind || piece->done || piece->signal ? sync_of(q) : 0};
     CUresult result = CUDA_SUCCESS;
     uint32_t blocks = 0;
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
@@ -260,6 +260,10 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     phi_count(q->to->counters, copy_kernels, args.count);
     if (result != CUDA_SUCCESS)
         return result;
+    if (piece->signal) {
+        args.pushes = 1;
+        phi_hop_item_fill(&q->work[piece->signal], &args.signal);
+    }
     const struct phi_grid grid = {blocks, PHI_COPY_THREADS};
     if (!phi_copies_early(&q->to->policy, &q->others, blocks))
         return launch(q, PHI_KERNEL_COPIES, grid, &args);
@@ -271,6 +275,7 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
 void phi_enqueue_all(struct phi_enqueue *q)
 {
     struct phi_piece piece;
+    q->plan.meets = q->sync != 0;
     while (q->result == CUDA_SUCCESS && phi_plan_next(&q->plan, &piece)) {
         if (piece.kind == PHI_PIECE_COPY)
             q->result = enqueue_copy(q, &piece);

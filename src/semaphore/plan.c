@@ -134,6 +134,18 @@ static bool is_small_copy(const struct phi_work *work)
     return is_copy(work) && work->size <= GATHER_BYTES && !work->engine;
 }
 
+// A signal by a line that is all that is left: the last block of the copies before it pushes it.
+static void take_signal(struct phi_plan *plan, struct phi_piece *piece)
+{
+    const struct phi_work *work = &plan->work[plan->at];
+    if (!plan->meets || plan->at == plan->n || work->kind != PHI_STEP_PUSH || !work->signal ||
+        work->size > 0 || skip_nothing(plan, plan->at + 1) != plan->n)
+        return;
+    piece->signal = plan->at;
+    plan->at = plan->n;
+    plan->waited = true;
+}
+
 // Copies that follow one another are of one group, whose copies have no order.
 static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
 {
@@ -147,6 +159,7 @@ static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
     piece->first = plan->at;
     piece->count = end - plan->at;
     plan->at = skip_nothing(plan, end);
+    take_signal(plan, piece);
     piece->done = plan->done && plan->at == plan->n;
     return true;
 }

@@ -17,7 +17,8 @@ enum phi_piece_kind {
     PHI_PIECE_BATCH,    // one batch of memory operations
     PHI_PIECE_KERNEL,   // one launch of phi_brace
     PHI_PIECE_COPY,     // one copy
-    PHI_PIECE_COPIES,   // one launch of phi_copies: small ones that have no order among themselves
+    PHI_PIECE_COPIES,   // one launch of phi_copies: small ones that have no order among themselves,
+                        // and a signal that ends them
     PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what
                         // follows
     PHI_PIECE_HOP,      // one launch of phi_hop: messages by flags
@@ -29,6 +30,7 @@ struct phi_piece {
     bool behind;         // a copy that stands behind a wait of the same work
     size_t first, count; // items of the work; copies of no bytes among them are nothing
     size_t copy;         // of PHI_PIECE_TRANSFER: which of all items is the copy
+    size_t signal;       // of PHI_PIECE_COPIES: which of all items ends them; 0: none
 };
 
 // A plan is walked from its first piece to its last; set the upper members, leave the lower zero.
@@ -39,6 +41,7 @@ struct phi_plan {
     bool fuse;         // and a copy behind a wait is one launch with it
     bool batches;      // the device has memory operations: else all braces are kernels
     bool gather;       // small copies that follow one another go together
+    bool meets;        // there are words for blocks to meet at: a signal may go with them
     bool done;         // ends by writing the stream's number
     size_t at;
     bool waited;

@@ -287,6 +287,67 @@ TEST_P(Group, Pages)
     }
 }
 
+// ---- pages and the signal that ends them, by one call; by one launch where the devices can
+
+RANK_FUNCTION(pages_and_signal)
+{
+    const bool large = rank.argument.find("large") != std::string::npos;
+    const size_t page = large ? 100000 : 8192 + 16, n = large ? 100 : 60, size = n * page;
+    const int rounds = 20;
+    rank.open();
+    void *stream = rank.device->stream();
+    void *memory = rank.device->alloc(size), *table = rank.device->alloc(rounds * page);
+    void *log = rank.device->alloc(rounds * n * 8);
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    rank.device->fill(table, rounds * page, 1);
+    std::vector<ph_group_op> group;
+    for (size_t i = 0; i < n; i++)
+        group.push_back({PH_GROUP_PUT, channel, i * page, i * page, page});
+    group.push_back({PH_GROUP_SIGNAL, channel, 0, 0, 0});
+    auto give = [&] { CHECK_OK(ph_group(group.data(), group.size(), stream)); };
+    const bool replays = rank.argument.find("graph") != std::string::npos;
+    void *graph = replays ? rank.device->capture(stream, give) : nullptr;
+    for (int round = 0; round < rounds; round++) {
+        const char *source = static_cast<const char *>(table) + round * page;
+        if (rank.rank == 1) {
+            CHECK_OK(ph_wait(channel, 0, stream));
+            for (size_t i = 0; i < n; i++) // the last bytes of each page
+                rank.device->copy(stream, static_cast<char *>(log) + (round * n + i) * 8,
+                                  static_cast<char *>(memory) + (i + 1) * page - 8, 8);
+            CHECK_OK(ph_signal(channel, stream));
+            continue;
+        }
+        for (size_t i = 0; i < n; i++)
+            rank.device->copy(stream, static_cast<char *>(memory) + i * page, source, page);
+        if (graph)
+            rank.device->launch(graph, stream);
+        else
+            give();
+        CHECK_OK(ph_wait(channel, 0, stream));
+    }
+    rank.synchronize(stream);
+    for (int round = 0; rank.rank == 1 && round < rounds; round++)
+        for (size_t i = 0; i < n; i++) {
+            const std::string wrong = rank.device->verify(
+                static_cast<char *>(log) + (round * n + i) * 8, 8, 1, (round + 1) * page - 8);
+            CHECK(wrong.empty());
+        }
+    if (graph)
+        rank.device->destroy(graph);
+    rank.close();
+}
+
+TEST_P(Group, PagesAndASignal)
+{
+    if (is_staged())
+        GTEST_SKIP() << "staged, puts arrive with a wait";
+    for (const char *how : {"stream", "stream large", "graph", "graph large"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("pages_and_signal", how), "");
+    }
+}
+
 // ---- many operations: several batches, and more memory operations than one call of the driver
 // takes (trap 15)
 

@@ -17,27 +17,34 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes.
+// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes; by lines s signal, d
+// signal with data, t take.
 std::vector<phi_work> work_of(const std::string &letters)
 {
     std::vector<phi_work> work(letters.size());
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
-        work[i].kind = c == 'w' ? PHI_STEP_WAIT : c == 'p' ? PHI_STEP_POST : PHI_STEP_COPY;
-        work[i].size = c == 'c' ? 100 : c == 'l' ? 1 << 20 : 0;
+        work[i].kind = c == 'w'               ? PHI_STEP_WAIT
+                       : c == 'p'             ? PHI_STEP_POST
+                       : c == 's' || c == 'd' ? PHI_STEP_PUSH
+                       : c == 't'             ? PHI_STEP_TAKE
+                                              : PHI_STEP_COPY;
+        work[i].size = c == 'c' || c == 'd' ? 100 : c == 'l' ? 1 << 20 : 0;
+        work[i].signal = c == 's' || c == 'd' || c == 't';
     }
     return work;
 }
 
 struct Mode {
-    bool kernel_waits, batches, done, fuse = false, gather = false;
+    bool kernel_waits, batches, done, fuse = false, gather = false, meets = false;
 };
 const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, true, false},
     NO_BATCHES{true, false, true}, FUSED{true, true, true, true},
-    GATHERED{true, true, true, true, true};
+    GATHERED{true, true, true, true, true}, MEETING{true, true, true, true, true, true};
 
 // The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait, T(items)
-// a transfer, G(items) copies together; + where the number goes.
+// a transfer, G(items) copies together, with a signal behind them, H(items) by flags; + where the
+// number goes.
 std::string plan_of(const std::string &letters, const Mode &mode)
 {
     std::vector<phi_work> work = work_of(letters);
@@ -49,6 +56,7 @@ std::string plan_of(const std::string &letters, const Mode &mode)
     plan.done = mode.done;
     plan.fuse = mode.fuse;
     plan.gather = mode.gather;
+    plan.meets = mode.meets;
     std::string text;
     phi_piece piece;
     while (phi_plan_next(&plan, &piece)) {
@@ -56,12 +64,15 @@ std::string plan_of(const std::string &letters, const Mode &mode)
         for (size_t i = 0; i < piece.count; i++)
             if (letters[piece.first + i] != 'z')
                 items += letters[piece.first + i];
+        if (piece.signal)
+            items += letters[piece.signal];
         if (piece.kind == PHI_PIECE_COPY)
             text += piece.behind ? "c" : "C";
         else
             text += (piece.kind == PHI_PIECE_BATCH      ? "B("
                      : piece.kind == PHI_PIECE_TRANSFER ? "T("
                      : piece.kind == PHI_PIECE_COPIES   ? "G("
+                     : piece.kind == PHI_PIECE_HOP      ? "H("
                                                         : "K(") +
                     (items.size() > 4 ? std::to_string(items.size()) : items) +
                     (piece.done ? "+)" : ")");
@@ -81,6 +92,20 @@ TEST(Plan, SmallCopiesGoTogether)
     EXPECT_EQ(plan_of("ccwcc", GATHERED), "G(cc)T(wc)T(c+)"); // alone after the one that waits
     EXPECT_EQ(plan_of("wccc", GATHERED), "T(wc)G(cc+)");
     EXPECT_EQ(plan_of(std::string(121, 'c'), GATHERED), "G(120)CB(+)");
+}
+
+TEST(Plan, ASignalGoesWithTheCopiesBeforeIt)
+{
+    EXPECT_EQ(plan_of("ccs", MEETING), "G(ccs+)");
+    EXPECT_EQ(plan_of("cczsz", MEETING), "G(ccs+)");
+    EXPECT_EQ(plan_of("ccs", GATHERED), "G(cc)H(s+)") << "nothing to meet at";
+    EXPECT_EQ(plan_of("ccd", MEETING), "G(cc)H(d+)") << "it brings data";
+    EXPECT_EQ(plan_of("ccss", MEETING), "G(cc)H(ss+)") << "two are one launch of their own";
+    EXPECT_EQ(plan_of("cct", MEETING), "G(cc)H(t+)") << "no signal";
+    EXPECT_EQ(plan_of("ccsp", MEETING), "G(cc)H(s)B(p+)");
+    EXPECT_EQ(plan_of("cs", MEETING), "CH(s+)") << "a copy alone may be the copy engine's";
+    EXPECT_EQ(plan_of(std::string(121, 'c') + "s", MEETING), "G(120)CH(s+)");
+    EXPECT_EQ(plan_of(std::string(122, 'c') + "s", MEETING), "G(120)G(ccs+)");
 }
 
 TEST(Plan, ProgramsOfTheTables)
