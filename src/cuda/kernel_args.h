@@ -197,6 +197,7 @@ static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "share
 static_assert(sizeof(struct phi_copy_args) == 40, "shared with the device");
 static_assert(sizeof(struct phi_copies_args) == 32 * PHI_COPIES_ITEMS + 112,
               "shared with the device");
+static_assert(sizeof(struct phi_copies_args) <= 4096, "what every driver takes");
 static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,
               "shared with the device");
 static_assert(sizeof(struct phi_flag_lane) == 128 + 8 * PHI_MOVE_BLOCKS, "shared with the device");

@@ -213,6 +213,9 @@ static CUresult enqueue_hop(struct phi_enqueue *q, const struct phi_piece *piece
         result = view_hop(q, &work[i], &args.items[i]);
     if (result != CUDA_SUCCESS)
         return result;
+    // The number is also that of what earlier launches of the operation wrote.
+    if (piece->first > 0)
+        args.items[0].fence = 1;
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
     args.sync = sync_of(q);
@@ -241,6 +244,7 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
                                    .sync = behind || piece->done || piece->signal ? sync_of(q) : 0};
     CUresult result = CUDA_SUCCESS;
     uint32_t blocks = 0;
+    size_t most = 0;
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
         const struct phi_work *work = &q->work[piece->first + i];
         if (work->size == 0)
@@ -255,6 +259,7 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
         if (result == CUDA_SUCCESS)
             result = view_source(q, work, &item->source);
         blocks += phi_copy_blocks(work->size);
+        most = work->size > most ? work->size : most;
         count_copy(q, work);
     }
     phi_count(q->to->counters, copy_kernels, args.count);
@@ -264,11 +269,13 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
         args.pushes = 1;
         phi_hop_item_fill(&q->work[piece->signal], &args.signal);
     }
-    const struct phi_grid grid = {blocks, PHI_COPY_THREADS};
-    if (!phi_copies_early(&q->to->policy, &q->others, blocks))
+    const struct phi_grid grid = {blocks, phi_copies_threads(most)};
+    const uint32_t room = (grid.blocks * grid.threads + PHI_COPY_THREADS - 1) / PHI_COPY_THREADS;
+    // What does not wait is not counted among what waits, and knows nothing of the others.
+    if (q->waits == 0 || !phi_copies_early(&q->to->policy, &q->others, room))
         return launch(q, PHI_KERNEL_COPIES, grid, &args);
-    if (q->blocks < blocks)
-        q->blocks = blocks; // begun early, they wait for what is before them on the stream
+    if (q->blocks < room)
+        q->blocks = room; // begun early, they wait for what is before them on the stream
     return launch_early(q, PHI_KERNEL_COPIES, grid, &args);
 }
 

@@ -256,9 +256,15 @@ static uint32_t share_of(const struct phi_policy *policy, const struct phi_waiti
 }
 
 bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t blocks)
+                      uint32_t room)
 {
-    return share_of(policy, others, 1, blocks) == blocks;
+    return share_of(policy, others, 2, room) == room;
+}
+
+uint32_t phi_copies_threads(size_t most)
+{
+    const size_t threads = (most + 64 * 32 - 1) / (64 * 32) * 32; // four loads of 16 bytes each
+    return threads < PHI_COPY_THREADS ? (uint32_t)threads : PHI_COPY_THREADS;
 }
 
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,

@@ -93,9 +93,11 @@ uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_w
 uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                          uint32_t n, size_t size);
 
-// phi_copies_early: whether so many blocks of copies may begin while what is before them on the
-// stream ends: that may be a wait, and they keep their places meanwhile.
+// phi_copies_early: whether copies that take the room of so many whole blocks may begin while what
+// is before them on the stream ends: that may be a wait, and they keep their places meanwhile,
+// beside it. phi_copies_threads: of each block of a batch of copies of at most so many bytes.
 bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t blocks);
+                      uint32_t room);
+uint32_t phi_copies_threads(size_t most);
 
 #endif

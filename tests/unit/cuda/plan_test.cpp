@@ -339,19 +339,24 @@ TEST(Policy, NumbersComeBehindWhatOthersRead)
     }
 }
 
-// Copies that begin early keep their places while what is before them waits: half of what is left.
+// Copies that begin early keep their places while what is before them waits: a quarter of what is
+// left.
 TEST(Policy, CopiesBeginEarlyWhereTheyLeaveRoom)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     policy.blocks = 100;
     phi_waiting others{};
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 50));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 51));
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 25));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 26));
     others.blocks = 60;
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 20));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 21));
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 10));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 11));
     others.blocks = 200;
     EXPECT_FALSE(phi_copies_early(&policy, &others, 2));
+    EXPECT_EQ(phi_copies_threads(1), 32u);
+    EXPECT_EQ(phi_copies_threads(8192), 128u);
+    EXPECT_EQ(phi_copies_threads(8193), 160u);
+    EXPECT_EQ(phi_copies_threads(1 << 20), 512u);
 }
 
 } // namespace
