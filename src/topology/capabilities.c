@@ -171,12 +171,24 @@ bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct
            memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
-bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b)
+// The place of b's device among those that a sees, or -1.
+static int find_other(const struct phi_capabilities *a, const struct phi_capabilities *b)
 {
     for (int i = 0; i < a->others && b->device; i++)
         if (memcmp(a->other_uuid[i], b->uuid, sizeof b->uuid) == 0)
-            return !a->other_access[i];
-    return false;
+            return i;
+    return -1;
+}
+
+bool phi_capabilities_sees(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    return find_other(a, b) >= 0;
+}
+
+bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    const int i = find_other(a, b);
+    return i >= 0 && !a->other_access[i];
 }
 
 bool phi_capabilities_apart(const struct phi_capabilities *a, const struct phi_capabilities *b)

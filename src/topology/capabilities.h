@@ -47,6 +47,9 @@ bool phi_capabilities_node_known(const struct phi_capabilities *capabilities);
 bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b);
 bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
+// phi_capabilities_sees: whether a's process sees b's device.
+bool phi_capabilities_sees(const struct phi_capabilities *a, const struct phi_capabilities *b);
+
 // phi_capabilities_denied: whether a's device is known not to reach memory of b's, which is another
 // one of the same node. A device that a does not see it knows nothing of.
 bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b);

@@ -75,6 +75,27 @@ TEST_F(Path, NetWhereOneDeviceIsKnownNotToReachTheOther)
     EXPECT_EQ(phi_ipc_reach(&a, &b, PHI_KIND_CUDA), PHI_REASON_NONE);
 }
 
+TEST_F(Path, InDoubtWhereNeitherSeesTheOthersDevice)
+{
+    EXPECT_FALSE(phi_path_doubt(&a, &b));
+    a.others = 0;
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a)); // one knows
+    b.others = 0;
+    EXPECT_TRUE(phi_path_doubt(&a, &b) && phi_path_doubt(&b, &a));
+    b.net = false; // what the try says would be of no use
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
+    b.net = true;
+    b.path = PHI_PATH_IPC;
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
+    b.path = PHI_PATH_NET;
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
+    b.path = PHI_PATH_AUTO;
+    b.uuid[0] = a.uuid[0];
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
+    a.device = b.device = false;
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
+}
+
 TEST_F(Path, NetWhereOnlyOneRankHasADevice)
 {
     b.device = b.kernels = false;
