@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <dlfcn.h>
@@ -95,9 +97,11 @@ struct End {
 
 template <typename Condition> bool eventually(Condition condition, int64_t ms = kWait)
 {
-    for (int64_t end = phi_deadline(ms); phi_now() < end;)
+    for (int64_t end = phi_deadline(ms); phi_now() < end;) {
         if (condition())
             return true;
+        std::this_thread::sleep_for(std::chrono::microseconds(10)); // the nets' threads need a core
+    }
     return condition();
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -12,13 +13,15 @@ extern "C" {
 #include "cuda/driver.h"
 }
 
-namespace {
+namespace
+{
 
 const struct phi_driver *load(std::string *why)
 {
     char text[256] = "";
     const char *library = getenv("PEERHOP_LIBCUDA");
-    const struct phi_driver *driver = phi_driver_load(library ? library : "libcuda.so.1", text, sizeof text);
+    const struct phi_driver *driver =
+        phi_driver_load(library ? library : "libcuda.so.1", text, sizeof text);
     if (driver == nullptr && why != nullptr)
         *why = text;
     return driver;
@@ -26,7 +29,7 @@ const struct phi_driver *load(std::string *why)
 
 class CudaDevice : public Device
 {
-public:
+  public:
     CudaDevice(const struct phi_driver *driver, int rank) : cu_(*driver)
     {
         int count = 0;
@@ -45,8 +48,14 @@ public:
         cu_.cuDevicePrimaryCtxRelease_v2(device_);
     }
 
-    bool host() const override { return false; }
-    const char *wish() const override { return wish_.c_str(); }
+    bool host() const override
+    {
+        return false;
+    }
+    const char *wish() const override
+    {
+        return wish_.c_str();
+    }
 
     void *alloc(size_t size, const std::string &kind) override
     {
@@ -81,12 +90,14 @@ public:
     }
     void write(void *to, const void *from, size_t size) override
     {
-        check(cu_.cuMemcpyHtoDAsync_v2(reinterpret_cast<CUdeviceptr>(to), from, size, copies_), "cuMemcpyHtoDAsync");
+        check(cu_.cuMemcpyHtoDAsync_v2(reinterpret_cast<CUdeviceptr>(to), from, size, copies_),
+              "cuMemcpyHtoDAsync");
         check(cu_.cuStreamSynchronize(copies_), "cuStreamSynchronize");
     }
     void read(void *to, const void *from, size_t size) override
     {
-        check(cu_.cuMemcpyDtoHAsync_v2(to, reinterpret_cast<CUdeviceptr>(from), size, copies_), "cuMemcpyDtoHAsync");
+        check(cu_.cuMemcpyDtoHAsync_v2(to, reinterpret_cast<CUdeviceptr>(from), size, copies_),
+              "cuMemcpyDtoHAsync");
         check(cu_.cuStreamSynchronize(copies_), "cuStreamSynchronize");
     }
     void *stream(const std::string &kind) override
@@ -96,28 +107,35 @@ public:
         if (kind == "per-thread")
             return CU_STREAM_PER_THREAD;
         CUstream stream;
-        check(cu_.cuStreamCreate(&stream, kind == "blocking" ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING),
+        check(cu_.cuStreamCreate(&stream,
+                                 kind == "blocking" ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING),
               "cuStreamCreate");
         return stream;
     }
     bool synchronize(void *stream, int64_t ms) override
     {
-        auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-        for (;;) {
+        const auto begin = std::chrono::steady_clock::now(),
+                   end = begin + std::chrono::milliseconds(ms);
+        for (auto now = begin;; now = std::chrono::steady_clock::now()) {
             CUresult result = cu_.cuStreamQuery(static_cast<CUstream>(stream));
             if (result == CUDA_SUCCESS)
                 return true;
             if (result != CUDA_ERROR_NOT_READY)
                 check(result, "cuStreamQuery");
-            if (std::chrono::steady_clock::now() >= end)
+            if (now >= end)
                 return false;
-            std::this_thread::sleep_for(std::chrono::microseconds(50));
+            std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(
+                (now - begin) / 32, std::chrono::microseconds(50), std::chrono::milliseconds(1)));
         }
     }
-    void enter_thread() override { check(cu_.cuCtxSetCurrent(context_), "cuCtxSetCurrent"); }
+    void enter_thread() override
+    {
+        check(cu_.cuCtxSetCurrent(context_), "cuCtxSetCurrent");
+    }
     void copy(void *stream, void *to, const void *from, size_t size) override
     {
-        check(cu_.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from), size,
+        check(cu_.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to),
+                                reinterpret_cast<CUdeviceptr>(from), size,
                                 static_cast<CUstream>(stream)),
               "cuMemcpyAsync");
     }
@@ -142,15 +160,17 @@ public:
     void slow_fill(void *stream, void *memory, size_t size, uint8_t value, unsigned us) override
     {
         call(stream, [us] { std::this_thread::sleep_for(std::chrono::microseconds(us)); });
-        check(cu_.cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(memory), value, size, static_cast<CUstream>(stream)),
+        check(cu_.cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(memory), value, size,
+                                  static_cast<CUstream>(stream)),
               "cuMemsetD8Async");
     }
     void *capture(void *stream, std::function<void()> body, bool global) override
     {
         CUgraph graph;
         CUgraphExec executable;
-        check(cu_.cuStreamBeginCapture_v2(static_cast<CUstream>(stream), global ? CU_STREAM_CAPTURE_MODE_GLOBAL
-                                                                                : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+        check(cu_.cuStreamBeginCapture_v2(static_cast<CUstream>(stream),
+                                          global ? CU_STREAM_CAPTURE_MODE_GLOBAL
+                                                 : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
               "cuStreamBeginCapture");
         body();
         check(cu_.cuStreamEndCapture(static_cast<CUstream>(stream), &graph), "cuStreamEndCapture");
@@ -160,14 +180,15 @@ public:
     }
     void launch(void *graph, void *stream) override
     {
-        check(cu_.cuGraphLaunch(static_cast<CUgraphExec>(graph), static_cast<CUstream>(stream)), "cuGraphLaunch");
+        check(cu_.cuGraphLaunch(static_cast<CUgraphExec>(graph), static_cast<CUstream>(stream)),
+              "cuGraphLaunch");
     }
     void destroy(void *graph) override
     {
         check(cu_.cuGraphExecDestroy(static_cast<CUgraphExec>(graph)), "cuGraphExecDestroy");
     }
 
-private:
+  private:
     void check(CUresult result, const char *what)
     {
         if (result != CUDA_SUCCESS)
@@ -180,7 +201,9 @@ private:
         properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_};
         properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         size_t unit = 0;
-        check(cu_.cuMemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "granularity");
+        check(
+            cu_.cuMemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+            "granularity");
         size = (size + unit - 1) / unit * unit;
         CUmemGenericAllocationHandle handle;
         CUdeviceptr memory;
@@ -208,7 +231,8 @@ private:
             check(cu_.cuMemPoolCreate(&pool_, &properties), "cuMemPoolCreate");
         }
         CUdeviceptr memory;
-        check(cu_.cuMemAllocFromPoolAsync(&memory, size, pool_, copies_), "cuMemAllocFromPoolAsync");
+        check(cu_.cuMemAllocFromPoolAsync(&memory, size, pool_, copies_),
+              "cuMemAllocFromPoolAsync");
         check(cu_.cuStreamSynchronize(copies_), "cuStreamSynchronize");
         return memory;
     }

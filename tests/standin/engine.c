@@ -16,6 +16,8 @@
 
 #define YIELDS   50 // rounds without progress before the engine sleeps
 #define SLEEP_NS 50000
+#define TIRED    400 // rounds without progress before it sleeps longer: a stream waits for a while
+#define TIRED_NS 500000
 
 // Up to so many queues, streams share them from the start; with 32, nothing was held up before all
 // were taken.
@@ -154,11 +156,11 @@ static bool has_work(const struct si_context *context)
     return false;
 }
 
-static void doze(struct si_context *context)
+static void doze(struct si_context *context, long ns)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += SLEEP_NS;
+    until.tv_nsec += ns;
     if (until.tv_nsec >= 1000000000) {
         until.tv_nsec -= 1000000000;
         until.tv_sec++;
@@ -186,7 +188,7 @@ static void *engine(void *data)
         else if (idle < YIELDS)
             breathe();
         else
-            doze(context);
+            doze(context, idle < TIRED ? SLEEP_NS : TIRED_NS);
     }
     si_stream_reap(context);
     pthread_mutex_unlock(&si.lock);
