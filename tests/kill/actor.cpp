@@ -116,6 +116,9 @@ void Actor::join()
 {
     Device &device = life_.device;
     destroy(); // of a life that was expelled
+    // What a former life has left on the streams needs the excuse.
+    first_.come_to_rest();
+    second_.come_to_rest();
     excuse(static_cast<uint32_t>(getpid()), false);
     life_.board.pids[order().rank] = static_cast<uint32_t>(getpid());
     if (device.host() && !compared_) {

@@ -331,6 +331,14 @@ void Player::flush()
     stages_ = 0;
 }
 
+// Streams of a device outlive contexts: behind waits that were let go of, the own copies still run.
+void Player::come_to_rest()
+{
+    for (void *stream : streams_)
+        if (!life_.device.host())
+            synchronize(stream);
+}
+
 // What was exchanged may make way for other channels from now on.
 void Player::close_handles()
 {

@@ -77,6 +77,7 @@ class Player
     bool play(size_t most_steps); // the script of the order; true: it is time to leave
     void meet();                  // everybody with everybody: channels, and a message each way
     void forget();                // what ends with the context
+    void come_to_rest();          // waits for copies of a context that is over
 
     // A call of the library: it may take so long, and little more.
     int timed(const char *what, int64_t limit_ms, const std::function<int()> &call);
