@@ -17,7 +17,7 @@
 namespace kill_rounds
 {
 
-static const int64_t PATIENCE_MS = 60000; // longer than any actor's own
+static const int64_t WAIT_MS = 60000; // longer than any actor's own
 static const int64_t POLL_US = 500;
 static const int SPARES = 2;
 
@@ -153,7 +153,7 @@ std::string Referee::story(const std::vector<Event> &events) const
 // Until all of them are done with their orders. An actor that ends meanwhile is wrong.
 std::string Referee::wait_for(const std::vector<int> &slots)
 {
-    int64_t end = now_us() + PATIENCE_MS * 1000;
+    int64_t end = now_us() + WAIT_MS * 1000;
     for (;;) {
         uint32_t seen = board_->progress.load();
         bool all = true;
@@ -208,7 +208,7 @@ void Referee::go_on(bool all)
 int Referee::take_spare(std::string *wrong)
 {
     int found = -1;
-    int64_t end = now_us() + PATIENCE_MS * 1000;
+    int64_t end = now_us() + WAIT_MS * 1000;
     while (found < 0 && now_us() < end) {
         uint32_t seen = board_->progress.load();
         for (int slot = 0; slot < slots_ && found < 0; slot++)
@@ -340,8 +340,8 @@ void Referee::work_on(std::vector<Event> &events)
         if (event.deed == Deed::STOP) {
             stop(slot, event.stop_us);
         } else if (event.deed == Deed::EXPEL) {
-            stop(slot, PATIENCE_MS * 1000); // until it was expelled
-            killed_ = true;                 // the store tells of it for a while
+            stop(slot, WAIT_MS * 1000); // until it was expelled
+            killed_ = true;             // the store tells of it for a while
         } else {
             board_->doomed.fetch_or(1u << event.rank);
             job_->signal(slot, SIGKILL);
@@ -371,7 +371,7 @@ std::string Referee::bury(int slot, const std::vector<Event> *events)
 // Until every actor is done or dead, and every event has come.
 std::string Referee::watch(std::vector<Event> &events)
 {
-    int64_t end = now_us() + PATIENCE_MS * 1000;
+    int64_t end = now_us() + WAIT_MS * 1000;
     for (;;) {
         uint32_t seen = board_->progress.load();
         work_on(events);

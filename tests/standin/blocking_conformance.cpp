@@ -15,7 +15,6 @@
 namespace
 {
 
-constexpr size_t MIB = size_t{1} << 20;
 constexpr auto PATIENCE = std::chrono::milliseconds(100);
 
 enum class Stuck { WAIT, KERNEL };

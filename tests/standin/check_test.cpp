@@ -20,8 +20,6 @@ extern "C" {
 namespace
 {
 
-constexpr size_t MIB = size_t{1} << 20;
-
 class Checks : public DriverTest
 {
   protected:

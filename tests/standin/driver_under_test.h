@@ -17,6 +17,8 @@ extern "C" {
 #include "cuda/driver.h"
 }
 
+constexpr size_t MIB = size_t{1} << 20;
+
 // NULL where there is no driver or no device; why says so.
 const phi_driver *driver_under_test(std::string *why);
 bool driver_is_standin();

@@ -13,8 +13,6 @@
 namespace
 {
 
-constexpr size_t MIB = size_t{1} << 20;
-
 class Memory : public DriverTest
 {
   protected:

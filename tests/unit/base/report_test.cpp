@@ -19,7 +19,7 @@ struct Line {
     std::string text;
 };
 
-void keep(void *opaque, enum ph_log_level level, const char *line)
+void keep_line(void *opaque, enum ph_log_level level, const char *line)
 {
     errno = EIO; // as an application's callback may
     static_cast<std::vector<Line> *>(opaque)->push_back({level, line});
@@ -30,7 +30,7 @@ class Report : public testing::Test
   protected:
     void start(ph_log_level level)
     {
-        phi_report_init(&report, keep, &lines, level);
+        phi_report_init(&report, keep_line, &lines, level);
     }
 
     void TearDown() override
