@@ -51,6 +51,29 @@ struct phi_copy_args {
     uint64_t sync;
 };
 
+// phi_copies: count copies at the same time, each by its own blocks: those from `first` up to the
+// next one's, or the end of the grid. None of them waits. `broken` as in
+// phi_copy, of all items or of none; number as in phi_brace; sync as in phi_copy, and not 0 with a
+// number.
+#define PHI_COPIES_ITEMS 120 // so that the arguments fit into the 4 KiB that every driver takes
+
+struct phi_copies_item {
+    uint64_t destination; // device addresses
+    uint64_t source;
+    uint64_t broken;
+    uint32_t size;
+    uint32_t first;
+};
+
+struct phi_copies_args {
+    struct phi_copies_item items[PHI_COPIES_ITEMS];
+    uint64_t done;
+    uint64_t number;
+    uint64_t sync;
+    uint32_t count;
+    uint32_t reserved;
+};
+
 // The words that the blocks of one launch meet at, in device memory. The first two are 0 before a
 // launch and after it, so that a graph replays; launches with the same words follow one another.
 struct phi_transfer_sync {
@@ -164,30 +187,6 @@ struct phi_hop_args {
     uint32_t stages; // of a launch with a HELP: blocks that do STAGEs. It needs sync->gate
 };
 
-// phi_copies: count copies at the same time, each by its own blocks: those from `first` up to the
-// next one's, or the end of the grid. None of them waits. `broken` as in phi_copy, of all items or
-// of none. Behind them the last block does signal, where pushes is 1: a PUSH, which may wait. number
-// as in phi_hop; sync as in phi_copy, and not 0 with a number or a signal.
-#define PHI_COPIES_ITEMS 120 // so that the arguments fit into the 4 KiB that every driver takes
-
-struct phi_copies_item {
-    uint64_t destination; // device addresses
-    uint64_t source;
-    uint64_t broken;
-    uint32_t size;
-    uint32_t first;
-};
-
-struct phi_copies_args {
-    struct phi_copies_item items[PHI_COPIES_ITEMS];
-    struct phi_hop_item signal;
-    uint64_t done;
-    uint64_t number;
-    uint64_t sync;
-    uint32_t count;
-    uint32_t pushes;
-};
-
 #define PHI_BRACE_THREADS 32
 #define PHI_COPY_THREADS  512
 #define PHI_HOP_THREADS   1024
@@ -195,7 +194,7 @@ struct phi_copies_args {
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
 static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "shared with the device");
 static_assert(sizeof(struct phi_copy_args) == 40, "shared with the device");
-static_assert(sizeof(struct phi_copies_args) == 32 * PHI_COPIES_ITEMS + 112,
+static_assert(sizeof(struct phi_copies_args) == 32 * PHI_COPIES_ITEMS + 32,
               "shared with the device");
 static_assert(sizeof(struct phi_copies_args) <= 4096, "what every driver takes");
 static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,

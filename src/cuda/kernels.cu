@@ -266,6 +266,14 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     });
 }
 
+static __device__ uint32_t gate_of(const phi_copies_args &args)
+{
+    bool broken = false;
+    for (uint32_t i = threadIdx.x; i < args.count && blockIdx.x == 0; i += blockDim.x)
+        broken = broken || is_broken(args.items[i].broken);
+    return hand_on(args.sync, __syncthreads_or(broken) ? GATE_SKIP : GATE_COPY);
+}
+
 // ---- Launches that overlap (phi_hop_args)
 
 // Whether the launch behind this one is on the device. Thread 0 of a block asks.
@@ -314,6 +322,48 @@ static __device__ void leave_number(phi_transfer_sync *sync, uint64_t number)
     sync->left = static_cast<uint32_t>(number); // for follow(), after the end of this launch
 }
 
+extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
+    phi_copies(const __grid_constant__ phi_copies_args args)
+{
+    uint32_t mine = 0, end = args.count; // the last item that begins at this block or before it
+    while (end - mine > 1) {
+        const uint32_t middle = (mine + end) / 2;
+        if (args.items[middle].first <= blockIdx.x)
+            mine = middle;
+        else
+            end = middle;
+    }
+    const phi_copies_item &item = args.items[mine];
+    const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
+    follower next = follow(args.done, args.number, args.sync);
+    copy_when({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
+              behind - item.first, true, [&] {
+                  // Where one of them is broken each block looks at its own.
+                  const bool look =
+                      item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
+                  return !look || !__syncthreads_or(threadIdx.x == 0 && is_broken(item.broken));
+              });
+    if (args.sync == 0)
+        return;
+    __syncthreads(); // gathers the block's copies for the fence of thread 0
+    if (threadIdx.x != 0)
+        return;
+    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
+    next.look(); // a signal that ends the puts, mostly
+    if (args.done != 0 && !next.seen) {
+        fence_system(); // the copies before the number
+        next.look();
+    }
+    const phi_meeting met = meet_behind_gate(sync, next.seen);
+    if (!met.last || args.done == 0)
+        return;
+    if (met.left)
+        return leave_number(sync, args.number);
+    if (gridDim.x > 1)
+        fence_system(); // pairs with those of the other blocks
+    store_number_relaxed(args.done, args.number);
+}
+
 // Only block 0 polls host memory. The others wait for it in device memory; blocks are started in
 // order, so it runs when they do.
 static __device__ uint32_t pass_gate(const phi_transfer_args &args, phi_transfer_sync *sync)
@@ -355,82 +405,3 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
 }
 
 #include "cuda/hop.cuh"
-
-// ---- Batches of copies
-
-static __device__ uint32_t gate_of(const phi_copies_args &args)
-{
-    bool broken = false;
-    for (uint32_t i = threadIdx.x; i < args.count && blockIdx.x == 0; i += blockDim.x)
-        broken = broken || is_broken(args.items[i].broken);
-    return hand_on(args.sync, __syncthreads_or(broken) ? GATE_SKIP : GATE_COPY);
-}
-
-// The last block, behind all copies: the signal that ends them, and the number. What the others have
-// copied comes before the line by the fences on both sides of the meeting.
-static __device__ void push_behind(const phi_copies_args &args, follower &next)
-{
-    __shared__ bool last;
-    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    if (threadIdx.x == 0) {
-        fence_system();
-        last = meet_behind_gate(sync, false).last;
-        if (gridDim.x > 1)
-            fence_system();
-    }
-    __syncthreads();
-    if (!last)
-        return;
-    push(args.signal);
-    if (threadIdx.x != 0 || args.done == 0)
-        return;
-    next.look();
-    if (next.seen)
-        return leave_number(sync, args.number);
-    fence_system(); // the line before the number
-    store_number_relaxed(args.done, args.number);
-}
-
-extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
-    phi_copies(const __grid_constant__ phi_copies_args args)
-{
-    uint32_t mine = 0, end = args.count; // the last item that begins at this block or before it
-    while (end - mine > 1) {
-        const uint32_t middle = (mine + end) / 2;
-        if (args.items[middle].first <= blockIdx.x)
-            mine = middle;
-        else
-            end = middle;
-    }
-    const phi_copies_item &item = args.items[mine];
-    const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
-    follower next = follow(args.done, args.number, args.sync);
-    copy_when({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
-              behind - item.first, true, [&] {
-                  // Where one of them is broken each block looks at its own.
-                  const bool look =
-                      item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
-                  return !look || !__syncthreads_or(threadIdx.x == 0 && is_broken(item.broken));
-              });
-    if (args.sync == 0)
-        return;
-    __syncthreads(); // gathers the block's copies for the fence of thread 0
-    if (args.pushes)
-        return push_behind(args, next);
-    if (threadIdx.x != 0)
-        return;
-    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    next.look();
-    if (args.done != 0 && !next.seen) {
-        fence_system(); // the copies before the number
-        next.look();
-    }
-    const phi_meeting met = meet_behind_gate(sync, next.seen);
-    if (!met.last || args.done == 0)
-        return;
-    if (met.left)
-        return leave_number(sync, args.number);
-    if (gridDim.x > 1)
-        fence_system(); // pairs with those of the other blocks
-    store_number_relaxed(args.done, args.number);
-}

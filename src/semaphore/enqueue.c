@@ -241,10 +241,9 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     const bool behind = piece->behind || q->waited;
     struct phi_copies_args args = {.done = piece->done ? q->done : 0,
                                    .number = q->number,
-                                   .sync = behind || piece->done || piece->signal ? sync_of(q) : 0};
+                                   .sync = behind || piece->done ? sync_of(q) : 0};
     CUresult result = CUDA_SUCCESS;
     uint32_t blocks = 0;
-    size_t most = 0;
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
         const struct phi_work *work = &q->work[piece->first + i];
         if (work->size == 0)
@@ -259,30 +258,24 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
         if (result == CUDA_SUCCESS)
             result = view_source(q, work, &item->source);
         blocks += phi_copy_blocks(work->size);
-        most = work->size > most ? work->size : most;
         count_copy(q, work);
     }
     phi_count(q->to->counters, copy_kernels, args.count);
     if (result != CUDA_SUCCESS)
         return result;
-    if (piece->signal) {
-        args.pushes = 1;
-        phi_hop_item_fill(&q->work[piece->signal], &args.signal);
-    }
-    const struct phi_grid grid = {blocks, phi_copies_threads(most)};
-    const uint32_t room = (grid.blocks * grid.threads + PHI_COPY_THREADS - 1) / PHI_COPY_THREADS;
+    const struct phi_grid grid = {blocks, PHI_COPY_THREADS};
     // What does not wait is not counted among what waits, and knows nothing of the others.
-    if (q->waits == 0 || !phi_copies_early(&q->to->policy, &q->others, room))
+    if (q->waits == 0 || !phi_copies_early(&q->to->policy, &q->others, blocks))
         return launch(q, PHI_KERNEL_COPIES, grid, &args);
-    if (q->blocks < room)
-        q->blocks = room; // begun early, they wait for what is before them on the stream
+    // Begun early they wait, and beside them what is before them on the stream.
+    if (q->blocks < 2 * blocks)
+        q->blocks = 2 * blocks;
     return launch_early(q, PHI_KERNEL_COPIES, grid, &args);
 }
 
 void phi_enqueue_all(struct phi_enqueue *q)
 {
     struct phi_piece piece;
-    q->plan.meets = q->sync != 0;
     while (q->result == CUDA_SUCCESS && phi_plan_next(&q->plan, &piece)) {
         if (piece.kind == PHI_PIECE_COPY)
             q->result = enqueue_copy(q, &piece);

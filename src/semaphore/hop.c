@@ -83,24 +83,6 @@ static bool needs_fence(const struct phi_work *work)
     return true;
 }
 
-void phi_hop_item_fill(const struct phi_work *work, struct phi_hop_item *item)
-{
-    *item = (struct phi_hop_item){
-        .own = work->own_lane,
-        .peer = work->peer_lane,
-        .slots = work->slots,
-        .destination = (uint64_t)(uintptr_t)work->destination,
-        .source = (uint64_t)(uintptr_t)work->source,
-        .size = work->size,
-        .broken = work->broken_device,
-        .offset = work->offset,
-        .kind = kind_of(work->kind),
-        .fence = needs_fence(work),
-        .signal = work->signal,
-        .blocks = 1,
-    };
-}
-
 struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
                              const struct phi_waiting *others, struct phi_hop_args *args)
 {
@@ -113,9 +95,21 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
         const struct phi_hop_item *before = of_lane(work, args->items, i);
         const uint32_t blocks = blocks_of(&work[i], policy, others, moves);
         const uint32_t threads = threads_of(&work[i]);
-        phi_hop_item_fill(&work[i], &args->items[i]);
-        args->items[i].blocks = blocks;
-        args->items[i].first = before ? before->first : grid.blocks;
+        args->items[i] = (struct phi_hop_item){
+            .own = work[i].own_lane,
+            .peer = work[i].peer_lane,
+            .slots = work[i].slots,
+            .destination = (uint64_t)(uintptr_t)work[i].destination,
+            .source = (uint64_t)(uintptr_t)work[i].source,
+            .size = work[i].size,
+            .broken = work[i].broken_device,
+            .offset = work[i].offset,
+            .kind = kind_of(work[i].kind),
+            .fence = needs_fence(&work[i]),
+            .signal = work[i].signal,
+            .blocks = blocks,
+            .first = before ? before->first : grid.blocks,
+        };
         if (before == NULL)
             grid.blocks += blocks;
         if (grid.threads < threads)

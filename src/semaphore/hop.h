@@ -10,9 +10,6 @@ struct phi_grid {
     uint32_t blocks, threads;
 };
 
-// phi_hop_item_fill writes the item for one piece of work, by one block, the first of its launch.
-void phi_hop_item_fill(const struct phi_work *work, struct phi_hop_item *item);
-
 // phi_hop_fill writes the items for n of work, at most PHI_HOP_ITEMS, and returns the grid to
 // launch. source and destination are those of the work: where kernels know the memory by another
 // address, the caller puts it there. Pure.

@@ -134,18 +134,6 @@ static bool is_small_copy(const struct phi_work *work)
     return is_copy(work) && work->size <= GATHER_BYTES && !work->engine;
 }
 
-// A signal by a line that is all that is left: the last block of the copies before it pushes it.
-static void take_signal(struct phi_plan *plan, struct phi_piece *piece)
-{
-    const struct phi_work *work = &plan->work[plan->at];
-    if (!plan->meets || plan->at == plan->n || work->kind != PHI_STEP_PUSH || !work->signal ||
-        work->size > 0 || skip_nothing(plan, plan->at + 1) != plan->n)
-        return;
-    piece->signal = plan->at;
-    plan->at = plan->n;
-    plan->waited = true;
-}
-
 // Copies that follow one another are of one group, whose copies have no order.
 static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
 {
@@ -159,7 +147,6 @@ static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
     piece->first = plan->at;
     piece->count = end - plan->at;
     plan->at = skip_nothing(plan, end);
-    take_signal(plan, piece);
     piece->done = plan->done && plan->at == plan->n;
     return true;
 }
@@ -256,15 +243,9 @@ static uint32_t share_of(const struct phi_policy *policy, const struct phi_waiti
 }
 
 bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t room)
+                      uint32_t blocks)
 {
-    return share_of(policy, others, 2, room) == room;
-}
-
-uint32_t phi_copies_threads(size_t most)
-{
-    const size_t threads = (most + 64 * 32 - 1) / (64 * 32) * 32; // four loads of 16 bytes each
-    return threads < PHI_COPY_THREADS ? (uint32_t)threads : PHI_COPY_THREADS;
+    return share_of(policy, others, 1, blocks) == blocks;
 }
 
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,

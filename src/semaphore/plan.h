@@ -17,8 +17,7 @@ enum phi_piece_kind {
     PHI_PIECE_BATCH,    // one batch of memory operations
     PHI_PIECE_KERNEL,   // one launch of phi_brace
     PHI_PIECE_COPY,     // one copy
-    PHI_PIECE_COPIES,   // one launch of phi_copies: small ones that have no order among themselves,
-                        // and a signal that ends them
+    PHI_PIECE_COPIES,   // one launch of phi_copies: small ones that have no order among themselves
     PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what
                         // follows
     PHI_PIECE_HOP,      // one launch of phi_hop: messages by flags
@@ -30,7 +29,6 @@ struct phi_piece {
     bool behind;         // a copy that stands behind a wait of the same work
     size_t first, count; // items of the work; copies of no bytes among them are nothing
     size_t copy;         // of PHI_PIECE_TRANSFER: which of all items is the copy
-    size_t signal;       // of PHI_PIECE_COPIES: which of all items ends them; 0: none
 };
 
 // A plan is walked from its first piece to its last; set the upper members, leave the lower zero.
@@ -41,7 +39,6 @@ struct phi_plan {
     bool fuse;         // and a copy behind a wait is one launch with it
     bool batches;      // the device has memory operations: else all braces are kernels
     bool gather;       // small copies that follow one another go together
-    bool meets;        // there are words for blocks to meet at: a signal may go with them
     bool done;         // ends by writing the stream's number
     size_t at;
     bool waited;
@@ -93,11 +90,9 @@ uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_w
 uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                          uint32_t n, size_t size);
 
-// phi_copies_early: whether copies that take the room of so many whole blocks may begin while what
-// is before them on the stream ends: that may be a wait, and they keep their places meanwhile,
-// beside it. phi_copies_threads: of each block of a batch of copies of at most so many bytes.
+// phi_copies_early: whether so many blocks of copies may begin while what is before them on the
+// stream ends: that may be a wait, and they keep their places meanwhile.
 bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t room);
-uint32_t phi_copies_threads(size_t most);
+                      uint32_t blocks);
 
 #endif

@@ -287,7 +287,7 @@ TEST_P(Group, Pages)
     }
 }
 
-// ---- pages and the signal that ends them, by one call; by one launch where the devices can
+// ---- pages and the signal that ends them, by one call
 
 RANK_FUNCTION(pages_and_signal)
 {

@@ -140,11 +140,6 @@ static enum si_progress do_lines(const struct phi_hop_item *item, uint32_t *at)
     return SI_MOVED;
 }
 
-enum si_progress si_push(const struct phi_hop_item *item, uint32_t *at)
-{
-    return *at == OVER ? SI_DONE : do_lines(item, at);
-}
-
 // ---- sm: *at is 0, then the chunks copied and 1
 
 static bool all_go(const struct phi_hop_item *item)

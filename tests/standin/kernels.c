@@ -64,15 +64,11 @@ static enum si_progress copy(const void *data, uint64_t state[SI_KERNEL_STATE])
     return state[0] == args->size ? SI_DONE : SI_MOVED;
 }
 
-// state[0]: items done; state[1]: of the signal behind them.
+// state[0]: items done.
 static enum si_progress copies(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct phi_copies_args *args = data;
     if (state[0] == args->count) {
-        const enum si_progress pushed =
-            args->pushes ? si_push(&args->signal, (uint32_t *)&state[1]) : SI_DONE;
-        if (pushed != SI_DONE)
-            return pushed;
         store_number(args->done, args->number);
         return SI_DONE;
     }

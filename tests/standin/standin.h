@@ -493,8 +493,6 @@ void si_kernel_check(si_kernel run, const void *args);
 
 // hop.c: phi_hop
 enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]);
-struct phi_hop_item;
-enum si_progress si_push(const struct phi_hop_item *item, uint32_t *at); // the item alone, behind copies
 // The copy that is under way, of several the first: its touches, 0 or 2, and as *part its item.
 unsigned si_hop_touches(const void *args, const uint64_t state[SI_KERNEL_STATE],
                         struct si_touch touches[SI_TOUCHES], uint64_t *part);

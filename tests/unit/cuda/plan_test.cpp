@@ -17,34 +17,27 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes; by lines s signal, d
-// signal with data, t take.
+// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes.
 std::vector<phi_work> work_of(const std::string &letters)
 {
     std::vector<phi_work> work(letters.size());
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
-        work[i].kind = c == 'w'               ? PHI_STEP_WAIT
-                       : c == 'p'             ? PHI_STEP_POST
-                       : c == 's' || c == 'd' ? PHI_STEP_PUSH
-                       : c == 't'             ? PHI_STEP_TAKE
-                                              : PHI_STEP_COPY;
-        work[i].size = c == 'c' || c == 'd' ? 100 : c == 'l' ? 1 << 20 : 0;
-        work[i].signal = c == 's' || c == 'd' || c == 't';
+        work[i].kind = c == 'w' ? PHI_STEP_WAIT : c == 'p' ? PHI_STEP_POST : PHI_STEP_COPY;
+        work[i].size = c == 'c' ? 100 : c == 'l' ? 1 << 20 : 0;
     }
     return work;
 }
 
 struct Mode {
-    bool kernel_waits, batches, done, fuse = false, gather = false, meets = false;
+    bool kernel_waits, batches, done, fuse = false, gather = false;
 };
 const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, true, false},
     NO_BATCHES{true, false, true}, FUSED{true, true, true, true},
-    GATHERED{true, true, true, true, true}, MEETING{true, true, true, true, true, true};
+    GATHERED{true, true, true, true, true};
 
 // The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait, T(items)
-// a transfer, G(items) copies together, with a signal behind them, H(items) by flags; + where the
-// number goes.
+// a transfer, G(items) copies together; + where the number goes.
 std::string plan_of(const std::string &letters, const Mode &mode)
 {
     std::vector<phi_work> work = work_of(letters);
@@ -56,7 +49,6 @@ std::string plan_of(const std::string &letters, const Mode &mode)
     plan.done = mode.done;
     plan.fuse = mode.fuse;
     plan.gather = mode.gather;
-    plan.meets = mode.meets;
     std::string text;
     phi_piece piece;
     while (phi_plan_next(&plan, &piece)) {
@@ -64,15 +56,12 @@ std::string plan_of(const std::string &letters, const Mode &mode)
         for (size_t i = 0; i < piece.count; i++)
             if (letters[piece.first + i] != 'z')
                 items += letters[piece.first + i];
-        if (piece.signal)
-            items += letters[piece.signal];
         if (piece.kind == PHI_PIECE_COPY)
             text += piece.behind ? "c" : "C";
         else
             text += (piece.kind == PHI_PIECE_BATCH      ? "B("
                      : piece.kind == PHI_PIECE_TRANSFER ? "T("
                      : piece.kind == PHI_PIECE_COPIES   ? "G("
-                     : piece.kind == PHI_PIECE_HOP      ? "H("
                                                         : "K(") +
                     (items.size() > 4 ? std::to_string(items.size()) : items) +
                     (piece.done ? "+)" : ")");
@@ -92,20 +81,6 @@ TEST(Plan, SmallCopiesGoTogether)
     EXPECT_EQ(plan_of("ccwcc", GATHERED), "G(cc)T(wc)T(c+)"); // alone after the one that waits
     EXPECT_EQ(plan_of("wccc", GATHERED), "T(wc)G(cc+)");
     EXPECT_EQ(plan_of(std::string(121, 'c'), GATHERED), "G(120)CB(+)");
-}
-
-TEST(Plan, ASignalGoesWithTheCopiesBeforeIt)
-{
-    EXPECT_EQ(plan_of("ccs", MEETING), "G(ccs+)");
-    EXPECT_EQ(plan_of("cczsz", MEETING), "G(ccs+)");
-    EXPECT_EQ(plan_of("ccs", GATHERED), "G(cc)H(s+)") << "nothing to meet at";
-    EXPECT_EQ(plan_of("ccd", MEETING), "G(cc)H(d+)") << "it brings data";
-    EXPECT_EQ(plan_of("ccss", MEETING), "G(cc)H(ss+)") << "two are one launch of their own";
-    EXPECT_EQ(plan_of("cct", MEETING), "G(cc)H(t+)") << "no signal";
-    EXPECT_EQ(plan_of("ccsp", MEETING), "G(cc)H(s)B(p+)");
-    EXPECT_EQ(plan_of("cs", MEETING), "CH(s+)") << "a copy alone may be the copy engine's";
-    EXPECT_EQ(plan_of(std::string(121, 'c') + "s", MEETING), "G(120)CH(s+)");
-    EXPECT_EQ(plan_of(std::string(122, 'c') + "s", MEETING), "G(120)G(ccs+)");
 }
 
 TEST(Plan, ProgramsOfTheTables)
@@ -339,24 +314,19 @@ TEST(Policy, NumbersComeBehindWhatOthersRead)
     }
 }
 
-// Copies that begin early keep their places while what is before them waits: a quarter of what is
-// left.
+// Copies that begin early keep their places while what is before them waits: half of what is left.
 TEST(Policy, CopiesBeginEarlyWhereTheyLeaveRoom)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     policy.blocks = 100;
     phi_waiting others{};
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 25));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 26));
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 50));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 51));
     others.blocks = 60;
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 10));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 11));
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 20));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 21));
     others.blocks = 200;
     EXPECT_FALSE(phi_copies_early(&policy, &others, 2));
-    EXPECT_EQ(phi_copies_threads(1), 32u);
-    EXPECT_EQ(phi_copies_threads(8192), 128u);
-    EXPECT_EQ(phi_copies_threads(8193), 160u);
-    EXPECT_EQ(phi_copies_threads(1 << 20), 512u);
 }
 
 } // namespace
