@@ -51,6 +51,7 @@ bool phi_path_doubt(const struct phi_capabilities *mine, const struct phi_capabi
 {
     return mine->device && theirs->device && !phi_path_net(mine, theirs) &&
            phi_net_pair(mine, theirs) == PHI_REASON_NONE &&
-           !phi_capabilities_same_device(mine, theirs) && !phi_capabilities_sees(mine, theirs) &&
-           !phi_capabilities_sees(theirs, mine);
+           (phi_capabilities_contained(mine, theirs) ||
+            (!phi_capabilities_same_device(mine, theirs) && !phi_capabilities_sees(mine, theirs) &&
+             !phi_capabilities_sees(theirs, mine)));
 }

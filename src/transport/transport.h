@@ -83,8 +83,8 @@ enum phi_reason phi_net_pair(const struct phi_capabilities *mine, const struct p
 // All transports, best first, ended by NULL.
 extern const struct phi_transport *const phi_transports[];
 
-// phi_path_doubt: whether no record says if ipc serves two devices of one node, which only a process that sees both
-// can say, and the net could serve them. Both ranks compute the same.
+// phi_path_doubt: whether no record says if ipc serves two devices of one node, and the net could: where no process sees
+// both devices, or the two live in different containers. Both ranks compute the same.
 bool phi_path_doubt(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
 // phi_ipc_pair: what the records of two ranks of one node know against ipc between them, in either direction;

@@ -3,6 +3,10 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "e2e/exchanging.h"
@@ -329,6 +333,63 @@ TEST_P(ExchangeFaults, EachWaitsUntilTheOtherHasTriedWhetherIpcServes)
             job.start_rank(2, function, "again");
         EXPECT_EQ(job.status(0, 60000), 0) << job.shared()->text[0];
         EXPECT_EQ(job.status(how == "late" ? 1 : 2, 60000), 0) << job.shared()->text[2];
+    }
+}
+
+// In a PID namespace of its own a process has another id than its peers know, and handles that name
+// it are refused.
+RANK_FUNCTION(in_a_container)
+{
+    rank.open({rank.argument == "ipc" ? "PEERHOP_PATH=ipc" : "PEERHOP_PATH=auto"});
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    CHECK(rank.rank == 0 || getpid() == 2);
+    if (net_available() && rank.argument != "ipc") {
+        auto channels = exchange_all(rank, both_ways(!rank.rank, memory));
+        check_report(channels[0], 1, "net", "the system refused the handle");
+        converse(rank, !rank.rank, channels, memory);
+    } else {
+        std::string sentence = exchange_fails(rank, both_ways(!rank.rank, memory), PH_ENOPATH);
+        CHECK_SAYS(sentence, "rank 0 to rank 1 by ipc: the system refused the handle");
+        CHECK_SAYS(sentence, "by net: ");
+    }
+    rank.barrier();
+}
+
+// Starts a rank in a PID namespace of its own, as its second process; returns the first.
+static pid_t start_in_a_container(Job &job, int rank, const char *function, const char *argument)
+{
+    const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    if (own < 0 || unshare(CLONE_NEWPID) != 0) {
+        close(own);
+        return -1;
+    }
+    fflush(nullptr);
+    const pid_t first = fork();
+    if (first == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pause();
+        _exit(0);
+    }
+    job.start_rank(rank, function, argument);
+    EXPECT_EQ(setns(own, CLONE_NEWPID), 0);
+    close(own);
+    return first;
+}
+
+TEST_P(ExchangeFaults, DevicesInOtherContainersMeetOverTheNet)
+{
+    if (GetParam() != "standin")
+        GTEST_SKIP() << "the stand-in's handles name the process";
+    for (const char *path : {"auto", "ipc"}) {
+        SCOPED_TRACE(path);
+        Job job(GetParam(), 2);
+        const pid_t first = start_in_a_container(job, 1, "in_a_container", path);
+        if (first < 0)
+            GTEST_SKIP() << "this process may not make namespaces";
+        job.start_rank(0, "in_a_container", path);
+        EXPECT_EQ(job.wait(), "");
+        kill(first, SIGKILL);
+        waitpid(first, nullptr, 0);
     }
 }
 
