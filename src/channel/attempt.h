@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether ipc serves two devices of one node where no record says (phi_path_doubt): each rank tries to map the other's probe allocation before the pair has a path, and both go by
-// both outcomes. Neither writes there: its owner may leave meanwhile, and waits for nobody yet.
+// Whether ipc serves two devices of one node where no record says (phi_path_doubt): each rank tries
+// to map the other's probe allocation before the pair has a path, and both go by both outcomes.
+// Neither writes there: its owner may leave meanwhile, and waits for nobody yet.
 //
 // An outcome stays for the two lives. Each rank tells its own with a question (PHI_NODE_ATTEMPT)
 // and gets the other's with the answer, or later with the other's question: who has both knows that

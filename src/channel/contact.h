@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// First contact: connecting to a peer, and mapping its allocations. What is not said to be otherwise
-// is called with the peers' lock held; what waits gives it up meanwhile.
+// First contact: connecting to a peer, and mapping its allocations. What is not said to be
+// otherwise is called with the peers' lock held; what waits gives it up meanwhile.
 #ifndef PHI_CHANNEL_CONTACT_H
 #define PHI_CHANNEL_CONTACT_H
 

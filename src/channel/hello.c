@@ -130,7 +130,34 @@ static enum phi_reason against(const struct phi_peer *peer, const struct phi_hel
     return same_wire(peer, words) ? PHI_REASON_NONE : PHI_REASON_NET_WIRE;
 }
 
-// Both ranks come here: a hello with a reason, or two that do not match, say the same to both.
+// Takes a link and its segment, which were never used, off the peer; end_link may block behind
+// streams that wait.
+static void take_off(struct phi_peer *peer, struct phi_link **link, struct phi_segment **segment)
+{
+    *link = peer->link;
+    *segment = NULL;
+    if (peer->link != NULL) {
+        phi_staging_free(peer);
+        *segment = peer->segment;
+        peer->segment = NULL;
+    }
+    peer->link = NULL;
+    free(peer->hello);
+    peer->hello = NULL;
+}
+
+static void end_link(const struct phi_peers *peers, struct phi_link *link,
+                     struct phi_segment *segment)
+{
+    if (link == NULL)
+        return;
+    phi_link_free(link);
+    phi_segment_unregister(segment, peers->device);
+    phi_segment_close(segment);
+}
+
+// Gives up the lock. Both ranks come here: a hello with a reason, or two that do not match, say the
+// same to both.
 static void no_way(struct phi_peer *peer, enum phi_reason why)
 {
     peer->why = why;
@@ -140,9 +167,14 @@ static void no_way(struct phi_peer *peer, enum phi_reason why)
     }
     phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is not reached over the net: %s", peer->rank,
             phi_reason_text(why));
-    phi_hello_forget(peer);
+    struct phi_link *link;
+    struct phi_segment *segment;
+    take_off(peer, &link, &segment);
     peer->net_refused = true;
     peer->refused = false; // now by ipc, which may serve in one direction
+    pthread_mutex_unlock(&peer->peers->lock);
+    end_link(peer->peers, link, segment);
+    pthread_mutex_lock(&peer->peers->lock);
 }
 
 static int make_hello(struct phi_peer *peer)
@@ -435,16 +467,10 @@ bool phi_hello_cut_due(struct phi_peer *peer)
 
 void phi_hello_forget(struct phi_peer *peer)
 {
-    if (peer->link != NULL) {
-        phi_link_free(peer->link);
-        phi_staging_free(peer);
-        phi_segment_unregister(peer->segment, peer->peers->device);
-        phi_segment_close(peer->segment);
-        peer->segment = NULL;
-    }
-    peer->link = NULL;
-    free(peer->hello);
-    peer->hello = NULL;
+    struct phi_link *link;
+    struct phi_segment *segment;
+    take_off(peer, &link, &segment);
+    end_link(peer->peers, link, segment);
 }
 
 void phi_hello_free(struct phi_peer *peer)
