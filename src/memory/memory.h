@@ -93,7 +93,8 @@ struct phi_import {
 
 // import maps an allocation of another process (or of another context of this one). fd stays the caller's, who may close
 // it afterwards; -1 where the record needs none. Bad input is -EBADMSG; a handle that the driver or system refuses is PH_EDRIVER or the
-// errno, with the sentence; -EXDEV: no peer access between the devices; -EEXIST: an import of memory that lay there before is in the way. May take 20 ms for the first mapping from a device.
+// errno, with the sentence; -EXDEV: no peer access between the devices; -EEXIST: an import of memory that lay there before is in the way. May take 20 ms for the first mapping from a device,
+// and a second where what lay there before is being unmapped.
 int phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t size, int fd,
                       struct phi_import **import);
 

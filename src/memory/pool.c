@@ -198,6 +198,20 @@ static int use(struct phi_memory *memory, int fd, const struct phi_allocation *a
     return rc;
 }
 
+// claim notes where an import is mapped. False: another one is there, so the record of one of them
+// names memory that it is not of, and the first of the two to be closed would take it from both.
+static bool claim(struct opened *o, CUdeviceptr mapped)
+{
+    pthread_mutex_lock(&opened_lock);
+    const struct opened *other = opened;
+    while (other && (other == o || other->at != mapped || other->closing))
+        other = other->next;
+    if (!other)
+        o->at = mapped;
+    pthread_mutex_unlock(&opened_lock);
+    return !other;
+}
+
 // import_entered: each user asks the driver, which gives all of them the same address.
 static int import_entered(struct phi_memory *memory, const struct phi_allocation *allocation,
                           CUmemPoolPtrExportData *data, struct opened *o, struct phi_import *import)
@@ -212,9 +226,9 @@ static int import_entered(struct phi_memory *memory, const struct phi_allocation
         result = driver->cuMemPoolImportPointer(&mapped, o->pool, data);
     if (result != CUDA_SUCCESS)
         return phi_pointer_fail(memory, result, "importing a peer's pool memory", allocation);
-    pthread_mutex_lock(&opened_lock);
-    o->at = mapped;
-    pthread_mutex_unlock(&opened_lock);
+    if (!claim(o, mapped))
+        return phi_fail(memory->report, -EBADMSG,
+                        "a peer's record names pool memory that is mapped for another record");
     if (phi_pointer_holds(memory, mapped, allocation->size) == 0)
         return phi_fail(memory->report, -EBADMSG,
                         "a peer's pool memory holds less than the %llu bytes of its record",
