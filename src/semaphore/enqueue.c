@@ -263,14 +263,7 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     phi_count(q->to->counters, copy_kernels, args.count);
     if (result != CUDA_SUCCESS)
         return result;
-    const struct phi_grid grid = {blocks, PHI_COPY_THREADS};
-    // What does not wait is not counted among what waits, and knows nothing of the others.
-    if (q->waits == 0 || !phi_copies_early(&q->to->policy, &q->others, blocks))
-        return launch(q, PHI_KERNEL_COPIES, grid, &args);
-    // Begun early they wait, and beside them what is before them on the stream.
-    if (q->blocks < 2 * blocks)
-        q->blocks = 2 * blocks;
-    return launch_early(q, PHI_KERNEL_COPIES, grid, &args);
+    return launch(q, PHI_KERNEL_COPIES, (struct phi_grid){blocks, PHI_COPY_THREADS}, &args);
 }
 
 void phi_enqueue_all(struct phi_enqueue *q)

@@ -242,12 +242,6 @@ static uint32_t share_of(const struct phi_policy *policy, const struct phi_waiti
     return wanted < share ? wanted : share;
 }
 
-bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t blocks)
-{
-    return share_of(policy, others, 1, blocks) == blocks;
-}
-
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                              size_t size)
 {

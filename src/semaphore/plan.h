@@ -90,9 +90,4 @@ uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_w
 uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                          uint32_t n, size_t size);
 
-// phi_copies_early: whether so many blocks of copies may begin while what is before them on the
-// stream ends: that may be a wait, and they keep their places meanwhile.
-bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t blocks);
-
 #endif

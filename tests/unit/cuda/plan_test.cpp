@@ -314,19 +314,4 @@ TEST(Policy, NumbersComeBehindWhatOthersRead)
     }
 }
 
-// Copies that begin early keep their places while what is before them waits: half of what is left.
-TEST(Policy, CopiesBeginEarlyWhereTheyLeaveRoom)
-{
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    policy.blocks = 100;
-    phi_waiting others{};
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 50));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 51));
-    others.blocks = 60;
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 20));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 21));
-    others.blocks = 200;
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 2));
-}
-
 } // namespace
