@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "channel/attempt.h"
 #include "channel/expel.h"
 #include "channel/hello.h"
 #include "channel/leave.h"
@@ -38,6 +37,8 @@ static uint64_t pair_nonce(const struct phi_peer *peer, uint64_t life)
 
 int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment **segment)
 {
+    if (peer->link != NULL)
+        return -ESTALE; // what is there is the net's, of a former life or of this one
     if (peer->segment != NULL && peer->segment_life != life) {
         if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN || peer->registering)
             return -ESTALE;
@@ -120,8 +121,6 @@ static int make_contact(struct phi_peer *peer, const struct phi_capabilities *th
     int rc = phi_node_connect(theirs->socket, &c->socket);
     if (rc == 0)
         rc = say_hello(peer, theirs, c, deadline);
-    if (rc == 0)
-        rc = phi_attempt_make(peer, c->socket, deadline);
     if (rc || peer->peers->rank < peer->rank)
         return rc;
     phi_peer_message(peer, PHI_NODE_SEGMENT, &request);
@@ -181,29 +180,8 @@ static int map_segment(struct phi_peer *peer, struct contact *c)
     return rc;
 }
 
-// A later life of the rank has another socket.
-static void end_life(struct phi_peer *peer)
-{
-    phi_peer_break(peer, PH_EPEER);
-    peer->gone = true;
-}
-
 static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
 {
-    if (rc == -EXDEV) {
-        phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is not reached by ipc: %s", peer->rank,
-                phi_reason_text(phi_attempt_against(peer)));
-        return 0; // now over the net
-    }
-    if (rc == -EINPROGRESS) {
-        peer->refused = phi_attempt_waits(peer); // else its outcome has come meanwhile
-        peer->retry = phi_deadline(RETRY_MS);
-        return 0;
-    }
-    if ((rc == -ECONNREFUSED || rc == -ENOENT) && phi_attempt_waits(peer)) {
-        end_life(peer); // it has answered before
-        return 0;
-    }
     // -EAGAIN: its backlog is full for the moment, of whoever knocks there.
     if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE ||
         rc == -EAGAIN) {
@@ -225,41 +203,7 @@ enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, en
     const struct phi_transport *other = by_net ? &phi_transport_ipc : &phi_transport_net;
     if (!by_net && peer->net_refused)
         return peer->why;
-    if (by_net && phi_attempt_against(peer) != PHI_REASON_NONE)
-        return phi_attempt_against(peer);
     return other->viable(&peer->peers->mine, &peer->theirs, kind);
-}
-
-bool phi_contact_by_net(const struct phi_peer *peer)
-{
-    return !peer->net_refused && (phi_path_net(&peer->peers->mine, &peer->theirs) ||
-                                  phi_attempt_against(peer) != PHI_REASON_NONE);
-}
-
-int phi_contact_ask(struct phi_peer *peer, const struct phi_node_message *request,
-                    struct phi_node_message *answer, int64_t deadline)
-{
-    struct phi_peers *peers = peer->peers;
-    const struct phi_capabilities theirs = peer->theirs;
-    struct contact c = {-1, -1, -1};
-    if (peer->preparing)
-        return -EAGAIN;
-    peer->preparing = true;
-    pthread_mutex_unlock(&peers->lock);
-    int rc = phi_node_connect(theirs.socket, &c.socket);
-    if (rc == 0)
-        rc = say_hello(peer, &theirs, &c, deadline);
-    if (rc == 0)
-        rc = phi_node_call(c.socket, request, answer, &c.segment_fd, deadline);
-    if (rc == 0)
-        rc = answer->status > 0 ? -EBADMSG : answer->status;
-    close_contact(&c);
-    pthread_mutex_lock(&peers->lock);
-    peer->preparing = false;
-    phi_expel_settle(peer); // what came meanwhile
-    phi_peer_renew(peer);
-    phi_peers_changed(peers);
-    return rc;
 }
 
 bool phi_contact_due(const struct phi_peer *peer)
@@ -271,7 +215,7 @@ bool phi_contact_due(const struct phi_peer *peer)
 int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_peers *peers = peer->peers;
-    if (phi_contact_by_net(peer))
+    if (phi_path_net(&peers->mine, &peer->theirs) && !peer->net_refused)
         return phi_hello_prepare(peer, deadline);
     if (!phi_capabilities_same_node(&peers->mine, &peer->theirs)) {
         peer->unreachable = true;
@@ -319,7 +263,7 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
 
 // ---- mapping
 
-enum phi_reason phi_contact_reason(int rc)
+static enum phi_reason reason_of(int rc)
 {
     switch (rc) {
     case -ETIMEDOUT:
@@ -339,11 +283,12 @@ enum phi_reason phi_contact_reason(int rc)
     }
 }
 
-int phi_contact_map(struct phi_peer *peer, int socket, const uint8_t *record, size_t size, int fd,
-                    struct phi_import **import)
+// Without the lock.
+static int import_from(struct phi_peer *peer, const uint8_t *record, size_t size, int fd,
+                       struct phi_import **import)
 {
     struct phi_peers *peers = peer->peers;
-    if (!phi_memory_own(peers->memory, record, size) || phi_node_is_self(socket))
+    if (!phi_memory_own(peers->memory, record, size) || phi_node_is_self(peer->socket))
         return phi_memory_import(peers->memory, record, size, fd, import);
     return phi_fail(peers->report, -EBADMSG, "rank %d claims to own memory of this process",
                     peer->rank);
@@ -395,11 +340,11 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
         phi_peer_message(peer, PHI_NODE_PROBE, &request);
         if (ask_again(peer, &request, &answer, &fd, deadline))
             return PHI_REASON_DESCRIPTOR;
-        rc = phi_contact_map(peer, peer->socket, answer.bytes, answer.bytes_size, fd, &peer->probe);
+        rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
         if (fd >= 0)
             close(fd);
         if (rc)
-            return phi_contact_reason(rc == -EIO ? PH_EDRIVER : rc);
+            return reason_of(rc == -EIO ? PH_EDRIVER : rc);
     }
     uint64_t offset = (uint64_t)(peers->rank % PHI_PROBE_SLOTS) * PHI_PROBE_SIZE, seed;
     if (offset + PHI_PROBE_SIZE > peer->probe->size)
@@ -409,7 +354,7 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
         rc = phi_probe_write(peers->device, (char *)peer->probe->address + offset, seed | 1,
                              deadline);
         if (rc)
-            return phi_contact_reason(rc);
+            return reason_of(rc);
         peer->probe_seed = seed | 1;
     }
     phi_peer_message(peer, PHI_NODE_VERIFY, &request);
@@ -418,7 +363,7 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     rc = ask_again(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);
-    return rc ? phi_contact_reason(rc) : PHI_REASON_NONE;
+    return rc ? reason_of(rc) : PHI_REASON_NONE;
 }
 
 // Whether an attempt was cut short by the caller's own deadline: then it says nothing of the path.
@@ -484,7 +429,7 @@ static int import_in_place(struct phi_remote_export *e, int fd, struct phi_impor
             nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
         else
             phi_reap(peers);
-        rc = phi_contact_map(e->peer, e->peer->socket, e->record, e->record_size, fd, import);
+        rc = import_from(e->peer, e->record, e->record_size, fd, import);
     }
     return rc;
 }
@@ -509,13 +454,12 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
         if (call(peer, &request, &answer, &fd, deadline) || fd < 0)
             return PHI_REASON_DESCRIPTOR;
     }
-    int rc = phi_contact_map(peer, peer->socket, e->record, e->record_size, fd, import);
+    int rc = import_from(peer, e->record, e->record_size, fd, import);
     if (rc == -EEXIST && peers->config->reap == PHI_REAP_IDLE)
         rc = import_in_place(e, fd, import, deadline);
     if (fd >= 0)
         close(fd);
-    return rc ? phi_contact_reason(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc)
-              : PHI_REASON_NONE;
+    return rc ? reason_of(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc) : PHI_REASON_NONE;
 }
 
 void phi_contact_import(struct phi_remote_export *e, int64_t deadline)

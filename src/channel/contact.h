@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// First contact: connecting to a peer, and mapping its allocations. What is not said to be
-// otherwise is called with the peers' lock held; what waits gives it up meanwhile.
+// First contact: connecting to a peer, and mapping its allocations. Both are called with the peers'
+// lock held, give it up while they wait, and hold it again when they return.
 #ifndef PHI_CHANNEL_CONTACT_H
 #define PHI_CHANNEL_CONTACT_H
 
@@ -14,21 +14,6 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline);
 // phi_contact_against: why the path that the pair is not joined by (by_net: ipc, else the net) does
 // not serve, as far as it is known.
 enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, enum phi_kind kind);
-
-// phi_contact_by_net: whether the peer is to be reached over the net: as its record says, or as was
-// tried; not where that has failed, and ipc is left.
-bool phi_contact_by_net(const struct phi_peer *peer);
-
-// phi_contact_ask asks a peer that is known, and not connected yet, one question. -EAGAIN: another
-// thread connects to it.
-int phi_contact_ask(struct phi_peer *peer, const struct phi_node_message *request,
-                    struct phi_node_message *answer, int64_t deadline);
-
-// phi_contact_map (without the lock) maps what a record of the peer describes, which came through
-// this socket. reason: what its result says of the path.
-int phi_contact_map(struct phi_peer *peer, int socket, const uint8_t *record, size_t size, int fd,
-                    struct phi_import **import);
-enum phi_reason phi_contact_reason(int rc);
 
 // phi_contact_due: whether a peer is to be connected to now: known, and not refused a moment ago.
 bool phi_contact_due(const struct phi_peer *peer);

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "channel/attempt.h"
 #include "channel/contact.h"
 #include "channel/request.h"
 
@@ -161,24 +160,6 @@ struct hop {
     uint64_t call; // of its exchanges the one that waits
 };
 
-// Without a connection, where the two still find out whether ipc serves.
-static int ask_peer(struct phi_peer *peer, struct phi_node_message *request,
-                    struct phi_node_message *answer, int64_t deadline)
-{
-    struct phi_peers *peers = peer->peers;
-    int fd = -1;
-    if (phi_attempt_waits(peer))
-        return phi_contact_ask(peer, request, answer, deadline);
-    if (peer->state != PHI_PEER_READY)
-        return -ENOTCONN;
-    pthread_mutex_unlock(&peers->lock);
-    int rc = phi_peer_call(peer, request, answer, &fd, deadline);
-    if (fd >= 0)
-        close(fd);
-    pthread_mutex_lock(&peers->lock);
-    return rc;
-}
-
 // Asks the rank that the last one waits for whom its application waits for. Gives up the lock.
 // False where it waits for nobody, or is about to do what is awaited of it.
 static bool ask_next(struct phi_peers *peers, struct hop *hop, int64_t deadline)
@@ -186,13 +167,18 @@ static bool ask_next(struct phi_peers *peers, struct hop *hop, int64_t deadline)
     struct phi_peer *peer = stranger(peers, hop->next);
     if (peer != NULL && phi_contact_due(peer))
         phi_contact_prepare(peer, deadline);
-    if (peer == NULL || peer->suspect)
+    if (peer == NULL || peer->state != PHI_PEER_READY || peer->suspect)
         return false;
     struct phi_node_message request, answer;
+    int fd;
     phi_peer_message(peer, PHI_NODE_WAITING, &request);
     request.a = (uint64_t)hop->rank + 1;
     request.b = hop->op;
-    int rc = ask_peer(peer, &request, &answer, deadline);
+    pthread_mutex_unlock(&peers->lock);
+    int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
+    if (fd >= 0)
+        close(fd);
+    pthread_mutex_lock(&peers->lock);
     if (rc == 0 && answer.a == 0 && hop->rank == peers->rank) {
         peer->named = phi_now();
         peer->named_op = hop->op;

@@ -366,7 +366,7 @@ static int meet(struct phi_peer *peer)
 static int prepare(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_peers *peers = peer->peers;
-    enum phi_reason reason = phi_net_pair(&peers->mine, &peer->theirs);
+    enum phi_reason reason = phi_transport_net.viable(&peers->mine, &peer->theirs, PHI_KIND_HOST);
     if (reason != PHI_REASON_NONE) {
         no_way(peer, reason);
         return 0;

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "channel/attempt.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
 #include "channel/hello.h"
@@ -125,7 +124,6 @@ static void forget(struct phi_peer *peer)
 static void take_record(struct phi_peer *peer, uint64_t incarnation,
                         const struct phi_capabilities *theirs)
 {
-    phi_attempt_forget(peer);
     peer->incarnation = incarnation;
     peer->theirs = *theirs;
     peer->refused = peer->unreachable = peer->net_refused = false;
@@ -160,31 +158,11 @@ static void replace(struct phi_peer *peer)
     disown(peer);
 }
 
-// What of a life that was never READY is mapped: closing it could block, so it goes as that of
-// former lives does. false: out of memory.
-static bool leave_probe(struct phi_peer *peer)
-{
-    struct phi_peers *peers = peer->peers;
-    struct phi_peer *holder = peer->probe ? phi_peer_new(peers, peer->rank) : NULL;
-    if (holder == NULL)
-        return peer->probe == NULL;
-    holder->state = PHI_PEER_BROKEN;
-    holder->code = PH_EPEER;
-    holder->gone = holder->released = true;
-    holder->probe = peer->probe;
-    peer->probe = NULL;
-    holder->former = peers->former;
-    peers->former = holder;
-    return true;
-}
-
 void phi_peer_renew(struct phi_peer *peer)
 {
     if (peer->newer == 0 || peer->preparing)
         return;
     if (peer->state != PHI_PEER_BROKEN) {
-        if (!leave_probe(peer))
-            return; // another time
         forget(peer);
         take_record(peer, peer->newer, &peer->newer_theirs);
     } else if (peer->code != PH_EABORTED && peer->code != PH_EFENCED && phi_expel_over(peer) &&

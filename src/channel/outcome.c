@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "channel/attempt.h"
 #include "channel/contact.h"
 #include "channel/request.h"
 
@@ -20,9 +19,6 @@ static const char *missing(const struct phi_pending *pending)
                : peer->hello != NULL && !peer->net_refused
                    ? "its hello for the net path has not come through the store, "
                      "or the two do not reach each other over the net"
-               : phi_attempt_waits(peer)
-                   ? "it has not come to an exchange with this rank, at which it tries whether its "
-                     "device reaches this one"
                : peer->refused ? "its member record is there, but nobody listens at its socket: it "
                                  "exited, or has not "
                                  "started again, or lives in another network namespace "
@@ -45,12 +41,11 @@ static const char *missing(const struct phi_pending *pending)
 static void beside(const struct phi_pending *pending, char *text, size_t size)
 {
     const struct phi_peer *peer = pending->key->peer;
-    const bool net = phi_contact_by_net(peer);
+    const bool net = peer->hello != NULL && !peer->net_refused;
     text[0] = 0;
     if (pending->state != PHI_PENDING_PEER || peer->state != PHI_PEER_KNOWN ||
-        (net ? phi_path_asked(&peer->peers->mine, &peer->theirs) ||
-                   !phi_capabilities_same_node(&peer->peers->mine, &peer->theirs)
-             : !peer->net_refused))
+        phi_path_only_net(&peer->peers->mine, &peer->theirs) ||
+        !phi_path_net(&peer->peers->mine, &peer->theirs))
         return;
     snprintf(text, size, "; %s: %s", net ? phi_transport_ipc.name : phi_transport_net.name,
              phi_reason_text(phi_contact_against(peer, net, PHI_KIND_HOST)));

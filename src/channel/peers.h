@@ -207,13 +207,6 @@ struct phi_peer {
     bool net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
     enum phi_reason why; // ... over the net, of both
 
-    // Whether this rank maps memory of the peer, and the peer memory of this rank; see attempt.h.
-    struct {
-        bool tried;
-        enum phi_reason mine, theirs;
-        uint64_t theirs_life; // whose outcome that is; 0: none
-    } attempt;
-
     // When the peer said last with which roles (1 << role) it has an operation under way, or 0.
     int64_t named;
     uint64_t named_op;

@@ -77,15 +77,8 @@ bool phi_path_asked(const struct phi_capabilities *mine, const struct phi_capabi
 bool phi_path_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 bool phi_path_only_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
-// phi_net_pair: what they know against the net, whether it is to serve or not.
-enum phi_reason phi_net_pair(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
-
 // All transports, best first, ended by NULL.
 extern const struct phi_transport *const phi_transports[];
-
-// phi_path_doubt: whether no record says if ipc serves two devices of one node, and the net could: where no process sees
-// both devices, or the two live in different containers. Both ranks compute the same.
-bool phi_path_doubt(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
 // phi_ipc_pair: what the records of two ranks of one node know against ipc between them, in either direction;
 // PHI_REASON_NONE: nothing. phi_ipc_reach: the same of this rank's way to memory of `kind` alone, for a pair that is
