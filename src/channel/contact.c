@@ -425,11 +425,11 @@ static int import_in_place(struct phi_remote_export *e, int fd, struct phi_impor
     int64_t soon = phi_deadline(STALE_MS);
     int rc = -EEXIST;
     while (rc == -EEXIST && phi_now() < (soon < deadline ? soon : deadline)) {
-        if (executor->ops->busy(executor, NULL, 0))
-            nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
-        else
+        if (!executor->ops->busy(executor, NULL, 0))
             phi_reap(peers);
         rc = import_from(e->peer, e->record, e->record_size, fd, import);
+        if (rc == -EEXIST) // another context may have it open
+            nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
     }
     return rc;
 }

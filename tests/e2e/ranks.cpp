@@ -102,7 +102,7 @@ void Rank::barrier()
     unsigned index = barriers_++ % 64;
     uint32_t turn = (barriers_ - 1) / 64 + 1;
     shared->arrived[index].fetch_add(1);
-    auto end = std::chrono::steady_clock::now() + patience(30000);
+    auto end = std::chrono::steady_clock::now() + patience(60000);
     while (shared->arrived[index].load() < turn * static_cast<uint32_t>(ranks)) {
         if (std::chrono::steady_clock::now() > end)
             rank_failed(__FILE__, __LINE__, "the test's barrier: not all ranks came");
