@@ -211,6 +211,22 @@ static bool turn_all(struct phi_host_executor *host, int64_t deadline)
     return ran;
 }
 
+// late_elsewhere is late where other threads run all queues that are busy: what one of them waits for.
+static int late_elsewhere(struct phi_host_executor *host)
+{
+    struct phi_progress progress;
+    struct phi_wait_note note;
+
+    for (uint32_t i = 0; i < used(host); i++)
+        if (host_progress(&host->base, i, &progress, &note) && note.number)
+            return phi_fail(host->params.report, -ETIMEDOUT,
+                            "rank %d has not written '%s' for operation %llu (%s); another thread "
+                            "runs the queue",
+                            note.peer, phi_program_awaits(note.call),
+                            (unsigned long long)note.op_id, phi_program_name(note.call));
+    return phi_fail(host->params.report, -ETIMEDOUT, "queues of the context still run");
+}
+
 // late names the oldest wait of all queues. It keeps the role of the oldest one seen so far.
 static int late(struct phi_host_executor *host)
 {
@@ -231,7 +247,7 @@ static int late(struct phi_host_executor *host)
         oldest = i;
     }
     if (oldest < 0)
-        return phi_fail(host->params.report, -ETIMEDOUT, "queues of the context still run");
+        return late_elsewhere(host);
     rc = phi_queue_late(&queues[oldest]);
     phi_queue_drop(&queues[oldest]);
     return rc;

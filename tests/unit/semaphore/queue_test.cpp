@@ -672,6 +672,20 @@ TEST_F(Queue, FlushNamesTheOldestWait)
     }
 }
 
+// Also where another thread runs it.
+TEST_F(Queue, FlushNamesTheWaitThatAnotherThreadIsOn)
+{
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    std::thread other([&] { EXPECT_EQ(synchronize(), 0); });
+    EXPECT_TRUE(soon([&] {
+        return executor->ops->flush(executor, phi_now()) == -ETIMEDOUT &&
+               context->error().find("rank 3 has not written 'full' for operation 42") == 0 &&
+               context->error().find("another thread runs the queue") != std::string::npos;
+    })) << context->error();
+    store(&word[0], 1);
+    other.join();
+}
+
 // Two queues that need each other go on although only one is waited for at a time.
 TEST_F(Queue, FlushRunsQueuesThatNeedEachOther)
 {
