@@ -244,7 +244,7 @@ TEST_F(Mailboxes, MalformedOffersAreDropped)
 
 RANK_FUNCTION(is_forged)
 {
-    rank.open({}, 700);
+    rank.open({}, 2000);
     rank.shared->value[0]++;
     CHECK(reaches(rank.shared->value[1], 1));
     // Another wrote in rank 0's name: the exchange ends well, or at its deadline.

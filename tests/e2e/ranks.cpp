@@ -94,7 +94,7 @@ void Rank::open(std::vector<std::string> settings, int64_t deadline_ms)
 void Rank::close(int64_t deadline_ms)
 {
     Rank &rank = *this;
-    CHECK_OK(ph_context_destroy(&context, deadline_ms));
+    CHECK_OK(ph_context_destroy(&context, patience(deadline_ms).count()));
 }
 
 void Rank::barrier()
@@ -149,7 +149,9 @@ struct ph_channel *Rank::channel(int peer, uint64_t op_id, ph_role role, void *b
     Rank &rank = *this;
     struct ph_operation op = {op_id, peer, role, protocol, buffer, size};
     struct ph_channel *channel = nullptr;
-    CHECK_OK(ph_exchange(context, &op, 1, &channel));
+    struct ph_exchange_request *request = nullptr;
+    CHECK_OK(ph_exchange_start(context, &op, 1, &request));
+    CHECK_OK(ph_exchange_finish(&request, &channel, patience(20000).count()));
     return channel;
 }
 

@@ -52,7 +52,7 @@ public:
     // Whether a message of this size waits for nobody: by lines, or into slots.
     bool sends_alone(struct ph_channel *channel, bool outgoing, size_t size);
 
-    // One channel with a peer, of a fresh exchange.
+    // One channel with a peer, of a fresh exchange, which has time whatever the context's deadline is.
     struct ph_channel *channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,
                                ph_protocol protocol = PH_PROTOCOL_DEFAULT);
     void synchronize(void *stream, int64_t ms = 20000);

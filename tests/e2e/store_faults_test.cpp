@@ -247,7 +247,7 @@ RANK_FUNCTION(meets_a_stopped_store)
     CHECK(reaches(rank.shared->value[3], 1)); // the store goes on
     ph_exchange_request *request;
     CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
-    CHECK_OK(ph_exchange_finish(&request, &channel, 10000));
+    CHECK_OK(ph_exchange_finish(&request, &channel, patience(20000).count()));
     pass(rank, channel, role, memory, size, 2, stream);
     rank.barrier();
 }

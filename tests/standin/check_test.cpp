@@ -257,7 +257,7 @@ TEST_F(Checks, KernelsThatWaitAndThenRace)
         words[0] = 1;
         EXPECT_TRUE(finishes(a));
         launch("phi_transfer", args, a);
-        eventually([&] { return d->cuStreamQuery(a) == CUDA_SUCCESS; }, 20);
+        eventually([] { return false; }, 1000); // nothing tells when its copy is over
         copies(target, source, 4 * MIB, b);
         EXPECT_TRUE(finishes(b));
         words[1] = 1;

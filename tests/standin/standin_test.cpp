@@ -111,7 +111,7 @@ TEST_F(Standin, TransferCopiesBetweenItsItems)
     args.items[2] = {device(&words[3]), 0, PHI_BRACE_WAIT, 1};
     args.before = 1;
     args.count = 3;
-    args.copy = {b, a, SIZE, device(&words[1])};
+    args.copy = {b, a, SIZE, device(&words[1]), 0};
     args.done = device(done);
     args.number = 5;
     CUfunction transfer = kernel("phi_transfer");
@@ -154,7 +154,7 @@ TEST_F(Standin, CopyFillAndVerify)
     test_pattern_args pattern = {a, SIZE, 40, device(&words[0]), device(&words[1])};
     words[0] = 2;
     launch(fill, s, pattern);
-    launch(move, s, phi_copy_args{b, a, SIZE, device(broken)});
+    launch(move, s, phi_copy_args{b, a, SIZE, device(broken), 0});
     test_pattern_args expected = {b, SIZE, 42, 0, device(&words[1])};
     launch(copy, s, expected);
     EXPECT_TRUE(finishes(s));
@@ -166,7 +166,7 @@ TEST_F(Standin, CopyFillAndVerify)
     pattern.seed = 50;
     pattern.seed_word = 0;
     launch(fill, s, pattern);
-    launch(move, s, phi_copy_args{b, a, SIZE, device(broken)});
+    launch(move, s, phi_copy_args{b, a, SIZE, device(broken), 0});
     expected.seed = 50;
     launch(copy, s, expected);
     EXPECT_TRUE(finishes(s));
