@@ -258,6 +258,7 @@ static int print_net(struct info *info)
 {
     struct phi_net_candidate *list = calloc(CANDIDATES, sizeof(*list));
     char why[256] = "out of memory";
+    char library[128];
     size_t n = 0;
 
     if (phi_config_read(&info->config, NULL, &info->report) < 0) {
@@ -267,6 +268,10 @@ static int print_net(struct info *info)
     }
     if (list)
         n = phi_net_list(&info->report, &info->config, list, CANDIDATES, why, sizeof(why));
+    if (n > 0) {
+        phi_net_library(library, sizeof(library));
+        printf("%s\n", library);
+    }
     for (size_t i = 0; i < n; i++)
         printf("  %-16s %-16s %s\n", list[i].provider, list[i].domain,
                list[i].taken ? "is taken" : list[i].reason);

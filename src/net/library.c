@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "net/library.h"
+#include "net/net.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -64,6 +65,7 @@ static bool open_library(const char *name, struct phi_libfabric *library, char *
                  FI_MAJOR(version), FI_MINOR(version));
         goto close_handle;
     }
+    library->version = version;
     library->api = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
     if (FI_VERSION_LT(version, library->api))
         library->api = version;
@@ -93,6 +95,16 @@ const struct phi_libfabric *phi_libfabric_load(const char *name, char *why, size
     }
     pthread_mutex_unlock(&load_lock);
     return good ? &loaded : NULL;
+}
+
+void phi_net_library(char *text, size_t size)
+{
+    pthread_mutex_lock(&load_lock);
+    text[0] = '\0';
+    if (loaded_name[0])
+        snprintf(text, size, "libfabric %u.%u (%s), built for %u.%u", FI_MAJOR(loaded.version),
+                 FI_MINOR(loaded.version), loaded_name, FI_MAJOR_VERSION, FI_MINOR_VERSION);
+    pthread_mutex_unlock(&load_lock);
 }
 
 struct fi_info *phi_libfabric_hints(const struct phi_libfabric *library)

@@ -22,7 +22,8 @@ struct phi_libfabric {
 #define PHI_LIBFABRIC_MEMBER(symbol) __typeof__(symbol) *symbol;
     PHI_LIBFABRIC_MAP(PHI_LIBFABRIC_MEMBER)
 #undef PHI_LIBFABRIC_MEMBER
-    uint32_t api; // what fi_getinfo is asked for: the older of the headers' and the library's
+    uint32_t version; // of the library itself
+    uint32_t api;     // what fi_getinfo is asked for: the older of the headers' and the library's
 };
 
 // phi_libfabric_load loads the library of that name, once for the life of the process; a second

@@ -65,6 +65,10 @@ struct phi_net_candidate {
 size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
                     struct phi_net_candidate *candidates, size_t n, char *why, size_t why_size);
 
+// phi_net_library writes which libfabric was loaded, and which one this was built for; "" before the first net
+// or list of the process. Any thread.
+void phi_net_library(char *text, size_t size);
+
 // What both ends of a link must have alike, and its name for people.
 struct phi_net_wire {
     char provider[64];

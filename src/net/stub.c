@@ -33,6 +33,11 @@ size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
     return 0;
 }
 
+void phi_net_library(char *text, size_t size)
+{
+    snprintf(text, size, "%s", "");
+}
+
 // Without a net there is no link: none of the following is reached.
 
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net)

@@ -50,6 +50,8 @@ TEST_F(PeerhopInfo, ProvidersOfTheNetAndTheReasonsAgainstThem)
         GTEST_SKIP() << "built without libfabric";
     EXPECT_TRUE(says("/nonexistent.so")) << out;
     EXPECT_EQ(run("--net", "PEERHOP_NET_PROVIDER=tcp"), 0);
+    EXPECT_EQ(out.find("libfabric "), 0u) << out;
+    EXPECT_TRUE(says(" (libfabric.so.1), built for ")) << out;
     EXPECT_TRUE(says("is taken")) << out;
     EXPECT_TRUE(says("PEERHOP_NET_PROVIDER=tcp asks for another")) << out;
     EXPECT_EQ(run("--net --build"), 2);
