@@ -49,6 +49,19 @@ PH_API int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_o
 PH_API int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size,
                   void *stream);
 
+// ph_copy copies size bytes (0 is fine) from from_offset of the buffer of from's peer to to_offset of
+// the buffer of to's peer: both are remote to the caller, and its own buffers are no part of it. Needs
+// the sender's role on `to` and the receiver's on `from`, which are channels of one context, and may be
+// one and the same where it has both roles. -EINVAL also where the two ranges overlap in one peer's
+// memory. The peers learn nothing: order it by signals and waits on the two channels, as a put on `to`
+// and a get on `from`. Until it is done, or as long as a graph has it, it holds both channels: neither
+// peer's release of its buffer is DRAINED before. PH_ENOPATH names the end that has no import here, or
+// is staged over the net (method "staged"): what is staged moves only to and from its owner's streams.
+// A channel that has ended gives its status, `to` before `from`; of one that ends meanwhile the other
+// one stays good, and what the copy has brought it is undefined. Since 0.1.
+PH_API int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from,
+                   size_t from_offset, size_t size, void *stream);
+
 // ph_put_signal is ph_put, then a signal that the peer's ph_wait(size) waits for. Few signals are in
 // flight per direction: the next one waits on the stream until the peer has consumed the one before,
 // or, of small messages between GPUs (PEERHOP_LL_MAX), the one before that; between devices over the net

@@ -93,7 +93,6 @@ static void set_word(struct phi_work *work, struct ph_channel *channel, bool out
     work->word_device =
         device ? device + offsetof(struct phi_line, word) + step->word * sizeof(uint32_t) : 0;
     work->value = step->bit;
-    work->uses = &channel->uses;
     if (channel->route.link == NULL)
         return;
     work->route = &channel->route;
@@ -115,7 +114,6 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
     struct ph_channel *channel = call->channel;
     uint8_t *local = channel->local + call->local_offset;
     work->size = call->size;
-    work->uses = &channel->uses;
     if (channel->route.link != NULL) {
         work->route = &channel->route;
         work->offset = call->remote_offset;
@@ -185,20 +183,27 @@ bool phi_call_empties(const struct phi_channel_call *call)
     return program->count == 1 && program->steps[0].kind == PHI_STEP_UNSTAGE;
 }
 
+struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind kind,
+                                 enum phi_call call)
+{
+    return (struct phi_work){
+        .kind = (uint8_t)kind,
+        .call = (uint8_t)call,
+        .peer = channel->peer->rank,
+        .op_id = channel->op_id,
+        .uses = &channel->uses,
+        .broken = &channel->mine->broken,
+        .broken_device =
+            channel->mine_device ? channel->mine_device + offsetof(struct phi_line, broken) : 0,
+    };
+}
+
 static size_t add_call(const struct phi_channel_call *call, struct phi_work *work)
 {
     const struct phi_program *program = program_of(call);
     struct ph_channel *channel = call->channel;
     for (unsigned i = 0; i < program->count; i++) {
-        work[i] = (struct phi_work){
-            .kind = program->steps[i].kind,
-            .call = (uint8_t)call->call,
-            .peer = channel->peer->rank,
-            .op_id = channel->op_id,
-            .broken = &channel->mine->broken,
-            .broken_device =
-                channel->mine_device ? channel->mine_device + offsetof(struct phi_line, broken) : 0,
-        };
+        work[i] = phi_channel_work(channel, program->steps[i].kind, call->call);
         if (phi_step_hops(program->steps[i].kind))
             set_hop(&work[i], call, &program->steps[i]);
         else if (program->steps[i].kind == PHI_STEP_COPY)

@@ -31,6 +31,19 @@ struct phi_helps {
 int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun);
 
+// A copy from the buffer of one channel's peer to that of another's.
+struct phi_third_party {
+    struct ph_channel *to, *from; // of one context; may be the same
+    size_t to_offset, from_offset, size;
+};
+
+// phi_issue_copy enqueues it; valid (ranges, roles, reach). Errors: as phi_issue.
+int phi_issue_copy(const struct phi_third_party *copy, void *stream);
+
+// phi_channel_work is an item of a call on a channel, without what its kind needs.
+struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind kind,
+                                 enum phi_call call);
+
 // phi_call_fills, phi_call_empties: whether a call of a staged channel fills slots, or empties
 // them.
 bool phi_call_fills(const struct phi_channel_call *call);

@@ -406,7 +406,6 @@ void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call
     work->host_destination = !stages && host;
     work->offset = stages ? call->remote_offset : channel->local_size;
     work->signal = call->call != PHI_CALL_PUT;
-    work->uses = &channel->uses;
 }
 
 void phi_staging_kick(const struct phi_channel_call *call)

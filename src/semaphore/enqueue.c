@@ -14,7 +14,7 @@ static CUresult enqueue_batch(struct phi_enqueue *q, const struct phi_piece *pie
     for (size_t i = piece->first; i < piece->first + piece->count; i++) {
         const struct phi_work *work = &q->work[i];
         CUstreamBatchMemOpParams *op = &ops[count];
-        if (work->kind == PHI_STEP_COPY)
+        if (work->kind == PHI_STEP_COPY || work->kind == PHI_STEP_HOLD)
             continue; // of no bytes
         count++;
         if (work->kind == PHI_STEP_WAIT)
@@ -45,7 +45,7 @@ static uint32_t add_items(const struct phi_enqueue *q, size_t first, size_t end,
 {
     for (size_t i = first; i < end; i++) {
         const struct phi_work *work = &q->work[i];
-        if (work->kind == PHI_STEP_COPY)
+        if (work->kind == PHI_STEP_COPY || work->kind == PHI_STEP_HOLD)
             continue; // of no bytes
         items[count++] = (struct phi_brace_item){
             .word = work->word_device,

@@ -46,7 +46,7 @@ struct phi_work {
     uint64_t word_device;
 
     // PHI_STEP_COPY: addresses valid in this process (host) or on this context's device (CUDA). size may be 0. Copies
-    // that follow one another have no order.
+    // that follow one another have no order. PHI_STEP_HOLD: none of it, only `uses`.
     void *destination;
     const void *source;
     size_t size;

@@ -32,7 +32,7 @@ static bool stands_alone(const struct phi_work *work)
 
 static bool is_nothing(const struct phi_work *work)
 {
-    return is_copy(work) && work->size == 0;
+    return work->kind == PHI_STEP_HOLD || (is_copy(work) && work->size == 0);
 }
 
 static size_t skip_nothing(const struct phi_plan *plan, size_t at)
@@ -85,7 +85,7 @@ static bool take_transfer(struct phi_plan *plan, struct phi_piece *piece)
     size_t copy = plan->at, items = 0;
     bool waited = plan->waited;
     for (; copy < plan->n && !stands_alone(&plan->work[copy]); copy++) {
-        items += !is_copy(&plan->work[copy]);
+        items += !is_nothing(&plan->work[copy]);
         waited = waited || plan->work[copy].kind == PHI_STEP_WAIT;
     }
     if (copy == plan->n || is_hop(&plan->work[copy]) || !waited || items > PHI_BRACE_ITEMS)
@@ -94,7 +94,7 @@ static bool take_transfer(struct phi_plan *plan, struct phi_piece *piece)
     for (; end < plan->n && items < PHI_BRACE_ITEMS; end++) {
         if (stands_alone(&plan->work[end]))
             break;
-        items += !is_copy(&plan->work[end]);
+        items += !is_nothing(&plan->work[end]);
     }
     piece->kind = PHI_PIECE_TRANSFER;
     piece->behind = true;

@@ -93,6 +93,8 @@ const struct phi_program *phi_program_of(enum phi_call call, enum phi_method met
 
 const char *phi_program_name(unsigned call)
 {
+    if (call == PHI_CALL_COPY)
+        return "copy";
     return call < PHI_CALL_COUNT ? phi_programs[call].name : "work";
 }
 

@@ -72,6 +72,8 @@ static bool is_landed(struct ph_queue *queue)
 static bool run_item(struct ph_queue *queue, const struct phi_work *work,
                      const struct phi_work *next, void (*fn)(void *), struct phi_run *run)
 {
+    if (!fn && work->kind == PHI_STEP_HOLD)
+        return true;
     if (!fn && work->route)
         return phi_flight_run(queue, work, next);
     if (!fn && work->kind == PHI_STEP_WAIT)

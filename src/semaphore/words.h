@@ -53,6 +53,7 @@ enum phi_step_kind {
     PHI_STEP_WAIT, // until the word has the bit (acquire)
     PHI_STEP_COPY, // the bytes
     PHI_STEP_POST, // word := the bit (release: after everything before it on the stream)
+    PHI_STEP_HOLD, // nothing: what the item names is touched by the others of its operation (in no program)
 
     // By flags in device memory (phi_hop of kernel_args.h), in the lane of the word.
     PHI_STEP_PUSH,
@@ -109,6 +110,7 @@ enum phi_call {
     PHI_CALL_PUT_SIGNAL,
     PHI_CALL_WAIT,
     PHI_CALL_COUNT,
+    PHI_CALL_COPY = PHI_CALL_COUNT, // ph_copy: on two channels, so it is no program of a direction
 };
 
 #define PHI_STEPS_MAX 3

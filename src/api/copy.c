@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <peerhop/transfer.h>
+
+#include "api/check.h"
+#include "channel/issue.h"
+
+// One end of a copy between two peers: what is to become of the peer's buffer there.
+struct end {
+    struct ph_channel *channel;
+    bool written; // else read
+    size_t offset, size;
+};
+
+static int check_role(const struct end *end)
+{
+    const struct ph_channel *channel = end->channel;
+    if (channel->role & (end->written ? PH_ROLE_SENDER : PH_ROLE_RECEIVER))
+        return 0;
+    return phi_fail(channel->peers->report, -EINVAL,
+                    "ph_copy: operation %llu with rank %d: this rank is not its %s",
+                    (unsigned long long)channel->op_id, channel->peer->rank,
+                    end->written ? "sender" : "receiver");
+}
+
+// The own buffer of the channel is no part of it.
+static int check_range(const struct end *end)
+{
+    const struct ph_channel *channel = end->channel;
+    if (end->offset <= channel->remote_size && end->size <= channel->remote_size - end->offset)
+        return 0;
+    return phi_fail(channel->peers->report, -EINVAL,
+                    "ph_copy: operation %llu with rank %d: %zu bytes at offset %zu do not fit the "
+                    "peer's buffer of %zu bytes",
+                    (unsigned long long)channel->op_id, channel->peer->rank, end->size, end->offset,
+                    channel->remote_size);
+}
+
+static int check_reach(const struct end *end)
+{
+    const struct ph_channel *channel = end->channel;
+    const char *to_be = end->written ? "written" : "read";
+    if (channel->stage.is || channel->route.link != NULL)
+        return phi_fail(channel->peers->report, PH_ENOPATH,
+                        "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is reached "
+                        "over the net, by which only its owner and this rank copy",
+                        (unsigned long long)channel->op_id, channel->peer->rank, to_be);
+    if (channel->remote == NULL)
+        return phi_fail(channel->peers->report, PH_ENOPATH,
+                        "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is not "
+                        "mapped here: %s",
+                        (unsigned long long)channel->op_id, channel->peer->rank, to_be,
+                        phi_reason_text(channel->reach));
+    return 0;
+}
+
+static int check_end(const struct end *end)
+{
+    int rc = phi_channel_check(end->channel);
+    if (rc)
+        return phi_check_refused(end->channel, rc);
+    rc = check_role(end);
+    if (rc == 0)
+        rc = check_range(end);
+    return rc ? rc : check_reach(end);
+}
+
+// Each allocation of a peer is mapped once, so the same bytes have the same address.
+static bool overlap(const struct end *a, const struct end *b)
+{
+    const uintptr_t at = (uintptr_t)a->channel->remote + a->offset;
+    const uintptr_t other = (uintptr_t)b->channel->remote + b->offset;
+    return (at < other ? other - at : at - other) < a->size;
+}
+
+static int check_both(const struct end *to, const struct end *from)
+{
+    struct phi_report *report = to->channel->peers->report;
+    if (to->channel->peers != from->channel->peers)
+        return phi_fail(report, -EINVAL, "ph_copy: the channels are of two contexts");
+    int rc = check_end(to);
+    if (rc == 0)
+        rc = check_end(from);
+    if (rc == 0 && overlap(to, from))
+        rc = phi_fail(report, -EINVAL,
+                      "ph_copy: %zu bytes of rank %d's memory overlap those that they are to be "
+                      "copied to",
+                      from->size, from->channel->peer->rank);
+    return rc;
+}
+
+int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from, size_t from_offset,
+            size_t size, void *stream)
+{
+    const struct end written = {to, true, to_offset, size}, read = {from, false, from_offset, size};
+    const struct phi_third_party copy = {to, from, to_offset, from_offset, size};
+    if (to == NULL || from == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(to->peers))
+        return PH_EFORKED;
+    int rc = check_both(&written, &read);
+    if (rc)
+        return rc;
+    rc = phi_issue_copy(&copy, stream);
+    if (rc == 0)
+        return 0;
+    // An executor that refuses does not say which of the two was revoked.
+    return phi_channel_check(to) ? phi_check_refused(to, rc) : phi_check_refused(from, rc);
+}
