@@ -41,12 +41,13 @@ static int check_reach(const struct end *end)
 {
     const struct ph_channel *channel = end->channel;
     const char *to_be = end->written ? "written" : "read";
-    if (channel->stage.is || channel->route.link != NULL)
+    if (channel->stage.is)
         return phi_fail(channel->peers->report, PH_ENOPATH,
-                        "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is reached "
-                        "over the net, by which only its owner and this rank copy",
+                        "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is staged "
+                        "over the net: it moves only when its owner's stream takes part (ph_send, "
+                        "ph_put)",
                         (unsigned long long)channel->op_id, channel->peer->rank, to_be);
-    if (channel->remote == NULL)
+    if (channel->remote == NULL && channel->route.link == NULL)
         return phi_fail(channel->peers->report, PH_ENOPATH,
                         "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is not "
                         "mapped here: %s",
@@ -66,11 +67,20 @@ static int check_end(const struct end *end)
     return rc ? rc : check_reach(end);
 }
 
-// Each allocation of a peer is mapped once, so the same bytes have the same address.
+// Each allocation of a peer is mapped once, or has one region: the same bytes have the same
+// address.
+static uint64_t address_of(const struct end *end)
+{
+    const struct ph_channel *channel = end->channel;
+    return (channel->route.link ? channel->route.remote : (uintptr_t)channel->remote) + end->offset;
+}
+
 static bool overlap(const struct end *a, const struct end *b)
 {
-    const uintptr_t at = (uintptr_t)a->channel->remote + a->offset;
-    const uintptr_t other = (uintptr_t)b->channel->remote + b->offset;
+    const struct phi_route *route = &a->channel->route, *other_route = &b->channel->route;
+    const uint64_t at = address_of(a), other = address_of(b);
+    if (route->link != other_route->link || route->rails[0].key != other_route->rails[0].key)
+        return false;
     return (at < other ? other - at : at - other) < a->size;
 }
 

@@ -184,6 +184,14 @@ struct phi_route {
 int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
                    uint64_t offset, struct phi_route *route);
 
+// phi_route_lend makes *lent a route whose moves are of other memory of ours: [memory, memory + size),
+// which it registers for the link under `id`, of PHI_LENT_IDS and the 255 after it, where the provider
+// asks for that; it stays so until the link ends. -EAGAIN: again; -ECONNRESET: the link has ended; or
+// the provider refuses.
+#define PHI_LENT_IDS (UINT32_MAX - 1000)
+int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, size_t size,
+                   struct phi_route *lent);
+
 enum phi_move_state { PHI_MOVE_IDLE, PHI_MOVE_POSTED, PHI_MOVE_DONE, PHI_MOVE_FAILED };
 
 // One move. Zeroed at first; the caller fills the lower half while it is IDLE, and sets it IDLE

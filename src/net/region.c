@@ -259,3 +259,31 @@ int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_targ
     pthread_mutex_unlock(&net->lock);
     return rc;
 }
+
+int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, size_t size,
+                   struct phi_route *lent)
+{
+    struct phi_link *link = route->link;
+    struct phi_net *net = link->net;
+    const struct phi_net_region *region = NULL;
+    int rc = 0;
+
+    *lent = *route;
+    for (uint32_t i = 0; i < PHI_NET_RAILS_MAX; i++)
+        lent->rails[i].desc = NULL;
+    if (!(net->mr_mode & FI_MR_LOCAL))
+        return 0;
+    if (!phi_net_trylock(net))
+        return -EAGAIN;
+    if (link->open)
+        region = find(link, id);
+    else
+        rc = -ECONNRESET;
+    for (uint32_t i = 0; region && i < link->rails_used; i++)
+        lent->rails[i].desc = fi_mr_desc(region->mr[i < region->count ? i : 0]);
+    pthread_mutex_unlock(&net->lock);
+    if (rc || region)
+        return rc;
+    rc = phi_region_register(link, id, memory, size, FI_READ | FI_WRITE);
+    return rc ? rc : -EAGAIN; // now it is found
+}

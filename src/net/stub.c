@@ -187,6 +187,17 @@ int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_targ
     return PH_ENOPATH;
 }
 
+int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, size_t size,
+                   struct phi_route *lent)
+{
+    (void)route;
+    (void)id;
+    (void)memory;
+    (void)size;
+    (void)lent;
+    return -ECONNRESET;
+}
+
 int phi_move_start(struct phi_move *move)
 {
     (void)move;

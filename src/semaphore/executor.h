@@ -47,6 +47,8 @@ struct phi_work {
 
     // PHI_STEP_COPY: addresses valid in this process (host) or on this context's device (CUDA). size may be 0. Copies
     // that follow one another have no order. PHI_STEP_HOLD: none of it, only `uses`.
+    // PHI_STEP_RELAY (host executor only): the copy of two peers, one of them over the net, with the HOLD that is the
+    // next item: `destination`, or `route` and `offset`, here, and `source`, or `route` and `offset`, there.
     void *destination;
     const void *source;
     size_t size;

@@ -390,6 +390,8 @@ static void free_executor(struct phi_host_executor *host)
 {
     for (uint32_t i = 0; i < used(host); i++)
         free(host->queues[i].ring);
+    for (uint32_t i = 0; i < used(host); i++)
+        phi_relay_free(host->relays[i]);
     pthread_cond_destroy(&host->stop);
     pthread_mutex_destroy(&host->lock);
     free(host);

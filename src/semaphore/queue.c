@@ -74,7 +74,7 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
 {
     if (!fn && work->kind == PHI_STEP_HOLD)
         return true;
-    if (!fn && work->route)
+    if (!fn && work->route && work->kind != PHI_STEP_RELAY)
         return phi_flight_run(queue, work, next);
     if (!fn && work->kind == PHI_STEP_WAIT)
         return phi_queue_arrived(work);
@@ -87,6 +87,8 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
     }
     if (phi_step_staged(work->kind))
         return phi_staged_run(work, &queue->copied);
+    if (work->kind == PHI_STEP_RELAY)
+        return phi_relay_run(queue, work, next);
     switch (work->kind) {
     case PHI_STEP_COPY:
         return copy(queue, work, run);
@@ -225,8 +227,9 @@ static void count(struct ph_queue *queue, const struct phi_work *work, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (work[i].kind == PHI_STEP_WAIT || work[i].kind == PHI_STEP_UNSTAGE) {
             phi_count(counters, waits_host, 1);
-        } else if (work[i].kind == PHI_STEP_COPY || work[i].kind == PHI_STEP_STAGE) {
-            const bool net = work[i].route != NULL || work[i].kind == PHI_STEP_STAGE;
+        } else if (work[i].kind == PHI_STEP_COPY || work[i].kind == PHI_STEP_STAGE ||
+                   work[i].kind == PHI_STEP_RELAY) {
+            const bool net = work[i].route != NULL || work[i].kind != PHI_STEP_COPY;
 
             phi_count(counters, ipc_operations, !net);
             phi_count(counters, ipc_bytes, net ? 0 : work[i].size);
@@ -308,6 +311,11 @@ int phi_queue_enqueue(struct ph_queue *queue, const struct phi_work *work, size_
     rc = claim(queue, work, n, number);
     if (rc)
         goto drop_role;
+    rc = phi_relay_prepare(queue, work, n);
+    if (rc) {
+        unclaim(queue, work, n, number);
+        goto drop_role;
+    }
     atomic_store_explicit(&queue->issued, number, memory_order_relaxed);
     if (first)
         start(queue, work, n, fn, &run);
@@ -337,6 +345,14 @@ int64_t phi_queue_rest(int64_t since)
     return now;
 }
 
+// The other end of the RELAY at the head.
+static const struct phi_work *from_of(const struct ph_queue *queue)
+{
+    uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
+
+    return &queue->ring[(head + 1) % PHI_RING_ITEMS].work;
+}
+
 // What stands at the front: the oldest copy under way, or else the head.
 static const struct phi_work *front(const struct ph_queue *queue, bool *host)
 {
@@ -345,6 +361,8 @@ static const struct phi_work *front(const struct ph_queue *queue, bool *host)
     const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
 
     *host = !oldest && item->fn;
+    if (!oldest && !item->fn && item->work.kind == PHI_STEP_RELAY)
+        return phi_relay_awaits(queue, &item->work, from_of(queue));
     return oldest ? oldest : &item->work;
 }
 
@@ -389,7 +407,9 @@ static const struct phi_work *looked_for(const struct ph_queue *queue)
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
     const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
 
-    if (is_empty(queue) || item->fn || (item->work.kind != PHI_STEP_WAIT && !item->work.route))
+    if (is_empty(queue) || item->fn ||
+        (item->work.kind != PHI_STEP_WAIT && item->work.kind != PHI_STEP_RELAY &&
+         !item->work.route))
         return NULL;
     return &item->work;
 }
@@ -400,6 +420,8 @@ static bool is_over(struct ph_queue *queue, const struct phi_work *work)
         return true;
     if (!work)
         return false;
+    if (work->kind == PHI_STEP_RELAY) // unless it waits for what is before it
+        return !phi_flight_oldest(queue) && phi_relay_look(queue, work, from_of(queue));
     if (!work->route)
         return phi_queue_arrived(work);
     if (work->kind == PHI_STEP_WAIT)

@@ -76,6 +76,8 @@ struct phi_flight {
     struct phi_flying slots[PHI_FLYING_MAX];
 };
 
+struct phi_relay; // copies between two peers, of a queue
+
 struct phi_host_executor {
     struct phi_executor base;
     struct phi_executor_params params;
@@ -85,6 +87,7 @@ struct phi_host_executor {
     pthread_t worker;
     _Atomic uint32_t used;                      // queues[0 .. used) have been in use
     struct phi_flight flights[PHI_STREAMS_MAX]; // by queue
+    struct phi_relay *relays[PHI_STREAMS_MAX];  // by queue; NULL before its first such copy
     struct ph_queue queues[PHI_STREAMS_MAX];    // [0] stands for the NULL stream
 };
 
@@ -137,6 +140,21 @@ bool phi_flight_landed(struct ph_queue *queue);
 const struct phi_work *phi_flight_oldest(const struct ph_queue *queue); // or NULL
 // phi_flight_rest sends the post that is held.
 void phi_flight_rest(struct ph_queue *queue);
+
+// ---- relay.c: RELAY items, with the HOLD that follows. All under the role, but for the first two.
+
+// phi_relay_prepare gets what the items' RELAYs need, before they are enqueued; it allocates for the
+// first one of a queue. -ENOMEM, or the provider refuses. free: NULL is fine.
+int phi_relay_prepare(struct ph_queue *queue, const struct phi_work *work, size_t n);
+void phi_relay_free(struct phi_relay *relay);
+
+// phi_relay_run returns false where the item is not over: all bytes are delivered, or one of the
+// channels is broken and nothing is under way.
+bool phi_relay_run(struct ph_queue *queue, const struct phi_work *to, const struct phi_work *from);
+// phi_relay_look polls; whether run would find something to do. awaits: whose peer is waited for.
+bool phi_relay_look(struct ph_queue *queue, const struct phi_work *to, const struct phi_work *from);
+const struct phi_work *phi_relay_awaits(const struct ph_queue *queue, const struct phi_work *to,
+                                        const struct phi_work *from);
 
 // phi_queue_enqueue takes n items, or the call fn(work->destination) with n == 1, as one operation:
 // runs what can be run at once if nothing is before it. By the producer. Results of

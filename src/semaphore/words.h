@@ -53,6 +53,7 @@ enum phi_step_kind {
     PHI_STEP_WAIT, // until the word has the bit (acquire)
     PHI_STEP_COPY, // the bytes
     PHI_STEP_POST, // word := the bit (release: after everything before it on the stream)
+    PHI_STEP_RELAY, // the bytes, of two peers, through memory of ours (semaphore/relay.c; in no program)
     PHI_STEP_HOLD, // nothing: what the item names is touched by the others of its operation (in no program)
 
     // By flags in device memory (phi_hop of kernel_args.h), in the lane of the word.

@@ -224,6 +224,35 @@ TEST_P(Net, WritesAndReadsOfEverySize)
     }
 }
 
+// What a copy between two other ranks passes through, which no peer knows.
+TEST_P(Net, MovesOfMemoryThatIsLentToALink)
+{
+    const size_t size = 70000;
+    std::vector<uint8_t> lent(size);
+    struct phi_route own;
+    regions(size);
+    own = route;
+    for (int time = 0; time < 2; time++) {
+        int rc = -EAGAIN;
+        ASSERT_TRUE(eventually([&] {
+            rc = phi_route_lend(&own, PHI_LENT_IDS + 3, lent.data(), size, &route);
+            return rc != -EAGAIN;
+        }));
+        ASSERT_EQ(rc, 0) << a->context->error();
+    }
+    from.swap(lent);
+    for (size_t i = 0; i < size; i++)
+        from[i] = uint8_t(i * 7);
+    ASSERT_EQ(move(5, size - 9, false), 0);
+    EXPECT_EQ(memcmp(from.data() + 5, to.data() + 5, size - 9), 0);
+    std::fill(from.begin(), from.end(), 0);
+    ASSERT_EQ(move(5, size - 9, true), 0);
+    EXPECT_EQ(memcmp(from.data() + 5, to.data() + 5, size - 9), 0);
+    phi_link_end(a->link, false);
+    EXPECT_NE(phi_move_start(&move_), 0);
+    from.swap(lent);
+}
+
 TEST_P(Net, AMoveIsSplitAndItsPostComesLast)
 {
     pair("PEERHOP_NET_PART=4096");

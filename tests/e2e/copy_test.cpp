@@ -1,58 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ph_copy: from one peer's buffer to another's. Rank 0 copies, rank 1 has the source, and the last
-// rank the target; of two ranks rank 1 has both.
-#include "e2e/bytes.h"
-#include "e2e/exchanging.h"
+// ph_copy, from one peer's buffer to another's: every size and offset, what it refuses, what it
+// holds.
+#include "e2e/third.h"
 
 class Copy : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES(Copy);
+INSTANTIATE_DEVICES_AND_NET(Copy);
 class CopyOnCuda : public EveryDevice
 {
 };
 INSTANTIATE_CUDA_DEVICES(CopyOnCuda);
-
-static const size_t BIG = (1 << 20) + 3;
-
-// What a rank has of a copy: the channel with the source's owner, and that with the target's.
-struct Third {
-    explicit Third(Rank &owner, size_t bytes = BIG + 8192)
-        : rank(owner), size(bytes), target_rank(owner.ranks - 1), copies(owner.rank == 0),
-          has_source(owner.rank == 1), has_target(owner.rank == target_rank),
-          source(owner, has_source ? size : 64, 333), target(owner, has_target ? size : 64, 4097),
-          stream(owner.device->stream())
-    {
-        std::vector<ph_operation> ops;
-        source.poison(source.size);
-        target.poison(target.size);
-        if (copies || has_source)
-            ops.push_back(operation(1, copies ? 1 : 0, PH_ROLE_BOTH, source.data, source.size));
-        if (copies || has_target)
-            ops.push_back(
-                operation(2, copies ? target_rank : 0, PH_ROLE_BOTH, target.data, target.size));
-        auto channels = exchange_all(rank, ops);
-        from = copies || has_source ? channels[0] : nullptr;
-        to = copies || has_target ? channels.back() : nullptr;
-    }
-
-    // The buffers of rank 0 itself are no part of a copy.
-    void check_own()
-    {
-        if (!copies)
-            return;
-        source.check(0, 0, source.size, "rank 0's own buffer towards the source");
-        target.check(0, 0, target.size, "rank 0's own buffer towards the target");
-    }
-
-    Rank &rank;
-    size_t size;
-    int target_rank;
-    bool copies, has_source, has_target;
-    Buffer source, target;
-    void *stream;
-    ph_channel *from, *to;
-};
 
 // ---- sizes and offsets
 
@@ -180,6 +138,19 @@ TEST_P(Copy, EverySizeInsideOnePeer)
     }
 }
 
+TEST_P(Copy, EverySizeWhereOneIsReachedOverTheNet)
+{
+    if (GetParam() != "host" || !net_available())
+        GTEST_SKIP() << "over the net together with ipc on host memory alone";
+    for (int net : {1, 2}) {
+        SCOPED_TRACE(net);
+        Job job("host", 3);
+        job.environment("PEERHOP_NET_PROVIDER", "tcp");
+        job.environment(net, "PEERHOP_PATH", "net");
+        EXPECT_EQ(job.run("every_size", "in order"), "");
+    }
+}
+
 TEST_P(CopyOnCuda, EverySizeInEachMode)
 {
     for (const char *method : {"ce", "copy_kernel"}) {
@@ -203,8 +174,10 @@ RANK_FUNCTION(is_counted)
         CHECK_OK(ph_copy(third.to, 0, third.from, 0, 1000, third.stream));
         CHECK_OK(ph_copy(third.to, 0, third.from, 5, 600 << 10, third.stream));
         rank.synchronize(third.stream);
-        CHECK_EQUAL(rank.counter("ipc_operations"), 2);
-        CHECK_EQUAL(rank.counter("ipc_bytes"), 1000 + (600 << 10));
+        CHECK_EQUAL(rank.counter(rank.argument == "net" ? "net_operations" : "ipc_operations"), 2);
+        CHECK_EQUAL(rank.counter(rank.argument == "net" ? "ipc_operations" : "net_operations"), 0);
+        CHECK_EQUAL(rank.counter(rank.argument == "net" ? "net_bytes" : "ipc_bytes"),
+                    1000 + (600 << 10));
         CHECK_EQUAL(rank.counter("copy_kernels"), 0); // the copy engine: nothing waits
         CHECK_EQUAL(rank.counter("in_flight"), 0);
     }
@@ -214,7 +187,7 @@ RANK_FUNCTION(is_counted)
 TEST_P(Copy, IsCounted)
 {
     Job job(GetParam(), 3);
-    EXPECT_EQ(job.run("is_counted"), "");
+    EXPECT_EQ(job.run("is_counted", on_net() ? "net" : ""), "");
 }
 
 // ---- within one buffer, by one channel
@@ -342,7 +315,8 @@ RANK_FUNCTION(refused)
         if (rank.device->host())
             CHECK_RC(ph_copy(to, 0, from, 0, 1, memory), -EINVAL); // no queue
         CHECK(rank.device->synchronize(stream, 0));
-        CHECK(rank.counter("ipc_operations") == 0 && rank.counter("in_flight") == 0);
+        CHECK(rank.counter("ipc_operations") == 0 && rank.counter("net_operations") == 0);
+        CHECK_EQUAL(rank.counter("in_flight"), 0);
         CHECK_OK(ph_copy(to, size - 6, from, size - 6, 6, stream));
         CHECK_OK(ph_copy(to, size, from, size, 0, stream));
         rank.synchronize(stream);
@@ -439,12 +413,6 @@ TEST_P(Copy, NeedsBothBuffersMapped)
 
 // ---- what it holds: neither buffer is given back while a copy is under way
 
-// The rank that gives its buffer back, or dies; the other owner lets the copy begin.
-static int who_goes(const Rank &rank)
-{
-    return rank.argument.find("source") == 0 ? 1 : 2;
-}
-
 // A channel whose signal lets rank 0's stream go on.
 static ph_channel *gate_of(Rank &rank)
 {
@@ -453,18 +421,6 @@ static ph_channel *gate_of(Rank &rank)
         return nullptr;
     void *memory = rank.device->alloc(64);
     return rank.channel(rank.rank ? 0 : keeper, 9, role_of(rank, keeper), memory, 64);
-}
-
-static void expect_good(Third &third, bool source)
-{
-    Rank &rank = third.rank;
-    ph_channel *good = source ? third.from : third.to;
-    CHECK_OK(ph_channel_status(good));
-    if (source)
-        CHECK_OK(ph_get(good, 0, 0, 8, third.stream));
-    else
-        CHECK_OK(ph_put(good, 0, 0, 8, third.stream));
-    rank.synchronize(third.stream);
 }
 
 // value[0]: how far rank 0 is; value[1]: the buffer was looked at.
@@ -590,5 +546,42 @@ TEST_P(Copy, AnOwnerThatDiesLeavesTheOtherChannelGood)
         Job job(GetParam(), 3);
         job.expect_failure(*end == 's' ? 1 : 2);
         EXPECT_EQ(job.run("loses_one", end), "");
+    }
+}
+
+// Copies run when it dies: what is under way ends, and all memory can be used again.
+RANK_FUNCTION(loses_one_meanwhile)
+{
+    const int goes = who_goes(rank);
+    rank.open();
+    Third third(rank);
+    rank.barrier();
+    if (rank.rank == goes) {
+        CHECK(reaches(rank.shared->value[0], 1));
+        kill(getpid(), SIGKILL);
+    } else if (third.copies) {
+        int rc = 0;
+        for (int i = 0; rc == 0; i++) {
+            rc = ph_copy(third.to, 0, third.from, 0, BIG, third.stream);
+            rank.shared->value[0] = i >= 3;
+            if (i % 4 == 3)
+                rank.synchronize(third.stream);
+        }
+        CHECK_RC(rc, PH_EPEER);
+        rank.synchronize(third.stream);
+        expect_good(third, goes == 2);
+        rank.shared->value[1] = 1;
+    } else {
+        CHECK(reaches(rank.shared->value[1], 1));
+    }
+}
+
+TEST_P(Copy, AnOwnerThatDiesWhileCopiesRun)
+{
+    for (const char *end : {"source", "target"}) {
+        SCOPED_TRACE(end);
+        Job job(GetParam(), 3);
+        job.expect_failure(*end == 's' ? 1 : 2);
+        EXPECT_EQ(job.run("loses_one_meanwhile", end), "");
     }
 }

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ph_copy in chains of transfers, and where one of the owners, or both, are reached over the net.
+#include "e2e/third.h"
+
+class CopyChain : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES_AND_NET(CopyChain);
+
+class CopyOverNet : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!RedisServer::available())
+            GTEST_SKIP() << "no redis-server";
+        if (!net_available())
+            GTEST_SKIP() << "libfabric is left out of this build";
+    }
+};
+
+// A sentence names the rank that does not answer; once it does, the copy ends.
+RANK_FUNCTION(waits_for_one)
+{
+    const int stops = who_goes(rank);
+    rank.open();
+    Third third(rank);
+    if (third.has_source)
+        rank.device->fill(third.source.data, BIG, 5);
+    rank.barrier();
+    if (rank.rank == stops) {
+        rank.shared->value[0] = 1;
+        CHECK(reaches(rank.shared->value[2], 1, 40000));
+    } else if (third.copies) {
+        CHECK(reaches(rank.shared->value[1], 1));
+        CHECK_OK(ph_copy(third.to, 0, third.from, 0, BIG, third.stream));
+        CHECK(!rank.device->synchronize(third.stream, patience(200).count()));
+        CHECK_SAYS(rank.error(), "operation " + std::to_string(stops) + " (copy) with rank " +
+                                     std::to_string(stops) + ": " + std::to_string(BIG) +
+                                     " bytes are not delivered");
+        rank.shared->value[2] = 1;
+        rank.synchronize(third.stream);
+        CHECK_OK(ph_channel_status(third.to));
+        CHECK_OK(ph_channel_status(third.from));
+    }
+    rank.barrier();
+    if (third.has_target)
+        rank.verify(third.target.data, BIG, 5, "copied after all");
+    rank.barrier();
+}
+
+TEST_F(CopyOverNet, WhoDoesNotAnswerIsNamed)
+{
+    for (const char *end : {"source", "target"}) {
+        SCOPED_TRACE(end);
+        Job job("hostnet", 3);
+        const int stops = *end == 's' ? 1 : 2;
+        job.start("waits_for_one", end);
+        ASSERT_TRUE(reaches(job.shared()->value[0], 1));
+        job.signal(stops, SIGSTOP);
+        job.shared()->value[1] = 1;
+        EXPECT_TRUE(reaches(job.shared()->value[2], 1));
+        job.signal(stops, SIGCONT);
+        EXPECT_EQ(job.wait(), "");
+    }
+}
+
+// What is staged moves with its owner's streams only.
+RANK_FUNCTION(staged)
+{
+    rank.open();
+    Third third(rank, 1000);
+    if (third.copies) {
+        CHECK_RC(ph_copy(third.to, 0, third.from, 0, 8, third.stream), PH_ENOPATH);
+        CHECK_SAYS(rank.error(), rank.argument + " is staged over the net");
+        CHECK(rank.device->synchronize(third.stream, 0));
+        expect_good(third, rank.argument.find("written") != std::string::npos);
+    }
+    rank.barrier();
+}
+
+TEST_F(CopyOverNet, WhatIsStagedIsRefused)
+{
+    std::string why;
+    if (!device_available("standin", &why))
+        GTEST_SKIP() << why;
+    for (int net : {1, 2}) {
+        Job job("standin", 3);
+        job.environment("PEERHOP_NET_PROVIDER", "tcp");
+        job.environment(net, "PEERHOP_PATH", "net");
+        EXPECT_EQ(job.run("staged", net == 1 ? "rank 1's buffer, which is to be read,"
+                                             : "rank 2's buffer, which is to be written,"),
+                  "");
+    }
+}
+
+// ---- a chain: put, copy, get, each over its path, and whatever was read is written over at once
+
+struct Chain {
+    Third &third;
+    void *out, *back;
+
+    // By the owner of a buffer: it was filled and read, and is written over.
+    void give_away(ph_channel *channel, Buffer &buffer, size_t size) const
+    {
+        Rank &rank = third.rank;
+        CHECK_OK(ph_wait(channel, 0, third.stream));
+        CHECK_OK(ph_signal(channel, third.stream));
+        CHECK_OK(ph_wait(channel, 0, third.stream));
+        rank.device->slow_fill(third.stream, buffer.data, size, 0xdd, 0);
+        CHECK_OK(ph_signal(channel, third.stream));
+    }
+    void lead(size_t size, uint64_t seed) const
+    {
+        Rank &rank = third.rank;
+        void *stream = third.stream;
+        rank.device->fill(out, size, seed);
+        CHECK_OK(ph_put(third.from, 3, 0, size, stream));
+        CHECK_OK(ph_signal(third.from, stream));
+        rank.device->slow_fill(stream, out, size, 0xee, 0);
+        CHECK_OK(ph_wait(third.from, 0, stream));
+        CHECK_OK(ph_copy(third.to, 5, third.from, 3, size, stream));
+        CHECK_OK(ph_signal(third.from, stream)); // read
+        CHECK_OK(ph_signal(third.to, stream));   // written
+        CHECK_OK(ph_wait(third.to, 0, stream));
+        CHECK_OK(ph_get(third.to, 0, 5, size, stream));
+        CHECK_OK(ph_signal(third.to, stream)); // read
+        CHECK_OK(ph_wait(third.from, 0, stream));
+        CHECK_OK(ph_wait(third.to, 0, stream));
+    }
+};
+
+// Rank 0 puts and gets: its own buffers, out and back, are as large.
+static Chain chain_of(Third &third)
+{
+    Rank &rank = third.rank;
+    void *out = rank.device->alloc(third.size), *back = rank.device->alloc(third.size);
+    std::vector<ph_operation> ops;
+    if (third.copies || third.has_source)
+        ops.push_back(operation(3, third.copies ? 1 : 0, PH_ROLE_BOTH,
+                                third.copies ? out : third.source.data, third.size));
+    if (third.copies || third.has_target)
+        ops.push_back(operation(4, third.copies ? third.target_rank : 0, PH_ROLE_BOTH,
+                                third.copies ? back : third.target.data, third.size));
+    auto channels = exchange_all(rank, ops);
+    third.from = channels[0];
+    third.to = channels.back();
+    return {third, out, back};
+}
+
+RANK_FUNCTION(chain)
+{
+    rank.open();
+    Third third(rank);
+    const Chain links = chain_of(third);
+    uint64_t seed = 1;
+    for (size_t size : {1, 3, 8, 16, 100, 1000, 4095, 4096, 4097, 30000, 32767, 32768, 65537,
+                        262143, 262144, 262145, 524289, (1 << 20) + 3}) {
+        for (int round = 0; round < (size <= 32768 ? 20 : 3); round++, seed++) {
+            if (third.copies)
+                links.lead(size, seed);
+            if (third.has_source)
+                links.give_away(third.from, third.source, size + 8);
+            if (third.has_target)
+                links.give_away(third.to, third.target, size + 8);
+            rank.synchronize(third.stream);
+            if (third.copies)
+                rank.verify(links.back, size, seed, "what came back");
+        }
+    }
+    rank.barrier();
+}
+
+// Without a signal: a stream's own put, copy and get follow one another.
+RANK_FUNCTION(in_one_stream)
+{
+    rank.open();
+    Third third(rank);
+    const Chain links = chain_of(third);
+    rank.barrier();
+    for (uint64_t seed = 1; third.copies && seed <= 20; seed++) {
+        rank.device->fill(links.out, BIG, seed);
+        CHECK_OK(ph_put(third.from, 3, 0, BIG, third.stream));
+        CHECK_OK(ph_copy(third.to, 5, third.from, 3, BIG, third.stream));
+        CHECK_OK(ph_get(third.to, 0, 5, BIG, third.stream));
+        rank.synchronize(third.stream);
+        rank.verify(links.back, BIG, seed, "what came back");
+    }
+    rank.barrier();
+}
+
+TEST_P(CopyChain, FollowsAPutOfItsStream)
+{
+    Job job(GetParam(), 3);
+    EXPECT_EQ(job.run("in_one_stream"), "");
+}
+
+TEST_P(CopyChain, InAChain)
+{
+    Job job(GetParam(), 3);
+    EXPECT_EQ(job.run("chain"), "");
+}
+
+TEST_F(CopyOverNet, InAChainWithIpc)
+{
+    for (int net : {1, 2}) {
+        SCOPED_TRACE(net);
+        Job job("host", 3);
+        job.environment("PEERHOP_NET_PROVIDER", "tcp");
+        job.environment(net, "PEERHOP_PATH", "net");
+        EXPECT_EQ(job.run("chain"), "");
+    }
+}
+
+// Ranks of one process, so that a provider which sees both ends can be strict with what it is
+// given. Rank 0 puts what it copies: each copy comes behind the put, though that may be under way
+// when it is enqueued, and the signal behind all that was copied.
+static void lead_threads(ph_channel *from, ph_channel *to, uint8_t *bytes, ph_queue *queue)
+{
+    for (uint64_t round = 0; round < 20; round++) {
+        const size_t size = round % 5 ? 3000 : BIG;
+        for (size_t i = 0; i < size; i++)
+            bytes[i] = pattern_byte(round, i);
+        ASSERT_EQ(ph_put(from, 0, 0, size, queue), 0);
+        ASSERT_EQ(ph_copy(to, 0, from, 0, size, queue), 0);
+        ASSERT_EQ(ph_signal(to, queue), 0);
+        ASSERT_EQ(ph_wait(to, 0, queue), 0);
+        ASSERT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
+    }
+}
+
+static void end_threads(ph_channel *channel, const uint8_t *bytes, ph_queue *queue)
+{
+    for (uint64_t round = 0; round < 20; round++) {
+        const size_t size = round % 5 ? 3000 : BIG;
+        ASSERT_EQ(ph_wait(channel, 0, queue), 0);
+        ASSERT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
+        size_t right = 0;
+        while (right < size && bytes[right] == pattern_byte(round, right))
+            right++;
+        ASSERT_EQ(right, size) << "round " << round;
+        ASSERT_EQ(ph_signal(channel, queue), 0);
+    }
+    ASSERT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
+}
+
+TEST_F(CopyOverNet, AmongRanksOfOneProcess)
+{
+    RedisServer redis;
+    redis.start();
+    const std::string store = redis.uri();
+    const char *const settings[] = {"PEERHOP_PATH=net", "PEERHOP_NET_PROVIDER=tcp",
+                                    "PEERHOP_NET_RAILS=2", nullptr};
+    std::atomic<int> done{0};
+    as_threads(
+        3,
+        [&](int rank, ph_context *context) {
+            void *memory = nullptr;
+            ph_channel *channels[2] = {};
+            ph_queue *queue = nullptr;
+            ASSERT_EQ(ph_host_alloc(context, BIG, &memory), 0);
+            ph_operation ops[] = {operation(1, rank ? 0 : 1, PH_ROLE_BOTH, memory, BIG),
+                                  operation(1, 2, PH_ROLE_BOTH, memory, BIG)};
+            ASSERT_EQ(ph_exchange(context, ops, rank ? 1 : 2, channels), 0);
+            ASSERT_EQ(ph_queue_create(context, &queue), 0);
+            if (rank == 0)
+                lead_threads(channels[0], channels[1], static_cast<uint8_t *>(memory), queue);
+            else if (rank == 2)
+                end_threads(channels[0], static_cast<uint8_t *>(memory), queue);
+            EXPECT_EQ(ph_queue_destroy(&queue), 0);
+            Stopwatch watch;
+            for (done++; done < 3 && watch.ms() < patience(20000).count();)
+                sleep_ms(1);
+        },
+        [&](ph_context_params &params) {
+            params.store = store.c_str();
+            params.settings = settings;
+        });
+}
