@@ -84,6 +84,7 @@ struct Calls {
         ph_group_op ops[] = {{PH_GROUP_SEND, group, 0, 0, 100}, {PH_GROUP_WAIT, signal, 0, 0, 0}};
         if (rank.rank == 0) {
             expect(ph_put(put, 0, 0, 1000, stream));
+            expect(ph_copy(put, 100, signal, 0, 50, stream));
             expect(ph_put_signal(put, 0, 0, 1000, stream));
             expect(ph_send(put, 1000, stream));
             expect(ph_send(get, 1000, stream));

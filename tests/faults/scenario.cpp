@@ -112,11 +112,11 @@ class Player
         memory_->write(at, bytes, SIZE);
     }
 
-    bool holds(const void *at, uint64_t seed, const char *what)
+    bool holds(const void *at, uint64_t seed, const char *what, size_t begin = 0, size_t end = SIZE)
     {
         uint8_t bytes[SIZE];
         memory_->read(bytes, at, SIZE);
-        for (size_t i = 0; i < SIZE; i++)
+        for (size_t i = begin; i < end; i++)
             if (bytes[i] != pattern(seed, i))
                 return wrong(std::string(what) + ": byte " + std::to_string(i) + " is " +
                              std::to_string(bytes[i]));
@@ -257,7 +257,7 @@ class Player
         return issued && synchronize(peer) && (rank_ == 0 || holds(buffer(1), 10, "ph_recv"));
     }
 
-    // Rank 0 writes into and reads from rank 1, and signals.
+    // Rank 0 writes into and reads from rank 1, copies half a buffer there, and signals.
     bool one_sided(int peer)
     {
         fill(buffer(0), 20 + static_cast<uint64_t>(rank_));
@@ -266,12 +266,14 @@ class Player
         if (rank_ == 0) {
             if (!good(ph_get(in_, 0, 0, SIZE, stream_), "ph_get") ||
                 !good(ph_put(out_, 0, 0, SIZE, stream_), "ph_put") ||
-                !good(ph_put_signal(out_, 0, 0, SIZE, stream_), "ph_put_signal"))
+                !good(ph_copy(out_, SIZE / 2, in_, SIZE / 2, SIZE / 2, stream_), "ph_copy") ||
+                !good(ph_put_signal(out_, 0, 0, SIZE / 2, stream_), "ph_put_signal"))
                 return false;
             return synchronize(peer) && holds(buffer(1), 21, "ph_get");
         }
-        return good(ph_wait(in_, SIZE, stream_), "ph_wait") && synchronize(peer) &&
-               holds(buffer(1), 20, "ph_put_signal");
+        return good(ph_wait(in_, SIZE / 2, stream_), "ph_wait") && synchronize(peer) &&
+               holds(buffer(1), 20, "ph_put_signal", 0, SIZE / 2) &&
+               holds(buffer(1), 21, "ph_copy", SIZE / 2, SIZE);
     }
 
     bool group(int peer)
