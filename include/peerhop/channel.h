@@ -27,6 +27,14 @@ enum ph_protocol {
     PH_PROTOCOL_GET = 2,
 };
 
+// Up to how many bytes messages between GPUs over ipc go by which method: by ll up to ll_max bytes (at
+// most 8192), by sm up to sm_max, and what is larger by ce. 0: none does, not even one of 0 bytes; -1: as
+// the context has it (PEERHOP_LL_MAX, PEERHOP_SM_MAX, PEERHOP_TABLE).
+struct ph_limits {
+    int64_t ll_max;
+    int64_t sm_max;
+};
+
 // One communication that both ranks name alike: by op_id, each other's rank and matching roles. The
 // buffers may differ in size and place, and may be any part of an allocation: device memory of the
 // context's device from cudaMalloc, cuMemCreate or an exportable pool, or memory of
@@ -38,6 +46,10 @@ struct ph_operation {
     enum ph_protocol protocol;
     void *buffer;
     size_t size; // bytes, > 0
+    // Of what this rank sends: fixed per direction by its sender, a receiver's are ignored. NULL: the
+    // context's. Read by the call. The same operation with other limits is another channel. A
+    // PEERHOP_METHOD that is not auto comes before them.
+    const struct ph_limits *limits;
 };
 
 struct ph_channel;

@@ -5,6 +5,7 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
+#include "base/table.h"
 #include "channel/device_channel.h"
 #include "channel/exchange.h"
 #include "channel/issue.h"
@@ -20,6 +21,11 @@ static int check_operation(struct phi_peers *peers, const struct ph_operation *o
                         i, op->peer);
     if (op->role < PH_ROLE_SENDER || op->role > PH_ROLE_BOTH)
         return phi_fail(peers->report, -EINVAL, "operation %zu: role %d is none", i, (int)op->role);
+    if (op->limits != NULL && !phi_limits_valid(op->limits->ll_max, op->limits->sm_max))
+        return phi_fail(
+            peers->report, -EINVAL,
+            "operation %zu: ll_max is -1 to %d and sm_max at least -1, not %lld and %lld", i,
+            PHI_TABLE_LL_MAX, (long long)op->limits->ll_max, (long long)op->limits->sm_max);
     if (op->protocol < PH_PROTOCOL_DEFAULT || op->protocol > PH_PROTOCOL_GET)
         return phi_fail(peers->report, -EINVAL, "operation %zu: protocol %d is none", i,
                         (int)op->protocol);

@@ -11,6 +11,7 @@
 #ifndef PHI_BASE_TABLE_H
 #define PHI_BASE_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,10 +22,15 @@
 
 struct phi_config;
 
-// Bytes, 0: none, not even a message of 0 bytes. sm_max: PHI_TABLE_ALL.
+// Bytes, 0: none, not even a message of 0 bytes; -1: not said. sm_max: PHI_TABLE_ALL.
 struct phi_limits {
     int64_t ll_max, sm_max;
 };
+
+static inline bool phi_limits_valid(int64_t ll_max, int64_t sm_max)
+{
+    return ll_max >= -1 && ll_max <= PHI_TABLE_LL_MAX && sm_max >= -1;
+}
 
 struct phi_table_line {
     char own[65], peer[65]; // "*": any

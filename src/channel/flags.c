@@ -22,8 +22,7 @@ struct phi_own_flags {
 
 _Static_assert(PHI_TABLE_LL_MAX == PHI_LL_PIECE, "what one push takes");
 
-// Of what this rank sends to the peer. Nothing that it is made of changes in the peer's life.
-static struct phi_flag_table own_table(const struct phi_peer *peer)
+struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own)
 {
     const struct phi_peers *peers = peer->peers;
     struct phi_limits limits;
@@ -35,6 +34,10 @@ static struct phi_flag_table own_table(const struct phi_peer *peer)
     case PHI_METHOD_AUTO:
         limits = phi_table_limits(peers->size_table, peers->config, peers->mine.device_name,
                                   peer->theirs.device_name);
+        if (own->ll_max >= 0)
+            limits.ll_max = own->ll_max;
+        if (own->sm_max >= 0)
+            limits.sm_max = own->sm_max;
         return (struct phi_flag_table){(uint64_t)limits.ll_max, (uint64_t)limits.sm_max};
     default:
         return (struct phi_flag_table){0, 0};
@@ -147,13 +150,10 @@ void phi_flags_reap(struct phi_peer *peer)
 void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer)
 {
     const struct phi_own_flags *own = peer->own_flags;
-    const struct phi_flag_table table = own_table(peer);
     const bool tells = own != NULL && !own->sent;
     phi_put_u8(writer, tells);
     if (!tells)
         return;
-    phi_put_u64(writer, table.lines);
-    phi_put_u64(writer, table.copy);
     phi_put_blob(writer, own->slab.export_.record, own->slab.export_.record_size);
 }
 
@@ -177,7 +177,6 @@ int phi_flags_file(struct phi_peer *peer, struct phi_reader *reader)
 {
     if (phi_get_u8(reader) == 0)
         return reader->error;
-    const struct phi_flag_table table = {phi_get_u64(reader), phi_get_u64(reader)};
     size_t size;
     const uint8_t *record = phi_get_blob(reader, PHI_EXPORT_MAX, &size);
     if (reader->error || peer->flags != NULL)
@@ -197,11 +196,6 @@ int phi_flags_file(struct phi_peer *peer, struct phi_reader *reader)
         return rc;
     }
     peer->flags = e;
-    peer->flag_table = table;
-    // One slot's worth: what takes several would need the taker's help half-way, which may stand
-    // behind a push of its own.
-    if (peer->flag_table.lines > PHI_LL_PIECE)
-        peer->flag_table.lines = PHI_LL_PIECE;
     return 0;
 }
 
@@ -224,8 +218,9 @@ void phi_flags_give(struct ph_channel *channel)
         return;
     channel->own_slab = (uint64_t)(uintptr_t)peer->own_flags->slab.address;
     channel->peer_slab = (uint64_t)(uintptr_t)peer->flags->import->address;
-    channel->table[true] = own_table(peer);
-    channel->table[false] = peer->flag_table;
+    channel->table[true] =
+        phi_flags_table(peer, &phi_key_mine(channel->key, channel->mine_number)->limits);
+    channel->table[false] = phi_key_theirs(channel->key, channel->theirs_number)->table;
 }
 
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word)

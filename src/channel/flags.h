@@ -19,14 +19,19 @@ struct phi_remote_export;
 struct ph_channel;
 struct phi_own_flags;
 
-// Up to how many bytes a message goes by lines, and by copy. Of the sender, by its configuration;
-// in its offer.
+// Up to how many bytes a message goes by lines, and by copy. Of the sender's buffer; in its descriptor.
 struct phi_flag_table {
     uint64_t lines, copy;
 };
 
+struct phi_limits;
+
 // The id of the peer's slab among its exports, which it gives to nothing else.
 #define PHI_FLAG_EXPORT UINT32_MAX
+
+// phi_flags_table is that of a buffer of this rank's with these limits. Nothing else that it is made of
+// changes in the peer's life.
+struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own);
 
 // phi_flags_open makes this rank's slab for a peer where both can have one; else, or where it
 // cannot be made, there is none. Without the lock. -ENOMEM.

@@ -212,8 +212,30 @@ static int get_export(struct phi_peers *peers, const struct phi_allocation *allo
     return 0;
 }
 
+// What fixes a direction, and is its sender's: with another choice of it an operation is another.
+struct choice {
+    uint8_t protocol;
+    struct phi_limits limits;
+};
+
+static struct choice choice_of(const struct phi_peers *peers, const struct ph_operation *op)
+{
+    struct choice choice = {(uint8_t)op->protocol, {-1, -1}};
+    if (op->protocol == PH_PROTOCOL_DEFAULT)
+        choice.protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
+    if (op->limits != NULL && (op->role & PH_ROLE_SENDER))
+        choice.limits = (struct phi_limits){op->limits->ll_max, op->limits->sm_max};
+    return choice;
+}
+
+static bool is_choice(const struct phi_own_buffer *own, const struct choice *choice)
+{
+    return own->protocol == choice->protocol && own->limits.ll_max == choice->limits.ll_max &&
+           own->limits.sm_max == choice->limits.sm_max;
+}
+
 static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
-                   uint8_t protocol)
+                   const struct choice *choice)
 {
     struct phi_allocation allocation;
     uint64_t offset;
@@ -234,7 +256,8 @@ static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph
         .size = op->size,
         .offset = offset,
         .export_ = e,
-        .protocol = protocol,
+        .protocol = choice->protocol,
+        .limits = choice->limits,
     };
     return 0;
 }
@@ -295,12 +318,12 @@ int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
 }
 
 static struct phi_own_buffer *find_own(struct phi_peers *peers, const struct phi_key *key,
-                                       const struct ph_operation *op, uint8_t protocol)
+                                       const struct ph_operation *op, const struct choice *choice)
 {
     for (uint32_t i = key->own_count; i-- > 0;) {
         struct phi_own_buffer *own = &key->own[i];
         if (!own->released && own->address == op->buffer && own->size == op->size &&
-            own->protocol == protocol && still_there(peers, own))
+            is_choice(own, choice) && still_there(peers, own))
             return own;
     }
     return NULL;
@@ -310,11 +333,9 @@ static struct phi_own_buffer *find_own(struct phi_peers *peers, const struct phi
 static int own_buffer(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
                       uint32_t *number)
 {
-    uint8_t protocol = (uint8_t)op->protocol;
-    if (protocol == PH_PROTOCOL_DEFAULT)
-        protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
-    const struct phi_own_buffer *own = find_own(peers, key, op, protocol);
-    int rc = own ? 0 : add_own(peers, key, op, protocol);
+    const struct choice choice = choice_of(peers, op);
+    const struct phi_own_buffer *own = find_own(peers, key, op, &choice);
+    int rc = own ? 0 : add_own(peers, key, op, &choice);
     if (rc == 0)
         *number = own ? own->number : key->own[key->own_count - 1].number;
     return rc;

@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "semaphore/flags.h"
 
 #define OFFER_MAGIC   0x464f4850u // "PHOF"
-#define OFFER_VERSION 5
+#define OFFER_VERSION 6
 
 void phi_put_target(struct phi_writer *writer, const struct phi_net_target *target)
 {
@@ -97,6 +98,9 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         phi_put_u64(writer, own->offset);
         phi_put_u64(writer, own->size);
         phi_put_u8(writer, own->protocol);
+        const struct phi_flag_table table = phi_flags_table(peer, &own->limits);
+        phi_put_u64(writer, table.lines);
+        phi_put_u64(writer, table.copy);
     }
     return writer->error;
 }
@@ -183,8 +187,14 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     buffer.offset = phi_get_u64(reader);
     buffer.size = phi_get_u64(reader);
     buffer.protocol = phi_get_u8(reader);
+    buffer.table.lines = phi_get_u64(reader);
+    buffer.table.copy = phi_get_u64(reader);
     if (reader->error)
         return reader->error;
+    // One slot's worth: what takes several would need the taker's help half-way, which may stand
+    // behind a push of its own.
+    if (buffer.table.lines > PHI_LL_PIECE)
+        buffer.table.lines = PHI_LL_PIECE;
     if (role < PH_ROLE_SENDER || role > PH_ROLE_BOTH || buffer.protocol < PH_PROTOCOL_PUT ||
         buffer.protocol > PH_PROTOCOL_GET)
         return -EBADMSG;

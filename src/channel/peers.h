@@ -85,6 +85,7 @@ struct phi_own_buffer {
     uint64_t offset; // in the allocation
     struct phi_local_export *export_;
     uint8_t protocol;
+    struct phi_limits limits; // of what is sent from it
     bool told;     // an offer with it was begun: the peer may know of it
     bool offered;  // its descriptor has been sent to the peer
     bool released; // not to be used any more
@@ -96,6 +97,7 @@ struct phi_peer_buffer {
     struct phi_remote_export *export_;
     uint64_t offset, size;
     uint8_t protocol;
+    struct phi_flag_table table; // of what is sent from it
     bool released; // by the peer
 };
 
@@ -243,7 +245,6 @@ struct phi_peer {
     uint64_t probe_seed;           // of the pattern that was written there; 0: none
     struct phi_own_flags *own_flags; // see flags.h; kept as long
     struct phi_remote_export *flags; // the peer's slab, or NULL
-    struct phi_flag_table flag_table; // the peer's
     struct ph_channel *channels;   // all, linked by `next`
     struct phi_revocation *revocations; // of the peer's releases, under way here
     bool closing;                       // some of its exports are to be closed

@@ -68,7 +68,7 @@ class Writer
     phi_writer writer_ = {};
 };
 
-static std::string export_record(unsigned kind = 0, uint64_t bytes = 4096, unsigned version = 1)
+static std::string export_record(unsigned kind = 1, uint64_t bytes = 4096, unsigned version = 1)
 {
     std::string inside =
         Writer().u64(1).u64(bytes).u64(0).text(); // inode, size, offset of a memory file
@@ -90,30 +90,42 @@ static std::string descriptor(uint64_t op, unsigned role, uint32_t slot, uint32_
         .u64(op)
         .u8(role)
         .u32(slot)
+        .u32(0) // the slot's life
         .u32(number)
         .u32(id)
         .u64(offset)
         .u64(bytes)
         .u8(protocol)
+        .u64(8192) // by lines
+        .u64(65536)
         .text();
 }
 
+const uint32_t OFFER_VERSION = 6; // of the library
+
 static std::string offer(uint32_t exports, const std::string &records, uint32_t count,
-                         const std::string &descriptors, uint32_t version = 1)
+                         const std::string &descriptors, uint32_t version = OFFER_VERSION)
 {
-    return Writer().u32(0x464f4850).u32(version).u32(exports).text() + records +
+    return Writer().u32(0x464f4850).u32(version).u8(0).u32(exports).text() + records +
            Writer().u32(count).text() + descriptors;
+}
+
+// An export in an offer, without a region of the net.
+static std::string exported(uint32_t id, const std::string &record)
+{
+    return Writer().u32(id).blob(record).u8(0).text();
+}
+
+static std::string good_offer()
+{
+    return offer(1, exported(0, export_record()), 1, descriptor(1, 1, UINT32_MAX, 1, 0, 0, 10));
 }
 
 // Offers that must be dropped, whoever sends them.
 static std::vector<std::string> malformed_offers()
 {
     const uint32_t none = UINT32_MAX;
-    auto record = [](uint32_t id, const std::string &bytes) {
-        return Writer().u32(id).blob(bytes).text();
-    };
-    std::string good_record = record(0, export_record()),
-                good = offer(1, good_record, 1, descriptor(1, 1, none, 1, 0, 0, 10));
+    std::string good_record = exported(0, export_record()), good = good_offer();
     auto described = [&](const std::string &one) { return offer(1, good_record, 1, one); };
     std::vector<std::string> all = {
         "",
@@ -121,15 +133,15 @@ static std::vector<std::string> malformed_offers()
         std::string(100, '\0'),
         std::string(70000, '\xff'),
         good + "x",
-        offer(1, good_record, 1, descriptor(1, 1, none, 1, 0, 0, 10), 2),
+        offer(1, good_record, 1, descriptor(1, 1, none, 1, 0, 0, 10), OFFER_VERSION + 1),
         offer(UINT32_MAX, good_record, 0, ""),
         offer(1, good_record, UINT32_MAX, descriptor(1, 1, none, 1, 0, 0, 10)),
         offer(0, "", 1, descriptor(1, 1, none, 1, 99, 0, 10)), // an allocation that nobody told of
-        offer(1, record(5, export_record(200)), 0, ""),        // a foreign kind
-        offer(1, record(5, export_record(0, 0)), 0, ""),       // of no bytes
-        offer(1, record(5, export_record(0, UINT64_MAX)), 0, ""), // of too many
-        offer(1, record(5, export_record(0, 4096, 9)), 0, ""),    // of another version
-        offer(1, record(5, "short"), 0, ""),
+        offer(1, exported(5, export_record(200)), 0, ""),      // a foreign kind
+        offer(1, exported(5, export_record(1, 0)), 0, ""),     // of no bytes
+        offer(1, exported(5, export_record(1, UINT64_MAX)), 0, ""), // of too many
+        offer(1, exported(5, export_record(1, 4096, 9)), 0, ""),    // of another version
+        offer(1, exported(5, "short"), 0, ""),
         offer(1, Writer().u32(5).u32(UINT32_MAX).text(), 0, ""),
         described(descriptor(1, 1, none, 1, 0, 4000, 97)), // past the end
         described(descriptor(1, 1, none, 1, 0, UINT64_MAX - 5, 10)),
@@ -139,11 +151,8 @@ static std::vector<std::string> malformed_offers()
         described(descriptor(1, 9, none, 1, 0, 0, 10)),
         described(descriptor(1, 1, none, 0, 0, 0, 10)),
         described(descriptor(1, 1, none, UINT32_MAX, 0, 0, 10)),
-        described(descriptor(1, 1, none, 1u << 30, 0, 0, 10)),
         described(descriptor(1, 1, none, 1, 0, 0, 10, 0)),
         described(descriptor(1, 1, none, 1, 0, 0, 10, 7)),
-        described(descriptor(1, 1, UINT32_MAX - 1, 1, 0, 0, 10)),
-        described(descriptor(1, 1, 1u << 20, 1, 0, 0, 10)),
     };
     for (size_t cut = 1; cut < good.size(); cut += 7)
         all.push_back(good.substr(0, cut));
@@ -230,6 +239,7 @@ TEST_F(Mailboxes, MalformedOffersAreDropped)
                    envelope(PHI_ENVELOPE_MEMBER, 2, PHI_ENVELOPE_ALL, own, 0, 0, record)});
     uint64_t number = 0;
     auto offers = malformed_offers();
+    offers.push_back(good_offer()); // so what was dropped was not dropped for its version
     for (const std::string &bytes : offers) {
         number++;
         std::string id = std::to_string(own) + "-" + std::to_string(number);
@@ -239,7 +249,7 @@ TEST_F(Mailboxes, MalformedOffersAreDropped)
     }
     job.shared()->value[1] = 1;
     EXPECT_EQ(job.wait(), "");
-    EXPECT_EQ(job.shared()->value[2].load(), offers.size());
+    EXPECT_EQ(job.shared()->value[2].load(), offers.size() - 1);
 }
 
 RANK_FUNCTION(is_forged)
@@ -335,7 +345,7 @@ TEST_F(Mailboxes, AForgedOfferEndsAtTheDeadline)
         [](Job &, RedisServer &redis, const std::string &prefix, uint64_t from, uint64_t to) {
             redis.command({"XADD", prefix + "0>1", id_of(from, 1), "m",
                            envelope(PHI_ENVELOPE_MESSAGE, 0, 1, from, to, 1,
-                                    offer(1, Writer().u32(0).blob(export_record()).text(), 1,
+                                    offer(1, exported(0, export_record()), 1,
                                           descriptor(1, 1, 0, 1, 0, 0, 10)))});
         },
         false);

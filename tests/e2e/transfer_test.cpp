@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "e2e/bytes.h"
+#include "e2e/exchanging.h"
 
 class Transfer : public EveryDevice
 {
@@ -594,6 +595,90 @@ TEST_P(TransferOnCuda, SubAllocationsOfTwoKinds)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("sub_allocations", "vmm pool"), "");
+}
+
+// ---- limits
+
+static ph_path_report report_of(Rank &rank, ph_channel *channel, bool outgoing)
+{
+    ph_path_report report = {};
+    CHECK_OK(ph_channel_path(channel, outgoing, &report, sizeof report));
+    return report;
+}
+
+// Each sender says of its own messages up to which size they go by which method; its receiver is
+// told. A send by ll is over without its receiver, one by sm is not.
+RANK_FUNCTION(limits_of_channels)
+{
+    rank.open({"PEERHOP_LL_MAX=64", "PEERHOP_SM_MAX=4096"});
+    const size_t size = 10000;
+    const ph_limits mine[] = {{-1, -1}, {0, -1}, {8192, 0}, {128, INT64_MAX}, {0, 0}};
+    void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
+    std::vector<ph_operation> ops;
+    const int peer = !rank.rank;
+    for (size_t i = 0; i < std::size(mine); i++) {
+        // The ranks' own orders differ, and what a receiver says is ignored.
+        const size_t at = rank.rank ? std::size(mine) - 1 - i : i;
+        ops.push_back({i, peer, PH_ROLE_SENDER, PH_PROTOCOL_PUT, out, size, &mine[at]});
+        ops.push_back({i, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_PUT, in, size, &mine[i]});
+    }
+    auto channels = exchange_all(rank, ops);
+    if (report_of(rank, channels[rank.rank ? channels.size() - 2 : 0], true).sm_max == 0) {
+        rank.shared->text[0][0] = '1'; // two ranks on one device: their messages go by words
+        return;
+    }
+    void *stream = rank.device->stream();
+    for (size_t i = 0; i < std::size(mine); i++)
+        for (bool outgoing : {true, false}) {
+            const bool reversed = outgoing == (rank.rank == 1);
+            const ph_limits &limits = mine[reversed ? std::size(mine) - 1 - i : i];
+            const ph_path_report report = report_of(rank, channels[2 * i + !outgoing], outgoing);
+            CHECK_EQUAL(report.ll_max, limits.ll_max < 0 ? 64u : uint64_t(limits.ll_max));
+            CHECK_EQUAL(report.sm_max, limits.sm_max < 0 ? 4096u : uint64_t(limits.sm_max));
+        }
+    for (size_t bytes : {size_t{8}, size_t{100}, size_t{5000}}) {
+        for (size_t i = 0; i < std::size(mine); i++) {
+            rank.device->fill(out, bytes, 10 * i + rank.rank);
+            const bool alone = bytes <= report_of(rank, channels[2 * i], true).ll_max;
+            rank.barrier();
+            CHECK_OK(ph_send(channels[2 * i], bytes, stream));
+            if (alone)
+                rank.synchronize(stream);
+            else if (bytes == 100)
+                CHECK(!rank.device->synchronize(stream, 30));
+            rank.barrier();
+            void *other = rank.device->stream();
+            CHECK_OK(ph_recv(channels[2 * i + 1], bytes, other));
+            CHECK_OK(ph_complete(channels[2 * i + 1], other));
+            CHECK_OK(ph_complete(channels[2 * i], stream));
+            rank.synchronize(other);
+            rank.synchronize(stream);
+            rank.verify(in, bytes, 10 * i + peer, "a message of a channel with limits");
+            rank.barrier();
+        }
+    }
+    // The same again is the same channel; with others it is another.
+    ph_operation again = ops[2];
+    CHECK(exchange_all(rank, {again, ops[3]})[0] == channels[2]);
+    const ph_limits other = {7, 7};
+    again.limits = &other;
+    ph_channel *changed = exchange_all(rank, {again, ops[3]})[0];
+    CHECK(changed != channels[2]);
+    CHECK_EQUAL(report_of(rank, changed, true).ll_max, 7u);
+    CHECK_EQUAL(report_of(rank, channels[2], true).ll_max, uint64_t(rank.rank ? 128 : 0));
+    for (ph_limits bad : {ph_limits{-2, 0}, ph_limits{8193, 0}, ph_limits{0, -2}}) {
+        again.limits = &bad;
+        CHECK_SAYS(exchange_fails(rank, {again}, -EINVAL), "ll_max is -1 to 8192");
+    }
+    rank.barrier();
+}
+
+TEST_P(TransferOnCuda, LimitsOfChannels)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("limits_of_channels"), "");
+    if (job.shared()->text[0][0] == '1')
+        GTEST_SKIP() << "two ranks on one device: their messages go by words";
 }
 
 RANK_FUNCTION(no_kind)
