@@ -57,7 +57,7 @@ PH_API int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_o
 // and a get on `from`. Until it is done, or as long as a graph has it, it holds both channels: neither
 // peer's release of its buffer is DRAINED before. PH_ENOPATH names the end that has no import here, or
 // is staged over the net (method "staged"): what is staged moves only to and from its owner's streams.
-// Over the net, between host memories, the bytes pass through 1 MiB of this rank's for each queue (the
+// Over the net, between host memories, the bytes pass through 4 MiB of this rank's for each queue (the
 // default one, too), which the first such copy of a queue takes (-ENOMEM) and the provider may pin; they
 // are in the target when the copy is done. A channel that has ended gives its status, `to` before
 // `from`; of one that ends meanwhile the other one stays good, and what the copy has brought it is

@@ -186,7 +186,7 @@ static bool host_busy(struct phi_executor *executor, char *why, size_t why_size)
 static bool turn(struct ph_queue *queue, int64_t deadline)
 {
     struct phi_run run = {UINT64_MAX, SIZE_MAX, UINT32_MAX, deadline, true};
-    uint64_t head, done;
+    uint64_t head, done, steps;
     bool ran;
 
     if (!phi_queue_busy(queue) || atomic_load_explicit(&queue->wanted, memory_order_relaxed) ||
@@ -194,10 +194,12 @@ static bool turn(struct ph_queue *queue, int64_t deadline)
         return false;
     head = atomic_load_explicit(&queue->head, memory_order_relaxed);
     done = atomic_load_explicit(&queue->done, memory_order_relaxed);
+    steps = phi_relay_steps(queue);
     if (!phi_queue_run(queue, &run) && !queue->blocked_since)
         queue->blocked_since = phi_now();
     ran = head != atomic_load_explicit(&queue->head, memory_order_relaxed) ||
-          done != atomic_load_explicit(&queue->done, memory_order_relaxed);
+          done != atomic_load_explicit(&queue->done, memory_order_relaxed) ||
+          steps != phi_relay_steps(queue);
     phi_queue_drop(queue);
     return ran;
 }

@@ -87,8 +87,9 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
     }
     if (phi_step_staged(work->kind))
         return phi_staged_run(work, &queue->copied);
-    if (work->kind == PHI_STEP_RELAY)
-        return phi_relay_run(queue, work, next);
+    if (work->kind == PHI_STEP_RELAY) // which the processor has a part in where an end is mapped
+        return ((work->route && next->route) || work->size <= run->bytes) &&
+               phi_relay_run(queue, work, next);
     switch (work->kind) {
     case PHI_STEP_COPY:
         return copy(queue, work, run);

@@ -87,7 +87,7 @@ struct phi_host_executor {
     pthread_t worker;
     _Atomic uint32_t used;                      // queues[0 .. used) have been in use
     struct phi_flight flights[PHI_STREAMS_MAX]; // by queue
-    struct phi_relay *relays[PHI_STREAMS_MAX];  // by queue; NULL before its first such copy
+    _Atomic(struct phi_relay *) relays[PHI_STREAMS_MAX]; // by queue; NULL before its first such copy
     struct ph_queue queues[PHI_STREAMS_MAX];    // [0] stands for the NULL stream
 };
 
@@ -151,8 +151,10 @@ void phi_relay_free(struct phi_relay *relay);
 // phi_relay_run returns false where the item is not over: all bytes are delivered, or one of the
 // channels is broken and nothing is under way.
 bool phi_relay_run(struct ph_queue *queue, const struct phi_work *to, const struct phi_work *from);
-// phi_relay_look polls; whether run would find something to do. awaits: whose peer is waited for.
+// phi_relay_look polls; whether run would find something to do. steps: what run has done so far, of
+// any item. awaits: whose peer is waited for.
 bool phi_relay_look(struct ph_queue *queue, const struct phi_work *to, const struct phi_work *from);
+uint64_t phi_relay_steps(const struct ph_queue *queue);
 const struct phi_work *phi_relay_awaits(const struct ph_queue *queue, const struct phi_work *to,
                                         const struct phi_work *from);
 

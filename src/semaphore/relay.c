@@ -11,18 +11,22 @@
 
 enum {
     PIECES = 4, // under way at once
-    PIECE = PHI_COPY_PIECE,
+    PIECE_LEAST = 64 << 10,
+    PIECE_MOST = 1 << 20, // a peer that only looks in now and then takes about one at a time
+    PAGE = 4096,
 };
 
 // Of a queue, from its first such copy on. A piece is fetched, then stored, then landed; each has a
 // place, and one move at a time. A move that is IDLE is over, or was a copy by the processor.
 struct phi_relay {
-    bool begun; // the item at the head, with these:
+    uint64_t steps; // so far, of all items
+    bool begun;     // the item at the head, with these:
     bool given_up;
+    size_t piece;                     // bytes of each but the last
     struct phi_route to, from;        // with our memory, where they are over the net
     uint64_t fetched, stored, landed; // pieces of which that has begun; has begun; is over
     struct phi_move moves[PIECES];
-    uint8_t memory[PIECES][PIECE];
+    uint8_t memory[PIECES][PIECE_MOST];
 };
 
 // Both ends of the item at the head.
@@ -32,7 +36,7 @@ struct ends {
 
 static struct phi_relay *relay_of(const struct ph_queue *queue)
 {
-    return queue->executor->relays[queue->index];
+    return atomic_load_explicit(&queue->executor->relays[queue->index], memory_order_acquire);
 }
 
 // ---- before it is enqueued
@@ -64,19 +68,31 @@ static int make_known(const struct ph_queue *queue, const struct phi_work *work)
     return rc == -ECONNRESET ? 0 : rc;
 }
 
-int phi_relay_prepare(struct ph_queue *queue, const struct phi_work *work, size_t n)
+static int make_memory(struct ph_queue *queue)
 {
     struct phi_host_executor *host = queue->executor;
+    struct phi_relay *relay = relay_of(queue);
+
+    if (relay)
+        return 0;
+    relay = calloc(1, sizeof(*relay));
+    if (!relay)
+        return phi_fail(host->params.report, -ENOMEM, "no memory for copies over the net");
+    // Pairs with the acquire of whoever runs the queue meanwhile.
+    atomic_store_explicit(&host->relays[queue->index], relay, memory_order_release);
+    return 0;
+}
+
+int phi_relay_prepare(struct ph_queue *queue, const struct phi_work *work, size_t n)
+{
     int rc = 0;
 
     for (size_t i = 0; i + 1 < n && !rc; i++) {
         if (work[i].kind != PHI_STEP_RELAY)
             continue;
-        if (!host->relays[queue->index])
-            host->relays[queue->index] = calloc(1, sizeof(struct phi_relay));
-        if (!host->relays[queue->index])
-            return phi_fail(host->params.report, -ENOMEM, "no memory for copies over the net");
-        rc = make_known(queue, &work[i]);
+        rc = make_memory(queue);
+        if (!rc)
+            rc = make_known(queue, &work[i]);
         if (!rc)
             rc = make_known(queue, &work[i + 1]);
     }
@@ -95,9 +111,17 @@ static struct phi_move *move_of(struct phi_relay *relay, uint64_t piece)
     return &relay->moves[piece % PIECES];
 }
 
-static uint64_t pieces_of(const struct phi_work *work)
+// So large that one goes out while the next ones come in.
+static size_t piece_of(size_t size)
 {
-    return work->size / PIECE + (work->size % PIECE != 0);
+    const size_t page = (size / PIECES / PAGE + 1) * PAGE;
+
+    return page < PIECE_LEAST ? PIECE_LEAST : page < PIECE_MOST ? page : PIECE_MOST;
+}
+
+static uint64_t pieces_of(const struct phi_relay *relay, size_t size)
+{
+    return size / relay->piece + (size % relay->piece != 0);
 }
 
 // Acquire: pairs with the release of who polled; what a read has brought is here.
@@ -132,8 +156,8 @@ static bool begin(struct phi_relay *relay, uint64_t piece, const struct ends *en
     const struct phi_work *end = fetch ? ends->from : ends->to;
     uint8_t *memory = relay->memory[piece % PIECES];
     struct phi_move *move = move_of(relay, piece);
-    const size_t offset = (size_t)piece * PIECE, left = ends->to->size - offset;
-    const size_t size = left < PIECE ? left : PIECE;
+    const size_t offset = (size_t)piece * relay->piece, left = ends->to->size - offset;
+    const size_t size = left < relay->piece ? left : relay->piece;
     int rc;
 
     if (!end->route && fetch)
@@ -174,7 +198,8 @@ static bool store(struct phi_relay *relay, const struct ends *ends)
 
 static bool has_place(const struct phi_relay *relay, const struct ends *ends)
 {
-    return relay->fetched < pieces_of(ends->to) && relay->fetched - relay->landed < PIECES;
+    return relay->fetched < pieces_of(relay, ends->to->size) &&
+           relay->fetched - relay->landed < PIECES;
 }
 
 static bool fetch(struct phi_relay *relay, const struct ends *ends)
@@ -207,6 +232,7 @@ static bool start(struct ph_queue *queue, const struct ends *ends)
         if (rc)
             break_end(relay, both[i]);
     }
+    relay->piece = piece_of(ends->to->size);
     relay->fetched = relay->stored = relay->landed = 0;
     relay->begun = true;
     return true;
@@ -253,8 +279,9 @@ bool phi_relay_run(struct ph_queue *queue, const struct phi_work *to, const stru
         moved = land(relay, &ends);
         moved = store(relay, &ends) || moved;
         moved = fetch(relay, &ends) || moved;
+        relay->steps += moved;
     }
-    if (relay->given_up ? rests(relay) : relay->landed == pieces_of(to))
+    if (relay->given_up ? rests(relay) : relay->landed == pieces_of(relay, to->size))
         return finish(relay);
     return false;
 }
@@ -272,6 +299,13 @@ bool phi_relay_look(struct ph_queue *queue, const struct phi_work *to, const str
     return (relay->landed < relay->stored && !is_posted(relay, relay->landed)) ||
            (relay->stored < relay->fetched && !is_posted(relay, relay->stored)) ||
            has_place(relay, &ends);
+}
+
+uint64_t phi_relay_steps(const struct ph_queue *queue)
+{
+    const struct phi_relay *relay = relay_of(queue);
+
+    return relay ? relay->steps : 0;
 }
 
 const struct phi_work *phi_relay_awaits(const struct ph_queue *queue, const struct phi_work *to,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ph_copy in chains of transfers, and where one of the owners, or both, are reached over the net.
+#include <sys/wait.h>
+
 #include "e2e/third.h"
 
 class CopyChain : public EveryDevice
@@ -19,7 +21,7 @@ class CopyOverNet : public testing::Test
     }
 };
 
-// A sentence names the rank that does not answer; once it does, the copy ends.
+// A sentence names the rank that does not answer; once it does, the copy ends. Other queues go on.
 RANK_FUNCTION(waits_for_one)
 {
     const int stops = who_goes(rank);
@@ -38,6 +40,10 @@ RANK_FUNCTION(waits_for_one)
         CHECK_SAYS(rank.error(), "operation " + std::to_string(stops) + " (copy) with rank " +
                                      std::to_string(stops) + ": " + std::to_string(BIG) +
                                      " bytes are not delivered");
+        void *other = rank.device->stream();
+        ph_channel *good = stops == 1 ? third.to : third.from;
+        CHECK_OK(ph_copy(good, BIG, good, BIG + 1000, 1000, other));
+        rank.synchronize(other);
         rank.shared->value[2] = 1;
         rank.synchronize(third.stream);
         CHECK_OK(ph_channel_status(third.to));
@@ -58,6 +64,7 @@ TEST_F(CopyOverNet, WhoDoesNotAnswerIsNamed)
         job.start("waits_for_one", end);
         ASSERT_TRUE(reaches(job.shared()->value[0], 1));
         job.signal(stops, SIGSTOP);
+        ASSERT_EQ(waitpid(job.pid(stops), nullptr, WUNTRACED), job.pid(stops)); // all its threads
         job.shared()->value[1] = 1;
         EXPECT_TRUE(reaches(job.shared()->value[2], 1));
         job.signal(stops, SIGCONT);
@@ -154,8 +161,10 @@ RANK_FUNCTION(chain)
     Third third(rank);
     const Chain links = chain_of(third);
     uint64_t seed = 1;
-    for (size_t size : {1, 3, 8, 16, 100, 1000, 4095, 4096, 4097, 30000, 32767, 32768, 65537,
-                        262143, 262144, 262145, 524289, (1 << 20) + 3}) {
+    const std::vector<size_t> sizes = {
+        1,     3,     8,     16,     100,    1000,   4095,   4096,          4097,    30000,
+        32767, 32768, 65537, 262143, 262144, 262145, 524289, (1 << 20) + 3, 4 << 20, BIG};
+    for (size_t size : sizes) {
         for (int round = 0; round < (size <= 32768 ? 20 : 3); round++, seed++) {
             if (third.copies)
                 links.lead(size, seed);
@@ -199,6 +208,32 @@ TEST_P(CopyChain, InAChain)
 {
     Job job(GetParam(), 3);
     EXPECT_EQ(job.run("chain"), "");
+}
+
+// Nobody synchronises: the worker of the queues carries it through.
+RANK_FUNCTION(by_the_worker)
+{
+    rank.open();
+    Third third(rank);
+    if (third.has_source)
+        rank.device->fill(third.source.data, BIG, 5);
+    rank.barrier();
+    if (third.copies) {
+        Stopwatch watch;
+        CHECK_OK(ph_copy(third.to, 0, third.from, 0, BIG, nullptr));
+        while (rank.counter("in_flight") > 0 && watch.ms() < patience(20000).count())
+            sleep_ms(1);
+    }
+    rank.barrier();
+    if (third.has_target)
+        rank.verify(third.target.data, BIG, 5, "by the worker");
+    rank.barrier();
+}
+
+TEST_F(CopyOverNet, ByTheWorkerOfTheQueues)
+{
+    Job job("hostnet", 3);
+    EXPECT_EQ(job.run("by_the_worker"), "");
 }
 
 TEST_F(CopyOverNet, InAChainWithIpc)

@@ -7,7 +7,7 @@
 #include "e2e/bytes.h"
 #include "e2e/exchanging.h"
 
-inline const size_t BIG = (1 << 20) + 3;
+inline const size_t BIG = (4 << 20) + 3; // more than what passes at once over the net
 
 // What a rank has of a copy: the channel with the source's owner, and that with the target's.
 struct Third {
