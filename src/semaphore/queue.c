@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "semaphore/queue.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
@@ -61,6 +62,16 @@ static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi
     return true;
 }
 
+// relay: of a mapped end the processor copies, which is nothing for an enqueue where it is much.
+static bool relay(struct ph_queue *queue, const struct phi_work *to, const struct phi_work *from,
+                  const struct phi_run *run)
+{
+    assert(from != NULL);
+    if ((!to->route || !from->route) && to->size > run->bytes)
+        return false;
+    return phi_relay_run(queue, to, from);
+}
+
 static bool is_landed(struct ph_queue *queue)
 {
     phi_flight_rest(queue);
@@ -87,9 +98,8 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
     }
     if (phi_step_staged(work->kind))
         return phi_staged_run(work, &queue->copied);
-    if (work->kind == PHI_STEP_RELAY) // which the processor has a part in where an end is mapped
-        return ((work->route && next->route) || work->size <= run->bytes) &&
-               phi_relay_run(queue, work, next);
+    if (work->kind == PHI_STEP_RELAY)
+        return relay(queue, work, next, run);
     switch (work->kind) {
     case PHI_STEP_COPY:
         return copy(queue, work, run);
