@@ -25,7 +25,8 @@ PH_API int ph_host_register(struct ph_context *context, int fd, uint64_t offset,
                             void **address);
 
 // ph_host_free unmaps what ph_host_alloc or ph_host_register mapped; peers that imported it keep their
-// mapping until they end. Errors: -EINVAL (not such an address), -EBUSY (a channel of this context uses it).
+// mapping until they end. Errors: -EINVAL (not such an address), -EBUSY (a channel of this context uses it,
+// or an exchange that was started and is not finished).
 // Does not wait for others; any thread. Since 0.1.
 PH_API int ph_host_free(struct ph_context *context, void *address);
 

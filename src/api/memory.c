@@ -31,7 +31,9 @@ int ph_host_free(struct ph_context *context, void *address)
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
     if (phi_peers_use(context->peers, address))
-        return phi_fail(&context->report, -EBUSY, "host memory at %p is the buffer of a channel",
+        return phi_fail(&context->report, -EBUSY,
+                        "host memory at %p is the buffer of a channel, or of an exchange that is "
+                        "not finished",
                         address);
     return phi_host_free(context->memory, address);
 }

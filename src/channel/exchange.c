@@ -271,7 +271,8 @@ static int begin(struct ph_exchange_request *request, int64_t deadline)
         p = pass(request);
     while (rc == 0 && p.offer != NULL) {
         rc = send_offer(request, p.offer, deadline);
-        p = pass(request);
+        if (rc == 0) // else its sentence stays
+            p = pass(request);
     }
     return rc;
 }

@@ -198,18 +198,21 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     if (role < PH_ROLE_SENDER || role > PH_ROLE_BOTH || buffer.protocol < PH_PROTOCOL_PUT ||
         buffer.protocol > PH_PROTOCOL_GET)
         return -EBADMSG;
-    buffer.export_ = find_export(peer, export_id);
-    // What has ended meanwhile, an export or a life of the slot, makes an offer that comes late one
-    // of nothing.
-    if (buffer.export_ == NULL)
-        return export_id < peer->exports_seen ? 0 : -EBADMSG;
-    // A buffer must lie inside its allocation, or we would map and write what the peer does not
-    // own.
-    uint64_t size = buffer.export_->info.allocation.size;
-    if (buffer.size == 0 || buffer.offset > size || buffer.size > size - buffer.offset)
-        return -EBADMSG;
     const bool names = slot != PHI_NO_SLOT && peer->rank < peer->peers->rank;
     if (names && slot >= (uint32_t)peer->peers->config->channels)
+        return -EBADMSG;
+    buffer.export_ = find_export(peer, export_id);
+    buffer.released = buffer.export_ == NULL;
+    if (buffer.released && export_id >= peer->exports_seen)
+        return -EBADMSG;
+    // What has ended meanwhile, an export or a life of the slot, makes an offer that comes late one
+    // of nothing; but where it names a slot its round may be open, and is ended there.
+    if (buffer.released && !names)
+        return 0;
+    // A buffer must lie inside its allocation, or we would map and write what the peer does not
+    // own.
+    uint64_t size = buffer.released ? UINT64_MAX : buffer.export_->info.allocation.size;
+    if (buffer.size == 0 || buffer.offset > size || buffer.size > size - buffer.offset)
         return -EBADMSG;
     if (names && life <= peer->slot_lives[slot])
         return 0;

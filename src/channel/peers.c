@@ -188,10 +188,23 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     free(peers);
 }
 
+// Whether an exchange that is not finished has a buffer there.
+static bool exchanges(const struct phi_peers *peers, uint64_t base)
+{
+    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+        for (size_t i = 0; i < r->n && !r->abandoned; i++) {
+            const struct phi_own_buffer *own =
+                phi_key_mine(r->pending[i].key, r->pending[i].number);
+            if (own != NULL && !own->released && own->export_->export_.allocation.base == base)
+                return true;
+        }
+    return false;
+}
+
 bool phi_peers_use(struct phi_peers *peers, const void *base)
 {
     pthread_mutex_lock(&peers->lock);
-    bool used = phi_release_pending(peers, (uintptr_t)base);
+    bool used = phi_release_pending(peers, (uintptr_t)base) || exchanges(peers, (uintptr_t)base);
     for (int rank = 0; rank < peers->ranks && !used; rank++) {
         const struct phi_peer *peer = peers->table[rank];
         for (struct ph_channel *c = peer ? peer->channels : NULL; c != NULL && !used; c = c->next)

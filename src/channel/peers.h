@@ -395,8 +395,8 @@ static inline bool phi_peers_forked(const struct phi_peers *peers)
     return *peers->life == 0;
 }
 
-// phi_peers_use (takes the lock): whether a channel's buffer of this rank lies in the host
-// allocation at `base`.
+// phi_peers_use (takes the lock): whether this rank's buffer of a channel, or of an exchange that is
+// not finished, lies in the host allocation at `base`.
 bool phi_peers_use(struct phi_peers *peers, const void *base);
 
 // All below: with the lock held.

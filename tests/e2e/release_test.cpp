@@ -385,8 +385,8 @@ TEST_P(Release, BehindOperationsOfTheReleaser)
     EXPECT_EQ(job.run("answers_behind_the_release"), "");
 }
 
-// A group has taken what a buffer's owner said before it gave it back, and still waits for something
-// else: the channel of the buffer is not broken.
+// A group has taken what a buffer's owner said before it gave it back, and still waits for
+// something else: the channel of the buffer is not broken.
 RANK_FUNCTION(is_taken_by_a_group)
 {
     open_by(rank, rank.argument == "words");
@@ -942,6 +942,42 @@ TEST_P(Release, ToAPeerThatNeverCame)
         SCOPED_TRACE(owner);
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("releases_to_who_never_came", owner), "");
+    }
+}
+
+// An offer that is read when its allocation has been given back already, which the peer knew: the
+// round that its sender has begun ends, and the next one is met.
+RANK_FUNCTION(releases_before_the_offer_is_read)
+{
+    rank.open();
+    void *memory = rank.device->alloc(2 * size), *other = rank.device->alloc(2 * size);
+    rank.channel(!rank.rank, 1, PH_ROLE_BOTH, at(memory, size), size); // the allocation is known
+    rank.channel(!rank.rank, 2, PH_ROLE_BOTH, other, size);
+    const ph_operation op = operation(3, !rank.rank, PH_ROLE_BOTH, memory, size);
+    if (std::to_string(rank.rank) == rank.argument) {
+        ph_exchange_request *request;
+        ph_channel *channel = nullptr;
+        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+        release_to(rank, memory, 2 * size, PH_RELEASE_CLOSED);
+        rank.shared->value[0] = 1;
+        CHECK_RC(ph_exchange_finish(&request, &channel, patience(20000).count()), -ESTALE);
+        CHECK_SAYS(rank.error(), "was released during its exchange");
+    } else {
+        while (!reaches(rank.shared->value[0], 1, 1))
+            CHECK_OK(ph_reap(rank.context));
+    }
+    ph_channel *channel = rank.channel(!rank.rank, 3, PH_ROLE_BOTH, other, size);
+    pass(rank, channel, role_of(rank, 0), other, size, 1, rank.device->stream());
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, BeforeTheOfferIsRead)
+{
+    for (const char *owner : {"0", "1"}) {
+        SCOPED_TRACE(owner);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("releases_before_the_offer_is_read", owner), "");
     }
 }
 
