@@ -609,6 +609,7 @@ RANK_FUNCTION(host_memory_in_use)
         CHECK_RC(ph_exchange_finish(&request, &channel, 100), -ETIMEDOUT);
         CHECK_OK(ph_host_free(rank.context, op.buffer));
     }
+    rank.barrier();
     rank.channel(!rank.rank, 7, PH_ROLE_BOTH, static_cast<char *>(memory) + 100, 50);
     rank.barrier();
 }

@@ -954,17 +954,20 @@ RANK_FUNCTION(releases_before_the_offer_is_read)
     rank.channel(!rank.rank, 1, PH_ROLE_BOTH, at(memory, size), size); // the allocation is known
     rank.channel(!rank.rank, 2, PH_ROLE_BOTH, other, size);
     const ph_operation op = operation(3, !rank.rank, PH_ROLE_BOTH, memory, size);
-    if (std::to_string(rank.rank) == rank.argument) {
-        ph_exchange_request *request;
-        ph_channel *channel = nullptr;
+    const bool owns = std::to_string(rank.rank) == rank.argument;
+    ph_exchange_request *request;
+    if (owns) {
         CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
         release_to(rank, memory, 2 * size, PH_RELEASE_CLOSED);
         rank.shared->value[0] = 1;
+    }
+    while (!reaches(rank.shared->value[0], 1, 1))
+        CHECK_OK(ph_reap(rank.context));
+    rank.channel(!rank.rank, 2, PH_ROLE_BOTH, other, size); // what is over is cleared away
+    if (owns) {
+        ph_channel *channel = nullptr;
         CHECK_RC(ph_exchange_finish(&request, &channel, patience(20000).count()), -ESTALE);
         CHECK_SAYS(rank.error(), "was released during its exchange");
-    } else {
-        while (!reaches(rank.shared->value[0], 1, 1))
-            CHECK_OK(ph_reap(rank.context));
     }
     ph_channel *channel = rank.channel(!rank.rank, 3, PH_ROLE_BOTH, other, size);
     pass(rank, channel, role_of(rank, 0), other, size, 1, rank.device->stream());
