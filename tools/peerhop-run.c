@@ -85,9 +85,9 @@ static const char usage[] =
     "kept apart\n"
     "  -h, --help           this help\n"
     "      --version        the version\n\n"
-    "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks. The exit "
-    "status is that of\n"
-    "the first rank that failed (128 + N for signal N), or 0.\n";
+    "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks; SIGTERM: "
+    "they must end. The\n"
+    "exit status is that of the first rank that failed (128 + N for signal N), or 0.\n";
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
@@ -344,6 +344,15 @@ static void signal_ranks(const struct run *run, int signal)
     }
 }
 
+static void ask_to_end(struct run *run)
+{
+    if (run->kill_at == PHI_FOREVER)
+        run->kill_at = phi_deadline(run->options.grace_s * 1000);
+    signal_ranks(run, SIGTERM);
+    // A stopped process sees nothing but SIGKILL until it goes on.
+    signal_ranks(run, SIGCONT);
+}
+
 // end asks all ranks to end; the status stays that of what came first.
 static void end(struct run *run, int status)
 {
@@ -351,10 +360,7 @@ static void end(struct run *run, int status)
         return;
     run->ending = true;
     run->status = status;
-    run->kill_at = phi_deadline(run->options.grace_s * 1000);
-    signal_ranks(run, SIGTERM);
-    // A stopped process sees nothing but SIGKILL until it goes on.
-    signal_ranks(run, SIGCONT);
+    ask_to_end(run);
 }
 
 static void rank_ended(struct run *run, int index, int status)
@@ -398,7 +404,9 @@ static void read_signals(struct run *run)
 
     while (read(run->signals, &info, sizeof(info)) == sizeof(info)) {
         // The ranks are in our process group: what the terminal sent they have already.
-        if (info.ssi_signo != SIGCHLD && info.ssi_code != SI_KERNEL)
+        if (info.ssi_signo == SIGTERM)
+            ask_to_end(run);
+        else if (info.ssi_signo != SIGCHLD && info.ssi_code != SI_KERNEL)
             signal_ranks(run, (int)info.ssi_signo);
     }
     reap(run);

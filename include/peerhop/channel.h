@@ -66,7 +66,8 @@ struct ph_exchange_request;
 // come, and what was seen last), PH_ECROSSED (not told of ranks that exchange in several threads,
 // one of which may come), PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH (the
 // ranks have another number of ranks or PEERHOP_CHANNELS, or, known at the deadline, name roles
-// that do not match), PH_EPEER, PH_ESTORE, PH_EDRIVER, -ENOSPC (all PEERHOP_CHANNELS channels or
+// that do not match), PH_EPEER, PH_ESTORE, PH_EDRIVER, -EPERM (the
+// peer's process is of another user), -ENOSPC (all PEERHOP_CHANNELS channels or
 // keys of a pair are held: the sentence says by what; or all PEERHOP_NET_STAGING bytes are), -ESTALE
 // (a buffer was released meanwhile), -ENOMEM, -EMFILE, PH_EFORKED. Since 0.1.
 PH_API int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,

@@ -305,6 +305,15 @@ TEST_F(PeerhopRun, WhoIgnoresSigtermIsKilled)
     EXPECT_LT(result.seconds, 10);
 }
 
+TEST_F(PeerhopRun, WhoIgnoresASigtermThatIsPassedOnIsKilled)
+{
+    Result result = run(
+        script(1, "trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done", {"--grace", "1"}));
+    EXPECT_EQ(result.status, 128 + SIGKILL) << result.err;
+    EXPECT_GE(result.seconds, 0.9);
+    EXPECT_LT(result.seconds, 20);
+}
+
 TEST_F(PeerhopRun, AStoppedRankEndsToo)
 {
     Result result =
