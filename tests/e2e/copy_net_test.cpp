@@ -102,6 +102,7 @@ TEST_F(CopyOverNet, WhatIsStagedIsRefused)
 }
 
 // ---- a chain: put, copy, get, each over its path, and whatever was read is written over at once
+// (trap 14)
 
 struct Chain {
     Third &third;

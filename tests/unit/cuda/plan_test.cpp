@@ -17,13 +17,16 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes.
+// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes, h hold.
 std::vector<phi_work> work_of(const std::string &letters)
 {
     std::vector<phi_work> work(letters.size());
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
-        work[i].kind = c == 'w' ? PHI_STEP_WAIT : c == 'p' ? PHI_STEP_POST : PHI_STEP_COPY;
+        work[i].kind = c == 'w'   ? PHI_STEP_WAIT
+                       : c == 'p' ? PHI_STEP_POST
+                       : c == 'h' ? PHI_STEP_HOLD
+                                  : PHI_STEP_COPY;
         work[i].size = c == 'c' ? 100 : c == 'l' ? 1 << 20 : 0;
     }
     return work;
@@ -54,7 +57,7 @@ std::string plan_of(const std::string &letters, const Mode &mode)
     while (phi_plan_next(&plan, &piece)) {
         std::string items;
         for (size_t i = 0; i < piece.count; i++)
-            if (letters[piece.first + i] != 'z')
+            if (letters[piece.first + i] != 'z' && letters[piece.first + i] != 'h')
                 items += letters[piece.first + i];
         if (piece.kind == PHI_PIECE_COPY)
             text += piece.behind ? "c" : "C";
@@ -92,6 +95,17 @@ TEST(Plan, ProgramsOfTheTables)
     EXPECT_EQ(plan_of("w", KERNEL), "K(w+)"); // complete
     EXPECT_EQ(plan_of("w", MEMORY), "B(w+)");
     EXPECT_EQ(plan_of("wp", KERNEL), "K(wp+)"); // signal, wait
+}
+
+TEST(Plan, WhatOnlyHoldsIsNothing)
+{
+    EXPECT_EQ(plan_of("ch", KERNEL), "CB(+)"); // between two other ranks
+    EXPECT_EQ(plan_of("ch", GATHERED), "CB(+)");
+    EXPECT_EQ(plan_of("ch", CAPTURED), "C");
+    EXPECT_EQ(plan_of("zh", FUSED), "B(+)");
+    EXPECT_EQ(plan_of("zh", CAPTURED), "");
+    EXPECT_EQ(plan_of("whcp", FUSED), "T(wcp+)");
+    EXPECT_EQ(plan_of("whp", MEMORY), "B(wp+)");
 }
 
 TEST(Plan, ATransferIsOneLaunch)
