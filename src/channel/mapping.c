@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The probe of a pair, and mapping what a peer has offered.
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "channel/contact.h"
+#include "channel/leave.h"
+#include "channel/release.h"
+
+// A call to a service thread is answered at once or never: it waits for nothing itself.
+#define CALL_DEADLINE_MS 10000
+
+static int64_t call_deadline(int64_t deadline)
+{
+    int64_t soon = phi_deadline(CALL_DEADLINE_MS);
+    return soon < deadline ? soon : deadline;
+}
+
+static enum phi_reason reason_of(int rc)
+{
+    switch (rc) {
+    case -ETIMEDOUT:
+        return PHI_REASON_PROBE_DEADLINE;
+    case -EIO:
+        return PHI_REASON_PROBE_BYTES;
+    case -EBADMSG:
+        return PHI_REASON_RECORD;
+    case -ENOMEM:
+        return PHI_REASON_MEMORY;
+    case -EEXIST:
+        return PHI_REASON_STALE;
+    case -EXDEV:
+        return PHI_REASON_PEER_ACCESS;
+    default:
+        return PHI_REASON_IMPORT;
+    }
+}
+
+// Without the lock.
+static int import_from(struct phi_peer *peer, const uint8_t *record, size_t size, int fd,
+                       struct phi_import **import)
+{
+    struct phi_peers *peers = peer->peers;
+    if (!phi_memory_own(peers->memory, record, size) || phi_node_is_self(peer->socket))
+        return phi_memory_import(peers->memory, record, size, fd, import);
+    return phi_fail(peers->report, -EBADMSG, "rank %d claims to own memory of this process",
+                    peer->rank);
+}
+
+// The cause of a call that failed is not what its reason says to both ranks.
+static int call(struct phi_peer *peer, struct phi_node_message *request,
+                struct phi_node_message *answer, int *fd, int64_t deadline)
+{
+    int rc = phi_peer_call(peer, request, answer, fd, deadline);
+    if (rc)
+        phi_log(peer->peers->report, PH_LOG_WARN,
+                "a question to rank %d through its socket \"%s\": %s", peer->rank,
+                peer->theirs.socket, ph_strerror(rc));
+    return rc;
+}
+
+#define ASK_AGAIN_MS 20
+
+// The same, again where no answer came in time: a process, or a device, that is busy there says
+// nothing of the path. Until the deadline, or the end of the peer or of this rank.
+static int ask_again(struct phi_peer *peer, struct phi_node_message *request,
+                     struct phi_node_message *answer, int *fd, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    for (;;) {
+        int rc = call(peer, request, answer, fd, call_deadline(deadline));
+        if (rc != -ETIMEDOUT || phi_now() >= deadline)
+            return rc;
+        pthread_mutex_lock(&peers->lock);
+        const bool over =
+            peers->aborted || peers->fenced || peers->leaving || peer->state == PHI_PEER_BROKEN;
+        pthread_mutex_unlock(&peers->lock);
+        if (over)
+            return rc;
+        nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_MS * PHI_MS}, NULL);
+    }
+}
+
+// Without the lock. Writes a pattern through a mapping of the peer's probe allocation and lets its
+// owner look: peer access that is advertised but broken ends here, not in the application's data.
+static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_node_message request, answer;
+    int fd;
+    int rc;
+    if (peer->probe == NULL) { // else of an attempt that was cut short
+        phi_peer_message(peer, PHI_NODE_PROBE, &request);
+        if (ask_again(peer, &request, &answer, &fd, deadline))
+            return PHI_REASON_DESCRIPTOR;
+        rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
+        if (fd >= 0)
+            close(fd);
+        if (rc)
+            return reason_of(rc == -EIO ? PH_EDRIVER : rc);
+    }
+    uint64_t offset = (uint64_t)(peers->rank % PHI_PROBE_SLOTS) * PHI_PROBE_SIZE, seed;
+    if (offset + PHI_PROBE_SIZE > peer->probe->size)
+        return PHI_REASON_RECORD;
+    if (peer->probe_seed == 0) { // else its owner may still look for that of an attempt before
+        phi_random(&seed, sizeof seed);
+        rc = phi_probe_write(peers->device, (char *)peer->probe->address + offset, seed | 1,
+                             deadline);
+        if (rc)
+            return reason_of(rc);
+        peer->probe_seed = seed | 1;
+    }
+    phi_peer_message(peer, PHI_NODE_VERIFY, &request);
+    request.a = offset;
+    request.b = peer->probe_seed;
+    rc = ask_again(peer, &request, &answer, &fd, deadline);
+    if (fd >= 0)
+        close(fd);
+    return rc ? reason_of(rc) : PHI_REASON_NONE;
+}
+
+// Whether an attempt was cut short by the caller's own deadline: then it says nothing of the path.
+static bool cut_short(enum phi_reason reason, int64_t deadline)
+{
+    return (reason == PHI_REASON_PROBE_DEADLINE || reason == PHI_REASON_DESCRIPTOR) &&
+           phi_now() >= deadline;
+}
+
+// Without the lock: 0 where the peer's service thread answers. A process that ends takes its memory
+// away before the last of its descriptors is closed: what failed says nothing of the path then, and
+// the exchange is to fail with the peer, not with a channel that has no path.
+static int ask_life(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_node_message request, answer;
+    int fd;
+    phi_peer_message(peer, PHI_NODE_WAITING, &request);
+    int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+// Without the lock: one thread at a time probes a peer, at most until its caller's deadline; the
+// others wait for it until their own.
+static enum phi_reason probe_once(struct phi_peer *peer, int64_t callers)
+{
+    struct phi_peers *peers = peer->peers;
+    pthread_mutex_lock(&peers->lock);
+    while (peer->probing && phi_now() < callers)
+        phi_peers_follow(peers, callers);
+    bool late = peer->probing, probed = peer->probed;
+    peer->probing = late || !probed;
+    pthread_mutex_unlock(&peers->lock);
+    if (late)
+        return PHI_REASON_PROBE_DEADLINE; // cut short
+    if (probed)
+        return peer->probe_reason;
+    enum phi_reason reason = probe(peer, callers);
+    pthread_mutex_lock(&peers->lock);
+    peer->probing = false;
+    peer->probed = !cut_short(reason, callers);
+    peer->probe_reason = reason;
+    phi_peers_changed(peers);
+    pthread_mutex_unlock(&peers->lock);
+    return reason;
+}
+
+// How long memory that the peer has freed may take to be unmapped here, so that other memory can
+// be mapped in its place.
+#define STALE_MS 1000
+
+// Without the lock. The peer tells of what it has freed when it offers what lies there now.
+static int import_in_place(struct phi_remote_export *e, int fd, struct phi_import **import,
+                           int64_t deadline)
+{
+    struct phi_peers *peers = e->peer->peers;
+    struct phi_executor *executor = peers->executor;
+    int64_t soon = phi_deadline(STALE_MS);
+    int rc = -EEXIST;
+    while (rc == -EEXIST && phi_now() < (soon < deadline ? soon : deadline)) {
+        if (!executor->ops->busy(executor, NULL, 0))
+            phi_reap(peers);
+        rc = import_from(e->peer, e->record, e->record_size, fd, import);
+        if (rc == -EEXIST) // another context may have it open
+            nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
+    }
+    return rc;
+}
+
+static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import **import,
+                                  int64_t callers)
+{
+    struct phi_peer *peer = e->peer;
+    struct phi_peers *peers = peer->peers;
+    enum phi_kind kind = (enum phi_kind)e->info.allocation.kind;
+    enum phi_reason reason = phi_ipc_reach(&peers->mine, &peer->theirs, kind);
+    if (reason == PHI_REASON_NONE)
+        reason = probe_once(peer, callers);
+    if (reason != PHI_REASON_NONE)
+        return reason;
+    int64_t deadline = call_deadline(callers);
+    int fd = -1;
+    if (e->info.needs_fd) {
+        struct phi_node_message request, answer;
+        phi_peer_message(peer, PHI_NODE_EXPORT, &request);
+        request.a = e->id;
+        if (call(peer, &request, &answer, &fd, deadline) || fd < 0)
+            return PHI_REASON_DESCRIPTOR;
+    }
+    int rc = import_from(peer, e->record, e->record_size, fd, import);
+    if (rc == -EEXIST && peers->config->reap == PHI_REAP_IDLE)
+        rc = import_in_place(e, fd, import, deadline);
+    if (fd >= 0)
+        close(fd);
+    return rc ? reason_of(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc) : PHI_REASON_NONE;
+}
+
+void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
+{
+    struct phi_peers *peers = e->peer->peers;
+    struct phi_import *import = NULL;
+    if (e->peer->link != NULL) { // nothing is mapped: the record has its region, or not
+        e->tried = true;
+        e->call = peers->exchange_calls;
+        const bool there = e->has_target || e->peer->staging != NULL;
+        e->reason = there ? PHI_REASON_NONE : PHI_REASON_NET_REGION;
+        phi_count(peers->counters, imports, there);
+        phi_count(peers->counters, import_bytes, there ? e->info.allocation.size : 0);
+        return;
+    }
+    e->importing = true;
+    pthread_mutex_unlock(&peers->lock);
+    enum phi_reason reason = map_export(e, &import, deadline);
+    int life = import ? 0 : ask_life(e->peer, call_deadline(deadline));
+    bool gone = life && life != -ETIMEDOUT;
+    bool tried = import != NULL || (life == 0 && !cut_short(reason, deadline));
+    pthread_mutex_lock(&peers->lock);
+    if (gone) { // the service thread will notice too; the exchange goes on now
+        phi_peer_look(e->peer);
+        phi_peer_lost(e->peer);
+    }
+    e->importing = false;
+    e->tried = tried; // else the next exchange tries again
+    e->call = peers->exchange_calls;
+    e->import = import;
+    e->reason = reason;
+    if (import != NULL && e->id != PHI_FLAG_EXPORT) {
+        phi_count(peers->counters, imports, 1);
+        phi_count(peers->counters, import_bytes, import->size);
+    }
+    phi_log(peers->report, import ? PH_LOG_DEBUG : PH_LOG_WARN,
+            "allocation %u of rank %d (%s, %llu bytes): %s", e->id, e->peer->rank,
+            phi_kind_name((enum phi_kind)e->info.allocation.kind),
+            (unsigned long long)e->info.allocation.size,
+            import  ? "mapped"
+            : tried ? phi_reason_text(reason)
+            : gone  ? "the peer is gone"
+                    : "the deadline passed while it was being mapped");
+    phi_peers_changed(peers);
+    if (peers->receiving)
+        phi_mailbox_wake(peers->mailbox); // another exchange may have waited for this
+}
