@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "channel/attempt.h"
 #include "channel/contact.h"
 #include "channel/expel.h"
 #include "channel/leave.h"
@@ -140,6 +141,8 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
     switch (request->type) {
     case PHI_NODE_SEGMENT:
         return answer_segment(peers, peer, request, fd);
+    case PHI_NODE_ATTEMPT:
+        return phi_attempt_answer(peer, request, answer);
     case PHI_NODE_EXPORT:
         return answer_export(peers, request->a, fd);
     case PHI_NODE_TAKEN:

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/attempt.h"
 #include "channel/expel.h"
 #include "channel/hello.h"
 #include "channel/leave.h"
@@ -17,12 +18,15 @@
 
 // How long a peer that refused to be connected to is left alone.
 #define RETRY_MS 100
-// A call to a service thread is answered at once or never: it waits for nothing itself.
-#define CALL_DEADLINE_MS 10000
+// A call to a service thread is answered at once or never: it waits for nothing itself. At first
+// contact it is made again, so that a process that is stopped holds up nothing else.
+#define CONTACT_MS 1000
+// Who has not answered for so long is said to be mute.
+#define MUTE_MS 100
 
 static int64_t call_deadline(int64_t deadline)
 {
-    int64_t soon = phi_deadline(CALL_DEADLINE_MS);
+    int64_t soon = phi_deadline(CONTACT_MS);
     return soon < deadline ? soon : deadline;
 }
 
@@ -68,6 +72,7 @@ static int open_pidfd(int socket)
 
 struct contact {
     int socket, wake_fd, segment_fd;
+    bool far; // ipc does not serve the two
 };
 
 static void close_contact(struct contact *c)
@@ -101,7 +106,7 @@ static int say_hello(struct phi_peer *peer, const struct phi_capabilities *their
     struct phi_node_message request, answer;
     phi_peer_message(peer, PHI_NODE_HELLO, &request);
     request.a = theirs->nonce;
-    int rc = phi_node_call(c->socket, &request, &answer, &c->wake_fd, deadline);
+    int rc = phi_node_call(c->socket, &request, &answer, &c->wake_fd, call_deadline(deadline));
     if (rc == 0 && answer.status != PH_EMISMATCH)
         rc = answer.status > 0 ? -EBADMSG : answer.status;
     if (rc)
@@ -111,22 +116,42 @@ static int say_hello(struct phi_peer *peer, const struct phi_capabilities *their
     return compare(peer, &answer);
 }
 
-// Without the lock: talks to the peer's service thread.
-static int make_contact(struct phi_peer *peer, const struct phi_capabilities *theirs,
-                        struct contact *c, int64_t deadline)
+// Without the lock: asks the lower rank for the pair's segment.
+static int fetch_segment(const struct phi_peer *peer, struct contact *c, int64_t deadline)
 {
     struct phi_node_message request, answer;
-    int rc = phi_node_connect(theirs->socket, &c->socket);
-    if (rc == 0)
-        rc = say_hello(peer, theirs, c, deadline);
-    if (rc || peer->peers->rank < peer->rank)
-        return rc;
     phi_peer_message(peer, PHI_NODE_SEGMENT, &request);
     request.a = peer->net_refused;
-    rc = phi_node_call(c->socket, &request, &answer, &c->segment_fd, deadline);
+    int rc = phi_node_call(c->socket, &request, &answer, &c->segment_fd, call_deadline(deadline));
     if (rc == 0)
         rc = answer.status > 0 ? -EBADMSG : answer.status;
     return rc == 0 && c->segment_fd < 0 ? -EBADMSG : rc;
+}
+
+// Without the lock.
+static bool is_far(struct phi_peer *peer)
+{
+    pthread_mutex_lock(&peer->peers->lock);
+    const bool far = phi_contact_by_net(peer);
+    pthread_mutex_unlock(&peer->peers->lock);
+    return far;
+}
+
+// Without the lock: talks to the peer's service thread. Only as far as to where it shows that ipc
+// does not serve the two.
+static int make_contact(struct phi_peer *peer, const struct phi_capabilities *theirs,
+                        struct contact *c, int64_t deadline)
+{
+    int rc = phi_node_connect(theirs->socket, &c->socket);
+    if (rc == 0)
+        rc = say_hello(peer, theirs, c, deadline);
+    if (rc == 0)
+        rc = phi_attempt_make(peer, c->socket, deadline);
+    if (rc == 0)
+        c->far = is_far(peer);
+    if (rc == 0 && peer->peers->rank > peer->rank && !c->far)
+        rc = fetch_segment(peer, c, deadline);
+    return rc;
 }
 
 // What is wrong with it was said already; here, whose it is.
@@ -178,11 +203,40 @@ static int map_segment(struct phi_peer *peer, struct contact *c)
     return rc;
 }
 
+// Nothing of the peer's is mapped, and it has not come to us. A later life of the rank has another
+// socket.
+static void end_life(struct phi_peer *peer, int code)
+{
+    phi_hello_drop(peer);
+    phi_peer_break(peer, code);
+    peer->gone = true;
+}
+
+// What the contact says of the peer's end: what it answers, or that a process that has answered
+// does not listen any more.
+static int end_of(const struct phi_peer *peer, int rc)
+{
+    if (phi_attempt_end(peer))
+        return phi_attempt_end(peer);
+    return (rc == -ECONNREFUSED || rc == -ENOENT) && phi_attempt_answered(peer) ? PH_EPEER : 0;
+}
+
+// What it answered, or did not, to who asked it at that time. One who had no time to wait for an
+// answer learns nothing.
+static void note_silence(struct phi_peer *peer, int rc, int64_t asked)
+{
+    if (rc != -ETIMEDOUT)
+        peer->mute = false;
+    else if (phi_now() >= asked + MUTE_MS * PHI_MS)
+        peer->mute = true;
+}
+
 static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
 {
-    // -EAGAIN: its backlog is full for the moment, of whoever knocks there.
+    // -EAGAIN: its backlog is full for the moment, of whoever knocks there; or it has not tried yet
+    // whether ipc serves. -ETIMEDOUT: it is stopped, or has no core.
     if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE ||
-        rc == -EAGAIN) {
+        rc == -EAGAIN || rc == -ETIMEDOUT) {
         // Perhaps a former life's record: a newer one may come. Or the peer has still to part with
         // a former life of ours.
         peer->refused = true;
@@ -201,7 +255,15 @@ enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, en
     const struct phi_transport *other = by_net ? &phi_transport_ipc : &phi_transport_net;
     if (!by_net && peer->net_refused)
         return peer->why;
+    if (by_net && phi_attempt_against(peer) != PHI_REASON_NONE)
+        return phi_attempt_against(peer);
     return other->viable(&peer->peers->mine, &peer->theirs, kind);
+}
+
+bool phi_contact_by_net(const struct phi_peer *peer)
+{
+    return !peer->net_refused && (phi_path_net(&peer->peers->mine, &peer->theirs) ||
+                                  phi_attempt_against(peer) != PHI_REASON_NONE);
 }
 
 bool phi_contact_due(const struct phi_peer *peer)
@@ -210,51 +272,113 @@ bool phi_contact_due(const struct phi_peer *peer)
            (!peer->refused || phi_now() >= peer->retry);
 }
 
+// With the lock, given up in between.
+static void finish(struct phi_peer *peer, struct contact *c)
+{
+    close_contact(c);
+    peer->preparing = false;
+    phi_expel_settle(peer); // what came meanwhile
+    phi_peer_renew(peer);
+    phi_peers_changed(peer->peers);
+}
+
+// Who waits for the hello of a peer to which a socket leads sees its end there. With the lock,
+// given up in between.
+static void look(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_capabilities theirs = peer->theirs;
+    struct contact c = {-1, -1, -1, false};
+    const int64_t now = phi_now();
+    peer->preparing = true;
+    pthread_mutex_unlock(&peer->peers->lock);
+    int rc = phi_node_connect(theirs.socket, &c.socket);
+    if (rc == 0)
+        rc = say_hello(peer, &theirs, &c, deadline);
+    if (rc == 0)
+        rc = phi_attempt_ask(peer, c.socket, call_deadline(deadline));
+    pthread_mutex_lock(&peer->peers->lock);
+    note_silence(peer, rc, now);
+    if (peer->state == PHI_PEER_KNOWN && end_of(peer, rc))
+        end_life(peer, end_of(peer, rc));
+    finish(peer, &c);
+}
+
+static int prepare_net(struct phi_peer *peer, int64_t deadline)
+{
+    // Not before the first hello, which would be late by it.
+    if (peer->link != NULL && phi_attempt_against(peer) != PHI_REASON_NONE)
+        look(peer, deadline);
+    return phi_contact_by_net(peer) && phi_contact_due(peer) ? phi_hello_prepare(peer, deadline)
+                                                             : 0;
+}
+
+static void make_ready(struct phi_peer *peer, struct contact *c, int *pidfd)
+{
+    struct phi_peers *peers = peer->peers;
+    peer->socket = c->socket;
+    peer->wake_fd = c->wake_fd;
+    peer->pidfd = *pidfd;
+    c->socket = c->wake_fd = *pidfd = -1;
+    phi_attempt_keep(peer);
+    peer->state = PHI_PEER_READY;
+    // Another thread may sleep for all already: this peer is to wake it as well (see
+    // set_sleeping).
+    atomic_exchange(&phi_peer_mine(peer)->sleeping, peers->registered ? 1 : 0);
+}
+
+// With the lock: what was found.
+static int conclude(struct phi_peer *peer, int rc, struct contact *c, int *pidfd)
+{
+    struct phi_peers *peers = peer->peers;
+    const struct phi_capabilities theirs = peer->theirs;
+    peer->refused = false;
+    if (end_of(peer, rc)) {
+        end_life(peer, end_of(peer, rc));
+        return 0;
+    }
+    if (rc)
+        return fail_contact(peer, rc, theirs.socket);
+    if (c->far) {
+        phi_log(peers->report, PH_LOG_INFO, "rank %d is not reached by ipc: %s", peer->rank,
+                phi_reason_text(phi_attempt_against(peer)));
+        return 0; // now over the net
+    }
+    if ((rc = map_segment(peer, c)))
+        return rc;
+    make_ready(peer, c, pidfd);
+    rc = phi_service_watch(peers->service, peer);
+    // A peer that leaves or aborted before we were here told nobody: see undrained().
+    phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
+    phi_peer_acknowledge(peer);
+    phi_peer_look(peer);
+    phi_expel_tell(peer);
+    phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank,
+            theirs.pid, theirs.device ? theirs.device_name : "host memory");
+    return rc;
+}
+
 int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_peers *peers = peer->peers;
-    if (phi_path_net(&peers->mine, &peer->theirs) && !peer->net_refused)
-        return phi_hello_prepare(peer, deadline);
+    if (phi_contact_by_net(peer))
+        return prepare_net(peer, deadline);
     if (!phi_capabilities_same_node(&peers->mine, &peer->theirs)) {
         peer->unreachable = true;
         peer->why = phi_transport_net.viable(&peers->mine, &peer->theirs, PHI_KIND_HOST);
         return 0;
     }
     struct phi_capabilities theirs = peer->theirs;
-    struct contact c = {-1, -1, -1};
+    struct contact c = {-1, -1, -1, false};
+    const int64_t now = phi_now();
     peer->preparing = true;
     pthread_mutex_unlock(&peers->lock);
-    int rc = make_contact(peer, &theirs, &c, call_deadline(deadline));
+    int rc = make_contact(peer, &theirs, &c, deadline);
     int pidfd = rc ? -1 : open_pidfd(c.socket);
     pthread_mutex_lock(&peers->lock);
-    peer->refused = false;
-    if (rc)
-        rc = fail_contact(peer, rc, theirs.socket);
-    else if ((rc = map_segment(peer, &c)) == 0) {
-        peer->socket = c.socket;
-        peer->wake_fd = c.wake_fd;
-        peer->pidfd = pidfd;
-        peer->state = PHI_PEER_READY;
-        // Another thread may sleep for all already: this peer is to wake it as well (see
-        // set_sleeping).
-        atomic_exchange(&phi_peer_mine(peer)->sleeping, peers->registered ? 1 : 0);
-        c.socket = c.wake_fd = -1;
-        pidfd = -1;
-        rc = phi_service_watch(peers->service, peer);
-        // A peer that leaves or aborted before we were here told nobody: see undrained().
-        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
-        phi_peer_acknowledge(peer);
-        phi_peer_look(peer);
-        phi_expel_tell(peer);
-        phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank,
-                theirs.pid, theirs.device ? theirs.device_name : "host memory");
-    }
-    close_contact(&c);
+    note_silence(peer, rc, now);
+    rc = conclude(peer, rc, &c, &pidfd);
     if (pidfd >= 0)
         close(pidfd);
-    peer->preparing = false;
-    phi_expel_settle(peer); // what came meanwhile
-    phi_peer_renew(peer);
-    phi_peers_changed(peers);
+    finish(peer, &c);
     return rc;
 }

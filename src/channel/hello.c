@@ -167,14 +167,9 @@ static void no_way(struct phi_peer *peer, enum phi_reason why)
     }
     phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is not reached over the net: %s", peer->rank,
             phi_reason_text(why));
-    struct phi_link *link;
-    struct phi_segment *segment;
-    take_off(peer, &link, &segment);
     peer->net_refused = true;
     peer->refused = false; // now by ipc, which may serve in one direction
-    pthread_mutex_unlock(&peer->peers->lock);
-    end_link(peer->peers, link, segment);
-    pthread_mutex_lock(&peer->peers->lock);
+    phi_hello_drop(peer);
 }
 
 static int make_hello(struct phi_peer *peer)
@@ -366,7 +361,7 @@ static int meet(struct phi_peer *peer)
 static int prepare(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_peers *peers = peer->peers;
-    enum phi_reason reason = phi_transport_net.viable(&peers->mine, &peer->theirs, PHI_KIND_HOST);
+    enum phi_reason reason = phi_net_pair(&peers->mine, &peer->theirs);
     if (reason != PHI_REASON_NONE) {
         no_way(peer, reason);
         return 0;
@@ -471,6 +466,16 @@ void phi_hello_forget(struct phi_peer *peer)
     struct phi_segment *segment;
     take_off(peer, &link, &segment);
     end_link(peer->peers, link, segment);
+}
+
+void phi_hello_drop(struct phi_peer *peer)
+{
+    struct phi_link *link;
+    struct phi_segment *segment;
+    take_off(peer, &link, &segment);
+    pthread_mutex_unlock(&peer->peers->lock);
+    end_link(peer->peers, link, segment);
+    pthread_mutex_lock(&peer->peers->lock);
 }
 
 void phi_hello_free(struct phi_peer *peer)

@@ -45,9 +45,10 @@ bool phi_hello_lost(struct phi_peer *peer);
 void phi_hello_cut(struct phi_peer *peer);
 bool phi_hello_cut_due(struct phi_peer *peer);
 
-// phi_hello_forget ends a link that was never connected, for a life that is over; free also says
-// bye where the peer lives.
+// phi_hello_forget ends a link that was never connected, for a life that is over; drop does so
+// where ending it may block, and gives up the lock; free also says bye where the peer lives.
 void phi_hello_forget(struct phi_peer *peer);
+void phi_hello_drop(struct phi_peer *peer);
 void phi_hello_free(struct phi_peer *peer);
 
 #endif

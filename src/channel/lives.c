@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "channel/attempt.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
 #include "channel/hello.h"
@@ -80,6 +81,7 @@ void phi_peer_free(struct phi_peer *peer)
     free_keys(peer);
     free_remote_exports(peer);
     phi_memory_import_close(peer->probe);
+    phi_attempt_free(peer->attempt);
     phi_flags_close(peer);
     free_channels(peer->channels);
     free_channels(peer->husks);
@@ -126,7 +128,8 @@ static void take_record(struct phi_peer *peer, uint64_t incarnation,
 {
     peer->incarnation = incarnation;
     peer->theirs = *theirs;
-    peer->refused = peer->unreachable = peer->net_refused = false;
+    peer->refused = peer->mute = peer->unreachable = peer->net_refused = false;
+    phi_attempt_renew(peer);
     peer->newer = 0;
     peer->state = PHI_PEER_KNOWN;
 }

@@ -35,6 +35,11 @@ enum phi_node_type {
     // Of anybody who knows the nonce, a rank or not, without a hello; see status.h.
     PHI_NODE_STATUS = 30, // a: nonce expected. Answer: bytes: struct phi_status
 
+    // Whether ipc serves; see attempt.h. a: the sender's outcome, enum phi_reason + 1, or 0: it has
+    // none so far; bytes: record of its probe allocation. Answer: the receiver's; b: 1: it leaves,
+    // 2: it has aborted
+    PHI_NODE_ATTEMPT = 31,
+
     // First contact over the net; neither is answered. See hello.h. a: the receiver's nonce; bytes: the
     // sender's hello.
     PHI_NODE_CONNECT = 40,
@@ -71,7 +76,7 @@ struct phi_node_message {
 
 static inline bool phi_node_answered(unsigned type)
 {
-    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS;
+    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_ATTEMPT;
 }
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where

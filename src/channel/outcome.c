@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "channel/attempt.h"
 #include "channel/contact.h"
 #include "channel/request.h"
 
@@ -16,9 +17,14 @@ static const char *missing(const struct phi_pending *pending)
                    ? "it was expelled, and has not joined again"
                : peer->state == PHI_PEER_UNKNOWN
                    ? "no member record of it has come through the store"
-               : peer->hello != NULL && !peer->net_refused
+               : peer->mute
+                   ? "its member record is there, but it does not answer at its socket: it "
+                     "is stopped, or has no core"
+               : peer->hello != NULL && phi_contact_by_net(peer)
                    ? "its hello for the net path has not come through the store, "
                      "or the two do not reach each other over the net"
+               : phi_attempt_waits(peer)
+                   ? "it has not found out so far whether its device reaches this one by ipc"
                : peer->refused ? "its member record is there, but nobody listens at its socket: it "
                                  "exited, or has not "
                                  "started again, or lives in another network namespace "
@@ -41,11 +47,12 @@ static const char *missing(const struct phi_pending *pending)
 static void beside(const struct phi_pending *pending, char *text, size_t size)
 {
     const struct phi_peer *peer = pending->key->peer;
-    const bool net = peer->hello != NULL && !peer->net_refused;
+    const bool net = phi_contact_by_net(peer);
     text[0] = 0;
     if (pending->state != PHI_PENDING_PEER || peer->state != PHI_PEER_KNOWN ||
-        phi_path_only_net(&peer->peers->mine, &peer->theirs) ||
-        !phi_path_net(&peer->peers->mine, &peer->theirs))
+        (net ? phi_path_asked(&peer->peers->mine, &peer->theirs) ||
+                   !phi_capabilities_same_node(&peer->peers->mine, &peer->theirs)
+             : !peer->net_refused))
         return;
     snprintf(text, size, "; %s: %s", net ? phi_transport_ipc.name : phi_transport_net.name,
              phi_reason_text(phi_contact_against(peer, net, PHI_KIND_HOST)));

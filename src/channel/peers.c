@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/wake.h"
+#include "channel/attempt.h"
 #include "channel/expel.h"
 #include "channel/hello.h"
 #include "channel/leave.h"
@@ -148,6 +149,7 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     if (peers == NULL)
         return;
     phi_service_close(peers->service);
+    phi_attempt_stop(peers);
     for (int rank = 0; peers->table != NULL && rank < peers->ranks; rank++)
         phi_peer_free(peers->table[rank]);
     while (peers->former != NULL) {

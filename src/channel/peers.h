@@ -37,6 +37,7 @@
 #include "topology/capabilities.h"
 #include "transport/transport.h"
 
+struct phi_attempt;
 struct phi_release;
 struct phi_hello;
 struct phi_revocation;
@@ -205,9 +206,11 @@ struct phi_peer {
     bool registering;        // ... and registers the segment with the device
     bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
     int64_t retry;    // when to try again
+    bool mute;        // ... or it did not answer in time
     bool unreachable; // no path at all
     bool net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
     enum phi_reason why; // ... over the net, of both
+    struct phi_attempt *attempt; // whether ipc serves, where no record says; see attempt.h; or NULL
 
     // When the peer said last with which roles (1 << role) it has an operation under way, or 0.
     int64_t named;
@@ -305,6 +308,15 @@ struct ph_channel {
     struct phi_uses uses;     // of both buffers and of the words by this end's streams
 };
 
+// The thread that tries for the service thread whether ipc serves; see attempt.h.
+struct phi_trier {
+    pthread_t thread;
+    bool made, busy; // it is to be joined; it is not done
+    struct phi_attempt *attempt;
+    size_t size;
+    uint8_t record[PHI_EXPORT_MAX]; // of the peer's probe allocation
+};
+
 struct phi_peers_params {
     struct phi_report *report;
     struct phi_counters *counters;
@@ -373,6 +385,8 @@ struct phi_peers {
     _Atomic int64_t *silent_since; // by rank: when a SUSPECT last beat, or 0
 
     struct phi_probe probe; // what peers' probes write to; does not change
+    struct phi_trier trier;
+    struct phi_attempt *attempts; // with lives that are over, and something of them mapped
 
     pthread_t exchanger;          // the first thread that exchanged ...
     bool exchanged, many_threads; // ... if any has; others have as well

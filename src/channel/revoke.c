@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "channel/attempt.h"
 #include "channel/expel.h"
 #include "channel/flags.h"
 #include "channel/release.h"
@@ -512,6 +513,7 @@ void phi_reap(struct phi_peers *peers)
             reap_peer(peers->table[rank]);
     for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
         reap_former(peer);
+    phi_attempt_reap(peers);
     phi_service_wake(peers->service);
     pthread_mutex_unlock(&peers->lock);
 }

@@ -8,13 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/random.h"
 #include "cuda/device.h"
 
-#define MEMBER_MAGIC 0x4d4f4850u // "PHOM"
+#define MEMBER_MAGIC   0x4d4f4850u // "PHOM"
 #define MEMBER_VERSION 3
 
-// The boot id is the same for all processes of one kernel, whatever their namespaces, and for no others. Where it can
-// not be read the node stays all zero, which equals no node.
+// The boot id is the same for all processes of one kernel, whatever their namespaces, and for no
+// others. Where it can not be read the node stays all zero, which equals no node.
 static int read_node(uint8_t node[16])
 {
     memset(node, 0, 16);
@@ -43,11 +44,11 @@ static int read_node(uint8_t node[16])
 }
 
 // 0 where it is not known.
-static uint64_t read_network(void)
+static uint64_t read_namespace(const char *path)
 {
     int fd;
     do {
-        fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0)
         return 0;
@@ -55,6 +56,14 @@ static uint64_t read_network(void)
     const bool known = fstat(fd, &found) == 0;
     close(fd);
     return known ? (uint64_t)found.st_ino : 0;
+}
+
+static uint64_t read_container(void)
+{
+    const uint64_t pid = read_namespace("/proc/self/ns/pid");
+    const uint64_t ipc = read_namespace("/proc/self/ns/ipc");
+    const uint64_t user = read_namespace("/proc/self/ns/user");
+    return pid && ipc && user ? phi_hash(phi_hash(pid, ipc), user) : 0;
 }
 
 int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device,
@@ -66,7 +75,8 @@ int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_devi
         strcpy(capabilities->host, "unknown");
     capabilities->pid = (uint32_t)getpid();
     capabilities->uid = (uint32_t)getuid();
-    capabilities->network = read_network();
+    capabilities->network = read_namespace("/proc/self/ns/net");
+    capabilities->container = read_container();
     capabilities->kinds = kinds;
     if (device == NULL)
         return rc;
@@ -98,6 +108,7 @@ void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct
     phi_put_u8(writer, capabilities->path);
     phi_put_u8(writer, capabilities->net);
     phi_put_u64(writer, capabilities->network);
+    phi_put_u64(writer, capabilities->container);
     phi_put_u8(writer, capabilities->others);
     for (int i = 0; i < capabilities->others; i++) {
         phi_put_bytes(writer, capabilities->other_uuid[i], sizeof capabilities->other_uuid[i]);
@@ -145,6 +156,7 @@ int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *b
     got.path = phi_get_u8(&reader);
     got.net = phi_get_u8(&reader) != 0;
     got.network = phi_get_u64(&reader);
+    got.container = phi_get_u64(&reader);
     decode_others(&reader, &got);
     if (reader.error || reader.at != reader.size || got.socket[0] == 0 || !printable(got.host) ||
         !printable(got.socket) || !printable(got.device_name))
@@ -165,18 +177,36 @@ bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct p
     return memcmp(a->node, b->node, sizeof none) == 0 && memcmp(a->node, none, sizeof none) != 0;
 }
 
-bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct phi_capabilities *b)
+bool phi_capabilities_same_device(const struct phi_capabilities *a,
+                                  const struct phi_capabilities *b)
 {
     return a->device && b->device && phi_capabilities_same_node(a, b) &&
            memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
-bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b)
+// The place of b's device among those that a sees, or -1.
+static int find_other(const struct phi_capabilities *a, const struct phi_capabilities *b)
 {
     for (int i = 0; i < a->others && b->device; i++)
         if (memcmp(a->other_uuid[i], b->uuid, sizeof b->uuid) == 0)
-            return !a->other_access[i];
-    return false;
+            return i;
+    return -1;
+}
+
+bool phi_capabilities_sees(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    return find_other(a, b) >= 0;
+}
+
+bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    const int i = find_other(a, b);
+    return i >= 0 && !a->other_access[i];
+}
+
+bool phi_capabilities_contained(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    return a->container != 0 && b->container != 0 && a->container != b->container;
 }
 
 bool phi_capabilities_apart(const struct phi_capabilities *a, const struct phi_capabilities *b)

@@ -27,6 +27,7 @@ struct phi_capabilities {
     uint8_t path;       // PEERHOP_PATH: which way it asks for
     bool net;           // the net path is in its build
     uint64_t network;   // its network namespace, or 0: where abstract sockets have their names
+    uint64_t container; // the same for processes of the same pid, ipc and user namespaces, or 0
     uint8_t others;     // other devices that it sees
     uint8_t other_uuid[PHI_OTHERS_MAX][16];
     bool other_access[PHI_OTHERS_MAX]; // whether its device can map memory of theirs
@@ -47,9 +48,16 @@ bool phi_capabilities_node_known(const struct phi_capabilities *capabilities);
 bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b);
 bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
+// phi_capabilities_sees: whether a's process sees b's device.
+bool phi_capabilities_sees(const struct phi_capabilities *a, const struct phi_capabilities *b);
+
 // phi_capabilities_denied: whether a's device is known not to reach memory of b's, which is another
 // one of the same node. A device that a does not see it knows nothing of.
 bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b);
+
+// phi_capabilities_contained: whether the two are known to live in different containers, where handles
+// of one mean nothing in the other, or not what they should.
+bool phi_capabilities_contained(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
 // phi_capabilities_apart: whether no socket connects the two: one has a name in a network namespace
 // that the other rank does not live in.

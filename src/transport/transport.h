@@ -46,14 +46,15 @@
     X(NET_LATER, 30, "not in this version")                                                         \
     X(NET_ASKED, 31, "between ranks of one node only where ipc is known not to serve, or one of them asks for it (PEERHOP_PATH=net)") \
     X(ACCESS_THERE, 32, "the other device has no peer access to this device")                       \
-    X(SOCKET, 33, "the two ranks are in different network namespaces, and a socket has its name in one of them (PEERHOP_SOCKET_DIRECTORY)")
+    X(SOCKET, 33, "the two ranks are in different network namespaces, and a socket has its name in one of them (PEERHOP_SOCKET_DIRECTORY)")  \
+    X(IMPORT_THERE, 34, "the peer's system refused the handle")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 34
+#define PHI_REASON_COUNT 35
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {
@@ -76,6 +77,13 @@ extern const struct phi_transport phi_transport_net;
 bool phi_path_asked(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 bool phi_path_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 bool phi_path_only_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
+
+// phi_path_doubt: whether no record says if ipc serves two devices of one node, and the net could: where no process sees
+// both devices, or the two live in different containers. Then both try (channel/attempt.h). Both ranks compute the same.
+bool phi_path_doubt(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
+
+// phi_net_pair: what they know against the net, whether it is to serve or not.
+enum phi_reason phi_net_pair(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
 // All transports, best first, ended by NULL.
 extern const struct phi_transport *const phi_transports[];

@@ -94,6 +94,19 @@ TEST_F(Crossed, OrderOfThreeRanksIsNamed)
     EXPECT_EQ(job.run("crossed_ring"), "");
 }
 
+// Whether ipc serves them is tried first.
+TEST_F(Crossed, OrderOfRanksThatSeeTheirOwnDevicesOnlyIsNamed)
+{
+    std::string why;
+    if (!net_available() || !device_available("standin", &why))
+        GTEST_SKIP() << "needs libfabric and the stand-in. " << why;
+    Job job("standin", 3);
+    job.environment("PEERHOP_STANDIN_DEVICES", "3");
+    for (int rank = 0; rank < 3; rank++)
+        job.environment(rank, "CUDA_VISIBLE_DEVICES", std::to_string(rank));
+    EXPECT_EQ(job.run("crossed_ring"), "");
+}
+
 // ---- not crossed: whoever seems to be in a cycle has all that it waits for, or will have it
 
 static Rank *here;

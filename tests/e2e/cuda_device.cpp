@@ -289,3 +289,15 @@ bool device_available(const std::string &name, std::string *why_not)
         *why_not = "no CUDA device";
     return false;
 }
+
+bool gpus_linked(std::string *why_not)
+{
+    int count = 0, here = 0, there = 0;
+    const struct phi_driver *driver = load(why_not);
+    if (driver == nullptr)
+        return false;
+    *why_not = "no two GPUs that reach each other";
+    return driver->cuDeviceGetCount(&count) == CUDA_SUCCESS && count >= 2 &&
+           driver->cuDeviceCanAccessPeer(&here, 0, 1) == CUDA_SUCCESS &&
+           driver->cuDeviceCanAccessPeer(&there, 1, 0) == CUDA_SUCCESS && here && there;
+}

@@ -12,3 +12,8 @@ bool device_available(const std::string &name, std::string *why_not)
     *why_not = "CUDA is left out of this build";
     return name == "host";
 }
+
+bool gpus_linked(std::string *why_not)
+{
+    return device_available("gpu", why_not);
+}

@@ -69,4 +69,7 @@ std::unique_ptr<Device> make_cuda_device(int rank); // null where there is no dr
 // The devices that tests can run on here; `why_not` explains a name that is missing.
 bool device_available(const std::string &name, std::string *why_not);
 
+// Whether there are two GPUs, of which each maps the other's memory.
+bool gpus_linked(std::string *why_not);
+
 #endif

@@ -3,43 +3,14 @@
 #include <atomic>
 #include <cstring>
 
-#include "e2e/exchanging.h"
+#include "e2e/conversing.h"
 
 class ExchangeFaults : public EveryDevice
 {
 };
 INSTANTIATE_DEVICES(ExchangeFaults);
 
-static const size_t size = 5000;
-
 static const char *const no_libfabric = "PEERHOP_LIBFABRIC=/nowhere/libfabric.so.1";
-static const char *const not_needed = "between ranks of one node only where ipc is known not to "
-                                      "serve, or one of them asks for it (PEERHOP_PATH=net)";
-
-static void check_report(ph_channel *channel, int outgoing, const char *path, const char *why)
-{
-    ph_path_report report;
-    CHECK(ph_channel_path(channel, outgoing, &report, sizeof report) == 0);
-    CHECK(std::string(report.path) == path);
-    for (size_t i = 0; i < report.rejected_count; i++)
-        if (std::string(report.rejected[i].reason).find(why) != std::string::npos)
-            return;
-    rank_failed(__FILE__, __LINE__, std::string("the report does not say ") + why);
-}
-
-// A message by send and recv.
-static void send_or_receive(Rank &rank, ph_channel *channel, ph_role role, void *buffer,
-                            uint64_t seed, void *stream)
-{
-    if (role == PH_ROLE_SENDER)
-        rank.device->fill(buffer, size, seed);
-    CHECK_OK(role == PH_ROLE_SENDER ? ph_send(channel, size, stream)
-                                    : ph_recv(channel, size, stream));
-    CHECK_OK(ph_complete(channel, stream));
-    rank.synchronize(stream);
-    if (role == PH_ROLE_RECEIVER)
-        rank.verify(buffer, size, seed, "received");
-}
 
 // ---- paths
 
@@ -118,6 +89,11 @@ static bool is_far(const Rank &rank, int peer)
     return peer == (rank.rank ^ 1);
 }
 
+static bool sees_only_its_own(const Rank &rank)
+{
+    return rank.argument.find("own") != std::string::npos;
+}
+
 // Why the net does not serve ranks of this node.
 static const char *against_net(const Rank &rank, int peer)
 {
@@ -125,7 +101,7 @@ static const char *against_net(const Rank &rank, int peer)
         return "not in this build";
     if (rank.argument == "ipc" && (rank.rank == 0 || peer == 0))
         return "the configuration asks for another";
-    if (rank.argument == "absent" && is_far(rank, peer))
+    if (rank.argument.find("absent") == 0 && is_far(rank, peer))
         return rank.rank % 2 ? "this rank has no provider of libfabric that serves"
                              : "the peer has no provider of libfabric that serves";
     return not_needed;
@@ -135,31 +111,7 @@ static bool goes_by_net(const Rank &rank, int peer)
 {
     if (asks_for_net(rank, rank.rank) || asks_for_net(rank, peer))
         return true;
-    return is_far(rank, peer) && rank.argument != "own" && against_net(rank, peer) == not_needed;
-}
-
-// Both ways at once, one after the other by put, and by send.
-static void converse(Rank &rank, int peer, const std::vector<ph_channel *> &channels, char *own)
-{
-    void *stream = rank.device->stream();
-    rank.device->fill(own, size, rank.rank);
-    ph_group_op group[] = {{PH_GROUP_SEND, channels[0], 0, 0, size},
-                           {PH_GROUP_RECV, channels[1], 0, 0, size}};
-    CHECK_OK(ph_group(group, 2, stream));
-    rank.synchronize(stream);
-    rank.verify(own + size, size, peer, "from a peer");
-    for (int sender : {std::min(rank.rank, peer), std::max(rank.rank, peer)}) {
-        const ph_role role = role_of(rank, sender);
-        const int incoming = role == PH_ROLE_RECEIVER;
-        pass(rank, channels[incoming], role, own + incoming * size, size, 10 + sender, stream);
-        send_or_receive(rank, channels[incoming], role, own + incoming * size, 20 + sender, stream);
-    }
-}
-
-static std::vector<ph_operation> both_ways(int peer, char *own)
-{
-    return {operation(1, peer, PH_ROLE_SENDER, own, size),
-            operation(1, peer, PH_ROLE_RECEIVER, own + size, size)};
+    return is_far(rank, peer) && against_net(rank, peer) == not_needed;
 }
 
 static void finds_no_path(Rank &rank, int far, char *own)
@@ -171,8 +123,6 @@ static void finds_no_path(Rank &rank, int far, char *own)
     CHECK_SAYS(sentence, "rank " + here + " to rank " + there + why);
     CHECK_SAYS(sentence, "rank " + there + " to rank " + here + why);
     CHECK_SAYS(sentence, std::string("by net: ") + against_net(rank, far));
-    if (rank.argument == "own") // of a device that it does not see only the driver tells
-        CHECK_SAYS(rank.log, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED");
 }
 
 RANK_FUNCTION(some_pairs_cannot_map)
@@ -182,7 +132,7 @@ RANK_FUNCTION(some_pairs_cannot_map)
         settings = {"PEERHOP_PATH=net"};
     else if (rank.argument == "ipc" && rank.rank == 0)
         settings = {"PEERHOP_PATH=ipc"};
-    else if (rank.argument == "absent" && rank.rank % 2)
+    else if (rank.argument.find("absent") == 0 && rank.rank % 2)
         settings = {no_libfabric};
     rank.open(settings);
     const int far = rank.rank ^ 1; // whose device cannot be reached
@@ -203,6 +153,8 @@ RANK_FUNCTION(some_pairs_cannot_map)
                                  : "this device has no peer access to the other device");
         converse(rank, peer, channels, own);
     }
+    if (sees_only_its_own(rank)) // only the driver tells
+        CHECK_SAYS(rank.log, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED");
     rank.barrier();
 }
 
@@ -210,8 +162,8 @@ TEST_P(ExchangeFaults, PairsOfDevicesWithoutPeerAccess)
 {
     if (GetParam() != "standin")
         GTEST_SKIP() << "only the stand-in's devices can be made to refuse";
-    for (const std::string how : {"all", "own", "ipc", "absent", "net"}) {
-        if (!net_available() && (how == "absent" || how == "net"))
+    for (const std::string how : {"all", "own", "ipc", "absent", "absent, own", "net"}) {
+        if (!net_available() && (how.find("absent") == 0 || how == "net"))
             continue;
         SCOPED_TRACE(how);
         const char *const all[] = {"2,0,1,3", "3,1,0,2", "1,2,0,3", "1,2,0,3"};
@@ -220,20 +172,23 @@ TEST_P(ExchangeFaults, PairsOfDevicesWithoutPeerAccess)
         job.environment("PEERHOP_STANDIN_DEVICES", "4");
         job.environment("PEERHOP_STANDIN_NO_PEER", "0-3,1-2");
         for (int rank = 0; rank < 4; rank++)
-            job.environment(rank, "CUDA_VISIBLE_DEVICES", how == "own" ? own[rank] : all[rank]);
+            job.environment(rank, "CUDA_VISIBLE_DEVICES",
+                            how.find("own") != std::string::npos ? own[rank] : all[rank]);
         EXPECT_EQ(job.run("some_pairs_cannot_map", how), "");
     }
 }
 
-// One of two ranks does not see the other's device, and goes by what the other says.
+// One of two ranks knows, by its record or since it has tried, and the other one goes by what it
+// says.
 RANK_FUNCTION(one_knows_for_both)
 {
     rank.open();
+    const bool knows = std::to_string(rank.rank) == rank.argument;
     char *memory = static_cast<char *>(rank.device->alloc(2 * size));
     auto channels = exchange_all(rank, both_ways(!rank.rank, memory));
     check_report(channels[0], 1, "net",
-                 rank.rank == 0 ? "this device has no peer access to the other device"
-                                : "the other device has no peer access to this device");
+                 knows ? "this device has no peer access to the other device"
+                       : "the other device has no peer access to this device");
     converse(rank, !rank.rank, channels, memory);
     rank.barrier();
 }
@@ -244,11 +199,15 @@ TEST_P(ExchangeFaults, OneRankKnowsForBothThatTheDevicesDoNotReachEachOther)
         GTEST_SKIP() << "only the stand-in's devices can be made to refuse";
     if (!net_available())
         GTEST_SKIP() << "libfabric is left out of this build";
-    Job job(GetParam(), 2);
-    job.environment("PEERHOP_STANDIN_NO_PEER", "0-1");
-    job.environment(0, "CUDA_VISIBLE_DEVICES", "0,1");
-    job.environment(1, "CUDA_VISIBLE_DEVICES", "1");
-    EXPECT_EQ(job.run("one_knows_for_both"), "");
+    for (const std::string who : {"0", "1"}) {
+        SCOPED_TRACE(who);
+        const bool sees = who == "0";
+        Job job(GetParam(), 2);
+        job.environment(sees ? 0 : 1, "PEERHOP_STANDIN_NO_PEER", "1");
+        job.environment(0, "CUDA_VISIBLE_DEVICES", sees ? "0,1" : "0");
+        job.environment(1, "CUDA_VISIBLE_DEVICES", "1");
+        EXPECT_EQ(job.run("one_knows_for_both", who), "");
+    }
 }
 
 RANK_FUNCTION(other_kinds_of_rank)

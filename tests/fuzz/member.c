@@ -17,6 +17,7 @@ static void check_again(const struct phi_capabilities *once)
     HOLD(strcmp(once->host, twice.host) == 0 && strcmp(once->socket, twice.socket) == 0);
     HOLD(once->kinds == twice.kinds && once->nonce == twice.nonce && once->device == twice.device);
     HOLD(once->others == twice.others && once->network == twice.network && once->net == twice.net);
+    HOLD(once->container == twice.container);
     phi_writer_fini(&writer);
 }
 

@@ -22,6 +22,7 @@ class Path : public testing::Test
             rank->device = rank->kernels = rank->net = true;
             rank->kinds = 1u << PHI_KIND_CUDA;
             rank->network = 5;
+            rank->container = 0;
             strcpy(rank->socket, "@peerhop-");
         }
         a.uuid[0] = 1;
@@ -73,6 +74,35 @@ TEST_F(Path, NetWhereOneDeviceIsKnownNotToReachTheOther)
     EXPECT_EQ(phi_ipc_reach(&a, &b, PHI_KIND_CUDA), PHI_REASON_PEER_ACCESS);
     sees(a, b, true);
     EXPECT_EQ(phi_ipc_reach(&a, &b, PHI_KIND_CUDA), PHI_REASON_NONE);
+}
+
+TEST_F(Path, InDoubtWhereNeitherSeesTheOthersDevice)
+{
+    EXPECT_FALSE(phi_path_doubt(&a, &b));
+    a.container = 7;
+    EXPECT_FALSE(phi_path_doubt(&a, &b)); // that of the other is not known
+    b.container = 8;
+    EXPECT_TRUE(phi_path_doubt(&a, &b) && phi_path_doubt(&b, &a));
+    b.container = 7;
+    EXPECT_FALSE(phi_path_doubt(&a, &b));
+    a.others = 0;
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a)); // one knows
+    b.others = 0;
+    EXPECT_TRUE(phi_path_doubt(&a, &b) && phi_path_doubt(&b, &a));
+    b.net = false; // what the try says would be of no use
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
+    b.net = true;
+    b.path = PHI_PATH_IPC;
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
+    b.path = PHI_PATH_NET;
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
+    b.path = PHI_PATH_AUTO;
+    b.uuid[0] = a.uuid[0];
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
+    a.container = 8;
+    EXPECT_TRUE(phi_path_doubt(&a, &b) && phi_path_doubt(&b, &a));
+    a.device = b.device = false;
+    EXPECT_FALSE(phi_path_doubt(&a, &b) || phi_path_doubt(&b, &a));
 }
 
 TEST_F(Path, NetWhereOnlyOneRankHasADevice)
@@ -143,6 +173,7 @@ TEST_F(Path, RecordsSayWhatADeviceReaches)
     ASSERT_EQ(phi_capabilities_decode(&got, writer.bytes, writer.size), 0);
     EXPECT_EQ(got.net, a.net);
     EXPECT_EQ(got.network, a.network);
+    EXPECT_EQ(got.container, a.container);
     for (int i = 0; i < PHI_OTHERS_MAX; i++) {
         memcpy(b.uuid, a.other_uuid[i], sizeof b.uuid);
         EXPECT_EQ(phi_capabilities_denied(&got, &b), i % 2 == 0) << i;

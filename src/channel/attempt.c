@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/attempt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+// How long one attempt waits for the peer's outcome, and between two questions.
+#define ATTEMPT_MS 1000
+#define ASK_NS     PHI_MS
+
+// What an answer says in b of the rank that gives it.
+enum end {
+    END_NONE,
+    END_LEFT,
+    END_ABORTED,
+    END_COUNT,
+};
+
+struct phi_attempt {
+    struct phi_attempt *next; // of peers->attempts
+    uint64_t life;            // of the peer
+    bool trying;              // a thread maps now, without the lock
+    bool answered;            // the peer has, in that life
+    uint8_t end;              // enum end, as it said
+    struct phi_outcomes outcomes;
+    struct phi_import *import; // of the peer's probe allocation, or NULL
+};
+
+// ---- lives
+
+// What is mapped stays until a reap, as closing it could block.
+static void lay_aside(struct phi_peer *peer)
+{
+    struct phi_attempt *attempt = peer->attempt;
+    peer->attempt = NULL;
+    if (!attempt->trying && attempt->import == NULL) {
+        free(attempt);
+        return;
+    }
+    attempt->next = peer->peers->attempts;
+    peer->peers->attempts = attempt;
+}
+
+// The attempt with this life of the peer, made at first use; NULL: *rc is -ESTALE or -ENOMEM.
+static struct phi_attempt *of_life(struct phi_peer *peer, uint64_t life, int *rc)
+{
+    struct phi_attempt *attempt = peer->attempt;
+    if (attempt != NULL && attempt->life == life)
+        return attempt;
+    *rc = -ESTALE;
+    if (life < peer->incarnation || (attempt != NULL && life < attempt->life))
+        return NULL;
+    *rc = -ENOMEM;
+    struct phi_attempt *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return NULL;
+    made->life = life;
+    if (attempt != NULL)
+        lay_aside(peer);
+    peer->attempt = made;
+    return made;
+}
+
+static const struct phi_attempt *present(const struct phi_peer *peer)
+{
+    const struct phi_attempt *attempt = peer->attempt;
+    return attempt != NULL && attempt->life == peer->incarnation ? attempt : NULL;
+}
+
+enum phi_reason phi_attempt_against(const struct phi_peer *peer)
+{
+    const struct phi_attempt *attempt = present(peer);
+    return attempt ? phi_outcomes_against(&attempt->outcomes) : PHI_REASON_NONE;
+}
+
+bool phi_attempt_answered(const struct phi_peer *peer)
+{
+    const struct phi_attempt *attempt = present(peer);
+    return attempt != NULL && attempt->answered;
+}
+
+bool phi_attempt_waits(const struct phi_peer *peer)
+{
+    return phi_attempt_answered(peer) && !peer->attempt->outcomes.told;
+}
+
+int phi_attempt_end(const struct phi_peer *peer)
+{
+    const struct phi_attempt *attempt = present(peer);
+    if (attempt == NULL || attempt->end == END_NONE)
+        return 0;
+    return attempt->end == END_ABORTED ? PH_EBROKEN : PH_EPEER;
+}
+
+void phi_attempt_renew(struct phi_peer *peer)
+{
+    if (peer->attempt != NULL && peer->attempt->life < peer->incarnation)
+        lay_aside(peer);
+}
+
+void phi_attempt_keep(struct phi_peer *peer)
+{
+    if (present(peer) == NULL || peer->probe != NULL)
+        return;
+    peer->probe = peer->attempt->import;
+    peer->attempt->import = NULL;
+}
+
+// ---- trying
+
+// Without the lock; the attempt is marked as trying. -ENOMEM: that is no outcome.
+static int try(struct phi_peers *peers, struct phi_attempt *attempt, const uint8_t *record,
+               size_t size)
+{
+    struct phi_import *import = NULL;
+    // Who claims to own memory of this process is found out when it is mapped in earnest.
+    int rc = phi_memory_own(peers->memory, record, size)
+                 ? -EBADMSG
+                 : phi_memory_import(peers->memory, record, size, -1, &import);
+    pthread_mutex_lock(&peers->lock);
+    attempt->trying = false;
+    attempt->import = import;
+    if (rc != -ENOMEM)
+        phi_outcomes_try(&attempt->outcomes, phi_outcome_of(rc));
+    phi_peers_changed(peers);
+    pthread_mutex_unlock(&peers->lock);
+    return rc == -ENOMEM ? rc : 0;
+}
+
+static void *run(void *opaque)
+{
+    struct phi_peers *peers = opaque;
+    struct phi_trier *trier = &peers->trier;
+    try(peers, trier->attempt, trier->record, trier->size);
+    pthread_mutex_lock(&peers->lock);
+    trier->busy = false;
+    pthread_mutex_unlock(&peers->lock);
+    return NULL;
+}
+
+// One at a time: whoever finds it busy is asked again.
+static void begin(struct phi_peers *peers, struct phi_attempt *attempt,
+                  const struct phi_node_message *request)
+{
+    struct phi_trier *trier = &peers->trier;
+    if (trier->busy)
+        return;
+    if (trier->made)
+        pthread_join(trier->thread, NULL); // past its last use of the lock
+    memcpy(trier->record, request->bytes, request->bytes_size);
+    trier->size = request->bytes_size;
+    trier->attempt = attempt;
+    // Of the service thread: it has that one's signals, which are none.
+    int rc = pthread_create(&trier->thread, NULL, run, peers);
+    trier->made = trier->busy = attempt->trying = rc == 0;
+    if (rc)
+        phi_log(peers->report, PH_LOG_WARN, "no thread to try whether ipc serves: %s",
+                ph_strerror(-rc));
+}
+
+void phi_attempt_stop(struct phi_peers *peers)
+{
+    if (peers->trier.made)
+        pthread_join(peers->trier.thread, NULL);
+    peers->trier.made = false;
+    while (peers->attempts != NULL) {
+        struct phi_attempt *attempt = peers->attempts;
+        peers->attempts = attempt->next;
+        phi_attempt_free(attempt);
+    }
+}
+
+// ---- questions and answers
+
+static void put_record(const struct phi_peers *peers, struct phi_node_message *message)
+{
+    const struct phi_export *e = &peers->probe.export_;
+    memcpy(message->bytes, e->record, e->record_size);
+    message->bytes_size = (uint32_t)e->record_size;
+}
+
+int phi_attempt_answer(struct phi_peer *peer, const struct phi_node_message *request,
+                       struct phi_node_message *answer)
+{
+    struct phi_peers *peers = peer->peers;
+    int rc = 0;
+    if (peers->device == NULL)
+        return -EBADMSG; // there is no doubt
+    struct phi_attempt *attempt = of_life(peer, request->from, &rc);
+    if (attempt == NULL || (rc = phi_outcomes_file(&attempt->outcomes, request->a)))
+        return rc;
+    answer->b = peers->aborted                    ? END_ABORTED
+                : peers->leaving || peers->fenced ? END_LEFT
+                                                  : END_NONE;
+    if (!attempt->outcomes.tried && !attempt->trying)
+        begin(peers, attempt, request);
+    answer->a = phi_outcomes_word(&attempt->outcomes);
+    put_record(peers, answer);
+    return 0;
+}
+
+// The lock is held. What the peer says is whatever bytes it likes.
+static int file(struct phi_peer *peer, const struct phi_node_message *answer)
+{
+    int rc = 0;
+    struct phi_attempt *attempt = of_life(peer, peer->incarnation, &rc);
+    if (attempt == NULL)
+        return rc;
+    if (answer->b >= END_COUNT || phi_outcomes_file(&attempt->outcomes, answer->a))
+        return -EBADMSG;
+    attempt->answered = true;
+    attempt->end = (uint8_t)answer->b;
+    return 0;
+}
+
+// Without the lock. *answer holds the record of the peer's probe allocation.
+static int ask(struct phi_peer *peer, int socket, struct phi_node_message *answer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_node_message request;
+    int fd = -1, rc = 0;
+    phi_peer_message(peer, PHI_NODE_ATTEMPT, &request);
+    put_record(peers, &request);
+    pthread_mutex_lock(&peers->lock);
+    const struct phi_attempt *attempt = of_life(peer, peer->incarnation, &rc);
+    request.a = attempt ? phi_outcomes_word(&attempt->outcomes) : 0;
+    pthread_mutex_unlock(&peers->lock);
+    if (attempt == NULL)
+        return rc;
+    rc = phi_node_call(socket, &request, answer, &fd, deadline);
+    if (fd >= 0)
+        close(fd);
+    if (rc)
+        return rc;
+    if (answer->status != 0) // of all that a rank can be told two are said by those that mean well
+        return answer->status == -ESTALE || answer->status == -ENOMEM ? answer->status : -EBADMSG;
+    pthread_mutex_lock(&peers->lock);
+    rc = file(peer, answer);
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}
+
+int phi_attempt_ask(struct phi_peer *peer, int socket, int64_t deadline)
+{
+    struct phi_node_message answer;
+    return ask(peer, socket, &answer, deadline);
+}
+
+static bool over(const struct phi_peers *peers)
+{
+    return peers->aborted || peers->fenced || peers->leaving;
+}
+
+// Without the lock: the part that is this rank's, or a pause. 0: again.
+static int do_part(struct phi_peer *peer, const struct phi_node_message *answer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    int rc = 0;
+    pthread_mutex_lock(&peers->lock);
+    struct phi_attempt *attempt = of_life(peer, peer->incarnation, &rc);
+    const bool ended = attempt == NULL || attempt->end != END_NONE || over(peers);
+    const bool due = !ended && !attempt->outcomes.tried && !attempt->trying;
+    const bool settled = !ended && phi_outcomes_settled(&attempt->outcomes);
+    if (due)
+        attempt->trying = true;
+    pthread_mutex_unlock(&peers->lock);
+    if (due)
+        return try(peers, attempt, answer->bytes, answer->bytes_size);
+    if (rc == 0 && !settled && (ended || phi_now() >= deadline))
+        return -EAGAIN;
+    if (rc == 0 && !settled)
+        nanosleep(&(struct timespec){.tv_nsec = ASK_NS}, NULL);
+    return rc;
+}
+
+static bool is_open(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    pthread_mutex_lock(&peers->lock);
+    const struct phi_attempt *attempt = present(peer);
+    const bool open = phi_path_doubt(&peers->mine, &peer->theirs) && !peer->net_refused &&
+                      (attempt == NULL || !phi_outcomes_settled(&attempt->outcomes));
+    pthread_mutex_unlock(&peers->lock);
+    return open;
+}
+
+int phi_attempt_make(struct phi_peer *peer, int socket, int64_t deadline)
+{
+    struct phi_node_message answer;
+    const int64_t soon = phi_deadline(ATTEMPT_MS);
+    const int64_t until = soon < deadline ? soon : deadline;
+    int rc = 0;
+    bool heard = false;
+    while (rc == 0 && is_open(peer)) {
+        rc = ask(peer, socket, &answer, until);
+        heard = heard || rc == 0;
+        if (rc == 0)
+            rc = do_part(peer, &answer, until);
+    }
+    return rc == -ETIMEDOUT && heard ? -EAGAIN : rc;
+}
+
+// ---- ends
+
+void phi_attempt_free(struct phi_attempt *attempt)
+{
+    if (attempt == NULL)
+        return;
+    phi_memory_import_close(attempt->import);
+    free(attempt);
+}
+
+// Gives up the lock where something is mapped.
+static void unmap(struct phi_peers *peers, struct phi_attempt *attempt)
+{
+    if (attempt == NULL || attempt->import == NULL)
+        return;
+    struct phi_import *import = attempt->import;
+    attempt->import = NULL;
+    pthread_mutex_unlock(&peers->lock);
+    phi_memory_import_close(import);
+    pthread_mutex_lock(&peers->lock);
+}
+
+void phi_attempt_reap(struct phi_peers *peers)
+{
+    for (int rank = 0; rank < peers->ranks; rank++)
+        if (peers->table[rank] != NULL)
+            unmap(peers, peers->table[rank]->attempt);
+    for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
+        unmap(peers, peer->attempt);
+    for (struct phi_attempt **at = &peers->attempts; *at != NULL;) {
+        struct phi_attempt *attempt = *at;
+        if (attempt->trying) {
+            at = &attempt->next;
+            continue;
+        }
+        *at = attempt->next;
+        pthread_mutex_unlock(&peers->lock);
+        phi_attempt_free(attempt);
+        pthread_mutex_lock(&peers->lock);
+        at = &peers->attempts;
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "e2e/attempt_lies.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "channel/node.h"
+#include "memory/memory.h"
+
+static bool (*_Atomic may)(void);
+static _Atomic int made, closed;
+static struct attempt_lie told;
+
+void hold_imports(bool (*may_go)(void))
+{
+    atomic_store(&may, may_go);
+}
+
+int imports_made(void)
+{
+    return made;
+}
+
+int imports_open(void)
+{
+    return made - closed;
+}
+
+void lie_in_attempts(struct attempt_lie lie)
+{
+    told = lie;
+}
+
+int __real_phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t size, int fd,
+                             struct phi_import **import);
+int __wrap_phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t size, int fd,
+                             struct phi_import **import);
+int __wrap_phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t size, int fd,
+                             struct phi_import **import)
+{
+    while (atomic_load(&may) != NULL && !atomic_load(&may)())
+        usleep(1000);
+    const int rc = __real_phi_memory_import(memory, record, size, fd, import);
+    made += rc == 0;
+    return rc;
+}
+
+void __real_phi_memory_import_close(struct phi_import *import);
+void __wrap_phi_memory_import_close(struct phi_import *import);
+void __wrap_phi_memory_import_close(struct phi_import *import)
+{
+    closed += import != NULL;
+    __real_phi_memory_import_close(import);
+}
+
+// ---- lies
+
+static struct phi_node_message lie_of(const struct phi_node_message *message, bool answer)
+{
+    struct phi_node_message lie = *message;
+    if (message->type != PHI_NODE_ATTEMPT)
+        return lie;
+    if (told.status && answer)
+        lie.status = told.status;
+    lie.a = told.a ? told.a : message->a;
+    lie.b = told.b ? told.b : message->b;
+    if (told.no_record) {
+        memset(lie.bytes, 7, sizeof lie.bytes);
+        lie.bytes_size = sizeof lie.bytes;
+    }
+    return lie;
+}
+
+int __real_phi_node_send(int socket, const struct phi_node_message *message, int fd);
+int __wrap_phi_node_send(int socket, const struct phi_node_message *message, int fd);
+int __wrap_phi_node_send(int socket, const struct phi_node_message *message, int fd)
+{
+    const struct phi_node_message lie = lie_of(message, true);
+    return __real_phi_node_send(socket, &lie, fd);
+}
+
+int __real_phi_node_call(int socket, const struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd, int64_t deadline);
+int __wrap_phi_node_call(int socket, const struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd, int64_t deadline);
+int __wrap_phi_node_call(int socket, const struct phi_node_message *request,
+                         struct phi_node_message *answer, int *fd, int64_t deadline)
+{
+    const struct phi_node_message lie = lie_of(request, false);
+    return __real_phi_node_call(socket, &lie, answer, fd, deadline);
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a rank does otherwise where two try whether ipc serves them, wrapped at link time: nothing,
+// until it is told to. And what it maps.
+#ifndef TESTS_E2E_ATTEMPT_LIES_H
+#define TESTS_E2E_ATTEMPT_LIES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// hold_imports: each mapping of a peer's memory waits until may_go() says so.
+void hold_imports(bool (*may_go)(void));
+
+// How many mappings were made so far, and are there now.
+int imports_made(void);
+int imports_open(void);
+
+// lie_in_attempts: what this rank says of its try, in questions and answers, from now on. All 0: as
+// it is.
+struct attempt_lie {
+    int32_t status; // of answers
+    uint64_t a, b;
+    bool no_record;
+};
+void lie_in_attempts(struct attempt_lie lie);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
