@@ -114,9 +114,9 @@ static struct phi_move *move_of(struct phi_relay *relay, uint64_t piece)
 // So large that one goes out while the next ones come in.
 static size_t piece_of(size_t size)
 {
-    const size_t page = (size / PIECES / PAGE + 1) * PAGE;
+    const size_t piece = (size / PIECES / PAGE + 1) * PAGE;
 
-    return page < PIECE_LEAST ? PIECE_LEAST : page < PIECE_MOST ? page : PIECE_MOST;
+    return piece < PIECE_LEAST ? PIECE_LEAST : piece < PIECE_MOST ? piece : PIECE_MOST;
 }
 
 static uint64_t pieces_of(const struct phi_relay *relay, size_t size)

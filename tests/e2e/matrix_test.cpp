@@ -35,10 +35,11 @@ struct Seat {
         : rank(owner), memory(owner.device->alloc(BYTES)), stream(owner.device->stream())
     {
         std::vector<ph_operation> ops;
-        for (int peer = 0; peer < 3; peer++)
+        for (int peer = 0; peer < 3; peer++) {
+            const auto pair = static_cast<unsigned>(rank.rank + peer);
             if (peer != rank.rank)
-                ops.push_back(operation(static_cast<uint64_t>(rank.rank + peer), peer, PH_ROLE_BOTH,
-                                        memory, BYTES));
+                ops.push_back(operation(pair, peer, PH_ROLE_BOTH, memory, BYTES));
+        }
         auto channels = exchange_all(rank, ops);
         with[ops[0].peer] = channels[0];
         with[ops[1].peer] = channels[1];
