@@ -44,7 +44,7 @@
     X(NET_PROVIDER, 28, "the provider takes no memory of devices (FI_HMEM)")                        \
     X(NET_NO_DMABUF, 29, "the device does not export its memory as DMA-BUF")                        \
     X(NET_LATER, 30, "not in this version")                                                         \
-    X(NET_ASKED, 31, "between ranks of one node only where ipc is known not to serve, or one of them asks for it (PEERHOP_PATH=net)") \
+    X(NET_ASKED, 31, "on one node only where ipc is known not to serve, or PEERHOP_PATH=net asks for it") \
     X(ACCESS_THERE, 32, "the other device has no peer access to this device")                       \
     X(SOCKET, 33, "the two ranks are in different network namespaces, and a socket has its name in one of them (PEERHOP_SOCKET_DIRECTORY)")  \
     X(IMPORT_THERE, 34, "the peer's system refused the handle")

@@ -12,8 +12,8 @@
 
 static const size_t size = 5000;
 
-static const char *const not_needed = "between ranks of one node only where ipc is known not to "
-                                      "serve, or one of them asks for it (PEERHOP_PATH=net)";
+static const char *const not_needed = "on one node only where ipc is known not to serve, or "
+                                      "PEERHOP_PATH=net asks for it";
 
 inline void check_report(ph_channel *channel, int outgoing, const char *path, const char *why)
 {
