@@ -9,7 +9,7 @@
 #include "channel/device_channel.h"
 #include "channel/exchange.h"
 #include "channel/issue.h"
-#include "channel/retire.h"
+#include "channel/spent.h"
 
 static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)
 {

@@ -173,13 +173,23 @@ struct phi_room {
     uint32_t held_here, held_there, pinned, exchanging; // what it has found in the way
 };
 
+// Channels that were given back and that the application has let go of, of the lower rank: those
+// that the peer is to be asked about, in turns. See spent.h.
+struct phi_spent {
+    struct ph_channel *first, **end; // linked by `spent_next`
+    uint32_t count;
+    int64_t at;       // not before
+    uint32_t pause;   // in ms, before the next try
+};
+
 // The most questions about room that a peer has under way.
 #define PHI_RETIRE_ASKED 16
 
 // An answer to one that the peer's socket had no room for. Kept in place: it is owed whatever
 // memory there is, as the peer waits for it.
 struct phi_unsaid {
-    uint32_t slot, line;
+    uint64_t line; // as it was asked
+    uint32_t slot;
     uint32_t answer; // enum phi_retire_answer
 };
 
@@ -237,6 +247,7 @@ struct phi_peer {
     uint32_t unsaid_count;
     bool fulls_unsaid;        // some key's `full` is
     struct ph_channel *husks; // retired, with handles left
+    struct phi_spent spent;
     uint32_t exports_seen;    // above all export ids of the peer
     struct phi_key **slots;   // by slot index
     struct phi_map keys;
@@ -276,6 +287,9 @@ struct ph_channel {
     uint64_t op_id;
     uint32_t handles; // of the application
     bool retired;     // of peer->husks
+    bool spent;       // of peer->spent, by
+    bool asked;       // the peer is asked about it, as one of those
+    struct ph_channel *spent_next;
     uint32_t look;    // number of the look for room that has seen it
     uint64_t used;    // number of the exchange call that returned it last
     uint32_t mine_number, theirs_number;

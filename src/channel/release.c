@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "channel/expel.h"
 #include "channel/service.h"
+#include "channel/spent.h"
 
 // A message that nobody took up (the peer had no memory for it) is sent again.
 #define RESEND_MS      500
@@ -465,6 +466,12 @@ static int tick_own(struct phi_peers *peers, int64_t now)
     return soon;
 }
 
+static int tick_peer(struct phi_peer *peer, bool *closed)
+{
+    int soon = phi_revoke_tick(peer, closed);
+    return phi_soon(soon, phi_spent_tick(peer));
+}
+
 int phi_release_tick(struct phi_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -472,7 +479,7 @@ int phi_release_tick(struct phi_peers *peers)
     bool closed = false;
     for (int rank = 0; rank < peers->ranks; rank++)
         if (peers->table[rank] != NULL)
-            soon = phi_soon(soon, phi_revoke_tick(peers->table[rank], &closed));
+            soon = phi_soon(soon, tick_peer(peers->table[rank], &closed));
     pthread_mutex_unlock(&peers->lock);
     return soon;
 }

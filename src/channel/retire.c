@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "channel/device_channel.h"
 #include "channel/release.h"
 #include "channel/service.h"
+#include "channel/spent.h"
 #include "channel/staging.h"
 
 // When what keeps everything is only under way: how long until the next look.
@@ -63,6 +63,28 @@ static struct phi_retire_view view_of(const struct phi_key *key, struct ph_chann
     view.exchanging = key->request != NULL || key->agreement.state != PHI_AGREEMENT_IDLE;
     for (uint32_t i = 0; i < key->channels_count; i++)
         look_at_channel(key->channels[i], &view);
+    return view;
+}
+
+static bool is_mine_released(const struct phi_key *key, const struct ph_channel *channel)
+{
+    const struct phi_own_buffer *own = phi_key_mine(key, channel->mine_number);
+    return own == NULL || own->released;
+}
+
+// As far as this rank was told.
+static bool is_theirs_released(const struct phi_key *key, const struct ph_channel *channel)
+{
+    const struct phi_peer_buffer *theirs = phi_key_theirs(key, channel->theirs_number);
+    return theirs == NULL || theirs->released;
+}
+
+static struct phi_retire_view spent_view(const struct phi_key *key, struct ph_channel *channel)
+{
+    struct phi_retire_view view = {.round = key->agreement.round};
+    view.exchanging = phi_retire_ending(&key->agreement, is_mine_released(key, channel),
+                                        channel->mine_number, channel->theirs_number);
+    look_at_channel(channel, &view);
     return view;
 }
 
@@ -126,6 +148,7 @@ static void evict(struct ph_channel *channel)
         if (key->channels[i] == channel)
             key->channels[i] = key->channels[--key->channels_count];
     phi_revoke_settle(channel); // while the line is its own
+    phi_spent_drop(channel);
     if (is_lower(peer))
         give_line(peer, channel->index);
     else if (peer->link != NULL)
@@ -204,7 +227,7 @@ static bool has_room(const struct phi_peer *peer, bool slot)
                       (peer->room.lines_count > 0 || peer->lines_used < peer->segment->capacity);
 }
 
-static int ask(struct phi_key *key, uint32_t line)
+static int send_question(struct phi_key *key, uint64_t line)
 {
     struct phi_peer *peer = key->peer;
     struct phi_node_message message;
@@ -213,6 +236,13 @@ static int ask(struct phi_key *key, uint32_t line)
     message.b = key->agreement.round | (uint64_t)peer->slot_lives[key->slot] << 32;
     message.c = line;
     int rc = phi_peer_tell(peer, &message);
+    peer->room.asked += rc == 0;
+    return rc;
+}
+
+static int ask(struct phi_key *key, uint32_t line)
+{
+    int rc = send_question(key, line);
     if (rc)
         return rc;
     key->theirs_asked = 0;
@@ -220,8 +250,24 @@ static int ask(struct phi_key *key, uint32_t line)
         if (key->theirs[i].number > key->theirs_asked)
             key->theirs_asked = key->theirs[i].number;
     key->retiring++; // no exchange of the key goes on until the answer is here
-    peer->room.asked++;
     return 0;
+}
+
+enum phi_retire_answer phi_retire_spent(struct ph_channel *channel)
+{
+    struct phi_key *key = channel->key;
+    struct phi_retire_view view = spent_view(key, channel);
+    enum phi_retire_answer answer = phi_retire_judge(&view, view.round);
+    if (answer != PHI_RETIRE_YES)
+        return answer;
+    // What was revoked for another reason may come again in a round.
+    if (!is_mine_released(key, channel) && !is_theirs_released(key, channel))
+        return PHI_RETIRE_ROUND;
+    if (key->retiring > 0 || key->peer->room.asked >= PHI_RETIRE_ASKED ||
+        send_question(key, channel->index | PHI_RETIRE_SPENT))
+        return PHI_RETIRE_BUSY;
+    channel->asked = true;
+    return PHI_RETIRE_YES;
 }
 
 // What the present look for room has found in the way.
@@ -481,7 +527,7 @@ static void renew_key(struct phi_key *key)
         phi_retire_drop_key(key);
 }
 
-static struct ph_channel *channel_at(const struct phi_key *key, uint64_t line)
+static struct ph_channel *channel_at(const struct phi_key *key, uint32_t line)
 {
     for (uint32_t i = 0; i < key->channels_count; i++)
         if (key->channels[i]->index == line)
@@ -489,13 +535,33 @@ static struct ph_channel *channel_at(const struct phi_key *key, uint64_t line)
     return NULL;
 }
 
+static int spent_answered(struct ph_channel *channel, enum phi_retire_answer answer)
+{
+    if (channel == NULL || !channel->asked)
+        return -EBADMSG;
+    channel->asked = false;
+    channel->peer->room.asked--;
+    phi_spent_answered(channel, answer);
+    if (answer == PHI_RETIRE_YES)
+        evict(channel);
+    return 0;
+}
+
 int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message)
 {
     bool known = peer->segment != NULL && message->a < peer->segment->capacity;
     struct phi_key *key = known ? peer->slots[message->a] : NULL;
-    if (key == NULL || key->retiring == 0 || peer->room.asked == 0)
+    if (key == NULL || peer->room.asked == 0)
         return -EBADMSG;
-    struct ph_channel *channel = channel_at(key, message->c);
+    struct ph_channel *channel = channel_at(key, (uint32_t)message->c);
+    if (message->c & PHI_RETIRE_SPENT) {
+        int rc = spent_answered(channel, (enum phi_retire_answer)message->b);
+        if (rc)
+            return rc;
+        goto changed;
+    }
+    if (key->retiring == 0)
+        return -EBADMSG;
     key->retiring--;
     peer->room.asked--;
     if (message->b != PHI_RETIRE_YES)
@@ -504,6 +570,7 @@ int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *me
         renew_key(key);
     else if (channel != NULL)
         evict(channel);
+changed:
     phi_peers_changed(peer->peers);
     phi_mailbox_wake(peer->peers->mailbox);
     return 0;
@@ -517,10 +584,11 @@ static enum phi_retire_answer judge(struct phi_peer *peer, const struct phi_node
     uint32_t round = (uint32_t)message->b;
     if (key == NULL) // its offers have not been read yet, or it was never exchanged
         return message->c == PHI_NO_LINE ? PHI_RETIRE_YES : PHI_RETIRE_ROUND;
-    struct ph_channel *channel = channel_at(key, message->c);
+    struct ph_channel *channel = channel_at(key, (uint32_t)message->c);
     if (message->c != PHI_NO_LINE && channel == NULL)
         return PHI_RETIRE_ROUND;
-    struct phi_retire_view view = view_of(key, channel);
+    struct phi_retire_view view =
+        message->c & PHI_RETIRE_SPENT ? spent_view(key, channel) : view_of(key, channel);
     return phi_retire_judge(&view, round);
 }
 
@@ -528,7 +596,7 @@ static void carry_out(struct phi_peer *peer, const struct phi_node_message *mess
 {
     struct phi_key *key = peer->slots[message->a];
     if (message->c != PHI_NO_LINE) {
-        evict(channel_at(key, message->c));
+        evict(channel_at(key, (uint32_t)message->c));
         return;
     }
     // Offers of this life of the slot that come late are of no use any more.
@@ -568,39 +636,15 @@ bool phi_retire_say(struct phi_peer *peer)
 int phi_retire_file(struct phi_peer *peer, const struct phi_node_message *message)
 {
     if (is_lower(peer) || peer->segment == NULL || message->a >= peer->segment->capacity ||
-        (message->c != PHI_NO_LINE && message->c >= peer->segment->capacity) ||
+        (message->c != PHI_NO_LINE &&
+         (message->c & ~PHI_RETIRE_SPENT) >= peer->segment->capacity) ||
         peer->unsaid_count == PHI_RETIRE_ASKED)
         return -EBADMSG;
     enum phi_retire_answer verdict = judge(peer, message);
     if (verdict == PHI_RETIRE_YES)
         carry_out(peer, message);
     peer->unsaid[peer->unsaid_count++] =
-        (struct phi_unsaid){(uint32_t)message->a, (uint32_t)message->c, verdict};
+        (struct phi_unsaid){message->c, (uint32_t)message->a, verdict};
     phi_retire_say(peer);
     return 0;
-}
-
-// ---- handles
-
-int phi_channel_close(struct ph_channel *channel)
-{
-    struct phi_peers *peers = channel->peers;
-    struct phi_peer *peer = channel->peer;
-    int rc = 0;
-    pthread_mutex_lock(&peers->lock);
-    if (channel->handles == 0) {
-        rc = phi_fail(peers->report, -EINVAL,
-                      "operation %llu with rank %d: the channel has no handle left to close",
-                      (unsigned long long)channel->op_id, peer->rank);
-    } else if (channel->handles == 1 && atomic_load(&channel->uses.devices) != 0) {
-        rc = phi_device_channel_busy(channel, "the last handle cannot be closed");
-    } else if (--channel->handles == 0 && channel->retired) {
-        struct ph_channel **at = &peer->husks;
-        while (*at != channel)
-            at = &(*at)->next;
-        *at = channel->next;
-        free(channel);
-    }
-    pthread_mutex_unlock(&peers->lock);
-    return rc;
 }

@@ -39,6 +39,17 @@ static inline bool phi_retire_exchanging(const struct phi_agreement *agreement, 
     return asks && agreement->state != PHI_AGREEMENT_IDLE;
 }
 
+// phi_retire_ending: the same, on both ranks, of a channel with a released buffer (released: the
+// own one). Nobody publishes that buffer again, so there is no later round about the channel, and
+// the rank that asks may go on publishing: only the present round may still be about it.
+static inline bool phi_retire_ending(const struct phi_agreement *agreement, bool released,
+                                     uint32_t mine, uint32_t theirs)
+{
+    if (agreement->state == PHI_AGREEMENT_OPEN)
+        return agreement->mine == mine && agreement->theirs == theirs;
+    return released && agreement->state != PHI_AGREEMENT_IDLE && agreement->mine == mine;
+}
+
 // phi_retire_judge: whether this rank can do without, where the other one's round is `round`. With
 // equal rounds both ranks have come out of the same exchanges, and have the same channels.
 static inline enum phi_retire_answer phi_retire_judge(const struct phi_retire_view *view,
@@ -57,7 +68,10 @@ struct phi_key;
 struct ph_channel;
 struct phi_node_message;
 
-// All with the peers' lock held, but phi_channel_close.
+// Beside the line in a question: the channel has a released buffer, see phi_retire_ending.
+#define PHI_RETIRE_SPENT (UINT64_C(1) << 32)
+
+// All with the peers' lock held.
 
 // phi_retire_room (lower rank) makes room for a line, or a slot: 0 there is some; -EAGAIN: asked
 // for, or to be tried again at peer->room_at; -ENOSPC: everything is held. request: the exchange
@@ -93,8 +107,8 @@ bool phi_retire_say(struct phi_peer *peer);
 int phi_retire_file(struct phi_peer *peer, const struct phi_node_message *message);
 int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message);
 
-// phi_channel_close (without the lock) lets go of a handle; -EINVAL: there is none; -EBUSY: device
-// channels need the last one.
-int phi_channel_close(struct ph_channel *channel);
+// phi_retire_spent (lower rank) asks the peer about a channel of which a buffer was released and
+// that has no handle here: YES: it is asked, else why not (yet).
+enum phi_retire_answer phi_retire_spent(struct ph_channel *channel);
 
 #endif

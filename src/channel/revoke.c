@@ -11,6 +11,7 @@
 #include "channel/release.h"
 #include "channel/retire.h"
 #include "channel/service.h"
+#include "channel/spent.h"
 #include "semaphore/flags.h"
 #include "semaphore/record.h"
 
@@ -34,7 +35,8 @@ void phi_revoke_channel(struct ph_channel *channel)
     // The status first: who is refused because of `revoked` finds there why.
     atomic_compare_exchange_strong(&channel->status, &whole, -ESTALE);
     // seq_cst: pairs with the executors, which store a number and then look at `revoked`.
-    atomic_store(&channel->uses.revoked, 1);
+    if (atomic_exchange(&channel->uses.revoked, 1) == 0)
+        phi_spent_note(channel);
 }
 
 bool phi_revoke_drained(const struct ph_channel *channel)

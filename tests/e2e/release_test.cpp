@@ -738,6 +738,58 @@ static size_t heap_kib()
     return (info.uordblks + info.hblkhd) / 1024;
 }
 
+// Channels that are not retired. 0 at once is not asked for: the last ones go when the peer says
+// so.
+static bool few_are_left(Rank &rank, uint64_t most)
+{
+    for (Stopwatch watch; watch.ms() < 10000; sleep_ms(1))
+        if (rank.counter("channels") - rank.counter("retired") <= most)
+            return true;
+    return false;
+}
+
+// What was released and closed is gone, without any other room: the owner's side, the peer's, or
+// both release; the key has another channel all the time, which stays.
+RANK_FUNCTION(closes_what_it_released)
+{
+    const int rounds = 600, warm = 200;
+    mallopt(M_ARENA_MAX, 1); // mallinfo2 knows of one
+    rank.open();
+    void *memory = rank.device->alloc(2 * size);
+    void *kept = at(memory, size);
+    ph_channel *stays = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, kept, size);
+    const bool releases = rank.argument == "both" || rank.argument == (rank.rank ? "1" : "0");
+    size_t kib = 0;
+    for (int round = 0; round < rounds; round++) {
+        ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+        if (releases)
+            release_to(rank, memory, size, PH_RELEASE_DRAINED);
+        CHECK(end_of(channel) == -ESTALE);
+        CHECK_OK(ph_channel_close(channel));
+        if (round % 100 == 0) {
+            CHECK(rank.channel(!rank.rank, 1, PH_ROLE_BOTH, kept, size) == stays);
+            CHECK_OK(ph_channel_close(stays));
+        }
+        if (round == warm)
+            kib = heap_kib();
+    }
+    rank.barrier();
+    CHECK(few_are_left(rank, 1));
+    CHECK_OK(ph_channel_status(stays));
+    CHECK(watched() || heap_kib() < kib + 100); // a channel has 700 bytes and more
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Release, WhatIsClosedIsGone)
+{
+    for (const char *who : {"0", "1", "both"}) {
+        SCOPED_TRACE(who);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("closes_what_it_released", who), "");
+    }
+}
+
 // Two ranks make and end contexts, each with an exchange, a message and a release.
 RANK_FUNCTION(comes_and_goes)
 {

@@ -34,6 +34,9 @@ enum class RetireBreak {
     PUBLISHES,      // the rank that asked publishes before the answer
     ASKS_PUBLISHED, // it asks while its peer may take what it has published
     REUSES_AT_ONCE, // the line goes on before the answer
+    // Of a channel with a released buffer:
+    UNRELEASED,      // it is asked for before the rank knows that
+    STILL_PUBLISHED, // ... while a rank shows the released buffer in an unfinished round
 };
 
 struct LifetimeOutcome {
@@ -45,6 +48,9 @@ struct LifetimeOutcome {
 LifetimeOutcome explore_release(ReleaseBreak broken);
 // both: either rank asks, perhaps both at once.
 LifetimeOutcome explore_retire(RetireBreak broken, bool both, int exchanges);
+
+// The same of a channel of which one side (0, 1) releases the buffer, and goes on with another.
+LifetimeOutcome explore_spent(RetireBreak broken, int releaser, int exchanges);
 
 } // namespace model
 

@@ -50,6 +50,27 @@ TEST(Retire, IsRight)
             expect_right(explore_retire(RetireBreak::NOTHING, both, exchanges));
 }
 
+TEST(Spent, IsRight)
+{
+    for (int releaser : {0, 1})
+        for (int exchanges : {1, 2, 3, 5})
+            expect_right(explore_spent(RetireBreak::NOTHING, releaser, exchanges));
+}
+
+TEST(Spent, EachRuleIsNeeded)
+{
+    const std::string differ = "one round is a hit here and a miss there";
+    for (int releaser : {0, 1}) {
+        SCOPED_TRACE(releaser);
+        expect_found(explore_spent(RetireBreak::ANY_ROUND, releaser, 3), differ);
+        expect_found(explore_spent(RetireBreak::IN_THE_ROUND, releaser, 3), differ);
+        expect_found(explore_spent(RetireBreak::STILL_PUBLISHED, releaser, 3), differ);
+        expect_found(explore_spent(RetireBreak::UNRELEASED, releaser, 3), differ);
+        expect_found(explore_spent(RetireBreak::REUSES_AT_ONCE, releaser, 3),
+                     "the line goes on while the peer has the channel");
+    }
+}
+
 TEST(Retire, EachRuleIsNeeded)
 {
     const std::string differ = "one round is a hit here and a miss there";

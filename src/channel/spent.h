@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Channels of which a buffer was given back, and that the application has let go of: nobody can use
+// one again, so it does not wait until its room is needed. The lower rank asks the other one about
+// each, by the handshake of retire.h; a no is asked again after a pause, which grows.
+#ifndef PHI_CHANNEL_SPENT_H
+#define PHI_CHANNEL_SPENT_H
+
+#include "channel/peers.h"
+#include "channel/retire.h"
+
+// phi_channel_close (without the lock) lets go of a handle; -EINVAL: there is none; -EBUSY: device
+// channels need the last one.
+int phi_channel_close(struct ph_channel *channel);
+
+// All below with the lock.
+
+// phi_spent_note takes a channel up that was revoked, or lost its last handle, if it is one.
+void phi_spent_note(struct ph_channel *channel);
+
+// phi_spent_drop: the channel is about to be taken out.
+void phi_spent_drop(struct ph_channel *channel);
+
+// phi_spent_answered files the peer's answer.
+void phi_spent_answered(struct ph_channel *channel, enum phi_retire_answer answer);
+
+// phi_spent_tick asks about some; returns in how many ms to call it again, -1: when something
+// happens.
+int phi_spent_tick(struct phi_peer *peer);
+
+#endif
