@@ -89,6 +89,11 @@ bool phi_attempt_waits(const struct phi_peer *peer)
     return phi_attempt_answered(peer) && !peer->attempt->outcomes.told;
 }
 
+bool phi_attempt_trying(const struct phi_peer *peer)
+{
+    return peer->attempt != NULL && peer->attempt->trying;
+}
+
 int phi_attempt_end(const struct phi_peer *peer)
 {
     const struct phi_attempt *attempt = present(peer);
@@ -332,8 +337,11 @@ void phi_attempt_reap(struct phi_peers *peers)
     for (int rank = 0; rank < peers->ranks; rank++)
         if (peers->table[rank] != NULL)
             unmap(peers, peers->table[rank]->attempt);
-    for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
+    for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former) {
+        peer->visitors++; // it stays, and what follows it on the list is read afterwards
         unmap(peers, peer->attempt);
+        peer->visitors--;
+    }
     for (struct phi_attempt **at = &peers->attempts; *at != NULL;) {
         struct phi_attempt *attempt = *at;
         if (attempt->trying) {

@@ -35,6 +35,9 @@ bool phi_attempt_answered(const struct phi_peer *peer);
 bool phi_attempt_waits(const struct phi_peer *peer);
 int phi_attempt_end(const struct phi_peer *peer);
 
+// phi_attempt_trying: whether a thread maps now, for whatever life.
+bool phi_attempt_trying(const struct phi_peer *peer);
+
 // phi_attempt_keep: the pair is joined by ipc, and what was mapped is its probe's. renew: the
 // peer's record is of another life now. reap (gives up the lock) unmaps what else was mapped.
 void phi_attempt_keep(struct phi_peer *peer);

@@ -296,8 +296,8 @@ static void renew_peers(struct phi_peers *peers, const struct ph_operation *ops,
         if (peer == NULL || peer->state != PHI_PEER_BROKEN)
             continue;
         if (peer->newer == 0)
-            phi_peers_look(peers, peer->rank);
-        phi_peer_renew(peer);
+            phi_peers_look(peers, peer->rank); // another thread may have renewed it meanwhile
+        phi_peer_renew(peers->table[ops[i].peer]);
     }
 }
 

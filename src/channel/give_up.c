@@ -150,7 +150,7 @@ static struct phi_peer *stranger(struct phi_peers *peers, int rank)
     struct phi_peer *peer = phi_peers_get(peers, rank);
     if (peer != NULL && peer->state == PHI_PEER_UNKNOWN)
         phi_peers_look(peers, rank);
-    return peer;
+    return peers->table[rank];
 }
 
 // One rank of a chain: `rank` waits for `next`, in operation `op`.
@@ -174,11 +174,13 @@ static bool ask_next(struct phi_peers *peers, struct hop *hop, int64_t deadline)
     phi_peer_message(peer, PHI_NODE_WAITING, &request);
     request.a = (uint64_t)hop->rank + 1;
     request.b = hop->op;
+    peer->visitors++; // no key of it is ours
     pthread_mutex_unlock(&peers->lock);
     int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);
     pthread_mutex_lock(&peers->lock);
+    peer->visitors--;
     if (rc == 0 && answer.a == 0 && hop->rank == peers->rank) {
         peer->named = phi_now();
         peer->named_op = hop->op;

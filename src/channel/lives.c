@@ -67,10 +67,18 @@ static void free_channels(struct ph_channel *channel)
     }
 }
 
-static void close_fd(int fd)
+static void close_fd(int *fd)
 {
-    if (fd >= 0)
-        close(fd);
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void close_fds(struct phi_peer *peer)
+{
+    close_fd(&peer->socket);
+    close_fd(&peer->wake_fd);
+    close_fd(&peer->pidfd);
 }
 
 void phi_peer_free(struct phi_peer *peer)
@@ -88,9 +96,7 @@ void phi_peer_free(struct phi_peer *peer)
     phi_hello_free(peer);
     phi_segment_unregister(peer->segment, peer->peers->device);
     phi_segment_close(peer->segment);
-    close_fd(peer->socket);
-    close_fd(peer->wake_fd);
-    close_fd(peer->pidfd);
+    close_fds(peer);
     free(peer->slots);
     free(peer->slot_lives);
     free(peer->room.lines);
@@ -159,6 +165,7 @@ static void replace(struct phi_peer *peer)
     peers->table[peer->rank] = renewed;
     phi_exports_forget(peers, peer->rank);
     disown(peer);
+    phi_lives_due(peer);
 }
 
 void phi_peer_renew(struct phi_peer *peer)
@@ -186,4 +193,115 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
         phi_peer_break(peer, PH_EPEER);
     }
     phi_peer_renew(peer);
+}
+
+// ---- what is left of them
+
+// How soon to look again at a life that a thread, or a stream, is not done with.
+#define AGAIN_MS 10
+
+void phi_lives_due(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    if (peers->table[peer->rank] == peer)
+        return;
+    peers->former_due = true;
+    phi_service_wake(peers->service);
+}
+
+// Whether a thread has given up the lock and comes back to it, or a release of ours names it. Who
+// connects, sends, asks or maps has a key of it in an exchange.
+static bool is_visited(const struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    if (peer->visitors > 0 || phi_release_names(peer) || phi_attempt_trying(peer) ||
+        (peer->flags != NULL && peer->flags->importing))
+        return true;
+    for (const struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        if (key->request != NULL)
+            return true;
+    cursor = 0;
+    for (const struct phi_remote_export *e;
+         (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;)
+        if (e->importing)
+            return true;
+    return false;
+}
+
+static bool is_held(const struct phi_peer *peer)
+{
+    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+        if (c->handles > 0)
+            return true;
+    return peer->husks != NULL;
+}
+
+// Its channels had nothing under way when it was replaced. What the application took of them since
+// may have.
+static bool is_touched(struct phi_peer *peer)
+{
+    struct phi_executor *executor = peer->peers->executor;
+    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+        if (!phi_revoke_drained(c))
+            return true;
+    return !executor->ops->drained(executor, &peer->late, NULL, 0);
+}
+
+// Closes what no thread uses any more; whether all of it may be freed. *soon: in how many ms to
+// look again, unless only a handle is in the way.
+static bool part_with(struct phi_peer *peer, int *soon)
+{
+    const bool visited = is_visited(peer);
+    if (!visited)
+        close_fds(peer);
+    if (!visited && is_held(peer))
+        return false;
+    if (!visited && !is_touched(peer))
+        return true;
+    *soon = AGAIN_MS;
+    return false;
+}
+
+// Frees the first life that may be; false: there is none. Gives up the lock meanwhile.
+static bool free_one(struct phi_peers *peers, bool blocking, int *soon)
+{
+    for (struct phi_peer **at = &peers->former; *at != NULL; at = &(*at)->former) {
+        struct phi_peer *peer = *at;
+        if (!part_with(peer, soon) || !blocking)
+            continue;
+        *at = peer->former;
+        free_keys(peer); // an exchange may remember one of them: see key_after()
+        pthread_mutex_unlock(&peers->lock);
+        phi_peer_free(peer);
+        pthread_mutex_lock(&peers->lock);
+        return true;
+    }
+    return false;
+}
+
+int phi_lives_tick(struct phi_peers *peers)
+{
+    struct phi_executor *executor = peers->executor;
+    const bool idle = peers->config->reap == PHI_REAP_IDLE;
+    int soon = -1;
+    pthread_mutex_lock(&peers->lock);
+    if (peers->former_due) {
+        const bool blocking =
+            peers->device == NULL || (idle && !executor->ops->busy(executor, NULL, 0));
+        peers->former_due = false;
+        if (free_one(peers, blocking, &soon))
+            soon = 0;
+        else if (peers->former != NULL && !blocking && idle)
+            soon = AGAIN_MS;
+        peers->former_due = peers->former_due || soon >= 0;
+    }
+    pthread_mutex_unlock(&peers->lock);
+    return soon;
+}
+
+void phi_lives_reap(struct phi_peers *peers)
+{
+    int soon = -1;
+    while (free_one(peers, true, &soon))
+        ;
 }

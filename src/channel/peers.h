@@ -212,6 +212,7 @@ struct phi_peer {
         newer; // a later life that has announced itself and cannot take this one's place yet, or 0
     struct phi_capabilities newer_theirs;
     struct phi_peer *former; // of peers->former
+    uint32_t visitors;       // threads that come back to it, with the lock given up and no key of it
     bool preparing;          // a thread connects now, without the lock
     bool registering;        // ... and registers the segment with the device
     bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
@@ -376,6 +377,7 @@ struct phi_peers {
     bool *wanted_now;                  // the same for phi_mailbox_receive
     struct phi_peer **table;           // by rank; NULL: never named
     struct phi_peer *former;           // lives that are over: channels may still name them
+    bool former_due;                   // something may be freed of them; see lives.h
     struct phi_local_export **exports; // live ones
     uint32_t exports_count;
     size_t exports_room;

@@ -263,6 +263,14 @@ uint32_t phi_releases_count(const struct phi_peers *peers)
     return count;
 }
 
+bool phi_release_names(const struct phi_peer *peer)
+{
+    const struct phi_release *part = peer->peers->releases;
+    while (part != NULL && part->peer != peer)
+        part = part->next;
+    return part != NULL;
+}
+
 void phi_releases_free(struct phi_peers *peers)
 {
     while (peers->releases != NULL) {

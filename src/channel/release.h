@@ -59,6 +59,9 @@ bool phi_release_pending(struct phi_peers *peers, uint64_t base);
 // phi_releases_count counts those under way, of own buffers.
 uint32_t phi_releases_count(const struct phi_peers *peers);
 
+// phi_release_names: whether a release of own buffers that is under way is about this life.
+bool phi_release_names(const struct phi_peer *peer);
+
 // phi_releases_free forgets the releases under way, at the context's end.
 void phi_releases_free(struct phi_peers *peers);
 

@@ -8,6 +8,7 @@
 #include "channel/attempt.h"
 #include "channel/expel.h"
 #include "channel/flags.h"
+#include "channel/lives.h"
 #include "channel/release.h"
 #include "channel/retire.h"
 #include "channel/service.h"
@@ -507,14 +508,24 @@ static void reap_former(struct phi_peer *peer)
     pthread_mutex_lock(&peer->peers->lock);
 }
 
+// The peer stays while `reap` gives up the lock, and what follows it on the list is read
+// afterwards.
+static void visit(struct phi_peer *peer, void (*reap)(struct phi_peer *))
+{
+    peer->visitors++;
+    reap(peer);
+    peer->visitors--;
+}
+
 void phi_reap(struct phi_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
     for (int rank = 0; rank < peers->ranks; rank++)
         if (peers->table[rank] != NULL)
-            reap_peer(peers->table[rank]);
+            visit(peers->table[rank], reap_peer);
+    phi_lives_reap(peers);
     for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
-        reap_former(peer);
+        visit(peer, reap_former);
     phi_attempt_reap(peers);
     phi_service_wake(peers->service);
     pthread_mutex_unlock(&peers->lock);

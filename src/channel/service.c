@@ -19,6 +19,7 @@
 #include "channel/heartbeat.h"
 #include "channel/hello.h"
 #include "channel/leave.h"
+#include "channel/lives.h"
 #include "channel/release.h"
 #include "channel/status.h"
 
@@ -365,7 +366,7 @@ static void *run(void *opaque)
         struct epoll_event events[16];
         // With nobody connected nothing but the refresh wakes an idle process.
         int timeout = phi_remaining_ms(beat < refresh ? beat : refresh);
-        int soon = phi_release_tick(peers);
+        int soon = phi_soon(phi_release_tick(peers), phi_lives_tick(peers));
         timeout = release_broken(peers) ? 1 : soon >= 0 && soon < timeout ? soon : timeout;
         int n = epoll_wait(service->epoll, events, 16, timeout);
         for (int i = 0; i < n; i++)

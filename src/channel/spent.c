@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "channel/device_channel.h"
+#include "channel/lives.h"
 #include "channel/service.h"
 
 // How long until a channel that is not over yet is looked at again.
@@ -150,6 +151,7 @@ int phi_channel_close(struct ph_channel *channel)
         rc = phi_device_channel_busy(channel, "the last handle cannot be closed");
     } else if (--channel->handles == 0) {
         end(channel);
+        phi_lives_due(peer);
     }
     pthread_mutex_unlock(&peers->lock);
     return rc;

@@ -3,6 +3,7 @@
 // in other namespaces.
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "e2e/exchanging.h"
+#include "support/entries.h"
 
 class Ranks : public EveryDevice
 {
@@ -566,6 +568,128 @@ TEST_P(Ranks, ALifeThatIsOverGivesItsMemoryBack)
         job.signal(1, SIGKILL);
         EXPECT_EQ(job.status(1, 5000), 128 + SIGKILL);
         job.shared()->value[1] = life;
+    }
+    EXPECT_EQ(job.status(0, 30000), 0);
+}
+
+// The segment of a pair with so many channels is larger than what else may come and go.
+static const std::vector<std::string> large = {"PEERHOP_CHANNELS=65536"};
+static const size_t SEGMENT = size_t{8} << 20; // and more
+static const size_t KEPT = 2;                  // descriptors: of the segment, and of a buffer
+static const uint64_t VISITS = 8;
+
+static size_t writable_bytes()
+{
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    size_t sum = 0;
+    while (std::getline(maps, line)) {
+        unsigned long long begin = 0, end = 0;
+        char mode[5] = "";
+        if (sscanf(line.c_str(), "%llx-%llx %4s", &begin, &end, mode) == 3 && mode[1] == 'w')
+            sum += end - begin;
+    }
+    return sum;
+}
+
+// What a former life leaves is freed by another thread, a little later.
+static bool falls_to(size_t (*count)(), size_t most)
+{
+    auto end = std::chrono::steady_clock::now() + patience(10000);
+    while (count() > most) {
+        if (std::chrono::steady_clock::now() > end)
+            return false;
+        sleep_ms(1);
+    }
+    return true;
+}
+
+static size_t descriptors()
+{
+    return static_cast<size_t>(entries("/proc/self/fd"));
+}
+
+static ph_channel *next_life(Rank &rank, const ph_operation &op)
+{
+    ph_channel *channel = nullptr;
+    int rc = PH_EPEER;
+    for (int i = 0; i < 4000 && rc == PH_EPEER; i++) {
+        rc = ph_exchange(rank.context, &op, 1, &channel);
+        sleep_ms(5);
+    }
+    CHECK_OK(rc);
+    return channel;
+}
+
+static void pass_both(Rank &rank, ph_channel *channel, char *memory, void *stream)
+{
+    rank.device->fill(memory, 256, static_cast<uint64_t>(rank.rank));
+    CHECK_OK(ph_put_signal(channel, 256, 0, 256, stream));
+    CHECK_OK(ph_wait(channel, 256, stream));
+    rank.synchronize(stream);
+    rank.verify(memory + 256, 256, static_cast<uint64_t>(!rank.rank), "of this life");
+}
+
+RANK_FUNCTION(visits)
+{
+    rank.open(large);
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    pass_both(rank, rank.channel(0, 8, PH_ROLE_BOTH, memory, size), memory, rank.device->stream());
+    rank.shared->value[0]++;
+    if (rank.argument == "is killed")
+        pause();
+}
+
+RANK_FUNCTION(is_visited)
+{
+    rank.open(large);
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    void *stream = rank.device->stream();
+    auto op = operation(8, 1, PH_ROLE_BOTH, memory, size);
+    ph_channel *kept = nullptr;
+    size_t held = 0, mapped = 0;
+    for (uint64_t life = 0; life < VISITS; life++) {
+        ph_channel *channel = next_life(rank, op);
+        CHECK_OK(ph_reap(rank.context));
+        if (life == 2) {
+            sleep_ms(200); // whatever goes has gone
+            held = descriptors();
+            mapped = writable_bytes();
+        } else if (life > 2) {
+            CHECK(falls_to(descriptors, held));
+            CHECK(falls_to(writable_bytes, mapped + SEGMENT));
+        }
+        pass_both(rank, channel, memory, stream);
+        if (life == 0)
+            kept = channel;
+        else
+            CHECK_OK(ph_channel_close(channel));
+        rank.shared->value[1]++;
+    }
+    // What the application has kept of the first life is there, and goes when it lets go. No
+    // connection was kept for it.
+    CHECK_RC(ph_put_signal(kept, 0, 0, 256, stream), PH_EPEER);
+    CHECK_RC(ph_wait(kept, 256, stream), PH_EPEER);
+    const size_t held_before = descriptors(), mapped_before = writable_bytes();
+    CHECK_OK(ph_channel_close(kept));
+    CHECK_OK(ph_reap(rank.context));
+    CHECK(falls_to(writable_bytes, mapped_before - SEGMENT));
+    if (rank.device->host()) // a driver has descriptors of its own
+        CHECK(held_before - descriptors() <= KEPT);
+}
+
+TEST_P(Ranks, LivesThatAreOverLeaveNothing)
+{
+    Job job(GetParam(), 2);
+    job.start_rank(0, "is_visited");
+    for (uint64_t life = 1; life <= VISITS; life++) {
+        const bool killed = life % 2 != 0;
+        job.start_rank(1, "visits", killed ? "is killed" : "leaves");
+        ASSERT_TRUE(reaches(job.shared()->value[0], life)) << job.wait(100);
+        ASSERT_TRUE(reaches(job.shared()->value[1], life)) << job.wait(100);
+        if (killed)
+            job.signal(1, SIGKILL);
+        EXPECT_EQ(job.status(1, 10000), killed ? 128 + SIGKILL : 0);
     }
     EXPECT_EQ(job.status(0, 30000), 0);
 }

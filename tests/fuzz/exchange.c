@@ -332,7 +332,7 @@ static void release(unsigned what)
     pair_busy = what & 16;
     phi_release_tick(&pair->peers);
     if (what & 32)
-        phi_reap(&pair->peers);
+        pair_reap(pair);
 }
 
 static void command(void)

@@ -234,6 +234,18 @@ static void free_exports(struct phi_peers *peers)
     peers->exports_count = peers->exports_room = peers->export_ids = 0;
 }
 
+// The segment that all executions share stays, and so what it was given to.
+void pair_reap(struct pair *of)
+{
+    struct phi_peers *peers = &of->peers;
+
+    for (struct phi_peer *peer = peers->former; peer; peer = peer->former)
+        peer->visitors += peer->segment == segments[peers->rank];
+    phi_reap(peers);
+    for (struct phi_peer *peer = peers->former; peer; peer = peer->former)
+        peer->visitors -= peer->segment == segments[peers->rank];
+}
+
 void pair_close(struct pair *of)
 {
     struct phi_peers *peers = &of->peers;

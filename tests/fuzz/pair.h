@@ -20,6 +20,9 @@ struct pair {
 // mapped as well.
 struct pair *pair_open(int rank, bool ready);
 
+// pair_reap is phi_reap.
+void pair_reap(struct pair *pair);
+
 // pair_close ends it, and holds that nothing is left open.
 void pair_close(struct pair *pair);
 
