@@ -99,6 +99,7 @@ void phi_peer_free(struct phi_peer *peer)
     close_fds(peer);
     free(peer->slots);
     free(peer->slot_lives);
+    free(peer->ended_unread);
     free(peer->room.lines);
     free(peer->room.slots);
     phi_gate_fini(&peer->calling);
@@ -126,6 +127,7 @@ static void forget(struct phi_peer *peer)
     phi_flags_forget(peer);
     memset(peer->slot_lives, 0, (size_t)peer->peers->config->channels * sizeof *peer->slot_lives);
     peer->exports_seen = 0;
+    peer->ended_count = 0;
     peer->filed = 0;
 }
 

@@ -127,13 +127,24 @@ static struct phi_remote_export *find_export(struct phi_peer *peer, uint32_t id)
     return phi_map_find(&peer->remote_exports, phi_hash(id, 1), same_id, &id);
 }
 
+static bool take_gone(struct phi_peer *peer, uint32_t id)
+{
+    for (uint32_t i = 0; i < peer->ended_count; i++) {
+        if (peer->ended_unread[i] != id)
+            continue;
+        peer->ended_unread[i] = peer->ended_unread[--peer->ended_count];
+        return true;
+    }
+    return false;
+}
+
 static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record, size_t size,
                       const struct phi_net_target *target)
 {
     if (id >= peer->exports_seen && id < UINT32_MAX)
         peer->exports_seen = id + 1;
-    if (find_export(peer, id) != NULL)
-        return 0; // told before
+    if (find_export(peer, id) != NULL || take_gone(peer, id))
+        return 0; // told before, or it has ended meanwhile
     struct phi_remote_export *e = calloc(1, sizeof *e);
     if (e == NULL)
         return -ENOMEM;

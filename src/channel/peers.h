@@ -250,6 +250,9 @@ struct phi_peer {
     struct ph_channel *husks; // retired, with handles left
     struct phi_spent spent;
     uint32_t exports_seen;    // above all export ids of the peer
+    uint32_t *ended_unread;   // ids of exports that have ended before their offers were read
+    uint32_t ended_count;
+    size_t ended_room;
     struct phi_key **slots;   // by slot index
     struct phi_map keys;
     struct phi_map remote_exports; // by id

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/random.h"
 #include "channel/attempt.h"
 #include "channel/expel.h"
@@ -18,6 +19,9 @@
 
 // At once, of one peer: each is looked through at every message and tick.
 enum { REVOCATIONS_MAX = 4096 };
+
+// Ended exports of which the offers are not read yet, of one peer.
+enum { GONE_MAX = 4096 };
 
 // A release of the peer, until all is drained here and the peer knows.
 struct phi_revocation {
@@ -219,13 +223,32 @@ static int tell_unmapped(struct phi_peer *peer, uint32_t export_id)
     return phi_peer_tell(peer, &message);
 }
 
+// Its offer may be read later: then it must not be filed, as nobody will say again that it is gone.
+// Without room it is, and stays until the pair is over.
+static void note_gone(struct phi_peer *peer, uint32_t export_id)
+{
+    if (export_id < peer->exports_seen || peer->ended_count == GONE_MAX)
+        return;
+    for (uint32_t i = 0; i < peer->ended_count; i++)
+        if (peer->ended_unread[i] == export_id)
+            return; // told again
+    uint32_t *grown = phi_array_grow(peer->ended_unread, peer->ended_count, &peer->ended_room,
+                                     sizeof *peer->ended_unread);
+    if (grown == NULL)
+        return;
+    peer->ended_unread = grown;
+    peer->ended_unread[peer->ended_count++] = export_id;
+}
+
 static int file_gone(struct phi_peer *peer, uint32_t export_id)
 {
     const struct phi_revocation all = {
         .export_id = export_id, .end = UINT64_MAX, .number = UINT32_MAX};
     struct phi_remote_export *e = find(peer, export_id);
-    if (e == NULL)
+    if (e == NULL) {
+        note_gone(peer, export_id);
         return tell_unmapped(peer, export_id) ? -EAGAIN : 0; // asked again
+    }
     e->revoked = true;
     peer->closing = true;
     revoke(peer, &all);
