@@ -109,7 +109,8 @@ struct phi_link {
     uint32_t greeted;                // so many of them have sent their greeting
     struct fid_cq *cq;               // of all of them
     struct fid_av *av;
-    int fd; // of the queue; -1: it cannot be slept on
+    int fd;      // of the queue; -1: it cannot be slept on
+    bool calmed; // phi_link_calm, and nothing came since
     uint8_t address[PHI_NET_ADDRESS_MAX];
     size_t address_size;
     bool connected;
@@ -185,6 +186,10 @@ static inline bool phi_net_trylock(struct phi_net *net)
 void phi_link_fail(struct phi_link *link, int code, const char *why);
 // phi_link_poll takes what has completed; returns whether something did.
 bool phi_link_poll(struct phi_link *link);
+// phi_link_calm is for a link whose descriptor says that there is something when there is not: of the provider "net" of
+// libfabric 1.17 it says so after the first completion, until somebody waits by the library's own call, which this does
+// for a millisecond. False: not ready, or done before and nothing came since.
+bool phi_link_calm(struct phi_link *link);
 // phi_link_flush sends what the log has, as far as there is room; true where something went out.
 bool phi_link_flush(struct phi_link *link);
 bool phi_link_idle(const struct phi_link *link); // nothing to send, nothing on its way

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A link: its endpoints, what completes on them, and its stores and messages.
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -250,6 +251,30 @@ static bool send_data(struct phi_link *link)
 
 enum { BATCH = 16, BATCHES = 4 };
 
+// What reading the queue gave. Returns whether something was there.
+static bool take_entries(struct phi_link *link, const struct fi_cq_data_entry *entries, ssize_t n)
+{
+    for (ssize_t i = 0; i < n && link->open; i++)
+        completed(link, &entries[i]);
+    if (n == -FI_EAVAIL)
+        take_error(link);
+    if (n > 0)
+        link->calmed = false;
+    return n > 0;
+}
+
+bool phi_link_calm(struct phi_link *link)
+{
+    struct pollfd fd = {.fd = link->fd, .events = POLLIN};
+    struct fi_cq_data_entry entry;
+
+    if (!link->open || link->fd < 0 || link->calmed || poll(&fd, 1, 0) <= 0)
+        return false;
+    link->calmed = true;
+    take_entries(link, &entry, fi_cq_sread(link->cq, &entry, 1, NULL, 1));
+    return true;
+}
+
 bool phi_link_poll(struct phi_link *link)
 {
     struct fi_cq_data_entry entries[BATCH];
@@ -258,11 +283,7 @@ bool phi_link_poll(struct phi_link *link)
 
     for (int i = 0; i < BATCHES && n == BATCH && link->open; i++) {
         n = fi_cq_read(link->cq, entries, BATCH);
-        any = any || n > 0;
-        for (ssize_t j = 0; j < n && link->open; j++)
-            completed(link, &entries[j]);
-        if (n == -FI_EAVAIL)
-            take_error(link);
+        any = take_entries(link, entries, n) || any;
     }
     // Data goes over the rails that are connected, however long others take.
     if (link->open && link->greeted < link->rails_used && phi_may_try(&link->greetings))

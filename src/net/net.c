@@ -126,6 +126,8 @@ enum {
     SLEEP_BLIND_MS = 1, // where a link has none
 };
 
+#define CALM_NS (5 * INT64_C(1000000)) // so long nothing has come
+
 // fds: what to sleep on. Returns how many, or -1 where something is there already, or may be.
 static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
 {
@@ -178,6 +180,18 @@ static bool sleep_on(struct phi_net *net, bool blind)
     return ready > (fds[n].revents != 0);
 }
 
+// Where a descriptor stays ready with nothing to take: one link at a time, since it holds the lock.
+static bool calm(struct phi_net *net)
+{
+    bool calmed = false;
+
+    phi_net_lock(net);
+    for (struct phi_link *link = net->links; link && !calmed; link = link->next)
+        calmed = phi_link_calm(link);
+    pthread_mutex_unlock(&net->lock);
+    return calmed;
+}
+
 // While another thread polls, the proxy only looks in every millisecond. Else it polls as long as a
 // blocking call would spin after something came, and then sleeps on the provider's descriptors.
 // Those of a connection that is gone may be ready for ever, with nothing to take: then, too, it
@@ -204,6 +218,8 @@ static void *proxy_main(void *opaque)
             active = phi_now();
         if (lanes || atomic_load_explicit(&net->kicked, memory_order_relaxed))
             phi_staging_rest(net, phi_now() - active);
+        else if (ready && !any && !driven && phi_now() - active > CALM_NS && calm(net))
+            ready = false;
         else if (driven || phi_now() - active > spin)
             ready = sleep_on(net, driven || (ready && !any));
         else

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <rdma/fi_errno.h>
 
@@ -228,6 +229,14 @@ static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
     return rc;
 }
 
+static ssize_t disorder_sread(struct fid_cq *cq, void *entries, size_t count, const void *condition,
+                              int timeout)
+{
+    (void)condition;
+    usleep((useconds_t)timeout * 1000);
+    return disorder_read(cq, entries, count);
+}
+
 static ssize_t disorder_readerr(struct fid_cq *cq, struct fi_cq_err_entry *entry, uint64_t flags)
 {
     struct queue *queue;
@@ -281,6 +290,7 @@ int disorder_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct 
             real_cq_fid = (*cq)->fid.ops;
             ops = *real_cq;
             ops.read = disorder_read;
+            ops.sread = disorder_sread;
             ops.readerr = disorder_readerr;
             fid_ops = *real_cq_fid;
             fid_ops.close = disorder_cq_close;
