@@ -70,6 +70,16 @@ static int open_pidfd(int socket)
     return (int)syscall(SYS_pidfd_open, peer.pid, 0); // close-on-exec by definition
 }
 
+int phi_contact_pidfd(const struct phi_capabilities *theirs)
+{
+    int socket, pidfd;
+    if (phi_node_connect(theirs->socket, &socket))
+        return -1;
+    pidfd = open_pidfd(socket);
+    close(socket);
+    return pidfd;
+}
+
 struct contact {
     int socket, wake_fd, segment_fd;
     bool far; // ipc does not serve the two

@@ -5,9 +5,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/contact.h"
 #include "channel/expel.h"
 #include "channel/hello_wire.h"
 #include "channel/leave.h"
@@ -16,6 +18,7 @@
 
 #define CONNECT_MS 100
 #define CUT_MS     1000
+#define EXIT_MS    500 // how long what a process has sent before its end may be on its way
 #define CUT_LATE   (9000 * PHI_MS)
 
 // Over a link an answer is marked as one: both ranks ask on it.
@@ -23,10 +26,11 @@
 
 struct phi_hello {
     uint64_t nonce;
-    bool sent;   // through the store
-    bool known;  // theirs is here
-    bool lost;   // the end of the link was noticed
-    int64_t cut; // when to end the link, or 0
+    bool sent;      // through the store
+    bool known;     // theirs is here
+    bool lost;      // the end of the link was noticed
+    int64_t cut;    // when to end the link, or 0
+    int64_t exited; // likewise, as the process has exited
     struct phi_hello_words theirs;
     struct phi_node_message answer; // the last that came
 };
@@ -142,6 +146,9 @@ static void take_off(struct phi_peer *peer, struct phi_link **link, struct phi_s
         peer->segment = NULL;
     }
     peer->link = NULL;
+    if (peer->pidfd >= 0)
+        close(peer->pidfd);
+    peer->pidfd = -1;
     free(peer->hello);
     peer->hello = NULL;
 }
@@ -206,6 +213,7 @@ static void make_ready(struct phi_peer *peer)
     struct phi_peers *peers = peer->peers;
     peer->state = PHI_PEER_READY;
     peer->refused = false;
+    phi_service_watch(peers->service, peer); // what it cannot watch ends with the connection
     // Nobody is ready without the other: it can be given regions of ours from now on.
     atomic_store(&phi_peer_theirs(peer)->mapped, 1);
     phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
@@ -315,6 +323,14 @@ static int open_link(struct phi_peer *peer)
     return rc;
 }
 
+// A process of this node that exits may leave children that hold its connections open.
+static void see_process(struct phi_peer *peer)
+{
+    if (peer->link != NULL && peer->pidfd < 0 &&
+        phi_capabilities_same_node(&peer->peers->mine, &peer->theirs))
+        peer->pidfd = phi_contact_pidfd(&peer->theirs);
+}
+
 // Gives up the lock.
 static int say(struct phi_peer *peer, int64_t deadline)
 {
@@ -322,6 +338,7 @@ static int say(struct phi_peer *peer, int64_t deadline)
     struct phi_writer writer = {0};
     uint64_t incarnation = peer->incarnation;
     encode(peer, peer->link ? PHI_REASON_NONE : PHI_REASON_NET_HERE, &writer);
+    see_process(peer); // before it can be ready
     int rc = writer.error;
     if (rc)
         phi_fail(peers->report, rc, "out of memory for a hello");
@@ -451,10 +468,22 @@ void phi_hello_cut(struct phi_peer *peer)
         peer->hello->cut = phi_deadline(CUT_MS);
 }
 
+void phi_hello_exited(struct phi_peer *peer)
+{
+    peer->hello->exited = phi_deadline(EXIT_MS);
+}
+
+bool phi_hello_exiting(const struct phi_peer *peer)
+{
+    return peer->hello->exited != 0;
+}
+
 bool phi_hello_cut_due(struct phi_peer *peer)
 {
-    int64_t now = phi_now(), cut = peer->hello->cut;
-    if (cut == 0 || now < cut || (now < cut + CUT_LATE && !phi_link_busy(peer->link)))
+    const struct phi_hello *hello = peer->hello;
+    int64_t now = phi_now(), cut = hello->cut;
+    const bool exited = hello->exited != 0 && now >= hello->exited;
+    if (!exited && (cut == 0 || now < cut || (now < cut + CUT_LATE && !phi_link_busy(peer->link))))
         return false;
     phi_link_end(peer->link, false);
     return true;

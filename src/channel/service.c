@@ -68,7 +68,9 @@ int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
 {
     peer->watch = ++service->watches & (UINT32_MAX >> SOURCE_BITS);
     uint32_t life = peer->watch << SOURCE_BITS;
-    int rc = watch(service, peer->socket, EPOLLRDHUP, life | SOURCE_SOCKET, (uint32_t)peer->rank);
+    int rc = 0;
+    if (peer->socket >= 0) // else over the net
+        rc = watch(service, peer->socket, EPOLLRDHUP, life | SOURCE_SOCKET, (uint32_t)peer->rank);
     if (rc == 0 && peer->pidfd >= 0)
         rc = watch(service, peer->pidfd, EPOLLIN, life | SOURCE_PIDFD, (uint32_t)peer->rank);
     if (rc)
@@ -256,6 +258,10 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
     // Level-triggered for ever from here on: seen once is enough.
     epoll_ctl(service->epoll, EPOLL_CTL_DEL, source == SOURCE_PIDFD ? peer->pidfd : peer->socket,
               NULL);
+    if (peer->link != NULL) {
+        phi_hello_exited(peer);
+        return;
+    }
     bool left =
         peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) == PHI_SIDE_LEAVING;
     phi_peer_look(peer);
@@ -287,7 +293,7 @@ static void peer_event(struct phi_service *service, uint32_t source, int rank)
     pthread_mutex_unlock(&peers->lock);
 }
 
-// Returns whether some peer's streams are still to be released.
+// Returns whether some peer's streams are still to be released, or its link to be ended.
 static bool release_broken(struct phi_peers *peers)
 {
     bool more = false;
@@ -296,6 +302,8 @@ static bool release_broken(struct phi_peers *peers)
         struct phi_peer *peer = peers->table[rank];
         if (peer != NULL && peer->link != NULL && !peer->gone && phi_hello_cut_due(peer))
             end_of_link(peer);
+        if (peer != NULL && peer->link != NULL && !peer->gone)
+            more = more || phi_hello_exiting(peer);
         if (peer == NULL || peer->state != PHI_PEER_BROKEN || peer->released)
             continue;
         peer->released = phi_peer_release(peer);

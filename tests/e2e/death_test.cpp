@@ -169,6 +169,48 @@ TEST_P(Death, AnExitIsNoticedAtOnceAndItsStreamsGoOn)
     }
 }
 
+// A child of the dead rank keeps what it has inherited open: its connections over the net.
+RANK_FUNCTION(leaves_a_child)
+{
+    rank.open({"PEERHOP_SUSPECT_MS=60000"});
+    auto links = meet_all(rank);
+    rank.barrier();
+    if (rank.rank == 1) {
+        pid_t child = fork();
+        if (child == 0) {
+            reaches(rank.shared->value[1], 1, 60000);
+            _exit(0);
+        }
+        rank.shared->value[0] = 1;
+        pause();
+    }
+    void *stream = rank.device->stream();
+    CHECK_OK(ph_wait(links[0].from, 8, stream));
+    rank.shared->value[2] = 1;
+    CHECK_RC(end_of(links[0].from), PH_EPEER);
+    rank.shared->value[8] = now_us();
+    CHECK(rank.device->synchronize(stream, 10000));
+    CHECK(becomes(rank, 1, PH_PEER_GONE));
+}
+
+TEST_P(Death, AnExitIsNoticedWhileAChildLives)
+{
+    Job job(GetParam(), 2);
+    job.start("leaves_a_child");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    ASSERT_TRUE(reaches(job.shared()->value[2], 1)) << job.wait(100);
+    uint64_t end = kill_rank(job, 1);
+    const bool noticed = reaches(job.shared()->value[8], 1, 10000);
+    EXPECT_TRUE(noticed);
+    if (noticed)
+        printf("exit noticed after %.2f ms\n",
+               static_cast<double>(job.shared()->value[8] - end) / 1e3);
+    else
+        job.shared()->value[1] = 1;
+    EXPECT_EQ(job.status(0, 20000), 0);
+    job.shared()->value[1] = 1;
+}
+
 // The store answers nothing while its keys are to be refreshed.
 RANK_FUNCTION(notices_an_exit_without_a_store)
 {
