@@ -24,6 +24,7 @@ enum end {
 struct phi_attempt {
     struct phi_attempt *next; // of peers->attempts
     uint64_t life;            // of the peer
+    int64_t quick;            // until when this rank asks in each millisecond, 0: it has not asked
     bool trying;              // a thread maps now, without the lock
     bool answered;            // the peer has, in that life
     uint8_t end;              // enum end, as it said
@@ -294,15 +295,36 @@ static bool is_open(struct phi_peer *peer)
     return open;
 }
 
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+// Until when to ask again and again; past: once, as whoever calls has other things to do as well.
+static int64_t quick_until(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    int64_t until = 0;
+    int rc;
+    pthread_mutex_lock(&peers->lock);
+    struct phi_attempt *attempt = of_life(peer, peer->incarnation, &rc);
+    if (attempt != NULL && attempt->quick == 0)
+        attempt->quick = phi_deadline(ATTEMPT_MS);
+    if (attempt != NULL)
+        until = attempt->quick;
+    pthread_mutex_unlock(&peers->lock);
+    return until;
+}
+
 int phi_attempt_make(struct phi_peer *peer, int socket, int64_t deadline)
 {
     struct phi_node_message answer;
-    const int64_t soon = phi_deadline(ATTEMPT_MS);
-    const int64_t until = soon < deadline ? soon : deadline;
+    const int64_t until = earlier(quick_until(peer), deadline);
+    const int64_t answered = earlier(phi_deadline(ATTEMPT_MS), deadline);
     int rc = 0;
     bool heard = false;
     while (rc == 0 && is_open(peer)) {
-        rc = ask(peer, socket, &answer, until);
+        rc = ask(peer, socket, &answer, answered);
         heard = heard || rc == 0;
         if (rc == 0)
             rc = do_part(peer, &answer, until);

@@ -311,6 +311,12 @@ static int open_link(struct phi_peer *peer)
         return 0;
     struct phi_mirror mirror;
     int rc = 0;
+    // One that is shared by ipc, with this life or a former one, is none to mirror.
+    if (peer->segment != NULL && !peer->registering) {
+        phi_segment_unregister(peer->segment, peers->device);
+        phi_segment_close(peer->segment);
+        peer->segment = NULL;
+    }
     if (peer->segment == NULL)
         rc = phi_segment_mirror(peers->report, (uint32_t)peers->config->channels,
                                 peers->rank > peer->rank, phi_staging_bytes(peer), &peer->segment);

@@ -213,7 +213,8 @@ static bool turn_all(struct phi_host_executor *host, int64_t deadline)
     return ran;
 }
 
-// late_elsewhere is late where other threads run all queues that are busy: what one of them waits for.
+// late_elsewhere is late where other threads run all queues that are busy: what one of them waits
+// for.
 static int late_elsewhere(struct phi_host_executor *host)
 {
     struct phi_progress progress;
@@ -261,9 +262,12 @@ static int host_flush(struct phi_executor *executor, int64_t deadline)
     int64_t since = phi_now();
 
     while (host_busy(executor, NULL, 0)) {
-        if (turn_all(host, deadline))
-            since = phi_now();
-        else if (phi_queue_rest(since) >= deadline)
+        const bool ran = turn_all(host, deadline);
+        const int64_t now = ran ? phi_now() : phi_queue_rest(since);
+
+        if (ran)
+            since = now;
+        if (now >= deadline && host_busy(executor, NULL, 0))
             return late(host);
     }
     return 0;

@@ -66,10 +66,17 @@ static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi
 static bool relay(struct ph_queue *queue, const struct phi_work *to, const struct phi_work *from,
                   const struct phi_run *run)
 {
+    uint64_t steps;
+    bool over;
+
     assert(from != NULL);
     if ((!to->route || !from->route) && to->size > run->bytes)
         return false;
-    return phi_relay_run(queue, to, from);
+    steps = phi_relay_steps(queue);
+    over = phi_relay_run(queue, to, from);
+    if (steps != phi_relay_steps(queue))
+        queue->blocked_since = 0;
+    return over;
 }
 
 static bool is_landed(struct ph_queue *queue)
@@ -464,8 +471,12 @@ static int await(struct ph_queue *queue, int64_t deadline)
 {
     const struct phi_work *work = looked_for(queue);
 
-    if ((work || phi_flight_oldest(queue)) && spin(queue, work))
+    if ((work || phi_flight_oldest(queue)) && spin(queue, work)) {
+        // Of a relay there is something to do again and again.
+        if (work && work->kind == PHI_STEP_RELAY && phi_now() >= deadline)
+            return phi_queue_late(queue);
         return 0;
+    }
     if (!queue->blocked_since)
         queue->blocked_since = phi_now();
     if (phi_queue_rest(queue->blocked_since) < deadline)

@@ -3,6 +3,7 @@
 // programs themselves are in tests/conformance/words_test.cpp.
 #include "support/atomic_compat.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <malloc.h>
@@ -684,6 +685,49 @@ TEST_F(Queue, FlushNamesTheWaitThatAnotherThreadIsOn)
     })) << context->error();
     store(&word[0], 1);
     other.join();
+}
+
+// ---- copies between two peers
+
+namespace
+{
+std::atomic<int64_t> pieces_left; // so often there is something to do, and it is not the end
+}
+
+extern "C" {
+bool __real_phi_relay_run(ph_queue *queue, const phi_work *to, const phi_work *from);
+bool __real_phi_relay_look(ph_queue *queue, const phi_work *to, const phi_work *from);
+bool __wrap_phi_relay_run(ph_queue *queue, const phi_work *to, const phi_work *from);
+bool __wrap_phi_relay_look(ph_queue *queue, const phi_work *to, const phi_work *from);
+
+bool __wrap_phi_relay_run(ph_queue *queue, const phi_work *to, const phi_work *from)
+{
+    return pieces_left-- <= 0 && __real_phi_relay_run(queue, to, from);
+}
+
+bool __wrap_phi_relay_look(ph_queue *queue, const phi_work *to, const phi_work *from)
+{
+    return pieces_left > 0 || __real_phi_relay_look(queue, to, from);
+}
+}
+
+// A deadline ends the wait for one that moves on all the time.
+TEST_F(Queue, ADeadlineEndsTheWaitForALargeRelay)
+{
+    uint64_t from = 7, to = 0;
+    phi_work relay = copy(&to, nullptr, 8), hold = copy(nullptr, &from, 8);
+    relay.kind = PHI_STEP_RELAY;
+    hold.kind = PHI_STEP_HOLD;
+    relay.call = hold.call = PHI_CALL_COPY;
+    relay.peer = 3;
+    pieces_left = 30000000; // seconds
+    ASSERT_EQ(issue({relay, hold}), 0);
+    EXPECT_EQ(synchronize(20), -ETIMEDOUT);
+    EXPECT_NE(context->error().find("1 operations are left in it"), std::string::npos)
+        << context->error();
+    pieces_left = 0;
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(to, 7u);
 }
 
 // Two queues that need each other go on although only one is waited for at a time.
