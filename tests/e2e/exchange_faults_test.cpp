@@ -320,6 +320,7 @@ RANK_FUNCTION(same_roles)
     ph_role role = rank.argument == "receivers" ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
     if (rank.argument == "both" && rank.rank == 1)
         role = PH_ROLE_BOTH;
+    rank.barrier(); // each has heard of the other before its deadline
     std::string sentence =
         exchange_fails(rank, {operation(7, !rank.rank, role, memory, size)}, PH_EMISMATCH);
     CHECK_SAYS(sentence,
@@ -524,6 +525,7 @@ RANK_FUNCTION(part_of_a_batch_is_late)
     char *memory = static_cast<char *>(rank.device->alloc(3 * size));
     auto first = operation(1, !rank.rank, role_of(rank, 0), memory, size);
     auto second = operation(2, !rank.rank, role_of(rank, 0), memory + size, size);
+    rank.barrier();
     if (rank.rank == 0) {
         // Rank 1 comes to the first operation only.
         CHECK_SAYS(exchange_fails(rank, {first, second}, -ETIMEDOUT), "operation 2");

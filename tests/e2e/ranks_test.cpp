@@ -89,6 +89,8 @@ RANK_FUNCTION(one_of_three_is_missing)
         if (peer != rank.rank)
             ops.push_back(
                 operation(1, peer, PH_ROLE_BOTH, static_cast<char *>(memory) + peer * size, size));
+    rank.shared->value[1]++;
+    CHECK(reaches(rank.shared->value[1], 2));
     std::string sentence = exchange_fails(rank, ops, -ETIMEDOUT);
     CHECK_SAYS(sentence, "waits for rank 2");
     CHECK_SAYS(sentence, "(1 of 2 operations open)");
