@@ -8,14 +8,17 @@
 #include "channel/offer.h"
 #include "fuzz.h"
 #include "pair.h"
+#include "semaphore/flags.h"
 
 static void check_key(const struct phi_key *key)
 {
     HOLD(key->slot == PHI_NO_SLOT || key->peer->slots[key->slot] == key);
     for (uint32_t i = 0; i < key->theirs_count; i++) {
         const struct phi_peer_buffer *buffer = &key->theirs[i];
-        const uint64_t whole = buffer->export_->info.allocation.size;
+        const uint64_t whole = buffer->export_ ? buffer->export_->info.allocation.size : UINT64_MAX;
 
+        HOLD(buffer->export_ || buffer->released);
+        HOLD(buffer->table.lines <= PHI_LL_PIECE);
         HOLD(buffer->size > 0 && buffer->size <= whole && buffer->offset <= whole - buffer->size);
         HOLD(buffer->protocol == PH_PROTOCOL_PUT || buffer->protocol == PH_PROTOCOL_GET);
         HOLD(phi_key_theirs(key, buffer->number) == buffer); // not there twice
