@@ -12,13 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include <dlfcn.h>
-
 #include <gtest/gtest.h>
 
 #include "support/atomic_compat.h"
 
 #include "support/plain_context.h"
+#include "support/strict_net.h"
 
 extern "C" {
 #include "base/clock.h"

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Lanes of staged records over a link (net/staging.h), where the test is the streams of both ends.
-#include <dlfcn.h>
-
 #include <chrono>
 #include <thread>
 
@@ -101,15 +99,24 @@ class NetStaged : public testing::TestWithParam<const char *>
     void open()
     {
         const std::string provider = std::string("PEERHOP_NET_PROVIDER=") + GetParam();
+        const std::string rails = "PEERHOP_NET_RAILS=2";
         a.reset();
         b.reset();
         a = std::make_unique<Staged>();
         b = std::make_unique<Staged>();
-        if (a->open({provider}))
+        if (a->open({provider, rails}))
             GTEST_SKIP() << a->context->error();
-        ASSERT_EQ(b->open({provider}), 0) << b->context->error();
+        ASSERT_EQ(b->open({provider, rails}), 0) << b->context->error();
         a->stage(0);
         b->stage(1);
+    }
+    void TearDown() override
+    {
+        b.reset();
+        a.reset();
+        EXPECT_EQ(strict_count("strict_refused"), 0)
+            << "what the strict provider refused is in the output";
+        EXPECT_EQ(strict_count("strict_mapped"), 0);
     }
 };
 INSTANTIATE_TEST_SUITE_P(Provider, NetStaged, testing::Values("tcp", "tcp;ofi_rxm"),
@@ -163,10 +170,7 @@ TEST_P(NetStaged, AKickInAPauseIsTaken)
 // between the attempts are.
 TEST_P(NetStaged, ARailThatIsNotConnectedHoldsUpNoRecords)
 {
-    const char *library = getenv("PEERHOP_LIBFABRIC");
-    void *handle = library ? dlopen(library, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-    auto *unwelcome =
-        handle ? reinterpret_cast<void (*)(int)>(dlsym(handle, "strict_unwelcome")) : nullptr;
+    auto *unwelcome = strict_function<void(int)>("strict_unwelcome");
     if (!unwelcome)
         GTEST_SKIP() << "only over the strict libfabric";
     const auto measure = [&](uint32_t first) {

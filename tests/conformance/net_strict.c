@@ -7,8 +7,7 @@
 //   raw       keys are 16 bytes, which must be mapped at the other end, and unmapped in time
 //   narrow    immediate data have 4 bytes
 //   endpoint  a region is bound to its endpoint and enabled before it has a key or is used, serves
-//   no
-//             other endpoint, and is closed before it
+//             no other endpoint, neither here nor as the target, and is closed before it
 // and is unkind as net_disorder.c says. Both ends of an operation live in one process, which the
 // checks of the target need. What is refused is counted, and said.
 #include <dlfcn.h>
@@ -251,14 +250,90 @@ static const struct region *target_of(uint64_t key)
     return NULL;
 }
 
+// What an endpoint was bound to.
+static struct {
+    struct fid_ep *ep;
+    struct fid_cq *cq;
+    struct fid_av *av;
+} bound[ENDPOINTS];
+
+// Under the lock. ENDPOINTS: it has none.
+static int place_of(const struct fid_ep *ep)
+{
+    int i = 0;
+    while (i < ENDPOINTS && bound[i].ep != ep)
+        i++;
+    return i;
+}
+
+static struct fid_cq *cq_of(const struct fid_ep *ep)
+{
+    struct fid_cq *cq;
+    int i;
+    pthread_mutex_lock(&lock);
+    i = place_of(ep);
+    cq = i < ENDPOINTS ? bound[i].cq : NULL;
+    pthread_mutex_unlock(&lock);
+    return cq;
+}
+
+static int endpoint_bind(struct fid *fid, struct fid *to, uint64_t flags)
+{
+    struct fid_ep *ep = (struct fid_ep *)fid;
+    int i;
+    pthread_mutex_lock(&lock);
+    i = place_of(ep);
+    if (i == ENDPOINTS)
+        i = place_of(NULL);
+    if (i < ENDPOINTS) {
+        bound[i].ep = ep;
+        if (to->fclass == FI_CLASS_CQ)
+            bound[i].cq = (struct fid_cq *)to;
+        if (to->fclass == FI_CLASS_AV)
+            bound[i].av = (struct fid_av *)to;
+    }
+    pthread_mutex_unlock(&lock);
+    return i < ENDPOINTS ? real_ep_fid->bind(fid, to, flags) : -FI_ENOMEM;
+}
+
+static void forget(const struct fid_ep *ep)
+{
+    int i;
+    pthread_mutex_lock(&lock);
+    i = place_of(ep);
+    if (i < ENDPOINTS)
+        memset(&bound[i], 0, sizeof(bound[i]));
+    pthread_mutex_unlock(&lock);
+}
+
+// Whether an endpoint has the address that another one sends to. Of one that has just been closed
+// nobody knows.
+static int is_at(const struct fid_ep *ep, const struct fid_ep *from, fi_addr_t to)
+{
+    unsigned char wanted[256] = {0}, name[256] = {0};
+    size_t size = sizeof(wanted), named = sizeof(name);
+    int i, rc = 0, known;
+    pthread_mutex_lock(&lock);
+    i = place_of(from);
+    known = i < ENDPOINTS && bound[i].av && place_of(ep) < ENDPOINTS;
+    if (known)
+        rc = fi_av_lookup(bound[i].av, to, wanted, &size);
+    if (known && !rc)
+        rc = fi_getname((struct fid *)&ep->fid, name, &named);
+    pthread_mutex_unlock(&lock);
+    return !known || (!rc && size == named && memcmp(wanted, name, size) == 0);
+}
+
 // The real provider addresses by offset: what the strict one demands is taken back.
-static int check_remote(struct fi_rma_iov *remote)
+static int check_remote(const struct fid_ep *ep, fi_addr_t to, struct fi_rma_iov *remote)
 {
     const struct region *region = target_of(remote->key);
     if (!region)
         return 0; // closed meanwhile: the real one refuses it
     if (!is_usable(region))
         return refuse(-FI_EACCES, "a target region that is not bound and enabled");
+    if (demands("endpoint") && !is_at(region->ep, ep, to))
+        return refuse(-FI_EACCES, "a target region of another endpoint than the one addressed");
     if (!demands("virt"))
         return 0;
     if ((char *)(uintptr_t)remote->addr < region->base ||
@@ -275,41 +350,6 @@ static void *real_desc(void *desc)
     return region >= regions && region < regions + REGIONS ? fi_mr_desc(region->real) : NULL;
 }
 
-// The queue that an endpoint was bound to.
-static struct {
-    struct fid_ep *ep;
-    struct fid_cq *cq;
-} bound[ENDPOINTS];
-
-static struct fid_cq *cq_of(const struct fid_ep *ep)
-{
-    struct fid_cq *cq = NULL;
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < ENDPOINTS && !cq; i++)
-        if (bound[i].ep == ep)
-            cq = bound[i].cq;
-    pthread_mutex_unlock(&lock);
-    return cq;
-}
-
-static void note_bound(const struct fid_ep *ep, struct fid_ep *now, struct fid_cq *cq)
-{
-    int i = 0;
-    pthread_mutex_lock(&lock);
-    while (i < ENDPOINTS - 1 && bound[i].ep != ep)
-        i++;
-    bound[i].ep = now;
-    bound[i].cq = cq;
-    pthread_mutex_unlock(&lock);
-}
-
-static int endpoint_bind(struct fid *fid, struct fid *to, uint64_t flags)
-{
-    if (to->fclass == FI_CLASS_CQ)
-        note_bound(NULL, (struct fid_ep *)fid, (struct fid_cq *)to);
-    return real_ep_fid->bind(fid, to, flags);
-}
-
 static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma *message,
                           uint64_t flags)
 {
@@ -320,7 +360,7 @@ static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma 
     if (!rc)
         rc = raw_take(&remote);
     if (!rc)
-        rc = check_remote(&remote);
+        rc = check_remote(ep, message->addr, &remote);
     if (rc)
         return rc;
     desc = real_desc(desc);
@@ -376,7 +416,7 @@ static int endpoint_close(struct fid *fid)
         if (regions[i].open && regions[i].ep == (struct fid_ep *)fid)
             return refuse(-FI_EBUSY, "an endpoint is closed before a region that is bound to it");
     disorder_forget_ep((struct fid_ep *)fid);
-    note_bound((struct fid_ep *)fid, NULL, NULL);
+    forget((struct fid_ep *)fid);
     return real_ep_fid->close(fid);
 }
 

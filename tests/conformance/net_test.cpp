@@ -26,7 +26,6 @@
 #include <thread>
 #include <vector>
 
-#include <dlfcn.h>
 #include <malloc.h>
 
 #include "conformance/net_ends.h"
@@ -111,21 +110,9 @@ class Net : public testing::TestWithParam<const char *>
     {
         b.reset();
         a.reset();
-        EXPECT_EQ(count("strict_refused"), 0)
+        EXPECT_EQ(strict_count("strict_refused"), 0)
             << "what the strict provider refused is in the output";
-        EXPECT_EQ(count("strict_mapped"), 0);
-    }
-    // A function of net_strict.c, where it is loaded into this process.
-    template <typename Function> static Function *strict(const char *name)
-    {
-        const char *library = getenv("PEERHOP_LIBFABRIC");
-        void *handle = library ? dlopen(library, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-        return handle ? reinterpret_cast<Function *>(dlsym(handle, name)) : nullptr;
-    }
-    static int count(const char *name)
-    {
-        auto *function = strict<int()>(name);
-        return function ? function() : 0;
+        EXPECT_EQ(strict_count("strict_mapped"), 0);
     }
     std::unique_ptr<End> a, b;
     std::vector<uint8_t> from, to;
@@ -478,7 +465,7 @@ TEST_P(Net, AnEndWithoutByeIsNoticedByWhatIsSentNext)
 // A target that does not look at its queue has got nothing yet.
 TEST_P(Net, DeliveryIsWhatCompletes)
 {
-    auto *deaf = strict<void(int)>("strict_deaf");
+    auto *deaf = strict_function<void(int)>("strict_deaf");
     if (!deaf)
         GTEST_SKIP() << "only over the strict libfabric";
     regions(4096);
@@ -502,7 +489,7 @@ TEST_P(Net, DeliveryIsWhatCompletes)
 
 TEST_P(Net, AnErrorCompletionEndsTheLinkAndFailsItsMoves)
 {
-    auto *fail_next = strict<void(int)>("strict_fail_next");
+    auto *fail_next = strict_function<void(int)>("strict_fail_next");
     if (!fail_next)
         GTEST_SKIP() << "only over the strict libfabric";
     pair("PEERHOP_NET_PART=4096");
@@ -527,7 +514,7 @@ TEST_P(Net, AnErrorCompletionEndsTheLinkAndFailsItsMoves)
 // What was under way when the link was given up never lands: its memory may be used again.
 TEST_P(Net, NothingLandsAfterASilentLinkHasEnded)
 {
-    auto *silence = strict<void(int)>("strict_silence");
+    auto *silence = strict_function<void(int)>("strict_silence");
     if (!silence)
         GTEST_SKIP() << "only over the strict libfabric";
     pair("PEERHOP_NET_PART=4096");
@@ -563,7 +550,7 @@ TEST_P(Net, MovesUnderWayFailWhenTheirLinkEnds)
 // another one's than the peers'.
 TEST_P(Net, ASlowProbeIsMadeAgain)
 {
-    auto *silence = strict<void(int)>("strict_silence");
+    auto *silence = strict_function<void(int)>("strict_silence");
     if (!silence)
         GTEST_SKIP() << "only over the strict libfabric";
     End again;

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include "e2e/third.h"
+#include "support/strict_net.h"
 
 class CopyChain : public EveryDevice
 {
@@ -18,6 +19,12 @@ class CopyOverNet : public testing::Test
             GTEST_SKIP() << "no redis-server";
         if (!net_available())
             GTEST_SKIP() << "libfabric is left out of this build";
+    }
+    void TearDown() override
+    {
+        EXPECT_EQ(strict_count("strict_refused"), 0)
+            << "what the strict provider refused is in the output";
+        EXPECT_EQ(strict_count("strict_mapped"), 0);
     }
 };
 
