@@ -180,8 +180,8 @@ TEST(StoreFake, ServerThatCannotSave)
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    ASSERT_EQ(member.open(500), 0);
-    EXPECT_EQ(member.send(1, "x", 500), PH_ESTORE);
+    ASSERT_EQ(member.open(20000), 0) << member.error();
+    EXPECT_EQ(member.send(1, "x", 20000), PH_ESTORE);
     EXPECT_NE(member.error().find("MISCONF"), std::string::npos) << member.error();
 }
 
@@ -193,7 +193,7 @@ TEST(StoreFake, ServerWithoutStreams)
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    EXPECT_EQ(member.open(500), PH_ESTORE);
+    EXPECT_EQ(member.open(20000), PH_ESTORE);
     EXPECT_NE(member.error().find("5.0"), std::string::npos) << member.error();
 }
 
@@ -212,9 +212,11 @@ TEST(StoreFake, AnswerInSingleBytes)
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    ASSERT_EQ(member.open(500), 0);
-    EXPECT_EQ(member.receive(300).result, -ETIMEDOUT);
-    EXPECT_NE(member.log_text().find("malformed"), std::string::npos) << member.log_text();
+    ASSERT_EQ(member.open(20000), 0) << member.error();
+    for (Stopwatch watch; member.log_text().find("malformed") == std::string::npos;) {
+        ASSERT_LT(watch.ms(), 20000) << member.log_text();
+        EXPECT_EQ(member.receive(100).result, -ETIMEDOUT);
+    }
 }
 
 TEST(StoreFake, LateAnswerIsNotTakenForTheNextCommand)
@@ -222,20 +224,24 @@ TEST(StoreFake, LateAnswerIsNotTakenForTheNextCommand)
     // The answer to the first XADD comes after its sender has given up; on its connection, which
     // must be closed.
     std::atomic<int> adds{0};
+    std::atomic<bool> given_up{false};
     FakeRedis fake([&](const std::string &command, int) -> std::string {
         if (command != "XADD")
             return command == "XREAD" ? "" : ":0\r\n";
-        if (adds++ == 0)
-            std::this_thread::sleep_for(std::chrono::milliseconds(150));
-        return adds == 1 ? "$6\r\n1000-1\r\n" : "-OOM no\r\n";
+        if (adds++ != 0)
+            return "-OOM no\r\n";
+        while (!given_up)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return "$6\r\n1000-1\r\n";
     });
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    ASSERT_EQ(member.open(500), 0);
-    EXPECT_EQ(member.send(1, "x", 50), -ETIMEDOUT);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    EXPECT_EQ(member.send(1, "y", 500), PH_ESTORE);
+    ASSERT_EQ(member.open(20000), 0) << member.error();
+    EXPECT_EQ(member.send(1, "x", 1000), -ETIMEDOUT);
+    given_up = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100)); // the answer comes
+    EXPECT_EQ(member.send(1, "y", 20000), PH_ESTORE);
 }
 
 TEST(StoreFake, HugeLengthsCostNoMemory)

@@ -70,14 +70,13 @@ RANK_FUNCTION(comes_first)
     const auto ops = both_ways(!rank.rank, static_cast<char *>(rank.device->alloc(2 * size)));
     if (std::to_string(rank.rank) == rank.argument.substr(rank.argument.size() - 1)) {
         CHECK(reaches(rank.shared->value[CAME], 1));
-        CHECK_RC(exchange_for(rank, ops, patience(500).count()), -ETIMEDOUT);
-        if (is_far(rank)) {
-            CHECK_SAYS(rank.error(), "its hello for the net path has not come");
+        rank.ends_with(-ETIMEDOUT,
+                       is_far(rank)     ? "its hello for the net path has not come"
+                       : rank.rank == 0 ? "has not come to this exchange"
+                                        : "it has not offered this operation",
+                       [&] { return exchange_for(rank, ops, patience(500).count()); });
+        if (is_far(rank))
             CHECK_SAYS(rank.error(), "ipc: this device has no peer access to the other device");
-        } else {
-            CHECK_SAYS(rank.error(), rank.rank == 0 ? "has not come to this exchange"
-                                                    : "it has not offered this operation");
-        }
         rank.shared->value[WAITED] = 1;
     }
     rank.shared->value[CAME] = 1;
@@ -288,10 +287,12 @@ RANK_FUNCTION(waits_for_a_stopped_one)
         CHECK(reaches(rank.shared->value[WAITED], 1));
     } else {
         CHECK(reaches(rank.shared->value[GO], 1));
-        Stopwatch watch;
-        CHECK_RC(exchange_for(rank, ops, 1500), -ETIMEDOUT);
-        CHECK(watch.ms() >= 1400); // not when the first question went without an answer
-        CHECK_SAYS(rank.error(), "it does not answer at its socket");
+        rank.ends_with(-ETIMEDOUT, "it does not answer at its socket", [&] {
+            Stopwatch watch;
+            const int rc = exchange_for(rank, ops, 1500);
+            CHECK(watch.ms() >= 1400); // not when the first question went without an answer
+            return rc;
+        });
         rank.shared->value[WAITED] = 1;
     }
     meet(rank, ops);
@@ -332,8 +333,9 @@ RANK_FUNCTION(has_a_busy_driver)
         hold_imports(may_go);
     rank.barrier();
     if (rank.rank == 0) {
-        CHECK_RC(exchange_for(rank, ops, 1500), -ETIMEDOUT);
-        CHECK_SAYS(rank.error(), "it has not found out so far whether its device reaches this one");
+        rank.ends_with(-ETIMEDOUT,
+                       "it has not found out so far whether its device reaches this one",
+                       [&] { return exchange_for(rank, ops, 1500); });
         rank.shared->value[GO] = 1;
     }
     meet(rank, ops);

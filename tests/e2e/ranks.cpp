@@ -161,6 +161,20 @@ void Rank::synchronize(void *stream, int64_t ms)
         rank_failed(__FILE__, __LINE__, "the stream is not done: " + error());
 }
 
+void Rank::ends_with(int rc, const std::string &what, const std::function<int()> &call)
+{
+    auto end = std::chrono::steady_clock::now() + patience(20000);
+    int result = 0;
+    do {
+        result = call();
+        if (result == rc && error().find(what) != std::string::npos)
+            return;
+    } while (result != 0 && std::chrono::steady_clock::now() < end);
+    rank_failed(__FILE__, __LINE__,
+                std::string(ph_strerror(result)) + ": \"" + error() + "\" does not say \"" + what +
+                    "\"");
+}
+
 void Rank::verify(const void *from, size_t size, uint64_t seed, const char *what)
 {
     std::string wrong = device->verify(from, size, seed);

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -56,6 +57,9 @@ public:
     struct ph_channel *channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,
                                ph_protocol protocol = PH_PROTOCOL_DEFAULT);
     void synchronize(void *stream, int64_t ms = 20000);
+    // Repeats a call that waits for a short time until it ends with rc and an error that says what: when the peers have
+    // come as far, which on a busy machine takes longer than one such time.
+    void ends_with(int rc, const std::string &what, const std::function<int()> &call);
     void verify(const void *from, size_t size, uint64_t seed, const char *what);
 
 private:

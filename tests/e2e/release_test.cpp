@@ -117,9 +117,10 @@ RANK_FUNCTION(gives_back_a_part)
     }
     rank.barrier();
     if (rank.rank == 0) {
-        CHECK_RC(ph_release_wait(rank.context, goes, size, PH_RELEASE_CLOSED, 20), -ETIMEDOUT);
+        rank.ends_with(-ETIMEDOUT, "other buffers are not released", [&] {
+            return ph_release_wait(rank.context, goes, size, PH_RELEASE_CLOSED, 20);
+        });
         CHECK_SAYS(rank.error(), "rank 1");
-        CHECK_SAYS(rank.error(), "other buffers are not released");
         CHECK_RC(ph_release_test(rank.context, memory, 4 * size, PH_RELEASE_DRAINED), -EINVAL);
         CHECK_SAYS(rank.error(), "ph_release_start");
         release_to(rank, memory, 4 * size, PH_RELEASE_DRAINED);
@@ -490,8 +491,10 @@ RANK_FUNCTION(holds_a_graph)
         rank.barrier();
         CHECK_OK(ph_release_start(rank.context, memory, size));
         CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_REVOKED, 10000));
-        CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 100), -EBUSY);
-        for (const char *part : {"rank 1", "operation 7", "graph", "not DRAINED"})
+        rank.ends_with(-EBUSY, "graph", [&] {
+            return ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 50);
+        });
+        for (const char *part : {"rank 1", "operation 7", "not DRAINED"})
             CHECK_SAYS(rank.error(), part);
         CHECK_RC(ph_release_test(rank.context, memory, size, PH_RELEASE_DRAINED), -EBUSY);
         rank.shared->value[0] = 1;

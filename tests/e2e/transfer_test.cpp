@@ -335,12 +335,14 @@ RANK_FUNCTION(left_early)
                          : ph_send(channel, size, stream));
         CHECK_OK(ph_complete(channel, stream));
         rank.synchronize(stream);
+        CHECK(reaches(rank.shared->value[0], 1));
         return; // leaves
     }
     if (!signals)
         CHECK_OK(ph_recv(channel, size, stream));
     if (!signals && !get)
         CHECK_OK(ph_recv(unused, size, stream));
+    rank.shared->value[0] = 1;
     rank.synchronize(stream);
     auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (ph_channel_status(channel) == 0) {
