@@ -242,6 +242,35 @@ TEST_F(Perf, OverTheNetWhereAskedFor)
     }
 }
 
+static size_t count_of(const std::string &text, const std::string &part)
+{
+    size_t count = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at++)
+        count++;
+    return count;
+}
+
+TEST_F(Perf, TheChartHasACurveForEachCaseAndMethod)
+{
+    Ended ended = run(quick({"-c", "put-latency", "-c", "send-latency", "-c", "put-bandwidth", "-b",
+                             "8:512:x8", "--compare"}));
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    const std::string rows = folder + "/rows", path = getenv("PEERHOP_CHART");
+    write_file(rows, ended.out);
+    Ended chart = wait_for(start({path, "--title", "a < b", rows}));
+    EXPECT_EQ(chart.status, 0) << chart.err;
+    EXPECT_EQ(count_of(chart.out, "stroke-width=\"2\""), 3u) << chart.out; // curves of medians
+    EXPECT_EQ(count_of(chart.out, "stroke-dasharray"), 3u);                // of limits
+    for (const char *part : {"a &lt; b", "put-latency", "send-latency", ">half round trip, us<",
+                             ">bandwidth, GB/s<", ">512<", "</svg>"})
+        EXPECT_TRUE(has(chart.out, part)) << part << " in " << chart.out;
+    write_file(rows, lines_of(run(quick({"-c", "put-rate", "-b", "8"})).out).at(0) + "\n");
+    chart = wait_for(start({path, rows}));
+    EXPECT_EQ(chart.status, 1);
+    EXPECT_TRUE(has(chart.err, "no half round trips and no bandwidths")) << chart.err;
+    unlink(rows.c_str());
+}
+
 TEST_F(Perf, AColdExchangeImportsEachAllocationOnceAndOffersOnce)
 {
     Ended ended = run(quick({"-c", "exchange-cold", "--ops", "64", "--segments", "4", "-b", "4K"}));
