@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The unkind half of the strict libfabric:
-//   disorder  RMA operations go out in any order, some later than others that came after them, and
-//             what completes is told in any order, and late; only messages keep theirs
+//   disorder  RMA operations go out in any order, some so late that others that came after them are
+//             over, and what completes is told in any order, and late; only messages keep theirs
 //   again     every call that posts is sometimes to be tried again
 // and what tests ask for: an operation that ends with an error, and a peer that says nothing more.
 #include <errno.h>
@@ -9,13 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rdma/fi_errno.h>
 
 #include "net_strict.h"
 
-enum { PENDING = 512, ENTRIES = 512, QUEUES = 256 };
+enum { PENDING = 512, ENTRIES = 512, QUEUES = 256, LATE_US = 2000 };
 
 // An operation that was taken and is not with the provider yet.
 struct pending {
@@ -27,6 +28,7 @@ struct pending {
     struct fi_rma_iov remote;
     void *desc;
     uint64_t flags;
+    int64_t due; // not before
 };
 
 // A queue of completions: those that the provider has told of and we have not.
@@ -54,6 +56,13 @@ static unsigned any(unsigned n)
     state ^= state >> 17;
     state ^= state << 5;
     return state % n;
+}
+
+static int64_t now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
 static struct queue *queue_of(const struct fid_cq *cq)
@@ -115,7 +124,8 @@ static void let_go(const struct fid_cq *cq)
 {
     for (int tries = 4; tries > 0 && pending_count > 0; tries--) {
         int i = (int)any((unsigned)pending_count);
-        if (pending[i].cq != cq || silent || any(4) == 0 || go(&pending[i]) == -FI_EAGAIN)
+        if (pending[i].cq != cq || silent || any(4) == 0 || now_us() < pending[i].due ||
+            go(&pending[i]) == -FI_EAGAIN)
             continue;
         pending[i] = pending[--pending_count];
     }
@@ -147,7 +157,8 @@ ssize_t disorder_rma(rma_fn fn, struct fid_ep *ep, struct fid_cq *cq,
                                                     .local = *message->msg_iov,
                                                     .remote = *message->rma_iov,
                                                     .desc = *message->desc,
-                                                    .flags = flags};
+                                                    .flags = flags,
+                                                    .due = any(8) ? 0 : now_us() + any(LATE_US)};
         rc = 0;
     }
     pthread_mutex_unlock(&lock);

@@ -6,8 +6,9 @@
 // What is known to bring stale or foreign data over a net without GPUs, and the test that fails
 // without the remedy. "strict": over net_strict.c.
 //   writes that overtake each other, on one endpoint or over rails:
-//   APostShowsWhenAllPartsOnAllRailsAreIn,
-//     AMoveIsSplitAndItsPostComesLast (strict disorder)
+//     APostShowsWhenAllPartsOnAllRailsAreIn, AMoveIsSplitAndItsPostComesLast (strict disorder)
+//   operations of one stream that touch the same bytes, a source that is used again, and what a
+//     peer was told: e2e: overlap (strict disorder)
 //   a completion that says nothing of the target: DeliveryIsWhatCompletes (strict)
 //   counts and posts of a former use: PartsOfAFormerLifeOfTheLineDoNotCount,
 //     APostForAFormerLifeOfItsLineIsDropped

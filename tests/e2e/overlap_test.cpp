@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operations of one stream over the net that touch the same bytes, here or at the peer: each finds
+// what those before it have left, though they would be under way together, and a provider may carry
+// them out in any order and read what is written last of all. Ranks are threads of one process, so
+// that the strict libfabric can be between them (conformance/net_strict.h: disorder).
+#include <random>
+
+#include "e2e/bytes.h"
+#include "e2e/exchanging.h"
+#include "support/strict_net.h"
+
+static const size_t SIZE = 8192, MOST = 3000; // of a buffer; of what one operation moves
+
+enum Kind { PUT, GET, FILL, COPY, KINDS };
+
+// `from` and `to` are offsets: of PUT and COPY `to` is at the peer, of GET and COPY `from`. FILL is
+// the stream's own work, as of a program that uses its buffer again.
+struct Step {
+    Kind kind;
+    size_t from, to, size;
+    uint8_t value;
+
+    std::string text() const
+    {
+        const char *const names[] = {"put", "get", "fill", "copy"};
+        return std::string(names[kind]) + " " + std::to_string(from) + " -> " + std::to_string(to) +
+               ", " + std::to_string(size) + " bytes; ";
+    }
+};
+
+// What rank 0 has and what the peer has.
+struct Memory {
+    std::vector<uint8_t> own = std::vector<uint8_t>(SIZE), peers = std::vector<uint8_t>(SIZE);
+
+    void apply(const Step &step)
+    {
+        std::vector<uint8_t> bytes(step.size, step.value);
+        const std::vector<uint8_t> &from = step.kind == PUT ? own : peers;
+        std::vector<uint8_t> &to = step.kind == PUT || step.kind == COPY ? peers : own;
+        if (step.kind != FILL)
+            memcpy(bytes.data(), &from[step.from], step.size);
+        memcpy(&to[step.to], bytes.data(), step.size);
+    }
+};
+
+static Step any_step(std::mt19937 &random, Kind kind)
+{
+    Step step = {kind, random() % (SIZE - MOST), random() % (SIZE - MOST), 1 + random() % MOST,
+                 uint8_t(random())};
+    if (kind == COPY) { // the two may not overlap
+        step.from = random() % (SIZE / 2 - MOST);
+        step.to = SIZE / 2 + step.from;
+    }
+    return step;
+}
+
+// What the two threads know of each other.
+struct Meeting {
+    std::atomic<uint8_t *> peers{nullptr};
+    std::atomic<int> left{0};
+    std::vector<uint8_t> seen = std::vector<uint8_t>(SIZE); // by the peer, when it was signalled
+};
+
+struct Fill {
+    uint8_t *at;
+    size_t size;
+    uint8_t value;
+};
+
+static void fill(void *opaque)
+{
+    const Fill *what = static_cast<Fill *>(opaque);
+    memset(what->at, what->value, what->size);
+}
+
+class Leader
+{
+  public:
+    Leader(ph_channel *channel, uint8_t *own, ph_queue *queue, Meeting &meeting)
+        : channel_(channel), own_(own), queue_(queue), meeting_(meeting)
+    {
+    }
+
+    // One round: the steps, and a put that tells the peer.
+    void round(const std::vector<Step> &steps)
+    {
+        Memory memory;
+        std::string text;
+        uint8_t *peers = meeting_.peers;
+        for (size_t i = 0; i < SIZE; i++) {
+            own_[i] = memory.own[i] = uint8_t(random_());
+            peers[i] = memory.peers[i] = uint8_t(random_());
+        }
+        fills_.assign(steps.size(), {});
+        for (size_t i = 0; i < steps.size(); i++) {
+            issue(steps[i], i);
+            memory.apply(steps[i]);
+            text += steps[i].text();
+        }
+        const Step last = any_step(random_, PUT);
+        memory.apply(last);
+        ASSERT_EQ(ph_put_signal(channel_, last.to, last.from, last.size, queue_), 0);
+        ASSERT_EQ(ph_wait(channel_, 0, queue_), 0);
+        ASSERT_EQ(ph_queue_synchronize(queue_, patience(20000).count()), 0);
+        text += last.text();
+        ASSERT_TRUE(memory.own == std::vector<uint8_t>(own_, own_ + SIZE)) << "here: " << text;
+        ASSERT_TRUE(memory.peers == std::vector<uint8_t>(peers, peers + SIZE)) << "there: " << text;
+        ASSERT_TRUE(memory.peers == meeting_.seen) << "when the peer was told: " << text;
+    }
+
+  private:
+    void issue(const Step &step, size_t number)
+    {
+        switch (step.kind) {
+        case PUT:
+            ASSERT_EQ(ph_put(channel_, step.to, step.from, step.size, queue_), 0);
+            break;
+        case GET:
+            ASSERT_EQ(ph_get(channel_, step.to, step.from, step.size, queue_), 0);
+            break;
+        case COPY:
+            ASSERT_EQ(ph_copy(channel_, step.to, channel_, step.from, step.size, queue_), 0);
+            break;
+        default:
+            fills_[number] = {own_ + step.to, step.size, step.value};
+            ASSERT_EQ(ph_queue_host(queue_, fill, &fills_[number]), 0);
+        }
+    }
+
+    ph_channel *channel_;
+    uint8_t *own_;
+    ph_queue *queue_;
+    Meeting &meeting_;
+    std::vector<Fill> fills_;
+    std::mt19937 random_{4};
+};
+
+static void follow(ph_channel *channel, const uint8_t *own, ph_queue *queue, Meeting &meeting)
+{
+    ASSERT_EQ(ph_wait(channel, 0, queue), 0);
+    ASSERT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
+    meeting.seen.assign(own, own + SIZE);
+    ASSERT_EQ(ph_signal(channel, queue), 0);
+    ASSERT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
+}
+
+using Program = std::vector<std::vector<Step>>;
+
+static void run(const Program &program, const std::string &store)
+{
+    const char *const settings[] = {"PEERHOP_PATH=net", "PEERHOP_NET_PROVIDER=tcp",
+                                    "PEERHOP_NET_RAILS=2", nullptr};
+    Meeting meeting;
+    const auto body = [&](int rank, ph_context *context) {
+        void *memory = nullptr;
+        ph_channel *channel = nullptr;
+        ph_queue *queue = nullptr;
+        ASSERT_EQ(ph_host_alloc(context, SIZE, &memory), 0);
+        uint8_t *own = static_cast<uint8_t *>(memory);
+        const ph_operation op = operation(1, !rank, PH_ROLE_BOTH, memory, SIZE);
+        if (rank == 1)
+            meeting.peers = own;
+        ASSERT_EQ(ph_exchange(context, &op, 1, &channel), 0);
+        ASSERT_EQ(ph_queue_create(context, &queue), 0);
+        Leader leader(channel, own, queue, meeting);
+        for (size_t i = 0; i < program.size() && !testing::Test::HasFatalFailure(); i++)
+            rank == 0 ? leader.round(program[i]) : follow(channel, own, queue, meeting);
+        EXPECT_EQ(ph_queue_destroy(&queue), 0);
+        Stopwatch watch;
+        for (meeting.left++; meeting.left < 2 && watch.ms() < patience(20000).count();)
+            sleep_ms(1);
+    };
+    as_threads(2, body, [&](ph_context_params &params) {
+        params.store = store.c_str();
+        params.settings = settings;
+    });
+}
+
+class Overlap : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!RedisServer::available())
+            GTEST_SKIP() << "no redis-server";
+        if (!net_available())
+            GTEST_SKIP() << "libfabric is left out of this build";
+        redis.start();
+    }
+    void TearDown() override
+    {
+        EXPECT_EQ(strict_count("strict_refused"), 0)
+            << "what the strict provider refused is in the output";
+    }
+    RedisServer redis;
+    std::mt19937 random{7};
+};
+
+// Every kind behind every other one, between the same bytes, from any or to any.
+TEST_F(Overlap, OfTwo)
+{
+    Program program;
+    for (int first = PUT; first < KINDS; first++)
+        for (int second = PUT; second < KINDS; second++)
+            for (int i = 0; i < 20; i++)
+                program.push_back({any_step(random, Kind(first)), any_step(random, Kind(second))});
+    run(program, redis.uri());
+}
+
+// More than may be under way.
+TEST_F(Overlap, OfMany)
+{
+    Program program(100);
+    for (std::vector<Step> &steps : program)
+        for (size_t n = 3 + random() % 14; n > 0; n--)
+            steps.push_back(
+                any_step(random, Kind(random() % 10 < 8 ? random() % 2 : random() % KINDS)));
+    run(program, redis.uri());
+}
