@@ -86,7 +86,11 @@ int Rank::try_open(std::vector<std::string> settings, int64_t deadline_ms, std::
 void Rank::open(std::vector<std::string> settings, int64_t deadline_ms)
 {
     std::string error;
-    int rc = try_open(settings, deadline_ms, &error);
+    int rc;
+    const auto end = std::chrono::steady_clock::now() + patience(20000);
+    do
+        rc = try_open(settings, deadline_ms, &error);
+    while (rc == -ETIMEDOUT && std::chrono::steady_clock::now() < end);
     if (rc)
         rank_failed(__FILE__, __LINE__, std::string("context: ") + ph_strerror(rc) + ": " + error);
 }

@@ -42,7 +42,8 @@ public:
     Shared *shared = nullptr;
     std::string log;      // lines of the context at level warn and above
 
-    // Makes the context with the job's parameters. settings: "PEERHOP_X=y".
+    // Makes the context with the job's parameters; that has time, whatever deadline the context is to have. settings:
+    // "PEERHOP_X=y".
     void open(std::vector<std::string> settings = {}, int64_t deadline_ms = 20000);
     int try_open(std::vector<std::string> settings, int64_t deadline_ms, std::string *error);
     void close(int64_t deadline_ms = 20000); // destroys it; must succeed

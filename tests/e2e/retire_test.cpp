@@ -277,7 +277,7 @@ TEST_P(Retire, WhatFindsTheSocketFullIsSaidLater)
 // One call that names more than fits.
 RANK_FUNCTION(exchanges_too_many_at_once)
 {
-    rank.open({SMALL}, 500); // the others of them are waited for
+    rank.open({SMALL}, 2000); // the others of them are waited for
     void *memory = rank.device->alloc(20 * size);
     std::vector<ph_operation> ops;
     for (int op = 0; op < 20; op++)
