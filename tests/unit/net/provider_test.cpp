@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which of the providers that libfabric offers is taken, and what is said against the others.
+#include "support/atomic_compat.h"
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/plain_context.h"
+#include "unit/net/offers.h"
+
+namespace
+{
+
+const char BETTER[] = "a better one was taken";
+const char ASKED[] = "only where PEERHOP_NET_PROVIDER names it";
+const char UNKNOWN[] = "not known to serve: only where PEERHOP_NET_PROVIDER names it";
+
+struct Said {
+    std::string provider, domain, reason; // reason "": it was taken
+
+    bool operator==(const Said &other) const
+    {
+        return provider == other.provider && domain == other.domain && reason == other.reason;
+    }
+};
+std::ostream &operator<<(std::ostream &out, const Said &said)
+{
+    return out << said.provider << " (" << said.domain << "): " << said.reason;
+}
+
+offer of(const char *provider, const char *domain = "d0", const char *address = nullptr,
+         int opens = 0)
+{
+    return {provider, domain, address, nullptr, opens, 8, 8, false, false};
+}
+
+// What is found among offers, with settings ("PEERHOP_NET_PROVIDER=tcp").
+class Found
+{
+  public:
+    explicit Found(const std::vector<offer> &offers, const char *setting = nullptr)
+    {
+        const char *settings[] = {setting, nullptr};
+        PlainContext context(settings);
+        phi_net_candidate candidates[64];
+        size_t count = 0;
+        rc = offers_find(offers.data(), offers.size(), &context.report, &context.config, candidates,
+                         64, &count, &tried);
+        for (size_t i = 0; i < count; i++) {
+            EXPECT_EQ(candidates[i].taken, candidates[i].reason[0] == 0);
+            said.push_back({candidates[i].provider, candidates[i].domain, candidates[i].reason});
+            if (candidates[i].taken)
+                taken += taken.empty() ? candidates[i].provider : " and another one";
+        }
+    }
+    int rc;
+    size_t tried = 0;
+    std::string taken;
+    std::vector<Said> said;
+};
+
+// Those of hardware before those of the kernel's network, and those that lose what is asked of them
+// or know no dead peers only where somebody wants them.
+const char *const BEST_FIRST[] = {"cxi",  "efa", "verbs;ofi_rxm", "opx",
+                                  "psm3", "tcp", "net",           "tcp;ofi_rxm"};
+const char *const ONLY_ASKED[] = {"shm", "sockets", "udp;ofi_rxd"};
+
+TEST(Provider, TheBestIsTaken)
+{
+    std::vector<offer> offers = {of("brandnew")};
+    for (const char *name : {"udp;ofi_rxd", "sockets", "shm"})
+        offers.push_back(of(name));
+    for (size_t i = std::size(BEST_FIRST); i-- > 0;) {
+        offers.push_back(of(BEST_FIRST[i]));
+        const Found found(offers);
+        EXPECT_EQ(found.rc, 0);
+        EXPECT_EQ(found.taken, BEST_FIRST[i]);
+        EXPECT_EQ(found.tried, 1u);
+    }
+    std::vector<Said> wanted;
+    for (const char *name : BEST_FIRST)
+        wanted.push_back({name, "d0", wanted.empty() ? "" : BETTER});
+    for (const char *name : ONLY_ASKED)
+        wanted.push_back({name, "d0", ASKED});
+    wanted.push_back({"brandnew", "d0", UNKNOWN});
+    EXPECT_EQ(Found(offers).said, wanted);
+}
+
+TEST(Provider, SomeOnlyWhereTheyAreNamed)
+{
+    for (const char *name : {"shm", "sockets", "udp;ofi_rxd", "brandnew"}) {
+        EXPECT_EQ(Found({of(name)}).rc, PH_ENOPATH) << name;
+        EXPECT_EQ(Found({of(name)}).tried, 0u);
+        const std::string setting = std::string("PEERHOP_NET_PROVIDER=") + name;
+        EXPECT_EQ(Found({of("cxi"), of(name)}, setting.c_str()).taken, name);
+    }
+    EXPECT_EQ(Found({}).rc, PH_ENOPATH);
+}
+
+TEST(Provider, WhatIsNamedIsNotReplaced)
+{
+    const char reason[] = "PEERHOP_NET_PROVIDER=efa asks for another";
+    const Found found({of("tcp"), of("cxi")}, "PEERHOP_NET_PROVIDER=efa");
+    EXPECT_EQ(found.rc, PH_ENOPATH);
+    EXPECT_EQ(found.said, (std::vector<Said>{{"cxi", "d0", reason}, {"tcp", "d0", reason}}));
+    // One word for three names, of which each library has others.
+    for (const char *name : {"tcp", "net", "tcp;ofi_rxm"})
+        EXPECT_EQ(Found({of("sockets"), of(name)}, "PEERHOP_NET_PROVIDER=tcp").taken, name);
+    EXPECT_EQ(Found({of("tcp")}, "PEERHOP_NET_PROVIDER=net").rc, PH_ENOPATH);
+}
+
+// Of one provider: what reaches far, before what reaches the same cable, or nobody; those that are
+// alike as libfabric offers them.
+TEST(Provider, TheAddressThatReachesFarthest)
+{
+    std::vector<offer> offers = {
+        of("tcp", "lo", "192.168.0.1"),
+        of("tcp", "e0", "127.0.0.2"),
+        of("tcp", "e1", "::1"),
+        of("tcp", "e2", "fe80::1"),
+        of("tcp", "e3", "2001:db8::1"),
+        of("tcp", "e4", "10.0.0.1"),
+        of("tcp", "e5"),
+        of("net", "e6", "10.0.0.2"),
+    };
+    const std::vector<Said> wanted = {
+        {"tcp", "e4", ""},     {"tcp", "e5", BETTER}, {"tcp", "e3", BETTER}, {"tcp", "e2", BETTER},
+        {"tcp", "lo", BETTER}, {"tcp", "e0", BETTER}, {"tcp", "e1", BETTER}, {"net", "e6", BETTER},
+    };
+    EXPECT_EQ(Found(offers).said, wanted);
+}
+
+TEST(Provider, AnInterfaceByItsNameOrItsDevices)
+{
+    const char reason[] = "PEERHOP_NET_INTERFACE=mlx5_1 asks for another";
+    offer one = of("verbs;ofi_rxm", "mlx5_0-rdm"), other = of("verbs;ofi_rxm", "mlx5_1-rdm");
+    one.nic = "mlx5_0";
+    other.nic = "mlx5_1";
+    EXPECT_EQ(Found({one, other}, "PEERHOP_NET_INTERFACE=mlx5_1").said,
+              (std::vector<Said>{{"verbs;ofi_rxm", "mlx5_0-rdm", reason},
+                                 {"verbs;ofi_rxm", "mlx5_1-rdm", ""}}));
+    EXPECT_EQ(Found({of("tcp", "eth0"), of("tcp", "eth1")}, "PEERHOP_NET_INTERFACE=eth1").said,
+              (std::vector<Said>{{"tcp", "eth0", "PEERHOP_NET_INTERFACE=eth1 asks for another"},
+                                 {"tcp", "eth1", ""}}));
+}
+
+TEST(Provider, WhatOneMustHave)
+{
+    const struct {
+        const char *reason;
+        size_t data_size, key_size;
+        bool raw, unordered;
+    } table[] = {
+        {"", 4, 8, false, false},
+        {"", 8, 4, false, false},
+        {"", 8, 16, true, false},
+        {"its immediate data has 3 bytes, and 4 are needed", 3, 8, false, false},
+        {"its keys have 16 bytes", 8, 16, false, false},
+        {"its messages have no order", 8, 8, false, true},
+    };
+    for (const auto &row : table) {
+        const offer it = {"cxi",         "d0",         nullptr, nullptr,      0,
+                          row.data_size, row.key_size, row.raw, row.unordered};
+        const Found found({it, of("tcp")});
+        EXPECT_EQ(found.said[0], (Said{"cxi", "d0", row.reason}));
+        EXPECT_EQ(found.taken, *row.reason ? "tcp" : "cxi");
+    }
+}
+
+TEST(Provider, OneThatFailsTheProbeIsNotTaken)
+{
+    const char fails[] = "it does not open";
+    const Found found({of("tcp"), of("cxi", "c0", nullptr, -EIO), of("cxi", "c1"), of("efa")});
+    EXPECT_EQ(found.said, (std::vector<Said>{{"cxi", "c0", fails},
+                                             {"cxi", "c1", ""},
+                                             {"efa", "d0", BETTER},
+                                             {"tcp", "d0", BETTER}}));
+    EXPECT_EQ(found.tried, 2u);
+    EXPECT_EQ(Found({of("cxi", "c0", nullptr, -EIO)}).rc, PH_ENOPATH);
+}
+
+// It would be as slow at its other addresses, and time is short.
+TEST(Provider, OneThatIsSlowIsNotTriedElsewhere)
+{
+    const char fails[] = "it does not open", slow[] = "it was too slow at a better address";
+    const Found found(
+        {of("tcp", "e0", "10.0.0.1", -ETIMEDOUT), of("tcp", "e1", "10.0.0.2"), of("net", "e0")});
+    EXPECT_EQ(found.said,
+              (std::vector<Said>{{"tcp", "e0", fails}, {"tcp", "e1", slow}, {"net", "e0", ""}}));
+}
+
+TEST(Provider, TheSameIsSaidOnce)
+{
+    const Found found({of("tcp", "e0", "10.0.0.1"), of("tcp", "e0", "2001:db8::1"),
+                       of("shm", "shm"), of("shm", "shm"), of("tcp", "e1", "fe80::1")});
+    EXPECT_EQ(found.said,
+              (std::vector<Said>{{"tcp", "e0", ""}, {"tcp", "e1", BETTER}, {"shm", "shm", ASKED}}));
+}
+
+} // namespace
