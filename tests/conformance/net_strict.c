@@ -8,6 +8,9 @@
 //   narrow    immediate data have 4 bytes
 //   endpoint  a region is bound to its endpoint and enabled before it has a key or is used, serves
 //             no other endpoint, neither here nor as the target, and is closed before it
+//   lies      what is read (lies-read), or written (lies-write), is told and does not come. There
+//   is
+//             an honest provider beside it
 // and is unkind as net_disorder.c says. Both ends of an operation live in one process, which the
 // checks of the target need. What is refused is counted, and said.
 #include <dlfcn.h>
@@ -354,6 +357,7 @@ static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma 
                           uint64_t flags)
 {
     struct fi_msg_rma copy = *message;
+    struct iovec local = *message->msg_iov;
     struct fi_rma_iov remote = *message->rma_iov;
     void *desc = message->desc ? *message->desc : NULL;
     int rc = disorder_refuses() ? -FI_EAGAIN : check_local(ep, message->msg_iov, &desc);
@@ -364,6 +368,9 @@ static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma 
     if (rc)
         return rc;
     desc = real_desc(desc);
+    if (demands(fn == real_rma->readmsg ? "lies-read" : "lies-write"))
+        local.iov_len = remote.len = 0;
+    copy.msg_iov = &local;
     copy.desc = &desc;
     copy.rma_iov = &remote;
     return disorder_rma(fn, ep, cq_of(ep), &copy, flags);
@@ -513,11 +520,22 @@ static int strict_trywait(struct fid_fabric *fabric, struct fid **fids, int n)
 
 // ---- what the library loads
 
+// Only the provider whose tables are copied: net, as it is called in 1.17.
+static int is_ours(const struct fi_fabric_attr *attr)
+{
+    return strcmp(attr->prov_name, "net") == 0 || strcmp(attr->prov_name, "tcp") == 0;
+}
+
+static int is_beside(const struct fi_fabric_attr *attr)
+{
+    return demands("lies") && strcmp(attr->prov_name, "tcp;ofi_rxm") == 0;
+}
+
 EXPORT int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)
 {
     static struct fi_ops_fabric ops;
     int rc = ((__typeof__(&fi_fabric))real("fi_fabric"))(attr, fabric, context);
-    if (rc)
+    if (rc || !is_ours(attr))
         return rc;
     if (!real_fabric) {
         real_fabric = (*fabric)->ops;
@@ -529,7 +547,6 @@ EXPORT int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, vo
     return 0;
 }
 
-// Only the provider whose tables are copied: net.
 EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
                       const struct fi_info *hints, struct fi_info **list)
 {
@@ -543,8 +560,12 @@ EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, u
     for (struct fi_info *info = *list, *next; info; info = next) {
         next = info->next;
         info->next = NULL;
-        if (strcmp(info->fabric_attr->prov_name, "net") != 0 &&
-            strcmp(info->fabric_attr->prov_name, "tcp") != 0) {
+        if (is_beside(info->fabric_attr)) {
+            *end = info;
+            end = &info->next;
+            continue;
+        }
+        if (!is_ours(info->fabric_attr)) {
             ((__typeof__(&fi_freeinfo))real("fi_freeinfo"))(info);
             continue;
         }

@@ -584,6 +584,38 @@ TEST(NetChoice, AnInterfaceIsTakenByName)
               std::string::npos);
 }
 
+// A provider that says of itself what is not so is not used, and the reason is listed; the next one
+// is.
+TEST(NetChoice, WhatFailsTheProbeIsNotTaken)
+{
+    const char *mode = getenv("TEST_NET_STRICT");
+    if (!mode || strncmp(mode, "lies", 4) != 0)
+        GTEST_SKIP() << "only over a provider that lies";
+    const std::string reason =
+        std::string("the probe: ") + (strcmp(mode, "lies-read") == 0
+                                          ? "a read brings other bytes"
+                                          : "a write is told before its data has come");
+    PlainContext context;
+    phi_net_candidate candidates[64];
+    char why[160] = "";
+    const size_t n =
+        phi_net_list(&context.report, &context.config, candidates, 64, why, sizeof why);
+    int liars = 0, taken = 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool honest = strcmp(candidates[i].provider, "tcp;ofi_rxm") == 0;
+        taken += candidates[i].taken;
+        liars += !honest;
+        EXPECT_TRUE(honest || candidates[i].reason == reason) << candidates[i].reason;
+        EXPECT_FALSE(candidates[i].taken && !honest);
+    }
+    EXPECT_GT(liars, 0);
+    EXPECT_EQ(taken, 1) << why;
+    End end;
+    ASSERT_EQ(end.open({}), 0) << end.context->error();
+    EXPECT_EQ(std::string(phi_net_name(end.net)).rfind("tcp;ofi_rxm ", 0), 0u)
+        << phi_net_name(end.net);
+}
+
 INSTANTIATE_TEST_SUITE_P(Provider, Net, testing::Values("tcp", "tcp;ofi_rxm"),
                          [](const auto &info) {
                              std::string name = info.param;
