@@ -492,6 +492,12 @@ static inline struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uin
             return &key->own[i];
     return NULL;
 }
+// Whether it was released: then it may be gone.
+static inline bool phi_key_mine_released(const struct phi_key *key, uint32_t number)
+{
+    const struct phi_own_buffer *own = phi_key_mine(key, number);
+    return own == NULL || own->released;
+}
 struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number);
 // phi_key_tell files a buffer of the peer; a number that is there already keeps what it means.
 // -EBADMSG, -ENOMEM.

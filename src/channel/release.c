@@ -106,8 +106,7 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
 static void revoke_own_ends(struct phi_peer *peer)
 {
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next) {
-        const struct phi_own_buffer *own = phi_key_mine(channel->key, channel->mine_number);
-        if (own == NULL || own->released)
+        if (phi_key_mine_released(channel->key, channel->mine_number))
             phi_revoke_channel(channel);
     }
 }

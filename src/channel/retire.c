@@ -66,12 +66,6 @@ static struct phi_retire_view view_of(const struct phi_key *key, struct ph_chann
     return view;
 }
 
-static bool is_mine_released(const struct phi_key *key, const struct ph_channel *channel)
-{
-    const struct phi_own_buffer *own = phi_key_mine(key, channel->mine_number);
-    return own == NULL || own->released;
-}
-
 // As far as this rank was told.
 static bool is_theirs_released(const struct phi_key *key, const struct ph_channel *channel)
 {
@@ -82,8 +76,9 @@ static bool is_theirs_released(const struct phi_key *key, const struct ph_channe
 static struct phi_retire_view spent_view(const struct phi_key *key, struct ph_channel *channel)
 {
     struct phi_retire_view view = {.round = key->agreement.round};
-    view.exchanging = phi_retire_ending(&key->agreement, is_mine_released(key, channel),
-                                        channel->mine_number, channel->theirs_number);
+    view.exchanging =
+        phi_retire_ending(&key->agreement, phi_key_mine_released(key, channel->mine_number),
+                          channel->mine_number, channel->theirs_number);
     look_at_channel(channel, &view);
     return view;
 }
@@ -261,7 +256,7 @@ enum phi_retire_answer phi_retire_spent(struct ph_channel *channel)
     if (answer != PHI_RETIRE_YES)
         return answer;
     // What was revoked for another reason may come again in a round.
-    if (!is_mine_released(key, channel) && !is_theirs_released(key, channel))
+    if (!phi_key_mine_released(key, channel->mine_number) && !is_theirs_released(key, channel))
         return PHI_RETIRE_ROUND;
     if (key->retiring > 0 || key->peer->room.asked >= PHI_RETIRE_ASKED ||
         send_question(key, channel->index | PHI_RETIRE_SPENT))

@@ -525,6 +525,19 @@ RANK_FUNCTION(sends_and_dies)
     pause();
 }
 
+// A channel with the next life of a peer, whose record may have to come first.
+static ph_channel *next_life(Rank &rank, const ph_operation &op)
+{
+    ph_channel *channel = nullptr;
+    int rc = PH_EPEER;
+    for (int i = 0; i < 4000 && rc == PH_EPEER; i++) {
+        rc = ph_exchange(rank.context, &op, 1, &channel);
+        sleep_ms(5);
+    }
+    CHECK_OK(rc);
+    return channel;
+}
+
 // Takes each message when the life that sent it is over and the next one is there.
 RANK_FUNCTION(outlives)
 {
@@ -534,13 +547,7 @@ RANK_FUNCTION(outlives)
     ph_channel *former = nullptr;
     size_t held = 0;
     for (uint64_t life = 0; life < LIVES; life++) {
-        ph_channel *channel = nullptr;
-        int rc = PH_EPEER;
-        for (int i = 0; i < 4000 && rc == PH_EPEER; i++) {
-            rc = ph_exchange(rank.context, &op, 1, &channel);
-            sleep_ms(5);
-        }
-        CHECK_OK(rc);
+        ph_channel *channel = next_life(rank, op);
         if (former != nullptr) {
             rank.device->fill(memory, 256, 1000);
             CHECK_OK(ph_reap(rank.context));
@@ -609,18 +616,6 @@ static bool falls_to(size_t (*count)(), size_t most)
 static size_t descriptors()
 {
     return static_cast<size_t>(entries("/proc/self/fd"));
-}
-
-static ph_channel *next_life(Rank &rank, const ph_operation &op)
-{
-    ph_channel *channel = nullptr;
-    int rc = PH_EPEER;
-    for (int i = 0; i < 4000 && rc == PH_EPEER; i++) {
-        rc = ph_exchange(rank.context, &op, 1, &channel);
-        sleep_ms(5);
-    }
-    CHECK_OK(rc);
-    return channel;
 }
 
 static void pass_both(Rank &rank, ph_channel *channel, char *memory, void *stream)
