@@ -149,6 +149,7 @@ struct phi_net {
     uint32_t rails; // of each link
     bool hmem;      // the provider takes memory of devices
     int message_ring, store_ring;
+    char missed[256]; // the best candidate that was tried in vain, and why
 
     pthread_mutex_t lock;     // guards the links and all calls of the provider
     _Atomic uint32_t waiting; // threads that wait for the lock: who only tries leaves it to them

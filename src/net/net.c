@@ -331,6 +331,17 @@ static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
     return rc;
 }
 
+static int try_noted(void *opaque, struct fi_info *info, char *why, size_t size)
+{
+    struct phi_net *net = opaque;
+    int rc = try_open(net, info, why, size);
+
+    if (rc && !net->missed[0])
+        snprintf(net->missed, sizeof(net->missed), "%.40s (%.40s): %s",
+                 info->fabric_attr->prov_name, info->domain_attr->name, why);
+    return rc;
+}
+
 static bool same(const struct phi_net_candidate *a, const struct phi_net_candidate *b)
 {
     return strcmp(a->provider, b->provider) == 0 && strcmp(a->reason, b->reason) == 0;
@@ -363,8 +374,9 @@ static int find_once(struct phi_net *net)
     size_t n = 0;
     int rc = -ENOMEM;
 
+    net->missed[0] = 0;
     if (candidates)
-        rc = phi_provider_find(net->report, net->config, net->library, try_open, net, candidates,
+        rc = phi_provider_find(net->report, net->config, net->library, try_noted, net, candidates,
                                CANDIDATES, &n);
     if (rc && n > 0)
         explain(net->report, candidates, n);
@@ -432,7 +444,12 @@ int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
         phi_net_close(net);
         return rc;
     }
-    phi_log(net->report, PH_LOG_INFO, "the net goes through %s", net->name);
+    // Peers for which the better one serves do not meet this rank.
+    if (net->missed[0])
+        phi_log(net->report, PH_LOG_WARN, "the net goes through %s, and not through %s", net->name,
+                net->missed);
+    else
+        phi_log(net->report, PH_LOG_INFO, "the net goes through %s", net->name);
     *out = net;
     return 0;
 }
