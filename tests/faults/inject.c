@@ -18,6 +18,16 @@ static const struct {
 #undef FAULT_ROW
 };
 
+static const struct {
+    const char *name;
+    int error;
+    bool again;
+} fabric_calls[] = {
+#define FAULT_ROW(name, error, again) {#name, error, again},
+    FAULT_FABRIC_MAP(FAULT_ROW)
+#undef FAULT_ROW
+};
+
 #define INJECTED_CUDA_ERROR 304 // CUDA_ERROR_OPERATING_SYSTEM
 
 static struct fault_plan *volatile armed;
@@ -41,10 +51,22 @@ bool fault_is_libc(unsigned call)
     return call < FAULT_STORE_REPLY;
 }
 
+bool fault_is_fabric(unsigned call)
+{
+    return call > FAULT_STORE_REPLY && call < FAULT_DRIVER;
+}
+
+static unsigned fabric_index(unsigned call)
+{
+    return call - FAULT_STORE_REPLY - 1;
+}
+
 const char *fault_name(unsigned call)
 {
     if (fault_is_libc(call))
         return libc_calls[call].name;
+    if (fault_is_fabric(call))
+        return fabric_calls[fabric_index(call)].name;
     return call == FAULT_STORE_REPLY ? "store reply" : fault_driver_name(call - FAULT_DRIVER);
 }
 
@@ -52,6 +74,8 @@ const char *fault_text(unsigned call)
 {
     if (fault_is_libc(call))
         return strerror(libc_calls[call].error);
+    if (fault_is_fabric(call))
+        return strerror(fabric_calls[fabric_index(call)].error);
     return call == FAULT_STORE_REPLY ? "injected" : "CUDA_ERROR_OPERATING_SYSTEM";
 }
 
@@ -62,6 +86,8 @@ bool fault_failing(unsigned call)
 
 bool fault_interruptible(unsigned call)
 {
+    if (fault_is_fabric(call))
+        return fabric_calls[fabric_index(call)].again;
     return fault_is_libc(call) && libc_calls[call].interruptible;
 }
 
@@ -115,9 +141,12 @@ bool fault_hit(unsigned call, const void *return_address, int *error)
         clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
         return false;
     }
-    *error = plan->mode == FAULT_INTERRUPT ? EINTR
-             : fault_is_libc(call)         ? libc_calls[call].error
-                                           : INJECTED_CUDA_ERROR;
+    if (plan->mode == FAULT_INTERRUPT)
+        *error = fault_is_fabric(call) ? EAGAIN : EINTR;
+    else
+        *error = fault_is_libc(call)     ? libc_calls[call].error
+                 : fault_is_fabric(call) ? fabric_calls[fabric_index(call)].error
+                                         : INJECTED_CUDA_ERROR;
     return true;
 }
 

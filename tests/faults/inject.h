@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Faults on request: the n-th use of a call by the library fails, is slow or is interrupted. Calls
 // are those of the C library that libpeerhop.so makes (and hiredis for it), the entries of the
-// driver table, and the store's replies. They are caught in the program itself, whose definitions
-// come before the C library's when libpeerhop.so is bound; who calls is told by the return address.
+// driver table, the store's replies, and those of libfabric. They are caught in the program itself,
+// whose definitions come before the C library's when libpeerhop.so is bound; who calls is told by
+// the return address.
 #ifndef TESTS_FAULTS_INJECT_H
 #define TESTS_FAULTS_INJECT_H
 
@@ -18,7 +19,7 @@ enum fault_mode {
     FAULT_NONE,
     FAULT_FAIL,      // it returns its error and does nothing
     FAULT_SLOW,      // it takes FAULT_SLOW_MS longer
-    FAULT_INTERRUPT, // EINTR
+    FAULT_INTERRUPT, // EINTR; of libfabric: it is to be tried again
 };
 #define FAULT_SLOW_MS 60
 
@@ -73,13 +74,44 @@ enum fault_mode {
     X(syscall, ENOSYS, 0)                                                                          \
     X(write, EIO, 1)
 
+// Calls of libfabric: X(name, errno, whether it may have to be tried again). Those that close or
+// bind have done so all the same: a provider does not survive the end of an endpoint that is bound
+// to nothing. A completion that fails is one of an operation that does.
+#define FAULT_FABRIC_MAP(X)                                                                        \
+    X(fi_av_insert, EIO, 0)                                                                        \
+    X(fi_av_open, EIO, 0)                                                                          \
+    X(fi_close, EBUSY, 0)                                                                          \
+    X(fi_completion, EIO, 0)                                                                       \
+    X(fi_control, EIO, 0)                                                                          \
+    X(fi_cq_open, EIO, 0)                                                                          \
+    X(fi_cq_read, EIO, 1)                                                                          \
+    X(fi_cq_readerr, EIO, 0)                                                                       \
+    X(fi_cq_sread, EIO, 1)                                                                         \
+    X(fi_domain, EIO, 0)                                                                           \
+    X(fi_dupinfo, ENOMEM, 0)                                                                       \
+    X(fi_enable, EIO, 0)                                                                           \
+    X(fi_endpoint, EIO, 0)                                                                         \
+    X(fi_ep_bind, EIO, 0)                                                                          \
+    X(fi_fabric, EIO, 0)                                                                           \
+    X(fi_getinfo, EIO, 0)                                                                          \
+    X(fi_getname, EIO, 0)                                                                          \
+    X(fi_mr_reg, EIO, 0)                                                                           \
+    X(fi_readmsg, EIO, 1)                                                                          \
+    X(fi_recv, EIO, 0)                                                                             \
+    X(fi_sendmsg, EIO, 1)                                                                          \
+    X(fi_trywait, EIO, 1)                                                                          \
+    X(fi_writemsg, EIO, 1)
+
 enum fault_call {
 #define FAULT_ID(name, error, interruptible) FAULT_CALL_##name,
     FAULT_LIBC_MAP(FAULT_ID)
 #undef FAULT_ID
         FAULT_STORE_REPLY,
-    FAULT_DRIVER, // and on: the entries in the order of entries.h
-    FAULT_CALLS_MAX = 192,
+#define FAULT_ID(name, error, again) FAULT_CALL_##name,
+    FAULT_FABRIC_MAP(FAULT_ID)
+#undef FAULT_ID
+        FAULT_DRIVER, // and on: the entries in the order of entries.h
+    FAULT_CALLS_MAX = 224,
 };
 
 // What the test and a rank share. Only the rank whose process called fault_arm counts.
@@ -96,6 +128,7 @@ const char *fault_text(unsigned call); // what the error says: strerror's, or th
 bool fault_interruptible(unsigned call);
 bool fault_failing(unsigned call); // whether it can fail otherwise
 bool fault_is_libc(unsigned call);
+bool fault_is_fabric(unsigned call);
 
 bool fault_ours(const void *return_address); // in the library, or in hiredis
 void fault_arm(struct fault_plan *plan);     // after fault_heap_begin; NULL: none any more
@@ -111,6 +144,9 @@ size_t fault_heap_live(uintptr_t *where, size_t most);
 // driver.cpp: the hook that stands before an entry of the driver table, or NULL.
 void *fault_driver_hook(const char *name, void *entry);
 const char *fault_driver_name(unsigned index); // NULL behind the last
+
+// fabric.c: the same for a function of libfabric.
+void *fault_fabric_hook(const char *name, void *function);
 
 #ifdef __cplusplus
 }

@@ -189,6 +189,8 @@ void *dlsym(void *restrict handle, const char *restrict name)
         return NULL;
     void *found = real(handle, name);
     void *hook = found ? fault_driver_hook(name, found) : NULL;
+    if (found && !hook)
+        hook = fault_fabric_hook(name, found);
     return hook ? hook : found;
 }
 

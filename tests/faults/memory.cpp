@@ -25,9 +25,18 @@ namespace
 class HostMemory : public Memory
 {
   public:
+    explicit HostMemory(bool net) : net_(net)
+    {
+    }
     const char *wish() const override
     {
         return "host";
+    }
+    const char *const *settings() const override
+    {
+        static const char *const over_the_net[] = {"PEERHOP_PATH=net", "PEERHOP_NET_PROVIDER=tcp",
+                                                   nullptr};
+        return net_ ? over_the_net : nullptr;
     }
     void open(ph_context *context) override
     {
@@ -75,6 +84,7 @@ class HostMemory : public Memory
     }
 
   private:
+    bool net_;
     ph_context *context_ = nullptr;
 };
 
@@ -102,6 +112,10 @@ class StandinMemory : public Memory
     const char *wish() const override
     {
         return wish_.c_str();
+    }
+    const char *const *settings() const override
+    {
+        return nullptr;
     }
     void open(ph_context *) override
     {
@@ -192,14 +206,16 @@ class StandinMemory : public Memory
 
 std::unique_ptr<Memory> make_memory(const std::string &device, int rank)
 {
-    if (device == "host")
-        return std::make_unique<HostMemory>();
+    if (device == "host" || device == "hostnet")
+        return std::make_unique<HostMemory>(device == "hostnet");
     return std::make_unique<StandinMemory>(rank);
 }
 
 std::string prepare_memory(const std::string &device)
 {
-    if (device == "host")
+    if (device == "hostnet" && !TEST_HAVE_NET)
+        return "libfabric is left out of this build";
+    if (device == "host" || device == "hostnet")
         return "";
     if (!*PEERHOP_STANDIN)
         return "the stand-in is not built";

@@ -18,7 +18,8 @@ class Memory
 {
   public:
     virtual ~Memory() = default;
-    virtual const char *wish() const = 0; // ph_context_params.device
+    virtual const char *wish() const = 0;            // ph_context_params.device
+    virtual const char *const *settings() const = 0; // likewise
     virtual void open(ph_context *context) = 0;
     virtual void close() = 0; // after the context's end
 

@@ -175,12 +175,14 @@ class Player
         params.rank = rank_;
         params.ranks = RANKS;
         params.device = memory_->wish();
+        params.settings = memory_->settings();
         params.store = board_.store;
         params.job = board_.job;
         params.deadline_ms = deadline_ms();
         params.log = note;
         params.log_opaque = &mine_;
-        params.log_level = PH_LOG_WARN;
+        // What has ended a link is said there.
+        params.log_level = params.settings ? PH_LOG_INFO : PH_LOG_WARN;
         params.error = mine_.sentence;
         params.error_size = sizeof mine_.sentence;
         mine_.stage = CREATE;
@@ -220,7 +222,8 @@ class Player
             bool late = ms_since(begin) > (failed(peer) ? 200 : 2 * deadline_ms());
             // What a broken channel moved is undefined.
             if (result == 0 && out_)
-                return good(ph_channel_status(out_), "ph_channel_status");
+                return good(ph_channel_status(out_), "ph_channel_status") &&
+                       good(ph_channel_status(in_), "ph_channel_status");
             if (result != -ETIMEDOUT || late)
                 return good(result, "synchronize");
         }

@@ -47,7 +47,7 @@ struct Outcome {
     int destroys; // calls of ph_context_destroy until it succeeded; 0: it never did
     char destroy_sentence[1024];
     char wrong[256]; // bytes that are not what was sent
-    char log[2048];
+    char log[4096];
     Holdings after;
 };
 
