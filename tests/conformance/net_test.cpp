@@ -11,7 +11,7 @@
 //     peer was told: e2e: overlap (strict disorder)
 //   a completion that says nothing of the target: DeliveryIsWhatCompletes (strict)
 //   counts and posts of a former use: PartsOfAFormerLifeOfTheLineDoNotCount,
-//     APostForAFormerLifeOfItsLineIsDropped
+//     APostForAFormerLifeOfItsLineIsDropped; NetStaged: WhatIsOfAFormerLifeOfItsLineComesToNothing
 //   memory that is used again after a time-out: NothingLandsAfterASilentLinkHasEnded (strict)
 //   a peer that restarts with the same address: AKeyOfAFormerLinkOpensNothing; e2e: nodes, death
 //   a call that is to be tried again: all (strict again)
