@@ -146,33 +146,44 @@ static void follow(ph_channel *channel, const uint8_t *own, ph_queue *queue, Mee
 
 using Program = std::vector<std::vector<Step>>;
 
-static void run(const Program &program, const std::string &store)
+// Both ranks, with a channel between their buffers.
+static void
+in_two_threads(const std::string &store,
+               const std::function<void(int, uint8_t *, ph_channel *, ph_queue *)> &body)
 {
     const char *const settings[] = {"PEERHOP_PATH=net", "PEERHOP_NET_PROVIDER=tcp",
                                     "PEERHOP_NET_RAILS=2", nullptr};
-    Meeting meeting;
-    const auto body = [&](int rank, ph_context *context) {
+    const auto begin = [&](int rank, ph_context *context) {
         void *memory = nullptr;
         ph_channel *channel = nullptr;
         ph_queue *queue = nullptr;
         ASSERT_EQ(ph_host_alloc(context, SIZE, &memory), 0);
-        uint8_t *own = static_cast<uint8_t *>(memory);
         const ph_operation op = operation(1, !rank, PH_ROLE_BOTH, memory, SIZE);
-        if (rank == 1)
-            meeting.peers = own;
         ASSERT_EQ(ph_exchange(context, &op, 1, &channel), 0);
         ASSERT_EQ(ph_queue_create(context, &queue), 0);
-        Leader leader(channel, own, queue, meeting);
-        for (size_t i = 0; i < program.size() && !testing::Test::HasFatalFailure(); i++)
-            rank == 0 ? leader.round(program[i]) : follow(channel, own, queue, meeting);
+        body(rank, static_cast<uint8_t *>(memory), channel, queue);
         EXPECT_EQ(ph_queue_destroy(&queue), 0);
-        Stopwatch watch;
-        for (meeting.left++; meeting.left < 2 && watch.ms() < patience(20000).count();)
-            sleep_ms(1);
     };
-    as_threads(2, body, [&](ph_context_params &params) {
+    as_threads(2, begin, [&](ph_context_params &params) {
         params.store = store.c_str();
         params.settings = settings;
+    });
+}
+
+static void run(const Program &program, const std::string &store)
+{
+    Meeting meeting;
+    in_two_threads(store, [&](int rank, uint8_t *own, ph_channel *channel, ph_queue *queue) {
+        Leader leader(channel, own, queue, meeting);
+        Stopwatch watch;
+        if (rank == 1)
+            meeting.peers = own;
+        while (!meeting.peers && watch.ms() < patience(20000).count())
+            sleep_ms(1);
+        for (size_t i = 0; i < program.size() && !testing::Test::HasFatalFailure(); i++)
+            rank == 0 ? leader.round(program[i]) : follow(channel, own, queue, meeting);
+        for (meeting.left++; meeting.left < 2 && watch.ms() < patience(60000).count();)
+            sleep_ms(1);
     });
 }
 
@@ -216,4 +227,29 @@ TEST_F(Overlap, OfMany)
             steps.push_back(
                 any_step(random, Kind(random() % 10 < 8 ? random() % 2 : random() % KINDS)));
     run(program, redis.uri());
+}
+
+// A stream that is done says nothing of its data; the channel's status does, at once.
+TEST_F(Overlap, WhatFailedShowsWhenTheStreamIsDone)
+{
+    if (!getenv("PEERHOP_LIBFABRIC"))
+        GTEST_SKIP() << "only over the strict libfabric";
+    std::atomic<int> met{0}, left{0};
+    const auto reach = [](std::atomic<int> &count) {
+        Stopwatch watch;
+        for (count++; count < 2 && watch.ms() < patience(20000).count();)
+            sleep_ms(1);
+    };
+    in_two_threads(redis.uri(), [&](int rank, uint8_t *, ph_channel *channel, ph_queue *queue) {
+        reach(met);
+        if (rank == 0) {
+            auto *fail_next = strict_function<void(int)>("strict_fail_next");
+            ASSERT_NE(fail_next, nullptr);
+            fail_next(1);
+            EXPECT_EQ(ph_get(channel, 0, 0, SIZE, queue), 0);
+            EXPECT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
+            EXPECT_EQ(ph_channel_status(channel), PH_EPEER);
+        }
+        reach(left);
+    });
 }
