@@ -113,6 +113,7 @@ def main():
     parser.add_argument('files', nargs='*')
     options = parser.parse_args()
     rows = [json.loads(words) for words in fileinput.input(options.files) if words.strip()]
+    rows = [row for row in rows if row['median'] and row['bytes']]  # zero has no place on a logarithmic axis
     panels = [(unit, [row for row in rows if row['metric'] == metric]) for metric, unit in PANELS.items()]
     panels = [(unit, rows) for unit, rows in panels if rows]
     if not panels:

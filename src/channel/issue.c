@@ -34,9 +34,12 @@ int phi_channel_check(struct ph_channel *channel)
     if (status == -ESTALE && (atomic_load(&channel->flagged) || atomic_load(&channel->lifted)))
         status = settle(channel);
     // A queue whose copy failed with the link is done before the service thread knows of it. Pairs
-    // with the queue's store, which comes before its operation is done.
-    if (status == 0 && channel->route.link != NULL && atomic_load(&channel->mine->broken) != 0)
-        status = PH_EPEER;
+    // with the queue's store, which comes before its operation is done. What the service thread
+    // breaks has its status before.
+    if (status == 0 && channel->route.link != NULL && atomic_load(&channel->mine->broken) != 0) {
+        status = atomic_load_explicit(&channel->status, memory_order_acquire);
+        status = status ? status : PH_EPEER;
+    }
     struct phi_peer *peer = channel->peer;
     if (status && atomic_load(&peer->ended) && peer->segment != NULL &&
         atomic_load(&phi_peer_mine(peer)->told) == 0)
