@@ -121,9 +121,7 @@ class NetStaged : public testing::TestWithParam<const char *>
     {
         b.reset();
         a.reset();
-        EXPECT_EQ(strict_count("strict_refused"), 0)
-            << "what the strict provider refused is in the output";
-        EXPECT_EQ(strict_count("strict_mapped"), 0);
+        expect_nothing_refused();
     }
 };
 INSTANTIATE_TEST_SUITE_P(Provider, NetStaged, testing::Values("tcp", "tcp;ofi_rxm"),

@@ -8,9 +8,8 @@
 //   narrow    immediate data have 4 bytes
 //   endpoint  a region is bound to its endpoint and enabled before it has a key or is used, serves
 //             no other endpoint, neither here nor as the target, and is closed before it
-//   lies      what is read (lies-read), or written (lies-write), is told and does not come. There
-//   is
-//             an honest provider beside it
+//   lies      what is read (lies-read), or written (lies-write), is told and does not come; there
+//             is an honest provider beside it
 // and is unkind as net_disorder.c says. Both ends of an operation live in one process, which the
 // checks of the target need. What is refused is counted, and said.
 #include <dlfcn.h>

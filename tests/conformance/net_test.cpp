@@ -111,9 +111,7 @@ class Net : public testing::TestWithParam<const char *>
     {
         b.reset();
         a.reset();
-        EXPECT_EQ(strict_count("strict_refused"), 0)
-            << "what the strict provider refused is in the output";
-        EXPECT_EQ(strict_count("strict_mapped"), 0);
+        expect_nothing_refused();
     }
     std::unique_ptr<End> a, b;
     std::vector<uint8_t> from, to;
@@ -584,8 +582,7 @@ TEST(NetChoice, AnInterfaceIsTakenByName)
               std::string::npos);
 }
 
-// A provider that says of itself what is not so is not used, and the reason is listed; the next one
-// is.
+// A provider that says of itself what is not so is not used, and the reason is listed. The next is.
 TEST(NetChoice, WhatFailsTheProbeIsNotTaken)
 {
     const char *mode = getenv("TEST_NET_STRICT");

@@ -10,21 +10,12 @@ class CopyChain : public EveryDevice
 };
 INSTANTIATE_DEVICES_AND_NET(CopyChain);
 
-class CopyOverNet : public testing::Test
+class CopyOverNet : public OverNet
 {
   protected:
-    void SetUp() override
-    {
-        if (!RedisServer::available())
-            GTEST_SKIP() << "no redis-server";
-        if (!net_available())
-            GTEST_SKIP() << "libfabric is left out of this build";
-    }
     void TearDown() override
     {
-        EXPECT_EQ(strict_count("strict_refused"), 0)
-            << "what the strict provider refused is in the output";
-        EXPECT_EQ(strict_count("strict_mapped"), 0);
+        expect_nothing_refused();
     }
 };
 

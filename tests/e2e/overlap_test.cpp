@@ -187,21 +187,18 @@ static void run(const Program &program, const std::string &store)
     });
 }
 
-class Overlap : public testing::Test
+class Overlap : public OverNet
 {
   protected:
     void SetUp() override
     {
-        if (!RedisServer::available())
-            GTEST_SKIP() << "no redis-server";
-        if (!net_available())
-            GTEST_SKIP() << "libfabric is left out of this build";
-        redis.start();
+        OverNet::SetUp();
+        if (!IsSkipped())
+            redis.start();
     }
     void TearDown() override
     {
-        EXPECT_EQ(strict_count("strict_refused"), 0)
-            << "what the strict provider refused is in the output";
+        expect_nothing_refused();
     }
     RedisServer redis;
     std::mt19937 random{7};
@@ -232,7 +229,8 @@ TEST_F(Overlap, OfMany)
 // A stream that is done says nothing of its data; the channel's status does, at once.
 TEST_F(Overlap, WhatFailedShowsWhenTheStreamIsDone)
 {
-    if (!getenv("PEERHOP_LIBFABRIC"))
+    auto *fail_next = strict_function<void(int)>("strict_fail_next");
+    if (!fail_next)
         GTEST_SKIP() << "only over the strict libfabric";
     std::atomic<int> met{0}, left{0};
     const auto reach = [](std::atomic<int> &count) {
@@ -243,8 +241,6 @@ TEST_F(Overlap, WhatFailedShowsWhenTheStreamIsDone)
     in_two_threads(redis.uri(), [&](int rank, uint8_t *, ph_channel *channel, ph_queue *queue) {
         reach(met);
         if (rank == 0) {
-            auto *fail_next = strict_function<void(int)>("strict_fail_next");
-            ASSERT_NE(fail_next, nullptr);
             fail_next(1);
             EXPECT_EQ(ph_get(channel, 0, 0, SIZE, queue), 0);
             EXPECT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);

@@ -356,6 +356,14 @@ bool net_available()
     return TEST_HAVE_NET;
 }
 
+void OverNet::SetUp()
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    if (!net_available())
+        GTEST_SKIP() << "libfabric is left out of this build";
+}
+
 void EveryDevice::SetUp()
 {
     std::string why;

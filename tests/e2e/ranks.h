@@ -139,6 +139,13 @@ private:
 
 bool net_available(); // libfabric is in this build
 
+// Suites that are of host memory over the net alone.
+class OverNet : public testing::Test
+{
+protected:
+    void SetUp() override;
+};
+
 // Suites that run on every device: TEST_P with the device's name as the parameter; skips, saying why, where there is none.
 class EveryDevice : public testing::TestWithParam<std::string>
 {

@@ -47,16 +47,8 @@ static bool write_by_the_kept_route(const void *from)
     return !rc && state() == PHI_MOVE_DONE;
 }
 
-class Regions : public testing::Test
+class Regions : public OverNet
 {
-  protected:
-    void SetUp() override
-    {
-        if (!RedisServer::available())
-            GTEST_SKIP() << "no redis-server";
-        if (!net_available())
-            GTEST_SKIP() << "libfabric is left out of this build";
-    }
 };
 
 // Rank 0 owns the buffer.

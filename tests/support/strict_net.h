@@ -8,6 +8,8 @@
 
 #include <cstdlib>
 
+#include <gtest/gtest.h>
+
 // A function of it, or NULL where it is not loaded.
 template <typename Function> Function *strict_function(const char *name)
 {
@@ -21,6 +23,14 @@ inline int strict_count(const char *name)
 {
     auto *function = strict_function<int()>(name);
     return function ? function() : 0;
+}
+
+// At a test's end: what the library asked of it was right, and what it mapped is mapped no more.
+inline void expect_nothing_refused()
+{
+    EXPECT_EQ(strict_count("strict_refused"), 0)
+        << "what the strict provider refused is in the output";
+    EXPECT_EQ(strict_count("strict_mapped"), 0);
 }
 
 #endif
