@@ -252,10 +252,15 @@ static void close_domain(struct phi_net *net)
         fi_close(&net->domain->fid);
     if (net->fabric)
         fi_close(&net->fabric->fid);
-    if (net->info)
-        net->library->fi_freeinfo(net->info);
     net->domain = NULL;
     net->fabric = NULL;
+}
+
+static void drop_candidate(struct phi_net *net)
+{
+    close_domain(net);
+    if (net->info)
+        net->library->fi_freeinfo(net->info);
     net->info = NULL;
 }
 
@@ -293,16 +298,31 @@ static int name_endpoints(struct fi_info *info)
     return info->src_addr ? 0 : -FI_ENOMEM;
 }
 
+static int open_domain(struct phi_net *net)
+{
+    int rc = net->library->fi_fabric(net->info->fabric_attr, &net->fabric, NULL);
+
+    return rc ? rc : fi_domain(net->fabric, net->info, &net->domain, NULL);
+}
+
 // One that does not serve takes longest; a machine that is very busy takes a while, too. It is
 // asked again rather than another one, which may have an address that peers cannot reach or do not
-// know: ranks of one job are to choose alike.
+// know: ranks of one job are to choose alike. Each time it gets a domain of its own, and time
+// enough for most: a try that ends early closes endpoints that are just connecting to each other,
+// which providers over TCP do not survive when the domain is polled afterwards.
 static int probe(struct phi_net *net, char *why, size_t size)
 {
-    static const int64_t ms[] = {1000, 3000, 8000};
+    static const int64_t ms[] = {3000, 9000};
     int rc = -ETIMEDOUT;
 
-    for (size_t i = 0; i < sizeof(ms) / sizeof(ms[0]) && rc == -ETIMEDOUT; i++)
-        rc = phi_net_probe(net, ms[i], why, size);
+    for (size_t i = 0; i < sizeof(ms) / sizeof(ms[0]) && rc == -ETIMEDOUT; i++) {
+        close_domain(net);
+        rc = open_domain(net);
+        if (rc)
+            snprintf(why, size, "it cannot be opened: %s", phi_net_error(net, rc));
+        else
+            rc = phi_net_probe(net, ms[i], why, size);
+    }
     return rc;
 }
 
@@ -315,19 +335,13 @@ static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
     net->info = net->library->fi_dupinfo(info);
     if (!net->info || name_endpoints(net->info)) {
         snprintf(why, size, "out of memory");
-        close_domain(net);
+        drop_candidate(net);
         return -ENOMEM;
     }
     describe(net);
-    rc = net->library->fi_fabric(net->info->fabric_attr, &net->fabric, NULL);
-    if (!rc)
-        rc = fi_domain(net->fabric, net->info, &net->domain, NULL);
+    rc = probe(net, why, size);
     if (rc)
-        snprintf(why, size, "it cannot be opened: %s", phi_net_error(net, rc));
-    else
-        rc = probe(net, why, size);
-    if (rc)
-        close_domain(net);
+        drop_candidate(net);
     return rc;
 }
 
@@ -397,7 +411,7 @@ static int find(struct phi_net *net)
         if (rc || !phi_provider_near(net->info) || net->config->net_interface[0] ||
             !phi_provider_more() || phi_now() >= deadline)
             return rc;
-        close_domain(net);
+        drop_candidate(net);
         nanosleep(&(struct timespec){.tv_nsec = 20 * PHI_MS}, NULL);
     }
 }
@@ -465,7 +479,7 @@ void phi_net_close(struct phi_net *net)
     }
     while (net->links)
         phi_link_free(net->links);
-    close_domain(net);
+    drop_candidate(net);
     phi_wake_close(&net->wake);
     pthread_mutex_destroy(&net->lock);
     free(net);
