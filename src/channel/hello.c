@@ -459,13 +459,22 @@ int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descr
 
 bool phi_hello_lost(struct phi_peer *peer)
 {
-    char why[160];
-    int code = peer->hello->lost ? 0 : phi_link_lost(peer->link, why, sizeof why);
-    if (code == 0)
+    char why[PHI_HELLO_WHY];
+    if (peer->hello->lost || phi_link_lost(peer->link, why, sizeof why) == 0)
         return false;
     peer->hello->lost = true;
-    phi_log(peer->peers->report, PH_LOG_INFO, "the link to rank %d has ended: %s", peer->rank, why);
     return true;
+}
+
+bool phi_hello_why(const struct phi_peer *peer, char *why, size_t size)
+{
+    if (peer->link == NULL)
+        return false;
+    if (phi_link_lost(peer->link, why, size) != 0)
+        return true;
+    if (peer->hello->exited != 0)
+        snprintf(why, size, "its process has exited");
+    return peer->hello->exited != 0;
 }
 
 void phi_hello_cut(struct phi_peer *peer)

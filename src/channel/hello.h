@@ -38,7 +38,11 @@ int phi_hello_call(struct phi_peer *peer, const struct phi_node_message *request
                    struct phi_node_message *answer, int64_t deadline);
 bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, bool *question);
 
-// phi_hello_lost: whether the link has ended without our doing; says so once. cut: the peer was
+// phi_hello_why: why the link has ended, or is about to; false: it has not, or by our doing.
+#define PHI_HELLO_WHY 160
+bool phi_hello_why(const struct phi_peer *peer, char *why, size_t size);
+
+// phi_hello_lost: whether the link has ended without our doing; true once. cut: the peer was
 // expelled; cut_due ends the link and is true after ten seconds in which it may learn of it, or
 // after one where something of ours is still on its way to it.
 bool phi_hello_lost(struct phi_peer *peer);

@@ -499,10 +499,13 @@ int phi_peer_failure(struct phi_peer *peer)
         peer->told = true;
         phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
     }
+    char why[PHI_HELLO_WHY] = "";
     const char *more = !peer->expelled        ? ""
                        : phi_expel_over(peer) ? " (it was expelled)"
                                               : " (it was expelled, and its process has neither "
                                                 "acknowledged nor exited)";
-    return phi_fail(peer->peers->report, peer->code, "rank %d (process %u on %s): %s%s", peer->rank,
-                    peer->theirs.pid, peer->theirs.host, ph_strerror(peer->code), more);
+    const bool ended = !peer->expelled && phi_hello_why(peer, why, sizeof why);
+    return phi_fail(peer->peers->report, peer->code, "rank %d (process %u on %s): %s%s%s%s",
+                    peer->rank, peer->theirs.pid, peer->theirs.host, ph_strerror(peer->code), more,
+                    ended ? "; its link has ended: " : "", why);
 }

@@ -174,7 +174,12 @@ static void serve_net(struct phi_service *service, int rank, uint64_t incarnatio
 static void end_of_link(struct phi_peer *peer)
 {
     struct phi_peers *peers = peer->peers;
+    char why[PHI_HELLO_WHY];
     phi_peer_look(peer);
+    // Of one that has left, or was expelled, that was told where it became known.
+    if (peer->state != PHI_PEER_BROKEN && phi_hello_why(peer, why, sizeof why))
+        phi_log(peers->report, PH_LOG_WARN, "the link to rank %d (process %u on %s) has ended: %s",
+                peer->rank, peer->theirs.pid, peer->theirs.host, why);
     phi_peer_break(peer, PH_EPEER);
     // Its endpoint here is closed, and with it the regions: nothing of it can reach us.
     peer->gone = true;

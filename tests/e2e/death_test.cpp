@@ -141,6 +141,10 @@ RANK_FUNCTION(notices_an_exit)
     std::string sentence = exchange_fails(rank, ops, PH_EPEER);
     CHECK_SAYS(sentence, "rank 2 (process ");
     CHECK_SAYS(sentence, "; 2 more of 3 operations failed");
+    if (rank.argument == "net") {
+        CHECK_SAYS(sentence, "; its link has ended: ");
+        CHECK_SAYS(rank.log, "the link to rank 2 (process ");
+    }
     CHECK(becomes(rank, dead.peer, PH_PEER_GONE));
     CHECK(becomes(rank, links[0].peer, PH_PEER_LIVE)); // it may fall silent for a moment
     rank.barrier();
@@ -151,7 +155,7 @@ TEST_P(Death, AnExitIsNoticedAtOnceAndItsStreamsGoOn)
 {
     const int ranks = 3;
     Job job(GetParam(), ranks);
-    job.start("notices_an_exit");
+    job.start("notices_an_exit", on_net() ? "net" : "");
     ASSERT_TRUE(reaches(job.shared()->value[0], ranks - 1)) << job.wait(100);
     uint64_t end = kill_rank(job, ranks - 1);
     job.shared()->arrived[1]++; // it will not come to the barrier
