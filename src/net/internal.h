@@ -111,6 +111,7 @@ struct phi_link {
     struct fid_av *av;
     int fd;      // of the queue; -1: it cannot be slept on
     bool calmed; // phi_link_calm, and nothing came since
+    int64_t came; // when something did
     uint8_t address[PHI_NET_ADDRESS_MAX];
     size_t address_size;
     bool connected;

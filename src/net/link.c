@@ -258,8 +258,10 @@ static bool take_entries(struct phi_link *link, const struct fi_cq_data_entry *e
         completed(link, &entries[i]);
     if (n == -FI_EAVAIL)
         take_error(link);
-    if (n > 0)
+    if (n > 0) {
         link->calmed = false;
+        link->came = phi_now();
+    }
     return n > 0;
 }
 

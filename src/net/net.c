@@ -92,6 +92,37 @@ bool phi_route_poll(const struct phi_route *route)
     return any;
 }
 
+#define CALM_NS (5 * INT64_C(1000000)) // so long nothing has come
+
+// What to sleep on; -1: nothing serves. *ready: there is something already, or may be.
+static int nap_fd(struct phi_link *link, bool *ready)
+{
+    struct fid *fid;
+
+    // The descriptor may say so for ever, as it does to the proxy.
+    if (phi_now() - link->came > CALM_NS)
+        phi_link_calm(link);
+    if (!link->open || link->fd < 0)
+        return -1;
+    fid = &link->cq->fid;
+    *ready = fi_trywait(link->net->fabric, &fid, 1) != FI_SUCCESS;
+    return link->fd;
+}
+
+bool phi_route_nap(const struct phi_route *route, int64_t ns)
+{
+    struct phi_link *link = route->link;
+    const struct timespec most = {.tv_nsec = ns};
+    struct pollfd fd = {.events = POLLIN};
+    bool ready = false;
+
+    if (!phi_net_trylock(link->net))
+        return false;
+    fd.fd = nap_fd(link, &ready);
+    pthread_mutex_unlock(&link->net->lock);
+    return ready || (fd.fd >= 0 && ppoll(&fd, 1, &most, NULL) >= 0);
+}
+
 static bool settled(struct phi_net *net, int *rank)
 {
     bool idle = true;
@@ -125,8 +156,6 @@ enum {
     SLEEP_MS = 20,      // a safety net under the descriptors
     SLEEP_BLIND_MS = 1, // where a link has none
 };
-
-#define CALM_NS (5 * INT64_C(1000000)) // so long nothing has come
 
 // fds: what to sleep on. Returns how many, or -1 where something is there already, or may be.
 static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)

@@ -231,4 +231,10 @@ bool phi_link_delivered(struct phi_link *link, uint64_t mark);
 // phi_route_poll polls the net of a route.
 bool phi_route_poll(const struct phi_route *route);
 
+// phi_route_nap sleeps for ns, less than a second, or until there may be something for the route's
+// link: no completion tells of large data before the last of them, and they move only while
+// somebody polls. false: it did not sleep, since the provider has no descriptor for that, or
+// another thread polls.
+bool phi_route_nap(const struct phi_route *route, int64_t ns);
+
 #endif

@@ -235,6 +235,13 @@ bool phi_link_delivered(struct phi_link *link, uint64_t mark)
     return true;
 }
 
+bool phi_route_nap(const struct phi_route *route, int64_t ns)
+{
+    (void)route;
+    (void)ns;
+    return false;
+}
+
 bool phi_route_poll(const struct phi_route *route)
 {
     (void)route;

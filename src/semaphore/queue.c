@@ -349,7 +349,8 @@ drop_role:
     return rc;
 }
 
-int64_t phi_queue_rest(int64_t since)
+// route: of what is waited for, or NULL: while it moves large data the sleep is none.
+static int64_t rest(int64_t since, const struct phi_route *route)
 {
     int64_t now, nap;
 
@@ -358,9 +359,14 @@ int64_t phi_queue_rest(int64_t since)
     nap = (now - since) / NAP_PART;
     if (nap > NAP_MOST_MS * PHI_MS)
         nap = NAP_MOST_MS * PHI_MS;
-    if (now - since > NAP_AFTER_MS * PHI_MS)
+    if (now - since > NAP_AFTER_MS * PHI_MS && !(route && phi_route_nap(route, nap)))
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
     return now;
+}
+
+int64_t phi_queue_rest(int64_t since)
+{
+    return rest(since, NULL);
 }
 
 // The other end of the RELAY at the head.
@@ -469,9 +475,9 @@ static bool spin(struct ph_queue *queue, const struct phi_work *work)
 // await waits until the head can go on, or a copy under way is over.
 static int await(struct ph_queue *queue, int64_t deadline)
 {
-    const struct phi_work *work = looked_for(queue);
+    const struct phi_work *work = looked_for(queue), *oldest = phi_flight_oldest(queue);
 
-    if ((work || phi_flight_oldest(queue)) && spin(queue, work)) {
+    if ((work || oldest) && spin(queue, work)) {
         // Of a relay there is something to do again and again.
         if (work && work->kind == PHI_STEP_RELAY && phi_now() >= deadline)
             return phi_queue_late(queue);
@@ -479,7 +485,8 @@ static int await(struct ph_queue *queue, int64_t deadline)
     }
     if (!queue->blocked_since)
         queue->blocked_since = phi_now();
-    if (phi_queue_rest(queue->blocked_since) < deadline)
+    oldest = phi_flight_oldest(queue);
+    if (rest(queue->blocked_since, oldest ? oldest->route : work ? work->route : NULL) < deadline)
         return 0;
     return phi_queue_late(queue);
 }
