@@ -23,6 +23,7 @@ enum phi_op_kind {
     PHI_OP_SEND,
     PHI_OP_RECEIVE,
     PHI_OP_GREETING,
+    PHI_OP_GREETED,
     PHI_OP_RECORD
 };
 
@@ -112,8 +113,10 @@ struct phi_link {
     int fd;      // of the queue; -1: it cannot be slept on
     bool calmed; // phi_link_calm, and nothing came since
     int64_t came; // when something did
-    uint8_t address[PHI_NET_ADDRESS_MAX];
+    uint8_t address[PHI_NET_ADDRESS_MAX]; // all, and our token
     size_t address_size;
+    uint64_t token, peers_token; // what frames from the peer, and to it, have
+    bool disturbed;              // some without came
     bool connected;
     _Atomic int lost;
     char why[160];
@@ -244,6 +247,7 @@ int phi_rail_insert(struct phi_link *link, struct phi_rail *rail, const uint8_t 
                     size_t size);
 int phi_rail_await(struct phi_link *link, uint32_t i);
 void phi_rails_greet(struct phi_link *link);
+void phi_rail_greeted(struct phi_link *link, const struct phi_net_op *op); // one has come
 void *phi_rail_desc(const struct phi_rail *rail); // of the link's buffers
 ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, struct phi_net_op *op);
 void phi_rail_close(struct phi_rail *rail);

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "net/internal.h"
 
 // Frames of the wire: a header, then its bytes. Between libraries of one version of this layout
-// only: the two ends compare PHI_NET_VERSION before they connect.
+// only: the two ends compare PHI_HELLO_VERSION before they connect.
 enum frame { FRAME_STORES = 1, FRAME_MESSAGE = 2, FRAME_BYE = 3 };
 struct frame_header {
+    uint64_t token; // of the receiving end
     uint32_t kind, size;
 };
 struct store {
@@ -22,10 +24,10 @@ struct store {
 // ---- sending
 
 // Fills a frame with the oldest entry, and the stores that follow one; returns how many.
-static uint32_t fill_frame(struct phi_log_buffer *log, uint8_t *frame, size_t *size)
+static uint32_t fill_frame(const struct phi_link *link, uint8_t *frame, size_t *size)
 {
-    struct phi_log_buffer look = *log;
-    struct frame_header header = {0};
+    struct frame_header header = {.token = link->peers_token};
+    struct phi_log_buffer look = link->out;
     uint32_t kind, bytes, n = 0;
     const void *from;
 
@@ -72,7 +74,7 @@ bool phi_link_flush(struct phi_link *link)
     while (link->open && link->connected && link->out.at < link->out.size &&
            (op = phi_op_free(link->sends, PHI_SENDS)) != NULL) {
         size_t size;
-        uint32_t entries = fill_frame(&link->out, link->buffers->send[op - link->sends], &size);
+        uint32_t entries = fill_frame(link, link->buffers->send[op - link->sends], &size);
         ssize_t rc = phi_rail_send(&link->control, link->buffers->send[op - link->sends], size, op);
 
         if (rc == -FI_EAGAIN) {
@@ -138,14 +140,26 @@ static void apply_stores(struct phi_link *link, const uint8_t *bytes, size_t siz
         phi_wake_ring(link->net->store_ring);
 }
 
+// Of somebody else, and no reason to end the link.
+static void drop_frame(struct phi_link *link)
+{
+    if (!link->disturbed)
+        phi_log(link->net->report, PH_LOG_WARN,
+                "what comes to the link with rank %d without its token is dropped", link->rank);
+    link->disturbed = true;
+}
+
 void phi_link_received(struct phi_link *link, uint32_t index, size_t size)
 {
     const uint8_t *frame = link->buffers->receive[index];
-    struct frame_header header;
+    struct frame_header header = {.token = ~link->token};
 
-    if (size < sizeof(header) || size > PHI_NET_MESSAGE_MAX)
-        goto malformed;
-    memcpy(&header, frame, sizeof(header));
+    if (size >= sizeof(header) && size <= PHI_NET_MESSAGE_MAX)
+        memcpy(&header, frame, sizeof(header));
+    if (header.token != link->token) {
+        drop_frame(link);
+        goto next;
+    }
     if (header.size != size - sizeof(header))
         goto malformed;
     frame += sizeof(header);
@@ -162,6 +176,7 @@ void phi_link_received(struct phi_link *link, uint32_t index, size_t size)
     } else {
         goto malformed;
     }
+next:
     if (link->open && post_receive(link, (int)index))
         phi_link_fail(link, -ECONNRESET, "its messages cannot be received any more");
     return;
@@ -212,6 +227,9 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
         link->sending--;
         break;
     case PHI_OP_GREETING:
+        break;
+    case PHI_OP_GREETED:
+        phi_rail_greeted(link, op);
         break;
     case PHI_OP_RECORD:
         phi_record_completed(link, op);
@@ -364,6 +382,7 @@ static struct phi_link *make_link(struct phi_net *net, int rank, const struct ph
     memset(link->buffers, 0, sizeof(*link->buffers));
     link->net = net;
     link->rank = rank;
+    phi_random(&link->token, sizeof(link->token));
     link->mirror = *mirror;
     link->moves_end = &link->moves;
     name_ops(link->sends, PHI_SENDS, PHI_OP_SEND);
@@ -422,11 +441,13 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
     int rc = -ECONNRESET;
 
     if (rails == 0 || rails > PHI_NET_RAILS_MAX || size > PHI_NET_ADDRESS_MAX ||
-        size % (1 + rails) != 0)
+        size < PHI_NET_TOKEN_SIZE || (size - PHI_NET_TOKEN_SIZE) % (1 + rails) != 0)
         return phi_fail(net->report, -EBADMSG, "rank %d has addresses of %zu bytes for %u rails",
                         link->rank, size, rails);
     phi_net_lock(net);
     if (link->open && !link->connected) {
+        size -= PHI_NET_TOKEN_SIZE;
+        memcpy(&link->peers_token, address + size, PHI_NET_TOKEN_SIZE);
         rc = connect_rails(link, address, size / (1 + rails), rails);
         link->connected = rc == 0;
         if (rc == 0)

@@ -34,7 +34,9 @@ struct phi_net;
 struct phi_link;
 
 #define PHI_NET_RAILS_MAX   4
-#define PHI_NET_ADDRESS_MAX ((size_t)64 * (1 + PHI_NET_RAILS_MAX)) // of all endpoints of a link
+#define PHI_NET_TOKEN_SIZE  8
+#define PHI_NET_ADDRESS_MAX                                                                        \
+    ((size_t)64 * (1 + PHI_NET_RAILS_MAX) + PHI_NET_TOKEN_SIZE) // of all endpoints of a link
 #define PHI_NET_KEY_MAX     64
 #define PHI_NET_MESSAGE_MAX 1024 // bytes of one message
 
@@ -116,7 +118,8 @@ uint32_t phi_net_post_encode(const struct phi_net_post *post);
 bool phi_net_post_decode(uint32_t immediate, struct phi_net_post *post); // false: no such number
 
 // phi_link_open makes the endpoints for a peer (its rank is for sentences). The link's own
-// addresses go to the peer by other means. mirror is copied.
+// addresses, and a token behind them, go to the peer by other means. Whoever finds the endpoints can
+// send to them: stores, messages and a bye without the token are dropped. mirror is copied.
 int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror,
                   struct phi_link **link);
 const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint32_t *rails);

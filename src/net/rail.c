@@ -60,7 +60,7 @@ int phi_rail_open(struct phi_link *link, struct phi_rail *rail)
 int phi_rails_address(struct phi_link *link)
 {
     uint8_t each[1 + PHI_NET_RAILS_MAX][PHI_NET_ADDRESS_MAX] = {0};
-    const size_t room = sizeof(link->address) / (1 + link->rails_open);
+    const size_t room = (sizeof(link->address) - PHI_NET_TOKEN_SIZE) / (1 + link->rails_open);
     size_t longest = 0;
 
     for (uint32_t i = 0; i <= link->rails_open; i++) {
@@ -75,6 +75,8 @@ int phi_rails_address(struct phi_link *link)
     for (uint32_t i = 0; i <= link->rails_open; i++)
         memcpy(link->address + i * longest, each[i], longest);
     link->address_size = (1 + link->rails_open) * longest;
+    memcpy(link->address + link->address_size, &link->token, PHI_NET_TOKEN_SIZE);
+    link->address_size += PHI_NET_TOKEN_SIZE;
     return 0;
 }
 
@@ -105,9 +107,20 @@ int phi_rail_await(struct phi_link *link, uint32_t i)
 {
     struct phi_rail *rail = &link->rails[i];
 
-    rail->greeting.kind = rail->greeted.kind = PHI_OP_GREETING;
+    rail->greeting.kind = PHI_OP_GREETING;
+    rail->greeted.kind = PHI_OP_GREETED;
     return (int)fi_recv(rail->ep, link->buffers->greeting[i], sizeof(link->buffers->greeting[i]),
                         phi_rail_desc(rail), FI_ADDR_UNSPEC, &rail->greeted);
+}
+
+// Whoever greets first need not be the peer: what the peer sends would wait behind its greeting.
+void phi_rail_greeted(struct phi_link *link, const struct phi_net_op *op)
+{
+    for (uint32_t i = 0; i < link->rails_open; i++)
+        if (op == &link->rails[i].greeted && phi_rail_await(link, i)) {
+            phi_link_fail(link, -ECONNRESET, "its greetings cannot be received any more");
+            return;
+        }
 }
 
 void phi_rails_greet(struct phi_link *link)

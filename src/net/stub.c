@@ -308,5 +308,6 @@ void phi_lane_kick(struct phi_lane *lane)
 bool phi_lane_rests(struct phi_lane *lane, bool of_use)
 {
     (void)lane;
+    (void)of_use;
     return true;
 }

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Somebody on the network who is no peer, and knows where a rank's endpoints are: they lie in the
+// store, and whoever scans ports finds them. Nothing of it reaches the rank, whose link with its
+// peer goes on. What it says is sent by the library itself, as by one that knows all but the token
+// and the keys; and bytes are written to the endpoints' sockets.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conformance/net_ends.h"
+
+namespace
+{
+
+class NetStranger : public testing::TestWithParam<const char *>
+{
+  protected:
+    void SetUp() override
+    {
+        const std::string provider = std::string("PEERHOP_NET_PROVIDER=") + GetParam();
+        if (strict_function<int()>("strict_refused"))
+            GTEST_SKIP() << "to the strict libfabric each wrong key is a fault";
+        for (auto *end : {&a, &b, &stranger}) {
+            *end = std::make_unique<End>();
+            if ((*end)->open({provider}))
+                GTEST_SKIP() << (*end)->context->error();
+        }
+        to.assign(SIZE, 0);
+        from.assign(SIZE, 7);
+        ASSERT_EQ(phi_link_register(a->link, 7, from.data(), SIZE), 0);
+        ASSERT_EQ(phi_link_register(b->link, 9, to.data(), SIZE), 0);
+        ASSERT_TRUE(phi_link_target(b->link, 9, &target));
+    }
+    void meet()
+    {
+        a->connect(*b);
+        b->connect(*a);
+        ASSERT_EQ(phi_link_route(a->link, 7, &target, 0, &route), 0);
+        both_go_on();
+    }
+    static uint32_t state(struct phi_move *move)
+    {
+        return __atomic_load_n(&move->state, __ATOMIC_ACQUIRE);
+    }
+    static void start(struct phi_move *move, struct phi_route *by, void *local, bool read)
+    {
+        int rc = -EAGAIN;
+        *move = {};
+        move->route = by;
+        move->local = local;
+        move->size = SIZE;
+        move->read = read;
+        EXPECT_TRUE(eventually([&] { return (rc = phi_move_start(move)) != -EAGAIN; }));
+        EXPECT_EQ(rc, 0);
+    }
+    // Everything that the peer does at b is seen there, and nothing else.
+    void both_go_on()
+    {
+        char why[160];
+        static struct phi_move move; // stays where it is, whatever becomes of it
+        start(&move, &route, from.data(), false);
+        EXPECT_TRUE(eventually([&] {
+            phi_route_poll(&route);
+            return state(&move) == PHI_MOVE_DONE;
+        }));
+        std::string text;
+        const uint64_t number = ++round;
+        EXPECT_EQ(phi_link_store(a->link, 8, &number, 8), 0);
+        EXPECT_EQ(phi_link_tell(a->link, "hello", 5), 0);
+        EXPECT_TRUE(eventually([&] { return b->message(&text); }));
+        EXPECT_EQ(text, "hello");
+        EXPECT_EQ(b->stores[1], number);
+        EXPECT_FALSE(b->message(&text)) << "of the stranger: " << text;
+        for (size_t i = 0; i < sizeof b->stores / sizeof b->stores[0]; i++)
+            EXPECT_TRUE(i == 1 || b->stores[i] == 0) << i;
+        EXPECT_EQ(b->word(0, 1, 0), 0u);
+        EXPECT_EQ(to, std::vector<uint8_t>(SIZE, 7));
+        EXPECT_EQ(phi_link_lost(b->link, why, sizeof why), 0) << why;
+        EXPECT_EQ(phi_link_lost(a->link, why, sizeof why), 0) << why;
+    }
+    // The stranger's link to b: with another token, and all by the endpoint of messages, where the
+    // greeting of a rail is taken like a message. (Keys are of all endpoints.)
+    void approach(bool by_rails = false)
+    {
+        size_t size;
+        uint32_t rails;
+        const uint8_t *address = phi_link_address(b->link, &size, &rails);
+        std::vector<uint8_t> guessed(address, address + size);
+        const size_t each = (size - PHI_NET_TOKEN_SIZE) / (1 + rails);
+        for (uint32_t i = 1; i <= rails && !by_rails; i++)
+            std::copy(address, address + each, guessed.begin() + static_cast<long>(i * each));
+        guessed.back() ^= 1;
+        ASSERT_EQ(phi_link_connect(stranger->link, guessed.data(), size, rails), 0);
+    }
+    // It has come, or never will.
+    void arrives()
+    {
+        int rank = -1;
+        phi_net_settle(stranger->net, phi_deadline(300), &rank);
+        for (int64_t end = phi_deadline(100); phi_now() < end;)
+            for (auto *end_ : {&a, &b, &stranger})
+                phi_net_poll((*end_)->net);
+    }
+
+    static constexpr size_t SIZE = 4096;
+    std::unique_ptr<End> a, b, stranger;
+    std::vector<uint8_t> from, to;
+    struct phi_net_target target = {};
+    struct phi_route route = {};
+    uint64_t round = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Provider, NetStranger, testing::Values("tcp", "tcp;ofi_rxm"),
+                         [](const auto &info) {
+                             std::string name = info.param;
+                             std::replace(name.begin(), name.end(), ';', '_');
+                             return name;
+                         });
+
+static void keep(void *opaque, enum ph_log_level, const char *line)
+{
+    static_cast<std::string *>(opaque)->append(line);
+}
+
+TEST_P(NetStranger, WhatItSaysIsDropped)
+{
+    std::string log;
+    b->context->report.log = keep;
+    b->context->report.log_opaque = &log;
+    b->context->report.level = PH_LOG_WARN;
+    meet();
+    approach();
+    const uint64_t lie = 666;
+    EXPECT_EQ(phi_link_store(stranger->link, 16, &lie, 8), 0);
+    EXPECT_EQ(phi_link_tell(stranger->link, "lies", 4), 0);
+    arrives();
+    both_go_on();
+    phi_link_end(stranger->link, true); // in b's peer's name
+    arrives();
+    both_go_on();
+    b.reset();
+    EXPECT_EQ(log, "what comes to the link with rank 1 without its token is dropped"); // once
+}
+
+// Who comes to a rail before the peer does.
+TEST_P(NetStranger, AGreetingTakesNobodysPlace)
+{
+    approach(true);
+    arrives();
+    meet();
+}
+
+TEST_P(NetStranger, GuessedKeysOpenNothing)
+{
+    meet();
+    approach();
+    struct phi_net_target guess = target;
+    guess.keys[0] ^= 1;
+    struct phi_route wrong = {};
+    std::vector<uint8_t> lies(SIZE, 66);
+    ASSERT_EQ(phi_link_register(stranger->link, 5, lies.data(), SIZE), 0);
+    ASSERT_EQ(phi_link_route(stranger->link, 5, &guess, 0, &wrong), 0);
+    for (bool read : {false, true}) {
+        struct phi_move move;
+        start(&move, &wrong, lies.data(), read);
+        arrives();
+        phi_link_end(stranger->link, false); // the move is on this stack
+        EXPECT_NE(state(&move), uint32_t(PHI_MOVE_DONE));
+        both_go_on();
+        stranger.reset();
+        stranger = std::make_unique<End>();
+        ASSERT_EQ(stranger->open({std::string("PEERHOP_NET_PROVIDER=") + GetParam()}), 0);
+        approach();
+        ASSERT_EQ(phi_link_register(stranger->link, 5, lies.data(), SIZE), 0);
+        ASSERT_EQ(phi_link_route(stranger->link, 5, &guess, 0, &wrong), 0);
+    }
+    EXPECT_EQ(lies, std::vector<uint8_t>(SIZE, 66));
+}
+
+TEST_P(NetStranger, APostWithAGuessedKeyIsNone)
+{
+    meet();
+    approach();
+    struct phi_net_target guess = target;
+    guess.keys[0] ^= 1;
+    struct phi_route wrong = {};
+    ASSERT_EQ(phi_link_register(stranger->link, 5, from.data(), SIZE), 0);
+    ASSERT_EQ(phi_link_route(stranger->link, 5, &guess, 0, &wrong), 0);
+    int rc = -EAGAIN;
+    eventually([&] { return (rc = phi_link_post(&wrong, post(1, 0, 0, 0))) != -EAGAIN; });
+    arrives();
+    both_go_on();
+}
+
+TEST_P(NetStranger, BytesOnTheSocketsAreNoConnection)
+{
+    meet();
+    size_t size;
+    uint32_t rails;
+    const uint8_t *address = phi_link_address(b->link, &size, &rails);
+    for (uint32_t i = 0; i <= rails; i++) {
+        struct sockaddr_storage where = {};
+        memcpy(&where, address + i * (size - PHI_NET_TOKEN_SIZE) / (1 + rails),
+               sizeof(struct sockaddr_in));
+        if (where.ss_family != AF_INET)
+            GTEST_SKIP() << "no address that is known here";
+        for (size_t n : {0, 1, 64, 5000}) {
+            const std::vector<uint8_t> bytes(n, 0xa5);
+            const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr *>(&where), sizeof(sockaddr_in)), 0);
+            EXPECT_EQ(send(fd, bytes.data(), n, MSG_NOSIGNAL), static_cast<ssize_t>(n));
+            arrives();
+            close(fd);
+            arrives();
+        }
+    }
+    both_go_on();
+}
+
+} // namespace
