@@ -178,6 +178,7 @@ bool Actor::destroy(int attempts)
     second_.forget();
     if (life_.process.context == nullptr)
         return true;
+    life_.board.over_the_net += life_.process.counter("net_operations");
     int64_t end = now_us() + PATIENCE_MS * 1000;
     while (life_.process.context) {
         if (attempts-- == 0)

@@ -4,7 +4,7 @@
 //
 // TEST_KILL_SEED     repeats what was planned (times still differ); printed
 // TEST_KILL_ROUNDS   rounds in all, shared among 2, 3 and 8 ranks
-// TEST_KILL_DEVICE   host, standin or gpu
+// TEST_KILL_DEVICE   host, hostnet (over the net), standin or gpu
 #include <chrono>
 #include <cstdlib>
 
@@ -38,16 +38,19 @@ class KillRounds : public testing::TestWithParam<std::tuple<std::string, int>>
             GTEST_SKIP() << "no redis-server";
         if (!asked && (device == "gpu" || variable("TEST_KILL_DEVICE", "") != ""))
             GTEST_SKIP() << "TEST_KILL_DEVICE does not ask for " << device;
-        if (!device_available(device, &why))
+        if (device == "hostnet" && !net_available())
+            GTEST_SKIP() << "libfabric is left out of this build";
+        if (!device_available(device == "hostnet" ? "host" : device, &why))
             GTEST_SKIP() << why;
     }
 };
 
-// Of 20 rounds, so many are of 2, 3 and 8 ranks; host memory gets a quarter of the sample.
+// Of 20 rounds, so many are of 2, 3 and 8 ranks; host memory gets a smaller part of the sample.
 static int share(const std::string &device, int ranks)
 {
-    bool small = device == "host" && variable("TEST_KILL_DEVICE", "").empty();
-    int rounds = std::stoi(variable("TEST_KILL_ROUNDS", small ? "40" : "200"));
+    const bool whole = device == "standin" || !variable("TEST_KILL_DEVICE", "").empty();
+    const char *usual = whole ? "200" : device == "hostnet" ? "20" : "40";
+    int rounds = std::stoi(variable("TEST_KILL_ROUNDS", usual));
     return rounds * (ranks == 8 ? 4 : 8) / 20;
 }
 
@@ -59,12 +62,13 @@ TEST_P(KillRounds, SurvivorsGoOn)
     Referee referee(device, ranks, seed() * 16 + static_cast<uint64_t>(ranks));
     auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(referee.run(share(device, ranks)), "") << repeat;
+    EXPECT_EQ(referee.was_over_the_net(), device == "hostnet");
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     std::cout << referee.summary() << "; " << took.count() << " s" << std::endl;
 }
 
 INSTANTIATE_TEST_SUITE_P(Device, KillRounds,
-                         testing::Combine(testing::Values("standin", "host", "gpu"),
+                         testing::Combine(testing::Values("standin", "host", "hostnet", "gpu"),
                                           testing::Values(2, 3, 8)),
                          [](const auto &info) {
                              return std::get<0>(info.param) + "_" +

@@ -25,6 +25,10 @@ class Referee
     // Runs rounds; "" or what went wrong.
     std::string run(int rounds);
     std::string summary() const;
+    bool was_over_the_net() const
+    {
+        return board_->over_the_net.load() > 0;
+    }
 
   private:
     // KILL, STOP, EXPEL, STORE: at a time; the others at a step of its own.
