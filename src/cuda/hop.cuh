@@ -478,8 +478,8 @@ static __device__ bool needs_fence(const phi_hop_args &args)
 }
 
 // Thread 0 of each block. Who sees the number may tell a peer by another way that nothing more
-// comes: lines, go and full words are there before it. (A credit is not: it is given long before the
-// take that gives it ends.)
+// comes: lines and full words are there before it. (A credit is not: it is given long before the
+// take that gives it ends. Nor go words: see phi_hop_fill.)
 static __device__ void finish(const phi_hop_args &args, const follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);

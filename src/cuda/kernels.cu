@@ -308,10 +308,10 @@ static __device__ follower follow(uint64_t done, uint64_t number, uint64_t words
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
-    if (clerk && load_relaxed(&sync->left) == static_cast<uint32_t>(number) - 1) {
-        fence_system(); // what that launch wrote before its number
+    // No fence: what that launch wrote is performed, not only visible here, when the wait for it is
+    // over (PTX ISA, griddepcontrol). A fence would hold up this block's first barrier.
+    if (clerk && load_relaxed(&sync->left) == static_cast<uint32_t>(number) - 1)
         store_number_relaxed(done, number - 1);
-    }
     return {done != 0 && threadIdx.x == 0 ? &sync->next : nullptr,
             static_cast<uint32_t>(number) + 1, false};
 }

@@ -75,12 +75,21 @@ static uint32_t count_stages(const struct phi_work *work, const struct phi_hop_i
     return helps ? stages : 0;
 }
 
-// Whether it writes what others look at: lines, go and full words, records, host memory.
+// Whether it writes what its number promises to others: lines, full words, records, host memory.
+// Not go words: they allow a copy to this end, and whoever ends before that has come has no use for
+// it. A fence behind them would hold up the wait for that copy: its answer comes over the link that
+// the copy fills.
 static bool needs_fence(const struct phi_work *work)
 {
-    if (work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_ARRIVE)
-        return work->host_destination || (work->kind == PHI_STEP_ARRIVE && work->signal);
-    return true;
+    switch (work->kind) {
+    case PHI_STEP_GO:
+        return false;
+    case PHI_STEP_TAKE:
+    case PHI_STEP_ARRIVE:
+        return work->host_destination;
+    default:
+        return true;
+    }
 }
 
 struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,

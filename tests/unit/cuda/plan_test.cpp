@@ -311,8 +311,8 @@ TEST(Policy, NumbersComeBehindWhatOthersRead)
         uint32_t fence;
     } rows[] = {
         {PHI_STEP_PUSH, 0, 0, 1},   {PHI_STEP_TAKE, 0, 0, 0},  {PHI_STEP_TAKE, 1, 1, 1},
-        {PHI_STEP_GO, 0, 0, 1},     {PHI_STEP_MOVE, 0, 0, 1},  {PHI_STEP_ARRIVE, 0, 0, 0},
-        {PHI_STEP_ARRIVE, 1, 0, 1}, {PHI_STEP_STAGE, 0, 0, 1}, {PHI_STEP_UNSTAGE, 0, 0, 1},
+        {PHI_STEP_GO, 0, 0, 0},     {PHI_STEP_MOVE, 0, 0, 1},  {PHI_STEP_ARRIVE, 0, 0, 0},
+        {PHI_STEP_ARRIVE, 1, 0, 0}, {PHI_STEP_STAGE, 0, 0, 1}, {PHI_STEP_UNSTAGE, 0, 0, 1},
     };
     for (const auto &row : rows) {
         phi_hop_args args;
