@@ -208,24 +208,30 @@ struct ph_thread {
 namespace phi_device
 {
 
-// n units of T, neighbours by neighbouring threads, four loads in flight each.
+// While COUNT units are left to each thread: so many loads in flight.
+template <uint32_t COUNT, class T, class Group>
+PHI_DEVICE uint64_t copy_runs(T *to, const T *from, uint64_t i, uint64_t n, const Group &group)
+{
+    const uint64_t stride = group.size();
+    for (; i + (COUNT - 1) * stride < n; i += COUNT * stride) {
+        T held[COUNT];
+        for (uint32_t j = 0; j < COUNT; j++)
+            held[j] = from[i + j * stride];
+        for (uint32_t j = 0; j < COUNT; j++)
+            to[i + j * stride] = held[j];
+    }
+    return i;
+}
+
+// n units of T, neighbours by neighbouring threads.
 template <class T, class Group>
 PHI_DEVICE void copy_units(uint64_t to, uint64_t from, uint64_t n, const Group &group)
 {
     T *destination = reinterpret_cast<T *>(to);
     const T *source = reinterpret_cast<const T *>(from);
-    const uint64_t stride = group.size();
-    uint64_t i = group.rank();
-    for (; i + 3 * stride < n; i += 4 * stride) {
-        const T a = source[i], b = source[i + stride];
-        const T c = source[i + 2 * stride], d = source[i + 3 * stride];
-        destination[i] = a;
-        destination[i + stride] = b;
-        destination[i + 2 * stride] = c;
-        destination[i + 3 * stride] = d;
-    }
-    for (; i < n; i += stride)
-        destination[i] = source[i];
+    uint64_t i = copy_runs<8>(destination, source, group.rank(), n, group);
+    i = copy_runs<4>(destination, source, i, n, group);
+    copy_runs<1>(destination, source, i, n, group);
 }
 
 // Units whose source is not aligned to them: of the words that hold their bytes and no others.
