@@ -239,8 +239,8 @@ static __device__ void go(const phi_hop_item &item)
         store_relaxed(reinterpret_cast<phi_flag_lane *>(item.peer)->go + i, 1);
 }
 
-// One thread for each word that may be there: all are looked at at the same time, and once more when
-// they are there. The acquire pairs with the fence of move().
+// One thread for each word that may be there: all are looked at at the same time, and once more
+// when they are there. The acquire pairs with the fence of move().
 static __device__ bool await_full(const phi_hop_item &item, const phi_flag_lane *own,
                                   follower &next)
 {
@@ -365,7 +365,8 @@ static __device__ void stage(const phi_hop_item &item)
         if (!is_within(state.reach, ++record) && !may_go_on(item, record))
             return;
         const uint64_t slot = stage_slot(item, record);
-        copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0}, block, item.blocks);
+        copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0},
+                  share_of(block, item.blocks));
         if (block == 0 && threadIdx.x == 0)
             *reinterpret_cast<phi_stage_record *>(slot) = {
                 item.offset + from, static_cast<uint32_t>(bytes), item.signal && bytes == left};
@@ -385,22 +386,52 @@ static __device__ phi_stage_record read_head(const phi_hop_item &item, uint64_t 
     return {offset, fits ? line.z : 0, line.w != 0};
 }
 
+// What this thread holds of a record already: its first 16 bytes.
+struct stage_piece {
+    uint64_t at; // in the record
+    uint4 bytes;
+};
+
+// A record's data into the buffer, from what the threads of all its blocks hold and from its slot.
+static __device__ void unpack(uint64_t destination, uint64_t source, uint64_t size,
+                              const stage_piece &piece, phi_share share)
+{
+    const uint64_t held = 16 * share.stride;
+    uint8_t *at = reinterpret_cast<uint8_t *>(destination + piece.at);
+    if (size <= held) {
+        const uint64_t left = piece.at < size ? size - piece.at : 0;
+        scatter(at, static_cast<uint64_t>(piece.bytes.y) << 32 | piece.bytes.x, left);
+        if (left > 8)
+            scatter(at + 8, static_cast<uint64_t>(piece.bytes.w) << 32 | piece.bytes.z, left - 8);
+    } else if ((destination & 15) == 0) {
+        *reinterpret_cast<uint4 *>(at) = piece.bytes;
+        copy_part({destination + held, source + held, size - held, 0}, share);
+    } else {
+        copy_part({destination, source, size, 0}, share);
+    }
+}
+
 // Waits for a record and empties it; false where the wait was given up. All threads of the block go
-// by one head, which the barriers of may_go_on and show_record hand on and keep.
+// by one head, which the barriers hand on and keep. It and the first data come in one trip over
+// PCIe.
 static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, uint32_t record,
                                     uint32_t reach, const stages &others, bool *last)
 {
     __shared__ phi_stage_record head;
-    const uint64_t slot = stage_slot(item, record);
+    const uint64_t slot = stage_slot(item, record), data = slot + PHI_STAGE_HEAD;
+    const phi_share share = share_of(block, item.blocks);
     const bool here =
         threadIdx.x != 0 || is_within(reach, record) || await_record(item, record, others);
-    if (threadIdx.x == 0 && here)
-        head = read_head(item, slot);
-    if (!__syncthreads_and(here))
+    if (!__syncthreads_and(here)) // hands on what thread 0 acquired
         return false;
+    stage_piece piece = {16 * share.first, {}};
+    if (piece.at < PHI_STAGE_CHUNK(item.peer)) // of any record: how much there is the head says
+        piece.bytes = load_line(reinterpret_cast<const uint4 *>(data + piece.at));
+    if (threadIdx.x == 0)
+        head = read_head(item, slot);
+    __syncthreads();
     *last = head.last != 0;
-    copy_part({item.destination + head.offset, slot + PHI_STAGE_HEAD, head.size, 0}, block,
-              item.blocks);
+    unpack(item.destination + head.offset, data, head.size, piece, share);
     show_record(reinterpret_cast<phi_stage_lane *>(item.own)->done + block, record);
     return true;
 }
@@ -426,7 +457,7 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others)
 // The items of this block from number i on, in order: all are of one lane, whose words the next one
 // reads. Returns whether they were STAGEs, for whose end a HELP waits. Not inlined: messages by
 // flags would have to put registers aside for it.
-static __device__ __noinline__ bool do_staged(const phi_hop_args &args, uint32_t i)
+static __device__ __noinline__ bool do_staged(const phi_hop_args &args, uint32_t i, follower &next)
 {
     const phi_transfer_sync *sync = reinterpret_cast<const phi_transfer_sync *>(args.sync);
     const uint32_t first = args.items[i].first, kind = args.items[i].kind;
@@ -440,6 +471,7 @@ static __device__ __noinline__ bool do_staged(const phi_hop_args &args, uint32_t
             unstage(item, {item.kind == PHI_HOP_HELP ? &sync->gate : nullptr, args.stages});
         __syncthreads();
     }
+    next.look(); // it had time to come
     return kind == PHI_HOP_STAGE;
 }
 
@@ -513,7 +545,7 @@ extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
     fetch(args.items[i < args.count ? i : 0]);
     follower next = follow(args.done, args.number, args.sync);
     if (i < args.count && args.items[i].kind >= PHI_HOP_STAGE)
-        staged = do_staged(args, i);
+        staged = do_staged(args, i, next);
     else if (i < args.count)
         do_hop(args.items[i], next);
     if (args.done == 0 && args.stages == 0)

@@ -126,11 +126,15 @@ static __device__ void copy_shifted(uint4 *destination, uint64_t source, uint64_
     }
 }
 
-// By all threads of `blocks` blocks, of which this is number `block`.
-static __device__ void copy_part(const phi_copy_args &args, uint32_t block, uint32_t blocks)
+// All threads of `blocks` blocks, of which this is number `block`.
+static __device__ phi_share share_of(uint32_t block, uint32_t blocks)
 {
-    const phi_share share = {static_cast<uint64_t>(block) * blockDim.x + threadIdx.x,
-                             static_cast<uint64_t>(blocks) * blockDim.x};
+    return {static_cast<uint64_t>(block) * blockDim.x + threadIdx.x,
+            static_cast<uint64_t>(blocks) * blockDim.x};
+}
+
+static __device__ void copy_part(const phi_copy_args &args, phi_share share)
+{
     // Bytes up to the first aligned unit of the destination, units, bytes after the last.
     uint64_t head = (16 - (args.destination & 15)) & 15;
     if (head > args.size)
@@ -179,7 +183,7 @@ static __device__ bool copy_when(const phi_copy_args &args, uint32_t block, uint
     if (early)
         copy_units(destination, source, n, {first + EARLY * stride, stride});
     else
-        copy_part(args, block, blocks);
+        copy_part(args, share_of(block, blocks));
     return true;
 }
 
@@ -391,7 +395,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         gate = pass_gate(args, sync);
     __syncthreads(); // hands on what thread 0 acquired
     if (gate == GATE_COPY)
-        copy_part(args.copy, blockIdx.x, gridDim.x);
+        copy_part(args.copy, share_of(blockIdx.x, gridDim.x));
     __syncthreads(); // gathers the block's copies for the fence of thread 0
     if (threadIdx.x != 0)
         return;

@@ -149,6 +149,31 @@ TEST_P(Staged, AHeadThatChangesAllTheTime)
     EXPECT_EQ(memcmp(&found[guard + bytes], &wanted[guard + bytes], guard), 0);
 }
 
+// Of what the threads hold of a record when its head comes, and what they fetch then, every byte lands in its place, and
+// none beside it. `wish` is what the launch has threads for.
+TEST_P(Staged, ARecordOfAnySizeLandsAnywhere)
+{
+    const size_t room = CHUNK + 16, guard = 64;
+    CUdeviceptr buffer = gpu->alloc(room + 2 * guard);
+    uint32_t record = 0;
+    for (uint32_t bytes : {0u, 1u, 7u, 8u, 9u, 15u, 16u, 17u, 33u, 511u, 512u, 513u, 2047u, 2048u, 2049u, 8197u, CHUNK - 1, CHUNK})
+        for (uint64_t offset : {0, 1, 4, 8, 15, 16})
+            for (size_t wish : {(size_t)0, (size_t)bytes}) {
+                gpu->fill(buffer, room + 2 * guard, 3);
+                std::vector<uint8_t> wanted = Gpu::pattern(room + 2 * guard, 3), found(wanted.size());
+                const std::vector<uint8_t> data = Gpu::pattern(bytes, 100 + record++);
+                std::copy(data.begin(), data.end(), slot(0, record) + PHI_STAGE_HEAD);
+                std::copy(data.begin(), data.end(), wanted.begin() + (ptrdiff_t)(guard + offset));
+                *head(0, record) = {offset, bytes, 1};
+                reach(0, record);
+                issue({step(PHI_STEP_UNSTAGE, 0, buffer + guard, room, wish)});
+                ASSERT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+                ASSERT_EQ(done(0), record);
+                CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, found.size()));
+                ASSERT_EQ(found, wanted) << bytes << " bytes at " << offset << ", launched for " << wish;
+            }
+}
+
 // Items of one lane in one launch: their records follow one another.
 TEST_P(Staged, ItemsOfOneLaneGoOnOneAfterTheOther)
 {
