@@ -292,13 +292,23 @@ static int open_net(struct phi_peers *peers)
         .config = peers->config,
         .message_ring = peers->net_wake.ring,
         .store_ring = phi_mailbox_wake_fd(peers->mailbox),
+        .devices = peers->device != NULL && peers->config->net_memory != PHI_MEMORY_STAGED,
     };
     struct phi_net *net = NULL;
+    struct phi_way way = {0};
     peers->net_opening = true;
     pthread_mutex_unlock(&peers->lock);
     int rc = phi_net_open(&params, &net);
+    if (rc == 0)
+        rc = phi_way_open(&way, peers->config, peers->report, peers->device, net,
+                          (char *)peers->probe.address + (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE);
+    if (rc && net != NULL) {
+        phi_net_close(net);
+        net = NULL;
+    }
     pthread_mutex_lock(&peers->lock);
     peers->net_opening = false;
+    peers->way = way;
     peers->net = net;
     peers->net_failed = rc == PH_ENOPATH;
     return peers->net_failed ? 0 : rc;

@@ -10,7 +10,6 @@
 #include "channel/expel.h"
 #include "channel/release.h"
 #include "semaphore/flags.h"
-#include "transport/way.h"
 
 // Work of one operation of the executor: a group that needs more is several operations on the same
 // stream.
@@ -535,19 +534,9 @@ static void report_words(const struct ph_channel *channel, struct ph_path_report
 
 static void report_staged(const struct ph_channel *channel, struct ph_path_report *report)
 {
-    const struct phi_peers *peers = channel->peers;
-    const struct phi_way_facts way = phi_way_facts_of(peers->device, peers->net);
-    reject(report, "dmabuf", phi_way_against_dmabuf(&way));
-    reject(report, "hmem", phi_way_against_hmem(&way));
-}
-
-// Of data that comes over the net: other devices may read it through ipc.
-static const char *flush_of(const struct ph_channel *channel)
-{
-    struct phi_flush_facts facts = phi_flush_facts_of(channel->peers->device);
-    facts.staged = facts.staged || channel->stage.is;
-    facts.peer_reads = true;
-    return phi_flush_name(channel->by_net ? phi_flush_choose(&facts) : PHI_FLUSH_NONE);
+    const struct phi_way *way = &channel->peers->way;
+    reject(report, "dmabuf", way->dmabuf ? way->dmabuf : PHI_REASON_NET_LATER);
+    reject(report, "hmem", way->hmem ? way->hmem : PHI_REASON_NET_LATER);
 }
 
 void phi_channel_report(const struct ph_channel *channel, bool outgoing,
@@ -559,7 +548,7 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     bool by_us = (protocol == PH_PROTOCOL_PUT) == outgoing;
     uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE : by_us ? channel->reach : channel->reached;
     memset(report, 0, sizeof *report);
-    report->flush = flush_of(channel);
+    report->flush = phi_flush_name(PHI_FLUSH_NONE); // host memory, or staged
     report->protocol = protocol == PH_PROTOCOL_PUT   ? "put"
                        : protocol == PH_PROTOCOL_GET ? "get"
                                                      : "none";

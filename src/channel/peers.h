@@ -36,6 +36,7 @@
 #include "store/mailbox.h"
 #include "topology/capabilities.h"
 #include "transport/transport.h"
+#include "transport/way.h"
 
 struct phi_attempt;
 struct phi_release;
@@ -363,6 +364,7 @@ struct phi_peers {
     struct phi_service *service;
     struct phi_net *net; // once a peer needs it; never closed before the end
     struct phi_wake net_wake; // rung when a message came over it, or a link was lost
+    struct phi_way way;  // of this rank's memory over it
     bool net_opening;    // a thread opens it now, without the lock
     bool net_failed;     // it could not be opened
     int rank, ranks;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "cuda/driver.h"
@@ -139,6 +140,8 @@ static void read_capabilities(struct phi_device *device)
     info->rdma_ordering = attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
     info->rdma_flushes = (uint32_t)attribute(
         device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+    if (driver->cuFlushGPUDirectRDMAWrites == NULL)
+        info->rdma_flushes = 0;
     info->connections = connections();
 }
 
@@ -600,6 +603,43 @@ int phi_device_repeat(struct phi_device *device, void *address, size_t size, siz
         phi_fail(device->report, rc, "a copy of %zu bytes inside cuda:%d did not end in time",
                  (times - 1) * size, device->info.ordinal);
     return rc;
+}
+
+// What the driver exports are whole pages.
+int phi_device_dmabuf(struct phi_device *device, uint64_t base, size_t size, int *fd,
+                      uint64_t *offset)
+{
+    const struct phi_driver *driver = device->driver;
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = base / page * page;
+    const uint64_t end = (base + size + page - 1) / page * page;
+    void *token = NULL;
+    int rc = driver->cuMemGetHandleForAddressRange == NULL ? -ENOTSUP
+                                                           : phi_device_enter(device, &token);
+    if (rc)
+        return rc;
+    CUresult result = driver->cuMemGetHandleForAddressRange(
+        fd, begin, end - begin, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    phi_device_leave(device, token);
+    *offset = base - begin;
+    return result == CUDA_SUCCESS ? 0 : phi_cuda_code(result);
+}
+
+int phi_device_flush(struct phi_device *device, bool all)
+{
+    const struct phi_driver *driver = device->driver;
+    void *token = NULL;
+    int rc = driver->cuFlushGPUDirectRDMAWrites == NULL ? -ENOTSUP
+                                                        : phi_device_enter(device, &token);
+    if (rc)
+        return rc;
+    CUresult result = driver->cuFlushGPUDirectRDMAWrites(
+        CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+        all ? CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES
+            : CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+    phi_device_leave(device, token);
+    return result == CUDA_SUCCESS
+               ? 0
+               : phi_cuda_result(device->report, driver, result, "cuFlushGPUDirectRDMAWrites");
 }
 
 // The digits of CUDA_VERSION, which is 1000 * major + 10 * minor.

@@ -79,6 +79,14 @@ int phi_device_read(struct phi_device *device, void *destination, const void *so
 int phi_device_repeat(struct phi_device *device, void *address, size_t size, size_t times,
                       int64_t deadline);
 
+// phi_device_dmabuf exports an allocation as a DMA-BUF: the descriptor is the caller's to close, the allocation begins
+// `offset` bytes after its beginning. -ENOTSUP, or the driver's error, which is not reported: there are other ways.
+int phi_device_dmabuf(struct phi_device *device, uint64_t base, size_t size, int *fd, uint64_t *offset);
+
+// phi_device_flush makes what NICs have written into the device's memory visible to it, or to `all` devices. The driver
+// may take its time: only from a thread of its own. -ENOTSUP or PH_EDRIVER.
+int phi_device_flush(struct phi_device *device, bool all);
+
 // What this build holds, for peerhop-info: "13.0" or "left out", and the architectures of the kernels or "left out".
 const char *phi_device_build(void);
 const char *phi_device_architectures(void);

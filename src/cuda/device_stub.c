@@ -135,6 +135,24 @@ int phi_device_repeat(struct phi_device *device, void *address, size_t size, siz
     return -ENOTSUP;
 }
 
+int phi_device_dmabuf(struct phi_device *device, uint64_t base, size_t size, int *fd,
+                      uint64_t *offset)
+{
+    (void)device;
+    (void)base;
+    (void)size;
+    (void)fd;
+    (void)offset;
+    return -ENOTSUP;
+}
+
+int phi_device_flush(struct phi_device *device, bool all)
+{
+    (void)device;
+    (void)all;
+    return -ENOTSUP;
+}
+
 const char *phi_device_build(void)
 {
     return "left out";

@@ -82,7 +82,9 @@
     X(cuMemPoolImportPointer)                                                                      \
     X(cuMemPoolSetAccess)                                                                          \
     X(cuMemPoolDestroy)                                                                            \
-    X(cuMemFreeAsync)
+    X(cuMemFreeAsync)                                                                              \
+    X(cuMemGetHandleForAddressRange)                                                               \
+    X(cuFlushGPUDirectRDMAWrites)
 
 // What only tests and tools use beside the above; the stand-in has them too.
 #define PHI_CUDA_TESTS(X)                                                                          \

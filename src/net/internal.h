@@ -24,7 +24,8 @@ enum phi_op_kind {
     PHI_OP_RECEIVE,
     PHI_OP_GREETING,
     PHI_OP_GREETED,
-    PHI_OP_RECORD
+    PHI_OP_RECORD,
+    PHI_OP_FLUSH
 };
 
 enum { PHI_SENDS = 8, PHI_RECEIVES = 16, PHI_POSTS = 64, PHI_PARTS = 64 };
@@ -44,6 +45,7 @@ struct phi_link_buffers {
     uint8_t receive[PHI_RECEIVES][PHI_NET_MESSAGE_MAX];
     uint8_t nothing[64];                     // what posts without data write from
     uint8_t greeting[PHI_NET_RAILS_MAX][64]; // what comes of the peer's
+    uint8_t flushed[PHI_NET_RAILS_MAX][64];  // what reads that flush bring, one for each endpoint
 };
 
 // A log of entries, read in order.
@@ -82,7 +84,7 @@ struct phi_patience {
 // One endpoint of a link.
 struct phi_rail {
     struct fid_ep *ep;
-    fi_addr_t peer;
+    fi_addr_t peer, self;
     struct fid_mr *buffers;              // the link's, NULL: the provider asks for none
     struct phi_net_op greeting, greeted; // its first message, either way
 };
@@ -95,6 +97,30 @@ struct phi_link_staging {
     uint32_t writing;              // records on their way
     struct phi_lane *active;
     struct phi_lane *closed; // of which the provider still has records
+};
+
+// A post that waits for a flush.
+struct phi_held {
+    uint32_t region, line, life, value;
+    uint8_t side, word;
+};
+
+struct phi_link_flush {
+    uint32_t *regions; // by line: id of the region and 1; 0: what comes there shows at once
+    struct phi_held *held;
+    size_t count, room;
+    size_t covered;        // so many of them, the first ones, by the flush that is under way
+    uint64_t asked;        // of the flusher
+    int64_t deadline;      // of the flush
+    struct phi_route self; // reads: to the region,
+    bool known;            // ... which is still there
+    uint32_t rail;         // the next rail that is to read
+    struct phi_net_op ops[PHI_NET_RAILS_MAX];
+    struct {
+        uint32_t index;
+        size_t size;
+    } frame[PHI_RECEIVES]; // messages that came behind them, oldest first
+    uint32_t frames;
 };
 
 struct phi_link {
@@ -137,6 +163,7 @@ struct phi_link {
     struct phi_net_region *regions;
     struct phi_raw_key *raw_keys;
     struct phi_link_staging staging;
+    struct phi_link_flush flush;
 };
 
 struct phi_net {
@@ -151,7 +178,10 @@ struct phi_net {
     uint64_t mr_mode;
     size_t part;    // most bytes of one RMA operation
     uint32_t rails; // of each link
-    bool hmem;      // the provider takes memory of devices
+    bool devices;   // memory of devices is to be registered,
+    bool hmem;      // ... and the provider takes it
+    bool flush_reads;
+    struct phi_flusher *flusher; // NULL: the driver is not asked
     int message_ring, store_ring;
     char missed[256]; // the best candidate that was tried in vain, and why
 
@@ -243,8 +273,7 @@ struct phi_net_op *phi_op_free(struct phi_net_op *ops, int n); // NULL: all are 
 // peer's; await posts the receive of a greeting, and greet sends those that are due.
 int phi_rail_open(struct phi_link *link, struct phi_rail *rail);
 int phi_rails_address(struct phi_link *link);
-int phi_rail_insert(struct phi_link *link, struct phi_rail *rail, const uint8_t *address,
-                    size_t size);
+int phi_rail_insert(struct phi_link *link, fi_addr_t *to, const uint8_t *address, size_t size);
 int phi_rail_await(struct phi_link *link, uint32_t i);
 void phi_rails_greet(struct phi_link *link);
 void phi_rail_greeted(struct phi_link *link, const struct phi_net_op *op); // one has come
@@ -267,11 +296,25 @@ bool phi_staging_busy(const struct phi_link *link);
 void phi_link_staging_shut(struct phi_link *link);
 void phi_link_staging_free(struct phi_link *link);
 
+// Flushes (flush.c). covers: whether a post is one that waits for a flush. hold keeps it until then.
+// go moves the flush under way on; returns whether something showed. defers: whether a message that
+// has come waits behind posts. shut: the link has ended.
+bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *post);
+void phi_flush_hold(struct phi_link *link, const struct phi_held *held);
+bool phi_flush_go(struct phi_link *link);
+bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size);
+void phi_flush_shut(struct phi_link *link);
+void phi_flush_free(struct phi_link *link);
+void phi_flusher_close(struct phi_net *net);
+
+// phi_region_self: the way to a region of this rank's own; false: it is closed.
+bool phi_region_self(struct phi_link *link, uint32_t id, struct phi_route *route);
+
 // Regions. Of an endpoint, where the provider ties them.
-int phi_region_open(struct phi_net *net, struct fid_ep *ep, void *base, size_t size,
+int phi_region_open(struct phi_net *net, struct fid_ep *ep, const struct phi_net_memory *memory,
                     uint64_t access, struct fid_mr **mr);
-// phi_region_register is phi_link_register with access of the caller's choice.
-int phi_region_register(struct phi_link *link, uint32_t id, void *base, size_t size,
+// phi_region_register is phi_link_register_memory with access of the caller's choice.
+int phi_region_register(struct phi_link *link, uint32_t id, const struct phi_net_memory *memory,
                         uint64_t access);
 void phi_regions_close(struct phi_link *link);
 
@@ -293,8 +336,9 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
 bool phi_provider_near(const struct fi_info *info);
 bool phi_provider_more(void);
 
-// phi_provider_hmem: whether a provider would take memory of devices.
-bool phi_provider_hmem(const struct phi_libfabric *library, const char *provider);
+// phi_provider_hmem gives the same offer where its provider takes memory of devices, to be freed;
+// NULL: it does not.
+struct fi_info *phi_provider_hmem(const struct phi_libfabric *library, const struct fi_info *info);
 
 // probe.c: whether what the domain promises is so: writes, reads, immediate data, messages. Takes
 // the lock. -ETIMEDOUT: not within so many ms; -EIO: it is not so.

@@ -234,8 +234,11 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
     case PHI_OP_RECORD:
         phi_record_completed(link, op);
         break;
+    case PHI_OP_FLUSH:
+        break;
     case PHI_OP_RECEIVE:
-        phi_link_received(link, (uint32_t)(op - link->receives), entry->len);
+        if (!phi_flush_defers(link, (uint32_t)(op - link->receives), entry->len))
+            phi_link_received(link, (uint32_t)(op - link->receives), entry->len);
         break;
     }
 }
@@ -305,6 +308,8 @@ bool phi_link_poll(struct phi_link *link)
         n = fi_cq_read(link->cq, entries, BATCH);
         any = take_entries(link, entries, n) || any;
     }
+    if (link->open)
+        any = phi_flush_go(link) || any;
     // Data goes over the rails that are connected, however long others take.
     if (link->open && link->greeted < link->rails_used && phi_may_try(&link->greetings))
         phi_rails_greet(link);
@@ -340,7 +345,7 @@ static void name_ops(struct phi_net_op *ops, int n, enum phi_op_kind kind)
 
 static int open_link(struct phi_link *link)
 {
-    struct fi_av_attr attr = {.type = FI_AV_TABLE, .count = 1 + PHI_NET_RAILS_MAX};
+    struct fi_av_attr attr = {.type = FI_AV_TABLE, .count = 1 + 2 * PHI_NET_RAILS_MAX};
     struct phi_net *net = link->net;
     int rc;
 
@@ -361,6 +366,7 @@ static int open_link(struct phi_link *link)
 static void free_link(struct phi_link *link)
 {
     phi_link_staging_free(link);
+    phi_flush_free(link);
     free(link->arrivals);
     free(link->buffers);
     free(link);
@@ -389,6 +395,7 @@ static struct phi_link *make_link(struct phi_net *net, int rank, const struct ph
     name_ops(link->receives, PHI_RECEIVES, PHI_OP_RECEIVE);
     name_ops(link->posts, PHI_POSTS, PHI_OP_POST);
     name_ops(link->parts, PHI_PARTS, PHI_OP_PART);
+    name_ops(link->flush.ops, PHI_NET_RAILS_MAX, PHI_OP_FLUSH);
     return link;
 }
 
@@ -427,11 +434,14 @@ const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint3
 
 static int connect_rails(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails)
 {
-    int rc = phi_rail_insert(link, &link->control, address, size);
+    const size_t own = link->address_size / (1 + link->rails_open);
+    int rc = phi_rail_insert(link, &link->control.peer, address, size);
 
     link->rails_used = rails < link->rails_open ? rails : link->rails_open;
     for (uint32_t i = 0; i < link->rails_used && !rc; i++)
-        rc = phi_rail_insert(link, &link->rails[i], address + (1 + i) * size, size);
+        rc = phi_rail_insert(link, &link->rails[i].peer, address + (1 + i) * size, size);
+    for (uint32_t i = 0; link->net->flush_reads && i < link->rails_used && !rc; i++)
+        rc = phi_rail_insert(link, &link->rails[i].self, link->address + (1 + i) * own, own);
     return rc;
 }
 
@@ -466,6 +476,7 @@ void phi_link_shut(struct phi_link *link)
 {
     phi_regions_close(link);
     phi_link_staging_shut(link);
+    phi_flush_shut(link);
     phi_rail_close(&link->control);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
         phi_rail_close(&link->rails[i]);

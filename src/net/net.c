@@ -355,13 +355,12 @@ static int probe(struct phi_net *net, char *why, size_t size)
     return rc;
 }
 
-// A candidate is taken when it opens and the probe finds that it does what it says.
-static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
+// Takes the offer over.
+static int open_offer(struct phi_net *net, struct fi_info *offer, char *why, size_t size)
 {
-    struct phi_net *net = opaque;
     int rc;
 
-    net->info = net->library->fi_dupinfo(info);
+    net->info = offer;
     if (!net->info || name_endpoints(net->info)) {
         snprintf(why, size, "out of memory");
         drop_candidate(net);
@@ -372,6 +371,20 @@ static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
     if (rc)
         drop_candidate(net);
     return rc;
+}
+
+// A candidate is taken when it opens and the probe finds that it does what it says. One that takes
+// memory of devices is opened so; where it does not serve then, without.
+static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
+{
+    struct phi_net *net = opaque;
+    struct fi_info *hmem = net->devices ? phi_provider_hmem(net->library, info) : NULL;
+
+    net->hmem = hmem != NULL;
+    if (hmem && open_offer(net, hmem, why, size) == 0)
+        return 0;
+    net->hmem = false;
+    return open_offer(net, net->library->fi_dupinfo(info), why, size);
 }
 
 static int try_noted(void *opaque, struct fi_info *info, char *why, size_t size)
@@ -456,6 +469,7 @@ static int make(const struct phi_net_params *params, struct phi_net **out)
     net->config = params->config;
     net->message_ring = params->message_ring;
     net->store_ring = params->store_ring;
+    net->devices = params->devices;
     net->wake = (struct phi_wake){-1, -1};
     pthread_mutex_init(&net->lock, NULL);
     *out = net;
@@ -479,10 +493,8 @@ int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
         phi_fail(net->report, rc, "no sockets to wake the proxy by: %s", strerror(-rc));
     if (!rc)
         rc = find(net);
-    if (!rc) {
-        net->hmem = phi_provider_hmem(net->library, net->wire.provider);
+    if (!rc)
         rc = start_proxy(net);
-    }
     if (rc) {
         phi_net_close(net);
         return rc;
@@ -508,6 +520,7 @@ void phi_net_close(struct phi_net *net)
     }
     while (net->links)
         phi_link_free(net->links);
+    phi_flusher_close(net);
     drop_candidate(net);
     phi_wake_close(&net->wake);
     pthread_mutex_destroy(&net->lock);

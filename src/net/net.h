@@ -45,6 +45,7 @@ struct phi_net_params {
     const struct phi_config *config;
     int message_ring; // rung (base/wake.h) when a message has come, or a link is lost
     int store_ring;   // ... when stores have been applied
+    bool devices;     // memory of devices is to be registered, where the provider takes it
 };
 
 bool phi_net_built(void); // false: the stub
@@ -80,9 +81,41 @@ struct phi_net_wire {
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net);
 const char *phi_net_name(const struct phi_net *net); // "net lo", ...
 
-// What the provider and libfabric can do with memory of devices, which this version leaves alone.
+// What the provider and libfabric say they can do with memory of devices.
 bool phi_net_hmem(const struct phi_net *net);   // the provider takes it
 bool phi_net_dmabuf(const struct phi_net *net); // it may be registered as DMA-BUF
+
+// Memory that is to be registered.
+struct phi_net_memory {
+    void *base;
+    size_t size;
+    bool on_device;
+    int device; // its number in this process
+    int dmabuf; // a descriptor of memory in which it lies, `offset` bytes after the beginning; or -1
+    uint64_t offset;
+};
+
+// What makes visible what has come into memory of a device, before a post shows.
+struct phi_net_flush {
+    bool reads;                // an RMA read of the same region through the same endpoints
+    int (*call)(void *opaque); // or this, on a thread of its own; 0, or it has failed. NULL: nothing
+    void *opaque;
+};
+
+// phi_net_flush_by: before any link is opened that needs it. May fail where it starts the thread.
+int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how);
+
+// phi_link_flushes: data that comes with the posts of a line comes into the region of that id, which
+// is memory of a device. It counts as well for the line's later channels. -ENOMEM.
+int phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id);
+#define PHI_NO_REGION UINT32_MAX // none any more: they show at once
+
+// phi_net_try has two links of this process write into the first PHI_NET_TRY bytes of a device's
+// memory, and out of them, as peers would. bytes: what they hold now, if that is true, which is
+// for the caller to see. -EIO, -ETIMEDOUT: why says what does not work.
+#define PHI_NET_TRY 256
+int phi_net_try(struct phi_net *net, const struct phi_net_memory *memory, void *bytes, int64_t ms,
+                char *why, size_t size);
 
 // phi_net_poll moves everything on that can be; false: nothing happened, or another thread is at
 // it.
@@ -166,6 +199,8 @@ struct phi_net_target {
 
 // phi_link_register may block (pinning memory). An id that is registered already is fine.
 int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t size);
+int phi_link_register_memory(struct phi_link *link, uint32_t id,
+                             const struct phi_net_memory *memory);
 // phi_link_target fills what the peer needs; false: not registered.
 bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *target);
 // phi_link_unregister closes the region: the provider refuses what the peer still sends there.

@@ -74,6 +74,15 @@ static void apply(struct phi_link *link, uint32_t immediate)
     // Of a channel that had the line before: it comes to nothing.
     if ((life & PHI_LIFE_MASK) != post.life || !is_whole(link, &post, life))
         return;
+    if (phi_flush_covers(link, &post)) {
+        phi_flush_hold(link, &(struct phi_held){.region = link->flush.regions[post.line] - 1,
+                                                .line = post.line,
+                                                .life = life,
+                                                .value = 1u << (2 * post.word + post.which),
+                                                .side = post.side,
+                                                .word = post.word});
+        return;
+    }
     // Release: who acquires the word sees the data that came with the post or before it.
     atomic_store_explicit((_Atomic uint32_t *)line + post.word, 1u << (2 * post.word + post.which),
                           memory_order_release);

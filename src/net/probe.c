@@ -13,7 +13,8 @@ enum { WORDS = 64, BYTES = WORDS * 8 };
 
 struct end {
     struct phi_link *link;
-    uint64_t data[WORDS]; // what is registered
+    const struct phi_net_memory *memory; // what is registered in the place of `data`, or NULL
+    uint64_t data[WORDS];                // what is registered
     _Alignas(PHI_LINE_SIZE) char line[PHI_LINE_SIZE];
     uint64_t store;
     struct phi_net_target target;
@@ -24,6 +25,7 @@ struct probe {
     int64_t deadline;
     struct end ends[2];
     struct phi_route route; // from end 0 to end 1
+    struct phi_route back;  // from end 1 to end 0
 };
 
 static int open_end(struct probe *p, int i)
@@ -35,7 +37,11 @@ static int open_end(struct probe *p, int i)
                                       .stores_size = sizeof(end->store)};
     int rc = phi_link_open(p->net, -1, &mirror, &end->link);
 
-    if (!rc)
+    if (!rc && end->memory)
+        rc = phi_link_register_memory(end->link, 1, end->memory);
+    if (!rc && end->memory)
+        rc = phi_link_flushes(end->link, 0, 1);
+    else if (!rc)
         rc = phi_link_register(end->link, 1, end->data, BYTES);
     if (!rc && !phi_link_target(end->link, 1, &end->target))
         rc = -EIO;
@@ -51,6 +57,21 @@ static int connect_end(struct probe *p, int i)
     return phi_link_connect(p->ends[i].link, address, size, rails);
 }
 
+static int carry_out(struct probe *p, struct phi_move *m)
+{
+    int rc;
+
+    while ((rc = phi_move_start(m)) == -EAGAIN && phi_now() < p->deadline)
+        phi_net_poll(p->net);
+    while (rc == 0 && atomic_load(&m->state) == PHI_MOVE_POSTED && phi_now() < p->deadline)
+        phi_net_poll(p->net);
+    if (rc == 0 && atomic_load(&m->state) != PHI_MOVE_DONE) {
+        phi_link_end(m->route->link, false); // the move is on a stack
+        rc = -ETIMEDOUT;
+    }
+    return rc;
+}
+
 static int move(struct probe *p, bool read, size_t first, size_t size, uint32_t immediate)
 {
     struct phi_move m = {.route = &p->route,
@@ -60,17 +81,8 @@ static int move(struct probe *p, bool read, size_t first, size_t size, uint32_t 
                          .read = read,
                          .posts = !read,
                          .immediate = immediate};
-    int rc;
 
-    while ((rc = phi_move_start(&m)) == -EAGAIN && phi_now() < p->deadline)
-        phi_net_poll(p->net);
-    while (rc == 0 && atomic_load(&m.state) == PHI_MOVE_POSTED && phi_now() < p->deadline)
-        phi_net_poll(p->net);
-    if (rc == 0 && atomic_load(&m.state) != PHI_MOVE_DONE) {
-        phi_link_end(p->ends[0].link, false); // the move is on this stack
-        rc = -ETIMEDOUT;
-    }
-    return rc;
+    return carry_out(p, &m);
 }
 
 static int post(struct probe *p, uint32_t immediate)
@@ -92,19 +104,30 @@ static bool await32(struct probe *p, const char *at, uint32_t value)
     return true;
 }
 
-// Returns what is wrong, or NULL.
-static const char *run(struct probe *p)
+static const char *begin(struct probe *p)
 {
     struct end *a = &p->ends[0], *b = &p->ends[1];
-    const struct phi_net_post noted = {.word = 1, .which = 0}, ready = {.word = 0, .which = 0};
-    uint64_t value;
 
     if (open_end(p, 0) || open_end(p, 1))
         return "no endpoint or region";
     if (connect_end(p, 0) || connect_end(p, 1))
         return "its addresses are refused";
-    if (phi_link_route(a->link, 1, &b->target, 0, &p->route))
+    if (phi_link_route(a->link, 1, &b->target, 0, &p->route) ||
+        phi_link_route(b->link, 1, &a->target, 0, &p->back))
         return "no route";
+    return NULL;
+}
+
+// Returns what is wrong, or NULL.
+static const char *run(struct probe *p)
+{
+    struct end *a = &p->ends[0], *b = &p->ends[1];
+    const struct phi_net_post noted = {.word = 1, .which = 0}, ready = {.word = 0, .which = 0};
+    const char *wrong = begin(p);
+    uint64_t value;
+
+    if (wrong)
+        return wrong;
     phi_random(a->data, BYTES);
     if (move(p, false, 0, BYTES, phi_net_post_encode(&noted)))
         return "a write is not delivered";
@@ -128,7 +151,33 @@ static const char *run(struct probe *p)
     return NULL;
 }
 
-int phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size)
+// Writes into memory of a device at end 1, as a peer does, and back from there.
+static const char *run_memory(struct probe *p)
+{
+    struct end *a = &p->ends[0], *b = &p->ends[1];
+    const struct phi_net_post noted = {.side = 1, .word = 1, .which = 0};
+    struct phi_move back = {
+        .route = &p->back, .local = b->memory->base, .size = PHI_NET_TRY, .offset = PHI_NET_TRY};
+    const char *wrong = begin(p);
+
+    if (wrong)
+        return wrong;
+    phi_random(a->data, PHI_NET_TRY);
+    if (move(p, false, 0, PHI_NET_TRY, phi_net_post_encode(&noted)))
+        return "a write into memory of the device is not delivered";
+    if (!await32(p, b->line + 4, 4))
+        return "what was written into memory of the device does not show";
+    if (carry_out(p, &back))
+        return "a write out of memory of the device is not delivered";
+    if (memcmp(a->data, (char *)a->data + PHI_NET_TRY, PHI_NET_TRY) != 0)
+        return "what comes out of memory of the device is not what was written there";
+    return NULL;
+}
+
+_Static_assert(2 * PHI_NET_TRY <= BYTES, "what is written, and what comes back");
+
+static int probe(struct phi_net *net, const struct phi_net_memory *memory, void *bytes, int64_t ms,
+                 char *why, size_t size)
 {
     struct probe *p = aligned_alloc(_Alignof(struct probe), sizeof(*p));
     const char *wrong = "out of memory";
@@ -138,13 +187,27 @@ int phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size)
         memset(p, 0, sizeof(*p));
         p->net = net;
         p->deadline = phi_deadline(ms);
-        wrong = run(p);
+        p->ends[1].memory = memory;
+        wrong = memory ? run_memory(p) : run(p);
         late = phi_now() >= p->deadline;
         phi_link_free(p->ends[0].link);
         phi_link_free(p->ends[1].link);
+        if (memory)
+            memcpy(bytes, p->ends[0].data, PHI_NET_TRY);
     }
     free(p);
     if (wrong)
         snprintf(why, size, "the probe: %s", wrong);
     return !wrong ? 0 : late ? -ETIMEDOUT : -EIO;
+}
+
+int phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size)
+{
+    return probe(net, NULL, NULL, ms, why, size);
+}
+
+int phi_net_try(struct phi_net *net, const struct phi_net_memory *memory, void *bytes, int64_t ms,
+                char *why, size_t size)
+{
+    return probe(net, memory, bytes, ms, why, size);
 }

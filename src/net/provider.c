@@ -90,22 +90,32 @@ bool phi_provider_more(void)
     return more;
 }
 
-bool phi_provider_hmem(const struct phi_libfabric *library, const char *provider)
+static bool is_same(const struct fi_info *a, const struct fi_info *b)
 {
-    struct fi_info *hints = phi_libfabric_hints(library), *list = NULL;
-    int rc = -FI_ENOMEM;
+    return strcmp(a->fabric_attr->prov_name, b->fabric_attr->prov_name) == 0 &&
+           strcmp(a->domain_attr->name, b->domain_attr->name) == 0 &&
+           a->src_addrlen == b->src_addrlen &&
+           (a->src_addrlen == 0 || memcmp(a->src_addr, b->src_addr, a->src_addrlen) == 0);
+}
+
+struct fi_info *phi_provider_hmem(const struct phi_libfabric *library, const struct fi_info *info)
+{
+    struct fi_info *hints = phi_libfabric_hints(library), *list = NULL, *found = NULL;
 
     if (!hints)
-        return false;
+        return NULL;
     hints->caps |= FI_HMEM;
     hints->domain_attr->mr_mode |= FI_MR_HMEM;
-    hints->fabric_attr->prov_name = strdup(provider); // freed with the hints
-    if (hints->fabric_attr->prov_name)
-        rc = library->fi_getinfo(library->api, NULL, NULL, 0, hints, &list);
+    hints->fabric_attr->prov_name = strdup(info->fabric_attr->prov_name); // freed with the hints
+    if (library->fi_getinfo(library->api, NULL, NULL, 0, hints, &list))
+        list = NULL;
     library->fi_freeinfo(hints);
+    for (const struct fi_info *at = list; at && !found; at = at->next)
+        if (is_same(at, info) && (at->caps & FI_HMEM))
+            found = library->fi_dupinfo(at);
     if (list)
         library->fi_freeinfo(list);
-    return rc == 0;
+    return found;
 }
 
 static int is_before(const struct fi_info *a, const struct fi_info *b)

@@ -38,8 +38,24 @@ ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, str
     return fi_sendmsg(rail->ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
 }
 
+// What a provider may not do behind our back where memory of devices is registered: copy it through
+// its own (a way that we have), call CUDA (the application may sit in a call of its own that waits
+// for us), nor go past the NIC to this process. One that does not know an option is believed.
+enum { CUDA_API_PERMITTED = 10, SHARED_MEMORY_PERMITTED = 11 }; // FI_OPT_*, which 1.17 lacks
+
+static int forbid(struct fid_ep *ep)
+{
+    int rc = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P,
+                       &(int){FI_HMEM_P2P_REQUIRED}, sizeof(int));
+
+    fi_setopt(&ep->fid, FI_OPT_ENDPOINT, CUDA_API_PERMITTED, &(bool){false}, sizeof(bool));
+    fi_setopt(&ep->fid, FI_OPT_ENDPOINT, SHARED_MEMORY_PERMITTED, &(bool){false}, sizeof(bool));
+    return rc == -FI_ENOPROTOOPT || rc == -FI_ENOSYS ? 0 : rc;
+}
+
 int phi_rail_open(struct phi_link *link, struct phi_rail *rail)
 {
+    const struct phi_net_memory buffers = {.base = link->buffers, .size = sizeof(*link->buffers)};
     struct phi_net *net = link->net;
     int rc;
 
@@ -47,11 +63,11 @@ int phi_rail_open(struct phi_link *link, struct phi_rail *rail)
     if ((rc = fi_endpoint(net->domain, net->info, &rail->ep, NULL)) ||
         (rc = fi_ep_bind(rail->ep, &link->av->fid, 0)) ||
         (rc = fi_ep_bind(rail->ep, &link->cq->fid, FI_TRANSMIT | FI_RECV)) ||
-        (rc = fi_enable(rail->ep)))
+        (net->hmem && (rc = forbid(rail->ep))) || (rc = fi_enable(rail->ep)))
         return rc;
     if (net->mr_mode & FI_MR_LOCAL)
-        rc = phi_region_open(net, rail->ep, link->buffers, sizeof(*link->buffers),
-                             FI_SEND | FI_RECV | FI_READ | FI_WRITE, &rail->buffers);
+        rc = phi_region_open(net, rail->ep, &buffers, FI_SEND | FI_RECV | FI_READ | FI_WRITE,
+                             &rail->buffers);
     return rc;
 }
 
@@ -89,13 +105,12 @@ void phi_rail_close(struct phi_rail *rail)
     *rail = (struct phi_rail){0};
 }
 
-int phi_rail_insert(struct phi_link *link, struct phi_rail *rail, const uint8_t *address,
-                    size_t size)
+int phi_rail_insert(struct phi_link *link, fi_addr_t *to, const uint8_t *address, size_t size)
 {
     uint8_t copy[PHI_NET_ADDRESS_MAX] = {0}; // a provider may read more than the peer has sent
 
     memcpy(copy, address, size);
-    return fi_av_insert(link->av, copy, 1, &rail->peer, 0, NULL) == 1 ? 0 : -EBADMSG;
+    return fi_av_insert(link->av, copy, 1, to, 0, NULL) == 1 ? 0 : -EBADMSG;
 }
 
 // ---- greetings

@@ -36,7 +36,33 @@ static int bind_endpoint(const struct phi_net *net, struct fid_ep *ep, struct fi
     return rc;
 }
 
-int phi_region_open(struct phi_net *net, struct fid_ep *ep, void *base, size_t size,
+static int register_device(struct phi_net *net, const struct phi_net_memory *memory,
+                           uint64_t access, uint64_t key, struct fid_mr **mr)
+{
+    const struct iovec part = {.iov_base = memory->base, .iov_len = memory->size};
+    struct fi_mr_attr attr = {.mr_iov = &part,
+                              .iov_count = 1,
+                              .access = access,
+                              .requested_key = key,
+                              .iface = FI_HMEM_CUDA,
+                              .device.cuda = memory->device};
+    uint64_t flags = 0;
+#ifdef FI_MR_DMABUF
+    // base_addr is that of the descriptor's first byte.
+    const struct fi_mr_dmabuf dmabuf = {.fd = memory->dmabuf,
+                                        .offset = memory->offset,
+                                        .len = memory->size,
+                                        .base_addr = (char *)memory->base - memory->offset};
+
+    if (memory->dmabuf >= 0) {
+        attr.dmabuf = &dmabuf;
+        flags = FI_MR_DMABUF;
+    }
+#endif
+    return fi_mr_regattr(net->domain, &attr, flags, mr);
+}
+
+int phi_region_open(struct phi_net *net, struct fid_ep *ep, const struct phi_net_memory *memory,
                     uint64_t access, struct fid_mr **mr)
 {
     int rc = -FI_ENOKEY;
@@ -44,7 +70,10 @@ int phi_region_open(struct phi_net *net, struct fid_ep *ep, void *base, size_t s
     for (int i = 0; i < KEY_TRIES && rc == -FI_ENOKEY; i++) {
         uint64_t key = net->mr_mode & FI_MR_PROV_KEY ? 0 : random_key(net);
 
-        rc = fi_mr_reg(net->domain, base, size, access, 0, key, 0, mr, NULL);
+        if (memory->on_device)
+            rc = register_device(net, memory, access, key, mr);
+        else
+            rc = fi_mr_reg(net->domain, memory->base, memory->size, access, 0, key, 0, mr, NULL);
     }
     if (rc)
         *mr = NULL;
@@ -58,14 +87,14 @@ static void close_region(struct phi_net_region *region)
     free(region);
 }
 
-static int open_region(struct phi_link *link, struct phi_net_region *region, void *base,
-                       size_t size, uint64_t access)
+static int open_region(struct phi_link *link, struct phi_net_region *region,
+                       const struct phi_net_memory *memory, uint64_t access)
 {
     const uint32_t count = link->net->mr_mode & FI_MR_ENDPOINT ? link->rails_open : 1;
     int rc = 0;
 
     for (uint32_t i = 0; i < count && !rc; i++) {
-        rc = phi_region_open(link->net, link->rails[i].ep, base, size, access, &region->mr[i]);
+        rc = phi_region_open(link->net, link->rails[i].ep, memory, access, &region->mr[i]);
         region->count += rc == 0;
     }
     return rc;
@@ -80,7 +109,7 @@ static struct phi_net_region *find(const struct phi_link *link, uint32_t id)
     return region;
 }
 
-int phi_region_register(struct phi_link *link, uint32_t id, void *base, size_t size,
+int phi_region_register(struct phi_link *link, uint32_t id, const struct phi_net_memory *memory,
                         uint64_t access)
 {
     struct phi_net *net = link->net;
@@ -94,11 +123,11 @@ int phi_region_register(struct phi_link *link, uint32_t id, void *base, size_t s
         rc = -ECONNRESET;
     else if (find(link, id))
         goto unlock;
-    else if ((rc = open_region(link, region, base, size, access)))
+    else if ((rc = open_region(link, region, memory, access)))
         rc = phi_net_fail(net, rc, "fi_mr_reg");
     if (!rc) {
         region->id = id;
-        region->base = (uintptr_t)base;
+        region->base = (uintptr_t)memory->base;
         region->next = link->regions;
         link->regions = region;
         region = NULL;
@@ -110,10 +139,16 @@ unlock:
     return rc;
 }
 
+int phi_link_register_memory(struct phi_link *link, uint32_t id,
+                             const struct phi_net_memory *memory)
+{
+    return phi_region_register(link, id, memory,
+                               FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE);
+}
+
 int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t size)
 {
-    return phi_region_register(link, id, base, size,
-                               FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE);
+    return phi_link_register_memory(link, id, &(struct phi_net_memory){.base = base, .size = size});
 }
 
 static bool take_raw(const struct phi_net_region *region, struct phi_net_target *target)
@@ -139,6 +174,14 @@ static bool take_keys(const struct phi_net_region *region, struct phi_net_target
     return true;
 }
 
+// Without FI_MR_VIRT_ADDR who writes addresses by the offset in the region.
+static bool fill_target(const struct phi_net *net, const struct phi_net_region *region,
+                        struct phi_net_target *target)
+{
+    *target = (struct phi_net_target){.base = net->mr_mode & FI_MR_VIRT_ADDR ? region->base : 0};
+    return net->mr_mode & FI_MR_RAW ? take_raw(region, target) : take_keys(region, target);
+}
+
 bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *target)
 {
     struct phi_net *net = link->net;
@@ -148,12 +191,7 @@ bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *
     *target = (struct phi_net_target){0};
     phi_net_lock(net);
     region = find(link, id);
-    found = region != NULL;
-    // Without FI_MR_VIRT_ADDR the peer addresses by the offset in the region.
-    if (found && (net->mr_mode & FI_MR_VIRT_ADDR))
-        target->base = region->base;
-    if (found)
-        found = net->mr_mode & FI_MR_RAW ? take_raw(region, target) : take_keys(region, target);
+    found = region && fill_target(net, region, target);
     pthread_mutex_unlock(&net->lock);
     return found;
 }
@@ -240,6 +278,17 @@ static int fill_route(struct phi_link *link, const struct phi_net_region *region
     return rc;
 }
 
+bool phi_region_self(struct phi_link *link, uint32_t id, struct phi_route *route)
+{
+    const struct phi_net_region *region = find(link, id);
+    struct phi_net_target own;
+
+    if (!region || !fill_target(link->net, region, &own))
+        return false;
+    *route = (struct phi_route){.link = link, .remote = own.base};
+    return fill_route(link, region, &own, route) == 0;
+}
+
 int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
                    uint64_t offset, struct phi_route *route)
 {
@@ -284,6 +333,7 @@ int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, siz
     pthread_mutex_unlock(&net->lock);
     if (rc || region)
         return rc;
-    rc = phi_region_register(link, id, memory, size, FI_READ | FI_WRITE);
+    rc = phi_region_register(link, id, &(struct phi_net_memory){.base = memory, .size = size},
+                             FI_READ | FI_WRITE);
     return rc ? rc : -EAGAIN; // now it is found
 }

@@ -400,10 +400,12 @@ int phi_link_stage(struct phi_link *link, const struct phi_staging_params *param
                    struct phi_net_target *in)
 {
     struct phi_net *net = link->net;
-    int rc = phi_region_register(link, OUT_ID, params->out, params->out_size, FI_WRITE);
+    const struct phi_net_memory out = {.base = params->out, .size = params->out_size};
+    const struct phi_net_memory into = {.base = params->in, .size = params->in_size};
+    int rc = phi_region_register(link, OUT_ID, &out, FI_WRITE);
 
     if (!rc)
-        rc = phi_region_register(link, IN_ID, params->in, params->in_size, FI_REMOTE_WRITE);
+        rc = phi_region_register(link, IN_ID, &into, FI_REMOTE_WRITE);
     if (!rc && !phi_link_target(link, IN_ID, in))
         rc = phi_fail(net->report, -EIO, "%s gives no key for slots", net->name);
     if (rc)

@@ -153,6 +153,41 @@ bool phi_link_receive(struct phi_link *link, void *bytes, size_t *size)
     return false;
 }
 
+int phi_link_register_memory(struct phi_link *link, uint32_t id,
+                             const struct phi_net_memory *memory)
+{
+    (void)link;
+    (void)id;
+    (void)memory;
+    return PH_ENOPATH;
+}
+
+int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how)
+{
+    (void)net;
+    (void)how;
+    return 0;
+}
+
+int phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
+{
+    (void)link;
+    (void)line;
+    (void)id;
+    return 0;
+}
+
+int phi_net_try(struct phi_net *net, const struct phi_net_memory *memory, void *bytes, int64_t ms,
+                char *why, size_t size)
+{
+    (void)net;
+    (void)memory;
+    (void)bytes;
+    (void)ms;
+    snprintf(why, size, "libfabric is not in this build");
+    return PH_ENOPATH;
+}
+
 int phi_link_register(struct phi_link *link, uint32_t id, void *base, size_t size)
 {
     (void)link;

@@ -50,7 +50,7 @@ const struct phi_transport phi_transport_ipc = {.name = "ipc", .viable = ipc_via
 
 int phi_probe_open(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe)
 {
-    const size_t size = (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE;
+    const size_t size = (size_t)(PHI_PROBE_SLOTS + 1) * PHI_PROBE_SIZE;
     struct phi_allocation allocation;
     uint64_t offset;
     void *address = NULL;

@@ -47,14 +47,15 @@
     X(NET_ASKED, 31, "on one node only where ipc is known not to serve, or PEERHOP_PATH=net asks for it") \
     X(ACCESS_THERE, 32, "the other device has no peer access to this device")                       \
     X(SOCKET, 33, "the two ranks are in different network namespaces, and a socket has its name in one of them (PEERHOP_SOCKET_DIRECTORY)")  \
-    X(IMPORT_THERE, 34, "the peer's system refused the handle")
+    X(IMPORT_THERE, 34, "the peer's system refused the handle")                                     \
+    X(NET_TRY, 35, "the provider did not move bytes into memory of this device and out of it")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 35
+#define PHI_REASON_COUNT 36
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {
@@ -96,7 +97,7 @@ enum phi_reason phi_ipc_reach(const struct phi_capabilities *mine, const struct 
                               enum phi_kind kind);
 
 // The probe of the ipc path. `open` makes the allocation that peers write to (PHI_PROBE_SLOTS patterns of PHI_PROBE_SIZE
-// bytes) and exports it; `close` ends both. device NULL: host memory. `write` puts a pattern that `seed` determines at the peer's probe allocation, as mapped
+// bytes, and behind them one for this rank itself) and exports it; `close` ends both. device NULL: host memory. `write` puts a pattern that `seed` determines at the peer's probe allocation, as mapped
 // here; `verify` looks whether it is there, in the owner's process. At most the deadline.
 #define PHI_PROBE_SIZE 256
 #define PHI_PROBE_SLOTS 1024

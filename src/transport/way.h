@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How device memory meets the net, and what makes visible what the net has written there. Pure
-// functions of plain facts.
+// How device memory meets the net, and what makes visible what the net has written there.
 #ifndef PHI_TRANSPORT_WAY_H
 #define PHI_TRANSPORT_WAY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/config.h"
 #include "transport/transport.h"
 
 struct phi_net;
+struct phi_link;
 
-// Device memory may be registered with the provider, as a DMA-BUF or through FI_HMEM, or it is
-// staged. This version stages all of it; what stands in the way of the others, best first:
+// Device memory is registered with the provider, as a DMA-BUF or through FI_HMEM, or it is staged.
+// What is known of the first two, a pure function says: PHI_REASON_NONE is that it may be tried.
 struct phi_way_facts {
     bool fabric_dmabuf; // libfabric registers DMA-BUFs
     bool provider_hmem; // the provider takes memory of devices
     bool device_dmabuf; // the device exports its memory as one
+    int asked;          // PHI_MEMORY_*
 };
-struct phi_way_facts phi_way_facts_of(const struct phi_device *device, const struct phi_net *net);
 enum phi_reason phi_way_against_dmabuf(const struct phi_way_facts *facts);
 enum phi_reason phi_way_against_hmem(const struct phi_way_facts *facts);
 
@@ -42,15 +43,35 @@ struct phi_flush_facts {
     bool peer_reads;  // the next reader may be another device than the owner
     int ordering;     // PHI_ORDERING_*
     uint32_t flushes; // PHI_FLUSHES_*
+    int asked;        // PHI_NET_FLUSH_*
 };
 
-// phi_flush_facts_of a device, for a reader on it; NULL: host memory, which is as if it were
-// staged.
-struct phi_flush_facts phi_flush_facts_of(const struct phi_device *device);
-
 // phi_flush_choose. A flush by the stream is not chosen: it is promised to what follows on the same
-// stream alone, and streams were enqueued before the data came.
+// stream alone, and streams were enqueued before the data came. Whether memory is a DMA-BUF or
+// registered through FI_HMEM makes no difference: both are written by the same NIC.
 enum phi_flush phi_flush_choose(const struct phi_flush_facts *facts);
 const char *phi_flush_name(enum phi_flush flush); // "none", "driver", "driver_all", "read"
+
+// The way of this rank's memory.
+enum phi_way_kind { PHI_WAY_STAGED, PHI_WAY_HMEM, PHI_WAY_DMABUF };
+struct phi_way {
+    enum phi_way_kind kind;
+    enum phi_reason dmabuf, hmem; // against these
+    enum phi_flush flush;         // of what comes into registered memory
+    struct phi_device *device;    // NULL: there is only host memory, which is registered
+};
+
+// phi_way_open finds the way of a device (NULL: none), by facts and then by a try with PHI_NET_TRY
+// bytes of the device's memory: what providers say of themselves is not always so. It tells the net
+// what flushes what comes. Before any link.
+int phi_way_open(struct phi_way *way, const struct phi_config *config, struct phi_report *report,
+                 struct phi_device *device, struct phi_net *net, void *memory);
+
+// phi_way_registers: whether memory of this rank is registered, of whatever kind.
+bool phi_way_registers(const struct phi_way *way);
+
+// phi_way_register registers an allocation of this rank's for a link, under an id. It may block.
+int phi_way_register(const struct phi_way *way, struct phi_link *link, uint32_t id,
+                     const struct phi_allocation *allocation);
 
 #endif

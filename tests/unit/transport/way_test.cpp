@@ -5,6 +5,8 @@ extern "C" {
 #include "transport/way.h"
 }
 
+// Every combination of what libfabric, the provider and the device can do, and of what is asked
+// for.
 TEST(Way, SaysWhatIsMissing)
 {
     const struct {
@@ -13,21 +15,24 @@ TEST(Way, SaysWhatIsMissing)
     } rows[] = {
         {false, false, false, PHI_REASON_NET_NO_DMABUF, PHI_REASON_NET_PROVIDER},
         {false, false, true, PHI_REASON_NET_FABRIC, PHI_REASON_NET_PROVIDER},
-        {false, true, false, PHI_REASON_NET_NO_DMABUF, PHI_REASON_NET_LATER},
-        {false, true, true, PHI_REASON_NET_FABRIC, PHI_REASON_NET_LATER},
+        {false, true, false, PHI_REASON_NET_NO_DMABUF, PHI_REASON_NONE},
+        {false, true, true, PHI_REASON_NET_FABRIC, PHI_REASON_NONE},
         {true, false, false, PHI_REASON_NET_NO_DMABUF, PHI_REASON_NET_PROVIDER},
         {true, false, true, PHI_REASON_NET_PROVIDER, PHI_REASON_NET_PROVIDER},
-        {true, true, false, PHI_REASON_NET_NO_DMABUF, PHI_REASON_NET_LATER},
-        {true, true, true, PHI_REASON_NET_LATER, PHI_REASON_NET_LATER},
+        {true, true, false, PHI_REASON_NET_NO_DMABUF, PHI_REASON_NONE},
+        {true, true, true, PHI_REASON_NONE, PHI_REASON_NONE},
     };
-    for (const auto &row : rows) {
-        const phi_way_facts facts = {row.fabric, row.provider, row.device};
-        EXPECT_EQ(phi_way_against_dmabuf(&facts), row.dmabuf)
-            << row.fabric << row.provider << row.device;
-        EXPECT_EQ(phi_way_against_hmem(&facts), row.hmem)
-            << row.fabric << row.provider << row.device;
-        EXPECT_STRNE(phi_reason_text(row.dmabuf), "");
-    }
+    for (const auto &row : rows)
+        for (int asked : {PHI_MEMORY_AUTO, PHI_MEMORY_DMABUF, PHI_MEMORY_HMEM, PHI_MEMORY_STAGED}) {
+            const bool dmabuf = asked == PHI_MEMORY_AUTO || asked == PHI_MEMORY_DMABUF;
+            const bool hmem = asked == PHI_MEMORY_AUTO || asked == PHI_MEMORY_HMEM;
+            const phi_way_facts facts = {row.fabric, row.provider, row.device, asked};
+            EXPECT_EQ(phi_way_against_dmabuf(&facts), dmabuf ? row.dmabuf : PHI_REASON_USER)
+                << row.fabric << row.provider << row.device << asked;
+            EXPECT_EQ(phi_way_against_hmem(&facts), hmem ? row.hmem : PHI_REASON_USER)
+                << row.fabric << row.provider << row.device << asked;
+            EXPECT_STRNE(phi_reason_text(row.dmabuf), "");
+        }
 }
 
 // Every order that a device may have, with every set of flushes, for both readers.
@@ -50,12 +55,26 @@ TEST(Flush, EveryCombinationOfAttributes)
     for (const auto &row : rows)
         for (bool staged : {false, true})
             for (bool peer : {false, true}) {
-                const phi_flush_facts facts = {staged, peer, row.ordering, row.flushes};
+                const phi_flush_facts facts = {staged, peer, row.ordering, row.flushes,
+                                               PHI_NET_FLUSH_AUTO};
                 EXPECT_EQ(phi_flush_choose(&facts), staged ? none
                                                     : peer ? row.peer
                                                            : row.owner)
                     << "staged " << staged << " peer " << peer << " ordering " << row.ordering
                     << " flushes " << row.flushes;
+            }
+    // What is asked for is taken, whatever the device says; staged memory needs nothing all the
+    // same.
+    for (const auto &row : rows)
+        for (bool staged : {false, true})
+            for (bool peer : {false, true}) {
+                phi_flush_facts facts = {staged, peer, row.ordering, row.flushes,
+                                         PHI_NET_FLUSH_NONE};
+                EXPECT_EQ(phi_flush_choose(&facts), none);
+                facts.asked = PHI_NET_FLUSH_DRIVER;
+                EXPECT_EQ(phi_flush_choose(&facts), staged ? none : peer ? all : owner);
+                facts.asked = PHI_NET_FLUSH_READ;
+                EXPECT_EQ(phi_flush_choose(&facts), staged ? none : read);
             }
     EXPECT_STREQ(phi_flush_name(none), "none");
     EXPECT_STREQ(phi_flush_name(owner), "driver");

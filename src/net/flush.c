@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Posts that say that data has come into memory of a device wait here until a flush that began
+// after they came has made it visible: by the driver, on a thread of the net's own, or by a read of
+// the same region through the same endpoints, whatever rail the data came by. One flush of a link is
+// under way at a time and stands for all posts that wait when it begins. What fails, or takes too
+// long, ends the link.
+//
+// Messages of the service threads that come behind such a post wait for it, too: a release or a
+// leave is not to be seen before what was sent first.
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "net/internal.h"
+
+#define FLUSH_MS 5000
+// At most one post of each word can be on its way; a peer that sends more is not waited for.
+enum { HELD_MAX = 1 << 16 };
+
+// ---- the thread that calls the driver
+
+struct phi_flusher {
+    struct phi_net_flush how;
+    int ring; // of the proxy
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wanted;
+    uint64_t asked; // guarded
+    bool stop;      // guarded
+    _Atomic uint64_t done;
+    _Atomic int failed;
+};
+
+static void *flusher_main(void *opaque)
+{
+    struct phi_flusher *f = opaque;
+
+    pthread_mutex_lock(&f->lock);
+    for (;;) {
+        uint64_t asked;
+
+        while (!f->stop && f->asked == atomic_load_explicit(&f->done, memory_order_relaxed))
+            pthread_cond_wait(&f->wanted, &f->lock);
+        if (f->stop)
+            break;
+        asked = f->asked;
+        pthread_mutex_unlock(&f->lock);
+        int rc = f->how.call(f->how.opaque);
+        if (rc)
+            atomic_store(&f->failed, rc);
+        // Release: pairs with the acquire of who polls.
+        atomic_store_explicit(&f->done, asked, memory_order_release);
+        phi_wake_ring(f->ring);
+        pthread_mutex_lock(&f->lock);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+static uint64_t ask(struct phi_flusher *f)
+{
+    uint64_t asked;
+
+    pthread_mutex_lock(&f->lock);
+    asked = ++f->asked;
+    pthread_cond_signal(&f->wanted);
+    pthread_mutex_unlock(&f->lock);
+    return asked;
+}
+
+int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how)
+{
+    struct phi_flusher *f;
+    sigset_t all, before;
+    int rc;
+
+    net->flush_reads = how->reads;
+    if (!how->call)
+        return 0;
+    f = calloc(1, sizeof(*f));
+    if (!f)
+        return phi_fail(net->report, -ENOMEM, "out of memory for the flushes of the net");
+    *f = (struct phi_flusher){.how = *how, .ring = net->wake.ring};
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->wanted, NULL);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = -pthread_create(&f->thread, NULL, flusher_main, f);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc) {
+        free(f);
+        return phi_fail(net->report, rc, "the thread for flushes cannot start: %s", strerror(-rc));
+    }
+    pthread_setname_np(f->thread, "peerhop-flush");
+    net->flusher = f;
+    return 0;
+}
+
+void phi_flusher_close(struct phi_net *net)
+{
+    struct phi_flusher *f = net->flusher;
+
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->stop = true;
+    pthread_cond_signal(&f->wanted);
+    pthread_mutex_unlock(&f->lock);
+    pthread_join(f->thread, NULL);
+    pthread_cond_destroy(&f->wanted);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+    net->flusher = NULL;
+}
+
+// ---- what waits
+
+static bool flushes(const struct phi_net *net)
+{
+    return net->flush_reads || net->flusher;
+}
+
+int phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
+{
+    struct phi_link_flush *flush = &link->flush;
+    int rc = 0;
+
+    if (!flushes(link->net))
+        return 0;
+    phi_net_lock(link->net);
+    if (!flush->regions)
+        flush->regions = calloc(link->mirror.capacity, sizeof(*flush->regions));
+    if (flush->regions)
+        flush->regions[line] = id + 1;
+    else
+        rc = -ENOMEM;
+    pthread_mutex_unlock(&link->net->lock);
+    return rc;
+}
+
+// Data comes with the posts of the peer's direction that say so.
+bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *post)
+{
+    const bool tells = post->word == 0 ? post->which == 1 : post->which == 0;
+
+    return link->flush.regions && link->flush.regions[post->line] > 0 && tells &&
+           post->side != link->staging.side;
+}
+
+static bool start(struct phi_link *link)
+{
+    struct phi_link_flush *flush = &link->flush;
+
+    flush->covered = flush->count;
+    flush->deadline = phi_deadline(FLUSH_MS);
+    if (link->net->flusher) {
+        flush->asked = ask(link->net->flusher);
+        return true;
+    }
+    // Of one region at a time.
+    for (flush->covered = 1;
+         flush->covered < flush->count &&
+         flush->held[flush->covered].region == flush->held[0].region;)
+        flush->covered++;
+    flush->rail = 0;
+    flush->known = phi_region_self(link, flush->held[0].region, &flush->self);
+    return flush->known;
+}
+
+void phi_flush_hold(struct phi_link *link, const struct phi_held *held)
+{
+    struct phi_link_flush *flush = &link->flush;
+    struct phi_held *grown = NULL;
+
+    if (flush->count < HELD_MAX)
+        grown = phi_array_grow(flush->held, flush->count, &flush->room, sizeof(*grown));
+    if (!grown) {
+        phi_link_fail(link, -ENOMEM, "no memory for posts that wait for a flush");
+        return;
+    }
+    flush->held = grown;
+    flush->held[flush->count++] = *held;
+    if (flush->covered == 0)
+        start(link);
+}
+
+// ---- reads
+
+// From the region's first byte: what the endpoint has brought before is in memory when it comes.
+static ssize_t read_self(struct phi_link *link, uint32_t i)
+{
+    const struct phi_rail *rail = &link->rails[i];
+    struct phi_link_flush *flush = &link->flush;
+    struct fi_rma_iov remote = {
+        .addr = flush->self.remote, .len = 1, .key = flush->self.rails[i].key};
+    struct iovec local = {.iov_base = link->buffers->flushed[i], .iov_len = 1};
+    void *desc = phi_rail_desc(rail);
+    struct fi_msg_rma message = {.msg_iov = &local,
+                                 .desc = &desc,
+                                 .iov_count = 1,
+                                 .addr = rail->self,
+                                 .rma_iov = &remote,
+                                 .rma_iov_count = 1,
+                                 .context = &flush->ops[i]};
+
+    return fi_readmsg(rail->ep, &message, FI_COMPLETION);
+}
+
+// Each rail is tried again until it takes its own.
+static void read_rails(struct phi_link *link)
+{
+    struct phi_link_flush *flush = &link->flush;
+
+    while (flush->rail < link->rails_used) {
+        ssize_t rc = read_self(link, flush->rail);
+
+        if (rc == -FI_EAGAIN)
+            return;
+        if (rc) {
+            phi_link_fail(link, -EIO, "a read that is to flush is refused");
+            return;
+        }
+        flush->ops[flush->rail++].busy = true;
+    }
+}
+
+// A region that was closed meanwhile has been given back.
+static bool is_read(const struct phi_link *link)
+{
+    const struct phi_link_flush *flush = &link->flush;
+
+    for (uint32_t i = 0; i < flush->rail; i++)
+        if (flush->ops[i].busy)
+            return false;
+    return flush->rail == link->rails_used || !flush->known;
+}
+
+// ---- progress
+
+static bool is_over(struct phi_link *link)
+{
+    struct phi_flusher *f = link->net->flusher;
+
+    if (!f && link->flush.known)
+        read_rails(link);
+    return link->open &&
+           (f ? atomic_load_explicit(&f->done, memory_order_acquire) >= link->flush.asked
+              : is_read(link));
+}
+
+// The line may be another channel's by now: then the post comes to nothing.
+static void show(struct phi_link *link, const struct phi_held *held)
+{
+    char *line = link->mirror.lines[held->side] + (size_t)held->line * PHI_LINE_SIZE;
+
+    if (atomic_load_explicit((_Atomic uint32_t *)(line + PHI_LINE_LIFE), memory_order_relaxed) ==
+        held->life)
+        // Release: who acquires the word sees the data that was flushed.
+        atomic_store_explicit((_Atomic uint32_t *)line + held->word, held->value,
+                              memory_order_release);
+}
+
+static void release(struct phi_link *link)
+{
+    struct phi_link_flush *flush = &link->flush;
+
+    for (size_t i = 0; i < flush->covered; i++)
+        show(link, &flush->held[i]);
+    flush->count -= flush->covered;
+    memmove(flush->held, flush->held + flush->covered, flush->count * sizeof(*flush->held));
+    flush->covered = 0;
+    if (flush->count > 0)
+        start(link);
+    for (; flush->count == 0 && link->open && flush->frames > 0; flush->frames--) {
+        phi_link_received(link, flush->frame[0].index, flush->frame[0].size);
+        memmove(flush->frame, flush->frame + 1, sizeof(flush->frame) - sizeof(flush->frame[0]));
+    }
+}
+
+bool phi_flush_go(struct phi_link *link)
+{
+    struct phi_link_flush *flush = &link->flush;
+    struct phi_flusher *f = link->net->flusher;
+
+    if (flush->covered == 0)
+        return false;
+    if (f && atomic_load(&f->failed)) {
+        phi_link_fail(link, -EIO, "the driver's flush of what the net has written failed");
+    } else if (is_over(link)) {
+        release(link);
+        return true;
+    } else if (link->open && phi_now() > flush->deadline) {
+        phi_link_fail(link, -EIO, "a flush of what the net has written did not end in time");
+    }
+    return false;
+}
+
+bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size)
+{
+    struct phi_link_flush *flush = &link->flush;
+
+    if (flush->count == 0 && flush->frames == 0)
+        return false;
+    flush->frame[flush->frames].index = index;
+    flush->frame[flush->frames++].size = size;
+    return true;
+}
+
+void phi_flush_shut(struct phi_link *link)
+{
+    link->flush.count = link->flush.covered = link->flush.frames = 0;
+}
+
+void phi_flush_free(struct phi_link *link)
+{
+    free(link->flush.regions);
+    free(link->flush.held);
+}
