@@ -114,7 +114,7 @@ struct ph_path_report {
     const char *protocol; // "put" or "get": of ph_send/ph_recv in this direction; "none" without
                           // such a role
     const char *kind;     // handle kind of the import: "memfd", "cuda-ipc", "vmm-fd", "pool", "region",
-                          // "slots"
+                          // "hmem", "dmabuf" (this rank's memory, as it is registered), "slots"
     size_t rejected_count;
     struct {
         const char *name;   // of a path, method or handle kind

@@ -38,14 +38,14 @@ extern "C" {
 
 // ph_put copies size bytes (0 is fine) from local_offset of this rank's buffer to peer_offset of
 // the peer's. Needs the sender's role. The peer learns nothing: order it by ph_signal. Between devices
-// over the net (method "staged") it arrives with the peer's ph_wait for that signal, and the stream may
-// have to wait until the peer waits. Since 0.1.
+// over the net it shows with the peer's ph_wait for that signal; where it is staged (method "staged") the
+// stream may have to wait until the peer waits. Since 0.1.
 PH_API int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
                   void *stream);
 
 // ph_get copies size bytes from peer_offset of the peer's buffer to local_offset of this rank's.
-// Needs the receiver's role. PH_ENOPATH between devices over the net (method "staged"): there the
-// peer has to send. Since 0.1.
+// Needs the receiver's role. PH_ENOPATH where the channel is staged over the net (method "staged"):
+// there the peer has to send. Since 0.1.
 PH_API int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size,
                   void *stream);
 
@@ -56,7 +56,8 @@ PH_API int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_o
 // memory. The peers learn nothing: order it by signals and waits on the two channels, as a put on `to`
 // and a get on `from`. Until it is done, or as long as a graph has it, it holds both channels: neither
 // peer's release of its buffer is DRAINED before. PH_ENOPATH names the end that has no import here, or
-// is staged over the net (method "staged"): what is staged moves only to and from its owner's streams.
+// is over the net where this rank has a device, or is staged there (method "staged"): what is staged moves
+// only to and from its owner's streams.
 // Over the net, between host memories, the bytes pass through 4 MiB of this rank's for each queue (the
 // default one, too), which the first such copy of a queue takes (-ENOMEM) and the provider may pin; they
 // are in the target when the copy is done. A channel that has ended gives its status, `to` before

@@ -32,7 +32,7 @@ int phi_check_reach(const struct ph_channel *channel)
 
 int phi_check_get(const struct ph_channel *channel)
 {
-    if (!channel->stage.is)
+    if (!channel->stage.is || channel->stage.bells)
         return 0;
     return phi_fail(channel->peers->report, PH_ENOPATH,
                     "operation %llu: ph_get from rank %d: what is staged over the net moves only "

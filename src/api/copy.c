@@ -41,6 +41,11 @@ static int check_reach(const struct end *end)
 {
     const struct ph_channel *channel = end->channel;
     const char *to_be = end->written ? "written" : "read";
+    if (channel->stage.bells)
+        return phi_fail(channel->peers->report, PH_ENOPATH,
+                        "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is over the "
+                        "net, where only a rank without a device copies for others",
+                        (unsigned long long)channel->op_id, channel->peer->rank, to_be);
     if (channel->stage.is)
         return phi_fail(channel->peers->report, PH_ENOPATH,
                         "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is staged "

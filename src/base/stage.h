@@ -32,6 +32,21 @@ struct phi_stage_lane {
     uint32_t reserved_too[15];
 };
 
+// Bells: where both ends' memory is registered, a stream moves nothing itself. A record then asks the
+// net of its own rank for something, in a slot of PHI_STAGE_HEAD bytes with no data behind it, and
+// `reach` says how far that has come: record n has landed when reach is n + PHI_STAGE_SLOTS. A lane
+// of bells has one block.
+struct phi_stage_bell {
+    uint64_t local; // address here, as the provider knows it
+    uint64_t offset; // in the peer's buffer
+    uint64_t size;
+    uint32_t immediate; // of the post
+    uint32_t asks;      // PHI_BELL_*
+};
+#define PHI_BELL_COPY 1u // size bytes from here to there,
+#define PHI_BELL_READ 2u // ... or from there to here
+#define PHI_BELL_POST 4u // then the peer is told
+
 // The head of a slot. Written by the sender; its receiver believes nothing of it.
 struct phi_stage_record {
     uint64_t offset; // in the receiver's buffer

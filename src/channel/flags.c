@@ -286,7 +286,7 @@ void phi_flags_end(struct ph_channel *channel)
 enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing, size_t size)
 {
     const struct phi_flag_table *table = &channel->table[outgoing];
-    if (channel->stage.is)
+    if (channel->stage.is && !channel->stage.bells)
         return PHI_BY_SLOTS;
     if (channel->own_slab == 0)
         return PHI_BY_WORDS;

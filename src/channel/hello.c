@@ -432,36 +432,30 @@ int phi_hello_prepare(struct phi_peer *peer, int64_t deadline)
 
 // ---- regions
 
-static struct phi_local_export *unregistered(struct phi_peer *peer,
-                                             const struct phi_descriptor *descriptors, size_t n)
+static bool is_unregistered(const struct phi_peer *peer, const struct phi_local_export *e)
 {
     struct phi_net_target target;
-    for (size_t i = 0; i < n; i++) {
-        struct phi_local_export *e =
-            phi_key_mine(descriptors[i].key, descriptors[i].number)->export_;
-        if (!phi_link_target(peer->link, e->id, &target))
-            return e;
-    }
-    return NULL;
+    return !e->sent[peer->rank] && !phi_link_target(peer->link, e->id, &target);
 }
 
+// What could not be registered is offered without, for good: both ranks go by what was offered. A
+// link that has ended meanwhile says so itself.
 int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
 {
     struct phi_peers *peers = peer->peers;
-    struct phi_local_export *e;
     int rc = 0;
-    if (peer->staging != NULL)
-        return 0; // nothing but slots
-    // The export stays: a key that the request holds has a buffer in it.
-    while (rc == 0 && (e = unregistered(peer, descriptors, n)) != NULL) {
+    for (size_t i = 0; i < n && rc != -ENOMEM && phi_staging_may_register(peer); i++) {
+        // The export stays: a key that the request holds has a buffer in it.
+        const struct phi_local_export *e =
+            phi_key_mine(descriptors[i].key, descriptors[i].number)->export_;
+        if (!is_unregistered(peer, e))
+            continue;
         const struct phi_allocation allocation = e->export_.allocation;
         uint32_t id = e->id;
         pthread_mutex_unlock(&peers->lock);
-        rc = phi_link_register(peer->link, id, (void *)(uintptr_t)allocation.base, allocation.size);
+        rc = phi_way_register(&peers->way, peer->link, id, &allocation);
         pthread_mutex_lock(&peers->lock);
     }
-    // A link that has ended meanwhile says so itself; what could not be registered is offered
-    // without.
     return rc == -ENOMEM ? rc : 0;
 }
 

@@ -25,6 +25,7 @@ void phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *wr
     phi_put_u32(writer, words->rails);
     phi_put_blob(writer, words->address, words->address_size);
     phi_put_u32(writer, words->stage.chunk);
+    phi_put_u8(writer, words->stage.registers);
     phi_put_u64(writer, words->stage.size);
     phi_put_target(writer, &words->stage.target);
 }
@@ -50,9 +51,11 @@ int phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *wor
     words->rails = phi_get_u32(&reader);
     const uint8_t *address = phi_get_blob(&reader, PHI_NET_ADDRESS_MAX, &words->address_size);
     words->stage.chunk = phi_get_u32(&reader);
+    const uint8_t registers = phi_get_u8(&reader);
+    words->stage.registers = registers == 1;
     words->stage.size = phi_get_u64(&reader);
     phi_get_target(&reader, &words->stage.target);
-    if (reader.error || reader.at != reader.size)
+    if (reader.error || reader.at != reader.size || registers > 1)
         return -EBADMSG;
     if (words->address_size > 0)
         memcpy(words->address, address, words->address_size);

@@ -9,9 +9,10 @@
 #define PHI_HELLO_VERSION 4 // of all that goes over a link, too
 
 // Of a pair that is staged (staging.h): the most bytes that a record may have, how much memory
-// there is, and its region. Else all is 0.
+// there is, and its region, and whether memory of the rank is registered. Else all is 0.
 struct phi_stage_words {
     uint32_t chunk;
+    bool registers;
     uint64_t size;
     struct phi_net_target target;
 };

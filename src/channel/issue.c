@@ -204,8 +204,48 @@ struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind 
     };
 }
 
+// By a bell: the program is one item, and one more where something is copied.
+static size_t add_bell(const struct phi_channel_call *call, struct phi_work *work)
+{
+    const struct phi_program *program = program_of(call);
+    struct ph_channel *channel = call->channel;
+    struct phi_work word = {0};
+    uint32_t bit = 0, value = 0, immediate = 0;
+    work[0] = phi_channel_work(channel, PHI_STEP_BELL, call->call);
+    phi_staging_lane(&work[0], channel, call->outgoing);
+    for (unsigned i = 0; i < program->count; i++) {
+        const struct phi_step *step = &program->steps[i];
+        if (step->kind == PHI_STEP_COPY) {
+            work[0].size = call->size;
+            work[0].source = channel->local + call->local_offset;
+            work[0].offset = call->remote_offset;
+            if (call->size > 0)
+                work[0].signal |= call->outgoing ? PHI_BELL_COPY : PHI_BELL_READ;
+            continue;
+        }
+        set_word(&word, channel, call->outgoing, step);
+        work[0].word_device = word.word_device;
+        if (step->kind == PHI_STEP_WAIT) {
+            bit = step->bit;
+            note_await(channel, call->outgoing, step);
+        } else {
+            value = step->bit;
+            immediate = word.immediate;
+            work[0].signal |= PHI_BELL_POST;
+        }
+    }
+    work[0].peer_lane = PHI_BELL(immediate, bit, value);
+    if (work[0].size == 0)
+        return 1;
+    work[1] = phi_channel_work(channel, PHI_STEP_LAND, call->call);
+    phi_staging_lane(&work[1], channel, call->outgoing);
+    return 2;
+}
+
 static size_t add_call(const struct phi_channel_call *call, struct phi_work *work)
 {
+    if (call->channel->stage.bells)
+        return add_bell(call, work);
     const struct phi_program *program = program_of(call);
     struct ph_channel *channel = call->channel;
     for (unsigned i = 0; i < program->count; i++) {
@@ -222,6 +262,18 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
             note_await(channel, call->outgoing, &program->steps[i]);
     }
     return program->count;
+}
+
+// Returns how many there are then. Bells of one lane that follow one another land together.
+static size_t add_next(const struct phi_channel_call *call, struct phi_work *work, size_t used)
+{
+    const size_t added = add_call(call, work + used);
+    struct phi_work *land = used > 0 ? &work[used - 1] : NULL;
+    if (land == NULL || land->kind != PHI_STEP_LAND || added != 2 ||
+        work[used].kind != PHI_STEP_BELL || work[used].own_lane != land->own_lane)
+        return used + added;
+    memmove(land, land + 1, added * sizeof *land);
+    return used + 1;
 }
 
 static bool is_drained(struct ph_channel *channel)
@@ -475,7 +527,7 @@ int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, siz
         if (rc == 0 && helped && phi_call_fills(&calls[i]))
             i += add_helped(&calls[i], n - i, helps, work + used, &used);
         else if (rc == 0)
-            used += add_call(&calls[i++], work + used);
+            used = add_next(&calls[i++], work, used);
     }
     if (rc == 0) {
         rc = flush(peers, work, used, stream, begun, &enqueued);
@@ -535,8 +587,17 @@ static void report_words(const struct ph_channel *channel, struct ph_path_report
 static void report_staged(const struct ph_channel *channel, struct ph_path_report *report)
 {
     const struct phi_way *way = &channel->peers->way;
-    reject(report, "dmabuf", way->dmabuf ? way->dmabuf : PHI_REASON_NET_LATER);
-    reject(report, "hmem", way->hmem ? way->hmem : PHI_REASON_NET_LATER);
+    const enum phi_reason own =
+        phi_staging_may_register(channel->peer) ? PHI_REASON_NET_REGION : PHI_REASON_NET_PEER;
+    reject(report, "dmabuf", way->dmabuf ? way->dmabuf : own);
+    reject(report, "hmem", way->hmem ? way->hmem : own);
+}
+
+static const char *kind_of_region(const struct ph_channel *channel)
+{
+    if (channel->peers->device == NULL || channel->local_kind == PHI_KIND_HOST)
+        return "region";
+    return channel->peers->way.kind == PHI_WAY_DMABUF ? "dmabuf" : "hmem";
 }
 
 void phi_channel_report(const struct ph_channel *channel, bool outgoing,
@@ -548,20 +609,24 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     bool by_us = (protocol == PH_PROTOCOL_PUT) == outgoing;
     uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE : by_us ? channel->reach : channel->reached;
     memset(report, 0, sizeof *report);
-    report->flush = phi_flush_name(PHI_FLUSH_NONE); // host memory, or staged
+    const bool flushed = channel->stage.bells && channel->local_kind != PHI_KIND_HOST;
+    report->flush = phi_flush_name(flushed ? channel->peers->way.flush : PHI_FLUSH_NONE);
     report->protocol = protocol == PH_PROTOCOL_PUT   ? "put"
                        : protocol == PH_PROTOCOL_GET ? "get"
                                                      : "none";
     bool net = channel->by_net;
     report->path = reason ? "none" : net ? "net" : "ipc";
-    report->method = reason || !net ? "none" : channel->stage.is ? "staged" : "rma";
+    const bool staged = channel->stage.is && !channel->stage.bells;
+    report->method = reason || !net ? "none" : staged ? "staged" : "rma";
     report->kind =
-        net ? (channel->stage.is ? "slots" : "region")
+        net ? (staged ? "slots" : kind_of_region(channel))
             : phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
     if (reason)
         reject(report, net ? "net" : "ipc", reason);
-    else if (channel->stage.is)
+    else if (staged)
         report_staged(channel, report);
+    else if (channel->stage.bells && channel->peers->way.dmabuf)
+        reject(report, "dmabuf", channel->peers->way.dmabuf);
     else if (channel->own_slab)
         report_flags(channel, outgoing, report);
     else if (!net)

@@ -69,8 +69,8 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
 {
     struct phi_peer *peer = channel->peer;
     channel->by_net = peer->link != NULL;
-    if (!channel->by_net || peer->staging != NULL || channel->remote_export == NULL ||
-        channel->reach != PHI_REASON_NONE)
+    if (!channel->by_net || channel->remote_export == NULL || channel->reach != PHI_REASON_NONE ||
+        (peer->staging != NULL && !phi_staging_registered(channel->key)))
         return;
     int rc = phi_link_route(peer->link, own->export_->id, &channel->remote_export->target,
                             channel->remote_offset, &channel->route);

@@ -87,6 +87,9 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         const struct phi_key *key = descriptors[i].key;
         struct phi_own_buffer *own = phi_key_mine(key, descriptors[i].number);
         own->told = true;
+        // Exports are registered before they are first offered, and no more afterwards.
+        struct phi_net_target target;
+        own->region = peer->link != NULL && phi_link_target(peer->link, own->export_->id, &target);
         phi_put_u64(writer, key->op_id);
         phi_put_u8(writer, key->role);
         // Only the lower rank names slots; a message of the higher one says nothing of them.

@@ -90,6 +90,7 @@ struct phi_own_buffer {
     struct phi_limits limits; // of what is sent from it
     bool told;     // an offer with it was begun: the peer may know of it
     bool offered;  // its descriptor has been sent to the peer
+    bool region;   // ... which knows of a region that it lies in
     bool released; // not to be used any more
 };
 

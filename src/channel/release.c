@@ -380,9 +380,10 @@ static bool own_ends_drained(struct phi_release *part)
             continue; // it ends by itself
         // Where copies can look at `broken` they are skipped; a copy engine would write into a
         // buffer that its owner has not opened.
-        if (c->peers->device == NULL)
+        const bool looks = c->peers->device == NULL || c->stage.bells;
+        if (looks)
             atomic_store(&c->mine->broken, 1);
-        phi_revoke_lift(c, c->peers->device != NULL);
+        phi_revoke_lift(c, !looks);
     }
     return all;
 }

@@ -61,6 +61,7 @@ static void room_give(struct room *room, uint64_t at)
 struct phi_staging {
     struct room room;             // the lower rank's
     struct phi_net_target target; // of `in`
+    bool registers;               // both ranks register their memory
     uint32_t chunk;               // most bytes of a record: by this end, then by both
 };
 
@@ -134,8 +135,12 @@ void phi_staging_free(struct phi_peer *peer)
 struct phi_stage_words phi_staging_words(const struct phi_peer *peer)
 {
     const struct phi_staging *staging = peer->staging;
-    return staging ? (struct phi_stage_words){staging->chunk, staging->room.size, staging->target}
-                   : (struct phi_stage_words){0};
+    if (staging == NULL)
+        return (struct phi_stage_words){0};
+    return (struct phi_stage_words){.chunk = staging->chunk,
+                                    .registers = phi_way_registers(&peer->peers->way),
+                                    .size = staging->room.size,
+                                    .target = staging->target};
 }
 
 int phi_staging_connect(struct phi_peer *peer, const struct phi_stage_words *theirs)
@@ -150,7 +155,21 @@ int phi_staging_connect(struct phi_peer *peer, const struct phi_stage_words *the
         staging->chunk = theirs->chunk;
     if (staging->room.size > theirs->size)
         staging->room.size = theirs->size;
+    staging->registers = theirs->registers && phi_way_registers(&peer->peers->way);
     return phi_link_stage_peer(peer->link, &theirs->target);
+}
+
+bool phi_staging_may_register(const struct phi_peer *peer)
+{
+    return peer->staging == NULL || peer->staging->registers;
+}
+
+bool phi_staging_registered(const struct phi_key *key)
+{
+    const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
+    const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
+    return phi_staging_may_register(key->peer) && own->region && theirs->export_ != NULL &&
+           theirs->export_->has_target;
 }
 
 // ---- places
@@ -175,8 +194,11 @@ static uint64_t slots_size(uint32_t chunk)
     return (uint64_t)PHI_STAGE_SLOTS * (PHI_STAGE_HEAD + chunk);
 }
 
+// Of bells there are no bytes.
 static uint32_t chunk_now(const struct phi_key *key)
 {
+    if (phi_staging_registered(key))
+        return 0;
     return chunk_of(key->peer->staging, phi_key_mine(key, key->agreement.mine)->size,
                     phi_key_theirs(key, key->agreement.theirs)->size);
 }
@@ -274,11 +296,13 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
 {
     struct phi_stage_end *end = &channel->stage;
     const struct phi_peer *peer = channel->peer;
+    // Those of bells are all where the peer cannot write.
+    const int nth = end->bells ? outgoing : word;
     const uint64_t slots =
-        end->place.at + CONTROLS + (uint64_t)word * slots_size(PHI_STAGE_CHUNK(end->like));
+        end->place.at + CONTROLS + (uint64_t)nth * slots_size(PHI_STAGE_CHUNK(end->like));
     struct phi_stage_lane *control =
         (struct phi_stage_lane *)(out_of(peer) + end->place.at) + (outgoing ? 2 : 0) + word;
-    uint8_t *memory = (uint8_t *)(outgoing ? out_of(peer) : in_of(peer)) + slots;
+    uint8_t *memory = (uint8_t *)(outgoing || end->bells ? out_of(peer) : in_of(peer)) + slots;
     const struct phi_lane_params params = {
         .line = channel->index,
         .life = channel->life,
@@ -288,6 +312,8 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
         .control = control,
         .slots = memory,
         .offset = slots,
+        .route = end->bells ? &channel->route : NULL,
+        .broken = &channel->mine->broken,
         .busy = is_busy,
         .opaque = channel,
     };
@@ -315,6 +341,14 @@ static bool find_place(struct phi_key *key, uint32_t chunk, struct phi_stage_pla
     return size <= most && place->at <= most - size && place->at % UNIT == 0;
 }
 
+// What comes into memory of the device shows when it is flushed.
+static void flush_here(const struct ph_channel *channel, const struct phi_key *key)
+{
+    const uint32_t id = phi_key_mine(key, channel->mine_number)->export_->id;
+    phi_link_flushes(channel->peer->link, channel->index,
+                     channel->local_kind == PHI_KIND_HOST ? PHI_HOST_MEMORY : id);
+}
+
 bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
 {
     struct phi_stage_end *end = &channel->stage;
@@ -324,16 +358,27 @@ bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
     const bool alone = channel->peers->device == NULL || chunk <= SMALL;
     if (!find_place(key, chunk, &end->place))
         return false;
-    end->is = true;
+    end->bells = chunk == 0 && channel->peers->device != NULL;
+    end->is = chunk > 0 || end->bells;
     end->like = PHI_STAGE_LIKE(chunk, alone ? 1 : PHI_STAGE_BLOCKS);
-    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++)
-        if (has_direction(channel->role, i / PHI_WORD_COUNT))
-            open_lane(channel, i / PHI_WORD_COUNT, i % PHI_WORD_COUNT);
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
+        const int outgoing = i / PHI_WORD_COUNT, word = i % PHI_WORD_COUNT;
+        if (chunk == 0 && (word != PHI_WORD_TURN || !end->bells)) { // made in vain
+            phi_lane_close(end->place.lane[outgoing][word]);
+            end->place.lane[outgoing][word] = NULL;
+        } else if (has_direction(channel->role, outgoing)) {
+            open_lane(channel, outgoing, word);
+        }
+    }
+    if (end->bells)
+        flush_here(channel, key);
     return true;
 }
 
 void phi_staging_close(struct ph_channel *channel)
 {
+    if (channel->stage.bells && channel->peer->link != NULL)
+        phi_link_flushes(channel->peer->link, channel->index, PHI_NO_REGION);
     phi_staging_give_back(channel->peer, &channel->stage.place);
 }
 
@@ -356,8 +401,9 @@ bool phi_staging_rests(const struct ph_channel *channel)
 
 bool phi_staging_sent(const struct ph_channel *channel)
 {
-    for (int word = 0; channel->stage.is && word < PHI_WORD_COUNT; word++) {
-        struct phi_lane *lane = channel->stage.place.lane[1][word];
+    const int from = channel->stage.bells ? 0 : 1; // bells of either direction post
+    for (int i = from * PHI_WORD_COUNT; channel->stage.is && i < 2 * PHI_WORD_COUNT; i++) {
+        struct phi_lane *lane = channel->stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
         if (lane != NULL && !phi_lane_rests(lane, false))
             return false;
     }
@@ -366,7 +412,8 @@ bool phi_staging_sent(const struct ph_channel *channel)
 
 bool phi_staging_due(const struct ph_channel *channel)
 {
-    for (int word = 0; channel->stage.is && word < PHI_WORD_COUNT; word++) {
+    const bool staged = channel->stage.is && !channel->stage.bells;
+    for (int word = 0; staged && word < PHI_WORD_COUNT; word++) {
         const struct phi_stage_lane *lane = channel->stage.control[0][word];
         if (lane != NULL && __atomic_load_n(&lane->reach, __ATOMIC_ACQUIRE) !=
                                 __atomic_load_n(&lane->done[0], __ATOMIC_ACQUIRE))
@@ -414,7 +461,14 @@ void phi_staging_kick(const struct phi_channel_call *call)
     const bool message = call->call == PHI_CALL_POST || call->call == PHI_CALL_TRANSFER ||
                          call->call == PHI_CALL_COMPLETE;
     if (end->is)
-        phi_lane_kick(end->place.lane[call->outgoing][message ? PHI_WORD_TURN : PHI_WORD_NOTE]);
+        phi_lane_kick(end->place.lane[call->outgoing]
+                                     [message || end->bells ? PHI_WORD_TURN : PHI_WORD_NOTE]);
+}
+
+void phi_staging_lane(struct phi_work *work, const struct ph_channel *channel, bool outgoing)
+{
+    work->own_lane = channel->stage.control_seen[outgoing][PHI_WORD_TURN];
+    work->slots = channel->stage.slots_seen[outgoing][PHI_WORD_TURN];
 }
 
 size_t phi_staging_records(const struct phi_channel_call *call)

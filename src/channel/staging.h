@@ -5,6 +5,11 @@
 // for each direction one of messages and one of signals, with slots at both ends. How large these
 // are both ends compute alike, from the sizes of the two buffers.
 //
+// Where the memory of both ends is registered with the net (transport/way.h), nothing is staged. A
+// rank with a device then has a lane of bells for each direction of a channel: its streams say there
+// what the net is to move, between the buffers themselves, and which posts follow. All else is as
+// between hosts: words, posts, regions.
+//
 // All with the peers' lock held, but for what the data path uses.
 #ifndef PHI_CHANNEL_STAGING_H
 #define PHI_CHANNEL_STAGING_H
@@ -34,7 +39,8 @@ struct phi_stage_place {
 // The lanes of a channel, by outgoing and word. Constant once the channel is made, but for
 // `inside`.
 struct phi_stage_end {
-    bool is; // staged
+    bool is;    // staged, or by bells
+    bool bells; // of which there is one lane for each direction, in the place of the turn's
     // Calls between what they enqueue and their kick: the lanes stay so long.
     _Atomic uint32_t inside;
     uint64_t like;
@@ -62,6 +68,13 @@ void phi_staging_free(struct phi_peer *peer);
 struct phi_stage_words phi_staging_words(const struct phi_peer *peer);
 int phi_staging_connect(struct phi_peer *peer, const struct phi_stage_words *theirs);
 
+// phi_staging_may_register: whether buffers that are exchanged with the peer are registered: always
+// where nothing is staged. phi_staging_registered is the one place where the way of a channel is
+// decided: whether the buffers of a key's open round are both registered, by what both ranks have
+// said. Else it is staged.
+bool phi_staging_may_register(const struct phi_peer *peer);
+bool phi_staging_registered(const struct phi_key *key);
+
 // phi_staging_make allocates what the channel of a key's open round needs; false: out of memory.
 // reserve, at the lower rank, finds a place for it and publishes that in the key's slot; false:
 // there is none. Both before the round is confirmed. give_back: nothing was made of it.
@@ -79,7 +92,8 @@ void phi_staging_close(struct ph_channel *channel);
 bool phi_staging_rests(const struct ph_channel *channel);
 bool phi_staging_due(const struct ph_channel *channel);
 
-// phi_staging_sent: whether the net has delivered all records that streams have filled.
+// phi_staging_sent: whether the net has delivered all records that streams have filled, and carried
+// out what they have rung for.
 bool phi_staging_sent(const struct ph_channel *channel);
 
 // Of the data path, without the lock. enter comes before what is enqueued, leave after the kick.
@@ -89,6 +103,8 @@ void phi_staging_leave(struct ph_channel *channel);
 void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call,
                       const struct phi_step *step);
 void phi_staging_kick(const struct phi_channel_call *call);
+// phi_staging_lane: the lane of bells of a direction, as streams know it.
+void phi_staging_lane(struct phi_work *work, const struct ph_channel *channel, bool outgoing);
 
 // phi_staging_records: how many records a call fills that fills slots.
 size_t phi_staging_records(const struct phi_channel_call *call);

@@ -454,6 +454,61 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others)
         store_relaxed(lane->over + block, helps);
 }
 
+// ---- bells, by thread 0 of a block
+
+// Whether what the bell is about may be done: its word shows the bit, and the channel is whole.
+static __device__ bool may_ring(const phi_hop_item &item)
+{
+    const uint32_t bit = PHI_BELL_BIT(item.peer);
+    for (uint32_t polls = 0; bit != 0; polls++) {
+        const bool over = given_up(item.broken, polls);
+        // Pairs with the post of whose turn it is.
+        if ((load_acquire(item.destination) & bit) != 0)
+            break;
+        if (over)
+            return false;
+    }
+    return !is_broken(item.broken);
+}
+
+// The net ends this wait in any case: it makes the lane reach further than any bell when its link
+// has ended.
+static __device__ void await_reach(uint64_t own, uint32_t record)
+{
+    while (!is_within(load_acquire(own + offsetof(phi_stage_lane, reach)), record)) {
+    }
+}
+
+static __device__ void bell(const phi_hop_item &item)
+{
+    phi_stage_lane *lane = reinterpret_cast<phi_stage_lane *>(item.own);
+    const uint32_t value = PHI_BELL_VALUE(item.peer), record = load_relaxed(lane->done) + 1;
+    if (!may_ring(item) || item.signal == 0)
+        return;
+    await_reach(item.own, record);
+    *reinterpret_cast<phi_stage_bell *>(item.slots +
+                                        ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_HEAD) = {
+        item.source, item.offset, item.size, static_cast<uint32_t>(item.peer), item.signal};
+    // The own copy of the word before the bell: the peer's answer, which the net writes there, comes
+    // after that.
+    if (value != 0)
+        store_relaxed(reinterpret_cast<uint32_t *>(item.destination), value);
+    fence_system(); // and what the stream has written into the source. Pairs with the net's acquire
+    store_relaxed(lane->done, record);
+}
+
+static __device__ void ring_or_land(const phi_hop_item &item)
+{
+    if (threadIdx.x != 0)
+        return;
+    if (item.kind == PHI_HOP_BELL)
+        bell(item);
+    else
+        await_reach(item.own,
+                    load_relaxed(reinterpret_cast<const phi_stage_lane *>(item.own)->done) +
+                        PHI_STAGE_SLOTS);
+}
+
 // The items of this block from number i on, in order: all are of one lane, whose words the next one
 // reads. Returns whether they were STAGEs, for whose end a HELP waits. Not inlined: messages by
 // flags would have to put registers aside for it.
@@ -467,6 +522,8 @@ static __device__ __noinline__ bool do_staged(const phi_hop_args &args, uint32_t
             continue;
         if (item.kind == PHI_HOP_STAGE)
             stage(item);
+        else if (item.kind >= PHI_HOP_BELL)
+            ring_or_land(item);
         else
             unstage(item, {item.kind == PHI_HOP_HELP ? &sync->gate : nullptr, args.stages});
         __syncthreads();

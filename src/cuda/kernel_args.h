@@ -143,17 +143,28 @@ enum phi_hop_kind {
     PHI_HOP_STAGE,   // each record when reach allows it: into its slot
     PHI_HOP_UNSTAGE, // records as they come, up to the last one of a message: into the buffer
     PHI_HOP_HELP,    // likewise, for an UNSTAGE of a later launch; ends with the STAGEs of this one
+
+    // Registered: by bells.
+    PHI_HOP_BELL, // until the word allows it: the own copy of the word, and the bell
+    PHI_HOP_LAND, // until all bells of the lane have landed
 };
+
+// What a BELL has in `peer`: the bit of the word that it waits for, or 0; what it writes there, or 0;
+// and the immediate of the bell.
+#define PHI_BELL(immediate, bit, value)                                                            \
+    ((uint64_t)(value) << 40 | (uint64_t)(bit) << 32 | (uint64_t)(immediate))
+#define PHI_BELL_BIT(peer)   ((uint32_t)((peer) >> 32) & 0xff)
+#define PHI_BELL_VALUE(peer) ((uint32_t)((peer) >> 40) & 0xff)
 
 // What a wait of phi_hop stores into *broken where it ends by that, before the number of its launch.
 #define PHI_GIVEN_UP 2u
 
 // One message of phi_hop. Any wait ends when *broken is not 0; then nothing is copied or told.
 struct phi_hop_item {
-    uint64_t own;   // struct phi_flag_lane of this end; staged: struct phi_stage_lane
-    uint64_t peer;  // ... of the other; 0: it is told nothing; staged: PHI_STAGE_LIKE
-    uint64_t slots; // PUSH: the peer's, TAKE: the own PHI_LL_SLOTS of PHI_LL_SLOT bytes; staged
-    uint64_t destination; // TAKE of a signal, UNSTAGE: where the buffer begins
+    uint64_t own;   // struct phi_flag_lane of this end; staged, bells: struct phi_stage_lane
+    uint64_t peer;  // ... of the other; 0: it is told nothing; staged: PHI_STAGE_LIKE; PHI_BELL
+    uint64_t slots; // PUSH: the peer's, TAKE: the own PHI_LL_SLOTS of PHI_LL_SLOT bytes; staged, bells
+    uint64_t destination; // TAKE of a signal, UNSTAGE: where the buffer begins; BELL: the word
     uint64_t source;
     uint64_t size;
     uint64_t broken; // 32 bits, or 0
@@ -163,7 +174,7 @@ struct phi_hop_item {
     uint16_t kind;   // enum phi_hop_kind
     uint16_t fence;  // 1: what it writes for others comes before the number
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
-                     // the peer copy again. STAGE: the message ends with this
+                     // the peer copy again. STAGE: the message ends with this. BELL: what it asks
     uint32_t blocks; // of the grid that do this item; 1 but for MOVE; staged: what the lane has
     uint32_t first;  // of them
 };

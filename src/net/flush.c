@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Posts that say that data has come into memory of a device wait here until a flush that began
 // after they came has made it visible: by the driver, on a thread of the net's own, or by a read of
-// the same region through the same endpoints, whatever rail the data came by. One flush of a link is
-// under way at a time and stands for all posts that wait when it begins. What fails, or takes too
-// long, ends the link.
+// the same region through the same endpoints, whatever rail the data came by. One flush of a link
+// is under way at a time and stands for all posts that wait when it begins. What fails, or takes
+// too long, ends the link.
 //
 // Messages of the service threads that come behind such a post wait for it, too: a release or a
 // leave is not to be seen before what was sent first.
@@ -11,12 +11,14 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "net/internal.h"
 
 #define FLUSH_MS 5000
+#define CLOSE_S  1
 // At most one post of each word can be on its way; a peer that sends more is not waited for.
 enum { HELD_MAX = 1 << 16 };
 
@@ -53,8 +55,9 @@ static void *flusher_main(void *opaque)
             atomic_store(&f->failed, rc);
         // Release: pairs with the acquire of who polls.
         atomic_store_explicit(&f->done, asked, memory_order_release);
-        phi_wake_ring(f->ring);
         pthread_mutex_lock(&f->lock);
+        if (!f->stop) // else nobody is there any more
+            phi_wake_ring(f->ring);
     }
     pthread_mutex_unlock(&f->lock);
     return NULL;
@@ -102,6 +105,7 @@ int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how)
 void phi_flusher_close(struct phi_net *net)
 {
     struct phi_flusher *f = net->flusher;
+    struct timespec soon;
 
     if (!f)
         return;
@@ -109,11 +113,16 @@ void phi_flusher_close(struct phi_net *net)
     f->stop = true;
     pthread_cond_signal(&f->wanted);
     pthread_mutex_unlock(&f->lock);
-    pthread_join(f->thread, NULL);
+    net->flusher = NULL;
+    clock_gettime(CLOCK_REALTIME, &soon);
+    soon.tv_sec += CLOSE_S;
+    if (pthread_timedjoin_np(f->thread, NULL, &soon)) {
+        pthread_detach(f->thread); // it has what it needs, for ever if the driver does not return
+        return;
+    }
     pthread_cond_destroy(&f->wanted);
     pthread_mutex_destroy(&f->lock);
     free(f);
-    net->flusher = NULL;
 }
 
 // ---- what waits
@@ -123,51 +132,83 @@ static bool flushes(const struct phi_net *net)
     return net->flush_reads || net->flusher;
 }
 
-int phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
+int phi_flush_open(struct phi_link *link)
 {
-    struct phi_link_flush *flush = &link->flush;
-    int rc = 0;
-
-    if (!flushes(link->net))
-        return 0;
-    phi_net_lock(link->net);
-    if (!flush->regions)
-        flush->regions = calloc(link->mirror.capacity, sizeof(*flush->regions));
-    if (flush->regions)
-        flush->regions[line] = id + 1;
-    else
-        rc = -ENOMEM;
-    pthread_mutex_unlock(&link->net->lock);
-    return rc;
+    if (flushes(link->net))
+        link->flush.regions = calloc(link->mirror.capacity, sizeof(*link->flush.regions));
+    return flushes(link->net) && !link->flush.regions ? -FI_ENOMEM : 0;
 }
 
-// Data comes with the posts of the peer's direction that say so.
+// Id of a line's region and 1.
+static uint32_t region_of(const struct phi_link *link, uint32_t line)
+{
+    return link->flush.regions ? link->flush.regions[line] : PHI_HOST_MEMORY + 1;
+}
+
+// Data comes with the posts of the peer's direction that say so. The peer may be done with an
+// exchange before this rank, and post to a line of which nothing is known here.
 bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *post)
 {
     const bool tells = post->word == 0 ? post->which == 1 : post->which == 0;
 
-    return link->flush.regions && link->flush.regions[post->line] > 0 && tells &&
-           post->side != link->staging.side;
+    return tells && post->side != link->staging.side &&
+           region_of(link, post->line) != PHI_HOST_MEMORY + 1;
 }
 
-static bool start(struct phi_link *link)
+// The driver flushes whatever there is; a read needs the region.
+static bool may_start(const struct phi_link *link, const struct phi_held *held)
+{
+    return link->net->flusher || region_of(link, held->line) != 0;
+}
+
+// Those that may be flushed come first: the words of a line take turns, so there is no order.
+static size_t find_ready(struct phi_link *link)
 {
     struct phi_link_flush *flush = &link->flush;
+    size_t ready = 0;
 
-    flush->covered = flush->count;
+    for (size_t i = 0; i < flush->count; i++) {
+        const struct phi_held held = flush->held[i];
+
+        if (!may_start(link, &held))
+            continue;
+        flush->held[i] = flush->held[ready];
+        flush->held[ready++] = held;
+    }
+    return ready;
+}
+
+static void start(struct phi_link *link)
+{
+    struct phi_link_flush *flush = &link->flush;
+    const size_t ready = find_ready(link);
+    uint32_t region;
+
+    flush->covered = ready;
     flush->deadline = phi_deadline(FLUSH_MS);
+    if (ready == 0)
+        return;
     if (link->net->flusher) {
         flush->asked = ask(link->net->flusher);
-        return true;
+        return;
     }
     // Of one region at a time.
+    region = region_of(link, flush->held[0].line);
     for (flush->covered = 1;
-         flush->covered < flush->count &&
-         flush->held[flush->covered].region == flush->held[0].region;)
+         flush->covered < ready && region_of(link, flush->held[flush->covered].line) == region;)
         flush->covered++;
     flush->rail = 0;
-    flush->known = phi_region_self(link, flush->held[0].region, &flush->self);
-    return flush->known;
+    flush->known = phi_region_self(link, region - 1, &flush->self);
+}
+
+void phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
+{
+    phi_net_lock(link->net);
+    if (link->flush.regions)
+        link->flush.regions[line] = id + 1;
+    if (link->flush.covered == 0 && link->flush.count > 0)
+        start(link);
+    pthread_mutex_unlock(&link->net->lock);
 }
 
 void phi_flush_hold(struct phi_link *link, const struct phi_held *held)
@@ -185,6 +226,14 @@ void phi_flush_hold(struct phi_link *link, const struct phi_held *held)
     flush->held[flush->count++] = *held;
     if (flush->covered == 0)
         start(link);
+}
+
+bool phi_flush_lane(struct phi_link *link, uint32_t line, bool *flushing)
+{
+    *flushing = region_of(link, line) != PHI_HOST_MEMORY + 1;
+    if (*flushing)
+        phi_flush_hold(link, &(struct phi_held){.flushing = flushing, .line = line});
+    return *flushing;
 }
 
 // ---- reads
@@ -256,8 +305,10 @@ static void show(struct phi_link *link, const struct phi_held *held)
 {
     char *line = link->mirror.lines[held->side] + (size_t)held->line * PHI_LINE_SIZE;
 
-    if (atomic_load_explicit((_Atomic uint32_t *)(line + PHI_LINE_LIFE), memory_order_relaxed) ==
-        held->life)
+    if (held->flushing)
+        *held->flushing = false;
+    else if (atomic_load_explicit((_Atomic uint32_t *)(line + PHI_LINE_LIFE),
+                                  memory_order_relaxed) == held->life)
         // Release: who acquires the word sees the data that was flushed.
         atomic_store_explicit((_Atomic uint32_t *)line + held->word, held->value,
                               memory_order_release);
@@ -274,7 +325,7 @@ static void release(struct phi_link *link)
     flush->covered = 0;
     if (flush->count > 0)
         start(link);
-    for (; flush->count == 0 && link->open && flush->frames > 0; flush->frames--) {
+    for (; flush->covered == 0 && link->open && flush->frames > 0; flush->frames--) {
         phi_link_received(link, flush->frame[0].index, flush->frame[0].size);
         memmove(flush->frame, flush->frame + 1, sizeof(flush->frame) - sizeof(flush->frame[0]));
     }
@@ -302,7 +353,7 @@ bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size)
 {
     struct phi_link_flush *flush = &link->flush;
 
-    if (flush->count == 0 && flush->frames == 0)
+    if (flush->covered == 0 && flush->frames == 0)
         return false;
     flush->frame[flush->frames].index = index;
     flush->frame[flush->frames++].size = size;

@@ -99,17 +99,18 @@ struct phi_link_staging {
     struct phi_lane *closed; // of which the provider still has records
 };
 
-// A post that waits for a flush.
+// A post that waits for a flush, or what a lane of bells has read.
 struct phi_held {
-    uint32_t region, line, life, value;
+    bool *flushing; // NULL: a post
+    uint32_t line, life, value;
     uint8_t side, word;
 };
 
 struct phi_link_flush {
-    uint32_t *regions; // by line: id of the region and 1; 0: what comes there shows at once
+    uint32_t *regions; // by line: id of the region and 1; 0: not known. NULL: nothing is flushed
     struct phi_held *held;
     size_t count, room;
-    size_t covered;        // so many of them, the first ones, by the flush that is under way
+    size_t covered;        // so many of them, the first ones, by the flush that is under way; or 0
     uint64_t asked;        // of the flusher
     int64_t deadline;      // of the flush
     struct phi_route self; // reads: to the region,
@@ -255,6 +256,10 @@ void phi_moves_go(struct phi_link *link); // posts the parts that are due
 void phi_moves_fail(struct phi_link *link);
 void phi_posts_arrive(struct phi_link *link, uint64_t data); // of an immediate
 void phi_posts_go(struct phi_link *link);                    // the one that is held
+// phi_move_post is phi_move_start, of an open link. phi_post_send sends a post without data;
+// -FI_EAGAIN: later, any other error has ended the link.
+void phi_move_post(struct phi_link *link, struct phi_move *move);
+ssize_t phi_post_send(struct phi_link *link, const struct phi_route *route, uint32_t immediate);
 
 // phi_rail_post posts an operation on the next rail that takes it, with the post that is held if it
 // has room for it. -FI_EAGAIN: none takes it now. The operation is busy until it completes.
@@ -294,12 +299,18 @@ void phi_staging_apply(struct phi_link *link, uint32_t immediate);
 void phi_staging_rest(const struct phi_net *net, int64_t quiet);
 bool phi_staging_busy(const struct phi_link *link);
 void phi_link_staging_shut(struct phi_link *link);
+// phi_bells_end, after the link's endpoints are closed: what was rung is over.
+void phi_bells_end(struct phi_link *link);
 void phi_link_staging_free(struct phi_link *link);
 
-// Flushes (flush.c). covers: whether a post is one that waits for a flush. hold keeps it until then.
+// Flushes (flush.c). open, with the link. covers: whether a post is one that waits for a flush. hold keeps it until then.
 // go moves the flush under way on; returns whether something showed. defers: whether a message that
 // has come waits behind posts. shut: the link has ended.
+// lane: what was read into a line's region is to be flushed; *flushing is true until then. false: it
+// need not be.
 bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *post);
+bool phi_flush_lane(struct phi_link *link, uint32_t line, bool *flushing);
+int phi_flush_open(struct phi_link *link);
 void phi_flush_hold(struct phi_link *link, const struct phi_held *held);
 bool phi_flush_go(struct phi_link *link);
 bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size);

@@ -350,7 +350,8 @@ static int open_link(struct phi_link *link)
     int rc;
 
     link->open = true;
-    if ((rc = open_queue(link)) || (rc = fi_av_open(net->domain, &attr, &link->av, NULL)) ||
+    if ((rc = phi_flush_open(link)) || (rc = open_queue(link)) ||
+        (rc = fi_av_open(net->domain, &attr, &link->av, NULL)) ||
         (rc = phi_rail_open(link, &link->control)))
         return rc;
     for (; link->rails_open < net->rails && !rc; link->rails_open++) {
@@ -489,6 +490,7 @@ void phi_link_shut(struct phi_link *link)
     link->fd = -1;
     link->open = link->holds = false;
     phi_moves_fail(link);
+    phi_bells_end(link);
 }
 
 void phi_link_fail(struct phi_link *link, int code, const char *why)

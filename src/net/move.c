@@ -117,6 +117,17 @@ void phi_moves_go(struct phi_link *link)
     }
 }
 
+void phi_move_post(struct phi_link *link, struct phi_move *move)
+{
+    plan(move, link);
+    move->next = NULL;
+    *link->moves_end = move;
+    link->moves_end = &move->next;
+    set_state(move, PHI_MOVE_POSTED);
+    if (!link->due) // else others are before it
+        phi_moves_go(link);
+}
+
 int phi_move_start(struct phi_move *move)
 {
     struct phi_link *link = move->route->link;
@@ -126,14 +137,8 @@ int phi_move_start(struct phi_move *move)
     if (!phi_net_trylock(net))
         return -EAGAIN;
     if (link->open) {
-        plan(move, link);
-        move->next = NULL;
-        *link->moves_end = move;
-        link->moves_end = &move->next;
-        set_state(move, PHI_MOVE_POSTED);
+        phi_move_post(link, move);
         rc = 0;
-        if (!link->due) // else others are before it
-            phi_moves_go(link);
     }
     pthread_mutex_unlock(&net->lock);
     return rc;

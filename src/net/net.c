@@ -170,8 +170,8 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
 
         if (!link->open)
             continue;
-        if (link->due || link->holds || link->greeted < link->rails_used ||
-            (link->connected && link->out.at < link->out.size))
+        if (link->due || link->holds || link->flush.covered > 0 ||
+            link->greeted < link->rails_used || (link->connected && link->out.at < link->out.size))
             *timeout = SLEEP_BLIND_MS; // what could not be sent is tried again
         if (link->fd < 0 || n == SLEEP_FDS) {
             *timeout = SLEEP_BLIND_MS;

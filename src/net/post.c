@@ -75,8 +75,7 @@ static void apply(struct phi_link *link, uint32_t immediate)
     if ((life & PHI_LIFE_MASK) != post.life || !is_whole(link, &post, life))
         return;
     if (phi_flush_covers(link, &post)) {
-        phi_flush_hold(link, &(struct phi_held){.region = link->flush.regions[post.line] - 1,
-                                                .line = post.line,
+        phi_flush_hold(link, &(struct phi_held){.line = post.line,
                                                 .life = life,
                                                 .value = 1u << (2 * post.word + post.which),
                                                 .side = post.side,
@@ -161,7 +160,7 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
 }
 
 // Without data; the lock is held. Who holds a post sends it before another one of 4 bytes.
-static ssize_t send_post(struct phi_link *link, const struct phi_route *route, uint32_t immediate)
+ssize_t phi_post_send(struct phi_link *link, const struct phi_route *route, uint32_t immediate)
 {
     const struct phi_rma rma = {.route = route, .tells = true, .immediate = immediate};
     struct phi_net_op *op = phi_op_free(link->posts, PHI_POSTS);
@@ -193,7 +192,7 @@ static int post_or_hold(const struct phi_route *route, uint32_t immediate, bool 
         if (may_wait && net->wire.immediate == 8 && !link->holds)
             rc = hold(link, route, immediate);
         else
-            rc = send_post(link, route, immediate);
+            rc = phi_post_send(link, route, immediate);
         if (rc && link->open)
             phi_link_poll(link); // makes room
     }
@@ -218,7 +217,7 @@ void phi_posts_go(struct phi_link *link)
     const struct phi_route route = link->held_route;
 
     link->holds = false;
-    if (send_post(link, &route, link->held) && link->open)
+    if (phi_post_send(link, &route, link->held) && link->open)
         link->holds = true;
 }
 

@@ -39,10 +39,10 @@ static int open_end(struct probe *p, int i)
 
     if (!rc && end->memory)
         rc = phi_link_register_memory(end->link, 1, end->memory);
-    if (!rc && end->memory)
-        rc = phi_link_flushes(end->link, 0, 1);
     else if (!rc)
         rc = phi_link_register(end->link, 1, end->data, BYTES);
+    if (!rc)
+        phi_link_flushes(end->link, 0, end->memory ? 1 : PHI_HOST_MEMORY);
     if (!rc && !phi_link_target(end->link, 1, &end->target))
         rc = -EIO;
     return rc;

@@ -45,8 +45,8 @@ enum { CUDA_API_PERMITTED = 10, SHARED_MEMORY_PERMITTED = 11 }; // FI_OPT_*, whi
 
 static int forbid(struct fid_ep *ep)
 {
-    int rc = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P,
-                       &(int){FI_HMEM_P2P_REQUIRED}, sizeof(int));
+    int rc = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &(int){FI_HMEM_P2P_REQUIRED},
+                       sizeof(int));
 
     fi_setopt(&ep->fid, FI_OPT_ENDPOINT, CUDA_API_PERMITTED, &(bool){false}, sizeof(bool));
     fi_setopt(&ep->fid, FI_OPT_ENDPOINT, SHARED_MEMORY_PERMITTED, &(bool){false}, sizeof(bool));

@@ -22,11 +22,16 @@ struct phi_record_op {
 struct phi_lane {
     struct phi_link *link;
     struct phi_lane_params params;
-    uint32_t chunk, blocks;
-    uint32_t sent;     // outgoing: records posted; incoming: credit posted
-    uint32_t credited; // outgoing: records that the peer has emptied
-    uint32_t reach;    // as in control
+    uint32_t chunk, blocks; // chunk 0: of bells
+    uint32_t sent;          // outgoing: records posted; incoming: credit posted; bells begun
+    uint32_t credited;      // outgoing: records that the peer has emptied; bells landed
+    struct phi_route route; // of bells
+    struct phi_move moves[PHI_STAGE_SLOTS]; // ... what became of each
+    uint32_t asks[PHI_STAGE_SLOTS];         // ... and what is left to be done: PHI_BELL_*
+    uint32_t immediates[PHI_STAGE_SLOTS];
+    uint32_t reach; // as in control
     struct phi_record_op ops[PHI_STAGE_SLOTS];
+    bool flushing;             // what the oldest bell has read is being made visible
     bool active;               // in link->staging.active
     bool closed;               // in link->staging.closed: kept for the provider
     int64_t moved_at;          // when it last made progress
@@ -190,6 +195,107 @@ static bool is_sane(const struct phi_lane *lane, uint32_t done)
     return done - lane->sent <= PHI_STAGE_SLOTS || (int32_t)(done - lane->sent) < 0;
 }
 
+// ---- bells
+
+static uint32_t slot_of(uint32_t record)
+{
+    return record & (PHI_STAGE_SLOTS - 1);
+}
+
+// Begins what the next bell asks for; false: later. What tells the peer comes behind all that the
+// lane has moved.
+static bool begin_bell(struct phi_lane *lane)
+{
+    const uint32_t slot = slot_of(lane->sent);
+    struct phi_move *move = &lane->moves[slot];
+    struct phi_stage_bell bell;
+
+    memcpy(&bell, lane->params.slots + (size_t)slot * PHI_STAGE_HEAD, sizeof(bell));
+    if ((bell.asks & PHI_BELL_POST) && lane->credited != lane->sent)
+        return false;
+    lane->asks[slot] = bell.asks;
+    lane->immediates[slot] = bell.immediate;
+    *move = (struct phi_move){.state = PHI_MOVE_DONE,
+                              .route = &lane->route,
+                              .local = (void *)(uintptr_t)bell.local,
+                              .offset = bell.offset,
+                              .size = bell.size,
+                              .read = (bell.asks & PHI_BELL_READ) != 0,
+                              .immediate = bell.immediate};
+    if ((bell.asks & PHI_BELL_COPY) && (bell.asks & PHI_BELL_POST)) {
+        move->posts = true; // with its last parts
+        lane->asks[slot] &= ~PHI_BELL_POST;
+    }
+    if (bell.size > 0)
+        phi_move_post(lane->link, move);
+    lane->sent++;
+    return true;
+}
+
+// Whether the oldest bell has landed: what it moved is there, and its post is sent. What was read
+// may still have to be made visible.
+static bool has_landed(struct phi_lane *lane)
+{
+    const uint32_t slot = slot_of(lane->credited);
+
+    if (atomic_load_explicit(&lane->moves[slot].state, memory_order_relaxed) != PHI_MOVE_DONE)
+        return false;
+    if (lane->asks[slot] & PHI_BELL_POST) {
+        if (phi_post_send(lane->link, &lane->route, lane->immediates[slot]))
+            return false;
+        lane->asks[slot] &= ~PHI_BELL_POST;
+    }
+    if (lane->asks[slot] & PHI_BELL_READ) {
+        lane->asks[slot] &= ~PHI_BELL_READ;
+        if (phi_flush_lane(lane->link, lane->params.line, &lane->flushing))
+            return false;
+    }
+    return lane->link->open && !lane->flushing;
+}
+
+static bool bells_go(struct phi_lane *lane, uint32_t rung)
+{
+    bool any = false;
+
+    for (;;) {
+        if (lane->credited != lane->sent && has_landed(lane)) {
+            lane->credited++;
+            publish(lane, lane->credited + PHI_STAGE_SLOTS);
+        } else if (!lane->link->open || lane->sent == rung || !begin_bell(lane)) {
+            return any;
+        }
+        any = true;
+    }
+}
+
+// The link has ended, and nothing of it touches memory any more. Bells are rung on as long as
+// graphs replay: the lane reaches further than they ever come.
+#define FOR_EVER (1u << 30)
+
+static void end_bells(struct phi_lane *lane)
+{
+    const uint32_t rung = done_by_all(lane);
+
+    if (rung != lane->credited)
+        atomic_store(lane->params.broken, 1);
+    lane->flushing = false;
+    publish(lane, rung + FOR_EVER);
+}
+
+void phi_bells_end(struct phi_link *link)
+{
+    const size_t lanes = link->staging.arrivals ? (size_t)link->mirror.capacity * PER_LINE : 0;
+
+    for (size_t i = 0; i < lanes; i++) {
+        struct phi_lane *lane = link->staging.arrivals[i].lane;
+
+        if (lane && lane->chunk == 0)
+            end_bells(lane);
+    }
+}
+
+// ---- progress of a lane
+
 static bool lane_go(struct phi_lane *lane)
 {
     const uint32_t done = done_by_all(lane);
@@ -200,6 +306,8 @@ static bool lane_go(struct phi_lane *lane)
         phi_link_fail(lane->link, -EBADMSG, "the words of a staged lane make no sense");
         return false;
     }
+    if (lane->chunk == 0)
+        return bells_go(lane, done);
 
     while (rc == 0 && (int32_t)(done - lane->sent) > 0) {
         uint32_t count = done - lane->sent;
@@ -220,6 +328,8 @@ static bool at_rest(const struct phi_lane *lane)
 {
     const uint32_t done = done_by_all(lane);
 
+    if (lane->chunk == 0)
+        return done == lane->credited;
     if (!lane->params.outgoing)
         return done == lane->sent && done == lane->reach;
     return done == lane->sent && done == lane->credited && lane->reach == done + PHI_STAGE_SLOTS;
@@ -230,7 +340,7 @@ static bool may_sleep(const struct phi_lane *lane)
     // busy first: what a stream did before it was done is seen after it.
     if (lane->params.busy(lane->params.opaque))
         return false;
-    return done_by_all(lane) == lane->sent;
+    return lane->chunk == 0 ? at_rest(lane) : done_by_all(lane) == lane->sent;
 }
 
 // Takes a quiet lane out of the active ones. A kick that found it still there was given before
@@ -294,9 +404,9 @@ bool phi_staging_go(struct phi_link *link)
 static bool is_delivered(const struct phi_lane *lane)
 {
     for (uint32_t i = 0; i < PHI_STAGE_SLOTS; i++)
-        if (lane->ops[i].op.busy)
+        if (lane->ops[i].op.busy || atomic_load(&lane->moves[i].state) == PHI_MOVE_POSTED)
             return false;
-    return true;
+    return !lane->flushing;
 }
 
 static void free_closed(struct phi_link *link, struct phi_lane *lane)
@@ -337,7 +447,7 @@ static void arrive(struct phi_link *link, const struct immediate *im)
         a->present &= (uint16_t) ~(1u << (a->arrived & (PHI_STAGE_SLOTS - 1)));
         a->arrived++;
     }
-    if (a->lane)
+    if (a->lane && a->lane->chunk > 0)
         publish(a->lane, a->arrived);
 }
 
@@ -345,7 +455,7 @@ static void credit(struct phi_link *link, const struct immediate *im)
 {
     struct phi_lane *lane = arrivals_of(link, im->line, true, im->word)->lane;
 
-    if (!lane || (lane->params.life & LIFE_MASK) != im->life ||
+    if (!lane || lane->chunk == 0 || (lane->params.life & LIFE_MASK) != im->life ||
         (int32_t)(lane->sent - (lane->credited + im->value)) < 0)
         return;
     lane->credited += im->value;
@@ -369,7 +479,7 @@ bool phi_staging_busy(const struct phi_link *link)
     if (link->staging.writing > 0)
         return true;
     for (const struct phi_lane *lane = link->staging.active; lane; lane = lane->next)
-        if (done_by_all(lane) != lane->sent)
+        if (done_by_all(lane) != (lane->chunk == 0 ? lane->credited : lane->sent))
             return true;
     return false;
 }
@@ -480,6 +590,8 @@ void phi_lane_open(struct phi_lane *lane, struct phi_link *link,
     lane->params = *params;
     lane->chunk = PHI_STAGE_CHUNK(params->like);
     lane->blocks = PHI_STAGE_BLOCKS_OF(params->like);
+    if (params->route)
+        lane->route = *params->route;
     for (uint32_t i = 0; i < PHI_STAGE_SLOTS; i++) {
         lane->ops[i].op.kind = PHI_OP_RECORD;
         lane->ops[i].lane = lane;
@@ -489,7 +601,9 @@ void phi_lane_open(struct phi_lane *lane, struct phi_link *link,
     if (a->lane == NULL && a->life != (params->life & LIFE_MASK))
         *a = (struct phi_arrivals){.life = params->life & LIFE_MASK};
     a->lane = lane;
-    publish(lane, params->outgoing ? PHI_STAGE_SLOTS : a->arrived);
+    publish(lane, params->outgoing || lane->chunk == 0 ? PHI_STAGE_SLOTS : a->arrived);
+    if (lane->chunk == 0 && !link->open)
+        end_bells(lane);
     pthread_mutex_unlock(&net->lock);
 }
 
@@ -552,6 +666,8 @@ void phi_lane_kick(struct phi_lane *lane)
 
 static bool is_sent(const struct phi_lane *lane)
 {
+    if (lane->chunk == 0)
+        return at_rest(lane);
     return done_by_all(lane) == lane->sent && is_delivered(lane);
 }
 

@@ -39,6 +39,10 @@ uint32_t phi_net_chunk(const struct phi_net *net);
 
 // One lane: of a line, in one direction, of one word. Outgoing: like, control and slots lie here,
 // offset says where in the peer's `in` its slots are. Incoming: offset is not used.
+//
+// Of bells, where like has no bytes: one lane for each direction, whose records say what is to be
+// moved over `route`, which is copied, and which post follows. The peer has no part in it. When the
+// link ends, all that was rung and has not landed is over, after `broken` was set.
 struct phi_lane_params {
     uint32_t line;
     uint8_t life; // of the line
@@ -48,6 +52,8 @@ struct phi_lane_params {
     struct phi_stage_lane *control;
     uint8_t *slots;
     uint64_t offset;
+    const struct phi_route *route;
+    _Atomic uint32_t *broken;
     // Whether a stream may still fill or empty: looked at when nothing has moved for a while. Must
     // not block.
     bool (*busy)(void *opaque);
@@ -69,7 +75,7 @@ void phi_lane_close(struct phi_lane *lane);
 void phi_lane_kick(struct phi_lane *lane);
 
 // phi_lane_rests: whether all records filled here were emptied there, or all that came were emptied
-// here and the peer was told. of_use false: the channel has ended. Then it is enough that nothing
+// here and the peer was told, or all bells have landed. of_use false: the channel has ended. Then it is enough that nothing
 // is on its way from here: what was not taken is nobody's.
 bool phi_lane_rests(struct phi_lane *lane, bool of_use);
 

@@ -169,12 +169,11 @@ int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how)
     return 0;
 }
 
-int phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
+void phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
 {
     (void)link;
     (void)line;
     (void)id;
-    return 0;
 }
 
 int phi_net_try(struct phi_net *net, const struct phi_net_memory *memory, void *bytes, int64_t ms,

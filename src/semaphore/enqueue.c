@@ -193,6 +193,9 @@ static CUresult view_hop(struct phi_enqueue *q, const struct phi_work *work,
     // A signal may end puts whose bytes it does not know of.
     if (work->size == 0 && work->kind != PHI_STEP_UNSTAGE && work->kind != PHI_STEP_HELP)
         return result;
+    // The net is given the address as its owner knows it.
+    if (work->kind == PHI_STEP_BELL)
+        count_copy(q, work);
     if (reads) {
         count_copy(q, work);
         phi_count(q->to->counters, copy_kernels, 1);

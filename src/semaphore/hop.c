@@ -12,6 +12,7 @@ static uint16_t kind_of(unsigned step)
         [PHI_STEP_GO] = PHI_HOP_GO,           [PHI_STEP_MOVE] = PHI_HOP_MOVE,
         [PHI_STEP_ARRIVE] = PHI_HOP_ARRIVE,   [PHI_STEP_STAGE] = PHI_HOP_STAGE,
         [PHI_STEP_UNSTAGE] = PHI_HOP_UNSTAGE, [PHI_STEP_HELP] = PHI_HOP_HELP,
+        [PHI_STEP_BELL] = PHI_HOP_BELL,       [PHI_STEP_LAND] = PHI_HOP_LAND,
     };
     return kinds[step];
 }
@@ -24,6 +25,8 @@ static bool copies(const struct phi_work *work)
 static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,
                           const struct phi_waiting *others, uint32_t moves)
 {
+    if (phi_step_bells(work->kind))
+        return 1;
     if (phi_step_staged(work->kind))
         return PHI_STAGE_BLOCKS_OF(work->peer_lane);
     return copies(work) ? phi_move_blocks(policy, others, moves, work->size) : 1;
@@ -41,6 +44,8 @@ static uint32_t stage_threads(const struct phi_work *work)
 // One thread for each 8 bytes of the largest piece of ll, whole warps.
 static uint32_t threads_of(const struct phi_work *work)
 {
+    if (phi_step_bells(work->kind))
+        return 32;
     if (phi_step_staged(work->kind))
         return stage_threads(work);
     if (work->kind == PHI_STEP_MOVE)
@@ -108,7 +113,8 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
             .own = work[i].own_lane,
             .peer = work[i].peer_lane,
             .slots = work[i].slots,
-            .destination = (uint64_t)(uintptr_t)work[i].destination,
+            .destination = work[i].kind == PHI_STEP_BELL ? work[i].word_device
+                                                         : (uint64_t)(uintptr_t)work[i].destination,
             .source = (uint64_t)(uintptr_t)work[i].source,
             .size = work[i].size,
             .broken = work[i].broken_device,

@@ -67,6 +67,11 @@ enum phi_step_kind {
     PHI_STEP_STAGE,
     PHI_STEP_UNSTAGE,
     PHI_STEP_HELP, // of a group: takes records for a later UNSTAGE as long as its STAGEs last
+
+    // By bells (base/stage.h), on devices whose memory is registered with the net: a BELL is the WAIT, the COPY and the
+    // POST of a program, as far as it has them; LAND waits until what the BELLs before it copy has landed.
+    PHI_STEP_BELL,
+    PHI_STEP_LAND,
 };
 
 static inline int phi_step_hops(unsigned kind)
@@ -74,9 +79,15 @@ static inline int phi_step_hops(unsigned kind)
     return kind >= PHI_STEP_PUSH;
 }
 
+// In lanes of base/stage.h.
 static inline int phi_step_staged(unsigned kind)
 {
     return kind >= PHI_STEP_STAGE;
+}
+
+static inline int phi_step_bells(unsigned kind)
+{
+    return kind >= PHI_STEP_BELL;
 }
 
 // Whether a stream may wait at the step.

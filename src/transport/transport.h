@@ -43,7 +43,7 @@
     X(NET_FABRIC, 27, "this libfabric registers no DMA-BUF (1.20 and later do)")                    \
     X(NET_PROVIDER, 28, "the provider takes no memory of devices (FI_HMEM)")                        \
     X(NET_NO_DMABUF, 29, "the device does not export its memory as DMA-BUF")                        \
-    X(NET_LATER, 30, "not in this version")                                                         \
+    X(NET_PEER, 30, "the peer's memory is not registered")                                          \
     X(NET_ASKED, 31, "on one node only where ipc is known not to serve, or PEERHOP_PATH=net asks for it") \
     X(ACCESS_THERE, 32, "the other device has no peer access to this device")                       \
     X(SOCKET, 33, "the two ranks are in different network namespaces, and a socket has its name in one of them (PEERHOP_SOCKET_DIRECTORY)")  \

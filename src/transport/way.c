@@ -169,7 +169,7 @@ static int set_flush(const struct phi_way *way, struct phi_net *net)
 }
 
 int phi_way_open(struct phi_way *way, const struct phi_config *config, struct phi_report *report,
-                  struct phi_device *device, struct phi_net *net, void *memory)
+                 struct phi_device *device, struct phi_net *net, void *memory)
 {
     *way = (struct phi_way){.device = device};
     if (device == NULL)

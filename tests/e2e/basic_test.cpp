@@ -5,7 +5,7 @@
 class Basic : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES_AND_NETS(Basic);
+INSTANTIATE_DEVICES_AND_ALL_NETS(Basic);
 
 static const size_t size = 100000;
 

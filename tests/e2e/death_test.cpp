@@ -17,7 +17,7 @@
 class Death : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES_AND_NETS(Death);
+INSTANTIATE_DEVICES_AND_ALL_NETS(Death);
 
 static const size_t size = 40000;
 

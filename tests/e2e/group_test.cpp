@@ -9,7 +9,7 @@
 class Group : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES_AND_NETS(Group);
+INSTANTIATE_DEVICES_AND_ALL_NETS(Group);
 
 // ---- rings and all-to-all
 

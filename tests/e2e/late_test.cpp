@@ -6,7 +6,7 @@
 class Late : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES_AND_NETS(Late);
+INSTANTIATE_DEVICES_AND_ALL_NETS(Late);
 
 static const size_t size = 1000;
 

@@ -136,7 +136,8 @@ uint64_t Rank::counter(const char *name)
 bool Rank::staged() const
 {
     const char *path = getenv("PEERHOP_PATH");
-    return !device->host() && path != nullptr && std::string(path) == "net";
+    return !device->host() && path != nullptr && std::string(path) == "net" &&
+           getenv("TEST_NET_HMEM") == nullptr;
 }
 
 bool Rank::sends_alone(struct ph_channel *channel, bool outgoing, size_t size)
@@ -238,9 +239,16 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
         abort();
     shared_ = static_cast<Shared *>(
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd_, 0));
-    if (device == "standin" || device == "standinnet")
+    if (device == "standin" || device == "standinnet" || device == "standinhmem")
         environment("PEERHOP_LIBCUDA", PEERHOP_STANDIN);
-    if (device == "hostnet" || device == "standinnet") {
+    if (device == "standinhmem") {
+        hmem_fd_ = memfd_create("peerhop-hmem", MFD_CLOEXEC);
+        if (ftruncate(hmem_fd_, 1 << 20) != 0)
+            abort();
+        environment("PEERHOP_LIBFABRIC", TEST_NET_HMEM);
+        environment("TEST_NET_HMEM", "driver");
+    }
+    if (device == "hostnet" || device == "standinnet" || device == "standinhmem") {
         device_ = device == "hostnet" ? "host" : "standin";
         environment("PEERHOP_PATH", "net");
         environment("PEERHOP_NET_PROVIDER", "tcp");
@@ -257,6 +265,8 @@ Job::~Job()
     }
     munmap(shared_, sizeof(Shared));
     ::close(shared_fd_);
+    if (hmem_fd_ >= 0)
+        ::close(hmem_fd_);
 }
 
 void Job::environment(const std::string &name, const std::string &value)
@@ -294,6 +304,8 @@ void Job::start_rank(int rank, const std::string &function, const std::string &a
     set("PEERHOP_TEST_DEVICE", device_);
     int fd = dup(shared_fd_); // without close-on-exec
     set("PEERHOP_TEST_SHARED", std::to_string(fd));
+    if (hmem_fd_ >= 0)
+        set("TEST_NET_HMEM_FD", std::to_string(dup(hmem_fd_)));
     for (const auto &[name, value] : environment_)
         set(name, value);
     for (const auto &[name, value] : own_[rank])

@@ -99,7 +99,8 @@ std::chrono::milliseconds patience(int64_t ms);
 class Job
 {
 public:
-    // device: "host", "standin" or "gpu"; "hostnet", "standinnet": the same over the net. A store server is started with the job unless `store` names one.
+    // device: "host", "standin" or "gpu"; "hostnet", "standinnet": the same over the net; "standinhmem": with device memory
+    // that is registered (tests/conformance/net_hmem.c). A store server is started with the job unless `store` names one.
     Job(const std::string &device, int ranks, const std::string &store = "");
     ~Job(); // kills what still runs
     Job(const Job &) = delete;
@@ -133,7 +134,7 @@ private:
     std::vector<pid_t> pids_;
     std::vector<int> statuses_;
     std::map<int, bool> expected_;
-    int shared_fd_ = -1;
+    int shared_fd_ = -1, hmem_fd_ = -1;
     Shared *shared_ = nullptr;
 };
 
@@ -152,8 +153,11 @@ class EveryDevice : public testing::TestWithParam<std::string>
 protected:
     void SetUp() override;
     static bool on_host() { return GetParam() == "host" || GetParam() == "hostnet"; }
-    static bool is_staged() { return on_net() && !on_host(); }
-    static bool on_net() { return GetParam() == "hostnet" || GetParam() == "standinnet"; }
+    static bool is_staged() { return GetParam() == "standinnet"; }
+    static bool on_net()
+    {
+        return GetParam() == "hostnet" || GetParam() == "standinnet" || GetParam() == "standinhmem";
+    }
 };
 // What is staged over the net moves when its owner's stream sends it.
 #define SKIP_GETS_OF_STAGED()                                                                      \
@@ -171,8 +175,15 @@ protected:
     INSTANTIATE_TEST_SUITE_P(                                                                      \
         Device, Suite, testing::Values("host", "hostnet", "standin", "standinnet", "gpu"),         \
         [](const auto &info) { return info.param; })
+// ... also where device memory is registered.
+#define INSTANTIATE_DEVICES_AND_ALL_NETS(Suite)                                                    \
+    INSTANTIATE_TEST_SUITE_P(                                                                      \
+        Device, Suite,                                                                             \
+        testing::Values("host", "hostnet", "standin", "standinnet", "standinhmem", "gpu"),         \
+        [](const auto &info) { return info.param; })
 #define INSTANTIATE_CUDA_DEVICES_AND_NET(Suite)                                                    \
-    INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("standin", "standinnet", "gpu"),       \
+    INSTANTIATE_TEST_SUITE_P(Device, Suite,                                                        \
+                             testing::Values("standin", "standinnet", "standinhmem", "gpu"),       \
                              [](const auto &info) { return info.param; })
 #define INSTANTIATE_CUDA_DEVICES(Suite)                                                            \
     INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("standin", "gpu"),                     \

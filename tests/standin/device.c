@@ -123,6 +123,21 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, 1},
 };
 
+SI_EXPORT CUresult (*si_on_flush)(int scope);
+
+SI_EXPORT CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
+                                              CUflushGPUDirectRDMAWritesScope scope)
+{
+    struct si_context *context;
+    CUresult result = target == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX
+                          ? si_begin(&context)
+                          : CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    si_end(CUDA_SUCCESS);
+    return si_on_flush ? si_on_flush((int)scope) : CUDA_SUCCESS;
+}
+
 static int attribute_value(CUdevice_attribute attribute, int physical)
 {
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)

@@ -285,6 +285,46 @@ static enum si_progress do_staged(const struct phi_hop_item *item, bool others, 
     return SI_MOVED;
 }
 
+// ---- bells: *at is 1 when the word allows it
+
+static void ring(const struct phi_hop_item *item, uint32_t record)
+{
+    const struct phi_stage_bell what = {item->source, item->offset, item->size,
+                                        (uint32_t)item->peer, item->signal};
+    memcpy((uint8_t *)item->slots + ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_HEAD, &what,
+           sizeof what);
+    if (PHI_BELL_VALUE(item->peer))
+        store32((uint32_t *)item->destination, PHI_BELL_VALUE(item->peer));
+    store32(&lane(item)->done[0], record);
+}
+
+static enum si_progress do_bell(const struct phi_hop_item *item, uint32_t *at)
+{
+    uint32_t record = lane(item)->done[0] + 1, bit = PHI_BELL_BIT(item->peer);
+    bool over = broken(item); // first: what came before it was set is taken
+    if (*at == 0 && bit && !(load32((const uint32_t *)item->destination) & bit) && !over)
+        return SI_WAITING;
+    if (*at == 0 && !over && item->signal) {
+        // The engine takes its lock between the wait and what follows.
+        *at = 1;
+        return SI_MOVED;
+    }
+    if (*at == 1 && (int32_t)(load32(&lane(item)->reach) - record) < 0)
+        return SI_WAITING;
+    if (*at == 1)
+        ring(item, record);
+    *at = OVER;
+    return SI_MOVED;
+}
+
+static enum si_progress do_land(const struct phi_hop_item *item, uint32_t *at)
+{
+    if ((int32_t)(load32(&lane(item)->reach) - (lane(item)->done[0] + PHI_STAGE_SLOTS)) < 0)
+        return SI_WAITING;
+    *at = OVER;
+    return SI_MOVED;
+}
+
 // Whether no STAGE is under way.
 static bool all_staged(const struct phi_hop_args *args, const uint32_t *at)
 {
@@ -314,6 +354,10 @@ static enum si_progress do_item(const struct phi_hop_args *args, const struct ph
     case PHI_HOP_UNSTAGE:
     case PHI_HOP_HELP:
         return do_staged(item, all_staged(args, all), at);
+    case PHI_HOP_BELL:
+        return do_bell(item, at);
+    case PHI_HOP_LAND:
+        return do_land(item, at);
     case PHI_HOP_MOVE:
         return do_move(item, at);
     case PHI_HOP_ARRIVE:

@@ -497,4 +497,8 @@ enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]);
 unsigned si_hop_touches(const void *args, const uint64_t state[SI_KERNEL_STATE],
                         struct si_touch touches[SI_TOUCHES], uint64_t *part);
 
+// Of tests that stand in for a NIC as well, or NULL: what it holds back shows. Scope as the driver's
+// flush has it; 0: of a call of cuMemcpyDtoHAsync.
+extern SI_EXPORT CUresult (*si_on_flush)(int scope);
+
 #endif

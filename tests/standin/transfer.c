@@ -92,6 +92,8 @@ SI_EXPORT CUresult cuMemcpyDtoHAsync_v2(void *destination, CUdeviceptr source, s
                                         CUstream stream)
 {
     struct transfer t = {.destination = (uint64_t)destination, .source = source, .size = size};
+    if (si_on_flush)
+        si_on_flush(0);
     return copy_call(stream, &t, FROM_DEVICE);
 }
 
