@@ -22,6 +22,7 @@
 #include "job_status.h"
 #include "memory/memory.h"
 #include "net/net.h"
+#include "transport/way.h"
 #include "topology/capabilities.h"
 #include "transport/transport.h"
 
@@ -252,6 +253,45 @@ static void report_failure(struct info *info)
     fprintf(stderr, "peerhop-info: %s\n", sentence);
 }
 
+static void print_way(const struct phi_way *way, const char *provider)
+{
+    static const char *const names[] = {
+        [PHI_WAY_STAGED] = "is staged", [PHI_WAY_HMEM] = "hmem", [PHI_WAY_DMABUF] = "dmabuf"};
+
+    printf("  memory of cuda:0 over %s: %s", provider, names[way->kind]);
+    if (way->kind != PHI_WAY_STAGED)
+        printf(", flush: %s", phi_flush_name(way->flush));
+    if (way->kind != PHI_WAY_DMABUF)
+        printf("; dmabuf: %s", phi_reason_text(way->dmabuf));
+    if (way->kind == PHI_WAY_STAGED)
+        printf("; hmem: %s", phi_reason_text(way->hmem));
+    printf("\n");
+}
+
+// What becomes of memory of the first device, where there is one.
+static void print_memory(struct info *info)
+{
+    const struct phi_net_params params = {.report = &info->report,
+                                          .config = &info->config,
+                                          .message_ring = -1,
+                                          .store_ring = -1,
+                                          .devices = true};
+    struct phi_device *device = NULL;
+    struct phi_net *net = NULL;
+    struct phi_way way;
+    void *memory = NULL;
+
+    if (phi_device_count(&info->report, info->config.libcuda) == 0 ||
+        phi_device_open(&info->report, info->config.libcuda, 0, &device))
+        return;
+    if (phi_net_open(&params, &net) == 0 && phi_device_alloc(device, PHI_NET_TRY, &memory) == 0 &&
+        phi_way_open(&way, &info->config, &info->report, device, net, memory) == 0)
+        print_way(&way, phi_net_name(net));
+    phi_net_close(net);
+    phi_device_free(device, memory);
+    phi_device_close(device);
+}
+
 enum { CANDIDATES = 64 };
 
 static int print_net(struct info *info)
@@ -277,6 +317,8 @@ static int print_net(struct info *info)
                list[i].taken ? "is taken" : list[i].reason);
     if (n == 0)
         printf("  no net: %s\n", why);
+    else
+        print_memory(info);
     phi_config_fini(&info->config);
     free(list);
     return 0;
