@@ -435,7 +435,7 @@ const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint3
 
 static int connect_rails(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails)
 {
-    const size_t own = link->address_size / (1 + link->rails_open);
+    const size_t own = (link->address_size - PHI_NET_TOKEN_SIZE) / (1 + link->rails_open);
     int rc = phi_rail_insert(link, &link->control.peer, address, size);
 
     link->rails_used = rails < link->rails_open ? rails : link->rails_open;
