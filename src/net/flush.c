@@ -201,11 +201,43 @@ static void start(struct phi_link *link)
     flush->known = phi_region_self(link, region - 1, &flush->self);
 }
 
+// The line may be another channel's by now: then the post comes to nothing.
+static void show(struct phi_link *link, const struct phi_held *held)
+{
+    char *line = link->mirror.lines[held->side] + (size_t)held->line * PHI_LINE_SIZE;
+
+    if (held->flushing)
+        *held->flushing = false;
+    else if (atomic_load_explicit((_Atomic uint32_t *)(line + PHI_LINE_LIFE),
+                                  memory_order_relaxed) == held->life)
+        // Release: who acquires the word sees the data that was flushed.
+        atomic_store_explicit((_Atomic uint32_t *)line + held->word, held->value,
+                              memory_order_release);
+}
+
+// Posts that came before it was known that their line is of host memory wait for nothing; those of
+// a flush that is under way show with it.
+static void show_line(struct phi_link *link, uint32_t line)
+{
+    struct phi_link_flush *flush = &link->flush;
+    size_t kept = flush->covered;
+
+    for (size_t i = flush->covered; i < flush->count; i++) {
+        if (flush->held[i].line == line)
+            show(link, &flush->held[i]);
+        else
+            flush->held[kept++] = flush->held[i];
+    }
+    flush->count = kept;
+}
+
 void phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
 {
     phi_net_lock(link->net);
     if (link->flush.regions)
         link->flush.regions[line] = id + 1;
+    if (id == PHI_HOST_MEMORY)
+        show_line(link, line);
     if (link->flush.covered == 0 && link->flush.count > 0)
         start(link);
     pthread_mutex_unlock(&link->net->lock);
@@ -223,7 +255,8 @@ void phi_flush_hold(struct phi_link *link, const struct phi_held *held)
         return;
     }
     flush->held = grown;
-    flush->held[flush->count++] = *held;
+    flush->held[flush->count] = *held;
+    flush->held[flush->count++].number = ++flush->numbered;
     if (flush->covered == 0)
         start(link);
 }
@@ -300,18 +333,16 @@ static bool is_over(struct phi_link *link)
               : is_read(link));
 }
 
-// The line may be another channel's by now: then the post comes to nothing.
-static void show(struct phi_link *link, const struct phi_held *held)
+// Whether the oldest message came behind a post that still waits. For what may not be flushed yet
+// it does not wait: the message may be what it takes.
+static bool is_behind(const struct phi_link *link)
 {
-    char *line = link->mirror.lines[held->side] + (size_t)held->line * PHI_LINE_SIZE;
+    const struct phi_link_flush *flush = &link->flush;
 
-    if (held->flushing)
-        *held->flushing = false;
-    else if (atomic_load_explicit((_Atomic uint32_t *)(line + PHI_LINE_LIFE),
-                                  memory_order_relaxed) == held->life)
-        // Release: who acquires the word sees the data that was flushed.
-        atomic_store_explicit((_Atomic uint32_t *)line + held->word, held->value,
-                              memory_order_release);
+    for (size_t i = 0; i < flush->count; i++)
+        if (flush->held[i].number <= flush->frame[0].after && may_start(link, &flush->held[i]))
+            return true;
+    return false;
 }
 
 static void release(struct phi_link *link)
@@ -323,12 +354,18 @@ static void release(struct phi_link *link)
     flush->count -= flush->covered;
     memmove(flush->held, flush->held + flush->covered, flush->count * sizeof(*flush->held));
     flush->covered = 0;
-    if (flush->count > 0)
-        start(link);
-    for (; flush->covered == 0 && link->open && flush->frames > 0; flush->frames--) {
-        phi_link_received(link, flush->frame[0].index, flush->frame[0].size);
+    // Before the next flush: where posts come all the time, there always is one.
+    while (link->open && flush->frames > 0 && !is_behind(link)) {
+        const uint32_t index = flush->frame[0].index;
+        const size_t size = flush->frame[0].size;
+
+        // First: it may end the link.
         memmove(flush->frame, flush->frame + 1, sizeof(flush->frame) - sizeof(flush->frame[0]));
+        flush->frames--;
+        phi_link_received(link, index, size);
     }
+    if (link->open && flush->count > 0)
+        start(link);
 }
 
 bool phi_flush_go(struct phi_link *link)
@@ -356,6 +393,7 @@ bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size)
     if (flush->covered == 0 && flush->frames == 0)
         return false;
     flush->frame[flush->frames].index = index;
+    flush->frame[flush->frames].after = flush->numbered;
     flush->frame[flush->frames++].size = size;
     return true;
 }

@@ -101,7 +101,8 @@ struct phi_link_staging {
 
 // A post that waits for a flush, or what a lane of bells has read.
 struct phi_held {
-    bool *flushing; // NULL: a post
+    uint64_t number; // as they came
+    bool *flushing;  // NULL: a post
     uint32_t line, life, value;
     uint8_t side, word;
 };
@@ -110,6 +111,7 @@ struct phi_link_flush {
     uint32_t *regions; // by line: id of the region and 1; 0: not known. NULL: nothing is flushed
     struct phi_held *held;
     size_t count, room;
+    uint64_t numbered;     // the newest one's
     size_t covered;        // so many of them, the first ones, by the flush that is under way; or 0
     uint64_t asked;        // of the flusher
     int64_t deadline;      // of the flush
@@ -120,6 +122,7 @@ struct phi_link_flush {
     struct {
         uint32_t index;
         size_t size;
+        uint64_t after; // number of the newest one that came before it
     } frame[PHI_RECEIVES]; // messages that came behind them, oldest first
     uint32_t frames;
 };

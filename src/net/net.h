@@ -107,10 +107,10 @@ int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how);
 
 // phi_link_flushes: data that comes with the posts of a line comes into the region of that id, which
 // is memory of a device, or is PHI_HOST_MEMORY; PHI_NO_REGION: the line's channel has ended, and of
-// the next one it is not known yet.
+// the next one it is not known yet. Neither is the id of a region.
 void phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id);
 #define PHI_NO_REGION   UINT32_MAX
-#define PHI_HOST_MEMORY (UINT32_MAX - 1)
+#define PHI_HOST_MEMORY (UINT32_MAX - 3)
 
 // phi_net_try has two links of this process write into the first PHI_NET_TRY bytes of a device's
 // memory, and out of them, as peers would. bytes: what they hold now, if that is true, which is

@@ -505,6 +505,9 @@ void phi_staging_rest(const struct phi_net *net, int64_t quiet)
 // Their ids among the link's regions, which exports never have.
 #define OUT_ID (UINT32_MAX - 1)
 #define IN_ID  (UINT32_MAX - 2)
+_Static_assert(OUT_ID != PHI_NO_REGION && OUT_ID != PHI_HOST_MEMORY && IN_ID != PHI_NO_REGION &&
+                   IN_ID != PHI_HOST_MEMORY && PHI_LENT_IDS + 255 < PHI_HOST_MEMORY,
+               "what is no region is none");
 
 int phi_link_stage(struct phi_link *link, const struct phi_staging_params *params,
                    struct phi_net_target *in)

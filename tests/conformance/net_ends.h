@@ -45,6 +45,7 @@ struct End {
     struct phi_net *net = nullptr;
     struct phi_link *link = nullptr;
     struct phi_wake messages = {-1, -1};
+    struct phi_net_flush flush = {}; // before open
     Line lines[2][kLines] = {};
     alignas(8) uint64_t stores[16] = {};
 
@@ -60,6 +61,7 @@ struct End {
         int rc = phi_net_open(&params, &net);
         if (rc)
             return rc;
+        EXPECT_EQ(phi_net_flush_by(net, &flush), 0);
         struct phi_mirror mirror = {
             {reinterpret_cast<char *>(lines[0]), reinterpret_cast<char *>(lines[1])},
             kLines,

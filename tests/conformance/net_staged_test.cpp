@@ -103,7 +103,7 @@ class NetStaged : public testing::TestWithParam<const char *>
         a->begin(true);
         b->begin(false);
     }
-    void open()
+    void open(const phi_net_flush &flush = {})
     {
         const std::string provider = std::string("PEERHOP_NET_PROVIDER=") + GetParam();
         const std::string rails = "PEERHOP_NET_RAILS=2";
@@ -111,6 +111,7 @@ class NetStaged : public testing::TestWithParam<const char *>
         b.reset();
         a = std::make_unique<Staged>();
         b = std::make_unique<Staged>();
+        b->flush = flush;
         if (a->open({provider, rails}))
             GTEST_SKIP() << a->context->error();
         ASSERT_EQ(b->open({provider, rails}), 0) << b->context->error();
@@ -278,6 +279,103 @@ TEST_P(NetStaged, WhatIsNotTakenKeepsALaneOfUseOnly)
     EXPECT_TRUE(phi_lane_rests(b->lane[0], false));
     EXPECT_FALSE(phi_lane_rests(a->lane[0], true));
     EXPECT_FALSE(phi_lane_rests(b->lane[0], true));
+}
+
+// ---- posts that wait for a flush
+
+// A driver whose flushes end one at a time, when the test says so.
+struct Gate {
+    std::atomic<int> begun{0}, allowed{0};
+
+    static int flush(void *opaque)
+    {
+        auto *gate = static_cast<Gate *>(opaque);
+        const int mine = ++gate->begun;
+        while (gate->allowed < mine)
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+        return 0;
+    }
+};
+
+// Opens both with what makes the posts of `a` show at `b`, and gives a way for them.
+class NetFlushed : public NetStaged
+{
+  protected:
+    std::vector<uint8_t> memory = std::vector<uint8_t>(64);
+    phi_route route = {};
+    Gate gate;
+
+    void SetUp() override
+    {
+    }
+    void TearDown() override
+    {
+        gate.allowed = INT32_MAX;
+        NetStaged::TearDown();
+    }
+    void join(const phi_net_flush &flush)
+    {
+        phi_net_target target;
+        open(flush);
+        if (IsSkipped())
+            return;
+        a->join(*b);
+        b->join(*a);
+        for (Staged *each : {a.get(), b.get()})
+            ASSERT_EQ(phi_link_register(each->link, 1, memory.data(), memory.size()), 0);
+        ASSERT_TRUE(phi_link_target(b->link, 1, &target));
+        ASSERT_EQ(phi_link_route(a->link, 1, &target, 0, &route), 0);
+    }
+    // One that says that data has come; returns when it has most probably been taken there.
+    void send(uint32_t line)
+    {
+        int rank = -1;
+        ASSERT_TRUE(eventually([&] { return phi_link_post(&route, post(line, 0, 0, 1)) == 0; }));
+        EXPECT_EQ(phi_net_settle(a->net, phi_deadline(kWait), &rank), 0);
+        for (int i = 0; i < 1000; i++)
+            phi_net_poll(b->net);
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Provider, NetFlushed, testing::Values("tcp"),
+                         [](const auto &) { return "tcp"; });
+
+// The peer may have begun with a line before it is known here that it is of host memory.
+TEST_P(NetFlushed, PostsOfHostMemoryWaitForNoFlush)
+{
+    char why[160] = "";
+    join({true, nullptr, nullptr});
+    if (IsSkipped())
+        return;
+    send(0);
+    EXPECT_EQ(b->word(0, 0, 0), 0u) << "of what is not known yet";
+    phi_link_flushes(b->link, 0, PHI_HOST_MEMORY);
+    EXPECT_EQ(b->word(0, 0, 0), 2u);
+    send(0);
+    EXPECT_EQ(phi_link_lost(b->link, why, sizeof why), 0) << why;
+    send(1);
+    EXPECT_EQ(b->word(0, 1, 0), 0u);
+}
+
+TEST_P(NetFlushed, AMessageWaitsOnlyForThePostsBeforeIt)
+{
+    std::string text;
+    join({false, Gate::flush, &gate});
+    if (IsSkipped())
+        return;
+    send(0);
+    ASSERT_TRUE(eventually([&] { return gate.begun == 1; }));
+    ASSERT_EQ(phi_link_tell(a->link, "behind", 6), 0);
+    send(1);
+    EXPECT_FALSE(b->message(&text)) << "before the post that was sent first";
+    // There is always one more that waits when a flush ends.
+    for (int flushes = 1; flushes < 50 && text.empty(); flushes++) {
+        gate.allowed = flushes;
+        ASSERT_TRUE(eventually([&] { return gate.begun > flushes; }));
+        send(1 + flushes % (kLines - 1));
+        b->message(&text);
+    }
+    EXPECT_EQ(text, "behind");
+    EXPECT_EQ(b->word(0, 0, 0), 2u);
 }
 
 } // namespace
