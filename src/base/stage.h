@@ -35,7 +35,9 @@ struct phi_stage_lane {
 // Bells: where both ends' memory is registered, a stream moves nothing itself. A record then asks the
 // net of its own rank for something, in a slot of PHI_STAGE_HEAD bytes with no data behind it, and
 // `reach` says how far that has come: record n has landed when reach is n + PHI_STAGE_SLOTS. A lane
-// of bells has one block.
+// of bells has one block. At the end of its link reach is PHI_BELLS_ENDED more than what was rung when the
+// net looked, which stands for all of it: so far ahead of a record it never is before. Nothing is rung
+// after that, and of what was rung meanwhile nobody has taken note.
 struct phi_stage_bell {
     uint64_t local; // address here, as the provider knows it
     uint64_t offset; // in the peer's buffer
@@ -46,6 +48,7 @@ struct phi_stage_bell {
 #define PHI_BELL_COPY 1u // size bytes from here to there,
 #define PHI_BELL_READ 2u // ... or from there to here
 #define PHI_BELL_POST 4u // then the peer is told
+#define PHI_BELLS_ENDED (1u << 30)
 
 // The head of a slot. Written by the sender; its receiver believes nothing of it.
 struct phi_stage_record {

@@ -471,12 +471,15 @@ static __device__ bool may_ring(const phi_hop_item &item)
     return !is_broken(item.broken);
 }
 
-// The net ends this wait in any case: it makes the lane reach further than any bell when its link
-// has ended.
-static __device__ void await_reach(uint64_t own, uint32_t record)
+// Returns how far ahead of the record the lane reaches. The net ends this wait in any case: when its
+// link has ended, that is PHI_BELLS_ENDED ahead.
+static __device__ uint32_t await_reach(uint64_t own, uint32_t record)
 {
-    while (!is_within(load_acquire(own + offsetof(phi_stage_lane, reach)), record)) {
-    }
+    uint32_t reach;
+    do
+        reach = load_acquire(own + offsetof(phi_stage_lane, reach));
+    while (!is_within(reach, record));
+    return reach - record;
 }
 
 static __device__ void bell(const phi_hop_item &item)
@@ -485,7 +488,10 @@ static __device__ void bell(const phi_hop_item &item)
     const uint32_t value = PHI_BELL_VALUE(item.peer), record = load_relaxed(lane->done) + 1;
     if (!may_ring(item) || item.signal == 0)
         return;
-    await_reach(item.own, record);
+    if (await_reach(item.own, record) >= PHI_STAGE_SLOTS) { // the link has ended, and nobody would look
+        give_up(item.broken);
+        return;
+    }
     *reinterpret_cast<phi_stage_bell *>(item.slots +
                                         ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_HEAD) = {
         item.source, item.offset, item.size, static_cast<uint32_t>(item.peer), item.signal};
@@ -497,6 +503,14 @@ static __device__ void bell(const phi_hop_item &item)
     store_relaxed(lane->done, record);
 }
 
+static __device__ void land(const phi_hop_item &item)
+{
+    const uint32_t rung = load_relaxed(reinterpret_cast<const phi_stage_lane *>(item.own)->done);
+    const uint32_t ahead = await_reach(item.own, rung + PHI_STAGE_SLOTS) + PHI_STAGE_SLOTS;
+    if (ahead > PHI_STAGE_SLOTS && ahead < PHI_BELLS_ENDED) // rung while the link ended
+        give_up(item.broken);
+}
+
 static __device__ void ring_or_land(const phi_hop_item &item)
 {
     if (threadIdx.x != 0)
@@ -504,9 +518,7 @@ static __device__ void ring_or_land(const phi_hop_item &item)
     if (item.kind == PHI_HOP_BELL)
         bell(item);
     else
-        await_reach(item.own,
-                    load_relaxed(reinterpret_cast<const phi_stage_lane *>(item.own)->done) +
-                        PHI_STAGE_SLOTS);
+        land(item);
 }
 
 // The items of this block from number i on, in order: all are of one lane, whose words the next one

@@ -268,10 +268,8 @@ static bool bells_go(struct phi_lane *lane, uint32_t rung)
     }
 }
 
-// The link has ended, and nothing of it touches memory any more. Bells are rung on as long as
-// graphs replay: the lane reaches further than they ever come.
-#define FOR_EVER (1u << 30)
-
+// The link has ended, and nothing of it touches memory any more. Who rings later, as graphs do that
+// replay, sees it.
 static void end_bells(struct phi_lane *lane)
 {
     const uint32_t rung = done_by_all(lane);
@@ -279,7 +277,7 @@ static void end_bells(struct phi_lane *lane)
     if (rung != lane->credited)
         atomic_store(lane->params.broken, 1);
     lane->flushing = false;
-    publish(lane, rung + FOR_EVER);
+    publish(lane, rung + PHI_BELLS_ENDED);
 }
 
 void phi_bells_end(struct phi_link *link)

@@ -14,6 +14,7 @@
 
 extern "C" {
 #include "base/stage.h"
+#include "cuda/kernel_args.h"
 #include "semaphore/executor.h"
 }
 
@@ -200,6 +201,35 @@ TEST_P(Staged, ItemsOfOneLaneGoOnOneAfterTheOther)
             at += heads[i].size;
         }
     }
+}
+
+// A bell that nobody will look at is not rung, and one that was rung while the link ended does not
+// land: both break the channel.
+TEST_P(Staged, BellsAtTheEndOfTheirLink)
+{
+    const size_t at = 3 * LANE;
+    auto *broken = reinterpret_cast<uint32_t *>(memory + at);
+    const auto run = [&](uint8_t kind) {
+        phi_work work = step(kind, 0, gpu->alloc(64), 0, 64);
+        work.peer_lane = PHI_BELL(0, 0, 0);
+        work.signal = PHI_BELL_COPY;
+        work.broken_device = memory_device + at;
+        *broken = 0;
+        issue({work});
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+        return *broken;
+    };
+    reach(0, PHI_STAGE_SLOTS);
+    EXPECT_EQ(run(PHI_STEP_BELL), 0u);
+    EXPECT_EQ(lane(0)->done[0], 1u);
+    reach(0, 1 + PHI_STAGE_SLOTS);
+    EXPECT_EQ(run(PHI_STEP_LAND), 0u);
+    reach(0, 1 + PHI_BELLS_ENDED);
+    EXPECT_EQ(run(PHI_STEP_LAND), 0u) << "the net has taken note of it";
+    EXPECT_NE(run(PHI_STEP_BELL), 0u);
+    EXPECT_EQ(lane(0)->done[0], 1u);
+    lane(0)->done[0] = 2;
+    EXPECT_NE(run(PHI_STEP_LAND), 0u);
 }
 
 // While a STAGE waits for slots a HELP takes what comes, to the end of its message and no further;

@@ -311,7 +311,9 @@ static enum si_progress do_bell(const struct phi_hop_item *item, uint32_t *at)
     }
     if (*at == 1 && (int32_t)(load32(&lane(item)->reach) - record) < 0)
         return SI_WAITING;
-    if (*at == 1)
+    if (*at == 1 && load32(&lane(item)->reach) - record >= PHI_STAGE_SLOTS)
+        store32((uint32_t *)item->broken, PHI_GIVEN_UP); // the link has ended
+    else if (*at == 1)
         ring(item, record);
     *at = OVER;
     return SI_MOVED;
@@ -319,8 +321,11 @@ static enum si_progress do_bell(const struct phi_hop_item *item, uint32_t *at)
 
 static enum si_progress do_land(const struct phi_hop_item *item, uint32_t *at)
 {
-    if ((int32_t)(load32(&lane(item)->reach) - (lane(item)->done[0] + PHI_STAGE_SLOTS)) < 0)
+    const uint32_t ahead = load32(&lane(item)->reach) - lane(item)->done[0];
+    if ((int32_t)(ahead - PHI_STAGE_SLOTS) < 0)
         return SI_WAITING;
+    if (ahead > PHI_STAGE_SLOTS && ahead < PHI_BELLS_ENDED) // rung while the link ended
+        store32((uint32_t *)item->broken, PHI_GIVEN_UP);
     *at = OVER;
     return SI_MOVED;
 }
