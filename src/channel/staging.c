@@ -313,6 +313,8 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
         .slots = memory,
         .offset = slots,
         .route = end->bells ? &channel->route : NULL,
+        .local = channel->local,
+        .local_size = channel->local_size,
         .broken = &channel->mine->broken,
         .busy = is_busy,
         .opaque = channel,

@@ -192,6 +192,8 @@ static ssize_t send_credit(struct phi_lane *lane, uint32_t count)
 // peer to whose slots we gave a place over them.
 static bool is_sane(const struct phi_lane *lane, uint32_t done)
 {
+    if (lane->chunk == 0)
+        return done - lane->credited <= PHI_STAGE_SLOTS;
     return done - lane->sent <= PHI_STAGE_SLOTS || (int32_t)(done - lane->sent) < 0;
 }
 
@@ -202,8 +204,15 @@ static uint32_t slot_of(uint32_t record)
     return record & (PHI_STAGE_SLOTS - 1);
 }
 
-// Begins what the next bell asks for; false: later. What tells the peer comes behind all that the
-// lane has moved.
+static bool is_ours(const struct phi_lane_params *p, const struct phi_stage_bell *bell)
+{
+    const uint64_t at = bell->local - (uint64_t)(uintptr_t)p->local;
+
+    return bell->size == 0 || (at <= p->local_size && bell->size <= p->local_size - at);
+}
+
+// Begins what the next bell asks for; false: later, or it has ended the link. What tells the peer
+// comes behind all that the lane has moved.
 static bool begin_bell(struct phi_lane *lane)
 {
     const uint32_t slot = slot_of(lane->sent);
@@ -213,6 +222,10 @@ static bool begin_bell(struct phi_lane *lane)
     memcpy(&bell, lane->params.slots + (size_t)slot * PHI_STAGE_HEAD, sizeof(bell));
     if ((bell.asks & PHI_BELL_POST) && lane->credited != lane->sent)
         return false;
+    if (!is_ours(&lane->params, &bell)) {
+        phi_link_fail(lane->link, -EBADMSG, "a bell asks for memory that is not its channel's");
+        return false;
+    }
     lane->asks[slot] = bell.asks;
     lane->immediates[slot] = bell.immediate;
     *move = (struct phi_move){.state = PHI_MOVE_DONE,
@@ -261,7 +274,7 @@ static bool bells_go(struct phi_lane *lane, uint32_t rung)
         if (lane->credited != lane->sent && has_landed(lane)) {
             lane->credited++;
             publish(lane, lane->credited + PHI_STAGE_SLOTS);
-        } else if (!lane->link->open || lane->sent == rung || !begin_bell(lane)) {
+        } else if (!lane->link->open || (int32_t)(rung - lane->sent) <= 0 || !begin_bell(lane)) {
             return any;
         }
         any = true;

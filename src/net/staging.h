@@ -41,8 +41,9 @@ uint32_t phi_net_chunk(const struct phi_net *net);
 // offset says where in the peer's `in` its slots are. Incoming: offset is not used.
 //
 // Of bells, where like has no bytes: one lane for each direction, whose records say what is to be
-// moved over `route`, which is copied, and which post follows. The peer has no part in it. When the
-// link ends, all that was rung and has not landed is over, after `broken` was set.
+// moved over `route`, which is copied, and which post follows. The peer has no part in it; where it has
+// put its slots over them what they say is its word, so nothing is moved but what lies in the buffer
+// of this end, [local, local + local_size). When the link ends, all that was rung and has not landed is over, after `broken` was set.
 struct phi_lane_params {
     uint32_t line;
     uint8_t life; // of the line
@@ -53,6 +54,8 @@ struct phi_lane_params {
     uint8_t *slots;
     uint64_t offset;
     const struct phi_route *route;
+    const void *local;
+    uint64_t local_size;
     _Atomic uint32_t *broken;
     // Whether a stream may still fill or empty: looked at when nothing has moved for a while. Must
     // not block.

@@ -378,4 +378,95 @@ TEST_P(NetFlushed, AMessageWaitsOnlyForThePostsBeforeIt)
     EXPECT_EQ(b->word(0, 0, 0), 2u);
 }
 
+// ---- bells
+
+class NetBells : public NetFlushed
+{
+  protected:
+    uint32_t broken = 0;
+    phi_lane *lane = nullptr;
+    char why[160] = "";
+
+    void begin()
+    {
+        if (lane)
+            phi_lane_close(lane);
+        broken = 0;
+        join({});
+        if (IsSkipped())
+            return;
+        phi_lane_params params = {};
+        params.outgoing = true;
+        params.like = PHI_STAGE_LIKE(0, 1);
+        params.control = &a->control[0];
+        params.slots = a->out.data();
+        params.route = &route;
+        params.local = memory.data() + 8;
+        params.local_size = 16;
+        params.broken = &broken;
+        params.busy = Staged::is_busy;
+        params.opaque = a.get();
+        lane = phi_lane_make();
+        phi_lane_open(lane, a->link, &params);
+    }
+    // The bells until `record` are rung; all say the same.
+    void ring(uint32_t record, const phi_stage_bell &bell)
+    {
+        for (uint32_t i = 0; i < PHI_STAGE_SLOTS; i++)
+            memcpy(a->out.data() + i * PHI_STAGE_HEAD, &bell, sizeof bell);
+        a->done(0, record);
+        phi_lane_kick(lane);
+    }
+    phi_stage_bell copy(uint64_t at, uint64_t size)
+    {
+        return {reinterpret_cast<uintptr_t>(memory.data()) + at, 32, size, 0, PHI_BELL_COPY};
+    }
+    bool is_lost()
+    {
+        return eventually([&] {
+            phi_net_poll(a->net);
+            return phi_link_lost(a->link, why, sizeof why) != 0;
+        });
+    }
+    void TearDown() override
+    {
+        phi_lane_close(lane);
+        NetFlushed::TearDown();
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Provider, NetBells, testing::Values("tcp"),
+                         [](const auto &) { return "tcp"; });
+
+TEST_P(NetBells, MoveNothingBesideTheBuffer)
+{
+    begin();
+    if (IsSkipped())
+        return;
+    memory[8] = 5;
+    ring(1, copy(8, 16));
+    ASSERT_TRUE(eventually([&] { return a->reach(0) == 1 + PHI_STAGE_SLOTS; }));
+    EXPECT_EQ(memory[32], 5);
+    for (auto [at, size] :
+         {std::pair<uint64_t, uint64_t>{7, 1}, {8, 17}, {25, 1}, {9, UINT64_MAX}}) {
+        begin();
+        ring(1, copy(at, size));
+        EXPECT_TRUE(is_lost()) << at;
+        EXPECT_NE(strstr(why, "not its channel's"), nullptr) << why;
+        EXPECT_NE(__atomic_load_n(&broken, __ATOMIC_ACQUIRE), 0u);
+    }
+}
+
+// Words that somebody else has written.
+TEST_P(NetBells, ThatNoStreamCanHaveRung)
+{
+    for (uint32_t record : {PHI_STAGE_SLOTS + 1u, UINT32_MAX}) {
+        begin();
+        if (IsSkipped())
+            return;
+        ring(record, copy(8, 1));
+        EXPECT_TRUE(is_lost()) << record;
+        EXPECT_NE(strstr(why, "make no sense"), nullptr) << why;
+    }
+}
+
 } // namespace
