@@ -418,13 +418,18 @@ int phi_device_enter(struct phi_device *device, void **token)
     return 0;
 }
 
-void phi_device_leave(struct phi_device *device, void *token)
+static void leave(const struct phi_driver *driver, void *token)
 {
     CUstreamCaptureMode mode = (CUstreamCaptureMode)((uintptr_t)token >> 1);
     CUcontext popped;
-    device->driver->cuThreadExchangeStreamCaptureMode(&mode);
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
     if ((uintptr_t)token & 1)
-        device->driver->cuCtxPopCurrent_v2(&popped);
+        driver->cuCtxPopCurrent_v2(&popped);
+}
+
+void phi_device_leave(struct phi_device *device, void *token)
+{
+    leave(device->driver, token);
 }
 
 int phi_device_thread_start(struct phi_device *device)
@@ -632,14 +637,13 @@ int phi_device_flush(struct phi_device *device, bool all)
                                                         : phi_device_enter(device, &token);
     if (rc)
         return rc;
+    // When this returns the device may be closed, and its context destroyed; the driver stays loaded.
     CUresult result = driver->cuFlushGPUDirectRDMAWrites(
         CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
         all ? CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES
             : CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
-    phi_device_leave(device, token);
-    return result == CUDA_SUCCESS
-               ? 0
-               : phi_cuda_result(device->report, driver, result, "cuFlushGPUDirectRDMAWrites");
+    leave(driver, token);
+    return result == CUDA_SUCCESS ? 0 : phi_cuda_code(result);
 }
 
 // The digits of CUDA_VERSION, which is 1000 * major + 10 * minor.

@@ -84,7 +84,8 @@ int phi_device_repeat(struct phi_device *device, void *address, size_t size, siz
 int phi_device_dmabuf(struct phi_device *device, uint64_t base, size_t size, int *fd, uint64_t *offset);
 
 // phi_device_flush makes what NICs have written into the device's memory visible to it, or to `all` devices. The driver
-// may take its time: only from a thread of its own. -ENOTSUP or PH_EDRIVER.
+// may take its time: only from a thread of its own, and the device may be closed before it returns. -ENOTSUP, or the
+// driver's error, which is not reported.
 int phi_device_flush(struct phi_device *device, bool all);
 
 // What this build holds, for peerhop-info: "13.0" or "left out", and the architectures of the kernels or "left out".

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "support/atomic_compat.h"
 
+#include <dlfcn.h>
+
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "support/gpu.h"
 
@@ -50,6 +54,33 @@ TEST_F(Device, OpensTwice)
     EXPECT_EQ(phi_device_context(again), phi_device_context(gpu->device)) << "the primary context";
     phi_device_close(again);
     phi_device_close(nullptr);
+}
+
+// As where the driver takes longer than whoever waits for it (ASan).
+TEST_F(Device, AFlushMayReturnWhenTheDeviceIsClosed)
+{
+    static std::atomic<int> state; // 1: inside, 2: may go
+    void *driver = dlopen(gpu->context.config.libcuda, RTLD_NOW | RTLD_LOCAL);
+    auto *on_flush = driver ? static_cast<CUresult (**)(int)>(dlsym(driver, "si_on_flush")) : nullptr;
+    if (!on_flush)
+        GTEST_SKIP() << "only on the stand-in";
+    phi_device *again = nullptr;
+    ASSERT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 0, &again), 0);
+    state = 0;
+    *on_flush = [](int) {
+        for (state = 1; state != 2;)
+            std::this_thread::yield();
+        return CUDA_ERROR_UNKNOWN;
+    };
+    int rc = 0;
+    std::thread flusher([&] { rc = phi_device_flush(again, true); });
+    while (state != 1)
+        std::this_thread::yield();
+    phi_device_close(again);
+    state = 2;
+    flusher.join();
+    *on_flush = nullptr;
+    EXPECT_NE(rc, 0);
 }
 
 TEST_F(Device, EnterPutsBackWhatWas)
