@@ -460,7 +460,7 @@ TEST_P(Net, ByeEndsTheLinkOfThePeer)
     EXPECT_EQ(phi_link_lost(b->link, text, sizeof text), 0);
     // It is given 0.2 s, which may be little on a machine that is busy.
     bool told = false;
-    for (int i = 0; i < 5 && !told; i++) {
+    for (int i = 0; i < 20 && !told; i++) {
         if (i > 0)
             pair();
         phi_link_end(a->link, true);
