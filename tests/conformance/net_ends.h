@@ -85,6 +85,15 @@ struct End {
     {
         return __atomic_load_n(&lines[side][line].word[word_], __ATOMIC_ACQUIRE);
     }
+    // Takes what has come, also where it is told late.
+    void take_all()
+    {
+        int rank = -1;
+        // Each waits for the lock: phi_net_poll() passes by while another thread has it, for as
+        // long as that one stands still.
+        for (int i = 0; i < 1000; i++)
+            ASSERT_EQ(phi_net_settle(net, phi_deadline(kWait), &rank), 0);
+    }
     bool message(std::string *text)
     {
         char bytes[PHI_NET_MESSAGE_MAX];

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "support/patience.h"
+
 extern "C" {
 #include "base/clock.h"
 #include "base/config.h"
@@ -18,6 +20,8 @@ extern "C" {
 #include "base/report.h"
 #include "store/mailbox.h"
 }
+
+inline const int64_t WELL_MS = patience(5000).count(); // for a store that is well
 
 struct Got {
     int result = -1;
@@ -58,7 +62,7 @@ class Member
     std::string uri, password_file, job = "test";
     const ph_store_callbacks *callbacks = nullptr;
 
-    int open(int64_t ms = 5000)
+    int open(int64_t ms = WELL_MS)
     {
         std::string store = "PEERHOP_STORE=" + uri,
                     file = "PEERHOP_STORE_PASSWORD_FILE=" + password_file;
@@ -78,24 +82,24 @@ class Member
         params.incarnation = incarnation;
         return phi_mailbox_open(&params, in_ms(ms), &mailbox);
     }
-    void close(int64_t ms = 5000)
+    void close(int64_t ms = WELL_MS)
     {
         phi_mailbox_close(mailbox, in_ms(ms));
         mailbox = nullptr;
     }
-    int announce(const std::string &text, int64_t ms = 5000)
+    int announce(const std::string &text, int64_t ms = WELL_MS)
     {
         return phi_mailbox_announce(mailbox, text.data(), text.size(), in_ms(ms));
     }
-    int send_to(int peer, uint64_t peer_life, const std::string &text, int64_t ms = 5000)
+    int send_to(int peer, uint64_t peer_life, const std::string &text, int64_t ms = WELL_MS)
     {
         return phi_mailbox_send(mailbox, peer, peer_life, text.data(), text.size(), in_ms(ms));
     }
-    int send(int peer, const std::string &text, int64_t ms = 5000)
+    int send(int peer, const std::string &text, int64_t ms = WELL_MS)
     {
         return send_to(peer, life(peer), text, ms);
     }
-    Got receive(int64_t ms = 5000, const bool *wanted = nullptr)
+    Got receive(int64_t ms = WELL_MS, const bool *wanted = nullptr)
     {
         Got got;
         phi_message message{};
@@ -111,7 +115,7 @@ class Member
         return got;
     }
     // The next message that is no member record.
-    Got message(int64_t ms = 5000)
+    Got message(int64_t ms = WELL_MS)
     {
         int64_t end = in_ms(ms);
         for (;;) {
@@ -139,7 +143,7 @@ class Member
         return text;
     }
 
-    int64_t close_ms = 5000; // of the destructor
+    int64_t close_ms = WELL_MS; // of the destructor
     const int rank, ranks;
     const uint64_t incarnation;
     phi_mailbox *mailbox = nullptr;

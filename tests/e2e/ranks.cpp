@@ -30,12 +30,6 @@ RankRegistration::RankRegistration(const char *name, RankFunction function)
 
 static Rank *current; // of this process, for messages
 
-std::chrono::milliseconds patience(int64_t ms)
-{
-    static const char *const factor = getenv("TEST_TIME_FACTOR");
-    return std::chrono::milliseconds(ms * (factor ? atoi(factor) : 1));
-}
-
 void rank_failed(const char *file, int line, const std::string &what)
 {
     std::string text = std::string(file) + ":" + std::to_string(line) + ": " + what;
@@ -261,9 +255,11 @@ Job::~Job()
     for (int rank = 0; rank < ranks_; rank++) {
         if (pids_[rank] > 0 && statuses_[rank] < 0) {
             kill(pids_[rank], SIGKILL);
-            waitpid(pids_[rank], nullptr, 0);
+            ended_.push_back(pids_[rank]);
         }
     }
+    for (pid_t pid : ended_)
+        waitpid(pid, nullptr, 0);
     munmap(shared_, sizeof(Shared));
     ::close(shared_fd_);
     if (hmem_fd_ >= 0)
@@ -325,13 +321,17 @@ int Job::status(int rank, int64_t ms)
 {
     auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
     while (statuses_[rank] < 0 && pids_[rank] > 0) {
-        int status;
-        if (waitpid(pids_[rank], &status, WNOHANG) == pids_[rank])
-            statuses_[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        else if (std::chrono::steady_clock::now() >= end)
+        siginfo_t info = {};
+        if (waitid(P_PID, static_cast<id_t>(pids_[rank]), &info, WEXITED | WNOHANG | WNOWAIT) ==
+                0 &&
+            info.si_pid == pids_[rank]) {
+            statuses_[rank] = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+            ended_.push_back(pids_[rank]);
+        } else if (std::chrono::steady_clock::now() >= end) {
             break;
-        else
+        } else {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
     }
     return statuses_[rank];
 }

@@ -20,6 +20,7 @@
 #include <peerhop/peerhop.h>
 
 #include "e2e/device.h"
+#include "support/patience.h"
 #include "support/redis_server.h"
 
 // Memory that the ranks and the test share beside the library.
@@ -92,10 +93,6 @@ struct RankRegistration {
     static RankRegistration name##_registration(#name, name);                                      \
     static void name([[maybe_unused]] Rank &rank)
 
-// How long a test waits until it calls something stuck: longer by TEST_TIME_FACTOR, under valgrind
-// above all.
-std::chrono::milliseconds patience(int64_t ms);
-
 class Job
 {
 public:
@@ -133,6 +130,9 @@ private:
     std::vector<std::map<std::string, std::string>> own_;
     std::vector<pid_t> pids_;
     std::vector<int> statuses_;
+    // Zombies, until the job is over: while many processes end, freeing one may take a kernel (Linux 6.18) half a minute,
+    // and whoever reaps it can meanwhile not do what the others wait for.
+    std::vector<pid_t> ended_;
     std::map<int, bool> expected_;
     int shared_fd_ = -1, hmem_fd_ = -1;
     Shared *shared_ = nullptr;

@@ -18,6 +18,7 @@
 
 #include "faults/memory.h"
 #include "support/entries.h"
+#include "support/patience.h"
 
 namespace faults
 {
@@ -497,8 +498,7 @@ static int64_t deadline = 2500;
 
 int64_t deadline_ms()
 {
-    static const char *const factor = getenv("TEST_TIME_FACTOR");
-    return deadline * (factor ? atoi(factor) : 1);
+    return patience(deadline).count();
 }
 
 // Over the net ranks meet by more steps, each of which waits for a core.

@@ -17,8 +17,9 @@
 namespace kill_rounds
 {
 
-const int64_t CONTEXT_MS = 3000;   // the contexts' deadline
-const int64_t PATIENCE_MS = 30000; // of retries, of streams: everybody is continued long before
+const int64_t CONTEXT_MS = 3000; // the contexts' deadline
+inline const int64_t PATIENCE_MS =
+    patience(30000).count(); // of retries, of streams: everybody is continued long before
 
 const size_t SLOT_SIZE = 12288;
 const int STAGES = 8;

@@ -381,7 +381,7 @@ TEST_F(Perf, AReaderThatLeavesLeavesNothingBehind)
 TEST_F(Perf, TheDeadlineEndsTheRun)
 {
     Words words = endless;
-    words.insert(words.end(), {"--deadline", "1"});
+    words.insert(words.end(), {"--deadline", "3"}); // of which an exchange gets 2.25 s
     Ended ended = run(words);
     EXPECT_EQ(ended.status, 1);
     EXPECT_TRUE(has(ended.err, "deadline of the run has passed")) << ended.err;
