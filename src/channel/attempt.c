@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 // How long one attempt waits for the peer's outcome, and between two questions.
 #define ATTEMPT_MS 1000
@@ -161,12 +162,11 @@ static void begin(struct phi_peers *peers, struct phi_attempt *attempt,
     memcpy(trier->record, request->bytes, request->bytes_size);
     trier->size = request->bytes_size;
     trier->attempt = attempt;
-    // Of the service thread: it has that one's signals, which are none.
-    int rc = pthread_create(&trier->thread, NULL, run, peers);
+    int rc = phi_thread_start(&trier->thread, "peerhop-try", run, peers);
     trier->made = trier->busy = attempt->trying = rc == 0;
     if (rc)
         phi_log(peers->report, PH_LOG_WARN, "no thread to try whether ipc serves: %s",
-                ph_strerror(-rc));
+                ph_strerror(rc));
 }
 
 void phi_attempt_stop(struct phi_peers *peers)

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -14,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "base/thread.h"
 #include "base/wake.h"
 #include "channel/answer.h"
 #include "channel/heartbeat.h"
@@ -361,11 +361,11 @@ static void end_refresh(struct phi_service *service)
 static void begin_refresh(struct phi_service *service)
 {
     end_refresh(service); // over since long: its deadline is shorter than any period
-    int rc = pthread_create(&service->refresher, NULL, refresh_store, service);
+    int rc = phi_thread_start(&service->refresher, "peerhop-refresh", refresh_store, service);
     service->refreshing = rc == 0;
     if (rc)
         phi_log(service->peers->report, PH_LOG_WARN, "no thread to refresh the store's keys: %s",
-                strerror(rc));
+                strerror(-rc));
 }
 
 static void *run(void *opaque)
@@ -396,19 +396,6 @@ static void *run(void *opaque)
     return NULL;
 }
 
-static int start_thread(struct phi_service *service)
-{
-    // Signals are the application's affair: none is delivered to this thread.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = -pthread_create(&service->thread, NULL, run, service);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0)
-        pthread_setname_np(service->thread, "peerhop-service");
-    return rc;
-}
-
 int phi_service_open(struct phi_peers *peers, struct phi_service **out)
 {
     struct phi_service *service = calloc(1, sizeof *service);
@@ -432,7 +419,7 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **out)
         rc = watch(service, peers->net_wake.listen, EPOLLIN, SOURCE_NET, 0);
     *out = service; // the thread looks there
     if (rc == 0)
-        rc = start_thread(service);
+        rc = phi_thread_start(&service->thread, "peerhop-service", run, service);
     if (rc) {
         *out = NULL;
         phi_fail(peers->report, rc, "cannot start the service thread: %s", strerror(-rc));

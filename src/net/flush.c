@@ -8,13 +8,13 @@
 // Messages of the service threads that come behind such a post wait for it, too: a release or a
 // leave is not to be seen before what was sent first.
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "net/internal.h"
 
 #define FLUSH_MS 5000
@@ -77,7 +77,6 @@ static uint64_t ask(struct phi_flusher *f)
 int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how)
 {
     struct phi_flusher *f;
-    sigset_t all, before;
     int rc;
 
     net->flush_reads = how->reads;
@@ -89,15 +88,11 @@ int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how)
     *f = (struct phi_flusher){.how = *how, .ring = net->wake.ring};
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->wanted, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = -pthread_create(&f->thread, NULL, flusher_main, f);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rc = phi_thread_start(&f->thread, "peerhop-flush", flusher_main, f);
     if (rc) {
         free(f);
         return phi_fail(net->report, rc, "the thread for flushes cannot start: %s", strerror(-rc));
     }
-    pthread_setname_np(f->thread, "peerhop-flush");
     net->flusher = f;
     return 0;
 }

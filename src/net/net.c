@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "base/thread.h"
 #include "net/internal.h"
 
 const char *phi_net_error(const struct phi_net *net, int rc)
@@ -259,16 +259,10 @@ static void *proxy_main(void *opaque)
 
 static int start_proxy(struct phi_net *net)
 {
-    sigset_t all, before;
-    int rc;
+    int rc = phi_thread_start(&net->proxy, "peerhop-net", proxy_main, net);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = -pthread_create(&net->proxy, NULL, proxy_main, net);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
         return phi_fail(net->report, rc, "the proxy of the net cannot start: %s", strerror(-rc));
-    pthread_setname_np(net->proxy, "peerhop-net");
     net->started = true;
     return 0;
 }

@@ -2,13 +2,13 @@
 // The host executor: its queues, its worker, and what it tells about all of them.
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "semaphore/queue.h"
 #include "semaphore/record.h"
 
@@ -310,19 +310,13 @@ static void *worker_main(void *opaque)
     return NULL;
 }
 
-// start_worker makes the thread with all signals blocked: they are the application's.
 static int start_worker(struct phi_host_executor *host)
 {
-    sigset_t all, before;
-    int rc;
+    int rc = phi_thread_start(&host->worker, "peerhop-queues", worker_main, host);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&host->worker, NULL, worker_main, host);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
-        return phi_fail(host->params.report, -rc, "the worker of the queues cannot start: %s",
-                        strerror(rc));
+        return phi_fail(host->params.report, rc, "the worker of the queues cannot start: %s",
+                        strerror(-rc));
     return 0;
 }
 

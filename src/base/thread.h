@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#ifndef PHI_BASE_THREAD_H
+#define PHI_BASE_THREAD_H
+
+#include <pthread.h>
+
+// phi_thread_start starts a thread of the library's own: 0 or -errno. No signal is delivered to it
+// (they are the application's affair), nor to threads that it starts. name: at most 15 characters.
+int phi_thread_start(pthread_t *thread, const char *name, void *(*main)(void *), void *opaque);
+
+#endif
