@@ -451,12 +451,13 @@ TEST_F(Attempt, DevicesInOtherContainersMeetOverTheNet)
 {
     for (const char *path : {"auto", "ipc"}) {
         SCOPED_TRACE(path);
-        Job job("standin", 2);
-        const pid_t first = start_in_a_container(job, 1, "in_a_container", path);
+        auto job = std::make_unique<Job>("standin", 2);
+        const pid_t first = start_in_a_container(*job, 1, "in_a_container", path);
         if (first < 0)
             GTEST_SKIP() << "this process may not make namespaces";
-        job.start_rank(0, "in_a_container", path);
-        EXPECT_EQ(job.wait(), "");
+        job->start_rank(0, "in_a_container", path);
+        EXPECT_EQ(job->wait(), "");
+        job.reset(); // a namespace ends when all in it are reaped
         kill(first, SIGKILL);
         waitpid(first, nullptr, 0);
     }
