@@ -24,7 +24,7 @@
     STRING(libcuda, "LIBCUDA", "libcuda.so.1", "the CUDA driver library to load")                  \
     STRING(libfabric, "LIBFABRIC", "libfabric.so.1", "the libfabric library to load")              \
     STRING(net_provider, "NET_PROVIDER", "", "provider of libfabric for the net path; empty: the best one") \
-    STRING(net_interface, "NET_INTERFACE", "", "domain or device of it; empty: the first")        \
+    STRING(net_interface, "NET_INTERFACE", "", "domain or device of it; empty: the one nearest to the device, or the first") \
     NUMBER(rank, "RANK", -1, -1, 1048575, "this rank; -1: from the launcher")                      \
     NUMBER(ranks, "RANKS", 0, 0, 1048576, "number of ranks; 0: from the launcher")                 \
     NUMBER(local_rank, "LOCAL_RANK", -1, -1, 1048575, "place among the ranks of this node; -1: from the launcher") \
@@ -52,7 +52,7 @@
            "bytes of pinned memory for each peer whose device memory, or ours, goes over the net; half of it receives") \
     NUMBER(net_chunk, "NET_CHUNK", 262144, 4096, 67108864, "most bytes of device memory that go over the net at once") \
     NUMBER(net_backoff_us, "NET_BACKOFF_US", 200, 1, 100000, "how long the net's thread pauses at most while streams or graphs may have work for it") \
-    CHOICE(net_memory, "NET_MEMORY", "staged", "auto|dmabuf|hmem|staged", "how memory of this rank's device meets the net: registered as a DMA-BUF or through FI_HMEM, where all that is needed for it is there, or through pinned slots") \
+    CHOICE(net_memory, "NET_MEMORY", "auto", "auto|dmabuf|hmem|staged", "how memory of this rank's device meets the net: registered as a DMA-BUF or through FI_HMEM, where all that is needed for it is there, or through pinned slots") \
     CHOICE(net_flush, "NET_FLUSH", "auto", "auto|none|driver|read", "what makes visible what the net has written into registered memory of a device: nothing, the driver's flush, a read through the same endpoint; auto: by the device's attributes") \
     CHOICE(path, "PATH", "auto", "auto|ipc|net", "how peers are reached: auto: net where ipc cannot; net: also others of this node; if one of two ranks says net and none ipc, both do; ipc: by nothing else") \
     CHOICE(reap, "REAP", "manual", "manual|idle", "who unmaps released cudaMalloc and pool memory of peers: ph_reap, or the library when its own operations are done") \

@@ -38,19 +38,29 @@ ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, str
     return fi_sendmsg(rail->ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
 }
 
-// What a provider may not do behind our back where memory of devices is registered: copy it through
-// its own (a way that we have), call CUDA (the application may sit in a call of its own that waits
-// for us), nor go past the NIC to this process. One that does not know an option is believed.
 enum { CUDA_API_PERMITTED = 10, SHARED_MEMORY_PERMITTED = 11 }; // FI_OPT_*, which 1.17 lacks
 
-static int forbid(struct fid_ep *ep)
+static bool is_unknown(int rc)
 {
-    int rc = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &(int){FI_HMEM_P2P_REQUIRED},
-                       sizeof(int));
+    return rc == -FI_ENOPROTOOPT || rc == -FI_ENOSYS;
+}
 
-    fi_setopt(&ep->fid, FI_OPT_ENDPOINT, CUDA_API_PERMITTED, &(bool){false}, sizeof(bool));
+// What a provider may not do behind our back where memory of devices is registered: copy it through
+// its own (a way that we have), call CUDA (the application may sit in a call of its own that waits
+// for us), nor go past the NIC to this process. One that moves such memory by itself calls no CUDA;
+// any other is to promise that (fi_endpoint(3): of 1.18 or later all that take such memory know the
+// option). An older one that knows neither is believed where the user asks for a way by name.
+static int forbid(const struct phi_net *net, struct fid_ep *ep)
+{
+    int p2p = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &(int){FI_HMEM_P2P_REQUIRED},
+                        sizeof(int));
+    int cuda =
+        fi_setopt(&ep->fid, FI_OPT_ENDPOINT, CUDA_API_PERMITTED, &(bool){false}, sizeof(bool));
+
     fi_setopt(&ep->fid, FI_OPT_ENDPOINT, SHARED_MEMORY_PERMITTED, &(bool){false}, sizeof(bool));
-    return rc == -FI_ENOPROTOOPT || rc == -FI_ENOSYS ? 0 : rc;
+    if (!is_unknown(p2p) || cuda == 0)
+        return is_unknown(p2p) ? 0 : p2p;
+    return is_unknown(cuda) && net->config->net_memory != PHI_MEMORY_AUTO ? 0 : -FI_EOPNOTSUPP;
 }
 
 int phi_rail_open(struct phi_link *link, struct phi_rail *rail)
@@ -63,7 +73,7 @@ int phi_rail_open(struct phi_link *link, struct phi_rail *rail)
     if ((rc = fi_endpoint(net->domain, net->info, &rail->ep, NULL)) ||
         (rc = fi_ep_bind(rail->ep, &link->av->fid, 0)) ||
         (rc = fi_ep_bind(rail->ep, &link->cq->fid, FI_TRANSMIT | FI_RECV)) ||
-        (net->hmem && (rc = forbid(rail->ep))) || (rc = fi_enable(rail->ep)))
+        (net->hmem && (rc = forbid(net, rail->ep))) || (rc = fi_enable(rail->ep)))
         return rc;
     if (net->mr_mode & FI_MR_LOCAL)
         rc = phi_region_open(net, rail->ep, &buffers, FI_SEND | FI_RECV | FI_READ | FI_WRITE,

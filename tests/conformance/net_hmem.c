@@ -10,6 +10,10 @@
 //   lies      nothing does: the device's memory is another one than what is written and read
 // and  fails  the flush of that kind fails, but for the first one, which is the library's try
 //      hangs  ... or does not end
+// Of the options of an endpoint it knows FI_HMEM_P2P, or instead, with
+//   permits        FI_OPT_CUDA_API_PERMITTED, and needs no CUDA
+//   calls          the same, and needs CUDA
+//   knows nothing  neither, like those of libfabric 1.17
 // A read by another rank makes what it reads visible, as it would on a bus; and what no post tells
 // of shows to the driver's copies (cuMemcpyDtoHAsync), which the application enqueues when it knows
 // by other means that it is there.
@@ -22,6 +26,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +41,8 @@
 #include <rdma/fi_rma.h>
 
 #define EXPORT __attribute__((visibility("default")))
+enum { CUDA_API_PERMITTED = 10 }; // FI_OPT_*, which 1.17 lacks
+
 #define SHADOW (1ull << 63) // in the key of a region: that of its shadow
 
 enum { REGIONS = 4096, ENTRIES = 4096, PENDING = 4096 };
@@ -472,7 +479,9 @@ static int hmem_setopt(fid_t fid, int level, int name, const void *value, size_t
 {
     (void)fid;
     (void)level;
-    if (name != FI_OPT_FI_HMEM_P2P)
+    if (name == CUDA_API_PERMITTED && (is("permits") || is("calls")))
+        return is("calls") || *(const bool *)value ? -FI_EOPNOTSUPP : 0;
+    if (name != FI_OPT_FI_HMEM_P2P || is("permits") || is("calls") || is("knows nothing"))
         return -FI_ENOPROTOOPT;
     return size == sizeof(int) && *(const int *)value == FI_HMEM_P2P_REQUIRED ? 0 : -FI_EINVAL;
 }

@@ -241,7 +241,6 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
             abort();
         environment("PEERHOP_LIBFABRIC", TEST_NET_HMEM);
         environment("TEST_NET_HMEM", "driver");
-        environment("PEERHOP_NET_MEMORY", "auto");
     }
     if (device == "hostnet" || device == "standinnet" || device == "standinhmem") {
         device_ = device == "hostnet" ? "host" : "standin";

@@ -107,6 +107,21 @@ TEST_F(Registered, AProviderThatLiesIsNotTaken)
     EXPECT_EQ(run("tells_its_way", staged, {{"PEERHOP_NET_FLUSH", "read"}}), "");
 }
 
+// The proxy may not call CUDA, which may wait for the streams that wait for the proxy.
+TEST_F(Registered, AProviderThatMayCallCudaIsNotTaken)
+{
+    const char *staged = "staged slots none the provider", *hmem = "rma hmem driver_all -";
+    EXPECT_EQ(run("tells_its_way", hmem, {{"TEST_NET_HMEM", "driver permits"}}), "");
+    EXPECT_EQ(run("tells_its_way", staged, {{"TEST_NET_HMEM", "driver calls"}}), "");
+    EXPECT_EQ(run("tells_its_way", staged,
+                  {{"TEST_NET_HMEM", "driver calls"}, {"PEERHOP_NET_MEMORY", "hmem"}}),
+              "");
+    EXPECT_EQ(run("tells_its_way", staged, {{"TEST_NET_HMEM", "driver knows nothing"}}), "");
+    EXPECT_EQ(run("tells_its_way", hmem,
+                  {{"TEST_NET_HMEM", "driver knows nothing"}, {"PEERHOP_NET_MEMORY", "hmem"}}),
+              "");
+}
+
 // ---- in a chain of streams: what was enqueued before the data came
 
 static const size_t SIZES[] = {1, 8, 4099, 300000};
