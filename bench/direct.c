@@ -58,12 +58,13 @@ static int choose(struct phi_net_candidate *chosen, struct phi_config *config, c
 {
     struct phi_report report;
     struct phi_net_candidate candidates[64];
+    const struct phi_pci_place nowhere = {0};
     char why[256] = "";
     size_t n = 0;
     phi_report_init(&report, NULL, NULL, PH_LOG_NONE);
     int rc = phi_config_read(config, NULL, &report);
     if (rc == 0)
-        n = phi_net_list(&report, config, candidates, 64, why, sizeof(why));
+        n = phi_net_list(&report, config, &nowhere, candidates, 64, why, sizeof(why));
     phi_report_fini(&report);
     for (size_t i = 0; i < n; i++)
         if (candidates[i].taken) {

@@ -268,28 +268,24 @@ static void print_way(const struct phi_way *way, const char *provider)
     printf("\n");
 }
 
-// What becomes of memory of the first device, where there is one.
-static void print_memory(struct info *info)
+// What becomes of memory of a device.
+static void print_memory(struct info *info, struct phi_device *device)
 {
     const struct phi_net_params params = {.report = &info->report,
                                           .config = &info->config,
                                           .message_ring = -1,
                                           .store_ring = -1,
-                                          .devices = true};
-    struct phi_device *device = NULL;
+                                          .devices = true,
+                                          .near.device = phi_device_info(device)->pci};
     struct phi_net *net = NULL;
     struct phi_way way;
     void *memory = NULL;
 
-    if (phi_device_count(&info->report, info->config.libcuda) == 0 ||
-        phi_device_open(&info->report, info->config.libcuda, 0, &device))
-        return;
     if (phi_net_open(&params, &net) == 0 && phi_device_alloc(device, PHI_NET_TRY, &memory) == 0 &&
         phi_way_open(&way, &info->config, &info->report, device, net, memory) == 0)
         print_way(&way, phi_net_name(net));
     phi_net_close(net);
     phi_device_free(device, memory);
-    phi_device_close(device);
 }
 
 enum { CANDIDATES = 64 };
@@ -299,6 +295,7 @@ static int print_net(struct info *info)
     struct phi_net_candidate *list = calloc(CANDIDATES, sizeof(*list));
     char why[256] = "out of memory";
     char library[128];
+    struct phi_device *device = NULL; // the first, where there is one
     size_t n = 0;
 
     if (phi_config_read(&info->config, NULL, &info->report) < 0) {
@@ -306,8 +303,12 @@ static int print_net(struct info *info)
         report_failure(info);
         return STATUS_FAILED;
     }
+    if (phi_device_count(&info->report, info->config.libcuda) == 0 ||
+        phi_device_open(&info->report, info->config.libcuda, 0, &device))
+        device = NULL;
+    const struct phi_pci_place near = {.device = device ? phi_device_info(device)->pci : NULL};
     if (list)
-        n = phi_net_list(&info->report, &info->config, list, CANDIDATES, why, sizeof(why));
+        n = phi_net_list(&info->report, &info->config, &near, list, CANDIDATES, why, sizeof(why));
     if (n > 0) {
         phi_net_library(library, sizeof(library));
         printf("%s\n", library);
@@ -317,8 +318,9 @@ static int print_net(struct info *info)
                list[i].taken ? "is taken" : list[i].reason);
     if (n == 0)
         printf("  no net: %s\n", why);
-    else
-        print_memory(info);
+    else if (device)
+        print_memory(info, device);
+    phi_device_close(device);
     phi_config_fini(&info->config);
     free(list);
     return 0;

@@ -184,6 +184,7 @@ struct phi_net {
     uint32_t rails; // of each link
     bool devices;   // memory of devices is to be registered,
     bool hmem;      // ... and the provider takes it
+    struct phi_pci_place near;
     bool flush_reads;
     struct phi_flusher *flusher; // NULL: the driver is not asked
     int message_ring, store_ring;
@@ -341,8 +342,12 @@ const char *phi_net_error(const struct phi_net *net, int rc);
 // another address: that is not tried.
 typedef int (*phi_provider_try)(void *opaque, struct fi_info *info, char *why, size_t size);
 int phi_provider_find(struct phi_report *report, const struct phi_config *config,
-                      const struct phi_libfabric *library, phi_provider_try try_one, void *opaque,
+                      const struct phi_libfabric *library, const struct phi_pci_place *near,
+                      phi_provider_try try_one, void *opaque,
                       struct phi_net_candidate *candidates, size_t n, size_t *count);
+
+// phi_provider_pci: where its NIC sits; false: it has none, or does not say.
+bool phi_provider_pci(const struct fi_info *info, char device[PHI_PCI_NAME]);
 
 // phi_provider_near: its address reaches no other node, or only those on the same cable. more:
 // there is an interface beside loopback, which providers may not offer yet when it has just come

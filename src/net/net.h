@@ -29,6 +29,7 @@
 
 #include "base/config.h"
 #include "base/report.h"
+#include "net/pci.h"
 
 struct phi_net;
 struct phi_link;
@@ -46,18 +47,19 @@ struct phi_net_params {
     int message_ring; // rung (base/wake.h) when a message has come, or a link is lost
     int store_ring;   // ... when stores have been applied
     bool devices;     // memory of devices is to be registered, where the provider takes it
+    struct phi_pci_place near; // of equal NICs the nearest is taken
 };
 
 bool phi_net_built(void); // false: the stub
 
 // phi_net_open loads libfabric, takes the first provider that serves and passes the probe, and
-// starts the proxy. PH_ENOPATH: none; the sentence has the reason against each. May take 0.3 s.
+// starts the proxy, on the CPUs near its NIC where these are known. PH_ENOPATH: none; the sentence has the reason against each. May take 0.3 s.
 // close ends all links that are left. NULL is fine.
 int phi_net_open(const struct phi_net_params *params, struct phi_net **net);
 void phi_net_close(struct phi_net *net);
 
-// phi_net_list writes a line for each provider that there is: whether it would be taken, or why
-// not.
+// phi_net_list writes a line for each provider that there is: whether it would be taken near to that
+// place, or why not.
 struct phi_net_candidate {
     char provider[64], domain[64];
     char reason[160]; // "": it would be taken
@@ -66,7 +68,8 @@ struct phi_net_candidate {
 };
 // Returns the number of candidates written, at most n; where it is 0, why says why.
 size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
-                    struct phi_net_candidate *candidates, size_t n, char *why, size_t why_size);
+                    const struct phi_pci_place *near, struct phi_net_candidate *candidates,
+                    size_t n, char *why, size_t why_size);
 
 // phi_net_library writes which libfabric was loaded, and which one this was built for; "" before the first net
 // or list of the process. Any thread.

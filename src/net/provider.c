@@ -118,26 +118,55 @@ struct fi_info *phi_provider_hmem(const struct phi_libfabric *library, const str
     return found;
 }
 
-static int is_before(const struct fi_info *a, const struct fi_info *b)
+bool phi_provider_pci(const struct fi_info *info, char device[PHI_PCI_NAME])
 {
-    int x = rank_of(a->fabric_attr->prov_name), y = rank_of(b->fabric_attr->prov_name);
+    const struct fi_bus_attr *bus = info->nic ? info->nic->bus_attr : NULL;
+    const struct fi_pci_attr *pci = bus && bus->bus_type == FI_BUS_PCI ? &bus->attr.pci : NULL;
+
+    if (pci)
+        snprintf(device, PHI_PCI_NAME, "%04x:%02x:%02x.%x", pci->domain_id, pci->bus_id,
+                 pci->device_id, pci->function_id);
+    return pci != NULL;
+}
+
+static int distance_of(const struct fi_info *info, const struct phi_pci_place *near)
+{
+    char device[PHI_PCI_NAME];
+
+    if (!near->device || !phi_provider_pci(info, device))
+        return PHI_PCI_UNKNOWN;
+    return phi_pci_distance(near->sysfs, near->device, device);
+}
+
+struct offer {
+    struct fi_info *info;
+    int distance; // from the device
+};
+
+static bool is_before(const struct offer *a, const struct offer *b)
+{
+    int x = rank_of(a->info->fabric_attr->prov_name), y = rank_of(b->info->fabric_attr->prov_name);
 
     if (x != y)
         return x < y;
-    return reach_of(a) < reach_of(b);
+    x = (int)reach_of(a->info);
+    y = (int)reach_of(b->info);
+    return x != y ? x < y : a->distance < b->distance;
 }
 
 // sort is stable: among equals libfabric's own order stays.
-static size_t sort(struct fi_info *list, struct fi_info **sorted, size_t room)
+static size_t sort(struct fi_info *list, const struct phi_pci_place *near, struct offer *sorted,
+                   size_t room)
 {
     size_t n = 0;
 
     for (struct fi_info *info = list; info && n < room; info = info->next) {
+        const struct offer offer = {info, distance_of(info, near)};
         size_t at = n++;
 
-        for (; at > 0 && is_before(info, sorted[at - 1]); at--)
+        for (; at > 0 && is_before(&offer, &sorted[at - 1]); at--)
             sorted[at] = sorted[at - 1];
-        sorted[at] = info;
+        sorted[at] = offer;
     }
     return n;
 }
@@ -203,10 +232,11 @@ static bool take(struct fi_info *info, struct phi_net_candidate *c, phi_provider
 }
 
 int phi_provider_find(struct phi_report *report, const struct phi_config *config,
-                      const struct phi_libfabric *library, phi_provider_try try_one, void *opaque,
-                      struct phi_net_candidate *candidates, size_t n, size_t *count)
+                      const struct phi_libfabric *library, const struct phi_pci_place *near,
+                      phi_provider_try try_one, void *opaque, struct phi_net_candidate *candidates,
+                      size_t n, size_t *count)
 {
-    struct fi_info *sorted[128];
+    struct offer sorted[128];
     struct fi_info *hints = phi_libfabric_hints(library), *list = NULL;
     size_t total, filled = 0;
     bool found = false;
@@ -220,20 +250,20 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
     if (rc)
         return phi_fail(report, PH_ENOPATH, "libfabric offers no provider with RMA: %s",
                         library->fi_strerror(-rc));
-    total = sort(list, sorted, sizeof(sorted) / sizeof(sorted[0]));
+    total = sort(list, near, sorted, sizeof(sorted) / sizeof(sorted[0]));
     for (size_t i = 0; i < total && filled < n; i++) {
         struct phi_net_candidate *c = &candidates[filled++];
 
         *c = (struct phi_net_candidate){0};
-        snprintf(c->provider, sizeof(c->provider), "%s", sorted[i]->fabric_attr->prov_name);
-        snprintf(c->domain, sizeof(c->domain), "%s", sorted[i]->domain_attr->name);
-        if (may_serve(config, sorted[i], c->reason, sizeof(c->reason))) {
+        snprintf(c->provider, sizeof(c->provider), "%s", sorted[i].info->fabric_attr->prov_name);
+        snprintf(c->domain, sizeof(c->domain), "%s", sorted[i].info->domain_attr->name);
+        if (may_serve(config, sorted[i].info, c->reason, sizeof(c->reason))) {
             if (found)
                 snprintf(c->reason, sizeof(c->reason), "a better one was taken");
             else if (is_slow(candidates, filled))
                 snprintf(c->reason, sizeof(c->reason), "it was too slow at a better address");
             else
-                found = take(sorted[i], c, try_one, opaque);
+                found = take(sorted[i].info, c, try_one, opaque);
         }
         filled -= is_said(candidates, filled);
     }

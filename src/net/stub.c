@@ -23,10 +23,12 @@ void phi_net_close(struct phi_net *net)
 }
 
 size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
-                    struct phi_net_candidate *candidates, size_t n, char *why, size_t why_size)
+                    const struct phi_pci_place *near, struct phi_net_candidate *candidates,
+                    size_t n, char *why, size_t why_size)
 {
     (void)report;
     (void)config;
+    (void)near;
     (void)candidates;
     (void)n;
     snprintf(why, why_size, "libfabric is not in this build");

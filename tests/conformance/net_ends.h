@@ -46,6 +46,7 @@ struct End {
     struct phi_link *link = nullptr;
     struct phi_wake messages = {-1, -1};
     struct phi_net_flush flush = {}; // before open
+    phi_pci_place near = {};         // before open
     Line lines[2][kLines] = {};
     alignas(8) uint64_t stores[16] = {};
 
@@ -57,7 +58,12 @@ struct End {
         pointers.push_back(nullptr);
         context = std::make_unique<PlainContext>(pointers.data());
         EXPECT_EQ(phi_wake_open(&messages), 0);
-        struct phi_net_params params = {&context->report, &context->config, messages.ring, -1};
+        struct phi_net_params params = {};
+        params.report = &context->report;
+        params.config = &context->config;
+        params.message_ring = messages.ring;
+        params.store_ring = -1;
+        params.near = near;
         int rc = phi_net_open(&params, &net);
         if (rc)
             return rc;

@@ -22,14 +22,18 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <malloc.h>
+#include <sched.h>
 
 #include "conformance/net_ends.h"
+#include "support/sysfs.h"
 
 namespace
 {
@@ -610,6 +614,49 @@ TEST(NetChoice, AnInterfaceIsTakenByName)
               std::string::npos);
 }
 
+// The CPUs on which the one proxy of this process may run.
+cpu_set_t cpus_of_proxy()
+{
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string name;
+        std::getline(std::ifstream(task.path() / "comm"), name);
+        if (name == "peerhop-net")
+            sched_getaffinity(std::stoi(task.path().filename()), sizeof cpus, &cpus);
+    }
+    return cpus;
+}
+
+TEST(NetChoice, TheProxyStaysNearTheNic)
+{
+    if (!getenv("TEST_NET_STRICT"))
+        GTEST_SKIP() << "only over a provider that says where its NIC sits";
+    cpu_set_t own;
+    ASSERT_EQ(sched_getaffinity(0, sizeof own, &own), 0);
+    int last = CPU_SETSIZE - 1;
+    while (!CPU_ISSET(last, &own))
+        last--;
+    if (CPU_COUNT(&own) < 2)
+        GTEST_SKIP() << "with one CPU there is no other";
+    Sysfs sysfs;
+    sysfs.add("pci0000:17/0000:17:00.0", 0, "0-" + std::to_string(last));
+    sysfs.add("pci0000:17/0000:17:00.1", 0, std::to_string(last) + ",1000");
+    sysfs.add("pci0000:17/0000:17:00.2", 0, "1000");
+    for (const char *nic : {"0000:17:00.0", "0000:17:00.1", "0000:17:00.2", "0000:17:00.3"}) {
+        setenv("TEST_NET_PCI", nic, 1);
+        End end;
+        end.near.sysfs = sysfs.root();
+        ASSERT_EQ(end.open({"PEERHOP_NET_PROVIDER=tcp"}), 0) << end.context->error();
+        const cpu_set_t cpus = cpus_of_proxy();
+        if (nic[11] == '1')
+            EXPECT_TRUE(CPU_COUNT(&cpus) == 1 && CPU_ISSET(last, &cpus)) << CPU_COUNT(&cpus);
+        else
+            EXPECT_TRUE(CPU_EQUAL(&cpus, &own)) << nic;
+    }
+    unsetenv("TEST_NET_PCI");
+}
+
 // A provider that says of itself what is not so is not used, and the reason is listed. The next is.
 TEST(NetChoice, WhatFailsTheProbeIsNotTaken)
 {
@@ -623,8 +670,9 @@ TEST(NetChoice, WhatFailsTheProbeIsNotTaken)
     PlainContext context;
     phi_net_candidate candidates[64];
     char why[160] = "";
+    const phi_pci_place nowhere = {};
     const size_t n =
-        phi_net_list(&context.report, &context.config, candidates, 64, why, sizeof why);
+        phi_net_list(&context.report, &context.config, &nowhere, candidates, 64, why, sizeof why);
     int liars = 0, taken = 0;
     for (size_t i = 0; i < n; i++) {
         const bool honest = strcmp(candidates[i].provider, "tcp;ofi_rxm") == 0;

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ struct piece {
     struct fi_fabric_attr fabric;
     struct fid_nic nic;
     struct fi_device_attr device;
+    struct fi_bus_attr bus;
     struct sockaddr_in6 address;
     const struct offer *offer;
 };
@@ -85,6 +87,18 @@ static struct fi_info *info_of(const struct offer *offer)
         piece->nic.device_attr = &piece->device;
         info->nic = &piece->nic;
     }
+    if (offer->pci) {
+        struct fi_pci_attr *pci = &piece->bus.attr.pci;
+        unsigned domain, bus, device, function;
+
+        if (sscanf(offer->pci, "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4)
+            abort();
+        *pci = (struct fi_pci_attr){(uint16_t)domain, (uint8_t)bus, (uint8_t)device,
+                                    (uint8_t)function};
+        piece->bus.bus_type = FI_BUS_PCI;
+        piece->nic.bus_attr = &piece->bus;
+        info->nic = &piece->nic;
+    }
     if (offer->address)
         set_address(piece, offer->address);
     return info;
@@ -121,8 +135,8 @@ static int try_one(void *opaque, struct fi_info *info, char *why, size_t size)
 }
 
 int offers_find(const struct offer *offers, size_t n, struct phi_report *report,
-                const struct phi_config *config, struct phi_net_candidate *candidates, size_t room,
-                size_t *count, size_t *tried)
+                const struct phi_config *config, const struct phi_pci_place *near,
+                struct phi_net_candidate *candidates, size_t room, size_t *count, size_t *tried)
 {
     const struct phi_libfabric library = {.fi_getinfo = fake_getinfo,
                                           .fi_freeinfo = fake_freeinfo,
@@ -133,7 +147,7 @@ int offers_find(const struct offer *offers, size_t n, struct phi_report *report,
     offered = offers;
     offered_count = n;
     opened = 0;
-    rc = phi_provider_find(report, config, &library, try_one, NULL, candidates, room, count);
+    rc = phi_provider_find(report, config, &library, near, try_one, NULL, candidates, room, count);
     *tried = opened;
     return rc;
 }

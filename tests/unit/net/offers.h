@@ -17,6 +17,7 @@ struct offer {
     const char *provider, *domain;
     const char *address; // of IP, or NULL: of another kind
     const char *nic;     // the name of its device, or NULL
+    const char *pci;     // where that sits, or NULL
     int opens;           // what comes of opening and probing it
     size_t data_size;    // of immediate data
     size_t key_size;     // of its keys
@@ -25,8 +26,8 @@ struct offer {
 
 // offers_find is phi_provider_find over the offers, in their order. tried: how many were opened.
 int offers_find(const struct offer *offers, size_t n, struct phi_report *report,
-                const struct phi_config *config, struct phi_net_candidate *candidates, size_t room,
-                size_t *count, size_t *tried);
+                const struct phi_config *config, const struct phi_pci_place *near,
+                struct phi_net_candidate *candidates, size_t room, size_t *count, size_t *tried);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "support/plain_context.h"
+#include "support/sysfs.h"
 #include "unit/net/offers.h"
 
 namespace
@@ -34,21 +35,22 @@ std::ostream &operator<<(std::ostream &out, const Said &said)
 offer of(const char *provider, const char *domain = "d0", const char *address = nullptr,
          int opens = 0)
 {
-    return {provider, domain, address, nullptr, opens, 8, 8, false, false};
+    return {provider, domain, address, nullptr, nullptr, opens, 8, 8, false, false};
 }
 
 // What is found among offers, with settings ("PEERHOP_NET_PROVIDER=tcp").
 class Found
 {
   public:
-    explicit Found(const std::vector<offer> &offers, const char *setting = nullptr)
+    explicit Found(const std::vector<offer> &offers, const char *setting = nullptr,
+                   const phi_pci_place &near = {})
     {
         const char *settings[] = {setting, nullptr};
         PlainContext context(settings);
         phi_net_candidate candidates[64];
         size_t count = 0;
-        rc = offers_find(offers.data(), offers.size(), &context.report, &context.config, candidates,
-                         64, &count, &tried);
+        rc = offers_find(offers.data(), offers.size(), &context.report, &context.config, &near,
+                         candidates, 64, &count, &tried);
         for (size_t i = 0; i < count; i++) {
             EXPECT_EQ(candidates[i].taken, candidates[i].reason[0] == 0);
             said.push_back({candidates[i].provider, candidates[i].domain, candidates[i].reason});
@@ -162,8 +164,11 @@ TEST(Provider, WhatOneMustHave)
         {"its messages have no order", 8, 8, false, true},
     };
     for (const auto &row : table) {
-        const offer it = {"cxi",         "d0",         nullptr, nullptr,      0,
-                          row.data_size, row.key_size, row.raw, row.unordered};
+        offer it = of("cxi");
+        it.data_size = row.data_size;
+        it.key_size = row.key_size;
+        it.raw = row.raw;
+        it.unordered = row.unordered;
         const Found found({it, of("tcp")});
         EXPECT_EQ(found.said[0], (Said{"cxi", "d0", row.reason}));
         EXPECT_EQ(found.taken, *row.reason ? "tcp" : "cxi");
@@ -198,6 +203,32 @@ TEST(Provider, TheSameIsSaidOnce)
                        of("shm", "shm"), of("shm", "shm"), of("tcp", "e1", "fe80::1")});
     EXPECT_EQ(found.said,
               (std::vector<Said>{{"tcp", "e0", ""}, {"tcp", "e1", BETTER}, {"shm", "shm", ASKED}}));
+}
+
+// Of one provider's NICs, those near to the device of the rank; how far they reach comes first.
+TEST(Provider, OfEqualNicsTheNearest)
+{
+    Sysfs sysfs;
+    sysfs.add("pci0000:00/0000:00:01.0/0000:01:00.0"); // the device
+    sysfs.add("pci0000:00/0000:00:01.0/0000:01:00.1");
+    sysfs.add("pci0000:00/0000:00:02.0/0000:02:00.0");
+    sysfs.add("pci0000:80/0000:80:01.0/0000:81:00.0");
+    const phi_pci_place near = {sysfs.root(), "0000:01:00.0"};
+    std::vector<offer> offers;
+    for (const char *pci : {"0000:81:00.0", "0000:02:00.0", "0000:01:00.1"}) {
+        offers.push_back(of("verbs;ofi_rxm", pci));
+        offers.back().pci = pci;
+        EXPECT_EQ(Found(offers, nullptr, near).said[0], (Said{"verbs;ofi_rxm", pci, ""}));
+        EXPECT_EQ(Found(offers).said[0].domain, "0000:81:00.0") << "libfabric's own order";
+    }
+    offers.insert(offers.begin(), of("verbs;ofi_rxm", "nobody knows where"));
+    EXPECT_EQ(Found(offers, nullptr, near).said[0].domain, "0000:01:00.1");
+    EXPECT_EQ(Found(offers, nullptr, near).said[3].domain, "nobody knows where");
+    offers.push_back(of("efa", "far"));
+    EXPECT_EQ(Found(offers, nullptr, near).taken, "efa") << "a better provider";
+    offers = {of("tcp", "far", "10.0.0.1"), of("tcp", "lo", "127.0.0.1")};
+    offers[1].pci = "0000:01:00.1";
+    EXPECT_EQ(Found(offers, nullptr, near).said[0].domain, "far") << "reaches others";
 }
 
 } // namespace

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "net/pci.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The folder of a device, whose path goes through all bridges above it:
+// .../devices/pci0000:00/0000:00:01.0/0000:01:00.0
+static bool find(const char *sysfs, const char *device, char path[PATH_MAX])
+{
+    char link[256];
+    int n = snprintf(link, sizeof(link), "%s/bus/pci/devices/%s", sysfs ? sysfs : "/sys", device);
+
+    return n > 0 && (size_t)n < sizeof(link) && realpath(link, path);
+}
+
+static bool read_line(const char *folder, const char *name, char *line, size_t size)
+{
+    char path[PATH_MAX + 32];
+    FILE *file;
+    bool read;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    read = fgets(line, (int)size, file) != NULL;
+    fclose(file);
+    return read;
+}
+
+static int count(const char *path)
+{
+    int n = 0;
+
+    for (; *path; path++)
+        n += *path == '/';
+    return n;
+}
+
+// How much of both is the same, up to a whole name.
+static size_t common(const char *a, const char *b)
+{
+    size_t same = 0, i = 0;
+
+    for (; a[i] && a[i] == b[i]; i++)
+        if (a[i] == '/')
+            same = i;
+    return (a[i] == 0 || a[i] == '/') && (b[i] == 0 || b[i] == '/') ? i : same;
+}
+
+static int node_of(const char *folder)
+{
+    char line[32];
+
+    return read_line(folder, "numa_node", line, sizeof(line)) ? atoi(line) : -1;
+}
+
+int phi_pci_distance(const char *sysfs, const char *a, const char *b)
+{
+    char of_a[PATH_MAX], of_b[PATH_MAX];
+    const char *last;
+    size_t same;
+    int distance;
+
+    if (!find(sysfs, a, of_a) || !find(sysfs, b, of_b))
+        return PHI_PCI_UNKNOWN;
+    if (strcmp(of_a, of_b) == 0)
+        return 0;
+    same = common(of_a, of_b);
+    distance = count(of_a + same) + count(of_b + same);
+    if (node_of(of_a) != node_of(of_b))
+        return distance + PHI_PCI_NODE;
+    of_a[same] = 0;
+    last = strrchr(of_a, '/'); // what both are below: a bridge, a host bridge, or all of them
+    if (strncmp(last, "/pci", 4) == 0)
+        return distance + PHI_PCI_ROOT;
+    return strchr(last, ':') ? distance : distance + PHI_PCI_HOST;
+}
+
+// "0-3,8,10-11"
+static bool read_list(const char *text, cpu_set_t *cpus)
+{
+    CPU_ZERO(cpus);
+    while (*text && *text != '\n') {
+        char *end;
+        long first = strtol(text, &end, 10), last = first;
+
+        if (end == text)
+            return false;
+        if (*end == '-') {
+            text = end + 1;
+            last = strtol(text, &end, 10);
+            if (end == text)
+                return false;
+        }
+        for (long cpu = first; cpu >= 0 && cpu <= last && cpu < CPU_SETSIZE; cpu++)
+            CPU_SET((int)cpu, cpus);
+        text = *end == ',' ? end + 1 : end;
+        if (*end && *end != ',' && *end != '\n')
+            return false;
+    }
+    return CPU_COUNT(cpus) > 0;
+}
+
+bool phi_pci_cpus(const char *sysfs, const char *device, cpu_set_t *cpus)
+{
+    char path[PATH_MAX], line[1024];
+
+    return find(sysfs, device, path) && read_line(path, "local_cpulist", line, sizeof(line)) &&
+           read_list(line, cpus);
+}

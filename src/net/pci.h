@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where devices sit on the PCI buses of this machine, as sysfs tells (Documentation/ABI/testing/
+// sysfs-bus-pci of Linux). Devices are named as there: "0000:17:00.0".
+#ifndef PHI_NET_PCI_H
+#define PHI_NET_PCI_H
+
+#include <limits.h>
+#include <sched.h>
+#include <stdbool.h>
+
+#define PHI_PCI_NAME 24 // room for a name
+
+// What a way costs that leaves a host bridge for another root port, a host bridge, a NUMA node:
+// more than any number of bridges below it.
+enum { PHI_PCI_ROOT = 100, PHI_PCI_HOST = 1000, PHI_PCI_NODE = 10000, PHI_PCI_UNKNOWN = INT_MAX };
+
+// A device that NICs are to be near to. device: NULL: there is none.
+struct phi_pci_place {
+    const char *sysfs; // NULL: "/sys"
+    const char *device;
+};
+
+// sysfs: as in a place. phi_pci_distance counts the bridges between two devices, and adds what is above.
+// PHI_PCI_UNKNOWN: one of them is not there.
+int phi_pci_distance(const char *sysfs, const char *a, const char *b);
+
+// phi_pci_cpus: those near a device. false: not known.
+bool phi_pci_cpus(const char *sysfs, const char *device, cpu_set_t *cpus);
+
+#endif
