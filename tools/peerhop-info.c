@@ -303,7 +303,7 @@ static int print_net(struct info *info)
         report_failure(info);
         return STATUS_FAILED;
     }
-    if (phi_device_count(&info->report, info->config.libcuda) == 0 ||
+    if (!phi_net_built() || phi_device_count(&info->report, info->config.libcuda) == 0 ||
         phi_device_open(&info->report, info->config.libcuda, 0, &device))
         device = NULL;
     const struct phi_pci_place near = {.device = device ? phi_device_info(device)->pci : NULL};

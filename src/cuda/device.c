@@ -136,10 +136,11 @@ static void read_capabilities(struct phi_device *device)
     info->compute_major = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     info->compute_minor = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     info->multiprocessors = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-    snprintf(info->pci, sizeof(info->pci), "%04x:%02x:%02x.0",
-             (unsigned)attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) & 0xffff,
-             (unsigned)attribute(device, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) & 0xff,
-             (unsigned)attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) & 0xff);
+    int bus;
+    if (driver->cuDeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device->handle) == CUDA_SUCCESS)
+        snprintf(info->pci, sizeof(info->pci), "%04x:%02x:%02x.0",
+                 (unsigned)attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID), (unsigned)bus & 0xff,
+                 (unsigned)attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) & 0xff);
     info->dma_buf = attribute(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
     info->rdma_ordering = attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
     info->rdma_flushes = (uint32_t)attribute(

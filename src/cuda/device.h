@@ -30,7 +30,7 @@ struct phi_device_info {
     bool dma_buf;            // exports its memory as DMA-BUF
     int rdma_ordering;       // GPU_DIRECT_RDMA_WRITES_ORDERING and _FLUSH_WRITES_OPTIONS, as the driver says them
     uint32_t rdma_flushes;
-    char pci[24];            // "0000:17:00.0"
+    char pci[24];            // "0000:17:00.0"; "": the driver does not tell
     int connections;         // CUDA_DEVICE_MAX_CONNECTIONS as the driver sees it: 8 where unset
 };
 

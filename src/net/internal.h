@@ -346,8 +346,8 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
                       phi_provider_try try_one, void *opaque,
                       struct phi_net_candidate *candidates, size_t n, size_t *count);
 
-// phi_provider_pci: where its NIC sits; false: it has none, or does not say.
-bool phi_provider_pci(const struct fi_info *info, char device[PHI_PCI_NAME]);
+// phi_provider_pci: where its NIC sits; false: it has none, or nobody knows.
+bool phi_provider_pci(const struct fi_info *info, const char *sysfs, char device[PHI_PCI_NAME]);
 
 // phi_provider_near: its address reaches no other node, or only those on the same cable. more:
 // there is an interface beside loopback, which providers may not offer yet when it has just come

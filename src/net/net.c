@@ -264,13 +264,11 @@ static void pin_proxy(struct phi_net *net)
     char device[PHI_PCI_NAME];
     cpu_set_t near, may, both;
 
-    if (!phi_provider_pci(net->info, device) || !phi_pci_cpus(net->near.sysfs, device, &near) ||
-        sched_getaffinity(0, sizeof(may), &may))
+    if (!phi_provider_pci(net->info, net->near.sysfs, device) ||
+        !phi_pci_cpus(net->near.sysfs, device, &near) || sched_getaffinity(0, sizeof(may), &may))
         return;
-    CPU_AND(&both, &near, &may);
-    if (CPU_COUNT(&both) == 0 || CPU_EQUAL(&both, &may))
-        return;
-    if (pthread_setaffinity_np(net->proxy, sizeof(both), &both) == 0)
+    if (phi_pci_share(&near, &may, &both) &&
+        pthread_setaffinity_np(net->proxy, sizeof(both), &both) == 0)
         phi_log(net->report, PH_LOG_INFO, "the proxy of the net stays on %d CPUs near %s",
                 CPU_COUNT(&both), device);
 }

@@ -25,7 +25,7 @@ static bool read_line(const char *folder, const char *name, char *line, size_t s
     file = fopen(path, "re");
     if (!file)
         return false;
-    read = fgets(line, (int)size, file) != NULL;
+    read = fgets(line, (int)size, file) && strchr(line, '\n'); // whole
     fclose(file);
     return read;
 }
@@ -57,12 +57,35 @@ static int node_of(const char *folder)
     return read_line(folder, "numa_node", line, sizeof(line)) ? atoi(line) : -1;
 }
 
+static bool is_device(const char *name)
+{
+    unsigned at[4];
+
+    return sscanf(name, "%x:%x:%x.%x", &at[0], &at[1], &at[2], &at[3]) == 4;
+}
+
+bool phi_pci_of(const char *sysfs, const char *adapter, char device[PHI_PCI_NAME])
+{
+    char link[256], path[PATH_MAX];
+    int n = snprintf(link, sizeof(link), "%s/class/infiniband/%s/device", sysfs ? sysfs : "/sys",
+                     adapter);
+    const char *last;
+
+    if (n < 0 || (size_t)n >= sizeof(link) || !realpath(link, path))
+        return false;
+    last = strrchr(path, '/') + 1;
+    if (!is_device(last) || strlen(last) >= PHI_PCI_NAME)
+        return false;
+    strcpy(device, last);
+    return true;
+}
+
 int phi_pci_distance(const char *sysfs, const char *a, const char *b)
 {
     char of_a[PATH_MAX], of_b[PATH_MAX];
     const char *last;
     size_t same;
-    int distance;
+    int distance, node[2];
 
     if (!find(sysfs, a, of_a) || !find(sysfs, b, of_b))
         return PHI_PCI_UNKNOWN;
@@ -70,13 +93,15 @@ int phi_pci_distance(const char *sysfs, const char *a, const char *b)
         return 0;
     same = common(of_a, of_b);
     distance = count(of_a + same) + count(of_b + same);
-    if (node_of(of_a) != node_of(of_b))
+    node[0] = node_of(of_a);
+    node[1] = node_of(of_b);
+    if (node[0] >= 0 && node[1] >= 0 && node[0] != node[1])
         return distance + PHI_PCI_NODE;
     of_a[same] = 0;
     last = strrchr(of_a, '/'); // what both are below: a bridge, a host bridge, or all of them
-    if (strncmp(last, "/pci", 4) == 0)
+    if (last && strncmp(last, "/pci", 4) == 0)
         return distance + PHI_PCI_ROOT;
-    return strchr(last, ':') ? distance : distance + PHI_PCI_HOST;
+    return last && is_device(last + 1) ? distance : distance + PHI_PCI_HOST;
 }
 
 // "0-3,8,10-11"
@@ -106,8 +131,14 @@ static bool read_list(const char *text, cpu_set_t *cpus)
 
 bool phi_pci_cpus(const char *sysfs, const char *device, cpu_set_t *cpus)
 {
-    char path[PATH_MAX], line[1024];
+    char path[PATH_MAX], line[8192];
 
     return find(sysfs, device, path) && read_line(path, "local_cpulist", line, sizeof(line)) &&
            read_list(line, cpus);
+}
+
+bool phi_pci_share(const cpu_set_t *near, const cpu_set_t *own, cpu_set_t *both)
+{
+    CPU_AND(both, near, own);
+    return CPU_COUNT(both) > 1 && !CPU_EQUAL(both, own);
 }

@@ -27,4 +27,12 @@ int phi_pci_distance(const char *sysfs, const char *a, const char *b);
 // phi_pci_cpus: those near a device. false: not known.
 bool phi_pci_cpus(const char *sysfs, const char *device, cpu_set_t *cpus);
 
+// phi_pci_share gives those of a process's own CPUs that are near. false: to stay on them is no
+// gain: these are all, or none, or one, on which an application's thread may be busy.
+bool phi_pci_share(const cpu_set_t *near, const cpu_set_t *own, cpu_set_t *both);
+
+// phi_pci_of is where an adapter of verbs sits ("mlx5_0"), which libfabric does not tell before 2.4.
+// false: there is none of that name.
+bool phi_pci_of(const char *sysfs, const char *adapter, char device[PHI_PCI_NAME]);
+
 #endif

@@ -118,22 +118,28 @@ struct fi_info *phi_provider_hmem(const struct phi_libfabric *library, const str
     return found;
 }
 
-bool phi_provider_pci(const struct fi_info *info, char device[PHI_PCI_NAME])
+bool phi_provider_pci(const struct fi_info *info, const char *sysfs, char device[PHI_PCI_NAME])
 {
     const struct fi_bus_attr *bus = info->nic ? info->nic->bus_attr : NULL;
     const struct fi_pci_attr *pci = bus && bus->bus_type == FI_BUS_PCI ? &bus->attr.pci : NULL;
+    const struct fi_device_attr *adapter = info->nic ? info->nic->device_attr : NULL;
 
     if (pci)
         snprintf(device, PHI_PCI_NAME, "%04x:%02x:%02x.%x", pci->domain_id, pci->bus_id,
                  pci->device_id, pci->function_id);
-    return pci != NULL;
+    return pci || (adapter && adapter->name && phi_pci_of(sysfs, adapter->name, device));
+}
+
+static size_t speed_of(const struct fi_info *info)
+{
+    return info->nic && info->nic->link_attr ? info->nic->link_attr->speed : 0;
 }
 
 static int distance_of(const struct fi_info *info, const struct phi_pci_place *near)
 {
     char device[PHI_PCI_NAME];
 
-    if (!near->device || !phi_provider_pci(info, device))
+    if (!near->device || !near->device[0] || !phi_provider_pci(info, near->sysfs, device))
         return PHI_PCI_UNKNOWN;
     return phi_pci_distance(near->sysfs, near->device, device);
 }
@@ -151,7 +157,11 @@ static bool is_before(const struct offer *a, const struct offer *b)
         return x < y;
     x = (int)reach_of(a->info);
     y = (int)reach_of(b->info);
-    return x != y ? x < y : a->distance < b->distance;
+    if (x != y)
+        return x < y;
+    if (speed_of(a->info) != speed_of(b->info))
+        return speed_of(a->info) > speed_of(b->info);
+    return a->distance < b->distance;
 }
 
 // sort is stable: among equals libfabric's own order stays.

@@ -40,16 +40,12 @@ ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, str
 
 enum { CUDA_API_PERMITTED = 10, SHARED_MEMORY_PERMITTED = 11 }; // FI_OPT_*, which 1.17 lacks
 
-static bool is_unknown(int rc)
-{
-    return rc == -FI_ENOPROTOOPT || rc == -FI_ENOSYS;
-}
-
 // What a provider may not do behind our back where memory of devices is registered: copy it through
 // its own (a way that we have), call CUDA (the application may sit in a call of its own that waits
 // for us), nor go past the NIC to this process. One that moves such memory by itself calls no CUDA;
 // any other is to promise that (fi_endpoint(3): of 1.18 or later all that take such memory know the
-// option). An older one that knows neither is believed where the user asks for a way by name.
+// option; rxm says no for what it buffers, which RMA of ours is not). Where the user asks for a way
+// by name, that is the promise.
 static int forbid(const struct phi_net *net, struct fid_ep *ep)
 {
     int p2p = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &(int){FI_HMEM_P2P_REQUIRED},
@@ -58,9 +54,9 @@ static int forbid(const struct phi_net *net, struct fid_ep *ep)
         fi_setopt(&ep->fid, FI_OPT_ENDPOINT, CUDA_API_PERMITTED, &(bool){false}, sizeof(bool));
 
     fi_setopt(&ep->fid, FI_OPT_ENDPOINT, SHARED_MEMORY_PERMITTED, &(bool){false}, sizeof(bool));
-    if (!is_unknown(p2p) || cuda == 0)
-        return is_unknown(p2p) ? 0 : p2p;
-    return is_unknown(cuda) && net->config->net_memory != PHI_MEMORY_AUTO ? 0 : -FI_EOPNOTSUPP;
+    if (p2p != -FI_ENOPROTOOPT && p2p != -FI_ENOSYS)
+        return p2p;
+    return cuda == 0 || net->config->net_memory != PHI_MEMORY_AUTO ? 0 : -FI_EOPNOTSUPP;
 }
 
 int phi_rail_open(struct phi_link *link, struct phi_rail *rail)

@@ -14,7 +14,9 @@ class Sysfs
     Sysfs()
     {
         char name[] = "/tmp/phsysfs.XXXXXX";
-        root_ = mkdtemp(name) ? name : "/nonexistent";
+        if (!mkdtemp(name))
+            abort();
+        root_ = name;
         std::filesystem::create_directories(root_ / "bus/pci/devices");
     }
     ~Sysfs()
@@ -34,6 +36,13 @@ class Sysfs
         std::ofstream(folder / "numa_node") << node << "\n";
         if (!cpus.empty())
             std::ofstream(folder / "local_cpulist") << cpus << "\n";
+    }
+    // An adapter of verbs, by the path of its device.
+    void add_adapter(const std::string &name, const std::filesystem::path &path)
+    {
+        std::filesystem::create_directories(root_ / "class/infiniband" / name);
+        std::filesystem::create_symlink("../../../devices" / path,
+                                        root_ / "class/infiniband" / name / "device");
     }
     const char *root() const
     {

@@ -23,6 +23,7 @@ struct piece {
     struct fid_nic nic;
     struct fi_device_attr device;
     struct fi_bus_attr bus;
+    struct fi_link_attr link;
     struct sockaddr_in6 address;
     const struct offer *offer;
 };
@@ -85,6 +86,11 @@ static struct fi_info *info_of(const struct offer *offer)
     if (offer->nic) {
         piece->device.name = (char *)offer->nic;
         piece->nic.device_attr = &piece->device;
+        info->nic = &piece->nic;
+    }
+    if (offer->speed) {
+        piece->link.speed = offer->speed;
+        piece->nic.link_attr = &piece->link;
         info->nic = &piece->nic;
     }
     if (offer->pci) {

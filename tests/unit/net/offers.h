@@ -18,6 +18,7 @@ struct offer {
     const char *address; // of IP, or NULL: of another kind
     const char *nic;     // the name of its device, or NULL
     const char *pci;     // where that sits, or NULL
+    size_t speed;        // of its link, or 0
     int opens;           // what comes of opening and probing it
     size_t data_size;    // of immediate data
     size_t key_size;     // of its keys

@@ -61,6 +61,43 @@ TEST_F(Pci, TheCpusNearADevice)
     EXPECT_FALSE(phi_pci_cpus(sysfs.root(), "0000:99:00.0", &cpus));
 }
 
+TEST_F(Pci, UnknownNodesAreNoOtherNodes)
+{
+    sysfs.add("pci0000:00/0000:00:03.0/0000:06:00.0"); // of node -1
+    EXPECT_EQ(from_gpu("0000:06:00.0"), 6 + PHI_PCI_ROOT);
+    sysfs.add("ACPI0004:00/pci0000:30/0000:30:01.0");
+    sysfs.add("ACPI0004:00/pci0000:31/0000:31:01.0");
+    EXPECT_EQ(phi_pci_distance(sysfs.root(), "0000:30:01.0", "0000:31:01.0"), 4 + PHI_PCI_HOST);
+}
+
+TEST_F(Pci, AnAdapterOfVerbs)
+{
+    char device[PHI_PCI_NAME] = "";
+    sysfs.add_adapter("mlx5_0", "pci0000:00/0000:00:02.0/0000:05:00.0");
+    sysfs.add_adapter("siw0", "pci0000:00"); // of no device
+    EXPECT_TRUE(phi_pci_of(sysfs.root(), "mlx5_0", device));
+    EXPECT_STREQ(device, "0000:05:00.0");
+    EXPECT_FALSE(phi_pci_of(sysfs.root(), "siw0", device));
+    EXPECT_FALSE(phi_pci_of(sysfs.root(), "mlx5_1", device));
+}
+
+TEST_F(Pci, CpusAreSharedWhereItIsAGain)
+{
+    const auto set = [](std::initializer_list<int> cpus) {
+        cpu_set_t all;
+        CPU_ZERO(&all);
+        for (int cpu : cpus)
+            CPU_SET(cpu, &all);
+        return all;
+    };
+    const cpu_set_t own = set({0, 1, 2, 3}), near = set({2, 3, 4, 5}), both = set({2, 3});
+    cpu_set_t found;
+    EXPECT_TRUE(phi_pci_share(&near, &own, &found));
+    EXPECT_TRUE(CPU_EQUAL(&found, &both));
+    for (const cpu_set_t &no : {set({0, 1, 2, 3, 4}), set({7}), set({}), set({3, 4})})
+        EXPECT_FALSE(phi_pci_share(&no, &own, &found)) << CPU_COUNT(&no);
+}
+
 TEST_F(Pci, AListThatMakesNoSenseIsNone)
 {
     int n = 0;

@@ -35,7 +35,7 @@ std::ostream &operator<<(std::ostream &out, const Said &said)
 offer of(const char *provider, const char *domain = "d0", const char *address = nullptr,
          int opens = 0)
 {
-    return {provider, domain, address, nullptr, nullptr, opens, 8, 8, false, false};
+    return {provider, domain, address, nullptr, nullptr, 0, opens, 8, 8, false, false};
 }
 
 // What is found among offers, with settings ("PEERHOP_NET_PROVIDER=tcp").
@@ -221,9 +221,16 @@ TEST(Provider, OfEqualNicsTheNearest)
         EXPECT_EQ(Found(offers, nullptr, near).said[0], (Said{"verbs;ofi_rxm", pci, ""}));
         EXPECT_EQ(Found(offers).said[0].domain, "0000:81:00.0") << "libfabric's own order";
     }
+    sysfs.add_adapter("mlx5_7", "pci0000:00/0000:00:01.0/0000:01:00.1");
+    offers.back().pci = nullptr; // as libfabric was before it told
+    offers.back().nic = "mlx5_7";
+    EXPECT_EQ(Found(offers, nullptr, near).said[0].domain, "0000:01:00.1");
     offers.insert(offers.begin(), of("verbs;ofi_rxm", "nobody knows where"));
     EXPECT_EQ(Found(offers, nullptr, near).said[0].domain, "0000:01:00.1");
     EXPECT_EQ(Found(offers, nullptr, near).said[3].domain, "nobody knows where");
+    offers[1].speed = 400;
+    offers.back().speed = 25;
+    EXPECT_EQ(Found(offers, nullptr, near).said[0].domain, "0000:81:00.0") << "it is faster";
     offers.push_back(of("efa", "far"));
     EXPECT_EQ(Found(offers, nullptr, near).taken, "efa") << "a better provider";
     offers = {of("tcp", "far", "10.0.0.1"), of("tcp", "lo", "127.0.0.1")};
