@@ -276,7 +276,7 @@ static void print_memory(struct info *info, struct phi_device *device)
                                           .message_ring = -1,
                                           .store_ring = -1,
                                           .devices = true,
-                                          .near.device = phi_device_info(device)->pci};
+                                          .near = phi_way_near(device)};
     struct phi_net *net = NULL;
     struct phi_way way;
     void *memory = NULL;
@@ -306,7 +306,7 @@ static int print_net(struct info *info)
     if (!phi_net_built() || phi_device_count(&info->report, info->config.libcuda) == 0 ||
         phi_device_open(&info->report, info->config.libcuda, 0, &device))
         device = NULL;
-    const struct phi_pci_place near = {.device = device ? phi_device_info(device)->pci : NULL};
+    const struct phi_pci_place near = phi_way_near(device);
     if (list)
         n = phi_net_list(&info->report, &info->config, &near, list, CANDIDATES, why, sizeof(why));
     if (n > 0) {

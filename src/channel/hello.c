@@ -15,7 +15,6 @@
 #include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/service.h"
-#include "cuda/device.h"
 
 #define CONNECT_MS 100
 #define CUT_MS     1000
@@ -294,7 +293,7 @@ static int open_net(struct phi_peers *peers)
         .message_ring = peers->net_wake.ring,
         .store_ring = phi_mailbox_wake_fd(peers->mailbox),
         .devices = peers->device != NULL && peers->config->net_memory != PHI_MEMORY_STAGED,
-        .near.device = peers->device != NULL ? phi_device_info(peers->device)->pci : NULL,
+        .near = phi_way_near(peers->device),
     };
     struct phi_net *net = NULL;
     struct phi_way way = {0};

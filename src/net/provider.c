@@ -139,7 +139,7 @@ static int distance_of(const struct fi_info *info, const struct phi_pci_place *n
 {
     char device[PHI_PCI_NAME];
 
-    if (!near->device || !near->device[0] || !phi_provider_pci(info, near->sysfs, device))
+    if (!near->device || !phi_provider_pci(info, near->sysfs, device))
         return PHI_PCI_UNKNOWN;
     return phi_pci_distance(near->sysfs, near->device, device);
 }

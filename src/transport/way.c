@@ -168,6 +168,12 @@ static int set_flush(const struct phi_way *way, struct phi_net *net)
     return phi_net_flush_by(net, &how);
 }
 
+struct phi_pci_place phi_way_near(const struct phi_device *device)
+{
+    const char *pci = device == NULL ? "" : phi_device_info(device)->pci;
+    return (struct phi_pci_place){.device = *pci ? pci : NULL};
+}
+
 int phi_way_open(struct phi_way *way, const struct phi_config *config, struct phi_report *report,
                  struct phi_device *device, struct phi_net *net, void *memory)
 {

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/config.h"
+#include "net/pci.h"
 #include "transport/transport.h"
 
 struct phi_net;
@@ -60,6 +61,9 @@ struct phi_way {
     enum phi_flush flush;         // of what comes into registered memory
     struct phi_device *device;    // NULL: there is only host memory, which is registered
 };
+
+// phi_way_near is where a device (NULL: none) wants its NIC, for phi_net_open.
+struct phi_pci_place phi_way_near(const struct phi_device *device);
 
 // phi_way_open finds the way of a device (NULL: none), by facts and then by a try with PHI_NET_TRY
 // bytes of the device's memory: what providers say of themselves is not always so. It tells the net
