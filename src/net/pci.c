@@ -76,7 +76,7 @@ bool phi_pci_of(const char *sysfs, const char *adapter, char device[PHI_PCI_NAME
     last = strrchr(path, '/') + 1;
     if (!is_device(last) || strlen(last) >= PHI_PCI_NAME)
         return false;
-    strcpy(device, last);
+    memcpy(device, last, strlen(last) + 1);
     return true;
 }
 
