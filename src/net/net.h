@@ -47,7 +47,7 @@ struct phi_net_params {
     int message_ring; // rung (base/wake.h) when a message has come, or a link is lost
     int store_ring;   // ... when stores have been applied
     bool devices;     // memory of devices is to be registered, where the provider takes it
-    struct phi_pci_place near; // of equal NICs the nearest is taken
+    struct phi_pci_place near; // of NICs that are as fast the nearest is taken
 };
 
 bool phi_net_built(void); // false: the stub

@@ -44,8 +44,8 @@ enum { CUDA_API_PERMITTED = 10, SHARED_MEMORY_PERMITTED = 11 }; // FI_OPT_*, whi
 // its own (a way that we have), call CUDA (the application may sit in a call of its own that waits
 // for us), nor go past the NIC to this process. One that moves such memory by itself calls no CUDA;
 // any other is to promise that (fi_endpoint(3): of 1.18 or later all that take such memory know the
-// option; rxm says no for what it buffers, which RMA of ours is not). Where the user asks for a way
-// by name, that is the promise.
+// option; rxm says no, as it may have to buffer). Where the user asks for a way by name, that is
+// the promise.
 static int forbid(const struct phi_net *net, struct fid_ep *ep)
 {
     int p2p = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &(int){FI_HMEM_P2P_REQUIRED},

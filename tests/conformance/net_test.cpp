@@ -614,15 +614,16 @@ TEST(NetChoice, AnInterfaceIsTakenByName)
               std::string::npos);
 }
 
-int tasks_of(const char *wanted)
+std::vector<pid_t> proxies()
 {
-    int n = 0;
+    std::vector<pid_t> found;
     for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
         std::string name;
         std::getline(std::ifstream(task.path() / "comm"), name);
-        n += name == wanted;
+        if (name == "peerhop-net")
+            found.push_back(std::stoi(task.path().filename()));
     }
-    return n;
+    return found;
 }
 
 // The CPUs on which the one proxy of this process may run.
@@ -630,13 +631,10 @@ cpu_set_t cpus_of_proxy()
 {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
-    EXPECT_TRUE(eventually([] { return tasks_of("peerhop-net") == 1; })) << "the former one's";
-    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-        std::string name;
-        std::getline(std::ifstream(task.path() / "comm"), name);
-        if (name == "peerhop-net")
-            sched_getaffinity(std::stoi(task.path().filename()), sizeof cpus, &cpus);
-    }
+    std::vector<pid_t> found;
+    EXPECT_TRUE(eventually([&] { return (found = proxies()).size() == 1; })) << "the former one's";
+    if (!found.empty())
+        sched_getaffinity(found[0], sizeof cpus, &cpus);
     return cpus;
 }
 

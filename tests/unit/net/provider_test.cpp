@@ -205,7 +205,8 @@ TEST(Provider, TheSameIsSaidOnce)
               (std::vector<Said>{{"tcp", "e0", ""}, {"tcp", "e1", BETTER}, {"shm", "shm", ASKED}}));
 }
 
-// Of one provider's NICs, those near to the device of the rank; how far they reach comes first.
+// Of one provider's NICs, those near to the device of the rank; how far they reach comes first, and
+// how fast they are.
 TEST(Provider, OfEqualNicsTheNearest)
 {
     Sysfs sysfs;
