@@ -119,6 +119,8 @@ class CudaEnds : public Ends
         const struct phi_device_info *info = phi_device_info(device[end]);
         if (!(wait == PHI_WAIT_KERNEL ? info->kernels : info->memory_operations))
             return "the device waits in another way only";
+        if (wait == PHI_WAIT_MEMORY_OPERATION && info->connections == 1)
+            return "both ends are here: behind the one's waits the other's posts never come";
         cu = phi_device_driver(device[end]);
         void *mapped = mmap(nullptr, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         phi_executor_params params{&own.report, &own.counters, &own.config};

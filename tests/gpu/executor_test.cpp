@@ -268,8 +268,7 @@ TEST_P(Executor, EveryKindOfStream)
 // Braces longer than a batch or a kernel takes: a group of many channels.
 TEST_P(Executor, LongBraces)
 {
-    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    if (connections != nullptr && atoi(connections) == 1)
+    if (gpu->info().connections == 1)
         GTEST_SKIP() << "both ends are here: behind the one's waits the other's posts never come";
     const int many = 600;
     CUstream passive = stream(), active = stream();
