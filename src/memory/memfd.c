@@ -6,6 +6,7 @@
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -20,6 +21,15 @@ static int set_size(int fd, uint64_t size)
     return rc;
 }
 
+// Beyond it the system would end the process, by SIGXFSZ.
+static uint64_t largest_file(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX
+                                                                              : limit.rlim_cur;
+}
+
 int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size, int *fd)
 {
     int made = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -27,6 +37,13 @@ int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size,
 
     if (made < 0)
         return phi_fail(report, -errno, "memfd_create for the %s: %s", what, strerror(errno));
+    if (size > largest_file()) {
+        rc = phi_fail(report, -ENOMEM,
+                      "a %s of %llu bytes cannot be made: files of this process have at most %llu "
+                      "bytes (ulimit -f)",
+                      what, (unsigned long long)size, (unsigned long long)largest_file());
+        goto close_file;
+    }
     // A size that no file can have is memory that there is not.
     rc = size > INT64_MAX ? -EFBIG : set_size(made, size);
     if (rc) {

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <set>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -77,6 +78,23 @@ TEST_F(Host, AbsurdSizesAreRefused)
     EXPECT_EQ(phi_host_alloc(memory, SIZE_MAX - 4096, &address), -ENOMEM);
     EXPECT_EQ(phi_host_alloc(memory, (size_t)1 << 62, &address), -ENOMEM);
     EXPECT_EQ(address, this) << "written on failure";
+}
+
+// The system's own answer would be a signal that ends the process.
+TEST_F(Host, TheLimitOfFilesIsNamed)
+{
+    void *address = this;
+    rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    rlimit small = {8192, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    EXPECT_EQ(phi_host_alloc(memory, 8193, &address), -ENOMEM);
+    EXPECT_NE(context.error().find("at most 8192 bytes (ulimit -f)"), std::string::npos)
+        << context.error();
+    EXPECT_EQ(address, this) << "written on failure";
+    EXPECT_EQ(phi_host_alloc(memory, 8192, &address), 0);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(phi_host_free(memory, address), 0);
 }
 
 TEST_F(Host, FilesOfAllocationsAreSealed)
