@@ -113,6 +113,16 @@ static int read_config(struct ph_context *context, const struct ph_context_param
     return *table ? phi_table_read(table, &context->report, &context->size_table) : 0;
 }
 
+// "cuda" or "cuda:N"; the latter sets *n.
+static bool is_cuda(const char *wish, long *n)
+{
+    if (strncmp(wish, "cuda", 4) != 0 || wish[4] == 0)
+        return strcmp(wish, "cuda") == 0;
+    char *end;
+    *n = strtol(wish + 5, &end, 10);
+    return wish[4] == ':' && wish[5] >= '0' && wish[5] <= '9' && *end == 0;
+}
+
 // -1: host memory.
 static int choose_device(struct ph_context *context, const struct phi_launcher *launcher, int rank,
                          int *ordinal)
@@ -122,8 +132,8 @@ static int choose_device(struct ph_context *context, const struct phi_launcher *
     *ordinal = -1;
     if (strcmp(wish, "host") == 0)
         return 0;
-    bool cuda = strncmp(wish, "cuda", 4) == 0 && (wish[4] == 0 || wish[4] == ':');
-    if (wish[0] != 0 && !cuda)
+    long wanted = -1;
+    if (wish[0] != 0 && !is_cuda(wish, &wanted))
         return phi_fail(&context->report, -EINVAL, "device \"%s\" is not host, cuda or cuda:N",
                         wish);
     char why[512] = "";
@@ -135,13 +145,11 @@ static int choose_device(struct ph_context *context, const struct phi_launcher *
     if (count == 0)
         return phi_fail(&context->report, -ENODEV,
                         "device \"%s\" was asked for, and there is no CUDA device: %s", wish, why);
-    if (cuda && wish[4] == ':') {
-        char *end;
-        long n = strtol(wish + 5, &end, 10);
-        if (end == wish + 5 || *end != 0 || n < 0 || n >= count)
-            return phi_fail(&context->report, -ENODEV, "device \"%s\": there are %d CUDA devices",
-                            wish, count);
-        *ordinal = (int)n;
+    if (wanted >= count)
+        return phi_fail(&context->report, -ENODEV, "device \"%s\": there are %d CUDA devices", wish,
+                        count);
+    if (wanted >= 0) {
+        *ordinal = (int)wanted;
         return 0;
     }
     *ordinal = phi_device_current(&context->report, library);
