@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Installs the build into an empty folder, and compiles and runs a program with what lies there and pkg-config says."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = '''
+#include <stdio.h>
+int main(void)
+{
+    struct ph_context *context;
+    int rc = ph_context_create(&(struct ph_context_params){.ranks = 1, .device = "host"}, &context);
+    printf("%s %s\\n", ph_version(), ph_strerror(rc)); /* there is no store */
+    return 0;
+}
+'''
+
+
+def run(*command, env=None):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, env=env)
+    if done.returncode:
+        sys.exit(f'{" ".join(map(str, command))}: status {done.returncode}\n{done.stdout}{done.stderr}')
+    return done.stdout
+
+
+def only(root, name):
+    found = list(root.rglob(name))
+    if len(found) != 1:
+        sys.exit(f'{name}: {len(found)} of them: {found}')
+    return found[0]
+
+
+def main():
+    build, source, compiler = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder, 'root')
+        run('meson', 'install', '-C', build, '--no-rebuild', '--quiet', '--destdir', root)
+        headers = {path.name for path in (source / 'include' / 'peerhop').glob('*.h*')} | {'device.cuh'}
+        missing = headers - {path.name for path in only(root, 'peerhop.h').parent.iterdir()}
+        if missing:
+            sys.exit(f'not installed: {missing}')
+        library = only(root, 'libpeerhop.so')
+        for tool in ('peerhop-run', 'peerhop-info', 'peerhop-perf'):
+            only(root, tool)
+        package = only(root, 'peerhop.pc')
+        found = {**os.environ, 'PKG_CONFIG_PATH': str(package.parent), 'PKG_CONFIG_SYSROOT_DIR': str(root),
+                 'PKG_CONFIG_ALLOW_SYSTEM_CFLAGS': '1', 'PKG_CONFIG_ALLOW_SYSTEM_LIBS': '1'}
+        flags = run('pkg-config', '--cflags', '--libs', 'peerhop', env=found).split()
+        version = run('pkg-config', '--modversion', 'peerhop', env=found).strip()
+        # The program of the README, to the letter.
+        readme = (source / 'README.md').read_text()
+        start = readme.index('```c\n') + len('```c\n')
+        program = pathlib.Path(folder, 'move.c')
+        program.write_text(readme[start:readme.index('```', start)] + PROGRAM)
+        run(*compiler, '-Wall', '-Werror', program, '-o', program.with_suffix(''), *flags)
+        needed = run('readelf', '-d', program.with_suffix(''))
+        if '[libpeerhop.so.0]' not in needed:
+            sys.exit(f'the program needs another soname:\n{needed}')
+        bare = {name: text for name, text in os.environ.items() if not name.startswith('PEERHOP_')}
+        said = run(program.with_suffix(''), env={**bare, 'LD_LIBRARY_PATH': str(library.parent)})
+        if said != f'{version} Invalid argument\n':
+            sys.exit(f'it said {said!r}')
+        print(f'peerhop {version}: {" ".join(flags)}')
+
+
+if __name__ == '__main__':
+    main()
