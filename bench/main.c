@@ -6,6 +6,7 @@
 #include "bench.h"
 #include "launch.h"
 #include "options.h"
+#include "written.h"
 
 #define STATUS_USAGE 2
 
@@ -17,11 +18,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "peerhop-perf: %s\n", error);
         return STATUS_USAGE;
     }
+    int status = 0;
     if (options.help)
         bench_options_help(stdout);
     else if (options.list)
         bench_options_list(stdout);
     else
-        return getenv("PEERHOP_RANK") ? bench_rank_main(&options) : bench_launch(&options, argv);
-    return 0;
+        status = getenv("PEERHOP_RANK") ? bench_rank_main(&options) : bench_launch(&options, argv);
+    return all_written("peerhop-perf", status);
 }

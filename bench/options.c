@@ -376,7 +376,8 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
     while ((option = getopt_long(argc, argv, ":lc:b:n:w:r:k:p:m:i:o:h", long_options, NULL)) !=
            -1) {
         if (option == '?')
-            return refuse(error, error_size, "unknown option '%s' (see -h)", argv[optind - 1]);
+            return refuse(error, error_size, "unknown option '%s' (see -h)",
+                          without_password(argv[optind - 1]));
         if (option == ':')
             return refuse(error, error_size, "'%s' needs a value (see -h)", argv[optind - 1]);
         int rc = option < 256 ? parse_short(&parser, option) : parse_long(&parser, option);
@@ -384,7 +385,8 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
             return rc;
     }
     if (optind < argc)
-        return refuse(error, error_size, "'%s' is no option (see -h)", argv[optind]);
+        return refuse(error, error_size, "'%s' is no option (see -h)",
+                      without_password(argv[optind]));
     if (options->segments > options->ops)
         return refuse(error, error_size, "--segments: more allocations than operations (--ops)");
     int rc = check_tune(&parser);

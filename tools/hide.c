@@ -30,6 +30,13 @@ const char *hide_password(char *argument)
     return copy;
 }
 
+const char *without_password(char *argument)
+{
+    if (strchr(argument, '@'))
+        hide_password(argument);
+    return argument;
+}
+
 bool is_hidden(const char *argument)
 {
     const char *end;

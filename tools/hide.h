@@ -11,6 +11,10 @@
 // no memory.
 const char *hide_password(char *argument);
 
+// without_password returns an argument that is not understood, to be named in an error: it may be a
+// store's URI all the same, and its password is overwritten then. Ends what hide_password returned.
+const char *without_password(char *argument);
+
 // is_hidden: whether this is what hide_password has left.
 bool is_hidden(const char *argument);
 

@@ -25,6 +25,7 @@
 #include "transport/way.h"
 #include "topology/capabilities.h"
 #include "transport/transport.h"
+#include "written.h"
 
 enum { STATUS_FAILED = 1, STATUS_USAGE = 2, PLACES_MAX = 65 };
 
@@ -245,6 +246,31 @@ static int leave_with_usage(int status)
     return status;
 }
 
+static int wrong_use(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static int wrong_use(const char *format, ...)
+{
+    va_list arguments;
+
+    fputs("peerhop-info: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    return leave_with_usage(STATUS_USAGE);
+}
+
+static int wrong_argument(char *argument)
+{
+    return wrong_use("'%s' is no option, or not beside the others", without_password(argument));
+}
+
+// What getopt_long returned instead of an option.
+static int wrong_option(int result, char *argument)
+{
+    return result == ':' ? wrong_use("'%s' needs a value", argument) : wrong_argument(argument);
+}
+
 static void report_failure(struct info *info)
 {
     char sentence[1024];
@@ -421,18 +447,34 @@ static bool take_option(struct job_options *options, int option)
     }
 }
 
+static const char *name_of(int option, const struct option *options)
+{
+    for (; options->name; options++) {
+        if (options->val == option)
+            return options->name;
+    }
+    return "-o";
+}
+
 // show_job goes on where the first option is one of --job's.
 static int show_job(struct info *info, int option, int argc, char **argv,
                     const struct option *options)
 {
     struct job_options given = {.job.timeout_ms = 2000};
-    bool right = true;
-    int status;
+    int status = 0;
 
-    for (; option != -1 && right; option = getopt_long(argc, argv, "ho:", options, NULL))
-        right = take_option(&given, option);
-    status = right && given.job.name && optind == argc ? print_job(info, &given)
-                                                       : leave_with_usage(STATUS_USAGE);
+    for (; option != -1 && status == 0; option = getopt_long(argc, argv, ":ho:", options, NULL)) {
+        if (!strchr("jesto", option))
+            status = wrong_option(option, argv[optind - 1]);
+        else if (!take_option(&given, option))
+            status = wrong_use("'%s' is no value of %s", optarg, name_of(option, options));
+    }
+    if (status == 0 && optind < argc)
+        status = wrong_argument(argv[optind]);
+    if (status == 0 && !given.job.name)
+        status = wrong_use("no --job says of which job");
+    if (status == 0)
+        status = print_job(info, &given);
     free(given.store);
     return status;
 }
@@ -449,16 +491,19 @@ int main(int argc, char **argv)
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     static struct info info;
-    int option = getopt_long(argc, argv, "ho:", options, NULL);
-    int status;
+    int option, status;
 
+    opterr = 0; // its sentence would have what may be a password
+    option = getopt_long(argc, argv, ":ho:", options, NULL);
     if (option == 'h')
         return leave_with_usage(0);
-    if (option == '?' || (optind < argc && strchr("bcn", option)) || (option == -1 && argc > 1))
-        return leave_with_usage(STATUS_USAGE);
+    if (option == '?' || option == ':')
+        return wrong_option(option, argv[optind - 1]);
+    if (optind < argc && (option == -1 || strchr("bcn", option)))
+        return wrong_argument(argv[optind]);
     if (option == 'b') {
         print_build();
-        return 0;
+        return all_written("peerhop-info", 0);
     }
     phi_report_init(&info.report, keep_line, &info, PH_LOG_INFO);
     if (option == -1 || option == 'c')
@@ -466,5 +511,5 @@ int main(int argc, char **argv)
     else
         status = option == 'n' ? print_net(&info) : show_job(&info, option, argc, argv, options);
     phi_report_fini(&info.report);
-    return status;
+    return all_written("peerhop-info", status);
 }

@@ -181,8 +181,6 @@ static void set_option(struct options *options, int option)
     case 'h':
         leave_with_usage(0);
         break;
-    default:
-        leave_with_usage(STATUS_USAGE);
     }
 }
 
@@ -192,9 +190,16 @@ static void parse(struct options *options, int argc, char **argv)
 
     *options = (struct options){
         .store = getenv("PEERHOP_STORE"), .job = getenv("PEERHOP_JOB"), .grace_s = 5};
+    opterr = 0; // its sentence would have what may be a password
     // "+": what follows the program's name is the program's.
-    while ((option = getopt_long(argc, argv, "+n:h", long_options, NULL)) != -1)
+    while ((option = getopt_long(argc, argv, "+:n:h", long_options, NULL)) != -1) {
+        if (option == '?' || option == ':') {
+            complain(option == ':' ? "'%s' needs a value" : "'%s' is no option",
+                     without_password(argv[optind - 1]));
+            leave_with_usage(STATUS_USAGE);
+        }
         set_option(options, option);
+    }
     options->program = argv + optind;
     if (options->ranks == 0 || !options->program[0])
         leave_with_usage(STATUS_USAGE);
@@ -285,7 +290,7 @@ static void become_rank(const struct run *run, int rank, const int *outputs, pid
     sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
     execvp(program[0], program);
     error = errno;
-    complain("%s: %s", program[0], strerror(error));
+    complain("%s: %s", without_password(program[0]), strerror(error));
     _exit(error == ENOENT ? STATUS_NOT_FOUND : STATUS_NO_EXEC);
 }
 

@@ -378,6 +378,16 @@ TEST_F(Perf, AReaderThatLeavesLeavesNothingBehind)
     }
 }
 
+TEST_F(Perf, WhatCannotBeWrittenIsAFailure)
+{
+    for (const char *what : {"-l", "-h", "-k host -c put-latency -n 20 -b 8",
+                             "-k host -c put-latency -n 20 -b 8 -o json"}) {
+        Ended ended = wait_for(start({"/bin/sh", "-c", perf + " " + what + " >/dev/full"}));
+        EXPECT_EQ(ended.status, 1) << what;
+        EXPECT_TRUE(has(ended.err, "standard output did not take everything")) << ended.err;
+    }
+}
+
 TEST_F(Perf, TheDeadlineEndsTheRun)
 {
     Words words = endless;

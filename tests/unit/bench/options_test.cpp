@@ -227,6 +227,11 @@ TEST(Options, UnknownMissingAndLeftOver)
     EXPECT_NE(parse({"-c"}).error.find("needs a value"), std::string::npos);
     EXPECT_NE(parse({"file"}).error.find("'file'"), std::string::npos);
     EXPECT_NE(parse({"--ops", "2", "--segments", "3"}).error.find("--segments"), std::string::npos);
+    for (const char *line : {"--stroe=redis://ann:s3cret@host", "redis://ann:s3cret@host"}) {
+        std::string error = parse({line}).error;
+        EXPECT_NE(error.find("redis://ann:***@host'"), std::string::npos) << error;
+        EXPECT_EQ(error.find("s3cret"), std::string::npos) << error;
+    }
 }
 
 TEST(Cases, NamesAreUniqueAndDescribed)

@@ -141,19 +141,48 @@ TEST_F(PeerhopInfo, AStoreThatIsNotThereIsNamedInTimeAndWithoutItsPassword)
 
 TEST_F(PeerhopInfo, WrongUse)
 {
-    EXPECT_EQ(run("--job"), 2);
-    EXPECT_EQ(run("--job 'a b'"), 2);
-    EXPECT_EQ(run("--job j word"), 2);
-    EXPECT_EQ(run("--job j --config"), 2);
-    EXPECT_EQ(run("--job j --epoch x"), 2);
-    EXPECT_EQ(run("--job j --timeout-ms 0"), 2);
-    EXPECT_EQ(run("--job j -o xml"), 2);
-    EXPECT_EQ(run("--epoch 1"), 2);
-    EXPECT_EQ(run("--what"), 2);
-    EXPECT_EQ(run("word"), 2);
-    EXPECT_EQ(run("--build word"), 2);
-    EXPECT_TRUE(says("usage: peerhop-info")) << out;
+    const struct {
+        const char *arguments, *sentence;
+    } lines[] = {
+        {"--job", "'--job' needs a value"},
+        {"--job ''", "'' is no value of job"},
+        {"--job 'a b'", "'a b' is no value of job"},
+        {"--job j word", "'word' is no option"},
+        {"--job j --config", "'--config' is no option, or not beside the others"},
+        {"--job j --epoch x", "'x' is no value of epoch"},
+        {"--job j --timeout-ms 0", "'0' is no value of timeout-ms"},
+        {"--job j -o xml", "'xml' is no value of -o"},
+        {"--job j -o", "'-o' needs a value"},
+        {"--epoch 1", "no --job says of which job"},
+        {"--what", "'--what' is no option"},
+        {"word", "'word' is no option"},
+        {"--build word", "'word' is no option"},
+    };
+    for (const auto &line : lines) {
+        EXPECT_EQ(run(line.arguments), 2) << line.arguments;
+        EXPECT_TRUE(says(std::string("peerhop-info: ") + line.sentence)) << line.arguments << out;
+        EXPECT_TRUE(says("usage: peerhop-info")) << out;
+    }
     EXPECT_EQ(run("--help"), 0);
+}
+
+// Who mistypes an option does not find the store's password in a log.
+TEST_F(PeerhopInfo, WrongUseRepeatsNoPassword)
+{
+    const std::string uri = "redis://ann:hidden-word@host";
+    for (const std::string &arguments :
+         {uri, "--build " + uri, "--stroe=" + uri, "--config=" + uri, "--job j " + uri,
+          "--job j --stroe=" + uri}) {
+        EXPECT_EQ(run(arguments), 2) << arguments;
+        EXPECT_TRUE(says("redis://ann:***@host' is no option")) << out;
+        EXPECT_FALSE(says("hidden-word")) << out;
+    }
+}
+
+TEST_F(PeerhopInfo, WhatCannotBeWrittenIsAFailure)
+{
+    for (const char *what : {"", "--build", "--config"})
+        EXPECT_EQ(run(std::string(what) + " >/dev/full"), 1) << what;
 }
 
 } // namespace

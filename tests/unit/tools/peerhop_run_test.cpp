@@ -215,6 +215,21 @@ TEST_F(PeerhopRun, NoArgumentShowsThePassword)
     EXPECT_EQ(slurp(folder + "/count.0") + slurp(folder + "/count.1"), "0\n0\n");
 }
 
+// Who mistypes an option, or leaves it out, does not find the store's password in a log.
+TEST_F(PeerhopRun, WrongUseRepeatsNoPassword)
+{
+    const std::string uri = "redis://ann:hidden-word@localhost";
+    for (const Words &words :
+         {Words{"-n", "1", "--stroe=" + uri, "true"}, Words{"-n", "1", uri, "true"}}) {
+        Result result = run(words);
+        EXPECT_NE(result.status, 0);
+        EXPECT_EQ(occurrences(result.err, "redis://ann:***@localhost"), 1u) << result.err;
+        EXPECT_EQ(occurrences(result.err, "hidden-word"), 0u) << result.err;
+    }
+    EXPECT_NE(run({"-n", "1", "--what"}).err.find("'--what' is no option"), std::string::npos);
+    EXPECT_NE(run({"--job"}).err.find("'--job' needs a value"), std::string::npos);
+}
+
 TEST_F(PeerhopRun, WhatIsSetIsKept)
 {
     Result result =
