@@ -39,13 +39,16 @@ enum fault_mode {
     X(epoll_wait, EINVAL, 1)                                                                       \
     X(eventfd, EMFILE, 0)                                                                          \
     X(fallocate64, ENOSPC, 1)                                                                      \
+    X(fchmod, EPERM, 0)                                                                            \
     X(fcntl64, EMFILE, 0)                                                                          \
+    X(fdopen, ENOMEM, 0)                                                                           \
     X(fopen64, EMFILE, 0)                                                                          \
     X(fstat64, EIO, 0)                                                                             \
     X(fstatfs64, EIO, 1)                                                                           \
     X(ftruncate64, EFBIG, 1)                                                                       \
     X(getaddrinfo, ENOMEM, 0)                                                                      \
     X(gethostname, ENAMETOOLONG, 0)                                                                \
+    X(getifaddrs, ENOMEM, 0)                                                                       \
     X(getrandom, 0, 1) /* nothing else happens to it */                                            \
     X(getsockopt, ENOBUFS, 0)                                                                      \
     X(listen, EADDRINUSE, 0)                                                                       \
@@ -58,6 +61,7 @@ enum fault_mode {
     X(open64, EMFILE, 1)                                                                           \
     X(poll, ENOMEM, 1)                                                                             \
     X(posix_memalign, ENOMEM, 0)                                                                   \
+    X(ppoll, ENOMEM, 1)                                                                            \
     X(pread64, EIO, 1)                                                                             \
     X(pthread_create, EAGAIN, 0)                                                                   \
     X(pwrite64, ENOSPC, 1)                                                                         \
@@ -69,6 +73,7 @@ enum fault_mode {
     X(sendmsg, ENOBUFS, 1)                                                                         \
     X(setsockopt, ENOBUFS, 0)                                                                      \
     X(socket, EMFILE, 0)                                                                           \
+    X(socketpair, EMFILE, 0)                                                                       \
     X(stat64, EIO, 0)                                                                              \
     X(strdup, ENOMEM, 0)                                                                           \
     X(syscall, ENOSYS, 0)                                                                          \

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <hiredis/hiredis.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
@@ -64,10 +65,12 @@ FAULTY(int, epoll_ctl, -1, (int e, int o, int fd, struct epoll_event *v), (e, o,
 FAULTY(int, epoll_wait, -1, (int e, struct epoll_event *v, int n, int t), (e, v, n, t))
 FAULTY(int, eventfd, -1, (unsigned v, int f), (v, f))
 FAULTY(int, fallocate64, -1, (int fd, int m, off64_t o, off64_t l), (fd, m, o, l))
+FAULTY(int, fchmod, -1, (int fd, mode_t m), (fd, m))
 FAULTY(int, fstat64, -1, (int fd, struct stat64 *s), (fd, s))
 FAULTY(int, fstatfs64, -1, (int fd, struct statfs64 *s), (fd, s))
 FAULTY(int, ftruncate64, -1, (int fd, off64_t l), (fd, l))
 FAULTY(int, gethostname, -1, (char *n, size_t s), (n, s))
+FAULTY(int, getifaddrs, -1, (struct ifaddrs * *a), (a))
 FAULTY(ssize_t, getrandom, -1, (void *b, size_t s, unsigned f), (b, s, f))
 FAULTY(int, getsockopt, -1, (int fd, int l, int o, void *v, socklen_t *s), (fd, l, o, v, s))
 FAULTY(int, listen, -1, (int fd, int n), (fd, n))
@@ -78,6 +81,8 @@ FAULTY(void *, mmap64, MAP_FAILED, (void *a, size_t s, int p, int f, int fd, off
 FAULTY(int, munmap, -1, (void *a, size_t s), (a, s))
 FAULTY(int, nanosleep, -1, (const struct timespec *t, struct timespec *r), (t, r))
 FAULTY(int, poll, -1, (struct pollfd * p, nfds_t n, int t), (p, n, t))
+FAULTY(int, ppoll, -1, (struct pollfd * p, nfds_t n, const struct timespec *t, const sigset_t *m),
+       (p, n, t, m))
 FAULTY(ssize_t, pread64, -1, (int fd, void *b, size_t s, off64_t o), (fd, b, s, o))
 FAULTY(ssize_t, pwrite64, -1, (int fd, const void *b, size_t s, off64_t o), (fd, b, s, o))
 FAULTY(ssize_t, read, -1, (int fd, void *b, size_t s), (fd, b, s))
@@ -87,8 +92,10 @@ FAULTY(ssize_t, send, -1, (int fd, const void *b, size_t s, int f), (fd, b, s, f
 FAULTY(ssize_t, sendmsg, -1, (int fd, const struct msghdr *m, int f), (fd, m, f))
 FAULTY(int, setsockopt, -1, (int fd, int l, int o, const void *v, socklen_t s), (fd, l, o, v, s))
 FAULTY(int, socket, -1, (int d, int t, int p), (d, t, p))
+FAULTY(int, socketpair, -1, (int d, int t, int p, int e[2]), (d, t, p, e))
 FAULTY(int, stat64, -1, (const char *n, struct stat64 *s), (n, s))
 FAULTY(ssize_t, write, -1, (int fd, const void *b, size_t s), (fd, b, s))
+FAULTY(FILE *, fdopen, NULL, (int fd, const char *m), (fd, m))
 FAULTY(FILE *, fopen64, NULL, (const char *n, const char *m), (n, m))
 FAULTY(void *, dlopen, NULL, (const char *n, int f), (n, f))
 
