@@ -22,14 +22,19 @@ struct Round {
     Rank &rank;
     Pair &pair;
     void *out, *in, *outbox, *inbox, *stream;
-    bool group, signals;
+    std::string call;
 
+    // Posts meet by themselves; who signals is told when the data was taken.
+    bool signals() const
+    {
+        return call.find("send") != 0 && call.find("group") != 0;
+    }
     void issue() const
     {
         ph_group_op ops[] = {{PH_GROUP_SEND, pair.to, 0, 0, SIZE},
                              {PH_GROUP_RECV, pair.from, 0, 0, SIZE}};
         rank.device->copy(stream, out, outbox, SIZE);
-        if (group)
+        if (call.find("group") == 0)
             CHECK_OK(ph_group(ops, 2, stream));
         else if (rank.rank == 0)
             send();
@@ -39,15 +44,30 @@ struct Round {
     }
     void send() const
     {
-        CHECK_OK(signals ? ph_put_signal(pair.to, 0, 0, SIZE, stream)
-                         : ph_send(pair.to, SIZE, stream));
+        if (call == "put")
+            CHECK_OK(ph_put(pair.to, 0, 0, SIZE, stream));
+        if (call == "put" || call == "get")
+            CHECK_OK(ph_signal(pair.to, stream));
+        else if (call == "put_signal")
+            CHECK_OK(ph_put_signal(pair.to, 0, 0, SIZE, stream));
+        else
+            CHECK_OK(ph_send(pair.to, SIZE, stream));
         CHECK_OK(ph_complete(pair.to, stream));
-        if (signals) // the data was taken
+        if (signals()) // the data was taken
             CHECK_OK(ph_wait(pair.from, 0, stream));
     }
     void receive() const
     {
-        CHECK_OK(signals ? ph_wait(pair.from, SIZE, stream) : ph_recv(pair.from, SIZE, stream));
+        if (call == "put" || call == "get")
+            CHECK_OK(ph_wait(pair.from, 0, stream));
+        if (call == "get") {
+            CHECK_OK(ph_get(pair.from, 0, 0, SIZE, stream));
+            return;
+        }
+        if (call == "put_signal")
+            CHECK_OK(ph_wait(pair.from, SIZE, stream));
+        else if (!signals())
+            CHECK_OK(ph_recv(pair.from, SIZE, stream));
         CHECK_OK(ph_complete(pair.from, stream));
     }
 };
@@ -65,8 +85,7 @@ RANK_FUNCTION(replayed)
     void *stream = rank.device->stream();
     rank.device->fill(table, REPLAYS * SIZE, rank.rank);
     Pair pair(rank, !rank.rank, 1, protocol_of(call), out, in, SIZE);
-    Round round{
-        rank, pair, out, in, outbox, inbox, stream, call.find("group") == 0, call == "put_signal"};
+    Round round{rank, pair, out, in, outbox, inbox, stream, call};
     void *graph = replays ? rank.device->capture(stream, [&] { round.issue(); }) : nullptr;
     for (int i = 0; i < REPLAYS; i++) {
         rank.device->copy(stream, outbox, at(table, i * SIZE), SIZE);
@@ -75,11 +94,11 @@ RANK_FUNCTION(replayed)
         else
             round.issue();
         rank.device->copy(stream, at(log, i * SIZE), inbox, SIZE);
-        if (round.signals && rank.rank == 1)
+        if (round.signals() && rank.rank == 1)
             CHECK_OK(ph_signal(pair.to, stream));
     }
     rank.synchronize(stream);
-    if (rank.rank == 1 || round.group)
+    if (rank.rank == 1 || call.find("group") == 0)
         rank.verify(log, REPLAYS * SIZE, !rank.rank, "over all replays");
     CHECK((rank.counter("captured") > 0) == replays);
     if (replays)
@@ -109,6 +128,17 @@ TEST_P(Graph, SendInGetProtocol)
 TEST_P(Graph, PutSignal)
 {
     run_replayed(GetParam(), "put_signal");
+}
+
+TEST_P(Graph, PutThenSignal)
+{
+    run_replayed(GetParam(), "put");
+}
+
+TEST_P(Graph, Get)
+{
+    SKIP_GETS_OF_STAGED();
+    run_replayed(GetParam(), "get");
 }
 
 TEST_P(Graph, Group)

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "e2e/bytes.h"
@@ -32,14 +33,15 @@ struct Span {
     size_t size, from, to; // offsets in the sender's and in the receiver's buffer
 };
 
-static void issue_sender(Rank &rank, ph_channel *channel, const Span &span, void *stream)
+static void issue_sender(Rank &rank, const std::string &call, ph_channel *channel, const Span &span,
+                         void *stream)
 {
-    if (rank.argument == "put") {
+    if (call == "put") {
         CHECK_OK(ph_put(channel, span.to, span.from, span.size, stream));
         CHECK_OK(ph_signal(channel, stream));
-    } else if (rank.argument == "put_signal") {
+    } else if (call == "put_signal") {
         CHECK_OK(ph_put_signal(channel, span.to, span.from, span.size, stream));
-    } else if (rank.argument == "get") {
+    } else if (call == "get") {
         CHECK_OK(ph_signal(channel, stream));
     } else {
         CHECK_OK(ph_send(channel, span.size, stream));
@@ -47,13 +49,14 @@ static void issue_sender(Rank &rank, ph_channel *channel, const Span &span, void
     }
 }
 
-static void issue_receiver(Rank &rank, ph_channel *channel, const Span &span, void *stream)
+static void issue_receiver(Rank &rank, const std::string &call, ph_channel *channel,
+                           const Span &span, void *stream)
 {
-    if (rank.argument == "put") {
+    if (call == "put") {
         CHECK_OK(ph_wait(channel, 0, stream));
-    } else if (rank.argument == "put_signal") {
+    } else if (call == "put_signal") {
         CHECK_OK(ph_wait(channel, span.size, stream));
-    } else if (rank.argument == "get") {
+    } else if (call == "get") {
         CHECK_OK(ph_wait(channel, 0, stream));
         CHECK_OK(ph_get(channel, span.to, span.from, span.size, stream));
     } else {
@@ -75,9 +78,9 @@ static void move(Rank &rank, Buffer &buffer, ph_channel *channel, bool sender, c
         buffer.poison(touched);
     rank.barrier();
     if (sender)
-        issue_sender(rank, channel, span, stream);
+        issue_sender(rank, rank.argument, channel, span, stream);
     else
-        issue_receiver(rank, channel, span, stream);
+        issue_receiver(rank, rank.argument, channel, span, stream);
     rank.synchronize(stream);
     if (!sender) {
         // What the sender filled with: its parity is 1.
@@ -234,25 +237,26 @@ RANK_FUNCTION(ordered)
          *log = rank.device->alloc(rounds * size);
     void *stream = rank.device->stream(kind == "plain" ? "" : kind);
     Pair pair(rank, !rank.rank, 1, protocol_of(call), out, in, size);
-    bool signals = call == "put_signal";
+    const bool signals = call.find("send") != 0, get = call == "get";
     for (int round = 0; round < rounds; round++) {
         if (rank.rank == 0) {
             rank.device->slow_fill(stream, out, size, uint8_t(round + 1), 3000);
-            CHECK_OK(signals ? ph_put_signal(pair.to, 0, 0, size, stream)
-                             : ph_send(pair.to, size, stream));
-            CHECK_OK(ph_complete(pair.to, stream));
+            issue_sender(rank, call, pair.to, {size, 0, 0}, stream);
+            if (get) // what was got from may be written again
+                CHECK_OK(ph_wait(pair.from, 0, stream));
             rank.device->slow_fill(stream, out, size, 0xee, 0);
-            if (signals) // the receiver's buffer may be written again
+            if (signals && !get) // the receiver's buffer may be written again
                 CHECK_OK(ph_wait(pair.from, 0, stream));
             continue;
         }
-        if (!signals) // send may not come before it
+        if (!signals || get) // what arrives may not come before it
             rank.device->slow_fill(stream, in, size, 0x11, 3000);
-        CHECK_OK(signals ? ph_wait(pair.from, size, stream) : ph_recv(pair.from, size, stream));
-        CHECK_OK(ph_complete(pair.from, stream));
+        issue_receiver(rank, call, pair.from, {size, 0, 0}, stream);
+        if (get)
+            CHECK_OK(ph_signal(pair.to, stream));
         rank.device->copy(stream, at(log, round * size), in, size);
         rank.device->slow_fill(stream, in, size, 0xdd, 0);
-        if (signals)
+        if (signals && !get)
             CHECK_OK(ph_signal(pair.to, stream));
     }
     rank.synchronize(stream);
@@ -263,7 +267,9 @@ RANK_FUNCTION(ordered)
 
 static void run_ordered(const std::string &device, const std::string &kind)
 {
-    for (const char *call : {"send-put", "send-get", "put_signal"}) {
+    for (const char *call : {"send-put", "send-get", "put_signal", "put", "get"}) {
+        if (strcmp(call, "get") == 0 && device == "standinnet")
+            continue; // refused where memory is staged
         Job job(device, 2);
         EXPECT_EQ(job.run("ordered", std::string(call) + " " + kind), "") << call;
     }
