@@ -115,7 +115,9 @@ PH_API int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_
 PH_API int ph_context_expel(struct ph_context *context, int rank);
 
 // ph_context_error copies the sentence of the context's last failure into text (at most size bytes, always
-// ended by 0) and returns its length. Does not block; any thread. Since 0.1.
+// ended by 0) and returns its length. A call that was given nothing of a context (a NULL context, channel, queue or
+// request, or a group without any channel) fails with -EINVAL and leaves the sentence of the failure before it. In a
+// forked child, where every call is refused, the sentence is that of PH_EFORKED. Does not block; any thread. Since 0.1.
 PH_API size_t ph_context_error(struct ph_context *context, char *text, size_t size);
 
 // Rank and number of ranks. Never block; any thread. Since 0.1.

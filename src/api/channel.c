@@ -36,16 +36,14 @@ static int check_operation(struct phi_peers *peers, const struct ph_operation *o
 
 static int check_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n)
 {
-    if (context == NULL || (ops == NULL && n > 0))
+    if (context == NULL)
         return -EINVAL;
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
-    for (size_t i = 0; i < n; i++) {
-        int rc = check_operation(context->peers, &ops[i], i);
-        if (rc)
-            return rc;
-    }
-    return 0;
+    int rc = n > 0 ? phi_check_given(&context->report, ops, "an exchange's ops") : 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = check_operation(context->peers, &ops[i], i);
+    return rc;
 }
 
 int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
@@ -53,10 +51,10 @@ int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size
 {
     struct ph_exchange_request *request;
     int rc = check_exchange(context, ops, n);
+    if (rc == 0 && n > 0)
+        rc = phi_check_given(&context->report, channels, "ph_exchange: channels");
     if (rc)
         return rc;
-    if (channels == NULL && n > 0)
-        return -EINVAL;
     int64_t deadline = phi_deadline(context->config.deadline_ms);
     if ((rc = phi_exchange_start(context->peers, ops, n, &request)))
         return rc;
@@ -67,19 +65,22 @@ int ph_exchange_start(struct ph_context *context, const struct ph_operation *ops
                       struct ph_exchange_request **request)
 {
     int rc = check_exchange(context, ops, n);
-    if (rc)
-        return rc;
-    return request ? phi_exchange_start(context->peers, ops, n, request) : -EINVAL;
+    if (rc == 0)
+        rc = phi_check_given(&context->report, request, "ph_exchange_start: request");
+    return rc ? rc : phi_exchange_start(context->peers, ops, n, request);
 }
 
 int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels,
                        int64_t deadline_ms)
 {
-    if (request == NULL || *request == NULL || channels == NULL || deadline_ms < 0)
+    if (request == NULL || *request == NULL)
         return -EINVAL;
     struct phi_peers *peers = phi_exchange_peers(*request);
     if (phi_peers_forked(peers))
         return PH_EFORKED;
+    int rc = phi_check_given(peers->report, channels, "ph_exchange_finish: channels");
+    if (rc || (rc = phi_check_deadline(peers->report, deadline_ms)))
+        return rc;
     int64_t deadline = phi_deadline(deadline_ms ? deadline_ms : peers->config->deadline_ms);
     struct ph_exchange_request *finished = *request;
     *request = NULL;
@@ -121,8 +122,11 @@ size_t ph_channel_peer_size(const struct ph_channel *channel)
 int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_report *report,
                     size_t report_size)
 {
-    if (channel == NULL || report == NULL)
+    if (channel == NULL)
         return -EINVAL;
+    int rc = phi_check_given(channel->peers->report, report, "ph_channel_path: report");
+    if (rc)
+        return rc;
     struct ph_path_report all;
     phi_channel_report(channel, outgoing != 0, &all);
     memcpy(report, &all, report_size < sizeof all ? report_size : sizeof all);
@@ -132,16 +136,19 @@ int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_rep
 int ph_channel_device(struct ph_channel *channel, struct ph_device_channel *device,
                       size_t device_size)
 {
-    if (channel == NULL || device == NULL)
+    if (channel == NULL)
         return -EINVAL;
     if (phi_peers_forked(channel->peers))
         return PH_EFORKED;
+    int rc = phi_check_given(channel->peers->report, device, "ph_channel_device: device");
+    if (rc)
+        return rc;
     if (device_size != sizeof *device)
         return phi_fail(channel->peers->report, -EINVAL,
                         "the kernels were built with other headers: struct ph_device_channel has "
                         "%zu bytes there and %zu here",
                         device_size, sizeof *device);
-    int rc = phi_channel_check(channel);
+    rc = phi_channel_check(channel);
     if (rc == 0 && (channel->role & PH_ROLE_SENDER))
         rc = phi_check_reach(channel);
     if (rc == 0)
@@ -151,11 +158,13 @@ int ph_channel_device(struct ph_channel *channel, struct ph_device_channel *devi
 
 int ph_channel_device_release(struct ph_channel *channel, struct ph_device_channel *device)
 {
-    if (channel == NULL || device == NULL)
+    if (channel == NULL)
         return -EINVAL;
     if (phi_peers_forked(channel->peers))
         return PH_EFORKED;
-    int rc = phi_device_channel_release(channel);
+    int rc = phi_check_given(channel->peers->report, device, "ph_channel_device_release: device");
+    if (rc == 0)
+        rc = phi_device_channel_release(channel);
     if (rc == 0)
         *device = (struct ph_device_channel){0};
     return rc;

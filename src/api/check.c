@@ -5,6 +5,18 @@
 
 #include "channel/issue.h"
 
+int phi_check_given(struct phi_report *report, const void *argument, const char *what)
+{
+    return argument ? 0 : phi_fail(report, -EINVAL, "%s is NULL", what);
+}
+
+int phi_check_deadline(struct phi_report *report, int64_t deadline_ms)
+{
+    return deadline_ms >= 0
+               ? 0
+               : phi_fail(report, -EINVAL, "deadline_ms is negative: %lld", (long long)deadline_ms);
+}
+
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
                     size_t size)
 {

@@ -6,6 +6,12 @@
 
 #include "channel/peers.h"
 
+// phi_check_given: `argument`, which `what` names ("ph_exchange: channels"), is not NULL.
+int phi_check_given(struct phi_report *report, const void *argument, const char *what);
+
+// phi_check_deadline: of a call that takes one itself.
+int phi_check_deadline(struct phi_report *report, int64_t deadline_ms);
+
 // phi_check_range: size bytes at these offsets lie in both buffers.
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
                     size_t size);

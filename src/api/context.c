@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
 #include "base/random.h"
@@ -311,8 +312,8 @@ int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_report 
                     size_t report_size)
 {
     int rc = check_rank(context, rank);
-    if (rc || report == NULL)
-        return rc ? rc : -EINVAL;
+    if (rc || (rc = phi_check_given(&context->report, report, "ph_context_peer: report")))
+        return rc;
     struct ph_peer_report all;
     phi_peers_report(context->peers, rank, &all);
     memcpy(report, &all, report_size < sizeof all ? report_size : sizeof all);
@@ -329,6 +330,12 @@ size_t ph_context_error(struct ph_context *context, char *text, size_t size)
 {
     if (context == NULL || text == NULL || size == 0)
         return 0;
+    // There every call is refused alike, and a thread of the parent may have held the report's
+    // lock.
+    if (phi_peers_forked(context->peers)) {
+        int length = snprintf(text, size, "%s", ph_strerror(PH_EFORKED));
+        return (size_t)length < size ? (size_t)length : size - 1;
+    }
     return phi_report_copy(&context->report, text, size);
 }
 
@@ -350,8 +357,11 @@ const char *ph_context_device(const struct ph_context *context)
 int ph_context_counters(struct ph_context *context, struct ph_counters *counters,
                         size_t counters_size)
 {
-    if (context == NULL || counters == NULL)
+    if (context == NULL)
         return -EINVAL;
+    int rc = phi_check_given(&context->report, counters, "ph_context_counters: counters");
+    if (rc)
+        return rc;
     // Refreshes in_flight where the device counts by itself.
     context->executor->ops->busy(context->executor, NULL, 0);
     struct ph_counters all = {

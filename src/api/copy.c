@@ -110,12 +110,14 @@ int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from, si
 {
     const struct end written = {to, true, to_offset, size}, read = {from, false, from_offset, size};
     const struct phi_third_party copy = {to, from, to_offset, from_offset, size};
-    if (to == NULL || from == NULL)
+    const struct ph_channel *given = to ? to : from;
+    if (given == NULL)
         return -EINVAL;
-    if (phi_peers_forked(to->peers))
+    if (phi_peers_forked(given->peers))
         return PH_EFORKED;
-    int rc = check_both(&written, &read);
-    if (rc)
+    int rc = phi_check_given(given->peers->report, to, "ph_copy: to");
+    if (rc || (rc = phi_check_given(given->peers->report, from, "ph_copy: from")) ||
+        (rc = check_both(&written, &read)))
         return rc;
     rc = phi_issue_copy(&copy, stream);
     if (rc == 0)

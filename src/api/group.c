@@ -374,14 +374,23 @@ static int check_and_issue(struct batch *batch, const struct ph_group_op *ops, s
     return rc;
 }
 
+// The context of the first operation that has a channel, or NULL: one without is refused there.
+static struct phi_peers *peers_of(const struct ph_group_op *ops, size_t n)
+{
+    size_t i = 0;
+    while (i < n && ops[i].channel == NULL)
+        i++;
+    return i < n ? ops[i].channel->peers : NULL;
+}
+
 int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
 {
     if (n == 0)
         return 0;
-    if (ops == NULL || ops[0].channel == NULL)
-        return -EINVAL;
     struct batch batch;
-    batch.peers = ops[0].channel->peers;
+    batch.peers = ops ? peers_of(ops, n) : NULL;
+    if (batch.peers == NULL)
+        return -EINVAL;
     batch.stream = stream;
     batch.begun = false;
     if (phi_peers_forked(batch.peers))

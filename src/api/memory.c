@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
+#include "api/check.h"
 #include "api/context_internal.h"
 
 int ph_host_alloc(struct ph_context *context, size_t size, void **address)
 {
-    if (context == NULL || address == NULL)
+    if (context == NULL)
         return -EINVAL;
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
+    int rc = phi_check_given(&context->report, address, "ph_host_alloc: address");
+    if (rc)
+        return rc;
     if (size == 0)
         return phi_fail(&context->report, -EINVAL, "host memory of 0 bytes was asked for");
     return phi_host_alloc(context->memory, size, address);
@@ -17,11 +21,12 @@ int ph_host_alloc(struct ph_context *context, size_t size, void **address)
 int ph_host_register(struct ph_context *context, int fd, uint64_t offset, size_t size,
                      void **address)
 {
-    if (context == NULL || address == NULL)
+    if (context == NULL)
         return -EINVAL;
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
-    return phi_host_register(context->memory, fd, offset, size, address);
+    int rc = phi_check_given(&context->report, address, "ph_host_register: address");
+    return rc ? rc : phi_host_register(context->memory, fd, offset, size, address);
 }
 
 int ph_host_free(struct ph_context *context, void *address)

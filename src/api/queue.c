@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
+#include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
 
@@ -11,10 +12,13 @@ static bool forked(struct ph_queue *queue)
 
 int ph_queue_create(struct ph_context *context, struct ph_queue **queue)
 {
-    if (context == NULL || queue == NULL)
+    if (context == NULL)
         return -EINVAL;
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
+    int rc = phi_check_given(&context->report, queue, "ph_queue_create: queue");
+    if (rc)
+        return rc;
     if (context->device != NULL)
         return phi_fail(&context->report, -EINVAL,
                         "queues belong to host contexts; this one runs on %s: use its streams",
@@ -24,17 +28,20 @@ int ph_queue_create(struct ph_context *context, struct ph_queue **queue)
 
 int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms)
 {
-    if (queue == NULL || deadline_ms < 0)
+    if (queue == NULL)
         return -EINVAL;
     if (forked(queue))
         return PH_EFORKED;
+    int rc = phi_check_deadline(phi_queue_report(queue), deadline_ms);
+    if (rc)
+        return rc;
     return phi_queue_synchronize(queue, deadline_ms ? phi_deadline(deadline_ms)
                                                     : phi_queue_deadline(queue));
 }
 
 int ph_queue_host(struct ph_queue *queue, void (*fn)(void *opaque), void *opaque)
 {
-    if (queue == NULL || fn == NULL)
+    if (queue == NULL)
         return -EINVAL;
     if (forked(queue))
         return PH_EFORKED;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
+#include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
 #include "channel/release.h"
@@ -42,10 +43,9 @@ int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
                     enum ph_release_state state, int64_t deadline_ms)
 {
     int rc = check(context, buffer, size);
-    if (rc || (rc = check_state(context, state)))
+    if (rc || (rc = check_state(context, state)) ||
+        (rc = phi_check_deadline(&context->report, deadline_ms)))
         return rc;
-    if (deadline_ms < 0)
-        return phi_fail(&context->report, -EINVAL, "deadline_ms is negative");
     int64_t ms = deadline_ms ? deadline_ms : context->config.deadline_ms;
     return phi_release_wait(context->peers, buffer, size, state, phi_deadline(ms));
 }

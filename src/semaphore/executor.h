@@ -151,6 +151,7 @@ int phi_host_executor_open(const struct phi_executor_params *params, struct phi_
 struct ph_queue;
 int phi_queue_create(struct phi_executor *executor, struct ph_queue **queue);
 struct phi_executor *phi_queue_executor(struct ph_queue *queue);
+struct phi_report *phi_queue_report(struct ph_queue *queue);
 int64_t phi_queue_deadline(struct ph_queue *queue); // the configured one, from now
 int phi_queue_host(struct ph_queue *queue, void (*fn)(void *), void *opaque);
 int phi_queue_synchronize(struct ph_queue *queue, int64_t deadline);

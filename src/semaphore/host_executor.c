@@ -78,6 +78,11 @@ struct phi_executor *phi_queue_executor(struct ph_queue *queue)
     return &queue->executor->base;
 }
 
+struct phi_report *phi_queue_report(struct ph_queue *queue)
+{
+    return queue->executor->params.report;
+}
+
 int64_t phi_queue_deadline(struct ph_queue *queue)
 {
     return phi_deadline(queue->executor->params.config->deadline_ms);

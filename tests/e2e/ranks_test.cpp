@@ -212,6 +212,75 @@ TEST_P(Ranks, CreationSaysWhatIsWrong)
     EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
 }
 
+// What is refused before anything is looked up has a sentence of its own, and not that of the
+// failure before it.
+RANK_FUNCTION(arguments_are_missing)
+{
+    rank.open();
+    ph_context *context = rank.context;
+    void *memory = rank.device->alloc(size), *more = nullptr, *stream = rank.device->stream();
+    ph_operation op = operation(1, !rank.rank, role_of(rank, 0), memory, size);
+    ph_exchange_request *request = nullptr;
+    CHECK_OK(ph_exchange_start(context, &op, 1, &request));
+    ph_channel *channel = nullptr, *got = nullptr;
+    CHECK_OK(ph_exchange_finish(&request, &channel, 0));
+    CHECK_OK(ph_exchange_start(context, &op, 1, &request));
+    ph_group_op group[] = {{PH_GROUP_SIGNAL, nullptr, 0, 0, 0},
+                           {PH_GROUP_SIGNAL, channel, 0, 0, 0}};
+    struct Case {
+        std::function<int()> call;
+        const char *says;
+    };
+    std::vector<Case> cases = {
+        {[&] { return ph_host_alloc(context, 10, nullptr); }, "ph_host_alloc: address is NULL"},
+        {[&] { return ph_host_register(context, 0, 0, 1, nullptr); }, "register: address is NULL"},
+        {[&] { return ph_exchange(context, nullptr, 1, &got); }, "an exchange's ops is NULL"},
+        {[&] { return ph_exchange(context, &op, 1, nullptr); }, "ph_exchange: channels is NULL"},
+        {[&] { return ph_exchange_start(context, nullptr, 1, &request); }, "ops is NULL"},
+        {[&] { return ph_exchange_start(context, &op, 1, nullptr); }, "start: request is NULL"},
+        {[&] { return ph_exchange_finish(&request, nullptr, 0); }, "finish: channels is NULL"},
+        {[&] { return ph_exchange_finish(&request, &got, -7); }, "deadline_ms is negative: -7"},
+        {[&] { return ph_release_wait(context, memory, 1, PH_RELEASE_CLOSED, -2); },
+         "negative: -2"},
+        {[&] { return ph_channel_path(channel, 1, nullptr, 1); }, "path: report is NULL"},
+        {[&] { return ph_channel_device(channel, nullptr, 1); },
+         "ph_channel_device: device is NULL"},
+        {[&] { return ph_channel_device_release(channel, nullptr); }, "release: device is NULL"},
+        {[&] { return ph_context_peer(context, !rank.rank, nullptr, 1); }, "peer: report is NULL"},
+        {[&] { return ph_context_counters(context, nullptr, 1); }, "counters: counters is NULL"},
+        {[&] { return ph_copy(nullptr, 0, channel, 0, 1, stream); }, "ph_copy: to is NULL"},
+        {[&] { return ph_copy(channel, 0, nullptr, 0, 1, stream); }, "ph_copy: from is NULL"},
+        {[&] { return ph_group(group, 2, stream); }, "group: an operation of kind 6 on no channel"},
+        {[&] { return ph_queue_create(context, nullptr); }, "ph_queue_create: queue is NULL"},
+    };
+    if (rank.device->host()) {
+        auto *queue = static_cast<ph_queue *>(stream);
+        cases.push_back({[=] { return ph_queue_synchronize(queue, -5); }, "negative: -5"});
+        cases.push_back({[=] { return ph_queue_host(queue, nullptr, nullptr); }, "no function to"});
+    }
+    for (const auto &[call, says] : cases) {
+        CHECK_RC(ph_host_alloc(context, 0, &more), -EINVAL); // an earlier failure
+        CHECK_RC(call(), -EINVAL);
+        CHECK_SAYS(rank.error(), says);
+    }
+    // Without a context there is nothing to write into.
+    CHECK_RC(ph_host_alloc(context, 0, &more), -EINVAL);
+    const int of_none[] = {ph_group(nullptr, 1, stream), ph_group(group, 1, stream),
+                           ph_copy(nullptr, 0, nullptr, 0, 1, stream),
+                           ph_put(nullptr, 0, 0, 1, stream)};
+    for (int rc : of_none)
+        CHECK_EQUAL(rc, -EINVAL);
+    CHECK_SAYS(rank.error(), "host memory of 0 bytes was asked for");
+    CHECK_OK(ph_exchange_finish(&request, &got, 0));
+    rank.barrier();
+}
+
+TEST_P(Ranks, ArgumentsThatAreMissingAreNamed)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("arguments_are_missing"), "");
+}
+
 // Whatever number of descriptors is left: enough, or too few and an end at once.
 RANK_FUNCTION(creation_without_descriptors)
 {
@@ -324,6 +393,9 @@ RANK_FUNCTION(forks)
     auto op = operation(9, !rank.rank, role, memory, size);
     ph_exchange_request *request = nullptr;
     CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+    void *nothing = nullptr;
+    CHECK_RC(ph_host_alloc(rank.context, 0, &nothing),
+             -EINVAL); // whose sentence is not the child's
     pid_t child = fork();
     if (child == 0) {
         ph_context *context = rank.context;
@@ -354,6 +426,11 @@ RANK_FUNCTION(forks)
         for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)
             if (results[i] != PH_EFORKED)
                 _exit(static_cast<int>(100 + i));
+        char sentence[200] = "", little[8];
+        if (ph_context_error(context, sentence, sizeof sentence) != strlen(sentence) ||
+            strcmp(sentence, ph_strerror(PH_EFORKED)) != 0 ||
+            ph_context_error(context, little, sizeof little) != 7 || strlen(little) != 7)
+            _exit(160);
         if (rank.device->host()) {
             auto *queue = static_cast<ph_queue *>(stream);
             int of_queues[] = {ph_queue_create(context, &queue), ph_queue_synchronize(queue, 100),
