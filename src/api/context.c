@@ -30,10 +30,14 @@ static int choose_ranks(struct ph_context *context, const struct ph_context_para
         rank = context->config.rank >= 0 ? context->config.rank : launcher->rank;
         ranks = context->config.ranks > 0 ? context->config.ranks : launcher->ranks;
     }
+    if (params->ranks != 0 && (ranks < 0 || rank < 0))
+        return phi_fail(&context->report, -EINVAL, "rank %lld of %lld ranks is none",
+                        (long long)rank, (long long)ranks);
     if (ranks <= 0 || rank < 0)
         return phi_fail(&context->report, -EINVAL,
-                        "no rank: set ranks and rank, PEERHOP_RANK and PEERHOP_RANKS, or use a "
-                        "launcher (%s found)",
+                        "no rank: set ranks and rank, PEERHOP_RANK (it is %lld) and PEERHOP_RANKS "
+                        "(it is %lld), or use a launcher (%s found)",
+                        (long long)context->config.rank, (long long)context->config.ranks,
                         launcher->name);
     if (ranks > RANKS_MAX)
         return phi_fail(&context->report, -EINVAL, "%lld ranks are more than the %d of a job",

@@ -142,6 +142,7 @@ RANK_FUNCTION(creation_fails)
                              *const unknown[] = {"PEERHOP_NOPE=secret", nullptr},
                              *const none[] = {"nonsense", nullptr},
                              *const choice[] = {"PEERHOP_PROTOCOL=push", nullptr},
+                             *const minus_one[] = {"PEERHOP_RANK=-1", "PEERHOP_RANKS=4", nullptr},
                              *const level[] = {"PEERHOP_LOG=5", nullptr};
     struct {
         std::function<void(ph_context_params &)> spoil;
@@ -150,8 +151,10 @@ RANK_FUNCTION(creation_fails)
     } cases[] = {
         {[](auto &p) { p.ranks = 0; }, -EINVAL, "no rank: set ranks and rank"},
         {[](auto &p) { p.rank = 2; }, -EINVAL, "rank 2 is not below the number of ranks, 2"},
-        {[](auto &p) { p.rank = -1; }, -EINVAL, "rank"},
-        {[](auto &p) { p.ranks = -3; }, -EINVAL, "rank"},
+        {[](auto &p) { p.rank = -1; }, -EINVAL, "rank -1 of 2 ranks is none"},
+        {[](auto &p) { p.ranks = -3; }, -EINVAL, "rank 0 of -3 ranks is none"},
+        {[](auto &p) { p.ranks = 0, p.settings = minus_one; }, -EINVAL,
+         "PEERHOP_RANK (it is -1) and PEERHOP_RANKS (it is 4)"},
         {[](auto &p) { p.job = nullptr; }, -EINVAL, "no job: "},
         {[](auto &p) { p.job = "two words"; }, -EINVAL, "no blanks and no braces"},
         {[](auto &p) { p.store = nullptr; }, -EINVAL, "no store: set store or PEERHOP_STORE"},
