@@ -23,10 +23,13 @@ RANK_FUNCTION(one_side_cannot_map)
     else if (rank.rank == 1)
         settings = {no_libfabric};
     rank.open(settings);
-    const char *by_net = !net_available() ? "not in this build"
-                         : !absent        ? "the configuration asks for another"
-                         : rank.rank == 1 ? "this rank has no provider of libfabric"
-                                          : "the peer has no provider of libfabric";
+    const char *by_net =
+        !net_available() ? "not in this build"
+        : !absent        ? "the configuration asks for another"
+        : rank.rank == 1 ? "this rank has no provider of libfabric that serves (peerhop-info --net "
+                           "says why)"
+                         : "the peer has no provider of libfabric that serves (peerhop-info --net "
+                           "says why there)";
     void *stream = rank.device->stream();
     char *memory = static_cast<char *>(rank.device->alloc(8 * size));
     const int peer = !rank.rank;
