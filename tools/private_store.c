@@ -75,6 +75,12 @@ static void exec_server(const struct private_store *store, pid_t parent)
     _exit(127);
 }
 
+// As a shell has it: by a signal it is 128 and the signal's number.
+static int status_of(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 // wait_for_end ends the server when the owner asks for it, or is no more, and returns its status.
 static int wait_for_end(pid_t server)
 {
@@ -89,7 +95,7 @@ static int wait_for_end(pid_t server)
         if (sigwaitinfo(&signals, NULL) == SIGTERM)
             kill(server, SIGKILL);
     }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return status_of(status);
 }
 
 // keep is the child, a process that has nothing to do but to clean up: its owner may be killed. It
@@ -140,6 +146,19 @@ static bool answers(const char *socket_path)
     return good;
 }
 
+static int refuse_ended(char *error, size_t size, int status)
+{
+    if (status == 127)
+        return refuse(error, size, -ENOENT, "redis-server");
+    if (status > 128)
+        snprintf(error, size, "cannot start a private redis-server: signal %d ended it at once: %s",
+                 status - 128, strsignal(status - 128));
+    else
+        snprintf(error, size, "cannot start a private redis-server: it ended at once, status %d",
+                 status);
+    return -ECHILD;
+}
+
 static int wait_until_ready(struct private_store *store, char *error, size_t size)
 {
     int64_t deadline = phi_deadline(START_MS);
@@ -148,9 +167,7 @@ static int wait_until_ready(struct private_store *store, char *error, size_t siz
     while (!answers(store->uri + strlen("unix://"))) {
         if (waitpid(store->pid, &status, WNOHANG) == store->pid) {
             store->pid = 0;
-            if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-                return refuse(error, size, -ENOENT, "redis-server");
-            return refuse(error, size, -ECHILD, "it ended at once");
+            return refuse_ended(error, size, status_of(status));
         }
         if (phi_remaining_ms(deadline) == 0)
             return refuse(error, size, -ETIMEDOUT, "it does not answer");

@@ -454,6 +454,22 @@ TEST_F(PeerhopRun, WithoutRedisItSaysSo)
     EXPECT_NE(result.err.find("redis-server: No such file"), std::string::npos) << result.err;
 }
 
+// A server that does not live to answer.
+TEST_F(PeerhopRun, HowThePrivateStoreEndedIsSaid)
+{
+    const std::string server = folder + "/redis-server";
+    for (const auto &[how, says] :
+         {std::pair("exit 3", "it ended at once, status 3"),
+          std::pair("kill -KILL $$", "signal 9 ended it at once: Killed")}) {
+        std::ofstream(server) << "#!/bin/sh\n" << how << "\n";
+        ASSERT_EQ(chmod(server.c_str(), 0700), 0);
+        Result result = run({"-n", "1", "/bin/true"},
+                            [&] { setenv("PATH", (folder + ":" + getenv("PATH")).c_str(), 1); });
+        EXPECT_EQ(result.status, 1);
+        EXPECT_NE(result.err.find(says), std::string::npos) << result.err;
+    }
+}
+
 TEST_F(PeerhopRun, TheEndOfThePrivateStoreEndsTheRun)
 {
     Result result = run(
