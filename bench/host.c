@@ -15,6 +15,7 @@
 
 #include "device.h"
 #include "direct.h"
+#include "memory/memfd.h"
 
 // The limit of the net path is a direct program's (direct.h), that of shared memory is memcpy.
 
@@ -101,15 +102,15 @@ static int host_attach(struct bench_device *device, struct ph_context *context, 
 
 static int alloc_arena(struct host *host, size_t size, void **base)
 {
-    int fd = memfd_create("peerhop-perf", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return refuse(&host->device, -errno, "memfd_create");
-    if (ftruncate(fd, (off_t)size) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)) {
-        int rc = -errno;
-        close(fd);
-        return refuse(&host->device, rc, "memory for the arena");
-    }
-    int rc = ph_host_register(host->context, fd, 0, size, base);
+    struct phi_report report;
+    int fd;
+    phi_report_init(&report, NULL, NULL, PH_LOG_NONE);
+    int rc = phi_memfd_create(&report, "peerhop-perf arena", size, &fd);
+    phi_report_copy(&report, host->device.error, sizeof(host->device.error));
+    phi_report_fini(&report);
+    if (rc)
+        return rc;
+    rc = ph_host_register(host->context, fd, 0, size, base);
     if (rc) {
         close(fd);
         return refuse(&host->device, rc, "ph_host_register");

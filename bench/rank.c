@@ -180,6 +180,14 @@ static int open_raw(struct bench *bench)
     return rc ? bench_fail(bench, rc, "--compare: %s", bench->device->error) : 0;
 }
 
+// Host memory is copied in one way, and waited for in one.
+static int check_wish(struct bench *bench, const char *option, const char *word)
+{
+    if (word == NULL || strcmp(word, "auto") == 0 || strcmp(bench->device->ops->kind, "host") != 0)
+        return 0;
+    return bench_fail(bench, -ENOTSUP, "%s %s needs GPUs (-k cuda)", option, word);
+}
+
 int bench_start(struct bench *bench, char *why, size_t why_size)
 {
     bench->device = bench_on_host(bench->options->kind, why, why_size) ? bench_host_device()
@@ -190,10 +198,13 @@ int bench_start(struct bench *bench, char *why, size_t why_size)
     bench->rank = rank;
     if (bench->options->issue == BENCH_ISSUE_GRAPH && !bench->device->ops->begin_graph)
         return bench_fail(bench, -ENOTSUP, "-i graph needs GPUs (-k cuda)");
+    int rc = check_wish(bench, "-m", bench->options->method);
+    if (rc || (rc = check_wish(bench, "--wait", bench->options->wait)))
+        return rc;
     const bool kernels = bench->options->issue == BENCH_ISSUE_DEVICE;
     if (kernels && !bench->device->ops->open_kernels)
         return bench_fail(bench, -ENOTSUP, "-i device needs GPUs (-k cuda)");
-    int rc = bench->device->ops->open(bench->device, rank);
+    rc = bench->device->ops->open(bench->device, rank);
     if (rc == 0 && kernels)
         rc = bench->device->ops->open_kernels(bench->device);
     if (rc)

@@ -325,6 +325,32 @@ TEST_F(Perf, GraphsNeedGpus)
     EXPECT_TRUE(has(ended.err, "-i graph needs GPUs"));
 }
 
+// On host memory there is one method, and one way to wait.
+TEST_F(Perf, MethodsAndWaitsOfGpusNeedGpus)
+{
+    for (const auto &[option, word] :
+         {std::pair("-m", "ll"), std::pair("-m", "ce"), std::pair("--wait", "kernel")}) {
+        Ended ended = run(quick({"-c", "put-latency", option, word}));
+        EXPECT_EQ(ended.status, 1) << word;
+        EXPECT_TRUE(has(ended.err, std::string(option) + " " + word + " needs GPUs")) << ended.err;
+        EXPECT_EQ(ended.out, "");
+    }
+    Ended ended = run(quick({"-c", "put-latency", "-b", "8", "-m", "auto", "--wait", "auto"}));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+}
+
+// The arena is a file: beyond the limit of files the system would end the ranks by a signal.
+TEST_F(Perf, TheLimitOfFilesIsNamed)
+{
+    Ended ended =
+        wait_for(start({"/bin/bash", "-c",
+                        "ulimit -f 2000; exec " + perf + " -k host -c put-latency -b 16M -n 5"}));
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(has(ended.err, "peerhop-perf arena of ")) << ended.err;
+    EXPECT_TRUE(has(ended.err, "at most 2048000 bytes (ulimit -f)")) << ended.err;
+    EXPECT_FALSE(has(ended.err, "signal")) << ended.err;
+}
+
 TEST_F(Perf, AStoreThatIsNotThereEndsTheRun)
 {
     Ended ended = run({"-k", "host", "--deadline", "2", "--store", "unix:///nonexistent/redis"});
