@@ -335,6 +335,8 @@ RANK_FUNCTION(stream_is_stuck)
         CHECK_OK(ph_send(dead.to, size, stream));
         CHECK_OK(ph_complete(dead.from, stream));
     }
+    if (!rank.device->host())
+        CHECK(rank.counter(("waits_" + mode).c_str()) > 0);
     CHECK(!rank.device->synchronize(stream, 20));
     rank.shared->value[0] = 1;
     // Its process ends when the kernel has ended it: where many do, that may take half a minute.
@@ -350,15 +352,18 @@ RANK_FUNCTION(stream_is_stuck)
 TEST_P(Death, StuckStreamsOfEveryKindAreReleased)
 {
     std::map<std::string, std::unique_ptr<Job>> jobs;
-    for (const char *what :
-         {"non-blocking kernel two", "non-blocking kernel transfer",
-          "non-blocking memory_operation two", "non-blocking memory_operation transfer",
-          "blocking kernel two", "blocking kernel transfer", "legacy kernel two",
-          "legacy kernel transfer", "per-thread kernel two", "per-thread kernel transfer"}) {
-        if (on_host() && strncmp(what, "non-blocking kernel", 19) != 0)
-            continue; // queues are of one kind, and wait in one way
-        jobs[what] = std::make_unique<Job>(GetParam(), 2);
-        jobs[what]->start("stream_is_stuck", what);
+    for (const char *kind : {"non-blocking", "blocking", "legacy", "per-thread"}) {
+        for (const char *mode : {"kernel", "memory_operation"}) {
+            if (on_host() && strcmp(kind, "non-blocking") != 0)
+                continue; // queues are of one kind
+            if ((on_host() || on_net()) && strcmp(mode, "kernel") != 0)
+                continue; // wait in one way
+            for (const char *how : {"two", "transfer"}) {
+                const std::string what = std::string(kind) + " " + mode + " " + how;
+                jobs[what] = std::make_unique<Job>(GetParam(), 2);
+                jobs[what]->start("stream_is_stuck", what);
+            }
+        }
     }
     for (auto &[what, job] : jobs)
         ASSERT_TRUE(reaches(job->shared()->value[0], 1)) << what << ": " << job->wait(100);
