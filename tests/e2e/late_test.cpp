@@ -237,7 +237,7 @@ TEST_P(Late, IsTakenOfABufferThatIsGivenBackMeanwhile)
 // ---- while a group of another context is refused, because it names the channel
 
 struct Beside {
-    std::atomic<uint64_t> ready{0};
+    std::atomic<uint64_t> ready{0}, refused{0};
     ph_channel *other = nullptr; // of rank 2's context; there when it is ready
 };
 
@@ -251,6 +251,7 @@ static void take_beside(Beside &beside, ph_channel *from, ph_channel *to, ph_que
     before_issue = [&] {
         const ph_group_op mixed[] = {{PH_GROUP_WAIT, beside.other, 0, 0, 0}, ops[0]};
         refused = ph_group(mixed, 2, nullptr);
+        beside.refused = 1;
     };
     EXPECT_EQ(ph_group(ops, 2, queue), 0);
     EXPECT_EQ(refused, -EINVAL);
@@ -277,7 +278,8 @@ static void run_beside(Beside &beside, int rank, ph_context *context)
     } else {
         EXPECT_EQ(ph_wait(channels[1], 0, queue), 0);
         beside.other = channels[1];
-        beside.ready = 1; // it calls nothing that issues until rank 1's signal is here
+        beside.ready = 1; // it calls nothing until rank 1's call has seen its channel
+        EXPECT_TRUE(reaches(beside.refused, 1));
     }
     EXPECT_EQ(ph_queue_synchronize(queue, 20000), 0);
     EXPECT_EQ(ph_queue_destroy(&queue), 0);
