@@ -24,7 +24,7 @@
     STRING(libcuda, "LIBCUDA", "libcuda.so.1", "the CUDA driver library to load")                  \
     STRING(libfabric, "LIBFABRIC", "libfabric.so.1", "the libfabric library to load")              \
     STRING(net_provider, "NET_PROVIDER", "", "provider of libfabric for the net path; empty: the best one") \
-    STRING(net_interface, "NET_INTERFACE", "", "domain or device of it; empty: the fastest, and of these the nearest to the device") \
+    STRING(net_interface, "NET_INTERFACE", "", "domains or devices of it, with commas between: data goes over all of them; empty: the fastest, of these the nearest to the device, and all that are both") \
     NUMBER(rank, "RANK", -1, -1, 1048575, "this rank; -1: from the launcher")                      \
     NUMBER(ranks, "RANKS", 0, 0, 1048576, "number of ranks; 0: from the launcher")                 \
     NUMBER(local_rank, "LOCAL_RANK", -1, -1, 1048575, "place among the ranks of this node; -1: from the launcher") \
@@ -47,7 +47,7 @@
     NUMBER(sm_max, "SM_MAX", -1, -1, INT64_MAX, "... and by sm, a larger one by ce; -1: as PEERHOP_TABLE says, else all") \
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll", "how the ipc path copies; a forced ce passes the limits") \
     NUMBER(net_part, "NET_PART", 1073741824, 64, 1073741824, "most bytes of one RMA operation of the net path") \
-    NUMBER(net_rails, "NET_RAILS", 1, 1, 4, "endpoints that the data of one peer goes over; of two ranks the fewer count") \
+    NUMBER(net_rails, "NET_RAILS", 1, 1, 4, "endpoints that the data of one peer goes over, at least one for each NIC; of two ranks the fewer count") \
     NUMBER(net_staging, "NET_STAGING", 268435456, 1048576, 17179869184,                            \
            "bytes of pinned memory for each peer whose device memory, or ours, goes over the net; half of it receives") \
     NUMBER(net_chunk, "NET_CHUNK", 262144, 4096, 67108864, "most bytes of device memory that go over the net at once") \

@@ -286,14 +286,21 @@ static ssize_t read_self(struct phi_link *link, uint32_t i)
     return fi_readmsg(rail->ep, &message, FI_COMPLETION);
 }
 
-// Each rail is tried again until it takes its own.
+// Each rail is tried again until it takes its own. Nothing has come over one that was given up and
+// whose peer has not greeted: it may be of a NIC that is out.
 static void read_rails(struct phi_link *link)
 {
     struct phi_link_flush *flush = &link->flush;
 
     while (flush->rail < link->rails_used) {
-        ssize_t rc = read_self(link, flush->rail);
+        const struct phi_rail *rail = &link->rails[flush->rail];
+        ssize_t rc;
 
+        if (rail->given_up && !rail->heard) {
+            flush->rail++;
+            continue;
+        }
+        rc = read_self(link, flush->rail);
         if (rc == -FI_EAGAIN)
             return;
         if (rc) {

@@ -59,7 +59,7 @@ struct phi_net_region {
     struct phi_net_region *next;
     uint32_t id;
     uint64_t base;
-    uint32_t count; // 1, or one for each rail where regions belong to endpoints
+    uint32_t count; // one for each NIC, or for each rail where regions belong to endpoints
     struct fid_mr *mr[PHI_NET_RAILS_MAX];
 };
 
@@ -83,10 +83,25 @@ struct phi_patience {
 
 // One endpoint of a link.
 struct phi_rail {
+    uint32_t nic;
     struct fid_ep *ep;
     fi_addr_t peer, self;
     struct fid_mr *buffers;              // the link's, NULL: the provider asks for none
     struct phi_net_op greeting, greeted; // its first message, either way
+    bool greets;                         // that was sent, or need not be
+    bool ready;                          // it was delivered: data may go here
+    bool given_up;                       // it does not reach the peer
+    bool heard;                          // the peer's greeting has come: data may come here
+};
+
+// What a link has of each NIC.
+struct phi_port {
+    struct fid_cq *cq; // of all its endpoints there
+    struct fid_av *av;
+    int fd;      // of the queue; -1: it cannot be slept on
+    bool calmed; // phi_link_calm, and nothing came since
+    bool failed; // it had an error
+    char why[160];
 };
 
 // Of a link whose peer's memory, or ours, is staged.
@@ -137,11 +152,9 @@ struct phi_link {
     struct phi_rail rails[PHI_NET_RAILS_MAX];
     uint32_t rails_open, rails_used; // used: what the peer has, too
     uint32_t turn;                   // of the rails
-    uint32_t greeted;                // so many of them have sent their greeting
-    struct fid_cq *cq;               // of all of them
-    struct fid_av *av;
-    int fd;      // of the queue; -1: it cannot be slept on
-    bool calmed; // phi_link_calm, and nothing came since
+    uint32_t ungreeted;              // so many of those in use do not yet `greet`
+    int64_t reached;                 // when the first one's greeting was delivered
+    struct phi_port ports[PHI_NET_RAILS_MAX];
     int64_t came; // when something did
     uint8_t address[PHI_NET_ADDRESS_MAX]; // all, and our token
     size_t address_size;
@@ -170,18 +183,24 @@ struct phi_link {
     struct phi_link_flush flush;
 };
 
+// One that data goes over.
+struct phi_nic {
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+};
+
 struct phi_net {
     struct phi_report *report;
     const struct phi_config *config;
     const struct phi_libfabric *library;
-    struct fi_info *info;
-    struct fid_fabric *fabric;
-    struct fid_domain *domain;
+    struct phi_nic nics[PHI_NET_RAILS_MAX]; // alike; stores and messages go over the first
+    uint32_t nic_count;
     struct phi_net_wire wire;
     char name[160];
     uint64_t mr_mode;
     size_t part;    // most bytes of one RMA operation
-    uint32_t rails; // of each link
+    uint32_t rails; // of each link, by turns on the NICs; at least one for each
     bool devices;   // memory of devices is to be registered,
     bool hmem;      // ... and the provider takes it
     struct phi_pci_place near;
@@ -279,13 +298,18 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
 struct phi_net_op *phi_op_free(struct phi_net_op *ops, int n); // NULL: all are busy
 
 // Rails. open: rc of libfabric; address fills the link's; insert takes the
-// peer's; await posts the receive of a greeting, and greet sends those that are due.
-int phi_rail_open(struct phi_link *link, struct phi_rail *rail);
+// peer's; await posts the receive of a greeting, and greet sends those that are due. give_up: false: the link cannot
+// do without it.
+int phi_rail_open(struct phi_link *link, struct phi_rail *rail, uint32_t nic);
 int phi_rails_address(struct phi_link *link);
-int phi_rail_insert(struct phi_link *link, fi_addr_t *to, const uint8_t *address, size_t size);
+int phi_rail_insert(struct phi_link *link, const struct phi_rail *rail, fi_addr_t *to,
+                    const uint8_t *address, size_t size);
 int phi_rail_await(struct phi_link *link, uint32_t i);
 void phi_rails_greet(struct phi_link *link);
+void phi_rail_greets(struct phi_link *link, const struct phi_net_op *op); // its greeting was delivered
 void phi_rail_greeted(struct phi_link *link, const struct phi_net_op *op); // one has come
+struct phi_rail *phi_rail_of(struct phi_link *link, const struct phi_net_op *op); // of a greeting; NULL: of none
+bool phi_rail_give_up(struct phi_link *link, struct phi_rail *rail, const char *why);
 void *phi_rail_desc(const struct phi_rail *rail); // of the link's buffers
 ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, struct phi_net_op *op);
 void phi_rail_close(struct phi_rail *rail);
@@ -325,9 +349,9 @@ void phi_flusher_close(struct phi_net *net);
 // phi_region_self: the way to a region of this rank's own; false: it is closed.
 bool phi_region_self(struct phi_link *link, uint32_t id, struct phi_route *route);
 
-// Regions. Of an endpoint, where the provider ties them.
-int phi_region_open(struct phi_net *net, struct fid_ep *ep, const struct phi_net_memory *memory,
-                    uint64_t access, struct fid_mr **mr);
+// Regions. Of a rail's NIC, and of its endpoint where the provider ties them.
+int phi_region_open(struct phi_net *net, const struct phi_rail *rail,
+                    const struct phi_net_memory *memory, uint64_t access, struct fid_mr **mr);
 // phi_region_register is phi_link_register_memory with access of the caller's choice.
 int phi_region_register(struct phi_link *link, uint32_t id, const struct phi_net_memory *memory,
                         uint64_t access);
@@ -337,7 +361,7 @@ void phi_regions_close(struct phi_link *link);
 int phi_net_fail(struct phi_net *net, int rc, const char *call);
 const char *phi_net_error(const struct phi_net *net, int rc);
 
-// provider.c: the first candidate for which `try` returns 0 is kept in *info. try gets a candidate
+// provider.c: tries candidates in our order until one serves, and then those that are like it. try gets a candidate
 // and may write why it cannot serve. -ETIMEDOUT: it was too slow, and so would its provider be at
 // another address: that is not tried.
 typedef int (*phi_provider_try)(void *opaque, struct fi_info *info, char *why, size_t size);

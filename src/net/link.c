@@ -227,6 +227,7 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
         link->sending--;
         break;
     case PHI_OP_GREETING:
+        phi_rail_greets(link, op);
         break;
     case PHI_OP_GREETED:
         phi_rail_greeted(link, op);
@@ -243,21 +244,28 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
     }
 }
 
-static void take_error(struct phi_link *link)
+// Takes an error out of a queue. Without the rail that it concerns the link goes on; else it is
+// kept, and the first of them ends the link (take_errors).
+static void read_error(struct phi_link *link, struct phi_port *port)
 {
     struct fi_cq_err_entry error = {0};
     const char *text = NULL;
-    char why[160];
+    struct phi_rail *rail;
+    char why[sizeof(port->why)];
 
-    if (fi_cq_readerr(link->cq, &error, 0) < 0)
+    if (fi_cq_readerr(port->cq, &error, 0) < 0)
         return;
     if (error.prov_errno)
-        text = fi_cq_strerror(link->cq, error.prov_errno, error.err_data, NULL, 0);
+        text = fi_cq_strerror(port->cq, error.prov_errno, error.err_data, NULL, 0);
     // err is positive by the book, and negative of some providers.
     snprintf(why, sizeof(why), "%s%s%s%s",
              link->net->library->fi_strerror(error.err < 0 ? -error.err : error.err),
              text ? " (" : "", text ? text : "", text ? ")" : "");
-    phi_link_fail(link, -ECONNRESET, why);
+    rail = phi_rail_of(link, error.op_context);
+    if (port->failed || (rail && phi_rail_give_up(link, rail, why)))
+        return;
+    port->failed = true;
+    memcpy(port->why, why, sizeof(why));
 }
 
 // What could not be posted yet, and what is to be staged. Returns whether of this something went.
@@ -270,48 +278,113 @@ static bool send_data(struct phi_link *link)
     return link->open && phi_staging_go(link);
 }
 
-enum { BATCH = 16, BATCHES = 4 };
+enum { BATCH = 16, BATCHES = 4, QUEUE = 1024 };
 
-// What reading the queue gave. Returns whether something was there.
-static bool take_entries(struct phi_link *link, const struct fi_cq_data_entry *entries, ssize_t n)
+// Returns whether something was there.
+static bool take_entries(struct phi_link *link, struct phi_port *port,
+                         const struct fi_cq_data_entry *entries, ssize_t n)
 {
     for (ssize_t i = 0; i < n && link->open; i++)
         completed(link, &entries[i]);
     if (n == -FI_EAVAIL)
-        take_error(link);
+        read_error(link, port);
     if (n > 0) {
-        link->calmed = false;
+        port->calmed = false;
         link->came = phi_now();
     }
     return n > 0;
 }
 
-bool phi_link_calm(struct phi_link *link)
+// Messages come over the first NIC, and may speak of posts that were delivered before over others:
+// after messages were read, and before they are taken, all is taken that the others have.
+static bool drain_others(struct phi_link *link)
 {
-    struct pollfd fd = {.fd = link->fd, .events = POLLIN};
-    struct fi_cq_data_entry entry;
+    struct fi_cq_data_entry entries[BATCH];
+    bool any = false;
 
-    if (!link->open || link->fd < 0 || link->calmed || poll(&fd, 1, 0) <= 0)
-        return false;
-    link->calmed = true;
-    take_entries(link, &entry, fi_cq_sread(link->cq, &entry, 1, NULL, 1));
-    return true;
+    for (uint32_t i = 1; i < link->net->nic_count; i++) {
+        struct phi_port *port = &link->ports[i];
+        ssize_t n = 1;
+
+        // Some providers give one at a time.
+        for (int j = 0; j < QUEUE && (n > 0 || n == -FI_EAVAIL) && link->open; j++) {
+            n = fi_cq_read(port->cq, entries, BATCH);
+            any = take_entries(link, port, entries, n) || any;
+        }
+    }
+    return any;
 }
 
-bool phi_link_poll(struct phi_link *link)
+// The first port's. Returns whether there was something anywhere.
+static bool take_first(struct phi_link *link, const struct fi_cq_data_entry *entries, ssize_t n)
+{
+    const bool any = drain_others(link);
+
+    return (link->open && take_entries(link, &link->ports[0], entries, n)) || any;
+}
+
+static bool read_ports(struct phi_link *link)
 {
     struct fi_cq_data_entry entries[BATCH];
     bool any = false;
     ssize_t n = BATCH;
 
     for (int i = 0; i < BATCHES && n == BATCH && link->open; i++) {
-        n = fi_cq_read(link->cq, entries, BATCH);
-        any = take_entries(link, entries, n) || any;
+        n = fi_cq_read(link->ports[0].cq, entries, BATCH);
+        any = take_first(link, entries, n) || any;
     }
+    return any;
+}
+
+// An error ends the link. A peer that leaves says so over the first NIC before it closes its
+// endpoints on all: what has come there is taken first.
+static void take_errors(struct phi_link *link)
+{
+    for (uint32_t i = 0; i < link->net->nic_count && link->open; i++) {
+        if (!link->ports[i].failed)
+            continue;
+        for (int j = 0; i > 0 && j < QUEUE && read_ports(link); j++)
+            ;
+        phi_link_fail(link, -ECONNRESET, link->ports[i].why);
+    }
+}
+
+static bool calm_port(struct phi_link *link, struct phi_port *port)
+{
+    struct pollfd fd = {.fd = port->fd, .events = POLLIN};
+    struct fi_cq_data_entry entry;
+    ssize_t n;
+
+    if (!link->open || port->fd < 0 || port->calmed || poll(&fd, 1, 0) <= 0)
+        return false;
+    port->calmed = true;
+    n = fi_cq_sread(port->cq, &entry, 1, NULL, 1);
+    if (port == link->ports)
+        take_first(link, &entry, n);
+    else
+        take_entries(link, port, &entry, n);
+    return true;
+}
+
+bool phi_link_calm(struct phi_link *link)
+{
+    bool calmed = false;
+
+    for (uint32_t i = 0; i < link->net->nic_count && !calmed; i++)
+        calmed = calm_port(link, &link->ports[i]);
+    take_errors(link);
+    return calmed;
+}
+
+bool phi_link_poll(struct phi_link *link)
+{
+    bool any = read_ports(link);
+
+    take_errors(link);
     if (link->open)
         any = phi_flush_go(link) || any;
     // Data goes over the rails that are connected, however long others take.
-    if (link->open && link->greeted < link->rails_used && phi_may_try(&link->greetings))
+    if (link->open && link->ungreeted > 0 && phi_may_try(&link->greetings))
         phi_rails_greet(link);
     if (link->open && phi_may_try(&link->data))
         any = send_data(link) || any;
@@ -320,21 +393,48 @@ bool phi_link_poll(struct phi_link *link)
 
 // ---- its life
 
-static int open_queue(struct phi_link *link)
+static int open_queue(struct phi_link *link, struct phi_port *port, struct fid_domain *domain)
 {
     struct phi_net *net = link->net;
-    struct fi_cq_attr attr = {.size = 1024, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD};
+    struct fi_cq_attr attr = {.size = QUEUE, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD};
     bool sleeps = strcmp(net->wire.provider, "shm") != 0; // there a wait object was seen to hang
-    int rc = sleeps ? fi_cq_open(net->domain, &attr, &link->cq, NULL) : -FI_ENOSYS;
+    int rc = sleeps ? fi_cq_open(domain, &attr, &port->cq, NULL) : -FI_ENOSYS;
 
-    link->fd = -1;
-    if (!rc && fi_control(&link->cq->fid, FI_GETWAIT, &link->fd))
-        link->fd = -1;
+    port->fd = -1;
+    if (!rc && fi_control(&port->cq->fid, FI_GETWAIT, &port->fd))
+        port->fd = -1;
     if (rc) {
         attr.wait_obj = FI_WAIT_NONE;
-        rc = fi_cq_open(net->domain, &attr, &link->cq, NULL);
+        rc = fi_cq_open(domain, &attr, &port->cq, NULL);
     }
     return rc;
+}
+
+static int open_ports(struct phi_link *link)
+{
+    struct fi_av_attr attr = {.type = FI_AV_TABLE, .count = 1 + 2 * PHI_NET_RAILS_MAX};
+    const struct phi_net *net = link->net;
+    int rc = 0;
+
+    for (uint32_t i = 0; i < net->nic_count && !rc; i++) {
+        rc = open_queue(link, &link->ports[i], net->nics[i].domain);
+        if (!rc)
+            rc = fi_av_open(net->nics[i].domain, &attr, &link->ports[i].av, NULL);
+    }
+    return rc;
+}
+
+static void close_ports(struct phi_link *link)
+{
+    for (uint32_t i = 0; i < PHI_NET_RAILS_MAX; i++) {
+        struct phi_port *port = &link->ports[i];
+
+        if (port->cq)
+            fi_close(&port->cq->fid);
+        if (port->av)
+            fi_close(&port->av->fid);
+        *port = (struct phi_port){.fd = -1};
+    }
 }
 
 static void name_ops(struct phi_net_op *ops, int n, enum phi_op_kind kind)
@@ -345,17 +445,15 @@ static void name_ops(struct phi_net_op *ops, int n, enum phi_op_kind kind)
 
 static int open_link(struct phi_link *link)
 {
-    struct fi_av_attr attr = {.type = FI_AV_TABLE, .count = 1 + 2 * PHI_NET_RAILS_MAX};
     struct phi_net *net = link->net;
     int rc;
 
     link->open = true;
-    if ((rc = phi_flush_open(link)) || (rc = open_queue(link)) ||
-        (rc = fi_av_open(net->domain, &attr, &link->av, NULL)) ||
-        (rc = phi_rail_open(link, &link->control)))
+    if ((rc = phi_flush_open(link)) || (rc = open_ports(link)) ||
+        (rc = phi_rail_open(link, &link->control, 0)))
         return rc;
     for (; link->rails_open < net->rails && !rc; link->rails_open++) {
-        rc = phi_rail_open(link, &link->rails[link->rails_open]);
+        rc = phi_rail_open(link, &link->rails[link->rails_open], link->rails_open % net->nic_count);
         if (!rc)
             rc = phi_rail_await(link, link->rails_open);
     }
@@ -436,13 +534,20 @@ const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint3
 static int connect_rails(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails)
 {
     const size_t own = (link->address_size - PHI_NET_TOKEN_SIZE) / (1 + link->rails_open);
-    int rc = phi_rail_insert(link, &link->control.peer, address, size);
+    int rc = phi_rail_insert(link, &link->control, &link->control.peer, address, size);
 
     link->rails_used = rails < link->rails_open ? rails : link->rails_open;
-    for (uint32_t i = 0; i < link->rails_used && !rc; i++)
-        rc = phi_rail_insert(link, &link->rails[i].peer, address + (1 + i) * size, size);
-    for (uint32_t i = 0; link->net->flush_reads && i < link->rails_used && !rc; i++)
-        rc = phi_rail_insert(link, &link->rails[i].self, link->address + (1 + i) * own, own);
+    link->ungreeted = 0;
+    for (uint32_t i = 0; i < link->rails_used && !rc; i++) {
+        struct phi_rail *rail = &link->rails[i];
+
+        link->ungreeted += !rail->greets;
+        if (phi_rail_insert(link, rail, &rail->peer, address + (1 + i) * size, size) &&
+            !phi_rail_give_up(link, rail, "its address is refused"))
+            rc = -EBADMSG;
+        if (!rc && link->net->flush_reads)
+            rc = phi_rail_insert(link, rail, &rail->self, link->address + (1 + i) * own, own);
+    }
     return rc;
 }
 
@@ -481,13 +586,7 @@ void phi_link_shut(struct phi_link *link)
     phi_rail_close(&link->control);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
         phi_rail_close(&link->rails[i]);
-    if (link->cq)
-        fi_close(&link->cq->fid);
-    link->cq = NULL;
-    if (link->av)
-        fi_close(&link->av->fid);
-    link->av = NULL;
-    link->fd = -1;
+    close_ports(link);
     link->open = link->holds = false;
     phi_moves_fail(link);
     phi_bells_end(link);

@@ -94,33 +94,42 @@ bool phi_route_poll(const struct phi_route *route)
 
 #define CALM_NS (5 * INT64_C(1000000)) // so long nothing has come
 
-// What to sleep on; -1: nothing serves. *ready: there is something already, or may be.
-static int nap_fd(struct phi_link *link, bool *ready)
+// Adds what to sleep on to `fds`; false: a port has no descriptor. *ready: there is something
+// already, or may be.
+static bool sleep_fds(const struct phi_link *link, struct pollfd *fds, int *n, bool *ready)
 {
-    struct fid *fid;
+    const struct phi_net *net = link->net;
+    const int begin = *n;
 
-    // The descriptor may say so for ever, as it does to the proxy.
-    if (phi_now() - link->came > CALM_NS)
-        phi_link_calm(link);
-    if (!link->open || link->fd < 0)
-        return -1;
-    fid = &link->cq->fid;
-    *ready = fi_trywait(link->net->fabric, &fid, 1) != FI_SUCCESS;
-    return link->fd;
+    for (uint32_t i = 0; i < net->nic_count; i++) {
+        struct fid *fid = &link->ports[i].cq->fid;
+
+        if (link->ports[i].fd < 0) {
+            *n = begin;
+            return false;
+        }
+        *ready = *ready || fi_trywait(net->nics[i].fabric, &fid, 1) != FI_SUCCESS;
+        fds[(*n)++] = (struct pollfd){.fd = link->ports[i].fd, .events = POLLIN};
+    }
+    return true;
 }
 
 bool phi_route_nap(const struct phi_route *route, int64_t ns)
 {
     struct phi_link *link = route->link;
     const struct timespec most = {.tv_nsec = ns};
-    struct pollfd fd = {.events = POLLIN};
-    bool ready = false;
+    struct pollfd fds[PHI_NET_RAILS_MAX];
+    bool ready = false, sleeps;
+    int n = 0;
 
     if (!phi_net_trylock(link->net))
         return false;
-    fd.fd = nap_fd(link, &ready);
+    // The descriptor may say so for ever, as it does to the proxy.
+    if (phi_now() - link->came > CALM_NS)
+        phi_link_calm(link);
+    sleeps = link->open && sleep_fds(link, fds, &n, &ready);
     pthread_mutex_unlock(&link->net->lock);
-    return ready || (fd.fd >= 0 && ppoll(&fd, 1, &most, NULL) >= 0);
+    return sleeps && (ready || ppoll(fds, (nfds_t)n, &most, NULL) >= 0);
 }
 
 static bool settled(struct phi_net *net, int *rank)
@@ -152,7 +161,7 @@ int phi_net_settle(struct phi_net *net, int64_t deadline, int *rank)
 // ---- the proxy
 
 enum {
-    SLEEP_FDS = 64,     // so many links can be slept on
+    SLEEP_FDS = 64,     // so many ports of links can be slept on
     SLEEP_MS = 20,      // a safety net under the descriptors
     SLEEP_BLIND_MS = 1, // where a link has none
 };
@@ -166,20 +175,17 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
         return -1; // since the poll before: a kick that another thread took rang nobody
     *timeout = SLEEP_MS;
     for (struct phi_link *link = net->links; link; link = link->next) {
-        struct fid *fid = link->cq ? &link->cq->fid : NULL;
+        bool ready = false;
 
         if (!link->open)
             continue;
-        if (link->due || link->holds || link->flush.covered > 0 ||
-            link->greeted < link->rails_used || (link->connected && link->out.at < link->out.size))
+        if (link->due || link->holds || link->flush.covered > 0 || link->ungreeted > 0 ||
+            (link->connected && link->out.at < link->out.size))
             *timeout = SLEEP_BLIND_MS; // what could not be sent is tried again
-        if (link->fd < 0 || n == SLEEP_FDS) {
+        if (n + (int)net->nic_count > SLEEP_FDS || !sleep_fds(link, fds, &n, &ready))
             *timeout = SLEEP_BLIND_MS;
-            continue;
-        }
-        if (fi_trywait(net->fabric, &fid, 1) != FI_SUCCESS)
+        if (ready)
             return -1;
-        fds[n++] = (struct pollfd){.fd = link->fd, .events = POLLIN};
     }
     return n;
 }
@@ -264,7 +270,7 @@ static void pin_proxy(struct phi_net *net)
     char device[PHI_PCI_NAME];
     cpu_set_t near, may, both;
 
-    if (!phi_provider_pci(net->info, net->near.sysfs, device) ||
+    if (!phi_provider_pci(net->nics[0].info, net->near.sysfs, device) ||
         !phi_pci_cpus(net->near.sysfs, device, &near) || sched_getaffinity(0, sizeof(may), &may))
         return;
     if (phi_pci_share(&near, &may, &both) &&
@@ -286,29 +292,37 @@ static int start_proxy(struct phi_net *net)
 
 // ---- open and close
 
-static void close_domain(struct phi_net *net)
+static void close_domain(struct phi_nic *nic)
 {
-    if (net->domain)
-        fi_close(&net->domain->fid);
-    if (net->fabric)
-        fi_close(&net->fabric->fid);
-    net->domain = NULL;
-    net->fabric = NULL;
+    if (nic->domain)
+        fi_close(&nic->domain->fid);
+    if (nic->fabric)
+        fi_close(&nic->fabric->fid);
+    nic->domain = NULL;
+    nic->fabric = NULL;
+}
+
+static void close_nic(struct phi_net *net, struct phi_nic *nic)
+{
+    close_domain(nic);
+    if (nic->info)
+        net->library->fi_freeinfo(nic->info);
+    nic->info = NULL;
 }
 
 static void drop_candidate(struct phi_net *net)
 {
-    close_domain(net);
-    if (net->info)
-        net->library->fi_freeinfo(net->info);
-    net->info = NULL;
+    for (uint32_t i = 0; i < PHI_NET_RAILS_MAX; i++)
+        close_nic(net, &net->nics[i]);
+    net->nic_count = 0;
 }
 
 static void describe(struct phi_net *net)
 {
-    const struct fi_info *info = net->info;
+    const struct fi_info *info = net->nics[0].info;
     size_t most = info->ep_attr->max_msg_size, part = (size_t)net->config->net_part;
 
+    net->nic_count = 1;
     net->mr_mode = (uint64_t)info->domain_attr->mr_mode;
     net->part = most < part ? most : part;
     // A raw key is mapped once for its region, and not for each endpoint.
@@ -338,11 +352,11 @@ static int name_endpoints(struct fi_info *info)
     return info->src_addr ? 0 : -FI_ENOMEM;
 }
 
-static int open_domain(struct phi_net *net)
+static int open_domain(struct phi_net *net, struct phi_nic *nic)
 {
-    int rc = net->library->fi_fabric(net->info->fabric_attr, &net->fabric, NULL);
+    int rc = net->library->fi_fabric(nic->info->fabric_attr, &nic->fabric, NULL);
 
-    return rc ? rc : fi_domain(net->fabric, net->info, &net->domain, NULL);
+    return rc ? rc : fi_domain(nic->fabric, nic->info, &nic->domain, NULL);
 }
 
 // One that does not serve takes longest; a machine that is very busy takes a while, too. It is
@@ -350,14 +364,14 @@ static int open_domain(struct phi_net *net)
 // know: ranks of one job are to choose alike. Each time it gets a domain of its own, and time
 // enough for most: a try that ends early closes endpoints that are just connecting to each other,
 // which providers over TCP do not survive when the domain is polled afterwards.
-static int probe(struct phi_net *net, char *why, size_t size)
+static int probe(struct phi_net *net, size_t tries, char *why, size_t size)
 {
     static const int64_t ms[] = {3000, 9000};
     int rc = -ETIMEDOUT;
 
-    for (size_t i = 0; i < sizeof(ms) / sizeof(ms[0]) && rc == -ETIMEDOUT; i++) {
-        close_domain(net);
-        rc = open_domain(net);
+    for (size_t i = 0; i < tries && rc == -ETIMEDOUT; i++) {
+        close_domain(&net->nics[0]);
+        rc = open_domain(net, &net->nics[0]);
         if (rc)
             snprintf(why, size, "it cannot be opened: %s", phi_net_error(net, rc));
         else
@@ -371,26 +385,89 @@ static int open_offer(struct phi_net *net, struct fi_info *offer, char *why, siz
 {
     int rc;
 
-    net->info = offer;
-    if (!net->info || name_endpoints(net->info)) {
+    net->nics[0].info = offer;
+    if (!offer || name_endpoints(offer)) {
         snprintf(why, size, "out of memory");
         drop_candidate(net);
         return -ENOMEM;
     }
     describe(net);
-    rc = probe(net, why, size);
+    rc = probe(net, 2, why, size);
     if (rc)
         drop_candidate(net);
     return rc;
 }
 
-// A candidate is taken when it opens and the probe finds that it does what it says. One that takes
+// What all NICs of a net have alike, as its rank says it once.
+static bool is_like_first(const struct phi_net *net, const struct fi_info *info)
+{
+    const struct fi_info *first = net->nics[0].info;
+
+    return info->domain_attr->mr_mode == first->domain_attr->mr_mode &&
+           info->domain_attr->cq_data_size == first->domain_attr->cq_data_size &&
+           info->ep_attr->protocol == first->ep_attr->protocol &&
+           info->ep_attr->protocol_version == first->ep_attr->protocol_version &&
+           info->ep_attr->max_msg_size == first->ep_attr->max_msg_size;
+}
+
+// Probes a NIC as if it were the only one.
+static int probe_alone(struct phi_net *net, struct phi_nic *nic, char *why, size_t size)
+{
+    const struct phi_nic first = net->nics[0];
+    const uint32_t count = net->nic_count, rails = net->rails;
+    int rc;
+
+    net->nics[0] = *nic;
+    net->nic_count = net->rails = 1;
+    rc = probe(net, 1, why, size);
+    *nic = net->nics[0];
+    net->nics[0] = first;
+    net->nic_count = count;
+    net->rails = rails;
+    return rc;
+}
+
+// One more for the net's data. Takes the offer over.
+static int add_nic(struct phi_net *net, struct fi_info *offer, char *why, size_t size)
+{
+    struct phi_nic nic = {.info = offer};
+    const size_t used = strlen(net->name);
+    int rc = -EINVAL;
+
+    if (!offer)
+        snprintf(why, size, "%s",
+                 net->hmem ? "it does not take memory of devices, as the others do"
+                           : "out of memory");
+    else if (net->mr_mode & FI_MR_RAW)
+        snprintf(why, size, "raw keys are of one NIC");
+    else if (!is_like_first(net, offer))
+        snprintf(why, size, "it works in another way than the others");
+    else
+        rc = probe_alone(net, &nic, why, size);
+    if (rc) {
+        close_nic(net, &nic);
+        return rc;
+    }
+    snprintf(net->name + used, sizeof(net->name) - used, ", %.20s", offer->domain_attr->name);
+    net->nics[net->nic_count++] = nic;
+    if (net->rails < net->nic_count)
+        net->rails = net->nic_count;
+    return 0;
+}
+
+// A candidate is taken when it opens and the probe finds that it does what it says, and another one
+// besides when it is like the first. One that takes
 // memory of devices is opened so; where it does not serve then, without.
 static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
 {
     struct phi_net *net = opaque;
-    struct fi_info *hmem = net->devices ? phi_provider_hmem(net->library, info) : NULL;
+    struct fi_info *hmem;
 
+    if (net->nic_count > 0)
+        return add_nic(
+            net, net->hmem ? phi_provider_hmem(net->library, info) : net->library->fi_dupinfo(info),
+            why, size);
+    hmem = net->devices ? phi_provider_hmem(net->library, info) : NULL;
     net->hmem = hmem != NULL;
     if (hmem && open_offer(net, hmem, why, size) == 0)
         return 0;
@@ -403,7 +480,9 @@ static int try_noted(void *opaque, struct fi_info *info, char *why, size_t size)
     struct phi_net *net = opaque;
     int rc = try_open(net, info, why, size);
 
-    if (rc && !net->missed[0])
+    if (rc && net->nic_count > 0)
+        phi_log(net->report, PH_LOG_WARN, "no data goes over %s: %s", info->domain_attr->name, why);
+    else if (rc && !net->missed[0])
         snprintf(net->missed, sizeof(net->missed), "%.40s (%.40s): %s",
                  info->fabric_attr->prov_name, info->domain_attr->name, why);
     return rc;
@@ -461,7 +540,7 @@ static int find(struct phi_net *net)
     for (;;) {
         int rc = find_once(net);
 
-        if (rc || !phi_provider_near(net->info) || net->config->net_interface[0] ||
+        if (rc || !phi_provider_near(net->nics[0].info) || net->config->net_interface[0] ||
             !phi_provider_more() || phi_now() >= deadline)
             return rc;
         drop_candidate(net);

@@ -52,8 +52,8 @@ struct phi_net_params {
 
 bool phi_net_built(void); // false: the stub
 
-// phi_net_open loads libfabric, takes the first provider that serves and passes the probe, and
-// starts the proxy, on the CPUs near its NIC where these are known. PH_ENOPATH: none; the sentence has the reason against each. May take 0.3 s.
+// phi_net_open loads libfabric, takes the first provider that serves and passes the probe, and those of its
+// NICs that are to be used besides, and starts the proxy, on the CPUs near its NIC where these are known. PH_ENOPATH: none; the sentence has the reason against each. May take 0.3 s.
 // close ends all links that are left. NULL is fine.
 int phi_net_open(const struct phi_net_params *params, struct phi_net **net);
 void phi_net_close(struct phi_net *net);
@@ -64,7 +64,7 @@ struct phi_net_candidate {
     char provider[64], domain[64];
     char reason[160]; // "": it would be taken
     bool slow;        // it did not pass the probe in time
-    bool taken;       // the first of them
+    bool taken;       // the first of them, and those that data goes over besides
 };
 // Returns the number of candidates written, at most n; where it is 0, why says why.
 size_t phi_net_list(struct phi_report *report, const struct phi_config *config,

@@ -144,8 +144,12 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
 {
     ssize_t rc = -FI_EAGAIN;
 
-    for (uint32_t i = 0; i < link->rails_used && rc == -FI_EAGAIN; i++)
-        rc = post_on(link, link->turn++ % link->rails_used, rma, op);
+    for (uint32_t i = 0; i < link->rails_used && rc == -FI_EAGAIN; i++) {
+        const uint32_t rail = link->turn++ % link->rails_used;
+
+        if (rail == 0 || link->rails[rail].ready)
+            rc = post_on(link, rail, rma, op);
+    }
     op->busy = rc == 0;
     if (rc == 0)
         op->number = ++link->numbered;

@@ -104,6 +104,30 @@ static bool await32(struct probe *p, const char *at, uint32_t value)
     return true;
 }
 
+static bool is_ready(struct probe *p)
+{
+    bool ready = true;
+
+    phi_net_lock(p->net);
+    for (int i = 0; i < 2; i++)
+        for (uint32_t j = 0; j < p->ends[i].link->rails_used; j++)
+            ready = ready && p->ends[i].link->rails[j].ready;
+    pthread_mutex_unlock(&p->net->lock);
+    return ready;
+}
+
+#define CONNECT_MS 1000
+
+// Until data may go over all rails.
+static bool await_rails(struct probe *p)
+{
+    const int64_t deadline = phi_deadline(CONNECT_MS);
+
+    while (!is_ready(p) && phi_now() < deadline)
+        phi_net_poll(p->net);
+    return is_ready(p);
+}
+
 static const char *begin(struct probe *p)
 {
     struct end *a = &p->ends[0], *b = &p->ends[1];
@@ -116,6 +140,15 @@ static const char *begin(struct probe *p)
         phi_link_route(b->link, 1, &a->target, 0, &p->back))
         return "no route";
     return NULL;
+}
+
+// Before a round over a rail: forgets what a post has said.
+static void begin_round(struct probe *p, uint32_t rail)
+{
+    phi_net_lock(p->net);
+    memset(p->ends[1].line, 0, 8);
+    p->ends[0].link->turn = p->ends[1].link->turn = rail;
+    pthread_mutex_unlock(&p->net->lock);
 }
 
 // Returns what is wrong, or NULL.
@@ -162,15 +195,21 @@ static const char *run_memory(struct probe *p)
 
     if (wrong)
         return wrong;
-    phi_random(a->data, PHI_NET_TRY);
-    if (move(p, false, 0, PHI_NET_TRY, phi_net_post_encode(&noted)))
-        return "a write into memory of the device is not delivered";
-    if (!await32(p, b->line + 4, 4))
-        return "what was written into memory of the device does not show";
-    if (carry_out(p, &back))
-        return "a write out of memory of the device is not delivered";
-    if (memcmp(a->data, (char *)a->data + PHI_NET_TRY, PHI_NET_TRY) != 0)
-        return "what comes out of memory of the device is not what was written there";
+    if (!await_rails(p))
+        return "an endpoint does not connect";
+    for (uint32_t i = 0; i < a->link->rails_used; i++) {
+        begin_round(p, i);
+        phi_random(a->data, PHI_NET_TRY);
+        if (move(p, false, 0, PHI_NET_TRY, phi_net_post_encode(&noted)))
+            return "a write into memory of the device is not delivered";
+        if (!await32(p, b->line + 4, 4))
+            return "what was written into memory of the device does not show";
+        back.state = PHI_MOVE_IDLE;
+        if (carry_out(p, &back))
+            return "a write out of memory of the device is not delivered";
+        if (memcmp(a->data, (char *)a->data + PHI_NET_TRY, PHI_NET_TRY) != 0)
+            return "what comes out of memory of the device is not what was written there";
+    }
     return NULL;
 }
 

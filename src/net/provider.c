@@ -3,6 +3,7 @@
 // those that cannot serve.
 #include <errno.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -42,11 +43,36 @@ static bool is_named(const char *wish, const char *provider)
            (strcmp(provider, "net") == 0 || strcmp(provider, "tcp;ofi_rxm") == 0);
 }
 
-static bool is_interface(const struct fi_info *info, const char *wish)
+static const char *adapter_of(const struct fi_info *info)
 {
-    return strcmp(info->domain_attr->name, wish) == 0 ||
-           (info->nic && info->nic->device_attr && info->nic->device_attr->name &&
-            strcmp(info->nic->device_attr->name, wish) == 0);
+    return info->nic && info->nic->device_attr ? info->nic->device_attr->name : NULL;
+}
+
+static bool is_word(const char *name, const char *word, size_t length)
+{
+    return name && strlen(name) == length && memcmp(name, word, length) == 0;
+}
+
+enum { NO_WISH = INT_MAX };
+
+// Which of the names in the list, which commas separate, is the interface's. NO_WISH: none; of an
+// empty list each is the first.
+static int wish_of(const struct fi_info *info, const char *wishes)
+{
+    int n = 0;
+
+    if (*wishes == 0)
+        return 0;
+    for (const char *word = wishes;; n++) {
+        const size_t length = strcspn(word, ",");
+
+        if (is_word(info->domain_attr->name, word, length) ||
+            is_word(adapter_of(info), word, length))
+            return n;
+        if (word[length] == 0)
+            return NO_WISH;
+        word += length + 1;
+    }
 }
 
 // How far an address reaches, best first. Those that are no addresses of IP reach what they reach.
@@ -146,7 +172,9 @@ static int distance_of(const struct fi_info *info, const struct phi_pci_place *n
 
 struct offer {
     struct fi_info *info;
+    int wish;     // its place among those that the configuration names
     int distance; // from the device
+    bool tried;
 };
 
 static bool is_before(const struct offer *a, const struct offer *b)
@@ -155,6 +183,8 @@ static bool is_before(const struct offer *a, const struct offer *b)
 
     if (x != y)
         return x < y;
+    if (a->wish != b->wish)
+        return a->wish < b->wish;
     x = (int)reach_of(a->info);
     y = (int)reach_of(b->info);
     if (x != y)
@@ -165,13 +195,14 @@ static bool is_before(const struct offer *a, const struct offer *b)
 }
 
 // sort is stable: among equals libfabric's own order stays.
-static size_t sort(struct fi_info *list, const struct phi_pci_place *near, struct offer *sorted,
-                   size_t room)
+static size_t sort(struct fi_info *list, const struct phi_config *config,
+                   const struct phi_pci_place *near, struct offer *sorted, size_t room)
 {
     size_t n = 0;
 
     for (struct fi_info *info = list; info && n < room; info = info->next) {
-        const struct offer offer = {info, distance_of(info, near)};
+        const struct offer offer = {info, wish_of(info, config->net_interface),
+                                    distance_of(info, near), false};
         size_t at = n++;
 
         for (; at > 0 && is_before(&offer, &sorted[at - 1]); at--)
@@ -179,6 +210,37 @@ static size_t sort(struct fi_info *list, const struct phi_pci_place *near, struc
         sorted[at] = offer;
     }
     return n;
+}
+
+// Whether a name stands in the list before `word`.
+static bool is_repeated(const char *list, const char *word, size_t length)
+{
+    for (const char *at = list; at < word; at += strcspn(at, ",") + 1)
+        if (strcspn(at, ",") == length && memcmp(at, word, length) == 0)
+            return true;
+    return false;
+}
+
+// Says which of the names in the configuration's list nobody has who may serve besides the first.
+static void note_missing(struct phi_report *report, const struct phi_config *config,
+                         const struct offer *sorted, size_t n)
+{
+    const char *word = config->net_interface;
+
+    for (int wish = 0;; wish++) {
+        const size_t length = strcspn(word, ",");
+        size_t i = 0;
+
+        while (i < n && !(sorted[i].wish == wish && sorted[i].tried))
+            i++;
+        if (i == n && length > 0 && !is_repeated(config->net_interface, word, length))
+            phi_log(report, PH_LOG_WARN,
+                    "PEERHOP_NET_INTERFACE: no data goes over '%.*s' (peerhop-info --net says why)",
+                    (int)length, word);
+        if (word[length] == 0)
+            return;
+        word += length + 1;
+    }
 }
 
 static bool may_serve(const struct phi_config *config, const struct fi_info *info, char *why,
@@ -191,7 +253,7 @@ static bool may_serve(const struct phi_config *config, const struct fi_info *inf
     *why = 0;
     if (config->net_provider[0] && !named)
         snprintf(why, size, "PEERHOP_NET_PROVIDER=%s asks for another", config->net_provider);
-    else if (config->net_interface[0] && !is_interface(info, config->net_interface))
+    else if (wish_of(info, config->net_interface) == NO_WISH)
         snprintf(why, size, "PEERHOP_NET_INTERFACE=%s asks for another", config->net_interface);
     else if (!named && place == PREFERENCES)
         snprintf(why, size, "not known to serve: only where PEERHOP_NET_PROVIDER names it");
@@ -231,11 +293,45 @@ static bool is_slow(const struct phi_net_candidate *candidates, size_t filled)
     return false;
 }
 
-static bool take(struct fi_info *info, struct phi_net_candidate *c, phi_provider_try try_one,
+// Those that are taken: the first, and more that data goes over, too.
+struct taken {
+    const struct offer *offers[PHI_NET_RAILS_MAX];
+    uint32_t count;
+};
+
+// Another address of a NIC, or another way to it.
+static bool is_same_nic(const struct fi_info *a, const struct fi_info *b)
+{
+    const char *x = adapter_of(a), *y = adapter_of(b);
+
+    return strcmp(a->domain_attr->name, b->domain_attr->name) == 0 || (x && y && strcmp(x, y) == 0);
+}
+
+// More are those that the user names, or that are exactly as good as the first: adapters as fast,
+// and as near to the device.
+static bool is_one_more(const struct phi_config *config, const struct taken *taken,
+                        const struct offer *offer)
+{
+    const struct offer *first = taken->offers[0];
+    bool other = true;
+
+    for (uint32_t i = 0; i < taken->count; i++)
+        other = other && !is_same_nic(taken->offers[i]->info, offer->info);
+    return other && taken->count < PHI_NET_RAILS_MAX &&
+           strcmp(first->info->fabric_attr->prov_name, offer->info->fabric_attr->prov_name) == 0 &&
+           first->info->addr_format == offer->info->addr_format &&
+           (config->net_interface[0] ||
+            (offer->distance != PHI_PCI_UNKNOWN && offer->distance == first->distance &&
+             speed_of(offer->info) > 0 && speed_of(offer->info) == speed_of(first->info) &&
+             reach_of(offer->info) == reach_of(first->info)));
+}
+
+static bool take(struct offer *offer, struct phi_net_candidate *c, phi_provider_try try_one,
                  void *opaque)
 {
-    int rc = try_one(opaque, info, c->reason, sizeof(c->reason));
+    int rc = try_one(opaque, offer->info, c->reason, sizeof(c->reason));
 
+    offer->tried = true;
     c->slow = rc == -ETIMEDOUT;
     c->taken = rc == 0;
     return c->taken;
@@ -249,7 +345,7 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
     struct offer sorted[128];
     struct fi_info *hints = phi_libfabric_hints(library), *list = NULL;
     size_t total, filled = 0;
-    bool found = false;
+    struct taken taken = {0};
     int rc;
 
     *count = 0;
@@ -260,7 +356,7 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
     if (rc)
         return phi_fail(report, PH_ENOPATH, "libfabric offers no provider with RMA: %s",
                         library->fi_strerror(-rc));
-    total = sort(list, near, sorted, sizeof(sorted) / sizeof(sorted[0]));
+    total = sort(list, config, near, sorted, sizeof(sorted) / sizeof(sorted[0]));
     for (size_t i = 0; i < total && filled < n; i++) {
         struct phi_net_candidate *c = &candidates[filled++];
 
@@ -268,16 +364,18 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
         snprintf(c->provider, sizeof(c->provider), "%s", sorted[i].info->fabric_attr->prov_name);
         snprintf(c->domain, sizeof(c->domain), "%s", sorted[i].info->domain_attr->name);
         if (may_serve(config, sorted[i].info, c->reason, sizeof(c->reason))) {
-            if (found)
+            if (taken.count > 0 && !is_one_more(config, &taken, &sorted[i]))
                 snprintf(c->reason, sizeof(c->reason), "a better one was taken");
-            else if (is_slow(candidates, filled))
+            else if (taken.count == 0 && is_slow(candidates, filled))
                 snprintf(c->reason, sizeof(c->reason), "it was too slow at a better address");
-            else
-                found = take(sorted[i].info, c, try_one, opaque);
+            else if (take(&sorted[i], c, try_one, opaque))
+                taken.offers[taken.count++] = &sorted[i];
         }
         filled -= is_said(candidates, filled);
     }
+    if (taken.count > 0)
+        note_missing(report, config, sorted, total);
     library->fi_freeinfo(list);
     *count = filled;
-    return found ? 0 : PH_ENOPATH;
+    return taken.count > 0 ? 0 : PH_ENOPATH;
 }

@@ -59,20 +59,22 @@ static int forbid(const struct phi_net *net, struct fid_ep *ep)
     return cuda == 0 || net->config->net_memory != PHI_MEMORY_AUTO ? 0 : -FI_EOPNOTSUPP;
 }
 
-int phi_rail_open(struct phi_link *link, struct phi_rail *rail)
+int phi_rail_open(struct phi_link *link, struct phi_rail *rail, uint32_t nic)
 {
     const struct phi_net_memory buffers = {.base = link->buffers, .size = sizeof(*link->buffers)};
     struct phi_net *net = link->net;
+    struct phi_port *port = &link->ports[nic];
     int rc;
 
+    rail->nic = nic;
     rail->peer = FI_ADDR_UNSPEC;
-    if ((rc = fi_endpoint(net->domain, net->info, &rail->ep, NULL)) ||
-        (rc = fi_ep_bind(rail->ep, &link->av->fid, 0)) ||
-        (rc = fi_ep_bind(rail->ep, &link->cq->fid, FI_TRANSMIT | FI_RECV)) ||
+    if ((rc = fi_endpoint(net->nics[nic].domain, net->nics[nic].info, &rail->ep, NULL)) ||
+        (rc = fi_ep_bind(rail->ep, &port->av->fid, 0)) ||
+        (rc = fi_ep_bind(rail->ep, &port->cq->fid, FI_TRANSMIT | FI_RECV)) ||
         (net->hmem && (rc = forbid(net, rail->ep))) || (rc = fi_enable(rail->ep)))
         return rc;
     if (net->mr_mode & FI_MR_LOCAL)
-        rc = phi_region_open(net, rail->ep, &buffers, FI_SEND | FI_RECV | FI_READ | FI_WRITE,
+        rc = phi_region_open(net, rail, &buffers, FI_SEND | FI_RECV | FI_READ | FI_WRITE,
                              &rail->buffers);
     return rc;
 }
@@ -111,18 +113,22 @@ void phi_rail_close(struct phi_rail *rail)
     *rail = (struct phi_rail){0};
 }
 
-int phi_rail_insert(struct phi_link *link, fi_addr_t *to, const uint8_t *address, size_t size)
+int phi_rail_insert(struct phi_link *link, const struct phi_rail *rail, fi_addr_t *to,
+                    const uint8_t *address, size_t size)
 {
     uint8_t copy[PHI_NET_ADDRESS_MAX] = {0}; // a provider may read more than the peer has sent
 
     memcpy(copy, address, size);
-    return fi_av_insert(link->av, copy, 1, to, 0, NULL) == 1 ? 0 : -EBADMSG;
+    return fi_av_insert(link->ports[rail->nic].av, copy, 1, to, 0, NULL) == 1 ? 0 : -EBADMSG;
 }
 
 // ---- greetings
 
 // Providers connect an endpoint when it is first used. A rail is used at once, by a message that
-// says nothing, so that its connection is there when data comes.
+// says nothing, so that its connection is there when data comes. Data goes over those whose message
+// was delivered, and over the first: a NIC may be one that does not reach the peer's, and then its
+// rails are given up.
+#define GIVE_UP_MS 10000 // after the first one has reached it
 
 int phi_rail_await(struct phi_link *link, uint32_t i)
 {
@@ -134,30 +140,81 @@ int phi_rail_await(struct phi_link *link, uint32_t i)
                         phi_rail_desc(rail), FI_ADDR_UNSPEC, &rail->greeted);
 }
 
+struct phi_rail *phi_rail_of(struct phi_link *link, const struct phi_net_op *op)
+{
+    for (uint32_t i = 0; op && i < link->rails_open; i++)
+        if (op == &link->rails[i].greeted || op == &link->rails[i].greeting)
+            return &link->rails[i];
+    return NULL;
+}
+
+void phi_rail_greets(struct phi_link *link, const struct phi_net_op *op)
+{
+    struct phi_rail *rail = phi_rail_of(link, op);
+
+    rail->ready = !rail->given_up;
+    if (rail == link->rails)
+        link->reached = phi_now();
+}
+
 // Whoever greets first need not be the peer: what the peer sends would wait behind its greeting.
 void phi_rail_greeted(struct phi_link *link, const struct phi_net_op *op)
 {
-    for (uint32_t i = 0; i < link->rails_open; i++)
-        if (op == &link->rails[i].greeted && phi_rail_await(link, i)) {
-            phi_link_fail(link, -ECONNRESET, "its greetings cannot be received any more");
-            return;
-        }
+    struct phi_rail *rail = phi_rail_of(link, op);
+
+    rail->heard = true;
+    if (phi_rail_await(link, (uint32_t)(rail - link->rails)) &&
+        !phi_rail_give_up(link, rail, "its greetings cannot be received any more"))
+        phi_link_fail(link, -ECONNRESET, "its greetings cannot be received any more");
+}
+
+static void greets(struct phi_link *link, struct phi_rail *rail)
+{
+    if (!rail->greets && rail < link->rails + link->rails_used)
+        link->ungreeted--;
+    rail->greets = true;
+}
+
+bool phi_rail_give_up(struct phi_link *link, struct phi_rail *rail, const char *why)
+{
+    if (rail == link->rails || rail->ready)
+        return false;
+    if (!rail->given_up)
+        phi_log(link->net->report, PH_LOG_WARN, "no data goes over %s with rank %d: %s",
+                link->net->nics[rail->nic].info->domain_attr->name, link->rank, why);
+    rail->given_up = true;
+    greets(link, rail);
+    return true;
+}
+
+// Each rail for itself: one that cannot connect holds up no other.
+static ssize_t greet(struct phi_link *link, struct phi_rail *rail)
+{
+    const bool late = link->rails[0].ready && phi_now() - link->reached > GIVE_UP_MS * PHI_MS;
+    ssize_t rc = phi_rail_send(rail, link->buffers->nothing, 8, &rail->greeting);
+
+    if (rc == 0)
+        greets(link, rail);
+    else if (rc != -FI_EAGAIN || late)
+        rc = phi_rail_give_up(link, rail, phi_net_error(link->net, (int)rc)) ? 0 : rc;
+    return rc;
 }
 
 void phi_rails_greet(struct phi_link *link)
 {
-    ssize_t rc = 0;
+    bool refused = false;
 
-    while (link->connected && link->greeted < link->rails_used && !rc) {
-        struct phi_rail *rail = &link->rails[link->greeted];
+    for (uint32_t i = 0; link->connected && i < link->rails_used; i++) {
+        ssize_t rc = link->rails[i].greets ? 0 : greet(link, &link->rails[i]);
 
-        rc = phi_rail_send(rail, link->buffers->nothing, 8, &rail->greeting);
-        link->greeted += rc == 0;
+        refused = refused || rc == -FI_EAGAIN;
+        if (rc && rc != -FI_EAGAIN) {
+            phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
+            return;
+        }
     }
-    if (rc == -FI_EAGAIN)
+    if (refused)
         phi_was_refused(&link->greetings);
-    else if (rc == 0)
-        phi_was_taken(&link->greetings);
     else
-        phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
+        phi_was_taken(&link->greetings);
 }

@@ -8,9 +8,9 @@
 #include "net/internal.h"
 
 // Keys that we choose are random: one of a former life, or a guess, opens nothing.
-static uint64_t random_key(const struct phi_net *net)
+static uint64_t random_key(const struct phi_nic *nic)
 {
-    size_t size = net->info->domain_attr->mr_key_size;
+    size_t size = nic->info->domain_attr->mr_key_size;
     uint64_t key;
 
     phi_random(&key, sizeof(key));
@@ -36,7 +36,7 @@ static int bind_endpoint(const struct phi_net *net, struct fid_ep *ep, struct fi
     return rc;
 }
 
-static int register_device(struct phi_net *net, const struct phi_net_memory *memory,
+static int register_device(const struct phi_nic *nic, const struct phi_net_memory *memory,
                            uint64_t access, uint64_t key, struct fid_mr **mr)
 {
     const struct iovec part = {.iov_base = memory->base, .iov_len = memory->size};
@@ -59,25 +59,26 @@ static int register_device(struct phi_net *net, const struct phi_net_memory *mem
         flags = FI_MR_DMABUF;
     }
 #endif
-    return fi_mr_regattr(net->domain, &attr, flags, mr);
+    return fi_mr_regattr(nic->domain, &attr, flags, mr);
 }
 
-int phi_region_open(struct phi_net *net, struct fid_ep *ep, const struct phi_net_memory *memory,
-                    uint64_t access, struct fid_mr **mr)
+int phi_region_open(struct phi_net *net, const struct phi_rail *rail,
+                    const struct phi_net_memory *memory, uint64_t access, struct fid_mr **mr)
 {
+    const struct phi_nic *nic = &net->nics[rail->nic];
     int rc = -FI_ENOKEY;
 
     for (int i = 0; i < KEY_TRIES && rc == -FI_ENOKEY; i++) {
-        uint64_t key = net->mr_mode & FI_MR_PROV_KEY ? 0 : random_key(net);
+        uint64_t key = net->mr_mode & FI_MR_PROV_KEY ? 0 : random_key(nic);
 
         if (memory->on_device)
-            rc = register_device(net, memory, access, key, mr);
+            rc = register_device(nic, memory, access, key, mr);
         else
-            rc = fi_mr_reg(net->domain, memory->base, memory->size, access, 0, key, 0, mr, NULL);
+            rc = fi_mr_reg(nic->domain, memory->base, memory->size, access, 0, key, 0, mr, NULL);
     }
     if (rc)
         *mr = NULL;
-    return rc ? rc : bind_endpoint(net, ep, mr);
+    return rc ? rc : bind_endpoint(net, rail->ep, mr);
 }
 
 static void close_region(struct phi_net_region *region)
@@ -90,11 +91,12 @@ static void close_region(struct phi_net_region *region)
 static int open_region(struct phi_link *link, struct phi_net_region *region,
                        const struct phi_net_memory *memory, uint64_t access)
 {
-    const uint32_t count = link->net->mr_mode & FI_MR_ENDPOINT ? link->rails_open : 1;
+    const struct phi_net *net = link->net;
+    const uint32_t count = net->mr_mode & FI_MR_ENDPOINT ? link->rails_open : net->nic_count;
     int rc = 0;
 
     for (uint32_t i = 0; i < count && !rc; i++) {
-        rc = phi_region_open(link->net, link->rails[i].ep, memory, access, &region->mr[i]);
+        rc = phi_region_open(link->net, &link->rails[i], memory, access, &region->mr[i]);
         region->count += rc == 0;
     }
     return rc;
@@ -163,11 +165,18 @@ static bool take_raw(const struct phi_net_region *region, struct phi_net_target 
     return true;
 }
 
-static bool take_keys(const struct phi_net_region *region, struct phi_net_target *target)
+// One that all rails of a NIC have: rail i is on the same NIC as rail i % count.
+static struct fid_mr *mr_of(const struct phi_net_region *region, uint32_t rail)
 {
-    target->rails = (uint8_t)region->count;
+    return region->mr[rail % region->count];
+}
+
+static bool take_keys(const struct phi_link *link, const struct phi_net_region *region,
+                      struct phi_net_target *target)
+{
+    target->rails = (uint8_t)(region->count > 1 ? link->rails_open : 1);
     for (uint32_t i = 0; i < target->rails; i++) {
-        target->keys[i] = fi_mr_key(region->mr[i]);
+        target->keys[i] = fi_mr_key(mr_of(region, i));
         if (target->keys[i] == FI_KEY_NOTAVAIL)
             return false;
     }
@@ -175,11 +184,13 @@ static bool take_keys(const struct phi_net_region *region, struct phi_net_target
 }
 
 // Without FI_MR_VIRT_ADDR who writes addresses by the offset in the region.
-static bool fill_target(const struct phi_net *net, const struct phi_net_region *region,
+static bool fill_target(const struct phi_link *link, const struct phi_net_region *region,
                         struct phi_net_target *target)
 {
+    const struct phi_net *net = link->net;
+
     *target = (struct phi_net_target){.base = net->mr_mode & FI_MR_VIRT_ADDR ? region->base : 0};
-    return net->mr_mode & FI_MR_RAW ? take_raw(region, target) : take_keys(region, target);
+    return net->mr_mode & FI_MR_RAW ? take_raw(region, target) : take_keys(link, region, target);
 }
 
 bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *target)
@@ -191,7 +202,7 @@ bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *
     *target = (struct phi_net_target){0};
     phi_net_lock(net);
     region = find(link, id);
-    found = region && fill_target(net, region, target);
+    found = region && fill_target(link, region, target);
     pthread_mutex_unlock(&net->lock);
     return found;
 }
@@ -231,8 +242,8 @@ static int map_raw(struct phi_link *link, const struct phi_net_target *target, u
     if (!raw)
         return -FI_ENOMEM;
     raw->target = *target;
-    rc = fi_mr_map_raw(link->net->domain, target->keys[0], raw->target.raw, target->raw_size,
-                       &raw->key, 0);
+    rc = fi_mr_map_raw(link->net->nics[0].domain, target->keys[0], raw->target.raw,
+                       target->raw_size, &raw->key, 0);
     if (rc) {
         free(raw);
         return rc;
@@ -249,7 +260,7 @@ static void unmap_raw(struct phi_link *link)
         struct phi_raw_key *raw = link->raw_keys;
 
         link->raw_keys = raw->next;
-        fi_mr_unmap_key(link->net->domain, raw->key);
+        fi_mr_unmap_key(link->net->nics[0].domain, raw->key);
         free(raw);
     }
 }
@@ -272,7 +283,7 @@ static int fill_route(struct phi_link *link, const struct phi_net_region *region
     int rc = target->raw_size > 0 ? map_raw(link, target, &key) : 0;
 
     for (uint32_t i = 0; i < link->rails_used; i++) {
-        route->rails[i].desc = fi_mr_desc(region->mr[i < region->count ? i : 0]);
+        route->rails[i].desc = fi_mr_desc(mr_of(region, i));
         route->rails[i].key = i > 0 && i < target->rails ? target->keys[i] : key;
     }
     return rc;
@@ -283,7 +294,7 @@ bool phi_region_self(struct phi_link *link, uint32_t id, struct phi_route *route
     const struct phi_net_region *region = find(link, id);
     struct phi_net_target own;
 
-    if (!region || !fill_target(link->net, region, &own))
+    if (!region || !fill_target(link, region, &own))
         return false;
     *route = (struct phi_route){.link = link, .remote = own.base};
     return fill_route(link, region, &own, route) == 0;
@@ -329,7 +340,7 @@ int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, siz
     else
         rc = -ECONNRESET;
     for (uint32_t i = 0; region && i < link->rails_used; i++)
-        lent->rails[i].desc = fi_mr_desc(region->mr[i < region->count ? i : 0]);
+        lent->rails[i].desc = fi_mr_desc(mr_of(region, i));
     pthread_mutex_unlock(&net->lock);
     if (rc || region)
         return rc;

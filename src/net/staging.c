@@ -580,7 +580,7 @@ void phi_link_staging_free(struct phi_link *link)
 
 uint32_t phi_net_chunk(const struct phi_net *net)
 {
-    const size_t most = net->info->ep_attr->max_msg_size;
+    const size_t most = net->nics[0].info->ep_attr->max_msg_size;
 
     return most > UINT32_MAX       ? UINT32_MAX
            : most > PHI_STAGE_HEAD ? (uint32_t)most - PHI_STAGE_HEAD

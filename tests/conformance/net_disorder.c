@@ -34,6 +34,7 @@ struct pending {
 // A queue of completions: those that the provider has told of and we have not.
 struct queue {
     struct fid_cq *cq;
+    int made; // the how manieth it is
     struct fi_cq_data_entry entries[ENTRIES];
     int n;
     struct fi_cq_err_entry error;
@@ -47,7 +48,7 @@ static struct queue queues[QUEUES];
 static struct fi_ops_cq *real_cq;
 static struct fi_ops *real_cq_fid;
 static int fail_in, silent;
-static const struct fid_cq *last, *deaf;
+static int made, deaf_from; // queues; from which one on they are deaf, or 0
 
 static unsigned any(unsigned n)
 {
@@ -80,10 +81,10 @@ EXPORT void strict_fail_next(int n)
     pthread_mutex_unlock(&lock);
 }
 
-EXPORT void strict_deaf(int on)
+EXPORT void strict_deaf(int count)
 {
     pthread_mutex_lock(&lock);
-    deaf = on ? last : NULL;
+    deaf_from = count > 0 ? made - count + 1 : 0;
     pthread_mutex_unlock(&lock);
 }
 
@@ -225,7 +226,7 @@ static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
     pthread_mutex_lock(&lock);
     queue = queue_of(cq);
     let_go(cq);
-    if (cq == deaf)
+    if (deaf_from > 0 && queue->made >= deaf_from)
         rc = -FI_EAGAIN;
     else if (queue->failed)
         rc = -FI_EAVAIL;
@@ -306,8 +307,7 @@ int disorder_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct 
             fid_ops = *real_cq_fid;
             fid_ops.close = disorder_cq_close;
         }
-        *queue = (struct queue){.cq = *cq};
-        last = *cq;
+        *queue = (struct queue){.cq = *cq, .made = ++made};
         (*cq)->ops = &ops;
         (*cq)->fid.ops = &fid_ops;
     }

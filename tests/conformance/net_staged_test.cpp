@@ -314,10 +314,13 @@ class NetFlushed : public NetStaged
     }
     void join(const phi_net_flush &flush)
     {
-        phi_net_target target;
         open(flush);
-        if (IsSkipped())
-            return;
+        if (!IsSkipped())
+            connect();
+    }
+    void connect()
+    {
+        phi_net_target target;
         a->join(*b);
         b->join(*a);
         for (Staged *each : {a.get(), b.get()})
@@ -374,6 +377,25 @@ TEST_P(NetFlushed, AMessageWaitsOnlyForThePostsBeforeIt)
     }
     EXPECT_EQ(text, "behind");
     EXPECT_EQ(b->word(0, 0, 0), 2u);
+}
+
+// What reads to flush goes over the NICs that data may come over.
+TEST_P(NetFlushed, ANicThatIsOutHoldsUpNoFlush)
+{
+    if (getenv("TEST_NET_NICS") == nullptr)
+        GTEST_SKIP() << "one NIC";
+    char why[160] = "";
+    open({true, nullptr, nullptr});
+    if (IsSkipped())
+        return;
+    const int out = system("ip addr del 10.79.2.1/24 dev nic2");
+    connect();
+    phi_link_flushes(b->link, 0, 1);
+    send(0);
+    EXPECT_TRUE(eventually([&] { return b->word(0, 0, 0) == 2; }));
+    EXPECT_EQ(phi_link_lost(b->link, why, sizeof why), 0) << why;
+    EXPECT_EQ(system("ip addr add 10.79.2.1/24 dev nic2"), 0);
+    EXPECT_EQ(out, 0);
 }
 
 // ---- bells

@@ -17,7 +17,7 @@
 EXPORT int strict_refused(void);        // how many calls were refused since the start
 EXPORT int strict_mapped(void);         // raw keys that are mapped
 EXPORT void strict_fail_next(int n);    // the n-th RMA operation from now on ends with an error
-EXPORT void strict_deaf(int deaf);      // the queue that was made last does not look at what comes
+EXPORT void strict_deaf(int count);     // so many queues, made last, do not look at what comes
 EXPORT void strict_unwelcome(int on);   // messages of 8 bytes, greetings, are to be tried again
 EXPORT void strict_silence(int silent); // operations are taken, and nothing becomes of them
 

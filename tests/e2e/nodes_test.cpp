@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <sched.h>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -104,6 +105,92 @@ TEST_P(Nodes, InNetworksOfOneNodeNobodyNeedsToAskForTheNet)
     Job job("host", 2);
     job.environment("PEERHOP_NET_PROVIDER", "tcp");
     EXPECT_EQ(job.run("between_nodes", "the two ranks are in different network namespaces"), "");
+}
+
+// ---- two nodes with two NICs each
+
+// Bytes that an interface of this thread's network has sent.
+uint64_t sent_by(const std::string &name)
+{
+    std::ifstream all("/proc/thread-self/net/dev");
+    for (std::string line; std::getline(all, line);) {
+        const size_t at = line.find(name + ":");
+        uint64_t value[9] = {};
+        if (at == std::string::npos)
+            continue;
+        std::istringstream numbers(line.substr(at + name.size() + 1));
+        for (uint64_t &each : value)
+            numbers >> each;
+        return value[8];
+    }
+    return 0;
+}
+
+// Behind join(). how: "joined": by a cable of its own; "foreign": by one, and their networks are
+// different ones; "islands": each to nowhere.
+void add_nics(Rank &rank, const std::string &how)
+{
+    const std::string own = rank.rank == 0 ? "1" : "2";
+    if (how == "islands")
+        shell("ip link add more" + own + " type veth peer name nowhere && ip link set nowhere up");
+    else if (rank.rank == 0)
+        shell("ip link add more1 type veth peer name more2 netns " +
+              std::to_string(rank.shared->value[100].load()));
+    rank.barrier();
+    const std::string network = how == "foreign" ? "10.8" + own + ".0." : "10.78.0.";
+    shell("ip addr add " + network + own + "/24 dev more" + own + " && ip link set more" + own +
+          " up");
+    rank.barrier();
+    // Interfaces that are named are looked for once.
+    for (const char *name : {"cable", "more"})
+        shell("for i in $(seq 1000); do ip link show " + (name + own) +
+              " | grep -q 'state UP' && exit 0; sleep 0.01; done; exit 1");
+}
+
+RANK_FUNCTION(over_two_nics)
+{
+    const int rounds = 12; // in the first ones the second NIC may not be there yet
+    const bool joined = rank.argument == "joined", alone = rank.argument == "alone";
+    const std::string own = rank.rank == 0 ? "1" : "2";
+    const std::string setting =
+        "PEERHOP_NET_INTERFACE=cable" + own + (alone && rank.rank == 1 ? "" : ",more" + own);
+    join(rank);
+    add_nics(rank, rank.argument);
+    rank.open({setting.c_str()});
+    auto *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    struct ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, 2 * size);
+    ph_path_report report;
+    CHECK_OK(ph_channel_path(channel, 1, &report, sizeof report));
+    CHECK(std::string(report.path) == "net");
+    for (int round = 0; round < rounds; round++) {
+        rank.device->fill(memory, size, 10 * round + rank.rank);
+        struct ph_group_op ops[] = {{PH_GROUP_PUT_SIGNAL, channel, size, 0, size},
+                                    {PH_GROUP_WAIT, channel, 0, 0, size}};
+        CHECK_OK(ph_group(ops, 2, stream));
+        rank.synchronize(stream);
+        rank.verify(memory + size, size, 10 * round + !rank.rank, "put over both NICs");
+        rank.barrier();
+    }
+    const uint64_t first = sent_by("cable" + own), second = sent_by("more" + own);
+    if (joined ? second < rounds * size / 4 || first < rounds * size / 4
+               : first < rounds * size || second > size)
+        rank_failed(__FILE__, __LINE__, std::to_string(first) + " and " + std::to_string(second));
+}
+
+TEST_P(Nodes, LargeTransfersGoOverAllNics)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("over_two_nics", "joined"), "");
+}
+
+// The peer's may also be one only.
+TEST_P(Nodes, ANicThatDoesNotReachThePeersIsLeftAside)
+{
+    for (const char *how : {"foreign", "islands", "alone"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("over_two_nics", how), "") << how;
+    }
 }
 
 // ---- a cable that is cut

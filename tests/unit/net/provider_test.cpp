@@ -142,11 +142,49 @@ TEST(Provider, AnInterfaceByItsNameOrItsDevices)
     one.nic = "mlx5_0";
     other.nic = "mlx5_1";
     EXPECT_EQ(Found({one, other}, "PEERHOP_NET_INTERFACE=mlx5_1").said,
-              (std::vector<Said>{{"verbs;ofi_rxm", "mlx5_0-rdm", reason},
-                                 {"verbs;ofi_rxm", "mlx5_1-rdm", ""}}));
+              (std::vector<Said>{{"verbs;ofi_rxm", "mlx5_1-rdm", ""},
+                                 {"verbs;ofi_rxm", "mlx5_0-rdm", reason}}));
     EXPECT_EQ(Found({of("tcp", "eth0"), of("tcp", "eth1")}, "PEERHOP_NET_INTERFACE=eth1").said,
-              (std::vector<Said>{{"tcp", "eth0", "PEERHOP_NET_INTERFACE=eth1 asks for another"},
-                                 {"tcp", "eth1", ""}}));
+              (std::vector<Said>{{"tcp", "eth1", ""},
+                                 {"tcp", "eth0", "PEERHOP_NET_INTERFACE=eth1 asks for another"}}));
+}
+
+// In the order in which they are named; each of them once, and no more than a link has rails.
+TEST(Provider, AllInterfacesThatAreNamed)
+{
+    const char setting[] = "PEERHOP_NET_INTERFACE=e1,e3,e0";
+    const Found found({of("tcp", "e0", "10.0.0.1"), of("tcp", "e1", "10.0.1.1"),
+                       of("tcp", "e1", "10.0.1.2"), of("tcp", "e2", "10.0.2.1"),
+                       of("tcp", "e3", "10.0.3.1", -EIO), of("net", "e3", "10.0.3.1")},
+                      setting);
+    const std::string other = std::string(setting) + " asks for another";
+    EXPECT_EQ(found.said, (std::vector<Said>{{"tcp", "e1", ""},
+                                             {"tcp", "e3", "it does not open"},
+                                             {"tcp", "e0", ""},
+                                             {"tcp", "e2", other},
+                                             {"net", "e3", BETTER}}));
+    EXPECT_EQ(found.tried, 3u);
+    std::vector<offer> many;
+    const char *const names[] = {"e0", "e1", "e2", "e3", "e4"};
+    for (const char *name : names)
+        many.push_back(of("tcp", name));
+    EXPECT_EQ(Found(many, "PEERHOP_NET_INTERFACE=e0,e1,e2,e3,e4").said.back(),
+              (Said{"tcp", "e4", BETTER}));
+    EXPECT_EQ(Found(many, "PEERHOP_NET_INTERFACE=e0,e1,e2,e3,e4").tried, 4u);
+    // One that is slow says nothing of the others.
+    many[1].opens = -ETIMEDOUT;
+    EXPECT_EQ(Found(many, "PEERHOP_NET_INTERFACE=e0,e1,e2").taken, "tcp and another one");
+    // A machine has more interfaces than there is room to speak of.
+    std::vector<std::string> others(80);
+    std::vector<offer> crowd;
+    for (std::string &name : others) {
+        name = "veth" + std::to_string(&name - others.data());
+        crowd.push_back(of("tcp", name.c_str(), "2001:db8::1"));
+    }
+    crowd.push_back(of("tcp", "e7", "10.0.0.1"));
+    EXPECT_EQ(Found(crowd, "PEERHOP_NET_INTERFACE=e7").taken, "tcp");
+    // Names are whole ones.
+    EXPECT_EQ(Found({of("tcp", "e1")}, "PEERHOP_NET_INTERFACE=e10,e,1").rc, PH_ENOPATH);
 }
 
 TEST(Provider, WhatOneMustHave)
@@ -237,6 +275,40 @@ TEST(Provider, OfEqualNicsTheNearest)
     offers = {of("tcp", "far", "10.0.0.1"), of("tcp", "lo", "127.0.0.1")};
     offers[1].pci = "0000:01:00.1";
     EXPECT_EQ(Found(offers, nullptr, near).said[0].domain, "far") << "reaches others";
+}
+
+// All that are as good as the first, where it is known what they are.
+TEST(Provider, OfEqualNicsAllThatAreAsNear)
+{
+    Sysfs sysfs;
+    sysfs.add("pci0000:00/0000:00:01.0/0000:01:00.0"); // the device
+    sysfs.add("pci0000:00/0000:00:01.0/0000:01:00.1");
+    sysfs.add("pci0000:00/0000:00:01.0/0000:01:00.2");
+    sysfs.add("pci0000:00/0000:00:02.0/0000:02:00.0");
+    const phi_pci_place near = {sysfs.root(), "0000:01:00.0"};
+    const std::string both = "verbs;ofi_rxm and another one";
+    std::vector<offer> offers;
+    for (const char *pci : {"0000:01:00.1", "0000:01:00.2", "0000:02:00.0"}) {
+        offers.push_back(of("verbs;ofi_rxm", pci));
+        offers.back().pci = pci;
+        offers.back().nic = pci;
+        offers.back().speed = 400;
+    }
+    EXPECT_EQ(Found(offers, nullptr, near).taken, both);
+    EXPECT_EQ(Found(offers, nullptr, near).said[2],
+              (Said{"verbs;ofi_rxm", "0000:02:00.0", BETTER}));
+    EXPECT_EQ(Found(offers).taken, "verbs;ofi_rxm") << "near to what?";
+    offers[1].speed = 200;
+    EXPECT_EQ(Found(offers, nullptr, near).taken, "verbs;ofi_rxm") << "it is slower";
+    offers[0].speed = offers[1].speed = offers[2].speed = 0;
+    EXPECT_EQ(Found(offers, nullptr, near).taken, "verbs;ofi_rxm") << "nobody knows how fast";
+    for (offer &each : offers)
+        each.speed = 400;
+    offers[1].nic = offers[0].nic;
+    EXPECT_EQ(Found(offers, nullptr, near).taken, "verbs;ofi_rxm") << "two ways to one adapter";
+    offers[1].nic = "other";
+    offers[1].provider = "efa";
+    EXPECT_EQ(Found(offers, nullptr, near).taken, "efa") << "another provider";
 }
 
 } // namespace
