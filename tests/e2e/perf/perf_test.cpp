@@ -351,6 +351,57 @@ TEST_F(Perf, TheLimitOfFilesIsNamed)
     EXPECT_FALSE(has(ended.err, "signal")) << ended.err;
 }
 
+// Runs the program with a terminal for standard error, and returns what that was told.
+static std::string on_terminal(const std::string &command, int *status)
+{
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (terminal < 0 || grantpt(terminal) || unlockpt(terminal))
+        return "no terminal";
+    const std::string redirected = command + " 2>" + ptsname(terminal);
+    int end = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl("/bin/sh", "sh", "-c", redirected.c_str(), nullptr);
+        _exit(127);
+    }
+    // Without a reader a terminal soon takes no more. Its last end is closed when the run is over.
+    std::string said;
+    std::thread reader([&] {
+        char text[512];
+        for (ssize_t n; (n = read(terminal, text, sizeof text)) > 0;)
+            said.append(text, n);
+    });
+    waitpid(pid, status, 0);
+    close(end);
+    reader.join();
+    close(terminal);
+    return said;
+}
+
+TEST_F(Perf, ALongRunSaysHowFarItIsWhereATerminalLooksOn)
+{
+    std::string command, said;
+    int status = 0;
+    // Long is half a second, which is more copies on one machine than on another.
+    for (int n = 20; n < 2000 && status == 0 && !has(said, "blocks"); n *= 4) {
+        command = "TMPDIR=" + folder + "/tmp exec " + perf +
+                  " -k host -c put-bandwidth -b 64M -n " + std::to_string(n) + " >" + folder +
+                  "/out";
+        said = on_terminal(command, &status);
+    }
+    EXPECT_EQ(status, 0) << said;
+    EXPECT_TRUE(has(said, "\rput-bandwidth, 64M bytes: ")) << said;
+    EXPECT_TRUE(has(said, "19 of 20 blocks ")) << said;
+    EXPECT_EQ(said.rfind("\r\033[K"), said.size() - 4) << "it is taken away at the end: " << said;
+    EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+    EXPECT_FALSE(has(read_file(folder + "/out"), "blocks"));
+
+    Ended ended = wait_for(start({"/bin/sh", "-c", command}));
+    EXPECT_EQ(ended.status, 0);
+    EXPECT_EQ(ended.err, "") << "nobody looks on";
+}
+
 TEST_F(Perf, AStoreThatIsNotThereEndsTheRun)
 {
     Ended ended = run({"-k", "host", "--deadline", "2", "--store", "unix:///nonexistent/redis"});
