@@ -37,7 +37,7 @@ template <int index, typename Result, typename... Args> void *hook_like(Result (
 const struct {
     const char *name;
     void *hook;
-} entries[] = {
+} entry_points[] = {
 #define ROW(symbol)                                                                                \
     {#symbol, hook_like<INDEX_##symbol>(static_cast<decltype(phi_driver::symbol)>(nullptr))},
     PHI_CUDA_REQUIRED(ROW) PHI_CUDA_OPTIONAL(ROW)
@@ -48,15 +48,15 @@ const struct {
 
 const char *fault_driver_name(unsigned index)
 {
-    return index < ENTRIES ? entries[index].name : nullptr;
+    return index < ENTRIES ? entry_points[index].name : nullptr;
 }
 
 void *fault_driver_hook(const char *name, void *entry)
 {
     for (int i = 0; i < ENTRIES; i++) {
-        if (strcmp(entries[i].name, name) == 0) {
+        if (strcmp(entry_points[i].name, name) == 0) {
             real[i] = entry;
-            return entries[i].hook;
+            return entry_points[i].hook;
         }
     }
     return nullptr;
