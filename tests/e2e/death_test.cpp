@@ -539,7 +539,7 @@ TEST_P(Death, OneOfFourInTheMiddleOfAGroup)
 static double bandwidth(Rank &rank, ph_channel *to, ph_channel *from, size_t bytes, void *stream)
 {
     double best = 0;
-    for (int window = 0; window < 8; window++) {
+    for (int window = 0; window < 4; window++) {
         uint64_t begin = now_us();
         const int messages = 6;
         for (int i = 0; i < messages; i++) {
@@ -554,6 +554,12 @@ static double bandwidth(Rank &rank, ph_channel *to, ph_channel *from, size_t byt
                                   static_cast<double>(now_us() - begin) * 1e6);
     }
     return best;
+}
+
+// PEERHOP_TEST_BARS=1 is for a machine that does nothing else.
+static double bar()
+{
+    return getenv("PEERHOP_TEST_BARS") ? 0.95 : 0.5;
 }
 
 RANK_FUNCTION(measures_before_and_after)
@@ -585,8 +591,8 @@ RANK_FUNCTION(measures_before_and_after)
         if (rank.rank == 0) {
             rank.shared->value[1] = static_cast<uint64_t>(before / 1e6);
             rank.shared->value[2] = static_cast<uint64_t>(after / 1e6);
-            const bool ends = after >= before || (turn >= 8 && after >= before / 2);
-            rank.shared->value[3] = ends || watch.ms() > 20000 ? UINT64_MAX : turn;
+            const bool ends = after >= bar() * before || watch.ms() > 20000;
+            rank.shared->value[3] = ends ? UINT64_MAX : turn;
         }
         CHECK(reaches(rank.shared->value[3], turn));
         if (rank.shared->value[3] == UINT64_MAX)
@@ -596,7 +602,6 @@ RANK_FUNCTION(measures_before_and_after)
     CHECK(reaches(rank.shared->value[4], 2));
 }
 
-// PEERHOP_TEST_BARS=1 holds it to the bar, for a machine that does nothing else.
 TEST_P(Death, SurvivorsKeepTheirBandwidth)
 {
     if (watched())
@@ -608,9 +613,9 @@ TEST_P(Death, SurvivorsKeepTheirBandwidth)
     EXPECT_EQ(job.wait(), "");
     double before = static_cast<double>(job.shared()->value[1]);
     double after = static_cast<double>(job.shared()->value[2]);
-    printf("survivors: %.2f GB/s before, %.2f GB/s after: ratio %.3f (bar 0.95)\n", before / 1e3,
-           after / 1e3, after / before);
-    EXPECT_GE(after / before, getenv("PEERHOP_TEST_BARS") ? 0.95 : 0.5);
+    printf("survivors: %.2f GB/s before, %.2f GB/s after: ratio %.3f (bar %.2f)\n", before / 1e3,
+           after / 1e3, after / before, bar());
+    EXPECT_GE(after / before, bar());
 }
 
 // Rank 0 has copies into rank 1's memory enqueued, of both kinds, and aborts. Rank 1 does not call.
