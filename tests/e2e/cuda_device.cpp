@@ -125,7 +125,7 @@ class CudaDevice : public Device
             if (now >= end)
                 return false;
             std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(
-                (now - begin) / 32, std::chrono::microseconds(50), std::chrono::milliseconds(1)));
+                (now - begin) / 8, std::chrono::microseconds(50), std::chrono::milliseconds(1)));
         }
     }
     void enter_thread() override

@@ -3,12 +3,14 @@
 
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <linux/futex.h>
 #include <mutex>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -99,12 +101,19 @@ void Rank::barrier()
 {
     unsigned index = barriers_++ % 64;
     uint32_t turn = (barriers_ - 1) / 64 + 1;
-    shared->arrived[index].fetch_add(1);
-    auto end = std::chrono::steady_clock::now() + patience(60000);
-    while (shared->arrived[index].load() < turn * static_cast<uint32_t>(ranks)) {
+    std::atomic<uint32_t> &arrived = shared->arrived[index];
+    const uint32_t all = turn * static_cast<uint32_t>(ranks);
+    const auto end = std::chrono::steady_clock::now() + patience(60000);
+    // Asleep, not looking again and again: with many ranks on few cores that takes the others'
+    // time.
+    uint32_t came = arrived.fetch_add(1) + 1;
+    if (came == all)
+        syscall(SYS_futex, &arrived, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    for (; came < all; came = arrived.load()) {
         if (std::chrono::steady_clock::now() > end)
             rank_failed(__FILE__, __LINE__, "the test's barrier: not all ranks came");
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        const timespec second = {1, 0};
+        syscall(SYS_futex, &arrived, FUTEX_WAIT, came, &second, nullptr, 0);
     }
 }
 

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#define YIELDS   50 // rounds without progress before the engine sleeps
+#define YIELDS   4 // rounds without progress before the engine sleeps
 #define SLEEP_NS 50000
-#define TIRED    400 // rounds without progress before it sleeps longer: a stream waits for a while
+#define TIRED    32 // rounds without progress before it sleeps longer: a stream waits for a while
 #define TIRED_NS 500000
 
 // Up to so many queues, streams share them from the start; with 32, nothing was held up before all
