@@ -24,7 +24,7 @@
     STRING(libcuda, "LIBCUDA", "libcuda.so.1", "the CUDA driver library to load")                  \
     STRING(libfabric, "LIBFABRIC", "libfabric.so.1", "the libfabric library to load")              \
     STRING(net_provider, "NET_PROVIDER", "", "provider of libfabric for the net path; empty: the best one") \
-    STRING(net_interface, "NET_INTERFACE", "", "domains or devices of it, with commas between: data goes over all of them; empty: the fastest, of these the nearest to the device, and all that are both") \
+    STRING(net_interface, "NET_INTERFACE", "", "its domains or NICs, with commas between: data goes over all of them; empty: the fastest, of these the nearest to the device, and all that are both") \
     NUMBER(rank, "RANK", -1, -1, 1048575, "this rank; -1: from the launcher")                      \
     NUMBER(ranks, "RANKS", 0, 0, 1048576, "number of ranks; 0: from the launcher")                 \
     NUMBER(local_rank, "LOCAL_RANK", -1, -1, 1048575, "place among the ranks of this node; -1: from the launcher") \
