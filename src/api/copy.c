@@ -105,19 +105,27 @@ static int check_both(const struct end *to, const struct end *from)
     return rc;
 }
 
+// given: the other channel, or NULL.
+static int refuse_missing(const struct ph_channel *given, const char *missing)
+{
+    if (given == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(given->peers))
+        return PH_EFORKED;
+    return phi_fail(given->peers->report, -EINVAL, "ph_copy: %s is NULL", missing);
+}
+
 int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from, size_t from_offset,
             size_t size, void *stream)
 {
     const struct end written = {to, true, to_offset, size}, read = {from, false, from_offset, size};
     const struct phi_third_party copy = {to, from, to_offset, from_offset, size};
-    const struct ph_channel *given = to ? to : from;
-    if (given == NULL)
-        return -EINVAL;
-    if (phi_peers_forked(given->peers))
+    if (to == NULL || from == NULL)
+        return refuse_missing(to ? to : from, to ? "from" : "to");
+    if (phi_peers_forked(to->peers))
         return PH_EFORKED;
-    int rc = phi_check_given(given->peers->report, to, "ph_copy: to");
-    if (rc || (rc = phi_check_given(given->peers->report, from, "ph_copy: from")) ||
-        (rc = check_both(&written, &read)))
+    int rc = check_both(&written, &read);
+    if (rc)
         return rc;
     rc = phi_issue_copy(&copy, stream);
     if (rc == 0)
