@@ -67,6 +67,20 @@ void join(Rank &rank)
 
 // ---- a job of two nodes
 
+// Each rank puts bytes behind the other's own, again and again.
+void put_both_ways(Rank &rank, struct ph_channel *channel, char *memory, void *stream, int rounds)
+{
+    for (int round = 0; round < rounds; round++) {
+        rank.device->fill(memory, size, 10 * round + rank.rank);
+        struct ph_group_op ops[] = {{PH_GROUP_PUT_SIGNAL, channel, size, 0, size},
+                                    {PH_GROUP_WAIT, channel, 0, 0, size}};
+        CHECK_OK(ph_group(ops, 2, stream));
+        rank.synchronize(stream);
+        rank.verify(memory + size, size, 10 * round + !rank.rank, "put from the other node");
+        rank.barrier();
+    }
+}
+
 RANK_FUNCTION(between_nodes)
 {
     join(rank);
@@ -81,15 +95,7 @@ RANK_FUNCTION(between_nodes)
     const auto &last = report.rejected[report.rejected_count - 1];
     CHECK(std::string(last.name) == "ipc");
     CHECK(std::string(last.reason).find(rank.argument) == 0);
-    for (int round = 0; round < 4; round++) {
-        rank.device->fill(memory, size, 10 * round + rank.rank);
-        struct ph_group_op ops[] = {{PH_GROUP_PUT_SIGNAL, channel, size, 0, size},
-                                    {PH_GROUP_WAIT, channel, 0, 0, size}};
-        CHECK_OK(ph_group(ops, 2, stream));
-        rank.synchronize(stream);
-        rank.verify(memory + size, size, 10 * round + !rank.rank, "put from the other node");
-        rank.barrier();
-    }
+    put_both_ways(rank, channel, memory, stream, 4);
 }
 
 TEST_P(Nodes, PutsBetweenThem)
@@ -163,15 +169,7 @@ RANK_FUNCTION(over_two_nics)
     ph_path_report report;
     CHECK_OK(ph_channel_path(channel, 1, &report, sizeof report));
     CHECK(std::string(report.path) == "net");
-    for (int round = 0; round < rounds; round++) {
-        rank.device->fill(memory, size, 10 * round + rank.rank);
-        struct ph_group_op ops[] = {{PH_GROUP_PUT_SIGNAL, channel, size, 0, size},
-                                    {PH_GROUP_WAIT, channel, 0, 0, size}};
-        CHECK_OK(ph_group(ops, 2, stream));
-        rank.synchronize(stream);
-        rank.verify(memory + size, size, 10 * round + !rank.rank, "put over both NICs");
-        rank.barrier();
-    }
+    put_both_ways(rank, channel, memory, stream, rounds);
     const uint64_t first = sent_by("cable" + own), second = sent_by("more" + own);
     if (joined ? second < rounds * size / 4 || first < rounds * size / 4
                : first < rounds * size || second > size)
