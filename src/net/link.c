@@ -244,8 +244,8 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
     }
 }
 
-// Takes an error out of a queue. Without the rail that it concerns the link goes on; else it is
-// kept, and the first of them ends the link (take_errors).
+// Takes an error out of a queue. A rail without which the link goes on is given up; any other error
+// is kept, the first of them, and ends the link (take_errors).
 static void read_error(struct phi_link *link, struct phi_port *port)
 {
     struct fi_cq_err_entry error = {0};

@@ -456,8 +456,8 @@ static int add_nic(struct phi_net *net, struct fi_info *offer, char *why, size_t
 }
 
 // A candidate is taken when it opens and the probe finds that it does what it says, and another one
-// besides when it is like the first. One that takes
-// memory of devices is opened so; where it does not serve then, without.
+// besides when it is like the first. One that takes memory of devices is opened so; where it does
+// not serve then, without.
 static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
 {
     struct phi_net *net = opaque;

@@ -148,12 +148,12 @@ bool phi_provider_pci(const struct fi_info *info, const char *sysfs, char device
 {
     const struct fi_bus_attr *bus = info->nic ? info->nic->bus_attr : NULL;
     const struct fi_pci_attr *pci = bus && bus->bus_type == FI_BUS_PCI ? &bus->attr.pci : NULL;
-    const struct fi_device_attr *adapter = info->nic ? info->nic->device_attr : NULL;
+    const char *adapter = adapter_of(info);
 
     if (pci)
         snprintf(device, PHI_PCI_NAME, "%04x:%02x:%02x.%x", pci->domain_id, pci->bus_id,
                  pci->device_id, pci->function_id);
-    return pci || (adapter && adapter->name && phi_pci_of(sysfs, adapter->name, device));
+    return pci || (adapter && phi_pci_of(sysfs, adapter, device));
 }
 
 static size_t speed_of(const struct fi_info *info)
@@ -243,9 +243,10 @@ static void note_missing(struct phi_report *report, const struct phi_config *con
     }
 }
 
-static bool may_serve(const struct phi_config *config, const struct fi_info *info, char *why,
+static bool may_serve(const struct phi_config *config, const struct offer *offer, char *why,
                       size_t size)
 {
+    const struct fi_info *info = offer->info;
     const char *provider = info->fabric_attr->prov_name;
     const bool named = config->net_provider[0] && is_named(config->net_provider, provider);
     int place = rank_of(provider);
@@ -253,7 +254,7 @@ static bool may_serve(const struct phi_config *config, const struct fi_info *inf
     *why = 0;
     if (config->net_provider[0] && !named)
         snprintf(why, size, "PEERHOP_NET_PROVIDER=%s asks for another", config->net_provider);
-    else if (wish_of(info, config->net_interface) == NO_WISH)
+    else if (offer->wish == NO_WISH)
         snprintf(why, size, "PEERHOP_NET_INTERFACE=%s asks for another", config->net_interface);
     else if (!named && place == PREFERENCES)
         snprintf(why, size, "not known to serve: only where PEERHOP_NET_PROVIDER names it");
@@ -363,7 +364,7 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
         *c = (struct phi_net_candidate){0};
         snprintf(c->provider, sizeof(c->provider), "%s", sorted[i].info->fabric_attr->prov_name);
         snprintf(c->domain, sizeof(c->domain), "%s", sorted[i].info->domain_attr->name);
-        if (may_serve(config, sorted[i].info, c->reason, sizeof(c->reason))) {
+        if (may_serve(config, &sorted[i], c->reason, sizeof(c->reason))) {
             if (taken.count > 0 && !is_one_more(config, &taken, &sorted[i]))
                 snprintf(c->reason, sizeof(c->reason), "a better one was taken");
             else if (taken.count == 0 && is_slow(candidates, filled))
