@@ -137,7 +137,8 @@ static ssize_t post_on(struct phi_link *link, uint32_t rail, const struct phi_rm
     if (rma->read)
         return fi_readmsg(on->ep, &message, FI_COMPLETION);
     return fi_writemsg(on->ep, &message,
-                       FI_COMPLETION | FI_DELIVERY_COMPLETE | (rma->tells ? FI_REMOTE_CQ_DATA : 0));
+                       FI_COMPLETION | (rma->size > 0 ? FI_DELIVERY_COMPLETE : link->net->told) |
+                           (rma->tells ? FI_REMOTE_CQ_DATA : 0));
 }
 
 ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct phi_net_op *op)

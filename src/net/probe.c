@@ -94,6 +94,20 @@ static int post(struct probe *p, uint32_t immediate)
     return rc;
 }
 
+// Until all posts of end 0 are told to be delivered.
+static bool await_posts(struct probe *p)
+{
+    struct phi_link *link = p->ends[0].link;
+    uint64_t mark;
+
+    while (!phi_link_mark(link, &mark) || !phi_link_delivered(link, mark)) {
+        if (phi_now() >= p->deadline)
+            return false;
+        phi_net_poll(p->net);
+    }
+    return true;
+}
+
 static bool await32(struct probe *p, const char *at, uint32_t value)
 {
     while (atomic_load_explicit((_Atomic uint32_t *)at, memory_order_acquire) != value) {
@@ -178,6 +192,8 @@ static const char *run(struct probe *p)
         return "a write of nothing with immediate data is refused";
     if (!await32(p, b->line, 1))
         return "the immediate data of a write of nothing does not come";
+    if (!await_posts(p))
+        return "a write of nothing is not told to be delivered";
     phi_link_store(a->link, 0, &(uint32_t){17}, 4);
     if (!await32(p, (const char *)&b->store, 17))
         return "a message does not come";

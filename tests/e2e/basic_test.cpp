@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The main job: two ranks, one channel, every call once, data verified.
+#include <cstdlib>
+#include <fstream>
+
 #include "e2e/ranks.h"
 
 class Basic : public EveryDevice
@@ -138,6 +141,34 @@ TEST_P(Basic, RingOfGroups)
 {
     Job job(GetParam(), 3);
     EXPECT_EQ(job.run("ring_of_groups"), "");
+}
+
+// Whether this process maps the files of shm's endpoints.
+static bool maps_shm()
+{
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);)
+        if (line.find("/dev/shm/peerhop-") != std::string::npos)
+            return true;
+    return false;
+}
+
+RANK_FUNCTION(meets_over_a_provider)
+{
+    rank.open();
+    rank.channel(!rank.rank, 7, PH_ROLE_BOTH, rank.device->alloc(size), size);
+    CHECK(maps_shm() == (rank.argument == "shm"));
+    rank.barrier();
+}
+
+// A run of these suites may ask for another one than tcp.
+TEST_P(Basic, OverTheProviderThatIsAskedFor)
+{
+    const char *asked = getenv("PEERHOP_NET_PROVIDER");
+    if (!on_net() || GetParam() == "standinhmem")
+        GTEST_SKIP() << "not over the net, or over a provider of its own";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("meets_over_a_provider", asked ? asked : "tcp"), "");
 }
 
 RANK_FUNCTION(hit_without_store)

@@ -254,7 +254,9 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
     if (device == "hostnet" || device == "standinnet" || device == "standinhmem") {
         device_ = device == "hostnet" ? "host" : "standin";
         environment("PEERHOP_PATH", "net");
-        environment("PEERHOP_NET_PROVIDER", "tcp");
+        if (getenv("PEERHOP_NET_PROVIDER") == nullptr ||
+            device == "standinhmem") // a run may ask for another one
+            environment("PEERHOP_NET_PROVIDER", "tcp");
     }
 }
 
