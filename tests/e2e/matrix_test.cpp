@@ -3,13 +3,16 @@
 // gets, or rank 0 copies; of every size around a threshold, at odd places and at the ends of the
 // allocations. The source is written over as soon as it was read, and what lies around the target
 // stays as it is.
+#include <cstdlib>
+#include <cstring>
+
 #include "e2e/bytes.h"
 #include "e2e/exchanging.h"
 
 class Matrix : public EveryDevice
 {
 };
-INSTANTIATE_DEVICES_AND_NET(Matrix);
+INSTANTIATE_DEVICES_AND_ALL_NETS(Matrix);
 
 static const size_t BYTES = (1 << 20) + 5000;
 static const size_t AROUND = 64;
@@ -108,6 +111,17 @@ static void take(Seat &seat, const Case &c)
                 c.what() + ", behind it");
 }
 
+// What is staged its owner sends; memory of devices goes over the net between two ranks only.
+static std::vector<By> moves_of(const Rank &rank)
+{
+    const char *path = getenv("PEERHOP_PATH");
+    if (rank.staged())
+        return {BY_PUT, BY_PUT_SIGNAL};
+    if (!rank.device->host() && path != nullptr && strcmp(path, "net") == 0)
+        return {BY_PUT, BY_PUT_SIGNAL, BY_GET};
+    return {BY_PUT, BY_PUT_SIGNAL, BY_GET, BY_COPY};
+}
+
 RANK_FUNCTION(matrix)
 {
     static void (*const parts[])(Seat &, const Case &) = {lead, give, take};
@@ -128,7 +142,7 @@ RANK_FUNCTION(matrix)
         const size_t last = BYTES - size;
         const size_t places[][2] = {{0, last}, {last, 1}, {13, 4096}};
         for (const auto &place : places)
-            for (By by : {BY_PUT, BY_PUT_SIGNAL, BY_GET, BY_COPY})
+            for (By by : moves_of(rank))
                 parts[rank.rank](seat, {by, size, place[0], place[1], seed++});
     }
     rank.barrier();

@@ -251,8 +251,9 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
         environment("PEERHOP_LIBFABRIC", TEST_NET_HMEM);
         environment("TEST_NET_HMEM", "driver");
     }
-    if (device == "hostnet" || device == "standinnet" || device == "standinhmem") {
-        device_ = device == "hostnet" ? "host" : "standin";
+    if (device == "hostnet" || device == "standinnet" || device == "standinhmem" ||
+        device == "gpunet") {
+        device_ = device == "hostnet" ? "host" : device == "gpunet" ? "gpu" : "standin";
         environment("PEERHOP_PATH", "net");
         if (getenv("PEERHOP_NET_PROVIDER") == nullptr ||
             device == "standinhmem") // a run may ask for another one
@@ -394,7 +395,8 @@ void EveryDevice::SetUp()
         GTEST_SKIP() << "no redis-server";
     if (on_net() && !net_available())
         GTEST_SKIP() << "libfabric is left out of this build";
-    if (!device_available(on_host() ? "host" : on_net() ? "standin" : GetParam(), &why))
+    const bool on_gpu = GetParam().compare(0, 3, "gpu") == 0;
+    if (!device_available(on_host() ? "host" : on_gpu ? "gpu" : "standin", &why))
         GTEST_SKIP() << why;
 }
 

@@ -96,8 +96,9 @@ struct RankRegistration {
 class Job
 {
 public:
-    // device: "host", "standin" or "gpu"; "hostnet", "standinnet": the same over the net; "standinhmem": with device memory
-    // that is registered (tests/conformance/net_hmem.c). A store server is started with the job unless `store` names one.
+    // device: "host", "standin" or "gpu"; "hostnet", "standinnet", "gpunet": the same over the net, whatever ipc could do;
+    // "standinhmem": with device memory that is registered (tests/conformance/net_hmem.c). A store server is started with
+    // the job unless `store` names one.
     Job(const std::string &device, int ranks, const std::string &store = "");
     ~Job(); // kills what still runs
     Job(const Job &) = delete;
@@ -153,11 +154,8 @@ class EveryDevice : public testing::TestWithParam<std::string>
 protected:
     void SetUp() override;
     static bool on_host() { return GetParam() == "host" || GetParam() == "hostnet"; }
-    static bool is_staged() { return GetParam() == "standinnet"; }
-    static bool on_net()
-    {
-        return GetParam() == "hostnet" || GetParam() == "standinnet" || GetParam() == "standinhmem";
-    }
+    static bool is_staged() { return GetParam() == "standinnet" || GetParam() == "gpunet"; }
+    static bool on_net() { return GetParam() == "hostnet" || GetParam() == "standinhmem" || is_staged(); }
 };
 // What is staged over the net moves when its owner's stream sends it.
 #define SKIP_GETS_OF_STAGED()                                                                      \
@@ -173,17 +171,17 @@ protected:
                              [](const auto &info) { return info.param; })
 #define INSTANTIATE_DEVICES_AND_NETS(Suite)                                                        \
     INSTANTIATE_TEST_SUITE_P(                                                                      \
-        Device, Suite, testing::Values("host", "hostnet", "standin", "standinnet", "gpu"),         \
+        Device, Suite, testing::Values("host", "hostnet", "standin", "standinnet", "gpu", "gpunet"), \
         [](const auto &info) { return info.param; })
 // ... also where device memory is registered.
 #define INSTANTIATE_DEVICES_AND_ALL_NETS(Suite)                                                    \
     INSTANTIATE_TEST_SUITE_P(                                                                      \
         Device, Suite,                                                                             \
-        testing::Values("host", "hostnet", "standin", "standinnet", "standinhmem", "gpu"),         \
+        testing::Values("host", "hostnet", "standin", "standinnet", "standinhmem", "gpu", "gpunet"), \
         [](const auto &info) { return info.param; })
 #define INSTANTIATE_CUDA_DEVICES_AND_NET(Suite)                                                    \
     INSTANTIATE_TEST_SUITE_P(Device, Suite,                                                        \
-                             testing::Values("standin", "standinnet", "standinhmem", "gpu"),       \
+                             testing::Values("standin", "standinnet", "standinhmem", "gpu", "gpunet"), \
                              [](const auto &info) { return info.param; })
 #define INSTANTIATE_CUDA_DEVICES(Suite)                                                            \
     INSTANTIATE_TEST_SUITE_P(Device, Suite, testing::Values("standin", "gpu"),                     \

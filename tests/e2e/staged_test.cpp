@@ -5,7 +5,7 @@
 
 #include "e2e/bytes.h"
 
-// "standinnet": both ranks have devices; "mixed": rank 1 has host memory only.
+// "standinnet", "gpunet": both ranks have devices; "mixed": rank 1 has host memory only.
 class Staged : public testing::TestWithParam<std::string>
 {
   protected:
@@ -14,13 +14,13 @@ class Staged : public testing::TestWithParam<std::string>
         std::string why;
         if (!net_available())
             GTEST_SKIP() << "libfabric is left out of this build";
-        if (!device_available("standin", &why))
+        if (!device_available(GetParam() == "gpunet" ? "gpu" : "standin", &why))
             GTEST_SKIP() << why;
     }
     std::string run(const char *function, const std::string &argument = "", int ranks = 2,
                     const std::map<std::string, std::string> &environment = {})
     {
-        Job job("standinnet", ranks);
+        Job job(GetParam() == "gpunet" ? "gpunet" : "standinnet", ranks);
         if (GetParam() == "mixed")
             job.environment(1, "PEERHOP_TEST_DEVICE", "host");
         for (const auto &[name, value] : environment)
@@ -28,7 +28,7 @@ class Staged : public testing::TestWithParam<std::string>
         return job.run(function, argument);
     }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, Staged, testing::Values("standinnet", "mixed"),
+INSTANTIATE_TEST_SUITE_P(Ranks, Staged, testing::Values("standinnet", "mixed", "gpunet"),
                          [](const auto &info) { return info.param; });
 
 static std::string reason_against(const ph_path_report &report, const std::string &name)
