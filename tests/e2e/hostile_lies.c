@@ -13,7 +13,9 @@
 #include "api/context_internal.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "base/stage.h"
 #include "channel/node.h"
+#include "channel/staging.h"
 
 static const char *chosen = "";
 
@@ -234,6 +236,38 @@ int __wrap_phi_memory_export(struct phi_memory *memory, const struct phi_allocat
         memcpy(export_->record + AT_PART, stolen + AT_PART, 8);
     }
     return 0;
+}
+
+// ---- places of staged channels, which the lower rank gives
+
+bool __real_phi_staging_reserve(struct phi_key *key);
+bool __wrap_phi_staging_reserve(struct phi_key *key);
+
+bool __wrap_phi_staging_reserve(struct phi_key *key)
+{
+    const uint64_t controls = 4 * sizeof(struct phi_stage_lane);
+    static uint64_t first = UINT64_MAX; // where the first one lies
+    struct phi_segment *segment = key->peer->segment;
+    uint64_t at;
+    if (!__real_phi_staging_reserve(key))
+        return false;
+    if (key->peer->staging == NULL || !begins("a place"))
+        return true;
+    at = key->place.at;
+    if (first == UINT64_MAX)
+        first = at;
+    else if (is("a place that another one has"))
+        at = first;
+    else if (is("a place inside the slots of another one")) // those of signals: their data is there
+        at = first + controls + (key->place.size - controls) / 2 + PHI_STAGE_HEAD;
+    if (is("a place that is not all there"))
+        at = segment->staging_size / 2 - 64;
+    else if (is("a place far outside"))
+        at = UINT64_MAX / 64 * 64;
+    else if (is("a place at an odd address"))
+        at++;
+    phi_segment_put64(segment, &phi_segment_slot(segment, segment->side, key->slot)->staging, at);
+    return true;
 }
 
 // ---- offers

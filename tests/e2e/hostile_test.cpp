@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "e2e/bytes.h"
 #include "e2e/exchanging.h"
 #include "e2e/hostile_lies.h"
 
@@ -359,6 +360,112 @@ TEST_P(HostileDevice, CannotPointUsAtOurOwnMemory)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("claims_the_peers_memory"), "");
+}
+
+// ---- places of staged messages: the lower rank says where in the memory of both a channel's slots
+// are
+
+enum { STUCK = 40, KILLED };
+const size_t staged_size = 20000, around = 4096;
+
+// Asks for what it can of both, whatever comes of it.
+void disturb(Rank &rank, ph_channel *const channels[2], void *stream, int rounds)
+{
+    for (int round = 0; round < rounds; round++)
+        for (int i = 0; i < 2; i++) {
+            ph_put_signal(channels[i], 0, 0, round % 2 ? 100 : staged_size, stream);
+            ph_wait(channels[!i], round % 2 ? 100 : staged_size, stream);
+        }
+    rank.device->synchronize(stream, 300);
+}
+
+std::vector<ph_operation> two_with(int peer, void *memory)
+{
+    std::vector<ph_operation> ops;
+    for (int i = 0; i < 2; i++) {
+        void *at = static_cast<char *>(memory) + around + i * (staged_size + around);
+        ops.push_back(operation(1 + i, peer, PH_ROLE_BOTH, at, staged_size));
+    }
+    return ops;
+}
+
+RANK_FUNCTION(gives_places)
+{
+    lie_choose(rank.argument.c_str());
+    rank.open();
+    void *memory = rank.device->alloc(3 * around + 2 * staged_size);
+    set_value(rank, memory, 3 * around + 2 * staged_size, 0x77);
+    auto channels = exchange_all(rank, two_with(1, memory));
+    for (;;) // until it is killed
+        disturb(rank, channels.data(), rank.device->stream(), 3);
+}
+
+RANK_FUNCTION(takes_places)
+{
+    rank.open({"PEERHOP_HEARTBEAT_MS=50", "PEERHOP_SUSPECT_MS=500"});
+    const int other = rank.rank == 1 ? 2 : 1;
+    char *memory = static_cast<char *>(rank.device->alloc(3 * around + 3 * staged_size));
+    char *third = memory + 3 * around + 2 * staged_size;
+    std::vector<ph_channel *> channels;
+    void *stream = rank.device->stream();
+    // As the word of a lane a number of records that no stream can have moved.
+    set_value(rank, memory, 3 * around + 2 * staged_size, 0x25);
+    if (rank.rank == 1) {
+        channels = exchange_all(rank, two_with(0, memory));
+        // What lies outside is seen at once, and by name.
+        const bool outside = rank.argument.find("slots") == std::string::npos &&
+                             rank.argument.find("has") == std::string::npos;
+        for (ph_channel *channel : channels)
+            CHECK(!outside || ph_channel_status(channel) == PH_EPEER);
+        disturb(rank, channels.data(), stream, 12);
+        if (rank.argument.find("slots") != std::string::npos) { // its words are data now
+            CHECK_RC(end_of(channels[0]), PH_EPEER);
+            CHECK_SAYS(rank.log, "the words of a staged lane make no sense");
+        }
+        rank.shared->value[STUCK] = 1;
+    }
+    auto op = operation(9, other, role_of(rank, 1), third, staged_size);
+    auto with_other = exchange_all(rank, {op});
+    for (int round = 0; round < 5; round++)
+        pass(rank, with_other[0], op.role, third, staged_size, round, rank.device->stream());
+    CHECK(reaches(rank.shared->value[KILLED], 1, 60000));
+    rank.synchronize(stream);
+    for (ph_channel *channel : channels)
+        CHECK_RC(end_of(channel), PH_EPEER);
+    for (int i = 0; rank.rank == 1 && i < 3; i++)
+        check_value(rank, memory + i * (around + staged_size), around, 0x25, "beside the buffers");
+}
+
+class HostilePlaces : public testing::TestWithParam<std::string>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, HostilePlaces, testing::Values("standinnet", "mixed"),
+                         [](const auto &info) { return info.param; });
+
+// Whatever it says: nothing beside the buffers is written, nobody crashes, streams go on when the
+// liar ends, and the others go on all the time.
+TEST_P(HostilePlaces, HurtOnlyTheLiarsOwnMessages)
+{
+    std::string why;
+    if (!net_available() || !device_available("standin", &why))
+        GTEST_SKIP() << "libfabric is left out of this build, or the stand-in: " << why;
+    for (const char *lie :
+         {"a place that another one has", "a place inside the slots of another one",
+          "a place that is not all there", "a place far outside", "a place at an odd address"}) {
+        SCOPED_TRACE(lie);
+        Job job("standinnet", 3);
+        if (GetParam() == "mixed")
+            job.environment(1, "PEERHOP_TEST_DEVICE", "host");
+        job.start_rank(0, "gives_places", lie);
+        job.start_rank(1, "takes_places", lie);
+        job.start_rank(2, "takes_places", lie);
+        job.expect_failure(0);
+        EXPECT_TRUE(reaches(job.shared()->value[STUCK], 1, 60000)) << job.wait(100);
+        job.signal(0, SIGKILL);
+        job.status(0, 20000);
+        job.shared()->value[KILLED] = 1;
+        EXPECT_EQ(job.wait(), "");
+    }
 }
 
 // ---- another user
