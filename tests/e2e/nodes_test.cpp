@@ -253,6 +253,148 @@ TEST_P(Nodes, ACutIsToldByNameAndMended)
     EXPECT_EQ(job.run("cable_is_cut"), "");
 }
 
+// ---- cuts in other phases than those of a transfer
+
+// Rank 0 cuts, and both go on when it is cut. It is mended by mend().
+void cut(Rank &rank)
+{
+    rank.barrier();
+    if (rank.rank == 0)
+        shell("ip link set cable1 down");
+    rank.barrier();
+}
+
+void mend(Rank &rank)
+{
+    rank.barrier();
+    if (rank.rank == 0)
+        shell("ip link set cable1 up");
+}
+
+// A release of what the peer may still use is not over before the peer says so, which is said by
+// name; it is when the cable is mended. Nor does destroy end before.
+RANK_FUNCTION(cut_in_release_and_destroy)
+{
+    join(rank);
+    rank.open({"PEERHOP_HEARTBEAT_MS=50", "PEERHOP_SUSPECT_MS=500"});
+    const std::string other = "rank " + std::to_string(!rank.rank);
+    auto *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    struct ph_channel *channel = rank.channel(!rank.rank, 2, PH_ROLE_BOTH, memory + size, size);
+    cut(rank);
+    CHECK_OK(ph_release_start(rank.context, memory, size));
+    CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 1000), -ETIMEDOUT);
+    CHECK(rank.error().find(other) != std::string::npos);
+    mend(rank);
+    rank.ends_with(0, "", [&] {
+        return ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 20000);
+    });
+    // The other channel is as before.
+    if (rank.rank == 0) {
+        rank.device->fill(memory + size, size, 5);
+        CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
+    } else {
+        CHECK_OK(ph_wait(channel, size, stream));
+    }
+    rank.synchronize(stream, 30000);
+    rank.verify(memory + size, size, 5, "put after the release");
+    cut(rank);
+    if (rank.rank == 0) {
+        CHECK_RC(ph_context_destroy(&rank.context, 1000), -ETIMEDOUT);
+        CHECK(rank.context != nullptr && rank.error().find(other) != std::string::npos);
+    }
+    mend(rank);
+    rank.close(30000);
+}
+
+TEST_P(Nodes, ACutInAReleaseOrInDestroyIsToldByName)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("cut_in_release_and_destroy"), "");
+}
+
+// A graph is replayed while the cable is cut, its bells rung and nothing delivered; then the peer
+// is given up, and the replays that are under way and those that come later end.
+RANK_FUNCTION(cut_between_replays)
+{
+    join(rank);
+    rank.open({"PEERHOP_HEARTBEAT_MS=50", "PEERHOP_SUSPECT_MS=500"});
+    auto *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    struct ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, 2 * size);
+    void *graph = rank.device->capture(stream, [&] {
+        struct ph_group_op ops[] = {{PH_GROUP_PUT_SIGNAL, channel, size, 0, size},
+                                    {PH_GROUP_WAIT, channel, 0, 0, size}};
+        CHECK_OK(ph_group(ops, 2, stream));
+    });
+    for (int round = 0; round < 3; round++) {
+        rank.device->fill(memory, size, 10 * round + rank.rank);
+        rank.barrier();
+        rank.device->launch(graph, stream);
+        rank.synchronize(stream);
+        rank.verify(memory + size, size, 10 * round + !rank.rank, "by a replay");
+    }
+    // A replay that the cut meets goes on when it is mended.
+    rank.device->fill(memory, size, 90 + rank.rank);
+    cut(rank);
+    rank.device->launch(graph, stream);
+    CHECK(!rank.device->synchronize(stream, 1000));
+    mend(rank);
+    rank.synchronize(stream, 30000);
+    rank.verify(memory + size, size, 90 + !rank.rank, "by a replay that was cut");
+    // One that is not mended ends with its peer.
+    cut(rank);
+    rank.device->launch(graph, stream);
+    CHECK(!rank.device->synchronize(stream, 1000));
+    becomes_suspect(rank, !rank.rank);
+    CHECK_OK(ph_context_expel(rank.context, !rank.rank));
+    rank.synchronize(stream, 20000);
+    for (int replay = 0; replay < 3; replay++) {
+        rank.device->launch(graph, stream);
+        rank.synchronize(stream, 20000);
+    }
+    CHECK_RC(ph_channel_status(channel), PH_EPEER);
+    CHECK_RC(ph_put(channel, 0, 0, 8, stream), PH_EPEER);
+    CHECK(rank.error().find("rank " + std::to_string(!rank.rank)) != std::string::npos);
+    rank.device->destroy(graph);
+    rank.close(30000);
+}
+
+TEST_P(Nodes, AGraphIsReplayedThroughACutAndBeyondAnEnd)
+{
+    if (GetParam() == "hostnet")
+        GTEST_SKIP() << "queues have no graphs";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("cut_between_replays"), "");
+}
+
+// ---- a cable that is slow, and drops what it cannot hold
+
+RANK_FUNCTION(over_a_poor_cable)
+{
+    join(rank);
+    const std::string cable = rank.rank == 0 ? "cable1" : "cable2";
+    shell("tc qdisc add dev " + cable + " root tbf rate 200mbit burst 16kb limit 20kb");
+    rank.open();
+    auto *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    struct ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, 2 * size);
+    put_both_ways(rank, channel, memory, stream, 2);
+    CHECK(system(("tc -s qdisc show dev " + cable + " | grep -q 'dropped [1-9]'").c_str()) == 0);
+}
+
+TEST_P(Nodes, OverACableThatDropsAndDelays)
+{
+    if (system(
+            "unshare -n sh -c 'ip link add a1 type veth peer name b1 && "
+            "tc qdisc add dev a1 root tbf rate 200mbit burst 16kb limit 20kb' > /dev/null 2>&1") !=
+        0)
+        GTEST_SKIP() << "no tc command here, or no token bucket in the kernel";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("over_a_poor_cable"), "");
+}
+
 // ---- a node that is lost for good
 
 RANK_FUNCTION(node_is_lost)
