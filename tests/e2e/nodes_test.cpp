@@ -25,7 +25,7 @@ class Nodes : public EveryDevice
             GTEST_SKIP() << "no network namespaces here: they need root and the ip command";
     }
 };
-INSTANTIATE_TEST_SUITE_P(Device, Nodes, testing::Values("hostnet", "standinnet"),
+INSTANTIATE_TEST_SUITE_P(Device, Nodes, testing::Values("hostnet", "standinnet", "standinhmem"),
                          [](const auto &info) { return info.param; });
 
 constexpr size_t size = 9 << 20; // more than the slots of a channel hold
@@ -106,7 +106,7 @@ TEST_P(Nodes, PutsBetweenThem)
 
 TEST_P(Nodes, InNetworksOfOneNodeNobodyNeedsToAskForTheNet)
 {
-    if (is_staged())
+    if (!on_host())
         GTEST_SKIP() << "devices: Attempt.DevicesInOtherContainersMeetOverTheNet";
     Job job("host", 2);
     job.environment("PEERHOP_NET_PROVIDER", "tcp");
