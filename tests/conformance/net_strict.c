@@ -5,7 +5,9 @@
 //   virt      remote addresses are addresses of the owner's process, not offsets
 //   prov-key  keys are the provider's to choose: none may be asked for
 //   raw       keys are 16 bytes, which must be mapped at the other end, and unmapped in time
+//   allocated what is registered is memory that is there
 //   narrow    immediate data have 4 bytes
+//   short     no operation moves more than 64 KiB
 //   endpoint  a region is bound to its endpoint and enabled before it has a key or is used, serves
 //             no other endpoint, neither here nor as the target, and is closed before it
 //   lies      what is read (lies-read), or written (lies-write), is told and does not come; there
@@ -18,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -28,7 +31,14 @@
 
 #include "net_strict.h"
 
-enum { REGIONS = 4096, RAW_SIZE = 16, RAW_KEYS = 1024, ENDPOINTS = 256 };
+enum {
+    REGIONS = 4096,
+    RAW_SIZE = 16,
+    RAW_KEYS = 1024,
+    ENDPOINTS = 256,
+    SHORT = 65536,
+    PAGE = 4096
+};
 
 struct region {
     struct fid_mr mr; // what the library gets
@@ -76,7 +86,8 @@ static uint64_t demanded(void)
 {
     return (demands("local") ? FI_MR_LOCAL : 0) | (demands("virt") ? FI_MR_VIRT_ADDR : 0) |
            (demands("prov-key") ? FI_MR_PROV_KEY : 0) | (demands("raw") ? FI_MR_RAW : 0) |
-           (demands("endpoint") ? FI_MR_ENDPOINT : 0);
+           (demands("endpoint") ? FI_MR_ENDPOINT : 0) |
+           (demands("allocated") ? FI_MR_ALLOCATED : 0);
 }
 
 static void *real(const char *name)
@@ -197,6 +208,16 @@ static struct fi_ops region_ops = {.size = sizeof(struct fi_ops),
                                    .bind = region_bind,
                                    .control = region_control};
 
+static int is_there(const void *base, size_t size)
+{
+    unsigned char resident;
+    for (uintptr_t page = (uintptr_t)base & -(uintptr_t)PAGE; page < (uintptr_t)base + size;
+         page += PAGE)
+        if (mincore((void *)page, PAGE, &resident))
+            return 0;
+    return 1;
+}
+
 static int strict_reg(struct fid *fid, const void *base, size_t size, uint64_t access,
                       uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr,
                       void *context)
@@ -206,6 +227,8 @@ static int strict_reg(struct fid *fid, const void *base, size_t size, uint64_t a
     int rc;
     if (demands("prov-key") && key)
         return refuse(-FI_EINVAL, "a key is asked for where the provider chooses it");
+    if (demands("allocated") && !is_there(base, size))
+        return refuse(-FI_EINVAL, "memory that is not there is registered");
     pthread_mutex_lock(&lock);
     if (demands("prov-key"))
         key = ++chosen;
@@ -352,6 +375,13 @@ static void *real_desc(void *desc)
     return region >= regions && region < regions + REGIONS ? fi_mr_desc(region->real) : NULL;
 }
 
+static int check_size(const struct iovec *part)
+{
+    return demands("short") && part->iov_len > SHORT
+               ? refuse(-FI_EMSGSIZE, "an operation of more bytes than there may be")
+               : 0;
+}
+
 static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma *message,
                           uint64_t flags)
 {
@@ -360,6 +390,8 @@ static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma 
     struct fi_rma_iov remote = *message->rma_iov;
     void *desc = message->desc ? *message->desc : NULL;
     int rc = disorder_refuses() ? -FI_EAGAIN : check_local(ep, message->msg_iov, &desc);
+    if (!rc)
+        rc = check_size(message->msg_iov);
     if (!rc)
         rc = raw_take(&remote);
     if (!rc)
@@ -606,6 +638,8 @@ EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, u
             info->domain_attr->mr_key_size = RAW_SIZE;
         if (demands("narrow"))
             info->domain_attr->cq_data_size = 4;
+        if (demands("short"))
+            info->ep_attr->max_msg_size = SHORT;
         sit(info);
         *end = info;
         end = &info->next;
