@@ -178,6 +178,7 @@ static void start(struct phi_link *link)
     struct phi_link_flush *flush = &link->flush;
     const size_t ready = find_ready(link);
     uint32_t region;
+    int rc;
 
     flush->covered = ready;
     flush->deadline = phi_deadline(FLUSH_MS);
@@ -193,7 +194,10 @@ static void start(struct phi_link *link)
          flush->covered < ready && region_of(link, flush->held[flush->covered].line) == region;)
         flush->covered++;
     flush->rail = 0;
-    flush->known = phi_region_self(link, region - 1, &flush->self);
+    rc = phi_region_self(link, region - 1, &flush->self);
+    flush->known = rc == 0;
+    if (rc && rc != -ENOENT)
+        phi_link_fail(link, -EIO, "a region that is to be flushed cannot be read");
 }
 
 // The line may be another channel's by now: then the post comes to nothing.

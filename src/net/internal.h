@@ -347,8 +347,8 @@ void phi_flush_shut(struct phi_link *link);
 void phi_flush_free(struct phi_link *link);
 void phi_flusher_close(struct phi_net *net);
 
-// phi_region_self: the way to a region of this rank's own; false: it is closed.
-bool phi_region_self(struct phi_link *link, uint32_t id, struct phi_route *route);
+// phi_region_self: the way to a region of this rank's own; -ENOENT: it is closed.
+int phi_region_self(struct phi_link *link, uint32_t id, struct phi_route *route);
 
 // Regions. Of a rail's NIC, and of its endpoint where the provider ties them.
 int phi_region_open(struct phi_net *net, const struct phi_rail *rail,

@@ -289,15 +289,17 @@ static int fill_route(struct phi_link *link, const struct phi_net_region *region
     return rc;
 }
 
-bool phi_region_self(struct phi_link *link, uint32_t id, struct phi_route *route)
+int phi_region_self(struct phi_link *link, uint32_t id, struct phi_route *route)
 {
     const struct phi_net_region *region = find(link, id);
     struct phi_net_target own;
 
-    if (!region || !fill_target(link, region, &own))
-        return false;
+    if (!region)
+        return -ENOENT;
+    if (!fill_target(link, region, &own))
+        return -EIO;
     *route = (struct phi_route){.link = link, .remote = own.base};
-    return fill_route(link, region, &own, route) == 0;
+    return fill_route(link, region, &own, route);
 }
 
 int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,

@@ -398,6 +398,64 @@ TEST_P(NetFlushed, ANicThatIsOutHoldsUpNoFlush)
     EXPECT_EQ(out, 0);
 }
 
+// Whatever the provider demands of regions, and whichever rail is to be tried again.
+TEST_P(NetFlushed, EveryRailIsReadBeforeAPostShows)
+{
+    auto *reads = strict_function<int()>("strict_reads");
+    char why[160] = "";
+    size_t size;
+    uint32_t rails;
+    join({true, nullptr, nullptr});
+    if (IsSkipped())
+        return;
+    phi_link_address(b->link, &size, &rails);
+    phi_link_flushes(b->link, 0, 1);
+    for (int round = 0; round < 20; round++) {
+        const int before = reads ? reads() : 0;
+        b->lines[0][0].word[0] = 0;
+        send(0);
+        ASSERT_TRUE(eventually([&] { return b->word(0, 0, 0) == 2; })) << round;
+        EXPECT_TRUE(!reads || reads() - before == int(rails)) << reads() - before;
+    }
+    EXPECT_EQ(phi_link_lost(b->link, why, sizeof why), 0) << why;
+}
+
+// What cannot be flushed does not show.
+TEST_P(NetFlushed, ARegionThatCannotBeReadEndsTheLink)
+{
+    auto *unmappable = strict_function<void(int)>("strict_unmappable");
+    const char *mode = getenv("TEST_NET_STRICT");
+    char why[160] = "";
+    if (!unmappable || !mode || !strstr(mode, "raw"))
+        GTEST_SKIP() << "only over the strict libfabric with raw keys";
+    join({true, nullptr, nullptr});
+    send(0); // it waits until its region is known
+    unmappable(1);
+    phi_link_flushes(b->link, 0, 1);
+    EXPECT_FALSE(eventually([&] { return b->word(0, 0, 0) != 0; }, 100));
+    unmappable(0);
+    EXPECT_NE(phi_link_lost(b->link, why, sizeof why), 0);
+    EXPECT_STREQ(why, "a region that is to be flushed cannot be read");
+}
+
+// The reads' completions, and their bytes, come to nothing (ASan).
+TEST_P(NetFlushed, ALinkEndsWhileItIsRead)
+{
+    auto *silence = strict_function<void(int)>("strict_silence");
+    if (!silence)
+        GTEST_SKIP() << "only over the strict libfabric";
+    join({true, nullptr, nullptr});
+    if (IsSkipped())
+        return;
+    send(0); // it waits until its region is known
+    silence(1);
+    phi_link_flushes(b->link, 0, 1);
+    EXPECT_FALSE(eventually([&] { return b->word(0, 0, 0) != 0; }, 100));
+    phi_link_end(b->link, false);
+    silence(0);
+    EXPECT_FALSE(eventually([&] { return b->word(0, 0, 0) != 0; }, 100));
+}
+
 // ---- bells
 
 class NetBells : public NetFlushed

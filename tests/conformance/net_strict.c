@@ -126,7 +126,9 @@ static int region_bind(struct fid *fid, struct fid *to, uint64_t flags)
 // A raw key is a word of ours, and the provider's key. Where it is mapped it becomes a number that
 // the provider has never heard of.
 static const uint64_t raw_word = 0x7261772d6b657921;
-static uint64_t raw_keys[RAW_KEYS]; // by that number; 0: none
+static uint64_t raw_keys[RAW_KEYS];             // by that number; 0: none
+static const struct fid *raw_domains[RAW_KEYS]; // ... and where
+static int unmappable;
 enum { RAW_FIRST = 0x100 };
 
 static int raw_get(const struct region *region, struct fi_mr_raw_attr *attr)
@@ -141,22 +143,31 @@ static int raw_get(const struct region *region, struct fi_mr_raw_attr *attr)
     return 0;
 }
 
-static int raw_map(const struct fi_mr_map_raw *map)
+EXPORT void strict_unmappable(int on)
+{
+    __atomic_store_n(&unmappable, on, __ATOMIC_RELAXED);
+}
+
+static int raw_map(const struct fid *domain, const struct fi_mr_map_raw *map)
 {
     uint64_t word, key;
     int i = 0, rc = 0;
+    if (__atomic_load_n(&unmappable, __ATOMIC_RELAXED))
+        return -FI_ENOMEM;
     memcpy(&word, map->raw_key, sizeof(word));
     memcpy(&key, map->raw_key + sizeof(word), sizeof(key));
     if (map->key_size != RAW_SIZE || word != raw_word || map->base_addr == 0)
         return refuse(-FI_EINVAL, "this was never a raw key");
     pthread_mutex_lock(&lock);
     for (int j = 0; j < RAW_KEYS; j++)
-        if (raw_keys[j] == key)
+        if (raw_keys[j] == key && raw_domains[j] == domain)
             rc = refuse(-FI_EBUSY, "a raw key is mapped twice");
     while (i < RAW_KEYS && raw_keys[i])
         i++;
-    if (i < RAW_KEYS)
+    if (i < RAW_KEYS) {
         raw_keys[i] = key;
+        raw_domains[i] = domain;
+    }
     pthread_mutex_unlock(&lock);
     *map->key = (uint64_t)(RAW_FIRST + i);
     return rc ? rc : i < RAW_KEYS ? 0 : -FI_ENOMEM;
@@ -412,9 +423,19 @@ static ssize_t strict_writemsg(struct fid_ep *ep, const struct fi_msg_rma *messa
     return strict_rma(real_rma->writemsg, ep, message, flags);
 }
 
+static int reads;
+
+EXPORT int strict_reads(void)
+{
+    return __atomic_load_n(&reads, __ATOMIC_RELAXED);
+}
+
 static ssize_t strict_readmsg(struct fid_ep *ep, const struct fi_msg_rma *message, uint64_t flags)
 {
-    return strict_rma(real_rma->readmsg, ep, message, flags);
+    const ssize_t rc = strict_rma(real_rma->readmsg, ep, message, flags);
+    if (rc == 0)
+        __atomic_add_fetch(&reads, 1, __ATOMIC_RELAXED);
+    return rc;
 }
 
 static int unwelcome;
@@ -505,7 +526,7 @@ static int strict_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, st
 static int domain_control(struct fid *fid, int command, void *argument)
 {
     if (demands("raw") && command == FI_MAP_RAW_MR)
-        return raw_map(argument);
+        return raw_map(fid, argument);
     if (demands("raw") && command == FI_UNMAP_KEY)
         return raw_unmap(*(uint64_t *)argument);
     return real_domain_fid->control(fid, command, argument);

@@ -14,9 +14,10 @@
 //     APostForAFormerLifeOfItsLineIsDropped; NetStaged: WhatIsOfAFormerLifeOfItsLineComesToNothing
 //   memory that is used again after a time-out: NothingLandsAfterASilentLinkHasEnded (strict)
 //   a peer that restarts with the same address: AKeyOfAFormerLinkOpensNothing; e2e: nodes, death
-//   a call that is to be tried again: all (strict again)
+//   a call that is to be tried again: all (strict again); of one of a flush's reads, NetFlushed:
+//     EveryRailIsReadBeforeAPostShows (strict again)
 //   what completes when nobody counts on it any more: MovesUnderWayFailWhenTheirLinkEnds (ASan),
-//     AnErrorCompletionEndsTheLinkAndFailsItsMoves (strict)
+//     AnErrorCompletionEndsTheLinkAndFailsItsMoves (strict), NetFlushed: ALinkEndsWhileItIsRead (ASan, strict)
 //   the reader's loads before the completion: all (TSan)
 //   regions that are not as the provider demands: all (strict local, virt, prov-key, raw, endpoint)
 #include <algorithm>
