@@ -267,7 +267,7 @@ TEST_F(Attempt, ALaterLifeIsTriedAnew)
         ASSERT_TRUE(reaches(value[WAITED], 1)) << job.wait(100);
         if (how.find("killed") != std::string::npos) {
             job.signal(1, SIGKILL);
-            EXPECT_EQ(job.status(1, 5000), 128 + SIGKILL);
+            EXPECT_EQ(job.status(1, 60000), 128 + SIGKILL);
         }
         job.start_rank(2, function, how);
         EXPECT_EQ(job.status(0, 60000), 0) << job.shared()->text[0];

@@ -78,7 +78,8 @@ inline void pass(Rank &rank, ph_channel *channel, ph_role role, void *buffer, si
 inline void release_to(Rank &rank, const void *buffer, size_t bytes, ph_release_state state)
 {
     CHECK_OK(ph_release_start(rank.context, buffer, bytes));
-    CHECK_OK(ph_release_wait(rank.context, buffer, bytes, state, 10000));
+    // A peer that was killed is waited for until the kernel has ended it.
+    CHECK_OK(ph_release_wait(rank.context, buffer, bytes, state, patience(45000).count()));
 }
 
 // ---- steps: the test and its ranks tell each other how far they are
@@ -116,16 +117,16 @@ inline ph_channel *exchange_in_place(Rank &rank, const ph_operation &op, bool cl
     rank_failed(__FILE__, __LINE__, rank.error());
 }
 
-// Waits until a channel can no longer be used, and returns why.
+// Waits until a channel can no longer be used, and returns why. The kernel may take half a minute
+// to end a process that was killed.
 inline int end_of(ph_channel *channel)
 {
-    for (int i = 0; i < 20000; i++) {
-        int status = ph_channel_status(channel);
-        if (status)
-            return status;
+    const auto end = std::chrono::steady_clock::now() + patience(45000);
+    int status = ph_channel_status(channel);
+    for (; status == 0 && std::chrono::steady_clock::now() < end;
+         status = ph_channel_status(channel))
         std::this_thread::sleep_for(std::chrono::microseconds(500));
-    }
-    return 0;
+    return status;
 }
 
 class Stopwatch

@@ -169,6 +169,22 @@ void Rank::synchronize(void *stream, int64_t ms)
         rank_failed(__FILE__, __LINE__, "the stream is not done: " + error());
 }
 
+void Rank::goes_on_without(int peer, void *stream)
+{
+    auto end = std::chrono::steady_clock::now() + patience(60000);
+    for (bool ended = false; !device->synchronize(stream, 100);) {
+        const auto now = std::chrono::steady_clock::now();
+        if (!ended && shared->ended[peer] != 0) {
+            ended = true;
+            end = now + patience(30000);
+        }
+        if (now > end)
+            rank_failed(__FILE__, __LINE__,
+                        ended ? "the stream still waits for a rank that has ended: " + error()
+                              : "the rank that the test kills does not end");
+    }
+}
+
 void Rank::ends_with(int rc, const std::string &what, const std::function<int()> &call)
 {
     auto end = std::chrono::steady_clock::now() + patience(20000);
@@ -293,6 +309,7 @@ void Job::start_rank(int rank, const std::string &function, const std::string &a
     // By its name: valgrind follows no execution of /proc/self/exe.
     static const std::string self = std::filesystem::read_symlink("/proc/self/exe");
     shared_->text[rank][0] = 0;
+    shared_->ended[rank] = 0;
     statuses_[rank] = -1;
     pid_t pid = fork();
     if (pid != 0) {
@@ -338,6 +355,7 @@ int Job::status(int rank, int64_t ms)
             info.si_pid == pids_[rank]) {
             statuses_[rank] = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
             ended_.push_back(pids_[rank]);
+            shared_->ended[rank] = 1;
         } else if (std::chrono::steady_clock::now() >= end) {
             break;
         } else {

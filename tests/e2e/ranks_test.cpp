@@ -497,7 +497,7 @@ static void stale_life(Job &job, int stale, bool offers)
     job.start_rank(stale, "announces_and_hangs", offers ? "offers" : "");
     ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
     job.signal(stale, SIGKILL);
-    EXPECT_EQ(job.status(stale, 5000), 128 + SIGKILL);
+    EXPECT_EQ(job.status(stale, 60000), 128 + SIGKILL);
     job.shared()->value[2] = 1; // the other begins to wait
     sleep_ms(150);
     job.start_rank(stale, "opens_then_meets");
@@ -574,7 +574,7 @@ TEST_P(Ranks, ARankThatDiesIsMetAgainInItsNextLife)
         ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
         sleep_ms(50);
         job.signal(dies, SIGKILL);
-        EXPECT_EQ(job.status(dies, 5000), 128 + SIGKILL);
+        EXPECT_EQ(job.status(dies, 60000), 128 + SIGKILL);
         ASSERT_TRUE(reaches(job.shared()->value[2], 1)) << job.wait(100);
         job.start_rank(dies, "comes_again");
         EXPECT_EQ(job.wait(), "");
@@ -659,7 +659,7 @@ TEST_P(Ranks, ALifeThatIsOverGivesItsMemoryBack)
         job.start_rank(1, "sends_and_dies");
         ASSERT_TRUE(reaches(job.shared()->value[0], life)) << job.wait(100);
         job.signal(1, SIGKILL);
-        EXPECT_EQ(job.status(1, 5000), 128 + SIGKILL);
+        EXPECT_EQ(job.status(1, 60000), 128 + SIGKILL);
         job.shared()->value[1] = life;
     }
     EXPECT_EQ(job.status(0, 30000), 0);
@@ -771,11 +771,12 @@ TEST_P(Ranks, LivesThatAreOverLeaveNothing)
         job.start_rank(1, "visits", killed ? "is killed" : "leaves");
         ASSERT_TRUE(reaches(job.shared()->value[0], life)) << job.wait(100);
         ASSERT_TRUE(reaches(job.shared()->value[1], life)) << job.wait(100);
-        if (life == VISITS)
+        if (life == VISITS) {
             EXPECT_EQ(job.status(0, 30000), 0);
+        }
         if (killed)
             job.signal(1, SIGKILL);
-        EXPECT_EQ(job.status(1, 10000), killed ? 128 + SIGKILL : 0);
+        EXPECT_EQ(job.status(1, 60000), killed ? 128 + SIGKILL : 0);
     }
 }
 

@@ -187,7 +187,7 @@ TEST_F(StoreFaults, ALaterLifeIsMetAfterARestartToo)
     job.start("asks_until_it_comes_back");
     ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
     job.signal(1, SIGKILL);
-    ASSERT_EQ(job.status(1, 10000), 128 + SIGKILL);
+    ASSERT_EQ(job.status(1, 60000), 128 + SIGKILL);
     ASSERT_TRUE(job.redis().restart());
     job.shared()->value[2] = 1;
     job.start_rank(1, "comes_back");
