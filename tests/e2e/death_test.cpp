@@ -274,9 +274,15 @@ static uint64_t time_of_thread(const std::string &name)
 RANK_FUNCTION(is_idle)
 {
     rank.open(rank.argument == "fast" ? fast : std::vector<std::string>{});
-    meet_all(rank);
+    auto links = meet_all(rank);
+    void *graph = nullptr;
+    if (rank.argument == "pinned") { // it may be replayed at any time, and nobody says so
+        void *stream = rank.device->stream();
+        graph = rank.device->capture(
+            stream, [&] { CHECK_OK(ph_put_signal(links[0].to, 0, 0, size, stream)); });
+    }
     rank.barrier();
-    sleep_ms(100); // what the exchange has left to do
+    sleep_ms(graph ? 1000 : 100); // what the exchange has left to do
     const char *const names[] = {"peerhop-service", "peerhop-net"};
     uint64_t least[] = {UINT64_MAX, UINT64_MAX}; // on a busy machine the same work takes longer
     for (int i = 0; i < 5 && (least[0] > 15000 || least[1] > 8000); i++) {
@@ -295,7 +301,22 @@ RANK_FUNCTION(is_idle)
         CHECK_RC(ph_context_expel(rank.context, !rank.rank), -EBUSY);
         CHECK_SAYS(rank.error(), "it is no SUSPECT");
     }
+    if (graph)
+        rank.device->destroy(graph);
     rank.barrier();
+}
+
+// What a graph may ring the net has to look at, but not all the time.
+TEST_P(Death, AGraphAtRestBurnsLittle)
+{
+    if (on_host() || !on_net())
+        GTEST_SKIP() << "nothing looks after graphs but the net";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("is_idle", "pinned"), "");
+    const double net = static_cast<double>(job.shared()->value[1]) / 1e6;
+    printf("the net %.4f %%\n", 100 * net);
+    EXPECT_GT(net, 0);
+    EXPECT_LT(net, 0.05);
 }
 
 TEST_P(Death, AnIdleRankBurnsNoCore)
