@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A link: its endpoints, what completes on them, and its stores and messages.
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,72 +200,7 @@ bool phi_link_receive(struct phi_link *link, void *bytes, size_t *size)
     return from != NULL;
 }
 
-// ---- completions
-
-static void completed(struct phi_link *link, const struct fi_cq_data_entry *entry)
-{
-    struct phi_net_op *op = entry->op_context;
-
-    // Of what comes from the peer some providers say no more than this flag.
-    if (entry->flags & FI_REMOTE_CQ_DATA) {
-        phi_posts_arrive(link, entry->data);
-        return;
-    }
-    if (!op)
-        return;
-    op->busy = false;
-    switch (op->kind) {
-    case PHI_OP_PART:
-        phi_part_completed(link, op);
-        break;
-    case PHI_OP_POST:
-        link->posting--;
-        break;
-    case PHI_OP_SEND:
-        link->established = true;
-        link->sending--;
-        break;
-    case PHI_OP_GREETING:
-        phi_rail_greets(link, op);
-        break;
-    case PHI_OP_GREETED:
-        phi_rail_greeted(link, op);
-        break;
-    case PHI_OP_RECORD:
-        phi_record_completed(link, op);
-        break;
-    case PHI_OP_FLUSH:
-        break;
-    case PHI_OP_RECEIVE:
-        if (!phi_flush_defers(link, (uint32_t)(op - link->receives), entry->len))
-            phi_link_received(link, (uint32_t)(op - link->receives), entry->len);
-        break;
-    }
-}
-
-// Takes an error out of a queue. A rail without which the link goes on is given up; any other error
-// is kept, the first of them, and ends the link (take_errors).
-static void read_error(struct phi_link *link, struct phi_port *port)
-{
-    struct fi_cq_err_entry error = {0};
-    const char *text = NULL;
-    struct phi_rail *rail;
-    char why[sizeof(port->why)];
-
-    if (fi_cq_readerr(port->cq, &error, 0) < 0)
-        return;
-    if (error.prov_errno)
-        text = fi_cq_strerror(port->cq, error.prov_errno, error.err_data, NULL, 0);
-    // err is positive by the book, and negative of some providers.
-    snprintf(why, sizeof(why), "%s%s%s%s",
-             link->net->library->fi_strerror(error.err < 0 ? -error.err : error.err),
-             text ? " (" : "", text ? text : "", text ? ")" : "");
-    rail = phi_rail_of(link, error.op_context);
-    if (port->failed || (rail && phi_rail_give_up(link, rail, why)))
-        return;
-    port->failed = true;
-    memcpy(port->why, why, sizeof(why));
-}
+// ---- polling
 
 // What could not be posted yet, and what is to be staged. Returns whether of this something went.
 static bool send_data(struct phi_link *link)
@@ -278,109 +212,11 @@ static bool send_data(struct phi_link *link)
     return link->open && phi_staging_go(link);
 }
 
-enum { BATCH = 16, BATCHES = 4, QUEUE = 1024 };
-
-// Returns whether something was there.
-static bool take_entries(struct phi_link *link, struct phi_port *port,
-                         const struct fi_cq_data_entry *entries, ssize_t n)
-{
-    for (ssize_t i = 0; i < n && link->open; i++)
-        completed(link, &entries[i]);
-    if (n == -FI_EAVAIL)
-        read_error(link, port);
-    if (n > 0) {
-        port->calmed = false;
-        link->came = phi_now();
-    }
-    return n > 0;
-}
-
-// Messages come over the first NIC, and may speak of posts that were delivered before over others:
-// after messages were read, and before they are taken, all is taken that the others have.
-static bool drain_others(struct phi_link *link)
-{
-    struct fi_cq_data_entry entries[BATCH];
-    bool any = false;
-
-    for (uint32_t i = 1; i < link->net->nic_count; i++) {
-        struct phi_port *port = &link->ports[i];
-        ssize_t n = 1;
-
-        // Some providers give one at a time.
-        for (int j = 0; j < QUEUE && (n > 0 || n == -FI_EAVAIL) && link->open; j++) {
-            n = fi_cq_read(port->cq, entries, BATCH);
-            any = take_entries(link, port, entries, n) || any;
-        }
-    }
-    return any;
-}
-
-// The first port's. Returns whether there was something anywhere.
-static bool take_first(struct phi_link *link, const struct fi_cq_data_entry *entries, ssize_t n)
-{
-    const bool any = drain_others(link);
-
-    return (link->open && take_entries(link, &link->ports[0], entries, n)) || any;
-}
-
-static bool read_ports(struct phi_link *link)
-{
-    struct fi_cq_data_entry entries[BATCH];
-    bool any = false;
-    ssize_t n = BATCH;
-
-    for (int i = 0; i < BATCHES && n == BATCH && link->open; i++) {
-        n = fi_cq_read(link->ports[0].cq, entries, BATCH);
-        any = take_first(link, entries, n) || any;
-    }
-    return any;
-}
-
-// An error ends the link. A peer that leaves says so over the first NIC before it closes its
-// endpoints on all: what has come there is taken first.
-static void take_errors(struct phi_link *link)
-{
-    for (uint32_t i = 0; i < link->net->nic_count && link->open; i++) {
-        if (!link->ports[i].failed)
-            continue;
-        for (int j = 0; i > 0 && j < QUEUE && read_ports(link); j++)
-            ;
-        phi_link_fail(link, -ECONNRESET, link->ports[i].why);
-    }
-}
-
-static bool calm_port(struct phi_link *link, struct phi_port *port)
-{
-    struct pollfd fd = {.fd = port->fd, .events = POLLIN};
-    struct fi_cq_data_entry entry;
-    ssize_t n;
-
-    if (!link->open || port->fd < 0 || port->calmed || poll(&fd, 1, 0) <= 0)
-        return false;
-    port->calmed = true;
-    n = fi_cq_sread(port->cq, &entry, 1, NULL, 1);
-    if (port == link->ports)
-        take_first(link, &entry, n);
-    else
-        take_entries(link, port, &entry, n);
-    return true;
-}
-
-bool phi_link_calm(struct phi_link *link)
-{
-    bool calmed = false;
-
-    for (uint32_t i = 0; i < link->net->nic_count && !calmed; i++)
-        calmed = calm_port(link, &link->ports[i]);
-    take_errors(link);
-    return calmed;
-}
-
 bool phi_link_poll(struct phi_link *link)
 {
-    bool any = read_ports(link);
+    bool any = phi_ports_read(link);
 
-    take_errors(link);
+    phi_ports_check(link);
     if (link->open)
         any = phi_flush_go(link) || any;
     // Data goes over the rails that are connected, however long others take.
@@ -392,50 +228,6 @@ bool phi_link_poll(struct phi_link *link)
 }
 
 // ---- its life
-
-static int open_queue(struct phi_link *link, struct phi_port *port, struct fid_domain *domain)
-{
-    struct phi_net *net = link->net;
-    struct fi_cq_attr attr = {.size = QUEUE, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD};
-    bool sleeps = strcmp(net->wire.provider, "shm") != 0; // there a wait object was seen to hang
-    int rc = sleeps ? fi_cq_open(domain, &attr, &port->cq, NULL) : -FI_ENOSYS;
-
-    port->fd = -1;
-    if (!rc && fi_control(&port->cq->fid, FI_GETWAIT, &port->fd))
-        port->fd = -1;
-    if (rc) {
-        attr.wait_obj = FI_WAIT_NONE;
-        rc = fi_cq_open(domain, &attr, &port->cq, NULL);
-    }
-    return rc;
-}
-
-static int open_ports(struct phi_link *link)
-{
-    struct fi_av_attr attr = {.type = FI_AV_TABLE, .count = 1 + 2 * PHI_NET_RAILS_MAX};
-    const struct phi_net *net = link->net;
-    int rc = 0;
-
-    for (uint32_t i = 0; i < net->nic_count && !rc; i++) {
-        rc = open_queue(link, &link->ports[i], net->nics[i].domain);
-        if (!rc)
-            rc = fi_av_open(net->nics[i].domain, &attr, &link->ports[i].av, NULL);
-    }
-    return rc;
-}
-
-static void close_ports(struct phi_link *link)
-{
-    for (uint32_t i = 0; i < PHI_NET_RAILS_MAX; i++) {
-        struct phi_port *port = &link->ports[i];
-
-        if (port->cq)
-            fi_close(&port->cq->fid);
-        if (port->av)
-            fi_close(&port->av->fid);
-        *port = (struct phi_port){.fd = -1};
-    }
-}
 
 static void name_ops(struct phi_net_op *ops, int n, enum phi_op_kind kind)
 {
@@ -449,7 +241,7 @@ static int open_link(struct phi_link *link)
     int rc;
 
     link->open = true;
-    if ((rc = phi_flush_open(link)) || (rc = open_ports(link)) ||
+    if ((rc = phi_flush_open(link)) || (rc = phi_ports_open(link)) ||
         (rc = phi_rail_open(link, &link->control, 0)))
         return rc;
     for (; link->rails_open < net->rails && !rc; link->rails_open++) {
@@ -586,7 +378,7 @@ void phi_link_shut(struct phi_link *link)
     phi_rail_close(&link->control);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
         phi_rail_close(&link->rails[i]);
-    close_ports(link);
+    phi_ports_close(link);
     link->open = link->holds = false;
     phi_moves_fail(link);
     phi_bells_end(link);
