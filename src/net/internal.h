@@ -89,9 +89,9 @@ struct phi_rail {
     struct fid_mr *buffers;              // the link's, NULL: the provider asks for none
     struct phi_net_op greeting, greeted; // its first message, either way
     bool greets;                         // that was sent, or need not be
-    bool ready;                          // it was delivered: data may go here
+    bool ready;                          // it, or a message, was delivered: data may go here
     bool given_up;                       // it does not reach the peer
-    bool heard;                          // the peer's greeting has come: data may come here
+    bool heard;                          // the peer's has come: data may come here
 };
 
 // What a link has of each NIC.
@@ -148,6 +148,8 @@ struct phi_link {
     int rank;
     struct phi_mirror mirror;
     bool open;               // false: ended
+    int64_t lingers;         // ended, with endpoints that are open until then; or 0
+    bool freed;              // it goes when they are closed
     struct phi_rail control; // stores and messages
     struct phi_rail rails[PHI_NET_RAILS_MAX];
     uint32_t rails_open, rails_used; // used: what the peer has, too
@@ -167,7 +169,6 @@ struct phi_link {
     struct phi_net_op sends[PHI_SENDS], receives[PHI_RECEIVES], posts[PHI_POSTS], parts[PHI_PARTS];
     uint32_t sending, posting, flying; // of sends, posts and parts
     uint64_t numbered;                 // the last number of an operation
-    bool established;                  // something was delivered
     int64_t stalled; // since then nothing can be sent although nothing is on its way, or 0
     struct phi_patience messages, data, greetings;
     struct phi_move *moves, **moves_end; // posted
@@ -178,6 +179,7 @@ struct phi_link {
     struct phi_route held_route;
     struct phi_log_buffer out, in;
     struct phi_net_region *regions;
+    bool registered; // there was one
     struct phi_raw_key *raw_keys;
     struct phi_link_staging staging;
     struct phi_link_flush flush;
@@ -259,7 +261,10 @@ bool phi_link_calm(struct phi_link *link);
 // phi_link_flush sends what the log has, as far as there is room; true where something went out.
 bool phi_link_flush(struct phi_link *link);
 bool phi_link_idle(const struct phi_link *link); // nothing to send, nothing on its way
-void phi_link_shut(struct phi_link *link);       // closes everything of the provider
+// phi_link_shut ends a link: closes what it has of the provider, but for endpoints that linger. phi_link_bury closes
+// those when their time is over, and frees links that were let go of (`all`: at once).
+void phi_link_shut(struct phi_link *link);
+void phi_links_bury(struct phi_net *net, bool all);
 void phi_link_received(struct phi_link *link, uint32_t index, size_t size);
 
 // Patience: whether to try now; it was refused; it was taken.

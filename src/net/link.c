@@ -55,7 +55,7 @@ static void note_stall(struct phi_link *link)
 {
     int64_t now = phi_now();
 
-    if (!link->established || link->sending > 0 || link->posting > 0 || link->flying > 0)
+    if (!link->control.ready || link->sending > 0 || link->posting > 0 || link->flying > 0)
         link->stalled = 0;
     else if (link->stalled == 0)
         link->stalled = now;
@@ -256,6 +256,8 @@ static int open_link(struct phi_link *link)
 
 static void free_link(struct phi_link *link)
 {
+    phi_log_free(&link->out);
+    phi_log_free(&link->in);
     phi_link_staging_free(link);
     phi_flush_free(link);
     free(link->arrivals);
@@ -369,19 +371,68 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
                           : rc;
 }
 
+// An endpoint to which nothing has come, and from which nothing was delivered, is one that the peer
+// may be just connecting to: providers over TCP do not survive that it is closed then, and another
+// endpoint of their domain used (libfabric before its pull request 12709). Such endpoints stay open
+// a while, for nothing. Not those over which the peer may be writing or reading: that goes on, also
+// when the region is closed. Over the one of messages it does neither.
+#define LINGER_MS 1000 // a live peer connects within some
+
+static bool may_linger(const struct phi_link *link, const struct phi_rail *rail)
+{
+    return rail->ep && link->address_size > 0 && // else nobody knows of it
+           !rail->ready && !rail->heard && (rail == &link->control || !link->registered);
+}
+
 // Regions before the endpoint that they are bound to, the endpoint before what it is bound to.
 void phi_link_shut(struct phi_link *link)
 {
+    if (link->lingers)
+        return;
     phi_regions_close(link);
     phi_link_staging_shut(link);
     phi_flush_shut(link);
+    for (int i = -1; i < PHI_NET_RAILS_MAX; i++) {
+        struct phi_rail *rail = i < 0 ? &link->control : &link->rails[i];
+
+        if (may_linger(link, rail))
+            link->lingers = phi_deadline(LINGER_MS);
+        else
+            phi_rail_close(rail);
+    }
+    if (!link->lingers)
+        phi_ports_close(link);
+    link->open = link->holds = false;
+    phi_moves_fail(link);
+    phi_bells_end(link);
+}
+
+static void end_lingering(struct phi_link *link)
+{
+    link->lingers = 0;
     phi_rail_close(&link->control);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
         phi_rail_close(&link->rails[i]);
     phi_ports_close(link);
-    link->open = link->holds = false;
-    phi_moves_fail(link);
-    phi_bells_end(link);
+}
+
+void phi_links_bury(struct phi_net *net, bool all)
+{
+    struct phi_link *link, **at = &net->links;
+
+    while ((link = *at)) {
+        if (all)
+            phi_link_shut(link);
+        link->freed = link->freed || all;
+        if (link->lingers && (all || phi_now() >= link->lingers))
+            end_lingering(link);
+        if (link->freed && !link->lingers) {
+            *at = link->next;
+            free_link(link);
+        } else {
+            at = &link->next;
+        }
+    }
 }
 
 void phi_link_fail(struct phi_link *link, int code, const char *why)
@@ -499,18 +550,14 @@ void phi_link_end(struct phi_link *link, bool bye)
 
 void phi_link_free(struct phi_link *link)
 {
-    struct phi_link **at;
+    struct phi_net *net;
 
     if (!link)
         return;
-    phi_net_lock(link->net);
+    net = link->net;
+    phi_net_lock(net);
     phi_link_shut(link);
-    for (at = &link->net->links; *at && *at != link;)
-        at = &(*at)->next;
-    if (*at)
-        *at = link->next;
-    pthread_mutex_unlock(&link->net->lock);
-    phi_log_free(&link->out);
-    phi_log_free(&link->in);
-    free_link(link);
+    link->freed = true;
+    phi_links_bury(net, false);
+    pthread_mutex_unlock(&net->lock);
 }

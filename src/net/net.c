@@ -56,6 +56,7 @@ static bool poll_links(struct phi_net *net)
     struct phi_link *next;
     bool any = false;
 
+    phi_links_bury(net, false);
     phi_staging_take(net);
     for (struct phi_link *link = net->links; link; link = next) {
         next = link->next;
@@ -292,8 +293,10 @@ static int start_proxy(struct phi_net *net)
 
 // ---- open and close
 
-static void close_domain(struct phi_nic *nic)
+// With all links, also those that linger.
+static void close_domain(struct phi_net *net, struct phi_nic *nic)
 {
+    phi_links_bury(net, true);
     if (nic->domain)
         fi_close(&nic->domain->fid);
     if (nic->fabric)
@@ -304,7 +307,7 @@ static void close_domain(struct phi_nic *nic)
 
 static void close_nic(struct phi_net *net, struct phi_nic *nic)
 {
-    close_domain(nic);
+    close_domain(net, nic);
     if (nic->info)
         net->library->fi_freeinfo(nic->info);
     nic->info = NULL;
@@ -382,7 +385,7 @@ static int probe(struct phi_net *net, size_t tries, char *why, size_t size)
     int rc = -ETIMEDOUT;
 
     for (size_t i = 0; i < tries && rc == -ETIMEDOUT; i++) {
-        close_domain(&net->nics[0]);
+        close_domain(net, &net->nics[0]);
         rc = open_domain(net, &net->nics[0]);
         if (rc)
             snprintf(why, size, "it cannot be opened: %s", phi_net_error(net, rc));
@@ -623,10 +626,8 @@ void phi_net_close(struct phi_net *net)
         phi_wake_ring(net->wake.ring);
         pthread_join(net->proxy, NULL);
     }
-    while (net->links)
-        phi_link_free(net->links);
-    phi_flusher_close(net);
     drop_candidate(net);
+    phi_flusher_close(net);
     phi_wake_close(&net->wake);
     pthread_mutex_destroy(&net->lock);
     free(net);

@@ -26,7 +26,7 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
         link->posting--;
         break;
     case PHI_OP_SEND:
-        link->established = true;
+        link->control.ready = true;
         link->sending--;
         break;
     case PHI_OP_GREETING:
@@ -41,6 +41,7 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
     case PHI_OP_FLUSH:
         break;
     case PHI_OP_RECEIVE:
+        link->control.heard = true;
         if (!phi_flush_defers(link, (uint32_t)(op - link->receives), entry->len))
             phi_link_received(link, (uint32_t)(op - link->receives), entry->len);
         break;

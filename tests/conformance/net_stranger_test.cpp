@@ -93,6 +93,40 @@ class NetStranger : public testing::TestWithParam<const char *>
         guessed.back() ^= 1;
         ASSERT_EQ(phi_link_connect(stranger->link, guessed.data(), size, rails), 0);
     }
+    // The sockets where a link's endpoints listen; none: they have other addresses.
+    static std::vector<sockaddr_in> listeners(const struct phi_link *link)
+    {
+        size_t size;
+        uint32_t rails;
+        const uint8_t *address = phi_link_address(link, &size, &rails);
+        std::vector<sockaddr_in> all(1 + rails);
+        for (size_t i = 0; i < all.size(); i++) {
+            memcpy(&all[i], address + i * ((size - PHI_NET_TOKEN_SIZE) / (1 + rails)),
+                   sizeof all[i]);
+            if (all[i].sin_family != AF_INET)
+                return {};
+        }
+        return all;
+    }
+    static int dial(const sockaddr_in &where)
+    {
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, reinterpret_cast<const sockaddr *>(&where), sizeof where) == 0)
+            return fd;
+        close(fd);
+        return -1;
+    }
+    static struct phi_link *one_more(End &end)
+    {
+        const struct phi_mirror mirror = {
+            {reinterpret_cast<char *>(end.lines[0]), reinterpret_cast<char *>(end.lines[1])},
+            kLines,
+            reinterpret_cast<char *>(end.stores),
+            sizeof end.stores};
+        struct phi_link *link = nullptr;
+        EXPECT_EQ(phi_link_open(end.net, 2, &mirror, &link), 0);
+        return link;
+    }
     // It has come, or never will.
     void arrives()
     {
@@ -195,19 +229,13 @@ TEST_P(NetStranger, APostWithAGuessedKeyIsNone)
 TEST_P(NetStranger, BytesOnTheSocketsAreNoConnection)
 {
     meet();
-    size_t size;
-    uint32_t rails;
-    const uint8_t *address = phi_link_address(b->link, &size, &rails);
-    for (uint32_t i = 0; i <= rails; i++) {
-        struct sockaddr_storage where = {};
-        memcpy(&where, address + i * (size - PHI_NET_TOKEN_SIZE) / (1 + rails),
-               sizeof(struct sockaddr_in));
-        if (where.ss_family != AF_INET)
-            GTEST_SKIP() << "no address that is known here";
+    if (listeners(b->link).empty())
+        GTEST_SKIP() << "no address that is known here";
+    for (const sockaddr_in &where : listeners(b->link)) {
         for (size_t n : {0, 1, 64, 5000}) {
             const std::vector<uint8_t> bytes(n, 0xa5);
-            const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-            ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr *>(&where), sizeof(sockaddr_in)), 0);
+            const int fd = dial(where);
+            ASSERT_GE(fd, 0);
             EXPECT_EQ(send(fd, bytes.data(), n, MSG_NOSIGNAL), static_cast<ssize_t>(n));
             arrives();
             close(fd);
@@ -215,6 +243,86 @@ TEST_P(NetStranger, BytesOnTheSocketsAreNoConnection)
         }
     }
     both_go_on();
+}
+
+// A peer that has begun to connect when the link ends: the provider still holds on to the endpoint
+// then, and looks at it when the peer goes on, whichever link of the net is polled.
+TEST_P(NetStranger, ALinkEndsWhileItsPeerConnects)
+{
+    struct phi_link *ends = one_more(*b);
+    const std::vector<sockaddr_in> sockets = listeners(ends);
+    if (sockets.empty())
+        GTEST_SKIP() << "no address that is known here";
+    std::vector<int> fds;
+    for (const sockaddr_in &where : sockets) {
+        fds.push_back(dial(where));
+        fds.push_back(dial(where));
+        ASSERT_GE(fds.back(), 0);
+    }
+    arrives();
+    phi_link_end(ends, false);
+    phi_link_free(ends);
+    std::vector<std::vector<char>> taken; // all that was freed: who looks at it falls
+    for (size_t n = 8; n < 4096; n += 16)
+        for (int i = 0; i < 32; i++)
+            taken.emplace_back(n, static_cast<char>(0xa5));
+    for (size_t i = 0; i < fds.size(); i++) {
+        const std::vector<uint8_t> bytes(64, 0xa5);
+        if (i % 2 == 0)
+            EXPECT_EQ(send(fds[i], bytes.data(), bytes.size(), MSG_NOSIGNAL), 64);
+        else
+            close(fds[i]);
+        arrives();
+    }
+    taken.clear();
+    for (size_t i = 0; i < fds.size(); i += 2)
+        close(fds[i]);
+    meet(); // by another link
+    for (const sockaddr_in &where : sockets)
+        EXPECT_TRUE(eventually([&] {
+            const int fd = dial(where);
+            close(fd);
+            return fd < 0;
+        })) << "it listens still";
+}
+
+// What the peer is writing when the link ends is cut off, although its endpoint has greeted nobody.
+TEST_P(NetStranger, NothingIsWrittenAfterTheEnd)
+{
+    constexpr size_t BIG = 16 << 20;
+    const std::vector<uint8_t> source(BIG, 5);
+    for (int n = 0; n < 24; n++) {
+        std::vector<uint8_t> into(BIG, 0);
+        struct phi_link *writer = one_more(*a), *written = one_more(*b);
+        ASSERT_EQ(phi_link_register(writer, 7, const_cast<uint8_t *>(source.data()), BIG), 0);
+        ASSERT_EQ(phi_link_register(written, 9, into.data(), BIG), 0);
+        struct phi_net_target there;
+        ASSERT_TRUE(phi_link_target(written, 9, &there));
+        size_t size;
+        uint32_t rails;
+        const uint8_t *address = phi_link_address(written, &size, &rails);
+        ASSERT_EQ(phi_link_connect(writer, address, size, rails), 0);
+        struct phi_route way = {};
+        ASSERT_EQ(phi_link_route(writer, 7, &there, 0, &way), 0);
+        struct phi_move move = {};
+        move.route = &way;
+        move.local = const_cast<uint8_t *>(source.data());
+        move.size = BIG;
+        int rc = -EAGAIN;
+        EXPECT_TRUE(eventually([&] { return (rc = phi_move_start(&move)) != -EAGAIN; }));
+        ASSERT_EQ(rc, 0);
+        const volatile uint8_t *first = into.data();
+        EXPECT_TRUE(eventually([&] {
+            phi_net_poll(a->net);
+            return *first != 0;
+        }));
+        phi_link_end(written, false);
+        const std::vector<uint8_t> before(into);
+        arrives();
+        EXPECT_TRUE(into == before) << "round " << n;
+        phi_link_free(writer);
+        phi_link_free(written);
+    }
 }
 
 } // namespace
