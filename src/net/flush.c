@@ -290,17 +290,22 @@ static ssize_t read_self(struct phi_link *link, uint32_t i)
     return fi_readmsg(rail->ep, &message, FI_COMPLETION);
 }
 
-// Each rail is tried again until it takes its own. Nothing has come over one that was given up and
-// whose peer has not greeted: it may be of a NIC that is out.
+// Nothing has come over a rail that was given up and whose peer has not greeted: it may be of a NIC
+// that is out, and what it has taken may never end.
+static bool is_out(const struct phi_rail *rail)
+{
+    return rail->given_up && !rail->heard;
+}
+
+// Each rail is tried again until it takes its own.
 static void read_rails(struct phi_link *link)
 {
     struct phi_link_flush *flush = &link->flush;
 
     while (flush->rail < link->rails_used) {
-        const struct phi_rail *rail = &link->rails[flush->rail];
         ssize_t rc;
 
-        if (rail->given_up && !rail->heard) {
+        if (is_out(&link->rails[flush->rail])) {
             flush->rail++;
             continue;
         }
@@ -321,7 +326,7 @@ static bool is_read(const struct phi_link *link)
     const struct phi_link_flush *flush = &link->flush;
 
     for (uint32_t i = 0; i < flush->rail; i++)
-        if (flush->ops[i].busy)
+        if (flush->ops[i].busy && !is_out(&link->rails[i]))
             return false;
     return flush->rail == link->rails_used || !flush->known;
 }

@@ -320,7 +320,9 @@ int phi_rail_await(struct phi_link *link, uint32_t i);
 void phi_rails_greet(struct phi_link *link);
 void phi_rail_greets(struct phi_link *link, const struct phi_net_op *op); // its greeting was delivered
 void phi_rail_greeted(struct phi_link *link, const struct phi_net_op *op); // one has come
-struct phi_rail *phi_rail_of(struct phi_link *link, const struct phi_net_op *op); // of a greeting; NULL: of none
+// phi_rail_of: of a greeting, or of a read that flushes where nothing has come over the rail; NULL: of nothing that the
+// link can do without.
+struct phi_rail *phi_rail_of(struct phi_link *link, const struct phi_net_op *op);
 bool phi_rail_give_up(struct phi_link *link, struct phi_rail *rail, const char *why);
 void *phi_rail_desc(const struct phi_rail *rail); // of the link's buffers
 ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, struct phi_net_op *op);

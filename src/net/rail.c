@@ -142,9 +142,13 @@ int phi_rail_await(struct phi_link *link, uint32_t i)
 
 struct phi_rail *phi_rail_of(struct phi_link *link, const struct phi_net_op *op)
 {
-    for (uint32_t i = 0; op && i < link->rails_open; i++)
-        if (op == &link->rails[i].greeted || op == &link->rails[i].greeting)
-            return &link->rails[i];
+    for (uint32_t i = 0; op && i < link->rails_open; i++) {
+        struct phi_rail *rail = &link->rails[i];
+
+        if (op == &rail->greeted || op == &rail->greeting ||
+            (op == &link->flush.ops[i] && !rail->heard))
+            return rail;
+    }
     return NULL;
 }
 
