@@ -405,6 +405,31 @@ TEST_F(Attempt, ARecordOfNonsenseIsNoOutcome)
     EXPECT_EQ(job.run("shows_nonsense", "ipc"), "");
 }
 
+// ---- providers
+
+// Rank 1's provider frames what it sends in another way than that of the others.
+RANK_FUNCTION(by_providers_of_their_own)
+{
+    rank.open({rank.rank == 1 ? "PEERHOP_NET_PROVIDER=tcp;ofi_rxm" : "PEERHOP_NET_PROVIDER=tcp"});
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    for (int peer : {0, 1, 2}) {
+        if (peer == rank.rank)
+            continue;
+        if (peer == 1 || rank.rank == 1)
+            CHECK_SAYS(exchange_fails(rank, both_ways(peer, memory), PH_ENOPATH),
+                       "providers or versions of the net path are not alike");
+        else
+            converse(rank, peer, exchange_all(rank, both_ways(peer, memory)), memory);
+    }
+    rank.barrier();
+}
+
+TEST_F(Attempt, RanksWhoseProvidersAreNotAlikeAreRefusedByName)
+{
+    Job job("hostnet", 3);
+    EXPECT_EQ(job.run("by_providers_of_their_own"), "");
+}
+
 // ---- containers
 
 // In a PID namespace of its own a process has another id than its peers know, and handles that name

@@ -56,6 +56,9 @@ inline void converse(Rank &rank, int peer, const std::vector<ph_channel *> &chan
     CHECK_OK(ph_group(group, 2, stream));
     rank.synchronize(stream);
     rank.verify(own + size, size, peer, "from a peer");
+    CHECK_OK(ph_put_signal(channels[0], 0, 0, 0, stream)); // it may be overwritten now
+    CHECK_OK(ph_wait(channels[1], 0, stream));
+    rank.synchronize(stream);
     for (int sender : {std::min(rank.rank, peer), std::max(rank.rank, peer)}) {
         const ph_role role = role_of(rank, sender);
         const int incoming = role == PH_ROLE_RECEIVER;
