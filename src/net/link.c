@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A link: its endpoints, what completes on them, and its stores and messages.
+// A link: its life, and its stores and messages. What completes on it: port.c.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
