@@ -22,6 +22,7 @@ struct launch {
     pid_t pids[BENCH_RANKS_MAX]; // 0: has ended
     int status;                  // of the program: 0 until something fails
     bool ending;
+    bool told;        // the ranks to end: that they do is no news
     int64_t deadline; // ms, of what comes next: the end of the run, or of the grace
 };
 
@@ -73,8 +74,9 @@ static _Noreturn void run_rank(int rank, pid_t parent, char **argv)
     _exit(127);
 }
 
-static void kill_all(const struct launch *launch, int number)
+static void kill_all(struct launch *launch, int number)
 {
+    launch->told = true;
     for (int i = 0; i < launch->ranks; i++)
         if (launch->pids[i] > 0)
             kill(launch->pids[i], number);
@@ -109,8 +111,10 @@ static void begin_end(struct launch *launch, const char *why)
     launch->deadline = now_ms() + GRACE_MS;
 }
 
+// A rank that dies takes others with it, in no order that is seen here: each is named.
 static void reap(struct launch *launch)
 {
+    bool failed = false;
     for (int i = 0; i < launch->ranks; i++) {
         int status;
         if (launch->pids[i] <= 0 || waitpid(launch->pids[i], &status, WNOHANG) != launch->pids[i])
@@ -119,12 +123,14 @@ static void reap(struct launch *launch)
         launch->left--;
         if (status == 0)
             continue;
-        char why[96];
-        snprintf(why, sizeof(why), "rank %d %s %d; ending the run", i,
-                 WIFSIGNALED(status) ? "was killed by signal" : "ended with status",
-                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-        begin_end(launch, why);
+        failed = true;
+        if (!launch->told)
+            fprintf(stderr, "peerhop-perf: rank %d %s %d\n", i,
+                    WIFSIGNALED(status) ? "was killed by signal" : "ended with status",
+                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     }
+    if (failed)
+        begin_end(launch, "a rank failed; ending the run");
 }
 
 static void watch(struct launch *launch, const sigset_t *signals)

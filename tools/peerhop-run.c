@@ -368,25 +368,28 @@ static void end(struct run *run, int status)
     ask_to_end(run);
 }
 
-static void rank_ended(struct run *run, int index, int status)
+// Returns the exit status that the rank's end stands for.
+static int rank_ended(struct run *run, int index, int status)
 {
     int code = WIFSIGNALED(status) ? STATUS_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
 
     run->ranks[index].pid = 0;
     run->running--;
     if (code == 0 || run->ending)
-        return;
+        return 0;
     if (WIFSIGNALED(status))
         complain("rank %d was ended by signal %d (%s)", index, WTERMSIG(status),
                  strsignal(WTERMSIG(status)));
     else
         complain("rank %d ended with status %d", index, code);
-    end(run, code);
+    return code;
 }
 
+// A rank that dies takes others with it, and which was first is not seen where several have ended:
+// all are named, and one that a signal ended gives the status.
 static void reap(struct run *run)
 {
-    int status;
+    int status, worst = 0;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
@@ -397,10 +400,14 @@ static void reap(struct run *run)
         }
         // Others are orphans of the ranks, which came to us as their subreaper.
         for (int i = 0; i < run->options.ranks; i++) {
-            if (run->ranks[i].pid == pid)
-                rank_ended(run, i, status);
+            if (run->ranks[i].pid != pid)
+                continue;
+            int code = rank_ended(run, i, status);
+            worst = code > worst ? code : worst;
         }
     }
+    if (worst)
+        end(run, worst);
 }
 
 static void read_signals(struct run *run)

@@ -294,6 +294,22 @@ TEST_F(PeerhopRun, StatusOfTheFirstFailureEndsTheOthers)
     EXPECT_NE(result.err.find("rank 2 ended with status 7"), std::string::npos) << result.err;
 }
 
+// As when one was killed and the other failed for that, and this machine was slow.
+TEST_F(PeerhopRun, OfThoseThatEndedAtOnceAllAreNamedAndASignalGivesTheStatus)
+{
+    Result result =
+        run(script(2, "is() { until grep -q \") $1 \" /proc/$2/stat; do sleep 0.01; done; }\n"
+                      "echo $$ >$TEST/rank.$PEERHOP_RANK\n"
+                      "[ $PEERHOP_RANK = 1 ] || { is T $PPID; exit 1; }\n"
+                      "kill -STOP $PPID\n"
+                      "until [ -s $TEST/rank.0 ]; do sleep 0.01; done\n"
+                      "(is Z $(cat $TEST/rank.0); is Z $$; kill -CONT $PPID) &\n"
+                      "kill -SEGV $$"));
+    EXPECT_EQ(result.status, 128 + SIGSEGV);
+    EXPECT_NE(result.err.find("rank 0 ended with status 1"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("rank 1 was ended by signal 11"), std::string::npos) << result.err;
+}
+
 TEST_F(PeerhopRun, ARankThatIsDoneWellEndsNobody)
 {
     Result result = run(script(2, "[ $PEERHOP_RANK = 0 ] || { sleep 0.3; echo late; }"));
