@@ -87,7 +87,9 @@ PH_API int ph_exchange_finish(struct ph_exchange_request **request, struct ph_ch
                               int64_t deadline_ms);
 
 // ph_channel_status returns 0, or why the channel cannot be used any more: -ESTALE (a buffer was
-// released), PH_EBROKEN, PH_EPEER, PH_EABORTED. Never blocks; any thread. Since 0.1.
+// released), PH_EBROKEN, PH_EPEER, PH_EABORTED, PH_EFENCED. 0 after a stream is done says that what
+// its operations moved is whole: no peer that gave the channel up, and used its buffer for something
+// else, was read since. Never waits for a peer; any thread. Since 0.1.
 PH_API int ph_channel_status(struct ph_channel *channel);
 
 // ph_channel_close lets go of one handle. Each channel that an exchange returns is a handle, also

@@ -89,7 +89,7 @@ int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel *
 
 int ph_channel_status(struct ph_channel *channel)
 {
-    return channel ? phi_channel_check(channel) : -EINVAL;
+    return channel ? phi_channel_status(channel) : -EINVAL;
 }
 
 int ph_channel_close(struct ph_channel *channel)

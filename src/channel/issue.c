@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "channel/contact.h"
 #include "channel/expel.h"
+#include "channel/leave.h"
 #include "channel/release.h"
 #include "semaphore/flags.h"
 
@@ -27,16 +28,24 @@ static int settle(struct ph_channel *channel)
     return atomic_load_explicit(&channel->status, memory_order_acquire);
 }
 
+// What the service thread, or another one, is just writing: the code comes last.
+static int settled_status(struct ph_channel *channel)
+{
+    pthread_mutex_lock(&channel->peers->lock);
+    const int status = atomic_load_explicit(&channel->status, memory_order_acquire);
+    pthread_mutex_unlock(&channel->peers->lock);
+    return status;
+}
+
 int phi_channel_check(struct ph_channel *channel)
 {
     int status = atomic_load_explicit(&channel->status, memory_order_acquire);
     if (status == -ESTALE && (atomic_load(&channel->flagged) || atomic_load(&channel->lifted)))
         status = settle(channel);
     // A queue whose copy failed with the link is done before the service thread knows of it. Pairs
-    // with the queue's store, which comes before its operation is done. What the service thread
-    // breaks has its status before.
+    // with the queue's store, which comes before its operation is done.
     if (status == 0 && channel->route.link != NULL && atomic_load(&channel->mine->broken) != 0) {
-        status = atomic_load_explicit(&channel->status, memory_order_acquire);
+        status = settled_status(channel);
         status = status ? status : PH_EPEER;
     }
     struct phi_peer *peer = channel->peer;
@@ -49,6 +58,28 @@ int phi_channel_check(struct ph_channel *channel)
         pthread_mutex_unlock(&channel->peers->lock);
     }
     return status;
+}
+
+// Whether the peer's application knows that the pair has ended, by a call of its own at least: what
+// lay in its buffers may have made way for something else since. Pairs with its stores of these,
+// which come before that call returns: who has read what came later finds them here.
+static bool is_over_there(struct phi_peer *peer)
+{
+    const struct phi_side *theirs = phi_peer_theirs(peer);
+    return atomic_load(&theirs->told) != 0 || atomic_load(&theirs->state) == PHI_SIDE_ABORTED;
+}
+
+int phi_channel_status(struct ph_channel *channel)
+{
+    struct phi_peer *peer = channel->peer;
+    if (!atomic_load(&peer->ended) && is_over_there(peer)) {
+        pthread_mutex_lock(&channel->peers->lock);
+        phi_peer_look(peer);
+        if (peer->state == PHI_PEER_READY)
+            phi_peer_break(peer, PH_EPEER);
+        pthread_mutex_unlock(&channel->peers->lock);
+    }
+    return phi_channel_check(channel);
 }
 
 bool phi_channel_active(const struct ph_channel *channel, bool outgoing)

@@ -68,6 +68,10 @@ void phi_channel_break(struct ph_channel *channel);
 // told.
 int phi_channel_check(struct ph_channel *channel);
 
+// phi_channel_status is phi_channel_check for who wants to know whether what came is whole: it also
+// looks whether the peer has ended its use of the channel, which this rank may not have noticed.
+int phi_channel_status(struct ph_channel *channel);
+
 // Posts and completes of the passive end: post marks the direction and notes the size (-EALREADY
 // where it is marked),
 // unpost takes the mark back.

@@ -16,10 +16,8 @@ static void revoke_all(struct phi_peer *peer)
         atomic_store(&channel->uses.revoked, 1);
 }
 
-void phi_peer_break(struct phi_peer *peer, int code)
+static void end_use(struct phi_peer *peer, int code)
 {
-    if (peer->state == PHI_PEER_BROKEN)
-        return;
     phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is broken for rank %d: %s", peer->rank,
             peer->peers->rank, ph_strerror(code));
     peer->state = PHI_PEER_BROKEN;
@@ -33,6 +31,18 @@ void phi_peer_break(struct phi_peer *peer, int code)
     phi_peers_changed(peer->peers);
     phi_mailbox_wake(
         peer->peers->mailbox); // a thread that waits for this peer's message looks again
+}
+
+void phi_peer_break(struct phi_peer *peer, int code)
+{
+    if (peer->state == PHI_PEER_BROKEN)
+        return;
+    // Before the status: when the application knows that it is over, and uses its buffers for
+    // something else, the peer cannot read that and call it a success. Of what is shared the peer
+    // sees by `told` that it may have.
+    if (peer->link != NULL)
+        phi_link_cut(peer->link);
+    end_use(peer, code);
 }
 
 // While the application of a peer that may be alive has not been told, a released transfer of ours
@@ -126,7 +136,7 @@ void phi_peer_look(struct phi_peer *peer)
         return;
     uint32_t state = atomic_load(&phi_peer_theirs(peer)->state);
     if (state == PHI_SIDE_LEAVING)
-        phi_peer_break(peer, PH_EPEER);
+        end_use(peer, PH_EPEER); // it waits for what we still have under way
     else if (state == PHI_SIDE_ABORTED)
         phi_peer_break(peer, PH_EBROKEN);
 }

@@ -339,7 +339,7 @@ static bool is_over(struct phi_link *link)
 
     if (!f && link->flush.known)
         read_rails(link);
-    return link->open &&
+    return link->carries &&
            (f ? atomic_load_explicit(&f->done, memory_order_acquire) >= link->flush.asked
               : is_read(link));
 }
@@ -356,6 +356,22 @@ static bool is_behind(const struct phi_link *link)
     return false;
 }
 
+// Messages that nothing is before any more.
+static void take_frames(struct phi_link *link)
+{
+    struct phi_link_flush *flush = &link->flush;
+
+    while (link->open && flush->frames > 0 && !is_behind(link)) {
+        const uint32_t index = flush->frame[0].index;
+        const size_t size = flush->frame[0].size;
+
+        // First: it may end the link.
+        memmove(flush->frame, flush->frame + 1, sizeof(flush->frame) - sizeof(flush->frame[0]));
+        flush->frames--;
+        phi_link_received(link, index, size);
+    }
+}
+
 static void release(struct phi_link *link)
 {
     struct phi_link_flush *flush = &link->flush;
@@ -366,16 +382,8 @@ static void release(struct phi_link *link)
     memmove(flush->held, flush->held + flush->covered, flush->count * sizeof(*flush->held));
     flush->covered = 0;
     // Before the next flush: where posts come all the time, there always is one.
-    while (link->open && flush->frames > 0 && !is_behind(link)) {
-        const uint32_t index = flush->frame[0].index;
-        const size_t size = flush->frame[0].size;
-
-        // First: it may end the link.
-        memmove(flush->frame, flush->frame + 1, sizeof(flush->frame) - sizeof(flush->frame[0]));
-        flush->frames--;
-        phi_link_received(link, index, size);
-    }
-    if (link->open && flush->count > 0)
+    take_frames(link);
+    if (link->carries && flush->count > 0)
         start(link);
 }
 
@@ -391,7 +399,7 @@ bool phi_flush_go(struct phi_link *link)
     } else if (is_over(link)) {
         release(link);
         return true;
-    } else if (link->open && phi_now() > flush->deadline) {
+    } else if (link->carries && phi_now() > flush->deadline) {
         phi_link_fail(link, -EIO, "a flush of what the net has written did not end in time");
     }
     return false;
@@ -411,7 +419,12 @@ bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size)
 
 void phi_flush_shut(struct phi_link *link)
 {
-    link->flush.count = link->flush.covered = link->flush.frames = 0;
+    link->flush.count = link->flush.covered = 0;
+}
+
+void phi_flush_forgo(struct phi_link *link)
+{
+    take_frames(link);
 }
 
 void phi_flush_free(struct phi_link *link)

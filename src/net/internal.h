@@ -148,7 +148,10 @@ struct phi_link {
     int rank;
     struct phi_mirror mirror;
     bool open;               // false: ended
-    int64_t lingers;         // ended, with endpoints that are open until then; or 0
+    bool carries;            // data; false: ended, or cut
+    int64_t doubt;           // data fails: until then the peer may say why; or 0
+    char doubted[160];       // ... as the provider put it
+    int64_t lingers;         // ended or cut, with endpoints that are open until then; or 0
     bool freed;              // it goes when they are closed
     struct phi_rail control; // stores and messages
     struct phi_rail rails[PHI_NET_RAILS_MAX];
@@ -215,6 +218,7 @@ struct phi_net {
     pthread_mutex_t lock;     // guards the links and all calls of the provider
     _Atomic uint32_t waiting; // threads that wait for the lock: who only tries leaves it to them
     struct phi_link *links;
+    uint32_t lingering; // so many of them linger
     _Atomic uint64_t polls; // by others than the proxy
     bool closing;
     pthread_t proxy;
@@ -246,6 +250,11 @@ static inline bool phi_net_trylock(struct phi_net *net)
 
 // phi_link_fail ends a link that the provider or the peer has given up: closes its endpoint.
 void phi_link_fail(struct phi_link *link, int code, const char *why);
+// phi_link_doubt: an operation of data has failed. The peer may have closed its end of the data (phi_link_cut), and what
+// it says of that is on its way as a message: nothing is posted any more and no move fails, until this rank cuts the
+// link, too, or the time is over (phi_link_check) and the link fails.
+void phi_link_doubt(struct phi_link *link, const char *why);
+void phi_link_check(struct phi_link *link);
 // phi_link_poll takes what has completed; returns whether something did.
 bool phi_link_poll(struct phi_link *link);
 // Ports (port.c). open: rc of libfabric. read takes what has completed; returns whether something did. check: an error
@@ -261,7 +270,7 @@ bool phi_link_calm(struct phi_link *link);
 // phi_link_flush sends what the log has, as far as there is room; true where something went out.
 bool phi_link_flush(struct phi_link *link);
 bool phi_link_idle(const struct phi_link *link); // nothing to send, nothing on its way
-// phi_link_shut ends a link: closes what it has of the provider, but for endpoints that linger. phi_link_bury closes
+// phi_link_shut ends a link: closes what it has of the provider, but for endpoints that linger. phi_links_bury closes
 // those when their time is over, and frees links that were let go of (`all`: at once).
 void phi_link_shut(struct phi_link *link);
 void phi_links_bury(struct phi_net *net, bool all);
@@ -291,8 +300,8 @@ void phi_moves_go(struct phi_link *link); // posts the parts that are due
 void phi_moves_fail(struct phi_link *link);
 void phi_posts_arrive(struct phi_link *link, uint64_t data); // of an immediate
 void phi_posts_go(struct phi_link *link);                    // the one that is held
-// phi_move_post is phi_move_start, of an open link. phi_post_send sends a post without data;
-// -FI_EAGAIN: later, any other error has ended the link.
+// phi_move_post is phi_move_start, of a link that carries data. phi_post_send sends a post without data; -FI_EAGAIN:
+// later.
 void phi_move_post(struct phi_link *link, struct phi_move *move);
 ssize_t phi_post_send(struct phi_link *link, const struct phi_route *route, uint32_t immediate);
 
@@ -357,6 +366,7 @@ void phi_flush_hold(struct phi_link *link, const struct phi_held *held);
 bool phi_flush_go(struct phi_link *link);
 bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size);
 void phi_flush_shut(struct phi_link *link);
+void phi_flush_forgo(struct phi_link *link); // after shut: takes the messages that came behind a post
 void phi_flush_free(struct phi_link *link);
 void phi_flusher_close(struct phi_net *net);
 

@@ -205,11 +205,11 @@ bool phi_link_receive(struct phi_link *link, void *bytes, size_t *size)
 // What could not be posted yet, and what is to be staged. Returns whether of this something went.
 static bool send_data(struct phi_link *link)
 {
-    if (link->holds && link->open)
+    if (link->holds && link->carries)
         phi_posts_go(link);
-    if (link->due && link->open)
+    if (link->due && link->carries)
         phi_moves_go(link);
-    return link->open && phi_staging_go(link);
+    return link->carries && phi_staging_go(link);
 }
 
 bool phi_link_poll(struct phi_link *link)
@@ -220,9 +220,9 @@ bool phi_link_poll(struct phi_link *link)
     if (link->open)
         any = phi_flush_go(link) || any;
     // Data goes over the rails that are connected, however long others take.
-    if (link->open && link->ungreeted > 0 && phi_may_try(&link->greetings))
+    if (link->carries && link->ungreeted > 0 && phi_may_try(&link->greetings))
         phi_rails_greet(link);
-    if (link->open && phi_may_try(&link->data))
+    if (link->carries && phi_may_try(&link->data))
         any = send_data(link) || any;
     return phi_link_flush(link) || any;
 }
@@ -240,7 +240,7 @@ static int open_link(struct phi_link *link)
     struct phi_net *net = link->net;
     int rc;
 
-    link->open = true;
+    link->open = link->carries = true;
     if ((rc = phi_flush_open(link)) || (rc = phi_ports_open(link)) ||
         (rc = phi_rail_open(link, &link->control, 0)))
         return rc;
@@ -384,36 +384,65 @@ static bool may_linger(const struct phi_link *link, const struct phi_rail *rail)
            !rail->ready && !rail->heard && (rail == &link->control || !link->registered);
 }
 
-// Regions before the endpoint that they are bound to, the endpoint before what it is bound to.
-void phi_link_shut(struct phi_link *link)
+static void close_rail(struct phi_link *link, struct phi_rail *rail, bool at_once)
 {
-    if (link->lingers)
+    if (at_once || !may_linger(link, rail)) {
+        phi_rail_close(rail);
         return;
+    }
+    link->net->lingering += link->lingers == 0;
+    link->lingers = phi_deadline(LINGER_MS);
+}
+
+// Those of data; where the link has ended also the one of messages, and then what all are bound to.
+static void close_rails(struct phi_link *link, bool at_once)
+{
+    for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
+        close_rail(link, &link->rails[i], at_once);
+    if (link->open)
+        return;
+    close_rail(link, &link->control, at_once);
+    if (!link->lingers)
+        phi_ports_close(link);
+}
+
+// Regions before the endpoint that they are bound to. When a move has failed nothing touches its
+// memory any more.
+static void stop(struct phi_link *link)
+{
+    link->carries = link->holds = false;
+    link->posting = 0;
     phi_regions_close(link);
     phi_link_staging_shut(link);
     phi_flush_shut(link);
-    for (int i = -1; i < PHI_NET_RAILS_MAX; i++) {
-        struct phi_rail *rail = i < 0 ? &link->control : &link->rails[i];
-
-        if (may_linger(link, rail))
-            link->lingers = phi_deadline(LINGER_MS);
-        else
-            phi_rail_close(rail);
-    }
-    if (!link->lingers)
-        phi_ports_close(link);
-    link->open = link->holds = false;
+    close_rails(link, false);
     phi_moves_fail(link);
     phi_bells_end(link);
 }
 
+void phi_link_shut(struct phi_link *link)
+{
+    if (!link->open)
+        return;
+    link->open = false;
+    stop(link);
+}
+
+void phi_link_cut(struct phi_link *link)
+{
+    phi_net_lock(link->net);
+    if (link->carries) {
+        stop(link);
+        phi_flush_forgo(link);
+    }
+    pthread_mutex_unlock(&link->net->lock);
+}
+
 static void end_lingering(struct phi_link *link)
 {
+    link->net->lingering--;
     link->lingers = 0;
-    phi_rail_close(&link->control);
-    for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
-        phi_rail_close(&link->rails[i]);
-    phi_ports_close(link);
+    close_rails(link, true);
 }
 
 void phi_links_bury(struct phi_net *net, bool all)
@@ -445,6 +474,23 @@ void phi_link_fail(struct phi_link *link, int code, const char *why)
     atomic_store_explicit(&link->lost, code, memory_order_release);
     if (link->net->message_ring >= 0)
         phi_wake_ring(link->net->message_ring);
+}
+
+// So long, as a peer's last words take another way than its data.
+#define DOUBT_MS 1000
+
+void phi_link_doubt(struct phi_link *link, const char *why)
+{
+    if (!link->carries || link->doubt)
+        return;
+    link->doubt = phi_deadline(DOUBT_MS);
+    snprintf(link->doubted, sizeof(link->doubted), "%s", why);
+}
+
+void phi_link_check(struct phi_link *link)
+{
+    if (link->carries && link->doubt && phi_now() >= link->doubt)
+        phi_link_fail(link, -ECONNRESET, link->doubted);
 }
 
 bool phi_link_busy(struct phi_link *link)

@@ -105,12 +105,8 @@ void phi_moves_go(struct phi_link *link)
             struct phi_net_op *op = phi_op_free(link->parts, PHI_PARTS);
             ssize_t rc = op ? post_part(link, move, op) : -FI_EAGAIN;
 
-            if (rc == -FI_EAGAIN) {
-                link->due = true;
-                return;
-            }
             if (rc) {
-                phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
+                link->due = true;
                 return;
             }
         }
@@ -136,7 +132,7 @@ int phi_move_start(struct phi_move *move)
 
     if (!phi_net_trylock(net))
         return -EAGAIN;
-    if (link->open) {
+    if (link->carries) {
         phi_move_post(link, move);
         rc = 0;
     }

@@ -56,7 +56,8 @@ static bool poll_links(struct phi_net *net)
     struct phi_link *next;
     bool any = false;
 
-    phi_links_bury(net, false);
+    if (net->lingering > 0)
+        phi_links_bury(net, false);
     phi_staging_take(net);
     for (struct phi_link *link = net->links; link; link = next) {
         next = link->next;
@@ -95,8 +96,9 @@ bool phi_route_poll(const struct phi_route *route)
 
 #define CALM_NS (5 * INT64_C(1000000)) // so long nothing has come
 
-// Adds what to sleep on to `fds`; false: a port has no descriptor. *ready: there is something
-// already, or may be.
+// Adds what to sleep on to `fds`; false: a port has no descriptor, or none to trust: where an
+// endpoint was closed before its queue, rxm of libfabric 1.17 still asks it. *ready: there is
+// something already, or may be.
 static bool sleep_fds(const struct phi_link *link, struct pollfd *fds, int *n, bool *ready)
 {
     const struct phi_net *net = link->net;
@@ -105,7 +107,7 @@ static bool sleep_fds(const struct phi_link *link, struct pollfd *fds, int *n, b
     for (uint32_t i = 0; i < net->nic_count; i++) {
         struct fid *fid = &link->ports[i].cq->fid;
 
-        if (link->ports[i].fd < 0) {
+        if (link->ports[i].fd < 0 || !link->carries) {
             *n = begin;
             return false;
         }
@@ -128,7 +130,7 @@ bool phi_route_nap(const struct phi_route *route, int64_t ns)
     // The descriptor may say so for ever, as it does to the proxy.
     if (phi_now() - link->came > CALM_NS)
         phi_link_calm(link);
-    sleeps = link->open && sleep_fds(link, fds, &n, &ready);
+    sleeps = link->carries && sleep_fds(link, fds, &n, &ready);
     pthread_mutex_unlock(&link->net->lock);
     return sleeps && (ready || ppoll(fds, (nfds_t)n, &most, NULL) >= 0);
 }
@@ -140,7 +142,7 @@ static bool settled(struct phi_net *net, int *rank)
     phi_net_lock(net);
     poll_links(net);
     for (const struct phi_link *link = net->links; link; link = link->next) {
-        if (!link->open || (link->posting == 0 && !link->holds && !phi_staging_busy(link)))
+        if (!link->carries || (link->posting == 0 && !link->holds && !phi_staging_busy(link)))
             continue;
         idle = false;
         *rank = link->rank;
@@ -180,7 +182,8 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
 
         if (!link->open)
             continue;
-        if (link->due || link->holds || link->flush.covered > 0 || link->ungreeted > 0 ||
+        if (link->due || link->holds || link->flush.covered > 0 ||
+            (link->carries && link->ungreeted > 0) ||
             (link->connected && link->out.at < link->out.size))
             *timeout = SLEEP_BLIND_MS; // what could not be sent is tried again
         if (n + (int)net->nic_count > SLEEP_FDS || !sleep_fds(link, fds, &n, &ready))

@@ -166,7 +166,12 @@ const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint3
 // ends' rails the fewer are used. -EBADMSG: these are no addresses.
 int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails);
 
-// phi_link_end closes the regions and the endpoint; moves under way fail. The object stays until
+// phi_link_cut ends the link's data: on return its regions are closed, the peer reads and writes
+// nothing here any more, and moves under way have failed. Stores and messages still go. A move of
+// the peer's that fails by it does so when this rank's last words have had a second to come.
+void phi_link_cut(struct phi_link *link);
+
+// phi_link_end closes the regions and the endpoints; moves under way fail. The object stays until
 // free, which nothing may race with; of a link that has been freed no move or route may be left.
 // bye: the peer is told first, and 0.2 s may pass until it knows.
 void phi_link_end(struct phi_link *link, bool bye);

@@ -6,10 +6,19 @@
 #include "base/clock.h"
 #include "net/internal.h"
 
+static bool is_of_messages(const struct phi_link *link, const struct phi_net_op *op)
+{
+    return (op >= link->sends && op < link->sends + PHI_SENDS) ||
+           (op >= link->receives && op < link->receives + PHI_RECEIVES);
+}
+
 static void completed(struct phi_link *link, const struct fi_cq_data_entry *entry)
 {
     struct phi_net_op *op = entry->op_context;
 
+    // What is left of data comes to nothing, and its lane may be no more.
+    if (!link->carries && !is_of_messages(link, op))
+        return;
     // Of what comes from the peer some providers say no more than this flag.
     if (entry->flags & FI_REMOTE_CQ_DATA) {
         phi_posts_arrive(link, entry->data);
@@ -48,16 +57,21 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
     }
 }
 
-// Takes an error out of a queue. A rail without which the link goes on is given up; any other error
-// is kept, the first of them, and ends the link (phi_ports_check).
+// Takes an error out of a queue. A rail without which the link goes on is given up; of data, the
+// peer may be about to say why; any other error is kept, the first of them, and ends the link
+// (phi_ports_check).
 static void read_error(struct phi_link *link, struct phi_port *port)
 {
     struct fi_cq_err_entry error = {0};
     const char *text = NULL;
     struct phi_rail *rail;
     char why[sizeof(port->why)];
+    bool of_data;
 
     if (fi_cq_readerr(port->cq, &error, 0) < 0)
+        return;
+    of_data = error.op_context && !is_of_messages(link, error.op_context);
+    if (of_data && !link->carries) // of an endpoint that is closed
         return;
     if (error.prov_errno)
         text = fi_cq_strerror(port->cq, error.prov_errno, error.err_data, NULL, 0);
@@ -68,6 +82,10 @@ static void read_error(struct phi_link *link, struct phi_port *port)
     rail = phi_rail_of(link, error.op_context);
     if (port->failed || (rail && phi_rail_give_up(link, rail, why)))
         return;
+    if (of_data) {
+        phi_link_doubt(link, why);
+        return;
+    }
     port->failed = true;
     memcpy(port->why, why, sizeof(why));
 }
@@ -141,6 +159,7 @@ void phi_ports_check(struct phi_link *link)
             ;
         phi_link_fail(link, -ECONNRESET, link->ports[i].why);
     }
+    phi_link_check(link);
 }
 
 static bool calm_port(struct phi_link *link, struct phi_port *port)
@@ -149,7 +168,7 @@ static bool calm_port(struct phi_link *link, struct phi_port *port)
     struct fi_cq_data_entry entry;
     ssize_t n;
 
-    if (!link->open || port->fd < 0 || port->calmed || poll(&fd, 1, 0) <= 0)
+    if (!link->carries || port->fd < 0 || port->calmed || poll(&fd, 1, 0) <= 0)
         return false;
     port->calmed = true;
     n = fi_cq_sread(port->cq, &entry, 1, NULL, 1);

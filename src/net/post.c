@@ -145,7 +145,7 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
 {
     ssize_t rc = -FI_EAGAIN;
 
-    for (uint32_t i = 0; i < link->rails_used && rc == -FI_EAGAIN; i++) {
+    for (uint32_t i = 0; !link->doubt && i < link->rails_used && rc == -FI_EAGAIN; i++) {
         const uint32_t rail = link->turn++ % link->rails_used;
 
         if (rail == 0 || link->rails[rail].ready)
@@ -161,7 +161,10 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
         phi_was_taken(&link->data);
     else if (link->flying == 0 && link->posting == 0)
         phi_was_refused(&link->data);
-    return rc;
+    if (rc == 0 || rc == -FI_EAGAIN)
+        return rc;
+    phi_link_doubt(link, phi_net_error(link->net, (int)rc));
+    return -FI_EAGAIN;
 }
 
 // Without data; the lock is held. Who holds a post sends it before another one of 4 bytes.
@@ -172,8 +175,6 @@ ssize_t phi_post_send(struct phi_link *link, const struct phi_route *route, uint
     ssize_t rc = op ? phi_rail_post(link, &rma, op) : -FI_EAGAIN;
 
     link->posting += rc == 0;
-    if (rc && rc != -FI_EAGAIN)
-        phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
     return rc;
 }
 
@@ -193,15 +194,15 @@ static int post_or_hold(const struct phi_route *route, uint32_t immediate, bool 
 
     if (!phi_net_trylock(net))
         return -EAGAIN;
-    if (link->open) {
+    if (link->carries) {
         if (may_wait && net->wire.immediate == 8 && !link->holds)
             rc = hold(link, route, immediate);
         else
             rc = phi_post_send(link, route, immediate);
-        if (rc && link->open)
+        if (rc)
             phi_link_poll(link); // makes room
     }
-    if (!link->open)
+    if (!link->carries)
         rc = -ECONNRESET;
     pthread_mutex_unlock(&net->lock);
     return rc == 0 ? 0 : rc == -ECONNRESET ? -ECONNRESET : -EAGAIN;
@@ -222,7 +223,7 @@ void phi_posts_go(struct phi_link *link)
     const struct phi_route route = link->held_route;
 
     link->holds = false;
-    if (phi_post_send(link, &route, link->held) && link->open)
+    if (phi_post_send(link, &route, link->held))
         link->holds = true;
 }
 
@@ -245,9 +246,9 @@ bool phi_link_mark(struct phi_link *link, uint64_t *mark)
     bool all;
 
     phi_net_lock(net);
-    if (link->holds && link->open)
+    if (link->holds)
         phi_posts_go(link);
-    all = !link->holds || !link->open;
+    all = !link->holds;
     *mark = link->numbered;
     pthread_mutex_unlock(&net->lock);
     return all;
@@ -268,7 +269,7 @@ bool phi_link_delivered(struct phi_link *link, uint64_t mark)
 
     phi_net_lock(net);
     // A post that was held may have gone with a part.
-    older = link->open &&
+    older = link->carries &&
             (has_older(link->posts, PHI_POSTS, mark) || has_older(link->parts, PHI_PARTS, mark));
     pthread_mutex_unlock(&net->lock);
     return !older;

@@ -121,7 +121,7 @@ int phi_region_register(struct phi_link *link, uint32_t id, const struct phi_net
     if (!region)
         return phi_fail(net->report, -ENOMEM, "out of memory for a region");
     phi_net_lock(net);
-    if (!link->open)
+    if (!link->carries)
         rc = -ECONNRESET;
     else if (find(link, id))
         goto unlock;
@@ -313,7 +313,7 @@ int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_targ
 
     phi_net_lock(net);
     region = find(link, id);
-    if (!link->open)
+    if (!link->carries)
         rc = -ECONNRESET;
     else if (region)
         rc = fill_route(link, region, target, &made);
@@ -338,7 +338,7 @@ int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, siz
         return 0;
     if (!phi_net_trylock(net))
         return -EAGAIN;
-    if (link->open)
+    if (link->carries)
         region = find(link, id);
     else
         rc = -ECONNRESET;

@@ -263,7 +263,7 @@ static bool has_landed(struct phi_lane *lane)
         if (phi_flush_lane(lane->link, lane->params.line, &lane->flushing))
             return false;
     }
-    return lane->link->open && !lane->flushing;
+    return lane->link->carries && !lane->flushing;
 }
 
 static bool bells_go(struct phi_lane *lane, uint32_t rung)
@@ -274,7 +274,7 @@ static bool bells_go(struct phi_lane *lane, uint32_t rung)
         if (lane->credited != lane->sent && has_landed(lane)) {
             lane->credited++;
             publish(lane, lane->credited + PHI_STAGE_SLOTS);
-        } else if (!lane->link->open || (int32_t)(rung - lane->sent) <= 0 || !begin_bell(lane)) {
+        } else if (!lane->link->carries || (int32_t)(rung - lane->sent) <= 0 || !begin_bell(lane)) {
             return any;
         }
         any = true;
@@ -329,8 +329,6 @@ static bool lane_go(struct phi_lane *lane)
             rc = send_credit(lane, count < CREDIT_MOST ? count : CREDIT_MOST);
         any = any || rc == 0;
     }
-    if (rc && rc != -FI_EAGAIN)
-        phi_link_fail(lane->link, -ECONNRESET, phi_net_error(lane->link->net, (int)rc));
     return any;
 }
 
@@ -374,7 +372,7 @@ void phi_staging_take(struct phi_net *net)
         struct phi_lane *next = lane->kicked;
 
         // Of a link that has ended nothing moves any more, and no kick is needed.
-        if (!lane->active && lane->link->open) {
+        if (!lane->active && lane->link->carries) {
             lane->active = true;
             lane->next = lane->link->staging.active;
             lane->link->staging.active = lane;
@@ -395,12 +393,12 @@ bool phi_staging_go(struct phi_link *link)
     if (!link->staging.active || !link->connected)
         return false;
     now = phi_now();
-    while (link->open && (lane = *at) != NULL) {
+    while (link->carries && (lane = *at) != NULL) {
         if (lane_go(lane)) {
             lane->moved_at = now;
             any = true;
         }
-        if (link->open && now - lane->moved_at > QUIET_NS && retire(lane)) {
+        if (link->carries && now - lane->moved_at > QUIET_NS && retire(lane)) {
             lane->active = false;
             link->net->lanes--;
             *at = lane->next;
@@ -616,7 +614,7 @@ void phi_lane_open(struct phi_lane *lane, struct phi_link *link,
         *a = (struct phi_arrivals){.life = params->life & LIFE_MASK};
     a->lane = lane;
     publish(lane, params->outgoing || lane->chunk == 0 ? PHI_STAGE_SLOTS : a->arrived);
-    if (lane->chunk == 0 && !link->open)
+    if (lane->chunk == 0 && !link->carries)
         end_bells(lane);
     pthread_mutex_unlock(&net->lock);
 }
@@ -651,7 +649,7 @@ void phi_lane_close(struct phi_lane *lane)
     a = arrivals_of(lane->link, p->line, p->outgoing, p->word);
     // The next channel of the line has the next life.
     *a = (struct phi_arrivals){.life = (p->life + 1) & LIFE_MASK};
-    lane->closed = lane->link->open && !is_delivered(lane);
+    lane->closed = lane->link->carries && !is_delivered(lane);
     if (lane->closed) {
         lane->next = lane->link->staging.closed;
         lane->link->staging.closed = lane;
@@ -690,7 +688,7 @@ bool phi_lane_rests(struct phi_lane *lane, bool of_use)
     bool rests;
 
     phi_net_lock(lane->link->net);
-    rests = of_use ? at_rest(lane) : !lane->link->open || is_sent(lane);
+    rests = of_use ? at_rest(lane) : !lane->link->carries || is_sent(lane);
     pthread_mutex_unlock(&lane->link->net->lock);
     return rests;
 }

@@ -341,6 +341,19 @@ static uint64_t upper_of(uint32_t entry, uint32_t state)
     return ((uint64_t)(state / STATES & 0x7ffff) << 45 | 1ull << 44 | (uint64_t)entry << 32);
 }
 
+// Of an endpoint that was closed: its context is another's now. Under the lock.
+static void drop_pending(const void *context)
+{
+    for (int i = 0; i < pending_count; i++) {
+        if (pending[i].context != context)
+            continue;
+        atomic_compare_exchange_strong(&shared->entries[pending[i].entry].state, &pending[i].state,
+                                       pending[i].state - POSTED + FREE);
+        pending[i] = pending[--pending_count];
+        return;
+    }
+}
+
 // Posts what is held back until it is over, under the number of its entry.
 static ssize_t post_held(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma *message,
                          uint64_t flags, uint32_t entry)
@@ -348,6 +361,7 @@ static ssize_t post_held(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma *
     const uint32_t state = shared->entries[entry].state;
     ssize_t posted;
     pthread_mutex_lock(&lock);
+    drop_pending(message->context);
     posted = pending_count < PENDING ? fn(ep, message, flags) : -FI_EAGAIN;
     if (posted == 0)
         pending[pending_count++] = (struct pending){message->context, entry, state};
@@ -380,8 +394,9 @@ static ssize_t hmem_writemsg(struct fid_ep *ep, const struct fi_msg_rma *message
 }
 
 // By its owner: a flush. By another rank: what is held back is to be seen, too.
-static int look(int slot)
+static int look(uint64_t key)
 {
+    const int slot = slot_of(key);
     if (slot < 0 || is("none"))
         return 0;
     if (shared->regions[slot].owner == getpid() && regions[slot]) {
@@ -395,7 +410,7 @@ static int look(int slot)
         return 0;
     }
     shared->regions[slot].wanted = 1;
-    for (int i = 0; i < 20000 && shared->regions[slot].wanted; i++)
+    for (int i = 0; i < 20000 && shared->regions[slot].wanted && slot_of(key) == slot; i++)
         usleep(50);
     return 0;
 }
@@ -412,7 +427,7 @@ static ssize_t hmem_readmsg(struct fid_ep *ep, const struct fi_msg_rma *message,
     ssize_t posted;
     if (rc)
         return rc;
-    if (look(slot))
+    if (look(remote.key))
         return -FI_EIO;
     copy.rma_iov = &remote;
     copy.msg_iov = &local;

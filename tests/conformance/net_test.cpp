@@ -479,6 +479,79 @@ TEST_P(Net, ByeEndsTheLinkOfThePeer)
     EXPECT_EQ(phi_link_tell(a->link, "x", 1), -ECONNRESET);
 }
 
+// What was read is never what lay there later, and who reads fails when it has heard why.
+TEST_P(Net, ACutEndsTheDataAndLeavesTheMessages)
+{
+    regions(4096);
+    std::fill(to.begin(), to.end(), uint8_t(1));
+    ASSERT_EQ(move(0, 4096, true), 0);
+    phi_link_cut(b->link);
+    std::fill(to.begin(), to.end(), uint8_t(2));
+    ASSERT_EQ(start(0, 4096, -1, true), 0);
+    EXPECT_FALSE(eventually(
+        [&] {
+            phi_route_poll(&route);
+            return state() != PHI_MOVE_POSTED;
+        },
+        300));
+    EXPECT_EQ(std::count(from.begin(), from.end(), 2), 0);
+    uint64_t value = 5;
+    std::string text;
+    EXPECT_EQ(phi_link_store(b->link, 0, &value, 8), 0);
+    EXPECT_EQ(phi_link_tell(b->link, "why", 3), 0);
+    EXPECT_TRUE(eventually([&] { return a->message(&text); }));
+    EXPECT_EQ(text, "why");
+    EXPECT_EQ(a->stores[0], 5u);
+    EXPECT_EQ(state(), uint32_t(PHI_MOVE_POSTED));
+    phi_link_cut(a->link);
+    EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
+    EXPECT_EQ(move(0, 64, false), -ECONNRESET);
+    EXPECT_EQ(phi_link_post(&route, 0), -ECONNRESET);
+    EXPECT_EQ(phi_link_register(a->link, 8, from.data(), 64), -ECONNRESET);
+    EXPECT_EQ(phi_link_tell(a->link, "well", 4), 0);
+    EXPECT_TRUE(eventually([&] { return b->message(&text); }));
+    EXPECT_EQ(text, "well");
+    char why[160] = "";
+    EXPECT_EQ(phi_link_lost(a->link, why, sizeof why), 0) << why;
+    EXPECT_EQ(phi_link_lost(b->link, why, sizeof why), 0) << why;
+}
+
+// The rest of it is not what lay there later.
+TEST_P(Net, AReadThatIsCutHalfWayDoesNotEndWell)
+{
+    regions(64 << 20);
+    std::fill(to.begin(), to.end(), uint8_t(1));
+    ASSERT_EQ(start(0, to.size(), -1, true), 0);
+    auto come = [&] { return __atomic_load_n(&from[0], __ATOMIC_RELAXED) == 1; };
+    ASSERT_TRUE(eventually([&] { return phi_route_poll(&route), come(); }));
+    phi_link_cut(b->link);
+    std::fill(to.begin(), to.end(), uint8_t(2));
+    eventually(
+        [&] {
+            phi_route_poll(&route);
+            return state() != PHI_MOVE_POSTED;
+        },
+        300);
+    if (state() == PHI_MOVE_DONE) { // it was over by then
+        EXPECT_EQ(std::count(from.begin(), from.end(), 1), 64 << 20);
+    }
+    phi_link_cut(a->link);
+    EXPECT_NE(state(), uint32_t(PHI_MOVE_POSTED));
+}
+
+TEST_P(Net, ACutWithoutAWordEndsTheLinkOfWhoReads)
+{
+    if (std::string(GetParam()) != "tcp")
+        GTEST_SKIP() << "here only heartbeats tell";
+    regions(4096);
+    ASSERT_EQ(move(0, 4096, true), 0);
+    phi_link_cut(b->link);
+    EXPECT_EQ(move(0, 4096, true), -EIO);
+    char why[160] = "";
+    EXPECT_EQ(phi_link_lost(a->link, why, sizeof why), -ECONNRESET);
+    EXPECT_STRNE(why, "");
+}
+
 TEST_P(Net, AnEndWithoutByeIsNoticedByWhatIsSentNext)
 {
     if (std::string(GetParam()) != "tcp")

@@ -696,6 +696,98 @@ TEST_P(Death, AnAbortChangesNoByteOfALiveRankThatWasNotTold)
     }
 }
 
+// ---- what is read meanwhile
+
+// Rank 1 reads rank 0's buffer again and again. Rank 0 aborts, and uses the buffer for something
+// else at once: rank 1 may come by those bytes, but is not told then that all is well.
+RANK_FUNCTION(is_read_when_it_aborts)
+{
+    const uint64_t rounds = 20;
+    for (uint64_t round = 0; round < rounds; round++) {
+        rank.open();
+        Link link = meet(rank, !rank.rank, 1, PH_PROTOCOL_GET);
+        void *stream = rank.device->stream();
+        if (rank.rank == 0) {
+            rank.device->fill(link.out, size, 100);
+            rank.barrier();
+            CHECK(reaches(rank.shared->value[0], round + 1));
+            sleep_ms(static_cast<int64_t>(round % 4));
+            CHECK_OK(ph_context_abort(rank.context, "the test says so"));
+            rank.device->fill(link.out, size, 200);
+        } else {
+            rank.barrier();
+            for (uint64_t i = 0; i < 1000000; i++) {
+                int rc = ph_get(link.from, 0, 0, size, stream);
+                rank.synchronize(stream);
+                rc = rc ? rc : ph_channel_status(link.from);
+                if (rc) {
+                    CHECK_RC(rc, PH_EBROKEN);
+                    break;
+                }
+                rank.verify(link.in, size, 100, "and the channel is whole");
+                rank.shared->value[0] = round + 1;
+            }
+        }
+        rank.barrier();
+        rank.close();
+    }
+}
+
+TEST_P(Death, WhatAPeerTookBackIsNotReadWithSuccess)
+{
+    if (is_staged())
+        GTEST_SKIP() << "what is staged is read by its owner's stream alone";
+    Job job(GetParam(), 2);
+    job.environment("PEERHOP_STANDIN_CHECK", "0"); // it is a race
+    EXPECT_EQ(job.run("is_read_when_it_aborts"), "");
+}
+
+// Rank 1 is stopped while it reads, and rank 0 expels it.
+RANK_FUNCTION(is_expelled_when_it_reads)
+{
+    rank.open(fast);
+    Link link = meet(rank, !rank.rank, 1, PH_PROTOCOL_GET);
+    void *stream = rank.device->stream();
+    if (rank.rank == 0) {
+        rank.device->fill(link.out, size, 100);
+        rank.barrier();
+        CHECK(stops(rank, 1));
+        CHECK_OK(ph_context_expel(rank.context, 1));
+        rank.device->fill(link.out, size, 200);
+        rank.shared->value[1] = 1;
+        CHECK(reaches(rank.shared->value[2], 1, 60000));
+        rank.close();
+        return;
+    }
+    rank.barrier();
+    for (int rc = 0; rc == 0;) {
+        rc = ph_get(link.from, 0, 0, size, stream);
+        rank.synchronize(stream);
+        rc = rc ? rc : ph_channel_status(link.from);
+        if (rc == 0)
+            rank.verify(link.in, size, 100, "and the channel is whole");
+        else
+            CHECK_RC(rc, PH_EFENCED);
+        rank.shared->value[0]++;
+    }
+    rank.shared->value[2] = 1;
+    rank.close();
+}
+
+TEST_P(Death, AnExpelledRankReadsNothingWithSuccess)
+{
+    if (is_staged())
+        GTEST_SKIP() << "what is staged is read by its owner's stream alone";
+    Job job(GetParam(), 2);
+    job.environment("PEERHOP_STANDIN_CHECK", "0"); // it is a race
+    job.start("is_expelled_when_it_reads");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 5)) << job.wait(100);
+    stop_rank(job, 1);
+    EXPECT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+    job.signal(1, SIGCONT);
+    EXPECT_EQ(job.wait(), "");
+}
+
 // ---- silence
 
 // Several threads at once wait for a rank that does not answer: operations that were exchanged
