@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <malloc.h>
 #include <string>
 #include <sys/mman.h>
@@ -120,6 +122,23 @@ template <typename Condition> bool soon(Condition condition)
     return false;
 }
 
+// Whether all workers of this process are there, and sleep.
+bool workers_sleep()
+{
+    int workers = 0;
+    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string name, stat;
+        std::getline(std::ifstream(task.path() / "comm"), name);
+        std::getline(std::ifstream(task.path() / "stat"), stat);
+        if (name != "peerhop-queues")
+            continue;
+        if (stat.find(") S ") == std::string::npos)
+            return false;
+        workers++;
+    }
+    return workers > 0;
+}
+
 class QueueBase : public testing::Test
 {
   protected:
@@ -129,10 +148,10 @@ class QueueBase : public testing::Test
     std::vector<uint32_t> words = std::vector<uint32_t>(64);
     uint32_t *word = words.data();
 
-    void open(const char *park)
+    void open(int64_t park_us)
     {
-        const char *settings[] = {park, nullptr};
-        context = std::make_unique<PlainContext>(settings);
+        context = std::make_unique<PlainContext>();
+        context->config.worker_park_us = park_us;
         phi_executor_params params{&context->report, &context->counters, &context->config};
         ASSERT_EQ(phi_host_executor_open(&params, &executor), 0);
         ASSERT_EQ(phi_queue_create(executor, &queue), 0);
@@ -178,8 +197,8 @@ class Queue : public QueueBase
   protected:
     void SetUp() override
     {
-        open("PEERHOP_WORKER_PARK_US=1000000");
-        usleep(2000); // its first look is behind it
+        open(3600 * int64_t{1000000});
+        ASSERT_TRUE(soon([] { return workers_sleep(); })); // its first look is behind it
     }
 };
 
@@ -189,7 +208,7 @@ class Worker : public QueueBase
   protected:
     void SetUp() override
     {
-        open("PEERHOP_WORKER_PARK_US=1000");
+        open(1000);
     }
 };
 
@@ -370,18 +389,25 @@ TEST_F(Queue, CopiesMoreThanFourGiB)
 // A channel that breaks in the middle of a large copy ends it between two pieces.
 TEST_F(Queue, ALargeCopyNoticesABrokenChannel)
 {
-    Fresh from, to;
-    from.at[Fresh::SIZE - 1] = 'e';
-    ASSERT_EQ(issue({copy(to.at, from.at, Fresh::SIZE, &word[8]), post(&word[0], &word[8])}), 0);
-    std::thread breaker([&] {
-        while (!to.begun())
-            std::this_thread::yield();
-        store(&word[8], 1);
-    });
-    EXPECT_EQ(synchronize(), 0);
-    breaker.join();
-    EXPECT_EQ(to.at[Fresh::SIZE - 1], 0);
-    EXPECT_EQ(word[0], 0u);
+    bool noticed = false;
+    for (int i = 0; i < 10 && !noticed; i++) { // on a busy machine it may break too late
+        Fresh from, to;
+        from.at[Fresh::SIZE - 1] = 'e';
+        store(&word[0], 0);
+        store(&word[8], 0);
+        ASSERT_EQ(issue({copy(to.at, from.at, Fresh::SIZE, &word[8]), post(&word[0], &word[8])}),
+                  0);
+        std::thread breaker([&] {
+            while (!to.begun())
+                std::this_thread::yield();
+            store(&word[8], 1);
+        });
+        EXPECT_EQ(synchronize(), 0);
+        breaker.join();
+        noticed = to.at[Fresh::SIZE - 1] == 0;
+        EXPECT_TRUE(!noticed || look(&word[0]) == 0) << "the peer was told of half a copy";
+    }
+    EXPECT_TRUE(noticed);
 }
 
 // A deadline in the middle of one as well; the queue goes on later.
@@ -785,15 +811,18 @@ TEST_F(Worker, RunsLargeCopies)
 
 TEST_F(Worker, GivesALargeCopyToWhoeverSynchronises)
 {
-    Fresh from, to;
     std::thread::id runner;
     auto note = [](void *opaque) { *(std::thread::id *)opaque = std::this_thread::get_id(); };
-    from.at[Fresh::SIZE - 1] = 'e';
-    ASSERT_EQ(issue({copy(to.at, from.at, Fresh::SIZE)}), 0);
-    ASSERT_EQ(phi_queue_host(queue, note, &runner), 0);
-    ASSERT_TRUE(soon([&] { return to.begun(); })); // so the worker is at it
-    EXPECT_EQ(synchronize(), 0);
-    EXPECT_EQ(to.at[Fresh::SIZE - 1], 'e');
+    // On a busy machine the worker may be done before this thread has a core.
+    for (int i = 0; i < 10 && runner != std::this_thread::get_id(); i++) {
+        Fresh from, to;
+        from.at[Fresh::SIZE - 1] = 'e';
+        ASSERT_EQ(issue({copy(to.at, from.at, Fresh::SIZE)}), 0);
+        ASSERT_EQ(phi_queue_host(queue, note, &runner), 0);
+        ASSERT_TRUE(soon([&] { return to.begun(); })); // so the worker is at it
+        EXPECT_EQ(synchronize(), 0);
+        EXPECT_EQ(to.at[Fresh::SIZE - 1], 'e');
+    }
     EXPECT_EQ(runner, std::this_thread::get_id());
 }
 
