@@ -21,7 +21,7 @@ extern "C" {
 #include "store/mailbox.h"
 }
 
-inline const int64_t WELL_MS = patience(5000).count(); // for a store that is well
+inline const int64_t WELL_MS = patience(10000).count(); // for a store that is well
 
 struct Got {
     int result = -1;

@@ -113,7 +113,7 @@ TEST_F(RedisFault, LateServerIsWaitedFor)
 {
     Member member(0, 2);
     member.uri = redis.uri();
-    std::thread opener([&] { EXPECT_EQ(member.open(5000), 0) << member.error(); });
+    std::thread opener([&] { EXPECT_EQ(member.open(), 0) << member.error(); });
     sleep_ms(300);
     ASSERT_TRUE(redis.start());
     opener.join();
@@ -135,7 +135,7 @@ TEST_F(RedisFault, FullBacklogIsWaitedFor)
     member.uri = redis.uri();
     EXPECT_EQ(member.open(100), -ETIMEDOUT);
     expect_says(member, "backlog");
-    std::thread opener([&] { EXPECT_EQ(member.open(5000), 0) << member.error(); });
+    std::thread opener([&] { EXPECT_EQ(member.open(), 0) << member.error(); });
     sleep_ms(100);
     close(listener);
     close(filler);
@@ -165,7 +165,7 @@ TEST_F(RedisFault, NoPassword)
     ASSERT_TRUE(closed.start());
     Member member(0, 2);
     member.uri = closed.uri();
-    EXPECT_EQ(member.open(5000), PH_ESTORE);
+    EXPECT_EQ(member.open(), PH_ESTORE);
     expect_says(member, "NOAUTH");
     expect_says(member, "PEERHOP_STORE_PASSWORD_FILE");
 }
@@ -176,7 +176,7 @@ TEST_F(RedisFault, PasswordThatIsRepeatedByTheServerIsNotRepeatedByUs)
     ASSERT_TRUE(old.start());
     Member member(0, 2);
     member.uri = "unix://:very-secret@" + old.socket();
-    EXPECT_EQ(member.open(5000), PH_ESTORE);
+    EXPECT_EQ(member.open(), PH_ESTORE);
     expect_says(member, "AUTH");
     EXPECT_EQ(member.error().find("very-secret"), std::string::npos) << member.error();
 }
@@ -202,7 +202,7 @@ TEST_F(RedisFault, PasswordFromAFileAndAUser)
     EXPECT_EQ(member.open(), 0) << member.error();
     EXPECT_EQ(member.announce("here"), 0) << member.error();
     EXPECT_EQ(member.send(1, "hello"), 0) << member.error();
-    EXPECT_EQ(phi_mailbox_refresh(member.mailbox, in_ms(5000)), 0) << member.error();
+    EXPECT_EQ(phi_mailbox_refresh(member.mailbox, in_ms(WELL_MS)), 0) << member.error();
     EXPECT_EQ(closed.command({"SET", "ph:{test}:0:1>0", "no stream"}), "OK");
     EXPECT_EQ(member.receive(300).result, -ETIMEDOUT) << member.error(); // healed
     EXPECT_EQ(member.log_text().find("NOPERM"), std::string::npos) << member.log_text();
@@ -254,9 +254,9 @@ TEST_F(RedisFault, TooManyClients)
     ASSERT_TRUE(small.start());
     Member first(0, 2);
     first.uri = small.uri();
-    if (first.open(2000) ==
+    if (first.open() ==
         0) { // its second connection is one too many, which may come out a little later
-        EXPECT_EQ(first.receive(2000).result, PH_ESTORE);
+        EXPECT_EQ(first.receive().result, PH_ESTORE);
     }
     expect_says(first, "max number of clients");
 }
@@ -272,9 +272,9 @@ TEST_F(RedisFault, EmptyRestartLosesNothing)
     EXPECT_EQ(b->receive().text, "2");
     ASSERT_TRUE(redis.restart());
     // b waits; a, which never looks at the store by itself, is in receive as well.
-    std::thread other([&] { EXPECT_EQ(a->receive(10000).text, "back"); });
+    std::thread other([&] { EXPECT_EQ(a->receive(2 * WELL_MS).text, "back"); });
     for (int i = 3; i <= 5; i++) {
-        Got got = b->receive(10000);
+        Got got = b->receive(2 * WELL_MS);
         ASSERT_EQ(got.result, 0) << b->error();
         EXPECT_EQ(got.text, std::to_string(i));
         EXPECT_EQ(got.sequence, static_cast<uint64_t>(i));
@@ -295,10 +295,10 @@ TEST_F(RedisFault, RestartWhileBothAreBlockedInReceive)
     join();
     ASSERT_EQ(a->send(1, "unseen"), 0);
     redis.pause(); // so that b cannot read it
-    std::thread first([&] { EXPECT_EQ(a->receive(10000).text, "answer"); });
+    std::thread first([&] { EXPECT_EQ(a->receive(2 * WELL_MS).text, "answer"); });
     std::thread second([&] {
-        EXPECT_EQ(b->receive(10000).text, "unseen");
-        EXPECT_EQ(b->send(0, "answer", 10000), 0) << b->error();
+        EXPECT_EQ(b->receive(2 * WELL_MS).text, "unseen");
+        EXPECT_EQ(b->send(0, "answer", 2 * WELL_MS), 0) << b->error();
     });
     sleep_ms(50);
     redis.stop();
@@ -386,10 +386,10 @@ TEST_F(RedisFault, FlushedStoreIsFilledAgainByRefresh)
     join();
     ASSERT_EQ(a->send(1, "kept"), 0);
     ASSERT_EQ(redis.cli("FLUSHALL"), "OK");
-    ASSERT_EQ(phi_mailbox_refresh(a->mailbox, in_ms(5000)), 0) << a->error();
+    ASSERT_EQ(phi_mailbox_refresh(a->mailbox, in_ms(WELL_MS)), 0) << a->error();
     EXPECT_EQ(redis.cli("XLEN ph:{test}:0:members"), "1");
     EXPECT_EQ(redis.cli("XLEN ph:{test}:0:0>1"), "1");
-    ASSERT_EQ(phi_mailbox_refresh(a->mailbox, in_ms(5000)), 0);
+    ASSERT_EQ(phi_mailbox_refresh(a->mailbox, in_ms(WELL_MS)), 0);
     EXPECT_EQ(redis.cli("XLEN ph:{test}:0:members"), "1");
 }
 
@@ -445,7 +445,7 @@ TEST_F(RedisFault, StoppedServerDoesNotHoldUpOtherThreadsOrClose)
     EXPECT_FALSE(ended);
     phi_mailbox_acknowledged(a->mailbox, 1, 1);
     phi_mailbox_wake(a->mailbox);
-    EXPECT_EQ(a->receive(5000).result, -EINTR);
+    EXPECT_EQ(a->receive().result, -EINTR);
     slow.join();
     Stopwatch closing;
     a->close(100);
@@ -457,8 +457,8 @@ TEST_F(RedisFault, StoppedServerThatGoesOnHasLostNothing)
 {
     join();
     std::thread receiver([&] {
-        EXPECT_EQ(b->receive(10000).text, "first");
-        EXPECT_EQ(b->receive(10000).text, "second");
+        EXPECT_EQ(b->receive(2 * WELL_MS).text, "first");
+        EXPECT_EQ(b->receive(2 * WELL_MS).text, "second");
     });
     ASSERT_EQ(a->send(1, "first"), 0);
     redis.pause();
@@ -466,7 +466,7 @@ TEST_F(RedisFault, StoppedServerThatGoesOnHasLostNothing)
         sleep_ms(200);
         redis.resume();
     });
-    EXPECT_EQ(a->send(1, "second", 10000), 0) << a->error();
+    EXPECT_EQ(a->send(1, "second", 2 * WELL_MS), 0) << a->error();
     receiver.join();
     resumer.join();
 }
@@ -497,7 +497,7 @@ TEST_F(RedisFault, AWakeEndsAnAttemptToPutAgain)
             while (!done)
                 a->receive(50);
         });
-        EXPECT_EQ(b->receive(10000).text, "kept") << b->error();
+        EXPECT_EQ(b->receive(2 * WELL_MS).text, "kept") << b->error();
         done = true;
         receiver.join();
         a.reset();
@@ -537,7 +537,7 @@ TEST_F(RedisFault, ALifeAfterAnExpulsionIsNoneOfItsBusiness)
     ASSERT_EQ(a->announce("a"), 0);
     ASSERT_EQ(b->announce("b"), 0);
     ASSERT_EQ(a->receive().text, "b");
-    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, life(1), in_ms(1000)), 0) << a->error();
+    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, life(1), in_ms(WELL_MS)), 0) << a->error();
     EXPECT_EQ(a->receive().incarnation, life(1) + 1);
     auto later = make(1, 2, life(1) + 10);
     ASSERT_EQ(later->announce("b again"), 0);
@@ -614,12 +614,12 @@ TEST_F(RedisFault, RestartedServerThatRefusesIsReportedByReceive)
     // The full server takes the place of the one that went.
     ASSERT_EQ(rename(small.socket().c_str(), redis.socket().c_str()), 0);
     Stopwatch watch;
-    Got got = a->receive(5000);
+    Got got = a->receive();
     EXPECT_EQ(got.result, PH_ESTORE);
     expect_says(*a, "OOM");
     int errors = 0;
     while (watch.ms() < 600)
-        errors += a->receive(5000).result == PH_ESTORE;
+        errors += a->receive().result == PH_ESTORE;
     EXPECT_LE(errors, 5); // it does not ask again and again
 }
 
@@ -676,7 +676,7 @@ TEST_F(RedisFault, AnOlderLifeLeavesTheNewersMailboxesAlone)
     ASSERT_EQ(a->send_to(1, life(1) + 7, "for the newer"), 0);
     // The older one reads it, has something to delete, and goes.
     EXPECT_EQ(b->receive().result, PH_EFENCED);
-    EXPECT_EQ(phi_mailbox_refresh(b->mailbox, in_ms(5000)), 0) << b->error();
+    EXPECT_EQ(phi_mailbox_refresh(b->mailbox, in_ms(WELL_MS)), 0) << b->error();
     b->close();
     EXPECT_EQ(newer->receive().text, "a");
     EXPECT_EQ(newer->receive().text, "for the newer");
@@ -690,7 +690,7 @@ TEST_F(RedisFault, AMessageForALaterLifeIsLeftToIt)
     join();
     ASSERT_EQ(a->send_to(1, life(1) + 7, "for the newer"), 0); // a knows already, b does not
     EXPECT_EQ(b->receive(50).result, -ETIMEDOUT);
-    EXPECT_EQ(phi_mailbox_refresh(b->mailbox, in_ms(5000)), 0);
+    EXPECT_EQ(phi_mailbox_refresh(b->mailbox, in_ms(WELL_MS)), 0);
     auto newer = make(1, 2, life(1) + 7);
     EXPECT_EQ(newer->receive().text, "a");
     EXPECT_EQ(newer->receive().text, "for the newer");
@@ -765,7 +765,7 @@ TEST_F(RedisFault, ManyConsumedMessagesAreDeletedAtOnce)
     for (int i = 0; i < count; i++)
         ASSERT_EQ(b->receive().text, "x");
     EXPECT_EQ(redis.cli("XLEN ph:{test}:0:0>1"), std::to_string(count));
-    ASSERT_EQ(phi_mailbox_refresh(b->mailbox, in_ms(5000)), 0);
+    ASSERT_EQ(phi_mailbox_refresh(b->mailbox, in_ms(WELL_MS)), 0);
     EXPECT_EQ(redis.cli("XLEN ph:{test}:0:0>1"), "0");
     EXPECT_EQ(b->receive(10).result, -ETIMEDOUT);
 }
@@ -780,7 +780,7 @@ TEST_F(RedisFault, KeysExpireAndRefreshRenews)
         EXPECT_LE(ttl, 3600) << key;
         redis.cli(std::string("EXPIRE ") + key + " 100");
     }
-    ASSERT_EQ(phi_mailbox_refresh(a->mailbox, in_ms(5000)), 0);
+    ASSERT_EQ(phi_mailbox_refresh(a->mailbox, in_ms(WELL_MS)), 0);
     for (const char *key : {"ph:{test}:0:members", "ph:{test}:0:0>1"})
         EXPECT_GT(std::stol(redis.cli(std::string("TTL ") + key)), 3500) << key;
 }

@@ -156,7 +156,7 @@ TEST_P(Store, ThreadsSendWhileAnotherReceives)
     std::thread third([&] {
         for (int i = 0; i < count; i++) {
             EXPECT_EQ(m[1]->send(0, "z"), 0);
-            EXPECT_EQ(phi_mailbox_refresh(m[1]->mailbox, in_ms(5000)), 0);
+            EXPECT_EQ(phi_mailbox_refresh(m[1]->mailbox, in_ms(WELL_MS)), 0);
         }
     });
     std::thread fourth([&] {
@@ -296,8 +296,8 @@ TEST_P(Store, AnExpulsionIsForEveryoneAndFencesItsLife)
     ASSERT_EQ(a->announce("a"), 0);
     ASSERT_EQ(b->announce("b"), 0);
     ASSERT_EQ(a->receive().text, "b");
-    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, b->incarnation, in_ms(1000)), 0) << a->error();
-    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, b->incarnation, in_ms(1000)), 0)
+    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, b->incarnation, in_ms(WELL_MS)), 0) << a->error();
+    ASSERT_EQ(phi_mailbox_expel(a->mailbox, 1, b->incarnation, in_ms(WELL_MS)), 0)
         << a->error(); // again
     auto c = make(2, 3);
     EXPECT_EQ(c->receive().text, "a");
@@ -324,7 +324,7 @@ TEST_P(Store, RefreshIsHarmless)
     auto m = join(2);
     ASSERT_EQ(m[0]->send(1, "x"), 0);
     for (int i = 0; i < 3; i++)
-        EXPECT_EQ(phi_mailbox_refresh(m[0]->mailbox, in_ms(5000)), 0);
+        EXPECT_EQ(phi_mailbox_refresh(m[0]->mailbox, in_ms(WELL_MS)), 0);
     EXPECT_EQ(m[1]->receive().text, "x");
     EXPECT_EQ(m[1]->receive(20).result, -ETIMEDOUT);
 }

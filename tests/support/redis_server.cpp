@@ -18,18 +18,21 @@
 
 #include <hiredis/hiredis.h>
 
-static int free_port()
+// A port that the system gives nobody else as long as *fd is open. The server may have it: both ask
+// to use it again, and only the server listens.
+static int own_port(int *fd)
 {
-    int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    *fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     socklen_t size = sizeof(address);
+    const int on = 1;
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int port = 0;
-    if (bind(fd, reinterpret_cast<sockaddr *>(&address), size) == 0 &&
-        getsockname(fd, reinterpret_cast<sockaddr *>(&address), &size) == 0)
+    if (setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+        bind(*fd, reinterpret_cast<sockaddr *>(&address), size) == 0 &&
+        getsockname(*fd, reinterpret_cast<sockaddr *>(&address), &size) == 0)
         port = ntohs(address.sin_port);
-    close(fd);
     return port;
 }
 
@@ -39,7 +42,7 @@ RedisServer::RedisServer(std::vector<std::string> arguments, bool tcp)
     char folder[] = "/tmp/phredis.XXXXXX";
     folder_ = mkdtemp(folder) ? folder : "/nonexistent";
     if (tcp)
-        port_ = free_port();
+        port_ = own_port(&port_fd_);
     for (size_t i = 0; i + 1 < arguments_.size(); i++)
         if (arguments_[i] == "--requirepass")
             password_ = arguments_[i + 1];
@@ -57,6 +60,8 @@ RedisServer::~RedisServer()
     keeper_.join();
     unlink(socket().c_str());
     rmdir(folder_.c_str());
+    if (port_fd_ >= 0)
+        close(port_fd_);
 }
 
 bool RedisServer::available()
@@ -129,7 +134,7 @@ bool RedisServer::start()
 {
     if (!launch())
         return false;
-    for (int i = 0; i < 5000; i++) {
+    for (int i = 0; i < 20000; i++) {
         if (cli("PING") == "PONG")
             return true;
         if (waitpid(pid_, nullptr, WNOHANG) != 0) {

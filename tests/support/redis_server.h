@@ -58,7 +58,7 @@ class RedisServer
 
     std::vector<std::string> arguments_;
     std::string folder_, password_;
-    int port_ = 0;
+    int port_ = 0, port_fd_ = -1;
     pid_t pid_ = -1;
 
     // The kernel ends the server with the thread that forked it, so that is one which lives as long
