@@ -16,6 +16,7 @@
 
 #include "support/atomic_compat.h"
 
+#include "support/patience.h"
 #include "support/plain_context.h"
 #include "support/strict_net.h"
 
@@ -28,7 +29,7 @@ extern "C" {
 namespace
 {
 
-constexpr int64_t kWait = 5000;
+const int64_t kWait = patience(20000).count();
 constexpr uint32_t kLines = 4;
 
 struct alignas(64) Line {

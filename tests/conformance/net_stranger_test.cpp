@@ -151,14 +151,21 @@ INSTANTIATE_TEST_SUITE_P(Provider, NetStranger, testing::Values("tcp", "tcp;ofi_
                              return name;
                          });
 
+struct Log {
+    std::string text;
+    std::atomic<int> lines{0};
+};
+
 static void keep(void *opaque, enum ph_log_level, const char *line)
 {
-    static_cast<std::string *>(opaque)->append(line);
+    auto *log = static_cast<Log *>(opaque);
+    log->text.append(line);
+    log->lines++;
 }
 
 TEST_P(NetStranger, WhatItSaysIsDropped)
 {
-    std::string log;
+    Log log;
     b->context->report.log = keep;
     b->context->report.log_opaque = &log;
     b->context->report.level = PH_LOG_WARN;
@@ -167,13 +174,14 @@ TEST_P(NetStranger, WhatItSaysIsDropped)
     const uint64_t lie = 666;
     EXPECT_EQ(phi_link_store(stranger->link, 16, &lie, 8), 0);
     EXPECT_EQ(phi_link_tell(stranger->link, "lies", 4), 0);
+    EXPECT_TRUE(eventually([&] { return log.lines > 0; }));
     arrives();
     both_go_on();
     phi_link_end(stranger->link, true); // in b's peer's name
     arrives();
     both_go_on();
     b.reset();
-    EXPECT_EQ(log, "what comes to the link with rank 1 without its token is dropped"); // once
+    EXPECT_EQ(log.text, "what comes to the link with rank 1 without its token is dropped"); // once
 }
 
 // Who comes to a rail before the peer does.
