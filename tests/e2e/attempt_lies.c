@@ -10,6 +10,7 @@
 
 static bool (*_Atomic may)(void);
 static _Atomic int made, closed;
+static atomic_bool asked;
 static struct attempt_lie told;
 
 void hold_imports(bool (*may_go)(void))
@@ -25,6 +26,11 @@ int imports_made(void)
 int imports_open(void)
 {
     return made - closed;
+}
+
+bool was_asked(void)
+{
+    return asked;
 }
 
 void lie_in_attempts(struct attempt_lie lie)
@@ -77,7 +83,10 @@ int __wrap_phi_node_send(int socket, const struct phi_node_message *message, int
 int __wrap_phi_node_send(int socket, const struct phi_node_message *message, int fd)
 {
     const struct phi_node_message lie = lie_of(message, true);
-    return __real_phi_node_send(socket, &lie, fd);
+    const int rc = __real_phi_node_send(socket, &lie, fd);
+    if (message->type == PHI_NODE_ATTEMPT)
+        asked = true;
+    return rc;
 }
 
 int __real_phi_node_call(int socket, const struct phi_node_message *request,

@@ -18,6 +18,9 @@ void hold_imports(bool (*may_go)(void));
 int imports_made(void);
 int imports_open(void);
 
+// Whether a peer has asked this rank about its try, and was answered.
+bool was_asked(void);
+
 // lie_in_attempts: what this rank says of its try, in questions and answers, from now on. All 0: as
 // it is.
 struct attempt_lie {
