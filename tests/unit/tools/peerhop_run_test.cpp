@@ -167,7 +167,7 @@ class PeerhopRun : public testing::Test
     // Waits until the ranks have made this many files named ready.*
     bool wait_ready(size_t n)
     {
-        for (int i = 0; i < 2000; i++) {
+        for (int i = 0; i < 9000; i++) {
             size_t ready = 0;
             for (const std::string &name : entries(folder))
                 ready += name.rfind("ready.", 0) == 0;
@@ -528,8 +528,9 @@ TEST_F(PeerhopRun, ItsOwnDeathEndsRanksAndServerAndLeavesNothing)
     ASSERT_TRUE(wait_ready(2));
     kill(pid, SIGKILL);
     EXPECT_EQ(finish(pid).status, 1000 + SIGKILL);
-    for (int i = 0; i < 400 && !(processes_with(mark).empty() && processes_with(stores()).empty() &&
-                                 entries(stores()).empty());
+    // TearDown() says what was left.
+    for (int i = 0; i < 9000 && !(processes_with(mark).empty() &&
+                                  processes_with(stores()).empty() && entries(stores()).empty());
          i++)
         usleep(5000);
 }
