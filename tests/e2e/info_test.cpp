@@ -103,10 +103,10 @@ RANK_FUNCTION(is_looked_at)
             sleep_ms(1);
         rank.shared->value[1] = 1;
     } else {
-        CHECK(reaches(rank.shared->value[2], 1));
+        CHECK(reaches(rank.shared->value[2], 1, 120000)); // stopped meanwhile
         CHECK_OK(ph_signal(with[0], stream));
     }
-    rank.synchronize(stream);
+    rank.synchronize(stream, 120000);
 }
 
 TEST_P(Info, ShowsWhoLivesWaitsIsStoppedAndWasKilled)
@@ -118,7 +118,8 @@ TEST_P(Info, ShowsWhoLivesWaitsIsStoppedAndWasKilled)
     job.expect_failure(2);
     job.signal(2, SIGKILL);
     job.signal(1, SIGSTOP);
-    ASSERT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
+    // The kernel may take half a minute to end the one that is killed.
+    ASSERT_TRUE(reaches(job.shared()->value[1], 1, 60000)) << job.wait(100);
     const std::string keys = job.redis().cli("DBSIZE"), records = job.redis().cli(members);
 
     const std::string waits = of_rank_0(job, 200);
@@ -133,7 +134,10 @@ TEST_P(Info, ShowsWhoLivesWaitsIsStoppedAndWasKilled)
     EXPECT_HAS(object(1), "\"state\":\"no answer\"");
     EXPECT_HAS(object(2), "\"state\":\"exited\"");
 
-    EXPECT_EQ(run(job, "--timeout-ms 1000"), 0);
+    Stopwatch watch;
+    do // on a busy machine rank 0 may not answer in time
+        EXPECT_EQ(run(job, "--timeout-ms 1000"), 0);
+    while (!says(" 1 suspect (rank 1)") && watch.ms() < 20000);
     EXPECT_TRUE(says(" no answer in 1000 ms\n")) << out;
     EXPECT_TRUE(says(" exited: nobody listens at its socket\n")) << out;
     EXPECT_TRUE(says(" 1 suspect (rank 1), 1 gone (rank 2); channels: 2 kept, 2 with")) << out;

@@ -126,7 +126,7 @@ RANK_FUNCTION(waits_behind_another)
     Stopwatch watch;
     int rc = ph_wait(first, size, stream);
     CHECK(rc == 0 || watch.ms() >= 1000); // it has waited for the operation, if in vain
-    while (rc && watch.ms() < 20000)
+    while (rc && watch.ms() < patience(20000).count())
         rc = ph_wait(first, size, stream);
     CHECK_RC(rc, 0);
     rank.synchronize(stream);

@@ -25,6 +25,7 @@ class ReleaseOnCuda : public EveryDevice
 INSTANTIATE_CUDA_DEVICES(ReleaseOnCuda);
 
 static const size_t size = 100000;
+static const int64_t LONG_MS = patience(20000).count(); // for what must succeed
 
 // What the application of a peer does at a quiet moment, until `value` says that it may stop.
 static void reap_until(Rank &rank, const std::atomic<uint64_t> &value, uint64_t least)
@@ -72,7 +73,7 @@ RANK_FUNCTION(gives_back_and_again)
     // All is given back: the peer unmaps it.
     rank.barrier();
     if (rank.rank == 0) {
-        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_CLOSED, 10000));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_CLOSED, LONG_MS));
         rank.device->release(memory);
         rank.shared->value[0] = 1;
     } else {
@@ -126,7 +127,7 @@ RANK_FUNCTION(gives_back_a_part)
         release_to(rank, memory, 4 * size, PH_RELEASE_DRAINED);
         rank.shared->value[0] = 1;
         rank.barrier();
-        CHECK_OK(ph_release_wait(rank.context, memory, 4 * size, PH_RELEASE_CLOSED, 10000));
+        CHECK_OK(ph_release_wait(rank.context, memory, 4 * size, PH_RELEASE_CLOSED, LONG_MS));
         rank.shared->value[0] = 2;
     } else {
         CHECK(reaches(rank.shared->value[0], 1));
@@ -401,11 +402,11 @@ RANK_FUNCTION(is_taken_by_a_group)
         CHECK_OK(ph_signal(channel[0], stream));
         rank.synchronize(stream);
         CHECK_OK(ph_release_start(rank.context, memory[0], size));
-        CHECK_OK(ph_release_wait(rank.context, memory[0], size, PH_RELEASE_REVOKED, 10000));
+        CHECK_OK(ph_release_wait(rank.context, memory[0], size, PH_RELEASE_REVOKED, LONG_MS));
         CHECK_RC(ph_release_wait(rank.context, memory[0], size, PH_RELEASE_DRAINED, 200),
                  -ETIMEDOUT); // the peer says that it waits, and is told that nothing more comes
         CHECK_OK(ph_signal(channel[1], stream));
-        CHECK_OK(ph_release_wait(rank.context, memory[0], size, PH_RELEASE_DRAINED, 10000));
+        CHECK_OK(ph_release_wait(rank.context, memory[0], size, PH_RELEASE_DRAINED, LONG_MS));
     } else {
         const ph_group_op group[] = {{PH_GROUP_WAIT, channel[0], 0, 0, 0},
                                      {PH_GROUP_WAIT, channel[1], 0, 0, 0}};
@@ -442,10 +443,10 @@ RANK_FUNCTION(takes_after_the_release)
         rank.synchronize(stream);
         rank.barrier();
         CHECK_OK(ph_release_start(rank.context, memory, size));
-        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_REVOKED, 10000));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_REVOKED, LONG_MS));
         CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 100), -ETIMEDOUT);
         rank.shared->value[0] = 1;
-        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10000));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, LONG_MS));
     } else {
         auto &given = rank.shared->value[0];
         rank.device->call(stream, [&given] { reaches(given, 1); });
@@ -490,7 +491,7 @@ RANK_FUNCTION(holds_a_graph)
     } else {
         rank.barrier();
         CHECK_OK(ph_release_start(rank.context, memory, size));
-        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_REVOKED, 10000));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_REVOKED, LONG_MS));
         rank.ends_with(-EBUSY, "graph", [&] {
             return ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 50);
         });
@@ -498,7 +499,7 @@ RANK_FUNCTION(holds_a_graph)
             CHECK_SAYS(rank.error(), part);
         CHECK_RC(ph_release_test(rank.context, memory, size, PH_RELEASE_DRAINED), -EBUSY);
         rank.shared->value[0] = 1;
-        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10000));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, LONG_MS));
     }
     rank.barrier();
     rank.close();
@@ -529,7 +530,7 @@ RANK_FUNCTION(releases_in_an_exchange)
             if (round % 2)
                 sleep_ms(3); // the peer is there
             CHECK_OK(ph_release_start(rank.context, second, size));
-            int rc = ph_exchange_finish(&request, &channel, 5000);
+            int rc = ph_exchange_finish(&request, &channel, LONG_MS);
             CHECK(rc == 0 || rc == -ESTALE);
             if (rc == 0)
                 CHECK_RC(ph_channel_status(channel), -ESTALE);
@@ -538,7 +539,7 @@ RANK_FUNCTION(releases_in_an_exchange)
             channel = rank.channel(1, 2, role, second, size);
         } else {
             CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
-            CHECK_OK(ph_exchange_finish(&request, &channel, 10000));
+            CHECK_OK(ph_exchange_finish(&request, &channel, LONG_MS));
             CHECK(reaches(rank.shared->value[round], 1));
             if (rank.shared->value[round] == 2) {
                 CHECK_RC(end_of(channel), -ESTALE);
@@ -705,11 +706,11 @@ RANK_FUNCTION(unmaps_many_at_once)
         for (void *one : memory)
             CHECK_OK(ph_release_start(rank.context, one, size));
         for (void *one : memory)
-            CHECK_OK(ph_release_wait(rank.context, one, size, PH_RELEASE_REVOKED, 10000));
+            CHECK_OK(ph_release_wait(rank.context, one, size, PH_RELEASE_REVOKED, LONG_MS));
         sleep_ms(100); // the ends of the allocations are told by then as well
         CHECK_OK(ph_signal(start, stream));
         for (void *one : memory)
-            CHECK_OK(ph_release_wait(rank.context, one, size, PH_RELEASE_CLOSED, 10000));
+            CHECK_OK(ph_release_wait(rank.context, one, size, PH_RELEASE_CLOSED, LONG_MS));
         rank.shared->value[0] = rank.log.find("SUSPECT") == std::string::npos;
     }
     rank.synchronize(stream);
@@ -760,7 +761,7 @@ RANK_FUNCTION(ends_before_it_is_read)
         rank.barrier();
         ph_channel *channel;
         if (rank.rank == 0) {
-            CHECK_RC(ph_exchange_finish(&request, &channel, 10000), -ESTALE);
+            CHECK_RC(ph_exchange_finish(&request, &channel, LONG_MS), -ESTALE);
             rank.device->release(memory);
         }
         memory = rank.device->alloc(size);
@@ -787,7 +788,7 @@ TEST_P(Release, BeforeItsOfferIsRead)
 // so.
 static bool few_are_left(Rank &rank, uint64_t most)
 {
-    for (Stopwatch watch; watch.ms() < 10000; sleep_ms(1))
+    for (Stopwatch watch; watch.ms() < LONG_MS; sleep_ms(1))
         if (rank.counter("channels") - rank.counter("retired") <= most)
             return true;
     return false;
@@ -950,11 +951,11 @@ RANK_FUNCTION(releases_what_is_not_there)
     CHECK_SAYS(rank.error(), "ph_release_start first");
     // Memory that was never exchanged.
     CHECK_OK(ph_release_start(rank.context, never, size));
-    CHECK_OK(ph_release_wait(rank.context, never, size, PH_RELEASE_CLOSED, 10000));
+    CHECK_OK(ph_release_wait(rank.context, never, size, PH_RELEASE_CLOSED, LONG_MS));
     // Twice, and from both ends at once.
     CHECK_OK(ph_release_start(rank.context, memory, size));
     CHECK_OK(ph_release_start(rank.context, memory, size));
-    CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10000));
+    CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, LONG_MS));
     CHECK_OK(ph_release_start(rank.context, at(memory, 10), 10));
     CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 1));
     CHECK_RC(ph_channel_status(channel), -ESTALE);
@@ -963,7 +964,7 @@ RANK_FUNCTION(releases_what_is_not_there)
     bool closed = false;
     Stopwatch watch;
     while (rank.shared->value[0] < 2) {
-        CHECK(watch.ms() < 20000);
+        CHECK(watch.ms() < LONG_MS);
         CHECK_OK(ph_reap(rank.context));
         if (closed || ph_release_wait(rank.context, memory, size, PH_RELEASE_CLOSED, 20) != 0)
             continue;
@@ -997,8 +998,8 @@ RANK_FUNCTION(releases_what_was_refused)
     CHECK_RC(ph_exchange_start(rank.context, both, 2, &refused), -EALREADY);
     CHECK_OK(ph_release_test(rank.context, spare, size, PH_RELEASE_CLOSED));
     CHECK_OK(ph_release_start(rank.context, spare, size));
-    CHECK_OK(ph_release_wait(rank.context, spare, size, PH_RELEASE_CLOSED, 10000));
-    CHECK_OK(ph_exchange_finish(&request, &channel, 20000));
+    CHECK_OK(ph_release_wait(rank.context, spare, size, PH_RELEASE_CLOSED, LONG_MS));
+    CHECK_OK(ph_exchange_finish(&request, &channel, LONG_MS));
     CHECK_RC(ph_release_test(rank.context, memory, size, PH_RELEASE_DRAINED), -EINVAL);
     rank.barrier();
     rank.close();
@@ -1063,7 +1064,7 @@ RANK_FUNCTION(releases_before_the_offer_is_read)
     rank.channel(!rank.rank, 2, PH_ROLE_BOTH, other, size); // what is over is cleared away
     if (owns) {
         ph_channel *channel = nullptr;
-        CHECK_RC(ph_exchange_finish(&request, &channel, patience(20000).count()), -ESTALE);
+        CHECK_RC(ph_exchange_finish(&request, &channel, LONG_MS), -ESTALE);
         CHECK_SAYS(rank.error(), "was released during its exchange");
     }
     ph_channel *channel = rank.channel(!rank.rank, 3, PH_ROLE_BOTH, other, size);

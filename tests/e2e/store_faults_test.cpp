@@ -166,7 +166,8 @@ RANK_FUNCTION(asks_until_it_comes_back)
     struct ph_channel *channel = nullptr;
     Stopwatch watch;
     int rc;
-    while ((rc = ph_exchange(rank.context, &ask, 1, &channel)) == PH_EPEER && watch.ms() < 20000)
+    while ((rc = ph_exchange(rank.context, &ask, 1, &channel)) == PH_EPEER &&
+           watch.ms() < patience(30000).count())
         sleep_ms(1);
     CHECK_OK(rc);
     rank.shared->value[1] = 1;
@@ -197,8 +198,11 @@ TEST_F(StoreFaults, ALaterLifeIsMetAfterARestartToo)
 RANK_FUNCTION(sends_many)
 {
     rank.open();
-    for (int op = 0; op < 150; op++)
+    for (int op = 0; op < 150; op++) {
+        if (op == 50 || op == 100) // not all between two restarts
+            CHECK(reaches(rank.shared->value[1], static_cast<uint64_t>(op / 50)));
         send_one(rank, op);
+    }
     rank.shared->value[0] = 1;
     rank.barrier();
 }
@@ -211,7 +215,7 @@ TEST_F(StoreFaults, ManyRestartsInManyExchanges)
     while (restarts < 60 && job.shared()->value[0] == 0) {
         sleep_ms(15);
         EXPECT_TRUE(job.redis().restart());
-        restarts++;
+        job.shared()->value[1] = ++restarts;
     }
     EXPECT_GT(restarts, 1);
     EXPECT_EQ(job.wait(), "");

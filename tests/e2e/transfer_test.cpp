@@ -400,7 +400,7 @@ RANK_FUNCTION(left_early)
         CHECK_OK(ph_recv(unused, size, stream));
     rank.shared->value[0] = 1;
     rank.synchronize(stream);
-    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    auto end = std::chrono::steady_clock::now() + patience(20000);
     while (ph_channel_status(channel) == 0) {
         CHECK(std::chrono::steady_clock::now() < end);
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
