@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which calls return while a stream of the context waits, and which while another thread is blocked
 // behind one.
+#include <fstream>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "standin/driver_under_test.h"
 #include "standin/peer.h"
@@ -65,18 +69,27 @@ class Blocking : public DriverTest
         CU_EXPECT(d->cuStreamQuery(stuck_), CUDA_ERROR_NOT_READY);
     }
 
-    // Begins the call on another thread, and returns when it is about to.
-    std::future<CUresult> elsewhere(const std::function<CUresult()> &call)
+    // Begins the call on another thread, and returns when it is about to; who: the thread.
+    std::future<CUresult> elsewhere(const std::function<CUresult()> &call, pid_t *who = nullptr)
     {
-        auto begun = std::make_shared<std::promise<void>>();
-        std::future<void> beginning = begun->get_future();
+        auto begun = std::make_shared<std::promise<pid_t>>();
+        std::future<pid_t> beginning = begun->get_future();
         std::future<CUresult> done = std::async(std::launch::async, [this, call, begun] {
             CUresult result = d->cuCtxSetCurrent(context_);
-            begun->set_value();
+            begun->set_value(static_cast<pid_t>(syscall(SYS_gettid)));
             return result ? result : call();
         });
-        beginning.wait();
+        const pid_t thread = beginning.get();
+        if (who)
+            *who = thread;
         return done;
+    }
+
+    static bool sleeps(pid_t thread)
+    {
+        std::string stat;
+        std::getline(std::ifstream("/proc/self/task/" + std::to_string(thread) + "/stat"), stat);
+        return stat.find(") S ") != std::string::npos;
     }
 
     // Makes the call on another thread; the word is set afterwards, so that everything ends.
@@ -328,7 +341,10 @@ TEST_F(Blocking, WhatBlocksBehindABlockedCall)
             spare_stream = stream();
             CU_OK(d->cuEventCreate(&spare_event, CU_EVENT_DISABLE_TIMING));
             get_stuck(Stuck::WAIT);
-            std::future<CUresult> blocked = elsewhere(blocker.block);
+            pid_t thread = 0;
+            std::future<CUresult> blocked = elsewhere(blocker.block, &thread);
+            // On a busy machine it has yet to come to its call. (A driver may also spin there.)
+            eventually([&] { return sleeps(thread); }, 2000);
             EXPECT_EQ(blocked.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
             expect(c);
             *word_ = 1;

@@ -256,8 +256,12 @@ TEST_F(Checks, KernelsThatWaitAndThenRace)
         args.copy = {target, source, 4 * MIB, 0, 0};
         words[0] = 1;
         EXPECT_TRUE(finishes(a));
+        CU_OK(d->cuMemsetD8Async(source, 7, 4 * MIB, a));
+        EXPECT_TRUE(finishes(a));
         launch("phi_transfer", args, a);
-        eventually([] { return false; }, 1000); // nothing tells when its copy is over
+        const auto *last = reinterpret_cast<volatile uint8_t *>(target + 4 * MIB - 1);
+        EXPECT_TRUE(eventually([&] { return *last == 7; })); // nothing else tells of its copy
+        eventually([] { return false; }, 100);               // and it is over
         copies(target, source, 4 * MIB, b);
         EXPECT_TRUE(finishes(b));
         words[1] = 1;

@@ -31,7 +31,7 @@ std::string error_name(CUresult result);
 extern const char SPIN_PTX[];
 
 // Whether the condition comes true in time.
-bool eventually(const std::function<bool()> &condition, int milliseconds = 5000);
+bool eventually(const std::function<bool()> &condition, int milliseconds = 20000);
 
 // A device with its primary context current on the test's thread.
 class DriverTest : public testing::Test
@@ -45,7 +45,7 @@ class DriverTest : public testing::Test
         return count_ > 1;
     }
     // Waits until the stream has nothing left, without a call that would disturb a capture.
-    bool finishes(CUstream stream, int milliseconds = 5000);
+    bool finishes(CUstream stream, int milliseconds = 20000);
 
     CUdeviceptr alloc(size_t size);
     // Zeroed host memory that the device reaches at the same address.
