@@ -516,7 +516,7 @@ RANK_FUNCTION(group_loses_a_rank)
         }
         if (ph_group(group.data(), group.size(), stream))
             break;
-        rank.synchronize(stream);
+        rank.goes_on_without(last, stream);
         if (ph_channel_status(links.back().from))
             break;
     }
