@@ -12,11 +12,15 @@
 //             no other endpoint, neither here nor as the target, and is closed before it
 //   lies      what is read (lies-read), or written (lies-write), is told and does not come; there
 //             is an honest provider beside it
-// and is unkind as net_disorder.c says. Both ends of an operation live in one process, which the
-// checks of the target need. What is refused is counted, and said.
+// and is unkind as net_disorder.c says. What is refused is counted, and said.
+//
+// The checks of a target need what its owner registered. That all processes of a test know by a
+// table in memory that they share (TEST_NET_STRICT_FD). The real libfabric may be another of the
+// tests' (TEST_NET_STRICT_OVER): net_hmem.c, which takes memory of the stand-in's devices.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +39,27 @@ enum {
     REGIONS = 4096,
     RAW_SIZE = 16,
     RAW_KEYS = 1024,
+    TARGETS = 16384,
+    NAME = 64, // of an endpoint
     ENDPOINTS = 256,
     SHORT = 65536,
     PAGE = 4096
+};
+
+// A region as who writes there finds it. Its number is never another one's.
+struct target {
+    _Atomic uint64_t key; // the provider's; 0: not yet, or no more
+    uintptr_t base;
+    size_t size;
+    _Atomic int enabled;
+    unsigned char name[NAME]; // of the endpoint that it is bound to, once it is enabled
+    size_t named;
+};
+
+struct shared {
+    _Atomic int count; // of targets
+    _Atomic uint64_t chosen;
+    struct target targets[TARGETS];
 };
 
 struct region {
@@ -47,8 +69,12 @@ struct region {
     size_t size;
     struct fid_ep *ep;
     int enabled, open;
+    struct target *target;
 };
 
+_Static_assert(sizeof(struct shared) <= 1 << 21, "what tests give it");
+
+static struct shared *shared;
 static struct region regions[REGIONS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the table
 static int count, refused;
@@ -93,8 +119,9 @@ static uint64_t demanded(void)
 static void *real(const char *name)
 {
     static void *library;
+    const char *over = getenv("TEST_NET_STRICT_OVER");
     if (!library)
-        library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+        library = dlopen(over ? over : "libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
     return library ? dlsym(library, name) : NULL;
 }
 
@@ -111,6 +138,7 @@ static int region_close(struct fid *fid)
     if (!region->open)
         return refuse(-FI_EINVAL, "a region is closed twice");
     region->open = 0;
+    region->target->key = 0;
     return fi_close(&region->real->fid);
 }
 
@@ -151,7 +179,7 @@ EXPORT void strict_unmappable(int on)
 static int raw_map(const struct fid *domain, const struct fi_mr_map_raw *map)
 {
     uint64_t word, key;
-    int i = 0, rc = 0;
+    int i = 0, n = 0, rc = 0;
     if (__atomic_load_n(&unmappable, __ATOMIC_RELAXED))
         return -FI_ENOMEM;
     memcpy(&word, map->raw_key, sizeof(word));
@@ -160,8 +188,9 @@ static int raw_map(const struct fid *domain, const struct fi_mr_map_raw *map)
         return refuse(-FI_EINVAL, "this was never a raw key");
     pthread_mutex_lock(&lock);
     for (int j = 0; j < RAW_KEYS; j++)
-        if (raw_keys[j] == key && raw_domains[j] == domain)
-            rc = refuse(-FI_EBUSY, "a raw key is mapped twice");
+        n += raw_keys[j] == key && raw_domains[j] == domain;
+    if (n >= 2) // by who writes there, and in a process with links to itself by who flushes it
+        rc = refuse(-FI_EBUSY, "a raw key is mapped again");
     while (i < RAW_KEYS && raw_keys[i])
         i++;
     if (i < RAW_KEYS) {
@@ -210,6 +239,10 @@ static int region_control(struct fid *fid, int command, void *argument)
     if (command != FI_ENABLE || !region->ep)
         return refuse(-FI_EINVAL, "a region is enabled before it is bound");
     region->enabled = 1;
+    region->target->named = NAME;
+    if (fi_getname(&region->ep->fid, region->target->name, &region->target->named))
+        return refuse(-FI_EINVAL, "a region of an endpoint without a name");
+    region->target->enabled = 1;
     region->mr.key = demands("raw") ? FI_KEY_NOTAVAIL : fi_mr_key(region->real);
     return 0;
 }
@@ -229,36 +262,69 @@ static int is_there(const void *base, size_t size)
     return 1;
 }
 
+static struct region *new_region(void)
+{
+    struct region *region;
+    int target;
+    pthread_mutex_lock(&lock);
+    region = count < REGIONS ? &regions[count++] : NULL;
+    pthread_mutex_unlock(&lock);
+    target = region ? shared->count++ : TARGETS;
+    if (target >= TARGETS)
+        return NULL;
+    region->target = &shared->targets[target];
+    return region;
+}
+
+static int strict_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags,
+                          struct fid_mr **mr)
+{
+    struct fi_mr_attr plain = *attr;
+    const struct iovec *part = attr->mr_iov;
+    struct region *region;
+    int rc;
+    if (demands("prov-key") && attr->requested_key)
+        return refuse(-FI_EINVAL, "a key is asked for where the provider chooses it");
+    if (demands("allocated") && !is_there(part->iov_base, part->iov_len))
+        return refuse(-FI_EINVAL, "memory that is not there is registered");
+    region = new_region();
+    if (!region)
+        return -FI_ENOMEM;
+    if (demands("prov-key"))
+        plain.requested_key = 0x5742 + shared->chosen++;
+    rc = plain.iface == FI_HMEM_SYSTEM
+             ? real_mr->reg(fid, part->iov_base, part->iov_len, plain.access, plain.offset,
+                            plain.requested_key, flags, &region->real, plain.context)
+             : real_mr->regattr(fid, &plain, flags, &region->real);
+    if (rc)
+        return rc;
+    region->mr.fid =
+        (struct fid){.fclass = FI_CLASS_MR, .context = attr->context, .ops = &region_ops};
+    region->mr.mem_desc = region;
+    region->mr.key =
+        demands("endpoint") || demands("raw") ? FI_KEY_NOTAVAIL : fi_mr_key(region->real);
+    region->base = part->iov_base;
+    region->size = part->iov_len;
+    region->open = 1;
+    region->target->base = (uintptr_t)region->base;
+    region->target->size = region->size;
+    region->target->key = fi_mr_key(region->real);
+    *mr = &region->mr;
+    return 0;
+}
+
 static int strict_reg(struct fid *fid, const void *base, size_t size, uint64_t access,
                       uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr,
                       void *context)
 {
-    static uint64_t chosen = 0x5742;
-    struct region *region;
-    int rc;
-    if (demands("prov-key") && key)
-        return refuse(-FI_EINVAL, "a key is asked for where the provider chooses it");
-    if (demands("allocated") && !is_there(base, size))
-        return refuse(-FI_EINVAL, "memory that is not there is registered");
-    pthread_mutex_lock(&lock);
-    if (demands("prov-key"))
-        key = ++chosen;
-    region = count < REGIONS ? &regions[count++] : NULL;
-    pthread_mutex_unlock(&lock);
-    if (!region)
-        return -FI_ENOMEM;
-    rc = real_mr->reg(fid, base, size, access, offset, key, flags, &region->real, context);
-    if (rc)
-        return rc;
-    region->mr.fid = (struct fid){.fclass = FI_CLASS_MR, .context = context, .ops = &region_ops};
-    region->mr.mem_desc = region;
-    region->mr.key =
-        demands("endpoint") || demands("raw") ? FI_KEY_NOTAVAIL : fi_mr_key(region->real);
-    region->base = (char *)base;
-    region->size = size;
-    region->open = 1;
-    *mr = &region->mr;
-    return 0;
+    const struct iovec part = {(void *)base, size};
+    const struct fi_mr_attr attr = {.mr_iov = &part,
+                                    .iov_count = 1,
+                                    .access = access,
+                                    .offset = offset,
+                                    .requested_key = key,
+                                    .context = context};
+    return strict_regattr(fid, &attr, flags, mr);
 }
 
 // ---- checks of an operation
@@ -278,11 +344,11 @@ static int check_local(const struct fid_ep *ep, const struct iovec *part, void *
     return 0;
 }
 
-static const struct region *target_of(uint64_t key)
+static const struct target *target_of(uint64_t key)
 {
-    for (int i = count - 1; i >= 0; i--)
-        if (regions[i].open && fi_mr_key(regions[i].real) == key)
-            return &regions[i];
+    for (int i = shared->count - 1; i >= 0; i--)
+        if (i < TARGETS && shared->targets[i].key == key)
+            return &shared->targets[i];
     return NULL;
 }
 
@@ -342,41 +408,37 @@ static void forget(const struct fid_ep *ep)
     pthread_mutex_unlock(&lock);
 }
 
-// Whether an endpoint has the address that another one sends to. Of one that has just been closed
-// nobody knows.
-static int is_at(const struct fid_ep *ep, const struct fid_ep *from, fi_addr_t to)
+// Whether an endpoint sends to the one that the target is bound to.
+static int is_at(const struct target *target, const struct fid_ep *from, fi_addr_t to)
 {
-    unsigned char wanted[256] = {0}, name[256] = {0};
-    size_t size = sizeof(wanted), named = sizeof(name);
+    unsigned char wanted[NAME] = {0};
+    size_t size = sizeof(wanted);
     int i, rc = 0, known;
     pthread_mutex_lock(&lock);
     i = place_of(from);
-    known = i < ENDPOINTS && bound[i].av && place_of(ep) < ENDPOINTS;
+    known = i < ENDPOINTS && bound[i].av;
     if (known)
         rc = fi_av_lookup(bound[i].av, to, wanted, &size);
-    if (known && !rc)
-        rc = fi_getname((struct fid *)&ep->fid, name, &named);
     pthread_mutex_unlock(&lock);
-    return !known || (!rc && size == named && memcmp(wanted, name, size) == 0);
+    return !known || (!rc && size == target->named && memcmp(wanted, target->name, size) == 0);
 }
 
 // The real provider addresses by offset: what the strict one demands is taken back.
 static int check_remote(const struct fid_ep *ep, fi_addr_t to, struct fi_rma_iov *remote)
 {
-    const struct region *region = target_of(remote->key);
-    if (!region)
+    const struct target *target = target_of(remote->key);
+    if (!target)
         return 0; // closed meanwhile: the real one refuses it
-    if (!is_usable(region))
+    if (demands("endpoint") && !target->enabled)
         return refuse(-FI_EACCES, "a target region that is not bound and enabled");
-    if (demands("endpoint") && !is_at(region->ep, ep, to))
+    if (demands("endpoint") && !is_at(target, ep, to))
         return refuse(-FI_EACCES, "a target region of another endpoint than the one addressed");
     if (!demands("virt"))
         return 0;
-    if ((char *)(uintptr_t)remote->addr < region->base ||
-        (char *)(uintptr_t)remote->addr + remote->len > region->base + region->size)
+    if (remote->addr < target->base || remote->addr + remote->len > target->base + target->size)
         return refuse(-FI_EACCES, "a remote address outside its region");
     if (!(offered_mode & FI_MR_VIRT_ADDR))
-        remote->addr -= (uint64_t)(uintptr_t)region->base;
+        remote->addr -= target->base;
     return 0;
 }
 
@@ -532,6 +594,15 @@ static int domain_control(struct fid *fid, int command, void *argument)
     return real_domain_fid->control(fid, command, argument);
 }
 
+static void begin(void)
+{
+    const char *fd = getenv("TEST_NET_STRICT_FD");
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+                  fd ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd ? atoi(fd) : -1, 0);
+    if (shared == MAP_FAILED)
+        abort();
+}
+
 static int strict_domain(struct fid_fabric *fabric, struct fi_info *info,
                          struct fid_domain **domain, void *context)
 {
@@ -548,6 +619,7 @@ static int strict_domain(struct fid_fabric *fabric, struct fi_info *info,
     if (rc)
         return rc;
     if (!real_domain) {
+        begin();
         real_domain = (*domain)->ops;
         real_mr = (*domain)->mr;
         ops = *real_domain;
@@ -555,6 +627,7 @@ static int strict_domain(struct fid_fabric *fabric, struct fi_info *info,
         ops.cq_open = strict_cq_open;
         mr = *real_mr;
         mr.reg = strict_reg;
+        mr.regattr = strict_regattr;
         real_domain_fid = (*domain)->fid.ops;
         fid_ops = *real_domain_fid;
         fid_ops.control = domain_control;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "e2e/ranks.h"
 
+#include "support/strict_net.h"
+
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -237,6 +239,9 @@ static int rank_main(const char *name)
     if (rank.context != nullptr)
         rank.close();
     rank.device.reset();
+    if (strict_count("strict_refused") + strict_count("strict_mapped") > 0)
+        rank_failed(__FILE__, __LINE__,
+                    "the strict provider refused what the output says, or a key is mapped still");
     return 0;
 }
 
@@ -260,11 +265,12 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd_, 0));
     if (device == "standin" || device == "standinnet" || device == "standinhmem")
         environment("PEERHOP_LIBCUDA", PEERHOP_STANDIN);
+    const bool strict = getenv("TEST_NET_STRICT") != nullptr; // and PEERHOP_LIBFABRIC is that one
+    if (strict)
+        share("TEST_NET_STRICT_FD", 1 << 21);
     if (device == "standinhmem") {
-        hmem_fd_ = memfd_create("peerhop-hmem", MFD_CLOEXEC);
-        if (ftruncate(hmem_fd_, 1 << 20) != 0)
-            abort();
-        environment("PEERHOP_LIBFABRIC", TEST_NET_HMEM);
+        share("TEST_NET_HMEM_FD", 1 << 20);
+        environment(strict ? "TEST_NET_STRICT_OVER" : "PEERHOP_LIBFABRIC", TEST_NET_HMEM);
         environment("TEST_NET_HMEM", "driver");
     }
     if (device == "hostnet" || device == "standinnet" || device == "standinhmem" ||
@@ -289,8 +295,15 @@ Job::~Job()
         waitpid(pid, nullptr, 0);
     munmap(shared_, sizeof(Shared));
     ::close(shared_fd_);
-    if (hmem_fd_ >= 0)
-        ::close(hmem_fd_);
+    for (const auto &[name, fd] : shims_)
+        ::close(fd);
+}
+
+void Job::share(const std::string &name, off_t size)
+{
+    shims_[name] = memfd_create("peerhop-shim", MFD_CLOEXEC);
+    if (ftruncate(shims_[name], size) != 0)
+        abort();
 }
 
 void Job::environment(const std::string &name, const std::string &value)
@@ -329,8 +342,8 @@ void Job::start_rank(int rank, const std::string &function, const std::string &a
     set("PEERHOP_TEST_DEVICE", device_);
     int fd = dup(shared_fd_); // without close-on-exec
     set("PEERHOP_TEST_SHARED", std::to_string(fd));
-    if (hmem_fd_ >= 0)
-        set("TEST_NET_HMEM_FD", std::to_string(dup(hmem_fd_)));
+    for (const auto &[name, shim] : shims_)
+        set(name, std::to_string(dup(shim)));
     for (const auto &[name, value] : environment_)
         set(name, value);
     for (const auto &[name, value] : own_[rank])

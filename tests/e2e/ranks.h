@@ -101,8 +101,9 @@ class Job
 {
 public:
     // device: "host", "standin" or "gpu"; "hostnet", "standinnet", "gpunet": the same over the net, whatever ipc could do;
-    // "standinhmem": with device memory that is registered (tests/conformance/net_hmem.c). A store server is started with
-    // the job unless `store` names one.
+    // "standinhmem": with device memory that is registered (tests/conformance/net_hmem.c). Where the strict libfabric is
+    // set (net_strict.c) it lies over the real one, or over that. A store server is started with the job unless `store`
+    // names one.
     Job(const std::string &device, int ranks, const std::string &store = "");
     ~Job(); // kills what still runs
     Job(const Job &) = delete;
@@ -139,7 +140,9 @@ private:
     // and whoever reaps it can meanwhile not do what the others wait for.
     std::vector<pid_t> ended_;
     std::map<int, bool> expected_;
-    int shared_fd_ = -1, hmem_fd_ = -1;
+    void share(const std::string &name, off_t size); // memory of all ranks for a shim, which is told by a variable
+    std::map<std::string, int> shims_;
+    int shared_fd_ = -1;
     Shared *shared_ = nullptr;
 };
 
