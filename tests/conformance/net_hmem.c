@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A libfabric (PEERHOP_LIBFABRIC) that is the real one, over TCP, but also takes the stand-in's
-// device memory (FI_HMEM), as providers of hardware do. Plain registration of a device pointer is
-// refused, and so is a device pointer without the descriptor of its region. What is written into
-// device memory by RMA is held back, in a shadow of the region, until something makes it visible,
-// of which TEST_NET_HMEM names one:
+// A libfabric (PEERHOP_LIBFABRIC) that is the real one (or what TEST_NET_HMEM_OVER names), over
+// TCP, but also takes the stand-in's device memory (FI_HMEM), as providers of hardware do. Plain
+// registration of a device pointer is refused, and so is a device pointer without the descriptor of
+// its region. What is written into device memory by RMA is held back, in a shadow of the region,
+// until something makes it visible, of which TEST_NET_HMEM names one:
 //   driver    cuFlushGPUDirectRDMAWrites, to all devices
 //   read      an RMA read of the same region by its owner
 //   none      nothing is held back
@@ -103,8 +103,9 @@ static int refuse(int rc, const char *why)
 static void *real(const char *name)
 {
     static void *library;
+    const char *over = getenv("TEST_NET_HMEM_OVER");
     if (!library)
-        library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+        library = dlopen(over ? over : "libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
     return library ? dlsym(library, name) : NULL;
 }
 #define REAL(name) ((__typeof__(&(name)))real(#name))

@@ -265,13 +265,16 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd_, 0));
     if (device == "standin" || device == "standinnet" || device == "standinhmem")
         environment("PEERHOP_LIBCUDA", PEERHOP_STANDIN);
-    const bool strict = getenv("TEST_NET_STRICT") != nullptr; // and PEERHOP_LIBFABRIC is that one
+    const char *library = getenv("PEERHOP_LIBFABRIC");
+    const bool strict = getenv("TEST_NET_STRICT") != nullptr; // which that is
     if (strict)
         share("TEST_NET_STRICT_FD", 1 << 21);
     if (device == "standinhmem") {
         share("TEST_NET_HMEM_FD", 1 << 20);
         environment(strict ? "TEST_NET_STRICT_OVER" : "PEERHOP_LIBFABRIC", TEST_NET_HMEM);
         environment("TEST_NET_HMEM", "driver");
+        if (library != nullptr && !strict)
+            environment("TEST_NET_HMEM_OVER", library);
     }
     if (device == "hostnet" || device == "standinnet" || device == "standinhmem" ||
         device == "gpunet") {
