@@ -154,6 +154,21 @@ static Chain chain_of(Third &third)
     return {third, out, back};
 }
 
+static void go_round(const Chain &links, size_t size, uint64_t seed)
+{
+    Third &third = links.third;
+    Rank &rank = third.rank;
+    if (third.copies)
+        links.lead(size, seed);
+    if (third.has_source)
+        links.give_away(third.from, third.source, size + 8);
+    if (third.has_target)
+        links.give_away(third.to, third.target, size + 8);
+    rank.synchronize(third.stream);
+    if (third.copies)
+        rank.verify(links.back, size, seed, "what came back");
+}
+
 RANK_FUNCTION(chain)
 {
     rank.open();
@@ -164,17 +179,21 @@ RANK_FUNCTION(chain)
         1,     3,     8,     16,     100,    1000,   4095,   4096,          4097,    30000,
         32767, 32768, 65537, 262143, 262144, 262145, 524289, (1 << 20) + 3, 4 << 20, BIG};
     for (size_t size : sizes) {
-        for (int round = 0; round < (size <= 32768 ? 20 : 3); round++, seed++) {
-            if (third.copies)
-                links.lead(size, seed);
-            if (third.has_source)
-                links.give_away(third.from, third.source, size + 8);
-            if (third.has_target)
-                links.give_away(third.to, third.target, size + 8);
-            rank.synchronize(third.stream);
-            if (third.copies)
-                rank.verify(links.back, size, seed, "what came back");
-        }
+        for (int round = 0; round < (size <= 32768 ? 20 : 3); round++)
+            go_round(links, size, seed++);
+    }
+    rank.barrier();
+}
+
+// Small sizes, in which stale bytes show most.
+RANK_FUNCTION(long_chain)
+{
+    rank.open();
+    Third third(rank, 40000);
+    const Chain links = chain_of(third);
+    for (uint64_t seed = 1; seed <= 4000; seed++) {
+        const size_t sizes[] = {1, 8, 100, 2000, 4096, 4097, 16000, 32767};
+        go_round(links, sizes[seed % 8], seed);
     }
     rank.barrier();
 }
@@ -235,15 +254,118 @@ TEST_F(CopyOverNet, ByTheWorkerOfTheQueues)
     EXPECT_EQ(job.run("by_the_worker"), "");
 }
 
-TEST_F(CopyOverNet, InAChainWithIpc)
+// Of a chain, or a ring, one rank is reached over the net, and the others reach each other by ipc.
+static void with_ipc(const char *function, const std::string &device,
+                     const std::string &method = "")
 {
+    std::string why;
+    if (device != "host" && !device_available("standin", &why))
+        GTEST_SKIP() << why;
     for (int net : {1, 2}) {
         SCOPED_TRACE(net);
-        Job job("host", 3);
+        Job job(device, 3);
         job.environment("PEERHOP_NET_PROVIDER", "tcp");
+        job.environment("PEERHOP_PATH", "auto");
         job.environment(net, "PEERHOP_PATH", "net");
-        EXPECT_EQ(job.run("chain"), "");
+        EXPECT_EQ(job.run(function, std::to_string(net) + " " + method), "");
     }
+}
+
+TEST_F(CopyOverNet, InAChainWithIpc)
+{
+    with_ipc("chain", "host");
+}
+
+TEST_F(CopyOverNet, InALongChainWithIpc)
+{
+    with_ipc("long_chain", "host");
+}
+
+// ---- a ring: what came over the one path goes on over the other, out of the same memory, which is
+// then written over. Rank 0 makes the bytes, and finds them again.
+
+struct Ring {
+    explicit Ring(Rank &owner)
+        : rank(owner), memory(static_cast<char *>(owner.device->alloc(2 * ROOM))),
+          stream(owner.device->stream())
+    {
+        const int next = (rank.rank + 1) % 3, last = (rank.rank + 2) % 3;
+        auto channels =
+            exchange_all(rank, {operation(rank.rank, next, PH_ROLE_BOTH, memory, 2 * ROOM),
+                                operation(last, last, PH_ROLE_BOTH, memory, 2 * ROOM)});
+        to = channels[0];
+        from = channels[1];
+        check_path(to, next);
+        check_path(from, last);
+    }
+    void check_path(ph_channel *channel, int peer) const
+    {
+        const int net = rank.argument[0] - '0';
+        const bool over_net = rank.rank == net || peer == net;
+        ph_path_report report;
+        CHECK_OK(ph_channel_path(channel, 1, &report, sizeof report));
+        CHECK(report.path == std::string(over_net ? "net" : "ipc"));
+        CHECK(!over_net || report.method == rank.argument.substr(2));
+    }
+    void give(size_t at, size_t size, bool gets) const
+    {
+        CHECK_OK(gets ? ph_signal(to, stream) : ph_put_signal(to, 0, at, size, stream));
+        if (gets)
+            CHECK_OK(ph_wait(to, 0, stream)); // it was read
+        rank.device->slow_fill(stream, memory + at, size, 0xee, 0);
+    }
+    void take(size_t size, bool gets) const
+    {
+        CHECK_OK(ph_wait(from, gets ? 0 : size, stream));
+        if (!gets)
+            return;
+        CHECK_OK(ph_get(from, 0, rank.rank == 1 ? ROOM : 0, size, stream));
+        CHECK_OK(ph_signal(from, stream));
+    }
+    void go_round(size_t size, uint64_t seed, bool gets) const
+    {
+        if (rank.rank == 0) {
+            rank.device->fill(memory + ROOM, size, seed);
+            give(ROOM, size, gets);
+            take(size, gets);
+            rank.synchronize(stream);
+            rank.verify(memory, size, seed, gets ? "what was got" : "what was put");
+        } else {
+            take(size, gets);
+            give(0, size, gets);
+        }
+        CHECK_OK(ph_signal(from, stream)); // there is room again
+        CHECK_OK(ph_wait(to, 0, stream));
+        rank.synchronize(stream);
+    }
+
+    static const size_t ROOM = 40000;
+    Rank &rank;
+    char *memory;
+    void *stream;
+    ph_channel *to, *from;
+};
+
+RANK_FUNCTION(ring)
+{
+    rank.open();
+    const Ring all(rank);
+    const bool gets = rank.argument.substr(2) == "rma"; // what is staged is not got
+    for (uint64_t seed = 1; seed <= (gets ? 1000 : 1500); seed++) {
+        const size_t sizes[] = {1, 8, 100, 2000, 4096, 4097, 16000, 32767};
+        all.go_round(sizes[seed % 8], seed, gets && seed & 8);
+    }
+    rank.barrier();
+}
+
+TEST_F(CopyOverNet, InARingWithIpcOfStagedMemory)
+{
+    with_ipc("ring", "standin", "staged");
+}
+
+TEST_F(CopyOverNet, InARingWithIpcOfRegisteredMemory)
+{
+    with_ipc("ring", "standinhmem", "rma");
 }
 
 // Ranks of one process, so that a provider which sees both ends can be strict with what it is
