@@ -48,7 +48,8 @@ static struct queue queues[QUEUES];
 static struct fi_ops_cq *real_cq;
 static struct fi_ops *real_cq_fid;
 static int fail_in, silent;
-static int made, deaf_from; // queues; from which one on they are deaf, or 0
+static int lose_immediate, lose_message; // in how many; 0: none
+static int made, deaf_from;              // queues; from which one on they are deaf, or 0
 
 static unsigned any(unsigned n)
 {
@@ -85,6 +86,14 @@ EXPORT void strict_deaf(int count)
 {
     pthread_mutex_lock(&lock);
     deaf_from = count > 0 ? made - count + 1 : 0;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void strict_lose(int immediate, int message)
+{
+    pthread_mutex_lock(&lock);
+    lose_immediate = immediate;
+    lose_message = message;
     pthread_mutex_unlock(&lock);
 }
 
@@ -219,6 +228,25 @@ static ssize_t give(struct queue *queue, struct fi_cq_data_entry *entries, size_
     return n ? (ssize_t)n : -FI_EAGAIN;
 }
 
+static int is_lost(const struct fi_cq_data_entry *entry)
+{
+    int *left = NULL;
+    if (entry->flags & FI_REMOTE_CQ_DATA)
+        left = &lose_immediate;
+    else if (is_message(entry) && entry->len > GREETING)
+        left = &lose_message;
+    return left && *left > 0 && --*left == 0;
+}
+
+static ssize_t lose(struct fi_cq_data_entry *entries, ssize_t n)
+{
+    ssize_t kept = 0;
+    for (ssize_t i = 0; i < n; i++)
+        if (!is_lost(&entries[i]))
+            entries[kept++] = entries[i];
+    return n > 0 && kept == 0 ? -FI_EAGAIN : n > 0 ? kept : n;
+}
+
 static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
 {
     struct queue *queue;
@@ -237,6 +265,7 @@ static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
     else {
         rc = take_all(queue) ? -FI_EAVAIL : give(queue, entries, count);
     }
+    rc = lose(entries, rc);
     pthread_mutex_unlock(&lock);
     return rc;
 }

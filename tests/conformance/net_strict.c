@@ -514,7 +514,7 @@ static ssize_t strict_sendmsg(struct fid_ep *ep, const struct fi_msg *message, u
     int rc = disorder_refuses() ? -FI_EAGAIN : check_local(ep, message->msg_iov, &desc);
     if (rc)
         return rc;
-    if (message->msg_iov->iov_len == 8 && __atomic_load_n(&unwelcome, __ATOMIC_RELAXED))
+    if (message->msg_iov->iov_len == GREETING && __atomic_load_n(&unwelcome, __ATOMIC_RELAXED))
         return -FI_EAGAIN;
     desc = real_desc(desc);
     copy.desc = &desc;

@@ -13,6 +13,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+enum { GREETING = 8 }; // bytes of a message that is one
+
 // What tests find by dlsym.
 EXPORT int strict_refused(void);        // how many calls were refused since the start
 EXPORT int strict_mapped(void);         // raw keys that are mapped
@@ -20,7 +22,9 @@ EXPORT int strict_reads(void);          // reads that were taken since the start
 EXPORT void strict_unmappable(int on);  // no raw key can be mapped
 EXPORT void strict_fail_next(int n);    // the n-th RMA operation from now on ends with an error
 EXPORT void strict_deaf(int count);     // so many queues, made last, do not look at what comes
-EXPORT void strict_unwelcome(int on);   // messages of 8 bytes, greetings, are to be tried again
+EXPORT void strict_unwelcome(int on);   // greetings are to be tried again
+// The how manieth immediate data, and message, that comes from now on is not told of; 0: none.
+EXPORT void strict_lose(int immediate, int message);
 EXPORT void strict_silence(int silent); // operations are taken, and nothing becomes of them
 
 int demands(const char *word); // whether TEST_NET_STRICT has it

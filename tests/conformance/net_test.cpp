@@ -36,6 +36,9 @@
 #include "conformance/net_ends.h"
 #include "support/sysfs.h"
 
+extern "C" int phi_net_probe(struct phi_net *net, int64_t ms, char *why,
+                             size_t size); // net/internal.h is no C++
+
 namespace
 {
 
@@ -683,6 +686,32 @@ TEST_P(Net, ASlowProbeIsMadeAgain)
     const uint8_t *before = phi_link_address(a->link, &wanted, &rails);
     EXPECT_EQ(size, wanted);
     EXPECT_EQ(memcmp(address, before, 2), 0) << "of another family";
+}
+
+// What the probe says of a provider that loses one of what it has taken, and tells that it is
+// delivered. Where the machine is slow it may not come that far in a short time.
+TEST_P(Net, AProviderThatLosesOneFailsTheProbe)
+{
+    auto *lose = strict_function<void(int, int)>("strict_lose");
+    if (!lose)
+        GTEST_SKIP() << "only over the strict libfabric";
+    const struct {
+        int immediate, message;
+        std::string reason;
+    } losses[] = {{1, 0, "the immediate data of a write does not come"},
+                  {2, 0, "the immediate data of a write of nothing does not come"},
+                  {0, 1, "a message does not come"}};
+    char why[160] = "";
+    EXPECT_EQ(phi_net_probe(a->net, kWait, why, sizeof why), 0) << why;
+    for (const auto &loss : losses) {
+        for (int64_t ms = 100; ms <= 6400 && why != "the probe: " + loss.reason; ms *= 4) {
+            lose(loss.immediate, loss.message);
+            EXPECT_EQ(phi_net_probe(a->net, ms, why, sizeof why), -ETIMEDOUT);
+        }
+        EXPECT_EQ(why, "the probe: " + loss.reason);
+    }
+    lose(0, 0);
+    EXPECT_EQ(phi_net_probe(a->net, kWait, why, sizeof why), 0) << why;
 }
 
 TEST(NetChoice, AnInterfaceIsTakenByName)
