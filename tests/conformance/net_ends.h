@@ -69,12 +69,16 @@ struct End {
         if (rc)
             return rc;
         EXPECT_EQ(phi_net_flush_by(net, &flush), 0);
-        struct phi_mirror mirror = {
+        return open_link(1, &link);
+    }
+    int open_link(int rank, struct phi_link **opened)
+    {
+        const struct phi_mirror mirror = {
             {reinterpret_cast<char *>(lines[0]), reinterpret_cast<char *>(lines[1])},
             kLines,
             reinterpret_cast<char *>(stores),
             sizeof stores};
-        return phi_link_open(net, 1, &mirror, &link);
+        return phi_link_open(net, rank, &mirror, opened);
     }
     void connect(const End &other)
     {

@@ -118,13 +118,8 @@ class NetStranger : public testing::TestWithParam<const char *>
     }
     static struct phi_link *one_more(End &end)
     {
-        const struct phi_mirror mirror = {
-            {reinterpret_cast<char *>(end.lines[0]), reinterpret_cast<char *>(end.lines[1])},
-            kLines,
-            reinterpret_cast<char *>(end.stores),
-            sizeof end.stores};
         struct phi_link *link = nullptr;
-        EXPECT_EQ(phi_link_open(end.net, 2, &mirror, &link), 0);
+        EXPECT_EQ(end.open_link(2, &link), 0);
         return link;
     }
     // It has come, or never will.
