@@ -144,8 +144,12 @@ SI_EXPORT CUresult cuDriverGetVersion(int *version)
     return CUDA_SUCCESS;
 }
 
+SI_EXPORT void (*si_on_call)(void);
+
 CUresult si_begin_any(void)
 {
+    if (si_on_call)
+        si_on_call();
     if (si.forked)
         return CUDA_ERROR_NOT_INITIALIZED;
     struct si_thread *thread = si_thread();

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which threads call the driver while data moves over the net, and how often a call of ours does.
+// The stand-in tells of each.
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "e2e/bytes.h"
+
+class DriverCalls : public testing::TestWithParam<std::string>
+{
+  protected:
+    void SetUp() override
+    {
+        std::string why;
+        if (!net_available())
+            GTEST_SKIP() << "libfabric is left out of this build";
+        if (!device_available("standin", &why))
+            GTEST_SKIP() << why;
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Device, DriverCalls, testing::Values("standinnet", "standinhmem"),
+                         [](const auto &info) { return info.param; });
+
+static thread_local int own;                           // of the test's thread
+static std::atomic<int> of_flusher, of_net, of_others; // of the library's
+
+static void count_call()
+{
+    char name[16] = "";
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    if (strcmp(name, "peerhop-flush") == 0)
+        of_flusher++;
+    else if (strcmp(name, "peerhop-net") == 0)
+        of_net++;
+    else if (strncmp(name, "peerhop-", 8) == 0)
+        of_others++;
+    else
+        own++;
+}
+
+static void begin_to_count(Rank &rank)
+{
+    void *driver = dlopen(getenv("PEERHOP_LIBCUDA"), RTLD_NOW | RTLD_NOLOAD);
+    auto *on_call = reinterpret_cast<void (**)()>(driver ? dlsym(driver, "si_on_call") : nullptr);
+    CHECK(on_call != nullptr);
+    *on_call = count_call;
+}
+
+// How often the driver is called by what is done.
+template <typename Function> static int calls_of(Function function)
+{
+    const int before = own;
+    function();
+    return own - before;
+}
+
+static int most;
+
+// One message forth, which is one call at either end.
+static void go_forth(Rank &rank, ph_channel *channel, size_t size, const std::string &kind,
+                     void *stream)
+{
+    const int calls = calls_of([&] {
+        if (kind == "put_signal" && rank.rank == 0)
+            CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
+        else if (kind == "put_signal")
+            CHECK_OK(ph_wait(channel, size, stream));
+        else if (rank.rank == 0)
+            CHECK_OK(ph_send(channel, size, stream));
+        else
+            CHECK_OK(ph_recv(channel, size, stream));
+    });
+    most = calls > most ? calls : most;
+    CHECK_OK(ph_complete(channel, stream));
+    rank.synchronize(stream);
+    rank.barrier(); // nobody sends into what is not taken
+}
+
+static const size_t SIZES[] = {1, 5000, 300000, 20 << 20};
+
+RANK_FUNCTION(moves)
+{
+    begin_to_count(rank); // before the threads of the net begin
+    rank.open();
+    void *memory = rank.device->alloc(20 << 20), *stream = rank.device->stream();
+    std::vector<ph_channel *> channels;
+    for (ph_protocol protocol : {PH_PROTOCOL_PUT, PH_PROTOCOL_GET})
+        channels.push_back(rank.channel(!rank.rank, 1 + channels.size(), PH_ROLE_BOTH, memory,
+                                        20 << 20, protocol));
+    rank.barrier();
+    const int others = of_others; // the services', who map and register for an exchange
+    for (size_t size : SIZES) {
+        for (ph_channel *channel : channels)
+            go_forth(rank, channel, size, "send", stream);
+        go_forth(rank, channels[0], size, "put_signal", stream);
+    }
+    rank.barrier();
+    CHECK(of_net == 0);
+    CHECK(of_others == others);
+    CHECK((of_flusher > 0) == !rank.staged());
+    CHECK(most > 0); // they are counted
+    if (most > 128)
+        rank_failed(__FILE__, __LINE__,
+                    std::to_string(most) + " calls of the driver by one of ours");
+    rank.barrier();
+}
+
+TEST_P(DriverCalls, FewAndByTheApplicationsThreads)
+{
+    Job job(GetParam(), 2);
+    if (GetParam() == "standinnet") // as many chunks as can be
+        job.environment("PEERHOP_NET_CHUNK", "4096");
+    EXPECT_EQ(job.run("moves"), "");
+}
