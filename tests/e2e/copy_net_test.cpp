@@ -99,6 +99,38 @@ TEST_F(CopyOverNet, WhatIsStagedIsRefused)
     }
 }
 
+// Also where both ends are, by a rank with a device and by one without; what may move still does.
+RANK_FUNCTION(both_staged)
+{
+    rank.open();
+    Third third(rank, 1000);
+    if (third.copies) {
+        CHECK_RC(ph_copy(third.to, 0, third.from, 0, 8, third.stream), PH_ENOPATH);
+        CHECK_SAYS(rank.error(), "rank 2's buffer, which is to be written, is staged over the net");
+        CHECK_RC(ph_get(third.from, 0, 0, 8, third.stream), PH_ENOPATH);
+        CHECK_SAYS(rank.error(), "what is staged over the net moves only when its owner's stream");
+        CHECK(rank.device->synchronize(third.stream, 0));
+        CHECK_OK(ph_put_signal(third.to, 0, 0, 8, third.stream));
+    } else if (third.has_target) {
+        CHECK_OK(ph_wait(third.to, 8, third.stream));
+    }
+    rank.synchronize(third.stream);
+    rank.barrier();
+}
+
+TEST_F(CopyOverNet, WhatIsStagedAtBothEndsIsRefused)
+{
+    std::string why;
+    if (!device_available("standin", &why))
+        GTEST_SKIP() << why;
+    for (const char *copier : {"standin", "host"}) {
+        SCOPED_TRACE(copier);
+        Job job("standinnet", 3);
+        job.environment(0, "PEERHOP_TEST_DEVICE", copier);
+        EXPECT_EQ(job.run("both_staged"), "");
+    }
+}
+
 // ---- a chain: put, copy, get, each over its path, and whatever was read is written over at once
 // (trap 14)
 
