@@ -74,7 +74,8 @@ PH_API int ph_context_destroy(struct ph_context **context, int64_t deadline_ms);
 
 // ph_context_abort breaks every channel of this rank and tells its peers: streams that wait are released,
 // what they copy afterwards is undefined, later calls return PH_EABORTED here and PH_EBROKEN at the peers.
-// Destroy is still owed. Does not block. Any thread. Since 0.1.
+// Over the net it ends what peers read and write here before it returns, by closing the memory regions. Destroy is
+// still owed. Waits for no rank. Any thread. Since 0.1.
 PH_API int ph_context_abort(struct ph_context *context, const char *reason);
 
 // What is known of a rank.

@@ -89,7 +89,9 @@ int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel *
 
 int ph_channel_status(struct ph_channel *channel)
 {
-    return channel ? phi_channel_status(channel) : -EINVAL;
+    if (channel == NULL)
+        return -EINVAL;
+    return phi_peers_forked(channel->peers) ? PH_EFORKED : phi_channel_status(channel);
 }
 
 int ph_channel_close(struct ph_channel *channel)

@@ -133,7 +133,7 @@ int phi_expel(struct phi_peers *peers, int rank, int64_t deadline)
             goto unlock;
         phi_expel_file(peers, rank, peer->incarnation);
         // This application knows by its own call.
-        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
+        phi_peer_told(peer);
     }
     uint64_t life = peer->incarnation;
     pthread_mutex_unlock(&peers->lock);
@@ -150,9 +150,7 @@ void phi_fence(struct phi_peers *peers, const char *why)
     snprintf(peers->fenced_why, sizeof peers->fenced_why, "%s", why);
     peers->fenced = phi_fail(peers->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
                              peers->rank, (unsigned long long)peers->incarnation, why);
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)
-            phi_peer_break(peers->table[rank], PH_EFENCED);
+    phi_peers_break(peers, PH_EFENCED);
     phi_peers_changed(peers);
     phi_mailbox_wake(peers->mailbox);
 }
@@ -162,7 +160,7 @@ void phi_fence_told(struct phi_peers *peers)
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
         if (peer != NULL && peer->segment != NULL && peer->state >= PHI_PEER_READY)
-            phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
+            phi_peer_told(peer);
     }
     atomic_store(&peers->fence_told, true);
 }

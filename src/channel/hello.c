@@ -17,9 +17,11 @@
 #include "channel/service.h"
 
 #define CONNECT_MS 100
-#define CUT_MS     1000
-#define EXIT_MS    500 // how long what a process has sent before its end may be on its way
-#define CUT_LATE   (9000 * PHI_MS)
+
+// How long a link still has for what is said to one that was expelled, or came from one that
+// exited.
+#define CUT_MS  1000
+#define EXIT_MS 500
 
 // Over a link an answer is marked as one: both ranks ask on it.
 #define ANSWER 0x8000u
@@ -501,9 +503,8 @@ bool phi_hello_exiting(const struct phi_peer *peer)
 bool phi_hello_cut_due(struct phi_peer *peer)
 {
     const struct phi_hello *hello = peer->hello;
-    int64_t now = phi_now(), cut = hello->cut;
-    const bool exited = hello->exited != 0 && now >= hello->exited;
-    if (!exited && (cut == 0 || now < cut || (now < cut + CUT_LATE && !phi_link_busy(peer->link))))
+    const int64_t now = phi_now();
+    if ((hello->exited == 0 || now < hello->exited) && (hello->cut == 0 || now < hello->cut))
         return false;
     phi_link_end(peer->link, false);
     return true;

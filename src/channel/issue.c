@@ -28,10 +28,12 @@ static int settle(struct ph_channel *channel)
     return atomic_load_explicit(&channel->status, memory_order_acquire);
 }
 
-// What the service thread, or another one, is just writing: the code comes last.
-static int settled_status(struct ph_channel *channel)
+// With what the peer has said of its end, which the service thread may not have seen so far, or be
+// just writing down.
+static int look(struct ph_channel *channel)
 {
     pthread_mutex_lock(&channel->peers->lock);
+    phi_peer_look(channel->peer);
     const int status = atomic_load_explicit(&channel->status, memory_order_acquire);
     pthread_mutex_unlock(&channel->peers->lock);
     return status;
@@ -45,13 +47,13 @@ int phi_channel_check(struct ph_channel *channel)
     // A queue whose copy failed with the link is done before the service thread knows of it. Pairs
     // with the queue's store, which comes before its operation is done.
     if (status == 0 && channel->route.link != NULL && atomic_load(&channel->mine->broken) != 0) {
-        status = settled_status(channel);
+        status = look(channel);
         status = status ? status : PH_EPEER;
     }
     struct phi_peer *peer = channel->peer;
     if (status && atomic_load(&peer->ended) && peer->segment != NULL &&
         atomic_load(&phi_peer_mine(peer)->told) == 0)
-        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
+        phi_peer_told(peer);
     if (status == PH_EFENCED && !atomic_load(&channel->peers->fence_told)) {
         pthread_mutex_lock(&channel->peers->lock);
         phi_fence_told(channel->peers);
@@ -63,22 +65,17 @@ int phi_channel_check(struct ph_channel *channel)
 // Whether the peer's application knows that the pair has ended, by a call of its own at least: what
 // lay in its buffers may have made way for something else since. Pairs with its stores of these,
 // which come before that call returns: who has read what came later finds them here.
-static bool is_over_there(struct phi_peer *peer)
+static bool is_over_there(const struct phi_peer *peer)
 {
     const struct phi_side *theirs = phi_peer_theirs(peer);
-    return atomic_load(&theirs->told) != 0 || atomic_load(&theirs->state) == PHI_SIDE_ABORTED;
+    return atomic_load(&theirs->told) != 0 || atomic_load(&theirs->expelled) != 0 ||
+           (atomic_load(&theirs->state) & PHI_SIDE_ABORTED) != 0;
 }
 
 int phi_channel_status(struct ph_channel *channel)
 {
-    struct phi_peer *peer = channel->peer;
-    if (!atomic_load(&peer->ended) && is_over_there(peer)) {
-        pthread_mutex_lock(&channel->peers->lock);
-        phi_peer_look(peer);
-        if (peer->state == PHI_PEER_READY)
-            phi_peer_break(peer, PH_EPEER);
-        pthread_mutex_unlock(&channel->peers->lock);
-    }
+    if (atomic_load(&channel->status) == 0 && is_over_there(channel->peer))
+        look(channel);
     return phi_channel_check(channel);
 }
 

@@ -45,6 +45,20 @@ void phi_peer_break(struct phi_peer *peer, int code)
     end_use(peer, code);
 }
 
+void phi_peers_break(struct phi_peers *peers, int code)
+{
+    // All links first: who is told by the channel of one peer may have given another one the same
+    // buffer.
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        const struct phi_peer *peer = peers->table[rank];
+        if (peer != NULL && peer->state == PHI_PEER_READY && peer->link != NULL)
+            phi_link_cut(peer->link);
+    }
+    for (int rank = 0; rank < peers->ranks; rank++)
+        if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)
+            phi_peer_break(peers->table[rank], code);
+}
+
 // While the application of a peer that may be alive has not been told, a released transfer of ours
 // would let our copy engine write into its buffer. That is so whoever ended the use: this rank by
 // an abort or because it is fenced, others by an expulsion, a later life that has announced itself.
@@ -135,10 +149,12 @@ void phi_peer_look(struct phi_peer *peer)
     if (peer->state != PHI_PEER_READY)
         return;
     uint32_t state = atomic_load(&phi_peer_theirs(peer)->state);
-    if (state == PHI_SIDE_LEAVING)
-        end_use(peer, PH_EPEER); // it waits for what we still have under way
-    else if (state == PHI_SIDE_ABORTED)
+    if (state & PHI_SIDE_ABORTED)
         phi_peer_break(peer, PH_EBROKEN);
+    else if (atomic_load(&phi_peer_theirs(peer)->told) != 0 && !peer->peers->leaving)
+        phi_peer_break(peer, PH_EPEER);
+    else if (state & PHI_SIDE_LEAVING)
+        end_use(peer, PH_EPEER); // it waits for what we still have under way
 }
 
 // One way: the peer's service thread looks at our side. Where we never connected to it, the end of
@@ -161,7 +177,7 @@ static void shut(struct phi_peer *peer)
     revoke_all(peer); // the status first, as above
 }
 
-static void say_state(struct phi_peers *peers, enum phi_side_state state, bool is_drained)
+static void say_state(struct phi_peers *peers, uint32_t state, bool is_drained)
 {
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
@@ -174,6 +190,8 @@ static void say_state(struct phi_peers *peers, enum phi_side_state state, bool i
         phi_segment_put32(peer->segment, &phi_peer_mine(peer)->state, state);
         notify(peer);
     }
+    // As in phi_peer_told.
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 // Who may still touch our buffers; NULL: nobody.
@@ -233,7 +251,8 @@ int phi_leave(struct phi_peers *peers, int64_t deadline)
                         peers->rank, rank);
     pthread_mutex_lock(&peers->lock);
     peers->leaving = true;
-    say_state(peers, PHI_SIDE_LEAVING, true);
+    // Who has aborted says so to the end: a peer may not have looked yet.
+    say_state(peers, PHI_SIDE_LEAVING | (peers->aborted ? PHI_SIDE_ABORTED : 0), true);
     rc = wait_for_drain(peers, deadline);
     pthread_mutex_unlock(&peers->lock);
     return rc;
@@ -246,9 +265,7 @@ void phi_abort(struct phi_peers *peers, const char *reason)
         peers->aborted =
             phi_fail(peers->report, PH_EABORTED, "rank %d aborted: %s", peers->rank, reason);
         say_state(peers, PHI_SIDE_ABORTED, false);
-        for (int rank = 0; rank < peers->ranks; rank++)
-            if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)
-                phi_peer_break(peers->table[rank], PH_EABORTED);
+        phi_peers_break(peers, PH_EABORTED);
     }
     phi_peers_changed(peers);
     phi_mailbox_wake(peers->mailbox);

@@ -438,6 +438,14 @@ struct phi_side *phi_peer_theirs(const struct phi_peer *peer)
     return phi_segment_side(peer->segment, !peer->segment->side);
 }
 
+void phi_peer_told(struct phi_peer *peer)
+{
+    phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
+    // What the application does now that it knows comes behind that, plain stores too. Pairs with a
+    // reader's look after it has read (phi_channel_status).
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
 void phi_peer_ring(struct phi_peer *peer)
 {
     if (peer->segment->link != NULL)
@@ -497,7 +505,7 @@ int phi_peer_failure(struct phi_peer *peer)
         // Pairs with the releaser's look: from here on it may let our copies into the peer's
         // buffers end.
         peer->told = true;
-        phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
+        phi_peer_told(peer);
     }
     char why[PHI_HELLO_WHY] = "";
     const char *more = !peer->expelled        ? ""

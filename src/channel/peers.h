@@ -526,6 +526,8 @@ void phi_peer_ring(struct phi_peer *peer);
 // The side headers of this process and of the peer; state is PHI_PEER_READY or later.
 struct phi_side *phi_peer_mine(const struct phi_peer *peer);
 struct phi_side *phi_peer_theirs(const struct phi_peer *peer);
+// phi_peer_told says in the segment that this application knows of the end of the pair.
+void phi_peer_told(struct phi_peer *peer);
 
 // phi_peer_connected: whether messages reach the peer's service thread (until it ends).
 static inline bool phi_peer_connected(const struct phi_peer *peer)

@@ -268,7 +268,7 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
         return;
     }
     bool left =
-        peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) == PHI_SIDE_LEAVING;
+        peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) & PHI_SIDE_LEAVING;
     phi_peer_look(peer);
     // No more is to be had of a peer without its connection. One that lives is to see it too.
     phi_peer_lost(peer);

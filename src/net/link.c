@@ -47,9 +47,7 @@ static uint32_t fill_frame(const struct phi_link *link, uint8_t *frame, size_t *
     return n;
 }
 
-// A peer that is gone is a connection that cannot be made again, about which providers say no more
-// than "try again", for ever. One that only does not read has something of ours on its way.
-#define STALL_MS 1500
+const char phi_stall[] = "its connection is gone and cannot be made again";
 
 static void note_stall(struct phi_link *link)
 {
@@ -59,8 +57,8 @@ static void note_stall(struct phi_link *link)
         link->stalled = 0;
     else if (link->stalled == 0)
         link->stalled = now;
-    else if (now - link->stalled > STALL_MS * PHI_MS)
-        phi_link_fail(link, -ECONNRESET, "its connection is gone and cannot be made again");
+    else if (now - link->stalled > PHI_STALL_MS * PHI_MS)
+        phi_link_fail(link, -ECONNRESET, phi_stall);
 }
 
 bool phi_link_flush(struct phi_link *link)
@@ -360,7 +358,7 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
         memcpy(&link->peers_token, address + size, PHI_NET_TOKEN_SIZE);
         rc = connect_rails(link, address, size / (1 + rails), rails);
         link->connected = rc == 0;
-        if (rc == 0)
+        if (rc == 0 && link->carries)
             phi_rails_greet(link);
     } else if (link->open) {
         rc = 0;
@@ -483,24 +481,17 @@ void phi_link_doubt(struct phi_link *link, const char *why)
 {
     if (!link->carries || link->doubt)
         return;
-    link->doubt = phi_deadline(DOUBT_MS);
+    link->doubt = phi_deadline(link->rank < 0 ? 0 : DOUBT_MS); // of a probe: it has no words
     snprintf(link->doubted, sizeof(link->doubted), "%s", why);
+    if (link->rank >= 0)
+        phi_log(link->net->report, PH_LOG_INFO, "data does not go to or from rank %d any more: %s",
+                link->rank, why);
 }
 
 void phi_link_check(struct phi_link *link)
 {
     if (link->carries && link->doubt && phi_now() >= link->doubt)
         phi_link_fail(link, -ECONNRESET, link->doubted);
-}
-
-bool phi_link_busy(struct phi_link *link)
-{
-    bool busy;
-
-    phi_net_lock(link->net);
-    busy = link->moves || link->posting > 0 || link->holds || link->staging.writing > 0;
-    pthread_mutex_unlock(&link->net->lock);
-    return busy;
 }
 
 int phi_link_lost(const struct phi_link *link, char *text, size_t size)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "net/internal.h"
 
 // Bits of an immediate: line 0-19, side 20, word 21, which 22, life 23-28, parts 29-31 (as a power
@@ -159,8 +160,11 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
     // Where something is on its way there is a connection, and soon room.
     if (rc == 0)
         phi_was_taken(&link->data);
-    else if (link->flying == 0 && link->posting == 0)
+    else if (link->flying == 0 && link->posting == 0) {
         phi_was_refused(&link->data);
+        if (link->rails[0].ready && phi_now() - link->data.refused > PHI_STALL_MS * PHI_MS)
+            phi_link_doubt(link, phi_stall);
+    }
     if (rc == 0 || rc == -FI_EAGAIN)
         return rc;
     phi_link_doubt(link, phi_net_error(link->net, (int)rc));

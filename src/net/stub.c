@@ -116,12 +116,6 @@ void phi_link_free(struct phi_link *link)
     (void)link;
 }
 
-bool phi_link_busy(struct phi_link *link)
-{
-    (void)link;
-    return false;
-}
-
 int phi_link_lost(const struct phi_link *link, char *text, size_t size)
 {
     (void)link;

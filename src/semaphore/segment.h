@@ -34,8 +34,8 @@ struct phi_side {
 
 enum phi_side_state {
     PHI_SIDE_LIVE = 0,
-    PHI_SIDE_LEAVING = 1, // destroy has begun: no new use of my buffers, please drain
-    PHI_SIDE_ABORTED = 2, // the owner's application gave up the job
+    PHI_SIDE_LEAVING = 1, // a bit: destroy has begun: no new use of my buffers, please drain
+    PHI_SIDE_ABORTED = 2, // a bit: the owner's application gave up the job
 };
 
 // The agreement slot of an operation key has two words, used in turn by round (phi_segment_word), and these. The words

@@ -728,8 +728,10 @@ RANK_FUNCTION(is_read_when_it_aborts)
                 rank.shared->value[0] = round + 1;
             }
         }
-        rank.barrier();
+        if (round % 2 == 0) // else it leaves at once
+            rank.barrier();
         rank.close();
+        rank.barrier();
     }
 }
 

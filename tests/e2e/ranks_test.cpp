@@ -428,6 +428,7 @@ RANK_FUNCTION(forks)
             ph_send(channel, 1, stream),
             ph_recv(channel, 1, stream),
             ph_complete(channel, stream),
+            ph_channel_status(channel),
             ph_group(&group, 1, stream),
         };
         for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)
