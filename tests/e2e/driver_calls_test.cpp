@@ -41,7 +41,7 @@ static void count_call()
         own++;
 }
 
-static void begin_to_count(Rank &rank)
+static void begin_to_count([[maybe_unused]] Rank &rank)
 {
     void *driver = dlopen(getenv("PEERHOP_LIBCUDA"), RTLD_NOW | RTLD_NOLOAD);
     auto *on_call = reinterpret_cast<void (**)()>(driver ? dlsym(driver, "si_on_call") : nullptr);
