@@ -18,9 +18,9 @@
 
 #define CONNECT_MS 100
 
-// How long a link still has for what is said to one that was expelled, or came from one that
-// exited.
-#define CUT_MS  1000
+// How long a link still has: for what is said to one that was expelled, and may be stopped for a
+// while; for what came from one that exited.
+#define CUT_MS  10000
 #define EXIT_MS 500
 
 // Over a link an answer is marked as one: both ranks ask on it.

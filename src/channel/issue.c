@@ -74,6 +74,8 @@ static bool is_over_there(const struct phi_peer *peer)
 
 int phi_channel_status(struct ph_channel *channel)
 {
+    // Behind what was read. Pairs with the fence in phi_peer_told.
+    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load(&channel->status) == 0 && is_over_there(channel->peer))
         look(channel);
     return phi_channel_check(channel);

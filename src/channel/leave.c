@@ -35,14 +35,13 @@ static void end_use(struct phi_peer *peer, int code)
 
 void phi_peer_break(struct phi_peer *peer, int code)
 {
-    if (peer->state == PHI_PEER_BROKEN)
-        return;
     // Before the status: when the application knows that it is over, and uses its buffers for
     // something else, the peer cannot read that and call it a success. Of what is shared the peer
     // sees by `told` that it may have.
     if (peer->link != NULL)
         phi_link_cut(peer->link);
-    end_use(peer, code);
+    if (peer->state != PHI_PEER_BROKEN)
+        end_use(peer, code);
 }
 
 void phi_peers_break(struct phi_peers *peers, int code)
@@ -51,7 +50,7 @@ void phi_peers_break(struct phi_peers *peers, int code)
     // buffer.
     for (int rank = 0; rank < peers->ranks; rank++) {
         const struct phi_peer *peer = peers->table[rank];
-        if (peer != NULL && peer->state == PHI_PEER_READY && peer->link != NULL)
+        if (peer != NULL && peer->state >= PHI_PEER_READY && peer->link != NULL)
             phi_link_cut(peer->link);
     }
     for (int rank = 0; rank < peers->ranks; rank++)
@@ -264,7 +263,7 @@ void phi_abort(struct phi_peers *peers, const char *reason)
     if (!peers->aborted) {
         peers->aborted =
             phi_fail(peers->report, PH_EABORTED, "rank %d aborted: %s", peers->rank, reason);
-        say_state(peers, PHI_SIDE_ABORTED, false);
+        say_state(peers, PHI_SIDE_ABORTED | (peers->leaving ? PHI_SIDE_LEAVING : 0), false);
         phi_peers_break(peers, PH_EABORTED);
     }
     phi_peers_changed(peers);

@@ -20,8 +20,8 @@ void phi_peer_lost(struct phi_peer *peer);
 // millisecond until it returns true: no stream of ours touches anything of the peer any more.
 bool phi_peer_release(struct phi_peer *peer);
 
-// phi_peer_look looks at the peer's side of the segment after it notified us: it leaves, aborted,
-// or drained.
+// phi_peer_look looks at the peer's side of the segment, after it notified us or where its word is
+// needed: it has expelled us, aborted, was told that the pair has ended, or leaves.
 void phi_peer_look(struct phi_peer *peer);
 
 // phi_leave (without the lock) is the first half of destroy: flushes this rank's operations, tells

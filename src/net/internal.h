@@ -256,7 +256,7 @@ void phi_link_fail(struct phi_link *link, int code, const char *why);
 void phi_link_doubt(struct phi_link *link, const char *why);
 // A peer that is gone is a connection that cannot be made again, about which providers say no more than "try again", for
 // ever: after so long that ends the messages, or puts the data in doubt. One that only does not read has something of
-// ours on its way.
+// ours on its way, but for posts over a provider that does not tell of their delivery (phi_net.told).
 #define PHI_STALL_MS 1500
 extern const char phi_stall[]; // the sentence
 void phi_link_check(struct phi_link *link);
@@ -345,7 +345,7 @@ void phi_rail_close(struct phi_rail *rail);
 // Staging (staging.h). take makes kicked lanes active. go moves active lanes on; returns whether
 // something did. completed: of a record that was delivered. apply takes an immediate that STAGED
 // marks. rest lets others run when nothing has moved for `quiet` ns. busy: a record that was filled
-// is not yet delivered. shut: the link has ended.
+// is not yet delivered. shut: the link has ended, or was cut.
 #define PHI_STAGED     (5u << 29) // where a post has its parts
 #define PHI_STAGED_ALL (7u << 29)
 void phi_staging_take(struct phi_net *net);
@@ -361,7 +361,7 @@ void phi_link_staging_free(struct phi_link *link);
 
 // Flushes (flush.c). open, with the link. covers: whether a post is one that waits for a flush. hold keeps it until then.
 // go moves the flush under way on; returns whether something showed. defers: whether a message that
-// has come waits behind posts. shut: the link has ended.
+// has come waits behind posts. shut: the link has ended, or was cut.
 // lane: what was read into a line's region is to be flushed; *flushing is true until then. false: it
 // need not be.
 bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *post);

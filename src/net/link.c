@@ -218,7 +218,7 @@ bool phi_link_poll(struct phi_link *link)
     if (link->open)
         any = phi_flush_go(link) || any;
     // Data goes over the rails that are connected, however long others take.
-    if (link->carries && link->ungreeted > 0 && phi_may_try(&link->greetings))
+    if (link->carries && !link->doubt && link->ungreeted > 0 && phi_may_try(&link->greetings))
         phi_rails_greet(link);
     if (link->carries && phi_may_try(&link->data))
         any = send_data(link) || any;
@@ -475,7 +475,7 @@ void phi_link_fail(struct phi_link *link, int code, const char *why)
 }
 
 // So long, as a peer's last words take another way than its data.
-#define DOUBT_MS 1000
+#define DOUBT_MS 2000
 
 void phi_link_doubt(struct phi_link *link, const char *why)
 {
@@ -490,8 +490,11 @@ void phi_link_doubt(struct phi_link *link, const char *why)
 
 void phi_link_check(struct phi_link *link)
 {
-    if (link->carries && link->doubt && phi_now() >= link->doubt)
-        phi_link_fail(link, -ECONNRESET, link->doubted);
+    if (!link->carries || !link->doubt || phi_now() < link->doubt)
+        return;
+    phi_flush_shut(link);
+    phi_flush_forgo(link); // the reason may be among them
+    phi_link_fail(link, -ECONNRESET, link->doubted);
 }
 
 int phi_link_lost(const struct phi_link *link, char *text, size_t size)

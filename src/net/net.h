@@ -168,7 +168,7 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
 
 // phi_link_cut ends the link's data: on return its regions are closed, the peer reads and writes
 // nothing here any more, and moves under way have failed. Stores and messages still go. A move of
-// the peer's that fails by it does so when this rank's last words have had a second to come.
+// the peer's that fails by it does so when this rank's last words have had two seconds to come.
 void phi_link_cut(struct phi_link *link);
 
 // phi_link_end closes the regions and the endpoints; moves under way fail. The object stays until

@@ -23,7 +23,7 @@
 struct phi_side {
     _Alignas(128) _Atomic uint32_t sleeping; // 1: the owner sleeps until the peer writes to its eventfd
     _Atomic uint64_t acknowledged;      // sequence of the last store message of the peer that was taken
-    _Atomic uint32_t state;             // enum phi_side_state
+    _Atomic uint32_t state;             // bits of enum phi_side_state
     _Atomic uint32_t drained;           // 1: no stream of the owner touches the peer's buffers any more
     _Atomic uint32_t mapped;            // 1: the owner has mapped this and may map buffers of the peer
     _Atomic uint32_t told;              // 1: the owner's application knows that the pair is broken
