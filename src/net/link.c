@@ -373,18 +373,22 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
 // may be just connecting to: providers over TCP do not survive that it is closed then, and another
 // endpoint of their domain used (libfabric before its pull request 12709). Such endpoints stay open
 // a while, for nothing. Not those over which the peer may be writing or reading: that goes on, also
-// when the region is closed. Over the one of messages it does neither.
+// when the region is closed. Over the one of messages it does neither; nor over one of which
+// nothing was heard when all that had come was `taken`: its greeting comes first, and then finds no
+// region.
 #define LINGER_MS 1000 // a live peer connects within some
 
-static bool may_linger(const struct phi_link *link, const struct phi_rail *rail)
+static bool may_linger(const struct phi_link *link, const struct phi_rail *rail, bool taken)
 {
     return rail->ep && link->address_size > 0 && // else nobody knows of it
-           !rail->ready && !rail->heard && (rail == &link->control || !link->registered);
+           !rail->ready && !rail->heard && (rail == &link->control || taken || !link->registered);
 }
 
-static void close_rail(struct phi_link *link, struct phi_rail *rail, bool at_once)
+enum how { AT_ONCE, WITH_CARE, TAKEN };
+
+static void close_rail(struct phi_link *link, struct phi_rail *rail, enum how how)
 {
-    if (at_once || !may_linger(link, rail)) {
+    if (how == AT_ONCE || !may_linger(link, rail, how == TAKEN)) {
         phi_rail_close(rail);
         return;
     }
@@ -393,27 +397,27 @@ static void close_rail(struct phi_link *link, struct phi_rail *rail, bool at_onc
 }
 
 // Those of data; where the link has ended also the one of messages, and then what all are bound to.
-static void close_rails(struct phi_link *link, bool at_once)
+static void close_rails(struct phi_link *link, enum how how)
 {
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
-        close_rail(link, &link->rails[i], at_once);
+        close_rail(link, &link->rails[i], how);
     if (link->open)
         return;
-    close_rail(link, &link->control, at_once);
+    close_rail(link, &link->control, how);
     if (!link->lingers)
         phi_ports_close(link);
 }
 
 // Regions before the endpoint that they are bound to. When a move has failed nothing touches its
 // memory any more.
-static void stop(struct phi_link *link)
+static void stop(struct phi_link *link, enum how how)
 {
     link->carries = link->holds = false;
     link->posting = 0;
     phi_regions_close(link);
     phi_link_staging_shut(link);
     phi_flush_shut(link);
-    close_rails(link, false);
+    close_rails(link, how);
     phi_moves_fail(link);
     phi_bells_end(link);
 }
@@ -423,14 +427,18 @@ void phi_link_shut(struct phi_link *link)
     if (!link->open)
         return;
     link->open = false;
-    stop(link);
+    stop(link, link->carries ? WITH_CARE : TAKEN);
 }
+
+enum { TAKES = 1024 }; // more would be a peer that has no end
 
 void phi_link_cut(struct phi_link *link)
 {
     phi_net_lock(link->net);
+    for (int i = 0; link->carries && i < TAKES && phi_ports_read(link); i++)
+        ;
     if (link->carries) {
-        stop(link);
+        stop(link, TAKEN);
         phi_flush_forgo(link);
     }
     pthread_mutex_unlock(&link->net->lock);
@@ -440,7 +448,7 @@ static void end_lingering(struct phi_link *link)
 {
     link->net->lingering--;
     link->lingers = 0;
-    close_rails(link, true);
+    close_rails(link, AT_ONCE);
 }
 
 void phi_links_bury(struct phi_net *net, bool all)
