@@ -254,12 +254,12 @@ void phi_link_fail(struct phi_link *link, int code, const char *why);
 // it says of that is on its way as a message: nothing is posted any more and no move fails, until this rank cuts the
 // link, too, or the time is over (phi_link_check) and the link fails.
 void phi_link_doubt(struct phi_link *link, const char *why);
+void phi_link_check(struct phi_link *link);
 // A peer that is gone is a connection that cannot be made again, about which providers say no more than "try again", for
 // ever: after so long that ends the messages, or puts the data in doubt. One that only does not read has something of
 // ours on its way, but for posts over a provider that does not tell of their delivery (phi_net.told).
 #define PHI_STALL_MS 1500
 extern const char phi_stall[]; // the sentence
-void phi_link_check(struct phi_link *link);
 // phi_link_poll takes what has completed; returns whether something did.
 bool phi_link_poll(struct phi_link *link);
 // Ports (port.c). open: rc of libfabric. read takes what has completed; returns whether something did. check: an error

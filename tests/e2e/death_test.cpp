@@ -698,6 +698,24 @@ TEST_P(Death, AnAbortChangesNoByteOfALiveRankThatWasNotTold)
 
 // ---- what is read meanwhile
 
+// Reads the peer's buffer until the channel has ended; what came before is what lay there.
+template <typename Function>
+static void read_until_it_ends(Rank &rank, const Link &link, int end, Function has_read)
+{
+    void *stream = rank.device->stream();
+    for (;;) {
+        int rc = ph_get(link.from, 0, 0, size, stream);
+        rank.synchronize(stream);
+        rc = rc ? rc : ph_channel_status(link.from);
+        if (rc) {
+            CHECK_RC(rc, end);
+            return;
+        }
+        rank.verify(link.in, size, 100, "and the channel is whole");
+        has_read();
+    }
+}
+
 // Rank 1 reads rank 0's buffer again and again. Rank 0 aborts, and uses the buffer for something
 // else at once: rank 1 may come by those bytes, but is not told then that all is well.
 RANK_FUNCTION(is_read_when_it_aborts)
@@ -706,7 +724,6 @@ RANK_FUNCTION(is_read_when_it_aborts)
     for (uint64_t round = 0; round < rounds; round++) {
         rank.open();
         Link link = meet(rank, !rank.rank, 1, PH_PROTOCOL_GET);
-        void *stream = rank.device->stream();
         if (rank.rank == 0) {
             rank.device->fill(link.out, size, 100);
             rank.barrier();
@@ -716,17 +733,7 @@ RANK_FUNCTION(is_read_when_it_aborts)
             rank.device->fill(link.out, size, 200);
         } else {
             rank.barrier();
-            for (uint64_t i = 0; i < 1000000; i++) {
-                int rc = ph_get(link.from, 0, 0, size, stream);
-                rank.synchronize(stream);
-                rc = rc ? rc : ph_channel_status(link.from);
-                if (rc) {
-                    CHECK_RC(rc, PH_EBROKEN);
-                    break;
-                }
-                rank.verify(link.in, size, 100, "and the channel is whole");
-                rank.shared->value[0] = round + 1;
-            }
+            read_until_it_ends(rank, link, PH_EBROKEN, [&] { rank.shared->value[0] = round + 1; });
         }
         if (round % 2 == 0) // else it leaves at once
             rank.barrier();
@@ -737,8 +744,7 @@ RANK_FUNCTION(is_read_when_it_aborts)
 
 TEST_P(Death, WhatAPeerTookBackIsNotReadWithSuccess)
 {
-    if (is_staged())
-        GTEST_SKIP() << "what is staged is read by its owner's stream alone";
+    SKIP_GETS_OF_STAGED();
     Job job(GetParam(), 2);
     job.environment("PEERHOP_STANDIN_CHECK", "0"); // it is a race
     EXPECT_EQ(job.run("is_read_when_it_aborts"), "");
@@ -749,7 +755,6 @@ RANK_FUNCTION(is_expelled_when_it_reads)
 {
     rank.open(fast);
     Link link = meet(rank, !rank.rank, 1, PH_PROTOCOL_GET);
-    void *stream = rank.device->stream();
     if (rank.rank == 0) {
         rank.device->fill(link.out, size, 100);
         rank.barrier();
@@ -762,24 +767,14 @@ RANK_FUNCTION(is_expelled_when_it_reads)
         return;
     }
     rank.barrier();
-    for (int rc = 0; rc == 0;) {
-        rc = ph_get(link.from, 0, 0, size, stream);
-        rank.synchronize(stream);
-        rc = rc ? rc : ph_channel_status(link.from);
-        if (rc == 0)
-            rank.verify(link.in, size, 100, "and the channel is whole");
-        else
-            CHECK_RC(rc, PH_EFENCED);
-        rank.shared->value[0]++;
-    }
+    read_until_it_ends(rank, link, PH_EFENCED, [&] { rank.shared->value[0]++; });
     rank.shared->value[2] = 1;
     rank.close();
 }
 
 TEST_P(Death, AnExpelledRankReadsNothingWithSuccess)
 {
-    if (is_staged())
-        GTEST_SKIP() << "what is staged is read by its owner's stream alone";
+    SKIP_GETS_OF_STAGED();
     Job job(GetParam(), 2);
     job.environment("PEERHOP_STANDIN_CHECK", "0"); // it is a race
     job.start("is_expelled_when_it_reads");

@@ -9,17 +9,8 @@
 
 #include "e2e/bytes.h"
 
-class DriverCalls : public testing::TestWithParam<std::string>
+class DriverCalls : public EveryDevice
 {
-  protected:
-    void SetUp() override
-    {
-        std::string why;
-        if (!net_available())
-            GTEST_SKIP() << "libfabric is left out of this build";
-        if (!device_available("standin", &why))
-            GTEST_SKIP() << why;
-    }
 };
 INSTANTIATE_TEST_SUITE_P(Device, DriverCalls, testing::Values("standinnet", "standinhmem"),
                          [](const auto &info) { return info.param; });
