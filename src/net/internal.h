@@ -248,7 +248,8 @@ static inline bool phi_net_trylock(struct phi_net *net)
 
 // All with the lock held.
 
-// phi_link_fail ends a link that the provider or the peer has given up: closes its endpoint.
+// phi_link_fail ends a link that the provider or the peer has given up: closes its endpoint, fails its moves, and then
+// lets phi_link_lost say so: who knows of the end may write where the peer was reading.
 void phi_link_fail(struct phi_link *link, int code, const char *why);
 // phi_link_doubt: an operation of data has failed. The peer may have closed its end of the data (phi_link_cut), and what
 // it says of that is on its way as a message: nothing is posted any more and no move fails, until this rank cuts the

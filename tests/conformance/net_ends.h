@@ -92,6 +92,14 @@ struct End {
         phi_net_close(net);
         phi_wake_close(&messages);
     }
+    // Why its link has ended, for which this waits: its moves fail before.
+    int lost(char (&why)[160]) const
+    {
+        for (int64_t end = phi_deadline(kWait); phi_now() < end;)
+            if (int code = phi_link_lost(link, why, sizeof why))
+                return code;
+        return 0;
+    }
     uint32_t word(int side, uint32_t line, int word_) const
     {
         return __atomic_load_n(&lines[side][line].word[word_], __ATOMIC_ACQUIRE);

@@ -433,7 +433,7 @@ TEST_P(NetFlushed, ARegionThatCannotBeReadEndsTheLink)
     phi_link_flushes(b->link, 0, 1);
     EXPECT_FALSE(eventually([&] { return b->word(0, 0, 0) != 0; }, 100));
     unmappable(0);
-    EXPECT_NE(phi_link_lost(b->link, why, sizeof why), 0);
+    EXPECT_NE(b->lost(why), 0);
     EXPECT_STREQ(why, "a region that is to be flushed cannot be read");
 }
 

@@ -556,7 +556,7 @@ TEST_P(Net, ACutWithoutAWordEndsTheLinkOfWhoReads)
         std::this_thread::sleep_for(std::chrono::milliseconds(ms));
         EXPECT_EQ(move(0, 4096, true), -EIO) << ms;
         char why[160] = "";
-        EXPECT_EQ(phi_link_lost(a->link, why, sizeof why), -ECONNRESET) << ms;
+        EXPECT_EQ(a->lost(why), -ECONNRESET) << ms;
         EXPECT_STRNE(why, "") << ms;
     }
 }
@@ -626,7 +626,7 @@ TEST_P(Net, AnErrorCompletionEndsTheLinkAndFailsItsMoves)
     }));
     EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
     char text[160] = "";
-    EXPECT_EQ(phi_link_lost(a->link, text, sizeof text), -ECONNRESET);
+    EXPECT_EQ(a->lost(text), -ECONNRESET);
     EXPECT_STREQ(text, "Input/output error");
     EXPECT_EQ(b->word(0, 1, 1), 0u) << "the peer was told of what did not come whole";
     int rc = -EAGAIN; // while the proxy has the net
