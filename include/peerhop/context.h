@@ -100,6 +100,8 @@ struct ph_peer_report {
 };
 
 // ph_context_peer reports what this rank knows of another. report_size is sizeof(struct ph_peer_report) of the caller.
+// It is no answer to "may I reuse a buffer that the rank was reading or writing?": a code from a call on the channel is
+// (ph_channel_status), which the rank can see, and fails by.
 // Errors: -EINVAL (no such rank, or the own one), PH_EFORKED. Does not block; any thread. Since 0.1.
 PH_API int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_report *report,
                            size_t report_size);
