@@ -6,6 +6,9 @@
 // until something makes it visible, of which TEST_NET_HMEM names one:
 //   driver    cuFlushGPUDirectRDMAWrites, to all devices
 //   read      an RMA read of the same region by its owner
+//   owner     either of them, or what goes out of the region; but copies of the owner's streams see
+//             it at once, as where a device has the writes of the net in their order, and no other
+//             device has
 //   none      nothing is held back
 //   lies      nothing does: the device's memory is another one than what is written and read
 // and  fails  the flush of that kind fails, but for the first one, which is the library's try
@@ -187,9 +190,9 @@ static int flush(void)
 
 static int on_flush(int scope)
 {
-    if (scope == 0) // a copy
+    if (scope == 0 && !is("owner")) // a copy
         show_all(0, 1);
-    if (scope == 0 || !is("driver"))
+    if (scope == 0 || !(is("driver") || is("owner")))
         return 0;
     if (flush())
         return 999;   // CUDA_ERROR_UNKNOWN
@@ -197,6 +200,35 @@ static int on_flush(int scope)
         show_all(0, 0);
     flushes++;
     return 0;
+}
+
+// What has arrived and others do not see yet, over what was copied out of the region. Under the
+// lock.
+static void lay_over(const struct region *region, char *to, const char *from, size_t size)
+{
+    for (int i = 0; i < ENTRIES; i++) {
+        const size_t offset = shared->entries[i].offset;
+        const char *begin = region->base + offset, *end = begin + shared->entries[i].size;
+        if (shared->entries[i].state % STATES != ARRIVED ||
+            shared->entries[i].key != shared->regions[region->slot].key)
+            continue;
+        begin = begin < from ? from : begin;
+        end = end > from + size ? from + size : end;
+        if (begin < end)
+            memcpy(to + (begin - from), region->shadow + (begin - region->base),
+                   (size_t)(end - begin));
+    }
+}
+
+// Of a stream of the owner; others have the region's memory at other addresses.
+static void on_copy(void *to, const void *from, size_t size)
+{
+    pthread_mutex_lock(&lock);
+    memmove(to, from, size);
+    for (int i = 0; i < REGIONS; i++)
+        if (regions[i])
+            lay_over(regions[i], to, from, size);
+    pthread_mutex_unlock(&lock);
 }
 
 static uint32_t hold_back(uint64_t key, const struct fi_rma_iov *remote, int tells)
@@ -322,6 +354,8 @@ static int check_local(struct iovec *part, void **desc, int reads, uint32_t *ent
         if (!regions[i] || *desc != regions[i])
             continue;
         found = at >= regions[i]->base && at + part->iov_len <= regions[i]->base + regions[i]->size;
+        if (!reads && is("owner"))
+            show(regions[i], 0);
         if (reads && !is("none")) {
             const struct fi_rma_iov to = {(uint64_t)(at - regions[i]->base), part->iov_len, 0};
             *entry = hold_back(regions[i]->mr.key, &to, 1);
@@ -401,7 +435,7 @@ static int look(uint64_t key)
     if (slot < 0 || is("none"))
         return 0;
     if (shared->regions[slot].owner == getpid() && regions[slot]) {
-        if (!is("read"))
+        if (!is("read") && !is("owner"))
             return 0;
         if (flush())
             return -1;
@@ -557,6 +591,8 @@ static void begin(void)
         abort();
     if (hook)
         *hook = on_flush;
+    if (is("owner"))
+        *(void (**)(void *, const void *, size_t))of_driver("si_on_copy") = on_copy;
     pthread_create(&thread, NULL, serve, NULL);
     pthread_detach(thread);
 }

@@ -19,6 +19,8 @@
 //   what completes when nobody counts on it any more: MovesUnderWayFailWhenTheirLinkEnds (ASan),
 //     AnErrorCompletionEndsTheLinkAndFailsItsMoves (strict), NetFlushed: ALinkEndsWhileItIsRead (ASan, strict)
 //   the reader's loads before the completion: all (TSan)
+//   a reader that is another device than the one whose memory was written: e2e: registered:
+//     AnotherDeviceReadsWhatHasCome (net_hmem.c)
 //   regions that are not as the provider demands: all (strict local, virt, prov-key, raw, endpoint)
 #include <algorithm>
 #include <atomic>

@@ -187,6 +187,76 @@ TEST_F(Registered, InAChain)
     EXPECT_EQ(run("chains", "", {}, {{"PEERHOP_TEST_DEVICE", "host"}}), "");
 }
 
+// ---- another device than the owner reads what has come
+
+// A channel of ranks 0 and 1 by the net, or of ranks 1 and 2 by ipc.
+static ph_channel *link_by(Rank &rank, const char *path, int peer, void *memory, size_t size)
+{
+    ph_path_report report;
+    ph_channel *channel = rank.channel(peer, path[0] == 'n', PH_ROLE_BOTH, memory, size);
+    CHECK_OK(ph_channel_path(channel, 1, &report, sizeof report));
+    CHECK(report.path == std::string(path));
+    CHECK(report.path == std::string("ipc") || report.method == std::string("rma"));
+    return channel;
+}
+
+// Each round rank 0 puts new bytes over the net, rank 1 keeps what its own device finds of them,
+// and rank 2, whose device is another one, gets them out of rank 1's memory by ipc.
+// argument "stale": nothing flushes, and rank 2 is to find old bytes where rank 1 does not.
+RANK_FUNCTION(passes_on)
+{
+    const size_t size = 4099;
+    rank.open();
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    char *bytes = static_cast<char *>(rank.device->alloc(ROUNDS * size)); // made, or found
+    ph_channel *net = rank.rank < 2 ? link_by(rank, "net", !rank.rank, memory, size) : nullptr;
+    ph_channel *ipc = rank.rank > 0 ? link_by(rank, "ipc", 3 - rank.rank, memory, size) : nullptr;
+    if (rank.rank == 0)
+        rank.device->fill(bytes, ROUNDS * size, 7);
+    for (int round = 0; round < ROUNDS; round++) {
+        if (rank.rank == 0) {
+            rank.device->copy(stream, memory, bytes + round * size, size);
+            CHECK_OK(ph_put_signal(net, 0, 0, size, stream));
+            CHECK_OK(ph_wait(net, 0, stream)); // both have read them
+            continue;
+        }
+        CHECK_OK(rank.rank == 1 ? ph_wait(net, size, stream) : ph_wait(ipc, 0, stream));
+        if (rank.rank == 2)
+            CHECK_OK(ph_get(ipc, 0, 0, size, stream));
+        rank.device->copy(stream, bytes + round * size, memory, size);
+        CHECK_OK(ph_signal(ipc, stream));
+        if (rank.rank == 1) {
+            CHECK_OK(ph_wait(ipc, 0, stream));
+            CHECK_OK(ph_signal(net, stream));
+        }
+    }
+    rank.synchronize(stream);
+    for (int round = 0; round < ROUNDS; round++) {
+        const std::string wrong = rank.device->verify(bytes + round * size, size, 7, round * size);
+        if (wrong.empty() == (rank.rank == 2 && rank.argument == "stale"))
+            rank_failed(__FILE__, __LINE__, "round " + std::to_string(round) + ": " + wrong);
+    }
+    rank.barrier();
+}
+
+// The device of the stand-in has the order of the net's writes for itself ("owner"), which says
+// nothing of what others see.
+TEST_F(Registered, AnotherDeviceReadsWhatHasCome)
+{
+    const auto passes_on = [](const char *flush, const char *argument) {
+        Job job("standinhmem", 3);
+        job.environment("TEST_NET_HMEM", "owner");
+        job.environment("PEERHOP_NET_FLUSH", flush);
+        job.environment("PEERHOP_PATH", "auto");
+        job.environment(0, "PEERHOP_PATH", "net");
+        return job.run("passes_on", argument);
+    };
+    EXPECT_EQ(passes_on("auto", ""), "");
+    EXPECT_EQ(passes_on("read", ""), "");
+    EXPECT_EQ(passes_on("none", "stale"), ""); // else it would show nothing here
+}
+
 // ---- a flush that fails, or does not end
 
 RANK_FUNCTION(waits_for_a_flush)

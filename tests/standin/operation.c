@@ -77,6 +77,8 @@ void si_marker_finish(struct si_marker *marker)
     pthread_cond_broadcast(&si.changed);
 }
 
+SI_EXPORT void (*si_on_copy)(void *to, const void *from, size_t size);
+
 static enum si_progress step_copy(struct si_op *op)
 {
     size_t left = op->u.copy.size - op->state[0];
@@ -86,7 +88,10 @@ static enum si_progress step_copy(struct si_op *op)
     pthread_mutex_unlock(&si.lock);
     // Overlapping copies are undefined for the driver, and so they may be for us; memmove keeps
     // sanitizers calm.
-    memmove(to, from, part);
+    if (si_on_copy)
+        si_on_copy(to, from, part);
+    else
+        memmove(to, from, part);
     pthread_mutex_lock(&si.lock);
     op->state[0] += part;
     return op->state[0] == op->u.copy.size ? SI_DONE : SI_MOVED;

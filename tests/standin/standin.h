@@ -500,6 +500,8 @@ unsigned si_hop_touches(const void *args, const uint64_t state[SI_KERNEL_STATE],
 // Of tests that stand in for a NIC as well, or NULL: what it holds back shows. Scope as the driver's
 // flush has it; 0: of a call of cuMemcpyDtoHAsync.
 extern SI_EXPORT CUresult (*si_on_flush)(int scope);
+// ... copies in the place of a stream's copy: as the device sees its own memory.
+extern SI_EXPORT void (*si_on_copy)(void *to, const void *from, size_t size);
 // Of tests that count, or NULL: is called in each call of the driver, by the thread that makes it.
 extern SI_EXPORT void (*si_on_call)(void);
 
