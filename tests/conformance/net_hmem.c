@@ -17,9 +17,11 @@
 //   permits        FI_OPT_CUDA_API_PERMITTED, and needs no CUDA
 //   calls          the same, and needs CUDA
 //   knows nothing  neither, like those of libfabric 1.17
-// A read by another rank makes what it reads visible, as it would on a bus; and what no post tells
-// of shows to the driver's copies (cuMemcpyDtoHAsync), which the application enqueues when it knows
-// by other means that it is there.
+// Unless it knows nothing, an endpoint for memory of devices moves what is of this process past the
+// NIC, so that no read of it would flush, until FI_OPT_SHARED_MEMORY_PERMITTED forbids that: none
+// is enabled before. A read by another rank makes what it reads visible, as it would on a bus; and
+// what no post tells of shows to the driver's copies (cuMemcpyDtoHAsync), which the application
+// enqueues when it knows by other means that it is there.
 //
 // Which keys are of device memory, and what was written there, all processes of a test know by a
 // table in memory that they share (TEST_NET_HMEM_FD). An operation with immediate data carries the
@@ -44,7 +46,7 @@
 #include <rdma/fi_rma.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { CUDA_API_PERMITTED = 10 }; // FI_OPT_*, which 1.17 lacks
+enum { CUDA_API_PERMITTED = 10, SHARED_MEMORY_PERMITTED = 11 }; // FI_OPT_*, which 1.17 lacks
 
 #define SHADOW (1ull << 63) // in the key of a region: that of its shadow
 
@@ -86,6 +88,7 @@ static struct fi_ops_fabric *real_fabric;
 static struct fi_ops_domain *real_domain;
 static struct fi_ops_mr *real_mr;
 static struct fi_ops_rma *real_rma;
+static struct fi_ops *real_ep_fid;
 static struct fi_ops_cq *real_cq;
 static int flushes; // that were taken
 
@@ -525,10 +528,15 @@ static struct fi_info *plain(const struct fi_info *info)
     return copy;
 }
 
+static struct fi_ops_ep by_nic, past_nic; // of endpoints that go nowhere else, and of others
+
 static int hmem_setopt(fid_t fid, int level, int name, const void *value, size_t size)
 {
-    (void)fid;
     (void)level;
+    if (name == SHARED_MEMORY_PERMITTED && !is("knows nothing")) {
+        ((struct fid_ep *)fid)->ops = *(const bool *)value ? &past_nic : &by_nic;
+        return 0;
+    }
     if (name == CUDA_API_PERMITTED && (is("permits") || is("calls")))
         return is("calls") || *(const bool *)value ? -FI_EOPNOTSUPP : 0;
     if (name != FI_OPT_FI_HMEM_P2P || is("permits") || is("calls") || is("knows nothing"))
@@ -536,11 +544,18 @@ static int hmem_setopt(fid_t fid, int level, int name, const void *value, size_t
     return size == sizeof(int) && *(const int *)value == FI_HMEM_P2P_REQUIRED ? 0 : -FI_EINVAL;
 }
 
+static int hmem_control(struct fid *fid, int command, void *argument)
+{
+    if (command == FI_ENABLE && ((struct fid_ep *)fid)->ops == &past_nic)
+        return refuse(-FI_EINVAL, "an endpoint that may go past the NIC is enabled");
+    return real_ep_fid->control(fid, command, argument);
+}
+
 static int hmem_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep,
                          void *context)
 {
     static struct fi_ops_rma rma;
-    static struct fi_ops_ep ops;
+    static struct fi_ops fid_ops;
     struct fi_info *copy;
     int rc;
     if (info->ep_attr->type != FI_EP_RDM) // one that the provider makes inside of ours
@@ -551,14 +566,19 @@ static int hmem_endpoint(struct fid_domain *domain, struct fi_info *info, struct
     if (rc)
         return rc;
     if (!real_rma) {
-        ops = *(*ep)->ops;
-        ops.setopt = hmem_setopt;
+        by_nic = *(*ep)->ops;
+        by_nic.setopt = hmem_setopt;
+        past_nic = by_nic;
+        fid_ops = *(*ep)->fid.ops;
+        fid_ops.control = hmem_control;
+        real_ep_fid = (*ep)->fid.ops;
         rma = *(*ep)->rma;
         rma.writemsg = hmem_writemsg;
         rma.readmsg = hmem_readmsg;
         real_rma = (*ep)->rma;
     }
-    (*ep)->ops = &ops;
+    (*ep)->ops = info->caps & FI_HMEM && !is("knows nothing") ? &past_nic : &by_nic;
+    (*ep)->fid.ops = &fid_ops;
     (*ep)->rma = &rma;
     return 0;
 }

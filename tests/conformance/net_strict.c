@@ -357,6 +357,7 @@ static struct {
     struct fid_ep *ep;
     struct fid_cq *cq;
     struct fid_av *av;
+    int read; // it has read of itself
 } bound[ENDPOINTS];
 
 // Under the lock. ENDPOINTS: it has none.
@@ -408,8 +409,9 @@ static void forget(const struct fid_ep *ep)
     pthread_mutex_unlock(&lock);
 }
 
-// Whether an endpoint sends to the one that the target is bound to.
-static int is_at(const struct target *target, const struct fid_ep *from, fi_addr_t to)
+// Whether an endpoint's address is that of the one with this name.
+static int leads_to(const struct fid_ep *from, fi_addr_t to, const unsigned char *name,
+                    size_t named)
 {
     unsigned char wanted[NAME] = {0};
     size_t size = sizeof(wanted);
@@ -420,7 +422,7 @@ static int is_at(const struct target *target, const struct fid_ep *from, fi_addr
     if (known)
         rc = fi_av_lookup(bound[i].av, to, wanted, &size);
     pthread_mutex_unlock(&lock);
-    return !known || (!rc && size == target->named && memcmp(wanted, target->name, size) == 0);
+    return !known || (!rc && size == named && memcmp(wanted, name, size) == 0);
 }
 
 // The real provider addresses by offset: what the strict one demands is taken back.
@@ -431,7 +433,7 @@ static int check_remote(const struct fid_ep *ep, fi_addr_t to, struct fi_rma_iov
         return 0; // closed meanwhile: the real one refuses it
     if (demands("endpoint") && !target->enabled)
         return refuse(-FI_EACCES, "a target region that is not bound and enabled");
-    if (demands("endpoint") && !is_at(target, ep, to))
+    if (demands("endpoint") && !leads_to(ep, to, target->name, target->named))
         return refuse(-FI_EACCES, "a target region of another endpoint than the one addressed");
     if (!demands("virt"))
         return 0;
@@ -485,18 +487,37 @@ static ssize_t strict_writemsg(struct fid_ep *ep, const struct fi_msg_rma *messa
     return strict_rma(real_rma->writemsg, ep, message, flags);
 }
 
-static int reads;
-
-EXPORT int strict_reads(void)
+EXPORT int strict_read(void)
 {
-    return __atomic_load_n(&reads, __ATOMIC_RELAXED);
+    int n = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < ENDPOINTS; i++) {
+        n += bound[i].read;
+        bound[i].read = 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+static void note_read(const struct fid_ep *ep, fi_addr_t to)
+{
+    unsigned char own[NAME] = {0};
+    size_t size = sizeof(own);
+    int i;
+    if (fi_getname((fid_t)&ep->fid, own, &size) || !leads_to(ep, to, own, size))
+        return;
+    pthread_mutex_lock(&lock);
+    i = place_of(ep);
+    if (i < ENDPOINTS)
+        bound[i].read = 1;
+    pthread_mutex_unlock(&lock);
 }
 
 static ssize_t strict_readmsg(struct fid_ep *ep, const struct fi_msg_rma *message, uint64_t flags)
 {
     const ssize_t rc = strict_rma(real_rma->readmsg, ep, message, flags);
     if (rc == 0)
-        __atomic_add_fetch(&reads, 1, __ATOMIC_RELAXED);
+        note_read(ep, message->addr);
     return rc;
 }
 

@@ -18,7 +18,7 @@ enum { GREETING = 8 }; // bytes of a message that is one
 // What tests find by dlsym.
 EXPORT int strict_refused(void);        // how many calls were refused since the start
 EXPORT int strict_mapped(void);         // raw keys that are mapped
-EXPORT int strict_reads(void);          // reads that were taken since the start
+EXPORT int strict_read(void);           // endpoints that have read of themselves since the last call
 EXPORT void strict_unmappable(int on);  // no raw key can be mapped
 EXPORT void strict_fail_next(int n);    // the n-th RMA operation from now on ends with an error
 EXPORT void strict_deaf(int count);     // so many queues, made last, do not look at what comes

@@ -21,6 +21,8 @@
 //   the reader's loads before the completion: all (TSan)
 //   a reader that is another device than the one whose memory was written: e2e: registered:
 //     AnotherDeviceReadsWhatHasCome (net_hmem.c)
+//   a read that is to flush, and goes past the NIC, or by another rail: e2e: registered
+//     (net_hmem.c), NetFlushed: EveryRailIsReadBeforeAPostShows (strict)
 //   regions that are not as the provider demands: all (strict local, virt, prov-key, raw, endpoint)
 #include <algorithm>
 #include <atomic>

@@ -134,6 +134,9 @@ static void chain(Rank &rank, size_t size)
     char *table = static_cast<char *>(rank.device->alloc(ROUNDS * size));
     char *log = static_cast<char *>(rank.device->alloc(2 * ROUNDS * size));
     ph_channel *channel = rank.channel(!rank.rank, size, PH_ROLE_BOTH, memory, 2 * size);
+    ph_path_report report;
+    CHECK_OK(ph_channel_path(channel, 1, &report, sizeof report));
+    CHECK(report.method == std::string("rma"));
     rank.device->fill(table, ROUNDS * size, 7);
     for (int round = 0; round < ROUNDS; round++) {
         if (rank.rank == 0) {
