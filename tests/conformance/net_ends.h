@@ -29,7 +29,6 @@ extern "C" {
 namespace
 {
 
-const int64_t kWait = patience(20000).count();
 constexpr uint32_t kLines = 4;
 
 struct alignas(64) Line {

@@ -2,6 +2,7 @@
 // Every program of the tables, run between two ends by each executor: who waits for whom, what is
 // copied when, and that after each round the next one may begin.
 #include "conformance/words_ends.h"
+#include "support/patience.h"
 
 #include <cerrno>
 #include <cstring>
@@ -53,7 +54,7 @@ class Words : public testing::TestWithParam<EndsEntry>
     {
         // Whatever a failed test has left in the streams is let go.
         for (int end = 0; end < 2 && ends->executor[end]; end++) {
-            int64_t until = phi_deadline(5000);
+            int64_t until = phi_deadline(kWait);
             store(&ends->line[end]->broken, 1);
             while (ends->executor[end]->ops->busy(ends->executor[end], nullptr, 0) &&
                    phi_now() < until) {

@@ -185,7 +185,7 @@ static Record record_of(const Job &job)
     params.config = &config;
     params.job = name.c_str();
     EXPECT_EQ(phi_members_read(
-                  &params, phi_deadline(20000),
+                  &params, phi_deadline(kWait),
                   [](void *opaque, const phi_message *message) {
                       auto *to = static_cast<Record *>(opaque);
                       to->incarnation = message->incarnation;
@@ -212,7 +212,7 @@ static int asked(const Record &record, uint64_t nonce, uint64_t incarnation)
     request.to = incarnation;
     request.a = nonce;
     EXPECT_EQ(phi_node_connect(record.capabilities.socket, &socket), 0);
-    EXPECT_EQ(phi_node_call(socket, &request, &answer, &fd, phi_deadline(20000)), 0);
+    EXPECT_EQ(phi_node_call(socket, &request, &answer, &fd, phi_deadline(kWait)), 0);
     EXPECT_EQ(fd, -1) << "nobody is given a descriptor";
     EXPECT_EQ(answer.bytes_size > 0, answer.status == 0);
     close(socket);

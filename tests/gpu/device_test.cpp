@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "support/gpu.h"
+#include "support/patience.h"
 
 namespace
 {
@@ -115,7 +116,7 @@ TEST_F(Device, EnterPutsBackWhatWas)
 
 TEST_F(Device, WritesAndReadsWhatItWrote)
 {
-    const int64_t deadline = phi_deadline(10000);
+    const int64_t deadline = phi_deadline(kWait);
     for (size_t size : {(size_t)1, (size_t)65536, (size_t)65537, (size_t)1000003}) {
         std::vector<uint8_t> out = Gpu::pattern(size, size), in(size);
         void *memory;
@@ -129,7 +130,7 @@ TEST_F(Device, WritesAndReadsWhatItWrote)
 
 TEST_F(Device, RepeatsWhatIsThereOnce)
 {
-    const int64_t deadline = phi_deadline(10000);
+    const int64_t deadline = phi_deadline(kWait);
     const size_t size = 80004;
     for (size_t times : {1, 2, 3, 128}) {
         std::vector<uint8_t> out = Gpu::pattern(size, times), in(size * (times + 1));
@@ -169,9 +170,9 @@ TEST_F(Device, CopiesDoNotStandBehindTheApplicationsStreams)
     void *memory;
     uint32_t out = 42, in[2] = {};
     ASSERT_EQ(phi_device_alloc(gpu->device, sizeof in, &memory), 0);
-    EXPECT_EQ(phi_device_write(gpu->device, memory, &out, 4, phi_deadline(10000)), 0);
-    EXPECT_EQ(phi_device_repeat(gpu->device, memory, 4, 2, phi_deadline(10000)), 0);
-    EXPECT_EQ(phi_device_read(gpu->device, in, memory, sizeof in, phi_deadline(10000)), 0);
+    EXPECT_EQ(phi_device_write(gpu->device, memory, &out, 4, phi_deadline(kWait)), 0);
+    EXPECT_EQ(phi_device_repeat(gpu->device, memory, 4, 2, phi_deadline(kWait)), 0);
+    EXPECT_EQ(phi_device_read(gpu->device, in, memory, sizeof in, phi_deadline(kWait)), 0);
     EXPECT_EQ(in[0], 42u);
     EXPECT_EQ(in[1], 42u);
     atomic_store_explicit(word, 1u, memory_order_release);
@@ -206,8 +207,8 @@ TEST_F(Device, CapturesOfOtherThreadsAreNotDisturbed)
         void *probe;
         uint64_t value = 1;
         ASSERT_EQ(phi_device_alloc(gpu->device, 64, &probe), 0) << gpu->context.error();
-        EXPECT_EQ(phi_device_write(gpu->device, probe, &value, 8, phi_deadline(10000)), 0);
-        EXPECT_EQ(phi_device_read(gpu->device, &value, probe, 8, phi_deadline(10000)), 0);
+        EXPECT_EQ(phi_device_write(gpu->device, probe, &value, 8, phi_deadline(kWait)), 0);
+        EXPECT_EQ(phi_device_read(gpu->device, &value, probe, 8, phi_deadline(kWait)), 0);
         phi_device_free(gpu->device, probe);
         uint64_t address;
         gpu->words(&address);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/gpu.h"
+#include "support/patience.h"
 
 extern "C" {
 #include "semaphore/executor.h"
@@ -64,7 +65,7 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
     void finish()
     {
         if (executor) {
-            EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0)
+            EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0)
                 << gpu->context.error();
             executor->ops->close(executor);
         }
@@ -120,7 +121,7 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
     }
     void expect_drained()
     {
-        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
         EXPECT_TRUE(executor->ops->drained(executor, &uses, nullptr, 0));
         EXPECT_FALSE(executor->ops->busy(executor, nullptr, 0));
         EXPECT_EQ(gpu->context.counters.in_flight, 0u);
@@ -213,7 +214,7 @@ TEST_P(Executor, AStreamsWaitSeesItsOwnPost)
     set(TURN, FULL);
     for (int i = 0; i < 20; i++) {
         ASSERT_EQ(issue(passive, {post(TURN, READY), wait(TURN, FULL)}), 0);
-        int64_t until = phi_deadline(20000);
+        int64_t until = phi_deadline(kWait);
         while (__atomic_load_n(&words[TURN], __ATOMIC_ACQUIRE) != READY && phi_now() < until)
             std::this_thread::yield();
         EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5)), -ETIMEDOUT) << "round " << i;
@@ -450,7 +451,7 @@ TEST_P(Captured, RevokedUsesAreRefusedAndNotPinned)
     CU_OK(gpu->cu->cuStreamEndCapture(s, &graph));
     EXPECT_EQ(other.pins, 1u);
     CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
-    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(10000)), 0) << gpu->context.error();
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
     EXPECT_EQ(other.pins, 0u);
 }
 
@@ -528,7 +529,7 @@ TEST_P(Limits, LiveGraphsCountAsWaiting)
     CU_OK(gpu->cu->cuStreamEndCapture(s, &graph));
     EXPECT_EQ(issue(stream(), {wait(NOTE, NOTED), post(NOTE, FREE)}), -EAGAIN);
     CU_EXPECT(gpu->cu->cuGraphDestroy(graph));
-    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(10000)), 0) << gpu->context.error();
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
     set(NOTE, NOTED);
     EXPECT_EQ(issue(stream(), {wait(NOTE, NOTED), post(NOTE, FREE)}), 0);
     expect_drained();

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "support/gpu.h"
+#include "support/patience.h"
 
 extern "C" {
 #include "semaphore/executor.h"
@@ -138,7 +139,7 @@ class TwoEnds : public testing::Test
     void finish(size_t size, uint64_t seed)
     {
         for (End &end : ends) {
-            ASSERT_EQ(end.executor->ops->flush(end.executor, phi_deadline(60000)), 0)
+            ASSERT_EQ(end.executor->ops->flush(end.executor, phi_deadline(3 * kWait)), 0)
                 << end.gpu->context.error();
             end.enter();
             CU_OK(end.gpu->cu->cuStreamSynchronize(end.stream));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/gpu.h"
+#include "support/patience.h"
 
 extern "C" {
 #include "base/stage.h"
@@ -55,7 +56,7 @@ class Staged : public GpuTest, public testing::WithParamInterface<int>
     void TearDown() override
     {
         if (executor) {
-            EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0)
+            EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0)
                 << gpu->context.error();
             executor->ops->close(executor);
         }
@@ -138,7 +139,7 @@ TEST_P(Staged, AHeadThatChangesAllTheTime)
     reach(0, 1u << 30); // so many records are there
     for (int i = 0; i < messages; i++)
         issue({step(PHI_STEP_UNSTAGE, 0, buffer + guard, bytes, 0)});
-    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
     stop = true;
     peer.join();
     for (uint32_t b = 0; b < blocks(); b++)
@@ -168,7 +169,7 @@ TEST_P(Staged, ARecordOfAnySizeLandsAnywhere)
                 *head(0, record) = {offset, bytes, 1};
                 reach(0, record);
                 issue({step(PHI_STEP_UNSTAGE, 0, buffer + guard, room, wish)});
-                ASSERT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+                ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
                 ASSERT_EQ(done(0), record);
                 CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, found.size()));
                 ASSERT_EQ(found, wanted) << bytes << " bytes at " << offset << ", launched for " << wish;
@@ -187,7 +188,7 @@ TEST_P(Staged, ItemsOfOneLaneGoOnOneAfterTheOther)
         put.call = PHI_CALL_PUT;
         put.signal = 0;
         issue({put, step(PHI_STEP_STAGE, 0, buffer + CHUNK + 100, 2000, CHUNK)});
-        ASSERT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+        ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
         ASSERT_EQ(done(0), 3 * (round + 1));
         const phi_stage_record heads[] = {
             {1000, CHUNK, 0}, {1000 + CHUNK, 100, 0}, {2000, CHUNK, 1}};
@@ -216,7 +217,7 @@ TEST_P(Staged, BellsAtTheEndOfTheirLink)
         work.broken_device = memory_device + at;
         *broken = 0;
         issue({work});
-        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
         return *broken;
     };
     reach(0, PHI_STAGE_SLOTS);
@@ -253,7 +254,7 @@ TEST_P(Staged, AHelpTakesWhileAStageWaits)
         issue({stage, step(PHI_STEP_HELP, 1, in, 4 * CHUNK, 0)});
         issue({step(PHI_STEP_UNSTAGE, 1, in, 4 * CHUNK, 0)});
         reach(1, taken + (whole ? 4 : 1));
-        const int64_t deadline = phi_deadline(20000);
+        const int64_t deadline = phi_deadline(kWait);
         while ((done(1) < taken + (whole ? 3 : 1) || done(0) < filled + PHI_STAGE_SLOTS) &&
                phi_now() < deadline)
             std::this_thread::yield();
@@ -262,7 +263,7 @@ TEST_P(Staged, AHelpTakesWhileAStageWaits)
         filled += PHI_STAGE_SLOTS + 2;
         reach(0, filled);
         reach(1, taken + 4);
-        ASSERT_EQ(executor->ops->flush(executor, phi_deadline(20000)), 0) << gpu->context.error();
+        ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
         EXPECT_EQ(done(0), filled);
         EXPECT_EQ(done(1), taken += 3);
         for (uint32_t b = 0; b < blocks(); b++)

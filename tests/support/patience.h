@@ -14,4 +14,7 @@ inline std::chrono::milliseconds patience(int64_t ms)
     return std::chrono::milliseconds(ms * (factor ? atoi(factor) : 1));
 }
 
+// Of what needs no time at all.
+const int64_t kWait = patience(20000).count();
+
 #endif

@@ -2,6 +2,7 @@
 // The host executor: who runs what and when, what it refuses, and what it says at a deadline. The
 // programs themselves are in tests/conformance/words_test.cpp.
 #include "support/atomic_compat.h"
+#include "support/patience.h"
 
 #include <atomic>
 #include <cerrno>
@@ -114,7 +115,7 @@ class Fresh
 // Whether `condition` becomes true within some seconds.
 template <typename Condition> bool soon(Condition condition)
 {
-    for (int64_t end = phi_deadline(20000); phi_now() < end;) {
+    for (int64_t end = phi_deadline(kWait); phi_now() < end;) {
         if (condition())
             return true;
         usleep(100);
@@ -162,7 +163,7 @@ class QueueBase : public testing::Test
         for (uint32_t &each : words)
             store(&each, 1);
         if (executor) {
-            executor->ops->flush(executor, phi_deadline(5000));
+            executor->ops->flush(executor, phi_deadline(kWait));
             executor->ops->close(executor);
         }
     }
@@ -177,7 +178,7 @@ class QueueBase : public testing::Test
     {
         return issue(work, queue);
     }
-    int synchronize(int64_t ms = 20000)
+    int synchronize(int64_t ms = kWait)
     {
         return phi_queue_synchronize(queue, phi_deadline(ms));
     }
@@ -378,7 +379,7 @@ TEST_F(Queue, CopiesMoreThanFourGiB)
 
     source[size - 1] = 'e';
     ASSERT_EQ(issue({copy(target, source, size), post(&word[0])}), 0);
-    EXPECT_EQ(synchronize(120000), 0);
+    EXPECT_EQ(synchronize(6 * kWait), 0);
     EXPECT_EQ(target[size - 1], 'e');
     EXPECT_EQ(context->counters.ipc_bytes, size);
     munmap(target, reserved);
@@ -510,7 +511,7 @@ TEST_F(Queue, NullIsTheDefaultQueue)
     ASSERT_EQ(issue({wait(&word[0]), post(&word[1])}, nullptr), 0);
     EXPECT_TRUE(busy());
     store(&word[0], 1);
-    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0);
     EXPECT_EQ(word[1], 1u);
 }
 
@@ -696,7 +697,7 @@ TEST_F(Queue, FlushNamesTheOldestWait)
         EXPECT_EQ(executor->ops->flush(executor, phi_deadline(20)), -ETIMEDOUT);
         EXPECT_NE(context->error().find("rank 9"), std::string::npos) << context->error();
         store(&word[1], 1);
-        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+        EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0);
         store(&word[0], 0);
         store(&word[1], 0);
     }
@@ -767,7 +768,7 @@ TEST_F(Queue, FlushRunsQueuesThatNeedEachOther)
     ASSERT_EQ(issue({wait(&word[0]), post(&word[1]), wait(&word[2]), post(&word[3])}), 0);
     ASSERT_EQ(issue({wait(&word[1]), post(&word[2]), wait(&word[3]), post(&word[4])}, other), 0);
     store(&word[0], 1);
-    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0);
     EXPECT_EQ(word[4], 1u);
 }
 
@@ -861,7 +862,7 @@ TEST_F(Worker, ManyThreads)
                 failures += executor->ops->issue(executor, own, steps, 3, &partial) != 0;
                 failures += executor->ops->issue(executor, nullptr, &mine, 1, &partial) != 0;
                 store(&word[t], 1);
-                failures += phi_queue_synchronize(own, phi_deadline(20000)) != 0;
+                failures += phi_queue_synchronize(own, phi_deadline(kWait)) != 0;
                 failures += to != value;
             }
             sums[t] = to;
@@ -873,7 +874,7 @@ TEST_F(Worker, ManyThreads)
     EXPECT_EQ(failures, 0);
     for (uint64_t sum : sums)
         EXPECT_EQ(sum, (uint64_t)ROUNDS);
-    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(5000)), 0);
+    EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0);
     EXPECT_EQ(context->counters.in_flight, 0u);
 }
 
