@@ -201,16 +201,22 @@ static bool sleep_on(struct phi_net *net, bool blind)
     struct pollfd fds[SLEEP_FDS + 1];
     int timeout = SLEEP_BLIND_MS, n = 0, ready;
 
-    // Who kicks looks at this after it has left its lane: one of the two sees the other.
+    // Who kicks looks at this after it has left its lane: one of the two sees the other. The kicked
+    // before the lanes: what another thread has taken from there is among these when the lock is
+    // free.
     atomic_store(&net->asleep, 1);
+    if (atomic_load(&net->kicked)) {
+        atomic_store(&net->asleep, 0);
+        return false;
+    }
     if (!blind) {
         phi_net_lock(net);
         n = prepare_sleep(net, fds, &timeout);
         pthread_mutex_unlock(&net->lock);
     }
-    if (n < 0 || atomic_load(&net->kicked)) {
+    if (n < 0) {
         atomic_store(&net->asleep, 0);
-        return n < 0;
+        return true;
     }
     fds[n] = (struct pollfd){.fd = net->wake.listen, .events = POLLIN};
     ready = poll(fds, (nfds_t)n + 1, timeout);
