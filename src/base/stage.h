@@ -50,6 +50,23 @@ struct phi_stage_bell {
 #define PHI_BELL_POST 4u // then the peer is told
 #define PHI_BELLS_ENDED (1u << 30)
 
+// What follows from these numbers, for all who go by them: the kernel, the net, and tests/model,
+// which explores what they do together.
+//
+// Of the stream: its wait for a bell's slot, and for the landing of all that it has rung, which is that for
+// PHI_BELLS_REACH of it. Then, whether nobody would look at the bell any more; and whether what was rung was
+// not landed but left behind by the end of the link.
+#define PHI_BELL_REACHED(reach, record) ((int32_t)((reach) - (record)) >= 0)
+#define PHI_BELL_VOID(reach, record)    ((reach) - (record) >= PHI_STAGE_SLOTS)
+#define PHI_BELLS_LOST(reach, rung) \
+    ((reach) - (rung) > PHI_STAGE_SLOTS && (reach) - (rung) < PHI_BELLS_ENDED)
+// Of the net: `reach`, while the link lives and at its end; whether the next bell may begin where so many have
+// begun and landed: what tells the peer comes behind all that the lane has moved; what a stream can have rung.
+#define PHI_BELLS_REACH(landed)                 ((landed) + PHI_STAGE_SLOTS)
+#define PHI_BELLS_OVER(rung)                    ((rung) + PHI_BELLS_ENDED)
+#define PHI_BELL_MAY_BEGIN(asks, begun, landed) (!((asks) & PHI_BELL_POST) || (begun) == (landed))
+#define PHI_BELLS_SANE(rung, landed)            ((rung) - (landed) <= PHI_STAGE_SLOTS)
+
 // The head of a slot. Written by the sender; its receiver believes nothing of it.
 struct phi_stage_record {
     uint64_t offset; // in the receiver's buffer

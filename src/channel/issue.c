@@ -237,34 +237,28 @@ struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind 
 // By a bell: the program is one item, and one more where something is copied.
 static size_t add_bell(const struct phi_channel_call *call, struct phi_work *work)
 {
-    const struct phi_program *program = program_of(call);
+    const struct phi_bell bell = phi_bell_of(program_of(call));
     struct ph_channel *channel = call->channel;
     struct phi_work word = {0};
-    uint32_t bit = 0, value = 0, immediate = 0;
     work[0] = phi_channel_work(channel, PHI_STEP_BELL, call->call);
     phi_staging_lane(&work[0], channel, call->outgoing);
-    for (unsigned i = 0; i < program->count; i++) {
-        const struct phi_step *step = &program->steps[i];
-        if (step->kind == PHI_STEP_COPY) {
-            work[0].size = call->size;
-            work[0].source = channel->local + call->local_offset;
-            work[0].offset = call->remote_offset;
-            if (call->size > 0)
-                work[0].signal |= call->outgoing ? PHI_BELL_COPY : PHI_BELL_READ;
-            continue;
-        }
-        set_word(&word, channel, call->outgoing, step);
-        work[0].word_device = word.word_device;
-        if (step->kind == PHI_STEP_WAIT) {
-            bit = step->bit;
-            note_await(channel, call->outgoing, step);
-        } else {
-            value = step->bit;
-            immediate = word.immediate;
-            work[0].signal |= PHI_BELL_POST;
-        }
+    if (bell.copies && call->size > 0) {
+        work[0].size = call->size;
+        work[0].source = channel->local + call->local_offset;
+        work[0].offset = call->remote_offset;
+        work[0].signal |= call->outgoing ? PHI_BELL_COPY : PHI_BELL_READ;
     }
-    work[0].peer_lane = PHI_BELL(immediate, bit, value);
+    if (bell.wait) {
+        set_word(&word, channel, call->outgoing, bell.wait);
+        note_await(channel, call->outgoing, bell.wait);
+    }
+    if (bell.post) {
+        set_word(&word, channel, call->outgoing, bell.post);
+        work[0].signal |= PHI_BELL_POST;
+    }
+    work[0].word_device = word.word_device;
+    work[0].peer_lane = PHI_BELL(bell.post ? word.immediate : 0, bell.wait ? bell.wait->bit : 0,
+                                 bell.post ? bell.post->bit : 0);
     if (work[0].size == 0)
         return 1;
     work[1] = phi_channel_work(channel, PHI_STEP_LAND, call->call);

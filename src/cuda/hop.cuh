@@ -471,15 +471,14 @@ static __device__ bool may_ring(const phi_hop_item &item)
     return !is_broken(item.broken);
 }
 
-// Returns how far ahead of the record the lane reaches. The net ends this wait in any case: when its
-// link has ended, that is PHI_BELLS_ENDED ahead.
+// Returns `reach`. The net ends this wait in any case, also when its link has ended.
 static __device__ uint32_t await_reach(uint64_t own, uint32_t record)
 {
     uint32_t reach;
     do
         reach = load_acquire(own + offsetof(phi_stage_lane, reach));
-    while (!is_within(reach, record));
-    return reach - record;
+    while (!PHI_BELL_REACHED(reach, record));
+    return reach;
 }
 
 static __device__ void bell(const phi_hop_item &item)
@@ -488,7 +487,8 @@ static __device__ void bell(const phi_hop_item &item)
     const uint32_t value = PHI_BELL_VALUE(item.peer), record = load_relaxed(lane->done) + 1;
     if (!may_ring(item) || item.signal == 0)
         return;
-    if (await_reach(item.own, record) >= PHI_STAGE_SLOTS) { // the link has ended, and nobody would look
+    const uint32_t reach = await_reach(item.own, record);
+    if (PHI_BELL_VOID(reach, record)) { // the link has ended, and nobody would look
         give_up(item.broken);
         return;
     }
@@ -506,8 +506,8 @@ static __device__ void bell(const phi_hop_item &item)
 static __device__ void land(const phi_hop_item &item)
 {
     const uint32_t rung = load_relaxed(reinterpret_cast<const phi_stage_lane *>(item.own)->done);
-    const uint32_t ahead = await_reach(item.own, rung + PHI_STAGE_SLOTS) + PHI_STAGE_SLOTS;
-    if (ahead > PHI_STAGE_SLOTS && ahead < PHI_BELLS_ENDED) // rung while the link ended
+    const uint32_t reach = await_reach(item.own, PHI_BELLS_REACH(rung));
+    if (PHI_BELLS_LOST(reach, rung)) // rung while the link ended
         give_up(item.broken);
 }
 

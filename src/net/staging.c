@@ -193,7 +193,7 @@ static ssize_t send_credit(struct phi_lane *lane, uint32_t count)
 static bool is_sane(const struct phi_lane *lane, uint32_t done)
 {
     if (lane->chunk == 0)
-        return done - lane->credited <= PHI_STAGE_SLOTS;
+        return PHI_BELLS_SANE(done, lane->credited);
     return done - lane->sent <= PHI_STAGE_SLOTS || (int32_t)(done - lane->sent) < 0;
 }
 
@@ -211,8 +211,7 @@ static bool is_ours(const struct phi_lane_params *p, const struct phi_stage_bell
     return bell->size == 0 || (at <= p->local_size && bell->size <= p->local_size - at);
 }
 
-// Begins what the next bell asks for; false: later, or it has ended the link. What tells the peer
-// comes behind all that the lane has moved.
+// Begins what the next bell asks for; false: later, or it has ended the link.
 static bool begin_bell(struct phi_lane *lane)
 {
     const uint32_t slot = slot_of(lane->sent);
@@ -220,7 +219,7 @@ static bool begin_bell(struct phi_lane *lane)
     struct phi_stage_bell bell;
 
     memcpy(&bell, lane->params.slots + (size_t)slot * PHI_STAGE_HEAD, sizeof(bell));
-    if ((bell.asks & PHI_BELL_POST) && lane->credited != lane->sent)
+    if (!PHI_BELL_MAY_BEGIN(bell.asks, lane->sent, lane->credited))
         return false;
     if (!is_ours(&lane->params, &bell)) {
         phi_link_fail(lane->link, -EBADMSG, "a bell asks for memory that is not its channel's");
@@ -273,7 +272,7 @@ static bool bells_go(struct phi_lane *lane, uint32_t rung)
     for (;;) {
         if (lane->credited != lane->sent && has_landed(lane)) {
             lane->credited++;
-            publish(lane, lane->credited + PHI_STAGE_SLOTS);
+            publish(lane, PHI_BELLS_REACH(lane->credited));
         } else if (!lane->link->carries || (int32_t)(rung - lane->sent) <= 0 || !begin_bell(lane)) {
             return any;
         }
@@ -290,7 +289,7 @@ static void end_bells(struct phi_lane *lane)
     if (rung != lane->credited)
         atomic_store(lane->params.broken, 1);
     lane->flushing = false;
-    publish(lane, rung + PHI_BELLS_ENDED);
+    publish(lane, PHI_BELLS_OVER(rung));
 }
 
 void phi_bells_end(struct phi_link *link)

@@ -91,6 +91,21 @@ const struct phi_program *phi_program_of(enum phi_call call, enum phi_method met
     return pull ? pulled_by_lines(call) : &by_lines[call];
 }
 
+struct phi_bell phi_bell_of(const struct phi_program *program)
+{
+    struct phi_bell bell = {NULL, NULL, 0};
+    for (unsigned i = 0; i < program->count; i++) {
+        const struct phi_step *step = &program->steps[i];
+        if (step->kind == PHI_STEP_WAIT)
+            bell.wait = step;
+        else if (step->kind == PHI_STEP_POST)
+            bell.post = step;
+        else
+            bell.copies = 1;
+    }
+    return bell;
+}
+
 const char *phi_program_name(unsigned call)
 {
     if (call == PHI_CALL_COPY)

@@ -140,6 +140,13 @@ extern const struct phi_program phi_programs[PHI_CALL_COUNT];
 // get protocol. Plain puts and gets carry no message and have one program, but for puts by slots.
 const struct phi_program *phi_program_of(enum phi_call call, enum phi_method method, int pull);
 
+// By bells the programs are those by words: one bell each, and behind it a land where it copies.
+struct phi_bell {
+    const struct phi_step *wait, *post; // NULL: it has none
+    int copies;
+};
+struct phi_bell phi_bell_of(const struct phi_program *program);
+
 // phi_program_name is that of a call, or "work".
 const char *phi_program_name(unsigned call);
 

@@ -159,6 +159,25 @@ TEST(Page, StagedMessagesAreThoseOfTheCode)
         EXPECT_EQ(phi_program_of(call, PHI_BY_SLOTS, 1), phi_program_of(call, PHI_BY_SLOTS, 0));
 }
 
+// "turn READY", or "nothing".
+static std::string step_name(const phi_step *step)
+{
+    return step ? words[step->word] + (" " + bit_name(step->bit)) : "nothing";
+}
+
+TEST(Page, BellsAreThoseOfTheCode)
+{
+    auto rows = table("| call by bells | waits for | copies | posts | lands |");
+    ASSERT_EQ(rows.size(), size_t(PHI_CALL_COUNT));
+    for (int call = 0; call < PHI_CALL_COUNT; call++) {
+        const phi_bell bell = phi_bell_of(&phi_programs[call]);
+        const std::string copies = bell.copies ? "yes" : "no";
+        EXPECT_EQ(rows[call],
+                  (std::vector<std::string>{phi_programs[call].name, step_name(bell.wait), copies,
+                                            step_name(bell.post), copies}));
+    }
+}
+
 TEST(Page, WordsAreThoseOfTheCode)
 {
     auto rows = table("| word | of | start |");

@@ -309,9 +309,10 @@ static enum si_progress do_bell(const struct phi_hop_item *item, uint32_t *at)
         *at = 1;
         return SI_MOVED;
     }
-    if (*at == 1 && (int32_t)(load32(&lane(item)->reach) - record) < 0)
+    const uint32_t reach = load32(&lane(item)->reach);
+    if (*at == 1 && !PHI_BELL_REACHED(reach, record))
         return SI_WAITING;
-    if (*at == 1 && load32(&lane(item)->reach) - record >= PHI_STAGE_SLOTS)
+    if (*at == 1 && PHI_BELL_VOID(reach, record))
         store32((uint32_t *)item->broken, PHI_GIVEN_UP); // the link has ended
     else if (*at == 1)
         ring(item, record);
@@ -321,10 +322,10 @@ static enum si_progress do_bell(const struct phi_hop_item *item, uint32_t *at)
 
 static enum si_progress do_land(const struct phi_hop_item *item, uint32_t *at)
 {
-    const uint32_t ahead = load32(&lane(item)->reach) - lane(item)->done[0];
-    if ((int32_t)(ahead - PHI_STAGE_SLOTS) < 0)
+    const uint32_t reach = load32(&lane(item)->reach), rung = lane(item)->done[0];
+    if (!PHI_BELL_REACHED(reach, PHI_BELLS_REACH(rung)))
         return SI_WAITING;
-    if (ahead > PHI_STAGE_SLOTS && ahead < PHI_BELLS_ENDED) // rung while the link ended
+    if (PHI_BELLS_LOST(reach, rung)) // rung while the link ended
         store32((uint32_t *)item->broken, PHI_GIVEN_UP);
     *at = OVER;
     return SI_MOVED;
