@@ -375,13 +375,16 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
 // a while, for nothing. Not those over which the peer may be writing or reading: that goes on, also
 // when the region is closed. Over the one of messages it does neither; nor over one of which
 // nothing was heard when all that had come was `taken`: its greeting comes first, and then finds no
-// region.
+// region. Nor one over which this side reads and writes: data goes over the first before the own
+// greeting was delivered, and then there is a connection.
 #define LINGER_MS 1000 // a live peer connects within some
 
 static bool may_linger(const struct phi_link *link, const struct phi_rail *rail, bool taken)
 {
     return rail->ep && link->address_size > 0 && // else nobody knows of it
-           !rail->ready && !rail->heard && (rail == &link->control || taken || !link->registered);
+           !rail->ready && !rail->heard &&
+           (rail == &link->control ||
+            ((taken || !link->registered) && (rail != link->rails || link->numbered == 0)));
 }
 
 enum how { AT_ONCE, WITH_CARE, TAKEN };

@@ -94,7 +94,7 @@ struct End {
     // Why its link has ended, for which this waits: its moves fail before.
     int lost(char (&why)[160]) const
     {
-        for (int64_t end = phi_deadline(kWait); phi_now() < end;)
+        for (int64_t end = phi_deadline(kWait); phi_now() < end; std::this_thread::yield())
             if (int code = phi_link_lost(link, why, sizeof why))
                 return code;
         return 0;
