@@ -256,21 +256,35 @@ TEST_P(Death, AnExitIsNoticedWhileTheStoreDoesNotAnswer)
     EXPECT_LT(noticed, 700000); // the refresh had 1300 ms left
 }
 
-// Time on a core of a thread of this process, in microseconds; 0: there is none of that name.
-static uint64_t time_of_thread(const std::string &name)
+// What a thread of this process has done so far.
+struct Work {
+    uint64_t us = 0;     // time on a core
+    uint64_t sleeps = 0; // how often it has gone to sleep by itself
+};
+
+// Of all threads of that name; zero: there is none.
+static Work work_of_thread(const std::string &name)
 {
-    uint64_t sum = 0;
+    Work work;
     for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-        std::ifstream comm(task.path() / "comm"), stat(task.path() / "schedstat");
-        std::string text;
+        std::ifstream comm(task.path() / "comm"), stat(task.path() / "schedstat"),
+            status(task.path() / "status");
+        std::string text, line;
         uint64_t ns = 0;
         std::getline(comm, text);
-        if (text == name && stat >> ns)
-            sum += ns / 1000;
+        if (text != name || !(stat >> ns))
+            continue;
+        work.us += ns / 1000;
+        while (std::getline(status, line))
+            if (line.rfind("voluntary_ctxt_switches:", 0) == 0)
+                work.sleeps += std::stoull(line.substr(line.find(':') + 1));
     }
-    return sum;
+    return work;
 }
 
+enum { IDLE_US = 0, IDLE_SLEEPS = 2 }; // where a rank tells of its service thread and of its net's
+
+// argument: fast (heartbeats), pinned (with a graph), or default.
 RANK_FUNCTION(is_idle)
 {
     rank.open(rank.argument == "fast" ? fast : std::vector<std::string>{});
@@ -284,18 +298,24 @@ RANK_FUNCTION(is_idle)
     rank.barrier();
     sleep_ms(graph ? 1000 : 100); // what the exchange has left to do
     const char *const names[] = {"peerhop-service", "peerhop-net"};
-    uint64_t least[] = {UINT64_MAX, UINT64_MAX}; // on a busy machine the same work takes longer
-    for (int i = 0; i < 5 && (least[0] > 15000 || least[1] > 8000); i++) {
-        const uint64_t before[] = {time_of_thread(names[0]), time_of_thread(names[1])};
-        CHECK(before[0] > 0);
+    Work least[2] = {{UINT64_MAX, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}};
+    for (int i = 0; i < 3; i++) {
+        const Work before[] = {work_of_thread(names[0]), work_of_thread(names[1])};
+        CHECK(before[0].us > 0);
         Stopwatch watch;
         sleep_ms(1000);
-        for (int j = 0; j < 2; j++)
-            least[j] = std::min(least[j], (time_of_thread(names[j]) - before[j]) * 1000 /
-                                              static_cast<uint64_t>(watch.ms()));
+        for (int j = 0; j < 2; j++) {
+            const Work after = work_of_thread(names[j]);
+            const auto ms = static_cast<uint64_t>(watch.ms());
+            least[j].us = std::min(least[j].us, (after.us - before[j].us) * 1000 / ms);
+            least[j].sleeps =
+                std::min(least[j].sleeps, (after.sleeps - before[j].sleeps) * 1000 / ms);
+        }
     }
-    for (int j = 0; j < 2; j++)
-        rank.shared->value[2 * rank.rank + j] = least[j];
+    for (int j = 0; j < 2 && rank.rank == 0; j++) {
+        rank.shared->value[IDLE_US + j] = least[j].us;
+        rank.shared->value[IDLE_SLEEPS + j] = least[j].sleeps;
+    }
     CHECK(becomes(rank, !rank.rank, PH_PEER_LIVE));
     if (rank.argument == "default") {
         CHECK_RC(ph_context_expel(rank.context, !rank.rank), -EBUSY);
@@ -306,25 +326,51 @@ RANK_FUNCTION(is_idle)
     rank.barrier();
 }
 
+// How often a thread wakes is the library's alone: a busy machine makes it less. What a look costs
+// is the machine's, too: the bar of time is held to on one that does nothing else. What holds
+// anywhere is that the thread does not spin.
+static void expect_rest(Job &job, const char *what, int thread, double share, uint64_t sleeps)
+{
+    const double us = static_cast<double>(job.shared()->value[IDLE_US + thread]);
+    const uint64_t slept = job.shared()->value[IDLE_SLEEPS + thread];
+
+    printf("%s: %.4f %% of a core, %d sleeps a second\n", what, us / 1e4, static_cast<int>(slept));
+    EXPECT_LT(us / 1e6, getenv("PEERHOP_TEST_BARS") ? share : 0.5) << what;
+    EXPECT_LT(slept, sleeps) << what;
+}
+
 // What a graph may ring the net has to look at, but not all the time: as seldom as the parameter
-// says. On a busy machine each look takes longer, so that the bar (5 %) is held to on one that does
-// nothing else.
+// says.
 TEST_P(Death, AGraphAtRestBurnsLittle)
 {
     if (on_host() || !on_net())
         GTEST_SKIP() << "nothing looks after graphs but the net";
-    double net[2];
-    for (int i = 0; i < 2; i++) {
+    for (const bool longer : {false, true}) {
         Job job(GetParam(), 2);
-        if (i == 1)
+        if (longer)
             job.environment("PEERHOP_NET_BACKOFF_US", "20000");
         EXPECT_EQ(job.run("is_idle", "pinned"), "");
-        net[i] = static_cast<double>(job.shared()->value[1]) / 1e6;
+        EXPECT_GT(job.shared()->value[IDLE_US + 1], 0u);
+        if (longer)
+            expect_rest(job, "the net with longer pauses", 1, 0.03, 400); // 50, and 140 a heartbeat
+        else
+            expect_rest(job, "the net", 1, 0.05, 5500); // 5000, and a few
     }
-    printf("the net %.4f %%, with longer pauses %.4f %%\n", 100 * net[0], 100 * net[1]);
-    EXPECT_GT(net[0], 0);
-    EXPECT_LT(net[0], getenv("PEERHOP_TEST_BARS") ? 0.05 : 0.25);
-    EXPECT_LT(net[1], 0.03);
+}
+
+TEST_P(Death, AnIdleRankBurnsNoCore)
+{
+    for (const bool quick : {false, true}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("is_idle", quick ? "fast" : "default"), "");
+        if (quick) { // 50 beats from here and 50 from there
+            expect_rest(job, "the service, fast heartbeats", 0, 0.02, 200);
+            expect_rest(job, "the net, fast heartbeats", 1, 0.03, 700);
+        } else {
+            expect_rest(job, "the service", 0, 0.02, 20);
+            expect_rest(job, "the net", 1, 0.01, 250); // it looks in every 20 ms
+        }
+    }
 }
 
 // argument: kind of stream, how it waits, what it waits for.
