@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Adds up test logs of Meson (testlog.json) and steps (NAME=pass, NAME=fail, NAME=skip:WHY).
 
-It says what failed, what was skipped and why.
+It says what failed and how, what was skipped and why.
 
 The last line is "N passed, N failed, N skipped", counted in test cases. Exits 1 where something failed or nothing ran.
 """
@@ -15,6 +15,9 @@ import sys
 CASE = re.compile(r'^\[ +(OK|FAILED|SKIPPED) +\] ([\w./]+)(?:, where .*)? \(\d+ ms\)$', re.M)
 # What GoogleTest prints between the start of a skipped case and its end is the reason.
 REASON = re.compile(r'^\[ RUN +\] ([\w./]+)\n(?:.*: Skipped\n)?((?:.*\n)*?)\[  SKIPPED \] \1 \(', re.M)
+# Of one that failed, the first lines of it.
+FAILURE = re.compile(r'^\[ RUN +\] ([\w./]+)\n((?:.*\n)*?)\[  FAILED  \] \1(?:, where .*)? \(', re.M)
+FAILURE_LINES = 12
 WORDS = {'OK': 'passed', 'FAILED': 'failed', 'SKIPPED': 'skipped'}
 
 
@@ -23,6 +26,7 @@ def cases(test):
     output = test.get('stdout') or ''
     found = CASE.findall(output)
     reasons = {name: ' '.join(text.split()) for name, text in REASON.findall(output)}
+    reasons.update((name, '\n'.join(text.splitlines()[:FAILURE_LINES])) for name, text in FAILURE.findall(output))
     for verdict, name in found:
         yield name, WORDS[verdict], reasons.get(name, '')
     verdicts = {verdict for verdict, _ in found}
@@ -32,7 +36,8 @@ def cases(test):
     elif test['result'] not in ('OK', 'EXPECTEDFAIL'):
         # A program that crashed, hung or leaked failed, whatever its cases said before.
         if 'FAILED' not in verdicts:
-            yield '', 'failed', test['result'].lower()
+            last = (output + (test.get('stderr') or '')).splitlines()[-FAILURE_LINES:]
+            yield '', 'failed', '\n'.join([test['result'].lower(), *last])
     elif not found:
         yield '', 'passed', ''
 
@@ -66,7 +71,9 @@ def print_skipped(skipped):
 def print_failed(failed):
     for reason, places in sorted(failed.items()):
         for program, case in places:
-            print(f'    {program} {case} {reason}'.rstrip())
+            print(f'    {program} {case}'.rstrip())
+            for line in reason.splitlines():
+                print(f'        {line}')
 
 
 def main():

@@ -20,7 +20,7 @@ no GPU here
 {}[==========] 3 tests from 1 test suite ran. (5 ms total)
 '''
 GOOD = GTEST.format('[       OK ] P/A.three/0 (3 ms)\n')
-BAD = GTEST.format('a_test.cpp:9: Failure\n[  FAILED  ] P/A.three/0, where GetParam() = 4 (3 ms)\n')
+BAD = GTEST.format('a_test.cpp:9: Failure\nbytes differ\n' + 'and more\n' * 20 + '[  FAILED  ] P/A.three/0, where GetParam() = 4 (3 ms)\n')
 CRASH = GTEST.format('')
 
 
@@ -45,7 +45,8 @@ class Results(unittest.TestCase):
     def test_a_failed_case(self):
         out, last, status = self.run_on(('FAIL', BAD))
         self.assertEqual((last, status), ('1 passed, 1 failed, 1 skipped', 1))
-        self.assertIn('build: suite / t0 P/A.three/0\n', out)
+        self.assertIn('    build: suite / t0 P/A.three/0\n        a_test.cpp:9: Failure\n        bytes differ\n', out)
+        self.assertEqual(out.count('and more'), 10)
 
     def test_skipped_cases_are_counted_by_program(self):
         twice = GOOD + GOOD.replace('A.two', 'B.two')
@@ -60,8 +61,10 @@ class Results(unittest.TestCase):
 
     def test_a_crash_is_a_failure_beside_cases_that_passed(self):
         for result in ('FAIL', 'ERROR', 'TIMEOUT', 'INTERRUPT'):
-            _, last, status = self.run_on((result, CRASH))
+            out, last, status = self.run_on((result, CRASH + 'out of memory\n'))
             self.assertEqual((last, status), ('1 passed, 1 failed, 1 skipped', 1))
+            self.assertIn(f'    build: suite / t0\n        {result.lower()}\n', out)
+            self.assertIn('        out of memory\n', out)
 
     def test_a_leak_after_all_passed_is_a_failure(self):
         self.assertEqual(self.run_on(('FAIL', GOOD))[1:], ('2 passed, 1 failed, 1 skipped', 1))
