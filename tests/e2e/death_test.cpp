@@ -358,7 +358,7 @@ TEST_P(Death, AGraphAtRestBurnsLittle)
         if (longer)
             expect_rest(job, "the net with longer pauses", 1, 0.03, 400); // 50, and 140 a heartbeat
         else
-            expect_rest(job, "the net", 1, 0.05, 5500); // 5000, and a few
+            expect_rest(job, "the net", 1, 0.05, 2400); // 2000, and 140 a heartbeat
     }
 }
 
