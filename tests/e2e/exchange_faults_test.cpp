@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exchanges that do not end well, and what comes after them.
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <thread>
@@ -314,23 +315,29 @@ TEST_F(ExchangeFaultsHost, JobsOfDifferentSizesAreAMismatchAtBothEnds)
 }
 
 // Both find the mismatch when their deadlines pass. On a busy machine one may come when the other's
-// has passed: then both try again, with longer ones. value[i]: how many have found it in try i.
+// has passed, however long they are: then both try again, until each has found it. value[0]: a bit
+// for each that has.
 static std::string mismatch(Rank &rank, const ph_operation &op, int64_t ms)
 {
-    for (int i = 0; i < 8; i++, ms += ms / 2) {
+    std::string sentence = "nobody found it";
+    for (int i = 0; i < 12; i++, ms = std::min<int64_t>(ms + ms / 2, 2400)) {
         ph_exchange_request *request = nullptr;
         ph_channel *channel = nullptr;
         rank.barrier(); // each has heard of the other before its deadline
         CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
         const int rc = ph_exchange_finish(&request, &channel, patience(ms).count());
         CHECK(rc == PH_EMISMATCH || rc == -ETIMEDOUT);
-        std::string sentence = rank.error();
-        rank.shared->value[i] += rc == PH_EMISMATCH;
+        if (rc == PH_EMISMATCH) {
+            sentence = rank.error();
+            rank.shared->value[0] |= uint64_t{1} << rank.rank;
+        }
         rank.barrier();
-        if (rank.shared->value[i] == 2)
-            return sentence;
+        const bool both = rank.shared->value[0] == 3;
+        rank.barrier(); // both have looked before one finds it in the next try
+        if (both)
+            break;
     }
-    return "nobody found it";
+    return sentence;
 }
 
 RANK_FUNCTION(same_roles)
@@ -499,7 +506,7 @@ RANK_FUNCTION(late_rank)
         for (int i = 0; i < 3; i++) {
             Stopwatch watch;
             std::string sentence = exchange_fails(rank, {op}, -ETIMEDOUT);
-            CHECK(watch.ms() >= 140 && watch.ms() < 10000);
+            CHECK(watch.ms() >= 140 && watch.ms() < patience(10000).count());
             CHECK_SAYS(sentence, "waits for rank 1: operation 7");
             CHECK_SAYS(sentence, "(1 of 1 operations open)");
         }
