@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A rank that lies to two others. Neither crashes nor waits past its deadline, each says who it
 // was, and the two go on with each other.
+#include <algorithm>
 #include <csignal>
 #include <set>
 
@@ -235,7 +236,7 @@ static void exchange_on(Rank &rank, int liar, void *memory)
             rc = ph_exchange_finish(&request, &channel, 60);
         if (rc && rank.error().find("rank " + std::to_string(liar)) == std::string::npos)
             rank_failed(__FILE__, __LINE__, "nobody is named: " + rank.error());
-        CHECK(watch.ms() < 15000);
+        CHECK(watch.ms() < patience(15000).count());
     }
 }
 
@@ -267,8 +268,10 @@ RANK_FUNCTION(lied_to)
                 break;
         }
     }
-    snprintf(rank.shared->text[LOG + rank.rank], sizeof rank.shared->text[0], "%s",
-             rank.log.c_str());
+    // Of a long log the end: on a busy machine there are deadlines in it that passed before.
+    const size_t most = sizeof rank.shared->text[0] - 1;
+    snprintf(rank.shared->text[LOG + rank.rank], most + 1, "%s",
+             rank.log.substr(rank.log.size() - std::min(rank.log.size(), most)).c_str());
     // The honest ones go on with each other, once both are done with the liar: else that is a
     // crossed order.
     rank.shared->value[TOLD]++;
@@ -312,7 +315,8 @@ TEST_P(Hostile, RankIsNamedAndLeftBehind)
         std::string sentence = shared.text[SENTENCE + rank], log = shared.text[LOG + rank];
         EXPECT_EQ(lie.results.count(rc), 1u) << rc << ": " << sentence;
         EXPECT_NE(sentence.find(rc ? said : ""), std::string::npos) << sentence;
-        EXPECT_LT(shared.value[MS + rank].load(), 15000u) << sentence;
+        EXPECT_LT(static_cast<int64_t>(shared.value[MS + rank].load()), patience(15000).count())
+            << sentence;
         EXPECT_TRUE(!is_dropped(lie) || has_dropped(log, lie)) << log;
     }
 }
@@ -503,9 +507,9 @@ static int visit(const std::string &name)
     memcpy(address.sun_path + 1, name.data() + 1, name.size() - 1);
     for (int i = 0; i < 50; i++) {
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        timeval patience = {0, 50000};
+        timeval longest = {0, 50000};
         char answer[16];
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
         if (connect(fd, reinterpret_cast<sockaddr *>(&address),
                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size())) != 0)
             return 101;
