@@ -232,9 +232,12 @@ RANK_FUNCTION(aborts)
 
 TEST_P(Destroy, AfterAbort)
 {
-    Job job(GetParam(), 2);
-    EXPECT_EQ(job.run("aborts"), "");
-    EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+    EXPECT_EQ(keys_after([] {
+                  Job job(GetParam(), 2);
+                  EXPECT_EQ(job.run("aborts"), "");
+                  return job.redis().cli("KEYS ph:*");
+              }),
+              "");
 }
 
 // An abort ends a life as leaving does: the next one is met.

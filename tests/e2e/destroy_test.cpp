@@ -40,15 +40,20 @@ RANK_FUNCTION(leaves_in_turn)
 
 TEST_P(Destroy, InAnyOrderOfRanks)
 {
-    std::map<std::string, std::unique_ptr<Job>> jobs; // at once: they mostly wait
-    for (const char *order : {"0123", "3210", "2031 late"}) {
-        jobs[order] = std::make_unique<Job>(GetParam(), 4);
-        jobs[order]->start("leaves_in_turn", order);
-    }
-    for (auto &[order, job] : jobs) {
-        EXPECT_EQ(job->wait(), "") << order;
-        EXPECT_EQ(job->redis().cli("KEYS ph:*"), "") << order;
-    }
+    EXPECT_EQ(keys_after([] {
+                  std::map<std::string, std::unique_ptr<Job>> jobs; // at once: they mostly wait
+                  std::string keys;
+                  for (const char *order : {"0123", "3210", "2031 late"}) {
+                      jobs[order] = std::make_unique<Job>(GetParam(), 4);
+                      jobs[order]->start("leaves_in_turn", order);
+                  }
+                  for (auto &[order, job] : jobs) {
+                      EXPECT_EQ(job->wait(), "") << order;
+                      keys += job->redis().cli("KEYS ph:*");
+                  }
+                  return keys;
+              }),
+              "");
 }
 
 RANK_FUNCTION(leaves_at_once)
@@ -62,11 +67,13 @@ RANK_FUNCTION(leaves_at_once)
 
 TEST_P(Destroy, AllAtOnce)
 {
-    for (const char *how : {"barrier", "any time"}) {
-        Job job(GetParam(), 4);
-        EXPECT_EQ(job.run("leaves_at_once", how), "");
-        EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
-    }
+    for (const char *how : {"barrier", "any time"})
+        EXPECT_EQ(keys_after([how] {
+                      Job job(GetParam(), 4);
+                      EXPECT_EQ(job.run("leaves_at_once", how), "");
+                      return job.redis().cli("KEYS ph:*");
+                  }),
+                  "");
 }
 
 RANK_FUNCTION(leaves_a_started_exchange)
@@ -285,9 +292,12 @@ RANK_FUNCTION(lives_often)
 
 TEST_P(Destroy, ManyLivesLeaveNothing)
 {
-    Job job(GetParam(), 2);
-    EXPECT_EQ(job.run("lives_often"), "");
-    EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+    EXPECT_EQ(keys_after([] {
+                  Job job(GetParam(), 2);
+                  EXPECT_EQ(job.run("lives_often"), "");
+                  return job.redis().cli("KEYS ph:*");
+              }),
+              "");
 }
 
 RANK_FUNCTION(two_hundred_contexts)
@@ -308,9 +318,12 @@ RANK_FUNCTION(two_hundred_contexts)
 
 TEST_P(Destroy, TwoHundredContextsInARow)
 {
-    Job job(GetParam(), 1);
-    EXPECT_EQ(job.run("two_hundred_contexts"), "");
-    EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+    EXPECT_EQ(keys_after([] {
+                  Job job(GetParam(), 1);
+                  EXPECT_EQ(job.run("two_hundred_contexts"), "");
+                  return job.redis().cli("KEYS ph:*");
+              }),
+              "");
 }
 
 RANK_FUNCTION(fails_to_open)

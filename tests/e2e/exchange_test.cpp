@@ -558,7 +558,7 @@ RANK_FUNCTION(larger_over_old)
     rank.barrier();
     if (rank.shared->value[0]) {
         ph_operation op = operation(2, !rank.rank, role, second, piece);
-        ph_channel *channel = exchange_in_place(rank, op, false);
+        ph_channel *channel = exchange_in_place(rank, op, InPlace::BY_REAPING);
         pass(rank, channel, role, second, piece, 3, stream);
         for (ph_channel *gone : former)
             CHECK_RC(end_of(gone), -ESTALE);

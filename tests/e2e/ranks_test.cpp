@@ -214,9 +214,12 @@ RANK_FUNCTION(creation_fails)
 
 TEST_P(Ranks, CreationSaysWhatIsWrong)
 {
-    Job job(GetParam(), 1);
-    EXPECT_EQ(job.run("creation_fails"), "");
-    EXPECT_EQ(job.redis().cli("KEYS ph:*"), "");
+    EXPECT_EQ(keys_after([] {
+                  Job job(GetParam(), 1);
+                  EXPECT_EQ(job.run("creation_fails"), "");
+                  return job.redis().cli("KEYS ph:*");
+              }),
+              "");
 }
 
 // What is refused before anything is looked up has a sentence of its own, and not that of the
@@ -375,9 +378,6 @@ TEST_P(Launchers, NameRanksAndJob)
 
 TEST_F(RanksHost, ThreadsOfOneProcessAreRanks)
 {
-    RedisServer redis;
-    ASSERT_TRUE(redis.start());
-    std::string uri = redis.uri();
     auto body = [](int rank, ph_context *context) {
         ph_queue *queue = nullptr;
         ASSERT_EQ(ph_queue_create(context, &queue), 0);
@@ -385,8 +385,15 @@ TEST_F(RanksHost, ThreadsOfOneProcessAreRanks)
             all_to_all_of_threads(rank, 3, context, queue, round);
         EXPECT_EQ(ph_queue_destroy(&queue), 0);
     };
-    as_threads(3, body, [&](ph_context_params &params) { params.store = uri.c_str(); });
-    EXPECT_EQ(redis.cli("KEYS ph:*"), "");
+    EXPECT_EQ(keys_after([&] {
+                  RedisServer redis;
+                  EXPECT_TRUE(redis.start());
+                  std::string uri = redis.uri();
+                  as_threads(3, body,
+                             [&](ph_context_params &params) { params.store = uri.c_str(); });
+                  return redis.cli("KEYS ph:*");
+              }),
+              "");
 }
 
 RANK_FUNCTION(forks)

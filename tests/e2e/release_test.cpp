@@ -604,6 +604,9 @@ RANK_FUNCTION(allocates_and_frees)
     void *own = rank.device->alloc(3 << 20), *load = rank.device->alloc(size);
     ph_channel *other = rank.channel(!rank.rank, 2, PH_ROLE_BOTH, load, size);
     rank.device->fill(load, size / 2, 900 + rank.rank);
+    const InPlace goes = releases ? InPlace::NEVER
+                         : idle   ? InPlace::BY_ITSELF
+                                  : InPlace::BY_REAPING;
     Places places;
     std::atomic<bool> stop{idle}; // idle is when nothing copies
     std::thread copies([&] {
@@ -622,8 +625,8 @@ RANK_FUNCTION(allocates_and_frees)
         void *memory = rank.rank ? own : rank.device->alloc(bytes, kind);
         places.take(memory, bytes);
         ph_role role = role_of(rank, 1);
-        ph_channel *channel = exchange_in_place(rank, operation(1, !rank.rank, role, memory, bytes),
-                                                releases || idle);
+        ph_channel *channel =
+            exchange_in_place(rank, operation(1, !rank.rank, role, memory, bytes), goes);
         pass(rank, channel, role, memory, bytes, round, stream);
         CHECK_OK(ph_channel_close(channel));
         if (rank.rank == 0) {
@@ -902,7 +905,7 @@ RANK_FUNCTION(releases_what_a_former_life_used)
         ph_operation op = operation(2, !rank.rank, PH_ROLE_BOTH, rank.device->alloc(size), size);
         ph_channel *channel = nullptr;
         int rc = PH_EPEER;
-        for (int i = 0; i < 5000 && rc == PH_EPEER; i++, sleep_ms(1))
+        for (Stopwatch watch; rc == PH_EPEER && watch.ms() < LONG_MS; sleep_ms(1))
             rc = ph_exchange(rank.context, &op, 1, &channel);
         CHECK_OK(rc);
     }
@@ -1088,7 +1091,7 @@ static void stop(uint64_t pid)
     const std::string path = "/proc/" + std::to_string(pid) + "/stat";
     char state = 0;
     CHECK(kill(static_cast<pid_t>(pid), SIGSTOP) == 0);
-    for (int i = 0; i < 5000 && state != 'T'; i++) {
+    for (Stopwatch watch; state != 'T' && watch.ms() < LONG_MS;) {
         std::string line;
         std::getline(std::ifstream(path), line);
         size_t name = line.rfind(')');
