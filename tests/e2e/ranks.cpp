@@ -363,7 +363,11 @@ void Job::start(const std::string &function, const std::string &argument)
 
 int Job::status(int rank, int64_t ms)
 {
-    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+    return status_until(rank, std::chrono::steady_clock::now() + patience(ms));
+}
+
+int Job::status_until(int rank, std::chrono::steady_clock::time_point end)
+{
     while (statuses_[rank] < 0 && pids_[rank] > 0) {
         siginfo_t info = {};
         if (waitid(P_PID, static_cast<id_t>(pids_[rank]), &info, WEXITED | WNOHANG | WNOWAIT) ==
@@ -391,9 +395,7 @@ std::string Job::wait(int64_t ms)
     auto end = std::chrono::steady_clock::now() + patience(ms);
     std::string result;
     for (int rank = 0; rank < ranks_; rank++) {
-        auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-            end - std::chrono::steady_clock::now());
-        int code = status(rank, std::max<int64_t>(left.count(), 0));
+        int code = status_until(rank, end);
         if (code == 0 || expected_[rank] || pids_[rank] < 0)
             continue;
         result += "rank " + std::to_string(rank) +

@@ -114,12 +114,12 @@ public:
     void start(const std::string &function, const std::string &argument = "");
     void start_rank(int rank, const std::string &function, const std::string &argument = "");
     // Waits for all; returns "" where every rank ended with 0 and otherwise who ended how (with its message).
-    std::string wait(int64_t ms = 60000);
-    std::string run(const std::string &function, const std::string &argument = "", int64_t ms = 60000);
+    std::string wait(int64_t ms = 120000);
+    std::string run(const std::string &function, const std::string &argument = "", int64_t ms = 120000);
 
     // One rank: its pid, its exit status (-1: still runs, 128 + n: signal n), and a signal to it.
     pid_t pid(int rank) const { return pids_[rank]; }
-    int status(int rank, int64_t ms);
+    int status(int rank, int64_t ms); // waits so long for its end
     void signal(int rank, int number);
     void expect_failure(int rank) { expected_[rank] = true; } // wait() does not count it
 
@@ -129,6 +129,7 @@ public:
     std::string store() const { return store_; }
 
 private:
+    int status_until(int rank, std::chrono::steady_clock::time_point end);
     std::string device_, store_, name_;
     int ranks_;
     std::unique_ptr<RedisServer> redis_;
