@@ -66,9 +66,9 @@ class Malformed : public testing::Test
     void expect_warning(Member &member, const std::string &why)
     {
         Stopwatch watch;
-        while (member.log_text().find(why) == std::string::npos && watch.ms() < 20000)
+        while (member.log_text().find(why) == std::string::npos && watch.ms() < kWait)
             EXPECT_EQ(member.receive(10).result, -ETIMEDOUT);
-        EXPECT_LT(watch.ms(), 20000) << member.log_text();
+        EXPECT_LT(watch.ms(), kWait) << member.log_text();
     }
     // Nothing came but a warning, and a true message still comes.
     void expect_dropped(const std::string &why)

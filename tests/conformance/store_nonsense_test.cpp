@@ -68,12 +68,12 @@ class StoreNonsense : public testing::TestWithParam<Nonsense>
     {
         member.uri = fake.uri();
         member.close_ms = 30; // the fake does not know DEL
-        ASSERT_EQ(member.open(10000), 0) << member.error();
+        ASSERT_EQ(member.open(2 * WELL_MS), 0) << member.error();
     }
     void expect_quick_failure(int result, const Stopwatch &watch)
     {
         EXPECT_LT(result, 0);
-        EXPECT_LT(watch.ms(), 10000);
+        EXPECT_LT(watch.ms(), WELL_MS);
         EXPECT_NE(member.error(), "");
         for (char c : member.error())
             EXPECT_TRUE(c >= 0x20 && c < 0x7f);
@@ -112,7 +112,7 @@ TEST_P(StoreNonsense, InsteadOfExpire)
     open(fake);
     Stopwatch watch;
     member.send(1, "x", 300); // decides nothing, if it is an answer at all
-    EXPECT_LT(watch.ms(), 10000);
+    EXPECT_LT(watch.ms(), WELL_MS);
 }
 
 TEST_P(StoreNonsense, InsteadOfXread)
@@ -125,7 +125,7 @@ TEST_P(StoreNonsense, InsteadOfXread)
     if (result == 0)
         result = member.receive(300).result;
     EXPECT_LT(result, 0);
-    EXPECT_LT(watch.ms(), 10000);
+    EXPECT_LT(watch.ms(), WELL_MS);
 }
 
 std::string nonsense_name(const testing::TestParamInfo<Nonsense> &info)
@@ -152,7 +152,7 @@ TEST(StoreFake, LoadingServerIsWaitedFor)
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    EXPECT_EQ(member.open(5000), 0) << member.error();
+    EXPECT_EQ(member.open(), 0) << member.error();
 }
 
 TEST(StoreFake, ServerThatIsLoadingForEverEndsAtTheDeadline)
@@ -163,9 +163,12 @@ TEST(StoreFake, ServerThatIsLoadingForEverEndsAtTheDeadline)
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    Stopwatch watch;
-    EXPECT_EQ(member.open(2000), -ETIMEDOUT);
-    EXPECT_LT(watch.ms(), 10000);
+    for (int64_t ms = 2000; ms < kWait && member.error().find("LOADING") == std::string::npos;
+         ms *= 2) {
+        Stopwatch watch; // on a busy machine the answer may not come in so short a time
+        EXPECT_EQ(member.open(ms), -ETIMEDOUT);
+        EXPECT_LT(watch.ms(), ms + WELL_MS);
+    }
     EXPECT_NE(member.error().find("LOADING"), std::string::npos) << member.error();
 }
 
@@ -179,8 +182,8 @@ TEST(StoreFake, ServerThatCannotSave)
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    ASSERT_EQ(member.open(20000), 0) << member.error();
-    EXPECT_EQ(member.send(1, "x", 20000), PH_ESTORE);
+    ASSERT_EQ(member.open(2 * WELL_MS), 0) << member.error();
+    EXPECT_EQ(member.send(1, "x", 2 * WELL_MS), PH_ESTORE);
     EXPECT_NE(member.error().find("MISCONF"), std::string::npos) << member.error();
 }
 
@@ -192,7 +195,7 @@ TEST(StoreFake, ServerWithoutStreams)
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    EXPECT_EQ(member.open(20000), PH_ESTORE);
+    EXPECT_EQ(member.open(2 * WELL_MS), PH_ESTORE);
     EXPECT_NE(member.error().find("5.0"), std::string::npos) << member.error();
 }
 
@@ -211,9 +214,9 @@ TEST(StoreFake, AnswerInSingleBytes)
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    ASSERT_EQ(member.open(20000), 0) << member.error();
+    ASSERT_EQ(member.open(2 * WELL_MS), 0) << member.error();
     for (Stopwatch watch; member.log_text().find("malformed") == std::string::npos;) {
-        ASSERT_LT(watch.ms(), 20000) << member.log_text();
+        ASSERT_LT(watch.ms(), kWait) << member.log_text();
         EXPECT_EQ(member.receive(100).result, -ETIMEDOUT);
     }
 }
@@ -236,12 +239,12 @@ TEST(StoreFake, LateAnswerIsNotTakenForTheNextCommand)
     Member member(0, 2);
     member.uri = fake.uri();
     member.close_ms = 30; // the fake does not know DEL
-    ASSERT_EQ(member.open(20000), 0) << member.error();
-    for (Stopwatch watch; adds == 0 && watch.ms() < 20000;) // on a busy machine it is not even sent
+    ASSERT_EQ(member.open(2 * WELL_MS), 0) << member.error();
+    for (Stopwatch watch; adds == 0 && watch.ms() < kWait;) // on a busy machine it is not even sent
         EXPECT_EQ(member.send(1, "x", 200), -ETIMEDOUT);
     given_up = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(100)); // the answer comes
-    EXPECT_EQ(member.send(1, "y", 20000), PH_ESTORE);
+    EXPECT_EQ(member.send(1, "y", 2 * WELL_MS), PH_ESTORE);
 }
 
 TEST(StoreFake, HugeLengthsCostNoMemory)
