@@ -19,6 +19,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/patience.h"
+
 namespace
 {
 
@@ -36,6 +38,12 @@ std::string slurp(const std::string &path)
     std::stringstream text;
     text << file.rdbuf();
     return text.str();
+}
+
+// What a run that is over after a second or two takes at most, on a busy machine.
+double busy_seconds()
+{
+    return std::chrono::duration<double>(patience(20000)).count();
 }
 
 size_t occurrences(const std::string &text, const std::string &part)
@@ -288,9 +296,9 @@ TEST_F(PeerhopRun, TwoRunsHaveTwoJobs)
 TEST_F(PeerhopRun, StatusOfTheFirstFailureEndsTheOthers)
 {
     Result result =
-        run(script(4, "[ $PEERHOP_RANK = 2 ] && exit 7; sleep $MARK; exit 9", {"--grace", "30"}));
+        run(script(4, "[ $PEERHOP_RANK = 2 ] && exit 7; sleep $MARK; exit 9", {"--grace", "100"}));
     EXPECT_EQ(result.status, 7) << result.err;
-    EXPECT_LT(result.seconds, 20);
+    EXPECT_LT(result.seconds, 90) << "it took SIGKILL";
     EXPECT_NE(result.err.find("rank 2 ended with status 7"), std::string::npos) << result.err;
 }
 
@@ -333,7 +341,7 @@ TEST_F(PeerhopRun, WhoIgnoresSigtermIsKilled)
         {"--grace", "1"}));
     EXPECT_EQ(result.status, 3);
     EXPECT_GE(result.seconds, 0.9);
-    EXPECT_LT(result.seconds, 10);
+    EXPECT_LT(result.seconds, busy_seconds());
 }
 
 TEST_F(PeerhopRun, WhoIgnoresASigtermThatIsPassedOnIsKilled)
@@ -342,16 +350,20 @@ TEST_F(PeerhopRun, WhoIgnoresASigtermThatIsPassedOnIsKilled)
         script(1, "trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done", {"--grace", "1"}));
     EXPECT_EQ(result.status, 128 + SIGKILL) << result.err;
     EXPECT_GE(result.seconds, 0.9);
-    EXPECT_LT(result.seconds, 20);
+    EXPECT_LT(result.seconds, busy_seconds());
 }
 
 TEST_F(PeerhopRun, AStoppedRankEndsToo)
 {
     Result result =
-        run(script(2, "[ $PEERHOP_RANK = 1 ] && { sleep 0.3; exit 3; }; kill -STOP $$; sleep $MARK",
-                   {"--grace", "20"}));
+        run(script(2,
+                   "echo $$ >$TEST/rank.$PEERHOP_RANK\n"
+                   "[ $PEERHOP_RANK = 1 ] || { kill -STOP $$; sleep $MARK; }\n"
+                   "until [ -s $TEST/rank.0 ] && grep -q ') T ' /proc/$(cat $TEST/rank.0)/stat\n"
+                   "do sleep 0.01; done; exit 3",
+                   {"--grace", "100"}));
     EXPECT_EQ(result.status, 3);
-    EXPECT_LT(result.seconds, 10) << "it took SIGKILL";
+    EXPECT_LT(result.seconds, 90) << "it took SIGKILL";
 }
 
 TEST_F(PeerhopRun, SignalsArePassedOn)
@@ -388,7 +400,7 @@ TEST_F(PeerhopRun, OrphansAreEnded)
     Result result = run(
         script(2, "setsid sh -c 'sleep $MARK & sleep $MARK' >/dev/null 2>&1 & sleep 0.2; exit 0"));
     EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_LT(result.seconds, 10);
+    EXPECT_LT(result.seconds, busy_seconds());
 }
 
 TEST_F(PeerhopRun, DeadlineIs124)
@@ -396,7 +408,7 @@ TEST_F(PeerhopRun, DeadlineIs124)
     Result result = run(script(2, "sleep $MARK", {"--deadline", "1"}));
     EXPECT_EQ(result.status, 124);
     EXPECT_GE(result.seconds, 0.9);
-    EXPECT_LT(result.seconds, 10);
+    EXPECT_LT(result.seconds, busy_seconds());
     EXPECT_NE(result.err.find("deadline of 1 s"), std::string::npos) << result.err;
 }
 
