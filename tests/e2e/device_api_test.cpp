@@ -536,7 +536,7 @@ RANK_FUNCTION(pins)
         });
         CHECK_SAYS(rank.error(), "rank 1");
         rank.barrier();
-        CHECK_OK(ph_release_wait(rank.context, end->memory, WHOLE, PH_RELEASE_DRAINED, 10000));
+        CHECK_OK(ph_release_wait(rank.context, end->memory, WHOLE, PH_RELEASE_DRAINED, kWait));
         CHECK_OK(ph_channel_device_release(end->channel, &second));
         CHECK(second.local == 0);
         rank.barrier();

@@ -197,7 +197,7 @@ static void signal_and_release(Rank &rank, ph_channel *channel, void *memory, si
     rank.synchronize(stream);
     sleep_ms(200);
     net_rests = false;
-    CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 20000));
+    CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, kWait));
 }
 
 RANK_FUNCTION(is_released_early)

@@ -566,7 +566,7 @@ static void give_back(Rank &rank, struct ph_context *context, const void *buffer
     CHECK_OK(ph_release_start(context, buffer, size));
     CHECK_OK(ph_release_wait(context, buffer, size, PH_RELEASE_DRAINED, 10000));
     // no peer's stream touches the buffer any more: reuse it
-    CHECK_OK(ph_release_wait(context, buffer, size, PH_RELEASE_CLOSED, 10000));
+    CHECK_OK(ph_release_wait(context, buffer, size, PH_RELEASE_CLOSED, LONG_MS));
     // no peer maps the allocation any more: free it
 }
 
