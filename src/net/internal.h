@@ -88,7 +88,7 @@ struct phi_rail {
     fi_addr_t peer, self;
     struct fid_mr *buffers;              // the link's, NULL: the provider asks for none
     struct phi_net_op greeting, greeted; // its first message, either way
-    bool greets;                         // that was sent, or need not be
+    bool greets;                         // that was sent, or need not be: data may go over the first
     bool ready;                          // it, or a message, was delivered: data may go here
     bool given_up;                       // it does not reach the peer
     bool heard;                          // the peer's has come: data may come here

@@ -149,7 +149,7 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
     for (uint32_t i = 0; !link->doubt && i < link->rails_used && rc == -FI_EAGAIN; i++) {
         const uint32_t rail = link->turn++ % link->rails_used;
 
-        if (rail == 0 || link->rails[rail].ready)
+        if (rail == 0 ? link->rails[0].greets : link->rails[rail].ready)
             rc = post_on(link, rail, rma, op);
     }
     op->busy = rc == 0;

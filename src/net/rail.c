@@ -130,7 +130,8 @@ int phi_rail_insert(struct phi_link *link, const struct phi_rail *rail, fi_addr_
 // Providers connect an endpoint when it is first used. A rail is used at once, by a message that
 // says nothing, so that its connection is there when data comes. Data goes over those whose message
 // was delivered, and over the first: a NIC may be one that does not reach the peer's, and then its
-// rails are given up.
+// rails are given up. Over the first, too, the message goes before the data: by that a peer that
+// cuts its link knows over which endpoints this side may be writing (may_linger).
 #define GIVE_UP_MS 10000 // after the first one has reached it
 
 int phi_rail_await(struct phi_link *link, uint32_t i)
@@ -160,8 +161,10 @@ void phi_rail_greets(struct phi_link *link, const struct phi_net_op *op)
     struct phi_rail *rail = phi_rail_of(link, op);
 
     rail->ready = !rail->given_up;
-    if (rail == link->rails)
+    if (rail == link->rails) {
         link->reached = phi_now();
+        phi_was_taken(&link->data); // until now there was no connection: that is no stall
+    }
 }
 
 // Whoever greets first need not be the peer: what the peer sends would wait behind its greeting.

@@ -357,8 +357,11 @@ static struct {
     struct fid_ep *ep;
     struct fid_cq *cq;
     struct fid_av *av;
+    int made; // the how manieth it is
+    int unwelcome;
     int read; // it has read of itself
 } bound[ENDPOINTS];
+static int made;
 
 // Under the lock. ENDPOINTS: it has none.
 static int place_of(const struct fid_ep *ep)
@@ -389,6 +392,7 @@ static int endpoint_bind(struct fid *fid, struct fid *to, uint64_t flags)
     if (i == ENDPOINTS)
         i = place_of(NULL);
     if (i < ENDPOINTS) {
+        bound[i].made = bound[i].ep ? bound[i].made : ++made;
         bound[i].ep = ep;
         if (to->fclass == FI_CLASS_CQ)
             bound[i].cq = (struct fid_cq *)to;
@@ -521,21 +525,43 @@ static ssize_t strict_readmsg(struct fid_ep *ep, const struct fi_msg_rma *messag
     return rc;
 }
 
-static int unwelcome;
-
-EXPORT void strict_unwelcome(int on)
+EXPORT void strict_unwelcome(int n)
 {
-    __atomic_store_n(&unwelcome, on, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < ENDPOINTS; i++)
+        bound[i].unwelcome = n > 0 && (bound[i].unwelcome || bound[i].made > made - n);
+    pthread_mutex_unlock(&lock);
+}
+
+static int is_unwelcome(const struct fid_ep *ep)
+{
+    int i, is;
+    pthread_mutex_lock(&lock);
+    i = place_of(ep);
+    is = i < ENDPOINTS && bound[i].unwelcome;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+static int astray;
+
+EXPORT void strict_astray(int on)
+{
+    __atomic_store_n(&astray, on, __ATOMIC_RELAXED);
 }
 
 static ssize_t strict_sendmsg(struct fid_ep *ep, const struct fi_msg *message, uint64_t flags)
 {
     struct fi_msg copy = *message;
     void *desc = message->desc ? *message->desc : NULL;
-    int rc = disorder_refuses() ? -FI_EAGAIN : check_local(ep, message->msg_iov, &desc);
+    const int greets = message->msg_iov->iov_len == GREETING;
+    int rc;
+    if (greets && __atomic_load_n(&astray, __ATOMIC_RELAXED))
+        return 0;
+    rc = disorder_refuses() ? -FI_EAGAIN : check_local(ep, message->msg_iov, &desc);
     if (rc)
         return rc;
-    if (message->msg_iov->iov_len == GREETING && __atomic_load_n(&unwelcome, __ATOMIC_RELAXED))
+    if (greets && is_unwelcome(ep))
         return -FI_EAGAIN;
     desc = real_desc(desc);
     copy.desc = &desc;

@@ -22,7 +22,9 @@ EXPORT int strict_read(void);           // endpoints that have read of themselve
 EXPORT void strict_unmappable(int on);  // no raw key can be mapped
 EXPORT void strict_fail_next(int n);    // the n-th RMA operation from now on ends with an error
 EXPORT void strict_deaf(int count);     // so many queues, made last, do not look at what comes
-EXPORT void strict_unwelcome(int on);   // greetings are to be tried again
+// Greetings of so many endpoints, made last, are to be tried again, until this is called with 0.
+EXPORT void strict_unwelcome(int count);
+EXPORT void strict_astray(int on); // greetings are taken, and nothing becomes of them
 // The how manieth immediate data, and message, that comes from now on is not told of; 0: none.
 EXPORT void strict_lose(int immediate, int message);
 EXPORT void strict_silence(int silent); // operations are taken, and nothing becomes of them

@@ -17,7 +17,8 @@
 //   a call that is to be tried again: all (strict again); of one of a flush's reads, NetFlushed:
 //     EveryRailIsReadBeforeAPostShows (strict again)
 //   what completes when nobody counts on it any more: MovesUnderWayFailWhenTheirLinkEnds (ASan),
-//     AnErrorCompletionEndsTheLinkAndFailsItsMoves (strict), NetFlushed: ALinkEndsWhileItIsRead (ASan, strict)
+//     AnErrorCompletionEndsTheLinkAndFailsItsMoves (strict), NetFlushed: ALinkEndsWhileItIsRead
+//     (ASan, strict)
 //   the reader's loads before the completion: all (TSan)
 //   a reader that is another device than the one whose memory was written: e2e: registered:
 //     AnotherDeviceReadsWhatHasCome (net_hmem.c)
@@ -27,6 +28,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -56,6 +58,15 @@ class Net : public testing::TestWithParam<const char *>
     void pair(const std::string &setting = "PEERHOP_NET_PART=1073741824",
               const std::string &rails = "PEERHOP_NET_RAILS=1", const std::string &rails_there = "")
     {
+        open(setting, rails, rails_there);
+        if (IsSkipped() || HasFatalFailure())
+            return;
+        a->connect(*b);
+        b->connect(*a);
+    }
+    void open(const std::string &setting = "PEERHOP_NET_PART=1073741824",
+              const std::string &rails = "PEERHOP_NET_RAILS=1", const std::string &rails_there = "")
+    {
         b.reset();
         a.reset();
         a = std::make_unique<End>();
@@ -66,8 +77,6 @@ class Net : public testing::TestWithParam<const char *>
             GTEST_SKIP() << a->context->error();
         ASSERT_EQ(b->open({provider, setting, rails_there.empty() ? rails : rails_there}), 0)
             << b->context->error();
-        a->connect(*b);
-        b->connect(*a);
     }
     // A region of each, and a's route to b's.
     void regions(size_t size)
@@ -636,6 +645,94 @@ TEST_P(Net, AnErrorCompletionEndsTheLinkAndFailsItsMoves)
     int rc = -EAGAIN; // while the proxy has the net
     ASSERT_TRUE(eventually([&] { return (rc = phi_link_post(&route, 0)) != -EAGAIN; }));
     EXPECT_EQ(rc, -ECONNRESET);
+}
+
+// By its greeting a peer that cuts its link knows who may be writing there.
+TEST_P(Net, NoDataGoesBeforeTheGreeting)
+{
+    auto *unwelcome = strict_function<void(int)>("strict_unwelcome");
+    if (!unwelcome)
+        GTEST_SKIP() << "only over the strict libfabric";
+    open();
+    unwelcome(INT_MAX);
+    a->connect(*b);
+    b->connect(*a);
+    regions(4096);
+    from.assign(4096, 9);
+    ASSERT_EQ(start(0, 4096, post(1, 0, 1, 0)), 0);
+    EXPECT_FALSE(eventually(
+        [&] {
+            phi_route_poll(&route);
+            return state() != PHI_MOVE_POSTED;
+        },
+        200));
+    EXPECT_EQ(std::count(to.begin(), to.end(), 9), 0);
+    unwelcome(0);
+    EXPECT_TRUE(eventually([&] {
+        phi_route_poll(&route);
+        return state() == PHI_MOVE_DONE;
+    }));
+    EXPECT_EQ(to[4095], 9);
+}
+
+// Data may be delivered before the greeting is. Then what is refused for ever was connected once.
+TEST_P(Net, ACutIsNoticedBeforeTheGreetingIsDelivered)
+{
+    auto *astray = strict_function<void(int)>("strict_astray");
+    const char *mode = getenv("TEST_NET_STRICT");
+    if (!astray || !mode || strstr(mode, "disorder"))
+        GTEST_SKIP() << "only over a strict libfabric that says at once what it does not take";
+    open();
+    astray(1);
+    a->connect(*b);
+    astray(0);
+    b->connect(*a);
+    regions(4096);
+    ASSERT_EQ(move(0, 4096, true), 0);
+    phi_link_cut(b->link);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100)); // it is known here
+    EXPECT_EQ(move(0, 4096, true), -EIO);
+    char why[160] = "";
+    EXPECT_EQ(a->lost(why), -ECONNRESET);
+    EXPECT_STRNE(why, "");
+}
+
+// An endpoint over which this side reads and writes is in use, whether or not a greeting was heard
+// either way: memory whose moves have failed is neither written nor read.
+TEST_P(Net, NothingGoesOnAfterTheOwnCut)
+{
+    auto *astray = strict_function<void(int)>("strict_astray");
+    auto *deaf = strict_function<void(int)>("strict_deaf");
+    if (!astray || !deaf)
+        GTEST_SKIP() << "only over the strict libfabric";
+    for (bool read : {false, true}) {
+        open();
+        astray(1);
+        a->connect(*b);
+        b->connect(*a);
+        regions(16 << 20); // more than what lies between the two
+        ASSERT_EQ(move(0, 64, read), 0);
+        size_t size;
+        uint32_t rails;
+        phi_link_address(b->link, &size, &rails);
+        deaf(static_cast<int>(rails)); // b's: it takes nothing, and answers nothing
+        int rank;
+        ASSERT_EQ(phi_net_settle(b->net, phi_deadline(kWait), &rank),
+                  0); // nobody is reading it now
+        std::fill(to.begin(), to.end(), uint8_t(1));
+        ASSERT_EQ(start(0, from.size(), -1, read), 0);
+        EXPECT_FALSE(eventually([&] { return state() != PHI_MOVE_POSTED; }, 100));
+        phi_link_cut(a->link);
+        EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
+        std::fill(from.begin(), from.end(), uint8_t(2));
+        deaf(0);
+        eventually([&] { return phi_net_poll(a->net), phi_net_poll(b->net), false; }, 200);
+        if (read)
+            EXPECT_EQ(std::count(from.begin(), from.end(), 2), ssize_t(from.size()));
+        else
+            EXPECT_EQ(std::count(to.begin(), to.end(), 2), 0);
+        astray(0);
+    }
 }
 
 // What was under way when the link was given up never lands: its memory may be used again.
