@@ -90,6 +90,7 @@ struct phi_rail {
     struct phi_net_op greeting, greeted; // its first message, either way
     bool greets;                         // that was sent, or need not be: data may go over the first
     bool ready;                          // it, or a message, was delivered: data may go here
+    bool used;                           // own data has gone over it
     bool given_up;                       // it does not reach the peer
     bool heard;                          // the peer's has come: data may come here
 };
@@ -182,7 +183,7 @@ struct phi_link {
     struct phi_route held_route;
     struct phi_log_buffer out, in;
     struct phi_net_region *regions;
-    bool registered; // there was one
+    bool exposed; // there was one, and what the peer has sent since may not all be taken
     struct phi_raw_key *raw_keys;
     struct phi_link_staging staging;
     struct phi_link_flush flush;

@@ -372,26 +372,22 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
 // An endpoint to which nothing has come, and from which nothing was delivered, is one that the peer
 // may be just connecting to: providers over TCP do not survive that it is closed then, and another
 // endpoint of their domain used (libfabric before its pull request 12709). Such endpoints stay open
-// a while, for nothing. Not those over which the peer may be writing or reading: that goes on, also
-// when the region is closed. Over the one of messages it does neither; nor over one of which
-// nothing was heard when all that had come was `taken`: its greeting comes first, and then finds no
-// region. Nor one over which this side reads and writes: data goes over the first before the own
-// greeting was delivered, and then there is a connection.
+// a while, for nothing. Not those over which somebody writes or reads: that goes on, also when the
+// region is closed. This side does before its greeting was delivered. The peer may over one of
+// which nothing was heard, while memory is exposed to it; its greeting comes first. Over the one of
+// messages neither does.
 #define LINGER_MS 1000 // a live peer connects within some
 
-static bool may_linger(const struct phi_link *link, const struct phi_rail *rail, bool taken)
+static bool may_linger(const struct phi_link *link, const struct phi_rail *rail)
 {
     return rail->ep && link->address_size > 0 && // else nobody knows of it
-           !rail->ready && !rail->heard &&
-           (rail == &link->control ||
-            ((taken || !link->registered) && (rail != link->rails || link->numbered == 0)));
+           !rail->ready && !rail->heard && !rail->used &&
+           (rail == &link->control || !link->exposed);
 }
 
-enum how { AT_ONCE, WITH_CARE, TAKEN };
-
-static void close_rail(struct phi_link *link, struct phi_rail *rail, enum how how)
+static void close_rail(struct phi_link *link, struct phi_rail *rail, bool at_once)
 {
-    if (how == AT_ONCE || !may_linger(link, rail, how == TAKEN)) {
+    if (at_once || !may_linger(link, rail)) {
         phi_rail_close(rail);
         return;
     }
@@ -400,27 +396,27 @@ static void close_rail(struct phi_link *link, struct phi_rail *rail, enum how ho
 }
 
 // Those of data; where the link has ended also the one of messages, and then what all are bound to.
-static void close_rails(struct phi_link *link, enum how how)
+static void close_rails(struct phi_link *link, bool at_once)
 {
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
-        close_rail(link, &link->rails[i], how);
+        close_rail(link, &link->rails[i], at_once);
     if (link->open)
         return;
-    close_rail(link, &link->control, how);
+    close_rail(link, &link->control, at_once);
     if (!link->lingers)
         phi_ports_close(link);
 }
 
 // Regions before the endpoint that they are bound to. When a move has failed nothing touches its
 // memory any more.
-static void stop(struct phi_link *link, enum how how)
+static void stop(struct phi_link *link)
 {
     link->carries = link->holds = false;
     link->posting = 0;
     phi_regions_close(link);
     phi_link_staging_shut(link);
     phi_flush_shut(link);
-    close_rails(link, how);
+    close_rails(link, false);
     phi_moves_fail(link);
     phi_bells_end(link);
 }
@@ -430,7 +426,7 @@ void phi_link_shut(struct phi_link *link)
     if (!link->open)
         return;
     link->open = false;
-    stop(link, link->carries ? WITH_CARE : TAKEN);
+    stop(link);
 }
 
 enum { TAKES = 1024 }; // more would be a peer that has no end
@@ -441,7 +437,8 @@ void phi_link_cut(struct phi_link *link)
     for (int i = 0; link->carries && i < TAKES && phi_ports_read(link); i++)
         ;
     if (link->carries) {
-        stop(link, TAKEN);
+        link->exposed = false;
+        stop(link);
         phi_flush_forgo(link);
     }
     pthread_mutex_unlock(&link->net->lock);
@@ -451,7 +448,7 @@ static void end_lingering(struct phi_link *link)
 {
     link->net->lingering--;
     link->lingers = 0;
-    close_rails(link, AT_ONCE);
+    close_rails(link, true);
 }
 
 void phi_links_bury(struct phi_net *net, bool all)
