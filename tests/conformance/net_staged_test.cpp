@@ -434,12 +434,15 @@ TEST_P(NetFlushed, EveryRailIsReadBeforeAPostShows)
 // What cannot be flushed does not show.
 TEST_P(NetFlushed, ARegionThatCannotBeReadEndsTheLink)
 {
-    auto *unmappable = strict_function<void(int)>("strict_unmappable");
     const char *mode = getenv("TEST_NET_STRICT");
     char why[160] = "";
-    if (!unmappable || !mode || !strstr(mode, "raw"))
+    if (!mode || !strstr(mode, "raw"))
         GTEST_SKIP() << "only over the strict libfabric with raw keys";
     join({true, nullptr, nullptr});
+    if (IsSkipped())
+        return;
+    auto *unmappable = strict_function<void(int)>("strict_unmappable"); // it is loaded now
+    ASSERT_NE(unmappable, nullptr);
     send(0); // it waits until its region is known
     unmappable(1);
     phi_link_flushes(b->link, 0, 1);
@@ -452,12 +455,12 @@ TEST_P(NetFlushed, ARegionThatCannotBeReadEndsTheLink)
 // The reads' completions, and their bytes, come to nothing (ASan).
 TEST_P(NetFlushed, ALinkEndsWhileItIsRead)
 {
-    auto *silence = strict_function<void(int)>("strict_silence");
-    if (!silence)
-        GTEST_SKIP() << "only over the strict libfabric";
     join({true, nullptr, nullptr});
     if (IsSkipped())
         return;
+    auto *silence = strict_function<void(int)>("strict_silence"); // it is loaded now
+    if (!silence)
+        GTEST_SKIP() << "only over the strict libfabric";
     send(0); // it waits until its region is known
     silence(1);
     phi_link_flushes(b->link, 0, 1);
