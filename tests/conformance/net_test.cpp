@@ -863,24 +863,28 @@ TEST(NetChoice, TheProxyStaysNearTheNic)
         GTEST_SKIP() << "only over a provider that says where its NIC sits";
     cpu_set_t own;
     ASSERT_EQ(sched_getaffinity(0, sizeof own, &own), 0);
-    if (CPU_COUNT(&own) < 3)
-        GTEST_SKIP() << "with two CPUs there are no two that are not all";
     std::vector<int> all;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &own))
             all.push_back(cpu);
-    const std::string two = std::to_string(all[0]) + "," + std::to_string(all[2]);
+    if (all.size() < 2)
+        GTEST_SKIP() << "one CPU";
+    // Two of them, where these are not all. One is too few: the proxy would share it.
+    const std::string one = std::to_string(all[0]);
+    const std::string two = all.size() > 2 ? one + "," + std::to_string(all[2]) : one;
     Sysfs sysfs;
     sysfs.add("pci0000:17/0000:17:00.0", 0, "0-" + std::to_string(all.back()));
     sysfs.add("pci0000:17/0000:17:00.1", 0, two + ",1000");
     sysfs.add("pci0000:17/0000:17:00.2", 0, "1000");
-    for (const char *nic : {"0000:17:00.0", "0000:17:00.1", "0000:17:00.2", "0000:17:00.3"}) {
+    sysfs.add("pci0000:17/0000:17:00.3", 0, one);
+    for (const char *nic :
+         {"0000:17:00.0", "0000:17:00.1", "0000:17:00.2", "0000:17:00.3", "0000:17:00.4"}) {
         setenv("TEST_NET_PCI", nic, 1);
         End end;
         end.near.sysfs = sysfs.root();
         ASSERT_EQ(end.open({"PEERHOP_NET_PROVIDER=tcp"}), 0) << end.context->error();
         const cpu_set_t cpus = cpus_of_proxy();
-        if (nic[11] == '1')
+        if (nic[11] == '1' && all.size() > 2)
             EXPECT_TRUE(CPU_COUNT(&cpus) == 2 && CPU_ISSET(all[0], &cpus) &&
                         CPU_ISSET(all[2], &cpus))
                 << CPU_COUNT(&cpus);
