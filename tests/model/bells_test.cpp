@@ -79,7 +79,8 @@ struct Rules {
     bool mourns = true;       // broken ends the waits for words
 };
 
-// What a stream's graph consists of.
+// What a stream's graph consists of. Where a land stands is written here: that the library puts
+// them there (add_bell and add_next of channel/issue.c) no model compares.
 enum Kind : uint8_t { BELL, LAND, PRODUCE, CONSUME };
 struct Item {
     Kind kind;
