@@ -138,6 +138,15 @@ bool phi_peer_release(struct phi_peer *peer)
     return true;
 }
 
+// It waits for what we still have under way. What it has told before may be taken also afterwards,
+// and so has to be here first.
+static void end_by_leave(struct phi_peer *peer)
+{
+    if (peer->link != NULL)
+        phi_link_await_posts(peer->link);
+    end_use(peer, PH_EPEER);
+}
+
 void phi_peer_look(struct phi_peer *peer)
 {
     if (peer->segment == NULL)
@@ -153,7 +162,7 @@ void phi_peer_look(struct phi_peer *peer)
     else if (atomic_load(&phi_peer_theirs(peer)->told) != 0 && !peer->peers->leaving)
         phi_peer_break(peer, PH_EPEER);
     else if (state & PHI_SIDE_LEAVING)
-        end_use(peer, PH_EPEER); // it waits for what we still have under way
+        end_by_leave(peer);
 }
 
 // One way: the peer's service thread looks at our side. Where we never connected to it, the end of

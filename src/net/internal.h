@@ -173,6 +173,8 @@ struct phi_link {
     struct phi_net_op sends[PHI_SENDS], receives[PHI_RECEIVES], posts[PHI_POSTS], parts[PHI_PARTS];
     uint32_t sending, posting, flying; // of sends, posts and parts
     uint64_t numbered;                 // the last number of an operation
+    uint64_t posts_sent, posts_come;   // immediate data
+    uint64_t posts_due;                // as many had gone before the newest frame that came
     int64_t stalled; // since then nothing can be sent although nothing is on its way, or 0
     struct phi_patience messages, data, greetings;
     struct phi_move *moves, **moves_end; // posted

@@ -14,6 +14,7 @@ enum frame { FRAME_STORES = 1, FRAME_MESSAGE = 2, FRAME_BYE = 3 };
 struct frame_header {
     uint64_t token; // of the receiving end
     uint32_t kind, size;
+    uint64_t posts; // so many the sender has told before
 };
 struct store {
     uint32_t offset, size;
@@ -25,7 +26,7 @@ struct store {
 // Fills a frame with the oldest entry, and the stores that follow one; returns how many.
 static uint32_t fill_frame(const struct phi_link *link, uint8_t *frame, size_t *size)
 {
-    struct frame_header header = {.token = link->peers_token};
+    struct frame_header header = {.token = link->peers_token, .posts = link->posts_sent};
     struct phi_log_buffer look = link->out;
     uint32_t kind, bytes, n = 0;
     const void *from;
@@ -160,6 +161,7 @@ void phi_link_received(struct phi_link *link, uint32_t index, size_t size)
     if (header.size != size - sizeof(header))
         goto malformed;
     frame += sizeof(header);
+    link->posts_due = header.posts;
     if (header.kind == FRAME_STORES) {
         apply_stores(link, frame, header.size);
     } else if (header.kind == FRAME_MESSAGE) {
@@ -442,6 +444,30 @@ void phi_link_cut(struct phi_link *link)
         phi_flush_forgo(link);
     }
     pthread_mutex_unlock(&link->net->lock);
+}
+
+// So long: posts that do not come by then were lost.
+#define POSTS_MS 1000
+
+static bool have_posts_come(struct phi_link *link)
+{
+    bool come;
+
+    phi_net_lock(link->net);
+    if (link->open)
+        phi_link_poll(link);
+    come = !link->carries || link->doubt ||
+           (link->posts_come >= link->posts_due && link->flush.count == 0);
+    pthread_mutex_unlock(&link->net->lock);
+    return come;
+}
+
+void phi_link_await_posts(struct phi_link *link)
+{
+    const int64_t deadline = phi_deadline(POSTS_MS);
+
+    while (!have_posts_come(link) && phi_now() < deadline)
+        phi_pause();
 }
 
 static void end_lingering(struct phi_link *link)

@@ -90,6 +90,7 @@ static void apply(struct phi_link *link, uint32_t immediate)
 
 void phi_posts_arrive(struct phi_link *link, uint64_t data)
 {
+    link->posts_come++;
     apply(link, (uint32_t)data);
     if (link->net->wire.immediate == 8 && data >> 32 != NO_POST)
         apply(link, (uint32_t)(data >> 32));
@@ -157,8 +158,10 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
     op->busy = rc == 0;
     if (rc == 0)
         op->number = ++link->numbered;
-    if (rc == 0 && rma->tells)
+    if (rc == 0 && rma->tells) {
         link->holds = false;
+        link->posts_sent++;
+    }
     // Where something is on its way there is a connection, and soon room.
     if (rc == 0)
         phi_was_taken(&link->data);

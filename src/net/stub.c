@@ -100,6 +100,11 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
     return PH_ENOPATH;
 }
 
+void phi_link_await_posts(struct phi_link *link)
+{
+    (void)link;
+}
+
 void phi_link_cut(struct phi_link *link)
 {
     (void)link;

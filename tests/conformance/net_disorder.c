@@ -49,6 +49,11 @@ static struct fi_ops_cq *real_cq;
 static struct fi_ops *real_cq_fid;
 static int fail_in, silent;
 static int lose_immediate, lose_message; // in how many; 0: none
+static struct {
+    struct fid_cq *cq;
+    struct fi_cq_data_entry entry;
+} late[ENTRIES]; // immediate data that has come and is not told of
+static int late_count, late_on;
 static int made, deaf_from;              // queues; from which one on they are deaf, or 0
 
 static unsigned any(unsigned n)
@@ -94,6 +99,13 @@ EXPORT void strict_lose(int immediate, int message)
     pthread_mutex_lock(&lock);
     lose_immediate = immediate;
     lose_message = message;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void strict_late(int on)
+{
+    pthread_mutex_lock(&lock);
+    late_on = on;
     pthread_mutex_unlock(&lock);
 }
 
@@ -247,6 +259,31 @@ static ssize_t lose(struct fi_cq_data_entry *entries, ssize_t n)
     return n > 0 && kept == 0 ? -FI_EAGAIN : n > 0 ? kept : n;
 }
 
+// Of n entries, for which there is room for `count`.
+static ssize_t delay(struct fid_cq *cq, struct fi_cq_data_entry *entries, ssize_t n, size_t count)
+{
+    ssize_t kept = 0;
+    if (n < 0 && n != -FI_EAGAIN)
+        return n;
+    for (ssize_t i = 0; i < n; i++) {
+        if (late_on && (entries[i].flags & FI_REMOTE_CQ_DATA) && late_count < ENTRIES) {
+            late[late_count].cq = cq;
+            late[late_count++].entry = entries[i];
+        } else {
+            entries[kept++] = entries[i];
+        }
+    }
+    for (int i = 0; i < late_count && !late_on && (size_t)kept < count;) {
+        if (late[i].cq == cq) {
+            entries[kept++] = late[i].entry;
+            late[i] = late[--late_count];
+        } else {
+            i++;
+        }
+    }
+    return kept ? kept : -FI_EAGAIN;
+}
+
 static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
 {
     struct queue *queue;
@@ -265,7 +302,7 @@ static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
     else {
         rc = take_all(queue) ? -FI_EAVAIL : give(queue, entries, count);
     }
-    rc = lose(entries, rc);
+    rc = delay(cq, entries, lose(entries, rc), count);
     pthread_mutex_unlock(&lock);
     return rc;
 }

@@ -27,6 +27,7 @@ EXPORT void strict_unwelcome(int count);
 EXPORT void strict_astray(int on); // greetings are taken, and nothing becomes of them
 // The how manieth immediate data, and message, that comes from now on is not told of; 0: none.
 EXPORT void strict_lose(int immediate, int message);
+EXPORT void strict_late(int on); // immediate data is told of when this is called with 0
 EXPORT void strict_silence(int silent); // operations are taken, and nothing becomes of them
 
 int demands(const char *word); // whether TEST_NET_STRICT has it
