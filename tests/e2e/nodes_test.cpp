@@ -116,10 +116,17 @@ TEST_P(Nodes, InNetworksOfOneNodeNobodyNeedsToAskForTheNet)
 
 // ---- two nodes with two NICs each
 
-// Bytes that an interface of this thread's network has sent.
-uint64_t sent_by(const std::string &name)
+// What interfaces of this thread's network have received and sent.
+std::string all_devices()
 {
     std::ifstream all("/proc/thread-self/net/dev");
+    return std::string(std::istreambuf_iterator<char>(all), {});
+}
+
+// Bytes that one has sent.
+uint64_t sent_by(const std::string &name)
+{
+    std::istringstream all(all_devices());
     for (std::string line; std::getline(all, line);) {
         const size_t at = line.find(name + ":");
         uint64_t value[9] = {};
@@ -174,7 +181,9 @@ RANK_FUNCTION(over_two_nics)
     const uint64_t first = sent_by("cable" + own), second = sent_by("more" + own);
     if (joined ? second < rounds * size / 4 || first < rounds * size / 4
                : first < rounds * size || second > size)
-        rank_failed(__FILE__, __LINE__, std::to_string(first) + " and " + std::to_string(second));
+        rank_failed(__FILE__, __LINE__,
+                    std::to_string(first) + " and " + std::to_string(second) + "\n" +
+                        all_devices());
 }
 
 TEST_P(Nodes, LargeTransfersGoOverAllNics)
