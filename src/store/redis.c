@@ -262,9 +262,16 @@ static int xrange(struct phi_store_redis *store, const char *key, const char *fr
 
 // ---- messages
 
-// check_fence: is the last id of the stream one of a later life of ours?
+// check_fence: is the last id of the stream one of a later life of ours? The stream may be gone
+// meanwhile, when its reader leaves.
 static int check_fence(struct phi_store_redis *store, const char *key, const redisReply *info)
 {
+    if (info->type == REDIS_REPLY_ERROR)
+        return strstr(info->str, "no such key") != NULL
+                   ? -EEXIST
+                   : phi_redis_refused(&store->commands, "XINFO", info);
+    if (info->type != REDIS_REPLY_ARRAY)
+        return phi_redis_nonsense(&store->commands, "XINFO");
     for (size_t i = 0; i + 1 < info->elements; i += 2) {
         struct phi_stream_id last;
         if (info->element[i]->type != REDIS_REPLY_STRING ||
@@ -280,8 +287,8 @@ static int check_fence(struct phi_store_redis *store, const char *key, const red
     return phi_redis_nonsense(&store->commands, "XINFO");
 }
 
-// look finds out what a refused id means: 0 our message is there already, -EEXIST something else,
-// PH_EFENCED.
+// look finds out what a refused id means: 0 our message is there already, -EEXIST something else is
+// or was, PH_EFENCED.
 static int look(struct phi_store_redis *store, const struct addition *addition, int64_t deadline)
 {
     const char *argv[3] = {"XINFO", "STREAM", addition->key};
@@ -292,7 +299,7 @@ static int look(struct phi_store_redis *store, const struct addition *addition, 
     if (result == 0)
         result = answer_type(store, "XRANGE", REDIS_REPLY_ARRAY, deadline, &there);
     if (result == 0)
-        result = answer_type(store, "XINFO", REDIS_REPLY_ARRAY, deadline, &info);
+        result = answer(store, "XINFO", deadline, &info);
     end(store, result);
     if (result == 0 && find_bytes(there, addition) == there->elements)
         result = check_fence(store, addition->key, info);

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "support/redis_server.h"
+#include "support/store_proxy.h"
 
 namespace
 {
@@ -722,6 +723,29 @@ TEST_F(RedisFault, AnOlderLifeThatDoesNotListenIsFencedByItsStream)
     ASSERT_EQ(newer->send(1, "from the newer"), 0);
     EXPECT_EQ(a->send(1, "from the older"), PH_EFENCED);
     expect_says(*a, "ph:{test}:0:0>1");
+}
+
+// Between the refusal of an id and the look at what is there instead.
+TEST_F(RedisFault, AStreamThatGoesWhileItIsLookedAtIsMadeAgain)
+{
+    join();
+    StoreProxy proxy(redis.socket());
+    Member sender(0, 2, life(0) + 1);
+    sender.uri = proxy.uri();
+    ASSERT_EQ(sender.open(), 0) << sender.error();
+    ASSERT_EQ(sender.announce("a again"), 0);
+    ASSERT_EQ(b->receive().text, "a again");
+    const std::string key = "ph:{test}:0:0>1";
+    ASSERT_EQ(redis.cli("XADD " + key + " " + std::to_string(life(0) + 1) + "-99 m other"),
+              std::to_string(life(0) + 1) + "-99");
+    bool looked = false;
+    proxy.before("XINFO", [&] {
+        looked = true;
+        EXPECT_EQ(redis.cli("DEL " + key), "1");
+    });
+    EXPECT_EQ(sender.send(1, "one"), 0) << sender.error();
+    EXPECT_TRUE(looked);
+    EXPECT_EQ(b->receive().text, "one");
 }
 
 // ---- economy
