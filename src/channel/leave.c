@@ -139,12 +139,14 @@ bool phi_peer_release(struct phi_peer *peer)
 }
 
 // It waits for what we still have under way. What it has told before may be taken also afterwards,
-// and so has to be here first.
+// and so has to be here first: until then phi_peer_leaves looks again.
 static void end_by_leave(struct phi_peer *peer)
 {
-    if (peer->link != NULL)
-        phi_link_await_posts(peer->link);
-    end_use(peer, PH_EPEER);
+    if (peer->link != NULL && !peer->leaves)
+        phi_link_told(peer->link, &peer->told_by_then);
+    peer->leaves = true;
+    if (peer->link == NULL || phi_link_heard(peer->link, &peer->told_by_then))
+        end_use(peer, PH_EPEER);
 }
 
 void phi_peer_look(struct phi_peer *peer)
@@ -163,6 +165,13 @@ void phi_peer_look(struct phi_peer *peer)
         phi_peer_break(peer, PH_EPEER);
     else if (state & PHI_SIDE_LEAVING)
         end_by_leave(peer);
+}
+
+bool phi_peer_leaves(struct phi_peer *peer)
+{
+    if (peer->leaves && peer->state == PHI_PEER_READY)
+        phi_peer_look(peer);
+    return peer->leaves && peer->state == PHI_PEER_READY;
 }
 
 // One way: the peer's service thread looks at our side. Where we never connected to it, the end of

@@ -24,6 +24,10 @@ bool phi_peer_release(struct phi_peer *peer);
 // needed: it has expelled us, aborted, was told that the pair has ended, or leaves.
 void phi_peer_look(struct phi_peer *peer);
 
+// phi_peer_leaves: whether the peer leaves and what it has told before is not yet here, so that its
+// channels have not ended. Looks again; called every millisecond until it returns false.
+bool phi_peer_leaves(struct phi_peer *peer);
+
 // phi_leave (without the lock) is the first half of destroy: flushes this rank's operations, tells
 // the peers, and waits until none of them touches this rank's buffers. -ETIMEDOUT names who does;
 // it may be called again.

@@ -271,6 +271,8 @@ struct phi_peer {
     _Atomic bool ended;                 // set before its channels get their code, when it is broken
     uint64_t acknowledged;              // of our messages, as passed on to the mailbox
     uint64_t filed;                     // sequence of its last message that was taken
+    bool leaves;        // as its side says;
+    struct phi_net_told told_by_then; // ... over the net
     bool ending;        // broken by the end of its connection: it may be about to exit
     uint64_t last_beat; // ... its counter then
     bool gone;          // the process has exited (or closed its end without leaving)
@@ -314,6 +316,7 @@ struct ph_channel {
     struct phi_remote_export *remote_export; // NULL: closed
     uint64_t remote_offset;                  // in it
     bool let_go;              // revoked, and nothing will be posted for this end any more
+    struct phi_net_told told_by_then; // ... over the net
     _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
     _Atomic uint32_t lifted;  // likewise: words that were set for waits that nobody will answer
     struct phi_line *mine, *theirs_line;

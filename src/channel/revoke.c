@@ -169,8 +169,11 @@ void phi_revoke_settle(struct ph_channel *channel)
 int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *message)
 {
     for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
-        if (c->index == message->a && atomic_load(&c->uses.revoked) != 0)
+        if (c->index == message->a && atomic_load(&c->uses.revoked) != 0) {
+            if (c->by_net && peer->link != NULL)
+                phi_link_told(peer->link, &c->told_by_then);
             c->let_go = true;
+        }
     return 0;
 }
 
@@ -343,6 +346,14 @@ bool phi_revoke_waits(const struct ph_channel *channel)
     return false;
 }
 
+// What it posted before may come later than the message.
+static bool has_let_go(const struct ph_channel *channel)
+{
+    struct phi_link *link = channel->peer->link;
+    return channel->let_go &&
+           (!channel->by_net || link == NULL || phi_link_heard(link, &channel->told_by_then));
+}
+
 static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revocation *r)
 {
     struct phi_revoked now = {.drained = 1};
@@ -350,7 +361,7 @@ static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revoca
         if (!concerns(r, channel))
             continue;
         if (!phi_revoke_drained(channel)) {
-            if (channel->let_go && phi_revoke_waits(channel))
+            if (has_let_go(channel) && phi_revoke_waits(channel))
                 phi_revoke_lift(channel, false);
             note_left(channel, &now);
             continue;

@@ -298,13 +298,15 @@ static void peer_event(struct phi_service *service, uint32_t source, int rank)
     pthread_mutex_unlock(&peers->lock);
 }
 
-// Returns whether some peer's streams are still to be released, or its link to be ended.
+// Returns whether some peer's channels are still to be ended, its streams released, or its link
+// ended.
 static bool release_broken(struct phi_peers *peers)
 {
     bool more = false;
     pthread_mutex_lock(&peers->lock);
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
+        more = (peer != NULL && phi_peer_leaves(peer)) || more;
         if (peer != NULL && peer->link != NULL && !peer->gone && phi_hello_cut_due(peer))
             end_of_link(peer);
         if (peer != NULL && peer->link != NULL && !peer->gone)

@@ -376,13 +376,15 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
 // endpoint of their domain used (libfabric before its pull request 12709). Such endpoints stay open
 // a while, for nothing. Not those over which somebody writes or reads: that goes on, also when the
 // region is closed. This side does before its greeting was delivered. The peer may over one of
-// which nothing was heard, while memory is exposed to it; its greeting comes first. Over the one of
-// messages neither does.
+// which nothing was heard, while memory is exposed to it; its greeting comes first, as all does
+// over one connection. Over the one of messages neither does.
 #define LINGER_MS 1000 // a live peer connects within some
 
 static bool may_linger(const struct phi_link *link, const struct phi_rail *rail)
 {
-    return rail->ep && link->address_size > 0 && // else nobody knows of it
+    const bool tcp = strstr(link->net->nics[0].info->fabric_attr->prov_name, "tcp") != NULL;
+
+    return tcp && rail->ep && link->address_size > 0 && // else nobody knows of it
            !rail->ready && !rail->heard && !rail->used &&
            (rail == &link->control || !link->exposed);
 }
@@ -449,25 +451,21 @@ void phi_link_cut(struct phi_link *link)
 // So long: posts that do not come by then were lost.
 #define POSTS_MS 1000
 
-static bool have_posts_come(struct phi_link *link)
+void phi_link_told(struct phi_link *link, struct phi_net_told *told)
 {
-    bool come;
-
     phi_net_lock(link->net);
-    if (link->open)
-        phi_link_poll(link);
-    come = !link->carries || link->doubt ||
-           (link->posts_come >= link->posts_due && link->flush.count == 0);
+    *told = (struct phi_net_told){.posts = link->posts_due, .until = phi_deadline(POSTS_MS)};
     pthread_mutex_unlock(&link->net->lock);
-    return come;
 }
 
-void phi_link_await_posts(struct phi_link *link)
+bool phi_link_heard(struct phi_link *link, const struct phi_net_told *told)
 {
-    const int64_t deadline = phi_deadline(POSTS_MS);
+    bool has;
 
-    while (!have_posts_come(link) && phi_now() < deadline)
-        phi_pause();
+    phi_net_lock(link->net);
+    has = !link->carries || (link->posts_come >= told->posts && link->flush.covered == 0);
+    pthread_mutex_unlock(&link->net->lock);
+    return has || phi_now() >= told->until;
 }
 
 static void end_lingering(struct phi_link *link)

@@ -166,10 +166,15 @@ const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint3
 // ends' rails the fewer are used. -EBADMSG: these are no addresses.
 int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails);
 
-// phi_link_await_posts waits until the posts are here that the peer told before the newest message
-// or store that is here: those go over another endpoint, and may be sooner. Posts that do not come
-// within a second have been lost.
-void phi_link_await_posts(struct phi_link *link);
+// phi_link_told notes the newest message or store that is here. phi_link_heard: whether the posts are
+// here that the peer had told before that: they go over other endpoints, and may come later. Those
+// that do not within a second have been lost, and the link has them, too, as one without data does.
+struct phi_net_told {
+    uint64_t posts;
+    int64_t until;
+};
+void phi_link_told(struct phi_link *link, struct phi_net_told *told);
+bool phi_link_heard(struct phi_link *link, const struct phi_net_told *told);
 
 // phi_link_cut ends the link's data: on return its regions are closed, the peer reads and writes
 // nothing here any more, and moves under way have failed. Stores and messages still go. A move of

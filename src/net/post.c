@@ -167,7 +167,7 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
         phi_was_taken(&link->data);
     else if (link->flying == 0 && link->posting == 0) {
         phi_was_refused(&link->data);
-        // It was connected once: data goes before the own greeting does where the peer has
+        // It was connected once: data goes before the own greeting is delivered where the peer has
         // connected.
         if (link->net->told && (link->rails[0].ready || link->numbered > 0) &&
             phi_now() - link->data.refused > PHI_STALL_MS * PHI_MS)

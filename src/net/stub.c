@@ -100,9 +100,17 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
     return PH_ENOPATH;
 }
 
-void phi_link_await_posts(struct phi_link *link)
+void phi_link_told(struct phi_link *link, struct phi_net_told *told)
 {
     (void)link;
+    (void)told;
+}
+
+bool phi_link_heard(struct phi_link *link, const struct phi_net_told *told)
+{
+    (void)link;
+    (void)told;
+    return true;
 }
 
 void phi_link_cut(struct phi_link *link)

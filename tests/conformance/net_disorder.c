@@ -2,6 +2,7 @@
 // The unkind half of the strict libfabric:
 //   disorder  RMA operations go out in any order, some so late that others that came after them are
 //             over, and what completes is told in any order, and late; only messages keep theirs
+//   late      immediate data is told of 5 ms after it has come, and so after messages that came later
 //   again     every call that posts is sometimes to be tried again
 // and what tests ask for: an operation that ends with an error, and a peer that says nothing more.
 #include <errno.h>
@@ -16,7 +17,7 @@
 
 #include "net_strict.h"
 
-enum { PENDING = 512, ENTRIES = 512, QUEUES = 256, LATE_US = 2000 };
+enum { PENDING = 512, ENTRIES = 512, QUEUES = 256, LATE_US = 2000, IMMEDIATE_US = 5000 };
 
 // An operation that was taken and is not with the provider yet.
 struct pending {
@@ -52,6 +53,7 @@ static int lose_immediate, lose_message; // in how many; 0: none
 static struct {
     struct fid_cq *cq;
     struct fi_cq_data_entry entry;
+    int64_t due; // not before
 } late[ENTRIES]; // immediate data that has come and is not told of
 static int late_count, late_on;
 static int made, deaf_from;              // queues; from which one on they are deaf, or 0
@@ -266,15 +268,17 @@ static ssize_t delay(struct fid_cq *cq, struct fi_cq_data_entry *entries, ssize_
     if (n < 0 && n != -FI_EAGAIN)
         return n;
     for (ssize_t i = 0; i < n; i++) {
-        if (late_on && (entries[i].flags & FI_REMOTE_CQ_DATA) && late_count < ENTRIES) {
+        if ((late_on || demands("late")) && (entries[i].flags & FI_REMOTE_CQ_DATA) &&
+            late_count < ENTRIES) {
             late[late_count].cq = cq;
+            late[late_count].due = demands("late") ? now_us() + IMMEDIATE_US : 0;
             late[late_count++].entry = entries[i];
         } else {
             entries[kept++] = entries[i];
         }
     }
     for (int i = 0; i < late_count && !late_on && (size_t)kept < count;) {
-        if (late[i].cq == cq) {
+        if (late[i].cq == cq && now_us() >= late[i].due) {
             entries[kept++] = late[i].entry;
             late[i] = late[--late_count];
         } else {
@@ -348,6 +352,11 @@ static int disorder_cq_close(struct fid *fid)
     struct queue *queue = queue_of((struct fid_cq *)fid);
     if (queue)
         *queue = (struct queue){0};
+    for (int i = 0; i < late_count;)
+        if (&late[i].cq->fid == fid)
+            late[i] = late[--late_count];
+        else
+            i++;
     pthread_mutex_unlock(&lock);
     return real_cq_fid->close(fid);
 }
