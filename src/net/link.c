@@ -382,9 +382,8 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
 
 static bool may_linger(const struct phi_link *link, const struct phi_rail *rail)
 {
-    const bool tcp = strstr(link->net->nics[0].info->fabric_attr->prov_name, "tcp") != NULL;
-
-    return tcp && rail->ep && link->address_size > 0 && // else nobody knows of it
+    return phi_provider_is_tcp(link->net->nics[0].info) && rail->ep &&
+           link->address_size > 0 && // else nobody knows of it
            !rail->ready && !rail->heard && !rail->used &&
            (rail == &link->control || !link->exposed);
 }

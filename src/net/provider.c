@@ -43,6 +43,11 @@ static bool is_named(const char *wish, const char *provider)
            (strcmp(provider, "net") == 0 || strcmp(provider, "tcp;ofi_rxm") == 0);
 }
 
+bool phi_provider_is_tcp(const struct fi_info *info)
+{
+    return is_named("tcp", info->fabric_attr->prov_name);
+}
+
 static const char *adapter_of(const struct fi_info *info)
 {
     return info->nic && info->nic->device_attr ? info->nic->device_attr->name : NULL;
