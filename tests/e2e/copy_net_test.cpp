@@ -453,7 +453,10 @@ TEST_F(CopyOverNet, AmongRanksOfOneProcess)
             ASSERT_EQ(ph_host_alloc(context, BIG, &memory), 0);
             ph_operation ops[] = {operation(1, rank ? 0 : 1, PH_ROLE_BOTH, memory, BIG),
                                   operation(1, 2, PH_ROLE_BOTH, memory, BIG)};
-            ASSERT_EQ(ph_exchange(context, ops, rank ? 1 : 2, channels), 0);
+            const int rc = ph_exchange(context, ops, rank ? 1 : 2, channels);
+            char text[512] = "";
+            ph_context_error(context, text, sizeof text);
+            ASSERT_EQ(rc, 0) << text;
             ASSERT_EQ(ph_queue_create(context, &queue), 0);
             if (rank == 0)
                 lead_threads(channels[0], channels[1], static_cast<uint8_t *>(memory), queue);
