@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -79,7 +80,9 @@ static struct region regions[REGIONS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the table
 static int count, refused;
 
-// The provider's own tables, as they were before ours took their place.
+// The provider's own tables, as they were before ours took their place; taken with the first object
+// of each. Ranks that are threads open at the same moment: `taking` is held until all is there.
+static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
 static struct fi_ops_fabric *real_fabric;
 static struct fi_ops_domain *real_domain;
 static struct fi_ops *real_domain_fid;
@@ -606,6 +609,7 @@ static int strict_endpoint(struct fid_domain *domain, struct fi_info *info, stru
     ((__typeof__(&fi_freeinfo))real("fi_freeinfo"))(plain);
     if (rc)
         return rc;
+    pthread_mutex_lock(&taking);
     if (!real_msg) {
         real_ep_fid = (*ep)->fid.ops;
         real_msg = (*ep)->msg;
@@ -620,6 +624,7 @@ static int strict_endpoint(struct fid_domain *domain, struct fi_info *info, stru
         rma.writemsg = strict_writemsg;
         rma.readmsg = strict_readmsg;
     }
+    pthread_mutex_unlock(&taking);
     (*ep)->fid.ops = &fid_ops;
     (*ep)->msg = &msg;
     (*ep)->rma = &rma;
@@ -641,9 +646,15 @@ static int domain_control(struct fid *fid, int command, void *argument)
     return real_domain_fid->control(fid, command, argument);
 }
 
+enum { BEGIN_US = 20000 }; // so that others come meanwhile
+
 static void begin(void)
 {
     const char *fd = getenv("TEST_NET_STRICT_FD");
+    if (demands("disorder"))
+        usleep(BEGIN_US);
+    if (shared)
+        abort(); // what was registered would be forgotten
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                   fd ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd ? atoi(fd) : -1, 0);
     if (shared == MAP_FAILED)
@@ -665,6 +676,7 @@ static int strict_domain(struct fid_fabric *fabric, struct fi_info *info,
     ((__typeof__(&fi_freeinfo))real("fi_freeinfo"))(plain);
     if (rc)
         return rc;
+    pthread_mutex_lock(&taking);
     if (!real_domain) {
         begin();
         real_domain = (*domain)->ops;
@@ -679,6 +691,7 @@ static int strict_domain(struct fid_fabric *fabric, struct fi_info *info,
         fid_ops = *real_domain_fid;
         fid_ops.control = domain_control;
     }
+    pthread_mutex_unlock(&taking);
     (*domain)->fid.ops = &fid_ops;
     (*domain)->ops = &ops;
     (*domain)->mr = &mr;
@@ -709,12 +722,14 @@ EXPORT int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, vo
     int rc = ((__typeof__(&fi_fabric))real("fi_fabric"))(attr, fabric, context);
     if (rc || !is_ours(attr))
         return rc;
+    pthread_mutex_lock(&taking);
     if (!real_fabric) {
         real_fabric = (*fabric)->ops;
         ops = *real_fabric;
         ops.domain = strict_domain;
         ops.trywait = strict_trywait;
     }
+    pthread_mutex_unlock(&taking);
     (*fabric)->ops = &ops;
     return 0;
 }
