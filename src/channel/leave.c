@@ -142,10 +142,10 @@ bool phi_peer_release(struct phi_peer *peer)
 // and so has to be here first: until then phi_peer_leaves looks again.
 static void end_by_leave(struct phi_peer *peer)
 {
-    if (peer->link != NULL && !peer->leaves)
-        phi_link_told(peer->link, &peer->told_by_then);
+    if (!peer->leaves)
+        phi_peer_note_told(peer, &peer->told_by_then);
     peer->leaves = true;
-    if (peer->link == NULL || phi_link_heard(peer->link, &peer->told_by_then))
+    if (phi_peer_heard(peer, &peer->told_by_then))
         end_use(peer, PH_EPEER);
 }
 

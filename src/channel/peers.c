@@ -446,6 +446,17 @@ void phi_peer_told(struct phi_peer *peer)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
+void phi_peer_note_told(const struct phi_peer *peer, struct phi_net_told *told)
+{
+    if (peer->link != NULL)
+        phi_link_told(peer->link, told);
+}
+
+bool phi_peer_heard(const struct phi_peer *peer, const struct phi_net_told *told)
+{
+    return peer->link == NULL || phi_link_heard(peer->link, told);
+}
+
 void phi_peer_ring(struct phi_peer *peer)
 {
     if (peer->segment->link != NULL)

@@ -531,6 +531,10 @@ struct phi_side *phi_peer_mine(const struct phi_peer *peer);
 struct phi_side *phi_peer_theirs(const struct phi_peer *peer);
 // phi_peer_told says in the segment that this application knows of the end of the pair.
 void phi_peer_told(struct phi_peer *peer);
+// phi_peer_note_told notes what the peer has said by now. phi_peer_heard: whether what it had posted before that is here,
+// or lost, as it is after a second. Without a link it always is.
+void phi_peer_note_told(const struct phi_peer *peer, struct phi_net_told *told);
+bool phi_peer_heard(const struct phi_peer *peer, const struct phi_net_told *told);
 
 // phi_peer_connected: whether messages reach the peer's service thread (until it ends).
 static inline bool phi_peer_connected(const struct phi_peer *peer)

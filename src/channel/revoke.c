@@ -170,8 +170,7 @@ int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *mess
 {
     for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
         if (c->index == message->a && atomic_load(&c->uses.revoked) != 0) {
-            if (c->by_net && peer->link != NULL)
-                phi_link_told(peer->link, &c->told_by_then);
+            phi_peer_note_told(peer, &c->told_by_then);
             c->let_go = true;
         }
     return 0;
@@ -349,9 +348,7 @@ bool phi_revoke_waits(const struct ph_channel *channel)
 // What it posted before may come later than the message.
 static bool has_let_go(const struct ph_channel *channel)
 {
-    struct phi_link *link = channel->peer->link;
-    return channel->let_go &&
-           (!channel->by_net || link == NULL || phi_link_heard(link, &channel->told_by_then));
+    return channel->let_go && phi_peer_heard(channel->peer, &channel->told_by_then);
 }
 
 static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revocation *r)

@@ -234,6 +234,131 @@ TEST_P(Late, IsTakenOfABufferThatIsGivenBackMeanwhile)
     }
 }
 
+// ---- told of after what its sender said later, or never
+
+// What the net of a rank is told of posts that come, and what it takes down when its peer leaves or
+// lets go of a channel: the posts that the peer had told by then.
+static std::atomic<bool> posts_are_late;
+static std::atomic<uint64_t> never_come; // so many more the peer claims to have told
+static std::atomic<uint64_t> told;       // how often it took that down
+static std::atomic<std::chrono::steady_clock::time_point> told_at;
+
+extern "C" {
+struct phi_net_told {
+    uint64_t posts;
+    int64_t until;
+};
+__attribute__((weak)) void __real_phi_posts_arrive(struct phi_link *link, uint64_t data);
+__attribute__((weak)) void __real_phi_ports_check(struct phi_link *link);
+__attribute__((weak)) void __real_phi_link_told(struct phi_link *link, struct phi_net_told *told);
+void __wrap_phi_posts_arrive(struct phi_link *link, uint64_t data);
+void __wrap_phi_ports_check(struct phi_link *link);
+void __wrap_phi_link_told(struct phi_link *link, struct phi_net_told *told);
+
+static std::vector<uint64_t> late_posts; // of a rank's one link; under its net's lock
+
+void __wrap_phi_posts_arrive(struct phi_link *link, uint64_t data)
+{
+    if (posts_are_late)
+        late_posts.push_back(data);
+    else
+        __real_phi_posts_arrive(link, data);
+}
+
+void __wrap_phi_ports_check(struct phi_link *link) // with each poll
+{
+    if (!posts_are_late)
+        for (uint64_t data : std::exchange(late_posts, {}))
+            __real_phi_posts_arrive(link, data);
+    __real_phi_ports_check(link);
+}
+
+void __wrap_phi_link_told(struct phi_link *link, struct phi_net_told *what)
+{
+    told_at = std::chrono::steady_clock::now();
+    __real_phi_link_told(link, what);
+    if (posts_are_late)
+        what->until += int64_t(patience(60000).count()) * 1000000; // this process may stand still
+    what->posts = what->posts + never_come < what->posts ? UINT64_MAX : what->posts + never_come;
+    told++;
+}
+}
+
+// Rank 0 signals, with data where that goes through slots, and gives its buffer back: rank 1 hears
+// that rank 0 lets go of the channel before it is told of the signal.
+RANK_FUNCTION(is_let_go_early)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size);
+    const size_t bytes = rank.staged() ? size : 0;
+    if (rank.rank == 1) {
+        CHECK_OK(ph_wait(channel, bytes, stream));
+        posts_are_late = true;
+    }
+    rank.barrier();
+    if (rank.rank == 0) {
+        rank.device->fill(memory, size, 1);
+        CHECK_OK(bytes ? ph_put_signal(channel, 0, 0, bytes, stream) : ph_signal(channel, stream));
+        rank.synchronize(stream);
+        CHECK_OK(ph_release_start(rank.context, memory, size));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, kWait));
+    } else {
+        CHECK(reaches(told, 1));
+        sleep_ms(200); // the wait would be given up
+        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        CHECK(!rank.device->synchronize(stream, 0));
+        posts_are_late = false;
+        rank.synchronize(stream);
+        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        if (bytes)
+            rank.verify(memory, bytes, 1, "told of late");
+    }
+    rank.barrier();
+}
+
+TEST_P(Late, IsTakenWhereItsSenderHasLetGo)
+{
+    if (!on_net())
+        GTEST_SKIP() << "words and messages take one way";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("is_let_go_early"), "");
+}
+
+// Posts are lost that have not come a second after the peer said that it leaves; of one that lies,
+// too. It is kept for so long, and no longer.
+RANK_FUNCTION(is_told_of_more_than_comes)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size);
+    if (rank.rank == 1) {
+        never_come = strtoull(rank.argument.c_str(), nullptr, 10);
+        CHECK_OK(ph_wait(channel, 0, stream));
+    } else {
+        CHECK_OK(ph_signal(channel, stream));
+    }
+    rank.synchronize(stream);
+    rank.barrier();
+    if (rank.rank == 1) {
+        CHECK_RC(end_of(channel), PH_EPEER);
+        CHECK(std::chrono::steady_clock::now() - told_at.load() >= std::chrono::seconds(1));
+        CHECK(told == 1);
+    }
+    rank.close();
+}
+
+TEST_P(Late, NobodyIsKeptByPostsThatNeverCome)
+{
+    if (!on_net())
+        GTEST_SKIP() << "words and messages take one way";
+    for (const char *more : {"1", "18446744073709551615"}) {
+        SCOPED_TRACE(more);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("is_told_of_more_than_comes", more), "");
+    }
+}
+
 // ---- while a group of another context is refused, because it names the channel
 
 struct Beside {
