@@ -164,6 +164,7 @@ inline void as_threads(int ranks, const std::function<void(int, ph_context *)> &
             params.device = "host";
             params.job = "threads";
             params.deadline_ms = patience(20000).count();
+            params.log = print_log;
             params.error = text;
             params.error_size = sizeof text;
             vary(params);
@@ -212,13 +213,17 @@ inline void all_to_all_of_threads(int rank, int ranks, ph_context *context, ph_q
                       static_cast<char>(50 * peer + 10 * rank + round));
 }
 
-// The keys that a job leaves, which it runs once more where there are any: whoever ends waits for
-// the store for two seconds at most, which a busy machine may not give it.
+// The keys that a job leaves, which it runs once more where there are any and a rank says why:
+// whoever ends waits for the store for two seconds at most, which a busy machine may not give it.
 inline std::string keys_after(const std::function<std::string()> &run)
 {
-    std::string keys = run();
-    for (int i = 0; i < 5 && keys != "" && !testing::Test::HasFailure(); i++)
+    std::string keys;
+    uint64_t before;
+    int left = 6;
+    do {
+        before = unanswered_lines;
         keys = run();
+    } while (--left > 0 && keys != "" && unanswered_lines > before && !testing::Test::HasFailure());
     return keys;
 }
 

@@ -47,11 +47,30 @@ void rank_failed(const char *file, int line, const std::string &what)
 
 // ---- in a rank
 
+std::atomic<uint64_t> unanswered_lines;
+
+static void count_line(const std::string &line)
+{
+    if (line.rfind("the store at ", 0) != 0 || line.find(" before the deadline") == line.npos)
+        return;
+    unanswered_lines++;
+    if (current != nullptr && current->shared != nullptr)
+        current->shared->unanswered++;
+}
+
+void print_log([[maybe_unused]] void *opaque, [[maybe_unused]] enum ph_log_level level,
+               const char *line)
+{
+    count_line(line);
+    fprintf(stderr, "%s\n", line);
+}
+
 static void keep_log(void *opaque, enum ph_log_level level, const char *line)
 {
     static std::mutex lock; // any thread of the library may call
     auto *rank = static_cast<Rank *>(opaque);
     std::lock_guard<std::mutex> hold(lock);
+    count_line(line);
     if (level <= PH_LOG_WARN)
         rank->log += std::string(line) + "\n";
     if (getenv("PEERHOP_TEST_VERBOSE"))
@@ -296,6 +315,7 @@ Job::~Job()
     }
     for (pid_t pid : ended_)
         waitpid(pid, nullptr, 0);
+    unanswered_lines += shared_->unanswered;
     munmap(shared_, sizeof(Shared));
     ::close(shared_fd_);
     for (const auto &[name, fd] : shims_)

@@ -28,11 +28,18 @@ struct Shared {
     std::atomic<uint32_t> arrived[64]; // barriers
     std::atomic<uint64_t> value[1024]; // for the test's own use
     std::atomic<uint32_t> ended[64];   // ranks whose end Job::status has seen
+    std::atomic<uint64_t> unanswered;  // lines of the ranks' logs, see below
     char text[64][512];
 };
 
 // Messages that go into slots before one waits for the peer, where memory is staged.
 static const int STAGE_SLOTS = 16;
+
+// Lines which say that a store did not answer in time: of this process's logs, and of those of the ranks of its jobs that
+// are over.
+extern std::atomic<uint64_t> unanswered_lines;
+// For contexts without a Rank: prints the line, and counts it.
+void print_log(void *opaque, enum ph_log_level level, const char *line);
 
 class Rank
 {

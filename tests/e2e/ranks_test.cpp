@@ -119,6 +119,7 @@ static int create(Rank &rank, ph_context_params params, std::string *sentence)
     auto *untouched = reinterpret_cast<ph_context *>(1);
     params.struct_size = sizeof params;
     params.device = params.device ? params.device : rank.device->wish();
+    params.log = print_log;
     params.error = text;
     params.error_size = sizeof text;
     int rc = ph_context_create(&params, &untouched);

@@ -131,6 +131,35 @@ TEST_F(StoreFaults, ARestartInMidExchangeLosesNothing)
                   "");
 }
 
+// Who leaves does not wait for long, and says so: keys that stay without that are not to be there.
+RANK_FUNCTION(leaves_without_the_store)
+{
+    rank.open();
+    rank.shared->value[0]++;
+    CHECK(reaches(rank.shared->value[1], 1));
+    rank.close();
+}
+
+TEST_F(StoreFaults, KeysStayWhereTheStoreDoesNotAnswerWhoLeaves)
+{
+    int runs = 0;
+    EXPECT_EQ(keys_after([&] {
+                  Job job("host", 2); // one alone asks for one thing, which is done later
+                  job.start("leaves_without_the_store");
+                  EXPECT_TRUE(reaches(job.shared()->value[0], 2));
+                  if (runs++ == 0)
+                      job.redis().pause();
+                  job.shared()->value[1] = 1;
+                  EXPECT_EQ(job.wait(), "");
+                  job.redis().resume();
+                  return job.redis().cli("KEYS ph:*");
+              }),
+              "");
+    EXPECT_EQ(runs, 2);
+    runs = 0;
+    EXPECT_EQ(keys_after([&] { return runs++ ? "" : "of another reason"; }), "of another reason");
+}
+
 RANK_FUNCTION(sleeps_over_a_restart)
 {
     rank.open();
