@@ -124,7 +124,7 @@ static bool same_wire(const struct phi_peer *peer, const struct phi_hello_words 
     const struct phi_net_wire *mine = phi_net_wire(peer->peers->net);
     return words->version == PHI_HELLO_VERSION && words->wire.protocol == mine->protocol &&
            words->wire.protocol_version == mine->protocol_version &&
-           words->wire.immediate == mine->immediate;
+           words->wire.immediate == mine->immediate && words->wire.format == mine->format;
 }
 
 static enum phi_reason against(const struct phi_peer *peer, const struct phi_hello_words *words)

@@ -22,6 +22,7 @@ void phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *wr
     phi_put_u32(writer, words->wire.protocol);
     phi_put_u32(writer, words->wire.protocol_version);
     phi_put_u32(writer, words->wire.immediate);
+    phi_put_u32(writer, words->wire.format);
     phi_put_u32(writer, words->rails);
     phi_put_blob(writer, words->address, words->address_size);
     phi_put_u32(writer, words->stage.chunk);
@@ -48,6 +49,7 @@ int phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *wor
     words->wire.protocol = phi_get_u32(&reader);
     words->wire.protocol_version = phi_get_u32(&reader);
     words->wire.immediate = phi_get_u32(&reader);
+    words->wire.format = phi_get_u32(&reader);
     words->rails = phi_get_u32(&reader);
     const uint8_t *address = phi_get_blob(&reader, PHI_NET_ADDRESS_MAX, &words->address_size);
     words->stage.chunk = phi_get_u32(&reader);

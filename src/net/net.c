@@ -345,7 +345,8 @@ static void describe(struct phi_net *net)
     net->rails = net->mr_mode & FI_MR_RAW ? 1 : (uint32_t)net->config->net_rails;
     net->wire = (struct phi_net_wire){.protocol = info->ep_attr->protocol,
                                       .protocol_version = info->ep_attr->protocol_version,
-                                      .immediate = info->domain_attr->cq_data_size >= 8 ? 8 : 4};
+                                      .immediate = info->domain_attr->cq_data_size >= 8 ? 8 : 4,
+                                      .format = info->addr_format};
     snprintf(net->wire.provider, sizeof(net->wire.provider), "%s", info->fabric_attr->prov_name);
     snprintf(net->name, sizeof(net->name), "%.64s %.64s", info->fabric_attr->prov_name,
              info->domain_attr->name);

@@ -80,6 +80,7 @@ struct phi_net_wire {
     char provider[64];
     uint32_t protocol, protocol_version; // of the provider
     uint32_t immediate;                  // bytes of immediate data: 4 or 8
+    uint32_t format;                     // of addresses: an endpoint of one takes none of another
 };
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net);
 const char *phi_net_name(const struct phi_net *net); // "net lo", ...

@@ -30,6 +30,9 @@ struct attempt_lie {
 };
 void lie_in_attempts(struct attempt_lie lie);
 
+// have_other_addresses: those of this rank's net are of a format of their own.
+void have_other_addresses(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -408,10 +408,15 @@ TEST_F(Attempt, ARecordOfNonsenseIsNoOutcome)
 
 // ---- providers
 
-// Rank 1's provider frames what it sends in another way than that of the others.
+// Rank 1's provider frames what it sends in another way than that of the others, or has addresses
+// that the others' endpoints do not take.
 RANK_FUNCTION(by_providers_of_their_own)
 {
-    rank.open({rank.rank == 1 ? "PEERHOP_NET_PROVIDER=tcp;ofi_rxm" : "PEERHOP_NET_PROVIDER=tcp"});
+    const bool frames = rank.argument == "frames";
+    rank.open({frames && rank.rank == 1 ? "PEERHOP_NET_PROVIDER=tcp;ofi_rxm"
+                                        : "PEERHOP_NET_PROVIDER=tcp"});
+    if (!frames && rank.rank == 1)
+        have_other_addresses();
     char *memory = static_cast<char *>(rank.device->alloc(2 * size));
     for (int peer : {0, 1, 2}) {
         if (peer == rank.rank)
@@ -427,8 +432,11 @@ RANK_FUNCTION(by_providers_of_their_own)
 
 TEST_F(Attempt, RanksWhoseProvidersAreNotAlikeAreRefusedByName)
 {
-    Job job("hostnet", 3);
-    EXPECT_EQ(job.run("by_providers_of_their_own"), "");
+    for (const char *what : {"frames", "addresses"}) {
+        SCOPED_TRACE(what);
+        Job job("hostnet", 3);
+        EXPECT_EQ(job.run("by_providers_of_their_own", what), "");
+    }
 }
 
 // ---- containers

@@ -94,7 +94,7 @@ int __wrap_phi_link_store(struct phi_link *link, uint32_t offset, const void *va
 const struct phi_net_wire *__wrap_phi_net_wire(const struct phi_net *net)
 {
     static const struct phi_net_wire wire = {
-        .provider = "net", .protocol = 7, .protocol_version = 1, .immediate = 8};
+        .provider = "net", .protocol = 7, .protocol_version = 1, .immediate = 8, .format = 2};
 
     (void)net;
     return &wire;

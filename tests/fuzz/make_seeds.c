@@ -60,7 +60,8 @@ static void put_hello(struct phi_writer *writer, uint32_t reason)
         .nonce = 77,
         .ranks = 2,
         .channels = 16384,
-        .wire = {.provider = "net", .protocol = 7, .protocol_version = 1, .immediate = 8},
+        .wire =
+            {.provider = "net", .protocol = 7, .protocol_version = 1, .immediate = 8, .format = 2},
         .rails = 1,
         .address = "an address, and one more of 16",
         .address_size = 32,
