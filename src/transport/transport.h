@@ -35,7 +35,7 @@
     X(STALE, 19, "memory that the peer has freed is still mapped in its place: the peer's ph_release_start belongs before it frees memory, and this rank's ph_reap after it") \
     X(NET_HERE, 20, "this rank has no provider of libfabric that serves (peerhop-info --net says why)") \
     X(NET_THERE, 21, "the peer has no provider of libfabric that serves (peerhop-info --net says why there)") \
-    X(NET_WIRE, 22, "the two ranks' providers or versions of the net path are not alike")          \
+    X(NET_WIRE, 22, "the two ranks' providers, formats of addresses or versions of the net path are not alike") \
     X(NET_DEVICE, 23, "device memory goes over the net by kernels, which a rank runs without")                    \
     X(NET_REGION, 24, "the memory could not be registered with the provider")                        \
     X(FLAGS, 25, "the channel has no flags in device memory: no kernels, one device for both ranks, PEERHOP_WAIT or PEERHOP_METHOD, or a pair with more channels than have them") \

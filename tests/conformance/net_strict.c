@@ -654,7 +654,7 @@ static void begin(void)
     if (demands("disorder"))
         usleep(BEGIN_US);
     if (shared)
-        abort(); // what was registered would be forgotten
+        abort(); // begun twice, that is without `taking`: what was registered would be forgotten
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                   fd ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd ? atoi(fd) : -1, 0);
     if (shared == MAP_FAILED)

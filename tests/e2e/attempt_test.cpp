@@ -423,7 +423,7 @@ RANK_FUNCTION(by_providers_of_their_own)
             continue;
         if (peer == 1 || rank.rank == 1)
             CHECK_SAYS(exchange_fails(rank, both_ways(peer, memory), PH_ENOPATH),
-                       "providers or versions of the net path are not alike");
+                       "providers, formats of addresses or versions of the net path are not alike");
         else
             converse(rank, peer, exchange_all(rank, both_ways(peer, memory)), memory);
     }

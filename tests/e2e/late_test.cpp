@@ -259,7 +259,7 @@ static std::vector<uint64_t> late_posts; // of a rank's one link; under its net'
 
 void __wrap_phi_posts_arrive(struct phi_link *link, uint64_t data)
 {
-    if (posts_are_late)
+    if (posts_are_late || !late_posts.empty()) // in order
         late_posts.push_back(data);
     else
         __real_phi_posts_arrive(link, data);
