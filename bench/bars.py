@@ -44,7 +44,8 @@ def hit(row):
 HIT = ('no store command, <= 1 us + 0.1 an operation + 0.5 an allocation', hit)
 NONE = ('', None)
 
-# (arguments, bar). Every line of output of the arguments is held against the bar.
+# (arguments, bar). Every line of output of the arguments is held against the bar. Words with a = before the arguments
+# are settings. Where the bar has a third part, its limit is what the same arguments with those behind them give.
 HOST = [
     ('-c put-bandwidth -b 64M --compare --verify', at_least(0.9)),
     ('-c get-bandwidth -b 64M --compare --verify', NONE),
@@ -100,6 +101,10 @@ GPU = [
     ('-i device -c put-latency -b 8 -b 8K', NONE),
     ('-i device -c put-bandwidth -b 256M --compare', at_least(0.92)),
     ('-i device -c get-bandwidth -b 256M --compare', NONE),
+    ('PEERHOP_COPY_BLOCKS=16 -c send-bandwidth -b 256M -m sm --compare', at_least(0.86)),
+    ('-c send-bandwidth -b 256M -m sm --compare', at_least(0.92)),
+    ('PEERHOP_COPY_BLOCKS=16 -c put-bandwidth -c get-bandwidth -b 256M -m copy_kernel --compare', at_least(0.86)),
+    ('-c put-bandwidth -c get-bandwidth -b 256M -m copy_kernel --compare', NONE),
     ('-c send-latency -b 8 -m ce --wait memory_operation --compare', within(15.5)),
     ('-c send-latency -b 8 -m ce --wait memory_operation -i graph', within(15.5)),
     ('-c send-latency -b 8 -m ce --wait memory_operation --group', within(13)),
@@ -119,9 +124,9 @@ GPU = [
     # Staged, beside host memory over the same provider.
     ('-p net -c put-latency -c send-latency -b 8', within(18)),
     ('-p net -c put-latency -c send-latency -b 8 -i graph', within(18)),
-    ('-p net -c put-bandwidth -c send-bandwidth -b 512K:32M:x8', NONE),
+    ('-p net -c put-bandwidth -c send-bandwidth -b 512K:32M:x8', (*at_least(0.85), '-k host')),
+    ('-p net -c put-latency -b 64K -b 512K -b 4M', (*NONE, '-k host')),
     ('-p net -k host -c put-latency -c send-latency -b 8', NONE),
-    ('-p net -k host -c put-bandwidth -c send-bandwidth -b 512K:32M:x8', NONE),
 ]
 
 
@@ -146,23 +151,45 @@ def settings(row):
         parts += [f"{row['protocol']} protocol"] if row['case'].startswith('send') else []
         parts += [f"wait: {row['wait']}"] if row['wait'] not in (None, 'host') else []
         parts += [f"{row['kind']}, net/{row['method']}"] if row['path'] == 'net' else []
+    parts += [name.replace('PEERHOP_', '') for name in row['set']]
     parts += ['verified'] if row['verified'] else []
     parts += [f"{row['ranks']} ranks"] if row['ranks'] != 2 else []
     parts += [f"{row['ops']} operations, {row['segments']} allocations"] if row['ops'] else []
     return ', '.join(parts)
 
 
+def rows_of(perf, kind, words, more=''):
+    words = words.split()
+    settings = [word for word in words if '=' in word]
+    command = [perf, '-k', kind, '-o', 'json', *words[len(settings):], *more.split()]
+    environment = os.environ | dict(word.split('=') for word in settings)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode == 0, [row | {'set': settings} for row in rows]
+
+
+def hold_beside(rows, limits):
+    """The limit of each row is the median of the same case in the other run."""
+    found = {(row['case'], row['bytes']): row['median'] for row in limits}
+    for row in rows:
+        row['limit'] = found.get((row['case'], row['bytes']))
+        row['ratio'] = row['median'] / row['limit'] if row['limit'] else 0
+
+
 def measure(perf, kind, table):
     missed = 0
     print('| case | bytes | how | unit | median | p90 | p99 | limit | ratio | bar | |')
     print('|---|---|---|---|---|---|---|---|---|---|---|')
-    for words, (text, holds) in table:
-        command = [perf, '-k', kind, '-o', 'json', *words.split()]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        if done.returncode:
+    for words, (text, holds, *beside) in table:
+        passed, rows = rows_of(perf, kind, words)
+        if beside:
+            passed_too, limits = rows_of(perf, kind, words, *beside)
+            passed = passed and passed_too
+            hold_beside(rows, limits)
+        if not passed:
             missed += 1
             print(f'| `{words}` | | | | | | | | | {text} | **failed** |', flush=True)
-        for row in map(json.loads, done.stdout.splitlines()):
+        for row in rows:
             verdict = '' if holds is None else 'holds' if holds(row) else '**missed**'
             missed += verdict == '**missed**'
             cells = [row['case'], size(row['bytes']), settings(row), UNITS[row['metric']],

@@ -146,7 +146,7 @@ static CUresult enqueue_copy_kernel(struct phi_enqueue *q, const struct phi_work
     CUresult result = describe_copy(q, work, &args);
     if (result != CUDA_SUCCESS)
         return result;
-    const uint32_t blocks = phi_copy_blocks(work->size);
+    const uint32_t blocks = phi_copy_blocks(&q->to->policy, work->size);
     args.sync = blocks > 1 ? sync_of(q) : 0;
     return launch(q, PHI_KERNEL_COPY, (struct phi_grid){blocks, PHI_COPY_THREADS}, &args);
 }
@@ -260,7 +260,7 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
         result = view_destination(q, work, &item->destination);
         if (result == CUDA_SUCCESS)
             result = view_source(q, work, &item->source);
-        blocks += phi_copy_blocks(work->size);
+        blocks += phi_copy_blocks(&q->to->policy, work->size);
         count_copy(q, work);
     }
     phi_count(q->to->counters, copy_kernels, args.count);

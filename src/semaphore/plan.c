@@ -5,9 +5,6 @@
 
 #include "cuda/kernel_args.h"
 
-// More blocks of a copy kernel gain little (16: 347, 64: 365, 132: 370 GB/s on H200) and take room
-// from the caller's kernels.
-#define COPY_BLOCKS      64
 #define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
 #define MOVE_BLOCK_BYTES ((size_t)4 << 10)
 
@@ -189,6 +186,7 @@ struct phi_policy phi_policy_of(const struct phi_config *config)
         .method = config->method,
         .kernel_waits = (uint32_t)config->kernel_waits,
         .memory_waits = (uint32_t)config->memory_operation_streams,
+        .copy_blocks = (uint32_t)config->copy_blocks,
     };
 }
 
@@ -222,15 +220,15 @@ bool phi_gather_mode(const struct phi_policy *policy)
     return policy->kernels && policy->method != PHI_METHOD_CE;
 }
 
-static uint32_t blocks_of(size_t size, size_t block_bytes)
+static uint32_t blocks_of(const struct phi_policy *policy, size_t size, size_t block_bytes)
 {
     const size_t blocks = size / block_bytes + (size % block_bytes != 0);
-    return blocks < COPY_BLOCKS ? (uint32_t)blocks : COPY_BLOCKS;
+    return blocks < policy->copy_blocks ? (uint32_t)blocks : policy->copy_blocks;
 }
 
-uint32_t phi_copy_blocks(size_t size)
+uint32_t phi_copy_blocks(const struct phi_policy *policy, size_t size)
 {
-    return blocks_of(size, COPY_BLOCK_BYTES);
+    return blocks_of(policy, size, COPY_BLOCK_BYTES);
 }
 
 // What waits already leaves half to the others; n copies of one launch share that.
@@ -245,11 +243,11 @@ static uint32_t share_of(const struct phi_policy *policy, const struct phi_waiti
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                              size_t size)
 {
-    return share_of(policy, others, 1, phi_copy_blocks(size));
+    return share_of(policy, others, 1, phi_copy_blocks(policy, size));
 }
 
 uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                          uint32_t n, size_t size)
 {
-    return share_of(policy, others, n, blocks_of(size, MOVE_BLOCK_BYTES));
+    return share_of(policy, others, n, blocks_of(policy, size, MOVE_BLOCK_BYTES));
 }

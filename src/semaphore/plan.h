@@ -63,6 +63,7 @@ struct phi_policy {
     uint32_t kernel_waits; // at most so many waiting kernels
     uint32_t memory_waits; // at most so many streams waiting by memory operation
     uint32_t blocks;       // about so many blocks of kernels that wait and copy
+    uint32_t copy_blocks;  // most of one copy
 };
 
 // phi_policy_of fills what the configuration says.
@@ -84,7 +85,7 @@ bool phi_gather_mode(const struct phi_policy *policy);
 // waits first; what waits already leaves it fewer, but one at least. phi_move_blocks: the same of
 // each of n copies by flags in one launch, where more blocks mean sooner and each has a flag of its
 // own.
-uint32_t phi_copy_blocks(size_t size);
+uint32_t phi_copy_blocks(const struct phi_policy *policy, size_t size);
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                              size_t size);
 uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,

@@ -177,6 +177,7 @@ phi_policy policy_of(int wait, int method, int memory_waits = 0)
     config.method = method;
     config.kernel_waits = 64;
     config.memory_operation_streams = memory_waits;
+    config.copy_blocks = 64;
     phi_policy policy = phi_policy_of(&config);
     policy.kernels = policy.batches = true;
     return policy;
@@ -254,10 +255,16 @@ TEST(Policy, CopyKernelTakesOverBehindWaits)
 TEST(Policy, BlocksOfACopy)
 {
     const size_t block = (size_t)PHI_COPY_THREADS * 64;
-    EXPECT_EQ(phi_copy_blocks(1), 1u);
-    EXPECT_EQ(phi_copy_blocks(block), 1u);
-    EXPECT_EQ(phi_copy_blocks(block + 1), 2u);
-    EXPECT_EQ(phi_copy_blocks(SIZE_MAX), 64u);
+    const phi_waiting others{};
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    policy.blocks = 132;
+    EXPECT_EQ(phi_copy_blocks(&policy, 1), 1u);
+    EXPECT_EQ(phi_copy_blocks(&policy, block), 1u);
+    EXPECT_EQ(phi_copy_blocks(&policy, block + 1), 2u);
+    EXPECT_EQ(phi_copy_blocks(&policy, SIZE_MAX), 64u);
+    policy.copy_blocks = 16;
+    EXPECT_EQ(phi_copy_blocks(&policy, SIZE_MAX), 16u);
+    EXPECT_EQ(phi_move_blocks(&policy, &others, 1, SIZE_MAX), 16u);
 }
 
 TEST(Policy, WaitingBlocksLeaveRoom)
