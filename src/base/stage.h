@@ -19,6 +19,25 @@
 #define PHI_STAGE_BLOCKS 4  // most blocks that share a record
 #define PHI_STAGE_HEAD   64 // bytes of a slot before its data
 #define PHI_STAGE_SLOTS  16 // slots of a lane; a power of two
+#define PHI_STAGE_SHORT  16 // most bytes of data of a record that a line holds
+
+// A short record, whole, for each slot: beside the device's memory, which is far from the host's, a
+// word that says that the record is there costs a trip over PCIe before the record itself can be
+// fetched, and a fence before it. Here each 4 bytes of the record stand in one store of 8 with the
+// record's number, so that neither is needed: whoever finds that number in all of them has the record.
+//
+// At the sender the stream fills the line instead of its slot, and the net puts it there; at the
+// receiver the net fills it beside the slot, before it raises `reach`. In either case the slot and its
+// words are valid, too, a little later. A line with no record has the number before in all of its
+// words, which no record of its slot has: the net writes that when it has taken a line, or when the
+// record of the slot is not short. So none keeps a number, nor half of a line, until it comes round again.
+#define PHI_STAGE_LINE_WORDS 8 // struct phi_stage_record, then the data
+
+struct phi_stage_line {
+    uint64_t words[PHI_STAGE_LINE_WORDS];
+};
+#define PHI_STAGE_WORD(record, data) ((uint64_t)(uint32_t)(record) << 32 | (uint32_t)(data))
+#define PHI_STAGE_VOID(record)       PHI_STAGE_WORD((record) - 1, 0)
 
 struct phi_stage_lane {
     // By the stream: records filled (emptied). Release: what the block did is seen by who acquires.
@@ -30,6 +49,7 @@ struct phi_stage_lane {
     // By the net: the last record that may be filled (emptied). Acquired by the stream.
     uint32_t reach;
     uint32_t reserved_too[15];
+    struct phi_stage_line lines[PHI_STAGE_SLOTS]; // of short records
 };
 
 // Bells: where both ends' memory is registered, a stream moves nothing itself. A record then asks the

@@ -313,16 +313,14 @@ static __device__ stage_state resume(const phi_hop_item &item)
 }
 
 // Waits until the lane's reach has come to a record. The acquire pairs with the net's release: what
-// came with the record is here, or what was in the slot is not needed any more.
-static __device__ bool await_record(const phi_hop_item &item, uint32_t record, const stages &others)
+// was in the slot is not needed any more.
+static __device__ bool await_slot(const phi_hop_item &item, uint32_t record)
 {
     const uint64_t reach = item.own + offsetof(phi_stage_lane, reach);
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(item.broken, polls);
         if (is_within(load_acquire(reach), record))
             return true;
-        if (others.over != nullptr && (over || load_relaxed(others.over) >= others.all))
-            return false; // what is missing its UNSTAGE will miss
         if (over)
             return give_up(item.broken);
     }
@@ -331,7 +329,7 @@ static __device__ bool await_record(const phi_hop_item &item, uint32_t record, c
 // By all threads of a block: thread 0 waits, the barrier hands on what it acquired.
 static __device__ bool may_go_on(const phi_hop_item &item, uint32_t record)
 {
-    const bool here = threadIdx.x != 0 || await_record(item, record, {nullptr, 0});
+    const bool here = threadIdx.x != 0 || await_slot(item, record);
     return __syncthreads_and(here);
 }
 
@@ -351,13 +349,49 @@ static __device__ uint64_t stage_slot(const phi_hop_item &item, uint32_t record)
     return item.slots + ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_SLOT_SIZE(item.peer);
 }
 
+// A line is four times 16 bytes, each two stores of 8, by the first threads of a block.
+#define LINE_THREADS (PHI_STAGE_LINE_WORDS / 2)
+
+static __device__ uint4 *line_of(const phi_hop_item &item, uint32_t record)
+{
+    phi_stage_lane *lane = reinterpret_cast<phi_stage_lane *>(item.own);
+    return reinterpret_cast<uint4 *>(lane->lines[(record - 1) & (PHI_STAGE_SLOTS - 1)].words) +
+           threadIdx.x;
+}
+
+// This thread's 8 bytes of a short record: of its head, or of its data.
+static __device__ uint64_t short_part(const phi_hop_item &item)
+{
+    const uint64_t at = 8 * (threadIdx.x - 2ull);
+    switch (threadIdx.x) {
+    case 0:
+        return item.offset;
+    case 1:
+        return static_cast<uint64_t>(item.signal) << 32 | item.size;
+    default:
+        return threadIdx.x < LINE_THREADS && at < item.size
+                   ? gather(reinterpret_cast<const uint8_t *>(item.source) + at, item.size - at)
+                   : 0;
+    }
+}
+
+// The net takes a line without having to wait for anything else, and before the word that the next
+// step of the lane goes on from. By the first of the blocks.
+static __device__ void stage_line(const phi_hop_item &item, uint32_t record, uint64_t part)
+{
+    if (threadIdx.x < LINE_THREADS)
+        store_line(line_of(item, record), part, record);
+}
+
 static __device__ void stage(const phi_hop_item &item)
 {
     const uint32_t block = blockIdx.x - item.first, chunk = PHI_STAGE_CHUNK(item.peer);
+    const bool is_short = item.size <= PHI_STAGE_SHORT;
     uint32_t *done = reinterpret_cast<phi_stage_lane *>(item.own)->done + block;
     uint64_t from = 0;
     if (item.size == 0 && !item.signal)
         return;
+    const uint64_t part = is_short ? short_part(item) : 0; // is fetched while the lane is looked at
     const stage_state state = resume(item);
     uint32_t record = state.record;
     do {
@@ -365,9 +399,12 @@ static __device__ void stage(const phi_hop_item &item)
         if (!is_within(state.reach, ++record) && !may_go_on(item, record))
             return;
         const uint64_t slot = stage_slot(item, record);
-        copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0},
-                  share_of(block, item.blocks));
-        if (block == 0 && threadIdx.x == 0)
+        if (is_short && block == 0)
+            stage_line(item, record, part);
+        else if (!is_short)
+            copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0},
+                      share_of(block, item.blocks));
+        if (!is_short && block == 0 && threadIdx.x == 0)
             *reinterpret_cast<phi_stage_record *>(slot) = {
                 item.offset + from, static_cast<uint32_t>(bytes), item.signal && bytes == left};
         show_record(done, record);
@@ -375,15 +412,75 @@ static __device__ void stage(const phi_hop_item &item)
     } while (from < item.size);
 }
 
-// The head of a record as thread 0 read it, once: the peer may write it again at any time. What it
-// says is not believed: nothing is read outside the slot, nothing written outside the buffer.
+// Whether what a record says fits. It is not believed: nothing is read outside the slot, nothing
+// written outside the buffer.
+static __device__ bool fits(const phi_hop_item &item, uint64_t offset, uint64_t bytes)
+{
+    return bytes <= PHI_STAGE_CHUNK(item.peer) && bytes <= item.offset &&
+           offset <= item.offset - bytes;
+}
+
+// The head of a record as thread 0 read it, once: the peer may write it again at any time.
 static __device__ phi_stage_record read_head(const phi_hop_item &item, uint64_t slot)
 {
     const uint4 line = load_line(reinterpret_cast<const uint4 *>(slot));
-    const uint64_t offset = static_cast<uint64_t>(line.y) << 32 | line.x, bytes = line.z;
-    const bool fits = bytes <= PHI_STAGE_CHUNK(item.peer) && bytes <= item.offset &&
-                      offset <= item.offset - bytes;
-    return {offset, fits ? line.z : 0, line.w != 0};
+    const uint64_t offset = static_cast<uint64_t>(line.y) << 32 | line.x;
+    return {offset, fits(item, offset, line.z) ? line.z : 0, line.w != 0};
+}
+
+// Where a record was found.
+enum { NOWHERE, IN_SLOT, IN_LINE_LAST, IN_LINE };
+
+// Each 8 bytes that a line carries have come to one of the first threads of the warp. The first of
+// the blocks puts the data into the buffer.
+static __device__ uint32_t take_short(const phi_hop_item &item, uint64_t part, uint32_t block)
+{
+    const uint64_t offset = __shfl_sync(~0u, part, 0), at = 8 * (threadIdx.x - 2ull);
+    const uint64_t sizes = __shfl_sync(~0u, part, 1);
+    const uint32_t size = static_cast<uint32_t>(sizes);
+    const bool data = threadIdx.x == 2 || threadIdx.x == 3;
+    if (block == 0 && data && at < size && size <= PHI_STAGE_SHORT && fits(item, offset, size))
+        scatter(reinterpret_cast<uint8_t *>(item.destination + offset + at), part, size - at);
+    return sizes >> 32 ? IN_LINE_LAST : IN_LINE;
+}
+
+// By the first warp of a block: waits for a record, in its line or in its slot, both of which are
+// looked at in one trip. The acquire pairs with the net's release of `reach`: what came with the
+// record is here. A line was stored by 8 bytes with the record's number in each.
+static __device__ uint32_t await_record(const phi_hop_item &item, uint32_t record, uint32_t block,
+                                        const stages &others, follower &next)
+{
+    enum { HERE = 1, LEAVE, OVER };
+    const uint64_t reach = item.own + offsetof(phi_stage_lane, reach);
+    const uint4 *at = line_of(item, record);
+    const uint32_t number = record;
+    for (uint32_t polls = 0;; polls++) {
+        uint32_t seen = 0;
+        uint4 line = {0, number, 0, number};
+        if (threadIdx.x == 0 && given_up(item.broken, polls))
+            seen = OVER; // first: what came before it was set is taken
+        if (threadIdx.x < LINE_THREADS)
+            line = load_line(at);
+        next.look();
+        if (threadIdx.x == 0 && is_within(load_acquire(reach), record))
+            seen = HERE;
+        else if (threadIdx.x == 0 && others.over != nullptr &&
+                 (seen == OVER || load_relaxed(others.over) >= others.all))
+            seen = LEAVE;
+        if (__all_sync(~0u, line.y == number && line.w == number)) {
+            phi_stage_lane *lane = reinterpret_cast<phi_stage_lane *>(item.own);
+            if (threadIdx.x == 0) // the slot and its line: nothing in them is needed any more
+                store_relaxed(lane->done + block, record);
+            return take_short(item, static_cast<uint64_t>(line.z) << 32 | line.x, block);
+        }
+        seen = __shfl_sync(~0u, seen, 0);
+        if (seen == HERE)
+            return IN_SLOT;
+        if (seen == OVER && threadIdx.x == 0)
+            give_up(item.broken);
+        if (seen != 0)
+            return NOWHERE; // of a HELP: what is missing its UNSTAGE will miss
+    }
 }
 
 // What this thread holds of a record already: its first 16 bytes.
@@ -413,17 +510,30 @@ static __device__ void unpack(uint64_t destination, uint64_t source, uint64_t si
 
 // Waits for a record and empties it; false where the wait was given up. All threads of the block go
 // by one head, which the barriers hand on and keep. It and the first data come in one trip over
-// PCIe.
+// PCIe, where they did not come in a line.
 static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, uint32_t record,
-                                    uint32_t reach, const stages &others, bool *last)
+                                    uint32_t reach, const stages &others, follower &next,
+                                    bool *last)
 {
+    __shared__ uint32_t found;
     __shared__ phi_stage_record head;
     const uint64_t slot = stage_slot(item, record), data = slot + PHI_STAGE_HEAD;
     const phi_share share = share_of(block, item.blocks);
-    const bool here =
-        threadIdx.x != 0 || is_within(reach, record) || await_record(item, record, others);
-    if (!__syncthreads_and(here)) // hands on what thread 0 acquired
-        return false;
+    uint32_t *done = reinterpret_cast<phi_stage_lane *>(item.own)->done + block;
+    if (threadIdx.x < 32) {
+        const uint32_t where =
+            is_within(reach, record) ? IN_SLOT
+                                     : await_record(item, record, block, others, next);
+        if (threadIdx.x == 0)
+            found = where;
+    }
+    __syncthreads(); // hands on what thread 0 acquired
+    const uint32_t where = found;
+    *last = where == IN_LINE_LAST;
+    if (where != IN_SLOT) {
+        __syncthreads(); // before `found` is written again
+        return where != NOWHERE;
+    }
     stage_piece piece = {16 * share.first, {}};
     if (piece.at < PHI_STAGE_CHUNK(item.peer)) // of any record: how much there is the head says
         piece.bytes = load_line(reinterpret_cast<const uint4 *>(data + piece.at));
@@ -432,13 +542,13 @@ static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, ui
     __syncthreads();
     *last = head.last != 0;
     unpack(item.destination + head.offset, data, head.size, piece, share);
-    show_record(reinterpret_cast<phi_stage_lane *>(item.own)->done + block, record);
+    show_record(done, record);
     return true;
 }
 
 // UNSTAGE and HELP. A HELP that comes to the end of the message leaves that to the UNSTAGE in
 // `over`.
-static __device__ void unstage(const phi_hop_item &item, const stages &others)
+static __device__ void unstage(const phi_hop_item &item, const stages &others, follower &next)
 {
     const uint32_t block = blockIdx.x - item.first;
     phi_stage_lane *lane = reinterpret_cast<phi_stage_lane *>(item.own);
@@ -446,7 +556,7 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others)
     const bool helps = item.kind == PHI_HOP_HELP, over = state.over != 0;
     uint32_t record = state.record;
     bool last = over;
-    while (!last && empty_record(item, block, ++record, state.reach, others, &last)) {
+    while (!last && empty_record(item, block, ++record, state.reach, others, next, &last)) {
     }
     if (over == helps || !last)
         return;
@@ -537,10 +647,11 @@ static __device__ __noinline__ bool do_staged(const phi_hop_args &args, uint32_t
         else if (item.kind >= PHI_HOP_BELL)
             ring_or_land(item);
         else
-            unstage(item, {item.kind == PHI_HOP_HELP ? &sync->gate : nullptr, args.stages});
+            unstage(item, {item.kind == PHI_HOP_HELP ? &sync->gate : nullptr, args.stages}, next);
         __syncthreads();
     }
-    next.look(); // it had time to come
+    if (!next.seen)
+        next.look(); // it had time to come
     return kind == PHI_HOP_STAGE;
 }
 

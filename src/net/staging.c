@@ -149,27 +149,113 @@ static ssize_t write_to_peer(struct phi_link *link, void *local, size_t size, ui
     return phi_rail_post(link, &rma, op);
 }
 
-// Posts the next record. The stream's own words are not the peer's to write, so what the head says
-// can be trusted; that it fits costs nothing to see to.
-static ssize_t send_record(struct phi_lane *lane)
+// ---- lines
+
+static struct phi_stage_line *line_of(const struct phi_lane *lane, uint32_t record)
+{
+    return &lane->params.control->lines[(record - 1) & (PHI_STAGE_SLOTS - 1)];
+}
+
+static uint8_t *slot_at(const struct phi_lane *lane, uint32_t record)
+{
+    const uint32_t slot = (record - 1) & (PHI_STAGE_SLOTS - 1);
+
+    return lane->params.slots + (uint64_t)slot * (PHI_STAGE_HEAD + lane->chunk);
+}
+
+// What a line holds, as it lies in a slot.
+struct short_record {
+    struct phi_stage_record head;
+    uint8_t data[PHI_STAGE_SHORT];
+};
+_Static_assert(sizeof(struct short_record) == 4 * PHI_STAGE_LINE_WORDS, "a word has half of it");
+
+static void void_line(struct phi_lane *lane, uint32_t record)
+{
+    for (int i = 0; i < PHI_STAGE_LINE_WORDS; i++)
+        __atomic_store_n(&line_of(lane, record)->words[i], PHI_STAGE_VOID(record), __ATOMIC_RELAXED);
+}
+
+// Whether the stream has filled the record's line. Nothing else is read for it, and each store of
+// the stream says whose it is: relaxed will do.
+static bool read_line(const struct phi_lane *lane, uint32_t record, struct short_record *what)
+{
+    const struct phi_stage_line *line = line_of(lane, record);
+    uint32_t data[PHI_STAGE_LINE_WORDS];
+
+    for (int i = 0; i < PHI_STAGE_LINE_WORDS; i++) {
+        const uint64_t word = __atomic_load_n(&line->words[i], __ATOMIC_RELAXED);
+
+        if ((uint32_t)(word >> 32) != record)
+            return false;
+        data[i] = (uint32_t)word;
+    }
+    memcpy(what, data, sizeof(*what));
+    return true;
+}
+
+// A record has come: if it is short the stream takes it from its line. What the slot says the peer
+// may write again at any time; the stream believes nothing of it.
+static void fill_line(struct phi_lane *lane, uint32_t record)
+{
+    const uint8_t *slot = slot_at(lane, record);
+    struct short_record what;
+    uint32_t data[PHI_STAGE_LINE_WORDS];
+
+    memcpy(&what.head, slot, sizeof(what.head));
+    if (what.head.size > PHI_STAGE_SHORT) {
+        void_line(lane, record);
+        return;
+    }
+    memcpy(what.data, slot + PHI_STAGE_HEAD, PHI_STAGE_SHORT);
+    memcpy(data, &what, sizeof(data));
+    for (int i = 0; i < PHI_STAGE_LINE_WORDS; i++)
+        __atomic_store_n(&line_of(lane, record)->words[i], PHI_STAGE_WORD(record, data[i]),
+                         __ATOMIC_RELAXED);
+}
+
+// ---- records and credit
+
+// Puts a record into its slot where it is in its line. The stream's own words are not the peer's to
+// write, so what the head says can be trusted; that it fits costs nothing to see to.
+static uint32_t pack_record(struct phi_lane *lane, uint32_t record, const struct short_record *line)
+{
+    uint8_t *slot = slot_at(lane, record);
+    struct phi_stage_record head;
+
+    if (line) {
+        memcpy(slot, &line->head, sizeof(line->head));
+        memcpy(slot + PHI_STAGE_HEAD, line->data, sizeof(line->data));
+    }
+    memcpy(&head, slot, sizeof(head));
+    return head.size < lane->chunk ? head.size : lane->chunk;
+}
+
+// Posts the next record, where the stream has filled its line, or all blocks its slot: `done` was
+// read before the line, which comes before the word.
+static ssize_t send_record(struct phi_lane *lane, uint32_t done)
 {
     struct phi_link *link = lane->link;
-    const uint32_t slot = lane->sent & (PHI_STAGE_SLOTS - 1);
+    const uint32_t record = lane->sent + 1, slot = lane->sent & (PHI_STAGE_SLOTS - 1);
     const uint64_t at = (uint64_t)slot * (PHI_STAGE_HEAD + lane->chunk);
-    struct phi_stage_record head;
+    struct short_record line;
+    uint32_t size;
+    bool in_line;
     ssize_t rc;
 
-    if (lane->ops[slot].op.busy)
+    if (lane->ops[slot].op.busy || (int32_t)(lane->reach - record) < 0)
         return -FI_EAGAIN;
-    memcpy(&head, lane->params.slots + at, sizeof(head));
-    if (head.size > lane->chunk)
-        head.size = lane->chunk;
-    rc = write_to_peer(link, lane->params.slots + at, PHI_STAGE_HEAD + (size_t)head.size,
+    in_line = read_line(lane, record, &line);
+    if (!in_line && (int32_t)(done - record) < 0)
+        return -FI_EAGAIN;
+    size = pack_record(lane, record, in_line ? &line : NULL);
+    rc = write_to_peer(link, lane->params.slots + at, PHI_STAGE_HEAD + (size_t)size,
                        lane->params.offset + at, encode(lane, slot), &lane->ops[slot].op);
     if (rc == 0) {
         link->flying++;
         link->staging.writing++;
         lane->sent++;
+        void_line(lane, record);
     }
     return rc;
 }
@@ -310,7 +396,6 @@ static bool lane_go(struct phi_lane *lane)
 {
     const uint32_t done = done_by_all(lane);
     bool any = false;
-    ssize_t rc = 0;
 
     if (!is_sane(lane, done)) {
         phi_link_fail(lane->link, -EBADMSG, "the words of a staged lane make no sense");
@@ -319,14 +404,17 @@ static bool lane_go(struct phi_lane *lane)
     if (lane->chunk == 0)
         return bells_go(lane, done);
 
-    while (rc == 0 && (int32_t)(done - lane->sent) > 0) {
-        uint32_t count = done - lane->sent;
+    if (lane->params.outgoing) {
+        while (send_record(lane, done) == 0)
+            any = true;
+        return any;
+    }
+    while ((int32_t)(done - lane->sent) > 0) {
+        const uint32_t count = done - lane->sent;
 
-        if (lane->params.outgoing)
-            rc = send_record(lane);
-        else
-            rc = send_credit(lane, count < CREDIT_MOST ? count : CREDIT_MOST);
-        any = any || rc == 0;
+        if (send_credit(lane, count < CREDIT_MOST ? count : CREDIT_MOST))
+            break;
+        any = true;
     }
     return any;
 }
@@ -454,6 +542,8 @@ static void arrive(struct phi_link *link, const struct immediate *im)
     while (a->present & 1u << (a->arrived & (PHI_STAGE_SLOTS - 1))) {
         a->present &= (uint16_t) ~(1u << (a->arrived & (PHI_STAGE_SLOTS - 1)));
         a->arrived++;
+        if (a->lane && a->lane->chunk > 0)
+            fill_line(a->lane, a->arrived);
     }
     if (a->lane && a->lane->chunk > 0)
         publish(a->lane, a->arrived);
@@ -603,6 +693,8 @@ void phi_lane_open(struct phi_lane *lane, struct phi_link *link,
     lane->blocks = PHI_STAGE_BLOCKS_OF(params->like);
     if (params->route)
         lane->route = *params->route;
+    for (uint32_t record = 1; record <= PHI_STAGE_SLOTS; record++)
+        void_line(lane, record);
     for (uint32_t i = 0; i < PHI_STAGE_SLOTS; i++) {
         lane->ops[i].op.kind = PHI_OP_RECORD;
         lane->ops[i].lane = lane;

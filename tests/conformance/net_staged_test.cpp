@@ -81,6 +81,36 @@ struct Staged : End {
         memset(slot(true, line, record) + PHI_STAGE_HEAD, uint8_t(record + line), kChunk);
         done(line, record);
     }
+    // What a stream stores of a short record, word by word; and what it finds in one.
+    static phi_stage_record head_of(uint32_t record)
+    {
+        return {uint64_t(record) << 33 | record, record % (PHI_STAGE_SHORT + 1), record % 2};
+    }
+    static uint32_t word_of(uint32_t record, uint32_t line, uint32_t i)
+    {
+        uint32_t words[PHI_STAGE_LINE_WORDS];
+        const phi_stage_record head = head_of(record);
+        memset(words, uint8_t(record + line), sizeof words);
+        memcpy(words, &head, sizeof head);
+        return words[i];
+    }
+    uint64_t *words(uint32_t line, uint32_t record)
+    {
+        return control[line].lines[(record - 1) % PHI_STAGE_SLOTS].words;
+    }
+    void fill_words(uint32_t line, uint32_t record, uint32_t from, uint32_t to)
+    {
+        for (uint32_t i = from; i < to; i++)
+            __atomic_store_n(&words(line, record)[i], PHI_STAGE_WORD(record, word_of(record, line, i)),
+                             __ATOMIC_RELAXED);
+    }
+    uint32_t words_there(uint32_t line, uint32_t record)
+    {
+        uint32_t there = 0;
+        for (uint32_t i = 0; i < PHI_STAGE_LINE_WORDS; i++)
+            there += __atomic_load_n(&words(line, record)[i], __ATOMIC_RELAXED) >> 32 == record;
+        return there;
+    }
     ~Staged()
     {
         for (phi_lane *each : lane)
@@ -154,6 +184,71 @@ TEST_P(NetStaged, RecordsGoAndCreditComesBack)
         EXPECT_TRUE(eventually([&] { return phi_lane_rests(a->lane[line], true); }));
         EXPECT_TRUE(eventually([&] { return phi_lane_rests(b->lane[line], true); }));
     }
+}
+
+// A short record needs no word of its stream: it goes when its line is whole, and shows in the peer's
+// line and slot. Long records between them make their lines void.
+TEST_P(NetStaged, ShortRecordsGoByLines)
+{
+    const uint32_t whole = PHI_STAGE_LINE_WORDS;
+    for (uint32_t record = 1; record <= 4 * PHI_STAGE_SLOTS; record++)
+        for (uint32_t line = 0; line < kLines; line++) {
+            const bool is_short = record % 3 != 0;
+            ASSERT_TRUE(eventually([&] { return int32_t(a->reach(line) - record) >= 0; }));
+            ASSERT_EQ(a->words_there(line, record), 0u) << record;
+            if (is_short)
+                a->fill_words(line, record, 0, whole);
+            else
+                a->fill(line, record);
+            phi_lane_kick(a->lane[line]);
+            ASSERT_TRUE(eventually([&] { return b->reach(line) == record; })) << record;
+            const uint8_t *slot = b->slot(false, line, record);
+            EXPECT_EQ(b->words_there(line, record), is_short ? whole : 0u) << record;
+            EXPECT_TRUE(eventually([&] { return a->words_there(line, record) == 0; })) << record;
+            if (is_short) {
+                const phi_stage_record head = Staged::head_of(record);
+                EXPECT_EQ(memcmp(slot, &head, sizeof head), 0) << record;
+                for (uint32_t i = 0; i < head.size; i++)
+                    EXPECT_EQ(slot[PHI_STAGE_HEAD + i], uint8_t(record + line)) << record;
+                for (uint32_t i = 0; i < (sizeof head + head.size) / 4; i++)
+                    EXPECT_EQ(uint32_t(b->words(line, record)[i]), Staged::word_of(record, line, i));
+            }
+            a->done(line, record);
+            b->done(line, record);
+            phi_lane_kick(a->lane[line]);
+            phi_lane_kick(b->lane[line]);
+        }
+    for (uint32_t line = 0; line < kLines; line++) {
+        EXPECT_TRUE(eventually([&] { return phi_lane_rests(a->lane[line], true); }));
+        EXPECT_TRUE(eventually([&] { return phi_lane_rests(b->lane[line], true); }));
+    }
+}
+
+// Of half a line nothing goes, whichever half it is; nor of one that is there before its slot is free.
+TEST_P(NetStaged, ALineThatIsNotWholeDoesNotGo)
+{
+    const auto stays = [&](uint32_t record) {
+        phi_lane_kick(a->lane[0]);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        return b->reach(0) == record - 1;
+    };
+    for (uint32_t record = 1; record <= PHI_STAGE_SLOTS; record++) {
+        const uint32_t missing = record % PHI_STAGE_LINE_WORDS;
+        a->fill_words(0, record, 0, missing);
+        a->fill_words(0, record, missing + 1, PHI_STAGE_LINE_WORDS);
+        ASSERT_TRUE(stays(record)) << missing;
+        a->fill_words(0, record, missing, missing + 1);
+        phi_lane_kick(a->lane[0]);
+        ASSERT_TRUE(eventually([&] { return b->reach(0) == record; })) << missing;
+    }
+    const uint32_t next = PHI_STAGE_SLOTS + 1;
+    a->fill_words(0, next, 0, PHI_STAGE_LINE_WORDS);
+    EXPECT_TRUE(stays(next)) << "the peer has not emptied the slot";
+    b->done(0, 1);
+    phi_lane_kick(b->lane[0]);
+    EXPECT_TRUE(eventually([&] { return b->reach(0) == next; }));
+    a->done(0, next);
+    b->done(0, next);
 }
 
 // While nothing can be sent to a peer there are pauses: a lane that gets work in one is not

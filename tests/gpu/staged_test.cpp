@@ -176,6 +176,93 @@ TEST_P(Staged, ARecordOfAnySizeLandsAnywhere)
             }
 }
 
+// A short record lies in its line, each word with the record's number; the slot is not touched. Then the same line is
+// emptied from there, while `reach` says that nothing has come.
+TEST_P(Staged, ShortRecordsByLines)
+{
+    const size_t room = 64, guard = 64;
+    CUdeviceptr source = gpu->alloc(64), buffer = gpu->alloc(room + 2 * guard);
+    uint32_t record = 0;
+    for (uint64_t skew : {0, 1, 4, 8})
+        for (uint32_t bytes = 0; bytes <= PHI_STAGE_SHORT; bytes++) {
+            const uint64_t offset = (record * 5) % 40;
+            gpu->fill(source, 64, 7 + record);
+            gpu->fill(buffer, room + 2 * guard, 3);
+            const std::vector<uint8_t> data = Gpu::pattern(64, 7 + record++);
+            std::vector<uint8_t> wanted = Gpu::pattern(room + 2 * guard, 3), found(wanted.size());
+            *head(0, record) = {123, 456, 789};
+            reach(0, record);
+            issue({step(PHI_STEP_STAGE, 0, source + skew, offset, bytes)});
+            ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
+            ASSERT_EQ(done(0), record);
+            EXPECT_EQ(head(0, record)->offset, 123u);
+            const uint64_t *words = lane(0)->lines[(record - 1) % PHI_STAGE_SLOTS].words;
+            uint32_t line[PHI_STAGE_LINE_WORDS];
+            for (uint32_t i = 0; i < PHI_STAGE_LINE_WORDS; i++) {
+                EXPECT_EQ(words[i] >> 32, record);
+                line[i] = (uint32_t)words[i];
+            }
+            phi_stage_record there;
+            memcpy(&there, line, sizeof there);
+            EXPECT_EQ(there.offset, offset);
+            EXPECT_EQ(there.size, bytes);
+            EXPECT_EQ(there.last, 1u);
+            EXPECT_EQ(memcmp(line + 4, &data[skew], bytes), 0) << bytes << " from " << skew;
+
+            memcpy(lane(1)->lines[(record - 1) % PHI_STAGE_SLOTS].words, words, sizeof lane(1)->lines[0]);
+            *head(1, record) = {0, 8, 0}; // not looked at
+            std::copy_n(data.begin() + (ptrdiff_t)skew, bytes, wanted.begin() + (ptrdiff_t)(guard + offset));
+            issue({step(PHI_STEP_UNSTAGE, 1, buffer + guard, room, 0)});
+            ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
+            EXPECT_EQ(done(1), record);
+            CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, found.size()));
+            ASSERT_EQ(found, wanted) << bytes << " bytes at " << offset << " from " << skew;
+        }
+}
+
+// What a peer says of a short record is not believed either; a line that is not whole, or of another record, is none.
+TEST_P(Staged, LinesThatLie)
+{
+    const size_t room = 64, guard = 64;
+    CUdeviceptr buffer = gpu->alloc(room + 2 * guard);
+    const std::vector<uint8_t> wanted = Gpu::pattern(room + 2 * guard, 3);
+    std::vector<uint8_t> found(wanted.size());
+    const auto write = [&](uint32_t record, uint32_t number, const phi_stage_record &what, uint32_t words) {
+        uint32_t line[PHI_STAGE_LINE_WORDS];
+        memset(line, 0xab, sizeof line);
+        memcpy(line, &what, sizeof what);
+        for (uint32_t i = 0; i < words; i++)
+            __atomic_store_n(&lane(0)->lines[(record - 1) % PHI_STAGE_SLOTS].words[i], PHI_STAGE_WORD(number, line[i]),
+                             __ATOMIC_RELEASE);
+    };
+    gpu->fill(buffer, room + 2 * guard, 3);
+    uint32_t record = 0;
+    for (const phi_stage_record &what : {phi_stage_record{0, 17, 1}, {0, UINT32_MAX, 1}, {64, 1, 1}, {57, 8, 1}, {UINT64_MAX, 2, 1},
+                                         {UINT64_MAX - 7, 16, 1}, {1ull << 63, 16, 7}, {5, 65, 1}}) {
+        record++;
+        write(record, record, what, PHI_STAGE_LINE_WORDS);
+        issue({step(PHI_STEP_UNSTAGE, 0, buffer + guard, room, 0)});
+        ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
+        EXPECT_EQ(done(0), record);
+        CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, found.size()));
+        EXPECT_EQ(found, wanted) << record;
+    }
+    // All but the last word; then with the number of the record 16 before: what counts is in the slot.
+    for (uint32_t words : {PHI_STAGE_LINE_WORDS - 1u, (uint32_t)PHI_STAGE_LINE_WORDS}) {
+        record++;
+        write(record, words < PHI_STAGE_LINE_WORDS ? record : record - PHI_STAGE_SLOTS, {0, 16, 0}, words);
+        issue({step(PHI_STEP_UNSTAGE, 0, buffer + guard, room, 0)});
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        EXPECT_EQ(done(0), record - 1) << words;
+        *head(0, record) = {8, 1, 1};
+        slot(0, record)[PHI_STAGE_HEAD] = wanted[guard + 8];
+        reach(0, record);
+        ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
+        CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, found.size()));
+        EXPECT_EQ(found, wanted) << words;
+    }
+}
+
 // Items of one lane in one launch: their records follow one another.
 TEST_P(Staged, ItemsOfOneLaneGoOnOneAfterTheOther)
 {

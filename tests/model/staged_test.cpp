@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every interleaving of a lane of staged records (docs/protocols.md, "Staged messages"): two blocks
-// at either end, the nets of both ranks, and writes and credit that arrive in any order; and what
-// is found when a rule is left out.
+// at either end, the nets of both ranks, writes and credit that arrive in any order, and short
+// records by lines; and what is found when a rule is left out.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -15,6 +15,39 @@ namespace
 
 const int SLOTS = 2, BLOCKS = 2, RECORDS = 6;
 
+// A line holds two words, of which each says whose it is. Numbers wrap.
+const int NUMBERS = 4;
+
+bool is_short(int record)
+{
+    return record == 1 || record == 4 || record == 6;
+}
+
+uint8_t number(int record)
+{
+    return uint8_t(record % NUMBERS);
+}
+
+struct Line {
+    uint8_t whose[2], data[2];
+
+    bool is(int record, bool whole) const
+    {
+        return whose[0] == number(record) && (!whole || whose[1] == number(record));
+    }
+    void make_void(int record, bool whole)
+    {
+        whose[0] = number(record - 1);
+        if (whole)
+            whose[1] = number(record - 1);
+    }
+    void put(int word, int record)
+    {
+        whose[word] = number(record);
+        data[word] = uint8_t(record);
+    }
+};
+
 enum Flight : uint8_t { NONE, POSTED, DELIVERED }; // a write; NONE again when it has completed
 
 struct Lane {
@@ -26,7 +59,10 @@ struct Lane {
     uint8_t may_fill, may_empty; // reach of either end
     uint8_t wrong;
     uint8_t early[BLOCKS]; // a word that was stored before its data
-    uint8_t pad[2];
+    Line line_out[SLOTS], line_in[SLOTS];
+    uint8_t landed, land_at; // records that came whose lines are filled; words of the next one
+    uint8_t looked;          // the sender's net: at a line in which there was nothing
+    uint8_t pad[7];
 };
 static_assert(sizeof(Lane) % 8 == 0, "plain bytes");
 
@@ -38,6 +74,13 @@ struct Rules {
     bool completed = true;    // a slot is free when its write has completed, too
     bool waits_credit = true; // a slot is free when it was emptied there
     int slack = SLOTS;        // records that may be filled at first
+    bool whole_out = true;    // a line is taken when both words are there
+    bool whole_in = true;     // ... at the receiver
+    bool void_out = true;     // a line that was taken is made void
+    bool void_in = true;      // ... and one whose record is not short
+    bool void_all = true;     // ... all of it
+    bool done_first = true;   // the net looks at the blocks' words before the line
+    bool line_first = true;   // a block's word comes behind its line
 };
 
 int slot_of(int record)
@@ -59,8 +102,24 @@ bool fill(const Rules &rules, Lane &s, int block)
         return false;
     if (s.fill_at[block] == 0 && s.may_fill < record)
         return false;
-    const int data_at = rules.data_first ? 1 : 2;
-    if (s.fill_at[block] == data_at) {
+    const int data_at = rules.data_first ? 1 : 2, at = s.fill_at[block];
+    if (is_short(record)) {
+        if (block == 0 && rules.line_first && (at == 1 || at == 2))
+            s.line_out[slot].put(at - 1, record);
+        if (block == 0 && !rules.line_first)
+            s.early[block] = 1;
+        if (++s.fill_at[block] < 3)
+            return true;
+        s.early[block] = 0;
+        s.fill_at[block] = 0;
+        s.filled[block]++;
+        if (block == 0 && !rules.line_first) {
+            s.line_out[slot].put(0, record);
+            s.line_out[slot].put(1, record);
+        }
+        return true;
+    }
+    if (at == data_at) {
         s.wrong |= s.flight[slot] != NONE; // the provider may still read it
         s.out[slot][block] = uint8_t(record);
     }
@@ -96,13 +155,43 @@ void free_slots(const Rules &rules, Lane &s)
 
 bool send(const Rules &rules, Lane &s)
 {
-    if (s.sent >= seen_filled(rules, s))
-        return false;
-    uint8_t &flight = s.flight[slot_of(s.sent + 1)];
-    if (flight != NONE)
+    const int record = s.sent + 1, slot = slot_of(record);
+    if (record > s.may_fill || s.flight[slot] != NONE)
         return false; // the operation of the slot is in use
-    flight = POSTED;
+    Line &line = s.line_out[slot];
+    const bool in_line = !s.looked && line.is(record, rules.whole_out);
+    if (!rules.done_first && !s.looked && !in_line)
+        return s.looked = 1;
+    s.looked = 0;
+    if (!in_line && seen_filled(rules, s) < record)
+        return false;
+    for (int block = 0; block < BLOCKS && in_line; block++)
+        s.out[slot][block] = line.data[block];
+    if (rules.void_out)
+        line.make_void(record, rules.void_all);
+    s.flight[slot] = POSTED;
     s.sent++;
+    return true;
+}
+
+// The receiver's net fills the lines of what has come, in order, before it raises `reach`.
+bool land(const Rules &rules, Lane &s)
+{
+    const int record = s.landed + 1, slot = slot_of(record);
+    if (s.landed == s.arrived)
+        return false;
+    if (is_short(record)) {
+        s.line_in[slot].put(s.land_at, record);
+        s.line_in[slot].data[s.land_at] = s.in[slot][s.land_at];
+        if (++s.land_at < 2)
+            return true;
+        s.land_at = 0;
+    } else if (rules.void_in) {
+        s.line_in[slot].make_void(record, rules.void_all);
+    }
+    s.landed++;
+    if (rules.in_order)
+        s.may_empty = s.landed;
     return true;
 }
 
@@ -121,8 +210,6 @@ bool deliver(const Rules &rules, Lane &s, int slot)
         s.present[slot_of(s.arrived + 1)] = 0;
         s.arrived++;
     }
-    if (rules.in_order)
-        s.may_empty = s.arrived;
     return true;
 }
 
@@ -136,11 +223,17 @@ bool complete(const Rules &rules, Lane &s, int slot)
 }
 
 // A block of the receiver's stream.
-bool empty(Lane &s, int block)
+bool empty(const Rules &rules, Lane &s, int block)
 {
     const int record = s.emptied[block] + 1;
     if (record > RECORDS)
         return false;
+    const Line &line = s.line_in[slot_of(record)];
+    if (s.empty_at[block] == 0 && line.is(record, rules.whole_in)) {
+        s.wrong |= line.data[0] != record || line.data[1] != record;
+        s.emptied[block]++; // at once: nothing of the slot is needed
+        return true;
+    }
     if (s.empty_at[block] == 0 && s.may_empty < record)
         return false;
     if (s.empty_at[block] == 1)
@@ -175,12 +268,13 @@ std::string explore(const Rules &rules)
 {
     std::vector<std::function<bool(Lane &)>> actors = {
         [&](Lane &s) { return send(rules, s); },
+        [&](Lane &s) { return land(rules, s); },
         [&](Lane &s) { return give_credit(rules, s); },
         [&](Lane &s) { return take_credit(rules, s); },
     };
     for (int i = 0; i < BLOCKS; i++) {
         actors.push_back([&rules, i](Lane &s) { return fill(rules, s, i); });
-        actors.push_back([i](Lane &s) { return empty(s, i); });
+        actors.push_back([&rules, i](Lane &s) { return empty(rules, s, i); });
     }
     for (int i = 0; i < SLOTS; i++) {
         actors.push_back([&rules, i](Lane &s) { return deliver(rules, s, i); });
@@ -188,6 +282,10 @@ std::string explore(const Rules &rules)
     }
     Lane start{};
     start.may_fill = uint8_t(rules.slack);
+    for (int i = 0; i < SLOTS; i++) {
+        start.line_out[i].make_void(i + 1, rules.void_all);
+        start.line_in[i].make_void(i + 1, rules.void_all);
+    }
     model::Space<Lane> space;
     space.add(start, 0, 0);
     for (size_t i = 0; i < space.size(); i++) {
@@ -225,6 +323,17 @@ TEST(Staged, FindsWhatIsLeftOut)
     EXPECT_EQ(explore({.waits_credit = false}), "wrong data");
     EXPECT_EQ(explore({.slack = SLOTS + 1}), "wrong data") << "a slot is written that is in use";
     EXPECT_EQ(explore({.slack = 0}), "deadlock");
+}
+
+TEST(Staged, FindsWhatIsLeftOutOfLines)
+{
+    EXPECT_EQ(explore({.whole_out = false}), "wrong data");
+    EXPECT_EQ(explore({.whole_in = false}), "wrong data");
+    EXPECT_EQ(explore({.void_out = false}), "wrong data") << "a number comes round again";
+    EXPECT_EQ(explore({.void_in = false}), "wrong data");
+    EXPECT_EQ(explore({.void_all = false}), "wrong data") << "half of a line is of long ago";
+    EXPECT_EQ(explore({.done_first = false}), "wrong data");
+    EXPECT_EQ(explore({.line_first = false}), "wrong data");
 }
 
 } // namespace

@@ -216,7 +216,44 @@ static void show_record(const struct phi_hop_item *item, uint32_t record)
         store32(&lane(item)->done[i], record);
 }
 
-// Both return whether the record was the last of its message.
+static struct phi_stage_line *short_line(const struct phi_hop_item *item, uint32_t record)
+{
+    return &lane(item)->lines[(record - 1) & (PHI_STAGE_SLOTS - 1)];
+}
+
+// What a line holds.
+struct short_record {
+    struct phi_stage_record head;
+    uint8_t data[PHI_STAGE_SHORT];
+};
+
+static void fill_short(const struct phi_hop_item *item, uint32_t record)
+{
+    struct short_record what = {{item->offset, (uint32_t)item->size, item->signal}, {0}};
+    uint32_t data[PHI_STAGE_LINE_WORDS];
+    if (item->size)
+        memcpy(what.data, (const void *)item->source, item->size);
+    memcpy(data, &what, sizeof data);
+    for (uint32_t i = 0; i < PHI_STAGE_LINE_WORDS; i++)
+        __atomic_store_n(&short_line(item, record)->words[i], PHI_STAGE_WORD(record, data[i]),
+                         __ATOMIC_RELAXED);
+}
+
+static bool read_short(const struct phi_hop_item *item, uint32_t record, struct short_record *what)
+{
+    uint32_t data[PHI_STAGE_LINE_WORDS];
+    for (uint32_t i = 0; i < PHI_STAGE_LINE_WORDS; i++) {
+        const uint64_t word =
+            __atomic_load_n(&short_line(item, record)->words[i], __ATOMIC_RELAXED);
+        if ((uint32_t)(word >> 32) != record)
+            return false;
+        data[i] = (uint32_t)word;
+    }
+    memcpy(what, data, sizeof *what);
+    return true;
+}
+
+// Those below return whether the record was the last of its message.
 static bool fill_slot(const struct phi_hop_item *item, uint32_t record, uint64_t from)
 {
     uint32_t chunk = PHI_STAGE_CHUNK(item->peer);
@@ -224,9 +261,22 @@ static bool fill_slot(const struct phi_hop_item *item, uint32_t record, uint64_t
     struct phi_stage_record head = {item->offset + from, (uint32_t)bytes,
                                     item->signal && bytes == left};
     uint8_t *slot = slot_of(item, record);
+    if (item->size <= PHI_STAGE_SHORT) {
+        fill_short(item, record);
+        return true;
+    }
     memcpy(slot, &head, sizeof head);
     memcpy(slot + PHI_STAGE_HEAD, (const uint8_t *)item->source + from, bytes);
     return bytes == left;
+}
+
+static bool empty_short(const struct phi_hop_item *item, const struct short_record *line)
+{
+    const struct phi_stage_record head = line->head;
+    if (head.size <= PHI_STAGE_SHORT && head.size <= item->offset &&
+        head.offset <= item->offset - head.size)
+        memcpy((uint8_t *)item->destination + head.offset, line->data, head.size);
+    return head.last != 0;
 }
 
 static bool empty_slot(const struct phi_hop_item *item, uint32_t record)
@@ -269,15 +319,19 @@ static enum si_progress do_staged(const struct phi_hop_item *item, bool others, 
         *at = OVER;
         return SI_MOVED;
     }
-    if ((int32_t)(load32(&lane(item)->reach) - record) < 0)
+    struct short_record line;
+    const bool in_line = !stages && read_short(item, record, &line);
+    if (!in_line && (int32_t)(load32(&lane(item)->reach) - record) < 0)
         return wait(item, over, at);
     // The engine takes its lock between the wait and what follows.
     if (*at % 2 == 0) {
         ++*at;
         return SI_MOVED;
     }
-    bool last = stages ? fill_slot(item, record, (uint64_t)(*at / 2) * PHI_STAGE_CHUNK(item->peer))
-                       : empty_slot(item, record);
+    const uint64_t from = (uint64_t)(*at / 2) * PHI_STAGE_CHUNK(item->peer);
+    bool last = stages    ? fill_slot(item, record, from)
+                : in_line ? empty_short(item, &line)
+                          : empty_slot(item, record);
     if (helps && last)
         set_over(item, 1);
     show_record(item, record);
