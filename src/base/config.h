@@ -51,7 +51,7 @@
     NUMBER(net_rails, "NET_RAILS", 1, 1, 4, "endpoints that the data of one peer goes over, at least one for each NIC; of two ranks the fewer count") \
     NUMBER(net_staging, "NET_STAGING", 268435456, 1048576, 17179869184,                            \
            "bytes of pinned memory for each peer whose device memory, or ours, goes over the net; half of it receives") \
-    NUMBER(net_chunk, "NET_CHUNK", 262144, 4096, 67108864, "most bytes of device memory that go over the net at once") \
+    NUMBER(net_chunk, "NET_CHUNK", 524288, 4096, 67108864, "most bytes of device memory that go over the net at once") \
     NUMBER(net_backoff_us, "NET_BACKOFF_US", 500, 1, 100000, "how long the net's thread pauses at most while streams or graphs may have work for it") \
     CHOICE(net_memory, "NET_MEMORY", "auto", "auto|dmabuf|hmem|staged", "how memory of this rank's device meets the net: registered as a DMA-BUF or through FI_HMEM, where all that is needed for it is there, or through pinned slots") \
     CHOICE(net_flush, "NET_FLUSH", "auto", "auto|none|driver|read", "what makes visible what the net has written into registered memory of a device: nothing, the driver's flush, a read through the same endpoint; auto: by the device's attributes") \
