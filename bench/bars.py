@@ -160,12 +160,12 @@ def settings(row):
 
 def rows_of(perf, kind, words, more=''):
     words = words.split()
-    settings = [word for word in words if '=' in word]
-    command = [perf, '-k', kind, '-o', 'json', *words[len(settings):], *more.split()]
-    environment = os.environ | dict(word.split('=') for word in settings)
+    given = [word for word in words if '=' in word]
+    command = [perf, '-k', kind, '-o', 'json', *words[len(given):], *more.split()]
+    environment = os.environ | dict(word.split('=') for word in given)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    return done.returncode == 0, [row | {'set': settings} for row in rows]
+    return done.returncode == 0, [row | {'set': given} for row in rows]
 
 
 def hold_beside(rows, limits):

@@ -14,6 +14,7 @@
 #ifndef PHI_BASE_STAGE_H
 #define PHI_BASE_STAGE_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #define PHI_STAGE_BLOCKS 4  // most blocks that share a record
@@ -40,13 +41,14 @@ struct phi_stage_line {
 #define PHI_STAGE_VOID(record)       PHI_STAGE_WORD((record) - 1, 0)
 
 struct phi_stage_lane {
-    // By the stream: records filled (emptied). Release: what the block did is seen by who acquires.
+    // By the stream: records filled (emptied). Release: what the block did of them is seen by who
+    // acquires. Of a record that was taken from its line it says only that slot and line are free.
     uint32_t done[PHI_STAGE_BLOCKS];
     // By the stream: 1 where the block has come to the end of a message before its stream comes to
     // the step that waits for it. That one makes it 0.
     uint32_t over[PHI_STAGE_BLOCKS];
     uint32_t reserved[8];
-    // By the net: the last record that may be filled (emptied). Acquired by the stream.
+    // By the net: the last record that may be filled (is in its slot). Acquired by the stream.
     uint32_t reach;
     uint32_t reserved_too[15];
     struct phi_stage_line lines[PHI_STAGE_SLOTS]; // of short records
@@ -93,6 +95,13 @@ struct phi_stage_record {
     uint32_t size;
     uint32_t last; // 1: of its message
 };
+
+// What a line holds: each word has 4 bytes of it.
+struct phi_stage_short {
+    struct phi_stage_record head;
+    uint8_t data[PHI_STAGE_SHORT];
+};
+static_assert(sizeof(struct phi_stage_short) == 4 * PHI_STAGE_LINE_WORDS, "half of each word");
 
 // What a lane is like, as a number that work and kernels carry.
 #define PHI_STAGE_LIKE(chunk, blocks) ((uint64_t)(blocks) << 32 | (uint64_t)(chunk))

@@ -312,7 +312,7 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
         .busy = is_busy,
         .opaque = channel,
     };
-    memset(control, 0, sizeof *control);
+    memset(control, 0, sizeof *control); // no line of the first 16 records has the number 0
     end->control[outgoing][word] = control;
     end->slots[outgoing][word] = memory;
     end->control_seen[outgoing][word] = seen(peer->segment, control);

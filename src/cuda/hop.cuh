@@ -375,12 +375,24 @@ static __device__ uint64_t short_part(const phi_hop_item &item)
     }
 }
 
-// The net takes a line without having to wait for anything else, and before the word that the next
-// step of the lane goes on from. By the first of the blocks.
+// By the first of the blocks. The net takes the record from here, and does not wait for the fence
+// before `done`.
 static __device__ void stage_line(const phi_hop_item &item, uint32_t record, uint64_t part)
 {
     if (threadIdx.x < LINE_THREADS)
         store_line(line_of(item, record), part, record);
+}
+
+// This block's share of a record that is not short, into its slot.
+static __device__ void stage_part(const phi_hop_item &item, uint64_t slot, uint64_t from,
+                                  uint64_t bytes)
+{
+    const uint32_t block = blockIdx.x - item.first;
+    copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0}, share_of(block, item.blocks));
+    if (block == 0 && threadIdx.x == 0)
+        *reinterpret_cast<phi_stage_record *>(slot) = {
+            item.offset + from, static_cast<uint32_t>(bytes),
+            item.signal && from + bytes == item.size};
 }
 
 static __device__ void stage(const phi_hop_item &item)
@@ -391,7 +403,7 @@ static __device__ void stage(const phi_hop_item &item)
     uint64_t from = 0;
     if (item.size == 0 && !item.signal)
         return;
-    const uint64_t part = is_short ? short_part(item) : 0; // is fetched while the lane is looked at
+    const uint64_t part = is_short && block == 0 ? short_part(item) : 0; // while the lane is looked at
     const stage_state state = resume(item);
     uint32_t record = state.record;
     do {
@@ -399,14 +411,10 @@ static __device__ void stage(const phi_hop_item &item)
         if (!is_within(state.reach, ++record) && !may_go_on(item, record))
             return;
         const uint64_t slot = stage_slot(item, record);
-        if (is_short && block == 0)
+        if (!is_short)
+            stage_part(item, slot, from, bytes);
+        else if (block == 0)
             stage_line(item, record, part);
-        else if (!is_short)
-            copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0},
-                      share_of(block, item.blocks));
-        if (!is_short && block == 0 && threadIdx.x == 0)
-            *reinterpret_cast<phi_stage_record *>(slot) = {
-                item.offset + from, static_cast<uint32_t>(bytes), item.signal && bytes == left};
         show_record(done, record);
         from += bytes;
     } while (from < item.size);
@@ -433,13 +441,13 @@ enum { NOWHERE, IN_SLOT, IN_LINE_LAST, IN_LINE };
 
 // Each 8 bytes that a line carries have come to one of the first threads of the warp. The first of
 // the blocks puts the data into the buffer.
-static __device__ uint32_t take_short(const phi_hop_item &item, uint64_t part, uint32_t block)
+static __device__ uint32_t take_short(const phi_hop_item &item, uint64_t part)
 {
     const uint64_t offset = __shfl_sync(~0u, part, 0), at = 8 * (threadIdx.x - 2ull);
     const uint64_t sizes = __shfl_sync(~0u, part, 1);
     const uint32_t size = static_cast<uint32_t>(sizes);
     const bool data = threadIdx.x == 2 || threadIdx.x == 3;
-    if (block == 0 && data && at < size && size <= PHI_STAGE_SHORT && fits(item, offset, size))
+    if (blockIdx.x == item.first && data && at < size && size <= PHI_STAGE_SHORT && fits(item, offset, size))
         scatter(reinterpret_cast<uint8_t *>(item.destination + offset + at), part, size - at);
     return sizes >> 32 ? IN_LINE_LAST : IN_LINE;
 }
@@ -447,16 +455,15 @@ static __device__ uint32_t take_short(const phi_hop_item &item, uint64_t part, u
 // By the first warp of a block: waits for a record, in its line or in its slot, both of which are
 // looked at in one trip. The acquire pairs with the net's release of `reach`: what came with the
 // record is here. A line was stored by 8 bytes with the record's number in each.
-static __device__ uint32_t await_record(const phi_hop_item &item, uint32_t record, uint32_t block,
+static __device__ uint32_t await_record(const phi_hop_item &item, uint32_t record, uint32_t *done,
                                         const stages &others, follower &next)
 {
     enum { HERE = 1, LEAVE, OVER };
     const uint64_t reach = item.own + offsetof(phi_stage_lane, reach);
     const uint4 *at = line_of(item, record);
-    const uint32_t number = record;
     for (uint32_t polls = 0;; polls++) {
         uint32_t seen = 0;
-        uint4 line = {0, number, 0, number};
+        uint4 line = {0, record, 0, record}; // of threads that have none
         if (threadIdx.x == 0 && given_up(item.broken, polls))
             seen = OVER; // first: what came before it was set is taken
         if (threadIdx.x < LINE_THREADS)
@@ -467,11 +474,10 @@ static __device__ uint32_t await_record(const phi_hop_item &item, uint32_t recor
         else if (threadIdx.x == 0 && others.over != nullptr &&
                  (seen == OVER || load_relaxed(others.over) >= others.all))
             seen = LEAVE;
-        if (__all_sync(~0u, line.y == number && line.w == number)) {
-            phi_stage_lane *lane = reinterpret_cast<phi_stage_lane *>(item.own);
+        if (__all_sync(~0u, line.y == record && line.w == record)) {
             if (threadIdx.x == 0) // the slot and its line: nothing in them is needed any more
-                store_relaxed(lane->done + block, record);
-            return take_short(item, static_cast<uint64_t>(line.z) << 32 | line.x, block);
+                store_relaxed(done, record);
+            return take_short(item, static_cast<uint64_t>(line.z) << 32 | line.x);
         }
         seen = __shfl_sync(~0u, seen, 0);
         if (seen == HERE)
@@ -523,7 +529,7 @@ static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, ui
     if (threadIdx.x < 32) {
         const uint32_t where =
             is_within(reach, record) ? IN_SLOT
-                                     : await_record(item, record, block, others, next);
+                                     : await_record(item, record, done, others, next);
         if (threadIdx.x == 0)
             found = where;
     }

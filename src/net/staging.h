@@ -50,7 +50,7 @@ struct phi_lane_params {
     uint8_t word; // 0 or 1
     bool outgoing;
     uint64_t like; // PHI_STAGE_LIKE
-    struct phi_stage_lane *control;
+    struct phi_stage_lane *control; // all zero
     uint8_t *slots;
     uint64_t offset;
     const struct phi_route *route;

@@ -6,6 +6,7 @@
 #include "cuda/kernel_args.h"
 
 #define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
+// The figures of few and of many blocks: docs/performance.md, "What a kernel's copy can reach".
 #define MOVE_BLOCK_BYTES ((size_t)4 << 10)
 
 // Larger copies gain nothing from company: the copy engine moves them at the rate of the link.

@@ -63,7 +63,7 @@ struct phi_policy {
     uint32_t kernel_waits; // at most so many waiting kernels
     uint32_t memory_waits; // at most so many streams waiting by memory operation
     uint32_t blocks;       // about so many blocks of kernels that wait and copy
-    uint32_t copy_blocks;  // most of one copy
+    uint32_t copy_blocks;  // most of one copy: PHI_MOVE_BLOCKS and fewer
 };
 
 // phi_policy_of fills what the configuration says.

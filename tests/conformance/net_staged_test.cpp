@@ -251,6 +251,36 @@ TEST_P(NetStaged, ALineThatIsNotWholeDoesNotGo)
     b->done(0, next);
 }
 
+// Block 0 has filled the line, and another one has given up before that record: it is sent all the same, and then nothing
+// is left of the lane.
+TEST_P(NetStaged, ALineThatAnotherBlockHasGivenUp)
+{
+    const auto begin = [](Staged &end, bool outgoing) {
+        phi_lane_params params = {};
+        params.life = 1;
+        params.outgoing = outgoing;
+        params.like = PHI_STAGE_LIKE(kChunk, PHI_STAGE_BLOCKS);
+        params.control = &end.control[0];
+        params.slots = (outgoing ? end.out : end.in).data();
+        params.busy = Staged::is_busy;
+        params.opaque = &end;
+        phi_lane_close(end.lane[0]);
+        end.control[0] = {};
+        end.lane[0] = phi_lane_make();
+        phi_lane_open(end.lane[0], end.link, &params);
+    };
+    int rank = -1;
+    begin(*a, true);
+    begin(*b, false);
+    a->fill_words(0, 1, 0, PHI_STAGE_LINE_WORDS);
+    a->done(0, 1);
+    EXPECT_FALSE(phi_lane_rests(a->lane[0], false)) << "the net has not looked";
+    phi_lane_kick(a->lane[0]);
+    EXPECT_TRUE(eventually([&] { return b->reach(0) == 1; }));
+    EXPECT_TRUE(eventually([&] { return phi_lane_rests(a->lane[0], false); }));
+    EXPECT_EQ(phi_net_settle(a->net, phi_deadline(kWait), &rank), 0) << rank;
+}
+
 // While nothing can be sent to a peer there are pauses: a lane that gets work in one is not
 // forgotten by who waits for the end of all.
 TEST_P(NetStaged, AKickInAPauseIsTaken)

@@ -263,49 +263,66 @@ TEST_P(Staged, LinesThatLie)
     }
 }
 
-// Every 8 bytes of a line come whole and say the truth of whose they are, both ways over PCIe, while they are looked at
-// all the time. PEERHOP_LITMUS_ROUNDS: how often.
+// Every 8 bytes of a line come whole and say the truth of whose they are, both ways over PCIe, while they are looked at:
+// by this thread all the time, by the device once it runs, which is waited for in half of the rounds. Numbers wrap on the way.
+// PEERHOP_LITMUS_ROUNDS: how often.
 TEST_P(Staged, LinesComeWhole)
 {
     const char *wish = getenv("PEERHOP_LITMUS_ROUNDS");
-    const uint32_t rounds = wish ? (uint32_t)strtoul(wish, nullptr, 10) : 1500, pieces = 1024;
+    const uint32_t pieces = 256, rounds = wish ? std::max((uint32_t)strtoul(wish, nullptr, 10), 2 * pieces) : 3 * pieces;
+    const uint32_t before = UINT32_MAX - pieces - pieces / 2;
     const auto mix = [](uint32_t record, uint32_t i) { return (record * 8 + i) * 2654435761u; };
-    CUdeviceptr source = gpu->alloc(16), buffer = gpu->alloc(16 * pieces);
-    std::vector<uint32_t> wanted(4 * pieces), found(4 * pieces);
-    gpu->fill(source, 16, 1);
-    for (uint32_t record = 1; record <= rounds; record++) {
+    CUdeviceptr source = gpu->alloc(16 * pieces), buffer = gpu->alloc(16 * pieces);
+    std::vector<uint32_t> sources(4 * pieces), wanted(4 * pieces), found(4 * pieces);
+    for (uint32_t i = 0; i < 4 * pieces; i++)
+        sources[i] = mix(i, 5);
+    CU_OK(gpu->cu->cuMemcpyHtoD_v2(source, sources.data(), 16 * pieces));
+    for (int i = 0; i < 2; i++) {
+        reach(i, before);
+        for (uint32_t b = 0; b < blocks(); b++)
+            lane(i)->done[b] = before;
+    }
+    for (uint32_t round = 1; round <= rounds; round++) {
+        const uint32_t record = before + round, piece = record % pieces;
         const uint64_t offset = (uint64_t)mix(record, 1) << 32 | mix(record, 0);
+        uint32_t line[] = {mix(record, 0), mix(record, 1), 16, 1, 0, 0, 0, 0};
+        memcpy(&line[4], &sources[4 * piece], 16);
         reach(0, record);
-        issue({step(PHI_STEP_STAGE, 0, source, offset, 16)});
+        issue({step(PHI_STEP_STAGE, 0, source + 16 * piece, offset, 16)});
         const uint64_t *out = lane(0)->lines[(record - 1) % PHI_STAGE_SLOTS].words;
         const int64_t deadline = phi_deadline(kWait);
-        for (uint32_t there = 0; there < PHI_STAGE_LINE_WORDS && phi_now() < deadline;) {
+        uint32_t there = 0;
+        while (there < PHI_STAGE_LINE_WORDS && phi_now() < deadline) {
             there = 0;
             for (uint32_t i = 0; i < PHI_STAGE_LINE_WORDS; i++) {
                 const uint64_t word = __atomic_load_n(&out[i], __ATOMIC_RELAXED);
                 if (word >> 32 != record)
                     continue;
                 there++;
-                if (i < 2)
-                    ASSERT_EQ((uint32_t)word, mix(record, i)) << record;
+                ASSERT_EQ((uint32_t)word, line[i]) << record << ", word " << i;
             }
         }
+        ASSERT_EQ(there, PHI_STAGE_LINE_WORDS) << record;
         issue({step(PHI_STEP_UNSTAGE, 1, buffer, 16 * pieces, 0)});
-        const uint32_t at = 16 * (record % pieces);
+        const uint32_t at = 16 * piece;
         const uint32_t in[] = {at, 0, 16, 1, mix(record, 4), mix(record, 5), mix(record, 6), mix(record, 7)};
         memcpy(&wanted[at / 4], &in[4], 16);
+        const auto pause = [](int64_t ns) {
+            for (const int64_t end = phi_now() + ns; phi_now() < end;)
+                ;
+        };
+        pause(round % 2 * 20000);
         for (uint32_t i = 0; i < PHI_STAGE_LINE_WORDS; i++) {
             const uint32_t k = (i * 3 + record) % PHI_STAGE_LINE_WORDS;
+            pause((record + i) % 5 == 0 ? record % 4000 : 0); // a poll of the device takes about 1 us
             __atomic_store_n(&lane(1)->lines[(record - 1) % PHI_STAGE_SLOTS].words[k], PHI_STAGE_WORD(record, in[k]),
                              __ATOMIC_RELAXED);
         }
-        if (record % pieces != 0 && record != rounds)
+        if (round % pieces != 0 && round != rounds)
             continue;
         ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
         ASSERT_EQ(done(0), record);
         ASSERT_EQ(done(1), record);
-        if (record < pieces)
-            continue;
         CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, 16 * pieces));
         ASSERT_EQ(found, wanted) << record;
     }

@@ -190,8 +190,14 @@ bool land(const Rules &rules, Lane &s)
         s.line_in[slot].make_void(record, rules.void_all);
     }
     s.landed++;
-    if (rules.in_order)
-        s.may_empty = s.landed;
+    return true;
+}
+
+bool raise_reach(const Rules &rules, Lane &s)
+{
+    if (!rules.in_order || s.may_empty == s.landed)
+        return false;
+    s.may_empty = s.landed;
     return true;
 }
 
@@ -269,6 +275,7 @@ std::string explore(const Rules &rules)
     std::vector<std::function<bool(Lane &)>> actors = {
         [&](Lane &s) { return send(rules, s); },
         [&](Lane &s) { return land(rules, s); },
+        [&](Lane &s) { return raise_reach(rules, s); },
         [&](Lane &s) { return give_credit(rules, s); },
         [&](Lane &s) { return take_credit(rules, s); },
     };
@@ -282,10 +289,6 @@ std::string explore(const Rules &rules)
     }
     Lane start{};
     start.may_fill = uint8_t(rules.slack);
-    for (int i = 0; i < SLOTS; i++) {
-        start.line_out[i].make_void(i + 1, rules.void_all);
-        start.line_in[i].make_void(i + 1, rules.void_all);
-    }
     model::Space<Lane> space;
     space.add(start, 0, 0);
     for (size_t i = 0; i < space.size(); i++) {

@@ -221,15 +221,9 @@ static struct phi_stage_line *short_line(const struct phi_hop_item *item, uint32
     return &lane(item)->lines[(record - 1) & (PHI_STAGE_SLOTS - 1)];
 }
 
-// What a line holds.
-struct short_record {
-    struct phi_stage_record head;
-    uint8_t data[PHI_STAGE_SHORT];
-};
-
 static void fill_short(const struct phi_hop_item *item, uint32_t record)
 {
-    struct short_record what = {{item->offset, (uint32_t)item->size, item->signal}, {0}};
+    struct phi_stage_short what = {{item->offset, (uint32_t)item->size, item->signal}, {0}};
     uint32_t data[PHI_STAGE_LINE_WORDS];
     if (item->size)
         memcpy(what.data, (const void *)item->source, item->size);
@@ -239,7 +233,7 @@ static void fill_short(const struct phi_hop_item *item, uint32_t record)
                          __ATOMIC_RELAXED);
 }
 
-static bool read_short(const struct phi_hop_item *item, uint32_t record, struct short_record *what)
+static bool read_short(const struct phi_hop_item *item, uint32_t record, struct phi_stage_short *what)
 {
     uint32_t data[PHI_STAGE_LINE_WORDS];
     for (uint32_t i = 0; i < PHI_STAGE_LINE_WORDS; i++) {
@@ -270,7 +264,7 @@ static bool fill_slot(const struct phi_hop_item *item, uint32_t record, uint64_t
     return bytes == left;
 }
 
-static bool empty_short(const struct phi_hop_item *item, const struct short_record *line)
+static bool empty_short(const struct phi_hop_item *item, const struct phi_stage_short *line)
 {
     const struct phi_stage_record head = line->head;
     if (head.size <= PHI_STAGE_SHORT && head.size <= item->offset &&
@@ -319,7 +313,7 @@ static enum si_progress do_staged(const struct phi_hop_item *item, bool others, 
         *at = OVER;
         return SI_MOVED;
     }
-    struct short_record line;
+    struct phi_stage_short line;
     const bool in_line = !stages && read_short(item, record, &line);
     if (!in_line && (int32_t)(load32(&lane(item)->reach) - record) < 0)
         return wait(item, over, at);
