@@ -61,13 +61,15 @@ struct phi_net_region {
     uint64_t base;
     uint32_t count; // one for each NIC, or for each rail where regions belong to endpoints
     struct fid_mr *mr[PHI_NET_RAILS_MAX];
+    struct phi_net_target self; // of reads that flush; no rails: nothing has been read so far
 };
 
-// A raw key of the peer's, mapped.
+// A raw key, mapped. Regions of the same memory may have the same one.
 struct phi_raw_key {
     struct phi_raw_key *next;
     struct phi_net_target target;
     uint64_t key;
+    uint32_t targets; // that have it
 };
 
 // How many parts of the post that is coming for a word have come, in which life of its line.
@@ -374,6 +376,8 @@ int phi_flush_open(struct phi_link *link);
 void phi_flush_hold(struct phi_link *link, const struct phi_held *held);
 bool phi_flush_go(struct phi_link *link);
 bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size);
+// phi_flush_reads: whether the flush under way reads by that key.
+bool phi_flush_reads(const struct phi_link *link, uint64_t key);
 void phi_flush_shut(struct phi_link *link);
 void phi_flush_forgo(struct phi_link *link); // after shut: takes the messages that came behind a post
 void phi_flush_free(struct phi_link *link);
@@ -389,6 +393,8 @@ int phi_region_open(struct phi_net *net, const struct phi_rail *rail,
 int phi_region_register(struct phi_link *link, uint32_t id, const struct phi_net_memory *memory,
                         uint64_t access);
 void phi_regions_close(struct phi_link *link);
+// phi_keys_unmap: the peer's raw keys, when the endpoints that have used them are closed.
+void phi_keys_unmap(struct phi_link *link);
 
 // phi_net_fail reports a failed call of the provider: its error to ours.
 int phi_net_fail(struct phi_net *net, int rc, const char *call);

@@ -410,8 +410,8 @@ static void close_rails(struct phi_link *link, bool at_once)
         phi_ports_close(link);
 }
 
-// Regions before the endpoint that they are bound to. When a move has failed nothing touches its
-// memory any more.
+// Regions before the endpoint that they are bound to, and keys behind it: what is under way names
+// them. When a move has failed nothing touches its memory any more.
 static void stop(struct phi_link *link)
 {
     link->carries = link->holds = false;
@@ -420,6 +420,7 @@ static void stop(struct phi_link *link)
     phi_link_staging_shut(link);
     phi_flush_shut(link);
     close_rails(link, false);
+    phi_keys_unmap(link);
     phi_moves_fail(link);
     phi_bells_end(link);
 }

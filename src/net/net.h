@@ -213,6 +213,7 @@ struct phi_net_target {
     uint8_t rails;                // so many keys; 1: one for all rails
     uint8_t raw_size;             // 0: no raw key
     uint8_t raw[PHI_NET_KEY_MAX]; // where the provider has raw keys, which belong to keys[0] then
+    struct phi_raw_key *mapped;   // not sent: that key as phi_link_route has mapped it here, or NULL
 };
 
 // phi_link_register may block (pinning memory). An id that is registered already is fine.
@@ -236,9 +237,14 @@ struct phi_route {
         uint64_t key;
     } rails[PHI_NET_RAILS_MAX];
 };
-// phi_link_route: id: of the own region; target and offset: the peer's. -ENOENT: not registered.
-int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
+// phi_link_route: id: of the own region; target and offset: the peer's. -ENOENT: not registered. The
+// first route to a target maps its raw key, where it has one, until the link ends, or until
+// phi_link_forget: whoever keeps the target tells by it that no route to it is used any more. To that
+// the caller sees: no move by one is under way, all posts by one are delivered (phi_link_mark), and
+// none is started before the next phi_link_route. Not with a link that was freed.
+int phi_link_route(struct phi_link *link, uint32_t id, struct phi_net_target *target,
                    uint64_t offset, struct phi_route *route);
+void phi_link_forget(struct phi_link *link, struct phi_net_target *target);
 
 // phi_route_lend makes *lent a route whose moves are of other memory of ours: [memory, memory + size),
 // which it registers for the link under `id`, of PHI_LENT_IDS and the 255 after it, where the provider

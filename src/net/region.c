@@ -208,6 +208,93 @@ bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *
     return found;
 }
 
+static struct phi_raw_key *find_raw(const struct phi_link *link,
+                                    const struct phi_net_target *target)
+{
+    struct phi_raw_key *raw = link->raw_keys;
+
+    while (raw &&
+           (raw->target.raw_size != target->raw_size || raw->target.keys[0] != target->keys[0] ||
+            memcmp(raw->target.raw, target->raw, target->raw_size) != 0))
+        raw = raw->next;
+    return raw;
+}
+
+static int add_raw(struct phi_link *link, const struct phi_net_target *target,
+                   struct phi_raw_key **added)
+{
+    struct phi_raw_key *raw = calloc(1, sizeof(*raw));
+    int rc;
+
+    if (!raw)
+        return -FI_ENOMEM;
+    raw->target = *target;
+    rc = fi_mr_map_raw(link->net->nics[0].domain, target->keys[0], raw->target.raw,
+                       target->raw_size, &raw->key, 0);
+    if (rc) {
+        free(raw);
+        return rc;
+    }
+    raw->next = link->raw_keys;
+    *added = link->raw_keys = raw;
+    return 0;
+}
+
+// A raw key is mapped once, whatever has it.
+static int map_raw(struct phi_link *link, struct phi_net_target *target)
+{
+    struct phi_raw_key *raw = find_raw(link, target);
+    int rc = raw ? 0 : add_raw(link, target, &raw);
+
+    if (rc)
+        return rc;
+    raw->targets++;
+    target->mapped = raw;
+    return 0;
+}
+
+static void unmap_raw(struct phi_link *link, struct phi_raw_key **at)
+{
+    struct phi_raw_key *raw = *at;
+
+    *at = raw->next;
+    fi_mr_unmap_key(link->net->nics[0].domain, raw->key);
+    free(raw);
+}
+
+static void forget_raw(struct phi_link *link, struct phi_net_target *target)
+{
+    struct phi_raw_key *raw = target->mapped, **at = &link->raw_keys;
+
+    target->mapped = NULL;
+    if (!raw || --raw->targets > 0)
+        return;
+    while (*at != raw)
+        at = &(*at)->next;
+    unmap_raw(link, at);
+}
+
+void phi_link_forget(struct phi_link *link, struct phi_net_target *target)
+{
+    struct phi_net *net = link->net;
+
+    phi_net_lock(net);
+    if (link->carries)
+        forget_raw(link, target);
+    target->mapped = NULL; // else the link's end has unmapped it
+    pthread_mutex_unlock(&net->lock);
+}
+
+// Of a region that is closed. A read may be under way by its own key only where the peer has lied
+// of what it is done with: then it stays as long as the link.
+static void forget_self(struct phi_link *link, struct phi_net_region *region)
+{
+    const struct phi_raw_key *raw = region->self.mapped;
+
+    if (raw && !phi_flush_reads(link, raw->key))
+        forget_raw(link, &region->self);
+}
+
 void phi_link_unregister(struct phi_link *link, uint32_t id)
 {
     struct phi_net *net = link->net;
@@ -219,56 +306,15 @@ void phi_link_unregister(struct phi_link *link, uint32_t id)
         if (region->id != id)
             continue;
         *at = region->next;
+        forget_self(link, region);
         close_region(region);
         break;
     }
     pthread_mutex_unlock(&net->lock);
 }
 
-// A raw key is mapped once for each region of the peer, and stays so as long as the link.
-static int map_raw(struct phi_link *link, const struct phi_net_target *target, uint64_t *key)
-{
-    struct phi_raw_key *raw = link->raw_keys;
-    int rc;
-
-    while (raw &&
-           (raw->target.raw_size != target->raw_size || raw->target.keys[0] != target->keys[0] ||
-            memcmp(raw->target.raw, target->raw, target->raw_size) != 0))
-        raw = raw->next;
-    if (raw) {
-        *key = raw->key;
-        return 0;
-    }
-    raw = calloc(1, sizeof(*raw));
-    if (!raw)
-        return -FI_ENOMEM;
-    raw->target = *target;
-    rc = fi_mr_map_raw(link->net->nics[0].domain, target->keys[0], raw->target.raw,
-                       target->raw_size, &raw->key, 0);
-    if (rc) {
-        free(raw);
-        return rc;
-    }
-    raw->next = link->raw_keys;
-    link->raw_keys = raw;
-    *key = raw->key;
-    return 0;
-}
-
-static void unmap_raw(struct phi_link *link)
-{
-    while (link->raw_keys) {
-        struct phi_raw_key *raw = link->raw_keys;
-
-        link->raw_keys = raw->next;
-        fi_mr_unmap_key(link->net->nics[0].domain, raw->key);
-        free(raw);
-    }
-}
-
 void phi_regions_close(struct phi_link *link)
 {
-    unmap_raw(link);
     while (link->regions) {
         struct phi_net_region *region = link->regions;
 
@@ -277,11 +323,17 @@ void phi_regions_close(struct phi_link *link)
     }
 }
 
-static int fill_route(struct phi_link *link, const struct phi_net_region *region,
-                      const struct phi_net_target *target, struct phi_route *route)
+void phi_keys_unmap(struct phi_link *link)
 {
-    uint64_t key = target->keys[0];
-    int rc = target->raw_size > 0 ? map_raw(link, target, &key) : 0;
+    while (link->raw_keys)
+        unmap_raw(link, &link->raw_keys);
+}
+
+static int fill_route(struct phi_link *link, const struct phi_net_region *region,
+                      struct phi_net_target *target, struct phi_route *route)
+{
+    int rc = target->raw_size > 0 && !target->mapped ? map_raw(link, target) : 0;
+    const uint64_t key = target->mapped ? target->mapped->key : target->keys[0];
 
     for (uint32_t i = 0; i < link->rails_used; i++) {
         route->rails[i].desc = fi_mr_desc(mr_of(region, i));
@@ -292,18 +344,17 @@ static int fill_route(struct phi_link *link, const struct phi_net_region *region
 
 int phi_region_self(struct phi_link *link, uint32_t id, struct phi_route *route)
 {
-    const struct phi_net_region *region = find(link, id);
-    struct phi_net_target own;
+    struct phi_net_region *region = find(link, id);
 
     if (!region)
         return -ENOENT;
-    if (!fill_target(link, region, &own))
+    if (region->self.rails == 0 && !fill_target(link, region, &region->self))
         return -EIO;
-    *route = (struct phi_route){.link = link, .remote = own.base};
-    return fill_route(link, region, &own, route);
+    *route = (struct phi_route){.link = link, .remote = region->self.base};
+    return fill_route(link, region, &region->self, route);
 }
 
-int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
+int phi_link_route(struct phi_link *link, uint32_t id, struct phi_net_target *target,
                    uint64_t offset, struct phi_route *route)
 {
     struct phi_route made = {.link = link, .remote = target->base + offset};

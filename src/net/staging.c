@@ -640,8 +640,9 @@ int phi_link_stage(struct phi_link *link, const struct phi_staging_params *param
 
 int phi_link_stage_peer(struct phi_link *link, const struct phi_net_target *theirs)
 {
+    struct phi_net_target target = *theirs; // not forgotten before the link ends
     struct phi_route route;
-    int rc = phi_link_route(link, OUT_ID, theirs, 0, &route);
+    int rc = phi_link_route(link, OUT_ID, &target, 0, &route);
 
     if (rc)
         return rc;

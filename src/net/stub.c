@@ -224,7 +224,7 @@ void phi_link_unregister(struct phi_link *link, uint32_t id)
     (void)id;
 }
 
-int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
+int phi_link_route(struct phi_link *link, uint32_t id, struct phi_net_target *target,
                    uint64_t offset, struct phi_route *route)
 {
     (void)link;
@@ -233,6 +233,12 @@ int phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_targ
     (void)offset;
     (void)route;
     return PH_ENOPATH;
+}
+
+void phi_link_forget(struct phi_link *link, struct phi_net_target *target)
+{
+    (void)link;
+    (void)target;
 }
 
 int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, size_t size,

@@ -308,6 +308,9 @@ static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
     }
     rc = delay(cq, entries, lose(entries, rc), count);
     pthread_mutex_unlock(&lock);
+    for (ssize_t i = 0; i < rc; i++)
+        if (!(((struct fi_cq_data_entry *)entries)[i].flags & FI_REMOTE_CQ_DATA))
+            strict_landed(((struct fi_cq_data_entry *)entries)[i].op_context);
     return rc;
 }
 
@@ -331,6 +334,8 @@ static ssize_t disorder_readerr(struct fid_cq *cq, struct fi_cq_err_entry *entry
         rc = real_cq->readerr(cq, entry, flags);
     queue->failed = 0;
     pthread_mutex_unlock(&lock);
+    if (rc > 0)
+        strict_landed(entry->op_context);
     return rc;
 }
 

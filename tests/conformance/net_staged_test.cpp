@@ -556,6 +556,45 @@ TEST_P(NetFlushed, EveryRailIsReadBeforeAPostShows)
     EXPECT_EQ(phi_link_lost(b->link, why, sizeof why), 0) << why;
 }
 
+// Of regions that come and go no key stays mapped by which they were read.
+TEST_P(NetFlushed, ARegionThatIsClosedTakesItsKeyWithIt)
+{
+    join({true, nullptr, nullptr});
+    if (IsSkipped())
+        return;
+    const int mapped = strict_count("strict_mapped");
+    for (uint32_t id = 2; id < 52; id++) {
+        ASSERT_EQ(phi_link_register(b->link, id, memory.data(), memory.size()), 0);
+        phi_link_flushes(b->link, 0, id);
+        for (int round = 0; round < 2; round++) {
+            b->lines[0][0].word[0] = 0;
+            send(0);
+            ASSERT_TRUE(eventually([&] { return b->word(0, 0, 0) == 2; })) << id;
+        }
+        phi_link_flushes(b->link, 0, PHI_NO_REGION);
+        phi_link_unregister(b->link, id);
+        EXPECT_EQ(strict_count("strict_mapped"), mapped);
+    }
+}
+
+// A region may be closed while it is read, if the peer says that it is done with it and posts.
+TEST_P(NetFlushed, ARegionIsClosedWhileItIsRead)
+{
+    join({true, nullptr, nullptr});
+    if (IsSkipped())
+        return;
+    auto *silence = strict_function<void(int)>("strict_silence"); // it is loaded now
+    if (!silence)
+        GTEST_SKIP() << "only over the strict libfabric";
+    send(0); // it waits until its region is known
+    silence(1);
+    phi_link_flushes(b->link, 0, 1);
+    EXPECT_FALSE(eventually([&] { return b->word(0, 0, 0) != 0; }, 100));
+    phi_link_unregister(b->link, 1);
+    phi_link_end(b->link, false);
+    silence(0);
+}
+
 // What cannot be flushed does not show.
 TEST_P(NetFlushed, ARegionThatCannotBeReadEndsTheLink)
 {

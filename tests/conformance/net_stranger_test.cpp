@@ -209,6 +209,7 @@ TEST_P(NetStranger, GuessedKeysOpenNothing)
         ASSERT_EQ(stranger->open({std::string("PEERHOP_NET_PROVIDER=") + GetParam()}), 0);
         approach();
         ASSERT_EQ(phi_link_register(stranger->link, 5, lies.data(), SIZE), 0);
+        guess.mapped = nullptr;
         ASSERT_EQ(phi_link_route(stranger->link, 5, &guess, 0, &wrong), 0);
     }
     EXPECT_EQ(lies, std::vector<uint8_t>(SIZE, 66));

@@ -4,7 +4,8 @@
 //   local     every local buffer has a descriptor of an open region that covers it
 //   virt      remote addresses are addresses of the owner's process, not offsets
 //   prov-key  keys are the provider's to choose: none may be asked for
-//   raw       keys are 16 bytes, which must be mapped at the other end, and unmapped in time
+//   raw       keys are 16 bytes, which must be mapped at the other end, and unmapped in time, but
+//             not while an operation is under way that names them
 //   allocated what is registered is memory that is there
 //   narrow    immediate data have 4 bytes
 //   short     no operation moves more than 64 KiB
@@ -40,6 +41,7 @@ enum {
     REGIONS = 4096,
     RAW_SIZE = 16,
     RAW_KEYS = 1024,
+    FLYING = 1024,
     TARGETS = 16384,
     NAME = 64, // of an endpoint
     ENDPOINTS = 256,
@@ -155,12 +157,19 @@ static int region_bind(struct fid *fid, struct fid *to, uint64_t flags)
 }
 
 // A raw key is a word of ours, and the provider's key. Where it is mapped it becomes a number that
-// the provider has never heard of.
+// the provider has never heard of, and that is never another one's.
 static const uint64_t raw_word = 0x7261772d6b657921;
-static uint64_t raw_keys[RAW_KEYS];             // by that number; 0: none
-static const struct fid *raw_domains[RAW_KEYS]; // ... and where
+static struct {
+    uint64_t number, key; // number 0: none
+    const struct fid *domain;
+} raw_keys[RAW_KEYS];
+static struct {          // operations under way
+    const void *context; // NULL: none
+    const struct fid_ep *ep;
+    uint64_t number; // of the key that it names
+} flying[FLYING];
+static uint64_t raw_numbers = 0x100;
 static int unmappable;
-enum { RAW_FIRST = 0x100 };
 
 static int raw_get(const struct region *region, struct fi_mr_raw_attr *attr)
 {
@@ -179,6 +188,15 @@ EXPORT void strict_unmappable(int on)
     __atomic_store_n(&unmappable, on, __ATOMIC_RELAXED);
 }
 
+// Under the lock. RAW_KEYS: it has none.
+static int raw_place(uint64_t number)
+{
+    int i = number ? 0 : RAW_KEYS;
+    while (i < RAW_KEYS && raw_keys[i].number != number)
+        i++;
+    return i;
+}
+
 static int raw_map(const struct fid *domain, const struct fi_mr_map_raw *map)
 {
     uint64_t word, key;
@@ -191,47 +209,85 @@ static int raw_map(const struct fid *domain, const struct fi_mr_map_raw *map)
         return refuse(-FI_EINVAL, "this was never a raw key");
     pthread_mutex_lock(&lock);
     for (int j = 0; j < RAW_KEYS; j++)
-        n += raw_keys[j] == key && raw_domains[j] == domain;
+        n += raw_keys[j].number && raw_keys[j].key == key && raw_keys[j].domain == domain;
     if (n >= 2) // by who writes there, and in a process with links to itself by who flushes it
         rc = refuse(-FI_EBUSY, "a raw key is mapped again");
-    while (i < RAW_KEYS && raw_keys[i])
+    while (i < RAW_KEYS && raw_keys[i].number)
         i++;
     if (i < RAW_KEYS) {
-        raw_keys[i] = key;
-        raw_domains[i] = domain;
+        raw_keys[i].number = *map->key = raw_numbers++;
+        raw_keys[i].key = key;
+        raw_keys[i].domain = domain;
     }
     pthread_mutex_unlock(&lock);
-    *map->key = (uint64_t)(RAW_FIRST + i);
     return rc ? rc : i < RAW_KEYS ? 0 : -FI_ENOMEM;
 }
 
 EXPORT int strict_mapped(void)
 {
     int n = 0;
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < RAW_KEYS; i++)
-        n += raw_keys[i] != 0;
+        n += raw_keys[i].number != 0;
+    pthread_mutex_unlock(&lock);
     return n;
 }
 
-static int raw_unmap(uint64_t key)
+static int raw_unmap(uint64_t number)
 {
-    const uint64_t i = key - RAW_FIRST;
-    if (i >= RAW_KEYS || !raw_keys[i])
-        return refuse(-FI_EINVAL, "no key that was mapped");
-    raw_keys[i] = 0;
-    return 0;
+    int i, flies = 0;
+    pthread_mutex_lock(&lock);
+    i = raw_place(number);
+    if (i < RAW_KEYS)
+        raw_keys[i].number = 0;
+    for (int j = 0; j < FLYING; j++)
+        flies = flies || (flying[j].context && flying[j].number == number);
+    pthread_mutex_unlock(&lock);
+    if (flies)
+        return refuse(-FI_EBUSY, "a key is unmapped that an operation under way names");
+    return i < RAW_KEYS ? 0 : refuse(-FI_EINVAL, "no key that was mapped");
 }
 
 // The provider's key of one that an operation names.
 static int raw_take(struct fi_rma_iov *remote)
 {
-    const uint64_t i = remote->key - RAW_FIRST;
+    int i;
     if (!demands("raw"))
         return 0;
-    if (i >= RAW_KEYS || !raw_keys[i])
-        return refuse(-FI_EACCES, "a key that is not mapped");
-    remote->key = raw_keys[i];
-    return 0;
+    pthread_mutex_lock(&lock);
+    i = raw_place(remote->key);
+    if (i < RAW_KEYS)
+        remote->key = raw_keys[i].key;
+    pthread_mutex_unlock(&lock);
+    return i < RAW_KEYS ? 0 : refuse(-FI_EACCES, "a key that is not mapped");
+}
+
+// An operation goes out; who made the call has all queues to itself until it returns.
+static void raw_flies(const struct fid_ep *ep, const void *context, uint64_t number)
+{
+    int i = 0;
+    if (!demands("raw"))
+        return;
+    pthread_mutex_lock(&lock);
+    while (i < FLYING && flying[i].context)
+        i++;
+    if (i < FLYING) {
+        flying[i].context = context;
+        flying[i].ep = ep;
+        flying[i].number = number;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void strict_landed(const void *context)
+{
+    if (!demands("raw"))
+        return;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FLYING; i++)
+        if (flying[i].context == context)
+            flying[i].context = NULL;
+    pthread_mutex_unlock(&lock);
 }
 
 static int region_control(struct fid *fid, int command, void *argument)
@@ -413,6 +469,9 @@ static void forget(const struct fid_ep *ep)
     i = place_of(ep);
     if (i < ENDPOINTS)
         memset(&bound[i], 0, sizeof(bound[i]));
+    for (i = 0; i < FLYING; i++)
+        if (flying[i].ep == ep)
+            flying[i].context = NULL;
     pthread_mutex_unlock(&lock);
 }
 
@@ -486,7 +545,10 @@ static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma 
     copy.msg_iov = &local;
     copy.desc = &desc;
     copy.rma_iov = &remote;
-    return disorder_rma(fn, ep, cq_of(ep), &copy, flags);
+    rc = (int)disorder_rma(fn, ep, cq_of(ep), &copy, flags);
+    if (rc == 0)
+        raw_flies(ep, message->context, message->rma_iov->key);
+    return rc;
 }
 
 static ssize_t strict_writemsg(struct fid_ep *ep, const struct fi_msg_rma *message, uint64_t flags)

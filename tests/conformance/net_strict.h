@@ -31,6 +31,8 @@ EXPORT void strict_late(int on); // immediate data is told of when this is calle
 EXPORT void strict_silence(int silent); // operations are taken, and nothing becomes of them
 
 int demands(const char *word); // whether TEST_NET_STRICT has it
+// The library is told that an operation is over.
+void strict_landed(const void *context);
 
 // ---- net_disorder.c
 

@@ -83,11 +83,10 @@ class Net : public testing::TestWithParam<const char *>
     {
         from.assign(size, 0);
         to.assign(size, 0);
-        struct phi_net_target target;
         ASSERT_EQ(phi_link_register(a->link, 7, from.data(), size), 0) << a->context->error();
         ASSERT_EQ(phi_link_register(b->link, 9, to.data(), size), 0) << b->context->error();
-        ASSERT_TRUE(phi_link_target(b->link, 9, &target));
-        ASSERT_EQ(phi_link_route(a->link, 7, &target, 0, &route), 0);
+        ASSERT_TRUE(phi_link_target(b->link, 9, &theirs));
+        ASSERT_EQ(phi_link_route(a->link, 7, &theirs, 0, &route), 0);
     }
     int start(size_t offset, size_t size, int64_t post, bool read = false)
     {
@@ -133,6 +132,7 @@ class Net : public testing::TestWithParam<const char *>
     }
     std::unique_ptr<End> a, b;
     std::vector<uint8_t> from, to;
+    struct phi_net_target theirs = {};
     struct phi_route route = {};
     struct phi_move move_ = {};
 };
@@ -458,6 +458,44 @@ TEST_P(Net, ARegionThatWasClosedIsNotWritten)
     if (state() == PHI_MOVE_POSTED)
         phi_link_end(a->link, false); // some say nothing at all
     EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
+}
+
+// Raw keys of what the peer had are mapped no longer than it is used, however long the link lives;
+// regions of the same memory may have one together. (Without raw keys nothing is mapped.)
+TEST_P(Net, AKeyIsMappedUntilItsTargetsAreForgotten)
+{
+    const char *mode = getenv("TEST_NET_STRICT");
+    const int raw = mode && strstr(mode, "raw");
+    regions(4096);
+    const struct phi_route first = route;
+    for (uint32_t round = 0; round < 50; round++) {
+        struct phi_net_target target, other;
+        struct phi_route others;
+        uint64_t mark;
+        ASSERT_EQ(phi_link_register(b->link, 10 + round, to.data(), 4096), 0);
+        ASSERT_TRUE(phi_link_target(b->link, 10 + round, &target));
+        other = target;
+        ASSERT_EQ(phi_link_route(a->link, 7, &target, 0, &route), 0);
+        ASSERT_EQ(phi_link_route(a->link, 7, &target, 64, &route), 0);
+        ASSERT_EQ(phi_link_route(a->link, 7, &other, 0, &others), 0);
+        EXPECT_EQ(route.rails[0].key, others.rails[0].key);
+        phi_link_forget(a->link, &target);
+        EXPECT_EQ(strict_count("strict_mapped"), 2 * raw);
+        phi_link_forget(a->link, &target); // as it is
+        ASSERT_EQ(phi_link_route(a->link, 7, &target, 0, &route), 0);
+        phi_link_forget(a->link, &other);
+        from.assign(4096, uint8_t(round));
+        ASSERT_EQ(move(0, 4096, false, post(1, 0, 1, 0)), 0);
+        EXPECT_EQ(to[4095], round);
+        ASSERT_TRUE(eventually([&] { return phi_link_post(&route, post(1, 0, 0, 0)) == 0; }));
+        ASSERT_TRUE(eventually([&] { return phi_link_mark(a->link, &mark); }));
+        ASSERT_TRUE(eventually([&] { return phi_link_delivered(a->link, mark); }));
+        phi_link_forget(a->link, &target);
+        EXPECT_EQ(strict_count("strict_mapped"), raw);
+        phi_link_unregister(b->link, 10 + round);
+    }
+    route = first;
+    ASSERT_EQ(move(0, 4096, true), 0);
 }
 
 // The same memory, given to a later life of the peer, has another key.
@@ -787,6 +825,24 @@ TEST_P(Net, NothingLandsAfterASilentLinkHasEnded)
     eventually([&] { return b->word(0, 1, 1) != 0; }, 100);
     EXPECT_EQ(b->word(0, 1, 1), 0u);
     EXPECT_EQ(std::count(to.begin(), to.end(), 9), 0);
+}
+
+// A link that ends has unmapped what was not forgotten, but not before what names it is over.
+TEST_P(Net, AKeyIsMappedUntilItsLinkHasEnded)
+{
+    auto *silence = strict_function<void(int)>("strict_silence");
+    if (!silence)
+        GTEST_SKIP() << "only over the strict libfabric";
+    regions(4096);
+    ASSERT_EQ(move(0, 4096, false), 0); // they are connected
+    silence(1);
+    ASSERT_EQ(start(0, 4096, -1), 0);
+    EXPECT_FALSE(eventually([&] { return state() != PHI_MOVE_POSTED; }, 100));
+    phi_link_cut(a->link);
+    EXPECT_EQ(state(), uint32_t(PHI_MOVE_FAILED));
+    EXPECT_EQ(strict_count("strict_mapped"), 0);
+    phi_link_forget(a->link, &theirs);
+    silence(0);
 }
 
 TEST_P(Net, MovesUnderWayFailWhenTheirLinkEnds)

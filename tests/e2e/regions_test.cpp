@@ -9,15 +9,15 @@
 extern "C" {
 #include "net/net.h"
 
-int __real_phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
+int __real_phi_link_route(struct phi_link *link, uint32_t id, struct phi_net_target *target,
                           uint64_t offset, struct phi_route *route);
-int __wrap_phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
+int __wrap_phi_link_route(struct phi_link *link, uint32_t id, struct phi_net_target *target,
                           uint64_t offset, struct phi_route *route);
 }
 
 static struct phi_route kept; // the last one that was made in this process
 
-int __wrap_phi_link_route(struct phi_link *link, uint32_t id, const struct phi_net_target *target,
+int __wrap_phi_link_route(struct phi_link *link, uint32_t id, struct phi_net_target *target,
                           uint64_t offset, struct phi_route *route)
 {
     int rc = __real_phi_link_route(link, id, target, offset, route);
