@@ -75,6 +75,8 @@ struct phi_remote_export {
     struct phi_import *import; // NULL: failed, or over the net
     struct phi_net_target target; // over the net: its region
     bool has_target;
+    bool marked;   // revoked and of no use any more, over the net: posts by then are told apart,
+    uint64_t mark; // ... by this
     enum phi_reason reason;
 };
 

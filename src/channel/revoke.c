@@ -452,6 +452,30 @@ static void forget(struct phi_peer *peer, struct phi_remote_export *e)
     free(e);
 }
 
+// Whether what this end has sent to a peer's allocation is there. Posts are delivered some time
+// after the stream is done with them, and bells are rung before they are posted; once the peer
+// closes its region they would fail, and the key of the region may not be unmapped before.
+static bool is_delivered(struct phi_peer *peer, struct phi_remote_export *e)
+{
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (channel->remote_export == e && !phi_staging_sent(channel))
+            return false;
+    e->marked = e->marked || phi_link_mark(peer->link, &e->mark);
+    return e->marked && phi_link_delivered(peer->link, e->mark);
+}
+
+// Of one that is not imported, or no more: whether the peer knows that it is of no use here. The
+// key goes before, as the peer closes the region behind it then.
+static bool part_with(struct phi_peer *peer, struct phi_remote_export *e)
+{
+    if (peer->link != NULL) {
+        if (!is_delivered(peer, e))
+            return false;
+        phi_link_forget(peer->link, &e->target);
+    }
+    return tell_unmapped(peer, e->id) != -EAGAIN;
+}
+
 // The next import that may be closed; without `blocking` of those whose closing cannot block.
 // *left: there are others, that somebody uses.
 static struct phi_remote_export *next_closable(struct phi_peer *peer, bool blocking, bool *left,
@@ -466,7 +490,7 @@ static struct phi_remote_export *next_closable(struct phi_peer *peer, bool block
             continue;
         }
         if (e->import == NULL && e->revoked) {
-            if (tell_unmapped(peer, e->id) != -EAGAIN)
+            if (part_with(peer, e))
                 forget(peer, e); // the map may lose the value that was just returned
             else
                 *left = true;
