@@ -57,29 +57,26 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
     }
 }
 
-// Takes an error out of a queue. A rail without which the link goes on is given up; of data, the
-// peer may be about to say why; any other error is kept, the first of them, and ends the link
-// (phi_ports_check).
-static void read_error(struct phi_link *link, struct phi_port *port)
+// What an error does. A rail without which the link goes on is given up; of data, the peer may be
+// about to say why; any other one is kept, the first of them, and ends the link (phi_ports_check).
+static void failed(struct phi_link *link, struct phi_port *port,
+                   const struct fi_cq_err_entry *error)
 {
-    struct fi_cq_err_entry error = {0};
     const char *text = NULL;
     struct phi_rail *rail;
     char why[sizeof(port->why)];
     bool of_data;
 
-    if (fi_cq_readerr(port->cq, &error, 0) < 0)
-        return;
-    of_data = error.op_context && !is_of_messages(link, error.op_context);
+    of_data = error->op_context && !is_of_messages(link, error->op_context);
     if (of_data && !link->carries) // of an endpoint that is closed
         return;
-    if (error.prov_errno)
-        text = fi_cq_strerror(port->cq, error.prov_errno, error.err_data, NULL, 0);
+    if (error->prov_errno)
+        text = fi_cq_strerror(port->cq, error->prov_errno, error->err_data, NULL, 0);
     // err is positive by the book, and negative of some providers.
     snprintf(why, sizeof(why), "%s%s%s%s",
-             link->net->library->fi_strerror(error.err < 0 ? -error.err : error.err),
+             link->net->library->fi_strerror(error->err < 0 ? -error->err : error->err),
              text ? " (" : "", text ? text : "", text ? ")" : "");
-    rail = phi_rail_of(link, error.op_context);
+    rail = phi_rail_of(link, error->op_context);
     if (port->failed || (rail && phi_rail_give_up(link, rail, why)))
         return;
     if (of_data) {
@@ -90,21 +87,30 @@ static void read_error(struct phi_link *link, struct phi_port *port)
     memcpy(port->why, why, sizeof(why));
 }
 
+// Takes an error out of a queue; false: there was none after all.
+static bool read_error(struct phi_link *link, struct phi_port *port)
+{
+    struct fi_cq_err_entry error = {0};
+
+    if (fi_cq_readerr(port->cq, &error, 0) < 0)
+        return false;
+    failed(link, port, &error);
+    return true;
+}
+
 enum { BATCH = 16, BATCHES = 4, QUEUE = 1024 };
 
-// Returns whether something was there.
+// Returns whether something was there: of an error, behind it there may be more.
 static bool take_entries(struct phi_link *link, struct phi_port *port,
                          const struct fi_cq_data_entry *entries, ssize_t n)
 {
     for (ssize_t i = 0; i < n && link->open; i++)
         completed(link, &entries[i]);
-    if (n == -FI_EAVAIL)
-        read_error(link, port);
     if (n > 0) {
         port->calmed = false;
         link->came = phi_now();
     }
-    return n > 0;
+    return n > 0 || (n == -FI_EAVAIL && read_error(link, port));
 }
 
 // Messages come over the first NIC, and may speak of posts that were delivered before over others:

@@ -57,6 +57,8 @@ static struct {
 } late[ENTRIES]; // immediate data that has come and is not told of
 static int late_count, late_on;
 static int made, deaf_from;              // queues; from which one on they are deaf, or 0
+static int kept_from;                    // ... and from which one on only `keeper` is told, or 0
+static pthread_t keeper;
 
 static unsigned any(unsigned n)
 {
@@ -93,6 +95,20 @@ EXPORT void strict_deaf(int count)
 {
     pthread_mutex_lock(&lock);
     deaf_from = count > 0 ? made - count + 1 : 0;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void strict_keep(int count)
+{
+    pthread_mutex_lock(&lock);
+    kept_from = count > 0 ? made - count + 1 : 0;
+    keeper = pthread_self();
+    for (int i = 0; i < QUEUES; i++) {
+        if (!queues[i].cq || count <= 0 || queues[i].made < kept_from)
+            continue;
+        queues[i].failed = 1;
+        queues[i].error = (struct fi_cq_err_entry){.op_context = &queues[i], .err = FI_EIO};
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -242,6 +258,14 @@ static ssize_t give(struct queue *queue, struct fi_cq_data_entry *entries, size_
     return n ? (ssize_t)n : -FI_EAGAIN;
 }
 
+static ssize_t give_in_order(struct queue *queue, struct fi_cq_data_entry *entries, size_t count)
+{
+    const int n = queue->n < (int)count ? queue->n : (int)count;
+    memcpy(entries, queue->entries, (size_t)n * sizeof(*entries));
+    memmove(queue->entries, &queue->entries[n], (size_t)(queue->n -= n) * sizeof(*entries));
+    return n;
+}
+
 static int is_lost(const struct fi_cq_data_entry *entry)
 {
     int *left = NULL;
@@ -288,17 +312,33 @@ static ssize_t delay(struct fid_cq *cq, struct fi_cq_data_entry *entries, ssize_
     return kept ? kept : -FI_EAGAIN;
 }
 
+static int is_deaf(const struct queue *queue)
+{
+    return deaf_from > 0 && queue->made >= deaf_from;
+}
+
+static int is_kept(const struct queue *queue)
+{
+    return kept_from > 0 && queue->made >= kept_from;
+}
+
 static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
 {
     struct queue *queue;
     ssize_t rc;
+    int keeps;
     pthread_mutex_lock(&lock);
     queue = queue_of(cq);
     let_go(cq);
-    if (deaf_from > 0 && queue->made >= deaf_from)
+    keeps = is_kept(queue) && pthread_equal(keeper, pthread_self());
+    if (is_kept(queue) && !keeps && !is_deaf(queue))
+        take_all(queue);
+    if (!keeps && (is_kept(queue) || is_deaf(queue)))
         rc = -FI_EAGAIN;
     else if (queue->failed)
         rc = -FI_EAVAIL;
+    else if (!demands("disorder") && queue->n > 0)
+        rc = give_in_order(queue, entries, count);
     else if (!demands("disorder"))
         rc = silent ? -FI_EAGAIN : real_cq->read(cq, entries, count);
     else if (silent)

@@ -22,6 +22,9 @@ EXPORT int strict_read(void);           // endpoints that have read of themselve
 EXPORT void strict_unmappable(int on);  // no raw key can be mapped
 EXPORT void strict_fail_next(int n);    // the n-th RMA operation from now on ends with an error
 EXPORT void strict_deaf(int count);     // so many queues, made last, do not look at what comes
+// Of so many queues, made last, only the thread that calls this is told what has come, and before
+// that of an error, until this is called with 0. To it they are never deaf.
+EXPORT void strict_keep(int count);
 // Greetings of so many endpoints, made last, are to be tried again, until this is called with 0.
 EXPORT void strict_unwelcome(int count);
 EXPORT void strict_astray(int on); // greetings are taken, and nothing becomes of them

@@ -773,6 +773,44 @@ TEST_P(Net, NothingGoesOnAfterTheOwnCut)
     }
 }
 
+// A cut takes all that has come, also behind an error: by its greeting it knows that the peer may
+// be writing over an endpoint.
+TEST_P(Net, NothingGoesOnAfterACutThatFindsAnError)
+{
+    auto *keep = strict_function<void(int)>("strict_keep");
+    auto *deaf = strict_function<void(int)>("strict_deaf");
+    const char *mode = getenv("TEST_NET_STRICT");
+    if (!keep || !deaf || !mode || strstr(mode, "disorder"))
+        GTEST_SKIP() << "only over a strict libfabric that tells at once what has come";
+    auto byte = [&](size_t at) { return __atomic_load_n(&to[at], __ATOMIC_RELAXED); };
+    bool cut = false;
+    for (int i = 0; i < 20 && !cut; i++) {
+        open();
+        size_t size;
+        uint32_t rails;
+        phi_net_told told;
+        phi_link_address(b->link, &size, &rails);
+        keep(static_cast<int>(rails)); // b's, the last ones that were made: one for each NIC
+        a->connect(*b);
+        b->connect(*a);
+        regions(64 << 20);
+        from.assign(from.size(), 9);
+        ASSERT_EQ(start(0, from.size(), -1), 0);
+        ASSERT_TRUE(eventually([&] { return byte(0) == 9; }));
+        deaf(static_cast<int>(rails));
+        phi_link_told(b->link, &told);  // nobody is reading it now
+        cut = byte(to.size() - 1) != 9; // half-way
+        phi_link_cut(b->link);
+        std::fill(to.begin(), to.end(), uint8_t(2));
+        deaf(0);
+        keep(0);
+        eventually([&] { return phi_net_poll(a->net), phi_net_poll(b->net), false; }, 200);
+        EXPECT_EQ(std::count(to.begin(), to.end(), 9), 0);
+        phi_link_end(a->link, false);
+    }
+    EXPECT_TRUE(cut);
+}
+
 // A post and a message go over different endpoints: whoever leaves says so by a message, and what
 // it has told before may be taken afterwards.
 TEST_P(Net, PostsThatAMessageOvertookAreKnownToBeMissing)
