@@ -356,8 +356,7 @@ static bool is_behind(const struct phi_link *link)
     return false;
 }
 
-// Messages that nothing is before any more.
-static void take_frames(struct phi_link *link)
+void phi_flush_take(struct phi_link *link)
 {
     struct phi_link_flush *flush = &link->flush;
 
@@ -382,7 +381,7 @@ static void release(struct phi_link *link)
     memmove(flush->held, flush->held + flush->covered, flush->count * sizeof(*flush->held));
     flush->covered = 0;
     // Before the next flush: where posts come all the time, there always is one.
-    take_frames(link);
+    phi_flush_take(link);
     if (link->carries && flush->count > 0)
         start(link);
 }
@@ -428,11 +427,6 @@ bool phi_flush_reads(const struct phi_link *link, uint64_t key)
 void phi_flush_shut(struct phi_link *link)
 {
     link->flush.count = link->flush.covered = 0;
-}
-
-void phi_flush_forgo(struct phi_link *link)
-{
-    take_frames(link);
 }
 
 void phi_flush_free(struct phi_link *link)

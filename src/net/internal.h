@@ -367,7 +367,8 @@ void phi_link_staging_free(struct phi_link *link);
 
 // Flushes (flush.c). open, with the link. covers: whether a post is one that waits for a flush. hold keeps it until then.
 // go moves the flush under way on; returns whether something showed. defers: whether a message that
-// has come waits behind posts. shut: the link has ended, or was cut.
+// has come waits behind posts. take: the messages that nothing is before any more. shut: the link has
+// ended, or was cut: what was held comes to nothing.
 // lane: what was read into a line's region is to be flushed; *flushing is true until then. false: it
 // need not be.
 bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *post);
@@ -379,7 +380,7 @@ bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size);
 // phi_flush_reads: whether the flush under way reads by that key.
 bool phi_flush_reads(const struct phi_link *link, uint64_t key);
 void phi_flush_shut(struct phi_link *link);
-void phi_flush_forgo(struct phi_link *link); // after shut: takes the messages that came behind a post
+void phi_flush_take(struct phi_link *link);
 void phi_flush_free(struct phi_link *link);
 void phi_flusher_close(struct phi_net *net);
 

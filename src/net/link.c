@@ -443,7 +443,7 @@ void phi_link_cut(struct phi_link *link)
     if (link->carries) {
         link->exposed = false;
         stop(link);
-        phi_flush_forgo(link);
+        phi_flush_take(link);
     }
     pthread_mutex_unlock(&link->net->lock);
 }
@@ -525,7 +525,7 @@ void phi_link_check(struct phi_link *link)
     if (!link->carries || !link->doubt || phi_now() < link->doubt)
         return;
     phi_flush_shut(link);
-    phi_flush_forgo(link); // the reason may be among them
+    phi_flush_take(link); // the reason may be among them
     phi_link_fail(link, -ECONNRESET, link->doubted);
 }
 
