@@ -412,6 +412,7 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
 
 // phi_provider_is_tcp: one of those that PEERHOP_NET_PROVIDER=tcp names.
 bool phi_provider_is_tcp(const struct fi_info *info);
+bool phi_provider_is_shm(const struct fi_info *info);
 
 // phi_provider_pci: where its NIC sits; false: it has none, or nobody knows.
 bool phi_provider_pci(const struct fi_info *info, const char *sysfs, char device[PHI_PCI_NAME]);

@@ -340,7 +340,7 @@ static void describe(struct phi_net *net)
     // shm of libfabric 1.17 counts the bytes that the peer has taken: of none it never says that
     // they are, and takes nothing more. Without the flag it says so when the peer is going to find
     // it.
-    net->told = strcmp(info->fabric_attr->prov_name, "shm") == 0 ? 0 : FI_DELIVERY_COMPLETE;
+    net->told = phi_provider_is_shm(info) ? 0 : FI_DELIVERY_COMPLETE;
     // A raw key is mapped once for its region, and not for each endpoint.
     net->rails = net->mr_mode & FI_MR_RAW ? 1 : (uint32_t)net->config->net_rails;
     net->wire = (struct phi_net_wire){.protocol = info->ep_attr->protocol,
@@ -359,7 +359,7 @@ static int name_endpoints(struct fi_info *info)
     char name[64];
     uint64_t number;
 
-    if (strcmp(info->fabric_attr->prov_name, "shm") != 0)
+    if (!phi_provider_is_shm(info))
         return 0;
     phi_random(&number, sizeof(number));
     snprintf(name, sizeof(name), "fi_shm://peerhop-%016llx", (unsigned long long)number);
@@ -380,7 +380,7 @@ static int open_domain(struct phi_net *net, struct phi_nic *nic)
 // that provider has to take it as it is.
 static bool may_probe(const struct phi_net *net)
 {
-    return strcmp(net->wire.provider, "shm") != 0 ||
+    return !phi_provider_is_shm(net->nics[0].info) ||
            FI_VERSION_LT(net->library->version, FI_VERSION(2, 0));
 }
 

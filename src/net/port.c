@@ -197,19 +197,18 @@ bool phi_link_calm(struct phi_link *link)
 
 // ---- open and close
 
-static int open_queue(struct phi_link *link, struct phi_port *port, struct fid_domain *domain)
+static int open_queue(struct phi_port *port, const struct phi_nic *nic)
 {
-    struct phi_net *net = link->net;
     struct fi_cq_attr attr = {.size = QUEUE, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD};
-    bool sleeps = strcmp(net->wire.provider, "shm") != 0; // there a wait object was seen to hang
-    int rc = sleeps ? fi_cq_open(domain, &attr, &port->cq, NULL) : -FI_ENOSYS;
+    bool sleeps = !phi_provider_is_shm(nic->info); // there a wait object was seen to hang
+    int rc = sleeps ? fi_cq_open(nic->domain, &attr, &port->cq, NULL) : -FI_ENOSYS;
 
     port->fd = -1;
     if (!rc && fi_control(&port->cq->fid, FI_GETWAIT, &port->fd))
         port->fd = -1;
     if (rc) {
         attr.wait_obj = FI_WAIT_NONE;
-        rc = fi_cq_open(domain, &attr, &port->cq, NULL);
+        rc = fi_cq_open(nic->domain, &attr, &port->cq, NULL);
     }
     return rc;
 }
@@ -221,7 +220,7 @@ int phi_ports_open(struct phi_link *link)
     int rc = 0;
 
     for (uint32_t i = 0; i < net->nic_count && !rc; i++) {
-        rc = open_queue(link, &link->ports[i], net->nics[i].domain);
+        rc = open_queue(&link->ports[i], &net->nics[i]);
         if (!rc)
             rc = fi_av_open(net->nics[i].domain, &attr, &link->ports[i].av, NULL);
     }

@@ -48,6 +48,11 @@ bool phi_provider_is_tcp(const struct fi_info *info)
     return is_named("tcp", info->fabric_attr->prov_name);
 }
 
+bool phi_provider_is_shm(const struct fi_info *info)
+{
+    return strcmp(info->fabric_attr->prov_name, "shm") == 0;
+}
+
 static const char *adapter_of(const struct fi_info *info)
 {
     return info->nic && info->nic->device_attr ? info->nic->device_attr->name : NULL;
