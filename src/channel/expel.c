@@ -159,7 +159,7 @@ void phi_fence_told(struct phi_peers *peers)
 {
     for (int rank = 0; rank < peers->ranks; rank++) {
         struct phi_peer *peer = peers->table[rank];
-        if (peer != NULL && peer->segment != NULL && peer->state >= PHI_PEER_READY)
+        if (peer != NULL && peer->state >= PHI_PEER_READY)
             phi_peer_told(peer);
     }
     atomic_store(&peers->fence_told, true);

@@ -51,8 +51,7 @@ int phi_channel_check(struct ph_channel *channel)
         status = status ? status : PH_EPEER;
     }
     struct phi_peer *peer = channel->peer;
-    if (status && atomic_load(&peer->ended) && peer->segment != NULL &&
-        atomic_load(&phi_peer_mine(peer)->told) == 0)
+    if (status && atomic_load(&peer->ended))
         phi_peer_told(peer);
     if (status == PH_EFENCED && !atomic_load(&channel->peers->fence_told)) {
         pthread_mutex_lock(&channel->peers->lock);

@@ -440,6 +440,8 @@ struct phi_side *phi_peer_theirs(const struct phi_peer *peer)
 
 void phi_peer_told(struct phi_peer *peer)
 {
+    if (peer->segment == NULL || atomic_load(&phi_peer_mine(peer)->told) != 0)
+        return;
     phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
     // What the application does now that it knows comes behind that, plain stores too. Pairs with a
     // reader's look after it has read (phi_channel_status).
@@ -512,12 +514,9 @@ int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message)
 
 int phi_peer_failure(struct phi_peer *peer)
 {
-    if (!peer->told && peer->segment != NULL) {
-        // Pairs with the releaser's look: from here on it may let our copies into the peer's
-        // buffers end.
-        peer->told = true;
-        phi_peer_told(peer);
-    }
+    // Pairs with the releaser's look: from here on it may let our copies into the peer's buffers
+    // end.
+    phi_peer_told(peer);
     char why[PHI_HELLO_WHY] = "";
     const char *more = !peer->expelled        ? ""
                        : phi_expel_over(peer) ? " (it was expelled)"

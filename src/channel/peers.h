@@ -279,7 +279,6 @@ struct phi_peer {
     uint64_t last_beat; // ... its counter then
     bool gone;          // the process has exited (or closed its end without leaving)
     bool released;      // broken, and no stream of ours touches anything of it any more
-    bool told;          // the application was told that the pair is broken
 
     // See heartbeat.h and expel.h.
     uint64_t beat;   // the peer's counter as last seen
@@ -531,7 +530,7 @@ void phi_peer_ring(struct phi_peer *peer);
 // The side headers of this process and of the peer; state is PHI_PEER_READY or later.
 struct phi_side *phi_peer_mine(const struct phi_peer *peer);
 struct phi_side *phi_peer_theirs(const struct phi_peer *peer);
-// phi_peer_told says in the segment that this application knows of the end of the pair.
+// phi_peer_told says in the segment, if there is one, that this application knows of the end of the pair.
 void phi_peer_told(struct phi_peer *peer);
 // phi_peer_note_told notes what the peer has said by now. phi_peer_heard: whether what it had posted before that is here,
 // or lost, as it is after a second. Without a link it always is.
