@@ -166,7 +166,8 @@ static uint8_t *slot_at(const struct phi_lane *lane, uint32_t record)
 static void void_line(struct phi_lane *lane, uint32_t record)
 {
     for (int i = 0; i < PHI_STAGE_LINE_WORDS; i++)
-        __atomic_store_n(&line_of(lane, record)->words[i], PHI_STAGE_VOID(record), __ATOMIC_RELAXED);
+        __atomic_store_n(&line_of(lane, record)->words[i], PHI_STAGE_VOID(record),
+                         __ATOMIC_RELAXED);
 }
 
 // Whether the stream has filled the record's line. Nothing else is read for it, and each store of
@@ -211,7 +212,8 @@ static void fill_line(struct phi_lane *lane, uint32_t record)
 
 // Puts a record into its slot where it is in its line. The stream's own words are not the peer's to
 // write, so what the head says can be trusted; that it fits costs nothing to see to.
-static uint32_t pack_record(struct phi_lane *lane, uint32_t record, const struct phi_stage_short *line)
+static uint32_t pack_record(struct phi_lane *lane, uint32_t record,
+                            const struct phi_stage_short *line)
 {
     uint8_t *slot = slot_at(lane, record);
     struct phi_stage_record head;
@@ -225,8 +227,8 @@ static uint32_t pack_record(struct phi_lane *lane, uint32_t record, const struct
 }
 
 // Posts the next record, where the stream has filled its line, or all blocks its slot. `done` was
-// read before the line: as the line comes before the word, a record that is done and not in its line
-// is in its slot (tests/model finds what happens else).
+// read before the line: as the line comes before the word, a record that is done and not in its
+// line is in its slot (tests/model finds what happens else).
 static ssize_t send_record(struct phi_lane *lane, uint32_t done)
 {
     struct phi_link *link = lane->link;
