@@ -63,8 +63,8 @@ static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
     channel->theirs_device = phi_segment_device_address(segment, channel->theirs_line);
 }
 
-// Over the net: the way to the peer's region. It fails only where the link has ended, and then so
-// has the pair.
+// Over the net: the way to the peer's region. It fails where the link has ended, and then so has the
+// pair; or where the provider cannot map one raw key more.
 static void set_route(struct ph_channel *channel, const struct phi_own_buffer *own)
 {
     struct phi_peer *peer = channel->peer;

@@ -383,18 +383,6 @@ static __device__ void stage_line(const phi_hop_item &item, uint32_t record, uin
         store_line(line_of(item, record), part, record);
 }
 
-// This block's share of a record that is not short, into its slot.
-static __device__ void stage_part(const phi_hop_item &item, uint64_t slot, uint64_t from,
-                                  uint64_t bytes)
-{
-    const uint32_t block = blockIdx.x - item.first;
-    copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0}, share_of(block, item.blocks));
-    if (block == 0 && threadIdx.x == 0)
-        *reinterpret_cast<phi_stage_record *>(slot) = {
-            item.offset + from, static_cast<uint32_t>(bytes),
-            item.signal && from + bytes == item.size};
-}
-
 static __device__ void stage(const phi_hop_item &item)
 {
     const uint32_t block = blockIdx.x - item.first, chunk = PHI_STAGE_CHUNK(item.peer);
@@ -411,10 +399,14 @@ static __device__ void stage(const phi_hop_item &item)
         if (!is_within(state.reach, ++record) && !may_go_on(item, record))
             return;
         const uint64_t slot = stage_slot(item, record);
-        if (!is_short)
-            stage_part(item, slot, from, bytes);
-        else if (block == 0)
+        if (is_short && block == 0)
             stage_line(item, record, part);
+        else if (!is_short)
+            copy_part({slot + PHI_STAGE_HEAD, item.source + from, bytes, 0},
+                      share_of(block, item.blocks));
+        if (!is_short && block == 0 && threadIdx.x == 0)
+            *reinterpret_cast<phi_stage_record *>(slot) = {
+                item.offset + from, static_cast<uint32_t>(bytes), item.signal && bytes == left};
         show_record(done, record);
         from += bytes;
     } while (from < item.size);

@@ -213,7 +213,9 @@ struct phi_net_target {
     uint8_t rails;                // so many keys; 1: one for all rails
     uint8_t raw_size;             // 0: no raw key
     uint8_t raw[PHI_NET_KEY_MAX]; // where the provider has raw keys, which belong to keys[0] then
-    struct phi_raw_key *mapped;   // not sent: that key as phi_link_route has mapped it here, or NULL
+    struct phi_raw_key *mapped;   // not sent: that key as phi_link_route has mapped it here, or NULL. A
+                                  // copy of a target that has a route is given to neither that nor
+                                  // phi_link_forget
 };
 
 // phi_link_register may block (pinning memory). An id that is registered already is fine.
