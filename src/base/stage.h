@@ -101,7 +101,7 @@ struct phi_stage_short {
     struct phi_stage_record head;
     uint8_t data[PHI_STAGE_SHORT];
 };
-static_assert(sizeof(struct phi_stage_short) == 4 * PHI_STAGE_LINE_WORDS, "half of each word");
+static_assert(2 * sizeof(struct phi_stage_short) == sizeof(struct phi_stage_line), "half of each word");
 
 // What a lane is like, as a number that work and kernels carry.
 #define PHI_STAGE_LIKE(chunk, blocks) ((uint64_t)(blocks) << 32 | (uint64_t)(chunk))

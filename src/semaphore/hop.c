@@ -32,14 +32,16 @@ static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *
     return copies(work) ? phi_move_blocks(policy, others, moves, work->size) : 1;
 }
 
-// Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most. Who
-// waits for a signal does not know what was put before it.
+// Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
+// Who waits for a signal does not know what was put before it. A lane has one block, or all.
 static uint32_t stage_threads(const struct phi_work *work)
 {
     const uint32_t chunk = PHI_STAGE_CHUNK(work->peer_lane);
     const bool unknown = work->kind != PHI_STEP_STAGE && work->size == 0;
     const size_t bytes = work->size < chunk && !unknown ? work->size : chunk;
-    const size_t threads = bytes / 64 / PHI_STAGE_BLOCKS_OF(work->peer_lane) / 32 * 32 + 32;
+    const size_t share =
+        PHI_STAGE_BLOCKS_OF(work->peer_lane) > 1 ? bytes / PHI_STAGE_BLOCKS : bytes;
+    const size_t threads = share / 64 / 32 * 32 + 32;
     return threads < PHI_COPY_THREADS ? (uint32_t)threads : PHI_COPY_THREADS;
 }
 

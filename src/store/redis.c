@@ -559,11 +559,14 @@ static void redis_close(struct phi_store *base, const bool *done, int64_t deadli
     struct phi_store_redis *store = redis_of(base);
     // The reader goes first: it would only be woken by what follows.
     phi_redis_close(&store->inbound.connection, "");
-    int result = connect_commands(store, deadline);
-    if (result == 0)
-        result = leave_mailboxes(store, done, deadline);
-    if (result == 0)
-        leave_members(store, deadline);
+    int result;
+    do { // a connection that was lost before is noticed now; connect says when it is too late
+        result = connect_commands(store, deadline);
+        if (result == 0)
+            result = leave_mailboxes(store, done, deadline);
+        if (result == 0)
+            result = leave_members(store, deadline);
+    } while (result == -ECONNRESET);
     redis_free(store);
 }
 

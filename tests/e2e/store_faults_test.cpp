@@ -140,6 +140,20 @@ RANK_FUNCTION(leaves_without_the_store)
     rank.close();
 }
 
+TEST_F(StoreFaults, WhoLeavesConnectsOnceMore)
+{
+    EXPECT_EQ(keys_after([] {
+                  Job job("host", 2);
+                  job.start("leaves_without_the_store");
+                  EXPECT_TRUE(reaches(job.shared()->value[0], 2));
+                  job.redis().cli("CLIENT KILL TYPE normal");
+                  job.shared()->value[1] = 1;
+                  EXPECT_EQ(job.wait(), "");
+                  return job.redis().cli("KEYS ph:*");
+              }),
+              "");
+}
+
 TEST_F(StoreFaults, KeysStayWhereTheStoreDoesNotAnswerWhoLeaves)
 {
     int runs = 0;

@@ -160,8 +160,10 @@ bool send(const Rules &rules, Lane &s)
         return false; // the operation of the slot is in use
     Line &line = s.line_out[slot];
     const bool in_line = !s.looked && line.is(record, rules.whole_out);
-    if (!rules.done_first && !s.looked && !in_line)
-        return s.looked = 1;
+    if (!rules.done_first && !s.looked && !in_line) {
+        s.looked = 1;
+        return true;
+    }
     s.looked = 0;
     if (!in_line && seen_filled(rules, s) < record)
         return false;
