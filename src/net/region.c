@@ -266,7 +266,6 @@ static void forget_raw(struct phi_link *link, struct phi_net_target *target)
 {
     struct phi_raw_key *raw = target->mapped, **at = &link->raw_keys;
 
-    target->mapped = NULL;
     if (!raw || --raw->targets > 0)
         return;
     while (*at != raw)

@@ -94,6 +94,12 @@ static struct phi_arrivals *arrivals_of(struct phi_link *link, uint32_t line, bo
 
 // ---- progress
 
+// Of the record that comes behind so many.
+static uint32_t slot_of(uint32_t before)
+{
+    return before & (PHI_STAGE_SLOTS - 1);
+}
+
 // Release: pairs with the acquire of the stream (or queue) that waits for it.
 static void publish(struct phi_lane *lane, uint32_t reach)
 {
@@ -125,8 +131,7 @@ static bool free_slots(struct phi_lane *lane)
     for (;;) {
         uint32_t record = reach - PHI_STAGE_SLOTS + 1;
 
-        if ((int32_t)(lane->credited - record) < 0 ||
-            lane->ops[(record - 1) & (PHI_STAGE_SLOTS - 1)].op.busy)
+        if ((int32_t)(lane->credited - record) < 0 || lane->ops[slot_of(record - 1)].op.busy)
             break;
         reach++;
     }
@@ -153,14 +158,12 @@ static ssize_t write_to_peer(struct phi_link *link, void *local, size_t size, ui
 
 static struct phi_stage_line *line_of(const struct phi_lane *lane, uint32_t record)
 {
-    return &lane->params.control->lines[(record - 1) & (PHI_STAGE_SLOTS - 1)];
+    return &lane->params.control->lines[slot_of(record - 1)];
 }
 
 static uint8_t *slot_at(const struct phi_lane *lane, uint32_t record)
 {
-    const uint32_t slot = (record - 1) & (PHI_STAGE_SLOTS - 1);
-
-    return lane->params.slots + (uint64_t)slot * (PHI_STAGE_HEAD + lane->chunk);
+    return lane->params.slots + (uint64_t)slot_of(record - 1) * (PHI_STAGE_HEAD + lane->chunk);
 }
 
 static void void_line(struct phi_lane *lane, uint32_t record)
@@ -232,8 +235,8 @@ static uint32_t pack_record(struct phi_lane *lane, uint32_t record,
 static ssize_t send_record(struct phi_lane *lane, uint32_t done)
 {
     struct phi_link *link = lane->link;
-    const uint32_t record = lane->sent + 1, slot = lane->sent & (PHI_STAGE_SLOTS - 1);
-    const uint64_t at = (uint64_t)slot * (PHI_STAGE_HEAD + lane->chunk);
+    const uint32_t record = lane->sent + 1, slot = slot_of(lane->sent);
+    uint8_t *at = slot_at(lane, record);
     struct phi_stage_short line;
     uint32_t size;
     bool in_line;
@@ -245,8 +248,9 @@ static ssize_t send_record(struct phi_lane *lane, uint32_t done)
     if (!in_line && (int32_t)(done - record) < 0)
         return -FI_EAGAIN;
     size = pack_record(lane, record, in_line ? &line : NULL);
-    rc = write_to_peer(link, lane->params.slots + at, PHI_STAGE_HEAD + (size_t)size,
-                       lane->params.offset + at, encode(lane, slot), &lane->ops[slot].op);
+    rc = write_to_peer(link, at, PHI_STAGE_HEAD + (size_t)size,
+                       lane->params.offset + (uint64_t)(at - lane->params.slots),
+                       encode(lane, slot), &lane->ops[slot].op);
     if (rc == 0) {
         link->flying++;
         link->staging.writing++;
@@ -280,11 +284,6 @@ static bool is_sane(const struct phi_lane *lane, uint32_t done)
 }
 
 // ---- bells
-
-static uint32_t slot_of(uint32_t record)
-{
-    return record & (PHI_STAGE_SLOTS - 1);
-}
 
 static bool is_ours(const struct phi_lane_params *p, const struct phi_stage_bell *bell)
 {
@@ -547,8 +546,8 @@ static void arrive(struct phi_link *link, const struct immediate *im)
     if (im->value >= PHI_STAGE_SLOTS)
         return;
     a->present |= (uint16_t)(1u << im->value);
-    while (a->present & 1u << (a->arrived & (PHI_STAGE_SLOTS - 1))) {
-        a->present &= (uint16_t) ~(1u << (a->arrived & (PHI_STAGE_SLOTS - 1)));
+    while (a->present & 1u << slot_of(a->arrived)) {
+        a->present &= (uint16_t) ~(1u << slot_of(a->arrived));
         a->arrived++;
         if (a->lane && a->lane->chunk > 0)
             fill_line(a->lane, a->arrived);
