@@ -190,7 +190,7 @@ def measure(perf, kind, table):
             missed += 1
             print(f'| `{words}` | | | | | | | | | {text} | **failed** |', flush=True)
         for row in rows:
-            verdict = '' if holds is None else 'holds' if holds(row) else '**missed**'
+            verdict = '' if holds is None or not passed else 'holds' if holds(row) else '**missed**'
             missed += verdict == '**missed**'
             cells = [row['case'], size(row['bytes']), settings(row), UNITS[row['metric']],
                      *(figure(row[name]) for name in ('median', 'p90', 'p99', 'limit', 'ratio')), text, verdict]
