@@ -8,55 +8,18 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "net/internal.h"
+#include "net/lane.h"
 
 // A lane without progress for so long is asked whether anything of it is still to come.
 #define QUIET_NS 200000
 #define SECOND   1000000000LL
-
-struct phi_record_op {
-    struct phi_net_op op; // first: what the provider knows
-    struct phi_lane *lane;
-};
-
-struct phi_lane {
-    struct phi_link *link;
-    struct phi_lane_params params;
-    uint32_t chunk, blocks; // chunk 0: of bells
-    uint32_t sent;          // outgoing: records posted; incoming: credit posted; bells begun
-    uint32_t credited;      // outgoing: records that the peer has emptied; bells landed
-    struct phi_route route; // of bells
-    struct phi_move moves[PHI_STAGE_SLOTS]; // ... what became of each
-    uint32_t asks[PHI_STAGE_SLOTS];         // ... and what is left to be done: PHI_BELL_*
-    uint32_t immediates[PHI_STAGE_SLOTS];
-    uint32_t reach; // as in control
-    struct phi_record_op ops[PHI_STAGE_SLOTS];
-    bool flushing;             // what the oldest bell has read is being made visible
-    bool active;               // in link->staging.active
-    bool closed;               // in link->staging.closed: kept for the provider
-    int64_t moved_at;          // when it last made progress
-    struct phi_lane *next;     // of the active ones, or of those that are closed
-    struct phi_lane *kicked;   // the next of net->kicked
-    _Atomic uint32_t awaiting; // kicked, or active
-};
-
-// What has come for a lane, also before it is open here.
-struct phi_arrivals {
-    struct phi_lane *lane;
-    uint32_t arrived;
-    uint16_t present; // slots whose record has come, but not yet one before it
-    uint8_t life;
-};
 
 // ---- immediates
 
 // Bits: line 0-19, side 20, word 21, value 22-25, life 26-28.
 #define LIFE_MASK 7u
 
-enum {
-    PER_LINE = 4, // lanes of a line: by direction and word
-    CREDIT_MOST = 15,
-};
+enum { CREDIT_MOST = 15 };
 
 _Static_assert(PHI_STAGE_SLOTS <= 16, "a slot is named by four bits");
 
@@ -89,39 +52,10 @@ static struct immediate decode(uint32_t immediate)
 static struct phi_arrivals *arrivals_of(struct phi_link *link, uint32_t line, bool outgoing,
                                         uint32_t word)
 {
-    return &link->staging.arrivals[(size_t)line * PER_LINE + (outgoing ? 2 : 0) + word];
+    return &link->staging.arrivals[(size_t)line * PHI_LANES_PER_LINE + (outgoing ? 2 : 0) + word];
 }
 
 // ---- progress
-
-// Of the record that comes behind so many.
-static uint32_t slot_of(uint32_t before)
-{
-    return before & (PHI_STAGE_SLOTS - 1);
-}
-
-// Release: pairs with the acquire of the stream (or queue) that waits for it.
-static void publish(struct phi_lane *lane, uint32_t reach)
-{
-    lane->reach = reach;
-    __atomic_store_n(&lane->params.control->reach, reach, __ATOMIC_RELEASE);
-}
-
-// What all blocks have done. The acquires pair with their releases: the slots' bytes are there, or
-// are not needed any more.
-static uint32_t done_by_all(const struct phi_lane *lane)
-{
-    const uint32_t *done = lane->params.control->done;
-    uint32_t least = __atomic_load_n(&done[0], __ATOMIC_ACQUIRE);
-
-    for (uint32_t i = 1; i < lane->blocks; i++) {
-        uint32_t other = __atomic_load_n(&done[i], __ATOMIC_ACQUIRE);
-
-        if ((int32_t)(other - least) < 0)
-            least = other;
-    }
-    return least;
-}
 
 // A slot is free again when its record was emptied, and the provider is done with it here.
 static bool free_slots(struct phi_lane *lane)
@@ -131,13 +65,13 @@ static bool free_slots(struct phi_lane *lane)
     for (;;) {
         uint32_t record = reach - PHI_STAGE_SLOTS + 1;
 
-        if ((int32_t)(lane->credited - record) < 0 || lane->ops[slot_of(record - 1)].op.busy)
+        if ((int32_t)(lane->credited - record) < 0 || lane->ops[phi_lane_slot(record - 1)].op.busy)
             break;
         reach++;
     }
     if (reach == lane->reach)
         return false;
-    publish(lane, reach);
+    phi_lane_publish(lane, reach);
     return true;
 }
 
@@ -158,12 +92,13 @@ static ssize_t write_to_peer(struct phi_link *link, void *local, size_t size, ui
 
 static struct phi_stage_line *line_of(const struct phi_lane *lane, uint32_t record)
 {
-    return &lane->params.control->lines[slot_of(record - 1)];
+    return &lane->params.control->lines[phi_lane_slot(record - 1)];
 }
 
 static uint8_t *slot_at(const struct phi_lane *lane, uint32_t record)
 {
-    return lane->params.slots + (uint64_t)slot_of(record - 1) * (PHI_STAGE_HEAD + lane->chunk);
+    return lane->params.slots +
+           (uint64_t)phi_lane_slot(record - 1) * (PHI_STAGE_HEAD + lane->chunk);
 }
 
 static void void_line(struct phi_lane *lane, uint32_t record)
@@ -235,7 +170,7 @@ static uint32_t pack_record(struct phi_lane *lane, uint32_t record,
 static ssize_t send_record(struct phi_lane *lane, uint32_t done)
 {
     struct phi_link *link = lane->link;
-    const uint32_t record = lane->sent + 1, slot = slot_of(lane->sent);
+    const uint32_t record = lane->sent + 1, slot = phi_lane_slot(lane->sent);
     uint8_t *at = slot_at(lane, record);
     struct phi_stage_short line;
     uint32_t size;
@@ -283,113 +218,11 @@ static bool is_sane(const struct phi_lane *lane, uint32_t done)
     return done - lane->sent <= PHI_STAGE_SLOTS || (int32_t)(done - lane->sent) < 0;
 }
 
-// ---- bells
-
-static bool is_ours(const struct phi_lane_params *p, const struct phi_stage_bell *bell)
-{
-    const uint64_t at = bell->local - (uint64_t)(uintptr_t)p->local;
-
-    return bell->size == 0 || (at <= p->local_size && bell->size <= p->local_size - at);
-}
-
-// Begins what the next bell asks for; false: later, or it has ended the link.
-static bool begin_bell(struct phi_lane *lane)
-{
-    const uint32_t slot = slot_of(lane->sent);
-    struct phi_move *move = &lane->moves[slot];
-    struct phi_stage_bell bell;
-
-    memcpy(&bell, lane->params.slots + (size_t)slot * PHI_STAGE_HEAD, sizeof(bell));
-    if (!PHI_BELL_MAY_BEGIN(bell.asks, lane->sent, lane->credited))
-        return false;
-    if (!is_ours(&lane->params, &bell)) {
-        phi_link_fail(lane->link, -EBADMSG, "a bell asks for memory that is not its channel's");
-        return false;
-    }
-    lane->asks[slot] = bell.asks;
-    lane->immediates[slot] = bell.immediate;
-    *move = (struct phi_move){.state = PHI_MOVE_DONE,
-                              .route = &lane->route,
-                              .local = (void *)(uintptr_t)bell.local,
-                              .offset = bell.offset,
-                              .size = bell.size,
-                              .read = (bell.asks & PHI_BELL_READ) != 0,
-                              .immediate = bell.immediate};
-    if ((bell.asks & PHI_BELL_COPY) && (bell.asks & PHI_BELL_POST)) {
-        move->posts = true; // with its last parts
-        lane->asks[slot] &= ~PHI_BELL_POST;
-    }
-    if (bell.size > 0)
-        phi_move_post(lane->link, move);
-    lane->sent++;
-    return true;
-}
-
-// Whether the oldest bell has landed: what it moved is there, and its post is sent. What was read
-// may still have to be made visible.
-static bool has_landed(struct phi_lane *lane)
-{
-    const uint32_t slot = slot_of(lane->credited);
-
-    if (atomic_load_explicit(&lane->moves[slot].state, memory_order_relaxed) != PHI_MOVE_DONE)
-        return false;
-    if (lane->asks[slot] & PHI_BELL_POST) {
-        if (phi_post_send(lane->link, &lane->route, lane->immediates[slot]))
-            return false;
-        lane->asks[slot] &= ~PHI_BELL_POST;
-    }
-    if (lane->asks[slot] & PHI_BELL_READ) {
-        lane->asks[slot] &= ~PHI_BELL_READ;
-        if (phi_flush_lane(lane->link, lane->params.line, &lane->flushing))
-            return false;
-    }
-    return lane->link->carries && !lane->flushing;
-}
-
-static bool bells_go(struct phi_lane *lane, uint32_t rung)
-{
-    bool any = false;
-
-    for (;;) {
-        if (lane->credited != lane->sent && has_landed(lane)) {
-            lane->credited++;
-            publish(lane, PHI_BELLS_REACH(lane->credited));
-        } else if (!lane->link->carries || (int32_t)(rung - lane->sent) <= 0 || !begin_bell(lane)) {
-            return any;
-        }
-        any = true;
-    }
-}
-
-// The link has ended, and nothing of it touches memory any more. Who rings later, as graphs do that
-// replay, sees it.
-static void end_bells(struct phi_lane *lane)
-{
-    const uint32_t rung = done_by_all(lane);
-
-    if (rung != lane->credited)
-        atomic_store(lane->params.broken, 1);
-    lane->flushing = false;
-    publish(lane, PHI_BELLS_OVER(rung));
-}
-
-void phi_bells_end(struct phi_link *link)
-{
-    const size_t lanes = link->staging.arrivals ? (size_t)link->mirror.capacity * PER_LINE : 0;
-
-    for (size_t i = 0; i < lanes; i++) {
-        struct phi_lane *lane = link->staging.arrivals[i].lane;
-
-        if (lane && lane->chunk == 0)
-            end_bells(lane);
-    }
-}
-
 // ---- progress of a lane
 
 static bool lane_go(struct phi_lane *lane)
 {
-    const uint32_t done = done_by_all(lane);
+    const uint32_t done = phi_lane_done(lane);
     bool any = false;
 
     if (!is_sane(lane, done)) {
@@ -397,7 +230,7 @@ static bool lane_go(struct phi_lane *lane)
         return false;
     }
     if (lane->chunk == 0)
-        return bells_go(lane, done);
+        return phi_bells_go(lane, done);
 
     if (lane->params.outgoing) {
         while (send_record(lane, done) == 0)
@@ -417,7 +250,7 @@ static bool lane_go(struct phi_lane *lane)
 // Nothing is on its way that this end knows of.
 static bool at_rest(const struct phi_lane *lane)
 {
-    const uint32_t done = done_by_all(lane);
+    const uint32_t done = phi_lane_done(lane);
 
     if (lane->chunk == 0)
         return done == lane->credited;
@@ -430,7 +263,7 @@ static bool at_rest(const struct phi_lane *lane)
 // went by a line.
 static bool has_more(const struct phi_lane *lane)
 {
-    const uint32_t done = done_by_all(lane);
+    const uint32_t done = phi_lane_done(lane);
     struct phi_stage_short line;
 
     if (!lane->params.outgoing)
@@ -546,14 +379,14 @@ static void arrive(struct phi_link *link, const struct immediate *im)
     if (im->value >= PHI_STAGE_SLOTS)
         return;
     a->present |= (uint16_t)(1u << im->value);
-    while (a->present & 1u << slot_of(a->arrived)) {
-        a->present &= (uint16_t) ~(1u << slot_of(a->arrived));
+    while (a->present & 1u << phi_lane_slot(a->arrived)) {
+        a->present &= (uint16_t) ~(1u << phi_lane_slot(a->arrived));
         a->arrived++;
         if (a->lane && a->lane->chunk > 0)
             fill_line(a->lane, a->arrived);
     }
     if (a->lane && a->lane->chunk > 0)
-        publish(a->lane, a->arrived);
+        phi_lane_publish(a->lane, a->arrived);
 }
 
 static void credit(struct phi_link *link, const struct immediate *im)
@@ -584,7 +417,7 @@ bool phi_staging_busy(const struct phi_link *link)
     if (link->staging.writing > 0)
         return true;
     for (const struct phi_lane *lane = link->staging.active; lane; lane = lane->next)
-        if (lane->chunk == 0 ? done_by_all(lane) != lane->credited : has_more(lane))
+        if (lane->chunk == 0 ? phi_lane_done(lane) != lane->credited : has_more(lane))
             return true;
     return false;
 }
@@ -630,8 +463,8 @@ int phi_link_stage(struct phi_link *link, const struct phi_staging_params *param
         return rc;
     phi_net_lock(net);
     if (!link->staging.arrivals)
-        link->staging.arrivals =
-            calloc((size_t)link->mirror.capacity * PER_LINE, sizeof(*link->staging.arrivals));
+        link->staging.arrivals = calloc((size_t)link->mirror.capacity * PHI_LANES_PER_LINE,
+                                        sizeof(*link->staging.arrivals));
     link->staging.side = params->side;
     if (!link->staging.arrivals)
         rc = phi_fail(net->report, -ENOMEM, "out of memory for the lanes of a link");
@@ -710,9 +543,9 @@ void phi_lane_open(struct phi_lane *lane, struct phi_link *link,
     if (a->lane == NULL && a->life != (params->life & LIFE_MASK))
         *a = (struct phi_arrivals){.life = params->life & LIFE_MASK};
     a->lane = lane;
-    publish(lane, params->outgoing || lane->chunk == 0 ? PHI_STAGE_SLOTS : a->arrived);
+    phi_lane_publish(lane, params->outgoing || lane->chunk == 0 ? PHI_STAGE_SLOTS : a->arrived);
     if (lane->chunk == 0 && !link->carries)
-        end_bells(lane);
+        phi_bells_over(lane);
     pthread_mutex_unlock(&net->lock);
 }
 

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A lane as its proxy sees it: of records through slots (staging.c), or of bells (bells.c).
+#ifndef PHI_NET_LANE_H
+#define PHI_NET_LANE_H
+
+#include "net/internal.h"
+#include "net/staging.h"
+
+// Lanes of a line: by direction and word.
+#define PHI_LANES_PER_LINE 4
+
+struct phi_record_op {
+    struct phi_net_op op; // first: what the provider knows
+    struct phi_lane *lane;
+};
+
+struct phi_lane {
+    struct phi_link *link;
+    struct phi_lane_params params;
+    uint32_t chunk, blocks; // chunk 0: of bells
+    uint32_t sent;          // outgoing: records posted; incoming: credit posted; bells begun
+    uint32_t credited;      // outgoing: records that the peer has emptied; bells landed
+    struct phi_route route; // of bells
+    struct phi_move moves[PHI_STAGE_SLOTS]; // ... what became of each
+    uint32_t asks[PHI_STAGE_SLOTS];         // ... and what is left to be done: PHI_BELL_*
+    uint32_t immediates[PHI_STAGE_SLOTS];
+    uint32_t reach; // as in control
+    struct phi_record_op ops[PHI_STAGE_SLOTS];
+    bool flushing;             // what the oldest bell has read is being made visible
+    bool active;               // in link->staging.active
+    bool closed;               // in link->staging.closed: kept for the provider
+    int64_t moved_at;          // when it last made progress
+    struct phi_lane *next;     // of the active ones, or of those that are closed
+    struct phi_lane *kicked;   // the next of net->kicked
+    _Atomic uint32_t awaiting; // kicked, or active
+};
+
+// What has come for a lane, also before it is open here.
+struct phi_arrivals {
+    struct phi_lane *lane;
+    uint32_t arrived;
+    uint16_t present; // slots whose record has come, but not yet one before it
+    uint8_t life;
+};
+
+// Of the record that comes behind so many.
+static inline uint32_t phi_lane_slot(uint32_t before)
+{
+    return before & (PHI_STAGE_SLOTS - 1);
+}
+
+// Release: pairs with the acquire of the stream (or queue) that waits for it.
+static inline void phi_lane_publish(struct phi_lane *lane, uint32_t reach)
+{
+    lane->reach = reach;
+    __atomic_store_n(&lane->params.control->reach, reach, __ATOMIC_RELEASE);
+}
+
+// What all blocks have done. The acquires pair with their releases: the slots' bytes are there, or
+// are not needed any more.
+static inline uint32_t phi_lane_done(const struct phi_lane *lane)
+{
+    const uint32_t *done = lane->params.control->done;
+    uint32_t least = __atomic_load_n(&done[0], __ATOMIC_ACQUIRE);
+
+    for (uint32_t i = 1; i < lane->blocks; i++) {
+        uint32_t other = __atomic_load_n(&done[i], __ATOMIC_ACQUIRE);
+
+        if ((int32_t)(other - least) < 0)
+            least = other;
+    }
+    return least;
+}
+
+// phi_bells_go begins what was rung, and ends what has landed. Returns whether it did anything.
+bool phi_bells_go(struct phi_lane *lane, uint32_t rung);
+
+// phi_bells_over ends a lane of a link that has ended: who has rung, or rings later, sees it.
+void phi_bells_over(struct phi_lane *lane);
+
+#endif
