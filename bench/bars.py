@@ -86,6 +86,8 @@ GPU = [
     ('-c send-latency -b 8 --group -i graph', within(2.1)),
     ('-c send-latency -b 8K', within(4.6)),
     ('-c send-latency -b 8K -i graph', within(2.9)),
+    ('-c send-latency -b 16K -b 64K', NONE),
+    ('-c send-latency -b 16K -b 64K -i graph', NONE),
     ('-c send-latency -b 128K', within(4.8)),
     ('-c send-latency -b 128K -i graph', within(3.7)),
     ('-c send-latency -b 1M', within(7.0)),

@@ -10,7 +10,7 @@
 #include "report.h"
 #include "stats.h"
 
-#define LL_MOST 8192 // of PEERHOP_LL_MAX
+#define LL_MOST 131072 // of PEERHOP_LL_MAX
 #define NOISE   1.01
 
 enum { LL, SM, CE, METHODS };
@@ -19,7 +19,7 @@ enum { LL, SM, CE, METHODS };
 static const struct {
     const char *name, *ll_max, *sm_max;
 } methods[METHODS] = {
-    {"ll", "PEERHOP_LL_MAX=8192", "PEERHOP_SM_MAX=0"},
+    {"ll", "PEERHOP_LL_MAX=131072", "PEERHOP_SM_MAX=0"},
     {"sm", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=9223372036854775807"},
     {"ce", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"},
 };
@@ -154,7 +154,7 @@ static void limits_of(const struct tune *tune, char *ll_max, char *sm_max, size_
     if (copy == tune->sizes.n)
         snprintf(sm_max, size, "all");
     else
-        bench_size_text(copy > lines ? sizes[copy - 1] : 0, sm_max, size);
+        bench_size_text(copy ? sizes[copy - 1] : 0, sm_max, size);
 }
 
 static void print_line(FILE *out, const struct tune *tune, const char *own, const char *peer)

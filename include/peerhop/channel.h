@@ -28,8 +28,9 @@ enum ph_protocol {
 };
 
 // Up to how many bytes messages between GPUs over ipc go by which method: by ll up to ll_max bytes (at
-// most 8192), by sm up to sm_max, and what is larger by ce. 0: none does, not even one of 0 bytes; -1: as
-// the context has it (PEERHOP_LL_MAX, PEERHOP_SM_MAX, PEERHOP_TABLE).
+// most 131072; signals, and all channels of a pair but the first 16 that it ever had, at most 8192), by sm up to sm_max,
+// and what is larger by ce. 0: none does, not even one of 0 bytes; -1: as the context has it
+// (PEERHOP_LL_MAX, PEERHOP_SM_MAX, PEERHOP_TABLE).
 struct ph_limits {
     int64_t ll_max;
     int64_t sm_max;
@@ -125,8 +126,8 @@ struct ph_path_report {
     } rejected[16];
     const char *flush; // what makes data that came over the net visible to the receiver's streams:
                        // "none" where nothing is needed, "driver", "driver_all", "read"
-    uint64_t ll_max; // bytes up to which a message goes by ll, and by sm: as its sender says; the
-    uint64_t sm_max; // receiver is told. 0: none does
+    uint64_t ll_max; // bytes up to which a message goes by ll (a signal: 8192 at most), and by sm: as
+    uint64_t sm_max; // its sender says, and the channel has room; the receiver is told. 0: none does
 };
 
 // ph_channel_path describes the direction from this rank to the peer (outgoing != 0) or from the

@@ -32,7 +32,7 @@
 // What may be mixed. A put_signal of a size pairs with the peer's wait, or ph_wait, for that size,
 // and the peer's ph_put_signal with wait likewise; signal is put_signal of 0 bytes, as ph_signal
 // is. ll_put_signal pairs with ll_wait of the same size, ll_signal with ll_wait_value. Where
-// channel.out.lines (the sender's PEERHOP_LL_MAX) is not 0, ll_put_signal and ll_wait of up to that
+// channel.out.lines (the sender's PEERHOP_LL_MAX, 8192 at most) is not 0, ll_put_signal and ll_wait of up to that
 // many bytes are the same message as put_signal and wait, and may be mixed with them and with
 // stream calls; so may ll_signal, whose value they drop, and ll_wait_value, to which they are the
 // offset they were given. A direction's signals, and its waits, are one sequence at each end: of one

@@ -44,7 +44,7 @@ struct ph_device_channel {
 
 struct ph_device_lane {
     uint32_t pushed, credit, taken;
-    uint32_t reserved[29];
+    uint32_t reserved[29]; // the first two are of messages of several blocks, which kernels have not
     uint32_t full[PH_DEVICE_BLOCKS];
     uint32_t go[PH_DEVICE_BLOCKS];
 };

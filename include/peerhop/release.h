@@ -52,7 +52,7 @@ PH_API int ph_release_wait(struct ph_context *context, const void *buffer, size_
                            enum ph_release_state state, int64_t deadline_ms);
 
 // ph_reap unmaps what peers have released, and what no channel uses any more, and frees the device
-// memory (10 MiB) of each life of a peer that is over, once a later life was met and the handles on
+// memory (18 MiB) of each life of a peer that is over, once a later life was met and the handles on
 // its channels are closed. Closing an import of
 // cudaMalloc or pool memory waits for every stream of the device, and while it does no thread of
 // the process can launch anything: call it where the device is quiet. Any thread. 0 or PH_EFORKED,

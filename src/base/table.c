@@ -113,7 +113,7 @@ static int parse_line(struct reader *reader, struct phi_table_line *line, bool *
     if (rc)
         return rc;
     if (!parse_size(words[2], PHI_TABLE_LL_MAX, &line->limits.ll_max))
-        return refuse(reader, "ll_max is a size from 0 to 8K, not", words[2]);
+        return refuse(reader, "ll_max is a size from 0 to 128K, not", words[2]);
     if (strcmp(words[3], "all") == 0)
         line->limits.sm_max = PHI_TABLE_ALL;
     else if (!parse_size(words[3], PHI_TABLE_ALL, &line->limits.sm_max))
@@ -232,17 +232,30 @@ static bool fits(const char *wanted, const char *name)
     return strcmp(wanted, "*") == 0 || strcmp(wanted, name) == 0;
 }
 
+// docs/performance.md, "Sizes by pair". The last line is of all others: lines take twice the bytes,
+// which another link may not have to spare.
+static const struct phi_table_line measured[] = {
+    {"NVIDIA H200", "NVIDIA H200", {65536, PHI_TABLE_ALL}},
+    {"*", "*", {PHI_TABLE_LL, PHI_TABLE_ALL}},
+};
+
+// The first line that fits, or NULL.
+static const struct phi_table_line *find(const struct phi_table_line *lines, size_t n,
+                                         const char *own, const char *peer)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fits(lines[i].own, own) && fits(lines[i].peer, peer))
+            return &lines[i];
+    return NULL;
+}
+
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
                                    const char *own, const char *peer)
 {
-    struct phi_limits limits = {PHI_TABLE_LL_MAX, PHI_TABLE_ALL};
-
-    for (size_t i = 0; table && i < table->count; i++) {
-        if (fits(table->lines[i].own, own) && fits(table->lines[i].peer, peer)) {
-            limits = table->lines[i].limits;
-            break;
-        }
-    }
+    const struct phi_table_line *line = table ? find(table->lines, table->count, own, peer) : NULL;
+    if (line == NULL)
+        line = find(measured, sizeof(measured) / sizeof(*measured), own, peer);
+    struct phi_limits limits = line->limits;
     if (config->ll_max >= 0)
         limits.ll_max = config->ll_max;
     if (config->sm_max >= 0)

@@ -17,7 +17,8 @@
 
 #include "base/report.h"
 
-#define PHI_TABLE_LL_MAX 8192
+#define PHI_TABLE_LL_MAX 131072
+#define PHI_TABLE_LL     8192 // of pairs that nobody has measured
 #define PHI_TABLE_ALL    INT64_MAX
 
 struct phi_config;
@@ -53,7 +54,8 @@ int phi_table_read(const char *file, struct phi_report *report, struct phi_table
 void phi_table_fini(struct phi_table *table);
 
 // phi_table_limits: those of a pair, by its devices' names: each as the configuration says where it
-// does, else as the first line that fits says, else the defaults. table NULL: none.
+// does, else as the first line that fits says, else as was measured of such a pair, else the
+// defaults. table NULL: none.
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
                                    const char *own, const char *peer);
 

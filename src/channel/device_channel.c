@@ -66,7 +66,7 @@ static struct ph_device_way way_of(const struct ph_channel *channel, bool outgoi
     way.peer = channel->peer_slab + lane;
     way.slots = (outgoing ? channel->peer_slab : channel->own_slab) +
                 phi_flag_slots(channel->index, PHI_WORD_NOTE);
-    way.lines = channel->table[outgoing].lines;
+    way.lines = phi_flags_signal_lines(channel, outgoing);
     way.copy = channel->table[outgoing].copy;
     return way;
 }

@@ -20,7 +20,7 @@ struct phi_own_flags {
     bool sent;
 };
 
-_Static_assert(PHI_TABLE_LL_MAX == PHI_LL_PIECE, "what one push takes");
+_Static_assert(PHI_TABLE_LL_MAX == PHI_LL_LARGE, "what one push takes");
 
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own)
 {
@@ -28,7 +28,7 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
     struct phi_limits limits;
     switch (peers->config->method) {
     case PHI_METHOD_LL:
-        return (struct phi_flag_table){PHI_LL_PIECE, UINT64_MAX};
+        return (struct phi_flag_table){PHI_LL_LARGE, UINT64_MAX};
     case PHI_METHOD_SM:
         return (struct phi_flag_table){0, UINT64_MAX};
     case PHI_METHOD_AUTO:
@@ -56,14 +56,16 @@ static bool possible(const struct phi_peer *peer)
             config->method == PHI_METHOD_SM);
 }
 
-// What each line of a slab says before a peer can see it: nothing, but that signals may be given.
-static void draw(char *first)
+// What each line of a slab says before a peer can see it: that signals may be given, and that one
+// message by lines has passed, for the first one writes all of its slot.
+static void draw(char *line)
 {
-    for (int sender = 0; sender < 2; sender++) {
-        struct phi_flag_lane *lane =
-            (struct phi_flag_lane *)(first + phi_flag_lane(0, sender, PHI_WORD_NOTE));
-        for (int i = 0; i < PHI_MOVE_BLOCKS; i++)
-            lane->go[i] = 1;
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
+        const enum phi_word word = (enum phi_word)(i / 2);
+        struct phi_flag_lane *lane = (struct phi_flag_lane *)(line + phi_flag_lane(0, i % 2, word));
+        lane->pushed = lane->credit = lane->taken = 1;
+        for (int block = 0; block < PHI_MOVE_BLOCKS; block++)
+            lane->go[block] = word == PHI_WORD_NOTE;
     }
 }
 
@@ -211,6 +213,19 @@ bool phi_flags_usable(const struct phi_peer *peer)
            peer->flags->import != NULL;
 }
 
+// Up to how many bytes messages of a word go by lines: as the sender says, and as the slots can.
+static uint64_t limited(const struct ph_channel *channel, bool outgoing, enum phi_word word)
+{
+    const uint64_t lines = channel->table[outgoing].lines;
+    const size_t piece = phi_flag_piece(channel->index, word);
+    return lines < piece ? lines : piece;
+}
+
+uint64_t phi_flags_signal_lines(const struct ph_channel *channel, bool outgoing)
+{
+    return limited(channel, outgoing, PHI_WORD_NOTE);
+}
+
 void phi_flags_give(struct ph_channel *channel)
 {
     const struct phi_peer *peer = channel->peer;
@@ -221,6 +236,8 @@ void phi_flags_give(struct ph_channel *channel)
     channel->table[true] =
         phi_flags_table(peer, &phi_key_mine(channel->key, channel->mine_number)->limits);
     channel->table[false] = phi_key_theirs(channel->key, channel->theirs_number)->table;
+    for (int outgoing = 0; outgoing < 2; outgoing++)
+        channel->table[outgoing].lines = limited(channel, outgoing, PHI_WORD_TURN);
 }
 
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word)
@@ -236,17 +253,23 @@ static bool read_own(const struct ph_channel *channel, size_t at, void *into, si
                          phi_deadline(peers->config->deadline_ms)) == 0;
 }
 
-// The first line tells: the pusher's streams are over, so it wrote all lines or none.
+// All lines: a pusher that died, or gave up, may have written some of them.
 static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_lane *lane,
-                      enum phi_word word)
+                      enum phi_word word, size_t size)
 {
+    uint32_t piece[1024][4];
     const uint32_t message = lane->taken + 1;
-    uint32_t line[4];
-    return read_own(channel,
-                    phi_flag_slots(channel->index, word) +
-                        (message & (PHI_LL_SLOTS - 1)) * (size_t)PHI_LL_SLOT,
-                    line, sizeof line) &&
-           line[1] == message && line[3] == message;
+    const size_t data = (size + 7) / 8 + (word == PHI_WORD_NOTE), lines = data ? data : 1;
+    size_t at = phi_flag_slot(channel->index, word, message);
+    for (size_t left = lines, n; left > 0; left -= n, at += n * sizeof *piece) {
+        n = left < 1024 ? left : 1024;
+        if (!read_own(channel, at, piece, n * sizeof *piece))
+            return false;
+        for (size_t i = 0; i < n; i++)
+            if (piece[i][1] != message || piece[i][3] != message)
+                return false;
+    }
+    return true;
 }
 
 static bool is_moved(const struct phi_flag_lane *lane)
@@ -269,12 +292,12 @@ bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum 
 }
 
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
-                    enum phi_method method)
+                    enum phi_method method, size_t size)
 {
     struct phi_flag_lane lane;
     if (!read_own(channel, phi_flags_lane_of(channel, outgoing, word), &lane, sizeof lane))
         return false;
-    return method == PHI_BY_LINES ? is_pushed(channel, &lane, word) : is_moved(&lane);
+    return method == PHI_BY_LINES ? is_pushed(channel, &lane, word, size) : is_moved(&lane);
 }
 
 void phi_flags_end(struct ph_channel *channel)
@@ -283,14 +306,17 @@ void phi_flags_end(struct ph_channel *channel)
     atomic_compare_exchange_strong(&channel->mine->flags_over, &none, 1);
 }
 
-enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing, size_t size)
+enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing,
+                                 enum phi_call call, size_t size)
 {
     const struct phi_flag_table *table = &channel->table[outgoing];
     if (channel->stage.is && !channel->stage.bells)
         return PHI_BY_SLOTS;
     if (channel->own_slab == 0)
         return PHI_BY_WORDS;
-    return size <= table->lines && table->lines > 0 ? PHI_BY_LINES
+    const uint64_t lines =
+        phi_call_signals(call) ? phi_flags_signal_lines(channel, outgoing) : table->lines;
+    return size <= lines && lines > 0               ? PHI_BY_LINES
            : size <= table->copy && table->copy > 0 ? PHI_BY_COPY
                                                     : PHI_BY_WORDS;
 }

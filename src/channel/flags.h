@@ -19,7 +19,8 @@ struct phi_remote_export;
 struct ph_channel;
 struct phi_own_flags;
 
-// Up to how many bytes a message goes by lines, and by copy. Of the sender's buffer; in its descriptor.
+// Up to how many bytes a message goes by lines, and by copy. Of the sender's buffer; in its
+// descriptor.
 struct phi_flag_table {
     uint64_t lines, copy;
 };
@@ -29,8 +30,8 @@ struct phi_limits;
 // The id of the peer's slab among its exports, which it gives to nothing else.
 #define PHI_FLAG_EXPORT UINT32_MAX
 
-// phi_flags_table is that of a buffer of this rank's with these limits. Nothing else that it is made of
-// changes in the peer's life.
+// phi_flags_table is that of a buffer of this rank's with these limits. Nothing else that it is
+// made of changes in the peer's life.
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own);
 
 // phi_flags_open makes this rank's slab for a peer where both can have one; else, or where it
@@ -64,11 +65,11 @@ void phi_flags_give(struct ph_channel *channel);
 // phi_flags_lane_of is where the lane of a direction's word lies in either slab, in bytes.
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
-// phi_flags_here: whether a message is in the lane of an ended channel that no stream of ours
-// touches any more; the peer cannot write there again. It stays there. Without the lock; reads
-// device memory.
+// phi_flags_here: whether a message of that size is in the lane of an ended channel that no stream
+// of ours touches any more; the peer cannot write there again. It stays there. Without the lock;
+// reads device memory.
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
-                    enum phi_method method);
+                    enum phi_method method, size_t size);
 
 // phi_flags_take_moved takes a message by copy that phi_flags_here has found; one by lines is taken
 // by a stream. Without the lock; writes device memory.
@@ -77,7 +78,10 @@ bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum 
 // phi_flags_end ends the waits of a channel for flags that do not come any more.
 void phi_flags_end(struct ph_channel *channel);
 
-// phi_flags_method: how a message of a channel moves.
-enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing, size_t size);
+// phi_flags_method: how a message of a channel moves. phi_flags_signal_lines: up to how many bytes
+// signals go by lines; of sends the channel's table says it.
+enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing,
+                                 enum phi_call call, size_t size);
+uint64_t phi_flags_signal_lines(const struct ph_channel *channel, bool outgoing);
 
 #endif

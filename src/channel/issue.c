@@ -185,6 +185,7 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     work->own_lane = channel->own_slab + lane;
     work->peer_lane = channel->peer_slab + lane;
     work->signal = word == PHI_WORD_NOTE;
+    work->large = phi_flag_large(channel->index, word);
     if (step->kind == PHI_STEP_PUSH) {
         work->slots = channel->peer_slab + slots;
         work->offset = call->remote_offset;
@@ -202,7 +203,8 @@ static const struct phi_program *program_of(const struct phi_channel_call *call)
 {
     const struct ph_channel *channel = call->channel;
     const uint8_t protocol = call->outgoing ? channel->protocol_out : channel->protocol_in;
-    const enum phi_method method = phi_flags_method(channel, call->outgoing, call->size);
+    const enum phi_method method =
+        phi_flags_method(channel, call->outgoing, call->call, call->size);
     return phi_program_of(call->call, method, protocol == PH_PROTOCOL_GET);
 }
 
@@ -330,11 +332,11 @@ static bool take_word(const struct phi_channel_call *call)
            atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
 }
 
-static bool is_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
-                    enum phi_method method)
+static bool is_here(const struct phi_channel_call *call, enum phi_word word, enum phi_method method)
 {
-    return method == PHI_BY_SLOTS ? phi_staging_here(channel, word)
-                                  : phi_flags_here(channel, outgoing, word, method);
+    return method == PHI_BY_SLOTS
+               ? phi_staging_here(call->channel, word)
+               : phi_flags_here(call->channel, call->outgoing, word, method, call->size);
 }
 
 // Also what was taken of the peer's channels that had ended already, on the way to their buffers.
@@ -406,7 +408,7 @@ static bool first_is_here(const struct phi_channel_call *call, enum phi_method m
 {
     const struct phi_program *program = program_of(call);
     return program->count == 0 || // waits for nothing
-           is_here(call->channel, call->outgoing, (enum phi_word)program->steps[0].word, method);
+           is_here(call, (enum phi_word)program->steps[0].word, method);
 }
 
 // Of a message by flags. What is there by lines, or in slots, is unpacked on the stream; the peer
@@ -449,7 +451,8 @@ static bool take_ended(const struct phi_channel_call *call, enum phi_method meth
 bool phi_channel_here(const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
-    const enum phi_method method = phi_flags_method(channel, call->outgoing, call->size);
+    const enum phi_method method =
+        phi_flags_method(channel, call->outgoing, call->call, call->size);
     if (method == PHI_BY_WORDS && call->call == PHI_CALL_WAIT)
         return with_word(call, is_word_here);
     // The other methods of a transfer need the peer.
@@ -464,7 +467,8 @@ bool phi_channel_here(const struct phi_channel_call *call)
 
 bool phi_channel_take(const struct phi_channel_call *call, void *stream, bool begun)
 {
-    const enum phi_method method = phi_flags_method(call->channel, call->outgoing, call->size);
+    const enum phi_method method =
+        phi_flags_method(call->channel, call->outgoing, call->call, call->size);
     return method == PHI_BY_WORDS ? with_word(call, take_word)
                                   : take_ended(call, method, stream, begun);
 }
@@ -572,11 +576,12 @@ static void reject(struct ph_path_report *report, const char *name, unsigned rea
 }
 
 // By size, the least first.
-static const char *methods(const struct phi_flag_table *table)
+// signal_lines: bytes up to which signals go by lines.
+static const char *methods(const struct phi_flag_table *table, uint64_t signal_lines)
 {
     static const char *const names[] = {"ce", "ll,ce", "sm,ce", "ll,sm,ce",
                                         "ce", "ll",    "sm",    "ll,sm"};
-    const bool lines = table->lines > 0, copy = table->copy > table->lines;
+    const bool lines = table->lines > 0, copy = table->copy > signal_lines;
     const bool all = table->lines == UINT64_MAX || table->copy >= INT64_MAX;
     return names[lines + 2 * copy + 4 * all];
 }
@@ -585,7 +590,7 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
                          struct ph_path_report *report)
 {
     const struct phi_flag_table *table = &channel->table[outgoing];
-    report->method = methods(table);
+    report->method = methods(table, phi_flags_signal_lines(channel, outgoing));
     report->ll_max = table->lines;
     report->sm_max = table->copy;
     for (const char *const *name = (const char *const[]){"ll", "sm", "ce", NULL}; *name; name++)

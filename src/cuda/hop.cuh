@@ -66,9 +66,14 @@ static __device__ void scatter(uint8_t *at, uint64_t data, uint64_t left)
         at[i] = static_cast<uint8_t>(data >> 8 * i);
 }
 
+static __device__ uint32_t slot_size(const phi_hop_item &item)
+{
+    return item.large ? PHI_LL_LARGE_SLOT : PHI_LL_SLOT;
+}
+
 static __device__ uint4 *slot_of(const phi_hop_item &item, uint32_t message)
 {
-    return reinterpret_cast<uint4 *>(item.slots + (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT);
+    return reinterpret_cast<uint4 *>(item.slots + (message & (PHI_LL_SLOTS - 1)) * slot_size(item));
 }
 
 // Lines of a message: an offset where there is one, then the data; one at least.
@@ -89,13 +94,47 @@ static __device__ uint64_t line_data(const phi_hop_item &item, uint32_t line)
                : 0;
 }
 
-// Each thread waits for the credit itself: the word lies in this device's memory.
-static __device__ bool push_lines(const phi_hop_item &item, uint32_t message)
+// This thread's lines: the first one, and how far on the next. A thread without any: none are there
+// so far on. SPREAD: the message has several blocks. One of 8 KiB has so many threads that each of
+// their instructions shows: one function for both made it slower, by 0.2 us in a graph.
+struct line_share {
+    uint32_t first, stride;
+};
+
+template <bool SPREAD> static __device__ line_share share_lines(const phi_hop_item &item)
 {
+    if (!SPREAD)
+        return {threadIdx.x, blockDim.x};
+    const uint32_t block = blockIdx.x - item.first;
+    return {threadIdx.x < PHI_LL_SHARE ? block * PHI_LL_SHARE + threadIdx.x : ~0u,
+            item.blocks * PHI_LL_SHARE};
+}
+
+// Thread 0 of each block of a message, when the block has done its share, or one of its threads has
+// given that up. All have read `number` before. Who is last counts the message.
+template <bool SPREAD>
+static __device__ void count_message(const phi_hop_item &item, uint32_t *blocks, uint32_t *number,
+                                     uint32_t message, bool done)
+{
+    if (SPREAD) {
+        const uint32_t before = atomicAdd(blocks, done ? 1 : PHI_MISSED + 1);
+        if (before % PHI_MISSED != item.blocks - 1)
+            return;
+        *blocks = 0;
+        done = done && before < PHI_MISSED;
+    }
+    if (done)
+        *number = message;
+}
+
+// Each thread waits for the credit itself: the word lies in this device's memory.
+template <bool SPREAD> static __device__ bool push_lines(const phi_hop_item &item, uint32_t message)
+{
+    const line_share share = share_lines<SPREAD>(item);
     const phi_flag_lane *own = reinterpret_cast<const phi_flag_lane *>(item.own);
     uint4 *slot = slot_of(item, message);
     // The first data is fetched while the credit is looked at.
-    uint64_t data = line_data(item, threadIdx.x);
+    uint64_t data = line_data(item, share.first);
     // Pairs with the credit of take(): the slot's last message was read before it was given.
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(item.broken, polls);
@@ -104,24 +143,25 @@ static __device__ bool push_lines(const phi_hop_item &item, uint32_t message)
         if (over)
             return give_up(item.broken);
     }
-    for (uint32_t i = threadIdx.x; i < lines_of(item); i += blockDim.x) {
-        if (i != threadIdx.x)
+    for (uint32_t i = share.first; i < lines_of(item); i += share.stride) {
+        if (i != share.first)
             data = line_data(item, i);
         store_line(slot + i, data, message);
     }
-    if (message % PHI_LL_REFRESH < PHI_LL_SLOTS)
-        for (uint32_t i = lines_of(item) + threadIdx.x; i < PHI_LL_SLOT / 16; i += blockDim.x)
+    if (message % PHI_LL_REFRESH < PHI_LL_SLOTS && (!SPREAD || share.first != ~0u))
+        for (uint32_t i = lines_of(item) + share.first; i < slot_size(item) / 16; i += share.stride)
             store_line(slot + i, 0, message);
     return true;
 }
 
-static __device__ void push(const phi_hop_item &item)
+template <bool SPREAD> static __device__ void push(const phi_hop_item &item)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const uint32_t message = own->pushed + 1;
     // The barrier: all have read own->pushed.
-    if (__syncthreads_and(push_lines(item, message)) && threadIdx.x == 0)
-        own->pushed = message;
+    const bool done = __syncthreads_and(push_lines<SPREAD>(item, message));
+    if (threadIdx.x == 0)
+        count_message<SPREAD>(item, &own->pushing, &own->pushed, message, done);
 }
 
 // Waits for one line; false where the wait was given up. next: looked at with each poll, so that it
@@ -145,6 +185,7 @@ static __device__ bool take_line(const uint4 *at, uint32_t message, uint64_t bro
 
 // This thread's lines. What a peer says of the offset is not believed: nothing is written outside
 // the buffer.
+template <bool SPREAD>
 static __device__ bool take_lines(const phi_hop_item &item, uint32_t message, follower &next)
 {
     const uint4 *slot = slot_of(item, message);
@@ -153,7 +194,8 @@ static __device__ bool take_lines(const phi_hop_item &item, uint32_t message, fo
         return false;
     const bool fits = item.size <= item.offset && offset <= item.offset - item.size;
     uint8_t *destination = reinterpret_cast<uint8_t *>(item.destination + offset);
-    for (uint32_t i = threadIdx.x; i < lines_of(item); i += blockDim.x) {
+    const line_share share = share_lines<SPREAD>(item);
+    for (uint32_t i = share.first; i < lines_of(item); i += share.stride) {
         if (!take_line(slot + i, message, item.broken, &data, next))
             return false;
         const uint64_t at = 8ull * (i - item.signal);
@@ -172,14 +214,27 @@ static __device__ void give_credit(const phi_hop_item &item, uint32_t message)
         store_relaxed(&reinterpret_cast<phi_flag_lane *>(item.peer)->credit, message);
 }
 
-static __device__ void take(const phi_hop_item &item, follower &next)
+template <bool SPREAD> static __device__ void take(const phi_hop_item &item, follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const uint32_t message = own->taken + 1;
-    give_credit(item, message - 1);
+    if (!SPREAD || blockIdx.x == item.first)
+        give_credit(item, message - 1);
     // The barrier: all have read own->taken.
-    if (__syncthreads_and(take_lines(item, message, next)) && threadIdx.x == 0)
-        own->taken = message;
+    const bool done = __syncthreads_and(take_lines<SPREAD>(item, message, next));
+    if (threadIdx.x == 0)
+        count_message<SPREAD>(item, &own->taking, &own->taken, message, done);
+}
+
+// Not inlined: small messages would have to put registers aside for them.
+static __device__ __noinline__ void push_spread(const phi_hop_item &item)
+{
+    push<true>(item);
+}
+
+static __device__ __noinline__ void take_spread(const phi_hop_item &item, follower &next)
+{
+    take<true>(item, next);
 }
 
 // ---- sm
@@ -391,7 +446,8 @@ static __device__ void stage(const phi_hop_item &item)
     uint64_t from = 0;
     if (item.size == 0 && !item.signal)
         return;
-    const uint64_t part = is_short && block == 0 ? short_part(item) : 0; // while the lane is looked at
+    const uint64_t part =
+        is_short && block == 0 ? short_part(item) : 0; // while the lane is looked at
     const stage_state state = resume(item);
     uint32_t record = state.record;
     do {
@@ -439,7 +495,8 @@ static __device__ uint32_t take_short(const phi_hop_item &item, uint64_t part)
     const uint64_t sizes = __shfl_sync(~0u, part, 1);
     const uint32_t size = static_cast<uint32_t>(sizes);
     const bool data = threadIdx.x == 2 || threadIdx.x == 3;
-    if (blockIdx.x == item.first && data && at < size && size <= PHI_STAGE_SHORT && fits(item, offset, size))
+    if (blockIdx.x == item.first && data && at < size && size <= PHI_STAGE_SHORT &&
+        fits(item, offset, size))
         scatter(reinterpret_cast<uint8_t *>(item.destination + offset + at), part, size - at);
     return sizes >> 32 ? IN_LINE_LAST : IN_LINE;
 }
@@ -520,8 +577,7 @@ static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, ui
     uint32_t *done = reinterpret_cast<phi_stage_lane *>(item.own)->done + block;
     if (threadIdx.x < 32) {
         const uint32_t where =
-            is_within(reach, record) ? IN_SLOT
-                                     : await_record(item, record, done, others, next);
+            is_within(reach, record) ? IN_SLOT : await_record(item, record, done, others, next);
         if (threadIdx.x == 0)
             found = where;
     }
@@ -603,8 +659,8 @@ static __device__ void bell(const phi_hop_item &item)
     *reinterpret_cast<phi_stage_bell *>(item.slots +
                                         ((record - 1) & (PHI_STAGE_SLOTS - 1)) * PHI_STAGE_HEAD) = {
         item.source, item.offset, item.size, static_cast<uint32_t>(item.peer), item.signal};
-    // The own copy of the word before the bell: the peer's answer, which the net writes there, comes
-    // after that.
+    // The own copy of the word before the bell: the peer's answer, which the net writes there,
+    // comes after that.
     if (value != 0)
         store_relaxed(reinterpret_cast<uint32_t *>(item.destination), value);
     fence_system(); // and what the stream has written into the source. Pairs with the net's acquire
@@ -657,9 +713,9 @@ static __device__ void do_hop(const phi_hop_item &item, follower &next)
 {
     switch (item.kind) {
     case PHI_HOP_PUSH:
-        return push(item);
+        return item.blocks > 1 ? push_spread(item) : push<false>(item);
     case PHI_HOP_TAKE:
-        return take(item, next);
+        return item.blocks > 1 ? take_spread(item, next) : take<false>(item, next);
     case PHI_HOP_MOVE:
         return move(item, next);
     case PHI_HOP_ARRIVE:

@@ -81,8 +81,8 @@ struct phi_transfer_sync {
     uint32_t arrived; // blocks that have passed the gate, or have copied their part; PHI_SAW more
                       // for one that saw the launch behind this one
 
-    // Of phi_hop and phi_copies, numbers modulo 2^32: the last launch that is on the device, and the last one that
-    // left its number to the next.
+    // Of phi_hop and phi_copies, numbers modulo 2^32: the last launch that is on the device, and
+    // the last one that left its number to the next.
     uint32_t next;
     uint32_t left;
 };
@@ -111,22 +111,28 @@ struct phi_transfer_args {
 //       taker's slot of that message. Messages have numbers, which wrap: pushed (own) and credit
 //       (written by the taker) at the pusher, taken (own) at the taker. Two may be under way. Each
 //       slot is written whole every 2^30 messages: no line keeps a number until it comes round
-//       again.
+//       again. Of a message that several blocks push or take, each takes its share of the lines,
+//       and the last one that is done counts the message.
 //   sm  The passive end sets all go words at the active end; each block of the copy waits for one,
 //       and the blocks put all back to 0. A block that has copied its part stores the number of
 //       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
 //       begins with go set: the first copy needs no leave.
-#define PHI_LL_PIECE    8192                    // most bytes of data of a message
-#define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
-#define PHI_LL_SLOTS    2
-#define PHI_LL_REFRESH  (1u << 30)
-#define PHI_MOVE_BLOCKS 128 // most blocks of a copy
+#define PHI_LL_PIECE      8192                    // most bytes of data of a message
+#define PHI_LL_SLOT       (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
+#define PHI_LL_LARGE      131072                  // the same of lanes with large slots
+#define PHI_LL_LARGE_SLOT (2 * PHI_LL_LARGE + 32)
+#define PHI_LL_SLOTS      2
+#define PHI_MISSED        0x10000u // more than a message has blocks
+#define PHI_LL_SHARE      512u     // lines of a block, where there are several
+#define PHI_LL_REFRESH    (1u << 30)
+#define PHI_MOVE_BLOCKS   128 // most blocks of a copy
 
 struct phi_flag_lane {
-    uint32_t pushed; // own
-    uint32_t credit; // by the peer
-    uint32_t taken;  // own
-    uint32_t reserved[29];
+    uint32_t pushed;          // own
+    uint32_t credit;          // by the peer
+    uint32_t taken;           // own
+    uint32_t pushing, taking; // own: blocks that have done their share; 0 between launches
+    uint32_t reserved[27];
     uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end
     uint32_t go[PHI_MOVE_BLOCKS];   // by the peer; 0 again by this end
 };
@@ -149,21 +155,22 @@ enum phi_hop_kind {
     PHI_HOP_LAND, // until all bells of the lane have landed
 };
 
-// What a BELL has in `peer`: the bit of the word that it waits for, or 0; what it writes there, or 0;
-// and the immediate of the bell.
+// What a BELL has in `peer`: the bit of the word that it waits for, or 0; what it writes there, or
+// 0; and the immediate of the bell.
 #define PHI_BELL(immediate, bit, value)                                                            \
     ((uint64_t)(value) << 40 | (uint64_t)(bit) << 32 | (uint64_t)(immediate))
 #define PHI_BELL_BIT(peer)   ((uint32_t)((peer) >> 32) & 0xff)
 #define PHI_BELL_VALUE(peer) ((uint32_t)((peer) >> 40) & 0xff)
 
-// What a wait of phi_hop stores into *broken where it ends by that, before the number of its launch.
+// What a wait of phi_hop stores into *broken where it ends by that, before the number of its
+// launch.
 #define PHI_GIVEN_UP 2u
 
 // One message of phi_hop. Any wait ends when *broken is not 0; then nothing is copied or told.
 struct phi_hop_item {
     uint64_t own;   // struct phi_flag_lane of this end; staged, bells: struct phi_stage_lane
     uint64_t peer;  // ... of the other; 0: it is told nothing; staged: PHI_STAGE_LIKE; PHI_BELL
-    uint64_t slots; // PUSH: the peer's, TAKE: the own PHI_LL_SLOTS of PHI_LL_SLOT bytes; staged, bells
+    uint64_t slots; // PUSH: the peer's, TAKE: the own PHI_LL_SLOTS slots of ll; staged, bells
     uint64_t destination; // TAKE of a signal, UNSTAGE: where the buffer begins; BELL: the word
     uint64_t source;
     uint64_t size;
@@ -172,18 +179,20 @@ struct phi_hop_item {
         offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer;
                 // MOVE: 1 where the source is this end's, filled before the peer says go
     uint16_t kind;   // enum phi_hop_kind
-    uint16_t fence;  // 1: what it writes for others comes before the number
+    uint8_t fence;   // 1: what it writes for others comes before the number
+    uint8_t large;   // PUSH, TAKE: 1: the slots are of PHI_LL_LARGE_SLOT bytes, else of PHI_LL_SLOT
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
                      // the peer copy again. STAGE: the message ends with this. BELL: what it asks
-    uint32_t blocks; // of the grid that do this item; 1 but for MOVE; staged: what the lane has
-    uint32_t first;  // of them
+    uint32_t blocks; // of the grid that do this item; 1 but for MOVE, and PUSH and TAKE of more
+                     // than PHI_LL_PIECE; staged: what the lane has
+    uint32_t first; // of them
 };
 
 #define PHI_HOP_ITEMS 16
 
-// phi_hop: the items at the same time, each by its own blocks; those of one staged lane by the same,
-// one after the other. The last block that is done stores number, as phi_brace, where done is not 0.
-// sync as for phi_transfer.
+// phi_hop: the items at the same time, each by its own blocks; those of one staged lane by the
+// same, one after the other. The last block that is done stores number, as phi_brace, where done is
+// not 0. sync as for phi_transfer.
 //
 // A store to host memory holds up the end of a kernel, and with it the next one. Where the launch
 // behind it on the stream is on the device already, because it was allowed to begin early, a launch

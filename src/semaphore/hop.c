@@ -22,14 +22,28 @@ static bool copies(const struct phi_work *work)
     return work->kind == PHI_STEP_MOVE && work->size > 0;
 }
 
+static bool by_lines(const struct phi_work *work)
+{
+    return work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_TAKE;
+}
+
+// Whether it has several blocks, and so shares what the launch may have of them.
+static bool spreads(const struct phi_work *work)
+{
+    return copies(work) || (by_lines(work) && work->size > PHI_LL_PIECE);
+}
+
 static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,
-                          const struct phi_waiting *others, uint32_t moves)
+                          const struct phi_waiting *others, uint32_t n)
 {
     if (phi_step_bells(work->kind))
         return 1;
     if (phi_step_staged(work->kind))
         return PHI_STAGE_BLOCKS_OF(work->peer_lane);
-    return copies(work) ? phi_move_blocks(policy, others, moves, work->size) : 1;
+    if (!spreads(work))
+        return 1;
+    return copies(work) ? phi_move_blocks(policy, others, n, work->size)
+                        : phi_line_blocks(policy, others, n, work->size);
 }
 
 // Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
@@ -45,8 +59,8 @@ static uint32_t stage_threads(const struct phi_work *work)
     return threads < PHI_COPY_THREADS ? (uint32_t)threads : PHI_COPY_THREADS;
 }
 
-// One thread for each 8 bytes of the largest piece of ll, whole warps.
-static uint32_t threads_of(const struct phi_work *work)
+// By lines one thread for each of a block's lines, whole warps.
+static uint32_t threads_of(const struct phi_work *work, uint32_t blocks)
 {
     if (phi_step_bells(work->kind))
         return 32;
@@ -54,9 +68,9 @@ static uint32_t threads_of(const struct phi_work *work)
         return stage_threads(work);
     if (work->kind == PHI_STEP_MOVE)
         return work->size > MOVE_LARGE ? PHI_COPY_THREADS : MOVE_THREADS;
-    const bool lines = work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_TAKE;
     // More than enough with an offset before them, and a warp that keeps the books.
-    const size_t threads = lines ? work->size / 8 + 2 + 32 : PHI_MOVE_BLOCKS;
+    const size_t lines = blocks > 1 ? PHI_LL_SHARE : work->size / 8 + 2;
+    const size_t threads = by_lines(work) ? lines + 32 : PHI_MOVE_BLOCKS;
     return threads < PHI_HOP_THREADS ? ((uint32_t)threads + 31) / 32 * 32 : PHI_HOP_THREADS;
 }
 
@@ -105,14 +119,14 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
                              const struct phi_waiting *others, struct phi_hop_args *args)
 {
     struct phi_grid grid = {0, 0};
-    uint32_t moves = 0;
+    uint32_t spread = 0;
     for (size_t i = 0; i < n; i++)
-        moves += copies(&work[i]);
+        spread += spreads(&work[i]);
     args->count = (uint32_t)n;
     for (size_t i = 0; i < n; i++) {
         const struct phi_hop_item *before = of_lane(work, args->items, i);
-        const uint32_t blocks = blocks_of(&work[i], policy, others, moves);
-        const uint32_t threads = threads_of(&work[i]);
+        const uint32_t blocks = blocks_of(&work[i], policy, others, spread);
+        const uint32_t threads = threads_of(&work[i], blocks);
         args->items[i] = (struct phi_hop_item){
             .own = work[i].own_lane,
             .peer = work[i].peer_lane,
@@ -125,6 +139,7 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
             .offset = work[i].offset,
             .kind = kind_of(work[i].kind),
             .fence = needs_fence(&work[i]),
+            .large = work[i].large,
             .signal = work[i].signal,
             .blocks = blocks,
             .first = before ? before->first : grid.blocks,

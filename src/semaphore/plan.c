@@ -252,3 +252,9 @@ uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiti
 {
     return share_of(policy, others, n, blocks_of(policy, size, MOVE_BLOCK_BYTES));
 }
+
+uint32_t phi_line_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
+                         uint32_t n, size_t size)
+{
+    return share_of(policy, others, n, blocks_of(policy, size, (size_t)8 * PHI_LL_SHARE));
+}

@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 // The words of one direction; they live in its sender's line.
@@ -133,6 +134,12 @@ struct phi_program {
     struct phi_step steps[PHI_STEPS_MAX];
     uint8_t phase; // of a group: 0 posts, 1 active calls, 2 completes and waits
 };
+
+// Those calls whose word is PHI_WORD_NOTE.
+static inline bool phi_call_signals(enum phi_call call)
+{
+    return call == PHI_CALL_SIGNAL || call == PHI_CALL_PUT_SIGNAL || call == PHI_CALL_WAIT;
+}
 
 extern const struct phi_program phi_programs[PHI_CALL_COUNT];
 

@@ -14,6 +14,20 @@ int phi_slab_write(struct phi_device *device, uint64_t at, const void *from, siz
     return phi_device_write(device, (void *)(uintptr_t)at, from, size, deadline);
 }
 
+static int write_zeros(struct phi_device *device, char *address, size_t size, int64_t deadline)
+{
+    static const char zeros[64 << 10];
+    const size_t times = size / sizeof zeros, rest = size % sizeof zeros;
+    int rc = 0;
+    if (times > 0)
+        rc = phi_device_write(device, address, zeros, sizeof zeros, deadline);
+    if (times > 1 && rc == 0)
+        rc = phi_device_repeat(device, address, sizeof zeros, times, deadline);
+    if (rest > 0 && rc == 0)
+        rc = phi_device_write(device, address + size - rest, zeros, rest, deadline);
+    return rc;
+}
+
 int phi_slab_open(struct phi_memory *memory, struct phi_device *device,
                   const struct phi_slab_image *image, int64_t deadline, struct phi_slab *slab)
 {
@@ -25,6 +39,9 @@ int phi_slab_open(struct phi_memory *memory, struct phi_device *device,
     rc = phi_device_write(device, slab->address, image->line, image->line_size, deadline);
     if (rc == 0)
         rc = phi_device_repeat(device, slab->address, image->line_size, image->lines, deadline);
+    const size_t lines = image->line_size * image->lines;
+    if (rc == 0)
+        rc = write_zeros(device, (char *)slab->address + lines, image->size - lines, deadline);
     if (rc == 0)
         rc = phi_memory_describe(memory, slab->address, image->size, &allocation, &offset);
     if (rc == 0)

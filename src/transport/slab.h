@@ -13,7 +13,7 @@ struct phi_slab {
     struct phi_export export_;
 };
 
-// What a new slab holds: `lines` times the same line, then up to `size` anything.
+// What a new slab holds: `lines` times the same line, then zeros up to `size`.
 struct phi_slab_image {
     const void *line;
     size_t line_size, lines, size;

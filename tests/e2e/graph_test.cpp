@@ -3,6 +3,7 @@
 // that nothing disturbs.
 #include <cerrno>
 #include <chrono>
+#include <sstream>
 #include <thread>
 
 #include "e2e/bytes.h"
@@ -12,7 +13,7 @@ class Graph : public EveryDevice
 };
 INSTANTIATE_CUDA_DEVICES_AND_NET(Graph);
 
-static const size_t SIZE = 4133;
+static const size_t SIZE = 4133, LARGE = 70001;
 static const int REPLAYS = 200;
 
 // ---- replays with changed data, by both ranks or by one
@@ -23,6 +24,7 @@ struct Round {
     Pair &pair;
     void *out, *in, *outbox, *inbox, *stream;
     std::string call;
+    size_t size;
 
     // Posts meet by themselves; who signals is told when the data was taken.
     bool signals() const
@@ -31,27 +33,27 @@ struct Round {
     }
     void issue() const
     {
-        ph_group_op ops[] = {{PH_GROUP_SEND, pair.to, 0, 0, SIZE},
-                             {PH_GROUP_RECV, pair.from, 0, 0, SIZE}};
-        rank.device->copy(stream, out, outbox, SIZE);
+        ph_group_op ops[] = {{PH_GROUP_SEND, pair.to, 0, 0, size},
+                             {PH_GROUP_RECV, pair.from, 0, 0, size}};
+        rank.device->copy(stream, out, outbox, size);
         if (call.find("group") == 0)
             CHECK_OK(ph_group(ops, 2, stream));
         else if (rank.rank == 0)
             send();
         else
             receive();
-        rank.device->copy(stream, inbox, in, SIZE);
+        rank.device->copy(stream, inbox, in, size);
     }
     void send() const
     {
         if (call == "put")
-            CHECK_OK(ph_put(pair.to, 0, 0, SIZE, stream));
+            CHECK_OK(ph_put(pair.to, 0, 0, size, stream));
         if (call == "put" || call == "get")
             CHECK_OK(ph_signal(pair.to, stream));
         else if (call == "put_signal")
-            CHECK_OK(ph_put_signal(pair.to, 0, 0, SIZE, stream));
+            CHECK_OK(ph_put_signal(pair.to, 0, 0, size, stream));
         else
-            CHECK_OK(ph_send(pair.to, SIZE, stream));
+            CHECK_OK(ph_send(pair.to, size, stream));
         CHECK_OK(ph_complete(pair.to, stream));
         if (signals()) // the data was taken
             CHECK_OK(ph_wait(pair.from, 0, stream));
@@ -61,63 +63,77 @@ struct Round {
         if (call == "put" || call == "get")
             CHECK_OK(ph_wait(pair.from, 0, stream));
         if (call == "get") {
-            CHECK_OK(ph_get(pair.from, 0, 0, SIZE, stream));
+            CHECK_OK(ph_get(pair.from, 0, 0, size, stream));
             return;
         }
         if (call == "put_signal")
-            CHECK_OK(ph_wait(pair.from, SIZE, stream));
+            CHECK_OK(ph_wait(pair.from, size, stream));
         else if (!signals())
-            CHECK_OK(ph_recv(pair.from, SIZE, stream));
+            CHECK_OK(ph_recv(pair.from, size, stream));
         CHECK_OK(ph_complete(pair.from, stream));
     }
 };
 
-// argument: "<call> both", "<call> 0" or "<call> 1": who replays.
+// argument: "<call> both", "<call> 0" or "<call> 1": who replays; "large": of large messages.
 RANK_FUNCTION(replayed)
 {
     rank.open();
-    std::string call = rank.argument.substr(0, rank.argument.find(' ')),
-                who = rank.argument.substr(call.size() + 1);
+    std::string call, who, what;
+    std::istringstream(rank.argument) >> call >> who >> what;
+    const size_t size = what == "large" ? LARGE : SIZE;
     bool replays = who == "both" || who == std::to_string(rank.rank);
-    void *out = rank.device->alloc(SIZE), *in = rank.device->alloc(SIZE);
-    void *outbox = rank.device->alloc(SIZE), *inbox = rank.device->alloc(SIZE);
-    void *table = rank.device->alloc(REPLAYS * SIZE), *log = rank.device->alloc(REPLAYS * SIZE);
+    void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
+    void *outbox = rank.device->alloc(size), *inbox = rank.device->alloc(size);
+    void *table = rank.device->alloc(REPLAYS * size), *log = rank.device->alloc(REPLAYS * size);
     void *stream = rank.device->stream();
-    rank.device->fill(table, REPLAYS * SIZE, rank.rank);
-    Pair pair(rank, !rank.rank, 1, protocol_of(call), out, in, SIZE);
-    Round round{rank, pair, out, in, outbox, inbox, stream, call};
+    rank.device->fill(table, REPLAYS * size, rank.rank);
+    Pair pair(rank, !rank.rank, 1, protocol_of(call), out, in, size);
+    Round round{rank, pair, out, in, outbox, inbox, stream, call, size};
+    if (what == "large" && rank.by_flags(pair.to, true))
+        CHECK(rank.sends_alone(pair.to, true, size)); // by lines
     void *graph = replays ? rank.device->capture(stream, [&] { round.issue(); }) : nullptr;
     for (int i = 0; i < REPLAYS; i++) {
-        rank.device->copy(stream, outbox, at(table, i * SIZE), SIZE);
+        rank.device->copy(stream, outbox, at(table, i * size), size);
         if (replays)
             rank.device->launch(graph, stream);
         else
             round.issue();
-        rank.device->copy(stream, at(log, i * SIZE), inbox, SIZE);
+        rank.device->copy(stream, at(log, i * size), inbox, size);
         if (round.signals() && rank.rank == 1)
             CHECK_OK(ph_signal(pair.to, stream));
     }
     rank.synchronize(stream);
     if (rank.rank == 1 || call.find("group") == 0)
-        rank.verify(log, REPLAYS * SIZE, !rank.rank, "over all replays");
+        rank.verify(log, REPLAYS * size, !rank.rank, "over all replays");
     CHECK((rank.counter("captured") > 0) == replays);
     if (replays)
         rank.device->destroy(graph);
 }
 
 static void run_replayed(const std::string &device, const std::string &call,
-                         const char *wait = "auto")
+                         const char *wait = "auto", bool large = false)
 {
     for (const char *who : {"both", "0", "1"}) {
         Job job(device, 2);
         job.environment("PEERHOP_WAIT", wait);
-        EXPECT_EQ(job.run("replayed", call + " " + who), "") << who << " replays";
+        if (large)
+            job.environment("PEERHOP_LL_MAX", "131072");
+        EXPECT_EQ(job.run("replayed", call + " " + who + (large ? " large" : "")), "")
+            << who << " replays";
     }
 }
 
 TEST_P(Graph, SendInPutProtocol)
 {
     run_replayed(GetParam(), "send-put");
+}
+
+TEST_P(Graph, LargeSendsByLines)
+{
+    if (GetParam() != "standin" && GetParam() != "gpu")
+        GTEST_SKIP() << "lines are of ipc";
+    run_replayed(GetParam(), "send-put", "auto", true);
+    run_replayed(GetParam(), "group-put", "auto", true);
 }
 
 TEST_P(Graph, SendInGetProtocol)

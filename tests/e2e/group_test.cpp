@@ -100,7 +100,7 @@ TEST_P(Group, AllToAll)
 RANK_FUNCTION(active_first)
 {
     const size_t size = 10000;
-    rank.open();
+    rank.open({"PEERHOP_LL_MAX=0"}); // a send by lines waits for nobody
     ph_protocol protocol = protocol_of(rank.argument);
     void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
     void *stream = rank.device->stream(), *other = rank.device->stream();
@@ -481,7 +481,9 @@ RANK_FUNCTION(sends_and_leaves)
     // By lines where the devices can, or by copy; into slots where staged.
     const bool large = rank.argument.find("large") != std::string::npos;
     const size_t size = large ? 100000 : 1000;
-    rank.open();
+    rank.open(rank.argument.find("lines") != std::string::npos
+                  ? std::vector<std::string>{"PEERHOP_LL_MAX=131072"}
+                  : std::vector<std::string>{});
     const ph_protocol protocol = protocol_of(rank.argument.substr(0, rank.argument.find(' ')));
     void *stream = rank.device->stream();
     void *memory[3];
@@ -497,6 +499,8 @@ RANK_FUNCTION(sends_and_leaves)
         CHECK_OK(ph_exchange(rank.context, ops, 2, channels));
         send = channels[0], signal = channels[1];
         alone = rank.sends_alone(send, rank.rank == 0, size);
+        if (rank.argument.find("lines") != std::string::npos && rank.by_flags(send, rank.rank == 0))
+            CHECK(alone);
     }
     if (rank.rank > 0)
         on = rank.channel(3 - rank.rank, 3, rank.rank == 2 ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
@@ -544,9 +548,45 @@ RANK_FUNCTION(sends_and_leaves)
     }
 }
 
+// What a peer has left of a message is not all of it: here by a message that was shorter.
+RANK_FUNCTION(sends_a_part_and_leaves)
+{
+    const size_t size = 100000, part = 8192;
+    rank.open({"PEERHOP_LL_MAX=131072"});
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_channel *channel =
+        rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, memory, size);
+    if (!rank.by_flags(channel, rank.rank == 0)) {
+        rank.shared->text[0][0] = '1';
+        return;
+    }
+    CHECK(rank.sends_alone(channel, rank.rank == 0, size));
+    if (rank.rank == 0) {
+        rank.device->fill(memory, part, 5);
+        CHECK_OK(ph_send(channel, part, stream));
+        rank.synchronize(stream);
+        rank.close();
+        return;
+    }
+    CHECK(left(rank, 0));
+    CHECK_RC(ph_recv(channel, size, stream), PH_EPEER);
+    CHECK_OK(ph_recv(channel, part, stream));
+    CHECK_OK(ph_complete(channel, stream));
+    rank.synchronize(stream);
+    rank.verify(memory, part, 5, "sent before it left");
+}
+
+TEST_P(Group, TakesNoPartOfAMessage)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("sends_a_part_and_leaves"), "");
+    if (job.shared()->text[0][0] == '1')
+        GTEST_SKIP() << "messages by flags are of GPUs of their own, over ipc";
+}
+
 TEST_P(Group, TakesWhatCameBeforeThePeerLeft)
 {
-    for (const char *how : {"put", "get", "put large", "get large"}) {
+    for (const char *how : {"put", "get", "put large", "get large", "put large lines"}) {
         Job job(GetParam(), 3);
         EXPECT_EQ(job.run("sends_and_leaves", how), "") << how;
     }

@@ -172,6 +172,14 @@ bool Rank::sends_alone(struct ph_channel *channel, bool outgoing, size_t size)
     return staged() || size <= path.ll_max;
 }
 
+bool Rank::by_flags(struct ph_channel *channel, bool outgoing)
+{
+    Rank &rank = *this;
+    struct ph_path_report path = {};
+    CHECK_OK(ph_channel_path(channel, outgoing, &path, sizeof path));
+    return path.ll_max + path.sm_max > 0;
+}
+
 struct ph_channel *Rank::channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,
                                  ph_protocol protocol)
 {

@@ -62,6 +62,7 @@ public:
     bool staged() const; // memory of a device, over the net
     // Whether a message of this size waits for nobody: by lines, or into slots.
     bool sends_alone(struct ph_channel *channel, bool outgoing, size_t size);
+    bool by_flags(struct ph_channel *channel, bool outgoing); // messages between GPUs
 
     // One channel with a peer, of a fresh exchange, which has time whatever the context's deadline is.
     struct ph_channel *channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,

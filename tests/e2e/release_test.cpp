@@ -270,13 +270,13 @@ static void enqueue_wait(Rank &rank, const std::string &how, ph_channel *channel
     }
 }
 
-// By words everywhere, or as it comes.
+// By words everywhere, or by copy where there are flags: a send by lines waits for nobody.
 static void open_by(Rank &rank, bool words)
 {
     if (words)
         rank.open({"PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"});
     else
-        rank.open();
+        rank.open({"PEERHOP_LL_MAX=0"});
 }
 
 RANK_FUNCTION(waits_for_the_releaser)
@@ -355,7 +355,7 @@ TEST_P(Release, ByARankWhoseStreamWaits)
 // What the releaser has issued still answers: nothing is broken.
 RANK_FUNCTION(answers_behind_the_release)
 {
-    rank.open();
+    open_by(rank, false);
     void *stream = rank.device->stream();
     void *memory = rank.device->alloc(size), *busy = rank.device->alloc(size);
     ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 1), memory, size);

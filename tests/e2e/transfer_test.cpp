@@ -724,11 +724,80 @@ RANK_FUNCTION(limits_of_channels)
     CHECK(changed != channels[2]);
     CHECK_EQUAL(report_of(rank, changed, true).ll_max, 7u);
     CHECK_EQUAL(report_of(rank, channels[2], true).ll_max, uint64_t(rank.rank ? 128 : 0));
-    for (ph_limits bad : {ph_limits{-2, 0}, ph_limits{8193, 0}, ph_limits{0, -2}}) {
+    for (ph_limits bad : {ph_limits{-2, 0}, ph_limits{131073, 0}, ph_limits{0, -2}}) {
         again.limits = &bad;
-        CHECK_SAYS(exchange_fails(rank, {again}, -EINVAL), "ll_max is -1 to 8192");
+        CHECK_SAYS(exchange_fails(rank, {again}, -EINVAL), "ll_max is -1 to 131072");
     }
     rank.barrier();
+}
+
+// The first channels of a pair have large slots for sends, the others and all signals small ones.
+// Both ranks know it without a word; what is larger goes by copy, and what fits needs no receiver.
+RANK_FUNCTION(large_by_lines)
+{
+    const size_t most = 131072, small = 8192, lead = 333;
+    const size_t sizes[] = {0,     small,  small + 1, small + 7, 16384,
+                            65537, 100001, most - 1,  most,      most + 1};
+    rank.open({"PEERHOP_LL_MAX=131072"});
+    Buffer out(rank, most + 8, lead), in(rank, most + 8, lead);
+    std::vector<ph_operation> ops;
+    const int peer = !rank.rank;
+    for (size_t i = 0; i < 12; i++) {
+        ops.push_back({i, peer, PH_ROLE_SENDER, PH_PROTOCOL_PUT, out.data, most + 8});
+        ops.push_back({i, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_PUT, in.data, most + 8});
+    }
+    auto channels = exchange_all(rank, ops);
+    if (report_of(rank, channels[0], true).sm_max == 0) {
+        rank.shared->text[0][0] = '1'; // two ranks on one device: their messages go by words
+        return;
+    }
+    size_t large = 0;
+    for (size_t i = 0; i < channels.size(); i++) {
+        const uint64_t lines = report_of(rank, channels[i], i % 2 == 0).ll_max;
+        CHECK(lines == most || lines == small);
+        large += lines == most;
+    }
+    CHECK_EQUAL(large, size_t{16});
+    void *stream = rank.device->stream(), *other = rank.device->stream();
+    uint8_t seed = 0;
+    for (size_t bytes : sizes)
+        for (size_t i = 0; i < 24; i += 2) {
+            ph_channel *to = channels[i], *from = channels[i + 1];
+            rank.device->fill(out.data, bytes, 2 * ++seed + rank.rank);
+            in.poison(bytes);
+            const bool alone = bytes <= report_of(rank, to, true).ll_max;
+            rank.barrier();
+            CHECK_OK(ph_send(to, bytes, stream));
+            if (alone)
+                rank.synchronize(stream);
+            rank.barrier();
+            CHECK_OK(ph_recv(from, bytes, other));
+            CHECK_OK(ph_complete(from, other));
+            CHECK_OK(ph_complete(to, stream));
+            rank.synchronize(other);
+            rank.synchronize(stream);
+            rank.verify(in.data, bytes, 2 * seed + peer, "a large message by lines");
+            in.check(0, bytes, bytes, "a large message by lines");
+            // A signal of such a size.
+            rank.device->fill(out.data, bytes, 2 * ++seed + rank.rank);
+            in.poison(bytes + 3);
+            rank.barrier();
+            CHECK_OK(ph_put_signal(to, 3, 0, bytes, stream));
+            CHECK_OK(ph_wait(from, bytes, other));
+            rank.synchronize(other);
+            rank.synchronize(stream);
+            rank.verify(at(in.data, 3), bytes, 2 * seed + peer, "a large signal");
+            in.check(3, bytes, bytes + 3, "a large signal");
+            rank.barrier();
+        }
+}
+
+TEST_P(TransferOnCuda, LargeMessagesByLines)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("large_by_lines"), "");
+    if (job.shared()->text[0][0] == '1')
+        GTEST_SKIP() << "two ranks on one device: their messages go by words";
 }
 
 TEST_P(TransferOnCuda, LimitsOfChannels)

@@ -244,8 +244,8 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
         begin("kernel", std::get<0>(GetParam()));
         for (int end = 0; end < 2 && !IsSkipped(); end++) {
             ends[end].enter();
-            slabs[end] = ends[end].gpu->alloc(PHI_FLAG_LINE);
-            std::vector<uint8_t> image(PHI_FLAG_LINE);
+            slabs[end] = ends[end].gpu->alloc(PHI_FLAG_SLAB);
+            std::vector<uint8_t> image(PHI_FLAG_SLAB);
             for (int sender = 0; sender < 2; sender++)
                 for (uint32_t &go : lane(image, sender)->go)
                     go = signal();
@@ -289,6 +289,7 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
                                                     (kind == PHI_STEP_MOVE ? place(round) : 0));
         if (kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE)
             work.slots = slabs[!sender] + phi_flag_slots(0, word());
+        work.large = phi_flag_large(0, word());
         work.offset = kind == PHI_STEP_TAKE ? 2 * MOST : kind == PHI_STEP_MOVE ? 1 : place(round);
         return work;
     }
@@ -341,7 +342,9 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
 TEST_P(Lanes, CheckingKernelSeesTheMessage)
 {
     const std::vector<size_t> sizes =
-        lines() ? std::vector<size_t>{8, 64, 4096, 8192} : std::vector<size_t>{8, 4096, 65536, IN};
+        !lines()   ? std::vector<size_t>{8, 4096, 65536, IN}
+        : signal() ? std::vector<size_t>{8, 64, 4096, 8192}
+                   : std::vector<size_t>{8, 4096, 8192, 8200, 65536, PHI_LL_LARGE};
     const uint64_t share = share_of_rounds(8 * sizes.size());
     for (size_t size : sizes) {
         const uint64_t rounds = size == MOST ? share / 8 + 1 : share;
@@ -369,13 +372,17 @@ class Lines : public Lanes
             ASSERT_NO_FATAL_FAILURE(finish(8, (uint64_t)i));
         }
     }
+    size_t slot_size() const
+    {
+        return signal() ? PHI_LL_SLOT : PHI_LL_LARGE_SLOT;
+    }
     // The number that the last line of a slot holds.
     uint32_t last_line(uint32_t slot)
     {
         uint32_t line[4];
         ends[1].enter();
         CU_EXPECT(ends[1].gpu->cu->cuMemcpyDtoH_v2(
-            line, slabs[1] + phi_flag_slots(0, word()) + (slot + 1) * PHI_LL_SLOT - sizeof line,
+            line, slabs[1] + phi_flag_slot(0, word(), slot) + slot_size() - sizeof line,
             sizeof line));
         EXPECT_EQ(line[1], line[3]);
         return line[1];
@@ -391,11 +398,64 @@ TEST_P(Lines, NumbersComeRound)
     EXPECT_EQ(last_line(1), 3u * PHI_LL_REFRESH + 1);
     small_messages(0u - 3, 2); // up to the last number
     EXPECT_EQ(last_line(0), 3u * PHI_LL_REFRESH);
-    one_way(PHI_LL_PIECE, 3);
-    one_way(PHI_LL_PIECE, 4);
-    finish(PHI_LL_PIECE, 3);
+    const size_t most = phi_flag_piece(0, word());
+    one_way(most, 3);
+    one_way(most, 4);
+    finish(most, 3);
     EXPECT_EQ(last_line(0), 0u);
     EXPECT_EQ(last_line(1), 1u);
+}
+
+// A step that gave up its wait, all its blocks or some, has counted nothing: the message is pushed
+// and taken later.
+TEST_P(Lines, WhatIsGivenUpIsNotCounted)
+{
+    const size_t size = phi_flag_piece(0, word());
+    const auto lane_of = [&](int end) {
+        struct phi_flag_lane lane;
+        ends[end].enter();
+        CU_EXPECT(ends[end].gpu->cu->cuMemcpyDtoH_v2(
+            &lane, slabs[end] + phi_flag_lane(0, 0, word()), offsetof(struct phi_flag_lane, full)));
+        return lane;
+    };
+    one_way(size, 1);
+    finish(size, 1);
+    words[BROKEN] = 1;
+    issue(1, {step(PHI_STEP_TAKE, 1, 0, size, 2)});
+    finish(size, 2);
+    EXPECT_EQ(words[BROKEN], PHI_GIVEN_UP);
+    EXPECT_EQ(lane_of(1).taken, 1u);
+    EXPECT_EQ(lane_of(1).taking, 0u);
+
+    // The lines of the first blocks are there, and no others.
+    words[BROKEN] = 0;
+    issue(0, {step(PHI_STEP_PUSH, 0, 0, size / 16, 2)});
+    finish(size, 2);
+    words[BROKEN] = 1;
+    issue(1, {step(PHI_STEP_TAKE, 1, 0, size, 2)});
+    finish(size, 2);
+    EXPECT_EQ(lane_of(1).taken, 1u);
+    EXPECT_EQ(lane_of(1).taking, 0u);
+
+    // It is taken as what it was sent as. Its credit is given with the next take: one more may go.
+    words[BROKEN] = 0;
+    issue(1, {step(PHI_STEP_TAKE, 1, 0, size / 16, 2)});
+    finish(size, 2);
+    EXPECT_EQ(lane_of(1).taken, 2u);
+    issue(0, {step(PHI_STEP_PUSH, 0, 0, size, 3)});
+    finish(size, 3);
+    words[BROKEN] = 1;
+    issue(0, {step(PHI_STEP_PUSH, 0, 0, size, 4)});
+    finish(size, 4);
+    EXPECT_EQ(words[BROKEN], PHI_GIVEN_UP);
+    EXPECT_EQ(lane_of(0).pushing, 0u);
+    EXPECT_EQ(lane_of(0).pushed, 3u);
+    words[BROKEN] = 0;
+    issue(1, {step(PHI_STEP_TAKE, 1, 0, size, 3)});
+    one_way(size, 5);
+    finish(size, 5);
+    EXPECT_EQ(lane_of(0).pushed, 4u);
+    EXPECT_EQ(lane_of(1).taken, 4u);
 }
 
 std::string name_of(const testing::TestParamInfo<Lane> &info)

@@ -121,6 +121,89 @@ TEST(Flags, ByLines)
     EXPECT_EQ(lines({.slack = 0}), "deadlock");
 }
 
+// ---- by lines: the blocks of one message count it together; launches follow one another
+
+const int SHARES = 3, LAUNCHES = 4;
+
+struct Count {
+    uint8_t counted, arrived, missed; // the lane's number, and the words that blocks count in
+    uint8_t launch, expected;         // launches begun, and messages that were done whole
+    uint8_t broken;                   // from here on waits may be given up
+    uint8_t at[SHARES], number[SHARES], given_up[SHARES];
+    uint8_t wrong;
+};
+static_assert(sizeof(Count) == 16, "plain bytes");
+
+struct CountRules {
+    bool number_first = true;  // it is read before the block counts
+    bool counts_missed = true; // who gives up its share counts as well, as one that missed it
+    bool puts_back = true;     // the last one puts the words back to 0
+};
+
+// A block reads the number, does its share or gives it up, and counts. The launch is over when all
+// have.
+bool share(const CountRules &rules, Count &s, int block)
+{
+    if (s.launch == LAUNCHES || s.at[block] == 3)
+        return false;
+    const int reads = rules.number_first ? 0 : 2, counts = rules.number_first ? 2 : 1;
+    const int step = s.at[block]++;
+    if (step == reads) {
+        s.number[block] = uint8_t(s.counted + 1);
+        s.wrong |= s.number[block] != s.expected + 1;
+    } else if (step == counts) {
+        const bool missed = s.given_up[block];
+        if (!missed || rules.counts_missed) {
+            s.missed = uint8_t(s.missed + missed);
+            if (++s.arrived == SHARES) {
+                s.counted = uint8_t(s.counted + (s.missed == 0));
+                if (rules.puts_back)
+                    s.arrived = s.missed = 0;
+            }
+        }
+    }
+    bool whole = true;
+    for (int i = 0; i < SHARES; i++) {
+        if (s.at[i] != 3)
+            return true;
+        whole = whole && !s.given_up[i];
+    }
+    s.launch++;
+    s.expected = uint8_t(s.expected + whole);
+    s.wrong |= s.counted != s.expected || s.arrived != 0;
+    for (int i = 0; i < SHARES; i++)
+        s.at[i] = s.number[i] = s.given_up[i] = 0;
+    return true;
+}
+
+bool gives_up(Count &s, int block)
+{
+    if (!s.broken || s.given_up[block] || s.at[block] != 1)
+        return false;
+    s.given_up[block] = 1;
+    return true;
+}
+
+std::string counts(const CountRules &rules)
+{
+    std::vector<std::function<bool(Count &)>> actors;
+    for (int block = 0; block < SHARES; block++) {
+        actors.push_back([&rules, block](Count &s) { return share(rules, s, block); });
+        actors.push_back([block](Count &s) { return gives_up(s, block); });
+    }
+    actors.push_back([](Count &s) { return s.broken ? false : (s.broken = 1) != 0; });
+    return explore<Count>({}, actors, [](const Count &s) { return s.launch == LAUNCHES; });
+}
+
+TEST(Flags, BlocksOfAMessageCountItOnce)
+{
+    EXPECT_EQ(counts({}), "");
+    EXPECT_EQ(counts({.number_first = false}), "wrong data") << "a block takes the next number";
+    EXPECT_EQ(counts({.counts_missed = false}), "wrong data")
+        << "blocks of the launch before count";
+    EXPECT_EQ(counts({.puts_back = false}), "wrong data");
+}
+
 // ---- by copy: rounds of one or two blocks
 
 struct Copy {

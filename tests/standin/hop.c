@@ -54,9 +54,14 @@ static size_t lines_of(const struct phi_hop_item *item)
     return lines ? lines : 1;
 }
 
+static size_t slot_size(const struct phi_hop_item *item)
+{
+    return item->large ? PHI_LL_LARGE_SLOT : PHI_LL_SLOT;
+}
+
 static uint32_t *line_of(const struct phi_hop_item *item, uint32_t message, size_t line)
 {
-    return (uint32_t *)(item->slots + (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT + line * 16);
+    return (uint32_t *)(item->slots + (message & (PHI_LL_SLOTS - 1)) * slot_size(item) + line * 16);
 }
 
 static void write_line(uint32_t *line, uint64_t data, uint32_t message)
@@ -81,7 +86,7 @@ static void push(const struct phi_hop_item *item, uint32_t message)
         write_line(line_of(item, message, i), data, message);
     }
     if (message % PHI_LL_REFRESH < PHI_LL_SLOTS)
-        for (size_t i = lines; i < PHI_LL_SLOT / 16; i++)
+        for (size_t i = lines; i < slot_size(item) / 16; i++)
             write_line(line_of(item, message, i), 0, message);
     own(item)->pushed = message;
 }
@@ -233,7 +238,8 @@ static void fill_short(const struct phi_hop_item *item, uint32_t record)
                          __ATOMIC_RELAXED);
 }
 
-static bool read_short(const struct phi_hop_item *item, uint32_t record, struct phi_stage_short *what)
+static bool read_short(const struct phi_hop_item *item, uint32_t record,
+                       struct phi_stage_short *what)
 {
     uint32_t data[PHI_STAGE_LINE_WORDS];
     for (uint32_t i = 0; i < PHI_STAGE_LINE_WORDS; i++) {

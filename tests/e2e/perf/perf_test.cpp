@@ -578,7 +578,7 @@ TEST_F(Perf, TheTableOfThePairDecides)
     ASSERT_EQ(ended.status, 0) << ended.err;
     EXPECT_EQ(parse_json(lines_of(ended.out).at(0))["method"], "ce");
 
-    write_file(file, "* * 9K all\n");
+    write_file(file, "* * 129K all\n");
     ended = run(words, {driver, table});
     EXPECT_EQ(ended.status, 1);
     EXPECT_TRUE(has(ended.err, file + ", line 1: ll_max is a size")) << ended.err;
@@ -595,7 +595,7 @@ TEST_F(Perf, TuneMeasuresThePairAndSavesItsTable)
         GTEST_SKIP() << "built without cuda.h: no stand-in for the driver";
     const std::string file = folder + "/table";
     const std::string driver = std::string("PEERHOP_LIBCUDA=") + getenv("PEERHOP_STANDIN");
-    Ended ended = run({"--tune", "--save", file, "-k", "cuda", "-n", "5", "-b", "64K", "-b", "64",
+    Ended ended = run({"--tune", "--save", file, "-k", "cuda", "-n", "5", "-b", "256K", "-b", "64",
                        "-b", "8K", "--verify"},
                       {driver});
     ASSERT_EQ(ended.status, 0) << ended.err;
@@ -619,7 +619,7 @@ TEST_F(Perf, TuneMeasuresThePairAndSavesItsTable)
     ASSERT_EQ(ended.status, 0) << ended.err;
     auto members = parse_json(lines_of(ended.out).at(0));
     const std::map<std::string, std::string> bytes_of = {
-        {"0", "0"}, {"64", "64"}, {"8K", "8192"}, {"64K", "65536"}, {"all", "9223372036854775807"}};
+        {"0", "0"}, {"64", "64"}, {"8K", "8192"}, {"256K", "262144"}, {"all", "9223372036854775807"}};
     ASSERT_TRUE(bytes_of.count(limits[0]) && bytes_of.count(limits[1])) << lines[6];
     if (members["ll_max"] != "null") {
         EXPECT_EQ(members["ll_max"], bytes_of.at(limits[0]));

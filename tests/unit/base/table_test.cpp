@@ -87,6 +87,10 @@ TEST_F(Table, WhatTheConfigurationSaysWinsOverTheFile)
     phi_limits none = phi_table_limits(nullptr, &config, "a", "b");
     EXPECT_EQ(none.ll_max, 8192);
     EXPECT_EQ(none.sm_max, 7);
+    none = phi_table_limits(nullptr, &config, "NVIDIA H200", "NVIDIA H200"); // as measured
+    EXPECT_EQ(none.ll_max, 65536);
+    EXPECT_EQ(phi_table_limits(nullptr, &config, "NVIDIA H200", "b").ll_max, 8192);
+    expect("NVIDIA H200", "NVIDIA H200", 1024, 7); // the file says otherwise
 }
 
 TEST_F(Table, AWrongLineIsNamedAndNothingIsKept)
@@ -100,8 +104,8 @@ TEST_F(Table, AWrongLineIsNamedAndNothingIsKept)
         {"a\"b c 1 2", "quotes"},
         {"\"a\"b c 1 2", "quotes"},
         {"\"\" b 1 2", "without a name"},
-        {"a b 8193 all", "ll_max is a size from 0 to 8K, not '8193'"},
-        {"a b 9K all", "'9K'"},
+        {"a b 131073 all", "ll_max is a size from 0 to 128K, not '131073'"},
+        {"a b 129K all", "'129K'"},
         {"a b all all", "ll_max"},
         {"a b -1 2", "'-1'"},
         {"a b 1 2T", "sm_max"},

@@ -306,6 +306,46 @@ TEST(Policy, CopiesOfOneLaunchShareTheRoom)
     }
 }
 
+// Messages by lines have a block, and the large ones several, which share the room with copies.
+TEST(Policy, LargeMessagesByLinesHaveBlocks)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    policy.blocks = 132;
+    phi_waiting others{};
+    const struct {
+        size_t size;
+        uint32_t blocks, threads;
+    } rows[] = {{0, 1, 64},     {8, 1, 64},      {8192, 1, 1024},
+                {8193, 3, 544}, {16384, 4, 544}, {131072, 32, 544}};
+    for (phi_step_kind kind : {PHI_STEP_PUSH, PHI_STEP_TAKE})
+        for (const auto &row : rows) {
+            phi_hop_args args;
+            phi_work work{};
+            work.kind = kind;
+            work.size = row.size;
+            work.large = 1;
+            phi_grid grid = phi_hop_fill(&work, 1, &policy, &others, &args);
+            EXPECT_EQ(grid.blocks, row.blocks) << row.size;
+            EXPECT_EQ(grid.threads, row.threads) << row.size;
+            EXPECT_EQ(args.items[0].blocks, row.blocks);
+            EXPECT_EQ(args.items[0].large, 1u);
+        }
+    phi_work work[3] = {};
+    work[0].kind = work[1].kind = PHI_STEP_TAKE;
+    work[2].kind = PHI_STEP_MOVE;
+    work[0].size = 131072;
+    work[2].size = 64 << 20;
+    phi_hop_args args;
+    phi_hop_fill(work, 3, &policy, &others, &args);
+    EXPECT_EQ(args.items[0].blocks, 32u);
+    EXPECT_EQ(args.items[1].blocks, 1u);
+    EXPECT_EQ(args.items[2].blocks, 33u);
+    others.blocks = 200; // one block, of as many threads as there are
+    phi_grid grid = phi_hop_fill(work, 1, &policy, &others, &args);
+    EXPECT_EQ(args.items[0].blocks, 1u);
+    EXPECT_EQ(grid.threads, 1024u);
+}
+
 // What a launch writes for others is there before its number. A take writes for nobody else but
 // into host memory.
 TEST(Policy, NumbersComeBehindWhatOthersRead)
