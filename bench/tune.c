@@ -10,8 +10,9 @@
 #include "report.h"
 #include "stats.h"
 
-#define LL_MOST 131072 // of PEERHOP_LL_MAX
-#define NOISE   1.01
+#define LL_MOST       131072 // of PEERHOP_LL_MAX
+#define LL_UNMEASURED 8192
+#define NOISE         1.01
 
 enum { LL, SM, CE, METHODS };
 
@@ -149,8 +150,8 @@ static void limits_of(const struct tune *tune, char *ll_max, char *sm_max, size_
     const size_t lines = bench_tune_kept(tune->ways[LL].us, best, tune->small);
     const size_t copy = bench_tune_kept(sm, ce, tune->sizes.n);
     const size_t *sizes = tune->sizes.values;
-    // Without a small size nothing was measured of ll: the library's own limit.
-    bench_size_text(tune->small == 0 ? LL_MOST : lines ? sizes[lines - 1] : 0, ll_max, size);
+    // Without a small size nothing was measured of ll: what pairs have that nobody has measured.
+    bench_size_text(tune->small == 0 ? LL_UNMEASURED : lines ? sizes[lines - 1] : 0, ll_max, size);
     if (copy == tune->sizes.n)
         snprintf(sm_max, size, "all");
     else

@@ -27,10 +27,10 @@ enum ph_protocol {
     PH_PROTOCOL_GET = 2,
 };
 
-// Up to how many bytes messages between GPUs over ipc go by which method: by ll up to ll_max bytes (at
-// most 131072; signals, and all channels of a pair but the first 16 that it ever had, at most 8192), by sm up to sm_max,
-// and what is larger by ce. 0: none does, not even one of 0 bytes; -1: as the context has it
-// (PEERHOP_LL_MAX, PEERHOP_SM_MAX, PEERHOP_TABLE).
+// Up to how many bytes messages between GPUs over ipc go by which method: by ll up to ll_max bytes,
+// at most 131072 (signals, and channels that are not on the first 16 lines of their pair, at most
+// 8192: the path report says it), by sm up to sm_max, and what is larger by ce. 0: none does, not
+// even one of 0 bytes; -1: as the context has it (PEERHOP_LL_MAX, PEERHOP_SM_MAX, PEERHOP_TABLE).
 struct ph_limits {
     int64_t ll_max;
     int64_t sm_max;

@@ -68,7 +68,7 @@ PH_API int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *f
 
 // ph_put_signal is ph_put, then a signal that the peer's ph_wait(size) waits for. Few signals are in
 // flight per direction: the next one waits on the stream until the peer has consumed the one before,
-// or, of small messages between GPUs (PEERHOP_LL_MAX), the one before that; between devices over the net
+// or, of small messages between GPUs (PEERHOP_LL_MAX, 8192 bytes at most), the one before that; between devices over the net
 // 16 parts of messages are in flight. When the
 // peer's buffer may be written is the caller's affair: the data is there when the ph_wait that takes
 // the signal is over, and may come then or earlier, so that puts to the same place have no order

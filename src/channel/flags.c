@@ -246,16 +246,15 @@ size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum p
     return phi_flag_lane(channel->index, outgoing ? side : !side, word);
 }
 
-static bool read_own(const struct ph_channel *channel, size_t at, void *into, size_t size)
+static bool read_own(const struct ph_channel *channel, size_t at, void *into, size_t size,
+                     int64_t deadline)
 {
-    const struct phi_peers *peers = channel->peers;
-    return phi_slab_read(peers->device, channel->own_slab + at, into, size,
-                         phi_deadline(peers->config->deadline_ms)) == 0;
+    return phi_slab_read(channel->peers->device, channel->own_slab + at, into, size, deadline) == 0;
 }
 
 // All lines: a pusher that died, or gave up, may have written some of them.
 static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_lane *lane,
-                      enum phi_word word, size_t size)
+                      enum phi_word word, size_t size, int64_t deadline)
 {
     uint32_t piece[1024][4];
     const uint32_t message = lane->taken + 1;
@@ -263,7 +262,7 @@ static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_la
     size_t at = phi_flag_slot(channel->index, word, message);
     for (size_t left = lines, n; left > 0; left -= n, at += n * sizeof *piece) {
         n = left < 1024 ? left : 1024;
-        if (!read_own(channel, at, piece, n * sizeof *piece))
+        if (!read_own(channel, at, piece, n * sizeof *piece, deadline))
             return false;
         for (size_t i = 0; i < n; i++)
             if (piece[i][1] != message || piece[i][3] != message)
@@ -294,10 +293,13 @@ bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum 
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
                     enum phi_method method, size_t size)
 {
+    const int64_t deadline = phi_deadline(channel->peers->config->deadline_ms);
     struct phi_flag_lane lane;
-    if (!read_own(channel, phi_flags_lane_of(channel, outgoing, word), &lane, sizeof lane))
+    if (!read_own(channel, phi_flags_lane_of(channel, outgoing, word), &lane, sizeof lane,
+                  deadline))
         return false;
-    return method == PHI_BY_LINES ? is_pushed(channel, &lane, word, size) : is_moved(&lane);
+    return method == PHI_BY_LINES ? is_pushed(channel, &lane, word, size, deadline)
+                                  : is_moved(&lane);
 }
 
 void phi_flags_end(struct ph_channel *channel)

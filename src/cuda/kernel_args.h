@@ -112,7 +112,7 @@ struct phi_transfer_args {
 //       (written by the taker) at the pusher, taken (own) at the taker. Two may be under way. Each
 //       slot is written whole every 2^30 messages: no line keeps a number until it comes round
 //       again. Of a message that several blocks push or take, each takes its share of the lines,
-//       and the last one that is done counts the message.
+//       and the last one that is done counts the message. A lane begins as if message 1 had passed.
 //   sm  The passive end sets all go words at the active end; each block of the copy waits for one,
 //       and the blocks put all back to 0. A block that has copied its part stores the number of
 //       blocks into its full word at the passive end, which puts those back to 0. A lane of signals

@@ -586,7 +586,8 @@ TEST_P(Group, TakesNoPartOfAMessage)
 
 TEST_P(Group, TakesWhatCameBeforeThePeerLeft)
 {
-    for (const char *how : {"put", "get", "put large", "get large", "put large lines"}) {
+    for (const char *how :
+         {"put", "get", "put large", "get large", "put large lines", "get large lines"}) {
         Job job(GetParam(), 3);
         EXPECT_EQ(job.run("sends_and_leaves", how), "") << how;
     }

@@ -270,13 +270,14 @@ static void enqueue_wait(Rank &rank, const std::string &how, ph_channel *channel
     }
 }
 
-// By words everywhere, or by copy where there are flags: a send by lines waits for nobody.
+// By words everywhere, or as it comes, but that what is large goes by copy where there are flags: a
+// send by lines waits for nobody.
 static void open_by(Rank &rank, bool words)
 {
     if (words)
         rank.open({"PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"});
     else
-        rank.open({"PEERHOP_LL_MAX=0"});
+        rank.open({"PEERHOP_LL_MAX=8192"});
 }
 
 RANK_FUNCTION(waits_for_the_releaser)

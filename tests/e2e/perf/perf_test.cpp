@@ -629,6 +629,11 @@ TEST_F(Perf, TuneMeasuresThePairAndSavesItsTable)
         EXPECT_STREQ(limits[1], "0");
     }
 
+    // Of ll nothing was measured.
+    ended = run({"--tune", "-k", "cuda", "-n", "5", "-b", "256K"}, {driver});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    EXPECT_TRUE(has(ended.out, "\"Stand-in H200\" \"Stand-in H200\" 8K ")) << ended.out;
+
     ended = run({"--tune", "--save", folder + "/no/table", "-k", "cuda", "-n", "5", "-b", "8"},
                 {driver});
     EXPECT_EQ(ended.status, 1);
