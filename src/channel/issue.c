@@ -575,15 +575,14 @@ static void reject(struct ph_path_report *report, const char *name, unsigned rea
     report->rejected[report->rejected_count++].reason = phi_reason_text(reason);
 }
 
-// By size, the least first.
-// signal_lines: bytes up to which signals go by lines.
+// By size, the least first. signal_lines: bytes up to which signals go by lines.
 static const char *methods(const struct phi_flag_table *table, uint64_t signal_lines)
 {
-    static const char *const names[] = {"ce", "ll,ce", "sm,ce", "ll,sm,ce",
-                                        "ce", "ll",    "sm",    "ll,sm"};
+    static const char *const names[] = {"ce", "ll,ce", "sm,ce", "ll,sm,ce"};
     const bool lines = table->lines > 0, copy = table->copy > signal_lines;
-    const bool all = table->lines == UINT64_MAX || table->copy >= INT64_MAX;
-    return names[lines + 2 * copy + 4 * all];
+    if (table->copy >= INT64_MAX) // every larger message
+        return lines ? "ll,sm" : "sm";
+    return names[lines + 2 * copy];
 }
 
 static void report_flags(const struct ph_channel *channel, bool outgoing,

@@ -66,14 +66,10 @@ static __device__ void scatter(uint8_t *at, uint64_t data, uint64_t left)
         at[i] = static_cast<uint8_t>(data >> 8 * i);
 }
 
-static __device__ uint32_t slot_size(const phi_hop_item &item)
-{
-    return item.large ? PHI_LL_LARGE_SLOT : PHI_LL_SLOT;
-}
-
 static __device__ uint4 *slot_of(const phi_hop_item &item, uint32_t message)
 {
-    return reinterpret_cast<uint4 *>(item.slots + (message & (PHI_LL_SLOTS - 1)) * slot_size(item));
+    return reinterpret_cast<uint4 *>(item.slots +
+                                     (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT_OF(item.large));
 }
 
 // Lines of a message: an offset where there is one, then the data; one at least.
@@ -149,7 +145,8 @@ template <bool SPREAD> static __device__ bool push_lines(const phi_hop_item &ite
         store_line(slot + i, data, message);
     }
     if (message % PHI_LL_REFRESH < PHI_LL_SLOTS && (!SPREAD || share.first != ~0u))
-        for (uint32_t i = lines_of(item) + share.first; i < slot_size(item) / 16; i += share.stride)
+        for (uint32_t i = lines_of(item) + share.first; i < PHI_LL_SLOT_OF(item.large) / 16;
+             i += share.stride)
             store_line(slot + i, 0, message);
     return true;
 }

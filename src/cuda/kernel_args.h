@@ -117,15 +117,16 @@ struct phi_transfer_args {
 //       and the blocks put all back to 0. A block that has copied its part stores the number of
 //       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
 //       begins with go set: the first copy needs no leave.
-#define PHI_LL_PIECE      8192                    // most bytes of data of a message
-#define PHI_LL_SLOT       (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
-#define PHI_LL_LARGE      131072                  // the same of lanes with large slots
-#define PHI_LL_LARGE_SLOT (2 * PHI_LL_LARGE + 32)
-#define PHI_LL_SLOTS      2
-#define PHI_MISSED        0x10000u // more than a message has blocks
-#define PHI_LL_SHARE      512u     // lines of a block, where there are several
-#define PHI_LL_REFRESH    (1u << 30)
-#define PHI_MOVE_BLOCKS   128 // most blocks of a copy
+#define PHI_LL_PIECE          8192                    // most bytes of data of a message
+#define PHI_LL_SLOT           (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
+#define PHI_LL_LARGE          131072                  // the same of lanes with large slots
+#define PHI_LL_LARGE_SLOT     (2 * PHI_LL_LARGE + 32)
+#define PHI_LL_SLOT_OF(large) ((large) ? PHI_LL_LARGE_SLOT : PHI_LL_SLOT)
+#define PHI_LL_SLOTS          2
+#define PHI_MISSED            0x10000u // more than a message has blocks
+#define PHI_LL_SHARE          512u     // lines of a block, where there are several
+#define PHI_LL_REFRESH        (1u << 30)
+#define PHI_MOVE_BLOCKS       128 // most blocks of a copy
 
 struct phi_flag_lane {
     uint32_t pushed;          // own
@@ -185,7 +186,7 @@ struct phi_hop_item {
                      // the peer copy again. STAGE: the message ends with this. BELL: what it asks
     uint32_t blocks; // of the grid that do this item; 1 but for MOVE, and PUSH and TAKE of more
                      // than PHI_LL_PIECE; staged: what the lane has
-    uint32_t first; // of them
+    uint32_t first;  // of them
 };
 
 #define PHI_HOP_ITEMS 16

@@ -58,7 +58,7 @@ static inline size_t phi_flag_slots(uint32_t line, enum phi_word word)
 // The slot of a message of that number.
 static inline size_t phi_flag_slot(uint32_t line, enum phi_word word, uint32_t message)
 {
-    const size_t size = phi_flag_large(line, word) ? PHI_LL_LARGE_SLOT : PHI_LL_SLOT;
+    const size_t size = PHI_LL_SLOT_OF(phi_flag_large(line, word));
     return phi_flag_slots(line, word) + (message & (PHI_LL_SLOTS - 1)) * size;
 }
 

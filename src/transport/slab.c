@@ -16,7 +16,7 @@ int phi_slab_write(struct phi_device *device, uint64_t at, const void *from, siz
 
 static int write_zeros(struct phi_device *device, char *address, size_t size, int64_t deadline)
 {
-    static const char zeros[64 << 10];
+    static const char zeros[4 << 10];
     const size_t times = size / sizeof zeros, rest = size % sizeof zeros;
     int rc = 0;
     if (times > 0)

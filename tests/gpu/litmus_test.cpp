@@ -372,18 +372,16 @@ class Lines : public Lanes
             ASSERT_NO_FATAL_FAILURE(finish(8, (uint64_t)i));
         }
     }
-    size_t slot_size() const
-    {
-        return signal() ? PHI_LL_SLOT : PHI_LL_LARGE_SLOT;
-    }
     // The number that the last line of a slot holds.
     uint32_t last_line(uint32_t slot)
     {
         uint32_t line[4];
         ends[1].enter();
-        CU_EXPECT(ends[1].gpu->cu->cuMemcpyDtoH_v2(
-            line, slabs[1] + phi_flag_slot(0, word(), slot) + slot_size() - sizeof line,
-            sizeof line));
+        CU_EXPECT(ends[1].gpu->cu->cuMemcpyDtoH_v2(line,
+                                                   slabs[1] + phi_flag_slots(0, word()) +
+                                                       (slot + 1) * PHI_LL_SLOT_OF(!signal()) -
+                                                       sizeof line,
+                                                   sizeof line));
         EXPECT_EQ(line[1], line[3]);
         return line[1];
     }
@@ -418,39 +416,35 @@ TEST_P(Lines, WhatIsGivenUpIsNotCounted)
             &lane, slabs[end] + phi_flag_lane(0, 0, word()), offsetof(struct phi_flag_lane, full)));
         return lane;
     };
+    const auto give_up = [&](int end, uint8_t kind, uint64_t round) {
+        words[BROKEN] = 1;
+        issue(end, {step(kind, end, 0, size, round)});
+        finish(size, round);
+        EXPECT_EQ(words[BROKEN], PHI_GIVEN_UP);
+        words[BROKEN] = 0;
+    };
     one_way(size, 1);
     finish(size, 1);
-    words[BROKEN] = 1;
-    issue(1, {step(PHI_STEP_TAKE, 1, 0, size, 2)});
-    finish(size, 2);
-    EXPECT_EQ(words[BROKEN], PHI_GIVEN_UP);
+    give_up(1, PHI_STEP_TAKE, 2);
     EXPECT_EQ(lane_of(1).taken, 1u);
     EXPECT_EQ(lane_of(1).taking, 0u);
 
     // The lines of the first blocks are there, and no others.
-    words[BROKEN] = 0;
     issue(0, {step(PHI_STEP_PUSH, 0, 0, size / 16, 2)});
     finish(size, 2);
-    words[BROKEN] = 1;
-    issue(1, {step(PHI_STEP_TAKE, 1, 0, size, 2)});
-    finish(size, 2);
+    give_up(1, PHI_STEP_TAKE, 2);
     EXPECT_EQ(lane_of(1).taken, 1u);
     EXPECT_EQ(lane_of(1).taking, 0u);
 
     // It is taken as what it was sent as. Its credit is given with the next take: one more may go.
-    words[BROKEN] = 0;
     issue(1, {step(PHI_STEP_TAKE, 1, 0, size / 16, 2)});
     finish(size, 2);
     EXPECT_EQ(lane_of(1).taken, 2u);
     issue(0, {step(PHI_STEP_PUSH, 0, 0, size, 3)});
     finish(size, 3);
-    words[BROKEN] = 1;
-    issue(0, {step(PHI_STEP_PUSH, 0, 0, size, 4)});
-    finish(size, 4);
-    EXPECT_EQ(words[BROKEN], PHI_GIVEN_UP);
+    give_up(0, PHI_STEP_PUSH, 4);
     EXPECT_EQ(lane_of(0).pushing, 0u);
     EXPECT_EQ(lane_of(0).pushed, 3u);
-    words[BROKEN] = 0;
     issue(1, {step(PHI_STEP_TAKE, 1, 0, size, 3)});
     one_way(size, 5);
     finish(size, 5);

@@ -54,14 +54,11 @@ static size_t lines_of(const struct phi_hop_item *item)
     return lines ? lines : 1;
 }
 
-static size_t slot_size(const struct phi_hop_item *item)
-{
-    return item->large ? PHI_LL_LARGE_SLOT : PHI_LL_SLOT;
-}
-
 static uint32_t *line_of(const struct phi_hop_item *item, uint32_t message, size_t line)
 {
-    return (uint32_t *)(item->slots + (message & (PHI_LL_SLOTS - 1)) * slot_size(item) + line * 16);
+    return (uint32_t *)(item->slots +
+                        (message & (PHI_LL_SLOTS - 1)) * (size_t)PHI_LL_SLOT_OF(item->large) +
+                        line * 16);
 }
 
 static void write_line(uint32_t *line, uint64_t data, uint32_t message)
@@ -86,7 +83,7 @@ static void push(const struct phi_hop_item *item, uint32_t message)
         write_line(line_of(item, message, i), data, message);
     }
     if (message % PHI_LL_REFRESH < PHI_LL_SLOTS)
-        for (size_t i = lines; i < slot_size(item) / 16; i++)
+        for (size_t i = lines; i < PHI_LL_SLOT_OF(item->large) / 16; i++)
             write_line(line_of(item, message, i), 0, message);
     own(item)->pushed = message;
 }
