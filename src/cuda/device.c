@@ -227,6 +227,8 @@ static CUresult load_module(struct phi_device *device)
         [PHI_KERNEL_COPIES] = "phi_copies",
         [PHI_KERNEL_TRANSFER] = "phi_transfer",
         [PHI_KERNEL_HOP] = "phi_hop",
+        [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread",
+        [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
     };
     if (phi_kernels_size == 0)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;

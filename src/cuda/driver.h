@@ -11,6 +11,7 @@
 #include "base/report.h"
 #include "cuda/device.h"
 #include "cuda/entries.h"
+#include "cuda/kernel_args.h"
 
 // Headers of 12.3 and later declare only the third version of this function; drivers since 11.3
 // have this one.
@@ -57,15 +58,6 @@ const struct phi_driver *phi_device_driver(const struct phi_device *device);
 CUdevice phi_device_handle(const struct phi_device *device);
 CUcontext phi_device_context(const struct phi_device *device);
 
-// Our kernels; see kernel_args.h.
-enum phi_kernel {
-    PHI_KERNEL_BRACE,
-    PHI_KERNEL_COPY,
-    PHI_KERNEL_COPIES,
-    PHI_KERNEL_TRANSFER,
-    PHI_KERNEL_HOP,
-    PHI_KERNEL_COUNT,
-};
 CUfunction phi_device_kernel(const struct phi_device *device, enum phi_kernel kernel); // NULL: none
 
 #endif

@@ -3,9 +3,9 @@
 // driver share.
 //
 // Each kernel takes one such struct by value: cuLaunchKernel's kernelParams[0] points to it. A
-// stand-in driver knows our kernels by the name given to cuModuleGetFunction ("phi_brace",
-// "phi_copy", "phi_copies", "phi_transfer", "phi_hop") and does what is written here. Those of the
-// tests (tests/support/test_kernels.h) are found the same way, in a module of their own.
+// stand-in driver knows our kernels by the name given to cuModuleGetFunction ("phi_" and that of
+// enum phi_kernel) and does what is written here. Those of the tests (tests/support/test_kernels.h)
+// are found the same way, in a module of their own.
 #ifndef PHI_CUDA_KERNEL_ARGS_H
 #define PHI_CUDA_KERNEL_ARGS_H
 
@@ -13,6 +13,17 @@
 #include <stdint.h>
 
 #include "base/stage.h"
+
+enum phi_kernel {
+    PHI_KERNEL_BRACE,
+    PHI_KERNEL_COPY,
+    PHI_KERNEL_COPIES,
+    PHI_KERNEL_TRANSFER,
+    PHI_KERNEL_HOP,
+    PHI_KERNEL_HOP_SPREAD,
+    PHI_KERNEL_HOP_STAGED,
+    PHI_KERNEL_COUNT,
+};
 
 // Most items of one phi_brace; longer braces are several launches.
 #define PHI_BRACE_ITEMS 16
@@ -77,12 +88,12 @@ struct phi_copies_args {
 // The words that the blocks of one launch meet at, in device memory. The first two are 0 before a
 // launch and after it, so that a graph replays; launches with the same words follow one another.
 struct phi_transfer_sync {
-    uint32_t gate;    // 1: copy, 2: a `broken` is set; of phi_hop: blocks whose STAGEs are over
+    uint32_t gate; // 1: copy, 2: a `broken` is set; of phi_hop_staged: blocks whose STAGEs are over
     uint32_t arrived; // blocks that have passed the gate, or have copied their part; PHI_SAW more
                       // for one that saw the launch behind this one
 
-    // Of phi_hop and phi_copies, numbers modulo 2^32: the last launch that is on the device, and
-    // the last one that left its number to the next.
+    // Of phi_hop, its kin and phi_copies, numbers modulo 2^32: the last launch that is on the
+    // device, and the last one that left its number to the next.
     uint32_t next;
     uint32_t left;
 };
@@ -191,9 +202,12 @@ struct phi_hop_item {
 
 #define PHI_HOP_ITEMS 16
 
-// phi_hop: the items at the same time, each by its own blocks; those of one staged lane by the
-// same, one after the other. The last block that is done stores number, as phi_brace, where done is
-// not 0. sync as for phi_transfer.
+// phi_hop: the items at the same time, each by its own blocks. The last block that is done stores
+// number, as phi_brace, where done is not 0. sync as for phi_transfer. It does what fits into a
+// block, phi_hop_spread that and what several blocks share: MOVE, and PUSH and TAKE of more than
+// PHI_LL_PIECE. phi_hop_staged: likewise, items that are staged or bells; those of one lane by the
+// same blocks, one after the other. The three are kernels of their own as threads have as many
+// registers as the steps of their kernel need, and wait for the code of these.
 //
 // A store to host memory holds up the end of a kernel, and with it the next one. Where the launch
 // behind it on the stream is on the device already, because it was allowed to begin early, a launch
@@ -208,9 +222,11 @@ struct phi_hop_args {
     uint32_t stages; // of a launch with a HELP: blocks that do STAGEs. It needs sync->gate
 };
 
-#define PHI_BRACE_THREADS 32
-#define PHI_COPY_THREADS  512
-#define PHI_HOP_THREADS   1024
+// Most threads of a block; of phi_hop_staged PHI_COPY_THREADS.
+#define PHI_BRACE_THREADS  32
+#define PHI_COPY_THREADS   512
+#define PHI_HOP_THREADS    1024
+#define PHI_SPREAD_THREADS (PHI_LL_SHARE + 32)
 
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
 static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "shared with the device");

@@ -409,3 +409,4 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
 }
 
 #include "cuda/hop.cuh"
+#include "cuda/staged.cuh"

@@ -56,18 +56,16 @@ static uint32_t add_items(const struct phi_enqueue *q, size_t first, size_t end,
     return count;
 }
 
-static CUresult launch(struct phi_enqueue *q, enum phi_kernel kernel, struct phi_grid grid,
-                       void *args)
+static CUresult launch(struct phi_enqueue *q, struct phi_grid grid, void *args)
 {
-    return q->to->driver->cuLaunchKernel(phi_device_kernel(q->to->device, kernel), grid.blocks, 1,
-                                         1, grid.threads, 1, 1, 0, q->stream, (void *[]){args},
+    return q->to->driver->cuLaunchKernel(phi_device_kernel(q->to->device, grid.kernel), grid.blocks,
+                                         1, 1, grid.threads, 1, 1, 0, q->stream, (void *[]){args},
                                          NULL);
 }
 
 // Where the driver can, the kernel may begin while the one before it ends: it waits inside for
 // that.
-static CUresult launch_early(struct phi_enqueue *q, enum phi_kernel kernel, struct phi_grid grid,
-                             void *args)
+static CUresult launch_early(struct phi_enqueue *q, struct phi_grid grid, void *args)
 {
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
@@ -81,8 +79,8 @@ static CUresult launch_early(struct phi_enqueue *q, enum phi_kernel kernel, stru
                                    .attrs = &early,
                                    .numAttrs = 1};
     if (!q->to->info->early_launch)
-        return launch(q, kernel, grid, args);
-    return q->to->driver->cuLaunchKernelEx(&config, phi_device_kernel(q->to->device, kernel),
+        return launch(q, grid, args);
+    return q->to->driver->cuLaunchKernelEx(&config, phi_device_kernel(q->to->device, grid.kernel),
                                            (void *[]){args}, NULL);
 }
 
@@ -93,7 +91,7 @@ static CUresult enqueue_kernel(struct phi_enqueue *q, const struct phi_piece *pi
     args.reserved = 0;
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
-    return launch(q, PHI_KERNEL_BRACE, (struct phi_grid){1, PHI_BRACE_THREADS}, &args);
+    return launch(q, (struct phi_grid){PHI_KERNEL_BRACE, 1, PHI_BRACE_THREADS}, &args);
 }
 
 // view gives the address that kernels know memory by. Only host memory has another one, and only
@@ -148,7 +146,7 @@ static CUresult enqueue_copy_kernel(struct phi_enqueue *q, const struct phi_work
         return result;
     const uint32_t blocks = phi_copy_blocks(&q->to->policy, work->size);
     args.sync = blocks > 1 ? sync_of(q) : 0;
-    return launch(q, PHI_KERNEL_COPY, (struct phi_grid){blocks, PHI_COPY_THREADS}, &args);
+    return launch(q, (struct phi_grid){PHI_KERNEL_COPY, blocks, PHI_COPY_THREADS}, &args);
 }
 
 static void count_copy(struct phi_enqueue *q, const struct phi_work *work)
@@ -178,7 +176,7 @@ static CUresult enqueue_transfer(struct phi_enqueue *q, const struct phi_piece *
     args.copy.sync = sync_of(q);
     if (q->blocks < blocks)
         q->blocks = blocks;
-    return launch(q, PHI_KERNEL_TRANSFER, (struct phi_grid){blocks, PHI_COPY_THREADS}, &args);
+    return launch(q, (struct phi_grid){PHI_KERNEL_TRANSFER, blocks, PHI_COPY_THREADS}, &args);
 }
 
 // view_hop puts the addresses by which kernels know a message's memory.
@@ -224,7 +222,7 @@ static CUresult enqueue_hop(struct phi_enqueue *q, const struct phi_piece *piece
     args.sync = sync_of(q);
     if (q->blocks < grid.blocks)
         q->blocks = grid.blocks;
-    return launch_early(q, PHI_KERNEL_HOP, grid, &args);
+    return launch_early(q, grid, &args);
 }
 
 static CUresult enqueue_copy(struct phi_enqueue *q, const struct phi_piece *piece)
@@ -266,7 +264,7 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     phi_count(q->to->counters, copy_kernels, args.count);
     if (result != CUDA_SUCCESS)
         return result;
-    return launch(q, PHI_KERNEL_COPIES, (struct phi_grid){blocks, PHI_COPY_THREADS}, &args);
+    return launch(q, (struct phi_grid){PHI_KERNEL_COPIES, blocks, PHI_COPY_THREADS}, &args);
 }
 
 void phi_enqueue_all(struct phi_enqueue *q)

@@ -115,10 +115,21 @@ static bool needs_fence(const struct phi_work *work)
     }
 }
 
+static enum phi_kernel kernel_of(const struct phi_work *work, const struct phi_hop_item *items,
+                                 size_t n)
+{
+    if (phi_step_staged(work[0].kind))
+        return PHI_KERNEL_HOP_STAGED;
+    for (size_t i = 0; i < n; i++)
+        if (work[i].kind == PHI_STEP_MOVE || items[i].blocks > 1)
+            return PHI_KERNEL_HOP_SPREAD;
+    return PHI_KERNEL_HOP;
+}
+
 struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
                              const struct phi_waiting *others, struct phi_hop_args *args)
 {
-    struct phi_grid grid = {0, 0};
+    struct phi_grid grid = {PHI_KERNEL_HOP, 0, 0};
     uint32_t spread = 0;
     for (size_t i = 0; i < n; i++)
         spread += spreads(&work[i]);
@@ -149,6 +160,10 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
         if (grid.threads < threads)
             grid.threads = threads;
     }
+    grid.kernel = kernel_of(work, args->items, n);
+    // A block with fewer threads than lines takes several turns.
+    if (grid.kernel == PHI_KERNEL_HOP_SPREAD && grid.threads > PHI_SPREAD_THREADS)
+        grid.threads = PHI_SPREAD_THREADS;
     args->stages = count_stages(work, args->items, n);
     return grid;
 }

@@ -22,6 +22,11 @@ static bool is_hop(const struct phi_work *work)
     return phi_step_hops(work->kind);
 }
 
+static bool is_staged(const struct phi_work *work)
+{
+    return phi_step_staged(work->kind);
+}
+
 // What no brace takes: a copy of something, or a message by flags.
 static bool stands_alone(const struct phi_work *work)
 {
@@ -118,7 +123,8 @@ static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
 {
     piece->kind = PHI_PIECE_HOP;
     piece->first = plan->at;
-    while (plan->at < plan->n && is_hop(&plan->work[plan->at]) && has_room(plan, piece->first)) {
+    while (plan->at < plan->n && is_hop(&plan->work[plan->at]) && has_room(plan, piece->first) &&
+           is_staged(&plan->work[plan->at]) == is_staged(&plan->work[piece->first])) {
         plan->waited = plan->waited || phi_step_waits(plan->work[plan->at].kind);
         plan->at++;
     }

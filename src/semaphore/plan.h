@@ -20,7 +20,7 @@ enum phi_piece_kind {
     PHI_PIECE_COPIES,   // one launch of phi_copies: small ones that have no order among themselves
     PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what
                         // follows
-    PHI_PIECE_HOP,      // one launch of phi_hop: messages by flags
+    PHI_PIECE_HOP,      // one launch of phi_hop or its kin: messages by flags, or staged ones
 };
 
 struct phi_piece {

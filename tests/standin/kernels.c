@@ -150,6 +150,8 @@ const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_copies", copies, sizeof(struct phi_copies_args), NULL},
     {"phi_transfer", transfer, sizeof(struct phi_transfer_args), NULL},
     {"phi_hop", si_hop, sizeof(struct phi_hop_args), NULL},
+    {"phi_hop_spread", si_hop, sizeof(struct phi_hop_args), NULL},
+    {"phi_hop_staged", si_hop, sizeof(struct phi_hop_args), NULL},
     {"phi_test_fill", fill, sizeof(struct test_pattern_args), NULL},
     {"phi_test_verify", verify, sizeof(struct test_pattern_args), NULL},
     {"phi_test_spin", spin, sizeof(struct test_spin_args), NULL},

@@ -369,9 +369,55 @@ TEST(Policy, NumbersComeBehindWhatOthersRead)
         work[0].peer_lane = PHI_STAGE_LIKE(4096, 1);
         work[0].host_destination = row.host_destination;
         work[1].kind = PHI_STEP_TAKE;
-        phi_hop_fill(work, 2, &policy, &others, &args);
+        phi_hop_fill(work, phi_step_staged(row.kind) ? 1 : 2, &policy, &others, &args);
         EXPECT_EQ(args.items[0].fence, row.fence) << int(row.kind) << int(row.signal);
-        EXPECT_EQ(args.items[1].fence, 0u);
+        if (!phi_step_staged(row.kind)) {
+            EXPECT_EQ(args.items[1].fence, 0u);
+        }
+    }
+}
+
+// The kernel with all that the items need and no more, with no more threads than it is made for.
+TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    policy.blocks = 132;
+    const phi_waiting others{}, crowd{0, 0, 200};
+    const struct {
+        phi_step_kind kind;
+        size_t size;
+        const phi_waiting *others;
+        phi_kernel alone, beside; // beside: with a message of 8 KiB by lines, if it is not staged
+    } rows[] = {
+        {PHI_STEP_PUSH, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
+        {PHI_STEP_TAKE, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
+        {PHI_STEP_PUSH, 8193, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD},
+        {PHI_STEP_TAKE, 8193, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD},
+        {PHI_STEP_TAKE, 8193, &crowd, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
+        {PHI_STEP_GO, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
+        {PHI_STEP_ARRIVE, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
+        {PHI_STEP_MOVE, 0, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD},
+        {PHI_STEP_MOVE, 64 << 20, &crowd, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD},
+        {PHI_STEP_STAGE, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED},
+        {PHI_STEP_BELL, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED},
+    };
+    const uint32_t most[] = {PHI_HOP_THREADS, PHI_SPREAD_THREADS, PHI_COPY_THREADS};
+    for (const auto &row : rows) {
+        phi_hop_args args;
+        phi_work work[2] = {};
+        work[0].kind = row.kind;
+        work[0].size = row.size;
+        work[0].peer_lane = PHI_STAGE_LIKE(4096, 1);
+        work[1].kind = PHI_STEP_PUSH;
+        work[1].size = 8192;
+        phi_grid grid = phi_hop_fill(work, 1, &policy, row.others, &args);
+        EXPECT_EQ(grid.kernel, row.alone) << int(row.kind) << " " << row.size;
+        EXPECT_LE(grid.threads, most[grid.kernel - PHI_KERNEL_HOP]);
+        if (phi_step_staged(row.kind))
+            continue;
+        grid = phi_hop_fill(work, 2, &policy, row.others, &args);
+        EXPECT_EQ(grid.kernel, row.beside) << int(row.kind) << " " << row.size;
+        EXPECT_LE(grid.threads, most[grid.kernel - PHI_KERNEL_HOP]);
     }
 }
 
