@@ -47,7 +47,7 @@
     NUMBER(sm_max, "SM_MAX", -1, -1, INT64_MAX, "... and by sm, a larger one by ce; -1: as PEERHOP_TABLE says, else all") \
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll", "how the ipc path copies; a forced ce passes the limits") \
     NUMBER(copy_blocks, "COPY_BLOCKS", 64, 1, 128, "most thread blocks of a copy by kernel; fewer leave more to the caller's kernels") \
-    NUMBER(net_part, "NET_PART", 1073741824, 64, 1073741824, "most bytes of one RMA operation of the net path") \
+    NUMBER(net_part, "NET_PART", 2097152, 64, 1073741824, "most bytes of one RMA operation of the net path") \
     NUMBER(net_rails, "NET_RAILS", 1, 1, 4, "endpoints that the data of one peer goes over, at least one for each NIC; of two ranks the fewer count") \
     NUMBER(net_staging, "NET_STAGING", 268435456, 1048576, 17179869184,                            \
            "bytes of pinned memory for each peer whose device memory, or ours, goes over the net; half of it receives") \

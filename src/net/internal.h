@@ -210,6 +210,7 @@ struct phi_net {
     char name[160];
     uint64_t mr_mode;
     size_t part;    // most bytes of one RMA operation
+    bool in_order;  // writes of one endpoint come in the order in which they are posted
     uint64_t told;  // FI_DELIVERY_COMPLETE, or 0: of a write of nothing the provider does not tell that
     uint32_t rails; // of each link, by turns on the NICs; at least one for each
     bool devices;   // memory of devices is to be registered,

@@ -140,6 +140,12 @@ int phi_move_start(struct phi_move *move)
     return rc;
 }
 
+// Moves are posted in the order in which they were started, over the one rail in that order.
+bool phi_route_in_order(const struct phi_route *route)
+{
+    return route->link->net->in_order && route->link->rails_used == 1;
+}
+
 // ---- what became of them
 
 static void unlink_move(struct phi_link *link, struct phi_move *move)

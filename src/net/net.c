@@ -337,6 +337,10 @@ static void describe(struct phi_net *net)
     net->nic_count = 1;
     net->mr_mode = (uint64_t)info->domain_attr->mr_mode;
     net->part = most < part ? most : part;
+    // Not asked for: it is what a stream of bytes has by itself, and costs others speed.
+    net->in_order =
+        (info->tx_attr->msg_order & info->rx_attr->msg_order & (FI_ORDER_WAW | FI_ORDER_RMA_WAW)) &&
+        info->ep_attr->max_order_waw_size >= net->part;
     // shm of libfabric 1.17 counts the bytes that the peer has taken: of none it never says that
     // they are, and takes nothing more. Without the flag it says so when the peer is going to find
     // it.

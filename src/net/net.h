@@ -292,6 +292,11 @@ void phi_link_unhold(const struct phi_route *route);
 bool phi_link_mark(struct phi_link *link, uint64_t *mark);
 bool phi_link_delivered(struct phi_link *link, uint64_t mark);
 
+// phi_route_in_order: whether of two writes of one link that are under way together the later one is
+// what the same bytes hold in the end, unless the earlier one posts: what posts may wait for its own
+// first parts.
+bool phi_route_in_order(const struct phi_route *route);
+
 // phi_route_poll polls the net of a route.
 bool phi_route_poll(const struct phi_route *route);
 

@@ -57,19 +57,29 @@ static int connect_end(struct probe *p, int i)
     return phi_link_connect(p->ends[i].link, address, size, rails);
 }
 
-static int carry_out(struct probe *p, struct phi_move *m)
+static int start(struct probe *p, struct phi_move *m)
 {
     int rc;
 
     while ((rc = phi_move_start(m)) == -EAGAIN && phi_now() < p->deadline)
         phi_net_poll(p->net);
-    while (rc == 0 && atomic_load(&m->state) == PHI_MOVE_POSTED && phi_now() < p->deadline)
-        phi_net_poll(p->net);
-    if (rc == 0 && atomic_load(&m->state) != PHI_MOVE_DONE) {
-        phi_link_end(m->route->link, false); // the move is on a stack
-        rc = -ETIMEDOUT;
-    }
     return rc;
+}
+
+static int finish(struct probe *p, struct phi_move *m)
+{
+    while (atomic_load(&m->state) == PHI_MOVE_POSTED && phi_now() < p->deadline)
+        phi_net_poll(p->net);
+    if (atomic_load(&m->state) == PHI_MOVE_POSTED)
+        phi_link_end(m->route->link, false); // the move is on a stack
+    return atomic_load(&m->state) == PHI_MOVE_DONE ? 0 : -ETIMEDOUT;
+}
+
+static int carry_out(struct probe *p, struct phi_move *m)
+{
+    const int rc = start(p, m);
+
+    return rc ? rc : finish(p, m);
 }
 
 static int move(struct probe *p, bool read, size_t first, size_t size, uint32_t immediate)
@@ -165,6 +175,42 @@ static void begin_round(struct probe *p, uint32_t rail)
     pthread_mutex_unlock(&p->net->lock);
 }
 
+enum { WRITES = 16, ROUNDS = 4 };
+
+// One round: writes of the same bytes, all under way together. *kept: the last one is what is
+// there.
+static int overwrite(struct probe *p, bool *kept)
+{
+    struct end *a = &p->ends[0], *b = &p->ends[1];
+    struct phi_move moves[WRITES];
+    int rc = 0, started = 0;
+
+    phi_random(a->data, BYTES);
+    for (; started < WRITES && rc == 0; started += rc == 0) {
+        moves[started] = (struct phi_move){
+            .route = &p->route, .local = &a->data[started], .size = sizeof(a->data[0])};
+        rc = start(p, &moves[started]);
+    }
+    for (int i = 0; i < started; i++) // all of them, as they are on this stack
+        rc = finish(p, &moves[i]) || rc ? -EIO : 0;
+    *kept = b->data[0] == a->data[WRITES - 1];
+    return rc;
+}
+
+// What a provider says of the order of writes is taken for true as long as none is seen that breaks
+// it.
+static const char *watch_order(struct probe *p)
+{
+    for (int i = 0; i < ROUNDS && p->net->in_order; i++) {
+        bool kept;
+
+        if (overwrite(p, &kept))
+            return "writes of the same bytes are not delivered";
+        p->net->in_order = kept;
+    }
+    return NULL;
+}
+
 // Returns what is wrong, or NULL.
 static const char *run(struct probe *p)
 {
@@ -197,7 +243,7 @@ static const char *run(struct probe *p)
     phi_link_store(a->link, 0, &(uint32_t){17}, 4);
     if (!await32(p, (const char *)&b->store, 17))
         return "a message does not come";
-    return NULL;
+    return watch_order(p);
 }
 
 // Writes into memory of a device at end 1, as a peer does, and back from there.

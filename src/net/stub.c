@@ -296,6 +296,12 @@ bool phi_route_nap(const struct phi_route *route, int64_t ns)
     return false;
 }
 
+bool phi_route_in_order(const struct phi_route *route)
+{
+    (void)route;
+    return false;
+}
+
 bool phi_route_poll(const struct phi_route *route)
 {
     (void)route;

@@ -81,15 +81,20 @@ static bool overlap(uint64_t a, size_t a_size, uint64_t b, size_t b_size)
     return a < b + b_size && b < a + a_size;
 }
 
-// Whether two copies touch the same bytes and one of them writes them: then they have an order.
-static bool conflict(const struct phi_move *a, const struct phi_move *b)
+// Whether two copies touch the same bytes and one of them writes them, so that the later one waits:
+// but for writes that keep their order by themselves.
+static bool conflict(const struct phi_move *earlier, const struct phi_move *later)
 {
-    const bool here = overlap((uintptr_t)a->local, a->size, (uintptr_t)b->local, b->size);
+    const struct phi_route *a = earlier->route, *b = later->route;
+    const bool here =
+        overlap((uintptr_t)earlier->local, earlier->size, (uintptr_t)later->local, later->size);
     const bool there =
-        a->route->link == b->route->link && a->route->rails[0].key == b->route->rails[0].key &&
-        overlap(a->route->remote + a->offset, a->size, b->route->remote + b->offset, b->size);
+        a->link == b->link && a->rails[0].key == b->rails[0].key &&
+        overlap(a->remote + earlier->offset, earlier->size, b->remote + later->offset, later->size);
 
-    return (here && (a->read || b->read)) || (there && !(a->read && b->read));
+    if (earlier->read || later->read)
+        return here || (there && !(earlier->read && later->read));
+    return there && (earlier->posts || !phi_route_in_order(b));
 }
 
 // Whether a copy may be under way beside those that are. One that tells the peer something comes

@@ -2,6 +2,7 @@
 // The unkind half of the strict libfabric:
 //   disorder  RMA operations go out in any order, some so late that others that came after them are
 //             over, and what completes is told in any order, and late; only messages keep theirs
+//   claims    ... although writes are said to keep theirs, too
 //   late      immediate data is told of 5 ms after it has come, behind messages that came meanwhile
 //   again     every call that posts is sometimes to be tried again
 // and what tests ask for: an operation that ends with an error, and a peer that says nothing more.

@@ -858,6 +858,11 @@ EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, u
             info->domain_attr->cq_data_size = 4;
         if (demands("short"))
             info->ep_attr->max_msg_size = SHORT;
+        if (demands("disorder") && !demands("claims")) {
+            info->tx_attr->msg_order &= ~(uint64_t)(FI_ORDER_WAW | FI_ORDER_RMA_WAW);
+            info->rx_attr->msg_order &= ~(uint64_t)(FI_ORDER_WAW | FI_ORDER_RMA_WAW);
+            info->ep_attr->max_order_waw_size = 0;
+        }
         sit(info);
         *end = info;
         end = &info->next;

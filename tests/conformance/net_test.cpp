@@ -6,7 +6,8 @@
 // What is known to bring stale or foreign data over a net without GPUs, and the test that fails
 // without the remedy. "strict": over net_strict.c.
 //   writes that overtake each other, on one endpoint or over rails:
-//     APostShowsWhenAllPartsOnAllRailsAreIn, AMoveIsSplitAndItsPostComesLast (strict disorder)
+//     APostShowsWhenAllPartsOnAllRailsAreIn, AMoveIsSplitAndItsPostComesLast (strict disorder);
+//     where they are said not to, OfWritesUnderWayTogetherTheLastOneStays (strict disorder,claims)
 //   operations of one stream that touch the same bytes, a source that is used again, and what a
 //     peer was told: e2e: overlap (strict disorder)
 //   a completion that says nothing of the target: DeliveryIsWhatCompletes (strict)
@@ -277,6 +278,44 @@ TEST_P(Net, AMoveIsSplitAndItsPostComesLast)
         // Whoever sees the post sees every byte.
         ASSERT_EQ(memcmp(from.data(), to.data(), size), 0) << round;
         ASSERT_TRUE(eventually([&] { return state() == PHI_MOVE_DONE; }));
+    }
+}
+
+// Where writes keep their order, those of the same bytes need not wait for one another: the last one
+// is what is there, of whatever size they are and whatever parts they go in.
+TEST_P(Net, OfWritesUnderWayTogetherTheLastOneStays)
+{
+    pair("PEERHOP_NET_PART=4096", "PEERHOP_NET_RAILS=2");
+    regions(100000);
+    EXPECT_FALSE(phi_route_in_order(&route)) << "over two rails";
+
+    pair("PEERHOP_NET_PART=4096");
+    const size_t size = 100000, n = 8;
+    regions(n * size);
+    // disorder: over a provider that does not say that it keeps them, or is found not to.
+    const char *strict = getenv("TEST_NET_STRICT");
+    const bool ordered = !getenv("TEST_NET_NICS") && (!strict || !strstr(strict, "disorder"));
+    EXPECT_EQ(phi_route_in_order(&route), ordered);
+    for (int round = 1; round <= 20 && ordered; round++) {
+        struct phi_move moves[n] = {};
+        for (size_t i = 0; i < n; i++) {
+            memset(from.data() + i * size, int(round * n + i), size);
+            moves[i].route = &route;
+            moves[i].local = from.data() + i * size;
+            moves[i].size = size - i % 3 * 30000;
+            int rc = -EAGAIN;
+            ASSERT_TRUE(eventually([&] { return (rc = phi_move_start(&moves[i])) == 0; })) << rc;
+        }
+        for (struct phi_move &move : moves)
+            ASSERT_TRUE(eventually([&] {
+                phi_route_poll(&route);
+                return __atomic_load_n(&move.state, __ATOMIC_ACQUIRE) == PHI_MOVE_DONE;
+            }));
+        // Of the last two, 6 has all bytes and 7 the first 70000.
+        for (size_t at : {size_t(0), size_t(69999), size_t(70000), size - 1}) {
+            const size_t last = at < 70000 ? 7 : 6;
+            ASSERT_EQ(to[at], uint8_t(round * n + last)) << "round " << round << ", byte " << at;
+        }
     }
 }
 

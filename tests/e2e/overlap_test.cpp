@@ -146,13 +146,19 @@ static void follow(ph_channel *channel, const uint8_t *own, ph_queue *queue, Mee
 
 using Program = std::vector<std::vector<Step>>;
 
+// Over one rail writes may keep their order by themselves. In parts of 128 bytes the larger moves
+// have more than can carry a post.
+enum Rails { ONE_RAIL, TWO_RAILS };
+
 // Both ranks, with a channel between their buffers.
 static void
-in_two_threads(const std::string &store,
+in_two_threads(const std::string &store, Rails rails,
                const std::function<void(int, uint8_t *, ph_channel *, ph_queue *)> &body)
 {
-    const char *const settings[] = {"PEERHOP_PATH=net", "PEERHOP_NET_PROVIDER=tcp",
-                                    "PEERHOP_NET_RAILS=2", nullptr};
+    const char *const one[] = {"PEERHOP_PATH=net", "PEERHOP_NET_PROVIDER=tcp",
+                               "PEERHOP_NET_PART=128", nullptr};
+    const char *const two[] = {"PEERHOP_PATH=net", "PEERHOP_NET_PROVIDER=tcp",
+                               "PEERHOP_NET_RAILS=2", nullptr};
     const auto begin = [&](int rank, ph_context *context) {
         void *memory = nullptr;
         ph_channel *channel = nullptr;
@@ -166,14 +172,14 @@ in_two_threads(const std::string &store,
     };
     as_threads(2, begin, [&](ph_context_params &params) {
         params.store = store.c_str();
-        params.settings = settings;
+        params.settings = rails == ONE_RAIL ? one : two;
     });
 }
 
-static void run(const Program &program, const std::string &store)
+static void run(const Program &program, const std::string &store, Rails rails)
 {
     Meeting meeting;
-    in_two_threads(store, [&](int rank, uint8_t *own, ph_channel *channel, ph_queue *queue) {
+    in_two_threads(store, rails, [&](int rank, uint8_t *own, ph_channel *channel, ph_queue *queue) {
         Leader leader(channel, own, queue, meeting);
         Stopwatch watch;
         if (rank == 1)
@@ -187,7 +193,7 @@ static void run(const Program &program, const std::string &store)
     });
 }
 
-class Overlap : public OverNet
+class Overlap : public OverNet, public testing::WithParamInterface<Rails>
 {
   protected:
     void SetUp() override
@@ -205,29 +211,63 @@ class Overlap : public OverNet
 };
 
 // Every kind behind every other one, between the same bytes, from any or to any.
-TEST_F(Overlap, OfTwo)
+TEST_P(Overlap, OfTwo)
 {
     Program program;
     for (int first = PUT; first < KINDS; first++)
         for (int second = PUT; second < KINDS; second++)
             for (int i = 0; i < 20; i++)
                 program.push_back({any_step(random, Kind(first)), any_step(random, Kind(second))});
-    run(program, redis.uri());
+    run(program, redis.uri(), GetParam());
 }
 
 // More than may be under way.
-TEST_F(Overlap, OfMany)
+TEST_P(Overlap, OfMany)
 {
     Program program(100);
     for (std::vector<Step> &steps : program)
         for (size_t n = 3 + random() % 14; n > 0; n--)
             steps.push_back(
                 any_step(random, Kind(random() % 10 < 8 ? random() % 2 : random() % KINDS)));
-    run(program, redis.uri());
+    run(program, redis.uri(), GetParam());
+}
+
+// The last parts of what tells the peer may go late, as they carry the post: what is written behind
+// them to the same bytes stays.
+TEST_P(Overlap, APutBehindAPutThatTells)
+{
+    enum { ROUNDS = 50 };
+    std::atomic<uint8_t *> peers{nullptr};
+    std::atomic<int> left{0};
+    in_two_threads(redis.uri(), GetParam(),
+                   [&](int rank, uint8_t *own, ph_channel *channel, ph_queue *queue) {
+                       Stopwatch watch;
+                       if (rank == 1)
+                           peers = own;
+                       while (!peers && watch.ms() < patience(20000).count())
+                           sleep_ms(1);
+                       for (int i = 0; i < ROUNDS && !HasFatalFailure(); i++) {
+                           if (rank == 0) {
+                               memset(own, 2 * i, SIZE / 2);
+                               memset(own + SIZE / 2, 2 * i + 1, SIZE / 2);
+                               ASSERT_EQ(ph_put_signal(channel, 0, 0, SIZE / 2, queue), 0);
+                               ASSERT_EQ(ph_put(channel, 0, SIZE / 2, SIZE / 2, queue), 0);
+                           }
+                           ASSERT_EQ(ph_wait(channel, 0, queue), 0);
+                           ASSERT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
+                           for (size_t at = 0; rank == 0 && at < SIZE / 2; at++)
+                               ASSERT_EQ(peers[at], uint8_t(2 * i + 1)) << i << ", byte " << at;
+                           if (rank == 1)
+                               ASSERT_EQ(ph_signal(channel, queue), 0);
+                           ASSERT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
+                       }
+                       for (left++; left < 2 && watch.ms() < patience(60000).count();)
+                           sleep_ms(1);
+                   });
 }
 
 // A stream that is done says nothing of its data; the channel's status does, at once.
-TEST_F(Overlap, WhatFailedShowsWhenTheStreamIsDone)
+TEST_P(Overlap, WhatFailedShowsWhenTheStreamIsDone)
 {
     auto *fail_next = strict_function<void(int)>("strict_fail_next");
     if (!fail_next)
@@ -238,14 +278,19 @@ TEST_F(Overlap, WhatFailedShowsWhenTheStreamIsDone)
         for (count++; count < 2 && watch.ms() < patience(20000).count();)
             sleep_ms(1);
     };
-    in_two_threads(redis.uri(), [&](int rank, uint8_t *, ph_channel *channel, ph_queue *queue) {
-        reach(met);
-        if (rank == 0) {
-            fail_next(1);
-            EXPECT_EQ(ph_get(channel, 0, 0, SIZE, queue), 0);
-            EXPECT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
-            EXPECT_EQ(ph_channel_status(channel), PH_EPEER);
-        }
-        reach(left);
-    });
+    in_two_threads(redis.uri(), GetParam(),
+                   [&](int rank, uint8_t *, ph_channel *channel, ph_queue *queue) {
+                       reach(met);
+                       if (rank == 0) {
+                           fail_next(1);
+                           EXPECT_EQ(ph_get(channel, 0, 0, SIZE, queue), 0);
+                           EXPECT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
+                           EXPECT_EQ(ph_channel_status(channel), PH_EPEER);
+                       }
+                       reach(left);
+                   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Over, Overlap, testing::Values(ONE_RAIL, TWO_RAILS), [](const auto &info) {
+    return info.param == ONE_RAIL ? "one_rail" : "two_rails";
+});
