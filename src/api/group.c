@@ -17,7 +17,8 @@ struct batch {
     enum turn turn;
     struct phi_helps helps;
     size_t n;
-    bool begun; // something of the group is enqueued
+    bool staged; // a channel of the group is
+    bool begun;  // something of the group is enqueued
     int rc;
     struct phi_channel_call calls[CALLS_MAX];
 };
@@ -34,6 +35,11 @@ static bool is_outgoing(enum ph_group_kind kind)
 {
     return kind == PH_GROUP_SEND || kind == PH_GROUP_PUT || kind == PH_GROUP_PUT_SIGNAL ||
            kind == PH_GROUP_SIGNAL;
+}
+
+static bool is_pair(const struct ph_group_op *op)
+{
+    return op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
 }
 
 // The message of its kind that an operation is; 0 for plain puts and gets, of which there may be
@@ -76,21 +82,18 @@ static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi
         [PH_GROUP_SIGNAL] = PHI_CALL_SIGNAL,
         [PH_GROUP_WAIT] = PHI_CALL_WAIT,
     };
-    bool pair = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
-    if (is_late(op))
-        return false;
-    if (!pair)
+    if (!is_pair(op))
         *call = single[op->kind];
     else if (phi_channel_active(op->channel, is_outgoing(op->kind)))
         *call = PHI_CALL_TRANSFER;
     else
         *call = phase == phi_programs[PHI_CALL_POST].phase ? PHI_CALL_POST : PHI_CALL_COMPLETE;
-    return phi_programs[*call].phase == phase;
+    return phi_programs[*call].phase == phase && !is_late(op);
 }
 
 static struct phi_channel_call call_of(const struct ph_group_op *op, enum phi_call call)
 {
-    bool plain = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
+    const bool plain = is_pair(op);
     return (struct phi_channel_call){
         .channel = op->channel,
         .call = call,
@@ -130,25 +133,23 @@ static void add(struct batch *batch, const struct ph_group_op *op, enum phi_call
 
 static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t n, unsigned phase)
 {
-    // Peers in the order of phi_group_rank: from one to the next by a search, so that nothing is
-    // sorted or allocated.
+    // Peers in the order of phi_group_rank, from 1 on: with each pass over the calls of one the
+    // next is found, so that nothing is sorted or allocated.
     const uint32_t rank = (uint32_t)batch->peers->rank, ranks = (uint32_t)batch->peers->ranks;
-    uint32_t done = 0, next;
-    do {
+    for (uint32_t turn = 0, next; turn != UINT32_MAX; turn = next) {
         next = UINT32_MAX;
         for (size_t i = 0; i < n; i++) {
-            uint32_t place = phi_group_rank(rank, (uint32_t)ops[i].channel->peer->rank, ranks);
-            if (place > done && place < next)
+            enum phi_call call;
+            if (!call_in_phase(&ops[i], phase, &call))
+                continue;
+            const uint32_t place =
+                phi_group_rank(rank, (uint32_t)ops[i].channel->peer->rank, ranks);
+            if (place == turn)
+                add(batch, &ops[i], call);
+            else if (place > turn && place < next)
                 next = place;
         }
-        for (size_t i = 0; i < n && next != UINT32_MAX; i++) {
-            enum phi_call call;
-            if (phi_group_rank(rank, (uint32_t)ops[i].channel->peer->rank, ranks) == next &&
-                call_in_phase(&ops[i], phase, &call))
-                add(batch, &ops[i], call);
-        }
-        done = next;
-    } while (next != UINT32_MAX);
+    }
 }
 
 static void add_phases(struct batch *batch, enum turn turn, const struct ph_group_op *ops, size_t n,
@@ -174,11 +175,6 @@ static size_t records_of(const struct ph_group_op *op)
     return records;
 }
 
-static bool is_pair(const struct ph_group_op *op)
-{
-    return op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
-}
-
 static bool overfills(const struct ph_group_op *ops, size_t n)
 {
     size_t all = 0;
@@ -198,7 +194,7 @@ static bool overfills(const struct ph_group_op *ops, size_t n)
 static int add_helps(struct batch *batch, const struct ph_group_op *ops, size_t n)
 {
     batch->helps.n = 0;
-    if (!overfills(ops, n))
+    if (!batch->staged || !overfills(ops, n))
         return 0;
     add_phases(batch, HELPS, ops, n, 0, PHI_GROUP_PHASES);
     if (batch->helps.n <= PHI_HELPS_MAX)
@@ -213,11 +209,8 @@ static int add_helps(struct batch *batch, const struct ph_group_op *ops, size_t 
 // they come between what posts and copies, and what waits for that.
 static void add_all(struct batch *batch, const struct ph_group_op *ops, size_t n)
 {
-    bool staged = false;
-    for (size_t i = 0; i < n; i++)
-        staged = staged || ops[i].channel->stage.is;
     add_phases(batch, PLAIN, ops, n, 0, PHI_GROUP_PHASES - 1);
-    if (staged) {
+    if (batch->staged) {
         add_phases(batch, FILLS, ops, n, 0, PHI_GROUP_PHASES);
         add_phases(batch, EMPTIES, ops, n, 0, PHI_GROUP_PHASES);
     }
@@ -277,7 +270,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
                         "group: this rank is not the %s of operation %llu with rank %d",
                         outgoing ? "sender" : "receiver", (unsigned long long)channel->op_id,
                         channel->peer->rank);
-    bool pair = op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
+    bool pair = is_pair(op);
     bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET ||
                   op->kind == PH_GROUP_PUT_SIGNAL ||
                   (pair && phi_channel_active(channel, outgoing));
@@ -346,6 +339,9 @@ static int take_late(struct batch *batch, const struct ph_group_op *ops, size_t 
 static int issue_all(struct batch *batch, const struct ph_group_op *ops, size_t n, size_t late)
 {
     batch->n = 0;
+    batch->staged = false;
+    for (size_t i = 0; i < n; i++)
+        batch->staged = batch->staged || ops[i].channel->stage.is;
     batch->rc = add_helps(batch, ops, n);
     if (batch->rc)
         return batch->rc;

@@ -210,12 +210,16 @@ static const struct phi_program *program_of(const struct phi_channel_call *call)
 
 bool phi_call_fills(const struct phi_channel_call *call)
 {
+    if (!call->channel->stage.is)
+        return false;
     const struct phi_program *program = program_of(call);
     return program->count == 1 && program->steps[0].kind == PHI_STEP_STAGE;
 }
 
 bool phi_call_empties(const struct phi_channel_call *call)
 {
+    if (!call->channel->stage.is)
+        return false;
     const struct phi_program *program = program_of(call);
     return program->count == 1 && program->steps[0].kind == PHI_STEP_UNSTAGE;
 }
