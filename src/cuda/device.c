@@ -137,14 +137,16 @@ static void read_capabilities(struct phi_device *device)
     info->compute_minor = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     info->multiprocessors = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     int bus;
-    if (driver->cuDeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device->handle) == CUDA_SUCCESS)
+    if (driver->cuDeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device->handle) ==
+        CUDA_SUCCESS)
         snprintf(info->pci, sizeof(info->pci), "%04x:%02x:%02x.0",
-                 (unsigned)attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID), (unsigned)bus & 0xff,
+                 (unsigned)attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+                 (unsigned)bus & 0xff,
                  (unsigned)attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) & 0xff);
     info->dma_buf = attribute(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
     info->rdma_ordering = attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
-    info->rdma_flushes = (uint32_t)attribute(
-        device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+    info->rdma_flushes =
+        (uint32_t)attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
     if (driver->cuFlushGPUDirectRDMAWrites == NULL)
         info->rdma_flushes = 0;
     info->connections = connections();
@@ -206,11 +208,12 @@ static const union {
 
 // load_kernel finds a kernel and launches it once with nothing to do: a first launch behind a
 // waiting stream would block.
-static CUresult load_kernel(struct phi_device *device, enum phi_kernel kernel, const char *name)
+static CUresult load_kernel(struct phi_device *device, enum phi_kernel kernel)
 {
     const struct phi_driver *driver = device->driver;
     CUfunction *function = &device->kernel[kernel];
-    CUresult result = driver->cuModuleGetFunction(function, device->module, name);
+    CUresult result =
+        driver->cuModuleGetFunction(function, device->module, phi_kernel_names[kernel]);
     if (result == CUDA_SUCCESS && driver->cuFuncLoad != NULL)
         result = driver->cuFuncLoad(*function);
     if (result == CUDA_SUCCESS)
@@ -219,22 +222,23 @@ static CUresult load_kernel(struct phi_device *device, enum phi_kernel kernel, c
     return result;
 }
 
+const char *const phi_kernel_names[PHI_KERNEL_COUNT] = {
+    [PHI_KERNEL_BRACE] = "phi_brace",
+    [PHI_KERNEL_COPY] = "phi_copy",
+    [PHI_KERNEL_COPIES] = "phi_copies",
+    [PHI_KERNEL_TRANSFER] = "phi_transfer",
+    [PHI_KERNEL_HOP] = "phi_hop",
+    [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread",
+    [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
+};
+
 static CUresult load_module(struct phi_device *device)
 {
-    static const char *const names[PHI_KERNEL_COUNT] = {
-        [PHI_KERNEL_BRACE] = "phi_brace",
-        [PHI_KERNEL_COPY] = "phi_copy",
-        [PHI_KERNEL_COPIES] = "phi_copies",
-        [PHI_KERNEL_TRANSFER] = "phi_transfer",
-        [PHI_KERNEL_HOP] = "phi_hop",
-        [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread",
-        [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
-    };
     if (phi_kernels_size == 0)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     CUresult result = device->driver->cuModuleLoadData(&device->module, phi_kernels);
     for (int i = 0; i < PHI_KERNEL_COUNT && result == CUDA_SUCCESS; i++)
-        result = load_kernel(device, (enum phi_kernel)i, names[i]);
+        result = load_kernel(device, (enum phi_kernel)i);
     return result;
 }
 
@@ -251,8 +255,9 @@ static bool launches_early(const struct phi_device *device)
            version >= 90;
 }
 
-// warm_up_copies makes the driver load what it copies with inside a device (kernels of its own, for small and for
-// unaligned copies): two ranks on one device copy that way, and a first time behind a waiting stream would block.
+// warm_up_copies makes the driver load what it copies with inside a device (kernels of its own, for
+// small and for unaligned copies): two ranks on one device copy that way, and a first time behind a
+// waiting stream would block.
 static CUresult warm_up_copies(struct phi_device *device)
 {
     static const size_t sizes[] = {1, 1000, WARM_UP_HALF - 1, WARM_UP_HALF};
@@ -262,7 +267,8 @@ static CUresult warm_up_copies(struct phi_device *device)
     if (result != CUDA_SUCCESS)
         return result;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && result == CUDA_SUCCESS; i++)
-        result = driver->cuMemcpyAsync(memory + (size_t)2 * WARM_UP_HALF - sizes[i], memory, sizes[i], device->stream);
+        result = driver->cuMemcpyAsync(memory + (size_t)2 * WARM_UP_HALF - sizes[i], memory,
+                                       sizes[i], device->stream);
     if (result == CUDA_SUCCESS && wait_idle(device, phi_deadline(WARM_UP_MS)))
         result = CUDA_ERROR_TIMEOUT;
     driver->cuMemFree_v2(memory);
@@ -625,12 +631,12 @@ int phi_device_dmabuf(struct phi_device *device, uint64_t base, size_t size, int
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = base / page * page;
     const uint64_t end = (base + size + page - 1) / page * page;
     void *token = NULL;
-    int rc = driver->cuMemGetHandleForAddressRange == NULL ? -ENOTSUP
-                                                           : phi_device_enter(device, &token);
+    int rc =
+        driver->cuMemGetHandleForAddressRange == NULL ? -ENOTSUP : phi_device_enter(device, &token);
     if (rc)
         return rc;
-    CUresult result = driver->cuMemGetHandleForAddressRange(
-        fd, begin, end - begin, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    CUresult result = driver->cuMemGetHandleForAddressRange(fd, begin, end - begin,
+                                                            CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
     phi_device_leave(device, token);
     *offset = base - begin;
     return result == CUDA_SUCCESS ? 0 : phi_cuda_code(result);
@@ -640,15 +646,16 @@ int phi_device_flush(struct phi_device *device, bool all)
 {
     const struct phi_driver *driver = device->driver;
     void *token = NULL;
-    int rc = driver->cuFlushGPUDirectRDMAWrites == NULL ? -ENOTSUP
-                                                        : phi_device_enter(device, &token);
+    int rc =
+        driver->cuFlushGPUDirectRDMAWrites == NULL ? -ENOTSUP : phi_device_enter(device, &token);
     if (rc)
         return rc;
-    // When this returns the device may be closed, and its context destroyed; the driver stays loaded.
-    CUresult result = driver->cuFlushGPUDirectRDMAWrites(
-        CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
-        all ? CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES
-            : CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+    // When this returns the device may be closed, and its context destroyed; the driver stays
+    // loaded.
+    CUresult result =
+        driver->cuFlushGPUDirectRDMAWrites(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+                                           all ? CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES
+                                               : CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
     leave(driver, token);
     return result == CUDA_SUCCESS ? 0 : phi_cuda_code(result);
 }

@@ -58,6 +58,7 @@ const struct phi_driver *phi_device_driver(const struct phi_device *device);
 CUdevice phi_device_handle(const struct phi_device *device);
 CUcontext phi_device_context(const struct phi_device *device);
 
+extern const char *const phi_kernel_names[PHI_KERNEL_COUNT];
 CUfunction phi_device_kernel(const struct phi_device *device, enum phi_kernel kernel); // NULL: none
 
 #endif

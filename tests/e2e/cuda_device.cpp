@@ -11,6 +11,7 @@
 
 extern "C" {
 #include "cuda/driver.h"
+#include "cuda/kernels.h"
 }
 
 namespace
@@ -87,6 +88,17 @@ class CudaDevice : public Device
             vmm_.erase(p);
         } else if (kinds_[p] == "pinned")
             check(cu_.cuMemFreeHost(memory), "cuMemFreeHost");
+    }
+    void load_kernels(int times) override
+    {
+        for (int i = 0; i < times && phi_kernels_size > 0; i++) {
+            CUmodule module;
+            CUfunction function;
+            check(cu_.cuModuleLoadData(&module, phi_kernels), "cuModuleLoadData");
+            for (const char *name : phi_kernel_names)
+                check(cu_.cuModuleGetFunction(&function, module, name), "cuModuleGetFunction");
+            check(cu_.cuModuleUnload(module), "cuModuleUnload");
+        }
     }
     void write(void *to, const void *from, size_t size) override
     {

@@ -26,6 +26,9 @@ public:
     virtual void *alloc(size_t size, const std::string &kind = "") = 0;
     virtual void release(void *memory) = 0;
 
+    // Has the driver load the library's kernels and let them go, so many times: what is left behind is the driver's.
+    virtual void load_kernels(int) {}
+
     // Synchronous copies between the test's memory and the device's; they wait for nothing else.
     virtual void write(void *to, const void *from, size_t size) = 0;
     virtual void read(void *to, const void *from, size_t size) = 0;
