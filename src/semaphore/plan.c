@@ -144,7 +144,9 @@ static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
     size_t end = plan->at, copies = 0;
     while (end < plan->n && is_small_copy(&plan->work[end]) && copies < PHI_COPIES_ITEMS)
         copies += plan->work[end++].size > 0;
-    if (copies < 2)
+    // A lone one goes so where the number would be an operation of its own behind it.
+    const bool lone = copies == 1 && plan->done && skip_nothing(plan, end) == plan->n;
+    if (copies < 2 && !lone)
         return false;
     piece->kind = PHI_PIECE_COPIES;
     piece->behind = plan->waited;

@@ -17,7 +17,8 @@ enum phi_piece_kind {
     PHI_PIECE_BATCH,    // one batch of memory operations
     PHI_PIECE_KERNEL,   // one launch of phi_brace
     PHI_PIECE_COPY,     // one copy
-    PHI_PIECE_COPIES,   // one launch of phi_copies: small ones that have no order among themselves
+    PHI_PIECE_COPIES,   // one launch of phi_copies: small ones that have no order among themselves,
+                        // or one and the number
     PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what
                         // follows
     PHI_PIECE_HOP,      // one launch of phi_hop or its kin: messages by flags, or staged ones
@@ -38,7 +39,7 @@ struct phi_plan {
     bool kernel_waits; // braces with waits are kernels
     bool fuse;         // and a copy behind a wait is one launch with it
     bool batches;      // the device has memory operations: else all braces are kernels
-    bool gather;       // small copies that follow one another go together
+    bool gather;       // small copies that follow one another go together, or with the number
     bool done;         // ends by writing the stream's number
     size_t at;
     bool waited;
@@ -78,7 +79,8 @@ int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *oth
 // which it shares a hardware queue, and no process knows all its streams (docs/design.md).
 bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 
-// phi_gather_mode: whether small copies that follow one another go together, in one launch.
+// phi_gather_mode: whether small copies that follow one another go together, in one launch, and a
+// lone one with the stream's number.
 bool phi_gather_mode(const struct phi_policy *policy);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_transfer_blocks: of one that

@@ -257,8 +257,9 @@ TEST_P(Overlap, APutBehindAPutThatTells)
                            ASSERT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
                            for (size_t at = 0; rank == 0 && at < SIZE / 2; at++)
                                ASSERT_EQ(peers[at], uint8_t(2 * i + 1)) << i << ", byte " << at;
-                           if (rank == 1)
+                           if (rank == 1) {
                                ASSERT_EQ(ph_signal(channel, queue), 0);
+                           }
                            ASSERT_EQ(ph_queue_synchronize(queue, patience(20000).count()), 0);
                        }
                        for (left++; left < 2 && watch.ms() < patience(60000).count();)

@@ -37,7 +37,7 @@ struct Mode {
 };
 const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, true, false},
     NO_BATCHES{true, false, true}, FUSED{true, true, true, true},
-    GATHERED{true, true, true, true, true};
+    GATHERED{true, true, true, true, true}, GATHERED_IN_GRAPH{true, true, false, true, true};
 
 // The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait, T(items)
 // a transfer, G(items) copies together; + where the number goes.
@@ -76,14 +76,18 @@ TEST(Plan, SmallCopiesGoTogether)
 {
     EXPECT_EQ(plan_of("ccc", GATHERED), "G(ccc+)");
     EXPECT_EQ(plan_of("ccc", KERNEL), "CCCB(+)");
-    EXPECT_EQ(plan_of("c", GATHERED), "CB(+)");
-    EXPECT_EQ(plan_of("zcz", GATHERED), "CB(+)");
+    EXPECT_EQ(plan_of("c", GATHERED), "G(c+)"); // and its number
+    EXPECT_EQ(plan_of("zcz", GATHERED), "G(c+)");
+    EXPECT_EQ(plan_of("l", GATHERED), "CB(+)");
+    EXPECT_EQ(plan_of("cp", GATHERED), "CB(p+)"); // the number is another's
+    EXPECT_EQ(plan_of("c", GATHERED_IN_GRAPH), "C");
+    EXPECT_EQ(plan_of("cc", GATHERED_IN_GRAPH), "G(cc)");
     EXPECT_EQ(plan_of("czzc", GATHERED), "G(cc+)");
     EXPECT_EQ(plan_of("pccp", GATHERED), "B(p)G(cc)B(p+)");
     EXPECT_EQ(plan_of("cclcc", GATHERED), "G(cc)CG(cc+)");
-    EXPECT_EQ(plan_of("ccwcc", GATHERED), "G(cc)T(wc)T(c+)"); // alone after the one that waits
+    EXPECT_EQ(plan_of("ccwcc", GATHERED), "G(cc)T(wc)G(c+)"); // alone after the one that waits
     EXPECT_EQ(plan_of("wccc", GATHERED), "T(wc)G(cc+)");
-    EXPECT_EQ(plan_of(std::string(121, 'c'), GATHERED), "G(120)CB(+)");
+    EXPECT_EQ(plan_of(std::string(121, 'c'), GATHERED), "G(120)G(c+)");
 }
 
 TEST(Plan, ProgramsOfTheTables)
@@ -100,7 +104,7 @@ TEST(Plan, ProgramsOfTheTables)
 TEST(Plan, WhatOnlyHoldsIsNothing)
 {
     EXPECT_EQ(plan_of("ch", KERNEL), "CB(+)"); // between two other ranks
-    EXPECT_EQ(plan_of("ch", GATHERED), "CB(+)");
+    EXPECT_EQ(plan_of("ch", GATHERED), "G(c+)");
     EXPECT_EQ(plan_of("ch", CAPTURED), "C");
     EXPECT_EQ(plan_of("zh", FUSED), "B(+)");
     EXPECT_EQ(plan_of("zh", CAPTURED), "");
