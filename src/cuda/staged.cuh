@@ -15,8 +15,8 @@ static __device__ bool is_within(uint32_t reach, uint32_t record)
     return static_cast<int32_t>(reach - record) >= 0;
 }
 
-// What a block goes on from.
-struct stage_state {
+// What a block goes on from. Aligned: it is read as 16 bytes, which are then no other variable's.
+struct alignas(16) stage_state {
     uint32_t record, over, reach;
 };
 

@@ -23,7 +23,7 @@ __host__ __device__
 // phi_test_fill: any grid; byte j of [address, address + size) becomes byte (j % 8) of
 // test_pattern(seed, j / 8). phi_test_verify: any grid; every block reads all of [address, address
 // + size) and adds the number of bytes that differ from that pattern to the 64-bit word `errors`
-// (atomically, system scope). A grid of as many blocks as the device has multiprocessors lets every
+// (atomically on one device). A grid of as many blocks as the device has multiprocessors lets every
 // one of them read. seed_word: device address of a 64-bit word that is added to seed when the
 // kernel runs (so that a graph's replays differ), or 0.
 struct test_pattern_args {
