@@ -136,7 +136,7 @@ static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t
     // Peers in the order of phi_group_rank, from 1 on: with each pass over the calls of one the
     // next is found, so that nothing is sorted or allocated.
     const uint32_t rank = (uint32_t)batch->peers->rank, ranks = (uint32_t)batch->peers->ranks;
-    for (uint32_t turn = 0, next; turn != UINT32_MAX; turn = next) {
+    for (uint32_t turn = 1, next; turn != UINT32_MAX; turn = next) {
         next = UINT32_MAX;
         for (size_t i = 0; i < n; i++) {
             enum phi_call call;
