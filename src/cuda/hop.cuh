@@ -358,7 +358,7 @@ static __device__ bool needs_fence(const phi_hop_args &args)
 // Thread 0 of each block. Who sees the number may tell a peer by another way that nothing more
 // comes: lines and full words are there before it. (A credit is not: it is given long before the
 // take that gives it ends. Nor go words: see phi_hop_fill.)
-static __device__ void finish(const phi_hop_args &args, const follower &next)
+template <bool STAGED> static __device__ void finish(const phi_hop_args &args, const follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
     if (args.done != 0 && !next.seen && needs_fence(args))
@@ -366,8 +366,8 @@ static __device__ void finish(const phi_hop_args &args, const follower &next)
     const phi_meeting met = meet(sync, next.seen);
     if (!met.last)
         return;
-    if (args.stages != 0)
-        sync->gate = 0; // of phi_hop_staged
+    if (STAGED && args.stages != 0)
+        sync->gate = 0;
     if (args.done == 0)
         return;
     if (met.left)
@@ -394,7 +394,7 @@ template <bool SPREAD> static __device__ __forceinline__ void hop(const phi_hop_
         return;
     __syncthreads();
     if (threadIdx.x == 0)
-        finish(args, next);
+        finish<false>(args, next);
 }
 
 // One kernel for what fits into a block and one for what several share, as a thread of the first

@@ -222,11 +222,13 @@ struct phi_hop_args {
     uint32_t stages; // of a launch with a HELP: blocks that do STAGEs. It needs sync->gate
 };
 
-// Most threads of a block; of phi_hop_staged PHI_COPY_THREADS.
+// Most threads of a block. Of phi_hop_staged, which has up to 128 registers a thread: so that two
+// fit on a multiprocessor, and the streams that may wait do not fill a device.
 #define PHI_BRACE_THREADS  32
 #define PHI_COPY_THREADS   512
 #define PHI_HOP_THREADS    1024
 #define PHI_SPREAD_THREADS (PHI_LL_SHARE + 32)
+#define PHI_STAGED_THREADS 256
 
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
 static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "shared with the device");

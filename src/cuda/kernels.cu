@@ -301,7 +301,7 @@ static __device__ void store_number_relaxed(uint64_t done, uint64_t number)
 // Launched so, a kernel may begin while the one before it on the stream ends. It waits here for
 // that, and only then lets the next begin, so that not more than one waits here. Before that it
 // shows itself to the one before it, and afterwards stores the number that was left to it: one
-// thread, which has no message to care for.
+// thread, the last, which mostly has no line of a message.
 static __device__ follower follow(uint64_t done, uint64_t number, uint64_t words)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(words);

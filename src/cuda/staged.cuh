@@ -378,7 +378,7 @@ static __device__ bool do_staged(const phi_hop_args &args, uint32_t i, follower 
     return kind == PHI_HOP_STAGE;
 }
 
-extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
+extern "C" __global__ void __launch_bounds__(PHI_STAGED_THREADS, 2)
     phi_hop_staged(const __grid_constant__ phi_hop_args args)
 {
     const uint32_t i = first_item(args);
@@ -396,7 +396,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         atomicAdd(&reinterpret_cast<phi_transfer_sync *>(args.sync)->gate, 1);
     if (args.stages != 0)
         __threadfence(); // before this block counts: the last one puts the gate back
-    finish(args, next);
+    finish<true>(args, next);
 }
 
 #endif

@@ -5,10 +5,6 @@
 #define MOVE_THREADS 256
 #define MOVE_LARGE   ((size_t)16 << 20)
 
-// Of a block of phi_hop_staged, which has up to 128 registers a thread: two fit on a
-// multiprocessor, so that the streams that may wait do not fill a device.
-#define STAGE_THREADS 256
-
 static uint16_t kind_of(unsigned step)
 {
     static const uint8_t kinds[] = {
@@ -60,7 +56,7 @@ static uint32_t stage_threads(const struct phi_work *work)
     const size_t share =
         PHI_STAGE_BLOCKS_OF(work->peer_lane) > 1 ? bytes / PHI_STAGE_BLOCKS : bytes;
     const size_t threads = share / 64 / 32 * 32 + 32;
-    return threads < STAGE_THREADS ? (uint32_t)threads : STAGE_THREADS;
+    return threads < PHI_STAGED_THREADS ? (uint32_t)threads : PHI_STAGED_THREADS;
 }
 
 // By lines one thread for each of a block's lines, whole warps.

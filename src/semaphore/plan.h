@@ -80,13 +80,16 @@ int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *oth
 bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 
 // phi_gather_mode: whether small copies that follow one another go together, in one launch, and a
-// lone one with the stream's number.
+// lone one with the stream's number. Also where ranks share a device, and their kernels take turns:
+// 8 bytes are faster so however busy it is, 64 KiB by a third where it is idle and slower by a
+// fifth where it is not (docs/performance.md, "What the host does").
 bool phi_gather_mode(const struct phi_policy *policy);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_transfer_blocks: of one that
 // waits first; what waits already leaves it fewer, but one at least. phi_move_blocks: the same of
 // each of n copies by flags in one launch, where more blocks mean sooner and each has a flag of its
-// own. phi_line_blocks: likewise of a message by lines, at either end; as many as its copy would have.
+// own. phi_line_blocks: likewise of a message by lines, at either end; as many as its copy would
+// have.
 uint32_t phi_copy_blocks(const struct phi_policy *policy, size_t size);
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                              size_t size);

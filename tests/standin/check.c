@@ -13,6 +13,8 @@
 //     writes: nothing orders them
 //   - a stream that waits on memory of another process: each look crosses the bus
 //   - memory that was imported while another device was current
+//   - a launch of one of the library's kernels with items that are another one's, or with too few
+//     blocks or threads for them: they would not be done
 //
 // Operations are announced in a table behind the memory itself, which all processes share, from
 // when they are the next of their stream until they are done. A kernel that waits is announced
@@ -267,6 +269,16 @@ void si_check_launch(const CUlaunchConfig *config)
             config->attrs[i].value.programmaticStreamSerializationAllowed && si.ptx < 90)
             fatal("an early launch: code for %d.%d does not wait for the kernel before it",
                   si.ptx / 10, si.ptx % 10);
+}
+
+void si_check_grid(const struct CUfunc_st *function, const void *args, unsigned blocks,
+                   unsigned threads)
+{
+    const char *why =
+        si.checks && function->refuse ? function->refuse(args, blocks, threads) : NULL;
+    if (why)
+        fatal("a launch of %s with %u blocks of %u threads: %s", function->name, blocks, threads,
+              why);
 }
 
 void si_check_current(const struct si_allocation *allocation, const char *call)

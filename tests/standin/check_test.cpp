@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "standin/driver_under_test.h"
 #include "standin/peer.h"
@@ -72,15 +73,18 @@ class Checks : public DriverTest
     {
         CUmodule module = nullptr;
         CU_OK(d->cuModuleLoadData(&module, "any image"));
-        for (const char *name : {"phi_transfer", "phi_copies", "phi_hop"})
+        for (const char *name :
+             {"phi_transfer", "phi_copies", "phi_hop", "phi_hop_spread", "phi_hop_staged"})
             CU_OK(d->cuModuleGetFunction(&kernels_[name], module, name));
     }
-    template <typename Args> void launch(const char *name, Args args, CUstream s)
+    template <typename Args>
+    void launch(const char *name, Args args, CUstream s, unsigned blocks = 1, unsigned threads = 32)
     {
         void *params[] = {&args};
         if (kernels_.empty())
             load_kernels();
-        CU_OK(d->cuLaunchKernel(kernels_[name], 1, 1, 1, 32, 1, 1, 0, s, params, nullptr));
+        CU_OK(
+            d->cuLaunchKernel(kernels_[name], blocks, 1, 1, threads, 1, 1, 0, s, params, nullptr));
     }
     std::map<std::string, CUfunction> kernels_;
 
@@ -116,7 +120,7 @@ class Checks : public DriverTest
         item.source = from;
         item.size = size;
         item.blocks = 1;
-        launch("phi_hop", args, s);
+        launch("phi_hop_spread", args, s);
     }
 
     static void reports(const char *text, const std::function<void()> &body)
@@ -340,6 +344,46 @@ TEST_F(Checks, WrongCurrentContext)
         CU_OK(d->cuCtxPushCurrent_v2(other));
         d->cuIpcCloseMemHandle(here);
     });
+}
+
+// What the kernel would leave undone, or what is none of its own.
+TEST_F(Checks, ALaunchOfAnothersItems)
+{
+    struct Item {
+        uint16_t kind;
+        uint32_t blocks, first;
+    };
+    auto launches = [&](const char *name, std::vector<Item> items, unsigned blocks,
+                        unsigned threads) {
+        return [=] {
+            phi_hop_args args = {};
+            for (const Item &item : items) {
+                args.items[args.count].kind = item.kind;
+                args.items[args.count].blocks = item.blocks;
+                args.items[args.count++].first = item.first;
+            }
+            launch(name, args, stream(), blocks, threads);
+        };
+    };
+    const char *another = "an item is another kernel's";
+    reports(another, launches("phi_hop", {{PHI_HOP_MOVE, 1, 0}}, 1, 256));
+    reports(another, launches("phi_hop", {{PHI_HOP_PUSH, 2, 0}}, 2, 544));
+    for (const char *name : {"phi_hop", "phi_hop_spread"})
+        for (uint16_t kind : {PHI_HOP_STAGE, PHI_HOP_HELP, PHI_HOP_BELL, PHI_HOP_LAND})
+            reports(another, launches(name, {{PHI_HOP_GO, 1, 0}, {kind, 1, 1}}, 2, 256));
+    for (uint16_t kind : {PHI_HOP_PUSH, PHI_HOP_TAKE, PHI_HOP_GO, PHI_HOP_MOVE, PHI_HOP_ARRIVE})
+        reports(another, launches("phi_hop_staged", {{PHI_HOP_STAGE, 1, 0}, {kind, 1, 1}}, 2, 256));
+    reports("a block has no item", launches("phi_hop", {{PHI_HOP_GO, 1, 0}}, 2, 32));
+    reports("a block has no item, or two",
+            launches("phi_hop", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 0}}, 1, 32));
+    reports("blocks that the grid has not",
+            launches("phi_hop_spread", {{PHI_HOP_MOVE, 4, 0}}, 3, 256));
+    reports("a thread for each word",
+            launches("phi_hop_spread", {{PHI_HOP_MOVE, 1, 0}, {PHI_HOP_ARRIVE, 1, 1}}, 2, 96));
+    reports("a thread for each line", launches("phi_hop_spread", {{PHI_HOP_TAKE, 2, 0}}, 2, 480));
+    reports("half a warp", launches("phi_hop", {{PHI_HOP_GO, 1, 0}}, 1, 48));
+    is_fine(launches("phi_hop", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 2, 32));
+    is_fine(launches("phi_hop_spread", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 2, 32));
 }
 
 TEST_F(Checks, EarlyLaunchOfCodeThatDoesNotWait)

@@ -464,3 +464,72 @@ unsigned si_hop_touches(const void *data, const uint64_t state[SI_KERNEL_STATE],
     }
     return 0;
 }
+
+// ---- What is no launch of a kernel
+
+static bool by_lines(const struct phi_hop_item *item)
+{
+    return item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_TAKE;
+}
+
+static const char *refuse_item(const struct phi_hop_item *item, unsigned blocks, unsigned threads)
+{
+    if (item->blocks == 0 || item->first > blocks || item->blocks > blocks - item->first)
+        return "an item has blocks that the grid has not";
+    if (item->kind == PHI_HOP_ARRIVE && threads < PHI_MOVE_BLOCKS)
+        return "an arrival needs a thread for each word";
+    if (by_lines(item) && item->blocks > 1 && threads < PHI_LL_SHARE)
+        return "a message by lines that blocks share needs a thread for each line of a block";
+    return NULL;
+}
+
+// Items that are staged have the blocks of their lane.
+static bool has_owner(const struct phi_hop_args *args, uint32_t block)
+{
+    uint32_t owners = 0;
+    for (uint32_t i = 0; i < args->count; i++)
+        owners += block - args->items[i].first < args->items[i].blocks;
+    return owners == 1 || (owners > 1 && args->items[0].kind >= PHI_HOP_STAGE);
+}
+
+static const char *refuse_all(const struct phi_hop_args *args, unsigned blocks, unsigned threads)
+{
+    const char *why = args->count > PHI_HOP_ITEMS ? "so many items" : NULL;
+    if (args->count == 0) // of a kernel that is made ready
+        return NULL;
+    for (uint32_t i = 0; i < args->count && !why; i++)
+        why = refuse_item(&args->items[i], blocks, threads);
+    for (uint32_t block = 0; block < blocks && !why; block++)
+        if (!has_owner(args, block))
+            why = "a block has no item, or two";
+    return !why && threads % 32 ? "half a warp" : why;
+}
+
+const char *si_hop_refuse(const void *data, unsigned blocks, unsigned threads)
+{
+    const struct phi_hop_args *args = data;
+    for (uint32_t i = 0; i < args->count; i++) {
+        const struct phi_hop_item *item = &args->items[i];
+        if (item->kind == PHI_HOP_MOVE || item->kind >= PHI_HOP_STAGE || item->blocks > 1)
+            return "an item is another kernel's";
+    }
+    return refuse_all(args, blocks, threads);
+}
+
+const char *si_hop_spread_refuse(const void *data, unsigned blocks, unsigned threads)
+{
+    const struct phi_hop_args *args = data;
+    for (uint32_t i = 0; i < args->count; i++)
+        if (args->items[i].kind >= PHI_HOP_STAGE)
+            return "an item is another kernel's";
+    return refuse_all(args, blocks, threads);
+}
+
+const char *si_hop_staged_refuse(const void *data, unsigned blocks, unsigned threads)
+{
+    const struct phi_hop_args *args = data;
+    for (uint32_t i = 0; i < args->count; i++)
+        if (args->items[i].kind < PHI_HOP_STAGE)
+            return "an item is another kernel's";
+    return refuse_all(args, blocks, threads);
+}

@@ -145,17 +145,19 @@ static enum si_progress spin(const void *data, uint64_t state[SI_KERNEL_STATE])
 }
 
 const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
-    {"phi_brace", brace, sizeof(struct phi_brace_args), NULL},
-    {"phi_copy", copy, sizeof(struct phi_copy_args), NULL},
-    {"phi_copies", copies, sizeof(struct phi_copies_args), NULL},
-    {"phi_transfer", transfer, sizeof(struct phi_transfer_args), NULL},
-    {"phi_hop", si_hop, sizeof(struct phi_hop_args), NULL},
-    {"phi_hop_spread", si_hop, sizeof(struct phi_hop_args), NULL},
-    {"phi_hop_staged", si_hop, sizeof(struct phi_hop_args), NULL},
-    {"phi_test_fill", fill, sizeof(struct test_pattern_args), NULL},
-    {"phi_test_verify", verify, sizeof(struct test_pattern_args), NULL},
-    {"phi_test_spin", spin, sizeof(struct test_spin_args), NULL},
-    {NULL, NULL, 0, NULL},
+    {"phi_brace", brace, sizeof(struct phi_brace_args), 1024, NULL, NULL},
+    {"phi_copy", copy, sizeof(struct phi_copy_args), PHI_COPY_THREADS, NULL, NULL},
+    {"phi_copies", copies, sizeof(struct phi_copies_args), PHI_COPY_THREADS, NULL, NULL},
+    {"phi_transfer", transfer, sizeof(struct phi_transfer_args), PHI_COPY_THREADS, NULL, NULL},
+    {"phi_hop", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, si_hop_refuse, NULL},
+    {"phi_hop_spread", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS,
+     si_hop_spread_refuse, NULL},
+    {"phi_hop_staged", si_hop, sizeof(struct phi_hop_args), PHI_STAGED_THREADS,
+     si_hop_staged_refuse, NULL},
+    {"phi_test_fill", fill, sizeof(struct test_pattern_args), 1024, NULL, NULL},
+    {"phi_test_verify", verify, sizeof(struct test_pattern_args), 1024, NULL, NULL},
+    {"phi_test_spin", spin, sizeof(struct test_spin_args), 1024, NULL, NULL},
+    {NULL, NULL, 0, 0, NULL, NULL},
 };
 
 static unsigned copy_touches(uint64_t destination, uint64_t source, uint64_t size, uint64_t broken,

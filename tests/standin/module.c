@@ -97,7 +97,7 @@ SI_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute
         return si_end(CUDA_ERROR_INVALID_HANDLE);
     switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *value = 1024;
+        *value = (int)function->threads;
         break;
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
         *value = 32;
@@ -136,11 +136,14 @@ static const void *parameter(void **params, void **extra, size_t size)
     return buffer;
 }
 
-static CUresult launch(CUfunction function, CUstream handle, void **params, void **extra)
+static CUresult launch(CUfunction function, unsigned blocks, uint64_t threads, CUstream handle,
+                       void **params, void **extra)
 {
     struct CUstream_st *stream;
     if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (threads > function->threads)
+        return CUDA_ERROR_INVALID_VALUE;
     si_gate(function->context);
     CUresult result = si_stream_find(function->context, handle, &stream);
     if (result)
@@ -158,6 +161,7 @@ static CUresult launch(CUfunction function, CUstream handle, void **params, void
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     si_kernel_check(function->run, args);
+    si_check_grid(function, args, blocks, (unsigned)threads);
     op->blob = blob;
     op->u.kernel.run = function->run;
     return si_enqueue(stream, op);
@@ -174,7 +178,7 @@ SI_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsi
     CUresult result = si_begin_any();
     if (result)
         return result;
-    return si_end(launch(function, stream, params, extra));
+    return si_end(launch(function, grid_x, threads, stream, params, extra));
 }
 
 // The attributes only allow a kernel to begin early.

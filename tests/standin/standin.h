@@ -151,7 +151,10 @@ typedef enum si_progress (*si_kernel)(const void *args, uint64_t state[SI_KERNEL
 struct CUfunc_st {
     const char *name;
     si_kernel run;
-    size_t args; // bytes of its one parameter
+    size_t args;      // bytes of its one parameter
+    unsigned threads; // most of a block
+    // What is wrong with a launch, or NULL; may itself be NULL.
+    const char *(*refuse)(const void *args, unsigned blocks, unsigned threads);
     struct si_context *context;
 };
 
@@ -453,6 +456,8 @@ void si_check_begin(struct si_op *op, const struct si_context *context);
 void si_check_end(struct si_op *op);
 void si_check_wait(uint64_t address);
 void si_check_launch(const CUlaunchConfig *config);
+void si_check_grid(const struct CUfunc_st *function, const void *args, unsigned blocks,
+                   unsigned threads);
 void si_check_current(const struct si_allocation *allocation, const char *call);
 void si_check_opened(uint64_t address);
 void si_check_close(uint64_t address); // before it is looked for
@@ -491,8 +496,11 @@ unsigned si_kernel_touches(si_kernel run, const void *args, const uint64_t state
                            struct si_touch touches[SI_TOUCHES], uint64_t *part);
 void si_kernel_check(si_kernel run, const void *args);
 
-// hop.c: phi_hop
+// hop.c: phi_hop and its kin, and what is no launch of theirs
 enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]);
+const char *si_hop_refuse(const void *args, unsigned blocks, unsigned threads);
+const char *si_hop_spread_refuse(const void *args, unsigned blocks, unsigned threads);
+const char *si_hop_staged_refuse(const void *args, unsigned blocks, unsigned threads);
 // The copy that is under way, of several the first: its touches, 0 or 2, and as *part its item.
 unsigned si_hop_touches(const void *args, const uint64_t state[SI_KERNEL_STATE],
                         struct si_touch touches[SI_TOUCHES], uint64_t *part);

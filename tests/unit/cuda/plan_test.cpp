@@ -3,6 +3,7 @@
 #include "support/atomic_compat.h"
 
 #include <cerrno>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,16 +18,19 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes, h hold.
+// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes, h hold; by flags u
+// push, t take, g go, m move, a arrive; s stage, e unstage, x help, b bell, d land.
 std::vector<phi_work> work_of(const std::string &letters)
 {
+    static const std::map<char, phi_step_kind> kinds = {
+        {'w', PHI_STEP_WAIT},   {'p', PHI_STEP_POST}, {'h', PHI_STEP_HOLD}, {'u', PHI_STEP_PUSH},
+        {'t', PHI_STEP_TAKE},   {'g', PHI_STEP_GO},   {'m', PHI_STEP_MOVE}, {'a', PHI_STEP_ARRIVE},
+        {'s', PHI_STEP_STAGE},  {'x', PHI_STEP_HELP}, {'b', PHI_STEP_BELL}, {'d', PHI_STEP_LAND},
+        {'e', PHI_STEP_UNSTAGE}};
     std::vector<phi_work> work(letters.size());
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
-        work[i].kind = c == 'w'   ? PHI_STEP_WAIT
-                       : c == 'p' ? PHI_STEP_POST
-                       : c == 'h' ? PHI_STEP_HOLD
-                                  : PHI_STEP_COPY;
+        work[i].kind = kinds.count(c) ? kinds.at(c) : PHI_STEP_COPY;
         work[i].size = c == 'c' ? 100 : c == 'l' ? 1 << 20 : 0;
     }
     return work;
@@ -39,11 +43,31 @@ const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, t
     NO_BATCHES{true, false, true}, FUSED{true, true, true, true},
     GATHERED{true, true, true, true, true}, GATHERED_IN_GRAPH{true, true, false, true, true};
 
+const char *letter_of(const phi_piece &piece)
+{
+    switch (piece.kind) {
+    case PHI_PIECE_BATCH:
+        return "B(";
+    case PHI_PIECE_TRANSFER:
+        return "T(";
+    case PHI_PIECE_COPIES:
+        return "G(";
+    case PHI_PIECE_HOP:
+        return "H(";
+    default:
+        return "K(";
+    }
+}
+
 // The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait, T(items)
-// a transfer, G(items) copies together; + where the number goes.
-std::string plan_of(const std::string &letters, const Mode &mode)
+// a transfer, G(items) copies together, H(items) messages by flags or staged ones; + where the
+// number goes. `together` of the items is said beside them.
+std::string plan_of(const std::string &letters, const Mode &mode,
+                    const std::map<size_t, uint8_t> &together = {})
 {
     std::vector<phi_work> work = work_of(letters);
+    for (const auto &[i, n] : together)
+        work[i].together = n;
     phi_plan plan{};
     plan.work = work.data();
     plan.n = work.size();
@@ -62,11 +86,7 @@ std::string plan_of(const std::string &letters, const Mode &mode)
         if (piece.kind == PHI_PIECE_COPY)
             text += piece.behind ? "c" : "C";
         else
-            text += (piece.kind == PHI_PIECE_BATCH      ? "B("
-                     : piece.kind == PHI_PIECE_TRANSFER ? "T("
-                     : piece.kind == PHI_PIECE_COPIES   ? "G("
-                                                        : "K(") +
-                    (items.size() > 4 ? std::to_string(items.size()) : items) +
+            text += letter_of(piece) + (items.size() > 4 ? std::to_string(items.size()) : items) +
                     (piece.done ? "+)" : ")");
     }
     return text;
@@ -88,6 +108,32 @@ TEST(Plan, SmallCopiesGoTogether)
     EXPECT_EQ(plan_of("ccwcc", GATHERED), "G(cc)T(wc)G(c+)"); // alone after the one that waits
     EXPECT_EQ(plan_of("wccc", GATHERED), "T(wc)G(cc+)");
     EXPECT_EQ(plan_of(std::string(121, 'c'), GATHERED), "G(120)G(c+)");
+}
+
+// A launch is all staged (or bells), or nothing of it is: those are another kernel's.
+TEST(Plan, WhatIsStagedAndWhatIsNotAreLaunchesOfTheirOwn)
+{
+    EXPECT_EQ(plan_of("ugta", FUSED), "H(ugta+)");
+    EXPECT_EQ(plan_of("um", CAPTURED), "H(um)");
+    EXPECT_EQ(plan_of("sebd", FUSED), "H(sebd+)");
+    EXPECT_EQ(plan_of("us", FUSED), "H(u)H(s+)");
+    EXPECT_EQ(plan_of("su", FUSED), "H(s)H(u+)");
+    EXPECT_EQ(plan_of("gbgb", FUSED), "H(g)H(b)H(g)H(b+)");
+    EXPECT_EQ(plan_of("ggssee", FUSED), "H(gg)H(ssee+)");
+    EXPECT_EQ(plan_of("mmbbtd", FUSED), "H(mm)H(bb)H(t)H(d+)");
+    EXPECT_EQ(plan_of("puhum", FUSED), "B(p)H(u)H(um+)") << "a hold stands between";
+    EXPECT_EQ(plan_of("ucu", FUSED), "H(u)T(c)H(u+)");
+    EXPECT_EQ(plan_of("uzs", FUSED), "H(u)H(s+)");
+    EXPECT_EQ(plan_of("swcp", FUSED), "H(s)T(wcp+)");
+}
+
+TEST(Plan, WhatGoesOnTogetherIsOneLaunch)
+{
+    const size_t k = PHI_HOP_ITEMS;
+    EXPECT_EQ(plan_of(std::string(k + 1, 's'), FUSED), "H(16)H(s+)");
+    EXPECT_EQ(plan_of(std::string(k - 1, 's') + "sx", FUSED), "H(16)H(x+)");
+    EXPECT_EQ(plan_of(std::string(k - 1, 's') + "sx", FUSED, {{k - 1, 2}}), "H(15)H(sx+)");
+    EXPECT_EQ(plan_of(std::string(k - 1, 'u') + "sx", FUSED, {{k - 1, 2}}), "H(15)H(sx+)");
 }
 
 TEST(Plan, ProgramsOfTheTables)
@@ -392,36 +438,59 @@ TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
         size_t size;
         const phi_waiting *others;
         phi_kernel alone, beside; // beside: with a message of 8 KiB by lines, if it is not staged
+        uint32_t threads;         // alone
+        uint32_t chunk = 4096, lane_blocks = 1;
     } rows[] = {
-        {PHI_STEP_PUSH, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
-        {PHI_STEP_TAKE, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
-        {PHI_STEP_PUSH, 8193, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD},
-        {PHI_STEP_TAKE, 8193, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD},
-        {PHI_STEP_TAKE, 8193, &crowd, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
-        {PHI_STEP_GO, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
-        {PHI_STEP_ARRIVE, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP},
-        {PHI_STEP_MOVE, 0, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD},
-        {PHI_STEP_MOVE, 64 << 20, &crowd, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD},
-        {PHI_STEP_STAGE, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED},
-        {PHI_STEP_BELL, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED},
+        {PHI_STEP_PUSH, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 1024},
+        {PHI_STEP_TAKE, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 1024},
+        {PHI_STEP_PUSH, 8193, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 544},
+        {PHI_STEP_TAKE, 8193, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 544},
+        {PHI_STEP_TAKE, 8193, &crowd, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 1024},
+        {PHI_STEP_GO, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 128},
+        {PHI_STEP_ARRIVE, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 128},
+        {PHI_STEP_MOVE, 0, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 256},
+        {PHI_STEP_MOVE, 64 << 20, &crowd, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 512},
+        {PHI_STEP_STAGE, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 96},
+        {PHI_STEP_STAGE, 64 << 20, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 256,
+         512 << 10, PHI_STAGE_BLOCKS},
+        {PHI_STEP_UNSTAGE, 0, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 256, 512 << 10,
+         PHI_STAGE_BLOCKS},
+        {PHI_STEP_BELL, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 32},
     };
-    const uint32_t most[] = {PHI_HOP_THREADS, PHI_SPREAD_THREADS, PHI_COPY_THREADS};
+    const uint32_t most[] = {PHI_HOP_THREADS, PHI_SPREAD_THREADS, PHI_STAGED_THREADS};
     for (const auto &row : rows) {
         phi_hop_args args;
         phi_work work[2] = {};
         work[0].kind = row.kind;
         work[0].size = row.size;
-        work[0].peer_lane = PHI_STAGE_LIKE(4096, 1);
+        work[0].peer_lane = PHI_STAGE_LIKE(row.chunk, row.lane_blocks);
         work[1].kind = PHI_STEP_PUSH;
         work[1].size = 8192;
         phi_grid grid = phi_hop_fill(work, 1, &policy, row.others, &args);
         EXPECT_EQ(grid.kernel, row.alone) << int(row.kind) << " " << row.size;
+        EXPECT_EQ(grid.threads, row.threads) << int(row.kind) << " " << row.size;
         EXPECT_LE(grid.threads, most[grid.kernel - PHI_KERNEL_HOP]);
         if (phi_step_staged(row.kind))
             continue;
         grid = phi_hop_fill(work, 2, &policy, row.others, &args);
         EXPECT_EQ(grid.kernel, row.beside) << int(row.kind) << " " << row.size;
         EXPECT_LE(grid.threads, most[grid.kernel - PHI_KERNEL_HOP]);
+    }
+}
+
+// An arrival has a thread for each word, in whichever company.
+TEST(Policy, AnArrivalHasAThreadForEachWord)
+{
+    const phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    const phi_waiting others{};
+    for (phi_step_kind beside : {PHI_STEP_PUSH, PHI_STEP_TAKE, PHI_STEP_GO, PHI_STEP_MOVE}) {
+        phi_hop_args args;
+        phi_work work[2] = {};
+        work[0].kind = beside;
+        work[0].size = 8;
+        work[1].kind = PHI_STEP_ARRIVE;
+        phi_grid grid = phi_hop_fill(work, 2, &policy, &others, &args);
+        EXPECT_GE(grid.threads, unsigned(PHI_MOVE_BLOCKS)) << int(beside);
     }
 }
 
