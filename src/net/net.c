@@ -407,6 +407,7 @@ static int probe(struct phi_net *net, size_t tries, char *why, size_t size)
             rc = phi_net_probe(net, ms[i], why, size);
         else if (net->hmem) // its word is not enough for that
             rc = -EIO;
+        net->in_order = net->in_order && may_probe(net); // nor for this
     }
     return rc;
 }

@@ -11,10 +11,17 @@
 
 enum { WORDS = 64, BYTES = WORDS * 8 };
 
+// Of the order of writes: so many in a round, each from one word further on.
+enum { WRITES = 16, ROUNDS = 4 };
+
+// Providers send small, middling and large ones in different ways.
+static const size_t order_sizes[] = {8, 512, 4 << 10, 16 << 10, 64 << 10};
+enum { ORDER_SIZES = 5, ORDER_WORDS = (64 << 10) / 8 + WRITES };
+
 struct end {
     struct phi_link *link;
     const struct phi_net_memory *memory; // what is registered in the place of `data`, or NULL
-    uint64_t data[WORDS];                // what is registered
+    uint64_t data[ORDER_WORDS];          // what is registered
     _Alignas(PHI_LINE_SIZE) char line[PHI_LINE_SIZE];
     uint64_t store;
     struct phi_net_target target;
@@ -40,7 +47,7 @@ static int open_end(struct probe *p, int i)
     if (!rc && end->memory)
         rc = phi_link_register_memory(end->link, 1, end->memory);
     else if (!rc)
-        rc = phi_link_register(end->link, 1, end->data, BYTES);
+        rc = phi_link_register(end->link, 1, end->data, sizeof(end->data));
     if (!rc)
         phi_link_flushes(end->link, 0, end->memory ? 1 : PHI_HOST_MEMORY);
     if (!rc && !phi_link_target(end->link, 1, &end->target))
@@ -175,25 +182,40 @@ static void begin_round(struct probe *p, uint32_t rail)
     pthread_mutex_unlock(&p->net->lock);
 }
 
-enum { WRITES = 16, ROUNDS = 4 };
-
-// One round: writes of the same bytes, all under way together. *kept: the last one is what is
-// there.
-static int overwrite(struct probe *p, bool *kept)
+static size_t order_size(int round, int i)
 {
-    struct end *a = &p->ends[0], *b = &p->ends[1];
+    return order_sizes[(3 * i + round) % ORDER_SIZES];
+}
+
+// Whether each word is that of the last write that has it.
+static bool last_ones_stay(const struct probe *p, int round)
+{
+    size_t known = 0;
+
+    for (int i = WRITES - 1; i >= 0; i--)
+        for (; known < order_size(round, i) / 8; known++)
+            if (p->ends[1].data[known] != p->ends[0].data[known + (size_t)i])
+                return false;
+    return true;
+}
+
+// One round: writes of the same bytes, all under way together. *kept: each byte is of the last one.
+static int overwrite(struct probe *p, int round, bool *kept)
+{
+    struct end *a = &p->ends[0];
     struct phi_move moves[WRITES];
     int rc = 0, started = 0;
 
-    phi_random(a->data, BYTES);
+    for (uint64_t i = 0; i < ORDER_WORDS; i++) // no word twice
+        a->data[i] = (uint64_t)(round + 1) * ORDER_WORDS + i;
     for (; started < WRITES && rc == 0; started += rc == 0) {
         moves[started] = (struct phi_move){
-            .route = &p->route, .local = &a->data[started], .size = sizeof(a->data[0])};
+            .route = &p->route, .local = &a->data[started], .size = order_size(round, started)};
         rc = start(p, &moves[started]);
     }
     for (int i = 0; i < started; i++) // all of them, as they are on this stack
         rc = finish(p, &moves[i]) || rc ? -EIO : 0;
-    *kept = b->data[0] == a->data[WRITES - 1];
+    *kept = last_ones_stay(p, round);
     return rc;
 }
 
@@ -204,7 +226,7 @@ static const char *watch_order(struct probe *p)
     for (int i = 0; i < ROUNDS && p->net->in_order; i++) {
         bool kept;
 
-        if (overwrite(p, &kept))
+        if (overwrite(p, i, &kept))
             return "writes of the same bytes are not delivered";
         p->net->in_order = kept;
     }

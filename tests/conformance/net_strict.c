@@ -9,6 +9,7 @@
 //   allocated what is registered is memory that is there
 //   narrow    immediate data have 4 bytes
 //   short     no operation moves more than 64 KiB
+//   limited   the order of writes is said to be that of writes of up to 4 KiB
 //   endpoint  a region is bound to its endpoint and enabled before it has a key or is used, serves
 //             no other endpoint, neither here nor as the target, and is closed before it
 //   lies      what is read (lies-read), or written (lies-write), is told and does not come; there
@@ -46,6 +47,7 @@ enum {
     NAME = 64, // of an endpoint
     ENDPOINTS = 256,
     SHORT = 65536,
+    LIMIT = 4096,
     PAGE = 4096
 };
 
@@ -863,6 +865,8 @@ EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, u
             info->rx_attr->msg_order &= ~(uint64_t)(FI_ORDER_WAW | FI_ORDER_RMA_WAW);
             info->ep_attr->max_order_waw_size = 0;
         }
+        if (demands("limited"))
+            info->ep_attr->max_order_waw_size = LIMIT;
         sit(info);
         *end = info;
         end = &info->next;
