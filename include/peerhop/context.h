@@ -151,7 +151,8 @@ PH_API const char *ph_context_device(const struct ph_context *context);
     X(captured, "operations captured into graphs")                                                 \
     X(in_flight, "operations issued and not done")                                                 \
     X(net_operations, "copies issued on the net path")                                             \
-    X(net_bytes, "bytes of those copies")
+    X(net_bytes, "bytes of those copies")                                                          \
+    X(launches, "kernels launched, or captured to be")
 
 struct ph_counters {
 #define PH_COUNTER_MEMBER(member, meaning) uint64_t member;

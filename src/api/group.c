@@ -8,8 +8,9 @@
 // Calls handed down at once; a larger group takes several turns on the same stream.
 #define CALLS_MAX 96
 
-// Which calls a turn over the group is for. Staged ones stand together: first what fills slots.
-enum turn { PLAIN, FILLS, EMPTIES, HELPS };
+// Which calls a turn over the group is for. Staged ones stand together: first what fills slots. And
+// those by bells: a phase is one launch of each kernel, and not one for every change.
+enum turn { PLAIN, BELLS, FILLS, EMPTIES, HELPS };
 
 struct batch {
     struct phi_peers *peers;
@@ -17,7 +18,8 @@ struct batch {
     enum turn turn;
     struct phi_helps helps;
     size_t n;
-    bool staged; // a channel of the group is
+    bool staged; // a channel of the group is,
+    bool bells;  // ... or goes by bells
     bool begun;  // something of the group is enqueued
     int rc;
     struct phi_channel_call calls[CALLS_MAX];
@@ -110,7 +112,11 @@ static void add(struct batch *batch, const struct ph_group_op *op, enum phi_call
     const bool fills = phi_call_fills(&call), empties = phi_call_empties(&call);
     switch (batch->turn) {
     case PLAIN:
-        if (fills || empties)
+        if (fills || empties || op->channel->stage.bells)
+            return;
+        break;
+    case BELLS:
+        if (!op->channel->stage.bells)
             return;
         break;
     case FILLS:
@@ -158,6 +164,19 @@ static void add_phases(struct batch *batch, enum turn turn, const struct ph_grou
     batch->turn = turn;
     for (unsigned phase = first; phase < end; phase++)
         add_phase(batch, ops, n, phase);
+}
+
+// By bells first in every other phase, so that the last ones of a phase and the first of the next
+// are one launch.
+static void add_unstaged(struct batch *batch, const struct ph_group_op *ops, size_t n,
+                         unsigned first, unsigned end)
+{
+    for (unsigned phase = first; phase < end; phase++)
+        for (unsigned i = 0; i < 2; i++) {
+            const enum turn turn = (phase + i) % 2 ? BELLS : PLAIN;
+            if (turn == PLAIN || batch->bells)
+                add_phases(batch, turn, ops, n, phase, phase + 1);
+        }
 }
 
 // Where a staged lane gets more than its peer's slots hold, what the peers send must go on at the
@@ -209,12 +228,12 @@ static int add_helps(struct batch *batch, const struct ph_group_op *ops, size_t 
 // they come between what posts and copies, and what waits for that.
 static void add_all(struct batch *batch, const struct ph_group_op *ops, size_t n)
 {
-    add_phases(batch, PLAIN, ops, n, 0, PHI_GROUP_PHASES - 1);
+    add_unstaged(batch, ops, n, 0, PHI_GROUP_PHASES - 1);
     if (batch->staged) {
         add_phases(batch, FILLS, ops, n, 0, PHI_GROUP_PHASES);
         add_phases(batch, EMPTIES, ops, n, 0, PHI_GROUP_PHASES);
     }
-    add_phases(batch, PLAIN, ops, n, PHI_GROUP_PHASES - 1, PHI_GROUP_PHASES);
+    add_unstaged(batch, ops, n, PHI_GROUP_PHASES - 1, PHI_GROUP_PHASES);
 }
 
 // ---- checks
@@ -339,9 +358,12 @@ static int take_late(struct batch *batch, const struct ph_group_op *ops, size_t 
 static int issue_all(struct batch *batch, const struct ph_group_op *ops, size_t n, size_t late)
 {
     batch->n = 0;
-    batch->staged = false;
-    for (size_t i = 0; i < n; i++)
-        batch->staged = batch->staged || ops[i].channel->stage.is;
+    batch->staged = batch->bells = false;
+    for (size_t i = 0; i < n; i++) {
+        const struct ph_channel *channel = ops[i].channel;
+        batch->bells = batch->bells || channel->stage.bells;
+        batch->staged = batch->staged || (channel->stage.is && !channel->stage.bells);
+    }
     batch->rc = add_helps(batch, ops, n);
     if (batch->rc)
         return batch->rc;

@@ -58,6 +58,7 @@ static uint32_t add_items(const struct phi_enqueue *q, size_t first, size_t end,
 
 static CUresult launch(struct phi_enqueue *q, struct phi_grid grid, void *args)
 {
+    phi_count(q->to->counters, launches, 1);
     return q->to->driver->cuLaunchKernel(phi_device_kernel(q->to->device, grid.kernel), grid.blocks,
                                          1, 1, grid.threads, 1, 1, 0, q->stream, (void *[]){args},
                                          NULL);
@@ -80,6 +81,7 @@ static CUresult launch_early(struct phi_enqueue *q, struct phi_grid grid, void *
                                    .numAttrs = 1};
     if (!q->to->info->early_launch)
         return launch(q, grid, args);
+    phi_count(q->to->counters, launches, 1);
     return q->to->driver->cuLaunchKernelEx(&config, phi_device_kernel(q->to->device, grid.kernel),
                                            (void *[]){args}, NULL);
 }

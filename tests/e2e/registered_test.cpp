@@ -260,6 +260,53 @@ TEST_F(Registered, AnotherDeviceReadsWhatHasCome)
     EXPECT_EQ(passes_on("none", "stale"), ""); // else it would show nothing here
 }
 
+// ---- a group of both
+
+// Everybody tells everybody. The peers of a rank go in turns, of which one goes by bells.
+RANK_FUNCTION(tells_all)
+{
+    rank.open();
+    const size_t size = 100;
+    void *stream = rank.device->stream();
+    std::vector<ph_group_op> ops;
+    std::vector<char *> buffers(rank.ranks);
+    for (int peer = 0; peer < rank.ranks; peer++) {
+        if (peer == rank.rank)
+            continue;
+        buffers[peer] = static_cast<char *>(rank.device->alloc(2 * size));
+        ph_channel *channel = rank.channel(peer, 1, PH_ROLE_BOTH, buffers[peer], 2 * size);
+        ops.push_back({PH_GROUP_PUT_SIGNAL, channel, size, 0, size});
+        ops.push_back({PH_GROUP_WAIT, channel, 0, 0, size});
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int peer = 0; peer < rank.ranks; peer++)
+            if (peer != rank.rank)
+                rank.device->fill(buffers[peer], size, round * 100 + rank.rank * 10 + peer);
+        rank.barrier();
+        const uint64_t before = rank.counter("launches");
+        CHECK_OK(ph_group(ops.data(), ops.size(), stream));
+        // By bells, by flags, by bells: what tells, and what waits. Rank 2 has no flags.
+        const uint64_t launches = rank.counter("launches") - before;
+        if (launches != (rank.rank == 2 ? 1 : 3))
+            rank_failed(__FILE__, __LINE__, std::to_string(launches) + " launches");
+        rank.synchronize(stream);
+        for (int peer = 0; peer < rank.ranks; peer++)
+            if (peer != rank.rank)
+                rank.verify(buffers[peer] + size, size, round * 100 + peer * 10 + rank.rank,
+                            "told");
+    }
+    rank.barrier();
+}
+
+TEST_F(Registered, AGroupOfBothTakesThreeLaunches)
+{
+    Job job("standinhmem", 4);
+    job.environment("PEERHOP_STANDIN_DEVICES", "4"); // those of one device use no flags
+    job.environment("PEERHOP_PATH", "auto");
+    job.environment(2, "PEERHOP_PATH", "net");
+    EXPECT_EQ(job.run("tells_all"), "");
+}
+
 // ---- a flush that fails, or does not end
 
 RANK_FUNCTION(waits_for_a_flush)
