@@ -9,9 +9,10 @@
 #include "channel/issue.h"
 #include "channel/peers.h"
 
-#define UNIT      64
-#define SMALL     ((uint32_t)16 << 10) // up to here one block does a record alone
-#define CONTROLS  ((size_t)4 * sizeof(struct phi_stage_lane))
+#define UNIT     64
+#define SMALL    ((uint32_t)16 << 10) // up to here one block does a record alone
+#define WIDE_MAX 16                   // channels of a context with several blocks for a record
+#define CONTROLS ((size_t)4 * sizeof(struct phi_stage_lane))
 
 // ---- room: what is taken of a piece of memory, by growing addresses
 
@@ -173,8 +174,8 @@ bool phi_staging_registered(const struct phi_key *key)
 
 // ---- places
 
-// A message is as few records as may be: each costs both nets and the kernels some 10 us, in which no
-// byte moves, and that is more than is lost where copies and the net do not overlap.
+// A message is as few records as may be: each costs both nets and the kernels some 10 us, in which
+// no byte moves, and that is more than is lost where copies and the net do not overlap.
 static uint32_t chunk_of(const struct phi_staging *staging, uint64_t mine, uint64_t theirs)
 {
     const uint64_t size = mine < theirs ? mine : theirs;
@@ -344,18 +345,34 @@ static void flush_here(const struct ph_channel *channel, const struct phi_key *k
                      channel->local_kind == PHI_KIND_HOST ? PHI_HOST_MEMORY : id);
 }
 
+// Several blocks make a record sooner. But each may wait for long, and so may those of 64 streams
+// (PEERHOP_KERNEL_WAITS): with so many channels at most, what waits leaves room on small devices,
+// too.
+static uint32_t blocks_of(const struct phi_peers *peers, uint32_t chunk)
+{
+    const bool wide = peers->device != NULL && chunk > SMALL && peers->wide_channels < WIDE_MAX;
+    return wide ? PHI_STAGE_BLOCKS : 1;
+}
+
+static void count_wide(struct ph_channel *channel, bool begins)
+{
+    const bool wide = PHI_STAGE_BLOCKS_OF(channel->stage.like) > 1;
+    channel->peers->wide_channels += begins && wide;
+    channel->peers->wide_channels -= !begins && wide;
+}
+
 bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
 {
     struct phi_stage_end *end = &channel->stage;
     if (key->peer->staging == NULL)
         return true;
     const uint32_t chunk = chunk_now(key);
-    const bool alone = channel->peers->device == NULL || chunk <= SMALL;
     if (!find_place(key, chunk, &end->place))
         return false;
     end->bells = chunk == 0 && channel->peers->device != NULL;
     end->is = chunk > 0 || end->bells;
-    end->like = PHI_STAGE_LIKE(chunk, alone ? 1 : PHI_STAGE_BLOCKS);
+    end->like = PHI_STAGE_LIKE(chunk, blocks_of(channel->peers, chunk));
+    count_wide(channel, true);
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
         const int outgoing = i / PHI_WORD_COUNT, word = i % PHI_WORD_COUNT;
         if (chunk == 0 && (word != PHI_WORD_TURN || !end->bells)) { // made in vain
@@ -374,6 +391,7 @@ void phi_staging_close(struct ph_channel *channel)
 {
     if (channel->stage.bells && channel->peer->link != NULL)
         phi_link_flushes(channel->peer->link, channel->index, PHI_NO_REGION);
+    count_wide(channel, false);
     phi_staging_give_back(channel->peer, &channel->stage.place);
 }
 
@@ -456,8 +474,8 @@ void phi_staging_kick(const struct phi_channel_call *call)
     const bool message = call->call == PHI_CALL_POST || call->call == PHI_CALL_TRANSFER ||
                          call->call == PHI_CALL_COMPLETE;
     if (end->is)
-        phi_lane_kick(end->place.lane[call->outgoing]
-                                     [message || end->bells ? PHI_WORD_TURN : PHI_WORD_NOTE]);
+        phi_lane_kick(
+            end->place.lane[call->outgoing][message || end->bells ? PHI_WORD_TURN : PHI_WORD_NOTE]);
 }
 
 void phi_staging_lane(struct phi_work *work, const struct ph_channel *channel, bool outgoing)

@@ -427,6 +427,56 @@ TEST_P(Staged, SlotsAreBounded)
     EXPECT_EQ(run("uses_up_the_slots"), "");
 }
 
+// As many streams as may wait, each for two channels: four blocks for each of them would be more
+// than a device holds, and its other work would wait until they end.
+RANK_FUNCTION(waits_on_many_streams)
+{
+    const size_t channels_count = 96, size = 64 << 10; // enough for the most threads of a block
+    rank.open({"PEERHOP_NET_STAGING=536870912"});
+    void *memory = rank.device->alloc(channels_count * size),
+         *scratch = rank.device->alloc(2 * size);
+    std::vector<ph_operation> ops;
+    std::vector<ph_channel *> channels(channels_count);
+    std::vector<void *> streams;
+    for (size_t i = 0; i < channels_count; i++) {
+        ops.push_back({i, !rank.rank, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
+                       PH_PROTOCOL_DEFAULT, at(memory, i * size), size});
+        if (i % 2 == 0)
+            streams.push_back(rank.rank == 0 && i > 0 ? streams[0] : rank.device->stream());
+    }
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
+    void *other = rank.device->stream();
+    const auto others_move = [&](int value) {
+        rank.device->slow_fill(other, scratch, size, uint8_t(value), 0);
+        rank.device->copy(other, at(scratch, size), scratch, size);
+        rank.synchronize(other);
+        check_value(rank, at(scratch, size), size, uint8_t(value), "other work");
+    };
+    others_move(1); // a driver loads what it fills and copies with at the first use
+    rank.device->fill(memory, channels_count * size, rank.rank == 0);
+    rank.barrier();
+    for (size_t i = 0; i < channels_count && rank.rank == 1; i += 2) {
+        const ph_group_op waits[] = {{PH_GROUP_WAIT, channels[i], 0, 0, size},
+                                     {PH_GROUP_WAIT, channels[i + 1], 0, 0, size}};
+        CHECK_OK(ph_group(waits, 2, streams[i / 2]));
+    }
+    if (rank.rank == 1)
+        others_move(2);
+    rank.barrier();
+    for (size_t i = channels_count; i-- > 0 && rank.rank == 0;)
+        CHECK_OK(ph_put_signal(channels[i], 0, 0, size, streams[0]));
+    for (void *stream : streams)
+        rank.synchronize(stream);
+    rank.verify(memory, channels_count * size, 1, "on 48 streams");
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(Staged, ManyStreamsThatWaitLeaveRoom)
+{
+    EXPECT_EQ(run("waits_on_many_streams"), "");
+}
+
 // What nobody holds makes way for others, and its slots serve them.
 RANK_FUNCTION(exchanges_for_ever)
 {
