@@ -11,6 +11,16 @@
 #define COPY_BLOCKS  64
 #define COPY_THREADS 512
 
+int bench_tell(struct bench_run *run)
+{
+    struct bench *bench = run->bench;
+    int rc = 0;
+    for (size_t i = 0; i < run->channels && rc == 0; i++)
+        rc = bench->leader ? BENCH_ISSUE(bench, ph_signal(run->forward[i], bench->stream))
+                           : BENCH_ISSUE(bench, ph_wait(run->forward[i], 0, bench->stream));
+    return rc;
+}
+
 int bench_meet(struct bench_run *run)
 {
     struct bench *bench = run->bench;
@@ -136,6 +146,17 @@ static int mark(struct bench *bench, unsigned index)
     return device_call(bench, BENCH_AGAIN(bench, bench->device->ops->mark(bench->device, index)));
 }
 
+// Until the other rank has all that this one has sent.
+static int settle(struct bench_run *run)
+{
+    struct bench *bench = run->bench;
+    int rc = run->buffered ? bench_tell(run) : 0;
+    if (rc || !run->buffered)
+        return rc;
+    return bench->leader ? BENCH_ISSUE(bench, ph_wait(run->backward[0], 0, bench->stream))
+                         : BENCH_ISSUE(bench, ph_signal(run->backward[0], bench->stream));
+}
+
 // The first iteration is not timed: it brings the ranks into step after the barrier.
 static int marked(struct bench_run *run, size_t count, bool graph, double *us)
 {
@@ -144,9 +165,13 @@ static int marked(struct bench_run *run, size_t count, bool graph, double *us)
     if (rc == 0)
         rc = once(run);
     if (rc == 0)
+        rc = settle(run);
+    if (rc == 0)
         rc = mark(bench, 0);
     if (rc == 0)
         rc = issue(run, count, graph);
+    if (rc == 0)
+        rc = settle(run);
     if (rc == 0)
         rc = mark(bench, 1);
     if (rc == 0)

@@ -48,7 +48,8 @@ struct bench_case {
     size_t sizes[4]; // default, ended by 0
     unsigned ways;   // in which data goes
     enum bench_raw raw;
-    bool get; // copies are made by the receiving rank
+    bool get;   // copies are made by the receiving rank
+    bool blind; // both put, and wait only at the end: staged puts would wait for that for ever
     enum bench_combine combine;
     unsigned channels; // default
     unsigned samples;
@@ -76,6 +77,7 @@ struct bench_run {
     struct bench_raw_copy *copies;           // by channel
     void *graph;
     size_t graph_count;
+    bool buffered; // what a stream has sent may still be under way when it goes on
     struct bench_kernel_args kernel; // -i device: as far as it is the same for all blocks
 
     // The exchange family.
@@ -103,7 +105,10 @@ extern const struct bench_case bench_exchange_cold, bench_exchange_hit, bench_im
 size_t bench_case_channels(const struct bench_case *test, const struct bench_options *options);
 size_t bench_case_area(const struct bench_case *test, const struct bench_options *options);
 
+// bench_tell: the leader signals on each channel forward, and the other rank waits for that: it has
+// all puts then, of which staged ones go on with such a wait.
 // bench_meet makes the two streams of a pair start together.
+int bench_tell(struct bench_run *run);
 int bench_meet(struct bench_run *run);
 
 // bench_run_open makes the channels of a run of which bench, test and size are set; bench_run_close
