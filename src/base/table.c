@@ -232,9 +232,10 @@ static bool fits(const char *wanted, const char *name)
     return strcmp(wanted, "*") == 0 || strcmp(wanted, name) == 0;
 }
 
-// docs/performance.md, "Sizes by pair". The last line is of all others: lines take twice the bytes,
-// which another link may not have to spare.
+// docs/performance.md, "Sizes by pair" and "Two H100". The last line is of all others: lines take
+// twice the bytes, which another link may not have to spare.
 static const struct phi_table_line measured[] = {
+    {"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", {131072, PHI_TABLE_ALL}},
     {"NVIDIA H200", "NVIDIA H200", {65536, PHI_TABLE_ALL}},
     {"*", "*", {PHI_TABLE_LL, PHI_TABLE_ALL}},
 };

@@ -89,6 +89,9 @@ TEST_F(Table, WhatTheConfigurationSaysWinsOverTheFile)
     EXPECT_EQ(none.sm_max, 7);
     none = phi_table_limits(nullptr, &config, "NVIDIA H200", "NVIDIA H200"); // as measured
     EXPECT_EQ(none.ll_max, 65536);
+    const char *h100 = "NVIDIA H100 80GB HBM3";
+    EXPECT_EQ(phi_table_limits(nullptr, &config, h100, h100).ll_max, 131072);
+    EXPECT_EQ(phi_table_limits(nullptr, &config, h100, "NVIDIA H200").ll_max, 8192);
     EXPECT_EQ(phi_table_limits(nullptr, &config, "NVIDIA H200", "b").ll_max, 8192);
     expect("NVIDIA H200", "NVIDIA H200", 1024, 7); // the file says otherwise
 }
