@@ -14,11 +14,12 @@
 int bench_tell(struct bench_run *run)
 {
     struct bench *bench = run->bench;
-    int rc = 0;
-    for (size_t i = 0; i < run->channels && rc == 0; i++)
-        rc = bench->leader ? BENCH_ISSUE(bench, ph_signal(run->forward[i], bench->stream))
-                           : BENCH_ISSUE(bench, ph_wait(run->forward[i], 0, bench->stream));
-    return rc;
+    for (size_t i = 0; i < run->channels; i++)
+        run->group[i] = (struct ph_group_op){
+            .kind = bench->leader ? PH_GROUP_SIGNAL : PH_GROUP_WAIT,
+            .channel = run->forward[i],
+        };
+    return BENCH_ISSUE(bench, ph_group(run->group, run->channels, bench->stream));
 }
 
 int bench_meet(struct bench_run *run)

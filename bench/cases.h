@@ -106,7 +106,7 @@ size_t bench_case_channels(const struct bench_case *test, const struct bench_opt
 size_t bench_case_area(const struct bench_case *test, const struct bench_options *options);
 
 // bench_tell: the leader signals on each channel forward, and the other rank waits for that: it has
-// all puts then, of which staged ones go on with such a wait.
+// all puts then. Staged ones go on with such a wait, so that is one launch for all channels.
 // bench_meet makes the two streams of a pair start together.
 int bench_tell(struct bench_run *run);
 int bench_meet(struct bench_run *run);

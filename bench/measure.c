@@ -9,9 +9,10 @@
 #include "block.h"
 #include "cases.h"
 
-#define WARMUP_US 50000.0
-#define COUNT_MAX ((size_t)1 << 20)
-#define GRAPH_MAX ((size_t)100) // iterations in one graph
+#define WARMUP_US       50000.0
+#define COUNT_MAX       ((size_t)1 << 20)
+#define STAGED_CHANNELS 16            // for which a group waits in one launch
+#define GRAPH_MAX       ((size_t)100) // iterations in one graph
 
 struct samples {
     size_t n;     // blocks
@@ -64,6 +65,11 @@ static bool is_buffered(const struct bench_run *run)
            (run->test->metric == BENCH_BANDWIDTH_GBPS || run->test->metric == BENCH_RATE_MOPS);
 }
 
+static bool stalls(const struct bench_run *run)
+{
+    return run->test->blind || (run->test->end == bench_tell && run->channels > STAGED_CHANNELS);
+}
+
 static int open_channels(struct bench_run *run)
 {
     struct bench *bench = run->bench;
@@ -82,11 +88,12 @@ static int open_channels(struct bench_run *run)
     }
     bench->next_op += n;
     free(ops);
-    if (rc == 0 && run->buffered && run->test->blind)
+    if (rc == 0 && run->buffered && stalls(run))
         return bench_fail(
             bench, -ENOTSUP,
             "staged puts go on with the other rank's waits, which come too late here; "
-            "see send-bidirectional");
+            "see send-bidirectional, or use no more than %d channels",
+            STAGED_CHANNELS);
     return rc ? bench_fail(bench, rc, "exchange of the channels") : 0;
 }
 

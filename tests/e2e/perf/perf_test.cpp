@@ -242,6 +242,34 @@ TEST_F(Perf, OverTheNetWhereAskedFor)
     }
 }
 
+// What is staged has been sent when it is in slots, of which there are many: the time is that until
+// the other rank has it, and each channel goes on with a wait of its own.
+TEST_F(Perf, StagedTransfersOverSeveralChannels)
+{
+    if (*getenv("PEERHOP_STANDIN") == 0)
+        GTEST_SKIP() << "no stand-in driver";
+    const std::string driver = std::string("PEERHOP_LIBCUDA=") + getenv("PEERHOP_STANDIN");
+    Ended ended =
+        run({"-k", "cuda", "-p", "net", "-c", "put-bandwidth", "-c", "send-bandwidth", "-b", "64K",
+             "-n", "400", "--channels", "3", "--verify", "--deadline", "60", "-o", "json"},
+            {driver});
+    if (has(ended.err, "not in this build"))
+        GTEST_SKIP() << "libfabric is left out of this build";
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    Words lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 2u) << ended.out;
+    for (const std::string &line : lines)
+        EXPECT_EQ(parse_json(line)["method"], "staged");
+    const Words endless[] = {{"put-bidirectional", "1"}, {"put-bandwidth", "17"}};
+    for (const Words &one : endless) {
+        ended = run({"-k", "cuda", "-p", "net", "-c", one[0], "-b", "64K", "-n", "400",
+                     "--channels", one[1], "--deadline", "60"},
+                    {driver});
+        EXPECT_NE(ended.status, 0);
+        EXPECT_TRUE(has(ended.err, "staged puts go on with the other rank's waits")) << ended.err;
+    }
+}
+
 static size_t count_of(const std::string &text, const std::string &part)
 {
     size_t count = 0;
