@@ -49,7 +49,7 @@ struct bench_case {
     unsigned ways;   // in which data goes
     enum bench_raw raw;
     bool get;   // copies are made by the receiving rank
-    bool blind; // both put, and wait only at the end: staged puts would wait for that for ever
+    bool blind; // puts whose wait the other rank never enqueues, or too late: no staged ones
     enum bench_combine combine;
     unsigned channels; // default
     unsigned samples;

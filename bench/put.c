@@ -58,6 +58,7 @@ const struct bench_case bench_put_batch = {
     .metric = BENCH_HALF_ROUND_TRIP_US,
     .sizes = {8192},
     .ways = BENCH_FORWARD | BENCH_BACKWARD,
+    .blind = true,
     .channels = 64,
     .samples = 50,
     .once = batch_once,

@@ -395,7 +395,8 @@ struct phi_peers {
     struct phi_local_export *ended; // of no use any more, but peers may map them
     struct phi_release *releases;   // under way
     uint64_t release_ids;           // given so far
-    uint32_t wide_channels; // staged ones with several blocks for a record
+    // Staged ones with several blocks for a record; those of a life that is over end without the lock.
+    _Atomic uint32_t wide_channels;
     uint64_t exchange_calls;
     uint64_t keys_freed; // how often
     uint64_t passes; // over exchanges so far, each with the lock held throughout

@@ -347,18 +347,10 @@ static void flush_here(const struct ph_channel *channel, const struct phi_key *k
 
 // Several blocks make a record sooner. But each may wait for long, and so may those of 64 streams
 // (PEERHOP_KERNEL_WAITS): with so many channels at most, what waits leaves room on small devices,
-// too.
-static uint32_t blocks_of(const struct phi_peers *peers, uint32_t chunk)
+// too. First come, first served.
+static bool may_be_wide(struct phi_peers *peers, uint32_t chunk)
 {
-    const bool wide = peers->device != NULL && chunk > SMALL && peers->wide_channels < WIDE_MAX;
-    return wide ? PHI_STAGE_BLOCKS : 1;
-}
-
-static void count_wide(struct ph_channel *channel, bool begins)
-{
-    const bool wide = PHI_STAGE_BLOCKS_OF(channel->stage.like) > 1;
-    channel->peers->wide_channels += begins && wide;
-    channel->peers->wide_channels -= !begins && wide;
+    return peers->device != NULL && chunk > SMALL && atomic_load(&peers->wide_channels) < WIDE_MAX;
 }
 
 bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
@@ -371,8 +363,10 @@ bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
         return false;
     end->bells = chunk == 0 && channel->peers->device != NULL;
     end->is = chunk > 0 || end->bells;
-    end->like = PHI_STAGE_LIKE(chunk, blocks_of(channel->peers, chunk));
-    count_wide(channel, true);
+    end->wide = may_be_wide(channel->peers, chunk);
+    end->like = PHI_STAGE_LIKE(chunk, end->wide ? PHI_STAGE_BLOCKS : 1);
+    if (end->wide)
+        atomic_fetch_add(&channel->peers->wide_channels, 1);
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
         const int outgoing = i / PHI_WORD_COUNT, word = i % PHI_WORD_COUNT;
         if (chunk == 0 && (word != PHI_WORD_TURN || !end->bells)) { // made in vain
@@ -391,7 +385,9 @@ void phi_staging_close(struct ph_channel *channel)
 {
     if (channel->stage.bells && channel->peer->link != NULL)
         phi_link_flushes(channel->peer->link, channel->index, PHI_NO_REGION);
-    count_wide(channel, false);
+    if (channel->stage.wide) // of a husk it is closed twice
+        atomic_fetch_sub(&channel->peers->wide_channels, 1);
+    channel->stage.wide = false;
     phi_staging_give_back(channel->peer, &channel->stage.place);
 }
 

@@ -352,6 +352,7 @@ TEST_F(Checks, ALaunchOfAnothersItems)
     struct Item {
         uint16_t kind;
         uint32_t blocks, first;
+        uint64_t own = 0;
     };
     auto launches = [&](const char *name, std::vector<Item> items, unsigned blocks,
                         unsigned threads) {
@@ -360,6 +361,7 @@ TEST_F(Checks, ALaunchOfAnothersItems)
             for (const Item &item : items) {
                 args.items[args.count].kind = item.kind;
                 args.items[args.count].blocks = item.blocks;
+                args.items[args.count].own = item.own;
                 args.items[args.count++].first = item.first;
             }
             launch(name, args, stream(), blocks, threads);
@@ -376,6 +378,8 @@ TEST_F(Checks, ALaunchOfAnothersItems)
     reports("a block has no item", launches("phi_hop", {{PHI_HOP_GO, 1, 0}}, 2, 32));
     reports("a block has no item, or two",
             launches("phi_hop", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 0}}, 1, 32));
+    reports("a block has no item, or two",
+            launches("phi_hop_staged", {{PHI_HOP_STAGE, 2, 0}, {PHI_HOP_STAGE, 2, 1, 1}}, 3, 32));
     reports("blocks that the grid has not",
             launches("phi_hop_spread", {{PHI_HOP_MOVE, 4, 0}}, 3, 256));
     reports("a thread for each word",

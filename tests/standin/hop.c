@@ -486,50 +486,59 @@ static const char *refuse_item(const struct phi_hop_item *item, unsigned blocks,
 // Items that are staged have the blocks of their lane.
 static bool has_owner(const struct phi_hop_args *args, uint32_t block)
 {
-    uint32_t owners = 0;
-    for (uint32_t i = 0; i < args->count; i++)
-        owners += block - args->items[i].first < args->items[i].blocks;
-    return owners == 1 || (owners > 1 && args->items[0].kind >= PHI_HOP_STAGE);
+    const struct phi_hop_item *owner = NULL;
+    for (uint32_t i = 0; i < args->count; i++) {
+        const struct phi_hop_item *item = &args->items[i];
+        if (block - item->first >= item->blocks)
+            continue;
+        if (owner && (item->kind < PHI_HOP_STAGE || item->own != owner->own))
+            return false;
+        owner = item;
+    }
+    return owner != NULL;
 }
 
-static const char *refuse_all(const struct phi_hop_args *args, unsigned blocks, unsigned threads)
+static const char *refuse(const struct phi_hop_args *args, unsigned blocks, unsigned threads,
+                          bool (*is_own)(const struct phi_hop_item *item))
 {
     const char *why = args->count > PHI_HOP_ITEMS ? "so many items" : NULL;
     if (args->count == 0) // of a kernel that is made ready
         return NULL;
-    for (uint32_t i = 0; i < args->count && !why; i++)
-        why = refuse_item(&args->items[i], blocks, threads);
-    for (uint32_t block = 0; block < blocks && !why; block++)
+    for (uint32_t i = 0; !why && i < args->count; i++)
+        why = is_own(&args->items[i]) ? refuse_item(&args->items[i], blocks, threads)
+                                      : "an item is another kernel's";
+    for (uint32_t block = 0; !why && block < blocks; block++)
         if (!has_owner(args, block))
             why = "a block has no item, or two";
     return !why && threads % 32 ? "half a warp" : why;
 }
 
-const char *si_hop_refuse(const void *data, unsigned blocks, unsigned threads)
+static bool is_staged(const struct phi_hop_item *item)
 {
-    const struct phi_hop_args *args = data;
-    for (uint32_t i = 0; i < args->count; i++) {
-        const struct phi_hop_item *item = &args->items[i];
-        if (item->kind == PHI_HOP_MOVE || item->kind >= PHI_HOP_STAGE || item->blocks > 1)
-            return "an item is another kernel's";
-    }
-    return refuse_all(args, blocks, threads);
+    return item->kind >= PHI_HOP_STAGE;
 }
 
-const char *si_hop_spread_refuse(const void *data, unsigned blocks, unsigned threads)
+static bool is_of_blocks(const struct phi_hop_item *item)
 {
-    const struct phi_hop_args *args = data;
-    for (uint32_t i = 0; i < args->count; i++)
-        if (args->items[i].kind >= PHI_HOP_STAGE)
-            return "an item is another kernel's";
-    return refuse_all(args, blocks, threads);
+    return item->kind < PHI_HOP_STAGE;
 }
 
-const char *si_hop_staged_refuse(const void *data, unsigned blocks, unsigned threads)
+static bool is_of_one_block(const struct phi_hop_item *item)
 {
-    const struct phi_hop_args *args = data;
-    for (uint32_t i = 0; i < args->count; i++)
-        if (args->items[i].kind < PHI_HOP_STAGE)
-            return "an item is another kernel's";
-    return refuse_all(args, blocks, threads);
+    return item->kind < PHI_HOP_STAGE && item->kind != PHI_HOP_MOVE && item->blocks <= 1;
+}
+
+const char *si_hop_refuse(const void *args, unsigned blocks, unsigned threads)
+{
+    return refuse(args, blocks, threads, is_of_one_block);
+}
+
+const char *si_hop_spread_refuse(const void *args, unsigned blocks, unsigned threads)
+{
+    return refuse(args, blocks, threads, is_of_blocks);
+}
+
+const char *si_hop_staged_refuse(const void *args, unsigned blocks, unsigned threads)
+{
+    return refuse(args, blocks, threads, is_staged);
 }

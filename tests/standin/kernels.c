@@ -145,7 +145,7 @@ static enum si_progress spin(const void *data, uint64_t state[SI_KERNEL_STATE])
 }
 
 const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
-    {"phi_brace", brace, sizeof(struct phi_brace_args), 1024, NULL, NULL},
+    {"phi_brace", brace, sizeof(struct phi_brace_args), PHI_BRACE_THREADS, NULL, NULL},
     {"phi_copy", copy, sizeof(struct phi_copy_args), PHI_COPY_THREADS, NULL, NULL},
     {"phi_copies", copies, sizeof(struct phi_copies_args), PHI_COPY_THREADS, NULL, NULL},
     {"phi_transfer", transfer, sizeof(struct phi_transfer_args), PHI_COPY_THREADS, NULL, NULL},

@@ -260,7 +260,8 @@ TEST_F(Perf, StagedTransfersOverSeveralChannels)
     ASSERT_EQ(lines.size(), 2u) << ended.out;
     for (const std::string &line : lines)
         EXPECT_EQ(parse_json(line)["method"], "staged");
-    const Words endless[] = {{"put-bidirectional", "1"}, {"put-bandwidth", "17"}};
+    const Words endless[] = {
+        {"put-bidirectional", "1"}, {"put-bandwidth", "17"}, {"put-batch", "2"}};
     for (const Words &one : endless) {
         ended = run({"-k", "cuda", "-p", "net", "-c", one[0], "-b", "64K", "-n", "400",
                      "--channels", one[1], "--deadline", "60"},
