@@ -329,6 +329,14 @@ static void drop_candidate(struct phi_net *net)
     net->nic_count = 0;
 }
 
+// Endpoints of one process that meet over shm of libfabric 2 end it (seen with 2.5). Who asks for
+// that provider has to take it as it is.
+static bool may_probe(const struct phi_net *net)
+{
+    return !phi_provider_is_shm(net->nics[0].info) ||
+           FI_VERSION_LT(net->library->version, FI_VERSION(2, 0));
+}
+
 static void describe(struct phi_net *net)
 {
     const struct fi_info *info = net->nics[0].info;
@@ -337,8 +345,10 @@ static void describe(struct phi_net *net)
     net->nic_count = 1;
     net->mr_mode = (uint64_t)info->domain_attr->mr_mode;
     net->part = most < part ? most : part;
-    // Not asked for: it is what a stream of bytes has by itself, and costs others speed.
+    // Not asked for: it is what a stream of bytes has by itself, and costs others speed. The
+    // provider's word is not enough.
     net->in_order =
+        may_probe(net) &&
         (info->tx_attr->msg_order & info->rx_attr->msg_order & (FI_ORDER_WAW | FI_ORDER_RMA_WAW)) &&
         info->ep_attr->max_order_waw_size >= net->part;
     // shm of libfabric 1.17 counts the bytes that the peer has taken: of none it never says that
@@ -380,14 +390,6 @@ static int open_domain(struct phi_net *net, struct phi_nic *nic)
     return rc ? rc : fi_domain(nic->fabric, nic->info, &nic->domain, NULL);
 }
 
-// Endpoints of one process that meet over shm of libfabric 2 end it (seen with 2.5). Who asks for
-// that provider has to take it as it is.
-static bool may_probe(const struct phi_net *net)
-{
-    return !phi_provider_is_shm(net->nics[0].info) ||
-           FI_VERSION_LT(net->library->version, FI_VERSION(2, 0));
-}
-
 // One that does not serve takes longest; a machine that is very busy takes a while, too. It is
 // asked again rather than another one, which may have an address that peers cannot reach or do not
 // know: ranks of one job are to choose alike. Each time it gets a domain of its own, and time
@@ -407,7 +409,6 @@ static int probe(struct phi_net *net, size_t tries, char *why, size_t size)
             rc = phi_net_probe(net, ms[i], why, size);
         else if (net->hmem) // its word is not enough for that
             rc = -EIO;
-        net->in_order = net->in_order && may_probe(net); // nor for this
     }
     return rc;
 }

@@ -15,8 +15,8 @@ enum { WORDS = 64, BYTES = WORDS * 8 };
 enum { WRITES = 16, ROUNDS = 4 };
 
 // Providers send small, middling and large ones in different ways.
-static const size_t order_sizes[] = {8, 512, 4 << 10, 16 << 10, 64 << 10};
-enum { ORDER_SIZES = 5, ORDER_WORDS = (64 << 10) / 8 + WRITES };
+enum { ORDER_MOST = 64 << 10, ORDER_WORDS = ORDER_MOST / 8 + WRITES };
+static const size_t order_sizes[] = {8, 512, 4 << 10, 16 << 10, ORDER_MOST};
 
 struct end {
     struct phi_link *link;
@@ -184,7 +184,7 @@ static void begin_round(struct probe *p, uint32_t rail)
 
 static size_t order_size(int round, int i)
 {
-    return order_sizes[(3 * i + round) % ORDER_SIZES];
+    return order_sizes[(size_t)(3 * i + round) % (sizeof(order_sizes) / sizeof(order_sizes[0]))];
 }
 
 // Whether each word is that of the last write that has it.
