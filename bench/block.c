@@ -151,8 +151,10 @@ static int mark(struct bench *bench, unsigned index)
 static int settle(struct bench_run *run)
 {
     struct bench *bench = run->bench;
-    int rc = run->buffered ? bench_tell(run) : 0;
-    if (rc || !run->buffered)
+    if (!run->buffered)
+        return 0;
+    int rc = bench_tell(run);
+    if (rc)
         return rc;
     return bench->leader ? BENCH_ISSUE(bench, ph_wait(run->backward[0], 0, bench->stream))
                          : BENCH_ISSUE(bench, ph_signal(run->backward[0], bench->stream));

@@ -55,18 +55,16 @@ static void describe_copies(struct bench_run *run)
         };
 }
 
-static bool is_staged(const struct bench_run *run)
+// The path of the way that the data takes from or to this rank.
+static int path_of(struct bench_run *run, struct ph_path_report *report)
 {
-    struct ph_path_report report;
-    const int rc = ph_channel_path(run->forward[0], run->bench->leader, &report, sizeof(report));
-    return rc == 0 && strcmp(report.method, "staged") == 0;
-}
-
-// Staged memory has been sent when it is in slots, of which there are many. A half round trip has
-// its answer in it.
-static bool is_buffered(const struct bench_case *test)
-{
-    return test->metric == BENCH_BANDWIDTH_GBPS || test->metric == BENCH_RATE_MOPS;
+    struct bench *bench = run->bench;
+    struct ph_channel *channel = run->test->open                   ? run->exchanged[0]
+                                 : run->test->ways & BENCH_FORWARD ? run->forward[0]
+                                                                   : run->backward[0];
+    bool outgoing = run->test->open || bench->leader == !!(run->test->ways & BENCH_FORWARD);
+    int rc = ph_channel_path(channel, outgoing, report, sizeof(*report));
+    return rc ? bench_fail(bench, rc, "ph_channel_path") : 0;
 }
 
 static bool stalls(const struct bench_run *run)
@@ -74,11 +72,29 @@ static bool stalls(const struct bench_run *run)
     return run->test->blind || (run->test->end == bench_tell && run->channels > STAGED_CHANNELS);
 }
 
+// Staged memory has been sent when it is in slots, of which there are many. A half round trip has
+// its answer in it.
+static int look_at_slots(struct bench_run *run)
+{
+    struct ph_path_report report;
+    int rc = path_of(run, &report);
+    if (rc || strcmp(report.method, "staged") != 0)
+        return rc;
+    if (stalls(run))
+        return bench_fail(
+            run->bench, -ENOTSUP,
+            "staged puts go on with the other rank's waits, which come too late here; "
+            "see the send cases, or put-bandwidth with no more than %d channels",
+            STAGED_CHANNELS);
+    run->buffered =
+        run->test->metric == BENCH_BANDWIDTH_GBPS || run->test->metric == BENCH_RATE_MOPS;
+    return 0;
+}
+
 static int open_channels(struct bench_run *run)
 {
     struct bench *bench = run->bench;
     size_t n = 2 * run->channels;
-    bool staged = false;
     struct ph_operation *ops = calloc(n, sizeof(*ops));
     run->forward = calloc(n, sizeof(struct ph_channel *));
     run->group = calloc(n, sizeof(*run->group));
@@ -89,18 +105,12 @@ static int open_channels(struct bench_run *run)
         describe_operations(run, ops);
         describe_copies(run);
         rc = ph_exchange(bench->context, ops, n, run->forward);
-        staged = rc == 0 && is_staged(run);
-        run->buffered = staged && is_buffered(run->test);
     }
     bench->next_op += n;
     free(ops);
-    if (rc == 0 && staged && stalls(run))
-        return bench_fail(
-            bench, -ENOTSUP,
-            "staged puts go on with the other rank's waits, which come too late here; "
-            "see the send cases, or put-bandwidth with no more than %d channels",
-            STAGED_CHANNELS);
-    return rc ? bench_fail(bench, rc, "exchange of the channels") : 0;
+    if (rc)
+        return bench_fail(bench, rc, "exchange of the channels");
+    return bench->peer >= 0 ? look_at_slots(run) : 0;
 }
 
 // A kernel that hangs is to end before the run does.
@@ -374,20 +384,15 @@ static const char *wait_name(const struct ph_counters *a, const struct ph_counte
     return memory_operation > kernel ? "memory_operation" : "kernel";
 }
 
-// The path of the way that the data takes from or to this rank.
 static int describe_path(struct bench_run *run, struct bench_result *result)
 {
     struct bench *bench = run->bench;
     if (bench->peer < 0)
         return 0;
-    struct ph_channel *channel = run->test->open                   ? run->exchanged[0]
-                                 : run->test->ways & BENCH_FORWARD ? run->forward[0]
-                                                                   : run->backward[0];
-    bool outgoing = run->test->open || bench->leader == !!(run->test->ways & BENCH_FORWARD);
     struct ph_path_report report;
-    int rc = ph_channel_path(channel, outgoing, &report, sizeof(report));
+    int rc = path_of(run, &report);
     if (rc)
-        return bench_fail(bench, rc, "ph_channel_path");
+        return rc;
     if (strcmp(bench->options->path, "auto") != 0 && strcmp(bench->options->path, report.path) != 0)
         return bench_fail(bench, PH_ENOPATH, "-p %s, but the path is %s", bench->options->path,
                           report.path);
