@@ -35,6 +35,16 @@ inline void check_value(Rank &rank, const void *from, size_t size, uint8_t value
                             " is " + std::to_string(bytes[i]) + ", not " + std::to_string(value));
 }
 
+// Other work of the application, on a stream of its own, while streams of ours wait. memory: twice
+// the size.
+inline void move_beside(Rank &rank, void *stream, void *memory, size_t size, uint8_t value)
+{
+    rank.device->slow_fill(stream, memory, size, value, 0);
+    rank.device->copy(stream, at(memory, size), memory, size);
+    rank.synchronize(stream);
+    check_value(rank, at(memory, size), size, value, "other streams' work");
+}
+
 inline void set_value(Rank &rank, void *to, size_t size, uint8_t value)
 {
     std::vector<uint8_t> bytes(size, value);

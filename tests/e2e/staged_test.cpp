@@ -427,8 +427,8 @@ TEST_P(Staged, SlotsAreBounded)
     EXPECT_EQ(run("uses_up_the_slots"), "");
 }
 
-// As many streams as may wait, each for two channels: four blocks for each of them would be more
-// than a device holds, and its other work would wait until they end.
+// Many streams wait, each for two channels: four blocks for each of them would be more than a
+// device holds, and its other work would wait until they end.
 RANK_FUNCTION(waits_on_many_streams)
 {
     const size_t channels_count = 96, size = 64 << 10; // enough for the most threads of a block
@@ -446,13 +446,8 @@ RANK_FUNCTION(waits_on_many_streams)
     }
     CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
     void *other = rank.device->stream();
-    const auto others_move = [&](int value) {
-        rank.device->slow_fill(other, scratch, size, uint8_t(value), 0);
-        rank.device->copy(other, at(scratch, size), scratch, size);
-        rank.synchronize(other);
-        check_value(rank, at(scratch, size), size, uint8_t(value), "other work");
-    };
-    others_move(1); // a driver loads what it fills and copies with at the first use
+    // A driver loads what it fills and copies with at the first use.
+    move_beside(rank, other, scratch, size, 1);
     rank.device->fill(memory, channels_count * size, rank.rank == 0);
     rank.barrier();
     for (size_t i = 0; i < channels_count && rank.rank == 1; i += 2) {
@@ -461,7 +456,7 @@ RANK_FUNCTION(waits_on_many_streams)
         CHECK_OK(ph_group(waits, 2, streams[i / 2]));
     }
     if (rank.rank == 1)
-        others_move(2);
+        move_beside(rank, other, scratch, size, 2);
     rank.barrier();
     for (size_t i = channels_count; i-- > 0 && rank.rank == 0;)
         CHECK_OK(ph_put_signal(channels[i], 0, 0, size, streams[0]));

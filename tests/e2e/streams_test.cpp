@@ -27,16 +27,10 @@ static uint64_t waits_of(Rank &rank)
            rank.counter("waits_memory_operation");
 }
 
-// Other work of the application, on streams of its own, while all those wait.
 static void others_move(Rank &rank, const std::vector<void *> &streams, void *memory, size_t size)
 {
-    for (size_t i = 0; i < streams.size(); i++) {
-        void *stream = streams[i];
-        rank.device->slow_fill(stream, memory, size, uint8_t(i + 1), 0);
-        rank.device->copy(stream, at(memory, size), memory, size);
-        rank.synchronize(stream);
-        check_value(rank, at(memory, size), size, uint8_t(i + 1), "other streams' work");
-    }
+    for (size_t i = 0; i < streams.size(); i++)
+        move_beside(rank, streams[i], memory, size, uint8_t(i + 1));
 }
 
 // What waited, and what copied behind it: nothing that holds up other streams.
