@@ -325,6 +325,7 @@ struct phi_rma {
     void *local; // NULL: no bytes
     size_t size;
     bool read, tells; // tells: with `immediate`
+    bool loose;       // it is over when `local` may be written again; else when it is delivered
     uint32_t immediate;
 };
 ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct phi_net_op *op);

@@ -12,6 +12,8 @@
 struct phi_record_op {
     struct phi_net_op op; // first: what the provider knows
     struct phi_lane *lane;
+    bool assures; // that all records up to this one are delivered
+    uint32_t record;
 };
 
 struct phi_lane {
@@ -20,6 +22,7 @@ struct phi_lane {
     uint32_t chunk, blocks; // chunk 0: of bells
     uint32_t sent;          // outgoing: records posted; incoming: credit posted; bells begun
     uint32_t credited;      // outgoing: records that the peer has emptied; bells landed
+    uint32_t assured;       // outgoing: records that are delivered when their operations are over
     struct phi_route route; // of bells
     struct phi_move moves[PHI_STAGE_SLOTS]; // ... what became of each
     uint32_t asks[PHI_STAGE_SLOTS];         // ... and what is left to be done: PHI_BELL_*

@@ -113,6 +113,13 @@ static uint64_t data_of(const struct phi_link *link, uint32_t immediate)
     return immediate | (uint64_t)(link->holds ? link->held : NO_POST) << 32;
 }
 
+static uint64_t delivery(const struct phi_link *link, const struct phi_rma *rma)
+{
+    if (rma->loose)
+        return 0;
+    return rma->size > 0 ? FI_DELIVERY_COMPLETE : link->net->told;
+}
+
 static ssize_t post_on(struct phi_link *link, uint32_t rail, const struct phi_rma *rma,
                        struct phi_net_op *op)
 {
@@ -139,8 +146,7 @@ static ssize_t post_on(struct phi_link *link, uint32_t rail, const struct phi_rm
     if (rma->read)
         return fi_readmsg(on->ep, &message, FI_COMPLETION);
     return fi_writemsg(on->ep, &message,
-                       FI_COMPLETION | (rma->size > 0 ? FI_DELIVERY_COMPLETE : link->net->told) |
-                           (rma->tells ? FI_REMOTE_CQ_DATA : 0));
+                       FI_COMPLETION | delivery(link, rma) | (rma->tells ? FI_REMOTE_CQ_DATA : 0));
 }
 
 ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct phi_net_op *op)

@@ -19,7 +19,7 @@
 // Bits: line 0-19, side 20, word 21, value 22-25, life 26-28.
 #define LIFE_MASK 7u
 
-enum { CREDIT_MOST = 15 };
+enum { CREDIT_MOST = 15, CREDIT_GATHERED = 4 };
 
 _Static_assert(PHI_STAGE_SLOTS <= 16, "a slot is named by four bits");
 
@@ -75,17 +75,12 @@ static bool free_slots(struct phi_lane *lane)
     return true;
 }
 
-static ssize_t write_to_peer(struct phi_link *link, void *local, size_t size, uint64_t offset,
-                             uint32_t immediate, struct phi_net_op *op)
+// Whether a record need not ask for its delivery, of which the peer would tell by a message of its
+// own: where writes keep their order the delivery of a later one (see assure) is that of all before
+// it.
+static bool may_be_loose(const struct phi_link *link)
 {
-    const struct phi_rma rma = {.route = &link->staging.route,
-                                .offset = offset,
-                                .local = local,
-                                .size = size,
-                                .tells = true,
-                                .immediate = immediate};
-
-    return phi_rail_post(link, &rma, op);
+    return phi_route_in_order(&link->staging.route);
 }
 
 // ---- lines
@@ -164,13 +159,29 @@ static uint32_t pack_record(struct phi_lane *lane, uint32_t record,
     return head.size < lane->chunk ? head.size : lane->chunk;
 }
 
+static ssize_t write_slot(struct phi_lane *lane, uint32_t record, const struct phi_rma *what)
+{
+    struct phi_link *link = lane->link;
+    struct phi_rma rma = *what;
+    ssize_t rc;
+
+    rma.route = &link->staging.route;
+    rma.offset = lane->params.offset + (uint64_t)(slot_at(lane, record) - lane->params.slots);
+    rc = phi_rail_post(link, &rma, &lane->ops[phi_lane_slot(record - 1)].op);
+    if (rc == 0) {
+        link->flying++;
+        link->staging.writing++;
+    }
+    return rc;
+}
+
 // Posts the next record, where the stream has filled its line, or all blocks its slot. `done` was
 // read before the line: as the line comes before the word, a record that is done and not in its
 // line is in its slot (tests/model finds what happens else).
 static ssize_t send_record(struct phi_lane *lane, uint32_t done)
 {
-    struct phi_link *link = lane->link;
     const uint32_t record = lane->sent + 1, slot = phi_lane_slot(lane->sent);
+    const bool loose = may_be_loose(lane->link);
     uint8_t *at = slot_at(lane, record);
     struct phi_stage_short line;
     uint32_t size;
@@ -183,24 +194,55 @@ static ssize_t send_record(struct phi_lane *lane, uint32_t done)
     if (!in_line && (int32_t)(done - record) < 0)
         return -FI_EAGAIN;
     size = pack_record(lane, record, in_line ? &line : NULL);
-    rc = write_to_peer(link, at, PHI_STAGE_HEAD + (size_t)size,
-                       lane->params.offset + (uint64_t)(at - lane->params.slots),
-                       encode(lane, slot), &lane->ops[slot].op);
+    rc = write_slot(lane, record,
+                    &(struct phi_rma){.local = at,
+                                      .size = PHI_STAGE_HEAD + (size_t)size,
+                                      .tells = true,
+                                      .immediate = encode(lane, slot),
+                                      .loose = loose});
     if (rc == 0) {
-        link->flying++;
-        link->staging.writing++;
         lane->sent++;
+        if (!loose)
+            lane->assured = record;
         void_line(lane, record);
     }
     return rc;
 }
 
+// Whether all records are delivered whose operations are over: they asked for it, or the peer says
+// so by its credit, or one behind them did.
+static bool is_assured(const struct phi_lane *lane)
+{
+    return !lane->params.outgoing || lane->chunk == 0 || lane->assured == lane->sent ||
+           lane->credited == lane->sent;
+}
+
+// Writes the head of the newest record once more, and asks for the delivery of that. The slot is
+// in use at both ends until its credit comes, and the bytes are those that lie there.
+static void assure(struct phi_lane *lane)
+{
+    const uint32_t record = lane->sent;
+    struct phi_record_op *op = &lane->ops[phi_lane_slot(record - 1)];
+
+    if (is_assured(lane) || op->op.busy)
+        return;
+    if (write_slot(lane, record,
+                   &(struct phi_rma){.local = slot_at(lane, record),
+                                     .size = sizeof(struct phi_stage_record)}) == 0) {
+        op->assures = true;
+        op->record = record;
+    }
+}
+
 static ssize_t send_credit(struct phi_lane *lane, uint32_t count)
 {
     struct phi_link *link = lane->link;
+    const struct phi_rma rma = {.route = &link->staging.route,
+                                .tells = true,
+                                .immediate = encode(lane, count),
+                                .loose = true};
     struct phi_net_op *op = phi_op_free(link->posts, PHI_POSTS);
-    ssize_t rc =
-        op ? write_to_peer(link, NULL, 0, 0, encode(lane, count), op) : (ssize_t)-FI_EAGAIN;
+    ssize_t rc = op ? phi_rail_post(link, &rma, op) : (ssize_t)-FI_EAGAIN;
 
     if (rc == 0) {
         link->posting++;
@@ -220,7 +262,17 @@ static bool is_sane(const struct phi_lane *lane, uint32_t done)
 
 // ---- progress of a lane
 
-static bool lane_go(struct phi_lane *lane)
+// Credit for several records is one write, where the peer does not soon need it: it has the slots
+// of those that are not owed, nor on their way, nor here. Any of them may be on its way, so a quiet
+// lane owes nothing.
+static bool credit_waits(const struct phi_lane *lane, uint32_t owed, bool quiet)
+{
+    const uint32_t held = lane->reach - lane->sent; // by the peer's reckoning
+
+    return !quiet && owed < CREDIT_GATHERED && held < PHI_STAGE_SLOTS / 2;
+}
+
+static bool lane_go(struct phi_lane *lane, bool quiet)
 {
     const uint32_t done = phi_lane_done(lane);
     bool any = false;
@@ -240,7 +292,8 @@ static bool lane_go(struct phi_lane *lane)
     while ((int32_t)(done - lane->sent) > 0) {
         const uint32_t count = done - lane->sent;
 
-        if (send_credit(lane, count < CREDIT_MOST ? count : CREDIT_MOST))
+        if (credit_waits(lane, count, quiet) ||
+            send_credit(lane, count < CREDIT_MOST ? count : CREDIT_MOST))
             break;
         any = true;
     }
@@ -276,7 +329,7 @@ static bool may_sleep(const struct phi_lane *lane)
     // busy first: what a stream did before it was done is seen after it.
     if (lane->params.busy(lane->params.opaque))
         return false;
-    return lane->chunk == 0 ? at_rest(lane) : !has_more(lane);
+    return lane->chunk == 0 ? at_rest(lane) : !has_more(lane) && is_assured(lane);
 }
 
 // Takes a quiet lane out of the active ones. A kick that found it still there was given before
@@ -321,11 +374,15 @@ bool phi_staging_go(struct phi_link *link)
         return false;
     now = phi_now();
     while (link->carries && (lane = *at) != NULL) {
-        if (lane_go(lane)) {
+        const bool quiet = now - lane->moved_at > QUIET_NS;
+
+        if (lane_go(lane, quiet)) {
             lane->moved_at = now;
             any = true;
         }
-        if (link->carries && now - lane->moved_at > QUIET_NS && retire(lane)) {
+        if (link->carries && quiet)
+            assure(lane);
+        if (link->carries && quiet && retire(lane)) {
             lane->active = false;
             link->net->lanes--;
             *at = lane->next;
@@ -336,8 +393,8 @@ bool phi_staging_go(struct phi_link *link)
     return any;
 }
 
-// Whether the provider has none of a lane's records.
-static bool is_delivered(const struct phi_lane *lane)
+// Whether the provider has none of a lane's records, nor its operations.
+static bool is_idle(const struct phi_lane *lane)
 {
     for (uint32_t i = 0; i < PHI_STAGE_SLOTS; i++)
         if (lane->ops[i].op.busy || atomic_load(&lane->moves[i].state) == PHI_MOVE_POSTED)
@@ -357,13 +414,17 @@ static void free_closed(struct phi_link *link, struct phi_lane *lane)
 
 void phi_record_completed(struct phi_link *link, struct phi_net_op *op)
 {
-    struct phi_lane *lane = ((struct phi_record_op *)op)->lane;
+    struct phi_record_op *record = (struct phi_record_op *)op;
+    struct phi_lane *lane = record->lane;
 
     link->flying--;
     link->staging.writing--;
+    if (record->assures)
+        lane->assured = record->record;
+    record->assures = false;
     if (!lane->closed)
         free_slots(lane);
-    else if (is_delivered(lane))
+    else if (is_idle(lane))
         free_closed(link, lane);
 }
 
@@ -417,7 +478,8 @@ bool phi_staging_busy(const struct phi_link *link)
     if (link->staging.writing > 0)
         return true;
     for (const struct phi_lane *lane = link->staging.active; lane; lane = lane->next)
-        if (lane->chunk == 0 ? phi_lane_done(lane) != lane->credited : has_more(lane))
+        if (lane->chunk == 0 ? phi_lane_done(lane) != lane->credited
+                             : has_more(lane) || !is_assured(lane))
             return true;
     return false;
 }
@@ -579,7 +641,7 @@ void phi_lane_close(struct phi_lane *lane)
     a = arrivals_of(lane->link, p->line, p->outgoing, p->word);
     // The next channel of the line has the next life.
     *a = (struct phi_arrivals){.life = (p->life + 1) & LIFE_MASK};
-    lane->closed = lane->link->carries && !is_delivered(lane);
+    lane->closed = lane->link->carries && !is_idle(lane);
     if (lane->closed) {
         lane->next = lane->link->staging.closed;
         lane->link->staging.closed = lane;
@@ -606,11 +668,14 @@ void phi_lane_kick(struct phi_lane *lane)
         phi_wake_ring(net->wake.ring);
 }
 
-static bool is_sent(const struct phi_lane *lane)
+static bool is_sent(struct phi_lane *lane)
 {
     if (lane->chunk == 0)
         return at_rest(lane);
-    return !has_more(lane) && is_delivered(lane);
+    if (has_more(lane))
+        return false;
+    assure(lane); // nobody waits until the lane is quiet
+    return is_idle(lane) && is_assured(lane);
 }
 
 bool phi_lane_rests(struct phi_lane *lane, bool of_use)

@@ -5,6 +5,9 @@
 //   claims    ... although writes are said to keep theirs, too
 //   large     ... and those of up to 4 KiB do
 //   late      immediate data is told of 5 ms after it has come, behind messages that came meanwhile
+//   hasty     a write that does not ask for its delivery is over at once, but goes out 20 ms later,
+//             as do all others, in their order; what has not gone when its endpoint closes never
+//             does
 //   again     every call that posts is sometimes to be tried again
 // and what tests ask for: an operation that ends with an error, and a peer that says nothing more.
 #include <errno.h>
@@ -20,7 +23,7 @@
 #include "net_strict.h"
 
 enum { PENDING = 512, ENTRIES = 512, QUEUES = 256, LATE_US = 2000, IMMEDIATE_US = 5000 };
-enum { SMALL = 4096 };
+enum { SMALL = 4096, HASTY_US = 20000 };
 
 // An operation that was taken and is not with the provider yet.
 struct pending {
@@ -48,6 +51,12 @@ struct queue {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of everything here
 static struct pending pending[PENDING];
 static int pending_count;
+// What a hasty write needs until the provider is done with it.
+struct hasty {
+    struct fi_context2 context; // first
+    void *bytes;                // NULL: not in use
+};
+static struct hasty hasties[PENDING];
 static struct queue queues[QUEUES];
 static struct fi_ops_cq *real_cq;
 static struct fi_ops *real_cq_fid;
@@ -162,6 +171,60 @@ static ssize_t go(const struct pending *p)
     return p->fn(p->ep, &message, p->flags);
 }
 
+// In order, when it is due.
+static void let_go_late(const struct fid_cq *cq)
+{
+    for (int i = 0; i < pending_count;) {
+        if (pending[i].cq != cq) {
+            i++;
+            continue;
+        }
+        if (now_us() < pending[i].due || go(&pending[i]) == -FI_EAGAIN)
+            return;
+        memmove(&pending[i], &pending[i + 1], (size_t)(--pending_count - i) * sizeof(pending[0]));
+    }
+}
+
+// The write has its own bytes from now on, and is over for who posted it.
+static void be_hasty(struct queue *queue, struct pending *p)
+{
+    struct hasty *hasty = hasties;
+    while (hasty->bytes && hasty < hasties + PENDING - 1)
+        hasty++;
+    if (hasty->bytes || queue->n == ENTRIES || !(hasty->bytes = malloc(p->local.iov_len + 1)))
+        return; // it is as others
+    memcpy(hasty->bytes, p->local.iov_base, p->local.iov_len);
+    queue->entries[queue->n++] =
+        (struct fi_cq_data_entry){.op_context = p->message.context, .flags = FI_RMA | FI_WRITE};
+    p->local.iov_base = hasty->bytes;
+    p->message.context = hasty;
+}
+
+static int is_hasty(const void *context)
+{
+    return (const struct hasty *)context >= hasties &&
+           (const struct hasty *)context < hasties + PENDING;
+}
+
+static int release_hasty(void *context)
+{
+    if (!is_hasty(context))
+        return 0;
+    free(((struct hasty *)context)->bytes);
+    ((struct hasty *)context)->bytes = NULL;
+    return 1;
+}
+
+// Without those that are over for who posted them.
+static ssize_t end_hasty(struct fi_cq_data_entry *entries, ssize_t n)
+{
+    ssize_t kept = 0;
+    for (ssize_t i = 0; i < n; i++)
+        if (!release_hasty(entries[i].op_context))
+            entries[kept++] = entries[i];
+    return n > 0 && kept == 0 ? -FI_EAGAIN : n > 0 ? kept : n;
+}
+
 // Some of what is pending goes to the provider, in any order.
 static void let_go(const struct fid_cq *cq)
 {
@@ -183,6 +246,8 @@ static ssize_t fail_it(struct queue *queue, const struct fi_msg_rma *message)
 
 static int is_spared(const struct fi_msg_rma *message)
 {
+    if (demands("hasty"))
+        return 0;
     return !demands("disorder") || (demands("large") && message->msg_iov->iov_len <= SMALL);
 }
 
@@ -208,6 +273,10 @@ ssize_t disorder_rma(rma_fn fn, struct fid_ep *ep, struct fid_cq *cq,
                                                     .flags = flags,
                                                     .due = any(8) ? 0 : now_us() + any(LATE_US)};
         rc = 0;
+        if (demands("hasty"))
+            pending[pending_count - 1].due = now_us() + HASTY_US;
+        if (demands("hasty") && strict_writes(fn) && !(flags & FI_DELIVERY_COMPLETE))
+            be_hasty(queue, &pending[pending_count - 1]);
     }
     pthread_mutex_unlock(&lock);
     return rc;
@@ -217,10 +286,12 @@ void disorder_forget_ep(struct fid_ep *ep)
 {
     pthread_mutex_lock(&lock);
     for (int i = 0; i < pending_count;)
-        if (pending[i].ep == ep)
+        if (pending[i].ep == ep) {
+            release_hasty(pending[i].message.context);
             pending[i] = pending[--pending_count];
-        else
+        } else {
             i++;
+        }
     pthread_mutex_unlock(&lock);
 }
 
@@ -337,7 +408,7 @@ static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
     int keeps;
     pthread_mutex_lock(&lock);
     queue = queue_of(cq);
-    let_go(cq);
+    demands("hasty") ? let_go_late(cq) : let_go(cq);
     keeps = is_kept(queue) && pthread_equal(keeper, pthread_self());
     if (is_kept(queue) && !keeps && !is_deaf(queue))
         take_all(queue);
@@ -348,7 +419,7 @@ static ssize_t disorder_read(struct fid_cq *cq, void *entries, size_t count)
     else if (!demands("disorder") && queue->n > 0)
         rc = give_in_order(queue, entries, count);
     else if (!demands("disorder"))
-        rc = silent ? -FI_EAGAIN : real_cq->read(cq, entries, count);
+        rc = silent ? -FI_EAGAIN : end_hasty(entries, real_cq->read(cq, entries, count));
     else if (silent)
         rc = -FI_EAGAIN;
     else {
@@ -381,6 +452,8 @@ static ssize_t disorder_readerr(struct fid_cq *cq, struct fi_cq_err_entry *entry
     else
         rc = real_cq->readerr(cq, entry, flags);
     queue->failed = 0;
+    if (rc > 0 && release_hasty(entry->op_context))
+        entry->op_context = NULL;
     pthread_mutex_unlock(&lock);
     if (rc > 0)
         strict_landed(entry->op_context);

@@ -553,6 +553,11 @@ static ssize_t strict_rma(rma_fn fn, struct fid_ep *ep, const struct fi_msg_rma 
     return rc;
 }
 
+int strict_writes(rma_fn fn)
+{
+    return fn == real_rma->writemsg;
+}
+
 static ssize_t strict_writemsg(struct fid_ep *ep, const struct fi_msg_rma *message, uint64_t flags)
 {
     return strict_rma(real_rma->writemsg, ep, message, flags);

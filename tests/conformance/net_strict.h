@@ -37,9 +37,10 @@ int demands(const char *word); // whether TEST_NET_STRICT has it
 // The library is told that an operation is over.
 void strict_landed(const void *context);
 
-// ---- net_disorder.c
-
 typedef ssize_t (*rma_fn)(struct fid_ep *, const struct fi_msg_rma *, uint64_t);
+int strict_writes(rma_fn fn); // whether it is the provider's call for writes
+
+// ---- net_disorder.c
 
 // disorder_rma stands for the provider's call, all descriptors and keys being the provider's.
 ssize_t disorder_rma(rma_fn fn, struct fid_ep *ep, struct fid_cq *cq,

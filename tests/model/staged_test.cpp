@@ -48,7 +48,7 @@ struct Line {
     }
 };
 
-enum Flight : uint8_t { NONE, POSTED, DELIVERED }; // a write; NONE again when it has completed
+enum Flight : uint8_t { NONE, POSTED, DELIVERED }; // a write; NONE again when it is over here, too
 
 struct Lane {
     // By block: how far it is within its record, and records done.
@@ -62,7 +62,11 @@ struct Lane {
     Line line_out[SLOTS], line_in[SLOTS];
     uint8_t landed, land_at; // records that came whose lines are filled; words of the next one
     uint8_t looked;          // the sender's net: at a line in which there was nothing
-    uint8_t pad[7];
+    uint8_t busy[SLOTS];     // the operation of a slot is in use: the provider reads it
+    uint8_t assuring;        // the record up to which a write on its way tells of the delivery
+    uint8_t assured;         // ... and told
+    uint8_t early_told;      // of what was not delivered
+    uint8_t pad[2];
 };
 static_assert(sizeof(Lane) % 8 == 0, "plain bytes");
 
@@ -81,6 +85,11 @@ struct Rules {
     bool void_all = true;     // ... all of it
     bool done_first = true;   // the net looks at the blocks' words before the line
     bool line_first = true;   // a block's word comes behind its line
+    bool loose = false;  // a write is over when its slot is not read any more, and they keep order
+    bool ordered = true; // ... which they do
+    bool one_op = true;  // what assures has the operation of its record's slot
+    int gathered = 1;    // records that are emptied for one credit
+    bool pays = true;    // a quiet lane gives it for any number
 };
 
 int slot_of(int record)
@@ -92,6 +101,11 @@ int of_all(const uint8_t *done, bool all)
 {
     const int least = done[0] < done[1] ? done[0] : done[1];
     return all ? least : done[0] + done[1] - least;
+}
+
+bool assures(const Lane &s, int slot)
+{
+    return s.assuring != 0 && slot_of(s.assuring) == slot;
 }
 
 // A block of the sender's stream: waits, writes its part, says so.
@@ -120,7 +134,7 @@ bool fill(const Rules &rules, Lane &s, int block)
         return true;
     }
     if (at == data_at) {
-        s.wrong |= s.flight[slot] != NONE; // the provider may still read it
+        s.wrong |= s.busy[slot] || assures(s, slot); // the provider may still read it
         s.out[slot][block] = uint8_t(record);
     }
     if (++s.fill_at[block] == 2 && !rules.data_first)
@@ -147,7 +161,7 @@ void free_slots(const Rules &rules, Lane &s)
     for (;;) {
         const int record = s.may_fill - rules.slack + 1;
         const bool emptied = s.credited >= record || !rules.waits_credit;
-        if (record > s.sent || !emptied || (rules.completed && s.flight[slot_of(record)] != NONE))
+        if (record > s.sent || !emptied || (rules.completed && s.busy[slot_of(record)]))
             return;
         s.may_fill++;
     }
@@ -156,7 +170,7 @@ void free_slots(const Rules &rules, Lane &s)
 bool send(const Rules &rules, Lane &s)
 {
     const int record = s.sent + 1, slot = slot_of(record);
-    if (record > s.may_fill || s.flight[slot] != NONE)
+    if (record > s.may_fill || s.busy[slot])
         return false; // the operation of the slot is in use
     Line &line = s.line_out[slot];
     const bool in_line = !s.looked && line.is(record, rules.whole_out);
@@ -172,7 +186,10 @@ bool send(const Rules &rules, Lane &s)
     if (rules.void_out)
         line.make_void(record, rules.void_all);
     s.flight[slot] = POSTED;
+    s.busy[slot] = 1;
     s.sent++;
+    if (!rules.loose)
+        s.assured = s.sent;
     return true;
 }
 
@@ -206,7 +223,8 @@ bool raise_reach(const Rules &rules, Lane &s)
 // The data arrives, and with it what tells of it.
 bool deliver(const Rules &rules, Lane &s, int slot)
 {
-    if (s.flight[slot] != POSTED)
+    const int next = slot_of(s.arrived + 1);
+    if (s.flight[slot] != POSTED || (rules.loose && rules.ordered && slot != next))
         return false;
     s.flight[slot] = DELIVERED;
     for (int block = 0; block < BLOCKS; block++)
@@ -223,9 +241,32 @@ bool deliver(const Rules &rules, Lane &s, int slot)
 
 bool complete(const Rules &rules, Lane &s, int slot)
 {
-    if (s.flight[slot] != DELIVERED)
+    if (!s.busy[slot] || assures(s, slot) || (!rules.loose && s.flight[slot] != DELIVERED))
         return false;
-    s.flight[slot] = NONE;
+    s.busy[slot] = 0;
+    free_slots(rules, s);
+    return true;
+}
+
+// The head of the newest record is written once more, and its delivery asked for.
+bool assure(const Rules &rules, Lane &s)
+{
+    const int slot = slot_of(s.sent);
+    if (!rules.loose || s.assured == s.sent || s.credited == s.sent || s.busy[slot] || s.assuring)
+        return false;
+    s.busy[slot] = rules.one_op;
+    s.assuring = s.sent;
+    return true;
+}
+
+bool be_assured(const Rules &rules, Lane &s)
+{
+    if (!s.assuring || (rules.ordered && s.arrived < s.assuring))
+        return false;
+    s.early_told |= s.arrived < s.assuring;
+    s.assured = s.assuring;
+    s.busy[slot_of(s.assuring)] = 0;
+    s.assuring = 0;
     free_slots(rules, s);
     return true;
 }
@@ -255,7 +296,8 @@ bool empty(const Rules &rules, Lane &s, int block)
 
 bool give_credit(const Rules &rules, Lane &s)
 {
-    if (s.credit_sent >= of_all(s.emptied, rules.all_emptied))
+    const int owed = of_all(s.emptied, rules.all_emptied) - s.credit_sent;
+    if (owed <= 0 || (owed < rules.gathered && !rules.pays))
         return false;
     s.credit_sent++;
     s.credit_flying++;
@@ -280,6 +322,8 @@ std::string explore(const Rules &rules)
         [&](Lane &s) { return raise_reach(rules, s); },
         [&](Lane &s) { return give_credit(rules, s); },
         [&](Lane &s) { return take_credit(rules, s); },
+        [&](Lane &s) { return assure(rules, s); },
+        [&](Lane &s) { return be_assured(rules, s); },
     };
     for (int i = 0; i < BLOCKS; i++) {
         actors.push_back([&rules, i](Lane &s) { return fill(rules, s, i); });
@@ -302,6 +346,8 @@ std::string explore(const Rules &rules)
             moved = true;
             if (next.wrong)
                 return "wrong data";
+            if (next.early_told)
+                return "told too soon";
             space.add(next, i, 0);
         }
         const Lane &s = space[i];
@@ -316,6 +362,9 @@ TEST(Staged, EveryInterleaving)
 {
     EXPECT_EQ(explore({}), "");
     EXPECT_EQ(explore({.slack = 1}), "") << "one slot would do";
+    EXPECT_EQ(explore({.loose = true}), "");
+    EXPECT_EQ(explore({.slack = 1, .loose = true}), "");
+    EXPECT_EQ(explore({.gathered = SLOTS}), "");
 }
 
 TEST(Staged, FindsWhatIsLeftOut)
@@ -328,6 +377,15 @@ TEST(Staged, FindsWhatIsLeftOut)
     EXPECT_EQ(explore({.waits_credit = false}), "wrong data");
     EXPECT_EQ(explore({.slack = SLOTS + 1}), "wrong data") << "a slot is written that is in use";
     EXPECT_EQ(explore({.slack = 0}), "deadlock");
+    EXPECT_EQ(explore({.gathered = SLOTS + 1, .pays = false}), "deadlock");
+}
+
+TEST(Staged, FindsWhatIsLeftOutOfLooseWrites)
+{
+    EXPECT_EQ(explore({.loose = true, .ordered = false}), "told too soon");
+    EXPECT_EQ(explore({.loose = true, .one_op = false}), "wrong data") << "it reads its slot";
+    EXPECT_EQ(explore({.completed = false, .loose = true}), "wrong data");
+    EXPECT_EQ(explore({.waits_credit = false, .loose = true}), "wrong data");
 }
 
 TEST(Staged, FindsWhatIsLeftOutOfLines)
