@@ -10,7 +10,7 @@
 #include "report.h"
 #include "stats.h"
 
-#define LL_MOST       131072 // of PEERHOP_LL_MAX
+#define LL_MOST       1048576 // of PEERHOP_LL_MAX
 #define LL_UNMEASURED 8192
 #define NOISE         1.01
 
@@ -20,7 +20,7 @@ enum { LL, SM, CE, METHODS };
 static const struct {
     const char *name, *ll_max, *sm_max;
 } methods[METHODS] = {
-    {"ll", "PEERHOP_LL_MAX=131072", "PEERHOP_SM_MAX=0"},
+    {"ll", "PEERHOP_LL_MAX=1048576", "PEERHOP_SM_MAX=0"},
     {"sm", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=9223372036854775807"},
     {"ce", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"},
 };
@@ -101,7 +101,8 @@ static int open_way(struct tune *tune, int method, const struct bench_options *o
     return rc ? rc : bench_run_open(&way->run);
 }
 
-// is_forced: whether messages go by that method, so that there is a choice.
+// is_forced: whether messages go by that method, so that there is a choice. Of ll, those that the
+// pair's devices let go so: larger ones only where a table says that wide lines come whole there.
 static int is_forced(struct tune *tune, int method, bool *forced)
 {
     struct way *way = &tune->ways[method];
@@ -109,6 +110,8 @@ static int is_forced(struct tune *tune, int method, bool *forced)
     int rc = ph_channel_path(way->run.forward[0], way->bench.leader, &report, sizeof(report));
     if (rc)
         return bench_fail(&way->bench, rc, "ph_channel_path");
+    while (method == LL && tune->small > 0 && tune->sizes.values[tune->small - 1] > report.ll_max)
+        tune->small--;
     *forced = strcmp(report.path, "ipc") == 0 && (report.ll_max > 0) == (method == LL) &&
               (report.sm_max > 0) == (method == SM);
     return 0;

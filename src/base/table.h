@@ -17,8 +17,8 @@
 
 #include "base/report.h"
 
-#define PHI_TABLE_LL_MAX 131072
-#define PHI_TABLE_LL     8192 // of pairs that nobody has measured
+#define PHI_TABLE_LL_MAX (1 << 20)
+#define PHI_TABLE_LL     8192 // of pairs that nobody has measured; what is larger goes by wide lines
 #define PHI_TABLE_ALL    INT64_MAX
 
 struct phi_config;
@@ -58,5 +58,10 @@ void phi_table_fini(struct phi_table *table);
 // defaults. table NULL: none.
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
                                    const char *own, const char *peer);
+
+// phi_table_wide: whether a line for the pair, in the table or measured, has more than
+// PHI_TABLE_LL: whoever wrote it says that 128 bytes which a warp stores at once come whole over
+// the pair's link (tests/gpu/litmus_test.cpp). Nothing else says that.
+bool phi_table_wide(const struct phi_table *table, const char *own, const char *peer);
 
 #endif

@@ -20,24 +20,29 @@ struct phi_own_flags {
     bool sent;
 };
 
-_Static_assert(PHI_TABLE_LL_MAX == PHI_LL_LARGE, "what one push takes");
+_Static_assert(PHI_TABLE_LL_MAX == PHI_WIDE_PIECE && PHI_TABLE_LL == PHI_LL_PIECE,
+               "what one push takes");
 
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own)
 {
     const struct phi_peers *peers = peer->peers;
+    const char *mine = peers->mine.device_name, *theirs = peer->theirs.device_name;
+    const int64_t most =
+        phi_table_wide(peers->size_table, mine, theirs) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
     struct phi_limits limits;
     switch (peers->config->method) {
     case PHI_METHOD_LL:
-        return (struct phi_flag_table){PHI_LL_LARGE, UINT64_MAX};
+        return (struct phi_flag_table){(uint64_t)most, UINT64_MAX};
     case PHI_METHOD_SM:
         return (struct phi_flag_table){0, UINT64_MAX};
     case PHI_METHOD_AUTO:
-        limits = phi_table_limits(peers->size_table, peers->config, peers->mine.device_name,
-                                  peer->theirs.device_name);
+        limits = phi_table_limits(peers->size_table, peers->config, mine, theirs);
         if (own->ll_max >= 0)
             limits.ll_max = own->ll_max;
         if (own->sm_max >= 0)
             limits.sm_max = own->sm_max;
+        if (limits.ll_max > most)
+            limits.ll_max = most;
         return (struct phi_flag_table){(uint64_t)limits.ll_max, (uint64_t)limits.sm_max};
     default:
         return (struct phi_flag_table){0, 0};
@@ -252,23 +257,43 @@ static bool read_own(const struct ph_channel *channel, size_t at, void *into, si
     return phi_slab_read(channel->peers->device, channel->own_slab + at, into, size, deadline) == 0;
 }
 
-// All lines: a pusher that died, or gave up, may have written some of them.
-static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_lane *lane,
-                      enum phi_word word, size_t size, int64_t deadline)
+// Whether so many lines of a slot have a number, which is `apart` words of 4 bytes from that of the
+// next one, and at the end of its line. All of them: a pusher that died, or gave up, may have
+// written some.
+static bool has_numbers(const struct ph_channel *channel, size_t at, size_t lines, size_t apart,
+                        uint64_t number, int64_t deadline)
 {
-    uint32_t piece[1024][4];
-    const uint32_t message = lane->taken + 1;
-    const size_t data = (size + 7) / 8 + (word == PHI_WORD_NOTE), lines = data ? data : 1;
-    size_t at = phi_flag_slot(channel->index, word, message);
-    for (size_t left = lines, n; left > 0; left -= n, at += n * sizeof *piece) {
-        n = left < 1024 ? left : 1024;
-        if (!read_own(channel, at, piece, n * sizeof *piece, deadline))
+    uint32_t piece[4096];
+    const size_t room = sizeof piece / sizeof *piece / apart;
+    for (size_t left = lines, n; left > 0; left -= n, at += n * apart * sizeof *piece) {
+        n = left < room ? left : room;
+        if (!read_own(channel, at, piece, n * apart * sizeof *piece, deadline))
             return false;
-        for (size_t i = 0; i < n; i++)
-            if (piece[i][1] != message || piece[i][3] != message)
+        for (size_t i = 0; i < n; i++) {
+            uint32_t *end = piece + (i + 1) * apart;
+            if (end[apart == 4 ? -3 : -2] != (uint32_t)number ||
+                end[-1] != (uint32_t)(apart == 4 ? number : number >> 32))
                 return false;
+        }
     }
     return true;
+}
+
+static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_lane *lane,
+                      bool outgoing, enum phi_word word, size_t size, int64_t deadline)
+{
+    const uint32_t message = lane->taken + 1;
+    const uint64_t number = lane->wide_taken + 1;
+    const size_t data = (size + 7) / 8 + (word == PHI_WORD_NOTE);
+    if (word == PHI_WORD_TURN && phi_flag_is_wide(channel->table[outgoing].lines, size))
+        return has_numbers(channel,
+                           phi_flag_wide_slots(channel->index) +
+                               (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT,
+                           8 * PHI_WIDE_UNITS(size), 32, number, deadline);
+    return has_numbers(channel,
+                       phi_flag_slots(channel->index, word) +
+                           (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT,
+                       data ? data : 1, 4, message, deadline);
 }
 
 static bool is_moved(const struct phi_flag_lane *lane)
@@ -298,7 +323,7 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
     if (!read_own(channel, phi_flags_lane_of(channel, outgoing, word), &lane, sizeof lane,
                   deadline))
         return false;
-    return method == PHI_BY_LINES ? is_pushed(channel, &lane, word, size, deadline)
+    return method == PHI_BY_LINES ? is_pushed(channel, &lane, outgoing, word, size, deadline)
                                   : is_moved(&lane);
 }
 

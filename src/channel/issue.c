@@ -180,12 +180,14 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     }
     const enum phi_word word = (enum phi_word)step->word;
     const size_t lane = phi_flags_lane_of(channel, call->outgoing, word);
-    const size_t slots = phi_flag_slots(channel->index, word);
+    const uint64_t lines = channel->table[call->outgoing].lines;
     set_copy(work, call);
     work->own_lane = channel->own_slab + lane;
     work->peer_lane = channel->peer_slab + lane;
     work->signal = word == PHI_WORD_NOTE;
-    work->large = phi_flag_large(channel->index, word);
+    work->wide = !work->signal && phi_flag_is_wide(lines, call->size);
+    const size_t slots = work->wide ? phi_flag_wide_slots(channel->index)
+                                    : phi_flag_slots(channel->index, word);
     if (step->kind == PHI_STEP_PUSH) {
         work->slots = channel->peer_slab + slots;
         work->offset = call->remote_offset;

@@ -207,8 +207,8 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
         return reader->error;
     // One slot's worth: what takes several would need the taker's help half-way, which may stand
     // behind a push of its own.
-    if (buffer.table.lines > PHI_LL_LARGE)
-        buffer.table.lines = PHI_LL_LARGE;
+    if (buffer.table.lines > PHI_WIDE_PIECE)
+        buffer.table.lines = PHI_WIDE_PIECE;
     if (role < PH_ROLE_SENDER || role > PH_ROLE_BOTH || buffer.protocol < PH_PROTOCOL_PUT ||
         buffer.protocol > PH_PROTOCOL_GET)
         return -EBADMSG;

@@ -229,6 +229,7 @@ const char *const phi_kernel_names[PHI_KERNEL_COUNT] = {
     [PHI_KERNEL_TRANSFER] = "phi_transfer",
     [PHI_KERNEL_HOP] = "phi_hop",
     [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread",
+    [PHI_KERNEL_HOP_WIDE] = "phi_hop_wide",
     [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
 };
 

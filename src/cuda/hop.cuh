@@ -69,8 +69,7 @@ static __device__ void scatter(uint8_t *at, uint64_t data, uint64_t left)
 
 static __device__ uint4 *slot_of(const phi_hop_item &item, uint32_t message)
 {
-    return reinterpret_cast<uint4 *>(item.slots +
-                                     (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT_OF(item.large));
+    return reinterpret_cast<uint4 *>(item.slots + (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT);
 }
 
 // Lines of a message: an offset where there is one, then the data; one at least.
@@ -91,75 +90,45 @@ static __device__ uint64_t line_data(const phi_hop_item &item, uint32_t line)
                : 0;
 }
 
-// This thread's lines: the first one, and how far on the next. A thread without any: none are there
-// so far on. SPREAD: the message has several blocks. One of 8 KiB has so many threads that each of
-// their instructions shows: one function for both made it slower, by 0.2 us in a graph.
-struct line_share {
-    uint32_t first, stride;
-};
-
-template <bool SPREAD> static __device__ line_share share_lines(const phi_hop_item &item)
+static __device__ bool has_credit(const phi_hop_item &item, uint32_t message)
 {
-    if (!SPREAD)
-        return {threadIdx.x, blockDim.x};
-    const uint32_t block = blockIdx.x - item.first;
-    return {threadIdx.x < PHI_LL_SHARE ? block * PHI_LL_SHARE + threadIdx.x : ~0u,
-            item.blocks * PHI_LL_SHARE};
-}
-
-// Thread 0 of each block of a message, when the block has done its share, or one of its threads has
-// given that up. All have read `number` before. Who is last counts the message.
-template <bool SPREAD>
-static __device__ void count_message(const phi_hop_item &item, uint32_t *blocks, uint32_t *number,
-                                     uint32_t message, bool done)
-{
-    if (SPREAD) {
-        const uint32_t before = atomicAdd(blocks, done ? 1 : PHI_MISSED + 1);
-        if (before % PHI_MISSED != item.blocks - 1)
-            return;
-        *blocks = 0;
-        done = done && before < PHI_MISSED;
-    }
-    if (done)
-        *number = message;
+    const phi_flag_lane *own = reinterpret_cast<const phi_flag_lane *>(item.own);
+    return static_cast<int32_t>(load_relaxed(&own->credit) + PHI_LL_SLOTS - message) >= 0;
 }
 
 // Each thread waits for the credit itself: the word lies in this device's memory.
-template <bool SPREAD> static __device__ bool push_lines(const phi_hop_item &item, uint32_t message)
+static __device__ bool push_lines(const phi_hop_item &item, uint32_t message)
 {
-    const line_share share = share_lines<SPREAD>(item);
-    const phi_flag_lane *own = reinterpret_cast<const phi_flag_lane *>(item.own);
     uint4 *slot = slot_of(item, message);
     // The first data is fetched while the credit is looked at.
-    uint64_t data = line_data(item, share.first);
+    uint64_t data = line_data(item, threadIdx.x);
     // Pairs with the credit of take(): the slot's last message was read before it was given.
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(item.broken, polls);
-        if (static_cast<int32_t>(load_relaxed(&own->credit) + PHI_LL_SLOTS - message) >= 0)
+        if (has_credit(item, message))
             break;
         if (over)
             return give_up(item.broken);
     }
-    for (uint32_t i = share.first; i < lines_of(item); i += share.stride) {
-        if (i != share.first)
+    for (uint32_t i = threadIdx.x; i < lines_of(item); i += blockDim.x) {
+        if (i != threadIdx.x)
             data = line_data(item, i);
         store_line(slot + i, data, message);
     }
-    if (message % PHI_LL_REFRESH < PHI_LL_SLOTS && (!SPREAD || share.first != ~0u))
-        for (uint32_t i = lines_of(item) + share.first; i < PHI_LL_SLOT_OF(item.large) / 16;
-             i += share.stride)
+    if (message % PHI_LL_REFRESH < PHI_LL_SLOTS)
+        for (uint32_t i = lines_of(item) + threadIdx.x; i < PHI_LL_SLOT / 16; i += blockDim.x)
             store_line(slot + i, 0, message);
     return true;
 }
 
-template <bool SPREAD> static __device__ void push(const phi_hop_item &item)
+static __device__ void push(const phi_hop_item &item)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const uint32_t message = own->pushed + 1;
     // The barrier: all have read own->pushed.
-    const bool done = __syncthreads_and(push_lines<SPREAD>(item, message));
-    if (threadIdx.x == 0)
-        count_message<SPREAD>(item, &own->pushing, &own->pushed, message, done);
+    const bool done = __syncthreads_and(push_lines(item, message));
+    if (done && threadIdx.x == 0)
+        own->pushed = message;
 }
 
 // Waits for one line; false where the wait was given up. next: looked at with each poll, so that it
@@ -183,7 +152,6 @@ static __device__ bool take_line(const uint4 *at, uint32_t message, uint64_t bro
 
 // This thread's lines. What a peer says of the offset is not believed: nothing is written outside
 // the buffer.
-template <bool SPREAD>
 static __device__ bool take_lines(const phi_hop_item &item, uint32_t message, follower &next)
 {
     const uint4 *slot = slot_of(item, message);
@@ -192,8 +160,7 @@ static __device__ bool take_lines(const phi_hop_item &item, uint32_t message, fo
         return false;
     const bool fits = item.size <= item.offset && offset <= item.offset - item.size;
     uint8_t *destination = reinterpret_cast<uint8_t *>(item.destination + offset);
-    const line_share share = share_lines<SPREAD>(item);
-    for (uint32_t i = share.first; i < lines_of(item); i += share.stride) {
+    for (uint32_t i = threadIdx.x; i < lines_of(item); i += blockDim.x) {
         if (!take_line(slot + i, message, item.broken, &data, next))
             return false;
         const uint64_t at = 8ull * (i - item.signal);
@@ -212,17 +179,18 @@ static __device__ void give_credit(const phi_hop_item &item, uint32_t message)
         store_relaxed(&reinterpret_cast<phi_flag_lane *>(item.peer)->credit, message);
 }
 
-template <bool SPREAD> static __device__ void take(const phi_hop_item &item, follower &next)
+static __device__ void take(const phi_hop_item &item, follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const uint32_t message = own->taken + 1;
-    if (!SPREAD || blockIdx.x == item.first)
-        give_credit(item, message - 1);
+    give_credit(item, message - 1);
     // The barrier: all have read own->taken.
-    const bool done = __syncthreads_and(take_lines<SPREAD>(item, message, next));
-    if (threadIdx.x == 0)
-        count_message<SPREAD>(item, &own->taking, &own->taken, message, done);
+    const bool done = __syncthreads_and(take_lines(item, message, next));
+    if (done && threadIdx.x == 0)
+        own->taken = message;
 }
+
+#include "cuda/wide.cuh"
 
 // ---- sm
 
@@ -318,14 +286,18 @@ static __device__ void arrive_all(const phi_hop_item &item, follower &next)
     go(item);
 }
 
-// What a block of the grid does. SPREAD: the launch has messages that several blocks share.
-template <bool SPREAD> static __device__ void do_hop(const phi_hop_item &item, follower &next)
+// What a kernel does: items of one block, all items, or wide messages of aligned buffers only.
+enum hop_kind { OF_ONE_BLOCK, OF_ANY, WIDE_ONLY };
+
+// What a block of the grid does.
+template <hop_kind KIND> static __device__ void do_hop(const phi_hop_item &item, follower &next)
 {
+    const bool SPREAD = KIND == OF_ANY;
     switch (item.kind) {
     case PHI_HOP_PUSH:
-        return SPREAD && item.blocks > 1 ? push<true>(item) : push<false>(item);
+        return SPREAD && item.wide ? push_wide<false>(item) : push(item);
     case PHI_HOP_TAKE:
-        return SPREAD && item.blocks > 1 ? take<true>(item, next) : take<false>(item, next);
+        return SPREAD && item.wide ? take_wide<false>(item, next) : take(item, next);
     case PHI_HOP_MOVE:
         if (SPREAD)
             move(item, next);
@@ -352,7 +324,7 @@ static __device__ uint32_t first_item(const phi_hop_args &args)
 static __device__ bool needs_fence(const phi_hop_args &args)
 {
     const uint32_t i = first_item(args);
-    return (blockIdx.x == 0 && gridDim.x > 1) || (i < args.count && args.items[i].fence);
+    return (blockIdx.x == 0 && gridDim.x > 1) || (i < args.count && args.items[i].fence != 0);
 }
 
 // Thread 0 of each block. Who sees the number may tell a peer by another way that nothing more
@@ -383,13 +355,43 @@ static __device__ void fetch(const phi_hop_item &item)
     asm volatile("" ::"l"(item.own), "l"(item.size), "h"(item.kind));
 }
 
-template <bool SPREAD> static __device__ __forceinline__ void hop(const phi_hop_args &args)
+// All of them, in registers: constants that are read when they are needed are read from afar, too.
+static __device__ phi_hop_item hold(const phi_hop_item &item)
+{
+    phi_hop_item held = item;
+    asm volatile("" : "+l"(held.own), "+l"(held.peer), "+l"(held.slots), "+l"(held.destination));
+    asm volatile("" : "+l"(held.source), "+l"(held.size), "+l"(held.broken), "+h"(held.kind));
+    asm volatile("" : "+r"(held.blocks), "+r"(held.first));
+    return held;
+}
+
+// phi_hop_wide. It needs no more registers than it has for that.
+static __device__ __forceinline__ void hop_wide(const phi_hop_args &args)
+{
+    const uint32_t i = first_item(args);
+    const phi_hop_item item = hold(args.items[i < args.count ? i : 0]);
+    follower next = follow(args.done, args.number, args.sync);
+    if (i < args.count && item.kind == PHI_HOP_PUSH)
+        push_wide<true>(item);
+    else if (i < args.count)
+        take_wide<true>(item, next);
+    if (args.done == 0)
+        return;
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    if (i < args.count && item.fence == PHI_FENCE_LAST)
+        next.look();
+    finish<false>(args, next);
+}
+
+template <hop_kind KIND> static __device__ __forceinline__ void hop(const phi_hop_args &args)
 {
     const uint32_t i = first_item(args);
     fetch(args.items[i < args.count ? i : 0]);
     follower next = follow(args.done, args.number, args.sync);
     if (i < args.count)
-        do_hop<SPREAD>(args.items[i], next);
+        do_hop<KIND>(args.items[i], next);
     if (args.done == 0)
         return;
     __syncthreads();
@@ -397,18 +399,24 @@ template <bool SPREAD> static __device__ __forceinline__ void hop(const phi_hop_
         finish<false>(args, next);
 }
 
-// One kernel for what fits into a block and one for what several share, as a thread of the first
-// has half the registers, and each instruction of it shows.
+// Kernels of their own: for what fits into a block, whose threads have half the registers, and for
+// what is wide, which is short: the code of a kernel that has just begun is far away.
 extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
     phi_hop(const __grid_constant__ phi_hop_args args)
 {
-    hop<false>(args);
+    hop<OF_ONE_BLOCK>(args);
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_SPREAD_THREADS)
     phi_hop_spread(const __grid_constant__ phi_hop_args args)
 {
-    hop<true>(args);
+    hop<OF_ANY>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(PHI_SPREAD_THREADS)
+    phi_hop_wide(const __grid_constant__ phi_hop_args args)
+{
+    hop_wide(args);
 }
 
 #endif

@@ -21,6 +21,7 @@ enum phi_kernel {
     PHI_KERNEL_TRANSFER,
     PHI_KERNEL_HOP,
     PHI_KERNEL_HOP_SPREAD,
+    PHI_KERNEL_HOP_WIDE,
     PHI_KERNEL_HOP_STAGED,
     PHI_KERNEL_COUNT,
 };
@@ -122,29 +123,39 @@ struct phi_transfer_args {
 //       taker's slot of that message. Messages have numbers, which wrap: pushed (own) and credit
 //       (written by the taker) at the pusher, taken (own) at the taker. Two may be under way. Each
 //       slot is written whole every 2^30 messages: no line keeps a number until it comes round
-//       again. Of a message that several blocks push or take, each takes its share of the lines,
-//       and the last one that is done counts the message. A lane begins as if message 1 had passed.
+//       again. A lane begins as if message 1 had passed.
+//       Wide: lines of 128 bytes, 120 of data and 8 of a number, which a warp stores at once, and
+//       which come whole over links of devices that a table names (base/table.h). They have slots
+//       of their own, as their numbers stand elsewhere, and numbers of 64 bits of their own, which
+//       never come round. Of a message that several blocks push or take, each takes its share of
+//       the lines, and the last one that is done counts the message, wide or not.
 //   sm  The passive end sets all go words at the active end; each block of the copy waits for one,
 //       and the blocks put all back to 0. A block that has copied its part stores the number of
 //       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
 //       begins with go set: the first copy needs no leave.
-#define PHI_LL_PIECE          8192                    // most bytes of data of a message
-#define PHI_LL_SLOT           (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
-#define PHI_LL_LARGE          131072                  // the same of lanes with large slots
-#define PHI_LL_LARGE_SLOT     (2 * PHI_LL_LARGE + 32)
-#define PHI_LL_SLOT_OF(large) ((large) ? PHI_LL_LARGE_SLOT : PHI_LL_SLOT)
-#define PHI_LL_SLOTS          2
-#define PHI_MISSED            0x10000u // more than a message has blocks
-#define PHI_LL_SHARE          512u     // lines of a block, where there are several
-#define PHI_LL_REFRESH        (1u << 30)
-#define PHI_MOVE_BLOCKS       128 // most blocks of a copy
+#define PHI_LL_PIECE    8192                    // most bytes of data of a message
+#define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
+#define PHI_LL_SLOTS    2                       // wide ones, too
+#define PHI_LL_REFRESH  (1u << 30)
+#define PHI_MISSED      0x10000u // more than a message has blocks
+#define PHI_MOVE_BLOCKS 128      // most blocks of a copy
+
+// Wide: what a warp stores at once are two times four lines, a unit. Thread i has 16 bytes of each
+// four; where i % 8 is 7, 8 of each and the number.
+#define PHI_WIDE_PIECE       (1u << 20) // most bytes of a message
+#define PHI_WIDE_UNIT        960u       // of data; 1024 of the slot
+#define PHI_WIDE_UNITS(size) (((size) + PHI_WIDE_UNIT - 1) / PHI_WIDE_UNIT)
+#define PHI_WIDE_SLOT        (1024u * PHI_WIDE_UNITS(PHI_WIDE_PIECE))
+#define PHI_WIDE_WARPS       8u // of a block, where there are several
 
 struct phi_flag_lane {
     uint32_t pushed;          // own
     uint32_t credit;          // by the peer
     uint32_t taken;           // own
     uint32_t pushing, taking; // own: blocks that have done their share; 0 between launches
-    uint32_t reserved[27];
+    uint32_t reserved;
+    uint64_t wide_pushed, wide_taken; // own: of the messages those that are wide
+    uint32_t reserved_too[22];
     uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end
     uint32_t go[PHI_MOVE_BLOCKS];   // by the peer; 0 again by this end
 };
@@ -174,6 +185,12 @@ enum phi_hop_kind {
 #define PHI_BELL_BIT(peer)   ((uint32_t)((peer) >> 32) & 0xff)
 #define PHI_BELL_VALUE(peer) ((uint32_t)((peer) >> 40) & 0xff)
 
+// What an item writes for others comes before the number, by a fence of each of its blocks. LAST, of
+// phi_hop_wide: where the launch behind it is not on the device already, which is looked at once
+// more before that. It pays where the blocks' stores are over soon.
+#define PHI_FENCE      1u
+#define PHI_FENCE_LAST 2u
+
 // What a wait of phi_hop stores into *broken where it ends by that, before the number of its
 // launch.
 #define PHI_GIVEN_UP 2u
@@ -191,12 +208,12 @@ struct phi_hop_item {
         offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer;
                 // MOVE: 1 where the source is this end's, filled before the peer says go
     uint16_t kind;   // enum phi_hop_kind
-    uint8_t fence;   // 1: what it writes for others comes before the number
-    uint8_t large;   // PUSH, TAKE: 1: the slots are of PHI_LL_LARGE_SLOT bytes, else of PHI_LL_SLOT
+    uint8_t fence;   // 0: it writes nothing for others that is to come before the number; PHI_FENCE
+    uint8_t wide;    // PUSH, TAKE of no signal: 1: the message and its slots are wide
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
                      // the peer copy again. STAGE: the message ends with this. BELL: what it asks
-    uint32_t blocks; // of the grid that do this item; 1 but for MOVE, and PUSH and TAKE of more
-                     // than PHI_LL_PIECE; staged: what the lane has
+    uint32_t blocks; // of the grid that do this item; 1 but for MOVE, and what is wide; staged:
+                     // what the lane has
     uint32_t first;  // of them
 };
 
@@ -204,9 +221,11 @@ struct phi_hop_item {
 
 // phi_hop: the items at the same time, each by its own blocks. The last block that is done stores
 // number, as phi_brace, where done is not 0. sync as for phi_transfer. It does what fits into a
-// block, phi_hop_spread that and what several blocks share: MOVE, and PUSH and TAKE of more than
-// PHI_LL_PIECE. phi_hop_staged: likewise, items that are staged or bells; those of one lane by the
-// same blocks, one after the other. The three are kernels of their own as threads have as many
+// block, phi_hop_spread that and what several blocks may share: MOVE, and what is wide.
+// phi_hop_wide does what is wide where the source of a PUSH and the destination of a TAKE are
+// aligned to 16 bytes.
+// phi_hop_staged: likewise, items that are staged or bells; those of one lane by the
+// same blocks, one after the other. They are kernels of their own as threads have as many
 // registers as the steps of their kernel need, and wait for the code of these.
 //
 // A store to host memory holds up the end of a kernel, and with it the next one. Where the launch
@@ -227,7 +246,7 @@ struct phi_hop_args {
 #define PHI_BRACE_THREADS  32
 #define PHI_COPY_THREADS   512
 #define PHI_HOP_THREADS    1024
-#define PHI_SPREAD_THREADS (PHI_LL_SHARE + 32)
+#define PHI_SPREAD_THREADS 512
 #define PHI_STAGED_THREADS 256
 
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");

@@ -30,7 +30,7 @@ static bool by_lines(const struct phi_work *work)
 // Whether it has several blocks, and so shares what the launch may have of them.
 static bool spreads(const struct phi_work *work)
 {
-    return copies(work) || (by_lines(work) && work->size > PHI_LL_PIECE);
+    return copies(work) || (by_lines(work) && work->wide);
 }
 
 static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,
@@ -59,7 +59,7 @@ static uint32_t stage_threads(const struct phi_work *work)
     return threads < PHI_STAGED_THREADS ? (uint32_t)threads : PHI_STAGED_THREADS;
 }
 
-// By lines one thread for each of a block's lines, whole warps.
+// By lines one thread for each of a block's lines, whole warps; by wide ones a warp for each unit.
 static uint32_t threads_of(const struct phi_work *work, uint32_t blocks)
 {
     if (phi_step_bells(work->kind))
@@ -68,9 +68,10 @@ static uint32_t threads_of(const struct phi_work *work, uint32_t blocks)
         return stage_threads(work);
     if (work->kind == PHI_STEP_MOVE)
         return work->size > MOVE_LARGE ? PHI_COPY_THREADS : MOVE_THREADS;
+    if (by_lines(work) && work->wide)
+        return 32 * (blocks > 1 ? PHI_WIDE_WARPS : PHI_WIDE_UNITS((uint32_t)work->size));
     // More than enough with an offset before them, and a warp that keeps the books.
-    const size_t lines = blocks > 1 ? PHI_LL_SHARE : work->size / 8 + 2;
-    const size_t threads = by_lines(work) ? lines + 32 : PHI_MOVE_BLOCKS;
+    const size_t threads = by_lines(work) ? work->size / 8 + 34 : PHI_MOVE_BLOCKS;
     return threads < PHI_HOP_THREADS ? ((uint32_t)threads + 31) / 32 * 32 : PHI_HOP_THREADS;
 }
 
@@ -115,13 +116,39 @@ static bool needs_fence(const struct phi_work *work)
     }
 }
 
+// By several blocks a message takes a little longer to leave this device than to be answered: the
+// fences of a push would hold up the take behind it. Of a larger one the look would come too soon.
+#define LOOK_MOST ((size_t)256 << 10)
+
+static uint8_t fence_of(const struct phi_work *work, size_t n, uint32_t blocks)
+{
+    if (!needs_fence(work))
+        return 0;
+    return n == 1 && by_lines(work) && blocks > 1 && work->size <= LOOK_MOST ? PHI_FENCE_LAST
+                                                                             : PHI_FENCE;
+}
+
+// Whether all are wide, in buffers that 16 bytes can be read from, or written to, at once.
+static bool wide_only(const struct phi_hop_item *items, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t buffer =
+            items[i].kind == PHI_HOP_PUSH ? items[i].source : items[i].destination;
+        if (!items[i].wide || buffer % 16 != 0)
+            return false;
+    }
+    return n > 0;
+}
+
 static enum phi_kernel kernel_of(const struct phi_work *work, const struct phi_hop_item *items,
                                  size_t n)
 {
     if (phi_step_staged(work[0].kind))
         return PHI_KERNEL_HOP_STAGED;
+    if (wide_only(items, n))
+        return PHI_KERNEL_HOP_WIDE;
     for (size_t i = 0; i < n; i++)
-        if (work[i].kind == PHI_STEP_MOVE || items[i].blocks > 1)
+        if (work[i].kind == PHI_STEP_MOVE || items[i].wide)
             return PHI_KERNEL_HOP_SPREAD;
     return PHI_KERNEL_HOP;
 }
@@ -149,8 +176,8 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
             .broken = work[i].broken_device,
             .offset = work[i].offset,
             .kind = kind_of(work[i].kind),
-            .fence = needs_fence(&work[i]),
-            .large = work[i].large,
+            .fence = fence_of(&work[i], n, blocks),
+            .wide = by_lines(&work[i]) && work[i].wide,
             .signal = work[i].signal,
             .blocks = blocks,
             .first = before ? before->first : grid.blocks,
@@ -161,8 +188,9 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
             grid.threads = threads;
     }
     grid.kernel = kernel_of(work, args->items, n);
-    // A block with fewer threads than lines takes several turns.
-    if (grid.kernel == PHI_KERNEL_HOP_SPREAD && grid.threads > PHI_SPREAD_THREADS)
+    // A block with fewer threads than lines, or warps than units, takes several turns.
+    if ((grid.kernel == PHI_KERNEL_HOP_SPREAD || grid.kernel == PHI_KERNEL_HOP_WIDE) &&
+        grid.threads > PHI_SPREAD_THREADS)
         grid.threads = PHI_SPREAD_THREADS;
     args->stages = count_stages(work, args->items, n);
     return grid;

@@ -261,8 +261,15 @@ uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiti
     return share_of(policy, others, n, blocks_of(policy, size, MOVE_BLOCK_BYTES));
 }
 
+// One block of 16 warps does a message quicker than two that meet; above, half of a block's units
+// come by a second turn.
+static uint32_t wide_blocks_of(const struct phi_policy *policy, size_t size)
+{
+    return size <= (size_t)16 * PHI_WIDE_UNIT ? 1 : blocks_of(policy, size, 4096);
+}
+
 uint32_t phi_line_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                          uint32_t n, size_t size)
 {
-    return share_of(policy, others, n, blocks_of(policy, size, (size_t)8 * PHI_LL_SHARE));
+    return share_of(policy, others, n, wide_blocks_of(policy, size));
 }

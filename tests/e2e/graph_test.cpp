@@ -77,9 +77,10 @@ struct Round {
 // argument: "<call> both", "<call> 0" or "<call> 1": who replays; "large": of large messages.
 RANK_FUNCTION(replayed)
 {
-    rank.open();
     std::string call, who, what;
     std::istringstream(rank.argument) >> call >> who >> what;
+    rank.open(what == "large" ? std::vector<std::string>{Rank::wide()}
+                              : std::vector<std::string>{});
     const size_t size = what == "large" ? LARGE : SIZE;
     bool replays = who == "both" || who == std::to_string(rank.rank);
     void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
@@ -116,8 +117,6 @@ static void run_replayed(const std::string &device, const std::string &call,
     for (const char *who : {"both", "0", "1"}) {
         Job job(device, 2);
         job.environment("PEERHOP_WAIT", wait);
-        if (large)
-            job.environment("PEERHOP_LL_MAX", "131072");
         EXPECT_EQ(job.run("replayed", call + " " + who + (large ? " large" : "")), "")
             << who << " replays";
     }

@@ -482,7 +482,7 @@ RANK_FUNCTION(sends_and_leaves)
     const bool large = rank.argument.find("large") != std::string::npos;
     const size_t size = large ? 100000 : 1000;
     rank.open(rank.argument.find("lines") != std::string::npos
-                  ? std::vector<std::string>{"PEERHOP_LL_MAX=131072"}
+                  ? std::vector<std::string>{Rank::wide()}
                   : std::vector<std::string>{});
     const ph_protocol protocol = protocol_of(rank.argument.substr(0, rank.argument.find(' ')));
     void *stream = rank.device->stream();
@@ -552,7 +552,7 @@ RANK_FUNCTION(sends_and_leaves)
 RANK_FUNCTION(sends_a_part_and_leaves)
 {
     const size_t size = 100000, part = 8192;
-    rank.open({"PEERHOP_LL_MAX=131072"});
+    rank.open({Rank::wide()});
     void *memory = rank.device->alloc(size), *stream = rank.device->stream();
     ph_channel *channel =
         rank.channel(!rank.rank, 1, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER, memory, size);

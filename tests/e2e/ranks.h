@@ -63,6 +63,8 @@ public:
     // Whether a message of this size waits for nobody: by lines, or into slots.
     bool sends_alone(struct ph_channel *channel, bool outgoing, size_t size);
     bool by_flags(struct ph_channel *channel, bool outgoing); // messages between GPUs
+    // A setting for open(): a table that says of all pairs that wide lines come whole.
+    static std::string wide();
 
     // One channel with a peer, of a fresh exchange, which has time whatever the context's deadline is.
     struct ph_channel *channel(int peer, uint64_t op_id, ph_role role, void *buffer, size_t size,

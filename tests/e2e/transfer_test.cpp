@@ -724,24 +724,26 @@ RANK_FUNCTION(limits_of_channels)
     CHECK(changed != channels[2]);
     CHECK_EQUAL(report_of(rank, changed, true).ll_max, 7u);
     CHECK_EQUAL(report_of(rank, channels[2], true).ll_max, uint64_t(rank.rank ? 128 : 0));
-    for (ph_limits bad : {ph_limits{-2, 0}, ph_limits{131073, 0}, ph_limits{0, -2}}) {
+    for (ph_limits bad : {ph_limits{-2, 0}, ph_limits{(1 << 20) + 1, 0}, ph_limits{0, -2}}) {
         again.limits = &bad;
-        CHECK_SAYS(exchange_fails(rank, {again}, -EINVAL), "ll_max is -1 to 131072");
+        CHECK_SAYS(exchange_fails(rank, {again}, -EINVAL), "ll_max is -1 to 1048576");
     }
     rank.barrier();
 }
 
-// The first channels of a pair have large slots for sends, the others and all signals small ones.
+// The first channels of a pair have wide slots for sends, the others and all signals small ones.
 // Both ranks know it without a word; what is larger goes by copy, and what fits needs no receiver.
+// Buffers begin anywhere.
 RANK_FUNCTION(large_by_lines)
 {
-    const size_t most = 131072, small = 8192, lead = 333;
-    const size_t sizes[] = {0,     small,  small + 1, small + 7, 16384,
-                            65537, 100001, most - 1,  most,      most + 1};
-    rank.open({"PEERHOP_LL_MAX=131072"});
-    Buffer out(rank, most + 8, lead), in(rank, most + 8, lead);
-    std::vector<ph_operation> ops;
+    const size_t most = 1 << 20, small = 8192;
+    const size_t sizes[] = {0,    2048,  2049,  2879,   2880,     2881, small,   small + 1,
+                            9600, 15361, 65537, 100001, most - 1, most, most + 1};
+    rank.open({Rank::wide()});
     const int peer = !rank.rank;
+    const size_t lead = rank.rank ? 333 : 336, in_lead = rank.rank ? 344 : 321;
+    Buffer out(rank, most + 8, lead), in(rank, most + 8, in_lead);
+    std::vector<ph_operation> ops;
     for (size_t i = 0; i < 12; i++) {
         ops.push_back({i, peer, PH_ROLE_SENDER, PH_PROTOCOL_PUT, out.data, most + 8});
         ops.push_back({i, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_PUT, in.data, most + 8});
@@ -757,11 +759,11 @@ RANK_FUNCTION(large_by_lines)
         CHECK(lines == most || lines == small);
         large += lines == most;
     }
-    CHECK_EQUAL(large, size_t{16});
+    CHECK_EQUAL(large, size_t{8});
     void *stream = rank.device->stream(), *other = rank.device->stream();
     uint8_t seed = 0;
     for (size_t bytes : sizes)
-        for (size_t i = 0; i < 24; i += 2) {
+        for (size_t i = 0; i < 24; i += 6) {
             ph_channel *to = channels[i], *from = channels[i + 1];
             rank.device->fill(out.data, bytes, 2 * ++seed + rank.rank);
             in.poison(bytes);
@@ -790,6 +792,37 @@ RANK_FUNCTION(large_by_lines)
             in.check(3, bytes, bytes + 3, "a large signal");
             rank.barrier();
         }
+}
+
+// Lines of 128 bytes come whole over links of which a table says so, and no setting says it.
+RANK_FUNCTION(wide_without_a_table)
+{
+    const ph_limits limits = {1 << 20, -1};
+    rank.open({"PEERHOP_LL_MAX=1048576", "PEERHOP_METHOD=" + rank.argument});
+    void *buffer = rank.device->alloc(1 << 20);
+    const ph_role role = rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
+    std::vector<ph_operation> ops = {
+        {0, !rank.rank, role, PH_PROTOCOL_PUT, buffer, 1 << 20, &limits},
+        {1, !rank.rank, role, PH_PROTOCOL_PUT, buffer, 1 << 20}};
+    for (ph_channel *channel : exchange_all(rank, ops)) {
+        const ph_path_report report = report_of(rank, channel, rank.rank == 0);
+        if (report.sm_max == 0)
+            rank.shared->text[0][0] = '1';
+        else
+            CHECK_EQUAL(report.ll_max, uint64_t{8192});
+    }
+}
+
+TEST_P(TransferOnCuda, NoWideLinesWithoutATable)
+{
+    if (GetParam() == "gpu")
+        GTEST_SKIP() << "a measured pair of devices, perhaps";
+    for (const char *method : {"auto", "ll"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("wide_without_a_table", method), "");
+        if (job.shared()->text[0][0] == '1')
+            GTEST_SKIP() << "two ranks on one device: their messages go by words";
+    }
 }
 
 TEST_P(TransferOnCuda, LargeMessagesByLines)

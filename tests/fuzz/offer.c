@@ -18,7 +18,7 @@ static void check_key(const struct phi_key *key)
         const uint64_t whole = buffer->export_ ? buffer->export_->info.allocation.size : UINT64_MAX;
 
         HOLD(buffer->export_ || buffer->released);
-        HOLD(buffer->table.lines <= PHI_LL_LARGE);
+        HOLD(buffer->table.lines <= PHI_WIDE_PIECE);
         HOLD(buffer->size > 0 && buffer->size <= whole && buffer->offset <= whole - buffer->size);
         HOLD(buffer->protocol == PH_PROTOCOL_PUT || buffer->protocol == PH_PROTOCOL_GET);
         HOLD(phi_key_theirs(key, buffer->number) == buffer); // not there twice

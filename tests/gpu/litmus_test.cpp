@@ -287,9 +287,10 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
         work.source = reinterpret_cast<void *>(ends[sender].buffer);
         work.destination = reinterpret_cast<void *>(ends[!sender].buffer + IN +
                                                     (kind == PHI_STEP_MOVE ? place(round) : 0));
+        work.wide = lines() && !signal() && phi_flag_is_wide(PHI_WIDE_PIECE, size);
         if (kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE)
-            work.slots = slabs[!sender] + phi_flag_slots(0, word());
-        work.large = phi_flag_large(0, word());
+            work.slots =
+                slabs[!sender] + (work.wide ? phi_flag_wide_slots(0) : phi_flag_slots(0, word()));
         work.offset = kind == PHI_STEP_TAKE ? 2 * MOST : kind == PHI_STEP_MOVE ? 1 : place(round);
         return work;
     }
@@ -344,7 +345,7 @@ TEST_P(Lanes, CheckingKernelSeesTheMessage)
     const std::vector<size_t> sizes =
         !lines()   ? std::vector<size_t>{8, 4096, 65536, IN}
         : signal() ? std::vector<size_t>{8, 64, 4096, 8192}
-                   : std::vector<size_t>{8, 4096, 8192, 8200, 65536, PHI_LL_LARGE};
+                   : std::vector<size_t>{8, 2049, 4096, 8192, 16400, 65536, PHI_WIDE_PIECE};
     const uint64_t share = share_of_rounds(8 * sizes.size());
     for (size_t size : sizes) {
         const uint64_t rounds = size == MOST ? share / 8 + 1 : share;
@@ -377,11 +378,9 @@ class Lines : public Lanes
     {
         uint32_t line[4];
         ends[1].enter();
-        CU_EXPECT(ends[1].gpu->cu->cuMemcpyDtoH_v2(line,
-                                                   slabs[1] + phi_flag_slots(0, word()) +
-                                                       (slot + 1) * PHI_LL_SLOT_OF(!signal()) -
-                                                       sizeof line,
-                                                   sizeof line));
+        CU_EXPECT(ends[1].gpu->cu->cuMemcpyDtoH_v2(
+            line, slabs[1] + phi_flag_slots(0, word()) + (slot + 1) * PHI_LL_SLOT - sizeof line,
+            sizeof line));
         EXPECT_EQ(line[1], line[3]);
         return line[1];
     }
@@ -396,12 +395,41 @@ TEST_P(Lines, NumbersComeRound)
     EXPECT_EQ(last_line(1), 3u * PHI_LL_REFRESH + 1);
     small_messages(0u - 3, 2); // up to the last number
     EXPECT_EQ(last_line(0), 3u * PHI_LL_REFRESH);
-    const size_t most = phi_flag_piece(0, word());
+    const size_t most = signal() ? PHI_LL_PIECE : PHI_WIDE_LEAST;
     one_way(most, 3);
     one_way(most, 4);
     finish(most, 3);
     EXPECT_EQ(last_line(0), 0u);
     EXPECT_EQ(last_line(1), 1u);
+}
+
+// Wide messages and others take turns on one lane: each kind has its own slots and numbers, and all
+// have one credit. Numbers of wide ones are of 64 bits.
+TEST_P(Lines, WideAndOthersTakeTurns)
+{
+    if (signal())
+        GTEST_SKIP() << "signals are never wide";
+    const uint64_t wide[] = {UINT32_MAX - 3ull, UINT32_MAX - 3ull};
+    for (int end = 0; end < 2; end++) {
+        ends[end].enter();
+        ends[end].gpu->write(slabs[end] + phi_flag_lane(0, 0, word()) +
+                                 offsetof(struct phi_flag_lane, wide_pushed),
+                             wide, sizeof wide);
+    }
+    set_numbers(0, 0u - 5);
+    for (uint64_t round = 1; round <= 40; round++) {
+        const size_t size = round % 5 < 2 ? 100 : round % 3 ? 3000 : 40000;
+        ASSERT_NO_FATAL_FAILURE(one_way(size, round));
+        if (round % 4 == 0) {
+            ASSERT_NO_FATAL_FAILURE(finish(size, round));
+        }
+    }
+    struct phi_flag_lane lane;
+    ends[1].enter();
+    CU_EXPECT(ends[1].gpu->cu->cuMemcpyDtoH_v2(&lane, slabs[1] + phi_flag_lane(0, 0, word()),
+                                               sizeof lane));
+    EXPECT_EQ(lane.taken, 35u);
+    EXPECT_EQ(lane.wide_taken, UINT32_MAX - 3ull + 24);
 }
 
 // A step that gave up its wait, all its blocks or some, has counted nothing: the message is pushed

@@ -73,8 +73,8 @@ class Checks : public DriverTest
     {
         CUmodule module = nullptr;
         CU_OK(d->cuModuleLoadData(&module, "any image"));
-        for (const char *name :
-             {"phi_transfer", "phi_copies", "phi_hop", "phi_hop_spread", "phi_hop_staged"})
+        for (const char *name : {"phi_transfer", "phi_copies", "phi_hop", "phi_hop_spread",
+                                 "phi_hop_wide", "phi_hop_staged"})
             CU_OK(d->cuModuleGetFunction(&kernels_[name], module, name));
     }
     template <typename Args>
@@ -353,6 +353,8 @@ TEST_F(Checks, ALaunchOfAnothersItems)
         uint16_t kind;
         uint32_t blocks, first;
         uint64_t own = 0;
+        uint8_t wide = 0;
+        uint64_t source = 0, size = 4096;
     };
     auto launches = [&](const char *name, std::vector<Item> items, unsigned blocks,
                         unsigned threads) {
@@ -362,6 +364,9 @@ TEST_F(Checks, ALaunchOfAnothersItems)
                 args.items[args.count].kind = item.kind;
                 args.items[args.count].blocks = item.blocks;
                 args.items[args.count].own = item.own;
+                args.items[args.count].wide = item.wide;
+                args.items[args.count].source = item.source;
+                args.items[args.count].size = item.size;
                 args.items[args.count++].first = item.first;
             }
             launch(name, args, stream(), blocks, threads);
@@ -369,10 +374,13 @@ TEST_F(Checks, ALaunchOfAnothersItems)
     };
     const char *another = "an item is another kernel's";
     reports(another, launches("phi_hop", {{PHI_HOP_MOVE, 1, 0}}, 1, 256));
-    reports(another, launches("phi_hop", {{PHI_HOP_PUSH, 2, 0}}, 2, 544));
-    for (const char *name : {"phi_hop", "phi_hop_spread"})
+    reports(another, launches("phi_hop", {{PHI_HOP_PUSH, 1, 0, 0, 1}}, 1, 256));
+    reports(another, launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 0}}, 1, 256));
+    reports(another, launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 1, 8}}, 1, 256));
+    reports(another, launches("phi_hop_wide", {{PHI_HOP_MOVE, 1, 0, 0, 1}}, 1, 256));
+    for (const char *name : {"phi_hop", "phi_hop_spread", "phi_hop_wide"})
         for (uint16_t kind : {PHI_HOP_STAGE, PHI_HOP_HELP, PHI_HOP_BELL, PHI_HOP_LAND})
-            reports(another, launches(name, {{PHI_HOP_GO, 1, 0}, {kind, 1, 1}}, 2, 256));
+            reports(another, launches(name, {{PHI_HOP_PUSH, 1, 0}, {kind, 1, 1}}, 2, 256));
     for (uint16_t kind : {PHI_HOP_PUSH, PHI_HOP_TAKE, PHI_HOP_GO, PHI_HOP_MOVE, PHI_HOP_ARRIVE})
         reports(another, launches("phi_hop_staged", {{PHI_HOP_STAGE, 1, 0}, {kind, 1, 1}}, 2, 256));
     reports("a block has no item", launches("phi_hop", {{PHI_HOP_GO, 1, 0}}, 2, 32));
@@ -384,7 +392,11 @@ TEST_F(Checks, ALaunchOfAnothersItems)
             launches("phi_hop_spread", {{PHI_HOP_MOVE, 4, 0}}, 3, 256));
     reports("a thread for each word",
             launches("phi_hop_spread", {{PHI_HOP_MOVE, 1, 0}, {PHI_HOP_ARRIVE, 1, 1}}, 2, 96));
-    reports("a thread for each line", launches("phi_hop_spread", {{PHI_HOP_TAKE, 2, 0}}, 2, 480));
+    reports("has several blocks", launches("phi_hop_spread", {{PHI_HOP_TAKE, 2, 0}}, 2, 480));
+    reports("does not fit a slot",
+            launches("phi_hop", {{PHI_HOP_PUSH, 1, 0, 0, 0, 0, 8193}}, 1, 1024));
+    reports("or nothing, by wide lines",
+            launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 1, 0, 0}}, 1, 32));
     reports("half a warp", launches("phi_hop", {{PHI_HOP_GO, 1, 0}}, 1, 48));
     is_fine(launches("phi_hop", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 2, 32));
     is_fine(launches("phi_hop_spread", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 2, 32));

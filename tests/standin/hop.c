@@ -56,8 +56,7 @@ static size_t lines_of(const struct phi_hop_item *item)
 
 static uint32_t *line_of(const struct phi_hop_item *item, uint32_t message, size_t line)
 {
-    return (uint32_t *)(item->slots +
-                        (message & (PHI_LL_SLOTS - 1)) * (size_t)PHI_LL_SLOT_OF(item->large) +
+    return (uint32_t *)(item->slots + (message & (PHI_LL_SLOTS - 1)) * (size_t)PHI_LL_SLOT +
                         line * 16);
 }
 
@@ -83,7 +82,7 @@ static void push(const struct phi_hop_item *item, uint32_t message)
         write_line(line_of(item, message, i), data, message);
     }
     if (message % PHI_LL_REFRESH < PHI_LL_SLOTS)
-        for (size_t i = lines; i < PHI_LL_SLOT_OF(item->large) / 16; i++)
+        for (size_t i = lines; i < PHI_LL_SLOT / 16; i++)
             write_line(line_of(item, message, i), 0, message);
     own(item)->pushed = message;
 }
@@ -121,12 +120,71 @@ static void take(const struct phi_hop_item *item, uint32_t message)
     own(item)->taken = message;
 }
 
+// Wide: in each unit eight lines, of which four begin with the same halves of 16 bytes.
+static uint8_t *unit_of(const struct phi_hop_item *item, uint64_t number, size_t unit)
+{
+    return (uint8_t *)item->slots + (number & (PHI_LL_SLOTS - 1)) * (size_t)PHI_WIDE_SLOT +
+           1024 * unit;
+}
+
+static uint64_t *number_in(uint8_t *unit, size_t line)
+{
+    return (uint64_t *)(unit + 128 * line + 120);
+}
+
+static bool is_wide_here(const struct phi_hop_item *item)
+{
+    uint64_t number = own(item)->wide_taken + 1;
+    for (size_t line = 0; line < 8 * PHI_WIDE_UNITS(item->size); line++)
+        if (__atomic_load_n(number_in(unit_of(item, number, line / 8), line % 8),
+                            __ATOMIC_ACQUIRE) != number)
+            return false;
+    return true;
+}
+
+// Where the data of thread `thread`'s half of four lines lies in the unit's 960 bytes; bytes: how
+// many there are in the line.
+static size_t place_of(size_t thread, size_t four, size_t *bytes)
+{
+    *bytes = thread % 8 == 7 ? 8 : 16;
+    if (thread % 8 == 7)
+        return 16 * thread + 8 * four;
+    return four == 0 ? 16 * thread : 16 * (32 + thread - thread / 8);
+}
+
+static void move_wide(const struct phi_hop_item *item)
+{
+    const bool pushes = item->kind == PHI_HOP_PUSH;
+    struct phi_flag_lane *lane = own(item);
+    uint64_t number = (pushes ? lane->wide_pushed : lane->wide_taken) + 1;
+    for (size_t unit = 0; unit < PHI_WIDE_UNITS(item->size); unit++) {
+        uint8_t *lines = unit_of(item, number, unit);
+        for (size_t i = 0; i < 64; i++) {
+            size_t bytes, at = unit * PHI_WIDE_UNIT + place_of(i % 32, i / 32, &bytes);
+            if (at >= item->size)
+                continue;
+            if (bytes > item->size - at)
+                bytes = item->size - at;
+            if (pushes)
+                memcpy(lines + 16 * i, (const uint8_t *)item->source + at, bytes);
+            else
+                memcpy((uint8_t *)item->destination + at, lines + 16 * i, bytes);
+        }
+        for (size_t line = 0; pushes && line < 8; line++)
+            __atomic_store_n(number_in(lines, line), number, __ATOMIC_RELEASE);
+    }
+    *(pushes ? &lane->wide_pushed : &lane->wide_taken) = number;
+    ++*(pushes ? &lane->pushed : &lane->taken);
+}
+
 static enum si_progress do_lines(const struct phi_hop_item *item, uint32_t *at)
 {
     if (item->kind == PHI_HOP_TAKE && item->peer && *at == 0)
         store32(&peer(item)->credit, own(item)->taken);
     bool over = broken(item); // first: what came before it was set is taken
-    bool ready = item->kind == PHI_HOP_PUSH ? may_push(item) : is_here(item);
+    bool ready = item->kind == PHI_HOP_PUSH ? may_push(item)
+                 : item->wide               ? is_wide_here(item)
+                                            : is_here(item);
     if (!ready)
         return wait(item, over, at);
     // The engine takes its lock between the wait and what follows.
@@ -134,7 +192,9 @@ static enum si_progress do_lines(const struct phi_hop_item *item, uint32_t *at)
         *at = 1;
         return SI_MOVED;
     }
-    if (item->kind == PHI_HOP_PUSH)
+    if (item->wide)
+        move_wide(item);
+    else if (item->kind == PHI_HOP_PUSH)
         push(item, own(item)->pushed + 1);
     else
         take(item, own(item)->taken + 1);
@@ -478,8 +538,10 @@ static const char *refuse_item(const struct phi_hop_item *item, unsigned blocks,
         return "an item has blocks that the grid has not";
     if (item->kind == PHI_HOP_ARRIVE && threads < PHI_MOVE_BLOCKS)
         return "an arrival needs a thread for each word";
-    if (by_lines(item) && item->blocks > 1 && threads < PHI_LL_SHARE)
-        return "a message by lines that blocks share needs a thread for each line of a block";
+    if (by_lines(item) && item->wide && (item->signal || item->size == 0))
+        return "a signal, or nothing, by wide lines";
+    if (by_lines(item) && !item->wide && (item->blocks > 1 || item->size > PHI_LL_PIECE))
+        return "a message by lines that does not fit a slot, or has several blocks";
     return NULL;
 }
 
@@ -525,7 +587,8 @@ static bool is_of_blocks(const struct phi_hop_item *item)
 
 static bool is_of_one_block(const struct phi_hop_item *item)
 {
-    return item->kind < PHI_HOP_STAGE && item->kind != PHI_HOP_MOVE && item->blocks <= 1;
+    return item->kind < PHI_HOP_STAGE && item->kind != PHI_HOP_MOVE &&
+           !(by_lines(item) && item->wide);
 }
 
 const char *si_hop_refuse(const void *args, unsigned blocks, unsigned threads)
@@ -536,6 +599,17 @@ const char *si_hop_refuse(const void *args, unsigned blocks, unsigned threads)
 const char *si_hop_spread_refuse(const void *args, unsigned blocks, unsigned threads)
 {
     return refuse(args, blocks, threads, is_of_blocks);
+}
+
+static bool is_wide(const struct phi_hop_item *item)
+{
+    return by_lines(item) && item->wide &&
+           (item->kind == PHI_HOP_PUSH ? item->source : item->destination) % 16 == 0;
+}
+
+const char *si_hop_wide_refuse(const void *args, unsigned blocks, unsigned threads)
+{
+    return refuse(args, blocks, threads, is_wide);
 }
 
 const char *si_hop_staged_refuse(const void *args, unsigned blocks, unsigned threads)

@@ -488,7 +488,7 @@ bool si_set_copy(struct si_set *to, const struct si_set *from);
 void si_set_clear(struct si_set *set);
 
 // kernels.c: ends with a nameless one
-#define SI_KERNELS_MAX 11
+#define SI_KERNELS_MAX 12
 extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
 // What the next step of a launch reads and writes, where its kernel does not wait before it; *part
 // is another one for each set of these. And a look at the words that a launch waits for.
@@ -500,6 +500,7 @@ void si_kernel_check(si_kernel run, const void *args);
 enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]);
 const char *si_hop_refuse(const void *args, unsigned blocks, unsigned threads);
 const char *si_hop_spread_refuse(const void *args, unsigned blocks, unsigned threads);
+const char *si_hop_wide_refuse(const void *args, unsigned blocks, unsigned threads);
 const char *si_hop_staged_refuse(const void *args, unsigned blocks, unsigned threads);
 // The copy that is under way, of several the first: its touches, 0 or 2, and as *part its item.
 unsigned si_hop_touches(const void *args, const uint64_t state[SI_KERNEL_STATE],

@@ -615,7 +615,7 @@ TEST_F(Perf, TheTableOfThePairDecides)
     ASSERT_EQ(ended.status, 0) << ended.err;
     EXPECT_EQ(parse_json(lines_of(ended.out).at(0))["method"], "ce");
 
-    write_file(file, "* * 129K all\n");
+    write_file(file, "* * 1025K all\n");
     ended = run(words, {driver, table});
     EXPECT_EQ(ended.status, 1);
     EXPECT_TRUE(has(ended.err, file + ", line 1: ll_max is a size")) << ended.err;

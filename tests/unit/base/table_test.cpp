@@ -88,12 +88,26 @@ TEST_F(Table, WhatTheConfigurationSaysWinsOverTheFile)
     EXPECT_EQ(none.ll_max, 8192);
     EXPECT_EQ(none.sm_max, 7);
     none = phi_table_limits(nullptr, &config, "NVIDIA H200", "NVIDIA H200"); // as measured
-    EXPECT_EQ(none.ll_max, 65536);
+    EXPECT_EQ(none.ll_max, 1 << 20);
     const char *h100 = "NVIDIA H100 80GB HBM3";
-    EXPECT_EQ(phi_table_limits(nullptr, &config, h100, h100).ll_max, 131072);
+    EXPECT_EQ(phi_table_limits(nullptr, &config, h100, h100).ll_max, 1 << 20);
     EXPECT_EQ(phi_table_limits(nullptr, &config, h100, "NVIDIA H200").ll_max, 8192);
     EXPECT_EQ(phi_table_limits(nullptr, &config, "NVIDIA H200", "b").ll_max, 8192);
     expect("NVIDIA H200", "NVIDIA H200", 1024, 7); // the file says otherwise
+}
+
+TEST_F(Table, SaysWhereLinesAreWide)
+{
+    const char *h100 = "NVIDIA H100 80GB HBM3";
+    config.ll_max = 1 << 20; // says nothing of the link
+    EXPECT_TRUE(phi_table_wide(nullptr, h100, h100));
+    EXPECT_FALSE(phi_table_wide(nullptr, h100, "NVIDIA H200"));
+    EXPECT_FALSE(phi_table_wide(nullptr, "a", "b"));
+    ASSERT_EQ(parse("a b 8193 all\n* * 8K all\n"), 0) << error();
+    EXPECT_TRUE(phi_table_wide(&table, "a", "b"));
+    EXPECT_FALSE(phi_table_wide(&table, "b", "a"));
+    EXPECT_TRUE(phi_table_wide(&table, h100, h100))
+        << "it says how far, not that they do not come whole";
 }
 
 TEST_F(Table, AWrongLineIsNamedAndNothingIsKept)
@@ -107,8 +121,8 @@ TEST_F(Table, AWrongLineIsNamedAndNothingIsKept)
         {"a\"b c 1 2", "quotes"},
         {"\"a\"b c 1 2", "quotes"},
         {"\"\" b 1 2", "without a name"},
-        {"a b 131073 all", "ll_max is a size from 0 to 128K, not '131073'"},
-        {"a b 129K all", "'129K'"},
+        {"a b 1048577 all", "ll_max is a size from 0 to 1M, not '1048577'"},
+        {"a b 1025K all", "'1025K'"},
         {"a b all all", "ll_max"},
         {"a b -1 2", "'-1'"},
         {"a b 1 2T", "sm_max"},

@@ -356,8 +356,8 @@ TEST(Policy, CopiesOfOneLaunchShareTheRoom)
     }
 }
 
-// Messages by lines have a block, and the large ones several, which share the room with copies.
-TEST(Policy, LargeMessagesByLinesHaveBlocks)
+// Messages by lines have a block, and large wide ones several, which share the room with copies.
+TEST(Policy, WideMessagesHaveBlocks)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     policy.blocks = 132;
@@ -365,25 +365,28 @@ TEST(Policy, LargeMessagesByLinesHaveBlocks)
     const struct {
         size_t size;
         uint32_t blocks, threads;
-    } rows[] = {{0, 1, 64},     {8, 1, 64},      {8192, 1, 1024},
-                {8193, 3, 544}, {16384, 4, 544}, {131072, 32, 544}};
+        uint8_t wide;
+    } rows[] = {{0, 1, 64, 0},      {8, 1, 64, 0},       {8192, 1, 1024, 0},
+                {2049, 1, 96, 1},   {8192, 1, 288, 1},   {15360, 1, 512, 1},
+                {15361, 4, 256, 1}, {65536, 16, 256, 1}, {1 << 20, 64, 256, 1}};
     for (phi_step_kind kind : {PHI_STEP_PUSH, PHI_STEP_TAKE})
         for (const auto &row : rows) {
             phi_hop_args args;
             phi_work work{};
             work.kind = kind;
             work.size = row.size;
-            work.large = 1;
+            work.wide = row.wide;
             phi_grid grid = phi_hop_fill(&work, 1, &policy, &others, &args);
             EXPECT_EQ(grid.blocks, row.blocks) << row.size;
             EXPECT_EQ(grid.threads, row.threads) << row.size;
             EXPECT_EQ(args.items[0].blocks, row.blocks);
-            EXPECT_EQ(args.items[0].large, 1u);
+            EXPECT_EQ(args.items[0].wide, row.wide);
         }
     phi_work work[3] = {};
     work[0].kind = work[1].kind = PHI_STEP_TAKE;
     work[2].kind = PHI_STEP_MOVE;
     work[0].size = 131072;
+    work[0].wide = 1;
     work[2].size = 64 << 20;
     phi_hop_args args;
     phi_hop_fill(work, 3, &policy, &others, &args);
@@ -393,7 +396,7 @@ TEST(Policy, LargeMessagesByLinesHaveBlocks)
     others.blocks = 200; // one block, of as many threads as there are
     phi_grid grid = phi_hop_fill(work, 1, &policy, &others, &args);
     EXPECT_EQ(args.items[0].blocks, 1u);
-    EXPECT_EQ(grid.threads, 1024u);
+    EXPECT_EQ(grid.threads, 512u);
 }
 
 // What a launch writes for others is there before its number. A take writes for nobody else but
@@ -427,6 +430,31 @@ TEST(Policy, NumbersComeBehindWhatOthersRead)
     }
 }
 
+// A push of several blocks looks for the launch behind it before it fences; alone, and up to a
+// size.
+TEST(Policy, AWidePushLooksBeforeItFences)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    policy.blocks = 132;
+    const phi_waiting others{};
+    const struct {
+        size_t size, n;
+        uint8_t wide;
+        uint32_t fence;
+    } rows[] = {{8192, 1, 0, PHI_FENCE},       {8192, 1, 1, PHI_FENCE},
+                {32768, 1, 1, PHI_FENCE_LAST}, {262144, 1, 1, PHI_FENCE_LAST},
+                {262145, 1, 1, PHI_FENCE},     {32768, 2, 1, PHI_FENCE}};
+    for (const auto &row : rows) {
+        phi_hop_args args;
+        phi_work work[2] = {};
+        work[0].kind = work[1].kind = PHI_STEP_PUSH;
+        work[0].size = work[1].size = row.size;
+        work[0].wide = work[1].wide = row.wide;
+        phi_hop_fill(work, row.n, &policy, &others, &args);
+        EXPECT_EQ(args.items[0].fence, row.fence) << row.size << " " << row.n;
+    }
+}
+
 // The kernel with all that the items need and no more, with no more threads than it is made for.
 TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
 {
@@ -443,9 +471,9 @@ TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
     } rows[] = {
         {PHI_STEP_PUSH, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 1024},
         {PHI_STEP_TAKE, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 1024},
-        {PHI_STEP_PUSH, 8193, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 544},
-        {PHI_STEP_TAKE, 8193, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 544},
-        {PHI_STEP_TAKE, 8193, &crowd, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 1024},
+        {PHI_STEP_PUSH, 8193, &others, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_SPREAD, 288},
+        {PHI_STEP_TAKE, 16384, &others, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_SPREAD, 256},
+        {PHI_STEP_TAKE, 16384, &crowd, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_SPREAD, 512},
         {PHI_STEP_GO, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 128},
         {PHI_STEP_ARRIVE, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 128},
         {PHI_STEP_MOVE, 0, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 256},
@@ -457,12 +485,14 @@ TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
          PHI_STAGE_BLOCKS},
         {PHI_STEP_BELL, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 32},
     };
-    const uint32_t most[] = {PHI_HOP_THREADS, PHI_SPREAD_THREADS, PHI_STAGED_THREADS};
+    const uint32_t most[] = {PHI_HOP_THREADS, PHI_SPREAD_THREADS, PHI_SPREAD_THREADS,
+                             PHI_STAGED_THREADS};
     for (const auto &row : rows) {
         phi_hop_args args;
         phi_work work[2] = {};
         work[0].kind = row.kind;
         work[0].size = row.size;
+        work[0].wide = row.size > 8192; // by lines
         work[0].peer_lane = PHI_STAGE_LIKE(row.chunk, row.lane_blocks);
         work[1].kind = PHI_STEP_PUSH;
         work[1].size = 8192;

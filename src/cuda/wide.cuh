@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Messages by wide lines (kernel_args.h). Part of hop.cuh.
+//
+// A line is 128 bytes that eight neighbours of a warp store by one instruction, and load by one: it
+// goes over the link, and is found, as one. So only the last of the eight has a number beside its
+// data, which tells of all of it, and no fence is needed. That a line comes whole no manual says:
+// tests/gpu/litmus_test.cpp watches it, and a table says where (base/table.h).
+#ifndef PHI_CUDA_WIDE_CUH
+#define PHI_CUDA_WIDE_CUH
+
+// 16 bytes, of which `left` are the message's, in few instructions.
+static __device__ uint4 load_end(const uint8_t *from, uint32_t left)
+{
+    uint32_t word[4] = {};
+#pragma unroll 1
+    for (uint32_t i = left; i-- > 0;) {
+        word[3] = __funnelshift_l(word[2], word[3], 8);
+        word[2] = __funnelshift_l(word[1], word[2], 8);
+        word[1] = __funnelshift_l(word[0], word[1], 8);
+        word[0] = word[0] << 8 | from[i];
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+static __device__ void store_end(uint8_t *to, uint4 data, uint32_t left)
+{
+#pragma unroll 1
+    for (uint32_t i = 0; i < left; i++) {
+        to[i] = static_cast<uint8_t>(data.x);
+        data.x = __funnelshift_r(data.x, data.y, 8);
+        data.y = __funnelshift_r(data.y, data.z, 8);
+        data.z = __funnelshift_r(data.z, data.w, 8);
+        data.w >>= 8;
+    }
+}
+
+// Up to 16 bytes of the message at `at`; nothing is read beside them. ALIGNED: the buffer is,
+// to 16.
+template <bool ALIGNED> static __device__ uint4 wide_load(const phi_hop_item &item, uint32_t at)
+{
+    const uint8_t *from = reinterpret_cast<const uint8_t *>(item.source) + at;
+    const uint32_t size = static_cast<uint32_t>(item.size), left = at < size ? size - at : 0;
+    if (left >= 16 && (ALIGNED || (item.source & 15) == 0))
+        return *reinterpret_cast<const uint4 *>(from);
+    if (ALIGNED)
+        return load_end(from, left);
+    const uint64_t low = gather(from, left), high = left > 8 ? gather(from + 8, left - 8) : 0;
+    return make_uint4(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+                      static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32));
+}
+
+template <bool ALIGNED>
+static __device__ void wide_store(const phi_hop_item &item, uint32_t at, uint4 data)
+{
+    uint8_t *to = reinterpret_cast<uint8_t *>(item.destination) + at;
+    const uint32_t size = static_cast<uint32_t>(item.size), left = at < size ? size - at : 0;
+    if (left >= 16 && (ALIGNED || (item.destination & 15) == 0)) {
+        *reinterpret_cast<uint4 *>(to) = data;
+        return;
+    }
+    if (ALIGNED)
+        return store_end(to, data, left);
+    scatter(to, static_cast<uint64_t>(data.y) << 32 | data.x, left);
+    if (left > 8)
+        scatter(to + 8, static_cast<uint64_t>(data.w) << 32 | data.z, left - 8);
+}
+
+// Where a thread's 16 bytes lie in a unit's data, in its first four lines and in the others. Who
+// keeps a number has 16 bytes, too: half of them in each four.
+struct wide_place {
+    uint32_t thread, first, second;
+    bool keeps;
+};
+
+static __device__ wide_place wide_place_of()
+{
+    const uint32_t thread = threadIdx.x % 32;
+    return {thread, 16 * thread, 16 * (32 + thread - thread / 8), thread % 8 == 7};
+}
+
+// Of all warps of the item's blocks this one's number, and how many there are.
+static __device__ uint32_t first_unit(const phi_hop_item &item)
+{
+    return (blockIdx.x - item.first) * (blockDim.x / 32) + threadIdx.x / 32;
+}
+
+static __device__ uint32_t unit_stride(const phi_hop_item &item)
+{
+    return item.blocks * (blockDim.x / 32);
+}
+
+static __device__ uint4 *wide_slot(const phi_hop_item &item, uint64_t number)
+{
+    return reinterpret_cast<uint4 *>(item.slots + (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT) +
+           threadIdx.x % 32;
+}
+
+static __device__ void store_wide(uint4 *address, uint4 data)
+{
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(data.x),
+                 "r"(data.y), "r"(data.z), "r"(data.w)
+                 : "memory");
+}
+
+// Half of what a keeper has, and the number.
+static __device__ uint4 numbered(uint32_t low, uint32_t high, uint64_t number)
+{
+    return make_uint4(low, high, static_cast<uint32_t>(number),
+                      static_cast<uint32_t>(number >> 32));
+}
+
+static __device__ bool has_number(uint4 line, uint64_t number)
+{
+    return line.z == static_cast<uint32_t>(number) && line.w == static_cast<uint32_t>(number >> 32);
+}
+
+// By whole warps, as lines are stored whole. Pairs with the credit of take_wide(): the slot's last
+// message was read before it was given.
+static __device__ bool await_credit(const phi_hop_item &item, uint32_t message)
+{
+    for (uint32_t polls = 0;; polls++) {
+        const bool over = given_up(item.broken, polls);
+        if (__all_sync(~0u, has_credit(item, message)))
+            return true;
+        if (__any_sync(~0u, over))
+            return give_up(item.broken);
+    }
+}
+
+template <bool ALIGNED>
+static __device__ bool push_units(const phi_hop_item &item, uint32_t message, uint64_t number)
+{
+    const wide_place place = wide_place_of();
+    const uint32_t units = PHI_WIDE_UNITS(static_cast<uint32_t>(item.size));
+    uint4 *slot = wide_slot(item, number);
+    bool may = false;
+#pragma unroll 1
+    for (uint32_t unit = first_unit(item); unit < units; unit += unit_stride(item)) {
+        const uint32_t at = unit * PHI_WIDE_UNIT;
+        const uint4 a = wide_load<ALIGNED>(item, at + place.first);
+        uint4 b = {};
+        if (!place.keeps)
+            b = wide_load<ALIGNED>(item, at + place.second);
+        // The first data is on its way while the credit is looked at.
+        if (!may && !await_credit(item, message))
+            return false;
+        may = true;
+        __syncwarp();
+        store_wide(slot + 64 * unit, place.keeps ? numbered(a.x, a.y, number) : a);
+        store_wide(slot + 64 * unit + 32, place.keeps ? numbered(a.z, a.w, number) : b);
+    }
+    return true;
+}
+
+// Waits for a unit, by a whole warp.
+static __device__ bool take_unit(const phi_hop_item &item, const uint4 *at, uint64_t number,
+                                 bool keeps, follower &next, uint4 *first, uint4 *second)
+{
+    for (uint32_t polls = 0;; polls++) {
+        const bool over = given_up(item.broken, polls);
+        *first = load_line(at);
+        *second = load_line(at + 32);
+        next.look();
+        if (__all_sync(~0u, !keeps || (has_number(*first, number) && has_number(*second, number))))
+            return true;
+        if (__any_sync(~0u, over))
+            return give_up(item.broken);
+    }
+}
+
+template <bool ALIGNED>
+static __device__ bool take_units(const phi_hop_item &item, uint64_t number, follower &next)
+{
+    const wide_place place = wide_place_of();
+    const uint32_t units = PHI_WIDE_UNITS(static_cast<uint32_t>(item.size));
+    const uint4 *slot = wide_slot(item, number);
+#pragma unroll 1
+    for (uint32_t unit = first_unit(item); unit < units; unit += unit_stride(item)) {
+        const uint32_t at = unit * PHI_WIDE_UNIT;
+        uint4 a, b;
+        if (!take_unit(item, slot + 64 * unit, number, place.keeps, next, &a, &b))
+            return false;
+        wide_store<ALIGNED>(item, at + place.first,
+                            place.keeps ? make_uint4(a.x, a.y, b.x, b.y) : a);
+        if (!place.keeps)
+            wide_store<ALIGNED>(item, at + place.second, b);
+    }
+    return true;
+}
+
+// Thread 0 of each block of a message, when the block has done its share, or has given that up.
+// Returns whether it is the last one, and all have done theirs.
+static __device__ bool is_whole(const phi_hop_item &item, uint32_t *blocks, bool done)
+{
+    if (item.blocks == 1)
+        return done;
+    const uint32_t before = atomicAdd(blocks, done ? 1 : PHI_MISSED + 1);
+    if (before % PHI_MISSED != item.blocks - 1)
+        return false;
+    *blocks = 0;
+    return done && before < PHI_MISSED;
+}
+
+template <bool ALIGNED> static __device__ void push_wide(const phi_hop_item &item)
+{
+    phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
+    const uint32_t message = own->pushed + 1;
+    const uint64_t number = own->wide_pushed + 1;
+    // The barrier: all have read the numbers.
+    const bool done = __syncthreads_and(push_units<ALIGNED>(item, message, number));
+    if (threadIdx.x != 0 || !is_whole(item, &own->pushing, done))
+        return;
+    own->pushed = message;
+    own->wide_pushed = number;
+}
+
+template <bool ALIGNED> static __device__ void take_wide(const phi_hop_item &item, follower &next)
+{
+    phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
+    const uint32_t message = own->taken + 1;
+    const uint64_t number = own->wide_taken + 1;
+    if (blockIdx.x == item.first)
+        give_credit(item, message - 1);
+    // The barrier: all have read the numbers.
+    const bool done = __syncthreads_and(take_units<ALIGNED>(item, number, next));
+    if (threadIdx.x != 0 || !is_whole(item, &own->taking, done))
+        return;
+    own->taken = message;
+    own->wide_taken = number;
+}
+
+#endif
