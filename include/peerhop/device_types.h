@@ -37,14 +37,14 @@ struct ph_device_channel {
 };
 
 // Flags in device memory. docs/protocols.md, "Messages by flags", says who writes what.
-#define PH_DEVICE_LL_SLOT    (2 * PH_DEVICE_LL_MAX + 32)
+#define PH_DEVICE_LL_SLOT    (2 * PH_DEVICE_LL_MAX + 128)
 #define PH_DEVICE_LL_SLOTS   2
 #define PH_DEVICE_LL_REFRESH (1u << 30)
 #define PH_DEVICE_BLOCKS     128
 
 struct ph_device_lane {
     uint32_t pushed, credit, taken;
-    uint32_t reserved[29]; // the first two are of messages of several blocks, which kernels have not
+    uint32_t reserved[29]; // the first ones are of messages by wide lines, which kernels have not
     uint32_t full[PH_DEVICE_BLOCKS];
     uint32_t go[PH_DEVICE_BLOCKS];
 };

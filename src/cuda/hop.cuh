@@ -286,13 +286,9 @@ static __device__ void arrive_all(const phi_hop_item &item, follower &next)
     go(item);
 }
 
-// What a kernel does: items of one block, all items, or wide messages of aligned buffers only.
-enum hop_kind { OF_ONE_BLOCK, OF_ANY, WIDE_ONLY };
-
-// What a block of the grid does.
-template <hop_kind KIND> static __device__ void do_hop(const phi_hop_item &item, follower &next)
+// What a block of the grid does. SPREAD: the launch has messages that several blocks may share.
+template <bool SPREAD> static __device__ void do_hop(const phi_hop_item &item, follower &next)
 {
-    const bool SPREAD = KIND == OF_ANY;
     switch (item.kind) {
     case PHI_HOP_PUSH:
         return SPREAD && item.wide ? push_wide<false>(item) : push(item);
@@ -349,13 +345,8 @@ template <bool STAGED> static __device__ void finish(const phi_hop_args &args, c
     store_number_relaxed(args.done, args.number);
 }
 
-// Arguments are slow to come the first time: while the kernel waits for the one before it.
-static __device__ void fetch(const phi_hop_item &item)
-{
-    asm volatile("" ::"l"(item.own), "l"(item.size), "h"(item.kind));
-}
-
-// All of them, in registers: constants that are read when they are needed are read from afar, too.
+// An item's arguments, in registers before the wait for the launch before this one: constants are
+// read from afar, one after the other, where they are needed.
 static __device__ phi_hop_item hold(const phi_hop_item &item)
 {
     phi_hop_item held = item;
@@ -365,7 +356,6 @@ static __device__ phi_hop_item hold(const phi_hop_item &item)
     return held;
 }
 
-// phi_hop_wide. It needs no more registers than it has for that.
 static __device__ __forceinline__ void hop_wide(const phi_hop_args &args)
 {
     const uint32_t i = first_item(args);
@@ -385,13 +375,13 @@ static __device__ __forceinline__ void hop_wide(const phi_hop_args &args)
     finish<false>(args, next);
 }
 
-template <hop_kind KIND> static __device__ __forceinline__ void hop(const phi_hop_args &args)
+template <bool SPREAD> static __device__ __forceinline__ void hop(const phi_hop_args &args)
 {
     const uint32_t i = first_item(args);
-    fetch(args.items[i < args.count ? i : 0]);
+    const phi_hop_item item = hold(args.items[i < args.count ? i : 0]);
     follower next = follow(args.done, args.number, args.sync);
     if (i < args.count)
-        do_hop<KIND>(args.items[i], next);
+        do_hop<SPREAD>(item, next);
     if (args.done == 0)
         return;
     __syncthreads();
@@ -404,13 +394,13 @@ template <hop_kind KIND> static __device__ __forceinline__ void hop(const phi_ho
 extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
     phi_hop(const __grid_constant__ phi_hop_args args)
 {
-    hop<OF_ONE_BLOCK>(args);
+    hop<false>(args);
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_SPREAD_THREADS)
     phi_hop_spread(const __grid_constant__ phi_hop_args args)
 {
-    hop<OF_ANY>(args);
+    hop<true>(args);
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_SPREAD_THREADS)

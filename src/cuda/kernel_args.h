@@ -133,9 +133,9 @@ struct phi_transfer_args {
 //       and the blocks put all back to 0. A block that has copied its part stores the number of
 //       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
 //       begins with go set: the first copy needs no leave.
-#define PHI_LL_PIECE    8192                    // most bytes of data of a message
-#define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 32) // with room for an offset before the data
-#define PHI_LL_SLOTS    2                       // wide ones, too
+#define PHI_LL_PIECE    8192                     // most bytes of data of a message
+#define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 128) // with room for an offset before the data; aligned
+#define PHI_LL_SLOTS    2                        // wide ones, too
 #define PHI_LL_REFRESH  (1u << 30)
 #define PHI_MISSED      0x10000u // more than a message has blocks
 #define PHI_MOVE_BLOCKS 128      // most blocks of a copy
@@ -185,8 +185,8 @@ enum phi_hop_kind {
 #define PHI_BELL_BIT(peer)   ((uint32_t)((peer) >> 32) & 0xff)
 #define PHI_BELL_VALUE(peer) ((uint32_t)((peer) >> 40) & 0xff)
 
-// What an item writes for others comes before the number, by a fence of each of its blocks. LAST, of
-// phi_hop_wide: where the launch behind it is not on the device already, which is looked at once
+// What an item writes for others comes before the number, by a fence of each of its blocks. LAST,
+// of phi_hop_wide: where the launch behind it is not on the device already, which is looked at once
 // more before that. It pays where the blocks' stores are over soon.
 #define PHI_FENCE      1u
 #define PHI_FENCE_LAST 2u

@@ -355,6 +355,12 @@ static __device__ void ring_or_land(const phi_hop_item &item)
         land(item);
 }
 
+// Arguments are slow to come the first time: while the kernel waits for the one before it.
+static __device__ void fetch(const phi_hop_item &item)
+{
+    asm volatile("" ::"l"(item.own), "l"(item.size), "h"(item.kind));
+}
+
 // The items of this block from number i on, in order: all are of one lane, whose words the next one
 // reads. Returns whether they were STAGEs, for whose end a HELP waits.
 static __device__ bool do_staged(const phi_hop_args &args, uint32_t i, follower &next)

@@ -16,7 +16,7 @@
 #define PHI_FLAG_LINES 128
 
 // Of those the ones whose sends have wide slots, too.
-#define PHI_FLAG_WIDE 8
+#define PHI_FLAG_WIDE 16
 
 // A line: the lanes of both directions (that of side 0's data first), then the slots of ll, of the
 // direction in which the slab's owner receives. A lane for each word.

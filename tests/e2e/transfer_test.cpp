@@ -759,11 +759,11 @@ RANK_FUNCTION(large_by_lines)
         CHECK(lines == most || lines == small);
         large += lines == most;
     }
-    CHECK_EQUAL(large, size_t{8});
+    CHECK_EQUAL(large, size_t{16});
     void *stream = rank.device->stream(), *other = rank.device->stream();
     uint8_t seed = 0;
     for (size_t bytes : sizes)
-        for (size_t i = 0; i < 24; i += 6) {
+        for (size_t i = 0; i < 24; i += 10) {
             ph_channel *to = channels[i], *from = channels[i + 1];
             rank.device->fill(out.data, bytes, 2 * ++seed + rank.rank);
             in.poison(bytes);
