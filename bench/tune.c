@@ -38,6 +38,7 @@ struct way {
 struct tune {
     struct bench_sizes sizes;
     size_t small; // how many of them ll may take
+    bool wide;    // ... also those of more than LL_UNMEASURED
     struct way ways[METHODS];
 };
 
@@ -110,6 +111,7 @@ static int is_forced(struct tune *tune, int method, bool *forced)
     int rc = ph_channel_path(way->run.forward[0], way->bench.leader, &report, sizeof(report));
     if (rc)
         return bench_fail(&way->bench, rc, "ph_channel_path");
+    tune->wide = tune->wide || report.ll_max > LL_UNMEASURED;
     while (method == LL && tune->small > 0 && tune->sizes.values[tune->small - 1] > report.ll_max)
         tune->small--;
     *forced = strcmp(report.path, "ipc") == 0 && (report.ll_max > 0) == (method == LL) &&
@@ -165,7 +167,7 @@ static void print_line(FILE *out, const struct tune *tune, const char *own, cons
 {
     char ll_max[32], sm_max[32];
     limits_of(tune, ll_max, sm_max, sizeof(ll_max));
-    fprintf(out, "\"%s\" \"%s\" %s %s\n", own, peer, ll_max, sm_max);
+    fprintf(out, "\"%s\" \"%s\" %s %s%s\n", own, peer, ll_max, sm_max, tune->wide ? " wide" : "");
 }
 
 // The line counts for both ways: a round trip takes one of each.
@@ -184,7 +186,7 @@ static void print_table(FILE *out, const struct tune *tune, char names[2][BENCH_
         }
         fputc('\n', out);
     }
-    fprintf(out, "# own device, peer's device, ll_max, sm_max (PEERHOP_TABLE)\n");
+    fprintf(out, "# own device, peer's device, ll_max, sm_max, wide where it is (PEERHOP_TABLE)\n");
     print_line(out, tune, names[0], names[1]);
     if (strcmp(names[0], names[1]) != 0)
         print_line(out, tune, names[1], names[0]);

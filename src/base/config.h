@@ -43,7 +43,7 @@
     CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
     CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \
     STRING(table, "TABLE", "", "file of the two below for pairs of GPUs") \
-    NUMBER(ll_max, "LL_MAX", -1, -1, 1 << 20, "bytes up to which a message of this rank goes by ll; -1: as PEERHOP_TABLE says, else as is right for the pair. Signals, all channels but those on a pair's first 16 lines, and devices for which no table has more: 8192 at most") \
+    NUMBER(ll_max, "LL_MAX", -1, -1, 1 << 20, "bytes up to which a message of this rank goes by ll; -1: as PEERHOP_TABLE says, else as is right for the pair. Signals, all channels but those on a pair's first 16 lines, and pairs for which no table says `wide`: 8192 at most") \
     NUMBER(sm_max, "SM_MAX", -1, -1, INT64_MAX, "... and by sm, a larger one by ce; -1: as PEERHOP_TABLE says, else all") \
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll", "how the ipc path copies; a forced ce passes the limits") \
     NUMBER(copy_blocks, "COPY_BLOCKS", 64, 1, 128, "most thread blocks of a copy by kernel; fewer leave more to the caller's kernels") \

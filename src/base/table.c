@@ -14,7 +14,7 @@
 #include "base/array.h"
 #include "base/config.h"
 
-enum { FIELDS = 4, FILE_MAX = 1 << 20 };
+enum { FIELDS = 5, FILE_MAX = 1 << 20 };
 
 // One line in the making.
 struct reader {
@@ -99,14 +99,16 @@ static int parse_line(struct reader *reader, struct phi_table_line *line, bool *
 {
     char *words[FIELDS];
     int count = split(reader->text, words);
+    line->wide = count == FIELDS && strcmp(words[FIELDS - 1], "wide") == 0;
 
     *found = count != 0;
     if (count == 0)
         return 0;
     if (count < 0)
         return refuse(reader, "a name in quotes has one at both ends", "");
-    if (count != FIELDS)
-        return refuse(reader, "must be: own device, peer's device, ll_max, sm_max", "");
+    if (count != FIELDS - !line->wide)
+        return refuse(
+            reader, "must be: own device, peer's device, ll_max, sm_max, and wide or nothing", "");
     int rc = take_name(reader, words[0], line->own, sizeof(line->own));
     if (rc == 0)
         rc = take_name(reader, words[1], line->peer, sizeof(line->peer));
@@ -114,6 +116,11 @@ static int parse_line(struct reader *reader, struct phi_table_line *line, bool *
         return rc;
     if (!parse_size(words[2], PHI_TABLE_LL_MAX, &line->limits.ll_max))
         return refuse(reader, "ll_max is a size from 0 to 1M, not", words[2]);
+    if (line->limits.ll_max > PHI_TABLE_LL && !line->wide)
+        return refuse(reader,
+                      "ll_max of more than 8K needs `wide` at the end of the line (lines of 128 "
+                      "bytes come whole), for",
+                      words[2]);
     if (strcmp(words[3], "all") == 0)
         line->limits.sm_max = PHI_TABLE_ALL;
     else if (!parse_size(words[3], PHI_TABLE_ALL, &line->limits.sm_max))
@@ -235,9 +242,9 @@ static bool fits(const char *wanted, const char *name)
 // docs/performance.md, "Wide lines". The last line is of all others: nobody has seen whether wide
 // lines come whole there, and the others take twice the bytes, which a link may not have to spare.
 static const struct phi_table_line measured[] = {
-    {"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", {1 << 20, PHI_TABLE_ALL}},
-    {"NVIDIA H200", "NVIDIA H200", {1 << 20, PHI_TABLE_ALL}},
-    {"*", "*", {PHI_TABLE_LL, PHI_TABLE_ALL}},
+    {"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", {1 << 20, PHI_TABLE_ALL}, true},
+    {"NVIDIA H200", "NVIDIA H200", {1 << 20, PHI_TABLE_ALL}, true},
+    {"*", "*", {PHI_TABLE_LL, PHI_TABLE_ALL}, false},
 };
 
 // The first line that fits, or NULL.
@@ -258,8 +265,7 @@ static const struct phi_table_line *find_measured(const char *own, const char *p
 bool phi_table_wide(const struct phi_table *table, const char *own, const char *peer)
 {
     const struct phi_table_line *line = table ? find(table->lines, table->count, own, peer) : NULL;
-    return (line != NULL && line->limits.ll_max > PHI_TABLE_LL) ||
-           find_measured(own, peer)->limits.ll_max > PHI_TABLE_LL;
+    return (line != NULL && line->wide) || find_measured(own, peer)->wide;
 }
 
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
@@ -273,5 +279,7 @@ struct phi_limits phi_table_limits(const struct phi_table *table, const struct p
         limits.ll_max = config->ll_max;
     if (config->sm_max >= 0)
         limits.sm_max = config->sm_max;
+    if (limits.ll_max > PHI_TABLE_LL && !phi_table_wide(table, own, peer))
+        limits.ll_max = PHI_TABLE_LL;
     return limits;
 }

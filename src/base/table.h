@@ -2,12 +2,14 @@
 // The table of PEERHOP_TABLE: up to how many bytes a message goes by ll and by sm, by the pair of
 // devices. A line of its text is
 //
-//     own-device peer-device ll_max sm_max     # comment
+//     own-device peer-device ll_max sm_max [wide]     # comment
 //
 // A device is its name as peerhop-info prints it, in double quotes where it has blanks, or * for
-// any. ll_max is at most PHI_TABLE_LL_MAX. Sizes are bytes, in decimal digits, with K, M or G for
-// units of 1024; sm_max may be `all`: every larger message. Empty lines say nothing. The first line
-// that fits a pair counts.
+// any. ll_max is at most PHI_TABLE_LL_MAX, and more than PHI_TABLE_LL with `wide` only: 128 bytes
+// that a warp stores at once come whole between these devices (tests/gpu/litmus_test.cpp can show
+// that they do not). Sizes are bytes, in decimal digits, with K, M or G for units of 1024; sm_max
+// may be `all`: every larger message. Empty lines say nothing. The first line that fits a pair
+// counts.
 #ifndef PHI_BASE_TABLE_H
 #define PHI_BASE_TABLE_H
 
@@ -36,6 +38,7 @@ static inline bool phi_limits_valid(int64_t ll_max, int64_t sm_max)
 struct phi_table_line {
     char own[65], peer[65]; // "*": any
     struct phi_limits limits;
+    bool wide;
 };
 
 // All zero is an empty table.
@@ -55,13 +58,11 @@ void phi_table_fini(struct phi_table *table);
 
 // phi_table_limits: those of a pair, by its devices' names: each as the configuration says where it
 // does, else as the first line that fits says, else as was measured of such a pair, else the
-// defaults. table NULL: none.
+// defaults; but ll_max PHI_TABLE_LL at most where the pair is not wide. table NULL: none.
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
                                    const char *own, const char *peer);
 
-// phi_table_wide: whether a line for the pair, in the table or measured, has more than
-// PHI_TABLE_LL: whoever wrote it says that 128 bytes which a warp stores at once come whole over
-// the pair's link (tests/gpu/litmus_test.cpp). Nothing else says that.
+// phi_table_wide: whether the pair's line says `wide`, or was measured to be so.
 bool phi_table_wide(const struct phi_table *table, const char *own, const char *peer);
 
 #endif

@@ -186,11 +186,11 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     work->peer_lane = channel->peer_slab + lane;
     work->signal = word == PHI_WORD_NOTE;
     work->wide = !work->signal && phi_flag_is_wide(lines, call->size);
-    const size_t slots = work->wide ? phi_flag_wide_slots(channel->index)
-                                    : phi_flag_slots(channel->index, word);
+    const size_t small = phi_flag_slots(channel->index, word);
+    const size_t slots = work->wide ? phi_flag_wide_slots(channel->index) : small;
     if (step->kind == PHI_STEP_PUSH) {
         work->slots = channel->peer_slab + slots;
-        work->offset = call->remote_offset;
+        work->offset = work->wide ? channel->peer_slab + small : call->remote_offset;
     } else if (step->kind == PHI_STEP_TAKE) {
         work->slots = channel->own_slab + slots;
         work->destination = channel->local;

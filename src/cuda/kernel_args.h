@@ -122,8 +122,8 @@ struct phi_transfer_args {
 //   ll  The pusher writes data and flag together, 8 bytes and twice the flag in each 16, into the
 //       taker's slot of that message. Messages have numbers, which wrap: pushed (own) and credit
 //       (written by the taker) at the pusher, taken (own) at the taker. Two may be under way. Each
-//       slot is written whole every 2^30 messages: no line keeps a number until it comes round
-//       again. A lane begins as if message 1 had passed.
+//       slot is written whole every 2^30 messages, by whichever message has such a number: no line
+//       keeps a number until it comes round again. A lane begins as if message 1 had passed.
 //       Wide: lines of 128 bytes, 120 of data and 8 of a number, which a warp stores at once, and
 //       which come whole over links of devices that a table names (base/table.h). They have slots
 //       of their own, as their numbers stand elsewhere, and numbers of 64 bits of their own, which
@@ -147,6 +147,7 @@ struct phi_transfer_args {
 #define PHI_WIDE_UNITS(size) (((size) + PHI_WIDE_UNIT - 1) / PHI_WIDE_UNIT)
 #define PHI_WIDE_SLOT        (1024u * PHI_WIDE_UNITS(PHI_WIDE_PIECE))
 #define PHI_WIDE_WARPS       8u // of a block, where there are several
+#define PHI_WIDE_ALONE       (16u * PHI_WIDE_UNIT) // so much is one block's, of a warp for each unit
 
 struct phi_flag_lane {
     uint32_t pushed;          // own
@@ -205,8 +206,9 @@ struct phi_hop_item {
     uint64_t size;
     uint64_t broken; // 32 bits, or 0
     uint64_t
-        offset; // PUSH of a signal, STAGE: in the peer's buffer; TAKE, UNSTAGE: size of the buffer;
-                // MOVE: 1 where the source is this end's, filled before the peer says go
+        offset; // PUSH of a signal, STAGE: in the peer's buffer; wide PUSH: the peer's slots of
+                // lines that are not wide; TAKE, UNSTAGE: size of the buffer; MOVE: 1 where the
+                // source is this end's, filled before the peer says go
     uint16_t kind;   // enum phi_hop_kind
     uint8_t fence;   // 0: it writes nothing for others that is to come before the number; PHI_FENCE
     uint8_t wide;    // PUSH, TAKE of no signal: 1: the message and its slots are wide

@@ -122,7 +122,7 @@ static __device__ bool await_credit(const phi_hop_item &item, uint32_t message)
         const bool over = given_up(item.broken, polls);
         if (__all_sync(~0u, has_credit(item, message)))
             return true;
-        if (__any_sync(~0u, over))
+        if (__all_sync(~0u, over)) // then all have looked once more since it was set
             return give_up(item.broken);
     }
 }
@@ -158,12 +158,13 @@ static __device__ bool take_unit(const phi_hop_item &item, const uint4 *at, uint
 {
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(item.broken, polls);
+        __syncwarp(); // a line is loaded by one instruction, too
         *first = load_line(at);
         *second = load_line(at + 32);
         next.look();
         if (__all_sync(~0u, !keeps || (has_number(*first, number) && has_number(*second, number))))
             return true;
-        if (__any_sync(~0u, over))
+        if (__all_sync(~0u, over))
             return give_up(item.broken);
     }
 }
@@ -201,6 +202,17 @@ static __device__ bool is_whole(const phi_hop_item &item, uint32_t *blocks, bool
     return done && before < PHI_MISSED;
 }
 
+// A wide message has a number of all messages, too: where that is one by whose push a small slot is
+// written whole, it is by this one. By the first block, which has had credit for it.
+static __device__ void refresh_small(const phi_hop_item &item, uint32_t message)
+{
+    uint4 *slot =
+        reinterpret_cast<uint4 *>(item.offset + (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < PHI_LL_SLOT / 16; i += blockDim.x)
+        store_line(slot + i, 0, message);
+}
+
 template <bool ALIGNED> static __device__ void push_wide(const phi_hop_item &item)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
@@ -208,6 +220,8 @@ template <bool ALIGNED> static __device__ void push_wide(const phi_hop_item &ite
     const uint64_t number = own->wide_pushed + 1;
     // The barrier: all have read the numbers.
     const bool done = __syncthreads_and(push_units<ALIGNED>(item, message, number));
+    if (done && message % PHI_LL_REFRESH < PHI_LL_SLOTS && blockIdx.x == item.first)
+        refresh_small(item, message);
     if (threadIdx.x != 0 || !is_whole(item, &own->pushing, done))
         return;
     own->pushed = message;

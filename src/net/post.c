@@ -106,11 +106,18 @@ struct phi_net_op *phi_op_free(struct phi_net_op *ops, int n)
     return NULL;
 }
 
-static uint64_t data_of(const struct phi_link *link, uint32_t immediate)
+// A post that is held goes along with another one, but with nothing of a staged lane, which may be
+// over before it is delivered: posts are delivered when their operations are over.
+static bool takes_along(const struct phi_link *link, const struct phi_rma *rma)
+{
+    return link->holds && rma->route != &link->staging.route;
+}
+
+static uint64_t data_of(const struct phi_link *link, const struct phi_rma *rma)
 {
     if (link->net->wire.immediate != 8)
-        return immediate;
-    return immediate | (uint64_t)(link->holds ? link->held : NO_POST) << 32;
+        return rma->immediate;
+    return rma->immediate | (uint64_t)(takes_along(link, rma) ? link->held : NO_POST) << 32;
 }
 
 static uint64_t delivery(const struct phi_link *link, const struct phi_rma *rma)
@@ -142,7 +149,7 @@ static ssize_t post_on(struct phi_link *link, uint32_t rail, const struct phi_rm
         desc = phi_rail_desc(on);
     }
     if (rma->tells)
-        message.data = data_of(link, rma->immediate);
+        message.data = data_of(link, rma);
     if (rma->read)
         return fi_readmsg(on->ep, &message, FI_COMPLETION);
     return fi_writemsg(on->ep, &message,
@@ -165,7 +172,7 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
     if (rc == 0)
         op->number = ++link->numbered;
     if (rc == 0 && rma->tells) {
-        link->holds = false;
+        link->holds = link->holds && !takes_along(link, rma);
         link->posts_sent++;
     }
     // Where something is on its way there is a connection, and soon room.

@@ -78,9 +78,11 @@ static bool free_slots(struct phi_lane *lane)
 // Whether a record need not ask for its delivery, of which the peer would tell by a message of its
 // own: where writes keep their order the delivery of a later one (see assure) is that of all before
 // it.
-static bool may_be_loose(const struct phi_link *link)
+// Up to the size of a part, for which that was looked at.
+static bool may_be_loose(const struct phi_lane *lane)
 {
-    return phi_route_in_order(&link->staging.route);
+    return PHI_STAGE_HEAD + (size_t)lane->chunk <= lane->link->net->part &&
+           phi_route_in_order(&lane->link->staging.route);
 }
 
 // ---- lines
@@ -181,7 +183,7 @@ static ssize_t write_slot(struct phi_lane *lane, uint32_t record, const struct p
 static ssize_t send_record(struct phi_lane *lane, uint32_t done)
 {
     const uint32_t record = lane->sent + 1, slot = phi_lane_slot(lane->sent);
-    const bool loose = may_be_loose(lane->link);
+    const bool loose = may_be_loose(lane);
     uint8_t *at = slot_at(lane, record);
     struct phi_stage_short line;
     uint32_t size;
@@ -213,8 +215,7 @@ static ssize_t send_record(struct phi_lane *lane, uint32_t done)
 // so by its credit, or one behind them did.
 static bool is_assured(const struct phi_lane *lane)
 {
-    return !lane->params.outgoing || lane->chunk == 0 || lane->assured == lane->sent ||
-           lane->credited == lane->sent;
+    return !lane->params.outgoing || lane->chunk == 0 || lane->assured == lane->sent;
 }
 
 // Writes the head of the newest record once more, and asks for the delivery of that. The slot is
@@ -419,7 +420,7 @@ void phi_record_completed(struct phi_link *link, struct phi_net_op *op)
 
     link->flying--;
     link->staging.writing--;
-    if (record->assures)
+    if (record->assures && (int32_t)(record->record - lane->assured) > 0)
         lane->assured = record->record;
     record->assures = false;
     if (!lane->closed)
@@ -458,6 +459,8 @@ static void credit(struct phi_link *link, const struct immediate *im)
         (int32_t)(lane->sent - (lane->credited + im->value)) < 0)
         return;
     lane->credited += im->value;
+    if ((int32_t)(lane->credited - lane->assured) > 0)
+        lane->assured = lane->credited;
     free_slots(lane);
 }
 

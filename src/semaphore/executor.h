@@ -63,7 +63,7 @@ struct phi_work {
     };
 
     // Flags: device addresses of the lane here and at the peer (0: it is told nothing), and of the slots of ll;
-    // source, destination and size as above. PUSH of a signal: `offset` of the peer's buffer; TAKE: `offset` is the
+    // source, destination and size as above. PUSH of a signal: `offset` of the peer's buffer; wide PUSH: the peer's slots of lines that are not wide; TAKE: `offset` is the
     // size of the own one; MOVE: 1 where the source is this end's. Staged: own_lane is the struct phi_stage_lane and slots the slots, as the executor's own
     // processor or device sees them, peer_lane PHI_STAGE_LIKE; offset likewise.
     uint64_t own_lane, peer_lane, slots;

@@ -30,7 +30,7 @@ static bool by_lines(const struct phi_work *work)
 // Whether it has several blocks, and so shares what the launch may have of them.
 static bool spreads(const struct phi_work *work)
 {
-    return copies(work) || (by_lines(work) && work->wide);
+    return copies(work) || (by_lines(work) && work->wide && work->size > PHI_WIDE_ALONE);
 }
 
 static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,

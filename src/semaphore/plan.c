@@ -265,7 +265,7 @@ uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiti
 // come by a second turn.
 static uint32_t wide_blocks_of(const struct phi_policy *policy, size_t size)
 {
-    return size <= (size_t)16 * PHI_WIDE_UNIT ? 1 : blocks_of(policy, size, 4096);
+    return size <= PHI_WIDE_ALONE ? 1 : blocks_of(policy, size, 4096);
 }
 
 uint32_t phi_line_blocks(const struct phi_policy *policy, const struct phi_waiting *others,

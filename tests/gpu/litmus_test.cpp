@@ -292,6 +292,8 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
             work.slots =
                 slabs[!sender] + (work.wide ? phi_flag_wide_slots(0) : phi_flag_slots(0, word()));
         work.offset = kind == PHI_STEP_TAKE ? 2 * MOST : kind == PHI_STEP_MOVE ? 1 : place(round);
+        if (kind == PHI_STEP_PUSH && work.wide)
+            work.offset = slabs[!sender] + phi_flag_slots(0, word());
         return work;
     }
     // What an end does for a message of `sender`, before and after the sender's part.
@@ -401,6 +403,29 @@ TEST_P(Lines, NumbersComeRound)
     finish(most, 3);
     EXPECT_EQ(last_line(0), 0u);
     EXPECT_EQ(last_line(1), 1u);
+}
+
+// ... also where the messages with such numbers are wide.
+TEST_P(Lines, WideMessagesRefreshSmallSlots)
+{
+    if (signal())
+        GTEST_SKIP() << "signals are never wide";
+    for (size_t size : {3000, 100000}) {
+        set_numbers(0, 3u * PHI_LL_REFRESH - 2);
+        for (uint64_t round = 0; round < 2; round++)
+            one_way(size, round);
+        finish(size, 1);
+        EXPECT_EQ(last_line(0), 3u * PHI_LL_REFRESH);
+        EXPECT_NE(last_line(1), 3u * PHI_LL_REFRESH + 1);
+        one_way(size, 2);
+        finish(size, 2);
+        EXPECT_EQ(last_line(1), 3u * PHI_LL_REFRESH + 1);
+        for (uint64_t round = 3; round < 8; round++)
+            one_way(round % 2 ? 8 : 2048, round);
+        finish(8, 7);
+        set_numbers(0, 2u * PHI_LL_REFRESH - 2); // other numbers for the other size
+        small_messages(2u * PHI_LL_REFRESH - 2, 4);
+    }
 }
 
 // Wide messages and others take turns on one lane: each kind has its own slots and numbers, and all

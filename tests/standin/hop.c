@@ -173,6 +173,12 @@ static void move_wide(const struct phi_hop_item *item)
         for (size_t line = 0; pushes && line < 8; line++)
             __atomic_store_n(number_in(lines, line), number, __ATOMIC_RELEASE);
     }
+    const uint32_t message = lane->pushed + 1;
+    if (pushes && message % PHI_LL_REFRESH < PHI_LL_SLOTS)
+        for (size_t i = 0; i < PHI_LL_SLOT / 16; i++)
+            write_line((uint32_t *)(item->offset +
+                                    (message & (PHI_LL_SLOTS - 1)) * (size_t)PHI_LL_SLOT + i * 16),
+                       0, message);
     *(pushes ? &lane->wide_pushed : &lane->wide_taken) = number;
     ++*(pushes ? &lane->pushed : &lane->taken);
 }

@@ -100,10 +100,16 @@ TEST_F(Table, SaysWhereLinesAreWide)
 {
     const char *h100 = "NVIDIA H100 80GB HBM3";
     config.ll_max = 1 << 20; // says nothing of the link
+    EXPECT_EQ(phi_table_limits(nullptr, &config, "a", "b").ll_max, 8192);
+    EXPECT_EQ(phi_table_limits(nullptr, &config, h100, h100).ll_max, 1 << 20);
     EXPECT_TRUE(phi_table_wide(nullptr, h100, h100));
     EXPECT_FALSE(phi_table_wide(nullptr, h100, "NVIDIA H200"));
     EXPECT_FALSE(phi_table_wide(nullptr, "a", "b"));
-    ASSERT_EQ(parse("a b 8193 all\n* * 8K all\n"), 0) << error();
+    ASSERT_EQ(
+        parse("a b 8193 all wide\nb c 1K 2K wide # so that a variable may say more\n* * 8K all\n"),
+        0)
+        << error();
+    EXPECT_TRUE(phi_table_wide(&table, "b", "c"));
     EXPECT_TRUE(phi_table_wide(&table, "a", "b"));
     EXPECT_FALSE(phi_table_wide(&table, "b", "a"));
     EXPECT_TRUE(phi_table_wide(&table, h100, h100))
@@ -121,6 +127,10 @@ TEST_F(Table, AWrongLineIsNamedAndNothingIsKept)
         {"a\"b c 1 2", "quotes"},
         {"\"a\"b c 1 2", "quotes"},
         {"\"\" b 1 2", "without a name"},
+        {"a b 1 2 narrow", "and wide or nothing"},
+        {"a b 1 wide", "sm_max"},
+        {"a b 1 2 3 wide", "must be"},
+        {"a b 8193 all", "needs `wide`"},
         {"a b 1048577 all", "ll_max is a size from 0 to 1M, not '1048577'"},
         {"a b 1025K all", "'1025K'"},
         {"a b all all", "ll_max"},
