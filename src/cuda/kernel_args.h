@@ -145,9 +145,9 @@ struct phi_transfer_args {
 #define PHI_WIDE_PIECE       (1u << 20) // most bytes of a message
 #define PHI_WIDE_UNIT        960u       // of data; 1024 of the slot
 #define PHI_WIDE_UNITS(size) (((size) + PHI_WIDE_UNIT - 1) / PHI_WIDE_UNIT)
-#define PHI_WIDE_SLOT        (1024u * PHI_WIDE_UNITS(PHI_WIDE_PIECE))
+#define PHI_WIDE_SLOT        ((uint64_t)1024 * PHI_WIDE_UNITS(PHI_WIDE_PIECE))
 #define PHI_WIDE_WARPS       8u // of a block, where there are several
-#define PHI_WIDE_ALONE       (16u * PHI_WIDE_UNIT) // so much is one block's, of a warp for each unit
+#define PHI_WIDE_ALONE       ((uint64_t)16 * PHI_WIDE_UNIT) // one block takes it, a warp a unit
 
 struct phi_flag_lane {
     uint32_t pushed;          // own
