@@ -292,7 +292,7 @@ static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_la
                            (size_t)8 * PHI_WIDE_UNITS(size), 32, number, deadline);
     return has_numbers(channel,
                        phi_flag_slots(channel->index, word) +
-                           (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT,
+                           (size_t)(message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT,
                        data ? data : 1, 4, message, deadline);
 }
 

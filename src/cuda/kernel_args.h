@@ -146,7 +146,7 @@ struct phi_transfer_args {
 #define PHI_WIDE_UNIT        960u       // of data; 1024 of the slot
 #define PHI_WIDE_UNITS(size) (((size) + PHI_WIDE_UNIT - 1) / PHI_WIDE_UNIT)
 #define PHI_WIDE_SLOT        ((uint64_t)1024 * PHI_WIDE_UNITS(PHI_WIDE_PIECE))
-#define PHI_WIDE_WARPS       8u // of a block, where there are several
+#define PHI_WIDE_WARPS       8u                             // of a block, where there are several
 #define PHI_WIDE_ALONE       ((uint64_t)16 * PHI_WIDE_UNIT) // one block takes it, a warp a unit
 
 struct phi_flag_lane {
@@ -205,10 +205,10 @@ struct phi_hop_item {
     uint64_t source;
     uint64_t size;
     uint64_t broken; // 32 bits, or 0
-    uint64_t
-        offset; // PUSH of a signal, STAGE: in the peer's buffer; wide PUSH: the peer's slots of
-                // lines that are not wide; TAKE, UNSTAGE: size of the buffer; MOVE: 1 where the
-                // source is this end's, filled before the peer says go
+    // PUSH of a signal, STAGE: in the peer's buffer; wide PUSH: the peer's slots of lines that are
+    // not wide; TAKE, UNSTAGE: size of the buffer; MOVE: 1 where the source is this end's, filled
+    // before the peer says go
+    uint64_t offset;
     uint16_t kind;   // enum phi_hop_kind
     uint8_t fence;   // 0: it writes nothing for others that is to come before the number; PHI_FENCE
     uint8_t wide;    // PUSH, TAKE of no signal: 1: the message and its slots are wide
