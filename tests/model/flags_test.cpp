@@ -121,6 +121,115 @@ TEST(Flags, ByLines)
     EXPECT_EQ(lines({.slack = 0}), "deadlock");
 }
 
+// ---- by lines, wide messages among others: two small slots of two lines, two wide ones of one
+// line. Small numbers wrap.
+
+const int MIXED = 11, WRAP = 8, REFRESH = 4;
+
+struct Mixed {
+    uint8_t pushed, credit, taken;        // messages
+    uint8_t wide_pushed, wide_taken;      // of them
+    uint8_t push_at, take_at;             // steps within the present message
+    uint8_t number[2][2], data[2][2];     // small slots
+    uint8_t wide_number[2], wide_data[2]; // wide ones
+    uint8_t wrong;
+    uint8_t pad[4];
+};
+static_assert(sizeof(Mixed) % 8 == 0, "plain bytes");
+
+struct MixedRules {
+    bool own_slots = true; // wide lines are in slots of their own; else where the small ones are
+    bool refreshes =
+        true; // a wide message writes all of a small slot, too, where its number says so
+};
+
+// Those with the numbers by which slots are written whole are wide; a message of two lines is
+// followed by ones of one line until its number comes round.
+bool is_wide(int message)
+{
+    return message % REFRESH < 2;
+}
+
+int lines_of(int message)
+{
+    return message == 2 || message == 2 + WRAP ? 2 : 1;
+}
+
+void put_small(Mixed &s, int slot, int line, int number, int data)
+{
+    s.number[slot][line] = uint8_t(number % WRAP);
+    s.data[slot][line] = uint8_t(data);
+}
+
+bool push_mixed(const MixedRules &rules, Mixed &s)
+{
+    const int message = s.pushed + 1, slot = message % 2;
+    if (s.pushed == MIXED || (s.push_at == 0 && s.credit + 2 < message))
+        return false;
+    const int line = s.push_at - 2, written = is_wide(message) ? 0 : lines_of(message);
+    const bool whole =
+        message % REFRESH < 2 && (!is_wide(message) || (rules.refreshes && rules.own_slots));
+    if (s.push_at == 1 && is_wide(message)) {
+        const int wide = ++s.wide_pushed;
+        s.wide_number[wide % 2] = uint8_t(wide);
+        s.wide_data[wide % 2] = uint8_t(message);
+        if (!rules.own_slots) // its data is any bytes, also those of a number
+            put_small(s, slot, 0, message + 2, 0);
+    } else if (line >= 0 && line < written) {
+        put_small(s, slot, line, message, message);
+    } else if (line >= 0 && whole) {
+        put_small(s, slot, line, message, 0);
+    }
+    if (++s.push_at == 4) {
+        s.push_at = 0;
+        s.pushed++;
+    }
+    return true;
+}
+
+bool take_mixed(Mixed &s)
+{
+    const int message = s.taken + 1, slot = message % 2, wide = s.wide_taken + 1;
+    if (s.taken == MIXED)
+        return false;
+    if (s.take_at == 0) {
+        s.credit = s.taken;
+        s.take_at = 1;
+        return true;
+    }
+    const int line = s.take_at - 1;
+    if (is_wide(message)) {
+        if (s.wide_number[wide % 2] != wide)
+            return false;
+        s.wrong |= s.wide_data[wide % 2] != message;
+        s.wide_taken++;
+    } else {
+        if (s.number[slot][line] != message % WRAP)
+            return false;
+        s.wrong |= s.data[slot][line] != message;
+        if (++s.take_at <= lines_of(message))
+            return true;
+    }
+    s.take_at = 0;
+    s.taken++;
+    return true;
+}
+
+std::string mixed(const MixedRules &rules)
+{
+    return explore<Mixed>(
+        {},
+        {[&](Mixed &s) { return push_mixed(rules, s); }, [](Mixed &s) { return take_mixed(s); }},
+        [](const Mixed &s) { return s.taken == MIXED; });
+}
+
+TEST(Flags, ByWideLinesAmongOthers)
+{
+    EXPECT_EQ(mixed({}), "");
+    EXPECT_EQ(mixed({.own_slots = false}), "wrong data") << "data is taken for a number";
+    EXPECT_EQ(mixed({.refreshes = false}), "wrong data") << "a number comes round again";
+}
+
 // ---- by lines: the blocks of one message count it together; launches follow one another
 
 const int SHARES = 3, LAUNCHES = 4;
