@@ -111,10 +111,13 @@ struct Staged : End {
             there += __atomic_load_n(&words(line, record)[i], __ATOMIC_RELAXED) >> 32 == record;
         return there;
     }
+    // The peer may write into `in` as long as the link is open.
     ~Staged()
     {
         for (phi_lane *each : lane)
             phi_lane_close(each);
+        phi_net_close(net);
+        net = nullptr;
     }
 };
 

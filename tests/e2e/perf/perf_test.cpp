@@ -529,7 +529,7 @@ TEST_F(Perf, TheDeadlineEndsTheRun)
         ended = run(words);
         EXPECT_EQ(ended.status, 1);
     }
-    EXPECT_TRUE(has(ended.err, "deadline of the run has passed")) << ended.err;
+    EXPECT_TRUE(has(ended.err, " bytes: the deadline of the run has passed")) << ended.err;
 }
 
 // Where ranks run: host memory, the stand-in for a GPU's driver, GPUs.
