@@ -262,16 +262,22 @@ static const struct phi_table_line *find_measured(const char *own, const char *p
     return find(measured, sizeof(measured) / sizeof(*measured), own, peer);
 }
 
+static const struct phi_table_line *find_in(const struct phi_table *table, const char *own,
+                                            const char *peer)
+{
+    return table ? find(table->lines, table->count, own, peer) : NULL;
+}
+
 bool phi_table_wide(const struct phi_table *table, const char *own, const char *peer)
 {
-    const struct phi_table_line *line = table ? find(table->lines, table->count, own, peer) : NULL;
+    const struct phi_table_line *line = find_in(table, own, peer);
     return (line != NULL && line->wide) || find_measured(own, peer)->wide;
 }
 
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
                                    const char *own, const char *peer)
 {
-    const struct phi_table_line *line = table ? find(table->lines, table->count, own, peer) : NULL;
+    const struct phi_table_line *line = find_in(table, own, peer);
     if (line == NULL)
         line = find_measured(own, peer);
     struct phi_limits limits = line->limits;

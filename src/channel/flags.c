@@ -257,22 +257,21 @@ static bool read_own(const struct ph_channel *channel, size_t at, void *into, si
     return phi_slab_read(channel->peers->device, channel->own_slab + at, into, size, deadline) == 0;
 }
 
-// Whether so many lines of a slot have a number, which is `apart` words of 4 bytes from that of the
-// next one, and at the end of its line. All of them: a pusher that died, or gave up, may have
-// written some.
-static bool has_numbers(const struct ph_channel *channel, size_t at, size_t lines, size_t apart,
-                        uint64_t number, int64_t deadline)
+// Whether so many lines of a slot, of `words` words of 4 bytes each, have a number: its low half in
+// the word that is `low` from the end of a line, its high half in the last one. All of them: a
+// pusher that died, or gave up, may have written some.
+static bool has_numbers(const struct ph_channel *channel, size_t at, size_t lines, size_t words,
+                        size_t low, uint64_t number, int64_t deadline)
 {
     uint32_t piece[4096];
-    const size_t room = sizeof piece / sizeof *piece / apart;
-    for (size_t left = lines, n; left > 0; left -= n, at += n * apart * sizeof *piece) {
+    const size_t room = sizeof piece / sizeof *piece / words;
+    for (size_t left = lines, n; left > 0; left -= n, at += n * words * sizeof *piece) {
         n = left < room ? left : room;
-        if (!read_own(channel, at, piece, n * apart * sizeof *piece, deadline))
+        if (!read_own(channel, at, piece, n * words * sizeof *piece, deadline))
             return false;
-        for (size_t i = 0; i < n; i++) {
-            uint32_t *end = piece + (i + 1) * apart;
-            if (end[apart == 4 ? -3 : -2] != (uint32_t)number ||
-                end[-1] != (uint32_t)(apart == 4 ? number : number >> 32))
+        for (size_t i = 1; i <= n; i++) {
+            const uint32_t *end = piece + i * words;
+            if (*(end - low) != (uint32_t)number || *(end - 1) != (uint32_t)(number >> 32))
                 return false;
         }
     }
@@ -289,11 +288,11 @@ static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_la
         return has_numbers(channel,
                            phi_flag_wide_slots(channel->index) +
                                (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT,
-                           (size_t)8 * PHI_WIDE_UNITS(size), 32, number, deadline);
+                           (size_t)8 * PHI_WIDE_UNITS(size), 32, 2, number, deadline);
     return has_numbers(channel,
                        phi_flag_slots(channel->index, word) +
                            (size_t)(message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT,
-                       data ? data : 1, 4, message, deadline);
+                       data ? data : 1, 4, 3, (uint64_t)message << 32 | message, deadline);
 }
 
 static bool is_moved(const struct phi_flag_lane *lane)

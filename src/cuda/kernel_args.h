@@ -127,8 +127,8 @@ struct phi_transfer_args {
 //       Wide: lines of 128 bytes, 120 of data and 8 of a number, which a warp stores at once, and
 //       which come whole over links of devices that a table names (base/table.h). They have slots
 //       of their own, as their numbers stand elsewhere, and numbers of 64 bits of their own, which
-//       never come round. Of a message that several blocks push or take, each takes its share of
-//       the lines, and the last one that is done counts the message, wide or not.
+//       never come round. Of a wide message that several blocks push or take, each takes its share
+//       of the lines, and the last one that is done counts the message.
 //   sm  The passive end sets all go words at the active end; each block of the copy waits for one,
 //       and the blocks put all back to 0. A block that has copied its part stores the number of
 //       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
@@ -223,12 +223,11 @@ struct phi_hop_item {
 
 // phi_hop: the items at the same time, each by its own blocks. The last block that is done stores
 // number, as phi_brace, where done is not 0. sync as for phi_transfer. It does what fits into a
-// block, phi_hop_spread that and what several blocks may share: MOVE, and what is wide.
-// phi_hop_wide does what is wide where the source of a PUSH and the destination of a TAKE are
-// aligned to 16 bytes.
-// phi_hop_staged: likewise, items that are staged or bells; those of one lane by the
-// same blocks, one after the other. They are kernels of their own as threads have as many
-// registers as the steps of their kernel need, and wait for the code of these.
+// block, phi_hop_spread that and what several blocks may share: MOVE, and what is wide;
+// phi_hop_wide only what is wide, where the source of a PUSH and the destination of a TAKE are
+// aligned to 16 bytes; phi_hop_staged items that are staged or bells, those of one lane by the same
+// blocks, one after the other. They are kernels of their own as threads have as many registers as
+// the steps of their kernel need, and wait for the code of these.
 //
 // A store to host memory holds up the end of a kernel, and with it the next one. Where the launch
 // behind it on the stream is on the device already, because it was allowed to begin early, a launch

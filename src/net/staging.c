@@ -77,8 +77,7 @@ static bool free_slots(struct phi_lane *lane)
 
 // Whether a record need not ask for its delivery, of which the peer would tell by a message of its
 // own: where writes keep their order the delivery of a later one (see assure) is that of all before
-// it.
-// Up to the size of a part, for which that was looked at.
+// it. That they do was looked at for writes of up to a part.
 static bool may_be_loose(const struct phi_lane *lane)
 {
     return PHI_STAGE_HEAD + (size_t)lane->chunk <= lane->link->net->part &&
@@ -380,6 +379,8 @@ bool phi_staging_go(struct phi_link *link)
         if (lane_go(lane, quiet)) {
             lane->moved_at = now;
             any = true;
+            at = &lane->next;
+            continue;
         }
         if (link->carries && quiet)
             assure(lane);

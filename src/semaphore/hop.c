@@ -27,10 +27,15 @@ static bool by_lines(const struct phi_work *work)
     return work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_TAKE;
 }
 
+static bool is_wide(const struct phi_work *work)
+{
+    return by_lines(work) && work->wide;
+}
+
 // Whether it has several blocks, and so shares what the launch may have of them.
 static bool spreads(const struct phi_work *work)
 {
-    return copies(work) || (by_lines(work) && work->wide && work->size > PHI_WIDE_ALONE);
+    return copies(work) || (is_wide(work) && work->size > PHI_WIDE_ALONE);
 }
 
 static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,
@@ -68,7 +73,7 @@ static uint32_t threads_of(const struct phi_work *work, uint32_t blocks)
         return stage_threads(work);
     if (work->kind == PHI_STEP_MOVE)
         return work->size > MOVE_LARGE ? PHI_COPY_THREADS : MOVE_THREADS;
-    if (by_lines(work) && work->wide)
+    if (is_wide(work))
         return 32 * (blocks > 1 ? PHI_WIDE_WARPS : PHI_WIDE_UNITS((uint32_t)work->size));
     // More than enough with an offset before them, and a warp that keeps the books.
     const size_t threads = by_lines(work) ? work->size / 8 + 34 : PHI_MOVE_BLOCKS;
@@ -177,7 +182,7 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
             .offset = work[i].offset,
             .kind = kind_of(work[i].kind),
             .fence = fence_of(&work[i], n, blocks),
-            .wide = by_lines(&work[i]) && work[i].wide,
+            .wide = is_wide(&work[i]),
             .signal = work[i].signal,
             .blocks = blocks,
             .first = before ? before->first : grid.blocks,
