@@ -220,9 +220,11 @@ static void print_limits(const struct info *info, const struct phi_table *table)
 
             if (i == j || !mine->device || !theirs->device)
                 continue;
-            struct phi_limits limits =
-                phi_table_limits(table, &info->config, mine->capabilities.device_name,
-                                 theirs->capabilities.device_name);
+            struct phi_limits limits = phi_table_limits(
+                table, &info->config,
+                (struct phi_table_pair){
+                    mine->capabilities.device_name, theirs->capabilities.device_name,
+                    phi_capabilities_bus(&mine->capabilities, &theirs->capabilities)});
             printf("  %s to %s  %" PRId64 ", ", mine->name, theirs->name, limits.ll_max);
             if (limits.sm_max == PHI_TABLE_ALL)
                 printf("all\n");

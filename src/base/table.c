@@ -239,53 +239,54 @@ static bool fits(const char *wanted, const char *name)
     return strcmp(wanted, "*") == 0 || strcmp(wanted, name) == 0;
 }
 
-// docs/performance.md, "Wide lines". The last line is of all others: nobody has seen whether wide
-// lines come whole there, and the others take twice the bytes, which a link may not have to spare.
+// docs/performance.md, "Wide lines": over NVLink. Of all other pairs nobody has seen whether wide
+// lines come whole, and the others take twice the bytes, which a link may not have to spare.
 static const struct phi_table_line measured[] = {
     {"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", {1 << 20, PHI_TABLE_ALL}, true},
     {"NVIDIA H200", "NVIDIA H200", {1 << 20, PHI_TABLE_ALL}, true},
-    {"*", "*", {PHI_TABLE_LL, PHI_TABLE_ALL}, false},
 };
+static const struct phi_table_line unknown = {"*", "*", {PHI_TABLE_LL, PHI_TABLE_ALL}, false};
 
 // The first line that fits, or NULL.
 static const struct phi_table_line *find(const struct phi_table_line *lines, size_t n,
-                                         const char *own, const char *peer)
+                                         struct phi_table_pair pair)
 {
     for (size_t i = 0; i < n; i++)
-        if (fits(lines[i].own, own) && fits(lines[i].peer, peer))
+        if (fits(lines[i].own, pair.own) && fits(lines[i].peer, pair.peer))
             return &lines[i];
     return NULL;
 }
 
-static const struct phi_table_line *find_measured(const char *own, const char *peer)
+static const struct phi_table_line *find_measured(struct phi_table_pair pair)
 {
-    return find(measured, sizeof(measured) / sizeof(*measured), own, peer);
+    const struct phi_table_line *line = find(measured, sizeof(measured) / sizeof(*measured), pair);
+    return line && !pair.bus ? line : &unknown;
 }
 
-static const struct phi_table_line *find_in(const struct phi_table *table, const char *own,
-                                            const char *peer)
+static const struct phi_table_line *find_in(const struct phi_table *table,
+                                            struct phi_table_pair pair)
 {
-    return table ? find(table->lines, table->count, own, peer) : NULL;
+    return table ? find(table->lines, table->count, pair) : NULL;
 }
 
-bool phi_table_wide(const struct phi_table *table, const char *own, const char *peer)
+bool phi_table_wide(const struct phi_table *table, struct phi_table_pair pair)
 {
-    const struct phi_table_line *line = find_in(table, own, peer);
-    return (line != NULL && line->wide) || find_measured(own, peer)->wide;
+    const struct phi_table_line *line = find_in(table, pair);
+    return (line != NULL && line->wide) || find_measured(pair)->wide;
 }
 
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
-                                   const char *own, const char *peer)
+                                   struct phi_table_pair pair)
 {
-    const struct phi_table_line *line = find_in(table, own, peer);
+    const struct phi_table_line *line = find_in(table, pair);
     if (line == NULL)
-        line = find_measured(own, peer);
+        line = find_measured(pair);
     struct phi_limits limits = line->limits;
     if (config->ll_max >= 0)
         limits.ll_max = config->ll_max;
     if (config->sm_max >= 0)
         limits.sm_max = config->sm_max;
-    if (limits.ll_max > PHI_TABLE_LL && !phi_table_wide(table, own, peer))
+    if (limits.ll_max > PHI_TABLE_LL && !phi_table_wide(table, pair))
         limits.ll_max = PHI_TABLE_LL;
     return limits;
 }

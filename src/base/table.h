@@ -56,13 +56,21 @@ int phi_table_parse(const char *name, const char *text, size_t size, struct phi_
 int phi_table_read(const char *file, struct phi_report *report, struct phi_table *table);
 void phi_table_fini(struct phi_table *table);
 
-// phi_table_limits: those of a pair, by its devices' names: each as the configuration says where it
-// does, else as the first line that fits says, else as was measured of such a pair, else the
-// defaults; but ll_max PHI_TABLE_LL at most where the pair is not wide. table NULL: none.
+// Two devices by their names, and whether only a bus connects them, where that is known
+// (topology/capabilities.h).
+struct phi_table_pair {
+    const char *own, *peer;
+    bool bus;
+};
+
+// phi_table_limits: those of a pair: each as the configuration says where it does, else as the
+// first line that fits says, else as was measured of such a pair, else the defaults; but ll_max
+// PHI_TABLE_LL at most where the pair is not wide. table NULL: none. Nothing was measured over a
+// bus.
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
-                                   const char *own, const char *peer);
+                                   struct phi_table_pair pair);
 
 // phi_table_wide: whether the pair's line says `wide`, or was measured to be so.
-bool phi_table_wide(const struct phi_table *table, const char *own, const char *peer);
+bool phi_table_wide(const struct phi_table *table, struct phi_table_pair pair);
 
 #endif

@@ -26,9 +26,9 @@ _Static_assert(PHI_TABLE_LL_MAX == PHI_WIDE_PIECE && PHI_TABLE_LL == PHI_LL_PIEC
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own)
 {
     const struct phi_peers *peers = peer->peers;
-    const char *mine = peers->mine.device_name, *theirs = peer->theirs.device_name;
-    const int64_t most =
-        phi_table_wide(peers->size_table, mine, theirs) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
+    const struct phi_table_pair pair = {peers->mine.device_name, peer->theirs.device_name,
+                                        phi_capabilities_bus(&peers->mine, &peer->theirs)};
+    const int64_t most = phi_table_wide(peers->size_table, pair) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
     struct phi_limits limits;
     switch (peers->config->method) {
     case PHI_METHOD_LL:
@@ -36,7 +36,7 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
     case PHI_METHOD_SM:
         return (struct phi_flag_table){0, UINT64_MAX};
     case PHI_METHOD_AUTO:
-        limits = phi_table_limits(peers->size_table, peers->config, mine, theirs);
+        limits = phi_table_limits(peers->size_table, peers->config, pair);
         if (own->ll_max >= 0)
             limits.ll_max = own->ll_max;
         if (own->sm_max >= 0)

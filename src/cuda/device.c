@@ -223,14 +223,10 @@ static CUresult load_kernel(struct phi_device *device, enum phi_kernel kernel)
 }
 
 const char *const phi_kernel_names[PHI_KERNEL_COUNT] = {
-    [PHI_KERNEL_BRACE] = "phi_brace",
-    [PHI_KERNEL_COPY] = "phi_copy",
-    [PHI_KERNEL_COPIES] = "phi_copies",
-    [PHI_KERNEL_TRANSFER] = "phi_transfer",
-    [PHI_KERNEL_HOP] = "phi_hop",
-    [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread",
-    [PHI_KERNEL_HOP_WIDE] = "phi_hop_wide",
-    [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
+    [PHI_KERNEL_BRACE] = "phi_brace",       [PHI_KERNEL_COPY] = "phi_copy",
+    [PHI_KERNEL_COPIES] = "phi_copies",     [PHI_KERNEL_TRANSFER] = "phi_transfer",
+    [PHI_KERNEL_HOP] = "phi_hop",           [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread",
+    [PHI_KERNEL_HOP_WIDE] = "phi_hop_wide", [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
 };
 
 static CUresult load_module(struct phi_device *device)
@@ -383,23 +379,26 @@ void phi_device_close(struct phi_device *device)
 }
 
 // Ordinals mean nothing to other processes: a device is told by its UUID.
-static bool tell_other(const struct phi_device *device, int ordinal, uint8_t uuid[16], bool *access)
+static bool tell_other(const struct phi_device *device, int ordinal, uint8_t uuid[16],
+                       uint8_t *access)
 {
     const struct phi_driver *driver = device->driver;
     CUdevice other;
     CUuuid found;
-    int can = 0;
+    int can = 0, atomic = 0;
     if (driver->cuDeviceGet(&other, ordinal) != CUDA_SUCCESS ||
         driver->cuDeviceGetUuid_v2(&found, other) != CUDA_SUCCESS ||
         memcmp(found.bytes, device->info.uuid, 16) == 0 ||
-        driver->cuDeviceCanAccessPeer(&can, device->handle, other) != CUDA_SUCCESS)
+        driver->cuDeviceCanAccessPeer(&can, device->handle, other) != CUDA_SUCCESS ||
+        driver->cuDeviceGetP2PAttribute(&atomic, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                        device->handle, other) != CUDA_SUCCESS)
         return false;
     memcpy(uuid, found.bytes, 16);
-    *access = can != 0;
+    *access = (uint8_t)((can ? PHI_ACCESS_MAP : 0) | (can && atomic ? PHI_ACCESS_ATOMIC : 0));
     return true;
 }
 
-size_t phi_device_others(struct phi_device *device, uint8_t (*uuids)[16], bool *access, size_t n)
+size_t phi_device_others(struct phi_device *device, uint8_t (*uuids)[16], uint8_t *access, size_t n)
 {
     int count = 0;
     size_t told = 0;

@@ -45,7 +45,7 @@ const struct phi_device_info *phi_device_info(const struct phi_device *device)
     return NULL;
 }
 
-size_t phi_device_others(struct phi_device *device, uint8_t (*uuids)[16], bool *access, size_t n)
+size_t phi_device_others(struct phi_device *device, uint8_t (*uuids)[16], uint8_t *access, size_t n)
 {
     (void)device;
     (void)uuids;

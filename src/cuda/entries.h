@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every entry point of the CUDA driver that the library uses, by its pinned symbol name: cuda.h redirects bare names to
-// the newest version by macro, dlsym does not. X(symbol).
+// Every entry point of the CUDA driver that the library uses, by its pinned symbol name: cuda.h
+// redirects bare names to the newest version by macro, dlsym does not. X(symbol).
 #ifndef PHI_CUDA_ENTRIES_H
 #define PHI_CUDA_ENTRIES_H
 
@@ -16,6 +16,7 @@
     X(cuDeviceGetAttribute)                                                                        \
     X(cuDeviceGetUuid_v2)                                                                          \
     X(cuDeviceCanAccessPeer)                                                                       \
+    X(cuDeviceGetP2PAttribute)                                                                     \
     X(cuDevicePrimaryCtxRetain)                                                                    \
     X(cuDevicePrimaryCtxRelease_v2)                                                                \
     X(cuCtxGetCurrent)                                                                             \

@@ -12,7 +12,7 @@
 #include "cuda/device.h"
 
 #define MEMBER_MAGIC   0x4d4f4850u // "PHOM"
-#define MEMBER_VERSION 3
+#define MEMBER_VERSION 4
 
 // The boot id is the same for all processes of one kernel, whatever their namespaces, and for no
 // others. Where it can not be read the node stays all zero, which equals no node.
@@ -123,7 +123,9 @@ static void decode_others(struct phi_reader *reader, struct phi_capabilities *ca
         reader->error = -EBADMSG;
     for (int i = 0; i < capabilities->others && !reader->error; i++) {
         phi_get_bytes(reader, capabilities->other_uuid[i], sizeof capabilities->other_uuid[i]);
-        capabilities->other_access[i] = phi_get_u8(reader) != 0;
+        capabilities->other_access[i] = phi_get_u8(reader);
+        if (capabilities->other_access[i] & ~PHI_ACCESS_BITS)
+            reader->error = -EBADMSG;
     }
 }
 
@@ -201,7 +203,13 @@ bool phi_capabilities_sees(const struct phi_capabilities *a, const struct phi_ca
 bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b)
 {
     const int i = find_other(a, b);
-    return i >= 0 && !a->other_access[i];
+    return i >= 0 && !(a->other_access[i] & PHI_ACCESS_MAP);
+}
+
+bool phi_capabilities_bus(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    const int i = find_other(a, b);
+    return i >= 0 && !(a->other_access[i] & PHI_ACCESS_ATOMIC);
 }
 
 bool phi_capabilities_contained(const struct phi_capabilities *a, const struct phi_capabilities *b)

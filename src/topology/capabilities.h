@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank can do, as plain data: filled once, published in the member record, never asked for again.
+// What a rank can do, as plain data: filled once, published in the member record, never asked for
+// again.
 #ifndef PHI_TOPOLOGY_CAPABILITIES_H
 #define PHI_TOPOLOGY_CAPABILITIES_H
 
@@ -13,14 +14,14 @@ struct phi_device;
 #define PHI_OTHERS_MAX 32
 
 struct phi_capabilities {
-    uint8_t node[16];   // the kernel's boot id: equal on one running kernel
-    char host[65];      // host name, for sentences only
-    char socket[108];   // unix socket of the service thread: '@' for abstract ones
-    uint64_t nonce;     // what the service thread answers with
-    uint32_t pid;       // in the rank's own namespace, for sentences only
+    uint8_t node[16]; // the kernel's boot id: equal on one running kernel
+    char host[65];    // host name, for sentences only
+    char socket[108]; // unix socket of the service thread: '@' for abstract ones
+    uint64_t nonce;   // what the service thread answers with
+    uint32_t pid;     // in the rank's own namespace, for sentences only
     uint32_t uid;
-    bool device;        // a CUDA device, else host memory only
-    uint8_t uuid[16];   // of the device
+    bool device;      // a CUDA device, else host memory only
+    uint8_t uuid[16]; // of the device
     char device_name[65];
     uint32_t kinds;     // memory kinds that it can import: bits 1 << enum phi_kind
     bool kernels;       // its kernels are loaded
@@ -30,7 +31,7 @@ struct phi_capabilities {
     uint64_t container; // the same for processes of the same pid, ipc and user namespaces, or 0
     uint8_t others;     // other devices that it sees
     uint8_t other_uuid[PHI_OTHERS_MAX][16];
-    bool other_access[PHI_OTHERS_MAX]; // whether its device can map memory of theirs
+    uint8_t other_access[PHI_OTHERS_MAX]; // what reaches memory of theirs: enum phi_access
 };
 
 // phi_capabilities_fill fills what the machine and the device (NULL: host) say; socket, nonce, path
@@ -38,15 +39,18 @@ struct phi_capabilities {
 int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device,
                           uint32_t kinds);
 
-// encode and decode of the member record. decode: -EBADMSG for anything malformed or of another version.
-void phi_capabilities_encode(const struct phi_capabilities *capabilities, struct phi_writer *writer);
+// encode and decode of the member record. decode: -EBADMSG for anything malformed or of another
+// version.
+void phi_capabilities_encode(const struct phi_capabilities *capabilities,
+                             struct phi_writer *writer);
 int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *bytes, size_t size);
 
-// Whether a rank could tell its node (else it shares it with no other); whether two ranks run on one
-// kernel, and on one device.
+// Whether a rank could tell its node (else it shares it with no other); whether two ranks run on
+// one kernel, and on one device.
 bool phi_capabilities_node_known(const struct phi_capabilities *capabilities);
 bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b);
-bool phi_capabilities_same_device(const struct phi_capabilities *a, const struct phi_capabilities *b);
+bool phi_capabilities_same_device(const struct phi_capabilities *a,
+                                  const struct phi_capabilities *b);
 
 // phi_capabilities_sees: whether a's process sees b's device.
 bool phi_capabilities_sees(const struct phi_capabilities *a, const struct phi_capabilities *b);
@@ -55,8 +59,12 @@ bool phi_capabilities_sees(const struct phi_capabilities *a, const struct phi_ca
 // one of the same node. A device that a does not see it knows nothing of.
 bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
-// phi_capabilities_contained: whether the two are known to live in different containers, where handles
-// of one mean nothing in the other, or not what they should.
+// phi_capabilities_bus: whether a's device is known to reach memory of b's by a bus, as PCIe, over
+// which no atomic operation goes, and not by NVLink.
+bool phi_capabilities_bus(const struct phi_capabilities *a, const struct phi_capabilities *b);
+
+// phi_capabilities_contained: whether the two are known to live in different containers, where
+// handles of one mean nothing in the other, or not what they should.
 bool phi_capabilities_contained(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
 // phi_capabilities_apart: whether no socket connects the two: one has a name in a network namespace

@@ -154,7 +154,7 @@ static void put_capabilities(struct phi_writer *writer, bool device)
     if (device) {
         strcpy(capabilities.device_name, "A Device");
         capabilities.others = 2;
-        capabilities.other_access[1] = true;
+        capabilities.other_access[1] = PHI_ACCESS_MAP | PHI_ACCESS_ATOMIC;
     }
     phi_capabilities_encode(&capabilities, writer);
 }

@@ -62,7 +62,8 @@ TEST_F(Device, AFlushMayReturnWhenTheDeviceIsClosed)
 {
     static std::atomic<int> state; // 1: inside, 2: may go
     void *driver = dlopen(gpu->context.config.libcuda, RTLD_NOW | RTLD_LOCAL);
-    auto *on_flush = driver ? static_cast<CUresult (**)(int)>(dlsym(driver, "si_on_flush")) : nullptr;
+    auto *on_flush =
+        driver ? static_cast<CUresult (**)(int)>(dlsym(driver, "si_on_flush")) : nullptr;
     if (!on_flush)
         GTEST_SKIP() << "only on the stand-in";
     phi_device *again = nullptr;
@@ -221,7 +222,7 @@ TEST_F(Device, CapturesOfOtherThreadsAreNotDisturbed)
 TEST_F(Device, TellsOfTheOtherDevicesThatAreVisible)
 {
     uint8_t uuids[8][16];
-    bool access[8];
+    uint8_t access[8];
     const size_t n = phi_device_others(gpu->device, uuids, access, 8);
     for (size_t i = 0; i < n; i++)
         EXPECT_NE(memcmp(uuids[i], gpu->info().uuid, 16), 0) << "itself";
@@ -232,6 +233,10 @@ TEST_F(Device, TellsOfTheOtherDevicesThatAreVisible)
     }
     ASSERT_GT(n, 0u);
     EXPECT_EQ(memcmp(uuids[0], other.info().uuid, 16), 0);
+    int atomic = -1; // 1 over NVLink
+    CU_OK(gpu->cu->cuDeviceGetP2PAttribute(&atomic, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                           0, 1));
+    EXPECT_EQ((access[0] & PHI_ACCESS_ATOMIC) != 0, atomic != 0);
     EXPECT_EQ(phi_device_others(gpu->device, uuids, access, 1), 1u);
 }
 

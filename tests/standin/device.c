@@ -73,6 +73,22 @@ SI_EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice pee
     return si_end(CUDA_SUCCESS);
 }
 
+// What connects two of the machine's devices is NVLink.
+SI_EXPORT CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute,
+                                           CUdevice device, CUdevice peer)
+{
+    CUresult result = value ? si_begin_any() : CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    if (!si_context_of(device) || !si_context_of(peer) || device == peer)
+        return si_end(CUDA_ERROR_INVALID_DEVICE);
+    if (attribute != CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED &&
+        attribute != CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)
+        return si_end(CUDA_ERROR_INVALID_VALUE);
+    *value = si_peers(si.devices[device].physical, si.devices[peer].physical);
+    return si_end(CUDA_SUCCESS);
+}
+
 static const struct {
     CUdevice_attribute attribute;
     int value;

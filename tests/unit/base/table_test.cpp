@@ -47,7 +47,7 @@ class Table : public testing::Test
 
     void expect(const char *own, const char *peer, int64_t ll_max, int64_t sm_max)
     {
-        phi_limits limits = phi_table_limits(&table, &config, own, peer);
+        phi_limits limits = phi_table_limits(&table, &config, {own, peer, false});
         EXPECT_EQ(limits.ll_max, ll_max) << own << ", " << peer;
         EXPECT_EQ(limits.sm_max, sm_max) << own << ", " << peer;
     }
@@ -84,15 +84,15 @@ TEST_F(Table, WhatTheConfigurationSaysWinsOverTheFile)
     config.ll_max = -1;
     config.sm_max = 7;
     expect("a", "b", 1024, 7);
-    phi_limits none = phi_table_limits(nullptr, &config, "a", "b");
+    phi_limits none = phi_table_limits(nullptr, &config, {"a", "b", false});
     EXPECT_EQ(none.ll_max, 8192);
     EXPECT_EQ(none.sm_max, 7);
-    none = phi_table_limits(nullptr, &config, "NVIDIA H200", "NVIDIA H200"); // as measured
+    none = phi_table_limits(nullptr, &config, {"NVIDIA H200", "NVIDIA H200", false}); // as measured
     EXPECT_EQ(none.ll_max, 1 << 20);
     const char *h100 = "NVIDIA H100 80GB HBM3";
-    EXPECT_EQ(phi_table_limits(nullptr, &config, h100, h100).ll_max, 1 << 20);
-    EXPECT_EQ(phi_table_limits(nullptr, &config, h100, "NVIDIA H200").ll_max, 8192);
-    EXPECT_EQ(phi_table_limits(nullptr, &config, "NVIDIA H200", "b").ll_max, 8192);
+    EXPECT_EQ(phi_table_limits(nullptr, &config, {h100, h100, false}).ll_max, 1 << 20);
+    EXPECT_EQ(phi_table_limits(nullptr, &config, {h100, "NVIDIA H200", false}).ll_max, 8192);
+    EXPECT_EQ(phi_table_limits(nullptr, &config, {"NVIDIA H200", "b", false}).ll_max, 8192);
     expect("NVIDIA H200", "NVIDIA H200", 1024, 7); // the file says otherwise
 }
 
@@ -100,19 +100,22 @@ TEST_F(Table, SaysWhereLinesAreWide)
 {
     const char *h100 = "NVIDIA H100 80GB HBM3";
     config.ll_max = 1 << 20; // says nothing of the link
-    EXPECT_EQ(phi_table_limits(nullptr, &config, "a", "b").ll_max, 8192);
-    EXPECT_EQ(phi_table_limits(nullptr, &config, h100, h100).ll_max, 1 << 20);
-    EXPECT_TRUE(phi_table_wide(nullptr, h100, h100));
-    EXPECT_FALSE(phi_table_wide(nullptr, h100, "NVIDIA H200"));
-    EXPECT_FALSE(phi_table_wide(nullptr, "a", "b"));
+    EXPECT_EQ(phi_table_limits(nullptr, &config, {"a", "b", false}).ll_max, 8192);
+    EXPECT_EQ(phi_table_limits(nullptr, &config, {h100, h100, false}).ll_max, 1 << 20);
+    EXPECT_TRUE(phi_table_wide(nullptr, {h100, h100, false}));
+    EXPECT_FALSE(phi_table_wide(nullptr, {h100, "NVIDIA H200", false}));
+    EXPECT_FALSE(phi_table_wide(nullptr, {"a", "b", false}));
+    EXPECT_FALSE(phi_table_wide(nullptr, {h100, h100, true})) << "measured over NVLink only";
+    EXPECT_EQ(phi_table_limits(nullptr, &config, {h100, h100, true}).ll_max, 8192);
     ASSERT_EQ(
         parse("a b 8193 all wide\nb c 1K 2K wide # so that a variable may say more\n* * 8K all\n"),
         0)
         << error();
-    EXPECT_TRUE(phi_table_wide(&table, "b", "c"));
-    EXPECT_TRUE(phi_table_wide(&table, "a", "b"));
-    EXPECT_FALSE(phi_table_wide(&table, "b", "a"));
-    EXPECT_TRUE(phi_table_wide(&table, h100, h100))
+    EXPECT_TRUE(phi_table_wide(&table, {"b", "c", false}));
+    EXPECT_TRUE(phi_table_wide(&table, {"a", "b", false}));
+    EXPECT_TRUE(phi_table_wide(&table, {"a", "b", true})) << "somebody has seen it";
+    EXPECT_FALSE(phi_table_wide(&table, {"b", "a", false}));
+    EXPECT_TRUE(phi_table_wide(&table, {h100, h100, false}))
         << "it says how far, not that they do not come whole";
 }
 

@@ -5,6 +5,7 @@
 
 extern "C" {
 #include "base/config.h"
+#include "cuda/device.h"
 #include "transport/transport.h"
 }
 
@@ -27,11 +28,11 @@ class Path : public testing::Test
         }
         a.uuid[0] = 1;
         b.uuid[0] = 2;
-        sees(a, b, true);
-        sees(b, a, true);
+        sees(a, b, PHI_ACCESS_MAP);
+        sees(b, a, PHI_ACCESS_MAP);
     }
 
-    static void sees(phi_capabilities &who, const phi_capabilities &other, bool access)
+    static void sees(phi_capabilities &who, const phi_capabilities &other, uint8_t access)
     {
         memcpy(who.other_uuid[0], other.uuid, sizeof other.uuid);
         who.other_access[0] = access;
@@ -57,22 +58,22 @@ TEST_F(Path, IpcWhereNothingIsKnownAgainstIt)
     expect(false, PHI_REASON_NONE, PHI_REASON_NONE, PHI_REASON_NET_ASKED);
     a.others = b.others = 0; // each sees its own device only
     expect(false, PHI_REASON_NONE, PHI_REASON_NONE, PHI_REASON_NET_ASKED);
-    sees(a, b, false);
+    sees(a, b, 0);
     memcpy(b.uuid, a.uuid, sizeof a.uuid); // the same device
     expect(false, PHI_REASON_NONE, PHI_REASON_NONE, PHI_REASON_NET_ASKED);
 }
 
 TEST_F(Path, NetWhereOneDeviceIsKnownNotToReachTheOther)
 {
-    sees(a, b, false);
+    sees(a, b, 0);
     expect(true, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_NONE);
     EXPECT_FALSE(phi_path_only_net(&a, &b));
     b.others = 0; // does not see it
     expect(true, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_NONE);
-    sees(b, a, false);
+    sees(b, a, 0);
     expect(true, PHI_REASON_PEER_ACCESS, PHI_REASON_PEER_ACCESS, PHI_REASON_NONE);
     EXPECT_EQ(phi_ipc_reach(&a, &b, PHI_KIND_CUDA), PHI_REASON_PEER_ACCESS);
-    sees(a, b, true);
+    sees(a, b, PHI_ACCESS_MAP);
     EXPECT_EQ(phi_ipc_reach(&a, &b, PHI_KIND_CUDA), PHI_REASON_NONE);
 }
 
@@ -131,7 +132,7 @@ TEST_F(Path, NetWhereNoSocketConnectsTheTwo)
 
 TEST_F(Path, IpcAloneWhereTheNetIsNotInBothBuildsOrIsForbidden)
 {
-    sees(a, b, false);
+    sees(a, b, 0);
     a.net = false;
     expect(false, PHI_REASON_PEER_ACCESS, PHI_REASON_ACCESS_THERE, PHI_REASON_NOT_BUILT);
     a.net = true;
@@ -165,7 +166,7 @@ TEST_F(Path, RecordsSayWhatADeviceReaches)
     a.others = PHI_OTHERS_MAX;
     for (int i = 0; i < PHI_OTHERS_MAX; i++) {
         a.other_uuid[i][0] = static_cast<uint8_t>(10 + i);
-        a.other_access[i] = i % 2 != 0;
+        a.other_access[i] = static_cast<uint8_t>(i % 4);
     }
     phi_writer writer = {};
     phi_capabilities got;
@@ -177,6 +178,7 @@ TEST_F(Path, RecordsSayWhatADeviceReaches)
     for (int i = 0; i < PHI_OTHERS_MAX; i++) {
         memcpy(b.uuid, a.other_uuid[i], sizeof b.uuid);
         EXPECT_EQ(phi_capabilities_denied(&got, &b), i % 2 == 0) << i;
+        EXPECT_EQ(phi_capabilities_bus(&got, &b), i % 4 < 2) << i;
     }
     EXPECT_NE(phi_capabilities_decode(&got, writer.bytes, writer.size - 1), 0);
     writer.bytes[writer.size - PHI_OTHERS_MAX * 17 - 1] = PHI_OTHERS_MAX + 1;
