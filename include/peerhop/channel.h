@@ -122,7 +122,7 @@ struct ph_path_report {
                           // "hmem", "dmabuf" (this rank's memory, as it is registered), "slots"
     size_t rejected_count;
     struct {
-        const char *name;   // of a path, method or handle kind
+        const char *name;   // of a path, method or handle kind; "wide": ll of more than 8192 bytes
         const char *reason; // e.g. "libfabric is not built in", "the probe read other bytes than
                             // were written"
     } rejected[16];

@@ -156,6 +156,11 @@ int phi_table_parse(const char *name, const char *text, size_t size, struct phi_
     struct phi_table fresh = {0};
     int rc = 0;
 
+    // Some editors put this mark before a text in UTF-8.
+    if (size >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
+        text += 3;
+        size -= 3;
+    }
     while (size > 0 && rc == 0) {
         const char *end = memchr(text, '\n', size);
         size_t length = end ? (size_t)(end - text) : size;

@@ -23,11 +23,17 @@ struct phi_own_flags {
 _Static_assert(PHI_TABLE_LL_MAX == PHI_WIDE_PIECE && PHI_TABLE_LL == PHI_LL_PIECE,
                "what one push takes");
 
+static struct phi_table_pair pair_of(const struct phi_peer *peer)
+{
+    const struct phi_capabilities *mine = &peer->peers->mine;
+    return (struct phi_table_pair){mine->device_name, peer->theirs.device_name,
+                                   phi_capabilities_bus(mine, &peer->theirs)};
+}
+
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own)
 {
     const struct phi_peers *peers = peer->peers;
-    const struct phi_table_pair pair = {peers->mine.device_name, peer->theirs.device_name,
-                                        phi_capabilities_bus(&peers->mine, &peer->theirs)};
+    const struct phi_table_pair pair = pair_of(peer);
     const int64_t most = phi_table_wide(peers->size_table, pair) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
     struct phi_limits limits;
     switch (peers->config->method) {
@@ -243,6 +249,15 @@ void phi_flags_give(struct ph_channel *channel)
     channel->table[false] = phi_key_theirs(channel->key, channel->theirs_number)->table;
     for (int outgoing = 0; outgoing < 2; outgoing++)
         channel->table[outgoing].lines = limited(channel, outgoing, PHI_WORD_TURN);
+}
+
+enum phi_reason phi_flags_not_wide(const struct ph_channel *channel)
+{
+    const struct phi_table_pair pair = pair_of(channel->peer);
+    if (!phi_table_wide(channel->peers->size_table, pair))
+        return pair.bus ? PHI_REASON_WIDE_BUS : PHI_REASON_WIDE_TABLE;
+    return phi_flag_has_wide(channel->index, PHI_WORD_TURN) ? PHI_REASON_USER
+                                                            : PHI_REASON_WIDE_SLOTS;
 }
 
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word)

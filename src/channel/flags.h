@@ -84,4 +84,7 @@ enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing
                                  enum phi_call call, size_t size);
 uint64_t phi_flags_signal_lines(const struct ph_channel *channel, bool outgoing);
 
+// phi_flags_not_wide: why what this rank sends does not go by wide lines.
+enum phi_reason phi_flags_not_wide(const struct ph_channel *channel);
+
 #endif

@@ -601,6 +601,8 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
     for (const char *const *name = (const char *const[]){"ll", "sm", "ce", NULL}; *name; name++)
         if (strstr(report->method, *name) == NULL)
             reject(report, *name, PHI_REASON_USER);
+    if (outgoing && table->lines > 0 && table->lines <= PHI_LL_PIECE)
+        reject(report, "wide", phi_flags_not_wide(channel));
     reject(report, "copy_kernel", PHI_REASON_PREFERRED);
 }
 

@@ -356,12 +356,16 @@ static __device__ phi_hop_item hold(const phi_hop_item &item)
     return held;
 }
 
-static __device__ __forceinline__ void hop_wide(const phi_hop_args &args)
+// WIDE: that of phi_hop_wide.
+template <bool SPREAD, bool WIDE>
+static __device__ __forceinline__ void hop(const phi_hop_args &args)
 {
     const uint32_t i = first_item(args);
     const phi_hop_item item = hold(args.items[i < args.count ? i : 0]);
     follower next = follow(args.done, args.number, args.sync);
-    if (i < args.count && item.kind == PHI_HOP_PUSH)
+    if (!WIDE && i < args.count)
+        do_hop<SPREAD>(item, next);
+    else if (i < args.count && item.kind == PHI_HOP_PUSH)
         push_wide<true>(item);
     else if (i < args.count)
         take_wide<true>(item, next);
@@ -370,23 +374,9 @@ static __device__ __forceinline__ void hop_wide(const phi_hop_args &args)
     __syncthreads();
     if (threadIdx.x != 0)
         return;
-    if (i < args.count && item.fence == PHI_FENCE_LAST)
+    if (WIDE && i < args.count && item.fence == PHI_FENCE_LAST)
         next.look();
     finish<false>(args, next);
-}
-
-template <bool SPREAD> static __device__ __forceinline__ void hop(const phi_hop_args &args)
-{
-    const uint32_t i = first_item(args);
-    const phi_hop_item item = hold(args.items[i < args.count ? i : 0]);
-    follower next = follow(args.done, args.number, args.sync);
-    if (i < args.count)
-        do_hop<SPREAD>(item, next);
-    if (args.done == 0)
-        return;
-    __syncthreads();
-    if (threadIdx.x == 0)
-        finish<false>(args, next);
 }
 
 // Kernels of their own: for what fits into a block, whose threads have half the registers, and for
@@ -394,19 +384,19 @@ template <bool SPREAD> static __device__ __forceinline__ void hop(const phi_hop_
 extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
     phi_hop(const __grid_constant__ phi_hop_args args)
 {
-    hop<false>(args);
+    hop<false, false>(args);
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_SPREAD_THREADS)
     phi_hop_spread(const __grid_constant__ phi_hop_args args)
 {
-    hop<true>(args);
+    hop<true, false>(args);
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_SPREAD_THREADS)
     phi_hop_wide(const __grid_constant__ phi_hop_args args)
 {
-    hop_wide(args);
+    hop<true, true>(args);
 }
 
 #endif

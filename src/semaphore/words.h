@@ -109,7 +109,6 @@ enum phi_method {
     PHI_BY_COPY,  // "sm": one kernel copies and tells, by flags
     PHI_BY_LINES, // "ll": data and flags in one store
     PHI_BY_SLOTS, // "staged": through host memory and over the net; puts as well
-    PHI_METHOD_KINDS,
 };
 
 // What a call enqueues at its end of a direction.

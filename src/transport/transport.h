@@ -48,14 +48,17 @@
     X(ACCESS_THERE, 32, "the other device has no peer access to this device")                       \
     X(SOCKET, 33, "the two ranks are in different network namespaces, and a socket has its name in one of them (PEERHOP_SOCKET_DIRECTORY)")  \
     X(IMPORT_THERE, 34, "the peer's system refused the handle")                                     \
-    X(NET_TRY, 35, "the provider did not move bytes into memory of this device and out of it")
+    X(NET_TRY, 35, "the provider did not move bytes into memory of this device and out of it")      \
+    X(WIDE_BUS, 36, "a bus connects the devices, no NVLink; a table may say `wide` all the same (PEERHOP_TABLE)") \
+    X(WIDE_TABLE, 37, "no table says that lines of 128 bytes come whole between these devices (PEERHOP_TABLE)")   \
+    X(WIDE_SLOTS, 38, "only the first channels of a pair have slots for it")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 36
+#define PHI_REASON_COUNT 39
 const char *phi_reason_text(unsigned reason);
 
 struct phi_transport {

@@ -731,6 +731,14 @@ RANK_FUNCTION(limits_of_channels)
     rank.barrier();
 }
 
+static std::string not_wide(const ph_path_report &report)
+{
+    for (size_t i = 0; i < report.rejected_count; i++)
+        if (report.rejected[i].name == std::string("wide"))
+            return report.rejected[i].reason;
+    return "";
+}
+
 // The first channels of a pair have wide slots for sends, the others and all signals small ones.
 // Both ranks know it without a word; what is larger goes by copy, and what fits needs no receiver.
 // Buffers begin anywhere.
@@ -757,6 +765,8 @@ RANK_FUNCTION(large_by_lines)
     for (size_t i = 0; i < channels.size(); i++) {
         const uint64_t lines = report_of(rank, channels[i], i % 2 == 0).ll_max;
         CHECK(lines == most || lines == small);
+        const std::string why = not_wide(report_of(rank, channels[i], i % 2 == 0));
+        CHECK(why.find(lines == small && i % 2 == 0 ? "only the first" : "") == 0);
         large += lines == most;
     }
     CHECK_EQUAL(large, size_t{16});
@@ -810,6 +820,11 @@ RANK_FUNCTION(wide_without_a_table)
             rank.shared->text[0][0] = '1';
         else
             CHECK_EQUAL(report.ll_max, uint64_t{8192});
+        if (report.sm_max == 0 || rank.rank == 1) // whoever sends knows why
+            CHECK(not_wide(report).empty());
+        else
+            CHECK(not_wide(report).find(getenv("PEERHOP_STANDIN_BUS") ? "a bus connects"
+                                                                      : "no table says") == 0);
     }
 }
 
@@ -817,12 +832,15 @@ TEST_P(TransferOnCuda, NoWideLinesWithoutATable)
 {
     if (GetParam() == "gpu")
         GTEST_SKIP() << "a measured pair of devices, perhaps";
-    for (const char *method : {"auto", "ll"}) {
-        Job job(GetParam(), 2);
-        EXPECT_EQ(job.run("wide_without_a_table", method), "");
-        if (job.shared()->text[0][0] == '1')
-            GTEST_SKIP() << "two ranks on one device: their messages go by words";
-    }
+    for (const char *method : {"auto", "ll"})
+        for (bool bus : {false, true}) {
+            Job job(GetParam(), 2);
+            if (bus)
+                job.environment("PEERHOP_STANDIN_BUS", "1");
+            EXPECT_EQ(job.run("wide_without_a_table", method), "") << bus;
+            if (job.shared()->text[0][0] == '1')
+                GTEST_SKIP() << "two ranks on one device: their messages go by words";
+        }
 }
 
 TEST_P(TransferOnCuda, LargeMessagesByLines)

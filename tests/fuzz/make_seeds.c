@@ -15,6 +15,7 @@
 #include "channel/hello_wire.h"
 #include "channel/node.h"
 #include "channel/offer.h"
+#include "cuda/device.h"
 #include "pair.h"
 #include "semaphore/segment.h"
 #include "store/envelope.h"

@@ -73,7 +73,7 @@ SI_EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice pee
     return si_end(CUDA_SUCCESS);
 }
 
-// What connects two of the machine's devices is NVLink.
+// What connects two of the machine's devices is NVLink, unless PEERHOP_STANDIN_BUS is set.
 SI_EXPORT CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute,
                                            CUdevice device, CUdevice peer)
 {
@@ -85,7 +85,9 @@ SI_EXPORT CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute att
     if (attribute != CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED &&
         attribute != CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)
         return si_end(CUDA_ERROR_INVALID_VALUE);
-    *value = si_peers(si.devices[device].physical, si.devices[peer].physical);
+    *value = si_peers(si.devices[device].physical, si.devices[peer].physical) &&
+             !(attribute == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED &&
+               getenv("PEERHOP_STANDIN_BUS"));
     return si_end(CUDA_SUCCESS);
 }
 

@@ -8,7 +8,9 @@
 //   PEERHOP_STANDIN_DEVICES      devices of the machine (2)
 //   CUDA_VISIBLE_DEVICES         which of them this process sees, in which order ("1,0"; all)
 //   PEERHOP_STANDIN_NO_PEER      "1": no device reaches another's memory; "0-1,2-3": these pairs do
-//   not PEERHOP_STANDIN_CHECK=0      nothing of what check.c looks for ends the process
+//                                not
+//   PEERHOP_STANDIN_BUS          set: a bus connects the devices, and no NVLink
+//   PEERHOP_STANDIN_CHECK=0      nothing of what check.c looks for ends the process
 //   CUDA_DEVICE_MAX_CONNECTIONS  hardware queues, as for the real driver (8)
 //   PEERHOP_STANDIN_PTX          what every kernel was compiled for (90)
 //

@@ -76,6 +76,19 @@ TEST_F(Table, TheFirstLineThatFitsCountsAndTheDefaultsElse)
     expect("NVIDIA", "H200", 8192, INT64_MAX);
 }
 
+TEST_F(Table, AMarkBeforeTheTextIsNoneOfIt)
+{
+    ASSERT_EQ(parse("\xEF\xBB\xBF"
+                    "a b 17 all"),
+              0)
+        << error();
+    expect("a", "b", 17, INT64_MAX);
+    EXPECT_EQ(parse("\xEF\xBB"
+                    "a b 17 all"),
+              0); // the name of some device
+    expect("a", "b", 8192, INT64_MAX);
+}
+
 TEST_F(Table, WhatTheConfigurationSaysWinsOverTheFile)
 {
     ASSERT_EQ(parse("* * 1K 2K\n"), 0) << error();
