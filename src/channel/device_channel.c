@@ -94,8 +94,10 @@ static void note(struct ph_channel *channel)
     for (int outgoing = 0; outgoing < 2; outgoing++)
         if (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER))
             atomic_fetch_or(&channel->awaited, 1u << (outgoing * 2 + PHI_WORD_NOTE));
-    if (channel->own_slab != 0)
+    if (channel->own_slab != 0) {
         atomic_store(&channel->flagged, 1);
+        atomic_store(&channel->mine->uncounted, 1);
+    }
 }
 
 int phi_device_channel_open(struct ph_channel *channel, struct ph_device_channel *device)

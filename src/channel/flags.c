@@ -341,6 +341,39 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
                                   : is_moved(&lane);
 }
 
+void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step, int by)
+{
+    const bool counts = step->kind == PHI_STEP_PUSH || step->kind == PHI_STEP_TAKE ||
+                        step->kind == PHI_STEP_MOVE || step->kind == PHI_STEP_ARRIVE;
+    if (counts && channel->own_slab != 0)
+        atomic_fetch_add(&channel->mine->messages[outgoing][step->word], (uint32_t)by);
+}
+
+// Of what was captured nobody knows how often it ran. A wait that was given up left its message.
+bool phi_flags_stuck(struct ph_channel *channel)
+{
+    struct phi_line *mine = channel->mine, *theirs = channel->theirs_line;
+    if (atomic_load(&channel->uses.captured))
+        atomic_store(&mine->uncounted, 1); // for the peer
+    return atomic_load(&mine->uncounted) || atomic_load(&theirs->uncounted) ||
+           atomic_load(&mine->flags_over) == PHI_GIVEN_UP ||
+           atomic_load(&theirs->flags_over) == PHI_GIVEN_UP;
+}
+
+bool phi_flags_rest(struct ph_channel *channel)
+{
+    struct phi_line *mine = channel->mine, *theirs = channel->theirs_line;
+    if (phi_flags_stuck(channel) || atomic_load(&channel->posted) != 0 ||
+        atomic_load(&channel->status) == PH_EBROKEN)
+        return false;
+    for (int outgoing = 0; outgoing < 2; outgoing++)
+        for (int word = 0; word < PHI_WORD_COUNT; word++)
+            if (atomic_load(&mine->messages[outgoing][word]) !=
+                atomic_load(&theirs->messages[!outgoing][word]))
+                return false;
+    return true;
+}
+
 void phi_flags_end(struct ph_channel *channel)
 {
     uint32_t none = 0; // else PHI_GIVEN_UP may be there

@@ -75,6 +75,16 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
 // by a stream. Without the lock; writes device memory.
 bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
+// phi_flags_count counts what a step of a message has a part in, by 1 or -1.
+void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step,
+                     int by);
+
+// phi_flags_rest: whether the lanes are as they were before any message, but for their numbers:
+// each message was given and taken. Another channel may go on from there. What this end still has
+// on streams is not looked at. phi_flags_stuck: they will never be again.
+bool phi_flags_rest(struct ph_channel *channel);
+bool phi_flags_stuck(struct ph_channel *channel);
+
 // phi_flags_end ends the waits of a channel for flags that do not come any more.
 void phi_flags_end(struct ph_channel *channel);
 

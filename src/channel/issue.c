@@ -178,6 +178,7 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
         phi_staging_work(work, call, step);
         return;
     }
+    phi_flags_count(channel, call->outgoing, step, 1);
     const enum phi_word word = (enum phi_word)step->word;
     const size_t lane = phi_flags_lane_of(channel, call->outgoing, word);
     const uint64_t lines = channel->table[call->outgoing].lines;
@@ -542,6 +543,16 @@ static void leave(const struct phi_channel_call *calls, size_t n, const struct p
         phi_staging_leave(helps->calls[i].channel);
 }
 
+// Of calls of which nothing was enqueued.
+static void uncount(const struct phi_channel_call *calls, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct phi_program *program = program_of(&calls[i]);
+        for (unsigned step = 0; step < program->count; step++)
+            phi_flags_count(calls[i].channel, calls[i].outgoing, &program->steps[step], -1);
+    }
+}
+
 int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun)
 {
@@ -568,6 +579,8 @@ int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, siz
             kick(calls + kicked, i - kicked, helps);
     }
     leave(calls, n, helps);
+    if (rc && !*begun)
+        uncount(calls, i);
     for (i = 0; rc && *begun && i < n; i++)
         phi_channel_break(calls[i].channel);
     return rc;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/flags.h"
 #include "channel/release.h"
 #include "channel/service.h"
 #include "channel/spent.h"
@@ -35,9 +36,10 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     struct phi_executor *executor = channel->peers->executor;
     struct phi_left left;
     executor->ops->left(executor, &channel->uses, &left);
-    // Flags that were used stand where they stand: nobody else can begin there.
-    view->pinned = view->pinned || left.graphs > 0 || left.devices > 0 ||
-                   (atomic_load(&channel->flagged) != 0 && !channel->stage.is);
+    // Flags stand where they stand: another channel can go on there when they rest.
+    view->pinned =
+        view->pinned || left.graphs > 0 || left.devices > 0 ||
+        (atomic_load(&channel->flagged) != 0 && !channel->stage.is && !phi_flags_rest(channel));
     view->busy = view->busy || left.streams > 0 || !phi_staging_rests(channel);
     // Of a released channel a handle is only the right to ask for its status, and to take what came
     // before.
@@ -104,6 +106,9 @@ static void start_line(struct phi_line *line)
         atomic_store(&line->word[word], phi_word_start[word]);
     atomic_store(&line->broken, 0);
     atomic_store(&line->flags_over, 0);
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++)
+        atomic_store(&line->messages[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT], 0);
+    atomic_store(&line->uncounted, 0);
     atomic_fetch_add(&line->life, 1);
 }
 
@@ -496,12 +501,13 @@ bool phi_retire_refused(struct phi_key *key)
 void phi_retire_explain(struct phi_peer *peer, char *text, size_t size)
 {
     struct phi_room *room = &peer->room;
-    snprintf(text, size,
-             "all %u of the pair are in use: %u held by handles of rank %d and %u by handles of "
-             "rank %d (ph_channel_close lets go of one), %u pinned by captured graphs or device "
-             "channels, %u named by this exchange (PEERHOP_CHANNELS)",
-             peer->segment->capacity, room->held_here, peer->peers->rank, room->held_there,
-             peer->rank, room->pinned, room->exchanging);
+    snprintf(
+        text, size,
+        "all %u of the pair are in use: %u held by handles of rank %d and %u by handles of "
+        "rank %d (ph_channel_close lets go of one), %u pinned by captured graphs, device "
+        "channels, or messages that were not taken, %u named by this exchange (PEERHOP_CHANNELS)",
+        peer->segment->capacity, room->held_here, peer->peers->rank, room->held_there, peer->rank,
+        room->pinned, room->exchanging);
     end_look(room);
 }
 

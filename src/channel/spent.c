@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "channel/device_channel.h"
+#include "channel/flags.h"
 #include "channel/lives.h"
 #include "channel/service.h"
 
@@ -50,10 +51,10 @@ void phi_spent_drop(struct ph_channel *channel)
     }
 }
 
-// Flags that were used keep their line until the pair is over: asking again is of no use.
-static bool is_for_ever(const struct ph_channel *channel, enum phi_retire_answer answer)
+// Flags that will not rest keep their line until the pair is over: asking again is of no use.
+static bool is_for_ever(struct ph_channel *channel, enum phi_retire_answer answer)
 {
-    return answer == PHI_RETIRE_PINNED && channel->own_slab != 0;
+    return answer == PHI_RETIRE_PINNED && channel->own_slab != 0 && phi_flags_stuck(channel);
 }
 
 static void ask_or_keep(struct ph_channel *channel)

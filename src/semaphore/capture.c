@@ -147,6 +147,8 @@ static int pin(struct phi_capture *capture, struct phi_uses *uses)
     capture->uses = array;
     // Against the revoker's store of `revoked` and load of `pins`: one sees the other.
     atomic_fetch_add_explicit(&uses->pins, 1, memory_order_seq_cst);
+    if (!atomic_load_explicit(&uses->captured, memory_order_relaxed))
+        atomic_store(&uses->captured, 1);
     capture->uses[capture->uses_count++] = uses;
     return 0;
 }

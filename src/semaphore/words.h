@@ -45,7 +45,11 @@ struct phi_line {
     // `broken` for what waits for flags, which never copies after that: 1, then PHI_GIVEN_UP once a
     // wait has ended by it.
     _Atomic uint32_t flags_over;
-    uint8_t reserved[44];
+    // Messages by flags in which this end has had a part, by outgoing and word: those of the peer's
+    // other direction when each was given and taken (phi_flags_rest).
+    _Atomic uint32_t messages[2][PHI_WORD_COUNT];
+    _Atomic uint32_t uncounted; // 1: so had graphs or the application's kernels, and nobody counts
+    uint8_t reserved[24];
 };
 _Static_assert(sizeof(struct phi_line) == 64, "a line is one cache line");
 #endif

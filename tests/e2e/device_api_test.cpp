@@ -582,7 +582,7 @@ RANK_FUNCTION(stays)
     rank.barrier();
     const std::vector<ph_operation> more{
         operation(most, !rank.rank, PH_ROLE_BOTH, at(memory, most * part), part)};
-    CHECK_SAYS(exchange_fails(rank, more, -ENOSPC), "1 pinned by captured graphs or device");
+    CHECK_SAYS(exchange_fails(rank, more, -ENOSPC), "1 pinned by captured graphs, device");
     rank.barrier();
     if (rank.rank == 1)
         CHECK_OK(ph_channel_device_release(channels[0], &device));
