@@ -17,6 +17,9 @@
 #define BENCH_SLOT        8192
 #define BENCH_SAMPLES_MAX (BENCH_SLOT / sizeof(double))
 
+// Operations of a lone channel, both ways.
+#define BENCH_OP_LONE 8
+
 struct bench {
     const struct bench_options *options;
     const char *const *settings; // for the context, beside those of the options: at most 4, or NULL
@@ -33,7 +36,7 @@ struct bench {
     struct ph_channel *down[BENCH_RANKS_MAX]; // the other way
     bool raw_open;                            // the raw limits can be measured
 
-    uint64_t next_op; // ids are used once; all ranks count alike
+    uint64_t next_op; // ids are used once, but those of lone channels; all ranks count alike
     uint64_t block;   // blocks run, for patterns
     char doing[96];   // for messages: case and size
 };

@@ -5,7 +5,7 @@
 
 #include "bench.h"
 
-enum { OP_UP = 1, OP_DOWN = 2, OP_FIRST = 16 };
+enum { OP_UP = 1, OP_DOWN = 2, OP_FIRST = BENCH_OP_LONE + 2 };
 
 static char *up_slot(const struct bench *bench, int rank)
 {

@@ -26,12 +26,15 @@ struct samples {
 static void describe_operations(struct bench_run *run, struct ph_operation *ops)
 {
     struct bench *bench = run->bench;
+    const uint64_t first = run->channels == 1 ? BENCH_OP_LONE : bench->next_op;
+    if (run->channels > 1)
+        bench->next_op += 2 * run->channels;
     for (size_t i = 0; i < 2 * run->channels; i++) {
         bool forward = i < run->channels;
         bool sender = forward == bench->leader;
         size_t channel = forward ? i : i - run->channels;
         ops[i] = (struct ph_operation){
-            .op_id = bench->next_op + i,
+            .op_id = first + i,
             .peer = bench->peer,
             .role = sender ? PH_ROLE_SENDER : PH_ROLE_RECEIVER,
             .protocol =
@@ -106,7 +109,6 @@ static int open_channels(struct bench_run *run)
         describe_copies(run);
         rc = ph_exchange(bench->context, ops, n, run->forward);
     }
-    bench->next_op += n;
     free(ops);
     if (rc)
         return bench_fail(bench, rc, "exchange of the channels");
@@ -169,7 +171,10 @@ int bench_run_open(struct bench_run *run)
 {
     struct bench *bench = run->bench;
     run->channels = bench_case_channels(run->test, bench->options);
-    run->stride = ((run->size ? run->size : 1) + 4095) & ~(size_t)4095;
+    // A lone channel is the same for every size, as a program's: the first ones of a pair have
+    // slots for wide lines, and others have not.
+    run->stride = run->channels == 1 ? bench->area_size / 2 & ~(size_t)4095
+                                     : ((run->size ? run->size : 1) + 4095) & ~(size_t)4095;
     run->out = bench->area_offset;
     run->in = run->out + run->channels * run->stride;
     if (run->test->open)

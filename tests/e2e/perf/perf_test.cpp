@@ -625,6 +625,24 @@ TEST_F(Perf, TheTableOfThePairDecides)
     EXPECT_TRUE(has(ended.err, file + " (PEERHOP_TABLE) cannot be read")) << ended.err;
 }
 
+// The first channels of a pair have what others have not: wide lines. Many sizes take no more of
+// them.
+TEST_F(Perf, EverySizeHasWideLines)
+{
+    if (*getenv("PEERHOP_STANDIN") == 0)
+        GTEST_SKIP() << "built without cuda.h: no stand-in for the driver";
+    const std::string file = folder + "/table";
+    write_file(file, "* * 1M all wide\n");
+    const std::string driver = std::string("PEERHOP_LIBCUDA=") + getenv("PEERHOP_STANDIN");
+    Ended ended = run({"-k", "cuda", "-c", "send-latency", "-c", "put-latency", "-b", "8:64K", "-n",
+                       "2", "-o", "json", "--verify"},
+                      {driver, "PEERHOP_TABLE=" + file});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(lines_of(ended.out).size(), 28u);
+    for (const std::string &line : lines_of(ended.out))
+        EXPECT_EQ(parse_json(line)["ll_max"], "1048576") << line;
+}
+
 // What it saves is what it prints, and a table that contexts take.
 TEST_F(Perf, TuneMeasuresThePairAndSavesItsTable)
 {
