@@ -91,6 +91,7 @@ def with_tensors():
     rank = create(f'cuda:{local}')
     tensor = torch.arange(COUNT, dtype=torch.float64, device='cuda')
     size = tensor.numel() * tensor.element_size()
+    torch.cuda.synchronize()  # the rounds have a stream of their own
     channel = exchange(1 - rank, tensor.data_ptr(), size)
 
     def rounds():

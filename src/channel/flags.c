@@ -12,7 +12,7 @@
 #include "semaphore/flags.h"
 #include "transport/slab.h"
 
-// Channels that have used their flags keep their lines, so a pair with few has none.
+// Channels whose flags do not rest keep their lines, so a pair with few has none.
 #define CHANNELS_LEAST 1024
 
 struct phi_own_flags {
@@ -27,7 +27,8 @@ static struct phi_table_pair pair_of(const struct phi_peer *peer)
 {
     const struct phi_capabilities *mine = &peer->peers->mine;
     return (struct phi_table_pair){mine->device_name, peer->theirs.device_name,
-                                   phi_capabilities_bus(mine, &peer->theirs)};
+                                   phi_capabilities_bus(mine, &peer->theirs) ||
+                                       phi_capabilities_bus(&peer->theirs, mine)};
 }
 
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own)
@@ -341,19 +342,32 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
                                   : is_moved(&lane);
 }
 
-void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step, int by)
+void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step)
 {
-    const bool counts = step->kind == PHI_STEP_PUSH || step->kind == PHI_STEP_TAKE ||
-                        step->kind == PHI_STEP_MOVE || step->kind == PHI_STEP_ARRIVE;
-    if (counts && channel->own_slab != 0)
-        atomic_fetch_add(&channel->mine->messages[outgoing][step->word], (uint32_t)by);
+    switch (step->kind) {
+    case PHI_STEP_GO:
+        atomic_fetch_add(&channel->leaves, 1);
+        return;
+    case PHI_STEP_ARRIVE:
+        if (step->word == PHI_WORD_TURN)
+            atomic_fetch_sub(&channel->leaves, 1);
+        break;
+    case PHI_STEP_PUSH:
+    case PHI_STEP_TAKE:
+    case PHI_STEP_MOVE:
+        break;
+    default:
+        return;
+    }
+    atomic_fetch_add(&channel->mine->messages[outgoing][step->word], 1);
 }
 
 // Of what was captured nobody knows how often it ran. A wait that was given up left its message.
+// What was taken late gave no credit.
 bool phi_flags_stuck(struct ph_channel *channel)
 {
     struct phi_line *mine = channel->mine, *theirs = channel->theirs_line;
-    if (atomic_load(&channel->uses.captured))
+    if (atomic_load(&channel->uses.captured) || atomic_load(&channel->lost))
         atomic_store(&mine->uncounted, 1); // for the peer
     return atomic_load(&mine->uncounted) || atomic_load(&theirs->uncounted) ||
            atomic_load(&mine->flags_over) == PHI_GIVEN_UP ||
@@ -364,7 +378,7 @@ bool phi_flags_rest(struct ph_channel *channel)
 {
     struct phi_line *mine = channel->mine, *theirs = channel->theirs_line;
     if (phi_flags_stuck(channel) || atomic_load(&channel->posted) != 0 ||
-        atomic_load(&channel->status) == PH_EBROKEN)
+        atomic_load(&channel->leaves) != 0)
         return false;
     for (int outgoing = 0; outgoing < 2; outgoing++)
         for (int word = 0; word < PHI_WORD_COUNT; word++)

@@ -75,9 +75,9 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
 // by a stream. Without the lock; writes device memory.
 bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
-// phi_flags_count counts what a step of a message has a part in, by 1 or -1.
-void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step,
-                     int by);
+// phi_flags_count counts a step that is on a stream now, while its caller is inside the channel
+// (phi_staging_enter).
+void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step);
 
 // phi_flags_rest: whether the lanes are as they were before any message, but for their numbers:
 // each message was given and taken. Another channel may go on from there. What this end still has

@@ -178,7 +178,6 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
         phi_staging_work(work, call, step);
         return;
     }
-    phi_flags_count(channel, call->outgoing, step, 1);
     const enum phi_word word = (enum phi_word)step->word;
     const size_t lane = phi_flags_lane_of(channel, call->outgoing, word);
     const uint64_t lines = channel->table[call->outgoing].lines;
@@ -431,6 +430,7 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
         return false;
     if (program_of(call)->count == 0)
         return true;
+    atomic_store(&channel->lost, 1);
     if (method == PHI_BY_COPY)
         return phi_flags_take_moved(channel, call->outgoing,
                                     (enum phi_word)program_of(call)->steps[0].word);
@@ -484,6 +484,7 @@ bool phi_channel_take(const struct phi_channel_call *call, void *stream, bool be
 void phi_channel_break(struct ph_channel *channel)
 {
     int whole = 0;
+    atomic_store(&channel->lost, 1);
     atomic_compare_exchange_strong(&channel->status, &whole, PH_EBROKEN);
 }
 
@@ -517,11 +518,22 @@ static size_t add_helped(const struct phi_channel_call *calls, size_t n,
     return taken;
 }
 
+static void count_flags(const struct phi_channel_call *call)
+{
+    if (call->channel->own_slab == 0 || call->channel->stage.is)
+        return;
+    const struct phi_program *program = program_of(call);
+    for (unsigned i = 0; i < program->count; i++)
+        phi_flags_count(call->channel, call->outgoing, &program->steps[i]);
+}
+
 // The lanes of what was enqueued, which were there when it was taken and stay until we leave.
 static size_t kick(const struct phi_channel_call *calls, size_t n, const struct phi_helps *helps)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         phi_staging_kick(&calls[i]);
+        count_flags(&calls[i]);
+    }
     for (size_t i = 0; helps != NULL && i < helps->n; i++)
         phi_staging_kick(&helps->calls[i]);
     return n;
@@ -541,16 +553,6 @@ static void leave(const struct phi_channel_call *calls, size_t n, const struct p
         phi_staging_leave(calls[i].channel);
     for (size_t i = 0; helps != NULL && i < helps->n; i++)
         phi_staging_leave(helps->calls[i].channel);
-}
-
-// Of calls of which nothing was enqueued.
-static void uncount(const struct phi_channel_call *calls, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const struct phi_program *program = program_of(&calls[i]);
-        for (unsigned step = 0; step < program->count; step++)
-            phi_flags_count(calls[i].channel, calls[i].outgoing, &program->steps[step], -1);
-    }
 }
 
 int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
@@ -578,11 +580,9 @@ int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, siz
         if (enqueued)
             kick(calls + kicked, i - kicked, helps);
     }
-    leave(calls, n, helps);
-    if (rc && !*begun)
-        uncount(calls, i);
     for (i = 0; rc && *begun && i < n; i++)
         phi_channel_break(calls[i].channel);
+    leave(calls, n, helps);
     return rc;
 }
 

@@ -238,7 +238,7 @@ struct phi_peer {
     struct phi_link *link;   // or to the peer over the net, once one was opened; see hello.h
     struct phi_hello *hello; // of that link
     struct phi_staging *staging; // of that link, or NULL
-    struct phi_uses late;        // of staged channels that had ended, by what was taken of them
+    struct phi_uses late;        // of channels that had ended, by what was taken of them
     int wake_fd;             // rings at the peer, as it says, or -1
     int pidfd;               // or -1; polled by the service thread
     uint32_t watch;          // names this life in the service's events
@@ -299,6 +299,7 @@ struct ph_channel {
     bool spent;       // of peer->spent, by
     bool asked;       // the peer is asked about it, as one of those
     struct ph_channel *spent_next;
+    uint8_t spent_in_vain; // looks that found its flags not at rest
     uint32_t look;    // number of the look for room that has seen it
     uint64_t used;    // number of the exchange call that returned it last
     uint32_t mine_number, theirs_number;
@@ -325,6 +326,8 @@ struct ph_channel {
     uint64_t own_slab, peer_slab;        // of flags, as this device knows them, or 0; see flags.h
     struct phi_flag_table table[2];      // by outgoing
     _Atomic uint32_t flagged;            // 1: this end has used its flags
+    _Atomic uint32_t lost;               // 1: what it did with them was not all counted
+    _Atomic uint32_t leaves;             // go words given for copies that have not arrived
     _Atomic int status;                  // 0 or why it cannot be used
     _Atomic uint32_t posted;  // bit 0: outgoing, bit 1: incoming: a post awaits its complete
     _Atomic size_t posted_size[2]; // by outgoing: of that post

@@ -15,7 +15,7 @@
 enum phi_retire_answer {
     PHI_RETIRE_YES = 1,
     PHI_RETIRE_HELD,   // the application has a handle
-    PHI_RETIRE_PINNED, // a captured graph or a device channel holds it
+    PHI_RETIRE_PINNED, // a captured graph or a device channel holds it, or its flags do not rest
     PHI_RETIRE_BUSY,   // a stream touches it
     PHI_RETIRE_ROUND,  // the key is in an exchange, or in another round
 };

@@ -14,6 +14,8 @@
 #define PAUSE_LEAST_MS 1
 #define PAUSE_MOST_MS  1000
 
+#define PINNED_LOOKS 16
+
 static bool is_spent(const struct ph_channel *channel)
 {
     return atomic_load(&channel->uses.revoked) != 0 && channel->handles == 0 && !channel->retired;
@@ -51,10 +53,12 @@ void phi_spent_drop(struct ph_channel *channel)
     }
 }
 
-// Flags that will not rest keep their line until the pair is over: asking again is of no use.
+// Flags that will not rest keep their line until the pair is over: asking again is of no use. What
+// the peer has not taken so far it may just be taking, for a while.
 static bool is_for_ever(struct ph_channel *channel, enum phi_retire_answer answer)
 {
-    return answer == PHI_RETIRE_PINNED && channel->own_slab != 0 && phi_flags_stuck(channel);
+    return answer == PHI_RETIRE_PINNED && channel->own_slab != 0 &&
+           (phi_flags_stuck(channel) || channel->spent_in_vain++ >= PINNED_LOOKS);
 }
 
 static void ask_or_keep(struct ph_channel *channel)

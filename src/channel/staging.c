@@ -395,10 +395,11 @@ bool phi_staging_rests(const struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->peers->executor;
     const bool of_use = atomic_load(&channel->uses.revoked) == 0;
+    if (atomic_load(&channel->stage.inside) > 0)
+        return false;
     if (!channel->stage.is)
         return true;
-    if (atomic_load(&channel->stage.inside) > 0 ||
-        !executor->ops->drained(executor, &channel->peer->late, NULL, 0))
+    if (!executor->ops->drained(executor, &channel->peer->late, NULL, 0))
         return false;
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
         struct phi_lane *lane = channel->stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
@@ -435,13 +436,13 @@ bool phi_staging_due(const struct ph_channel *channel)
 
 void phi_staging_enter(struct ph_channel *channel)
 {
-    if (channel->stage.is)
+    if (channel->stage.is || channel->own_slab != 0)
         atomic_fetch_add(&channel->stage.inside, 1);
 }
 
 void phi_staging_leave(struct ph_channel *channel)
 {
-    if (channel->stage.is)
+    if (channel->stage.is || channel->own_slab != 0)
         atomic_fetch_sub(&channel->stage.inside, 1);
 }
 

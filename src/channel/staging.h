@@ -42,7 +42,8 @@ struct phi_stage_end {
     bool is;    // staged, or by bells
     bool bells; // of which there is one lane for each direction, in the place of the turn's
     bool wide;  // counted among the context's wide channels, from begin to close
-    // Calls between what they enqueue and their kick: the lanes stay so long.
+    // Calls between what they enqueue and their kick: the lanes stay so long. Also of a channel that
+    // is not staged, but has flags.
     _Atomic uint32_t inside;
     uint64_t like;
     struct phi_stage_place place;

@@ -389,10 +389,11 @@ static bool tell_other(const struct phi_device *device, int ordinal, uint8_t uui
     if (driver->cuDeviceGet(&other, ordinal) != CUDA_SUCCESS ||
         driver->cuDeviceGetUuid_v2(&found, other) != CUDA_SUCCESS ||
         memcmp(found.bytes, device->info.uuid, 16) == 0 ||
-        driver->cuDeviceCanAccessPeer(&can, device->handle, other) != CUDA_SUCCESS ||
-        driver->cuDeviceGetP2PAttribute(&atomic, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
-                                        device->handle, other) != CUDA_SUCCESS)
+        driver->cuDeviceCanAccessPeer(&can, device->handle, other) != CUDA_SUCCESS)
         return false;
+    if (driver->cuDeviceGetP2PAttribute(&atomic, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                        device->handle, other) != CUDA_SUCCESS)
+        atomic = 0;
     memcpy(uuid, found.bytes, 16);
     *access = (uint8_t)((can ? PHI_ACCESS_MAP : 0) | (can && atomic ? PHI_ACCESS_ATOMIC : 0));
     return true;

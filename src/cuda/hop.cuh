@@ -363,12 +363,14 @@ static __device__ __forceinline__ void hop(const phi_hop_args &args)
     const uint32_t i = first_item(args);
     const phi_hop_item item = hold(args.items[i < args.count ? i : 0]);
     follower next = follow(args.done, args.number, args.sync);
-    if (!WIDE && i < args.count)
-        do_hop<SPREAD>(item, next);
-    else if (i < args.count && item.kind == PHI_HOP_PUSH)
+    if constexpr (!WIDE) {
+        if (i < args.count)
+            do_hop<SPREAD>(item, next);
+    } else if (i < args.count && item.kind == PHI_HOP_PUSH) {
         push_wide<true>(item);
-    else if (i < args.count)
+    } else if (i < args.count) {
         take_wide<true>(item, next);
+    }
     if (args.done == 0)
         return;
     __syncthreads();

@@ -394,18 +394,21 @@ static void converse(Rank &rank, ph_channel *channel, void *buffer, int sender, 
 }
 
 // Channels that are given back leave their lanes to others, with the numbers where they are; but
-// not where a message is left there, or a graph has run nobody knows how often. The first lanes of
-// a pair have slots for wide lines.
+// not where a message is left there, was taken late, or a graph has run nobody knows how often. The
+// first lanes of a pair have slots for wide lines.
 RANK_FUNCTION(gives_lanes_back)
 {
     rank.open({Rank::wide()});
     const bool leaves = rank.argument == "a message", captures = rank.argument == "a graph";
-    const int rounds = leaves || captures ? 20 : 200;
+    const bool late = rank.argument == "late", keeps = leaves || captures || late;
+    const ph_protocol protocol = rank.argument == "get" ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT;
+    const int rounds = keeps ? 20 : 200;
     void *stream = rank.device->stream(), *buffer = rank.device->alloc(LARGE);
     uint64_t first = 0;
     for (int round = 0; round < rounds; round++) {
         const int sender = round % 2;
-        ph_channel *channel = rank.channel(!rank.rank, round % 3, PH_ROLE_BOTH, buffer, LARGE);
+        ph_channel *channel =
+            rank.channel(!rank.rank, round % 3, PH_ROLE_BOTH, buffer, LARGE, protocol);
         ph_path_report report = {};
         CHECK_OK(ph_channel_path(channel, 1, &report, sizeof report));
         if (report.ll_max == 0) {
@@ -413,12 +416,12 @@ RANK_FUNCTION(gives_lanes_back)
             return;
         }
         first = round == 0 ? report.ll_max : first;
-        if (leaves || captures)
+        if (keeps)
             CHECK(round < 17 || report.ll_max < first);
         else
             CHECK_EQUAL(report.ll_max, first);
         converse(rank, channel, buffer, sender, 1000000ull * round, stream);
-        if (leaves && rank.rank == sender) {
+        if ((leaves || late) && rank.rank == sender) {
             rank.device->fill(buffer, size, 77);
             CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
             rank.synchronize(stream);
@@ -435,10 +438,15 @@ RANK_FUNCTION(gives_lanes_back)
             rank.device->destroy(graph);
         }
         rank.barrier();
-        if (rank.rank == round / 2 % 2)
+        if (rank.rank == (late ? sender : round / 2 % 2))
             release_to(rank, buffer, LARGE, PH_RELEASE_DRAINED);
         rank.barrier();
         CHECK_RC(ph_channel_status(channel), -ESTALE);
+        if (late && rank.rank != sender) {
+            CHECK_OK(ph_wait(channel, size, stream));
+            rank.synchronize(stream);
+            rank.verify(buffer, size, 77, "put before the release");
+        }
         CHECK_OK(ph_channel_close(channel));
     }
     rank.barrier();
@@ -449,7 +457,7 @@ TEST_P(Retire, LanesOfWhatWasReleased)
 {
     if (GetParam() != "standin" && GetParam() != "gpu")
         GTEST_SKIP() << "lanes are of ipc between devices";
-    for (const char *how : {"all is taken", "a message", "a graph"}) {
+    for (const char *how : {"put", "get", "a message", "a graph", "late"}) {
         SCOPED_TRACE(how);
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("gives_lanes_back", how), "");
