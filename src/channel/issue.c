@@ -430,6 +430,7 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
         return false;
     if (program_of(call)->count == 0)
         return true;
+    atomic_store(&channel->flagged, 1);
     atomic_store(&channel->lost, 1);
     if (method == PHI_BY_COPY)
         return phi_flags_take_moved(channel, call->outgoing,

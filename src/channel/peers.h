@@ -299,7 +299,7 @@ struct ph_channel {
     bool spent;       // of peer->spent, by
     bool asked;       // the peer is asked about it, as one of those
     struct ph_channel *spent_next;
-    uint8_t spent_in_vain; // looks that found its flags not at rest
+    int64_t spent_pinned; // when its flags were first found not at rest, or 0
     uint32_t look;    // number of the look for room that has seen it
     uint64_t used;    // number of the exchange call that returned it last
     uint32_t mine_number, theirs_number;

@@ -37,15 +37,17 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     struct phi_left left;
     executor->ops->left(executor, &channel->uses, &left);
     const bool busy = left.streams > 0 || !phi_staging_rests(channel);
-    // Flags stand where they stand: another channel can go on there when they rest.
-    view->pinned = view->pinned || left.graphs > 0 || left.devices > 0 ||
-                   (!busy && atomic_load(&channel->flagged) != 0 && !channel->stage.is &&
-                    !phi_flags_rest(channel));
-    view->busy = view->busy || busy;
     // Of a released channel a handle is only the right to ask for its status, and to take what came
     // before.
-    bool of_use = atomic_load(&channel->uses.revoked) == 0 || is_due(channel);
-    view->held = view->held || (channel->handles > 0 && of_use);
+    const bool of_use = atomic_load(&channel->uses.revoked) == 0 || is_due(channel);
+    const bool held = channel->handles > 0 && of_use;
+    // Flags stand where they stand: another channel can go on there when they rest. Who still has
+    // something to do with them may bring that about.
+    const bool by_flags = atomic_load(&channel->flagged) != 0 && !channel->stage.is;
+    view->pinned = view->pinned || left.graphs > 0 || left.devices > 0 ||
+                   (by_flags && !busy && !held && !phi_flags_rest(channel));
+    view->busy = view->busy || busy;
+    view->held = view->held || held;
 }
 
 static bool is_lower(const struct phi_peer *peer)

@@ -14,7 +14,8 @@
 #define PAUSE_LEAST_MS 1
 #define PAUSE_MOST_MS  1000
 
-#define PINNED_LOOKS 16
+// How long the peer may take what it was sent before.
+#define PINNED_MS 10000
 
 static bool is_spent(const struct ph_channel *channel)
 {
@@ -57,8 +58,11 @@ void phi_spent_drop(struct ph_channel *channel)
 // the peer has not taken so far it may just be taking, for a while.
 static bool is_for_ever(struct ph_channel *channel, enum phi_retire_answer answer)
 {
-    return answer == PHI_RETIRE_PINNED && channel->own_slab != 0 &&
-           (phi_flags_stuck(channel) || channel->spent_in_vain++ >= PINNED_LOOKS);
+    if (answer != PHI_RETIRE_PINNED || channel->own_slab == 0)
+        return false;
+    if (channel->spent_pinned == 0)
+        channel->spent_pinned = phi_now();
+    return phi_flags_stuck(channel) || phi_now() - channel->spent_pinned > PINNED_MS * PHI_MS;
 }
 
 static void ask_or_keep(struct ph_channel *channel)

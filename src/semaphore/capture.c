@@ -147,8 +147,6 @@ static int pin(struct phi_capture *capture, struct phi_uses *uses)
     capture->uses = array;
     // Against the revoker's store of `revoked` and load of `pins`: one sees the other.
     atomic_fetch_add_explicit(&uses->pins, 1, memory_order_seq_cst);
-    if (!atomic_load_explicit(&uses->captured, memory_order_relaxed))
-        atomic_store(&uses->captured, 1);
     capture->uses[capture->uses_count++] = uses;
     return 0;
 }
@@ -167,6 +165,10 @@ static int pin_all(struct phi_captures *captures, struct phi_capture *capture,
             rc = PH_EBROKEN;
     if (rc)
         unpin(capture, before);
+    // While the pin is there: who finds none finds this.
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if (work[i].uses != NULL && phi_step_hops(work[i].kind))
+            atomic_store(&work[i].uses->captured, 1);
     pthread_mutex_unlock(&captures->lock);
     return rc ? phi_fail(captures->report, rc, "capturing into a graph: %s", ph_strerror(rc)) : 0;
 }

@@ -26,7 +26,7 @@ struct phi_uses {
     _Atomic uint32_t pins;                    // live captured graphs that hold it
     _Atomic uint32_t devices;                 // device channels that do (ph_channel_device)
     _Atomic uint32_t revoked;
-    _Atomic uint32_t captured; // 1: a graph has held it
+    _Atomic uint32_t captured; // 1: a graph has had messages by flags with it
 };
 
 // Most items of messages by flags, or staged, that go on at the same time.

@@ -386,6 +386,13 @@ static void converse(Rank &rank, ph_channel *channel, void *buffer, int sender, 
         rank.verify(buffer, bytes, seed + bytes, "sent over lanes that others have had");
     }
     if (rank.rank == sender)
+        rank.device->fill(buffer, LARGE, seed + 1);
+    const ph_group_op op = {rank.rank == sender ? PH_GROUP_SEND : PH_GROUP_RECV, channel, 0, 0,
+                            LARGE};
+    CHECK_OK(ph_group(&op, 1, stream));
+    rank.synchronize(stream);
+    rank.verify(buffer, LARGE, seed + 1, "sent by a group over lanes that others have had");
+    if (rank.rank == sender)
         rank.device->fill(buffer, size, seed);
     CHECK_OK(rank.rank == sender ? ph_put_signal(channel, 0, 0, size, stream)
                                  : ph_wait(channel, size, stream));
