@@ -19,7 +19,7 @@ COMPUTE = """
 # Nothing depends on whether they succeed, or they always do: what ends something, asks for a number, or is advice.
 NO_MATTER = """
     clock_gettime close dlclose fclose free freeaddrinfo freeifaddrs getenv geteuid getpid getrlimit64 getuid
-    pthread_detach pthread_join pthread_setaffinity_np pthread_setname_np pthread_sigmask pthread_timedjoin_np
+    prctl pthread_detach pthread_join pthread_setaffinity_np pthread_setname_np pthread_sigmask pthread_timedjoin_np
     sched_getaffinity sched_yield setvbuf sysconf unlink
 """
 # Text to standard error, and lines of files that fopen and fdopen have opened.
