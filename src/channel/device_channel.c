@@ -96,7 +96,7 @@ static void note(struct ph_channel *channel)
             atomic_fetch_or(&channel->awaited, 1u << (outgoing * 2 + PHI_WORD_NOTE));
     if (channel->own_slab != 0) {
         atomic_store(&channel->flagged, 1);
-        atomic_store(&channel->mine->uncounted, 1);
+        atomic_store(&channel->lost, 1);
     }
 }
 

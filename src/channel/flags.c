@@ -27,8 +27,7 @@ static struct phi_table_pair pair_of(const struct phi_peer *peer)
 {
     const struct phi_capabilities *mine = &peer->peers->mine;
     return (struct phi_table_pair){mine->device_name, peer->theirs.device_name,
-                                   phi_capabilities_bus(mine, &peer->theirs) ||
-                                       phi_capabilities_bus(&peer->theirs, mine)};
+                                   phi_capabilities_bus(mine, &peer->theirs)};
 }
 
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own)
@@ -368,7 +367,7 @@ bool phi_flags_stuck(struct ph_channel *channel)
 {
     struct phi_line *mine = channel->mine, *theirs = channel->theirs_line;
     if (atomic_load(&channel->uses.captured) || atomic_load(&channel->lost))
-        atomic_store(&mine->uncounted, 1); // for the peer
+        atomic_store(&mine->uncounted, 1); // for the peer; nobody else stores it
     return atomic_load(&mine->uncounted) || atomic_load(&theirs->uncounted) ||
            atomic_load(&mine->flags_over) == PHI_GIVEN_UP ||
            atomic_load(&theirs->flags_over) == PHI_GIVEN_UP;

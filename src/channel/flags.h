@@ -75,8 +75,7 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
 // by a stream. Without the lock; writes device memory.
 bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
-// phi_flags_count counts a step that is on a stream now, while its caller is inside the channel
-// (phi_staging_enter).
+// phi_flags_count counts a step that is on a stream now, while its caller is inside the channel.
 void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step);
 
 // phi_flags_rest: whether the lanes are as they were before any message, but for their numbers:

@@ -352,6 +352,23 @@ static bool is_peer_drained(struct ph_channel *channel)
     return is_drained(channel) && executor->ops->drained(executor, &channel->peer->late, NULL, 0);
 }
 
+static bool has_lanes(const struct ph_channel *channel)
+{
+    return channel->stage.is || channel->own_slab != 0;
+}
+
+static void enter_channel(struct ph_channel *channel)
+{
+    if (has_lanes(channel))
+        atomic_fetch_add(&channel->inside, 1);
+}
+
+static void leave_channel(struct ph_channel *channel)
+{
+    if (has_lanes(channel))
+        atomic_fetch_sub(&channel->inside, 1);
+}
+
 // enter lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the peer is
 // being asked.
 static int enter_ended(struct ph_channel *channel)
@@ -359,7 +376,7 @@ static int enter_ended(struct ph_channel *channel)
     pthread_mutex_lock(&channel->peers->lock);
     const int rc = channel->retired ? -ESTALE : channel->key->retiring > 0 ? -EAGAIN : 0;
     if (rc == 0)
-        phi_staging_enter(channel);
+        enter_channel(channel);
     pthread_mutex_unlock(&channel->peers->lock);
     return rc;
 }
@@ -452,7 +469,7 @@ static bool take_ended(const struct phi_channel_call *call, enum phi_method meth
     if (!await_ended(call->channel, begun))
         return false;
     const bool taken = take_flags(call, method, stream, begun);
-    phi_staging_leave(call->channel);
+    leave_channel(call->channel);
     return taken;
 }
 
@@ -469,7 +486,7 @@ bool phi_channel_here(const struct phi_channel_call *call)
         !await_ended(channel, false))
         return false;
     const bool here = first_is_here(call, method);
-    phi_staging_leave(channel);
+    leave_channel(channel);
     return here;
 }
 
@@ -543,17 +560,17 @@ static size_t kick(const struct phi_channel_call *calls, size_t n, const struct 
 static void enter(const struct phi_channel_call *calls, size_t n, const struct phi_helps *helps)
 {
     for (size_t i = 0; i < n; i++)
-        phi_staging_enter(calls[i].channel);
+        enter_channel(calls[i].channel);
     for (size_t i = 0; helps != NULL && i < helps->n; i++)
-        phi_staging_enter(helps->calls[i].channel);
+        enter_channel(helps->calls[i].channel);
 }
 
 static void leave(const struct phi_channel_call *calls, size_t n, const struct phi_helps *helps)
 {
     for (size_t i = 0; i < n; i++)
-        phi_staging_leave(calls[i].channel);
+        leave_channel(calls[i].channel);
     for (size_t i = 0; helps != NULL && i < helps->n; i++)
-        phi_staging_leave(helps->calls[i].channel);
+        leave_channel(helps->calls[i].channel);
 }
 
 int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,

@@ -326,6 +326,8 @@ struct ph_channel {
     uint64_t own_slab, peer_slab;        // of flags, as this device knows them, or 0; see flags.h
     struct phi_flag_table table[2];      // by outgoing
     _Atomic uint32_t flagged;            // 1: this end has used its flags
+    _Atomic uint32_t inside; // calls between what they enqueue and their kick: its lanes, staged or by
+                             // flags, stay so long
     _Atomic uint32_t lost;               // 1: what it did with them was not all counted
     _Atomic uint32_t leaves;             // go words given for copies that have not arrived
     _Atomic int status;                  // 0 or why it cannot be used

@@ -36,7 +36,8 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     struct phi_executor *executor = channel->peers->executor;
     struct phi_left left;
     executor->ops->left(executor, &channel->uses, &left);
-    const bool busy = left.streams > 0 || !phi_staging_rests(channel);
+    const bool busy =
+        left.streams > 0 || atomic_load(&channel->inside) > 0 || !phi_staging_rests(channel);
     // Of a released channel a handle is only the right to ask for its status, and to take what came
     // before.
     const bool of_use = atomic_load(&channel->uses.revoked) == 0 || is_due(channel);
@@ -109,8 +110,9 @@ static void start_line(struct phi_line *line)
         atomic_store(&line->word[word], phi_word_start[word]);
     atomic_store(&line->broken, 0);
     atomic_store(&line->flags_over, 0);
-    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++)
-        atomic_store(&line->messages[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT], 0);
+    for (int outgoing = 0; outgoing < 2; outgoing++)
+        for (int word = 0; word < PHI_WORD_COUNT; word++)
+            atomic_store(&line->messages[outgoing][word], 0);
     atomic_store(&line->uncounted, 0);
     atomic_fetch_add(&line->life, 1);
 }

@@ -395,8 +395,6 @@ bool phi_staging_rests(const struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->peers->executor;
     const bool of_use = atomic_load(&channel->uses.revoked) == 0;
-    if (atomic_load(&channel->stage.inside) > 0)
-        return false;
     if (!channel->stage.is)
         return true;
     if (!executor->ops->drained(executor, &channel->peer->late, NULL, 0))
@@ -433,18 +431,6 @@ bool phi_staging_due(const struct ph_channel *channel)
 }
 
 // ---- the data path
-
-void phi_staging_enter(struct ph_channel *channel)
-{
-    if (channel->stage.is || channel->own_slab != 0)
-        atomic_fetch_add(&channel->stage.inside, 1);
-}
-
-void phi_staging_leave(struct ph_channel *channel)
-{
-    if (channel->stage.is || channel->own_slab != 0)
-        atomic_fetch_sub(&channel->stage.inside, 1);
-}
 
 void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call,
                       const struct phi_step *step)

@@ -6,9 +6,9 @@
 // are both ends compute alike, from the sizes of the two buffers.
 //
 // Where the memory of both ends is registered with the net (transport/way.h), nothing is staged. A
-// rank with a device then has a lane of bells for each direction of a channel: its streams say there
-// what the net is to move, between the buffers themselves, and which posts follow. All else is as
-// between hosts: words, posts, regions.
+// rank with a device then has a lane of bells for each direction of a channel: its streams say
+// there what the net is to move, between the buffers themselves, and which posts follow. All else
+// is as between hosts: words, posts, regions.
 //
 // All with the peers' lock held, but for what the data path uses.
 #ifndef PHI_CHANNEL_STAGING_H
@@ -36,15 +36,11 @@ struct phi_stage_place {
     struct phi_lane *lane[2][PHI_WORD_COUNT]; // by outgoing and word
 };
 
-// The lanes of a channel, by outgoing and word. Constant once the channel is made, but for
-// `inside`.
+// The lanes of a channel, by outgoing and word. Constant once the channel is made.
 struct phi_stage_end {
     bool is;    // staged, or by bells
     bool bells; // of which there is one lane for each direction, in the place of the turn's
     bool wide;  // counted among the context's wide channels, from begin to close
-    // Calls between what they enqueue and their kick: the lanes stay so long. Also of a channel that
-    // is not staged, but has flags.
-    _Atomic uint32_t inside;
     uint64_t like;
     struct phi_stage_place place;
     struct phi_stage_lane *control[2][PHI_WORD_COUNT];
@@ -89,8 +85,8 @@ void phi_staging_give_back(struct phi_peer *peer, struct phi_stage_place *place)
 bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key);
 void phi_staging_close(struct ph_channel *channel);
 
-// phi_staging_rests: whether no call is inside, and nothing of the channel is on its way, nor waits
-// to be taken; of one that has ended only the former. due: a record came that nobody has taken.
+// phi_staging_rests: whether nothing of the channel is on its way, nor waits to be taken; of one
+// that has ended only the former. due: a record came that nobody has taken.
 bool phi_staging_rests(const struct ph_channel *channel);
 bool phi_staging_due(const struct ph_channel *channel);
 
@@ -98,10 +94,8 @@ bool phi_staging_due(const struct ph_channel *channel);
 // out what they have rung for.
 bool phi_staging_sent(const struct ph_channel *channel);
 
-// Of the data path, without the lock. enter comes before what is enqueued, leave after the kick.
-// work fills in a step; kick tells the net of a call's steps.
-void phi_staging_enter(struct ph_channel *channel);
-void phi_staging_leave(struct ph_channel *channel);
+// Of the data path, without the lock, inside the channel. work fills in a step; kick tells the net
+// of a call's steps.
 void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call,
                       const struct phi_step *step);
 void phi_staging_kick(const struct phi_channel_call *call);

@@ -206,10 +206,15 @@ bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_
     return i >= 0 && !(a->other_access[i] & PHI_ACCESS_MAP);
 }
 
-bool phi_capabilities_bus(const struct phi_capabilities *a, const struct phi_capabilities *b)
+static bool sees_bus(const struct phi_capabilities *a, const struct phi_capabilities *b)
 {
     const int i = find_other(a, b);
     return i >= 0 && !(a->other_access[i] & PHI_ACCESS_ATOMIC);
+}
+
+bool phi_capabilities_bus(const struct phi_capabilities *a, const struct phi_capabilities *b)
+{
+    return sees_bus(a, b) || sees_bus(b, a);
 }
 
 bool phi_capabilities_contained(const struct phi_capabilities *a, const struct phi_capabilities *b)

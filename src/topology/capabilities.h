@@ -59,8 +59,8 @@ bool phi_capabilities_sees(const struct phi_capabilities *a, const struct phi_ca
 // one of the same node. A device that a does not see it knows nothing of.
 bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
-// phi_capabilities_bus: whether a's device is known to reach memory of b's by a bus, as PCIe, over
-// which no atomic operation goes, and not by NVLink.
+// phi_capabilities_bus: whether one of the two is known to reach memory of the other's device by a
+// bus, as PCIe, over which no atomic operation goes, and not by NVLink.
 bool phi_capabilities_bus(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
 // phi_capabilities_contained: whether the two are known to live in different containers, where

@@ -182,6 +182,14 @@ std::string Rank::wide()
     return "PEERHOP_TABLE=" + name;
 }
 
+std::string reason_against(const ph_path_report &report, const std::string &name)
+{
+    for (size_t i = 0; i < report.rejected_count; i++)
+        if (report.rejected[i].name == name)
+            return report.rejected[i].reason;
+    return "";
+}
+
 bool Rank::by_flags(struct ph_channel *channel, bool outgoing)
 {
     Rank &rank = *this;

@@ -107,6 +107,9 @@ struct RankRegistration {
     static RankRegistration name##_registration(#name, name);                                      \
     static void name([[maybe_unused]] Rank &rank)
 
+// Why a path, method or handle kind was not taken; "": it is not among those.
+std::string reason_against(const ph_path_report &report, const std::string &name);
+
 class Job
 {
 public:

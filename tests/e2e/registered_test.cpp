@@ -27,14 +27,6 @@ class Registered : public testing::Test
     }
 };
 
-static std::string reason_against(const ph_path_report &report, const std::string &name)
-{
-    for (size_t i = 0; i < report.rejected_count; i++)
-        if (report.rejected[i].name == name)
-            return report.rejected[i].reason;
-    return "";
-}
-
 static bool has(const std::string &text, const std::string &what)
 {
     return text.find(what) != std::string::npos;

@@ -31,14 +31,6 @@ class Staged : public testing::TestWithParam<std::string>
 INSTANTIATE_TEST_SUITE_P(Ranks, Staged, testing::Values("standinnet", "mixed", "gpunet"),
                          [](const auto &info) { return info.param; });
 
-static std::string reason_against(const ph_path_report &report, const std::string &name)
-{
-    for (size_t i = 0; i < report.rejected_count; i++)
-        if (report.rejected[i].name == name)
-            return report.rejected[i].reason;
-    return "";
-}
-
 // ---- what the report says, and what is refused
 
 RANK_FUNCTION(reports)

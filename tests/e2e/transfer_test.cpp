@@ -731,14 +731,6 @@ RANK_FUNCTION(limits_of_channels)
     rank.barrier();
 }
 
-static std::string not_wide(const ph_path_report &report)
-{
-    for (size_t i = 0; i < report.rejected_count; i++)
-        if (report.rejected[i].name == std::string("wide"))
-            return report.rejected[i].reason;
-    return "";
-}
-
 // The first channels of a pair have wide slots for sends, the others and all signals small ones.
 // Both ranks know it without a word; what is larger goes by copy, and what fits needs no receiver.
 // Buffers begin anywhere.
@@ -765,7 +757,7 @@ RANK_FUNCTION(large_by_lines)
     for (size_t i = 0; i < channels.size(); i++) {
         const uint64_t lines = report_of(rank, channels[i], i % 2 == 0).ll_max;
         CHECK(lines == most || lines == small);
-        const std::string why = not_wide(report_of(rank, channels[i], i % 2 == 0));
+        const std::string why = reason_against(report_of(rank, channels[i], i % 2 == 0), "wide");
         CHECK(lines == small && i % 2 == 0 ? why.find("only the first") == 0 : why.empty());
         large += lines == most;
     }
@@ -821,10 +813,11 @@ RANK_FUNCTION(wide_without_a_table)
         else
             CHECK_EQUAL(report.ll_max, uint64_t{8192});
         if (report.sm_max == 0 || rank.rank == 1) // whoever sends knows why
-            CHECK(not_wide(report).empty());
+            CHECK(reason_against(report, "wide").empty());
         else
-            CHECK(not_wide(report).find(getenv("PEERHOP_STANDIN_BUS") ? "a bus connects"
-                                                                      : "no table says") == 0);
+            CHECK(reason_against(report, "wide")
+                      .find(getenv("PEERHOP_STANDIN_BUS") ? "a bus connects" : "no table says") ==
+                  0);
     }
 }
 

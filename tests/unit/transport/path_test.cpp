@@ -164,6 +164,7 @@ TEST_F(Path, NetAloneBetweenNodesAndWhereItIsAskedFor)
 TEST_F(Path, RecordsSayWhatADeviceReaches)
 {
     a.others = PHI_OTHERS_MAX;
+    b.others = 0; // what it sees is not told
     for (int i = 0; i < PHI_OTHERS_MAX; i++) {
         a.other_uuid[i][0] = static_cast<uint8_t>(10 + i);
         a.other_access[i] = static_cast<uint8_t>(i % 4);
@@ -179,6 +180,7 @@ TEST_F(Path, RecordsSayWhatADeviceReaches)
         memcpy(b.uuid, a.other_uuid[i], sizeof b.uuid);
         EXPECT_EQ(phi_capabilities_denied(&got, &b), i % 2 == 0) << i;
         EXPECT_EQ(phi_capabilities_bus(&got, &b), i % 4 < 2) << i;
+        EXPECT_EQ(phi_capabilities_bus(&b, &got), i % 4 < 2) << i;
     }
     EXPECT_NE(phi_capabilities_decode(&got, writer.bytes, writer.size - 1), 0);
     writer.bytes[writer.size - PHI_OTHERS_MAX * 17 - 1] = PHI_OTHERS_MAX + 1;
