@@ -127,7 +127,7 @@ struct ph_group_op {
 // What a peer signalled, or sent without waiting, before it left is still there for a group, too.
 // Puts and gets of at most 512 KiB in one group are one launch for 120 of them, unless
 // PEERHOP_METHOD is ce: the pages of a cache, the tensors of a layer. (One alone is the copy engine's in
-// a graph, and else a launch, too.)
+// a graph; else it is a launch, too, up to 8 MiB.)
 // All channels must belong to one context; at most one message per channel, direction and kind,
 // else -EINVAL and nothing is enqueued. -E2BIG, nothing is enqueued: between devices over the net, more
 // than 16 parts of messages go out on one channel while more than 15 messages are waited for. What one

@@ -151,14 +151,25 @@ static CUresult enqueue_copy_kernel(struct phi_enqueue *q, const struct phi_work
     return launch(q, (struct phi_grid){PHI_KERNEL_COPY, blocks, PHI_COPY_THREADS}, &args);
 }
 
+static void count_copies(struct phi_enqueue *q, uint32_t n, uint64_t bytes)
+{
+    phi_count(q->to->counters, ipc_operations, n);
+    phi_count(q->to->counters, ipc_bytes, bytes);
+}
+
 static void count_copy(struct phi_enqueue *q, const struct phi_work *work)
 {
-    struct phi_counters *counters = q->to->counters;
-    const bool net = phi_step_staged(work->kind);
-    phi_count(counters, ipc_operations, !net);
-    phi_count(counters, ipc_bytes, net ? 0 : work->size);
-    phi_count(counters, net_operations, net);
-    phi_count(counters, net_bytes, net ? work->size : 0);
+    if (!phi_step_staged(work->kind))
+        return count_copies(q, 1, work->size);
+    phi_count(q->to->counters, net_operations, 1);
+    phi_count(q->to->counters, net_bytes, work->size);
+}
+
+// What waits on one stream waits one after the other: the largest counts.
+static void count_blocks(struct phi_enqueue *q, uint32_t blocks)
+{
+    if (q->blocks < blocks)
+        q->blocks = blocks;
 }
 
 static CUresult enqueue_transfer(struct phi_enqueue *q, const struct phi_piece *piece)
@@ -176,8 +187,7 @@ static CUresult enqueue_transfer(struct phi_enqueue *q, const struct phi_piece *
     args.number = q->number;
     uint32_t blocks = q->sync ? phi_transfer_blocks(&q->to->policy, &q->others, work->size) : 1;
     args.copy.sync = sync_of(q);
-    if (q->blocks < blocks)
-        q->blocks = blocks;
+    count_blocks(q, blocks);
     return launch(q, (struct phi_grid){PHI_KERNEL_TRANSFER, blocks, PHI_COPY_THREADS}, &args);
 }
 
@@ -222,8 +232,7 @@ static CUresult enqueue_hop(struct phi_enqueue *q, const struct phi_piece *piece
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
     args.sync = sync_of(q);
-    if (q->blocks < grid.blocks)
-        q->blocks = grid.blocks;
+    count_blocks(q, grid.blocks);
     return launch_early(q, grid, &args);
 }
 
@@ -247,6 +256,7 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
                                    .sync = behind || piece->done ? sync_of(q) : 0};
     CUresult result = CUDA_SUCCESS;
     uint32_t blocks = 0;
+    uint64_t bytes = 0;
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
         const struct phi_work *work = &q->work[piece->first + i];
         if (work->size == 0)
@@ -261,12 +271,17 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
         if (result == CUDA_SUCCESS)
             result = view_source(q, work, &item->source);
         blocks += phi_copy_blocks(&q->to->policy, work->size);
-        count_copy(q, work);
+        bytes += work->size;
     }
-    phi_count(q->to->counters, copy_kernels, args.count);
     if (result != CUDA_SUCCESS)
         return result;
-    return launch(q, (struct phi_grid){PHI_KERNEL_COPIES, blocks, PHI_COPY_THREADS}, &args);
+    phi_count(q->to->counters, copy_kernels, args.count);
+    count_copies(q, args.count, bytes);
+    const struct phi_grid grid = {PHI_KERNEL_COPIES, blocks, PHI_COPY_THREADS};
+    if (!q->to->info->early_launch || !phi_copies_early(&q->to->policy, &q->others, blocks))
+        return launch(q, grid, &args);
+    count_blocks(q, blocks);
+    return launch_early(q, grid, &args);
 }
 
 void phi_enqueue_all(struct phi_enqueue *q)

@@ -9,8 +9,10 @@
 // The figures of few and of many blocks: docs/performance.md, "What a kernel's copy can reach".
 #define MOVE_BLOCK_BYTES ((size_t)4 << 10)
 
-// Larger copies gain nothing from company: the copy engine moves them at the rate of the link.
+// Larger copies gain nothing from company: the copy engine moves them at the rate of the link. A
+// lone one may be larger, as there the stream's number would be an operation of its own behind it.
 #define GATHER_BYTES ((size_t)512 << 10)
+#define LONE_BYTES   ((size_t)8 << 20)
 
 static bool is_copy(const struct phi_work *work)
 {
@@ -133,20 +135,28 @@ static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
     piece->done = plan->done && plan->at == plan->n;
 }
 
-static bool is_small_copy(const struct phi_work *work)
+static bool is_small_copy(const struct phi_work *work, size_t most)
 {
-    return is_copy(work) && work->size <= GATHER_BYTES && !work->engine;
+    return is_copy(work) && work->size <= most && !work->engine;
+}
+
+// Whether the next item, a copy, is all that is left before the number.
+static bool is_lone(const struct phi_plan *plan)
+{
+    return plan->done && plan->at < plan->n && is_small_copy(&plan->work[plan->at], LONE_BYTES) &&
+           skip_nothing(plan, plan->at + 1) == plan->n;
 }
 
 // Copies that follow one another are of one group, whose copies have no order.
 static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
 {
     size_t end = plan->at, copies = 0;
-    while (end < plan->n && is_small_copy(&plan->work[end]) && copies < PHI_COPIES_ITEMS)
+    while (end < plan->n && is_small_copy(&plan->work[end], GATHER_BYTES) &&
+           copies < PHI_COPIES_ITEMS)
         copies += plan->work[end++].size > 0;
-    // A lone one goes so where the number would be an operation of its own behind it.
-    const bool lone = copies == 1 && plan->done && skip_nothing(plan, end) == plan->n;
-    if (copies < 2 && !lone)
+    if (is_lone(plan))
+        end = plan->at + 1;
+    else if (copies < 2)
         return false;
     piece->kind = PHI_PIECE_COPIES;
     piece->behind = plan->waited;
@@ -247,6 +257,12 @@ static uint32_t share_of(const struct phi_policy *policy, const struct phi_waiti
     const uint32_t left = others->blocks < policy->blocks ? policy->blocks - others->blocks : 0;
     const uint32_t share = left / 2 / n > 1 ? left / 2 / n : 1;
     return wanted < share ? wanted : share;
+}
+
+bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
+                      uint32_t blocks)
+{
+    return others->blocks < policy->blocks && blocks <= (policy->blocks - others->blocks) / 2;
 }
 
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,

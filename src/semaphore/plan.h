@@ -54,7 +54,7 @@ bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece);
 struct phi_waiting {
     uint32_t kernels;           // streams (and branches of live graphs) in a waiting kernel
     uint32_t memory_operations; // ... in a memory operation
-    uint32_t blocks;            // thread blocks of waiting kernels that copy
+    uint32_t blocks;            // thread blocks of kernels that wait, or begin early, and copy
 };
 
 struct phi_policy {
@@ -84,6 +84,12 @@ bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 // 8 bytes are faster so however busy it is, 64 KiB by a third where it is idle and slower by a
 // fifth where it is not (docs/performance.md, "What the host does").
 bool phi_gather_mode(const struct phi_policy *policy);
+
+// phi_copies_early: whether a launch of copies may begin while the one before it on the stream
+// ends. Its blocks hold places while they wait for that, so they count among what waits; where that
+// leaves too few, the launch begins when it can go on.
+bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
+                      uint32_t blocks);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_transfer_blocks: of one that
 // waits first; what waits already leaves it fewer, but one at least. phi_move_blocks: the same of

@@ -125,6 +125,16 @@ bool phi_record_waits(const struct phi_records *records, int index)
     return unfinished(&record->kernel_wait, done) || unfinished(&record->memory_wait, done);
 }
 
+void phi_record_hold(struct phi_records *records, int index, uint64_t number, uint32_t blocks)
+{
+    struct phi_record *record = &records->record[index];
+    // What holds places on one stream does so one after the other: the largest counts.
+    if (!unfinished(&record->held, phi_record_done(records, index)) ||
+        atomic_load_explicit(&record->blocks, memory_order_relaxed) < blocks)
+        atomic_store_explicit(&record->blocks, blocks, memory_order_relaxed);
+    atomic_store_explicit(&record->held, number, memory_order_relaxed);
+}
+
 void phi_records_waiting(const struct phi_records *records, int except, struct phi_waiting *waiting)
 {
     const int used = (int)atomic_load_explicit(&records->used, memory_order_acquire);
@@ -133,10 +143,9 @@ void phi_records_waiting(const struct phi_records *records, int except, struct p
         const uint64_t done = phi_record_done(records, i);
         if (i == except)
             continue;
-        if (unfinished(&record->kernel_wait, done)) {
-            waiting->kernels++;
+        waiting->kernels += unfinished(&record->kernel_wait, done);
+        if (unfinished(&record->held, done))
             waiting->blocks += atomic_load_explicit(&record->blocks, memory_order_relaxed);
-        }
         waiting->memory_operations += unfinished(&record->memory_wait, done);
     }
 }

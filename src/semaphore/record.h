@@ -28,7 +28,8 @@ struct phi_record {
     _Atomic uint64_t issued;      // the last number given
     _Atomic uint64_t kernel_wait; // the last number that waits by kernel, by memory operation
     _Atomic uint64_t memory_wait;
-    _Atomic uint32_t blocks; // of the largest kernel that waits and copies, while kernel_wait counts
+    _Atomic uint64_t held;   // the last number whose kernels hold places while they wait
+    _Atomic uint32_t blocks; // of the largest of these, until that is done
     struct phi_wait_note oldest, latest;
 };
 
@@ -71,6 +72,9 @@ static inline uint64_t phi_record_done(const struct phi_records *records, int in
 
 // phi_record_waits: whether something on the record's stream that waits is not done.
 bool phi_record_waits(const struct phi_records *records, int index);
+
+// phi_record_hold notes that number has a kernel of so many blocks that holds places. Locked.
+void phi_record_hold(struct phi_records *records, int index, uint64_t number, uint32_t blocks);
 
 // phi_records_waiting adds up what waits on all records but `except`.
 void phi_records_waiting(const struct phi_records *records, int except,

@@ -103,20 +103,13 @@ static void mark_waits(struct cuda_executor *x, struct phi_enqueue *q, struct ph
                        int index)
 {
     struct phi_records *records = &x->records;
+    if (q->blocks > 0)
+        phi_record_hold(records, index, q->number, q->blocks);
     if (q->waits > 0) {
         _Atomic uint64_t *mark = q->plan.kernel_waits ? &record->kernel_wait : &record->memory_wait;
         const struct phi_work *work = q->work;
         while (!phi_step_waits(work->kind))
             work++;
-        if (q->plan.kernel_waits) {
-            // What waits on one stream waits one after the other: the largest counts.
-            const uint32_t others =
-                phi_record_waits(records, index)
-                    ? atomic_load_explicit(&record->blocks, memory_order_relaxed)
-                    : 0;
-            atomic_store_explicit(&record->blocks, q->blocks > others ? q->blocks : others,
-                                  memory_order_relaxed);
-        }
         atomic_store_explicit(mark, q->number, memory_order_relaxed);
         phi_record_note(records, index, q->number, work);
     }
@@ -139,7 +132,7 @@ static int issue_locked(struct cuda_executor *x, struct phi_enqueue *q, int inde
     q->done = x->done_device + (uint64_t)index * sizeof(uint64_t);
     q->waited = phi_record_waits(records, index);
     q->sync = (uint32_t)index + 1;
-    if (q->waits > 0) { // what others do matters to nothing else
+    if (q->waits > 0 || has(q, PHI_STEP_COPY)) { // what others do matters to nothing else
         phi_records_waiting(records, index, &q->others);
         phi_captures_waiting(&x->captures, &q->others);
     }

@@ -144,7 +144,7 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
 
 TEST_P(Executor, CopiesOnTheStreamAndSaysWhenDone)
 {
-    const size_t sizes[] = {100003, (600 << 10) + 3};
+    const size_t sizes[] = {100003, (8 << 20) + 3};
     CUdeviceptr a = gpu->alloc(sizes[1]), b = gpu->alloc(sizes[1]);
     CUstream s = stream();
     uint64_t operations = 0, bytes = 0;
@@ -157,6 +157,30 @@ TEST_P(Executor, CopiesOnTheStreamAndSaysWhenDone)
         EXPECT_EQ(gpu->context.counters.ipc_bytes, bytes += size);
         EXPECT_EQ(gpu->context.counters.copy_kernels, gpu->info().kernels ? 1u : 0u)
             << "a small copy goes with its number, a large one is the copy engine's";
+    }
+}
+
+// Each reads what the one before it wrote, and may begin before that has ended: alone and by eight,
+// also behind a wait and with more of them than may begin early.
+TEST_P(Executor, CopiesThatBeginEarlyComeOneAfterAnother)
+{
+    const size_t size = 1 << 20, parts = 8, part = size / parts;
+    const CUdeviceptr place[] = {gpu->alloc(size), gpu->alloc(size), gpu->alloc(size)};
+    CUstream s = stream();
+    for (uint32_t round = 1; round <= 20; round++) {
+        gpu->fill(place[0], size, round);
+        ASSERT_EQ(issue(s, {wait(TURN, READY), post(TURN, FULL)}), 0);
+        for (size_t i = 0; i < 40; i++) {
+            const CUdeviceptr from = place[i % 3], to = place[(i + 1) % 3];
+            std::vector<phi_work> work;
+            for (size_t k = 0; k < (i % 4 < 2 ? 1 : parts); k++)
+                work.push_back(i % 4 < 2 ? copy(to, from, size)
+                                         : copy(to + k * part, from + k * part, part));
+            ASSERT_EQ(issue(s, work), 0);
+        }
+        set(TURN, READY);
+        expect_drained();
+        ASSERT_EQ(gpu->errors(place[1], size, round), 0u) << "round " << round;
     }
 }
 

@@ -18,8 +18,8 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, p post, c copy, l large copy, z copy of no bytes, h hold; by flags u
-// push, t take, g go, m move, a arrive; s stage, e unstage, x help, b bell, d land.
+// Work from letters: w wait, p post, c copy, l large copy, L larger, z copy of no bytes, h hold; by
+// flags u push, t take, g go, m move, a arrive; s stage, e unstage, x help, b bell, d land.
 std::vector<phi_work> work_of(const std::string &letters)
 {
     static const std::map<char, phi_step_kind> kinds = {
@@ -31,7 +31,7 @@ std::vector<phi_work> work_of(const std::string &letters)
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
         work[i].kind = kinds.count(c) ? kinds.at(c) : PHI_STEP_COPY;
-        work[i].size = c == 'c' ? 100 : c == 'l' ? 1 << 20 : 0;
+        work[i].size = c == 'c' ? 100 : c == 'l' ? 8 << 20 : c == 'L' ? (8 << 20) + 1 : 0;
     }
     return work;
 }
@@ -98,7 +98,14 @@ TEST(Plan, SmallCopiesGoTogether)
     EXPECT_EQ(plan_of("ccc", KERNEL), "CCCB(+)");
     EXPECT_EQ(plan_of("c", GATHERED), "G(c+)"); // and its number
     EXPECT_EQ(plan_of("zcz", GATHERED), "G(c+)");
-    EXPECT_EQ(plan_of("l", GATHERED), "CB(+)");
+    EXPECT_EQ(plan_of("L", GATHERED), "CB(+)");
+    EXPECT_EQ(plan_of("l", GATHERED), "G(l+)"); // too large for company
+    EXPECT_EQ(plan_of("zlz", GATHERED), "G(l+)");
+    EXPECT_EQ(plan_of("ll", GATHERED), "CG(l+)");
+    EXPECT_EQ(plan_of("cl", GATHERED), "CG(l+)");
+    EXPECT_EQ(plan_of("lc", GATHERED), "CG(c+)");
+    EXPECT_EQ(plan_of("lp", GATHERED), "CB(p+)");
+    EXPECT_EQ(plan_of("l", GATHERED_IN_GRAPH), "C");
     EXPECT_EQ(plan_of("cp", GATHERED), "CB(p+)"); // the number is another's
     EXPECT_EQ(plan_of("c", GATHERED_IN_GRAPH), "C");
     EXPECT_EQ(plan_of("cc", GATHERED_IN_GRAPH), "G(cc)");
@@ -334,6 +341,22 @@ TEST(Policy, WaitingBlocksLeaveRoom)
     EXPECT_LT(others.blocks, 132u + 64u);
     others.blocks = 0;
     EXPECT_EQ(phi_transfer_blocks(&policy, &others, 100), 1u);
+}
+
+// Copies that wait for nobody hold places, too, while they wait for the launch before them.
+TEST(Policy, CopiesBeginEarlyWhereThereIsRoom)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    policy.blocks = 132;
+    phi_waiting others{};
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 66));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 67));
+    others.blocks = 130;
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 1));
+    others.blocks = 131;
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 1));
+    others.blocks = 200;
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 1));
 }
 
 TEST(Policy, CopiesOfOneLaunchShareTheRoom)
