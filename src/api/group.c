@@ -18,9 +18,10 @@ struct batch {
     enum turn turn;
     struct phi_helps helps;
     size_t n;
-    bool staged; // a channel of the group is,
-    bool bells;  // ... or goes by bells
-    bool begun;  // something of the group is enqueued
+    bool staged;     // a channel of the group is,
+    bool bells;      // ... or goes by bells
+    uint32_t phases; // a bit for each in which the group may have calls
+    bool begun;      // something of the group is enqueued
     int rc;
     struct phi_channel_call calls[CALLS_MAX];
 };
@@ -74,16 +75,18 @@ static bool is_late(const struct ph_group_op *op)
     return atomic_load_explicit(&op->channel->grouped, memory_order_relaxed) & late_bit(op->kind);
 }
 
+// Of what is one call.
+static const enum phi_call single[] = {
+    [PH_GROUP_PUT] = PHI_CALL_PUT,
+    [PH_GROUP_GET] = PHI_CALL_GET,
+    [PH_GROUP_PUT_SIGNAL] = PHI_CALL_PUT_SIGNAL,
+    [PH_GROUP_SIGNAL] = PHI_CALL_SIGNAL,
+    [PH_GROUP_WAIT] = PHI_CALL_WAIT,
+};
+
 // The calls that an operation of a group is made of: at most one in each phase.
 static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi_call *call)
 {
-    static const enum phi_call single[] = {
-        [PH_GROUP_PUT] = PHI_CALL_PUT,
-        [PH_GROUP_GET] = PHI_CALL_GET,
-        [PH_GROUP_PUT_SIGNAL] = PHI_CALL_PUT_SIGNAL,
-        [PH_GROUP_SIGNAL] = PHI_CALL_SIGNAL,
-        [PH_GROUP_WAIT] = PHI_CALL_WAIT,
-    };
     if (!is_pair(op))
         *call = single[op->kind];
     else if (phi_channel_active(op->channel, is_outgoing(op->kind)))
@@ -91,6 +94,12 @@ static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi
     else
         *call = phase == phi_programs[PHI_CALL_POST].phase ? PHI_CALL_POST : PHI_CALL_COMPLETE;
     return phi_programs[*call].phase == phase && !is_late(op);
+}
+
+// The phases in which it may have calls.
+static uint32_t phases_of(const struct ph_group_op *op)
+{
+    return is_pair(op) ? (1u << PHI_GROUP_PHASES) - 1 : 1u << phi_programs[single[op->kind]].phase;
 }
 
 static struct phi_channel_call call_of(const struct ph_group_op *op, enum phi_call call)
@@ -142,6 +151,8 @@ static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t
     // Peers in the order of phi_group_rank, from 1 on: with each pass over the calls of one the
     // next is found, so that nothing is sorted or allocated.
     const uint32_t rank = (uint32_t)batch->peers->rank, ranks = (uint32_t)batch->peers->ranks;
+    if (!(batch->phases & 1u << phase))
+        return;
     for (uint32_t turn = 1, next; turn != UINT32_MAX; turn = next) {
         next = UINT32_MAX;
         for (size_t i = 0; i < n; i++) {
@@ -337,7 +348,8 @@ static int check_messages(const struct ph_group_op *ops, size_t n)
     size_t marked;
     int rc = mark_messages(ops, n, &marked);
     for (size_t i = 0; i < marked; i++)
-        atomic_fetch_and(&ops[i].channel->grouped, ~message_bit(ops[i].kind));
+        if (message_bit(ops[i].kind))
+            atomic_fetch_and(&ops[i].channel->grouped, ~message_bit(ops[i].kind));
     return rc;
 }
 
@@ -359,10 +371,12 @@ static int issue_all(struct batch *batch, const struct ph_group_op *ops, size_t 
 {
     batch->n = 0;
     batch->staged = batch->bells = false;
+    batch->phases = 0;
     for (size_t i = 0; i < n; i++) {
         const struct ph_channel *channel = ops[i].channel;
         batch->bells = batch->bells || channel->stage.bells;
         batch->staged = batch->staged || (channel->stage.is && !channel->stage.bells);
+        batch->phases |= phases_of(&ops[i]);
     }
     batch->rc = add_helps(batch, ops, n);
     if (batch->rc)
