@@ -337,8 +337,12 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
     if (!read_own(channel, phi_flags_lane_of(channel, outgoing, word), &lane, sizeof lane,
                   deadline))
         return false;
-    return method == PHI_BY_LINES ? is_pushed(channel, &lane, outgoing, word, size, deadline)
-                                  : is_moved(&lane);
+    const size_t lines = method == PHI_BY_LINES ? size
+                         : method == PHI_BY_BOTH
+                             ? phi_flag_tail(channel->table[outgoing].lines, size)
+                             : 0;
+    return (method == PHI_BY_LINES || is_moved(&lane)) &&
+           (method == PHI_BY_COPY || is_pushed(channel, &lane, outgoing, word, lines, deadline));
 }
 
 void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step)
@@ -403,7 +407,12 @@ enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing
         return PHI_BY_WORDS;
     const uint64_t lines =
         phi_call_signals(call) ? phi_flags_signal_lines(channel, outgoing) : table->lines;
-    return size <= lines && lines > 0               ? PHI_BY_LINES
-           : size <= table->copy && table->copy > 0 ? PHI_BY_COPY
-                                                    : PHI_BY_WORDS;
+    if (size <= lines && lines > 0)
+        return PHI_BY_LINES;
+    if (size > table->copy || table->copy == 0)
+        return PHI_BY_WORDS;
+    const uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
+    const bool both =
+        !phi_call_signals(call) && protocol != PH_PROTOCOL_GET && phi_flag_tail(lines, size) > 0;
+    return both ? PHI_BY_BOTH : PHI_BY_COPY;
 }

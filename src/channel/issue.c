@@ -165,10 +165,37 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
     work->host_source = call->outgoing ? local_host : remote_host;
 }
 
-// A message by flags: the lanes of its direction, and what of the copy its step needs.
-static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
-                    const struct phi_step *step)
+static enum phi_method method_of(const struct phi_channel_call *call)
 {
+    // The tables are for messages.
+    const bool plain = call->call == PHI_CALL_PUT || call->call == PHI_CALL_GET;
+    if (plain && !call->channel->stage.is)
+        return PHI_BY_WORDS;
+    return phi_flags_method(call->channel, call->outgoing, call->call, call->size);
+}
+
+// What a step by flags does of a call: by both methods it is a part.
+static struct phi_channel_call part_of(const struct phi_channel_call *call,
+                                       const struct phi_step *step, enum phi_method method)
+{
+    struct phi_channel_call part = *call;
+    if (method != PHI_BY_BOTH)
+        return part;
+    const size_t tail = phi_flag_tail(call->channel->table[call->outgoing].lines, call->size);
+    part.size -= tail;
+    if (step->kind == PHI_STEP_PUSH || step->kind == PHI_STEP_TAKE) {
+        part.local_offset += part.size;
+        part.remote_offset += part.size;
+        part.size = tail;
+    }
+    return part;
+}
+
+// A message by flags: the lanes of its direction, and what of the copy its step needs.
+static void set_hop(struct phi_work *work, const struct phi_channel_call *whole,
+                    const struct phi_step *step, enum phi_method method)
+{
+    const struct phi_channel_call part = part_of(whole, step, method), *call = &part;
     struct ph_channel *channel = call->channel;
     work->broken = &channel->mine->flags_over;
     work->broken_device = channel->mine_device + offsetof(struct phi_line, flags_over);
@@ -193,21 +220,27 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
         work->offset = work->wide ? channel->peer_slab + small : call->remote_offset;
     } else if (step->kind == PHI_STEP_TAKE) {
         work->slots = channel->own_slab + slots;
-        work->destination = channel->local;
+        work->destination = channel->local + (work->signal ? 0 : call->local_offset);
         work->host_destination = channel->local_kind == PHI_KIND_HOST;
         work->offset = channel->local_size;
     } else if (step->kind == PHI_STEP_MOVE) {
         work->offset = call->outgoing;
     }
+    work->tail =
+        method == PHI_BY_BOTH && step->kind != PHI_STEP_GO && step->kind != PHI_STEP_ARRIVE;
+}
+
+static const struct phi_program *program_by(const struct phi_channel_call *call,
+                                            enum phi_method method)
+{
+    const struct ph_channel *channel = call->channel;
+    const uint8_t protocol = call->outgoing ? channel->protocol_out : channel->protocol_in;
+    return phi_program_of(call->call, method, protocol == PH_PROTOCOL_GET);
 }
 
 static const struct phi_program *program_of(const struct phi_channel_call *call)
 {
-    const struct ph_channel *channel = call->channel;
-    const uint8_t protocol = call->outgoing ? channel->protocol_out : channel->protocol_in;
-    const enum phi_method method =
-        phi_flags_method(channel, call->outgoing, call->call, call->size);
-    return phi_program_of(call->call, method, protocol == PH_PROTOCOL_GET);
+    return program_by(call, method_of(call));
 }
 
 bool phi_call_fills(const struct phi_channel_call *call)
@@ -277,12 +310,13 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
 {
     if (call->channel->stage.bells)
         return add_bell(call, work);
-    const struct phi_program *program = program_of(call);
+    const enum phi_method method = method_of(call);
+    const struct phi_program *program = program_by(call, method);
     struct ph_channel *channel = call->channel;
     for (unsigned i = 0; i < program->count; i++) {
         work[i] = phi_channel_work(channel, program->steps[i].kind, call->call);
         if (phi_step_hops(program->steps[i].kind))
-            set_hop(&work[i], call, &program->steps[i]);
+            set_hop(&work[i], call, &program->steps[i], method);
         else if (program->steps[i].kind == PHI_STEP_COPY)
             set_copy(&work[i], call);
         else
@@ -292,6 +326,8 @@ static size_t add_call(const struct phi_channel_call *call, struct phi_work *wor
         if (program->steps[i].kind == PHI_STEP_WAIT)
             note_await(channel, call->outgoing, &program->steps[i]);
     }
+    if (method == PHI_BY_BOTH)
+        work[0].together = program->count;
     return program->count;
 }
 
@@ -449,15 +485,18 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
         return true;
     atomic_store(&channel->flagged, 1);
     atomic_store(&channel->lost, 1);
+    if ((method == PHI_BY_COPY || method == PHI_BY_BOTH) &&
+        !phi_flags_take_moved(channel, call->outgoing,
+                              (enum phi_word)program_of(call)->steps[0].word))
+        return false;
     if (method == PHI_BY_COPY)
-        return phi_flags_take_moved(channel, call->outgoing,
-                                    (enum phi_word)program_of(call)->steps[0].word);
-    add_call(call, work);
-    work[0].continues = begun;
-    work[0].uses = &channel->peer->late;
-    if (method == PHI_BY_LINES)
-        work[0].peer_lane = 0;
-    if (executor->ops->issue(executor, stream, work, 1, &partial))
+        return true;
+    struct phi_work *last = &work[add_call(call, work) - 1];
+    last->continues = begun;
+    last->uses = &channel->peer->late;
+    if (method != PHI_BY_SLOTS)
+        last->peer_lane = 0;
+    if (executor->ops->issue(executor, stream, last, 1, &partial))
         return false;
     phi_staging_kick(call);
     return true;
@@ -476,8 +515,7 @@ static bool take_ended(const struct phi_channel_call *call, enum phi_method meth
 bool phi_channel_here(const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
-    const enum phi_method method =
-        phi_flags_method(channel, call->outgoing, call->call, call->size);
+    const enum phi_method method = method_of(call);
     if (method == PHI_BY_WORDS && call->call == PHI_CALL_WAIT)
         return with_word(call, is_word_here);
     // The other methods of a transfer need the peer.
@@ -492,8 +530,7 @@ bool phi_channel_here(const struct phi_channel_call *call)
 
 bool phi_channel_take(const struct phi_channel_call *call, void *stream, bool begun)
 {
-    const enum phi_method method =
-        phi_flags_method(call->channel, call->outgoing, call->call, call->size);
+    const enum phi_method method = method_of(call);
     return method == PHI_BY_WORDS ? with_word(call, take_word)
                                   : take_ended(call, method, stream, begun);
 }
@@ -538,9 +575,10 @@ static size_t add_helped(const struct phi_channel_call *calls, size_t n,
 
 static void count_flags(const struct phi_channel_call *call)
 {
-    if (call->channel->own_slab == 0 || call->channel->stage.is)
+    const enum phi_method method = method_of(call);
+    if (method == PHI_BY_WORDS || method == PHI_BY_SLOTS)
         return;
-    const struct phi_program *program = program_of(call);
+    const struct phi_program *program = program_by(call, method);
     for (unsigned i = 0; i < program->count; i++)
         phi_flags_count(call->channel, call->outgoing, &program->steps[i]);
 }

@@ -9,7 +9,7 @@
 #include "semaphore/flags.h"
 
 #define OFFER_MAGIC   0x464f4850u // "PHOF"
-#define OFFER_VERSION 7
+#define OFFER_VERSION 8
 
 void phi_put_target(struct phi_writer *writer, const struct phi_net_target *target)
 {

@@ -233,6 +233,8 @@ static __device__ void move(const phi_hop_item &item, follower &next)
     __syncthreads(); // gathers the block's copies for the fence of thread 0
     if (threadIdx.x != 0)
         return;
+    if (item.wide)
+        atomicAdd(&reinterpret_cast<phi_flag_lane *>(item.own)->moved, 1); // for await_moved()
     next.look();
     fence_system(); // the copies before the full word
     store_relaxed(reinterpret_cast<phi_flag_lane *>(item.peer)->full + block, item.blocks);
@@ -376,7 +378,7 @@ static __device__ __forceinline__ void hop(const phi_hop_args &args)
     __syncthreads();
     if (threadIdx.x != 0)
         return;
-    if (WIDE && i < args.count && item.fence == PHI_FENCE_LAST)
+    if (SPREAD && i < args.count && item.fence == PHI_FENCE_LAST)
         next.look();
     finish<false>(args, next);
 }

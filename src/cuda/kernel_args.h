@@ -133,6 +133,8 @@ struct phi_transfer_args {
 //       and the blocks put all back to 0. A block that has copied its part stores the number of
 //       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
 //       begins with go set: the first copy needs no leave.
+//   A message may go by both: the PUSH of its end begins when all blocks of the MOVE have stored
+//   what they have (moved), and comes while their fences are under way.
 #define PHI_LL_PIECE    8192                     // most bytes of data of a message
 #define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 128) // with room for an offset before the data; aligned
 #define PHI_LL_SLOTS    2                        // wide ones, too
@@ -154,7 +156,7 @@ struct phi_flag_lane {
     uint32_t credit;          // by the peer
     uint32_t taken;           // own
     uint32_t pushing, taking; // own: blocks that have done their share; 0 between launches
-    uint32_t reserved;
+    uint32_t moved; // own: blocks of a MOVE that have stored their part, for a PUSH behind it
     uint64_t wide_pushed, wide_taken; // own: of the messages those that are wide
     uint32_t reserved_too[22];
     uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end
@@ -186,9 +188,9 @@ enum phi_hop_kind {
 #define PHI_BELL_BIT(peer)   ((uint32_t)((peer) >> 32) & 0xff)
 #define PHI_BELL_VALUE(peer) ((uint32_t)((peer) >> 40) & 0xff)
 
-// What an item writes for others comes before the number, by a fence of each of its blocks. LAST,
-// of phi_hop_wide: where the launch behind it is not on the device already, which is looked at once
-// more before that. It pays where the blocks' stores are over soon.
+// What an item writes for others comes before the number, by a fence of each of its blocks. LAST:
+// where the launch behind it is not on the device already, which is looked at once more before
+// that. It pays where the blocks' stores are over soon, or the launch took long.
 #define PHI_FENCE      1u
 #define PHI_FENCE_LAST 2u
 
@@ -211,9 +213,11 @@ struct phi_hop_item {
     uint64_t offset;
     uint16_t kind;   // enum phi_hop_kind
     uint8_t fence;   // 0: it writes nothing for others that is to come before the number; PHI_FENCE
-    uint8_t wide;    // PUSH, TAKE of no signal: 1: the message and its slots are wide
+    uint8_t wide;    // PUSH, TAKE of no signal: 1: the message and its slots are wide; MOVE: 1: the
+                     // next item is the PUSH of the end of its message
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
-                     // the peer copy again. STAGE: the message ends with this. BELL: what it asks
+                     // the peer copy again. STAGE: the message ends with this. BELL: what it asks.
+                     // Wide PUSH: blocks of the MOVE before it, or 0
     uint32_t blocks; // of the grid that do this item; 1 but for MOVE, and what is wide; staged:
                      // what the lane has
     uint32_t first;  // of them

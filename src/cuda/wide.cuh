@@ -34,8 +34,8 @@ static __device__ void store_end(uint8_t *to, uint4 data, uint32_t left)
     }
 }
 
-// Up to 16 bytes of the message at `at`; nothing is read beside them. ALIGNED: the buffer is,
-// to 16.
+// Up to 16 bytes of the message at `at`; nothing is read beside them. ALIGNED, of phi_hop_wide: the
+// buffer is, to 16, and no copy comes before the lines.
 template <bool ALIGNED> static __device__ uint4 wide_load(const phi_hop_item &item, uint32_t at)
 {
     const uint8_t *from = reinterpret_cast<const uint8_t *>(item.source) + at;
@@ -127,6 +127,21 @@ static __device__ bool await_credit(const phi_hop_item &item, uint32_t message)
     }
 }
 
+// Of the end of a message until the copy of the rest has left: it would come no sooner beside that,
+// and the copy later. Only a matter of time, so nothing is ordered by it. By whole warps.
+static __device__ bool await_moved(const phi_hop_item &item)
+{
+    const uint32_t *moved = &reinterpret_cast<const phi_flag_lane *>(item.own)->moved;
+    for (uint32_t polls = 0; item.signal != 0; polls++) {
+        const bool over = given_up(item.broken, polls);
+        if (__all_sync(~0u, load_relaxed(moved) >= item.signal))
+            break;
+        if (__all_sync(~0u, over))
+            return give_up(item.broken);
+    }
+    return true;
+}
+
 template <bool ALIGNED>
 static __device__ bool push_units(const phi_hop_item &item, uint32_t message, uint64_t number)
 {
@@ -142,7 +157,7 @@ static __device__ bool push_units(const phi_hop_item &item, uint32_t message, ui
         if (!place.keeps)
             b = wide_load<ALIGNED>(item, at + place.second);
         // The first data is on its way while the credit is looked at.
-        if (!may && !await_credit(item, message))
+        if (!may && !((ALIGNED || await_moved(item)) && await_credit(item, message)))
             return false;
         may = true;
         __syncwarp();
@@ -226,6 +241,8 @@ template <bool ALIGNED> static __device__ void push_wide(const phi_hop_item &ite
         return;
     own->pushed = message;
     own->wide_pushed = number;
+    if (!ALIGNED && item.signal != 0)
+        own->moved = 0; // all have counted
 }
 
 template <bool ALIGNED> static __device__ void take_wide(const phi_hop_item &item, follower &next)

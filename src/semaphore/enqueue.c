@@ -207,8 +207,12 @@ static CUresult view_hop(struct phi_enqueue *q, const struct phi_work *work,
     if (work->kind == PHI_STEP_BELL)
         count_copy(q, work);
     if (reads) {
-        count_copy(q, work);
-        phi_count(q->to->counters, copy_kernels, 1);
+        const bool tail = work->kind == PHI_STEP_PUSH && work->tail; // counted with its copy
+        if (tail)
+            phi_count(q->to->counters, ipc_bytes, work->size);
+        else
+            count_copy(q, work);
+        phi_count(q->to->counters, copy_kernels, !tail);
         result = view_source(q, work, &item->source);
     }
     if (writes && result == CUDA_SUCCESS)

@@ -70,6 +70,7 @@ struct phi_work {
     uint64_t own_lane, peer_lane, slots;
     uint8_t signal; // 1: a lane of signals; STAGE: the message ends with this
     uint8_t wide;   // PUSH, TAKE: by wide lines
+    uint8_t tail;   // MOVE, and the PUSH that is the next item, TAKE: a message by both, of which PUSH and TAKE do the end
     uint8_t together; // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
     uint8_t engine; // of a copy: by the copy engine, also behind a wait
     // Which of the two is host memory, which kernels know by another address.

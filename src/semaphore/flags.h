@@ -66,6 +66,18 @@ static inline size_t phi_flag_piece(uint32_t line, enum phi_word word)
 // Whether a message by lines is wide, where so many bytes may go by lines: more than fit into
 // others only where they may be wide (base/table.h). Smaller ones gain nothing by it.
 #define PHI_WIDE_LEAST 2048
+
+// How many bytes at the end of a message by copy go by wide lines. Both ends say the same. A copy
+// ends with a fence and a flag, two trips; of a large one they are little.
+#define PHI_TAIL      ((size_t)512 << 10)
+#define PHI_TAIL_MOST ((size_t)32 << 20)
+static inline size_t phi_flag_tail(uint64_t lines, size_t size)
+{
+    if (lines <= PHI_LL_PIECE || size <= PHI_WIDE_PIECE || size > PHI_TAIL_MOST)
+        return 0;
+    return PHI_TAIL - (128 - size % 128) % 128; // begins as aligned as the message
+}
+
 static inline bool phi_flag_is_wide(uint64_t lines, size_t size)
 {
     return lines > PHI_LL_PIECE && size > PHI_WIDE_LEAST;

@@ -32,10 +32,16 @@ static bool is_wide(const struct phi_work *work)
     return by_lines(work) && work->wide;
 }
 
-// Whether it has several blocks, and so shares what the launch may have of them.
+// The end of a message by both, behind its copy.
+static bool is_tail(const struct phi_work *work)
+{
+    return work->tail && work->kind == PHI_STEP_PUSH;
+}
+
+// Whether it has several blocks, and shares what the launch may have of them.
 static bool spreads(const struct phi_work *work)
 {
-    return copies(work) || (is_wide(work) && work->size > PHI_WIDE_ALONE);
+    return copies(work) || (is_wide(work) && !work->tail && work->size > PHI_WIDE_ALONE);
 }
 
 static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,
@@ -45,10 +51,18 @@ static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *
         return 1;
     if (phi_step_staged(work->kind))
         return PHI_STAGE_BLOCKS_OF(work->peer_lane);
+    if (work->tail && work->kind == PHI_STEP_TAKE) // so that a copy beside it has no less
+        return phi_line_blocks(policy, others, n + 1, work->size);
     if (!spreads(work))
         return 1;
     return copies(work) ? phi_move_blocks(policy, others, n, work->size)
                         : phi_line_blocks(policy, others, n, work->size);
+}
+
+// Beyond what the copy may have, as blocks of so few threads leave room for others.
+static uint32_t tail_blocks(uint32_t copying)
+{
+    return (copying + 3) / 4;
 }
 
 // Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
@@ -129,8 +143,8 @@ static uint8_t fence_of(const struct phi_work *work, size_t n, uint32_t blocks)
 {
     if (!needs_fence(work))
         return 0;
-    return n == 1 && by_lines(work) && blocks > 1 && work->size <= LOOK_MOST ? PHI_FENCE_LAST
-                                                                             : PHI_FENCE;
+    const bool alone = n == 1 && by_lines(work) && blocks > 1 && work->size <= LOOK_MOST;
+    return alone || is_tail(work) ? PHI_FENCE_LAST : PHI_FENCE;
 }
 
 // Whether all are wide, in buffers that 16 bytes can be read from, or written to, at once.
@@ -139,7 +153,7 @@ static bool wide_only(const struct phi_hop_item *items, size_t n)
     for (size_t i = 0; i < n; i++) {
         const uint64_t buffer =
             items[i].kind == PHI_HOP_PUSH ? items[i].source : items[i].destination;
-        if (!items[i].wide || buffer % 16 != 0)
+        if (!items[i].wide || items[i].kind == PHI_HOP_MOVE || buffer % 16 != 0)
             return false;
     }
     return n > 0;
@@ -168,7 +182,9 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
     args->count = (uint32_t)n;
     for (size_t i = 0; i < n; i++) {
         const struct phi_hop_item *before = of_lane(work, args->items, i);
-        const uint32_t blocks = blocks_of(&work[i], policy, others, spread);
+        const uint32_t copying = is_tail(&work[i]) ? args->items[i - 1].blocks : 0;
+        const uint32_t blocks =
+            copying ? tail_blocks(copying) : blocks_of(&work[i], policy, others, spread);
         const uint32_t threads = threads_of(&work[i], blocks);
         args->items[i] = (struct phi_hop_item){
             .own = work[i].own_lane,
@@ -182,8 +198,8 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
             .offset = work[i].offset,
             .kind = kind_of(work[i].kind),
             .fence = fence_of(&work[i], n, blocks),
-            .wide = is_wide(&work[i]),
-            .signal = work[i].signal,
+            .wide = is_wide(&work[i]) || work[i].tail,
+            .signal = is_tail(&work[i]) ? copying : work[i].signal,
             .blocks = blocks,
             .first = before ? before->first : grid.blocks,
         };

@@ -43,6 +43,13 @@ static const struct phi_program by_lines[PHI_CALL_COUNT] = {
     [PHI_CALL_WAIT] = {"wait", 1, {HOP(TAKE, NOTE)}, 2},
 };
 
+// Its end by lines comes while the copy's last bytes are made sure of. Sends of the put protocol.
+static const struct phi_program by_both[PHI_CALL_COUNT] = {
+    [PHI_CALL_POST] = {"post", 1, {HOP(GO, TURN)}, 0},
+    [PHI_CALL_TRANSFER] = {"transfer", 2, {HOP(MOVE, TURN), HOP(PUSH, TURN)}, 1},
+    [PHI_CALL_COMPLETE] = {"complete", 2, {HOP(ARRIVE, TURN), HOP(TAKE, TURN)}, 2},
+};
+
 // Under the get protocol the sender is the passive end.
 static const struct phi_program push_by_lines = {"post", 1, {HOP(PUSH, TURN)}, 0};
 static const struct phi_program take_by_lines = {"transfer", 1, {HOP(TAKE, TURN)}, 1};
@@ -88,6 +95,8 @@ const struct phi_program *phi_program_of(enum phi_call call, enum phi_method met
         return &phi_programs[call];
     if (method == PHI_BY_COPY)
         return &by_copy[call];
+    if (method == PHI_BY_BOTH)
+        return &by_both[call];
     return pull ? pulled_by_lines(call) : &by_lines[call];
 }
 

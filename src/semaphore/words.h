@@ -112,6 +112,7 @@ enum phi_method {
     PHI_BY_WORDS, // copies, ordered by words in host memory: the default, and all that a host has
     PHI_BY_COPY,  // "sm": one kernel copies and tells, by flags
     PHI_BY_LINES, // "ll": data and flags in one store
+    PHI_BY_BOTH,  // "sm", and the end of the message by lines, behind the copy
     PHI_BY_SLOTS, // "staged": through host memory and over the net; puts as well
 };
 

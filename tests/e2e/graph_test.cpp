@@ -15,6 +15,9 @@ INSTANTIATE_CUDA_DEVICES_AND_NET(Graph);
 
 static const size_t SIZE = 4133, LARGE = 70001;
 static const int REPLAYS = 200;
+// By copy, the end of it by lines.
+static const size_t BY_BOTH = (1 << 20) + 4099;
+static const int REPLAYS_BY_BOTH = 24;
 
 // ---- replays with changed data, by both ranks or by one
 
@@ -74,26 +77,27 @@ struct Round {
     }
 };
 
-// argument: "<call> both", "<call> 0" or "<call> 1": who replays; "large": of large messages.
+// argument: "<call> both", "<call> 0" or "<call> 1": who replays; "large": of large messages by
+// lines, "larger": of such as are copied, but for their ends.
 RANK_FUNCTION(replayed)
 {
     std::string call, who, what;
     std::istringstream(rank.argument) >> call >> who >> what;
-    rank.open(what == "large" ? std::vector<std::string>{Rank::wide()}
-                              : std::vector<std::string>{});
-    const size_t size = what == "large" ? LARGE : SIZE;
+    rank.open(what.empty() ? std::vector<std::string>{} : std::vector<std::string>{Rank::wide()});
+    const size_t size = what == "larger" ? BY_BOTH : what == "large" ? LARGE : SIZE;
+    const int replayed = what == "larger" ? REPLAYS_BY_BOTH : REPLAYS;
     bool replays = who == "both" || who == std::to_string(rank.rank);
     void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
     void *outbox = rank.device->alloc(size), *inbox = rank.device->alloc(size);
-    void *table = rank.device->alloc(REPLAYS * size), *log = rank.device->alloc(REPLAYS * size);
+    void *table = rank.device->alloc(replayed * size), *log = rank.device->alloc(replayed * size);
     void *stream = rank.device->stream();
-    rank.device->fill(table, REPLAYS * size, rank.rank);
+    rank.device->fill(table, replayed * size, rank.rank);
     Pair pair(rank, !rank.rank, 1, protocol_of(call), out, in, size);
     Round round{rank, pair, out, in, outbox, inbox, stream, call, size};
     if (what == "large" && rank.by_flags(pair.to, true))
         CHECK(rank.sends_alone(pair.to, true, size)); // by lines
     void *graph = replays ? rank.device->capture(stream, [&] { round.issue(); }) : nullptr;
-    for (int i = 0; i < REPLAYS; i++) {
+    for (int i = 0; i < replayed; i++) {
         rank.device->copy(stream, outbox, at(table, i * size), size);
         if (replays)
             rank.device->launch(graph, stream);
@@ -105,20 +109,19 @@ RANK_FUNCTION(replayed)
     }
     rank.synchronize(stream);
     if (rank.rank == 1 || call.find("group") == 0)
-        rank.verify(log, REPLAYS * size, !rank.rank, "over all replays");
+        rank.verify(log, replayed * size, !rank.rank, "over all replays");
     CHECK((rank.counter("captured") > 0) == replays);
     if (replays)
         rank.device->destroy(graph);
 }
 
 static void run_replayed(const std::string &device, const std::string &call,
-                         const char *wait = "auto", bool large = false)
+                         const char *wait = "auto", const std::string &what = "")
 {
     for (const char *who : {"both", "0", "1"}) {
         Job job(device, 2);
         job.environment("PEERHOP_WAIT", wait);
-        EXPECT_EQ(job.run("replayed", call + " " + who + (large ? " large" : "")), "")
-            << who << " replays";
+        EXPECT_EQ(job.run("replayed", call + " " + who + " " + what), "") << who << " replays";
     }
 }
 
@@ -131,8 +134,10 @@ TEST_P(Graph, LargeSendsByLines)
 {
     if (GetParam() != "standin" && GetParam() != "gpu")
         GTEST_SKIP() << "lines are of ipc";
-    run_replayed(GetParam(), "send-put", "auto", true);
-    run_replayed(GetParam(), "group-put", "auto", true);
+    for (const char *what : {"large", "larger"}) {
+        run_replayed(GetParam(), "send-put", "auto", what);
+        run_replayed(GetParam(), "group-put", "auto", what);
+    }
 }
 
 TEST_P(Graph, SendInGetProtocol)

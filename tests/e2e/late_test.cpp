@@ -32,11 +32,13 @@ int __wrap_phi_issue(struct phi_peers *peers, const struct phi_channel_call *cal
 }
 
 // Rank 0 sends one message, by the call that rank 1 has for it, and leaves when rank 1 says so.
-static void send_and_leave(Rank &rank, ph_channel *channel, void *memory, bool signals)
+static void send_and_leave(Rank &rank, ph_channel *channel, void *memory, size_t bytes,
+                           bool signals)
 {
     void *stream = rank.device->stream();
-    rank.device->fill(memory, size, 1);
-    CHECK_OK(signals ? ph_put_signal(channel, 0, 0, size, stream) : ph_send(channel, size, stream));
+    rank.device->fill(memory, bytes, 1);
+    CHECK_OK(signals ? ph_put_signal(channel, 0, 0, bytes, stream)
+                     : ph_send(channel, bytes, stream));
     rank.synchronize(stream);
     rank.shared->value[0] = 1;
     CHECK(reaches(rank.shared->value[1], 1));
@@ -45,47 +47,52 @@ static void send_and_leave(Rank &rank, ph_channel *channel, void *memory, bool s
 
 RANK_FUNCTION(is_left_during_a_call)
 {
-    rank.open();
+    // By lines, by copy, and by copy with its end by lines, where the devices can.
+    const bool both = rank.argument.find("larger") != std::string::npos;
+    const bool large = rank.argument.find("large") != std::string::npos;
+    const size_t bytes = both ? (3 << 20) + 5 : large ? 100000 : size;
+    rank.open(both ? std::vector<std::string>{Rank::wide()} : std::vector<std::string>{});
     const std::string how = rank.argument.substr(0, rank.argument.find(' '));
     const bool get = rank.argument.find("get") != std::string::npos;
     const bool signals = rank.argument.find("wait") != std::string::npos;
     const bool comes_first = !signals && how != "complete"; // before its receiver does anything
-    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
-    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size,
+    void *memory = rank.device->alloc(bytes), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, bytes,
                                        get ? PH_PROTOCOL_GET : PH_PROTOCOL_PUT);
-    if (comes_first && !rank.sends_alone(channel, rank.rank == 0, size)) {
+    if (comes_first && !rank.sends_alone(channel, rank.rank == 0, bytes)) {
         fprintf(stderr, "%s: not here, a send waits for its receiver\n", rank.argument.c_str());
         return;
     }
     if (rank.rank == 0)
-        return send_and_leave(rank, channel, memory, signals);
+        return send_and_leave(rank, channel, memory, bytes, signals);
     if (how == "complete")
-        CHECK_OK(ph_recv(channel, size, stream));
+        CHECK_OK(ph_recv(channel, bytes, stream));
     CHECK(reaches(rank.shared->value[0], 1));
     before_issue = [&] {
         rank.shared->value[1] = 1;
         CHECK_RC(end_of(channel), PH_EPEER);
     };
-    const ph_group_op op = {signals ? PH_GROUP_WAIT : PH_GROUP_RECV, channel, 0, 0, size};
+    const ph_group_op op = {signals ? PH_GROUP_WAIT : PH_GROUP_RECV, channel, 0, 0, bytes};
     if (how == "group")
         CHECK_OK(ph_group(&op, 1, stream));
     else if (how == "wait")
-        CHECK_OK(ph_wait(channel, size, stream));
+        CHECK_OK(ph_wait(channel, bytes, stream));
     else if (how == "recv")
-        CHECK_OK(ph_recv(channel, size, stream));
+        CHECK_OK(ph_recv(channel, bytes, stream));
     else
         CHECK_OK(ph_complete(channel, stream));
     CHECK(!before_issue); // it has left by now
     if (how == "recv")
         CHECK_OK(ph_complete(channel, stream));
     rank.synchronize(stream);
-    rank.verify(memory, size, 1, "what was sent");
+    rank.verify(memory, bytes, 1, "what was sent");
 }
 
 TEST_P(Late, IsTakenByACallDuringWhichTheSenderLeaves)
 {
     for (const char *how :
-         {"wait", "group wait", "complete put", "recv put", "recv get", "group put", "group get"}) {
+         {"wait", "group wait", "complete put", "complete put large", "complete put larger",
+          "recv put", "recv get", "group put", "group get"}) {
         SCOPED_TRACE(how);
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("is_left_during_a_call", how), "");

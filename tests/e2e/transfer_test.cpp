@@ -732,21 +732,23 @@ RANK_FUNCTION(limits_of_channels)
 }
 
 // The first channels of a pair have wide slots for sends, the others and all signals small ones.
-// Both ranks know it without a word; what is larger goes by copy, and what fits needs no receiver.
-// Buffers begin anywhere.
+// Both ranks know it without a word; what is larger goes by copy, with its end by lines up to 32
+// MiB, and what fits needs no receiver. Buffers begin anywhere.
 RANK_FUNCTION(large_by_lines)
 {
-    const size_t most = 1 << 20, small = 8192;
-    const size_t sizes[] = {0,    2048,  2049,  2879,   2880,     2881, small,   small + 1,
-                            9600, 15361, 65537, 100001, most - 1, most, most + 1};
+    const size_t most = 1 << 20, small = 8192, end = 512 << 10, both = 32 << 20;
+    const size_t sizes[] = {0,     2048,     2049,           2879,           2880,         2881,
+                            small, 9600,     15361,          65537,          100001,       most - 1,
+                            most,  most + 1, most + end - 1, most + end + 1, 3 * most + 5, both - 1,
+                            both,  both + 1, small + 1};
     rank.open({Rank::wide()});
     const int peer = !rank.rank;
     const size_t lead = rank.rank ? 333 : 336, in_lead = rank.rank ? 344 : 321;
-    Buffer out(rank, most + 8, lead), in(rank, most + 8, in_lead);
+    Buffer out(rank, both + 8, lead), in(rank, both + 8, in_lead);
     std::vector<ph_operation> ops;
     for (size_t i = 0; i < 12; i++) {
-        ops.push_back({i, peer, PH_ROLE_SENDER, PH_PROTOCOL_PUT, out.data, most + 8});
-        ops.push_back({i, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_PUT, in.data, most + 8});
+        ops.push_back({i, peer, PH_ROLE_SENDER, PH_PROTOCOL_PUT, out.data, both + 8});
+        ops.push_back({i, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_PUT, in.data, both + 8});
     }
     auto channels = exchange_all(rank, ops);
     if (report_of(rank, channels[0], true).sm_max == 0) {

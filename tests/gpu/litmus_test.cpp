@@ -231,6 +231,10 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
     {
         return std::get<0>(GetParam()) == std::string("ll");
     }
+    bool both() const // by copy, and the end of it by lines
+    {
+        return std::get<0>(GetParam()) == std::string("both");
+    }
     bool signal() const
     {
         return std::get<1>(GetParam());
@@ -241,7 +245,7 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
     }
     void SetUp() override
     {
-        begin("kernel", std::get<0>(GetParam()));
+        begin("kernel", both() ? "auto" : std::get<0>(GetParam()));
         for (int end = 0; end < 2 && !IsSkipped(); end++) {
             ends[end].enter();
             slabs[end] = ends[end].gpu->alloc(PHI_FLAG_SLAB);
@@ -287,7 +291,17 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
         work.source = reinterpret_cast<void *>(ends[sender].buffer);
         work.destination = reinterpret_cast<void *>(ends[!sender].buffer + IN +
                                                     (kind == PHI_STEP_MOVE ? place(round) : 0));
-        work.wide = lines() && !signal() && phi_flag_is_wide(PHI_WIDE_PIECE, size);
+        const bool by_lines = kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE;
+        if (both()) {
+            const size_t end_size = size / 4, rest = size - end_size;
+            work.tail = kind != PHI_STEP_ARRIVE && kind != PHI_STEP_GO;
+            work.size = by_lines ? end_size : rest;
+            if (by_lines) {
+                work.source = static_cast<const uint8_t *>(work.source) + rest;
+                work.destination = static_cast<uint8_t *>(work.destination) + rest;
+            }
+        }
+        work.wide = by_lines && !signal() && (both() || phi_flag_is_wide(PHI_WIDE_PIECE, size));
         if (kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE)
             work.slots =
                 slabs[!sender] + (work.wide ? phi_flag_wide_slots(0) : phi_flag_slots(0, word()));
@@ -304,11 +318,17 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
     }
     void give(int end, int sender, size_t size, uint64_t round, std::vector<phi_work> *work)
     {
-        work->push_back(step(lines() ? PHI_STEP_PUSH : PHI_STEP_MOVE, end, sender, size, round));
+        if (!lines())
+            work->push_back(step(PHI_STEP_MOVE, end, sender, size, round));
+        if (lines() || both())
+            work->push_back(step(PHI_STEP_PUSH, end, sender, size, round));
     }
     void take(int end, int sender, size_t size, uint64_t round, std::vector<phi_work> *work)
     {
-        work->push_back(step(lines() ? PHI_STEP_TAKE : PHI_STEP_ARRIVE, end, sender, size, round));
+        if (!lines())
+            work->push_back(step(PHI_STEP_ARRIVE, end, sender, size, round));
+        if (lines() || both())
+            work->push_back(step(PHI_STEP_TAKE, end, sender, size, round));
     }
     static uint64_t seed_of(int sender, uint64_t round)
     {
@@ -345,7 +365,8 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
 TEST_P(Lanes, CheckingKernelSeesTheMessage)
 {
     const std::vector<size_t> sizes =
-        !lines()   ? std::vector<size_t>{8, 4096, 65536, IN}
+        both()     ? std::vector<size_t>{4096, 16400, 65536, IN}
+        : !lines() ? std::vector<size_t>{8, 4096, 65536, IN}
         : signal() ? std::vector<size_t>{8, 64, 4096, 8192}
                    : std::vector<size_t>{8, 2049, 4096, 8192, 16400, 65536, PHI_WIDE_PIECE};
     const uint64_t share = share_of_rounds(8 * sizes.size());
@@ -513,6 +534,10 @@ std::string name_of(const testing::TestParamInfo<Lane> &info)
 
 INSTANTIATE_TEST_SUITE_P(Order, Lanes,
                          testing::Combine(testing::Values("ll", "sm"), testing::Bool(),
+                                          testing::Bool()),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(OrderOfBoth, Lanes,
+                         testing::Combine(testing::Values("both"), testing::Values(false),
                                           testing::Bool()),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Order, Lines,

@@ -355,6 +355,7 @@ TEST_F(Checks, ALaunchOfAnothersItems)
         uint64_t own = 0;
         uint8_t wide = 0;
         uint64_t source = 0, size = 4096;
+        uint32_t signal = 0;
     };
     auto launches = [&](const char *name, std::vector<Item> items, unsigned blocks,
                         unsigned threads) {
@@ -367,6 +368,7 @@ TEST_F(Checks, ALaunchOfAnothersItems)
                 args.items[args.count].wide = item.wide;
                 args.items[args.count].source = item.source;
                 args.items[args.count].size = item.size;
+                args.items[args.count].signal = item.signal;
                 args.items[args.count++].first = item.first;
             }
             launch(name, args, stream(), blocks, threads);
@@ -397,6 +399,15 @@ TEST_F(Checks, ALaunchOfAnothersItems)
             launches("phi_hop", {{PHI_HOP_PUSH, 1, 0, 0, 0, 0, 8193}}, 1, 1024));
     reports("or nothing, by wide lines",
             launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 1, 0, 0}}, 1, 32));
+    reports("or nothing, by wide lines",
+            launches("phi_hop_spread", {{PHI_HOP_TAKE, 1, 0, 0, 1, 0, 4096, 1}}, 1, 256));
+    reports(another, launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 1, 0, 4096, 1}}, 1, 256));
+    reports("without its copy",
+            launches("phi_hop_spread", {{PHI_HOP_PUSH, 1, 0, 0, 1, 0, 4096, 1}}, 1, 256));
+    for (Item end : {Item{PHI_HOP_GO, 1, 2}, Item{PHI_HOP_PUSH, 1, 2, 0, 1, 0, 4096, 1},
+                     Item{PHI_HOP_PUSH, 1, 2, 8, 1, 0, 4096, 2}})
+        reports("not its end behind it",
+                launches("phi_hop_spread", {{PHI_HOP_MOVE, 2, 0, 0, 1}, end}, 3, 256));
     reports("half a warp", launches("phi_hop", {{PHI_HOP_GO, 1, 0}}, 1, 48));
     is_fine(launches("phi_hop", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 2, 32));
     is_fine(launches("phi_hop_spread", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 2, 32));

@@ -89,6 +89,8 @@ static void push(const struct phi_hop_item *item, uint32_t message)
 
 static bool may_push(const struct phi_hop_item *item)
 {
+    if (item->wide && own(item)->moved < item->signal)
+        return false;
     return (int32_t)(load32(&own(item)->credit) + PHI_LL_SLOTS - (own(item)->pushed + 1)) >= 0;
 }
 
@@ -179,6 +181,8 @@ static void move_wide(const struct phi_hop_item *item)
             write_line((uint32_t *)(item->offset +
                                     (message & (PHI_LL_SLOTS - 1)) * (size_t)PHI_LL_SLOT + i * 16),
                        0, message);
+    if (pushes)
+        lane->moved = 0;
     *(pushes ? &lane->wide_pushed : &lane->wide_taken) = number;
     ++*(pushes ? &lane->pushed : &lane->taken);
 }
@@ -235,6 +239,8 @@ static enum si_progress do_move(const struct phi_hop_item *item, uint32_t *at)
         ++*at;
         return SI_MOVED;
     }
+    if (item->wide)
+        own(item)->moved = item->blocks;
     for (uint32_t i = 0; i < item->blocks; i++)
         store32(&peer(item)->full[i], item->blocks);
     *at = OVER;
@@ -544,10 +550,33 @@ static const char *refuse_item(const struct phi_hop_item *item, unsigned blocks,
         return "an item has blocks that the grid has not";
     if (item->kind == PHI_HOP_ARRIVE && threads < PHI_MOVE_BLOCKS)
         return "an arrival needs a thread for each word";
-    if (by_lines(item) && item->wide && (item->signal || item->size == 0))
+    const bool wide = by_lines(item) && item->wide;
+    if (wide && (item->size == 0 || (item->signal && item->kind == PHI_HOP_TAKE)))
         return "a signal, or nothing, by wide lines";
     if (by_lines(item) && !item->wide && (item->blocks > 1 || item->size > PHI_LL_PIECE))
         return "a message by lines that does not fit a slot, or has several blocks";
+    return NULL;
+}
+
+// A copy whose blocks are counted, and behind it the end of its message, which waits for them.
+static bool is_counted(const struct phi_hop_item *item)
+{
+    return item->kind == PHI_HOP_MOVE && item->wide;
+}
+
+static bool waits_for_copy(const struct phi_hop_item *item)
+{
+    return item->kind == PHI_HOP_PUSH && item->wide && item->signal;
+}
+
+static const char *refuse_end(const struct phi_hop_args *args, uint32_t i)
+{
+    const struct phi_hop_item *item = &args->items[i];
+    if (is_counted(item) && (i + 1 == args->count || !waits_for_copy(item + 1) ||
+                             item[1].own != item->own || item[1].signal != item->blocks))
+        return "a copy that is counted, and not its end behind it";
+    if (waits_for_copy(item) && (i == 0 || !is_counted(item - 1)))
+        return "the end of a message without its copy";
     return NULL;
 }
 
@@ -572,9 +601,12 @@ static const char *refuse(const struct phi_hop_args *args, unsigned blocks, unsi
     const char *why = args->count > PHI_HOP_ITEMS ? "so many items" : NULL;
     if (args->count == 0) // of a kernel that is made ready
         return NULL;
-    for (uint32_t i = 0; !why && i < args->count; i++)
+    for (uint32_t i = 0; !why && i < args->count; i++) {
         why = is_own(&args->items[i]) ? refuse_item(&args->items[i], blocks, threads)
                                       : "an item is another kernel's";
+        if (!why)
+            why = refuse_end(args, i);
+    }
     for (uint32_t block = 0; !why && block < blocks; block++)
         if (!has_owner(args, block))
             why = "a block has no item, or two";
@@ -609,7 +641,7 @@ const char *si_hop_spread_refuse(const void *args, unsigned blocks, unsigned thr
 
 static bool is_wide(const struct phi_hop_item *item)
 {
-    return by_lines(item) && item->wide &&
+    return by_lines(item) && item->wide && !waits_for_copy(item) &&
            (item->kind == PHI_HOP_PUSH ? item->source : item->destination) % 16 == 0;
 }
 
