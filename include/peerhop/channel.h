@@ -30,8 +30,8 @@ enum ph_protocol {
 // Up to how many bytes messages between GPUs over ipc go by which method: by ll up to ll_max bytes,
 // at most 1048576, and at most 8192 of signals, on channels that are not on the first 16 lines of
 // their pair, and between devices for which no table says `wide` (what is larger goes by lines of 128
-// bytes, which not every link carries whole): the path report says it. By sm up to sm_max, and what
-// is larger by ce. 0: none does, not even one of 0 bytes; -1: as the context has it (PEERHOP_LL_MAX,
+// bytes, which not every link carries whole): the path report says it. By sm up to sm_max (and where
+// ll_max is more than 8192 its end by ll, of up to 32 MiB), and what is larger by ce. 0: none does, not even one of 0 bytes; -1: as the context has it (PEERHOP_LL_MAX,
 // PEERHOP_SM_MAX, PEERHOP_TABLE).
 struct ph_limits {
     int64_t ll_max;

@@ -94,7 +94,8 @@ PH_API int ph_wait(struct ph_channel *channel, size_t size, void *stream);
 //   get protocol: send says that the buffer may be read; recv waits for that, copies, tells; the
 //   sender's complete
 //                 waits.
-// A copy that was done before the peer left the job is still there for ph_complete.
+// Both name the same size, by which both know how the message goes: where they differ, what comes is
+// undefined, then and later. A copy that was done before the peer left the job is still there for ph_complete.
 // Two ranks that both issue their active call first on one stream deadlock, as blocking sends do:
 // ph_group does not. Between devices over the net a send waits for nobody until 16 parts of messages
 // are in flight; what is larger than these moves on with the peer's ph_recv (get protocol) or
@@ -127,7 +128,7 @@ struct ph_group_op {
 // What a peer signalled, or sent without waiting, before it left is still there for a group, too.
 // Puts and gets of at most 512 KiB in one group are one launch for 120 of them, unless
 // PEERHOP_METHOD is ce: the pages of a cache, the tensors of a layer. (One alone is the copy engine's in
-// a graph; else it is a launch, too, up to 8 MiB.)
+// a graph; else it is a launch, too, between devices that NVLink joins up to 8 MiB.)
 // All channels must belong to one context; at most one message per channel, direction and kind,
 // else -EINVAL and nothing is enqueued. -E2BIG, nothing is enqueued: between devices over the net, more
 // than 16 parts of messages go out on one channel while more than 15 messages are waited for. What one

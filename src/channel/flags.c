@@ -249,6 +249,8 @@ void phi_flags_give(struct ph_channel *channel)
     channel->table[false] = phi_key_theirs(channel->key, channel->theirs_number)->table;
     for (int outgoing = 0; outgoing < 2; outgoing++)
         channel->table[outgoing].lines = limited(channel, outgoing, PHI_WORD_TURN);
+    channel->linked = channel->local_kind != PHI_KIND_HOST &&
+                      channel->remote_kind != PHI_KIND_HOST && !pair_of(peer).bus;
 }
 
 enum phi_reason phi_flags_not_wide(const struct ph_channel *channel)

@@ -163,6 +163,7 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
     work->source = call->outgoing ? local : remote;
     work->host_destination = call->outgoing ? remote_host : local_host;
     work->host_source = call->outgoing ? local_host : remote_host;
+    work->linked = channel->linked;
 }
 
 static enum phi_method method_of(const struct phi_channel_call *call)
@@ -481,25 +482,24 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     bool partial;
     if (!first_is_here(call, method))
         return false;
-    if (program_of(call)->count == 0)
+    const struct phi_program *program = program_by(call, method);
+    if (program->count == 0)
         return true;
     atomic_store(&channel->flagged, 1);
     atomic_store(&channel->lost, 1);
-    if ((method == PHI_BY_COPY || method == PHI_BY_BOTH) &&
-        !phi_flags_take_moved(channel, call->outgoing,
-                              (enum phi_word)program_of(call)->steps[0].word))
-        return false;
-    if (method == PHI_BY_COPY)
-        return true;
-    struct phi_work *last = &work[add_call(call, work) - 1];
-    last->continues = begun;
-    last->uses = &channel->peer->late;
-    if (method != PHI_BY_SLOTS)
-        last->peer_lane = 0;
-    if (executor->ops->issue(executor, stream, last, 1, &partial))
-        return false;
-    phi_staging_kick(call);
-    return true;
+    if (method != PHI_BY_COPY) {
+        // By both, the end of it. Where that is refused the message stays there, all of it.
+        struct phi_work *last = &work[add_call(call, work) - 1];
+        last->continues = begun;
+        last->uses = &channel->peer->late;
+        if (method != PHI_BY_SLOTS)
+            last->peer_lane = 0;
+        if (executor->ops->issue(executor, stream, last, 1, &partial))
+            return false;
+        phi_staging_kick(call);
+    }
+    return (method != PHI_BY_COPY && method != PHI_BY_BOTH) ||
+           phi_flags_take_moved(channel, call->outgoing, (enum phi_word)program->steps[0].word);
 }
 
 static bool take_ended(const struct phi_channel_call *call, enum phi_method method, void *stream,

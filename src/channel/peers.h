@@ -325,6 +325,7 @@ struct ph_channel {
     uint64_t mine_device, theirs_device; // of the lines, or 0
     uint64_t own_slab, peer_slab;        // of flags, as this device knows them, or 0; see flags.h
     struct phi_flag_table table[2];      // by outgoing
+    bool linked; // both buffers lie in devices that no bus is known to join, and this end has flags
     _Atomic uint32_t flagged;            // 1: this end has used its flags
     _Atomic uint32_t inside; // calls between what they enqueue and their kick: its lanes, staged or by
                              // flags, stay so long

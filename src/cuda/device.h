@@ -27,8 +27,8 @@ struct phi_device_info {
     bool vmm_fd;       // POSIX descriptors of VMM memory
     bool pools;        // memory pools with POSIX descriptors
     bool kernels;      // our kernels are loaded
-    bool early_launch; // phi_hop and its kin may begin while the kernel before it ends: its code
-                       // waits for that
+    bool early_launch; // phi_hop, its kin and phi_copies may begin while the kernel before them
+                       // ends: their code waits for that
     bool dma_buf;      // exports its memory as DMA-BUF
     int rdma_ordering; // GPU_DIRECT_RDMA_WRITES_ORDERING and _FLUSH_WRITES_OPTIONS, as the driver
                        // says them

@@ -42,7 +42,8 @@ static void count_branch(struct phi_captures *captures, const struct phi_branch 
     atomic_fetch_add_explicit(&captures->kernels, branch->kernel * by, memory_order_relaxed);
     atomic_fetch_add_explicit(&captures->memory_operations, branch->memory_operation * by,
                               memory_order_relaxed);
-    atomic_fetch_add_explicit(&captures->blocks, branch->blocks * by, memory_order_relaxed);
+    atomic_fetch_add_explicit(&captures->blocks, (branch->blocks + branch->copies) * by,
+                              memory_order_relaxed);
 }
 
 // Locked.

@@ -41,7 +41,8 @@ void phi_captures_fini(struct phi_captures *captures);
 struct phi_branch {
     uint64_t key; // of the stream
     bool kernel, memory_operation;
-    uint32_t blocks; // of its largest kernel that waits and copies
+    uint32_t blocks; // of its largest launch that waits for a peer
+    uint32_t copies; // ... of copies that begin early behind a wait
     uint32_t sync;   // number of its struct phi_transfer_sync, plus 1; 0: it has none
 };
 

@@ -282,9 +282,11 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     phi_count(q->to->counters, copy_kernels, args.count);
     count_copies(q, args.count, bytes);
     const struct phi_grid grid = {PHI_KERNEL_COPIES, blocks, PHI_COPY_THREADS};
-    if (!q->to->info->early_launch || !phi_copies_early(&q->to->policy, &q->others, blocks))
+    const uint32_t own = q->own > q->blocks ? q->own : q->blocks;
+    if (behind && !phi_copies_early(&q->to->policy, &q->others, own, blocks))
         return launch(q, grid, &args);
-    count_blocks(q, blocks);
+    if (behind && q->copies < blocks)
+        q->copies = blocks;
     return launch_early(q, grid, &args);
 }
 

@@ -28,7 +28,9 @@ struct phi_enqueue {
     bool waited;     // the stream waits already when this comes to it
     uint32_t waits;  // how many of this wait
     uint32_t sync;   // of kernels with several blocks that meet: number plus 1
-    uint32_t blocks; // of the largest launch that waits, or begins early
+    uint32_t blocks; // of the largest launch that waits for a peer
+    uint32_t copies; // ... of copies that begin early behind a wait
+    uint32_t own;    // blocks of what waits on this stream already
     bool started;    // something is enqueued
     CUresult result; // of the call that failed
     const struct phi_work *failed;

@@ -73,6 +73,7 @@ struct phi_work {
     uint8_t tail;   // MOVE, and the PUSH that is the next item, TAKE: a message by both, of which PUSH and TAKE do the end
     uint8_t together; // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
     uint8_t engine; // of a copy: by the copy engine, also behind a wait
+    uint8_t linked; // ... between two devices that a link joins, as far as is known
     // Which of the two is host memory, which kernels know by another address.
     uint8_t host_source, host_destination;
 

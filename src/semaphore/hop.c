@@ -38,6 +38,11 @@ static bool is_tail(const struct phi_work *work)
     return work->tail && work->kind == PHI_STEP_PUSH;
 }
 
+static bool takes_tail(const struct phi_work *work)
+{
+    return work->tail && work->kind == PHI_STEP_TAKE;
+}
+
 // Whether it has several blocks, and shares what the launch may have of them.
 static bool spreads(const struct phi_work *work)
 {
@@ -51,18 +56,25 @@ static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *
         return 1;
     if (phi_step_staged(work->kind))
         return PHI_STAGE_BLOCKS_OF(work->peer_lane);
-    if (work->tail && work->kind == PHI_STEP_TAKE) // so that a copy beside it has no less
-        return phi_line_blocks(policy, others, n + 1, work->size);
     if (!spreads(work))
         return 1;
     return copies(work) ? phi_move_blocks(policy, others, n, work->size)
                         : phi_line_blocks(policy, others, n, work->size);
 }
 
-// Beyond what the copy may have, as blocks of so few threads leave room for others.
-static uint32_t tail_blocks(uint32_t copying)
+// The blocks that push the end of a message are beyond what the launch may have: few more, and not
+// at work before those of the copy are done.
+static uint32_t end_blocks(uint32_t copying)
 {
     return (copying + 3) / 4;
+}
+
+// Likewise those that take one: all in the launch share what one might have.
+static uint32_t taking_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
+                              uint32_t n, size_t size)
+{
+    const uint32_t blocks = end_blocks(phi_line_blocks(policy, others, 1, size)) / n;
+    return blocks ? blocks : 1;
 }
 
 // Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
@@ -176,15 +188,19 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
                              const struct phi_waiting *others, struct phi_hop_args *args)
 {
     struct phi_grid grid = {PHI_KERNEL_HOP, 0, 0};
-    uint32_t spread = 0;
-    for (size_t i = 0; i < n; i++)
+    uint32_t spread = 0, ends = 0;
+    for (size_t i = 0; i < n; i++) {
         spread += spreads(&work[i]);
+        ends += takes_tail(&work[i]);
+    }
     args->count = (uint32_t)n;
     for (size_t i = 0; i < n; i++) {
         const struct phi_hop_item *before = of_lane(work, args->items, i);
         const uint32_t copying = is_tail(&work[i]) ? args->items[i - 1].blocks : 0;
-        const uint32_t blocks =
-            copying ? tail_blocks(copying) : blocks_of(&work[i], policy, others, spread);
+        const uint32_t blocks = copying ? end_blocks(copying)
+                                : takes_tail(&work[i])
+                                    ? taking_blocks(policy, others, ends, work[i].size)
+                                    : blocks_of(&work[i], policy, others, spread);
         const uint32_t threads = threads_of(&work[i], blocks);
         args->items[i] = (struct phi_hop_item){
             .own = work[i].own_lane,

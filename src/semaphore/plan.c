@@ -10,7 +10,8 @@
 #define MOVE_BLOCK_BYTES ((size_t)4 << 10)
 
 // Larger copies gain nothing from company: the copy engine moves them at the rate of the link. A
-// lone one may be larger, as there the stream's number would be an operation of its own behind it.
+// lone one over a link may be larger, as there the stream's number would be an operation of its own
+// behind it.
 #define GATHER_BYTES ((size_t)512 << 10)
 #define LONE_BYTES   ((size_t)8 << 20)
 
@@ -143,7 +144,10 @@ static bool is_small_copy(const struct phi_work *work, size_t most)
 // Whether the next item, a copy, is all that is left before the number.
 static bool is_lone(const struct phi_plan *plan)
 {
-    return plan->done && plan->at < plan->n && is_small_copy(&plan->work[plan->at], LONE_BYTES) &&
+    if (!plan->done || plan->at == plan->n)
+        return false;
+    const struct phi_work *next = &plan->work[plan->at];
+    return is_small_copy(next, next->linked ? LONE_BYTES : GATHER_BYTES) &&
            skip_nothing(plan, plan->at + 1) == plan->n;
 }
 
@@ -260,9 +264,10 @@ static uint32_t share_of(const struct phi_policy *policy, const struct phi_waiti
 }
 
 bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t blocks)
+                      uint32_t own, uint32_t blocks)
 {
-    return others->blocks < policy->blocks && blocks <= (policy->blocks - others->blocks) / 2;
+    const uint32_t held = others->blocks + own;
+    return held < policy->blocks && blocks <= (policy->blocks - held) / 2;
 }
 
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,

@@ -86,10 +86,10 @@ bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 bool phi_gather_mode(const struct phi_policy *policy);
 
 // phi_copies_early: whether a launch of copies may begin while the one before it on the stream
-// ends. Its blocks hold places while they wait for that, so they count among what waits; where that
-// leaves too few, the launch begins when it can go on.
+// waits for a peer, with `own` blocks. Its blocks hold places so long, and count among what waits;
+// where that leaves too few, the launch begins when it can go on.
 bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t blocks);
+                      uint32_t own, uint32_t blocks);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_transfer_blocks: of one that
 // waits first; what waits already leaves it fewer, but one at least. phi_move_blocks: the same of

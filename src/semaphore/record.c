@@ -125,14 +125,21 @@ bool phi_record_waits(const struct phi_records *records, int index)
     return unfinished(&record->kernel_wait, done) || unfinished(&record->memory_wait, done);
 }
 
-void phi_record_hold(struct phi_records *records, int index, uint64_t number, uint32_t blocks)
+uint32_t phi_record_held(const struct phi_records *records, int index, enum phi_hold hold)
 {
-    struct phi_record *record = &records->record[index];
-    // What holds places on one stream does so one after the other: the largest counts.
-    if (!unfinished(&record->held, phi_record_done(records, index)) ||
-        atomic_load_explicit(&record->blocks, memory_order_relaxed) < blocks)
-        atomic_store_explicit(&record->blocks, blocks, memory_order_relaxed);
-    atomic_store_explicit(&record->held, number, memory_order_relaxed);
+    const struct phi_held *held = &records->record[index].held[hold];
+    return unfinished(&held->number, phi_record_done(records, index))
+               ? atomic_load_explicit(&held->blocks, memory_order_relaxed)
+               : 0;
+}
+
+void phi_record_hold(struct phi_records *records, int index, enum phi_hold hold, uint64_t number,
+                     uint32_t blocks)
+{
+    struct phi_held *held = &records->record[index].held[hold];
+    const uint32_t before = phi_record_held(records, index, hold);
+    atomic_store_explicit(&held->blocks, blocks > before ? blocks : before, memory_order_relaxed);
+    atomic_store_explicit(&held->number, number, memory_order_relaxed);
 }
 
 void phi_records_waiting(const struct phi_records *records, int except, struct phi_waiting *waiting)
@@ -144,8 +151,8 @@ void phi_records_waiting(const struct phi_records *records, int except, struct p
         if (i == except)
             continue;
         waiting->kernels += unfinished(&record->kernel_wait, done);
-        if (unfinished(&record->held, done))
-            waiting->blocks += atomic_load_explicit(&record->blocks, memory_order_relaxed);
+        for (int hold = 0; hold < PHI_HOLDS; hold++)
+            waiting->blocks += phi_record_held(records, i, (enum phi_hold)hold);
         waiting->memory_operations += unfinished(&record->memory_wait, done);
     }
 }

@@ -12,6 +12,15 @@
 #include "semaphore/executor.h"
 #include "semaphore/plan.h"
 
+// Launches that hold places on the device while they wait for something. Those of one kind on one
+// stream follow one another, so the largest counts; a launch of copies may hold some beside the one
+// before it, which waits.
+enum phi_hold {
+    PHI_HOLD_WAITS,  // for a peer
+    PHI_HOLD_COPIES, // begun early, for such a launch
+    PHI_HOLDS,
+};
+
 // What somebody who is asked why nothing moves would like to know.
 struct phi_wait_note {
     uint64_t number; // 0: none
@@ -28,8 +37,10 @@ struct phi_record {
     _Atomic uint64_t issued;      // the last number given
     _Atomic uint64_t kernel_wait; // the last number that waits by kernel, by memory operation
     _Atomic uint64_t memory_wait;
-    _Atomic uint64_t held;   // the last number whose kernels hold places while they wait
-    _Atomic uint32_t blocks; // of the largest of these, until that is done
+    struct phi_held {
+        _Atomic uint64_t number; // the last one whose launches hold places
+        _Atomic uint32_t blocks; // of the largest of these, until that is done
+    } held[PHI_HOLDS];
     struct phi_wait_note oldest, latest;
 };
 
@@ -73,8 +84,11 @@ static inline uint64_t phi_record_done(const struct phi_records *records, int in
 // phi_record_waits: whether something on the record's stream that waits is not done.
 bool phi_record_waits(const struct phi_records *records, int index);
 
-// phi_record_hold notes that number has a kernel of so many blocks that holds places. Locked.
-void phi_record_hold(struct phi_records *records, int index, uint64_t number, uint32_t blocks);
+// phi_record_hold notes that number has a launch of so many blocks that holds places. Locked.
+// phi_record_held: the places that what is not done holds.
+void phi_record_hold(struct phi_records *records, int index, enum phi_hold hold, uint64_t number,
+                     uint32_t blocks);
+uint32_t phi_record_held(const struct phi_records *records, int index, enum phi_hold hold);
 
 // phi_records_waiting adds up what waits on all records but `except`.
 void phi_records_waiting(const struct phi_records *records, int except,

@@ -104,7 +104,9 @@ static void mark_waits(struct cuda_executor *x, struct phi_enqueue *q, struct ph
 {
     struct phi_records *records = &x->records;
     if (q->blocks > 0)
-        phi_record_hold(records, index, q->number, q->blocks);
+        phi_record_hold(records, index, PHI_HOLD_WAITS, q->number, q->blocks);
+    if (q->copies > 0)
+        phi_record_hold(records, index, PHI_HOLD_COPIES, q->number, q->copies);
     if (q->waits > 0) {
         _Atomic uint64_t *mark = q->plan.kernel_waits ? &record->kernel_wait : &record->memory_wait;
         const struct phi_work *work = q->work;
@@ -132,7 +134,8 @@ static int issue_locked(struct cuda_executor *x, struct phi_enqueue *q, int inde
     q->done = x->done_device + (uint64_t)index * sizeof(uint64_t);
     q->waited = phi_record_waits(records, index);
     q->sync = (uint32_t)index + 1;
-    if (q->waits > 0 || has(q, PHI_STEP_COPY)) { // what others do matters to nothing else
+    q->own = phi_record_held(records, index, PHI_HOLD_WAITS);
+    if (q->waits > 0 || q->waited) { // what others do matters to nothing else
         phi_records_waiting(records, index, &q->others);
         phi_captures_waiting(&x->captures, &q->others);
     }
@@ -208,7 +211,8 @@ static int issue_captured(struct cuda_executor *x, struct phi_enqueue *q, uint64
     phi_captures_waiting(captures, &q->others);
     q->others.kernels -= branch.kernel;
     q->others.memory_operations -= branch.memory_operation;
-    q->others.blocks -= branch.blocks;
+    q->others.blocks -= branch.blocks + branch.copies;
+    q->own = branch.blocks;
     q->waited = branch.kernel || branch.memory_operation;
     rc = decide(x, q);
     if (rc)
@@ -227,6 +231,8 @@ static int issue_captured(struct cuda_executor *x, struct phi_enqueue *q, uint64
     phi_enqueue_all(q);
     if (branch.blocks < q->blocks)
         branch.blocks = q->blocks;
+    if (branch.copies < q->copies)
+        branch.copies = q->copies;
     branch.kernel = branch.kernel || (q->waits > 0 && q->plan.kernel_waits);
     branch.memory_operation = branch.memory_operation || (q->waits > 0 && !q->plan.kernel_waits);
     phi_capture_update(captures, capture, &branch);

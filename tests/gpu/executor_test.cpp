@@ -176,6 +176,7 @@ TEST_P(Executor, CopiesThatBeginEarlyComeOneAfterAnother)
             for (size_t k = 0; k < (i % 4 < 2 ? 1 : parts); k++)
                 work.push_back(i % 4 < 2 ? copy(to, from, size)
                                          : copy(to + k * part, from + k * part, part));
+            work[0].linked = 1; // so that one of this size is a launch
             ASSERT_EQ(issue(s, work), 0);
         }
         set(TURN, READY);

@@ -18,8 +18,9 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, p post, c copy, l large copy, L larger, z copy of no bytes, h hold; by
-// flags u push, t take, g go, m move, a arrive; s stage, e unstage, x help, b bell, d land.
+// Work from letters: w wait, p post, c copy, l large copy over a link, L larger, z copy of no
+// bytes, h hold; by flags u push, t take, g go, m move, a arrive; s stage, e unstage, x help, b
+// bell, d land.
 std::vector<phi_work> work_of(const std::string &letters)
 {
     static const std::map<char, phi_step_kind> kinds = {
@@ -31,6 +32,7 @@ std::vector<phi_work> work_of(const std::string &letters)
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
         work[i].kind = kinds.count(c) ? kinds.at(c) : PHI_STEP_COPY;
+        work[i].linked = c == 'l' || c == 'L';
         work[i].size = c == 'c' ? 100 : c == 'l' ? 8 << 20 : c == 'L' ? (8 << 20) + 1 : 0;
     }
     return work;
@@ -344,19 +346,54 @@ TEST(Policy, WaitingBlocksLeaveRoom)
 }
 
 // Copies that wait for nobody hold places, too, while they wait for the launch before them.
+// Sends and receipts of messages by both in one launch: their ends take few blocks beside the
+// copies.
+TEST(Policy, EndsOfMessagesLeaveRoom)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    policy.blocks = 132;
+    const phi_waiting others{};
+    const auto grid_of = [&](size_t sends, size_t receipts, phi_hop_args *args) {
+        std::string letters;
+        for (size_t i = 0; i < sends; i++)
+            letters += "mu";
+        for (size_t i = 0; i < receipts; i++)
+            letters += "at";
+        std::vector<phi_work> work = work_of(letters);
+        for (phi_work &one : work) {
+            const bool end = one.kind == PHI_STEP_PUSH || one.kind == PHI_STEP_TAKE;
+            one.size = end ? 512 << 10 : 8 << 20;
+            one.wide = end;
+            one.tail = one.kind != PHI_STEP_ARRIVE;
+        }
+        return phi_hop_fill(work.data(), work.size(), &policy, &others, args);
+    };
+    phi_hop_args args;
+    EXPECT_EQ(grid_of(1, 0, &args).blocks, 64u + 16);
+    EXPECT_EQ(args.items[1].signal, 64u) << "the end waits for all blocks of its copy";
+    EXPECT_EQ(grid_of(0, 1, &args).blocks, 1u + 16) << "who waits for a message holds few places";
+    EXPECT_EQ(grid_of(1, 1, &args).blocks, 64u + 16 + 1 + 16);
+    EXPECT_EQ(args.items[0].blocks, 64u) << "a receipt takes nothing from a copy";
+    EXPECT_EQ(grid_of(0, 8, &args).blocks, 8 * (1u + 2));
+    EXPECT_EQ(grid_of(4, 4, &args).blocks, 4 * (16u + 4) + 4 * (1 + 4));
+    EXPECT_EQ(grid_of(8, 0, &args).blocks, 8 * (8u + 2));
+}
+
 TEST(Policy, CopiesBeginEarlyWhereThereIsRoom)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     policy.blocks = 132;
     phi_waiting others{};
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 66));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 67));
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 0, 66));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 0, 67));
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 1, 65));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 4, 65))
+        << "what the launch before holds counts";
     others.blocks = 130;
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 1));
-    others.blocks = 131;
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 1));
+    EXPECT_TRUE(phi_copies_early(&policy, &others, 0, 1));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 1, 1));
     others.blocks = 200;
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 1));
+    EXPECT_FALSE(phi_copies_early(&policy, &others, 0, 1));
 }
 
 TEST(Policy, CopiesOfOneLaunchShareTheRoom)
