@@ -69,14 +69,6 @@ static uint32_t end_blocks(uint32_t copying)
     return (copying + 3) / 4;
 }
 
-// Likewise those that take one: all in the launch share what one might have.
-static uint32_t taking_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                              uint32_t n, size_t size)
-{
-    const uint32_t blocks = end_blocks(phi_line_blocks(policy, others, 1, size)) / n;
-    return blocks ? blocks : 1;
-}
-
 // Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
 // Who waits for a signal does not know what was put before it. A lane has one block, or all.
 static uint32_t stage_threads(const struct phi_work *work)
@@ -196,11 +188,13 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
     args->count = (uint32_t)n;
     for (size_t i = 0; i < n; i++) {
         const struct phi_hop_item *before = of_lane(work, args->items, i);
-        const uint32_t copying = is_tail(&work[i]) ? args->items[i - 1].blocks : 0;
-        const uint32_t blocks = copying ? end_blocks(copying)
-                                : takes_tail(&work[i])
-                                    ? taking_blocks(policy, others, ends, work[i].size)
-                                    : blocks_of(&work[i], policy, others, spread);
+        uint32_t blocks;
+        if (is_tail(&work[i]))
+            blocks = end_blocks(args->items[i - 1].blocks);
+        else if (takes_tail(&work[i])) // shares with all, but takes nothing from a copy
+            blocks = phi_line_blocks(policy, others, spread + ends, work[i].size);
+        else
+            blocks = blocks_of(&work[i], policy, others, spread);
         const uint32_t threads = threads_of(&work[i], blocks);
         args->items[i] = (struct phi_hop_item){
             .own = work[i].own_lane,
@@ -215,7 +209,7 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
             .kind = kind_of(work[i].kind),
             .fence = fence_of(&work[i], n, blocks),
             .wide = is_wide(&work[i]) || work[i].tail,
-            .signal = is_tail(&work[i]) ? copying : work[i].signal,
+            .signal = is_tail(&work[i]) ? args->items[i - 1].blocks : work[i].signal,
             .blocks = blocks,
             .first = before ? before->first : grid.blocks,
         };

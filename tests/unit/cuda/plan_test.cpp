@@ -345,9 +345,8 @@ TEST(Policy, WaitingBlocksLeaveRoom)
     EXPECT_EQ(phi_transfer_blocks(&policy, &others, 100), 1u);
 }
 
-// Copies that wait for nobody hold places, too, while they wait for the launch before them.
-// Sends and receipts of messages by both in one launch: their ends take few blocks beside the
-// copies.
+// Sends and receipts of messages by both in one launch: the ends take no blocks from the copies, and
+// all of them not many more than these may have.
 TEST(Policy, EndsOfMessagesLeaveRoom)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
@@ -371,14 +370,15 @@ TEST(Policy, EndsOfMessagesLeaveRoom)
     phi_hop_args args;
     EXPECT_EQ(grid_of(1, 0, &args).blocks, 64u + 16);
     EXPECT_EQ(args.items[1].signal, 64u) << "the end waits for all blocks of its copy";
-    EXPECT_EQ(grid_of(0, 1, &args).blocks, 1u + 16) << "who waits for a message holds few places";
-    EXPECT_EQ(grid_of(1, 1, &args).blocks, 64u + 16 + 1 + 16);
+    EXPECT_EQ(grid_of(0, 1, &args).blocks, 1u + 64);
+    EXPECT_EQ(grid_of(1, 1, &args).blocks, 64u + 16 + 1 + 33);
     EXPECT_EQ(args.items[0].blocks, 64u) << "a receipt takes nothing from a copy";
-    EXPECT_EQ(grid_of(0, 8, &args).blocks, 8 * (1u + 2));
-    EXPECT_EQ(grid_of(4, 4, &args).blocks, 4 * (16u + 4) + 4 * (1 + 4));
+    EXPECT_EQ(grid_of(0, 8, &args).blocks, 8 * (1u + 8)) << "receipts share what one might have";
+    EXPECT_EQ(grid_of(4, 4, &args).blocks, 4 * (16u + 4) + 4 * (1 + 8));
     EXPECT_EQ(grid_of(8, 0, &args).blocks, 8 * (8u + 2));
 }
 
+// Copies that wait for nobody hold places, too, while the launch before them waits.
 TEST(Policy, CopiesBeginEarlyWhereThereIsRoom)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
