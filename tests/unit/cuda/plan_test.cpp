@@ -345,8 +345,8 @@ TEST(Policy, WaitingBlocksLeaveRoom)
     EXPECT_EQ(phi_transfer_blocks(&policy, &others, 100), 1u);
 }
 
-// Sends and receipts of messages by both in one launch: the ends take no blocks from the copies, and
-// all of them not many more than these may have.
+// Sends and receipts of messages by both in one launch: the ends take no blocks from the copies,
+// and all of them not many more than these may have.
 TEST(Policy, EndsOfMessagesLeaveRoom)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
