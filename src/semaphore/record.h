@@ -30,6 +30,11 @@ struct phi_wait_note {
     uint8_t call;
 };
 
+struct phi_held {
+    _Atomic uint64_t number; // the last one whose launches hold places
+    _Atomic uint32_t blocks; // of the largest of these, until that is done
+};
+
 // One stream. Except for the atomics, guarded by `locked`; `issued` is written under it.
 struct phi_record {
     _Alignas(64) _Atomic uint32_t locked;
@@ -37,10 +42,7 @@ struct phi_record {
     _Atomic uint64_t issued;      // the last number given
     _Atomic uint64_t kernel_wait; // the last number that waits by kernel, by memory operation
     _Atomic uint64_t memory_wait;
-    struct phi_held {
-        _Atomic uint64_t number; // the last one whose launches hold places
-        _Atomic uint32_t blocks; // of the largest of these, until that is done
-    } held[PHI_HOLDS];
+    struct phi_held held[PHI_HOLDS];
     struct phi_wait_note oldest, latest;
 };
 
