@@ -304,10 +304,12 @@ class patience
     PHI_DEVICE explicit patience(const ph_device_channel &channel) : channel_(channel)
     {
     }
-    // 0, or why to give up, after one more look at what is awaited: what came before is taken.
-    PHI_DEVICE int over()
+    // After so many looks: 0, or why to give up, after one more look at what is awaited: what came
+    // before is taken.
+    PHI_DEVICE int over(uint32_t looks = 1)
     {
-        if (++polls_ % 512 != 0)
+        polls_ += looks;
+        if (polls_ % 512 >= looks)
             return 0;
         pause(polls_);
         if (load_acquire(channel_.over) != 0)
@@ -363,12 +365,16 @@ template <class Group> class ph_device_port
   public:
     PHI_DEVICE explicit ph_device_port(const ph_device_channel &channel) : channel_(channel)
     {
-        if (channel.out.own != 0) {
+        if (channel_.out.own != 0) {
             pushed_ = phi_device::load_relaxed(out(&ph_device_lane::pushed));
             credit_ = phi_device::load_relaxed(out(&ph_device_lane::credit));
+            to_.begin(channel_.out.slots, pushed_ + 1);
         }
-        if (channel.in.own != 0)
+        if (channel_.in.own != 0) {
             taken_ = phi_device::load_relaxed(in(&ph_device_lane::taken));
+            from_.begin(channel_.in.slots, taken_ + 1);
+        }
+        group_.sync(); // all have read what the first call counts
     }
 
     // put_signal is ph_device_put, and a signal behind it that the peer waits for with the same
@@ -427,13 +433,13 @@ template <class Group> class ph_device_port
     // value is written by each thread of the group. PH_DEVICE_INVALID, _NOPATH, _ENDED, _TIMEDOUT.
     PHI_DEVICE int ll_signal(uint64_t value)
     {
-        if (channel_.out.own == 0)
+        if (to_.now == 0)
             return channel_.out.word == 0 ? PH_DEVICE_INVALID : PH_DEVICE_NOPATH;
         return push(value, 0, 0);
     }
     PHI_DEVICE int ll_wait_value(uint64_t *value)
     {
-        if (channel_.in.own == 0)
+        if (from_.now == 0)
             return channel_.in.word == 0 ? PH_DEVICE_INVALID : PH_DEVICE_NOPATH;
         return take(0, value);
     }
@@ -479,6 +485,26 @@ template <class Group> class ph_device_port
 
     // ---- by lines
 
+    // The slots of a direction take turns. Each call leaves the next message's address in a
+    // register: parameters of a kernel are looked up anew where they are used, which takes time
+    // between a message and its answer.
+    struct turns {
+        uint64_t now = 0, next = 0; // 0: the direction has no lines
+        PHI_DEVICE void begin(uint64_t slots, uint32_t message)
+        {
+            static_assert(PH_DEVICE_LL_SLOTS == 2, "two take turns");
+            const uint64_t odd = message % 2;
+            now = slots + odd * PH_DEVICE_LL_SLOT;
+            next = slots + (1 - odd) * PH_DEVICE_LL_SLOT;
+        }
+        PHI_DEVICE void turn()
+        {
+            const uint64_t other = next;
+            next = now;
+            now = other;
+        }
+    };
+
     // Pairs with the credit of take(): the slot's last message was read before it was given.
     PHI_DEVICE int await_credit(uint32_t message)
     {
@@ -518,26 +544,28 @@ template <class Group> class ph_device_port
         const int rc = agree(await_credit(message));
         if (rc != 0)
             return rc;
-        const uint64_t slot =
-            channel_.out.slots + (message % PH_DEVICE_LL_SLOTS) * uint64_t(PH_DEVICE_LL_SLOT);
         const uint32_t lines = message % PH_DEVICE_LL_REFRESH < PH_DEVICE_LL_SLOTS
                                    ? PH_DEVICE_LL_SLOT / 16
                                    : lines_of(size);
+        if (i < lines)
+            write_line(i, data, message);
         PHI_DEVICE_ROLLED
-        while (i < lines) {
-            phi_device::store_line(slot + 16ull * i, {static_cast<uint32_t>(data), message,
-                                                      static_cast<uint32_t>(data >> 32), message});
-            i += group_.size();
-            if (i < lines)
-                data = data_of_line(i, offset, from, size);
-        }
+        for (i += group_.size(); i < lines; i += group_.size())
+            write_line(i, data_of_line(i, offset, from, size), message);
         pushed_ = message;
+        to_.turn();
         if (group_.rank() == 0)
             phi_device::store_relaxed(out(&ph_device_lane::pushed), message);
         // For the next push: nobody waits for it now, and then it is here.
         credit_ = phi_device::load_relaxed(out(&ph_device_lane::credit));
         group_.sync();
         return 0;
+    }
+
+    PHI_DEVICE void write_line(uint32_t i, uint64_t data, uint32_t message) const
+    {
+        phi_device::store_line(to_.now + 16ull * i, {static_cast<uint32_t>(data), message,
+                                                     static_cast<uint32_t>(data >> 32), message});
     }
 
     PHI_DEVICE static bool has(const phi_device::line &line, uint32_t message)
@@ -569,15 +597,19 @@ template <class Group> class ph_device_port
     PHI_DEVICE static int await_lines(uint64_t one, uint64_t two, uint32_t message, look *found,
                                       phi_device::patience &patience)
     {
+        constexpr uint32_t looks = 4; // between two thoughts of giving up
         int rc = 0;
         PHI_DEVICE_ROLLED
-        while (rc == 0) {
-            rc = patience.over();
-            *found = look_at<PAIR>(one, two);
-            if (has(*found, message))
-                return 0;
+        for (;;) {
+            for (uint32_t i = 0; i < looks; i++) {
+                *found = look_at<PAIR>(one, two);
+                if (has(*found, message))
+                    return 0;
+            }
+            if (rc != 0)
+                return rc;
+            rc = patience.over(looks);
         }
-        return rc;
     }
 
     // Each thread looks at its own lines and, unless it has none and nobody asks, at line 0. What
@@ -609,23 +641,26 @@ template <class Group> class ph_device_port
     }
 
     // Credit for a message is given when the next one is waited for: it costs no time then, and a
-    // push may have to wait until the take of the message before has begun.
+    // push may have to wait until the take of the message before has begun. So is the message
+    // counted, before it has come.
     PHI_DEVICE int take(uint64_t size, uint64_t *value)
     {
         const uint32_t message = taken_ + 1;
         uint64_t head = 0;
-        if (group_.rank() == 0)
+        if (group_.rank() == 0) {
             phi_device::store_relaxed(at(channel_.in.peer, &ph_device_lane::credit), taken_);
-        const uint64_t slot =
-            channel_.in.slots + (message % PH_DEVICE_LL_SLOTS) * uint64_t(PH_DEVICE_LL_SLOT);
-        const int rc = agree(take_lines(slot, message, size, value != nullptr, &head));
-        if (rc != 0)
+            phi_device::store_relaxed(in(&ph_device_lane::taken), message);
+        }
+        const int rc = agree(take_lines(from_.now, message, size, value != nullptr, &head));
+        if (rc != 0) {
+            if (group_.rank() == 0)
+                phi_device::store_relaxed(in(&ph_device_lane::taken), taken_); // it has not
             return rc;
+        }
         if (value != nullptr)
             *value = head;
         taken_ = message;
-        if (group_.rank() == 0)
-            phi_device::store_relaxed(in(&ph_device_lane::taken), message);
+        from_.turn();
         return 0;
     }
 
@@ -765,6 +800,7 @@ template <class Group> class ph_device_port
     const ph_device_channel &channel_;
     Group group_;
     uint32_t pushed_ = 0, credit_ = 0, taken_ = 0;
+    turns to_, from_;
 };
 
 #endif // __CUDACC__ || PH_DEVICE_PRIMITIVES
