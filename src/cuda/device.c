@@ -223,10 +223,15 @@ static CUresult load_kernel(struct phi_device *device, enum phi_kernel kernel)
 }
 
 const char *const phi_kernel_names[PHI_KERNEL_COUNT] = {
-    [PHI_KERNEL_BRACE] = "phi_brace",       [PHI_KERNEL_COPY] = "phi_copy",
-    [PHI_KERNEL_COPIES] = "phi_copies",     [PHI_KERNEL_TRANSFER] = "phi_transfer",
-    [PHI_KERNEL_HOP] = "phi_hop",           [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread",
-    [PHI_KERNEL_HOP_WIDE] = "phi_hop_wide", [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
+    [PHI_KERNEL_BRACE] = "phi_brace",
+    [PHI_KERNEL_COPY] = "phi_copy",
+    [PHI_KERNEL_COPIES] = "phi_copies",
+    [PHI_KERNEL_TRANSFER] = "phi_transfer",
+    [PHI_KERNEL_HOP] = "phi_hop",
+    [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread",
+    [PHI_KERNEL_HOP_LARGE] = "phi_hop_large",
+    [PHI_KERNEL_HOP_WIDE] = "phi_hop_wide",
+    [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
 };
 
 static CUresult load_module(struct phi_device *device)

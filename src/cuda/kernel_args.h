@@ -21,6 +21,7 @@ enum phi_kernel {
     PHI_KERNEL_TRANSFER,
     PHI_KERNEL_HOP,
     PHI_KERNEL_HOP_SPREAD,
+    PHI_KERNEL_HOP_LARGE,
     PHI_KERNEL_HOP_WIDE,
     PHI_KERNEL_HOP_STAGED,
     PHI_KERNEL_COUNT,
@@ -86,8 +87,9 @@ struct phi_copies_args {
     uint32_t reserved;
 };
 
-// The words that the blocks of one launch meet at, in device memory. The first two are 0 before a
-// launch and after it, so that a graph replays; launches with the same words follow one another.
+// The words that the blocks of one launch meet at, in device memory. But for next and left they are
+// 0 before a launch and after it, so that a graph replays; launches with the same words follow one
+// another.
 struct phi_transfer_sync {
     uint32_t gate; // 1: copy, 2: a `broken` is set; of phi_hop_staged: blocks whose STAGEs are over
     uint32_t arrived; // blocks that have passed the gate, or have copied their part; PHI_SAW more
@@ -97,6 +99,8 @@ struct phi_transfer_sync {
     // device, and the last one that left its number to the next.
     uint32_t next;
     uint32_t left;
+
+    uint32_t drawn; // of phi_copy and phi_transfer: rows of a large copy
 };
 
 #define PHI_SAW 0x10000u // more than a grid has blocks
@@ -158,7 +162,8 @@ struct phi_flag_lane {
     uint32_t pushing, taking; // own: blocks that have done their share; 0 between launches
     uint32_t moved; // own: blocks of a MOVE that have stored their part, for a PUSH behind it
     uint64_t wide_pushed, wide_taken; // own: of the messages those that are wide
-    uint32_t reserved_too[22];
+    uint32_t drawn;                   // own: rows of a large MOVE; 0 between launches
+    uint32_t reserved_too[21];
     uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end
     uint32_t go[PHI_MOVE_BLOCKS];   // by the peer; 0 again by this end
 };
@@ -228,6 +233,7 @@ struct phi_hop_item {
 // phi_hop: the items at the same time, each by its own blocks. The last block that is done stores
 // number, as phi_brace, where done is not 0. sync as for phi_transfer. It does what fits into a
 // block, phi_hop_spread that and what several blocks may share: MOVE, and what is wide;
+// phi_hop_large the same, for launches with a MOVE of which warps draw what they copy;
 // phi_hop_wide only what is wide, where the source of a PUSH and the destination of a TAKE are
 // aligned to 16 bytes; phi_hop_staged items that are staged or bells, those of one lane by the same
 // blocks, one after the other. They are kernels of their own as threads have as many registers as

@@ -133,7 +133,38 @@ static __device__ phi_share share_of(uint32_t block, uint32_t blocks)
             static_cast<uint64_t>(blocks) * blockDim.x};
 }
 
-static __device__ void copy_part(const phi_copy_args &args, phi_share share)
+// Units that a warp copies at once.
+#define ROW 256
+
+// Of a copy over a link multiprocessors do not get the same: by equal shares some need twice as
+// long as others, and at last few fill the link. So warps draw rows: 16 blocks are as fast as 128.
+// Each draws until nothing is left, once for each row together, so that *drawn comes back to 0.
+template <typename Copy>
+static __device__ __forceinline__ void draw_rows(uint64_t n, phi_share share, uint32_t *drawn,
+                                                 Copy copy)
+{
+    const uint32_t rows = static_cast<uint32_t>(n / ROW);
+    const phi_share own = {share.first % 32, 32};
+    for (uint32_t row = share.first / 32; row < rows;) {
+        uint32_t next = 0;
+        if (own.first == 0)
+            next = atomicInc(drawn, rows - 1); // comes while the row is copied
+        copy(static_cast<uint64_t>(row) * ROW, ROW, own);
+        row = __shfl_sync(~0u, next, 0) + share.stride / 32;
+    }
+    copy(static_cast<uint64_t>(rows) * ROW, n % ROW, share);
+}
+
+// Each warp has a first row, and there are as many again. Of less the last rows take as long as
+// equal shares do.
+static __device__ bool is_large(uint64_t units, phi_share share)
+{
+    return units / ROW > 2 * (share.stride / 32);
+}
+
+// drawn: 0 before the launch and after it; NULL: equal shares.
+static __device__ __forceinline__ void copy_part(const phi_copy_args &args, phi_share share,
+                                                 uint32_t *drawn = nullptr)
 {
     // Bytes up to the first aligned unit of the destination, units, bytes after the last.
     uint64_t head = (16 - (args.destination & 15)) & 15;
@@ -143,14 +174,20 @@ static __device__ void copy_part(const phi_copy_args &args, phi_share share)
     const uint64_t tail = head + units * 16;
     char *destination = reinterpret_cast<char *>(args.destination);
     const char *source = reinterpret_cast<const char *>(args.source);
+    const auto copy = [&](uint64_t first, uint64_t n, phi_share by) {
+        uint4 *to = reinterpret_cast<uint4 *>(destination + head) + first;
+        const uint64_t from = args.source + head + 16 * first;
+        if ((from & 15) == 0)
+            copy_units(to, reinterpret_cast<const uint4 *>(from), n, by);
+        else
+            copy_shifted(to, from, n, by);
+    };
 
     copy_units(destination, source, head, share);
-    if (((args.source + head) & 15) == 0)
-        copy_units(reinterpret_cast<uint4 *>(destination + head),
-                   reinterpret_cast<const uint4 *>(source + head), units, share);
+    if (drawn != nullptr && is_large(units, share))
+        draw_rows(units, share, drawn, copy);
     else
-        copy_shifted(reinterpret_cast<uint4 *>(destination + head), args.source + head, units,
-                     share);
+        copy(0, units, share);
     copy_units(destination + tail, source + tail, args.size - tail, share);
 }
 
@@ -158,14 +195,17 @@ static __device__ void copy_part(const phi_copy_args &args, phi_share share)
 
 // copy_part where `may_copy` allows it, which each thread of the block is asked once. The first
 // units of each thread are on their way meanwhile where `early` says that the source is filled
-// already.
+// already, and the copy is not large.
 template <typename May>
-static __device__ bool copy_when(const phi_copy_args &args, uint32_t block, uint32_t blocks,
-                                 bool early, May may_copy)
+static __device__ __forceinline__ bool copy_when(const phi_copy_args &args, uint32_t block,
+                                                 uint32_t blocks, bool early, uint32_t *drawn,
+                                                 May may_copy)
 {
-    const uint64_t first = static_cast<uint64_t>(block) * blockDim.x + threadIdx.x;
-    const uint64_t stride = static_cast<uint64_t>(blocks) * blockDim.x;
+    const phi_share share = share_of(block, blocks);
+    const uint64_t first = share.first, stride = share.stride;
     early = early && ((args.source | args.destination | args.size) & 15) == 0;
+    if (drawn != nullptr && is_large(args.size / 16, share))
+        early = false;
     const uint64_t n = early ? args.size / 16 : 0;
     const uint4 *source = reinterpret_cast<const uint4 *>(args.source);
     uint4 *destination = reinterpret_cast<uint4 *>(args.destination);
@@ -183,7 +223,7 @@ static __device__ bool copy_when(const phi_copy_args &args, uint32_t block, uint
     if (early)
         copy_units(destination, source, n, {first + EARLY * stride, stride});
     else
-        copy_part(args, share_of(block, blocks));
+        copy_part(args, share, drawn);
     return true;
 }
 
@@ -226,6 +266,12 @@ static __device__ uint32_t hand_on(uint64_t address, uint32_t found)
     return gate;
 }
 
+// All blocks of the grid copy, or none.
+static __device__ uint32_t *drawn_of(const phi_copy_args &args)
+{
+    return args.sync != 0 ? &reinterpret_cast<phi_transfer_sync *>(args.sync)->drawn : nullptr;
+}
+
 // Thread 0 of each block of a grid, at its end. last: this block is the last of them. left: one of
 // them saw the launch behind this one.
 struct phi_meeting {
@@ -256,7 +302,7 @@ static __device__ phi_meeting meet_behind_gate(phi_transfer_sync *sync, bool saw
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     phi_copy(const __grid_constant__ phi_copy_args args)
 {
-    copy_when(args, blockIdx.x, gridDim.x, true, [&] {
+    copy_when(args, blockIdx.x, gridDim.x, true, drawn_of(args), [&] {
         uint32_t gate = GATE_COPY;
         if (args.sync == 0 || blockIdx.x == 0)
             gate = __syncthreads_or(threadIdx.x == 0 && is_broken(args.broken)) ? GATE_SKIP
@@ -341,7 +387,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
     follower next = follow(args.done, args.number, args.sync);
     copy_when({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
-              behind - item.first, true, [&] {
+              behind - item.first, true, nullptr, [&] {
                   // Where one of them is broken each block looks at its own.
                   const bool look =
                       item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
@@ -395,7 +441,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         gate = pass_gate(args, sync);
     __syncthreads(); // hands on what thread 0 acquired
     if (gate == GATE_COPY)
-        copy_part(args.copy, share_of(blockIdx.x, gridDim.x));
+        copy_part(args.copy, share_of(blockIdx.x, gridDim.x), drawn_of(args.copy));
     __syncthreads(); // gathers the block's copies for the fence of thread 0
     if (threadIdx.x != 0)
         return;

@@ -3,7 +3,13 @@
 
 // Of a block that copies: fewer meet sooner, more keep the link busier.
 #define MOVE_THREADS 256
-#define MOVE_LARGE   ((size_t)16 << 20)
+#define MOVE_MEDIUM  ((size_t)16 << 20)
+
+// Of a large copy warps draw what they copy (cuda/kernels.cu): of less that takes longer than it
+// saves. Then so few blocks fill the link where source and destination are aligned alike, and the
+// rest of the device is left to the application (docs/performance.md, "Rows that warps draw").
+#define MOVE_LARGE   ((size_t)24 << 20)
+#define LARGE_BLOCKS 32
 
 static uint16_t kind_of(unsigned step)
 {
@@ -20,6 +26,11 @@ static uint16_t kind_of(unsigned step)
 static bool copies(const struct phi_work *work)
 {
     return work->kind == PHI_STEP_MOVE && work->size > 0;
+}
+
+static bool is_large(const struct phi_work *work)
+{
+    return work->kind == PHI_STEP_MOVE && work->size > MOVE_LARGE;
 }
 
 static bool by_lines(const struct phi_work *work)
@@ -58,15 +69,18 @@ static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *
         return PHI_STAGE_BLOCKS_OF(work->peer_lane);
     if (!spreads(work))
         return 1;
-    return copies(work) ? phi_move_blocks(policy, others, n, work->size)
-                        : phi_line_blocks(policy, others, n, work->size);
+    if (!copies(work))
+        return phi_line_blocks(policy, others, n, work->size);
+    const uint32_t blocks = phi_move_blocks(policy, others, n, work->size);
+    const uintptr_t apart = (uintptr_t)work->source ^ (uintptr_t)work->destination;
+    return is_large(work) && apart % 16 == 0 && blocks > LARGE_BLOCKS ? LARGE_BLOCKS : blocks;
 }
 
 // The blocks that push the end of a message are beyond what the launch may have: few more, and not
 // at work before those of the copy are done.
-static uint32_t end_blocks(uint32_t copying)
+static uint32_t end_blocks(const struct phi_work *copy, uint32_t copying)
 {
-    return (copying + 3) / 4;
+    return is_large(copy) ? (copying + 1) / 2 : (copying + 3) / 4;
 }
 
 // Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
@@ -90,7 +104,7 @@ static uint32_t threads_of(const struct phi_work *work, uint32_t blocks)
     if (phi_step_staged(work->kind))
         return stage_threads(work);
     if (work->kind == PHI_STEP_MOVE)
-        return work->size > MOVE_LARGE ? PHI_COPY_THREADS : MOVE_THREADS;
+        return work->size > MOVE_MEDIUM ? PHI_COPY_THREADS : MOVE_THREADS;
     if (is_wide(work))
         return 32 * (blocks > 1 ? PHI_WIDE_WARPS : PHI_WIDE_UNITS((uint32_t)work->size));
     // More than enough with an offset before them, and a warp that keeps the books.
@@ -170,10 +184,14 @@ static enum phi_kernel kernel_of(const struct phi_work *work, const struct phi_h
         return PHI_KERNEL_HOP_STAGED;
     if (wide_only(items, n))
         return PHI_KERNEL_HOP_WIDE;
-    for (size_t i = 0; i < n; i++)
+    enum phi_kernel kernel = PHI_KERNEL_HOP;
+    for (size_t i = 0; i < n; i++) {
+        if (is_large(&work[i]))
+            return PHI_KERNEL_HOP_LARGE;
         if (work[i].kind == PHI_STEP_MOVE || items[i].wide)
-            return PHI_KERNEL_HOP_SPREAD;
-    return PHI_KERNEL_HOP;
+            kernel = PHI_KERNEL_HOP_SPREAD;
+    }
+    return kernel;
 }
 
 struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
@@ -190,7 +208,7 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
         const struct phi_hop_item *before = of_lane(work, args->items, i);
         uint32_t blocks;
         if (is_tail(&work[i]))
-            blocks = end_blocks(args->items[i - 1].blocks);
+            blocks = end_blocks(&work[i - 1], args->items[i - 1].blocks);
         else if (takes_tail(&work[i])) // shares with all, but takes nothing from a copy
             blocks = phi_line_blocks(policy, others, spread + ends, work[i].size);
         else
@@ -220,8 +238,7 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
     }
     grid.kernel = kernel_of(work, args->items, n);
     // A block with fewer threads than lines, or warps than units, takes several turns.
-    if ((grid.kernel == PHI_KERNEL_HOP_SPREAD || grid.kernel == PHI_KERNEL_HOP_WIDE) &&
-        grid.threads > PHI_SPREAD_THREADS)
+    if (grid.kernel != PHI_KERNEL_HOP && grid.threads > PHI_SPREAD_THREADS)
         grid.threads = PHI_SPREAD_THREADS;
     args->stages = count_stages(work, args->items, n);
     return grid;

@@ -18,6 +18,8 @@ static const int REPLAYS = 200;
 // By copy, the end of it by lines.
 static const size_t BY_BOTH = (1 << 20) + 4099;
 static const int REPLAYS_BY_BOTH = 24;
+static const size_t COPIED = (33 << 20) + 48; // whose rows warps draw
+static const int REPLAYS_COPIED = 4;
 
 // ---- replays with changed data, by both ranks or by one
 
@@ -78,14 +80,19 @@ struct Round {
 };
 
 // argument: "<call> both", "<call> 0" or "<call> 1": who replays; "large": of large messages by
-// lines, "larger": of such as are copied, but for their ends.
+// lines, "larger": of such as are copied, but for their ends, "largest": wholly.
 RANK_FUNCTION(replayed)
 {
     std::string call, who, what;
     std::istringstream(rank.argument) >> call >> who >> what;
     rank.open(what.empty() ? std::vector<std::string>{} : std::vector<std::string>{Rank::wide()});
-    const size_t size = what == "larger" ? BY_BOTH : what == "large" ? LARGE : SIZE;
-    const int replayed = what == "larger" ? REPLAYS_BY_BOTH : REPLAYS;
+    const size_t size = what == "largest"  ? COPIED
+                        : what == "larger" ? BY_BOTH
+                        : what == "large"  ? LARGE
+                                           : SIZE;
+    const int replayed = what == "largest"  ? REPLAYS_COPIED
+                         : what == "larger" ? REPLAYS_BY_BOTH
+                                            : REPLAYS;
     bool replays = who == "both" || who == std::to_string(rank.rank);
     void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
     void *outbox = rank.device->alloc(size), *inbox = rank.device->alloc(size);
@@ -138,6 +145,7 @@ TEST_P(Graph, LargeSendsByLines)
         run_replayed(GetParam(), "send-put", "auto", what);
         run_replayed(GetParam(), "group-put", "auto", what);
     }
+    run_replayed(GetParam(), "send-put", "auto", "largest");
 }
 
 TEST_P(Graph, SendInGetProtocol)

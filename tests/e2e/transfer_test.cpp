@@ -736,11 +736,13 @@ RANK_FUNCTION(limits_of_channels)
 // MiB, and what fits needs no receiver. Buffers begin anywhere.
 RANK_FUNCTION(large_by_lines)
 {
-    const size_t most = 1 << 20, small = 8192, end = 512 << 10, both = 32 << 20;
-    const size_t sizes[] = {0,     2048,     2049,           2879,           2880,         2881,
-                            small, 9600,     15361,          65537,          100001,       most - 1,
-                            most,  most + 1, most + end - 1, most + end + 1, 3 * most + 5, both - 1,
-                            both,  both + 1, small + 1};
+    const size_t most = 1 << 20, small = 8192, end = 512 << 10, both = 32 << 20,
+                 drawn = (24 << 20) + end; // of the copy more than 24 MiB
+    const size_t sizes[] = {
+        0,         2048,     2049,           2879,           2880,         2881,
+        small,     9600,     15361,          65537,          100001,       most - 1,
+        most,      most + 1, most + end - 1, most + end + 1, 3 * most + 5, drawn,
+        drawn + 1, both - 1, both,           both + 1,       small + 1};
     rank.open({Rank::wide()});
     const int peer = !rank.rank;
     const size_t lead = rank.rank ? 333 : 336, in_lead = rank.rank ? 344 : 321;

@@ -615,6 +615,31 @@ TEST_P(Limits, CopyKernelCopiesEverySizeAndAlignment)
     expect_drained();
 }
 
+// Warps draw what they copy, again and again from the same counter.
+TEST_P(Limits, CopyKernelCopiesLargeOnes)
+{
+    begin({"PEERHOP_METHOD=copy_kernel"});
+    if (IsSkipped())
+        return;
+    if (!gpu->info().kernels)
+        GTEST_SKIP() << "no kernels in this build";
+    const size_t most = (33 << 20) + 4111, room = most + 256;
+    CUdeviceptr a = gpu->alloc(room), b = gpu->alloc(room);
+    CUstream s = stream();
+    uint64_t seed = 0;
+    for (size_t size : {(size_t)(8 << 20) + 4096, most})
+        for (size_t from : {(size_t)0, (size_t)1, (size_t)8})
+            for (size_t to : {(size_t)0, (size_t)3}) {
+                gpu->fill(b, room, 1000);
+                gpu->fill(a + from, size, ++seed);
+                ASSERT_EQ(issue(s, {copy(b + 64 + to, a + from, size)}), 0) << gpu->context.error();
+                CU_OK(gpu->cu->cuStreamSynchronize(s));
+                ASSERT_EQ(gpu->errors(b + 64 + to, size, seed), 0u)
+                    << size << " bytes from +" << from << " to +" << to;
+            }
+    expect_drained();
+}
+
 // Pages of many sizes and alignments from one buffer to another, as one group brings them.
 TEST_P(Limits, SmallCopiesGoTogether)
 {

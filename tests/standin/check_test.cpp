@@ -74,7 +74,7 @@ class Checks : public DriverTest
         CUmodule module = nullptr;
         CU_OK(d->cuModuleLoadData(&module, "any image"));
         for (const char *name : {"phi_transfer", "phi_copies", "phi_hop", "phi_hop_spread",
-                                 "phi_hop_wide", "phi_hop_staged"})
+                                 "phi_hop_large", "phi_hop_wide", "phi_hop_staged"})
             CU_OK(d->cuModuleGetFunction(&kernels_[name], module, name));
     }
     template <typename Args>
@@ -380,7 +380,7 @@ TEST_F(Checks, ALaunchOfAnothersItems)
     reports(another, launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 0}}, 1, 256));
     reports(another, launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 1, 8}}, 1, 256));
     reports(another, launches("phi_hop_wide", {{PHI_HOP_MOVE, 1, 0, 0, 1}}, 1, 256));
-    for (const char *name : {"phi_hop", "phi_hop_spread", "phi_hop_wide"})
+    for (const char *name : {"phi_hop", "phi_hop_spread", "phi_hop_large", "phi_hop_wide"})
         for (uint16_t kind : {PHI_HOP_STAGE, PHI_HOP_HELP, PHI_HOP_BELL, PHI_HOP_LAND})
             reports(another, launches(name, {{PHI_HOP_PUSH, 1, 0}, {kind, 1, 1}}, 2, 256));
     for (uint16_t kind : {PHI_HOP_PUSH, PHI_HOP_TAKE, PHI_HOP_GO, PHI_HOP_MOVE, PHI_HOP_ARRIVE})

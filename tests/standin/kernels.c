@@ -152,6 +152,8 @@ const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_hop", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, si_hop_refuse, NULL},
     {"phi_hop_spread", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS,
      si_hop_spread_refuse, NULL},
+    {"phi_hop_large", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, si_hop_spread_refuse,
+     NULL},
     {"phi_hop_wide", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, si_hop_wide_refuse,
      NULL},
     {"phi_hop_staged", si_hop, sizeof(struct phi_hop_args), PHI_STAGED_THREADS,

@@ -490,7 +490,7 @@ bool si_set_copy(struct si_set *to, const struct si_set *from);
 void si_set_clear(struct si_set *set);
 
 // kernels.c: ends with a nameless one
-#define SI_KERNELS_MAX 12
+#define SI_KERNELS_MAX 13
 extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
 // What the next step of a launch reads and writes, where its kernel does not wait before it; *part
 // is another one for each set of these. And a look at the words that a launch waits for.

@@ -378,6 +378,39 @@ TEST(Policy, EndsOfMessagesLeaveRoom)
     EXPECT_EQ(grid_of(8, 0, &args).blocks, 8 * (8u + 2));
 }
 
+// Of large copies warps draw what they copy: few blocks will do, but for what is not aligned alike.
+TEST(Policy, LargeCopiesTakeFewBlocks)
+{
+    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    policy.blocks = 132;
+    const phi_waiting others{};
+    phi_hop_args args;
+    const auto blocks_of = [&](size_t size, uintptr_t apart, bool tail) {
+        std::vector<phi_work> work = work_of(tail ? "mu" : "m");
+        work[0].size = size;
+        work[0].source = reinterpret_cast<void *>(static_cast<uintptr_t>(0x10000000));
+        work[0].destination = reinterpret_cast<void *>(0x20000000 + apart);
+        if (tail)
+            work[1].size = 512 << 10;
+        for (phi_work &one : work)
+            one.tail = tail;
+        phi_hop_fill(work.data(), work.size(), &policy, &others, &args);
+        return args.items[0].blocks;
+    };
+    const size_t most = 24 << 20;
+    EXPECT_EQ(blocks_of(most, 0, false), 64u);
+    EXPECT_EQ(blocks_of(most + 1, 0, false), 32u);
+    EXPECT_EQ(blocks_of(most + 1, 64, false), 32u);
+    EXPECT_EQ(blocks_of(most + 1, 4, false), 64u);
+    EXPECT_EQ(blocks_of(most + 1, 1, false), 64u);
+    EXPECT_EQ(blocks_of(most, 0, true), 64u);
+    EXPECT_EQ(args.items[1].blocks, 16u);
+    EXPECT_EQ(blocks_of(most + 1, 0, true), 32u);
+    EXPECT_EQ(args.items[1].blocks, 16u);
+    policy.copy_blocks = 16;
+    EXPECT_EQ(blocks_of(1 << 30, 0, false), 16u);
+}
+
 // Copies that wait for nobody hold places, too, while the launch before them waits.
 TEST(Policy, CopiesBeginEarlyWhereThereIsRoom)
 {
@@ -405,7 +438,7 @@ TEST(Policy, CopiesOfOneLaunchShareTheRoom)
     for (size_t n = 1; n <= work.size(); n++) {
         phi_hop_args args;
         work[n - 1].kind = PHI_STEP_MOVE;
-        work[n - 1].size = 64 << 20;
+        work[n - 1].size = 16 << 20;
         phi_grid grid = phi_hop_fill(work.data(), n, &policy, &others, &args);
         EXPECT_LE(grid.blocks, 66u) << n;
         EXPECT_GE(grid.blocks, 48u) << n;
@@ -447,7 +480,7 @@ TEST(Policy, WideMessagesHaveBlocks)
     work[2].kind = PHI_STEP_MOVE;
     work[0].size = 131072;
     work[0].wide = 1;
-    work[2].size = 64 << 20;
+    work[2].size = 16 << 20;
     phi_hop_args args;
     phi_hop_fill(work, 3, &policy, &others, &args);
     EXPECT_EQ(args.items[0].blocks, 32u);
@@ -537,7 +570,9 @@ TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
         {PHI_STEP_GO, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 128},
         {PHI_STEP_ARRIVE, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 128},
         {PHI_STEP_MOVE, 0, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 256},
-        {PHI_STEP_MOVE, 64 << 20, &crowd, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 512},
+        {PHI_STEP_MOVE, 16 << 20, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 256},
+        {PHI_STEP_MOVE, 24 << 20, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 512},
+        {PHI_STEP_MOVE, (24 << 20) + 1, &crowd, PHI_KERNEL_HOP_LARGE, PHI_KERNEL_HOP_LARGE, 512},
         {PHI_STEP_STAGE, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 96},
         {PHI_STEP_STAGE, 64 << 20, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 256,
          512 << 10, PHI_STAGE_BLOCKS},
@@ -546,7 +581,7 @@ TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
         {PHI_STEP_BELL, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 32},
     };
     const uint32_t most[] = {PHI_HOP_THREADS, PHI_SPREAD_THREADS, PHI_SPREAD_THREADS,
-                             PHI_STAGED_THREADS};
+                             PHI_SPREAD_THREADS, PHI_STAGED_THREADS};
     for (const auto &row : rows) {
         phi_hop_args args;
         phi_work work[2] = {};
