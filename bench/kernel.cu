@@ -36,19 +36,34 @@ static __device__ int round_trips(const bench_kernel_args &args)
     return rc;
 }
 
-// Each block's part begins at a whole line.
+static __device__ uint32_t drawn, arrived;
+
+// Of all blocks, which are on the device together: there are fewer than multiprocessors.
+static __device__ void meet_all()
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence(); // what the block has drawn, before what the others draw next
+        const uint32_t turn = atomicAdd(&arrived, 1) / gridDim.x;
+        while (phi_device::load_acquire(reinterpret_cast<uint64_t>(&arrived)) / gridDim.x == turn) {
+        }
+    }
+    __syncthreads();
+}
+
+// By all warps of the grid. They meet after each copy, as one counter serves all.
 static __device__ int copies(const bench_kernel_args &args)
 {
-    const uint64_t share = (args.size / gridDim.x + 127) / 128 * 128;
-    const uint64_t at = blockIdx.x * share;
-    const uint64_t left = at < args.size ? args.size - at : 0;
-    const uint64_t bytes = blockIdx.x + 1 == gridDim.x || left < share ? left : share;
+    const uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    const uint32_t warps = gridDim.x * blockDim.x / 32;
     int rc = 0;
-    for (uint64_t i = 0; i < args.count && rc == 0 && bytes > 0; i++) {
-        rc = args.kind == BENCH_KERNEL_PUT ? ph_device_put<ph_block>(args.to, at, at, bytes)
-                                           : ph_device_get<ph_block>(args.from, at, at, bytes);
+    for (uint64_t i = 0; i < args.count && rc == 0; i++) {
+        rc = args.kind == BENCH_KERNEL_PUT
+                 ? ph_device_put_split<ph_warp>(args.to, 0, 0, args.size, &drawn, warp, warps)
+                 : ph_device_get_split<ph_warp>(args.from, 0, 0, args.size, &drawn, warp, warps);
         if (args.kind == BENCH_KERNEL_GET)
             __threadfence_system(); // else the next finds the same bytes in the first level cache
+        meet_all();
     }
     return rc;
 }

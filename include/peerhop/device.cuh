@@ -90,6 +90,12 @@ PHI_DEVICE void store_release(uint64_t address, uint32_t value)
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+// Adds one, or where it is `last` makes it 0, and returns what it was. Among this device's threads.
+PHI_DEVICE uint32_t draw(uint32_t *address, uint32_t last)
+{
+    return atomicInc(address, last);
+}
+
 PHI_DEVICE void fence()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -164,6 +170,11 @@ struct ph_warp {
         __syncwarp();
         return __all_sync(0xffffffff, mine) != 0;
     }
+    // What rank 0 has, and a barrier.
+    PHI_DEVICE uint32_t first(uint32_t mine) const
+    {
+        return __shfl_sync(0xffffffff, mine, 0);
+    }
 };
 
 struct ph_block {
@@ -183,6 +194,16 @@ struct ph_block {
     {
         return __syncthreads_and(mine) != 0;
     }
+    PHI_DEVICE uint32_t first(uint32_t mine) const
+    {
+        __shared__ uint32_t said;
+        if (rank() == 0)
+            said = mine;
+        __syncthreads();
+        const uint32_t first = said;
+        __syncthreads(); // before it is written again
+        return first;
+    }
 };
 
 #endif // PH_DEVICE_PRIMITIVES
@@ -200,6 +221,10 @@ struct ph_thread {
     {
     }
     PHI_DEVICE bool all(bool mine) const
+    {
+        return mine;
+    }
+    PHI_DEVICE uint32_t first(uint32_t mine) const
     {
         return mine;
     }
@@ -266,6 +291,26 @@ PHI_DEVICE void copy(uint64_t to, uint64_t from, uint64_t size, const Group &gro
     else
         copy_shifted(to + head, from + head, units, group);
     copy_units<uint8_t>(to + tail, from + tail, size - tail, group);
+}
+
+// What one of `groups` groups copies: its first piece, and those that it draws. Each piece is drawn
+// for once, by whoever has copied one, so that *drawn comes back to 0. All but the first begin at a
+// whole unit of the destination.
+template <class Group>
+PHI_DEVICE void copy_drawn(uint64_t to, uint64_t from, uint64_t size, uint32_t *drawn,
+                           uint32_t group, uint32_t groups, const Group &by)
+{
+    const uint64_t piece = 4096ull * (by.size() < 64 ? 1 : by.size() / 32);
+    const uint64_t before = to & 15;
+    const uint32_t pieces = static_cast<uint32_t>((size + before + piece - 1) / piece);
+    PHI_DEVICE_ROLLED
+    for (uint32_t i = group; i < pieces;) {
+        const uint32_t next = by.rank() == 0 ? draw(drawn, pieces - 1) : 0; // comes meanwhile
+        const uint64_t begin = i == 0 ? 0 : i * piece - before;
+        const uint64_t end = (i + 1) * piece - before;
+        copy(to + begin, from + begin, (end < size ? end : size) - begin, by);
+        i = by.first(next) + groups;
+    }
 }
 
 PHI_DEVICE bool fits(const ph_device_channel &channel, uint64_t peer_offset, uint64_t local_offset,
@@ -350,6 +395,39 @@ PHI_DEVICE int ph_device_get(const ph_device_channel &channel, uint64_t local_of
     if (channel.in.word == 0 || !phi_device::fits(channel, peer_offset, local_offset, size))
         return PH_DEVICE_INVALID;
     phi_device::copy(channel.local + local_offset, channel.remote + peer_offset, size, Group());
+    Group().sync();
+    return 0;
+}
+
+// ph_device_put_split and ph_device_get_split are a put and a get by `groups` groups together, of
+// which the caller is number `group`: all of them call it with the same other arguments, each once.
+// They draw pieces of some KiB, by *drawn, until none is left: multiprocessors do not get the same
+// of a link, and by equal parts the quick ones wait for the slow. So 16 blocks fill NVLink. drawn
+// is in this device's memory, 0 before the first use, and serves one copy after the other: 0 again
+// when all have returned. Who returns has copied its pieces, and knows nothing of the others'; of a
+// get the group may read them. PH_DEVICE_INVALID. Since 0.1.
+template <class Group>
+PHI_DEVICE int ph_device_put_split(const ph_device_channel &channel, uint64_t peer_offset,
+                                   uint64_t local_offset, uint64_t size, uint32_t *drawn,
+                                   uint32_t group, uint32_t groups)
+{
+    if (channel.out.word == 0 || !phi_device::fits(channel, peer_offset, local_offset, size) ||
+        group >= groups)
+        return PH_DEVICE_INVALID;
+    phi_device::copy_drawn(channel.remote + peer_offset, channel.local + local_offset, size, drawn,
+                           group, groups, Group());
+    return 0;
+}
+template <class Group>
+PHI_DEVICE int ph_device_get_split(const ph_device_channel &channel, uint64_t local_offset,
+                                   uint64_t peer_offset, uint64_t size, uint32_t *drawn,
+                                   uint32_t group, uint32_t groups)
+{
+    if (channel.in.word == 0 || !phi_device::fits(channel, peer_offset, local_offset, size) ||
+        group >= groups)
+        return PH_DEVICE_INVALID;
+    phi_device::copy_drawn(channel.local + local_offset, channel.remote + peer_offset, size, drawn,
+                           group, groups, Group());
     Group().sync();
     return 0;
 }

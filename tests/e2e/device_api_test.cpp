@@ -17,6 +17,7 @@ INSTANTIATE_CUDA_DEVICES(DeviceApi);
 
 // Both halves of an end's buffer lie at odd addresses.
 static const size_t SPAN = 160 * 1024, OUT = 67, IN = SPAN + 69, WHOLE = 2 * SPAN;
+static const size_t COUNTER = WHOLE; // behind the buffer: no peer's
 static const size_t SIZES[] = {0, 1, 7, 8, 9, 100, 1000, 4096, 8191, 8192, 8193, 20001, 65536};
 static const char *const GROUPS[] = {"thread", "warp", "block"};
 
@@ -35,7 +36,7 @@ struct End {
     std::unique_ptr<DeviceRunner> runner;
 
     explicit End(Rank &owner, uint64_t op = 1)
-        : rank(owner), memory(owner.device->alloc(WHOLE)),
+        : rank(owner), memory(owner.device->alloc(WHOLE + 64)),
           channel(owner.channel(!owner.rank, op, PH_ROLE_BOTH, memory, WHOLE))
     {
         CHECK_OK(ph_channel_device(channel, &device, sizeof device));
@@ -191,6 +192,47 @@ TEST_P(DeviceApi, PutsAndGets)
 {
     run_job(GetParam(), "puts_and_gets");
     run_job(GetParam(), "puts_and_gets", "ce");
+}
+
+// What several groups copy together: all of it, once, whoever comes first.
+RANK_FUNCTION(splits)
+{
+    rank.open();
+    End end(rank);
+    set_value(rank, at(end.memory, COUNTER), sizeof(uint32_t), 0);
+    const uint64_t mine = seed_of(rank.rank, 1), theirs = seed_of(!rank.rank, 1);
+    const auto split = [](device_step_kind kind, size_t peer, size_t local, size_t size,
+                          uint32_t groups) {
+        device_step s = step(kind, peer, local, size, COUNTER);
+        s.groups = groups;
+        return s;
+    };
+    for (int group = 0; group < DEVICE_GROUPS; group++)
+        for (uint32_t groups : {1u, 2u, 7u, 40u})
+            for (size_t size : {size_t(0), size_t(1), size_t(4095), size_t(4097), size_t(65536),
+                                size_t(100001)}) {
+                const std::string what = std::to_string(size) + " bytes by " +
+                                         std::to_string(groups) + " of " + GROUPS[group];
+                set_value(rank, at(end.memory, SPAN), SPAN, 0xa5);
+                rank.barrier();
+                end.run({fill(size, mine), split(DEVICE_PUT_SPLIT, IN, OUT, size, groups),
+                         plain(DEVICE_SIGNAL), plain(DEVICE_WAIT), check(size, theirs),
+                         fill(size, 0), split(DEVICE_GET_SPLIT, IN, OUT, size, groups),
+                         step(DEVICE_CHECK, 0, OUT, size, mine), plain(DEVICE_SIGNAL),
+                         plain(DEVICE_WAIT)},
+                        group, end.rounds(2), what);
+                if (around(rank, end.memory, size) != std::vector<uint8_t>(32, 0xa5))
+                    rank_failed(__FILE__, __LINE__, what + ": written around the buffer");
+                rank.barrier();
+            }
+    end.expect({split(DEVICE_PUT_SPLIT, 0, 0, 8, 0)}, 0, "no group calls");
+    end.expect({split(DEVICE_PUT_SPLIT, 0, 0, WHOLE + 1, 2)}, PH_DEVICE_INVALID, "a range");
+    end.expect({split(DEVICE_GET_SPLIT, 0, 0, WHOLE + 1, 2)}, PH_DEVICE_INVALID, "a range");
+}
+
+TEST_P(DeviceApi, Splits)
+{
+    run_job(GetParam(), "splits");
 }
 
 // ---- stream calls at the other end, and in turn at the same end

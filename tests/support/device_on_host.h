@@ -38,6 +38,15 @@ inline void store_release(uint64_t address, uint32_t value)
     __atomic_store_n(reinterpret_cast<uint32_t *>(address), value, __ATOMIC_RELEASE);
 }
 
+inline uint32_t draw(uint32_t *address, uint32_t last)
+{
+    uint32_t was = __atomic_load_n(address, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(address, &was, was >= last ? 0 : was + 1, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    return was;
+}
+
 inline void fence()
 {
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -108,9 +117,19 @@ class gang
         met_.wait(hold, [&] { return turn_ != turn; });
         return said_;
     }
+    uint32_t first(uint32_t mine, bool is_first)
+    {
+        if (is_first)
+            first_ = mine;
+        all(true);
+        const uint32_t first = first_;
+        all(true); // before it is written again
+        return first;
+    }
     const uint32_t size;
 
   private:
+    uint32_t first_ = 0;
     std::mutex lock_;
     std::condition_variable met_;
     uint64_t turn_ = 0;
@@ -142,6 +161,10 @@ struct ph_block {
     bool all(bool mine) const
     {
         return phi_device::self.of->all(mine);
+    }
+    uint32_t first(uint32_t mine) const
+    {
+        return phi_device::self.of->first(mine, rank() == 0);
     }
 };
 

@@ -14,6 +14,8 @@ enum device_step_kind {
     DEVICE_CHECK, // ... must be that
     DEVICE_PUT,
     DEVICE_GET,
+    DEVICE_PUT_SPLIT, // by `groups` in turn, the last one first; `seed` is where in the own buffer
+    DEVICE_GET_SPLIT, // the counter lies, which must be 0 afterwards
     DEVICE_SIGNAL,
     DEVICE_PUT_SIGNAL,
     DEVICE_WAIT,
@@ -26,7 +28,7 @@ enum device_step_kind {
 enum device_group { DEVICE_THREAD, DEVICE_WARP, DEVICE_BLOCK, DEVICE_GROUPS };
 
 struct device_step {
-    uint32_t kind, reserved;
+    uint32_t kind, groups;
     uint64_t peer_offset, local_offset, size;
     uint64_t seed; // of the first round; each next one has one more
 };
@@ -82,6 +84,22 @@ PHI_DEVICE uint64_t device_differs(const uint8_t *bytes, uint64_t size, uint64_t
 }
 
 template <class Group>
+PHI_DEVICE int device_split(const device_program &p, const device_step &s, uint64_t *errors)
+{
+    uint32_t *drawn = reinterpret_cast<uint32_t *>(p.channel.local + s.seed);
+    int rc = 0;
+    for (uint32_t left = s.groups; left > 0 && rc == 0; left--)
+        rc = s.kind == DEVICE_PUT_SPLIT
+                 ? ph_device_put_split<Group>(p.channel, s.peer_offset, s.local_offset, s.size,
+                                              drawn, left - 1, s.groups)
+                 : ph_device_get_split<Group>(p.channel, s.local_offset, s.peer_offset, s.size,
+                                              drawn, left - 1, s.groups);
+    Group().sync();
+    *errors += phi_device::load_relaxed(reinterpret_cast<uint64_t>(drawn)) != 0;
+    return rc;
+}
+
+template <class Group>
 PHI_DEVICE int device_do(const device_program &p, const device_step &s, uint64_t round,
                          ph_device_port<Group> &port, uint64_t *errors)
 {
@@ -100,6 +118,9 @@ PHI_DEVICE int device_do(const device_program &p, const device_step &s, uint64_t
         return ph_device_put<Group>(p.channel, s.peer_offset, s.local_offset, s.size);
     case DEVICE_GET:
         return ph_device_get<Group>(p.channel, s.local_offset, s.peer_offset, s.size);
+    case DEVICE_PUT_SPLIT:
+    case DEVICE_GET_SPLIT:
+        return device_split<Group>(p, s, errors);
     case DEVICE_SIGNAL:
         return port.signal();
     case DEVICE_PUT_SIGNAL:
