@@ -90,7 +90,8 @@ PHI_DEVICE void store_release(uint64_t address, uint32_t value)
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-// Adds one, or where it is `last` makes it 0, and returns what it was. Among this device's threads.
+// Adds one, or where it is `last` or more makes it 0, and returns what it was. Among this device's
+// threads.
 PHI_DEVICE uint32_t draw(uint32_t *address, uint32_t last)
 {
     return atomicInc(address, last);
@@ -170,7 +171,7 @@ struct ph_warp {
         __syncwarp();
         return __all_sync(0xffffffff, mine) != 0;
     }
-    // What rank 0 has, and a barrier.
+    // What rank 0 has.
     PHI_DEVICE uint32_t first(uint32_t mine) const
     {
         return __shfl_sync(0xffffffff, mine, 0);
@@ -302,7 +303,8 @@ PHI_DEVICE void copy_drawn(uint64_t to, uint64_t from, uint64_t size, uint32_t *
 {
     const uint64_t piece = 4096ull * (by.size() < 64 ? 1 : by.size() / 32);
     const uint64_t before = to & 15;
-    const uint32_t pieces = static_cast<uint32_t>((size + before + piece - 1) / piece);
+    const uint32_t pieces =
+        size == 0 ? 0 : static_cast<uint32_t>((size + before + piece - 1) / piece);
     PHI_DEVICE_ROLLED
     for (uint32_t i = group; i < pieces;) {
         const uint32_t next = by.rank() == 0 ? draw(drawn, pieces - 1) : 0; // comes meanwhile
@@ -401,11 +403,17 @@ PHI_DEVICE int ph_device_get(const ph_device_channel &channel, uint64_t local_of
 
 // ph_device_put_split and ph_device_get_split are a put and a get by `groups` groups together, of
 // which the caller is number `group`: all of them call it with the same other arguments, each once.
-// They draw pieces of some KiB, by *drawn, until none is left: multiprocessors do not get the same
-// of a link, and by equal parts the quick ones wait for the slow. So 16 blocks fill NVLink. drawn
-// is in this device's memory, 0 before the first use, and serves one copy after the other: 0 again
-// when all have returned. Who returns has copied its pieces, and knows nothing of the others'; of a
-// get the group may read them. PH_DEVICE_INVALID. Since 0.1.
+// They draw pieces, by *drawn, until none is left: multiprocessors do not get the same of a link,
+// and by equal parts the quick ones wait for the slow. By warps, whose pieces are 4 KiB, 16 blocks
+// fill NVLink; a block's are 4 KiB for each of its warps. Blocks meet in it as often as they draw.
+// Who returns has copied its pieces, and knows nothing of the others'; of a get the group may read
+// them.
+//
+// *drawn is in this device's memory, 0 before the first use, and 0 again when all have returned: it
+// serves one copy after the other, where all groups meet between them (a grid's barrier, or the end
+// of the kernel). A group that does not call, or calls again before all have returned, leaves it
+// wrong, and with it the bytes of the copies that follow, until it is set to 0.
+// PH_DEVICE_INVALID, where nothing is drawn. Since 0.1.
 template <class Group>
 PHI_DEVICE int ph_device_put_split(const ph_device_channel &channel, uint64_t peer_offset,
                                    uint64_t local_offset, uint64_t size, uint32_t *drawn,
@@ -733,6 +741,7 @@ template <class Group> class ph_device_port
         if (rc != 0) {
             if (group_.rank() == 0)
                 phi_device::store_relaxed(in(&ph_device_lane::taken), taken_); // it has not
+            group_.sync(); // before any of the group makes another port
             return rc;
         }
         if (value != nullptr)

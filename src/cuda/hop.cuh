@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// phi_hop and phi_hop_spread: messages by flags in device memory (kernel_args.h). Part of
-// kernels.cu.
+// phi_hop, phi_hop_spread and phi_hop_large: messages by flags in device memory (kernel_args.h).
+// Part of kernels.cu.
 //
 // Who looks at `broken`, a word in host memory, does so rarely: each look goes over PCIe. And
 // before it looks once more at what it waits for: what came before the word was set is taken.

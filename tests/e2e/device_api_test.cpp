@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Device channels: programs of kernels at both ends, or at one end with stream calls at the other.
 // On the stand-in the same functions run on threads, on its memory.
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -194,7 +196,8 @@ TEST_P(DeviceApi, PutsAndGets)
     run_job(GetParam(), "puts_and_gets", "ce");
 }
 
-// What several groups copy together: all of it, once, whoever comes first.
+// What several groups copy together: all of it, whoever comes first. 0: the threads of one, at the
+// same time.
 RANK_FUNCTION(splits)
 {
     rank.open();
@@ -208,7 +211,7 @@ RANK_FUNCTION(splits)
         return s;
     };
     for (int group = 0; group < DEVICE_GROUPS; group++)
-        for (uint32_t groups : {1u, 2u, 7u, 40u})
+        for (uint32_t groups : {0u, 1u, 2u, 7u, 40u})
             for (size_t size : {size_t(0), size_t(1), size_t(4095), size_t(4097), size_t(65536),
                                 size_t(100001)}) {
                 const std::string what = std::to_string(size) + " bytes by " +
@@ -225,7 +228,8 @@ RANK_FUNCTION(splits)
                     rank_failed(__FILE__, __LINE__, what + ": written around the buffer");
                 rank.barrier();
             }
-    end.expect({split(DEVICE_PUT_SPLIT, 0, 0, 8, 0)}, 0, "no group calls");
+    for (device_step_kind kind : {DEVICE_PUT_SPLIT, DEVICE_GET_SPLIT})
+        end.expect({split(kind, 0, 0, 8, DEVICE_NO_GROUP)}, PH_DEVICE_INVALID, "no such group");
     end.expect({split(DEVICE_PUT_SPLIT, 0, 0, WHOLE + 1, 2)}, PH_DEVICE_INVALID, "a range");
     end.expect({split(DEVICE_GET_SPLIT, 0, 0, WHOLE + 1, 2)}, PH_DEVICE_INVALID, "a range");
 }
@@ -473,6 +477,31 @@ TEST_P(DeviceApi, TimesOut)
 {
     for (const char *method : {"auto", "sm", "ce"})
         run_job(GetParam(), "times_out", method);
+}
+
+// Whoever gives up leaves the numbers as they were, for the next port of the same kernel.
+RANK_FUNCTION(gives_up_often)
+{
+    rank.open();
+    End end(rank);
+    for (int group = 0; group < DEVICE_GROUPS; group++)
+        for (size_t size : {0, 8, 4000}) {
+            const std::string what = std::to_string(size) + " bytes by " + GROUPS[group];
+            rank.barrier();
+            if (rank.rank == 0) {
+                end.device.timeout_ns = 1000000;
+                end.run({plain(DEVICE_LL_WAIT_AGAIN, size), check(size, 7)}, group, 1, what);
+            } else {
+                usleep(30000);
+                end.run({fill(size, 7), plain(DEVICE_LL_PUT_SIGNAL, size)}, group, 1, what);
+            }
+        }
+}
+
+TEST_P(DeviceApi, GivesUpOften)
+{
+    run_job(GetParam(), "gives_up_often");
+    run_job(GetParam(), "gives_up_often", "ce");
 }
 
 // What does not fit is refused, and leaves the sequence as it is.

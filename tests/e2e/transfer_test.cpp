@@ -745,7 +745,7 @@ RANK_FUNCTION(large_by_lines)
         drawn + 1, both - 1, both,           both + 1,       small + 1};
     rank.open({Rank::wide()});
     const int peer = !rank.rank;
-    const size_t lead = rank.rank ? 333 : 336, in_lead = rank.rank ? 344 : 321;
+    const size_t lead = rank.rank ? 333 : 336, in_lead = rank.rank ? 352 : 321;
     Buffer out(rank, both + 8, lead), in(rank, both + 8, in_lead);
     std::vector<ph_operation> ops;
     for (size_t i = 0; i < 12; i++) {

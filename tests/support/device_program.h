@@ -14,16 +14,22 @@ enum device_step_kind {
     DEVICE_CHECK, // ... must be that
     DEVICE_PUT,
     DEVICE_GET,
-    DEVICE_PUT_SPLIT, // by `groups` in turn, the last one first; `seed` is where in the own buffer
-    DEVICE_GET_SPLIT, // the counter lies, which must be 0 afterwards
+    // By `groups` in turn, the last one first; 0: by each thread as a group of its own, at the same
+    // time; DEVICE_NO_GROUP: by one that there is not. `seed` is where in the own buffer the
+    // counter lies, which must be 0 afterwards.
+    DEVICE_PUT_SPLIT,
+    DEVICE_GET_SPLIT,
     DEVICE_SIGNAL,
     DEVICE_PUT_SIGNAL,
     DEVICE_WAIT,
     DEVICE_LL_PUT_SIGNAL,
     DEVICE_LL_WAIT,
-    DEVICE_LL_SIGNAL, // the seed of the round is the value
+    DEVICE_LL_WAIT_AGAIN, // by a new port each time that one times out
+    DEVICE_LL_SIGNAL,     // the seed of the round is the value
     DEVICE_LL_WAIT_VALUE,
 };
+
+#define DEVICE_NO_GROUP UINT32_MAX
 
 enum device_group { DEVICE_THREAD, DEVICE_WARP, DEVICE_BLOCK, DEVICE_GROUPS };
 
@@ -84,18 +90,30 @@ PHI_DEVICE uint64_t device_differs(const uint8_t *bytes, uint64_t size, uint64_t
 }
 
 template <class Group>
-PHI_DEVICE int device_split(const device_program &p, const device_step &s, uint64_t *errors)
+PHI_DEVICE int device_split(const device_program &p, const device_step &s, uint32_t group,
+                            uint32_t groups)
 {
     uint32_t *drawn = reinterpret_cast<uint32_t *>(p.channel.local + s.seed);
+    return s.kind == DEVICE_PUT_SPLIT
+               ? ph_device_put_split<Group>(p.channel, s.peer_offset, s.local_offset, s.size, drawn,
+                                            group, groups)
+               : ph_device_get_split<Group>(p.channel, s.local_offset, s.peer_offset, s.size, drawn,
+                                            group, groups);
+}
+
+template <class Group>
+PHI_DEVICE int device_splits(const device_program &p, const device_step &s, uint64_t *errors)
+{
     int rc = 0;
+    if (s.groups == DEVICE_NO_GROUP)
+        return device_split<Group>(p, s, 3, 3);
+    if (s.groups == 0)
+        rc = device_split<ph_thread>(p, s, Group().rank(), Group().size());
     for (uint32_t left = s.groups; left > 0 && rc == 0; left--)
-        rc = s.kind == DEVICE_PUT_SPLIT
-                 ? ph_device_put_split<Group>(p.channel, s.peer_offset, s.local_offset, s.size,
-                                              drawn, left - 1, s.groups)
-                 : ph_device_get_split<Group>(p.channel, s.local_offset, s.peer_offset, s.size,
-                                              drawn, left - 1, s.groups);
+        rc = device_split<Group>(p, s, left - 1, s.groups);
     Group().sync();
-    *errors += phi_device::load_relaxed(reinterpret_cast<uint64_t>(drawn)) != 0;
+    *errors += phi_device::load_relaxed(p.channel.local + s.seed) != 0;
+    Group().sync(); // before the next one draws
     return rc;
 }
 
@@ -120,7 +138,7 @@ PHI_DEVICE int device_do(const device_program &p, const device_step &s, uint64_t
         return ph_device_get<Group>(p.channel, s.local_offset, s.peer_offset, s.size);
     case DEVICE_PUT_SPLIT:
     case DEVICE_GET_SPLIT:
-        return device_split<Group>(p, s, errors);
+        return device_splits<Group>(p, s, errors);
     case DEVICE_SIGNAL:
         return port.signal();
     case DEVICE_PUT_SIGNAL:
@@ -131,6 +149,13 @@ PHI_DEVICE int device_do(const device_program &p, const device_step &s, uint64_t
         return port.ll_put_signal(s.peer_offset, s.local_offset, s.size);
     case DEVICE_LL_WAIT:
         return port.ll_wait(s.size);
+    case DEVICE_LL_WAIT_AGAIN:
+        rc = PH_DEVICE_TIMEDOUT;
+        for (int tries = 0; tries < 10000 && rc == PH_DEVICE_TIMEDOUT; tries++) {
+            ph_device_port<Group> again(p.channel);
+            rc = again.ll_wait(s.size);
+        }
+        return rc;
     case DEVICE_LL_SIGNAL:
         return port.ll_signal(seed);
     default:

@@ -406,6 +406,9 @@ TEST(Policy, LargeCopiesTakeFewBlocks)
     EXPECT_EQ(blocks_of(most, 0, true), 64u);
     EXPECT_EQ(args.items[1].blocks, 16u);
     EXPECT_EQ(blocks_of(most + 1, 0, true), 32u);
+    EXPECT_EQ(args.items[1].blocks, 16u) << "as many as if the copy had all it may have";
+    EXPECT_EQ(args.items[1].signal, 32u) << "the end waits for those that the copy has";
+    EXPECT_EQ(blocks_of(most + 1, 4, true), 64u);
     EXPECT_EQ(args.items[1].blocks, 16u);
     policy.copy_blocks = 16;
     EXPECT_EQ(blocks_of(1 << 30, 0, false), 16u);
@@ -446,6 +449,11 @@ TEST(Policy, CopiesOfOneLaunchShareTheRoom)
             EXPECT_GE(args.items[i].blocks, 1u);
             EXPECT_EQ(args.items[i].first, i * args.items[0].blocks);
         }
+        work[n - 1].size = 64 << 20; // of large ones, too
+        grid = phi_hop_fill(work.data(), n, &policy, &others, &args);
+        EXPECT_LE(grid.blocks, 66u) << n;
+        EXPECT_GE(args.items[n - 1].blocks, 1u);
+        work[n - 1].size = 16 << 20;
     }
 }
 
