@@ -306,12 +306,12 @@ PHI_DEVICE void copy_drawn(uint64_t to, uint64_t from, uint64_t size, uint32_t *
     const uint32_t pieces =
         size == 0 ? 0 : static_cast<uint32_t>((size + before + piece - 1) / piece);
     PHI_DEVICE_ROLLED
-    for (uint32_t i = group; i < pieces;) {
+    for (uint64_t i = group; i < pieces;) {
         const uint32_t next = by.rank() == 0 ? draw(drawn, pieces - 1) : 0; // comes meanwhile
         const uint64_t begin = i == 0 ? 0 : i * piece - before;
         const uint64_t end = (i + 1) * piece - before;
         copy(to + begin, from + begin, (end < size ? end : size) - begin, by);
-        i = by.first(next) + groups;
+        i = static_cast<uint64_t>(by.first(next)) + groups;
     }
 }
 
