@@ -75,6 +75,7 @@ NET = [
 
 GPU = [
     ('-c put-bandwidth -c get-bandwidth -b 512M --compare', at_least(0.99)),
+    ('-c put-bandwidth -b 1G --compare', at_least(0.995)),
     ('-c put-bidirectional -c get-bidirectional -b 512M --compare', at_least(0.98)),
     # Checking every byte of that takes longer than all the rest: fewer blocks.
     ('-c put-bandwidth -c get-bandwidth -c send-bandwidth -b 512M --verify -n 4', NONE),

@@ -15,6 +15,10 @@ inline void *at(void *memory, size_t offset)
     return static_cast<uint8_t *>(memory) + offset;
 }
 
+// Large buffers are read and written so much at a time: fresh memory for all of one, each time,
+// would take longer than what is tested.
+static const size_t PIECE = 64 << 10;
+
 inline std::vector<uint8_t> read_bytes(Rank &rank, const void *from, size_t size)
 {
     std::vector<uint8_t> bytes(size);
@@ -27,12 +31,17 @@ inline std::vector<uint8_t> read_bytes(Rank &rank, const void *from, size_t size
 inline void check_value(Rank &rank, const void *from, size_t size, uint8_t value,
                         const std::string &what)
 {
-    std::vector<uint8_t> bytes = read_bytes(rank, from, size);
-    for (size_t i = 0; i < size; i++)
-        if (bytes[i] != value)
+    for (size_t done = 0; done < size; done += PIECE) {
+        const std::vector<uint8_t> bytes = read_bytes(
+            rank, static_cast<const uint8_t *>(from) + done, std::min(size - done, PIECE));
+        const auto wrong =
+            std::find_if(bytes.begin(), bytes.end(), [&](uint8_t byte) { return byte != value; });
+        if (wrong != bytes.end())
             rank_failed(__FILE__, __LINE__,
-                        what + ": byte " + std::to_string(i) + " of " + std::to_string(size) +
-                            " is " + std::to_string(bytes[i]) + ", not " + std::to_string(value));
+                        what + ": byte " + std::to_string(done + (wrong - bytes.begin())) + " of " +
+                            std::to_string(size) + " is " + std::to_string(*wrong) + ", not " +
+                            std::to_string(value));
+    }
 }
 
 // Other work of the application, on a stream of its own, while streams of ours wait. memory: twice
@@ -47,8 +56,9 @@ inline void move_beside(Rank &rank, void *stream, void *memory, size_t size, uin
 
 inline void set_value(Rank &rank, void *to, size_t size, uint8_t value)
 {
-    std::vector<uint8_t> bytes(size, value);
-    rank.device->write(to, bytes.data(), size);
+    const std::vector<uint8_t> bytes(std::min(size, PIECE), value);
+    for (size_t done = 0; done < size; done += PIECE)
+        rank.device->write(at(to, done), bytes.data(), std::min(size - done, PIECE));
 }
 
 // A buffer inside an allocation, `lead` bytes from its start, with as many bytes behind it. The

@@ -33,26 +33,34 @@ uint8_t pattern_byte(uint64_t seed, size_t offset)
     return static_cast<uint8_t>(pattern_word(seed, offset / 8) >> (offset % 8 * 8));
 }
 
+// Large buffers in pieces: fresh memory for all of one, each time, would take longer than what is
+// tested.
+static const size_t PIECE = 64 << 10;
+
 void Device::fill(void *to, size_t size, uint64_t seed)
 {
-    if (size > 0)
-        write(to, pattern(seed, 0, size).data(), size);
+    for (size_t done = 0; done < size; done += PIECE) {
+        const size_t n = std::min(size - done, PIECE);
+        write(static_cast<uint8_t *>(to) + done, pattern(seed, done, n).data(), n);
+    }
 }
 
 std::string Device::verify(const void *from, size_t size, uint64_t seed, size_t skip)
 {
-    std::vector<uint8_t> bytes(size);
-    if (size > 0)
-        read(bytes.data(), from, size);
-    const std::vector<uint64_t> words = pattern(seed, skip, size);
-    const auto *wanted = reinterpret_cast<const uint8_t *>(words.data()) + skip % 8;
-    const auto i = static_cast<size_t>(std::mismatch(bytes.begin(), bytes.end(), wanted).first -
-                                       bytes.begin());
-    if (i == size)
-        return "";
-    return "byte " + std::to_string(i) + " of " + std::to_string(size) + " is " +
-           std::to_string(bytes[i]) + ", not " + std::to_string(wanted[i]) + " of seed " +
-           std::to_string(seed);
+    std::vector<uint8_t> bytes(std::min(size, PIECE));
+    for (size_t done = 0; done < size; done += PIECE) {
+        bytes.resize(std::min(size - done, PIECE));
+        read(bytes.data(), static_cast<const uint8_t *>(from) + done, bytes.size());
+        const std::vector<uint64_t> words = pattern(seed, skip + done, bytes.size());
+        const auto *wanted = reinterpret_cast<const uint8_t *>(words.data()) + skip % 8;
+        const auto i = static_cast<size_t>(std::mismatch(bytes.begin(), bytes.end(), wanted).first -
+                                           bytes.begin());
+        if (i < bytes.size())
+            return "byte " + std::to_string(done + i) + " of " + std::to_string(size) + " is " +
+                   std::to_string(bytes[i]) + ", not " + std::to_string(wanted[i]) + " of seed " +
+                   std::to_string(seed);
+    }
+    return "";
 }
 
 namespace
