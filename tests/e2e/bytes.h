@@ -15,10 +15,6 @@ inline void *at(void *memory, size_t offset)
     return static_cast<uint8_t *>(memory) + offset;
 }
 
-// Large buffers are read and written so much at a time: fresh memory for all of one, each time,
-// would take longer than what is tested.
-static const size_t PIECE = 64 << 10;
-
 inline std::vector<uint8_t> read_bytes(Rank &rank, const void *from, size_t size)
 {
     std::vector<uint8_t> bytes(size);

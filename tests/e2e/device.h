@@ -13,6 +13,10 @@
 
 #include <peerhop/peerhop.h>
 
+// Large buffers are read and written so much at a time: fresh memory for all of one, each time,
+// would take longer than what is tested.
+static const size_t PIECE = 64 << 10;
+
 class Device
 {
 public:

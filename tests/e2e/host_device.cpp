@@ -33,10 +33,6 @@ uint8_t pattern_byte(uint64_t seed, size_t offset)
     return static_cast<uint8_t>(pattern_word(seed, offset / 8) >> (offset % 8 * 8));
 }
 
-// Large buffers in pieces: fresh memory for all of one, each time, would take longer than what is
-// tested.
-static const size_t PIECE = 64 << 10;
-
 void Device::fill(void *to, size_t size, uint64_t seed)
 {
     for (size_t done = 0; done < size; done += PIECE) {
