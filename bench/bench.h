@@ -20,9 +20,12 @@
 // Operations of a lone channel, both ways.
 #define BENCH_OP_LONE 8
 
+// Most settings of a context beside those of the options.
+#define BENCH_SETTINGS 5
+
 struct bench {
     const struct bench_options *options;
-    const char *const *settings; // for the context, beside those of the options: at most 4, or NULL
+    const char *const *settings; // for the context, beside those of the options, or NULL
     int rank, ranks;
     int peer;    // 0 and 1, 2 and 3, ... are pairs; -1: an odd one out
     bool leader; // the even rank of a pair, which measures

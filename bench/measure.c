@@ -405,6 +405,7 @@ static int describe_path(struct bench_run *run, struct bench_result *result)
     result->method = report.method;
     result->ll_max = report.ll_max;
     result->sm_max = report.sm_max;
+    result->ll_end = report.ll_end;
     return 0;
 }
 

@@ -94,9 +94,9 @@ static int create_context(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
     char method[64], wait[64], channels[64], error[1024] = "";
-    const char *settings[9] = {0};
+    const char *settings[BENCH_SETTINGS + 5] = {0};
     size_t n = 0;
-    while (bench->settings && n < 4 && bench->settings[n]) {
+    while (bench->settings && n < BENCH_SETTINGS && bench->settings[n]) {
         settings[n] = bench->settings[n];
         n++;
     }

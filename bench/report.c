@@ -118,6 +118,7 @@ void bench_report_json(FILE *out, const struct bench_result *result)
     json_string(out, "method", result->method);
     json_count(out, "ll_max", result->sm_max > 0 || result->ll_max > 0, result->ll_max);
     json_count(out, "sm_max", result->sm_max > 0 || result->ll_max > 0, result->sm_max);
+    json_count(out, "ll_end", result->sm_max > 0 || result->ll_max > 0, result->ll_end);
     json_string(out, "wait", result->wait);
     json_string(out, "kind", result->kind);
     json_count(out, "ranks", true, (uint64_t)result->ranks);

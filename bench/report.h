@@ -19,7 +19,7 @@ struct bench_result {
     bool group, verified;
     bool compared; // limit and ratio are known
     double limit, ratio;
-    uint64_t ll_max, sm_max; // of ph_path_report
+    uint64_t ll_max, sm_max, ll_end; // of ph_path_report
     struct bench_stats stats;
 
     bool exchange; // the members below are known: per call of rank 0

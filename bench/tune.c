@@ -12,17 +12,22 @@
 
 #define LL_MOST       1048576 // of PEERHOP_LL_MAX
 #define LL_UNMEASURED 8192
+#define LL_END        "512K" // of a message by sm of these bytes
+#define END_LEAST     (LL_MOST + 1)
+#define END_MOST      33554432
 #define NOISE         1.01
 
-enum { LL, SM, CE, METHODS };
+enum { LL, SM, SM_LL, CE, METHODS };
 
 // How the limits leave a message one method only.
 static const struct {
-    const char *name, *ll_max, *sm_max;
+    const char *name, *ll_max, *sm_max, *ll_end;
 } methods[METHODS] = {
-    {"ll", "PEERHOP_LL_MAX=1048576", "PEERHOP_SM_MAX=0"},
-    {"sm", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=9223372036854775807"},
-    {"ce", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"},
+    {"ll", "PEERHOP_LL_MAX=1048576", "PEERHOP_SM_MAX=0", "PEERHOP_LL_END=0"},
+    {"sm", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=9223372036854775807", "PEERHOP_LL_END=0"},
+    {"sm+ll", "PEERHOP_LL_MAX=1048576", "PEERHOP_SM_MAX=9223372036854775807",
+     "PEERHOP_LL_END=524288"},
+    {"ce", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0", "PEERHOP_LL_END=0"},
 };
 
 struct way {
@@ -30,7 +35,7 @@ struct way {
     struct bench_run run;
     struct bench_options options;
     char job[256];
-    const char *settings[5];
+    const char *settings[BENCH_SETTINGS + 1];
     double us[BENCH_SIZES_MAX]; // by size; medians of half round trips
     double blocks[BENCH_SAMPLES_MAX];
 };
@@ -39,6 +44,7 @@ struct tune {
     struct bench_sizes sizes;
     size_t small; // how many of them ll may take
     bool wide;    // ... also those of more than LL_UNMEASURED
+    bool ends;    // the end of a message by sm may go by ll
     struct way ways[METHODS];
 };
 
@@ -49,6 +55,14 @@ size_t bench_tune_kept(const double *one, const double *other, size_t n)
         if (other[i] < one[i])
             kept = i;
     return kept;
+}
+
+bool bench_tune_end(const double *with, const double *without, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += with[i] / without[i];
+    return sum * NOISE < (double)n;
 }
 
 static int compare(const void *a, const void *b)
@@ -67,9 +81,12 @@ static void choose_sizes(struct tune *tune, const struct bench_options *options)
         tune->small++;
 }
 
-static size_t count_of(const struct tune *tune, int method)
+static bool takes(const struct tune *tune, int method, size_t index)
 {
-    return method == LL ? tune->small : tune->sizes.n;
+    const size_t size = tune->sizes.values[index];
+    if (method == SM_LL)
+        return tune->ends && size >= END_LEAST && size <= END_MOST;
+    return method != LL || index < tune->small;
 }
 
 // open_way: a rank of a job of its own. Its channels serve all sizes, for only the first of a pair
@@ -77,7 +94,7 @@ static size_t count_of(const struct tune *tune, int method)
 static int open_way(struct tune *tune, int method, const struct bench_options *options)
 {
     struct way *way = &tune->ways[method];
-    const size_t n = count_of(tune, method);
+    const size_t n = method == LL ? tune->small : tune->sizes.n;
     char why[256];
     way->options = *options;
     way->options.cases[0] = &bench_send_latency;
@@ -87,7 +104,8 @@ static int open_way(struct tune *tune, int method, const struct bench_options *o
     snprintf(way->job, sizeof(way->job), "PEERHOP_JOB=%s-%s", getenv("PEERHOP_JOB"),
              methods[method].name);
     const char *settings[] = {"PEERHOP_METHOD=auto", way->job, methods[method].ll_max,
-                              methods[method].sm_max};
+                              methods[method].sm_max, methods[method].ll_end};
+    _Static_assert(sizeof(settings) == BENCH_SETTINGS * sizeof(*settings), "all of them");
     memcpy(way->settings, settings, sizeof(settings));
     way->bench.options = &way->options;
     way->bench.settings = way->settings;
@@ -114,31 +132,37 @@ static int is_forced(struct tune *tune, int method, bool *forced)
     tune->wide = tune->wide || report.ll_max > LL_UNMEASURED;
     while (method == LL && tune->small > 0 && tune->sizes.values[tune->small - 1] > report.ll_max)
         tune->small--;
-    *forced = strcmp(report.path, "ipc") == 0 && (report.ll_max > 0) == (method == LL) &&
-              (report.sm_max > 0) == (method == SM);
+    tune->ends = tune->ends || report.ll_end > 0;
+    *forced = strcmp(report.path, "ipc") == 0 &&
+              (report.ll_max > 0) == (method == LL || method == SM_LL) &&
+              (report.sm_max > 0) == (method == SM || method == SM_LL);
     return 0;
 }
 
 // measure_size: the blocks of the methods take turns, so that what disturbs one disturbs all.
 static int measure_size(struct tune *tune, size_t index)
 {
-    const int first = index < tune->small ? LL : SM;
     size_t blocks = 0, count[METHODS];
     char text[32];
     int rc = 0;
-    for (int m = first; m < METHODS && rc == 0; m++) {
+    for (int m = LL; m < METHODS && rc == 0; m++) {
         struct way *way = &tune->ways[m];
+        if (!takes(tune, m, index))
+            continue;
         way->run.size = tune->sizes.values[index];
         snprintf(way->bench.doing, sizeof(way->bench.doing), "--tune, %s, %s bytes",
                  methods[m].name, bench_size_text(way->run.size, text, sizeof(text)));
         rc = bench_run_prepare(&way->run, &blocks, &count[m]);
     }
     for (size_t i = 0; i < blocks && rc == 0; i++)
-        for (int m = first; m < METHODS && rc == 0; m++)
-            rc = bench_block_run(&tune->ways[m].run, BENCH_BLOCK_TIMED, count[m],
-                                 &tune->ways[m].blocks[i]);
-    for (int m = first; m < METHODS && rc == 0; m++) {
+        for (int m = LL; m < METHODS && rc == 0; m++)
+            if (takes(tune, m, index))
+                rc = bench_block_run(&tune->ways[m].run, BENCH_BLOCK_TIMED, count[m],
+                                     &tune->ways[m].blocks[i]);
+    for (int m = LL; m < METHODS && rc == 0; m++) {
         struct bench_stats stats;
+        if (!takes(tune, m, index))
+            continue;
         bench_stats_compute(tune->ways[m].blocks, blocks, false, &stats);
         tune->ways[m].us[index] = stats.median / (double)count[m] / 2;
     }
@@ -163,11 +187,23 @@ static void limits_of(const struct tune *tune, char *ll_max, char *sm_max, size_
         bench_size_text(copy ? sizes[copy - 1] : 0, sm_max, size);
 }
 
+// ends_are_quicker: where they were measured.
+static bool ends_are_quicker(const struct tune *tune)
+{
+    size_t first = 0, end;
+    while (first < tune->sizes.n && !takes(tune, SM_LL, first))
+        first++;
+    for (end = first; end < tune->sizes.n && takes(tune, SM_LL, end);)
+        end++;
+    return bench_tune_end(tune->ways[SM_LL].us + first, tune->ways[SM].us + first, end - first);
+}
+
 static void print_line(FILE *out, const struct tune *tune, const char *own, const char *peer)
 {
     char ll_max[32], sm_max[32];
     limits_of(tune, ll_max, sm_max, sizeof(ll_max));
-    fprintf(out, "\"%s\" \"%s\" %s %s%s\n", own, peer, ll_max, sm_max, tune->wide ? " wide" : "");
+    fprintf(out, "\"%s\" \"%s\" %s %s%s%s\n", own, peer, ll_max, sm_max, tune->wide ? " wide" : "",
+            ends_are_quicker(tune) ? " " LL_END : "");
 }
 
 // The line counts for both ways: a round trip takes one of each.
@@ -175,18 +211,22 @@ static void print_table(FILE *out, const struct tune *tune, char names[2][BENCH_
 {
     char text[32];
     fprintf(out, "# peerhop-perf --tune: half round trips of send and recv, us, medians\n");
-    fprintf(out, "# %10s %10s %10s %10s\n", "bytes", "ll", "sm", "ce");
+    fprintf(out, "# %10s", "bytes");
+    for (int m = LL; m < METHODS; m++)
+        fprintf(out, " %10s", methods[m].name);
+    fputc('\n', out);
     for (size_t i = 0; i < tune->sizes.n; i++) {
         fprintf(out, "# %10s", bench_size_text(tune->sizes.values[i], text, sizeof(text)));
         for (int m = LL; m < METHODS; m++) {
-            if (i < count_of(tune, m))
+            if (takes(tune, m, i))
                 fprintf(out, " %10.3f", tune->ways[m].us[i]);
             else
                 fprintf(out, " %10s", "-");
         }
         fputc('\n', out);
     }
-    fprintf(out, "# own device, peer's device, ll_max, sm_max, wide where it is (PEERHOP_TABLE)\n");
+    fprintf(out, "# own device, peer's device, ll_max, sm_max, and wide, ll_end where they are "
+                 "(PEERHOP_TABLE)\n");
     print_line(out, tune, names[0], names[1]);
     if (strcmp(names[0], names[1]) != 0)
         print_line(out, tune, names[1], names[0]);

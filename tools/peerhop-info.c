@@ -212,24 +212,25 @@ static void print_matrix(const struct info *info)
 // print_limits: what PEERHOP_TABLE and the variables that win over it say of each two devices.
 static void print_limits(const struct info *info, const struct phi_table *table)
 {
-    printf("\nmessages between devices go by ll up to, and by sm up to so many bytes "
-           "(PEERHOP_TABLE)\n");
+    printf("\nmessages between devices go by ll up to, and by sm up to so many bytes, the end of "
+           "these by ll (PEERHOP_TABLE)\n");
     for (int i = 0; i < info->place_count; i++) {
         for (int j = 0; j < info->place_count; j++) {
             const struct place *mine = &info->places[i], *theirs = &info->places[j];
 
             if (i == j || !mine->device || !theirs->device)
                 continue;
-            struct phi_limits limits = phi_table_limits(
-                table, &info->config,
-                (struct phi_table_pair){
-                    mine->capabilities.device_name, theirs->capabilities.device_name,
-                    phi_capabilities_bus(&mine->capabilities, &theirs->capabilities)});
+            const struct phi_table_pair pair = {
+                mine->capabilities.device_name, theirs->capabilities.device_name,
+                phi_capabilities_bus(&mine->capabilities, &theirs->capabilities)};
+            struct phi_limits limits = phi_table_limits(table, &info->config, pair);
             printf("  %s to %s  %" PRId64 ", ", mine->name, theirs->name, limits.ll_max);
             if (limits.sm_max == PHI_TABLE_ALL)
-                printf("all\n");
+                printf("all");
             else
-                printf("%" PRId64 "\n", limits.sm_max);
+                printf("%" PRId64, limits.sm_max);
+            printf(", %" PRId64 "\n",
+                   limits.ll_max > PHI_TABLE_LL ? phi_table_end(table, &info->config, pair) : 0);
         }
     }
 }

@@ -42,9 +42,10 @@
     NUMBER(kernel_waits, "KERNEL_WAITS", 64, 1, 1024, "most kernels of ours that wait at once")    \
     CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
     CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \
-    STRING(table, "TABLE", "", "file of the two below for pairs of GPUs") \
+    STRING(table, "TABLE", "", "file of the three below for pairs of GPUs") \
     NUMBER(ll_max, "LL_MAX", -1, -1, 1 << 20, "bytes up to which a message of this rank goes by ll; -1: as PEERHOP_TABLE says, else as is right for the pair. Signals, all channels but those on a pair's first 16 lines, and pairs for which no table says `wide`: 8192 at most") \
     NUMBER(sm_max, "SM_MAX", -1, -1, INT64_MAX, "... and by sm, a larger one by ce; -1: as PEERHOP_TABLE says, else all") \
+    NUMBER(ll_end, "LL_END", -1, -1, 1 << 20, "bytes, rounded down to 4096, at the end of a message of this rank by sm, of 1 to 32 MiB, that go by ll behind its copy, where more than 8192 bytes may go by ll; -1: as PEERHOP_TABLE says, else as is right for the pair") \
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll", "how the ipc path copies; a forced ce passes the limits") \
     NUMBER(copy_blocks, "COPY_BLOCKS", 64, 1, 128, "most thread blocks of a copy by kernel; fewer leave more to the caller's kernels") \
     NUMBER(net_part, "NET_PART", 2097152, 64, 1073741824, "most bytes of one RMA operation of the net path") \

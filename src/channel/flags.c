@@ -35,12 +35,13 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
     const struct phi_peers *peers = peer->peers;
     const struct phi_table_pair pair = pair_of(peer);
     const int64_t most = phi_table_wide(peers->size_table, pair) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
+    const uint64_t end = (uint64_t)phi_table_end(peers->size_table, peers->config, pair);
     struct phi_limits limits;
     switch (peers->config->method) {
     case PHI_METHOD_LL:
-        return (struct phi_flag_table){(uint64_t)most, UINT64_MAX};
+        return (struct phi_flag_table){(uint64_t)most, UINT64_MAX, end};
     case PHI_METHOD_SM:
-        return (struct phi_flag_table){0, UINT64_MAX};
+        return (struct phi_flag_table){0, UINT64_MAX, 0};
     case PHI_METHOD_AUTO:
         limits = phi_table_limits(peers->size_table, peers->config, pair);
         if (own->ll_max >= 0)
@@ -49,9 +50,9 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
             limits.sm_max = own->sm_max;
         if (limits.ll_max > most)
             limits.ll_max = most;
-        return (struct phi_flag_table){(uint64_t)limits.ll_max, (uint64_t)limits.sm_max};
+        return (struct phi_flag_table){(uint64_t)limits.ll_max, (uint64_t)limits.sm_max, end};
     default:
-        return (struct phi_flag_table){0, 0};
+        return (struct phi_flag_table){0, 0, 0};
     }
 }
 
@@ -247,8 +248,11 @@ void phi_flags_give(struct ph_channel *channel)
     channel->table[true] =
         phi_flags_table(peer, &phi_key_mine(channel->key, channel->mine_number)->limits);
     channel->table[false] = phi_key_theirs(channel->key, channel->theirs_number)->table;
-    for (int outgoing = 0; outgoing < 2; outgoing++)
-        channel->table[outgoing].lines = limited(channel, outgoing, PHI_WORD_TURN);
+    for (int outgoing = 0; outgoing < 2; outgoing++) {
+        struct phi_flag_table *table = &channel->table[outgoing];
+        table->lines = limited(channel, outgoing, PHI_WORD_TURN);
+        table->end = phi_flag_end(table->lines, table->end);
+    }
     channel->linked = channel->local_kind != PHI_KIND_HOST &&
                       channel->remote_kind != PHI_KIND_HOST && !pair_of(peer).bus;
 }
@@ -339,10 +343,9 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
     if (!read_own(channel, phi_flags_lane_of(channel, outgoing, word), &lane, sizeof lane,
                   deadline))
         return false;
-    const size_t lines = method == PHI_BY_LINES ? size
-                         : method == PHI_BY_BOTH
-                             ? phi_flag_tail(channel->table[outgoing].lines, size)
-                             : 0;
+    const size_t lines = method == PHI_BY_LINES  ? size
+                         : method == PHI_BY_BOTH ? phi_flag_tail(channel->table[outgoing].end, size)
+                                                 : 0;
     return (method == PHI_BY_LINES || is_moved(&lane)) &&
            (method == PHI_BY_COPY || is_pushed(channel, &lane, outgoing, word, lines, deadline));
 }
@@ -414,7 +417,7 @@ enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing
     if (size > table->copy || table->copy == 0)
         return PHI_BY_WORDS;
     const uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
-    const bool both =
-        !phi_call_signals(call) && protocol != PH_PROTOCOL_GET && phi_flag_tail(lines, size) > 0;
+    const bool both = !phi_call_signals(call) && protocol != PH_PROTOCOL_GET &&
+                      phi_flag_tail(table->end, size) > 0;
     return both ? PHI_BY_BOTH : PHI_BY_COPY;
 }

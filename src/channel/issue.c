@@ -182,7 +182,7 @@ static struct phi_channel_call part_of(const struct phi_channel_call *call,
     struct phi_channel_call part = *call;
     if (method != PHI_BY_BOTH)
         return part;
-    const size_t tail = phi_flag_tail(call->channel->table[call->outgoing].lines, call->size);
+    const size_t tail = phi_flag_tail(call->channel->table[call->outgoing].end, call->size);
     part.size -= tail;
     if (step->kind == PHI_STEP_PUSH || step->kind == PHI_STEP_TAKE) {
         part.local_offset += part.size;
@@ -667,6 +667,7 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
     report->method = methods(table, phi_flags_signal_lines(channel, outgoing));
     report->ll_max = table->lines;
     report->sm_max = table->copy;
+    report->ll_end = table->end;
     for (const char *const *name = (const char *const[]){"ll", "sm", "ce", NULL}; *name; name++)
         if (strstr(report->method, *name) == NULL)
             reject(report, *name, PHI_REASON_USER);

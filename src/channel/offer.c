@@ -8,9 +8,6 @@
 #include "base/random.h"
 #include "semaphore/flags.h"
 
-#define OFFER_MAGIC   0x464f4850u // "PHOF"
-#define OFFER_VERSION 8
-
 void phi_put_target(struct phi_writer *writer, const struct phi_net_target *target)
 {
     phi_put_u64(writer, target->base);
@@ -78,8 +75,8 @@ static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *d
 int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,
                      struct phi_writer *writer)
 {
-    phi_put_u32(writer, OFFER_MAGIC);
-    phi_put_u32(writer, OFFER_VERSION);
+    phi_put_u32(writer, PHI_OFFER_MAGIC);
+    phi_put_u32(writer, PHI_OFFER_VERSION);
     phi_flags_encode(peer, writer);
     encode_exports(peer, descriptors, n, writer);
     phi_put_u32(writer, (uint32_t)n);
@@ -104,6 +101,7 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         const struct phi_flag_table table = phi_flags_table(peer, &own->limits);
         phi_put_u64(writer, table.lines);
         phi_put_u64(writer, table.copy);
+        phi_put_u64(writer, table.end);
     }
     return writer->error;
 }
@@ -203,6 +201,7 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     buffer.protocol = phi_get_u8(reader);
     buffer.table.lines = phi_get_u64(reader);
     buffer.table.copy = phi_get_u64(reader);
+    buffer.table.end = phi_get_u64(reader);
     if (reader->error)
         return reader->error;
     // One slot's worth: what takes several would need the taker's help half-way, which may stand
@@ -243,7 +242,7 @@ int phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size)
 {
     struct phi_reader reader;
     phi_reader_init(&reader, bytes, size);
-    if (phi_get_u32(&reader) != OFFER_MAGIC || phi_get_u32(&reader) != OFFER_VERSION)
+    if (phi_get_u32(&reader) != PHI_OFFER_MAGIC || phi_get_u32(&reader) != PHI_OFFER_VERSION)
         return -EBADMSG;
     int rc = phi_flags_file(peer, &reader);
     if (rc == 0)

@@ -8,6 +8,9 @@
 
 #include "channel/peers.h"
 
+#define PHI_OFFER_MAGIC   0x464f4850u // "PHOF"
+#define PHI_OFFER_VERSION 9
+
 // One descriptor to send: own buffer `number` of `key`.
 struct phi_descriptor {
     struct phi_key *key;

@@ -68,14 +68,22 @@ static inline size_t phi_flag_piece(uint32_t line, enum phi_word word)
 #define PHI_WIDE_LEAST 2048
 
 // How many bytes at the end of a message by copy go by wide lines. Both ends say the same. A copy
-// ends with a fence and a flag, two trips; of a large one they are little.
-#define PHI_TAIL      ((size_t)512 << 10)
+// ends with a fence and a flag, two trips, which lines need not; of a large one they are little.
+// end: as its sender's table has it, which phi_flag_end() makes of what it says and of how many
+// bytes may go by lines.
+#define PHI_TAIL_UNIT ((uint64_t)4096)
 #define PHI_TAIL_MOST ((size_t)32 << 20)
-static inline size_t phi_flag_tail(uint64_t lines, size_t size)
+static inline uint64_t phi_flag_end(uint64_t lines, uint64_t said)
 {
-    if (lines <= PHI_LL_PIECE || size <= PHI_WIDE_PIECE || size > PHI_TAIL_MOST)
+    const uint64_t end = said < PHI_WIDE_PIECE ? said : PHI_WIDE_PIECE;
+    return lines > PHI_LL_PIECE ? end / PHI_TAIL_UNIT * PHI_TAIL_UNIT : 0;
+}
+
+static inline size_t phi_flag_tail(uint64_t end, size_t size)
+{
+    if (end == 0 || size <= PHI_WIDE_PIECE || size > PHI_TAIL_MOST)
         return 0;
-    return PHI_TAIL - (128 - size % 128) % 128; // begins as aligned as the message
+    return (size_t)end - (128 - size % 128) % 128; // begins as aligned as the message
 }
 
 static inline bool phi_flag_is_wide(uint64_t lines, size_t size)

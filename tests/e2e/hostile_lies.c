@@ -279,7 +279,7 @@ int __wrap_phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t life
 
 // A descriptor ends an offer of one operation.
 enum {
-    DESCRIPTOR = 58, // with 16 bytes of sizes at the end
+    DESCRIPTOR = 66, // with 24 bytes of sizes at the end
     D_ROLE = 8,
     D_SLOT = 9,
     D_NUMBER = 17,

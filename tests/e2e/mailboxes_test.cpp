@@ -98,10 +98,11 @@ static std::string descriptor(uint64_t op, unsigned role, uint32_t slot, uint32_
         .u8(protocol)
         .u64(8192) // by lines
         .u64(65536)
+        .u64(0)
         .text();
 }
 
-const uint32_t OFFER_VERSION = 7; // of the library
+const uint32_t OFFER_VERSION = 9; // of the library
 
 static std::string offer(uint32_t exports, const std::string &records, uint32_t count,
                          const std::string &descriptors, uint32_t version = OFFER_VERSION)
@@ -220,6 +221,8 @@ RANK_FUNCTION(is_told_nonsense)
                 dropped++;
         }
         rank.shared->value[2] = dropped;
+        // So the others were dropped for what they say.
+        CHECK(rank.log.find("offer 1 of rank 2 dropped") == std::string::npos);
     }
     for (uint64_t op = 0; op < 5; op++)
         send_one(rank, op);
@@ -242,7 +245,7 @@ TEST_F(Mailboxes, MalformedOffersAreDropped)
                    envelope(PHI_ENVELOPE_MEMBER, 2, PHI_ENVELOPE_ALL, own, 0, 0, record)});
     uint64_t number = 0;
     auto offers = malformed_offers();
-    offers.push_back(good_offer()); // so what was dropped was not dropped for its version
+    offers.insert(offers.begin(), good_offer());
     for (const std::string &bytes : offers) {
         number++;
         std::string id = std::to_string(own) + "-" + std::to_string(number);

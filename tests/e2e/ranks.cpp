@@ -175,7 +175,7 @@ bool Rank::sends_alone(struct ph_channel *channel, bool outgoing, size_t size)
 std::string Rank::wide()
 {
     static const int table = memfd_create("table", 0);
-    static const std::string text = "* * 1M all wide\n";
+    static const std::string text = "* * 1M all wide 512K\n";
     const std::string name = "/proc/self/fd/" + std::to_string(table);
     if (table < 0 || pwrite(table, text.data(), text.size(), 0) != (ssize_t)text.size())
         abort();

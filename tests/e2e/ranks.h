@@ -63,7 +63,8 @@ public:
     // Whether a message of this size waits for nobody: by lines, or into slots.
     bool sends_alone(struct ph_channel *channel, bool outgoing, size_t size);
     bool by_flags(struct ph_channel *channel, bool outgoing); // messages between GPUs
-    // A setting for open(): a table that says of all pairs that wide lines come whole.
+    // A setting for open(): a table that says of all pairs that wide lines come whole, and are the
+    // end of messages by copy.
     static std::string wide();
 
     // One channel with a peer, of a fresh exchange, which has time whatever the context's deadline is.

@@ -761,6 +761,7 @@ RANK_FUNCTION(large_by_lines)
     for (size_t i = 0; i < channels.size(); i++) {
         const uint64_t lines = report_of(rank, channels[i], i % 2 == 0).ll_max;
         CHECK(lines == most || lines == small);
+        CHECK_EQUAL(report_of(rank, channels[i], i % 2 == 0).ll_end, lines == most ? end : 0);
         const std::string why = reason_against(report_of(rank, channels[i], i % 2 == 0), "wide");
         CHECK(lines == small && i % 2 == 0 ? why.find("only the first") == 0 : why.empty());
         large += lines == most;
@@ -798,6 +799,40 @@ RANK_FUNCTION(large_by_lines)
             in.check(3, bytes, bytes + 3, "a large signal");
             rank.barrier();
         }
+}
+
+// What of a message by copy goes by lines at its end, its sender says.
+RANK_FUNCTION(ends_of_its_own)
+{
+    const size_t most = 1 << 20, ends[] = {(128 << 10) + 4095, 0}, size = 4 * most;
+    rank.open({Rank::wide(), "PEERHOP_LL_END=" + std::to_string(ends[rank.rank])});
+    const int peer = !rank.rank;
+    Buffer out(rank, size, 0), in(rank, size, 0);
+    auto channels =
+        exchange_all(rank, {{0, peer, PH_ROLE_SENDER, PH_PROTOCOL_PUT, out.data, size},
+                            {0, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_PUT, in.data, size}});
+    if (report_of(rank, channels[0], true).sm_max == 0) {
+        rank.shared->text[0][0] = '1'; // two ranks on one device: their messages go by words
+        return;
+    }
+    for (bool outgoing : {true, false})
+        CHECK_EQUAL(report_of(rank, channels[!outgoing], outgoing).ll_end,
+                    ends[outgoing ? rank.rank : peer] / 4096 * 4096);
+    void *stream = rank.device->stream();
+    uint8_t seed = 0;
+    for (size_t bytes : {most, most + 1, 3 * most + 77, size}) {
+        rank.device->fill(out.data, bytes, 2 * ++seed + rank.rank);
+        in.poison(bytes);
+        rank.barrier();
+        CHECK_OK(ph_recv(channels[1], bytes, stream));
+        CHECK_OK(ph_send(channels[0], bytes, stream));
+        CHECK_OK(ph_complete(channels[0], stream));
+        CHECK_OK(ph_complete(channels[1], stream));
+        rank.synchronize(stream);
+        rank.verify(in.data, bytes, 2 * seed + peer, "a message with its own end");
+        in.check(0, bytes, bytes, "a message with its own end");
+        rank.barrier();
+    }
 }
 
 // Lines of 128 bytes come whole over links of which a table says so, and no setting says it.
@@ -844,6 +879,14 @@ TEST_P(TransferOnCuda, LargeMessagesByLines)
 {
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("large_by_lines"), "");
+    if (job.shared()->text[0][0] == '1')
+        GTEST_SKIP() << "two ranks on one device: their messages go by words";
+}
+
+TEST_P(TransferOnCuda, EndsByLinesAreTheSendersChoice)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("ends_of_its_own"), "");
     if (job.shared()->text[0][0] == '1')
         GTEST_SKIP() << "two ranks on one device: their messages go by words";
 }

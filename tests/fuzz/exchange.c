@@ -101,20 +101,16 @@ static void offer(void)
     struct phi_writer writer = {0};
     uint32_t id = (uint32_t)take(&input, 1);
 
-    phi_put_u32(&writer, 0x464f4850u); // as src/channel/offer.c begins
-    phi_put_u32(&writer, 1);
-    phi_put_u32(&writer, 1);
-    phi_put_u32(&writer, id);
-    phi_put_blob(&writer, pair->foreign.record, pair->foreign.record_size);
-    phi_put_u32(&writer, 1);
-    phi_put_u64(&writer, take(&input, 1) % 4);
-    phi_put_u8(&writer, (uint8_t)take(&input, 1));
-    phi_put_u32(&writer, (uint32_t)(int8_t)take(&input, 1));
-    phi_put_u32(&writer, (uint32_t)take(&input, 2));
-    phi_put_u32(&writer, id);
-    phi_put_u64(&writer, take(&input, 2));
-    phi_put_u64(&writer, take(&input, 2));
-    phi_put_u8(&writer, (uint8_t)take(&input, 1));
+    struct pair_descriptor descriptor = {.id = id};
+    descriptor.op_id = take(&input, 1) % 4;
+    descriptor.role = (uint8_t)take(&input, 1);
+    descriptor.slot = (uint32_t)(int8_t)take(&input, 1);
+    descriptor.number = (uint32_t)take(&input, 2);
+    descriptor.offset = take(&input, 2);
+    descriptor.size = take(&input, 2);
+    descriptor.protocol = (uint8_t)take(&input, 1);
+    pair_offer(pair, id, 1, &writer);
+    pair_describe(&descriptor, &writer);
     phi_offer_file(pair->peer, writer.bytes, writer.size);
     phi_writer_fini(&writer);
 }

@@ -181,21 +181,33 @@ static void put_envelope(struct phi_writer *writer, enum phi_envelope_kind kind,
 
 static void put_offer(struct phi_writer *writer, const struct pair *pair, uint32_t slot)
 {
-    phi_put_u32(writer, 0x464f4850u);
-    phi_put_u32(writer, 1);
-    phi_put_u32(writer, 1);
-    phi_put_u32(writer, 0);
-    phi_put_blob(writer, pair->foreign.record, pair->foreign.record_size);
-    phi_put_u32(writer, 2);
+    pair_offer(pair, 0, 2, writer);
     for (unsigned i = 0; i < 2; i++) {
-        phi_put_u64(writer, i);
-        phi_put_u8(writer, PH_ROLE_SENDER);
-        phi_put_u32(writer, slot == PHI_NO_SLOT ? slot : slot + i);
-        phi_put_u32(writer, 1);
-        phi_put_u32(writer, 0);
-        phi_put_u64(writer, 1024 * i);
-        phi_put_u64(writer, 1024);
-        phi_put_u8(writer, PH_PROTOCOL_PUT);
+        const struct pair_descriptor descriptor = {
+            .op_id = i,
+            .role = PH_ROLE_SENDER,
+            .slot = slot == PHI_NO_SLOT ? slot : slot + i,
+            .number = 1,
+            .offset = 1024 * i,
+            .size = 1024,
+            .protocol = PH_PROTOCOL_PUT,
+            .end = i << 19,
+        };
+        pair_describe(&descriptor, writer);
+    }
+}
+
+// Bad ones the fuzzer finds by itself. Of the lower rank and of the higher one.
+static struct phi_writer good[2];
+
+static void hold_that_they_are_good(void)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        struct pair *pair = pair_open(rank, false);
+
+        HOLD(phi_offer_file(pair->peer, good[rank].bytes, good[rank].size) == 0);
+        pair_close(pair);
+        phi_writer_fini(&good[rank]);
     }
 }
 
@@ -205,6 +217,7 @@ static void store_seeds(const struct pair *pair)
 
     put_capabilities(&record, true);
     put_offer(&offer, pair, 0);
+    put_offer(&good[1], pair, 0);
     // Sequences out of order and one withdrawn, between looks that find nothing.
     put_each(&mailbox, 3, 0, 0, -1);
     put_envelope(&mailbox, PHI_ENVELOPE_MEMBER, 0, &record);
@@ -221,6 +234,7 @@ static void store_seeds(const struct pair *pair)
     save("offer", "to-the-higher", &offers);
     phi_writer_fini(&offer);
     put_offer(&offer, pair, PHI_NO_SLOT);
+    put_offer(&good[0], pair, PHI_NO_SLOT);
     put_each(&offers, 0, -1);
     put_piece(&offers, offer.bytes, offer.size);
     save("offer", "to-the-lower", &offers);
@@ -412,5 +426,6 @@ int main(int argc, char **argv)
     exchange_seeds();
     reply_seeds();
     pair_close(pair);
+    hold_that_they_are_good();
     return 0;
 }

@@ -9,8 +9,10 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/lives.h"
+#include "channel/offer.h"
 #include "channel/release.h"
 #include "channel/service.h"
+#include "semaphore/flags.h"
 
 static struct pair pair;
 static struct phi_segment *segments[2]; // as the lower rank makes it, by our rank
@@ -278,4 +280,32 @@ void pair_close(struct pair *of)
     peers->ticked = peers->awake_since = 0;
     peers->release_ids = 0;
     pair_busy = false;
+}
+
+void pair_offer(const struct pair *pair, uint32_t id, uint32_t count, struct phi_writer *writer)
+{
+    phi_put_u32(writer, PHI_OFFER_MAGIC);
+    phi_put_u32(writer, PHI_OFFER_VERSION);
+    phi_put_u8(writer, 0); // no slab of flags
+    phi_put_u32(writer, 1);
+    phi_put_u32(writer, id);
+    phi_put_blob(writer, pair->foreign.record, pair->foreign.record_size);
+    phi_put_u8(writer, 0); // no region of the net
+    phi_put_u32(writer, count);
+}
+
+void pair_describe(const struct pair_descriptor *d, struct phi_writer *writer)
+{
+    phi_put_u64(writer, d->op_id);
+    phi_put_u8(writer, d->role);
+    phi_put_u32(writer, d->slot);
+    phi_put_u32(writer, 0); // the slot's life
+    phi_put_u32(writer, d->number);
+    phi_put_u32(writer, d->id);
+    phi_put_u64(writer, d->offset);
+    phi_put_u64(writer, d->size);
+    phi_put_u8(writer, d->protocol);
+    phi_put_u64(writer, PHI_LL_PIECE + 1); // by lines
+    phi_put_u64(writer, INT64_MAX);
+    phi_put_u64(writer, d->end);
 }

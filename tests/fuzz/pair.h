@@ -26,6 +26,19 @@ void pair_reap(struct pair *pair);
 // pair_close ends it, and holds that nothing is left open.
 void pair_close(struct pair *pair);
 
+// An offer of the peer's, whose export has this id there; then `count` descriptors.
+void pair_offer(const struct pair *pair, uint32_t id, uint32_t count, struct phi_writer *writer);
+
+struct pair_descriptor {
+    uint64_t op_id;
+    uint8_t role;
+    uint32_t slot, number, id;
+    uint64_t offset, size;
+    uint8_t protocol;
+    uint64_t end; // of its table
+};
+void pair_describe(const struct pair_descriptor *descriptor, struct phi_writer *writer);
+
 // What the store delivers next, at most once; taken over.
 void pair_deliver(struct pair *pair, uint8_t *bytes, size_t size);
 

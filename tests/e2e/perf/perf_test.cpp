@@ -659,10 +659,11 @@ TEST_F(Perf, TuneMeasuresThePairAndSavesItsTable)
     ASSERT_EQ(lines.size(), 7u) << ended.out;
     char bytes[16];
     double ll, sm, ce;
-    EXPECT_EQ(sscanf(lines[2].c_str(), "# %15s %lf %lf %lf", bytes, &ll, &sm, &ce), 4) << lines[2];
+    EXPECT_EQ(sscanf(lines[2].c_str(), "# %15s %lf %lf - %lf", bytes, &ll, &sm, &ce), 4)
+        << lines[2];
     EXPECT_STREQ(bytes, "64");
     EXPECT_TRUE(ll > 0 && sm > 0 && ce > 0) << lines[2];
-    EXPECT_EQ(sscanf(lines[4].c_str(), "# %15s - %lf %lf", bytes, &sm, &ce), 3) << lines[4];
+    EXPECT_EQ(sscanf(lines[4].c_str(), "# %15s - %lf - %lf", bytes, &sm, &ce), 3) << lines[4];
     char limits[2][16];
     ASSERT_EQ(sscanf(lines[6].c_str(), "\"Stand-in H200\" \"Stand-in H200\" %15s %15s", limits[0],
                      limits[1]),
@@ -687,10 +688,24 @@ TEST_F(Perf, TuneMeasuresThePairAndSavesItsTable)
         EXPECT_STREQ(limits[1], "0");
     }
 
-    // Of ll nothing was measured.
+    // Of lines nothing was measured.
     ended = run({"--tune", "-k", "cuda", "-n", "5", "-b", "256K"}, {driver});
     ASSERT_EQ(ended.status, 0) << ended.err;
     EXPECT_TRUE(has(ended.out, "\"Stand-in H200\" \"Stand-in H200\" 8K ")) << ended.out;
+    EXPECT_FALSE(has(ended.out, " wide\n")) << ended.out;
+
+    // Where lines may be wide, the end of a message by sm may go by them.
+    write_file(file, "* * 1M all wide\n");
+    ended = run({"--tune", "-k", "cuda", "-n", "5", "-b", "2M", "-b", "1M"},
+                {driver, "PEERHOP_TABLE=" + file});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 6u) << ended.out;
+    double both;
+    EXPECT_EQ(sscanf(lines[2].c_str(), "# 1M %lf %lf - %lf", &ll, &sm, &ce), 3) << lines[2];
+    EXPECT_EQ(sscanf(lines[3].c_str(), "# 2M - %lf %lf %lf", &sm, &both, &ce), 3) << lines[3];
+    EXPECT_EQ(has(lines[5], " wide 512K"), both * 1.01 < sm) << ended.out;
+    EXPECT_TRUE(has(lines[5], " wide")) << ended.out;
 
     ended = run({"--tune", "--save", folder + "/no/table", "-k", "cuda", "-n", "5", "-b", "8"},
                 {driver});
