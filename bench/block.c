@@ -100,7 +100,7 @@ static int each_channel(struct bench_run *run, int (*visit)(struct bench_run *, 
 }
 
 // A value is a thread's, small messages are a warp's; larger ones, and copies, take blocks of as
-// many threads as they have use for.
+// many threads as they have use for. Copies go one way: the other rank has none.
 static int run_kernel(struct bench_run *run, size_t count)
 {
     struct bench *bench = run->bench;
@@ -109,6 +109,8 @@ static int run_kernel(struct bench_run *run, size_t count)
                              : run->size <= 512                      ? 32
                              : run->size <= 4096                     ? 512
                                                                      : 1024;
+    if (copies && !bench->leader)
+        return 0;
     run->kernel.count = count;
     return device_call(bench, bench->device->ops->run_kernel(bench->device, &run->kernel,
                                                              copies ? COPY_BLOCKS : 1,
