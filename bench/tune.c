@@ -12,9 +12,9 @@
 
 #define LL_MOST       1048576 // of PEERHOP_LL_MAX
 #define LL_UNMEASURED 8192
-#define LL_END        "512K" // of a message by sm of these bytes
-#define END_LEAST     (LL_MOST + 1)
-#define END_MOST      33554432
+#define LL_END        "512K" // and in bytes:
+#define LL_END_BYTES  "524288"
+#define END_MOST      33554432 // a message by sm of more than LL_MOST bytes
 #define NOISE         1.01
 
 enum { LL, SM, SM_LL, CE, METHODS };
@@ -26,7 +26,7 @@ static const struct {
     {"ll", "PEERHOP_LL_MAX=1048576", "PEERHOP_SM_MAX=0", "PEERHOP_LL_END=0"},
     {"sm", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=9223372036854775807", "PEERHOP_LL_END=0"},
     {"sm+ll", "PEERHOP_LL_MAX=1048576", "PEERHOP_SM_MAX=9223372036854775807",
-     "PEERHOP_LL_END=524288"},
+     "PEERHOP_LL_END=" LL_END_BYTES},
     {"ce", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0", "PEERHOP_LL_END=0"},
 };
 
@@ -85,7 +85,7 @@ static bool takes(const struct tune *tune, int method, size_t index)
 {
     const size_t size = tune->sizes.values[index];
     if (method == SM_LL)
-        return tune->ends && size >= END_LEAST && size <= END_MOST;
+        return tune->ends && size > LL_MOST && size <= END_MOST;
     return method != LL || index < tune->small;
 }
 
@@ -169,11 +169,25 @@ static int measure_size(struct tune *tune, size_t index)
     return rc;
 }
 
+// ends_are_quicker: where they were measured.
+static bool ends_are_quicker(const struct tune *tune)
+{
+    size_t first = 0, end;
+    while (first < tune->sizes.n && !takes(tune, SM_LL, first))
+        first++;
+    for (end = first; end < tune->sizes.n && takes(tune, SM_LL, end);)
+        end++;
+    return bench_tune_end(tune->ways[SM_LL].us + first, tune->ways[SM].us + first, end - first);
+}
+
 // limits_of: "8K" or, of sm, "all", in the format of the table.
 static void limits_of(const struct tune *tune, char *ll_max, char *sm_max, size_t size)
 {
-    const double *sm = tune->ways[SM].us, *ce = tune->ways[CE].us;
-    double best[BENCH_SIZES_MAX];
+    const double *ce = tune->ways[CE].us;
+    const bool ends = ends_are_quicker(tune);
+    double sm[BENCH_SIZES_MAX], best[BENCH_SIZES_MAX];
+    for (size_t i = 0; i < tune->sizes.n; i++)
+        sm[i] = tune->ways[ends && takes(tune, SM_LL, i) ? SM_LL : SM].us[i];
     for (size_t i = 0; i < tune->small; i++)
         best[i] = sm[i] < ce[i] ? sm[i] : ce[i];
     const size_t lines = bench_tune_kept(tune->ways[LL].us, best, tune->small);
@@ -185,17 +199,6 @@ static void limits_of(const struct tune *tune, char *ll_max, char *sm_max, size_
         snprintf(sm_max, size, "all");
     else
         bench_size_text(copy ? sizes[copy - 1] : 0, sm_max, size);
-}
-
-// ends_are_quicker: where they were measured.
-static bool ends_are_quicker(const struct tune *tune)
-{
-    size_t first = 0, end;
-    while (first < tune->sizes.n && !takes(tune, SM_LL, first))
-        first++;
-    for (end = first; end < tune->sizes.n && takes(tune, SM_LL, end);)
-        end++;
-    return bench_tune_end(tune->ways[SM_LL].us + first, tune->ways[SM].us + first, end - first);
 }
 
 static void print_line(FILE *out, const struct tune *tune, const char *own, const char *peer)

@@ -22,6 +22,7 @@
 #include "job_status.h"
 #include "memory/memory.h"
 #include "net/net.h"
+#include "semaphore/flags.h"
 #include "transport/way.h"
 #include "topology/capabilities.h"
 #include "transport/transport.h"
@@ -229,8 +230,9 @@ static void print_limits(const struct info *info, const struct phi_table *table)
                 printf("all");
             else
                 printf("%" PRId64, limits.sm_max);
-            printf(", %" PRId64 "\n",
-                   limits.ll_max > PHI_TABLE_LL ? phi_table_end(table, &info->config, pair) : 0);
+            printf(", %" PRIu64 "\n",
+                   phi_flag_end((uint64_t)limits.ll_max, (uint64_t)limits.sm_max,
+                                (uint64_t)phi_table_end(table, &info->config, pair)));
         }
     }
 }

@@ -32,8 +32,9 @@ enum ph_protocol {
 // their pair, and between devices for which no table says `wide` (what is larger goes by lines of
 // 128 bytes, which not every link carries whole): the path report says it. By sm up to sm_max, and
 // what is larger by ce. 0: none does, not even one of 0 bytes; -1: as the context has it
-// (PEERHOP_LL_MAX, PEERHOP_SM_MAX, PEERHOP_TABLE). Where ll_max is more than 8192 the end of a
-// message by sm may go by ll (PEERHOP_LL_END).
+// (PEERHOP_LL_MAX, PEERHOP_SM_MAX, PEERHOP_TABLE).
+// Where ll_max is more than 8192 the end of a send by sm, of the put protocol and 1 to 32 MiB, may
+// go by ll (PEERHOP_LL_END).
 struct ph_limits {
     int64_t ll_max;
     int64_t sm_max;
@@ -131,8 +132,7 @@ struct ph_path_report {
                        // "none" where nothing is needed, "driver", "driver_all", "read"
     uint64_t ll_max; // bytes up to which a message goes by ll (a signal: 8192 at most), and by sm: as
     uint64_t sm_max; // its sender says, and the channel has room; the receiver is told. 0: none does
-    uint64_t
-        ll_end; // ... and at the end of one by sm, of 1 to 32 MiB, about so many by ll; 0: none
+    uint64_t ll_end; // bytes, nearly, at the end of a send by sm, of 1 to 32 MiB, that go by ll
 };
 
 // ph_channel_path describes the direction from this rank to the peer (outgoing != 0) or from the

@@ -250,8 +250,11 @@ void phi_flags_give(struct ph_channel *channel)
     channel->table[false] = phi_key_theirs(channel->key, channel->theirs_number)->table;
     for (int outgoing = 0; outgoing < 2; outgoing++) {
         struct phi_flag_table *table = &channel->table[outgoing];
+        // Under the get protocol it is the receiver that copies.
+        const uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
+        const uint64_t said = protocol == PH_PROTOCOL_PUT ? table->end : 0;
         table->lines = limited(channel, outgoing, PHI_WORD_TURN);
-        table->end = phi_flag_end(table->lines, table->end);
+        table->end = phi_flag_end(table->lines, table->copy, said);
     }
     channel->linked = channel->local_kind != PHI_KIND_HOST &&
                       channel->remote_kind != PHI_KIND_HOST && !pair_of(peer).bus;
@@ -416,8 +419,6 @@ enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing
         return PHI_BY_LINES;
     if (size > table->copy || table->copy == 0)
         return PHI_BY_WORDS;
-    const uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
-    const bool both = !phi_call_signals(call) && protocol != PH_PROTOCOL_GET &&
-                      phi_flag_tail(table->end, size) > 0;
+    const bool both = !phi_call_signals(call) && phi_flag_tail(table->end, size) > 0;
     return both ? PHI_BY_BOTH : PHI_BY_COPY;
 }

@@ -77,11 +77,12 @@ static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *
 }
 
 // The blocks that push the end of a message are beyond what the launch may have: few more, and not
-// at work before those of the copy are done. Of n copies that share the launch.
-static uint32_t end_blocks(const struct phi_work *copy, const struct phi_policy *policy,
+// at work before those of the copy are done. A quarter of what the whole message would have. Of n
+// copies that share the launch.
+static uint32_t end_blocks(size_t whole, const struct phi_policy *policy,
                            const struct phi_waiting *others, uint32_t n)
 {
-    return (phi_move_blocks(policy, others, n, copy->size) + 3) / 4;
+    return (phi_move_blocks(policy, others, n, whole) + 3) / 4;
 }
 
 // Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
@@ -209,7 +210,7 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
         const struct phi_hop_item *before = of_lane(work, args->items, i);
         uint32_t blocks;
         if (is_tail(&work[i]))
-            blocks = end_blocks(&work[i - 1], policy, others, spread);
+            blocks = end_blocks(work[i - 1].size + work[i].size, policy, others, spread);
         else if (takes_tail(&work[i])) // shares with all, but takes nothing from a copy
             blocks = phi_line_blocks(policy, others, spread + ends, work[i].size);
         else

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <sys/mman.h>
 #include <thread>
 
@@ -804,7 +805,10 @@ RANK_FUNCTION(large_by_lines)
 // What of a message by copy goes by lines at its end, its sender says.
 RANK_FUNCTION(ends_of_its_own)
 {
-    const size_t most = 1 << 20, ends[] = {(128 << 10) + 4095, 0}, size = 4 * most;
+    const size_t most = 1 << 20, size = 4 * most;
+    std::istringstream words(rank.argument);
+    size_t ends[2];
+    words >> ends[0] >> ends[1];
     rank.open({Rank::wide(), "PEERHOP_LL_END=" + std::to_string(ends[rank.rank])});
     const int peer = !rank.rank;
     Buffer out(rank, size, 0), in(rank, size, 0);
@@ -820,7 +824,7 @@ RANK_FUNCTION(ends_of_its_own)
                     ends[outgoing ? rank.rank : peer] / 4096 * 4096);
     void *stream = rank.device->stream();
     uint8_t seed = 0;
-    for (size_t bytes : {most, most + 1, 3 * most + 77, size}) {
+    for (size_t bytes : {most, most + 1, most + 128, most + 129, 3 * most + 77, size}) {
         rank.device->fill(out.data, bytes, 2 * ++seed + rank.rank);
         in.poison(bytes);
         rank.barrier();
@@ -885,10 +889,12 @@ TEST_P(TransferOnCuda, LargeMessagesByLines)
 
 TEST_P(TransferOnCuda, EndsByLinesAreTheSendersChoice)
 {
-    Job job(GetParam(), 2);
-    EXPECT_EQ(job.run("ends_of_its_own"), "");
-    if (job.shared()->text[0][0] == '1')
-        GTEST_SKIP() << "two ranks on one device: their messages go by words";
+    for (const char *ends : {"135167 0", "4096 1048576", "4095 8191"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("ends_of_its_own", ends), "") << ends;
+        if (job.shared()->text[0][0] == '1')
+            GTEST_SKIP() << "two ranks on one device: their messages go by words";
+    }
 }
 
 TEST_P(TransferOnCuda, LimitsOfChannels)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Writes the seeds of all targets into a folder: make_seeds tests/fuzz/seeds. They are what the
+// Writes the seeds of all targets into a folder: make_seeds FOLDER. They are what the
 // library's own encoders make, in the shape that each target reads; run it again where one of those
 // changes.
 #include <fcntl.h>
@@ -206,6 +206,7 @@ static void hold_that_they_are_good(void)
         struct pair *pair = pair_open(rank, false);
 
         HOLD(phi_offer_file(pair->peer, good[rank].bytes, good[rank].size) == 0);
+        HOLD(pair->peer->keys.count == 2);
         pair_close(pair);
         phi_writer_fini(&good[rank]);
     }

@@ -282,14 +282,14 @@ void pair_close(struct pair *of)
     pair_busy = false;
 }
 
-void pair_offer(const struct pair *pair, uint32_t id, uint32_t count, struct phi_writer *writer)
+void pair_offer(const struct pair *of, uint32_t id, uint32_t count, struct phi_writer *writer)
 {
     phi_put_u32(writer, PHI_OFFER_MAGIC);
     phi_put_u32(writer, PHI_OFFER_VERSION);
     phi_put_u8(writer, 0); // no slab of flags
     phi_put_u32(writer, 1);
     phi_put_u32(writer, id);
-    phi_put_blob(writer, pair->foreign.record, pair->foreign.record_size);
+    phi_put_blob(writer, of->foreign.record, of->foreign.record_size);
     phi_put_u8(writer, 0); // no region of the net
     phi_put_u32(writer, count);
 }
@@ -299,7 +299,7 @@ void pair_describe(const struct pair_descriptor *d, struct phi_writer *writer)
     phi_put_u64(writer, d->op_id);
     phi_put_u8(writer, d->role);
     phi_put_u32(writer, d->slot);
-    phi_put_u32(writer, 0); // the slot's life
+    phi_put_u32(writer, d->slot != PHI_NO_SLOT); // the slot's first life
     phi_put_u32(writer, d->number);
     phi_put_u32(writer, d->id);
     phi_put_u64(writer, d->offset);

@@ -27,7 +27,7 @@ void pair_reap(struct pair *pair);
 void pair_close(struct pair *pair);
 
 // An offer of the peer's, whose export has this id there; then `count` descriptors.
-void pair_offer(const struct pair *pair, uint32_t id, uint32_t count, struct phi_writer *writer);
+void pair_offer(const struct pair *of, uint32_t id, uint32_t count, struct phi_writer *writer);
 
 struct pair_descriptor {
     uint64_t op_id;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a fuzz target: run.py PROGRAM SEEDS. PEERHOP_FUZZ_RUNS executions (100000), always the same ones.
+"""Runs a fuzz target: run.py PROGRAM SEEDS. PEERHOP_FUZZ_RUNS executions (100000), the same ones for the same seeds.
 
 New inputs go to a folder that is thrown away; what failed stays in the current one.
 """
