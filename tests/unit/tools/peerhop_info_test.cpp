@@ -86,16 +86,18 @@ TEST_F(PeerhopInfo, UpToWhichSizesMessagesGoByWhichMethod)
     const int fd = mkstemp(name);
     ASSERT_GE(fd, 0);
     FILE *out_file = fdopen(fd, "w");
-    fputs("# ours\n\"Stand-in H200\" * 4K 1M\n", out_file);
+    fputs("# ours\n\"Stand-in H200\" * 4K 1M wide 5000\n", out_file);
     fclose(out_file);
     const std::string driver = std::string("PEERHOP_LIBCUDA=") + standin;
     const std::string table = std::string(" PEERHOP_TABLE=") + name;
     EXPECT_EQ(run("", driver), 0);
-    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  8192, all\n")) << out;
+    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  8192, all, 0\n")) << out;
     EXPECT_EQ(run("", driver + table), 0);
-    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  4096, 1048576\n")) << out;
-    EXPECT_EQ(run("", driver + table + " PEERHOP_LL_MAX=16"), 0);
-    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  16, 1048576\n")) << out;
+    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  4096, 1048576, 0\n")) << out;
+    EXPECT_EQ(run("", driver + table + " PEERHOP_LL_MAX=16 PEERHOP_SM_MAX=9000"), 0);
+    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  16, 9000, 0\n")) << out;
+    EXPECT_EQ(run("", driver + table + " PEERHOP_LL_MAX=8193 PEERHOP_SM_MAX=1048577"), 0);
+    EXPECT_TRUE(says("\n  cuda:0 to cuda:1  8193, 1048577, 4096\n")) << out;
     unlink(name);
     EXPECT_EQ(run("", driver + table), 1);
     EXPECT_EQ(out, std::string("peerhop-info: the table ") + name +
