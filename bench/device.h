@@ -97,7 +97,7 @@ struct bench_device {
 // bench_cuda_device: another one at each of the first BENCH_CUDA_DEVICES calls, and no more calls.
 struct bench_device *bench_host_device(void);
 struct bench_device *bench_cuda_device(void);
-#define BENCH_CUDA_DEVICES 3
+#define BENCH_CUDA_DEVICES 4
 
 // bench_cuda_count: devices of the driver; 0 with the reason in why.
 int bench_cuda_count(char *why, size_t why_size);

@@ -18,6 +18,7 @@
 #define NOISE         1.01
 
 enum { LL, SM, SM_LL, CE, METHODS };
+_Static_assert(METHODS <= BENCH_CUDA_DEVICES, "a device for each");
 
 // How the limits leave a message one method only.
 static const struct {
