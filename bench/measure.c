@@ -158,7 +158,6 @@ void bench_run_close(struct bench_run *run)
         run->bench->device->ops->destroy_graph(run->bench->device, run->graph);
     if (run->test->close)
         run->test->close(run);
-    // They make way for those of the next size.
     for (size_t i = 0; run->forward != NULL && i < 2 * run->channels; i++)
         if (run->forward[i] != NULL)
             ph_channel_close(run->forward[i]);
@@ -469,6 +468,24 @@ static int measure_run(struct bench_run *run, struct samples *samples, struct be
     return rc;
 }
 
+// The next size has other channels, and only the first ones of a pair have lanes, and of these only
+// some wide slots: so these end. A lone channel stays (bench_run_open).
+static int release_channels(struct bench_run *run)
+{
+    struct bench *bench = run->bench;
+    if (run->channels == 1 || run->test->open)
+        return 0;
+    int rc = bench_barrier(bench); // the peer is through with them, too
+    if (rc || bench->peer < 0)
+        return rc;
+    const void *buffers = (char *)bench->arena.base + run->out;
+    const size_t size = 2 * run->channels * run->stride;
+    rc = ph_release_start(bench->context, buffers, size);
+    if (rc == 0)
+        rc = ph_release_wait(bench->context, buffers, size, PH_RELEASE_DRAINED, 0);
+    return rc ? bench_fail(bench, rc, "release of the channels") : 0;
+}
+
 int bench_measure(struct bench *bench, const struct bench_case *test, size_t size,
                   struct bench_result *result)
 {
@@ -484,6 +501,8 @@ int bench_measure(struct bench *bench, const struct bench_case *test, size_t siz
     if (rc == 0)
         rc = measure_run(&run, samples, result);
     bench_run_close(&run);
+    if (rc == 0)
+        rc = release_channels(&run);
     free(samples);
     return rc;
 }

@@ -170,9 +170,11 @@ static int measure_size(struct tune *tune, size_t index)
     return rc;
 }
 
-// ends_are_quicker: where they were measured.
-static bool ends_are_quicker(const struct tune *tune)
+// ends_are_quicker: where they were measured, and may be with such an ll_max.
+static bool ends_are_quicker(const struct tune *tune, size_t ll_max)
 {
+    if (ll_max <= LL_UNMEASURED)
+        return false;
     size_t first = 0, end;
     while (first < tune->sizes.n && !takes(tune, SM_LL, first))
         first++;
@@ -181,33 +183,39 @@ static bool ends_are_quicker(const struct tune *tune)
     return bench_tune_end(tune->ways[SM_LL].us + first, tune->ways[SM].us + first, end - first);
 }
 
-// limits_of: "8K" or, of sm, "all", in the format of the table.
-static void limits_of(const struct tune *tune, char *ll_max, char *sm_max, size_t size)
+static size_t ll_max_of(const struct tune *tune)
 {
-    const double *ce = tune->ways[CE].us;
-    const bool ends = ends_are_quicker(tune);
-    double sm[BENCH_SIZES_MAX], best[BENCH_SIZES_MAX];
-    for (size_t i = 0; i < tune->sizes.n; i++)
-        sm[i] = tune->ways[ends && takes(tune, SM_LL, i) ? SM_LL : SM].us[i];
+    const double *sm = tune->ways[SM].us, *ce = tune->ways[CE].us;
+    double best[BENCH_SIZES_MAX];
+    if (tune->small == 0)
+        return LL_UNMEASURED; // what pairs have that nobody has measured
     for (size_t i = 0; i < tune->small; i++)
         best[i] = sm[i] < ce[i] ? sm[i] : ce[i];
-    const size_t lines = bench_tune_kept(tune->ways[LL].us, best, tune->small);
-    const size_t copy = bench_tune_kept(sm, ce, tune->sizes.n);
-    const size_t *sizes = tune->sizes.values;
-    // Without a small size nothing was measured of ll: what pairs have that nobody has measured.
-    bench_size_text(tune->small == 0 ? LL_UNMEASURED : lines ? sizes[lines - 1] : 0, ll_max, size);
-    if (copy == tune->sizes.n)
-        snprintf(sm_max, size, "all");
+    const size_t kept = bench_tune_kept(tune->ways[LL].us, best, tune->small);
+    return kept ? tune->sizes.values[kept - 1] : 0;
+}
+
+// sm_max_text: "64M" or "all".
+static void sm_max_text(const struct tune *tune, bool ends, char *text, size_t size)
+{
+    double sm[BENCH_SIZES_MAX];
+    for (size_t i = 0; i < tune->sizes.n; i++)
+        sm[i] = tune->ways[ends && takes(tune, SM_LL, i) ? SM_LL : SM].us[i];
+    const size_t kept = bench_tune_kept(sm, tune->ways[CE].us, tune->sizes.n);
+    if (kept == tune->sizes.n)
+        snprintf(text, size, "all");
     else
-        bench_size_text(copy ? sizes[copy - 1] : 0, sm_max, size);
+        bench_size_text(kept ? tune->sizes.values[kept - 1] : 0, text, size);
 }
 
 static void print_line(FILE *out, const struct tune *tune, const char *own, const char *peer)
 {
     char ll_max[32], sm_max[32];
-    limits_of(tune, ll_max, sm_max, sizeof(ll_max));
+    const bool ends = ends_are_quicker(tune, ll_max_of(tune));
+    bench_size_text(ll_max_of(tune), ll_max, sizeof(ll_max));
+    sm_max_text(tune, ends, sm_max, sizeof(sm_max));
     fprintf(out, "\"%s\" \"%s\" %s %s%s%s\n", own, peer, ll_max, sm_max, tune->wide ? " wide" : "",
-            ends_are_quicker(tune) ? " " LL_END : "");
+            ends ? " " LL_END : "");
 }
 
 // The line counts for both ways: a round trip takes one of each.
