@@ -248,7 +248,7 @@ static bool fits(const char *wanted, const char *name)
     return strcmp(wanted, "*") == 0 || strcmp(wanted, name) == 0;
 }
 
-// docs/performance.md, "Wide lines" and "Copies and ends by lines": over NVLink. Of all other pairs
+// docs/performance.md, "Wide lines" and "Ends by lines, once more": over NVLink. Of all other pairs
 // nobody has seen whether wide lines come whole, and the others take twice the bytes, which a link
 // may not have to spare.
 static const struct phi_table_line measured[] = {
