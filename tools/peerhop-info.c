@@ -213,6 +213,10 @@ static void print_matrix(const struct info *info)
 // print_limits: what PEERHOP_TABLE and the variables that win over it say of each two devices.
 static void print_limits(const struct info *info, const struct phi_table *table)
 {
+    if (info->config.method != PHI_METHOD_AUTO) {
+        printf("\nmessages between devices go as PEERHOP_METHOD says\n");
+        return;
+    }
     printf("\nmessages between devices go by ll up to, and by sm up to so many bytes, the end of "
            "these by ll (PEERHOP_TABLE)\n");
     for (int i = 0; i < info->place_count; i++) {

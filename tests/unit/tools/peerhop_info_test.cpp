@@ -98,6 +98,9 @@ TEST_F(PeerhopInfo, UpToWhichSizesMessagesGoByWhichMethod)
     EXPECT_TRUE(says("\n  cuda:0 to cuda:1  16, 9000, 0\n")) << out;
     EXPECT_EQ(run("", driver + table + " PEERHOP_LL_MAX=8193 PEERHOP_SM_MAX=1048577"), 0);
     EXPECT_TRUE(says("\n  cuda:0 to cuda:1  8193, 1048577, 4096\n")) << out;
+    EXPECT_EQ(run("", driver + table + " PEERHOP_METHOD=sm"), 0);
+    EXPECT_TRUE(says("\nmessages between devices go as PEERHOP_METHOD says\n")) << out;
+    EXPECT_FALSE(says("PEERHOP_TABLE")) << out;
     unlink(name);
     EXPECT_EQ(run("", driver + table), 1);
     EXPECT_EQ(out, std::string("peerhop-info: the table ") + name +
