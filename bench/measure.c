@@ -469,11 +469,12 @@ static int measure_run(struct bench_run *run, struct samples *samples, struct be
 }
 
 // The next size has other channels, and only the first ones of a pair have lanes, and of these only
-// some wide slots: so these end. A lone channel stays (bench_run_open).
+// some wide slots: so these end, and lone ones that lie there are made anew. What was captured
+// keeps its lane for ever.
 static int release_channels(struct bench_run *run)
 {
     struct bench *bench = run->bench;
-    if (run->channels == 1 || run->test->open)
+    if (run->channels == 1 || run->test->open || bench->options->issue == BENCH_ISSUE_GRAPH)
         return 0;
     int rc = bench_barrier(bench); // the peer is through with them, too
     if (rc || bench->peer < 0)

@@ -634,13 +634,22 @@ TEST_F(Perf, EverySizeHasWideLines)
     const std::string file = folder + "/table";
     write_file(file, "* * 1M all wide\n");
     const std::string driver = std::string("PEERHOP_LIBCUDA=") + getenv("PEERHOP_STANDIN");
-    Ended ended = run({"-k", "cuda", "-c", "send-bandwidth", "-c", "send-latency", "-c",
-                       "put-latency", "-b", "8:64K", "-n", "2", "-o", "json", "--verify"},
-                      {driver, "PEERHOP_TABLE=" + file});
-    ASSERT_EQ(ended.status, 0) << ended.err;
-    EXPECT_EQ(lines_of(ended.out).size(), 42u);
-    for (const std::string &line : lines_of(ended.out))
-        EXPECT_EQ(parse_json(line)["ll_max"], "1048576") << line;
+    const Words many = {"-c", "put-latency", "-c", "send-bandwidth", "-c", "send-latency"},
+                captured = {"-i", "graph",    "-c", "put-latency",
+                            "-c", "put-rate", "-c", "send-latency"};
+    for (const Words &cases : {many, captured}) {
+        Words words = {"-k", "cuda", "-b", "8:64K", "-n", "2", "-o", "json", "--verify"};
+        words.insert(words.end(), cases.begin(), cases.end());
+        Ended ended = run(words, {driver, "PEERHOP_TABLE=" + file});
+        ASSERT_EQ(ended.status, 0) << ended.err;
+        EXPECT_EQ(lines_of(ended.out).size(), 42u);
+        for (const std::string &line : lines_of(ended.out)) {
+            auto members = parse_json(line);
+            if (members["case"] != "put-rate") {
+                EXPECT_EQ(members["ll_max"], "1048576") << line;
+            }
+        }
+    }
 }
 
 // What it saves is what it prints, and a table that contexts take.
@@ -704,7 +713,8 @@ TEST_F(Perf, TuneMeasuresThePairAndSavesItsTable)
     double both;
     EXPECT_EQ(sscanf(lines[2].c_str(), "# 1M %lf %lf - %lf", &ll, &sm, &ce), 3) << lines[2];
     EXPECT_EQ(sscanf(lines[3].c_str(), "# 2M - %lf %lf %lf", &sm, &both, &ce), 3) << lines[3];
-    EXPECT_EQ(has(lines[5], " wide 512K"), has(lines[5], " 1M ") && both * 1.01 < sm) << ended.out;
+    EXPECT_EQ(has(lines[5], " wide 512K"), has(lines[5], "\" 1M ") && both * 1.01 < sm)
+        << ended.out;
     EXPECT_TRUE(has(lines[5], " wide")) << ended.out;
 
     ended = run({"--tune", "--save", folder + "/no/table", "-k", "cuda", "-n", "5", "-b", "8"},
