@@ -210,12 +210,13 @@ static void sm_max_text(const struct tune *tune, bool ends, char *text, size_t s
 
 static void print_line(FILE *out, const struct tune *tune, const char *own, const char *peer)
 {
-    char ll_max[32], sm_max[32];
-    const bool ends = ends_are_quicker(tune, ll_max_of(tune));
-    bench_size_text(ll_max_of(tune), ll_max, sizeof(ll_max));
-    sm_max_text(tune, ends, sm_max, sizeof(sm_max));
-    fprintf(out, "\"%s\" \"%s\" %s %s%s%s\n", own, peer, ll_max, sm_max, tune->wide ? " wide" : "",
-            ends ? " " LL_END : "");
+    char ll_text[32], sm_text[32];
+    const size_t ll_max = ll_max_of(tune);
+    const bool ends = ends_are_quicker(tune, ll_max);
+    bench_size_text(ll_max, ll_text, sizeof(ll_text));
+    sm_max_text(tune, ends, sm_text, sizeof(sm_text));
+    fprintf(out, "\"%s\" \"%s\" %s %s%s%s\n", own, peer, ll_text, sm_text,
+            tune->wide ? " wide" : "", ends ? " " LL_END : "");
 }
 
 // The line counts for both ways: a round trip takes one of each.

@@ -214,10 +214,10 @@ static void hold_that_they_are_good(void)
 
 static void store_seeds(const struct pair *pair)
 {
-    struct phi_writer record = {0}, offer = {0}, mailbox = {0}, offers = {0};
+    struct phi_writer record = {0}, mailbox = {0}, offers = {0};
 
     put_capabilities(&record, true);
-    put_offer(&offer, pair, 0);
+    put_offer(&good[0], pair, PHI_NO_SLOT);
     put_offer(&good[1], pair, 0);
     // Sequences out of order and one withdrawn, between looks that find nothing.
     put_each(&mailbox, 3, 0, 0, -1);
@@ -226,20 +226,16 @@ static void store_seeds(const struct pair *pair)
         static const uint64_t sequences[] = {2, 1, 4, 3};
         put_each(&mailbox, 3, 1, 0, 0, -1);
         put_envelope(&mailbox, i == 3 ? PHI_ENVELOPE_VOID : PHI_ENVELOPE_MESSAGE, sequences[i],
-                     &offer);
+                     &good[1]);
     }
     save("mailbox", "out-of-order", &mailbox);
     put_each(&offers, 1, -1);
-    put_piece(&offers, offer.bytes, offer.size);
-    put_piece(&offers, offer.bytes, offer.size);
+    put_piece(&offers, good[1].bytes, good[1].size);
+    put_piece(&offers, good[1].bytes, good[1].size);
     save("offer", "to-the-higher", &offers);
-    phi_writer_fini(&offer);
-    put_offer(&offer, pair, PHI_NO_SLOT);
-    put_offer(&good[0], pair, PHI_NO_SLOT);
     put_each(&offers, 0, -1);
-    put_piece(&offers, offer.bytes, offer.size);
+    put_piece(&offers, good[0].bytes, good[0].size);
     save("offer", "to-the-lower", &offers);
-    phi_writer_fini(&offer);
     save("member", "device", &record);
     put_capabilities(&record, false);
     save("member", "host", &record);

@@ -169,7 +169,6 @@ TEST_F(Table, AWrongLineIsNamedAndNothingIsKept)
         {"a b 1 wide", "sm_max"},
         {"a b 1 2 3 wide", "must be"},
         {"a b 1 2 wide 3 4", "must be"},
-        {"a b 1 2 3", "must be"},
         {"a b 1 2 wide wide", "ll_end is a size from 0 to 1M, not 'wide'"},
         {"a b 1 2 wide 1025K", "ll_end"},
         {"a b 8193 all", "needs `wide`"},
