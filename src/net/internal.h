@@ -92,7 +92,6 @@ struct phi_rail {
     struct phi_net_op greeting, greeted; // its first message, either way
     bool greets;                         // that was sent, or need not be: data may go over the first
     bool ready;                          // it, or a message, was delivered: data may go here
-    bool used;                           // own data has gone over it
     bool given_up;                       // it does not reach the peer
     bool heard;                          // the peer's has come: data may come here
 };
@@ -154,8 +153,6 @@ struct phi_link {
     bool carries;            // data; false: ended, or cut
     int64_t doubt;           // data fails: until then the peer may say why; or 0
     char doubted[160];       // ... as the provider put it
-    int64_t lingers;         // ended or cut, with endpoints that are open until then; or 0
-    bool freed;              // it goes when they are closed
     struct phi_rail control; // stores and messages
     struct phi_rail rails[PHI_NET_RAILS_MAX];
     uint32_t rails_open, rails_used; // used: what the peer has, too
@@ -187,7 +184,6 @@ struct phi_link {
     struct phi_route held_route;
     struct phi_log_buffer out, in;
     struct phi_net_region *regions;
-    bool exposed; // there was one, and what the peer has sent since may not all be taken
     struct phi_raw_key *raw_keys;
     struct phi_link_staging staging;
     struct phi_link_flush flush;
@@ -224,9 +220,7 @@ struct phi_net {
     pthread_mutex_t lock;     // guards the links and all calls of the provider
     _Atomic uint32_t waiting; // threads that wait for the lock: who only tries leaves it to them
     struct phi_link *links;
-    uint32_t lingering; // so many of them linger
     _Atomic uint64_t polls; // by others than the proxy
-    bool closing;
     pthread_t proxy;
     bool started;
     _Atomic bool stop;
@@ -282,10 +276,12 @@ bool phi_link_calm(struct phi_link *link);
 // phi_link_flush sends what the log has, as far as there is room; true where something went out.
 bool phi_link_flush(struct phi_link *link);
 bool phi_link_idle(const struct phi_link *link); // nothing to send, nothing on its way
-// phi_link_shut ends a link: closes what it has of the provider, but for endpoints that linger. phi_links_bury closes
-// those when their time is over, and frees links that were let go of (`all`: at once).
+// phi_link_shut ends a link: closes what it has of the provider. phi_links_free: all, also those that nobody has freed.
 void phi_link_shut(struct phi_link *link);
-void phi_links_bury(struct phi_net *net, bool all);
+void phi_links_free(struct phi_net *net);
+// phi_link_deafen (ears.c): before its endpoints of data are closed, or, where it has ended, all. Nobody connects to them
+// any more, and who was about to is cut off.
+void phi_link_deafen(struct phi_link *link);
 void phi_link_received(struct phi_link *link, uint32_t index, size_t size);
 
 // Patience: whether to try now; it was refused; it was taken.

@@ -371,43 +371,16 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
                           : rc;
 }
 
-// An endpoint to which nothing has come, and from which nothing was delivered, is one that the peer
-// may be just connecting to: providers over TCP do not survive that it is closed then, and another
-// endpoint of their domain used (libfabric before its pull request 12709). Such endpoints stay open
-// a while, for nothing. Not those over which somebody writes or reads: that goes on, also when the
-// region is closed. This side does before its greeting was delivered. The peer may over one of
-// which nothing was heard, while memory is exposed to it; its greeting comes first, as all does
-// over one connection. Over the one of messages neither does.
-#define LINGER_MS 1000 // a live peer connects within some
-
-static bool may_linger(const struct phi_link *link, const struct phi_rail *rail)
-{
-    return phi_provider_is_tcp(link->net->nics[0].info) && rail->ep &&
-           link->address_size > 0 && // else nobody knows of it
-           !rail->ready && !rail->heard && !rail->used &&
-           (rail == &link->control || !link->exposed);
-}
-
-static void close_rail(struct phi_link *link, struct phi_rail *rail, bool at_once)
-{
-    if (at_once || !may_linger(link, rail)) {
-        phi_rail_close(rail);
-        return;
-    }
-    link->net->lingering += link->lingers == 0;
-    link->lingers = phi_deadline(LINGER_MS);
-}
-
 // Those of data; where the link has ended also the one of messages, and then what all are bound to.
-static void close_rails(struct phi_link *link, bool at_once)
+static void close_rails(struct phi_link *link)
 {
+    phi_link_deafen(link);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
-        close_rail(link, &link->rails[i], at_once);
+        phi_rail_close(&link->rails[i]);
     if (link->open)
         return;
-    close_rail(link, &link->control, at_once);
-    if (!link->lingers)
-        phi_ports_close(link);
+    phi_rail_close(&link->control);
+    phi_ports_close(link);
 }
 
 // Regions before the endpoint that they are bound to, and keys behind it: what is under way names
@@ -419,7 +392,7 @@ static void stop(struct phi_link *link)
     phi_regions_close(link);
     phi_link_staging_shut(link);
     phi_flush_shut(link);
-    close_rails(link, false);
+    close_rails(link);
     phi_keys_unmap(link);
     phi_moves_fail(link);
     phi_bells_end(link);
@@ -441,7 +414,6 @@ void phi_link_cut(struct phi_link *link)
     for (int i = 0; link->carries && i < TAKES && phi_ports_read(link); i++)
         ;
     if (link->carries) {
-        link->exposed = false;
         stop(link);
         phi_flush_take(link);
     }
@@ -466,32 +438,6 @@ bool phi_link_heard(struct phi_link *link, const struct phi_net_told *told)
     has = !link->carries || (link->posts_come >= told->posts && link->flush.covered == 0);
     pthread_mutex_unlock(&link->net->lock);
     return has || phi_now() >= told->until;
-}
-
-static void end_lingering(struct phi_link *link)
-{
-    link->net->lingering--;
-    link->lingers = 0;
-    close_rails(link, true);
-}
-
-void phi_links_bury(struct phi_net *net, bool all)
-{
-    struct phi_link *link, **at = &net->links;
-
-    while ((link = *at)) {
-        if (all)
-            phi_link_shut(link);
-        link->freed = link->freed || all;
-        if (link->lingers && (all || phi_now() >= link->lingers))
-            end_lingering(link);
-        if (link->freed && !link->lingers) {
-            *at = link->next;
-            free_link(link);
-        } else {
-            at = &link->next;
-        }
-    }
 }
 
 void phi_link_fail(struct phi_link *link, int code, const char *why)
@@ -620,6 +566,17 @@ void phi_link_end(struct phi_link *link, bool bye)
     pthread_mutex_unlock(&link->net->lock);
 }
 
+static void end_and_free(struct phi_link *link)
+{
+    struct phi_link **at = &link->net->links;
+
+    phi_link_shut(link);
+    while (*at != link)
+        at = &(*at)->next;
+    *at = link->next;
+    free_link(link);
+}
+
 void phi_link_free(struct phi_link *link)
 {
     struct phi_net *net;
@@ -628,8 +585,12 @@ void phi_link_free(struct phi_link *link)
         return;
     net = link->net;
     phi_net_lock(net);
-    phi_link_shut(link);
-    link->freed = true;
-    phi_links_bury(net, false);
+    end_and_free(link);
     pthread_mutex_unlock(&net->lock);
+}
+
+void phi_links_free(struct phi_net *net)
+{
+    while (net->links)
+        end_and_free(net->links);
 }

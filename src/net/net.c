@@ -57,8 +57,6 @@ static bool poll_links(struct phi_net *net)
     struct phi_link *next;
     bool any = false;
 
-    if (net->lingering > 0)
-        phi_links_bury(net, false);
     phi_staging_take(net);
     for (struct phi_link *link = net->links; link; link = next) {
         next = link->next;
@@ -306,10 +304,9 @@ static int start_proxy(struct phi_net *net)
 
 // ---- open and close
 
-// With all links, also those that linger.
 static void close_domain(struct phi_net *net, struct phi_nic *nic)
 {
-    phi_links_bury(net, true);
+    phi_links_free(net);
     if (nic->domain)
         fi_close(&nic->domain->fid);
     if (nic->fabric)

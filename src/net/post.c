@@ -165,8 +165,6 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
 
         if (rail == 0 ? link->rails[0].greets : link->rails[rail].ready)
             rc = post_on(link, rail, rma, op);
-        if (rc == 0)
-            link->rails[rail].used = true;
     }
     op->busy = rc == 0;
     if (rc == 0)

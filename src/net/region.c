@@ -132,7 +132,6 @@ int phi_region_register(struct phi_link *link, uint32_t id, const struct phi_net
         region->base = (uintptr_t)memory->base;
         region->next = link->regions;
         link->regions = region;
-        link->exposed = true;
         region = NULL;
     }
 unlock:

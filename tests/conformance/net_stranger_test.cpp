@@ -249,45 +249,67 @@ TEST_P(NetStranger, BytesOnTheSocketsAreNoConnection)
     both_go_on();
 }
 
-// A peer that has begun to connect when the link ends: the provider still holds on to the endpoint
-// then, and looks at it when the peer goes on, whichever link of the net is polled.
+// Somebody has begun to connect when the link ends, the peer or not: the provider points to the
+// endpoint then, and would look at it when they go on, whichever link of the net is polled. They
+// are cut off, and sockets of others are let be, also one at the same port of another address.
 TEST_P(NetStranger, ALinkEndsWhileItsPeerConnects)
 {
-    struct phi_link *ends = one_more(*b);
-    const std::vector<sockaddr_in> sockets = listeners(ends);
-    if (sockets.empty())
-        GTEST_SKIP() << "no address that is known here";
-    std::vector<int> fds;
-    for (const sockaddr_in &where : sockets) {
-        fds.push_back(dial(where));
-        fds.push_back(dial(where));
-        ASSERT_GE(fds.back(), 0);
-    }
-    arrives();
-    phi_link_end(ends, false);
-    phi_link_free(ends);
-    std::vector<std::vector<char>> taken; // all that was freed: who looks at it falls
-    for (size_t n = 8; n < 4096; n += 16)
-        for (int i = 0; i < 32; i++)
-            taken.emplace_back(n, static_cast<char>(0xa5));
-    for (size_t i = 0; i < fds.size(); i++) {
-        const std::vector<uint8_t> bytes(64, 0xa5);
-        if (i % 2 == 0)
-            EXPECT_EQ(send(fds[i], bytes.data(), bytes.size(), MSG_NOSIGNAL), 64);
-        else
-            close(fds[i]);
+    for (bool met : {false, true}) {
+        struct phi_link *ends = one_more(*b);
+        if (met)
+            std::swap(ends, b->link);
+        const std::vector<sockaddr_in> sockets = listeners(ends);
+        if (sockets.empty())
+            GTEST_SKIP() << "no address that is known here";
+        std::vector<int> fds;
+        for (const sockaddr_in &where : sockets) {
+            fds.push_back(dial(where));
+            fds.push_back(dial(where));
+            ASSERT_GE(fds.back(), 0);
+        }
+        sockaddr_in beside = sockets[0];
+        beside.sin_addr.s_addr = htonl(0x7f000909);
+        const int listens = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ASSERT_EQ(bind(listens, reinterpret_cast<sockaddr *>(&beside), sizeof beside), 0);
+        ASSERT_EQ(listen(listens, 1), 0);
+        const int others = dial(beside);
+        ASSERT_GE(others, 0);
         arrives();
-    }
-    taken.clear();
-    for (size_t i = 0; i < fds.size(); i += 2)
-        close(fds[i]);
-    meet(); // by another link
-    for (const sockaddr_in &where : sockets)
-        EXPECT_TRUE(eventually([&] {
-            const int fd = dial(where);
+        phi_link_end(ends, false);
+        phi_link_free(ends);
+        for (const sockaddr_in &where : sockets)
+            EXPECT_EQ(dial(where), -1) << "it listens still";
+        for (int fd : fds) {
+            const timeval patience = {kWait / 1000, 0};
+            char byte;
+            setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+            EXPECT_TRUE(recv(fd, &byte, 1, 0) == 0 || errno == ECONNRESET) << strerror(errno);
+        }
+        std::vector<std::vector<char>> taken; // all that was freed: who looks at it falls
+        for (size_t n = 8; n < 4096; n += 16)
+            for (int i = 0; i < 32; i++)
+                taken.emplace_back(n, static_cast<char>(0xa5));
+        for (size_t i = 0; i < fds.size(); i++) {
+            const std::vector<uint8_t> bytes(64, 0xa5);
+            if (i % 2 == 0)
+                send(fds[i], bytes.data(), bytes.size(), MSG_NOSIGNAL);
+            else
+                close(fds[i]);
+            arrives();
+        }
+        taken.clear();
+        for (size_t i = 0; i < fds.size(); i += 2)
+            close(fds[i]);
+        const int accepted = accept(listens, nullptr, nullptr);
+        ASSERT_GE(accepted, 0);
+        EXPECT_EQ(send(accepted, "a", 1, MSG_NOSIGNAL), 1);
+        char byte = 0;
+        EXPECT_EQ(recv(others, &byte, 1, 0), 1);
+        for (int fd : {listens, accepted, others})
             close(fd);
-            return fd < 0;
-        })) << "it listens still";
+        if (!met)
+            meet(); // by another link
+    }
 }
 
 // What the peer is writing when the link ends, or is cut, comes no further, although this end has

@@ -18,12 +18,12 @@ COMPUTE = """
 """
 # Nothing depends on whether they succeed, or they always do: what ends something, asks for a number, or is advice.
 NO_MATTER = """
-    clock_gettime close dlclose fclose free freeaddrinfo freeifaddrs getenv geteuid getpid getrlimit64 getuid
-    prctl pthread_detach pthread_join pthread_setaffinity_np pthread_setname_np pthread_sigmask pthread_timedjoin_np
-    sched_getaffinity sched_yield setvbuf sysconf unlink
+    clock_gettime close closedir dlclose fclose free freeaddrinfo freeifaddrs getenv geteuid getpid getrlimit64
+    getsockname getuid prctl pthread_detach pthread_join pthread_setaffinity_np pthread_setname_np pthread_sigmask
+    pthread_timedjoin_np sched_getaffinity sched_yield setvbuf shutdown sysconf unlink
 """
-# Text to standard error, and lines of files that fopen and fdopen have opened.
-TEXT = 'fgetc fgets fprintf fputs fread fwrite realpath'
+# Text to standard error, and lines of files (and of folders) that fopen, fdopen and opendir have opened.
+TEXT = 'fgetc fgets fprintf fputs fread fwrite readdir64 realpath'
 # hiredis: what it says of the store fails by the replies (FAULT_STORE_REPLY).
 STORE = """
     freeReplyObject redisFormatCommandArgv redisFreeCommand redisReaderCreate redisReaderFeed redisReaderFree

@@ -59,6 +59,7 @@ enum fault_mode {
     X(munmap, ENOMEM, 0)                                                                           \
     X(nanosleep, EFAULT, 1)                                                                        \
     X(open64, EMFILE, 1)                                                                           \
+    X(opendir, EMFILE, 0)                                                                          \
     X(poll, ENOMEM, 1)                                                                             \
     X(posix_memalign, ENOMEM, 0)                                                                   \
     X(ppoll, ENOMEM, 1)                                                                            \

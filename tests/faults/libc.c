@@ -3,6 +3,7 @@
 #undef _FILE_OFFSET_BITS // each symbol by its own name
 #include "faults/inject.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -95,6 +96,7 @@ FAULTY(int, socket, -1, (int d, int t, int p), (d, t, p))
 FAULTY(int, socketpair, -1, (int d, int t, int p, int e[2]), (d, t, p, e))
 FAULTY(int, stat64, -1, (const char *n, struct stat64 *s), (n, s))
 FAULTY(ssize_t, write, -1, (int fd, const void *b, size_t s), (fd, b, s))
+FAULTY(DIR *, opendir, NULL, (const char *n), (n))
 FAULTY(FILE *, fdopen, NULL, (int fd, const char *m), (fd, m))
 FAULTY(FILE *, fopen64, NULL, (const char *n, const char *m), (n, m))
 FAULTY(void *, dlopen, NULL, (const char *n, int f), (n, f))

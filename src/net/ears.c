@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Endpoints over TCP before they are closed. Somebody may be just connecting to one: the peer, or
+// anybody who finds the port. What a provider has accepted points to the endpoint until its first
+// message has come, and is looked at when any endpoint of the domain is polled: a use after free of
+// libfabric's before its pull request 12709. So what listens for an endpoint is shut, and what was
+// accepted and has had no answer, and the provider is let see that: it frees what it holds of them.
+// (Where /proc is not to be read there is none to be found, and the hazard is as before.)
+#include <dirent.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "net/internal.h"
+
+// The endpoints' names, and their sockets that listen: -1 until they are found.
+struct ears {
+    struct ear {
+        struct sockaddr_storage name;
+        int fd;
+    } all[1 + PHI_NET_RAILS_MAX];
+    size_t n;
+};
+
+static void add_ear(struct ears *ears, const struct phi_rail *rail)
+{
+    struct ear *ear = &ears->all[ears->n];
+    size_t size = sizeof(ear->name);
+
+    if (rail->ep && fi_getname(&rail->ep->fid, &ear->name, &size) == 0) {
+        ear->fd = -1;
+        ears->n++;
+    }
+}
+
+static bool is_same(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    const struct sockaddr_in *a4 = (const void *)a, *b4 = (const void *)b;
+    const struct sockaddr_in6 *a6 = (const void *)a, *b6 = (const void *)b;
+
+    if (a->ss_family != b->ss_family)
+        return false;
+    if (a->ss_family == AF_INET)
+        return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+    return a->ss_family == AF_INET6 && a6->sin6_port == b6->sin6_port &&
+           memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr)) == 0;
+}
+
+static struct ear *ear_of(struct ears *ears, int fd)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t size = sizeof(name);
+
+    if (getsockname(fd, (struct sockaddr *)&name, &size))
+        return NULL;
+    for (size_t i = 0; i < ears->n; i++)
+        if (is_same(&name, &ears->all[i].name))
+            return &ears->all[i];
+    return NULL;
+}
+
+static bool listens(int fd)
+{
+    socklen_t size = sizeof(int);
+    int yes = 0;
+
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &size) == 0 && yes;
+}
+
+// A provider's first word is the answer to the first message.
+static bool unanswered(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t size = sizeof(info);
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_data_segs_out == 0;
+}
+
+// Returns whether it is one whose end the provider has yet to see. None is somebody else's by now:
+// the provider alone closes what has these names, and only when we call it.
+static bool shut_socket(struct ears *ears, int fd)
+{
+    struct ear *ear = ear_of(ears, fd);
+
+    if (!ear || fd == ear->fd)
+        return false;
+    if (listens(fd)) { // also who is not yet accepted goes now
+        ear->fd = fd;
+        shutdown(fd, SHUT_RDWR);
+        return false;
+    }
+    if (!unanswered(fd))
+        return false;
+    shutdown(fd, SHUT_RD); // an answer to what came before may still go, and is awaited
+    return true;
+}
+
+static bool shut_sockets(struct ears *ears)
+{
+    DIR *all = opendir("/proc/self/fd");
+    const struct dirent *one;
+    bool any = false;
+
+    while (all && (one = readdir(all)))
+        if (one->d_name[0] != '.')
+            any = shut_socket(ears, atoi(one->d_name)) || any;
+    if (all)
+        closedir(all);
+    return any;
+}
+
+#define SEEN_MS 20 // it is seen when the provider is asked, but a thread of its own may be about it
+
+void phi_link_deafen(struct phi_link *link)
+{
+    const int64_t deadline = phi_deadline(SEEN_MS);
+    struct ears ears = {.n = 0};
+
+    if (!phi_provider_is_tcp(link->net->nics[0].info))
+        return;
+    if (!link->open)
+        add_ear(&ears, &link->control);
+    for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
+        add_ear(&ears, &link->rails[i]);
+    while (ears.n > 0 && shut_sockets(&ears) && phi_now() < deadline)
+        for (uint32_t i = 0; i < link->net->nic_count; i++)
+            fi_cq_read(link->ports[i].cq, NULL, 0); // takes nothing
+}
