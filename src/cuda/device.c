@@ -257,6 +257,23 @@ static bool launches_early(const struct phi_device *device)
            version >= 90;
 }
 
+// takes_batches: by a driver that refuses them copies go one by one.
+static bool takes_batches(const struct phi_device *device, CUdeviceptr memory)
+{
+#if CUDA_VERSION >= 13000
+    CUdeviceptr to[] = {memory + 1000, memory + 2000}, from[] = {memory, memory};
+    size_t sizes[] = {1000, 1000}, of_all = 0;
+    CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    return device->driver->cuMemcpyBatchAsync_v2 != NULL &&
+           device->driver->cuMemcpyBatchAsync_v2(to, from, sizes, 2, &how, &of_all, 1,
+                                                 device->stream) == CUDA_SUCCESS;
+#else
+    (void)device;
+    (void)memory;
+    return false;
+#endif
+}
+
 // warm_up_copies makes the driver load what it copies with inside a device (kernels of its own, for
 // small and for unaligned copies): two ranks on one device copy that way, and a first time behind a
 // waiting stream would block.
@@ -271,6 +288,7 @@ static CUresult warm_up_copies(struct phi_device *device)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && result == CUDA_SUCCESS; i++)
         result = driver->cuMemcpyAsync(memory + (size_t)2 * WARM_UP_HALF - sizes[i], memory,
                                        sizes[i], device->stream);
+    device->info.copy_batches = result == CUDA_SUCCESS && takes_batches(device, memory);
     if (result == CUDA_SUCCESS && wait_idle(device, phi_deadline(WARM_UP_MS)))
         result = CUDA_ERROR_TIMEOUT;
     driver->cuMemFree_v2(memory);

@@ -29,6 +29,7 @@ struct phi_device_info {
     bool kernels;      // our kernels are loaded
     bool early_launch; // phi_hop, its kin and phi_copies may begin while the kernel before them
                        // ends: their code waits for that
+    bool copy_batches; // cuMemcpyBatchAsync_v2 takes its copies
     bool dma_buf;      // exports its memory as DMA-BUF
     int rdma_ordering; // GPU_DIRECT_RDMA_WRITES_ORDERING and _FLUSH_WRITES_OPTIONS, as the driver
                        // says them

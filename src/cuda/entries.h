@@ -57,6 +57,13 @@
     X(cuUserObjectRelease)                                                                         \
     X(cuGraphRetainUserObject)
 
+// What headers before 13.0 do not declare.
+#if CUDA_VERSION >= 13000
+#define PHI_CUDA_OPTIONAL_13(X) X(cuMemcpyBatchAsync_v2)
+#else
+#define PHI_CUDA_OPTIONAL_13(X)
+#endif
+
 // What newer drivers, or only some devices, have: NULL where absent.
 #define PHI_CUDA_OPTIONAL(X)                                                                       \
     X(cuStreamGetId)                                                                               \
@@ -85,7 +92,8 @@
     X(cuMemPoolDestroy)                                                                            \
     X(cuMemFreeAsync)                                                                              \
     X(cuMemGetHandleForAddressRange)                                                               \
-    X(cuFlushGPUDirectRDMAWrites)
+    X(cuFlushGPUDirectRDMAWrites)                                                                  \
+    PHI_CUDA_OPTIONAL_13(X)
 
 // What only tests and tools use beside the above; the stand-in has them too.
 #define PHI_CUDA_TESTS(X)                                                                          \

@@ -276,11 +276,12 @@ bool phi_link_calm(struct phi_link *link);
 // phi_link_flush sends what the log has, as far as there is room; true where something went out.
 bool phi_link_flush(struct phi_link *link);
 bool phi_link_idle(const struct phi_link *link); // nothing to send, nothing on its way
-// phi_link_shut ends a link: closes what it has of the provider. phi_links_free: all, also those that nobody has freed.
+// phi_link_shut ends a link: closes what it has of the provider. phi_links_free: all, also those
+// that nobody has freed.
 void phi_link_shut(struct phi_link *link);
 void phi_links_free(struct phi_net *net);
-// phi_link_deafen (ears.c): before its endpoints of data are closed, or, where it has ended, all. Nobody connects to them
-// any more, and who was about to is cut off.
+// phi_link_deafen (ears.c): before its endpoints of data are closed, or, where it has ended, all.
+// Nobody connects to them any more, and who was about to is cut off.
 void phi_link_deafen(struct phi_link *link);
 void phi_link_received(struct phi_link *link, uint32_t index, size_t size);
 

@@ -252,6 +252,39 @@ static CUresult enqueue_copy(struct phi_enqueue *q, const struct phi_piece *piec
                                         q->stream);
 }
 
+bool phi_enqueue_together(const struct phi_enqueue *q)
+{
+    return q->to->info->copy_batches && q->done != 0 && q->stream != NULL &&
+           q->stream != CU_STREAM_LEGACY;
+}
+
+#if CUDA_VERSION >= 13000
+static CUresult enqueue_engine(struct phi_enqueue *q, const struct phi_piece *piece)
+{
+    CUdeviceptr to[PHI_ENGINE_MAX], from[PHI_ENGINE_MAX];
+    CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+                              .flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
+    size_t sizes[PHI_ENGINE_MAX], n = 0, of_all = 0;
+    for (size_t i = piece->first; i < piece->first + piece->count; i++) {
+        const struct phi_work *work = &q->work[i];
+        if (work->kind != PHI_STEP_COPY || work->size == 0)
+            continue;
+        to[n] = (CUdeviceptr)(uintptr_t)work->destination;
+        from[n] = (CUdeviceptr)(uintptr_t)work->source;
+        sizes[n++] = work->size;
+        count_copy(q, work);
+    }
+    return q->to->driver->cuMemcpyBatchAsync_v2(to, from, sizes, n, &how, &of_all, 1, q->stream);
+}
+#else
+static CUresult enqueue_engine(struct phi_enqueue *q, const struct phi_piece *piece)
+{
+    (void)q;
+    (void)piece;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+#endif
+
 static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *piece)
 {
     const bool behind = piece->behind || q->waited;
@@ -296,6 +329,8 @@ void phi_enqueue_all(struct phi_enqueue *q)
     while (q->result == CUDA_SUCCESS && phi_plan_next(&q->plan, &piece)) {
         if (piece.kind == PHI_PIECE_COPY)
             q->result = enqueue_copy(q, &piece);
+        else if (piece.kind == PHI_PIECE_ENGINE)
+            q->result = enqueue_engine(q, &piece);
         else if (piece.kind == PHI_PIECE_COPIES)
             q->result = enqueue_copies(q, &piece);
         else if (piece.kind == PHI_PIECE_TRANSFER)
@@ -310,6 +345,8 @@ void phi_enqueue_all(struct phi_enqueue *q)
             q->started = true;
         else
             q->failed = piece.first < q->n ? &q->work[piece.first] : NULL;
+        // Nobody says that of a batch that fails nothing is under way.
+        q->started = q->started || piece.kind == PHI_PIECE_ENGINE;
     }
 }
 

@@ -37,6 +37,10 @@ struct phi_enqueue {
     struct phi_waiting others;
 };
 
+// phi_enqueue_together: whether the copy engine takes several copies by one call on this stream:
+// where the driver has one (13.0), and neither on the legacy stream nor while it captures.
+bool phi_enqueue_together(const struct phi_enqueue *q);
+
 // phi_enqueue_all enqueues what is left of the plan, until a call fails: `result`, `failed`.
 void phi_enqueue_all(struct phi_enqueue *q);
 

@@ -171,6 +171,43 @@ static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
     return true;
 }
 
+// Whether a copy is one that the copy engine may be given with others.
+static bool is_engines(const struct phi_plan *plan, const struct phi_work *work)
+{
+    return is_copy(work) && plan->together && (work->engine || plan->engine[plan->waited]);
+}
+
+// Whether take_copies will take what is here, and more.
+static bool is_gathered(const struct phi_plan *plan, size_t at)
+{
+    size_t next = at + 1;
+    while (next < plan->n && is_copy(&plan->work[next]) && plan->work[next].size == 0)
+        next++;
+    return plan->gather && is_small_copy(&plan->work[at], GATHER_BYTES) && next < plan->n &&
+           is_small_copy(&plan->work[next], GATHER_BYTES);
+}
+
+// As of take_copies, for copies that are the engine's.
+static bool take_engine(struct phi_plan *plan, struct phi_piece *piece)
+{
+    size_t end = plan->at, copies = 0;
+    for (; end < plan->n && copies < PHI_ENGINE_MAX; end++) {
+        if (is_nothing(&plan->work[end]))
+            continue;
+        if (!is_engines(plan, &plan->work[end]) || is_gathered(plan, end))
+            break;
+        copies++;
+    }
+    if (copies < 2)
+        return false;
+    piece->kind = PHI_PIECE_ENGINE;
+    piece->behind = plan->waited;
+    piece->first = plan->at;
+    piece->count = end - plan->at;
+    plan->at = skip_nothing(plan, end);
+    return true;
+}
+
 bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
 {
     *piece = (struct phi_piece){0};
@@ -190,6 +227,8 @@ bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
         plan->ended = piece->done;
         return true;
     }
+    if (take_engine(plan, piece))
+        return true;
     if (plan->at < plan->n && is_copy(&plan->work[plan->at])) {
         piece->kind = PHI_PIECE_COPY;
         piece->behind = plan->waited;

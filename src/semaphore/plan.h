@@ -13,10 +13,15 @@
 // cuStreamBatchMemOp takes fewer than 256.
 #define PHI_BATCH_MAX 255
 
+// Copies that the copy engine is given at once.
+#define PHI_ENGINE_MAX 128
+
 enum phi_piece_kind {
     PHI_PIECE_BATCH,    // one batch of memory operations
     PHI_PIECE_KERNEL,   // one launch of phi_brace
     PHI_PIECE_COPY,     // one copy
+    PHI_PIECE_ENGINE,   // several for the copy engine that have no order among themselves, in one
+                        // call of the driver
     PHI_PIECE_COPIES,   // one launch of phi_copies: small ones that have no order among themselves,
                         // or one and the number
     PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what
@@ -40,6 +45,8 @@ struct phi_plan {
     bool fuse;         // and a copy behind a wait is one launch with it
     bool batches;      // the device has memory operations: else all braces are kernels
     bool gather;       // small copies that follow one another go together, or with the number
+    bool together;     // the copy engine takes several copies at once: those marked as its,
+    bool engine[2];    // and those that stand behind no wait, or behind one
     bool done;         // ends by writing the stream's number
     size_t at;
     bool waited;

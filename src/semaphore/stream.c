@@ -75,13 +75,16 @@ static int decide(struct cuda_executor *x, struct phi_enqueue *q)
                           "(PEERHOP_KERNEL_WAITS)",
                           phi_program_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
                           q->work[0].peer, q->others.kernels);
-    q->plan = (struct phi_plan){.work = q->work,
-                                .n = q->n,
-                                .kernel_waits = mode == 1,
-                                .fuse = mode == 1 && !engine && phi_copy_mode(&policy, true),
-                                .batches = policy.batches,
-                                .gather = phi_gather_mode(&policy),
-                                .done = q->done != 0};
+    q->plan = (struct phi_plan){
+        .work = q->work,
+        .n = q->n,
+        .kernel_waits = mode == 1,
+        .fuse = mode == 1 && !engine && phi_copy_mode(&policy, true),
+        .batches = policy.batches,
+        .gather = phi_gather_mode(&policy),
+        .together = phi_enqueue_together(q),
+        .engine = {!phi_copy_mode(&policy, q->waited), !phi_copy_mode(&policy, true)},
+        .done = q->done != 0};
     if (mode == 1)
         phi_count(x->params.counters, waits_kernel, q->waits);
     else if (q->waits > 0)

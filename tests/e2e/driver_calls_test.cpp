@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which threads call the driver while data moves over the net, and how often a call of ours does.
+// Which threads call the driver while data moves over the net, and how often a call of ours does,
+// there and where the copy engine takes many copies.
 // The stand-in tells of each.
 #include <dlfcn.h>
 #include <pthread.h>
@@ -105,4 +106,52 @@ TEST_P(DriverCalls, FewAndByTheApplicationsThreads)
     if (GetParam() == "standinnet") // as many chunks as can be
         job.environment("PEERHOP_NET_CHUNK", "4096");
     EXPECT_EQ(job.run("moves"), "");
+}
+
+class EngineCalls : public EveryDevice
+{
+};
+INSTANTIATE_TEST_SUITE_P(Device, EngineCalls, testing::Values("standin"),
+                         [](const auto &info) { return info.param; });
+
+RANK_FUNCTION(pages_by_the_engine)
+{
+    const size_t n = 300, page = 600000;
+    begin_to_count(rank);
+    rank.open({"PEERHOP_METHOD=" + rank.argument}); // pages too large for a launch
+    void *memory = rank.device->alloc(2 * n * page), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, 2 * n * page);
+    std::vector<ph_group_op> group;
+    for (size_t i = 0; i < n; i++)
+        group.push_back({PH_GROUP_PUT, channel, (n + i) * page, i * page, i % 7 == 3 ? 0 : page});
+    const auto give = [&](void *on) {
+        return calls_of([&] { CHECK_OK(ph_group(group.data(), group.size(), on)); });
+    };
+    const int alone = calls_of([&] { CHECK_OK(ph_put(channel, n * page, 0, page, stream)); });
+    rank.synchronize(stream);
+    const int together = give(stream);
+    rank.synchronize(stream);
+    const int legacy = give(nullptr);
+    rank.synchronize(nullptr);
+    if (dlsym(dlopen(getenv("PEERHOP_LIBCUDA"), RTLD_NOW | RTLD_NOLOAD), "cuMemcpyBatchAsync_v2") ==
+        nullptr) {
+        rank.shared->text[0][0] = '1';
+        return;
+    }
+    // 257 are not empty. Legacy streams are not given many at once.
+    if (alone == 0 || together > 4 * alone || legacy < 257)
+        rank_failed(__FILE__, __LINE__,
+                    std::to_string(alone) + ", " + std::to_string(together) + ", " +
+                        std::to_string(legacy) + " calls of the driver");
+    rank.barrier();
+}
+
+TEST_P(EngineCalls, ManyCopiesAreFewCalls)
+{
+    for (const char *method : {"ce", "auto"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("pages_by_the_engine", method), "") << method;
+        if (job.shared()->text[0][0] == '1')
+            GTEST_SKIP() << "built with a cuda.h before 13.0";
+    }
 }

@@ -286,13 +286,13 @@ TEST_P(Graph, EveryReplayWaits)
 // ---- trap 17: captures in global mode, which an unsafe driver call of any thread would invalidate
 
 // Rank 0 captures while another of its threads exchanges with rank 1, and for the first time with
-// rank 2: segments are registered and allocations imported, by that thread and by the service
-// thread.
+// rank 2, and puts by groups: segments are registered and allocations imported, by that thread and
+// by the service thread.
 RANK_FUNCTION(captured_globally)
 {
     const int exchanges = 6;
-    rank.open();
-    void *stream = rank.device->stream();
+    rank.open({"PEERHOP_METHOD=" + rank.argument});
+    void *stream = rank.device->stream(), *beside = rank.device->stream();
     std::vector<void *> buffers;
     for (int i = 0; i <= exchanges; i++)
         buffers.push_back(rank.device->alloc(SIZE + size_t(i) * 100));
@@ -301,9 +301,10 @@ RANK_FUNCTION(captured_globally)
         channel = rank.channel(!rank.rank, 100, rank.rank ? PH_ROLE_RECEIVER : PH_ROLE_SENDER,
                                buffers[0], SIZE);
     rank.barrier();
+    std::vector<ph_channel *> channels(exchanges);
     auto exchange = [&](int peer, int i) {
         for (int again = 0; again < 3; again++) // a miss, then hits
-            rank.channel(peer, i, PH_ROLE_BOTH, buffers[i + 1], SIZE);
+            channels[i] = rank.channel(peer, i, PH_ROLE_BOTH, buffers[i + 1], SIZE);
     };
     if (rank.rank > 0) {
         for (int i = rank.rank == 1 ? 0 : 1; i < exchanges; i += 2)
@@ -317,6 +318,11 @@ RANK_FUNCTION(captured_globally)
                 while (asked.load() <= i)
                     std::this_thread::yield();
                 exchange(i % 2 ? 2 : 1, i);
+                const ph_group_op halves[] = {
+                    {PH_GROUP_PUT, channels[i], 0, 0, SIZE / 2},
+                    {PH_GROUP_PUT, channels[i], SIZE / 2, SIZE / 2, SIZE / 2},
+                };
+                CHECK_OK(ph_group(halves, 2, beside));
                 done.fetch_add(1);
             }
         });
@@ -344,6 +350,7 @@ RANK_FUNCTION(captured_globally)
             CHECK_OK(ph_wait(channel, SIZE, stream));
     }
     rank.synchronize(stream);
+    rank.synchronize(beside);
     if (rank.rank == 1)
         rank.verify(buffers[0], SIZE, 4, "from a graph captured in global mode");
     rank.barrier();
@@ -353,8 +360,10 @@ RANK_FUNCTION(captured_globally)
 
 TEST_P(Graph, CaptureInGlobalModeIsUndisturbed)
 {
-    Job job(GetParam(), 3);
-    EXPECT_EQ(job.run("captured_globally"), "");
+    for (const char *method : {"auto", "ce"}) {
+        Job job(GetParam(), 3);
+        EXPECT_EQ(job.run("captured_globally", method), "") << method;
+    }
 }
 
 // ---- lifetime

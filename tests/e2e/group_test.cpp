@@ -292,9 +292,14 @@ TEST_P(Group, Pages)
 RANK_FUNCTION(pages_and_signal)
 {
     const bool large = rank.argument.find("large") != std::string::npos;
-    const size_t page = large ? 100000 : 8192 + 16, n = large ? 100 : 60, size = n * page;
+    const bool huge = rank.argument.find("huge") != std::string::npos; // for the copy engine
+    const size_t page = huge ? 600000 : large ? 100000 : 8192 + 16, n = large ? 100 : 60;
+    const size_t size = n * page;
     const int rounds = 20;
-    rank.open();
+    if (rank.argument.find(" ce") != std::string::npos)
+        rank.open({"PEERHOP_METHOD=ce"}); // together, where the driver takes them so
+    else
+        rank.open();
     void *stream = rank.device->stream();
     void *memory = rank.device->alloc(size), *table = rank.device->alloc(rounds * page);
     void *log = rank.device->alloc(rounds * n * 8);
@@ -341,7 +346,8 @@ TEST_P(Group, PagesAndASignal)
 {
     if (is_staged())
         GTEST_SKIP() << "staged, puts arrive with a wait";
-    for (const char *how : {"stream", "stream large", "graph", "graph large"}) {
+    for (const char *how : {"stream", "stream large", "stream huge", "stream large ce", "graph",
+                            "graph large", "graph huge", "graph ce"}) {
         SCOPED_TRACE(how);
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("pages_and_signal", how), "");

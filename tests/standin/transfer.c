@@ -107,6 +107,42 @@ SI_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destinat
     return copy_call(stream, &t, TO_DEVICE | FROM_DEVICE);
 }
 
+#if CUDA_VERSION >= 13000
+// A batch has no order inside: the last comes first here.
+static CUresult copy_each(struct CUstream_st *stream, const CUdeviceptr *destinations,
+                          const CUdeviceptr *sources, const size_t *sizes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct transfer t = {stream, destinations[i], sources[i], sizes[i], NULL, NULL};
+        if (!describe(&t) || sizes[i] == 0)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = n; i-- > 0 && result == CUDA_SUCCESS;) {
+        struct transfer t = {stream, destinations[i], sources[i], sizes[i], NULL, NULL};
+        result = copy(&t);
+    }
+    return result;
+}
+
+SI_EXPORT CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *destinations, CUdeviceptr *sources,
+                                         size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
+                                         size_t *first, size_t attribute_count, CUstream handle)
+{
+    struct CUstream_st *stream;
+    CUresult result = si_begin_stream(handle, &stream);
+    if (result)
+        return result;
+    si_gate(stream->context);
+    if (n == 0 || attribute_count != 1 || first[0] != 0 || stream->legacy ||
+        attributes[0].srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM)
+        return si_end(CUDA_ERROR_INVALID_VALUE);
+    if (stream->capture)
+        return si_end(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    return si_end(copy_each(stream, destinations, sources, sizes, n));
+}
+#endif
+
 // The copies without Async: on the legacy stream, and waited for.
 static CUresult copy_now(struct transfer *t, enum sides sides)
 {

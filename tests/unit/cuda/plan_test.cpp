@@ -3,6 +3,7 @@
 #include "support/atomic_compat.h"
 
 #include <cerrno>
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,9 +19,9 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, p post, c copy, l large copy over a link, L larger, z copy of no
-// bytes, h hold; by flags u push, t take, g go, m move, a arrive; s stage, e unstage, x help, b
-// bell, d land.
+// Work from letters: w wait, p post, c copy, l large copy over a link, L larger, k larger and the
+// copy engine's, z copy of no bytes, h hold; by flags u push, t take, g go, m move, a arrive; s
+// stage, e unstage, x help, b bell, d land.
 std::vector<phi_work> work_of(const std::string &letters)
 {
     static const std::map<char, phi_step_kind> kinds = {
@@ -33,17 +34,23 @@ std::vector<phi_work> work_of(const std::string &letters)
         const char c = letters[i];
         work[i].kind = kinds.count(c) ? kinds.at(c) : PHI_STEP_COPY;
         work[i].linked = c == 'l' || c == 'L';
-        work[i].size = c == 'c' ? 100 : c == 'l' ? 8 << 20 : c == 'L' ? (8 << 20) + 1 : 0;
+        work[i].size = c == 'c' ? 100 : c == 'l' ? 8 << 20 : strchr("Lk", c) ? (8 << 20) + 1 : 0;
+        work[i].engine = c == 'k';
     }
     return work;
 }
 
 struct Mode {
     bool kernel_waits, batches, done, fuse = false, gather = false;
+    bool together = false, engine = false, engine_behind = false;
 };
 const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, true, false},
     NO_BATCHES{true, false, true}, FUSED{true, true, true, true},
-    GATHERED{true, true, true, true, true}, GATHERED_IN_GRAPH{true, true, false, true, true};
+    GATHERED{true, true, true, true, true}, GATHERED_IN_GRAPH{true, true, false, true, true},
+    ENGINE{true, true, true, false, false, true, true, true},
+    ENGINE_MEMORY{false, true, true, false, false, true, true, true},
+    MIXED{true, true, true, true, true, true, true, false},
+    MIXED_UNFUSED{true, true, true, false, true, true, true, false};
 
 const char *letter_of(const phi_piece &piece)
 {
@@ -56,14 +63,16 @@ const char *letter_of(const phi_piece &piece)
         return "G(";
     case PHI_PIECE_HOP:
         return "H(";
+    case PHI_PIECE_ENGINE:
+        return "E(";
     default:
         return "K(";
     }
 }
 
 // The plan as text: B(items) a batch, K(items) a kernel, C a copy, c a copy behind a wait, T(items)
-// a transfer, G(items) copies together, H(items) messages by flags or staged ones; + where the
-// number goes. `together` of the items is said beside them.
+// a transfer, G(items) copies together, E(items) those for the copy engine, H(items) messages by
+// flags or staged ones; + where the number goes. `together` of the items is said beside them.
 std::string plan_of(const std::string &letters, const Mode &mode,
                     const std::map<size_t, uint8_t> &together = {})
 {
@@ -78,6 +87,9 @@ std::string plan_of(const std::string &letters, const Mode &mode,
     plan.done = mode.done;
     plan.fuse = mode.fuse;
     plan.gather = mode.gather;
+    plan.together = mode.together;
+    plan.engine[0] = mode.engine;
+    plan.engine[1] = mode.engine_behind;
     std::string text;
     phi_piece piece;
     while (phi_plan_next(&plan, &piece)) {
@@ -117,6 +129,35 @@ TEST(Plan, SmallCopiesGoTogether)
     EXPECT_EQ(plan_of("ccwcc", GATHERED), "G(cc)T(wc)G(c+)"); // alone after the one that waits
     EXPECT_EQ(plan_of("wccc", GATHERED), "T(wc)G(cc+)");
     EXPECT_EQ(plan_of(std::string(121, 'c'), GATHERED), "G(120)G(c+)");
+}
+
+// What has no order among itself goes together, whatever its size; the number is another's.
+TEST(Plan, TheCopyEngineTakesCopiesTogether)
+{
+    EXPECT_EQ(plan_of("c", ENGINE), "CB(+)");
+    EXPECT_EQ(plan_of("cL", ENGINE), "E(cL)B(+)");
+    EXPECT_EQ(plan_of("zczzhcz", ENGINE), "E(cc)B(+)");
+    EXPECT_EQ(plan_of("zcz", ENGINE), "CB(+)");
+    EXPECT_EQ(plan_of("ccp", ENGINE_MEMORY), "E(cc)B(p+)");
+    EXPECT_EQ(plan_of("wccpc", ENGINE_MEMORY), "B(w)E(cc)B(p)cB(+)");
+    EXPECT_EQ(plan_of("wcc", ENGINE), "K(w)E(cc)B(+)");
+    EXPECT_EQ(plan_of(std::string(257, 'c'), ENGINE), "E(128)E(128)CB(+)");
+    EXPECT_EQ(plan_of("umcc", ENGINE), "H(um)E(cc)B(+)");
+    // Where kernels copy, too, it takes what they would not: large ones behind no wait, and small
+    // ones that are alone among them.
+    EXPECT_EQ(plan_of("LL", MIXED), "E(LL)B(+)");
+    EXPECT_EQ(plan_of("lL", MIXED), "E(lL)B(+)");
+    EXPECT_EQ(plan_of("LLcc", MIXED), "E(LL)G(cc+)");
+    EXPECT_EQ(plan_of("LLczcLL", MIXED), "E(LL)G(cc)E(LL)B(+)");
+    EXPECT_EQ(plan_of("LcLL", MIXED), "E(LcLL)B(+)");
+    EXPECT_EQ(plan_of("Lchc", MIXED), "E(Lcc)B(+)"); // no launch goes over a hold
+    EXPECT_EQ(plan_of("Lcc", MIXED), "CG(cc+)");
+    EXPECT_EQ(plan_of("cL", MIXED), "E(cL)B(+)");
+    EXPECT_EQ(plan_of("wLL", MIXED), "T(wL)T(L+)");
+    EXPECT_EQ(plan_of("LLwLL", MIXED), "E(LL)T(wL)T(L+)");
+    EXPECT_EQ(plan_of("kk", KERNEL), "CCB(+)");
+    EXPECT_EQ(plan_of("wkk", MIXED_UNFUSED), "K(w)E(kk)B(+)");
+    EXPECT_EQ(plan_of("wkL", MIXED_UNFUSED), "K(w)ccB(+)");
 }
 
 // A launch is all staged (or bells), or nothing of it is: those are another kernel's.
