@@ -294,6 +294,8 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     CUresult result = CUDA_SUCCESS;
     uint32_t blocks = 0;
     uint64_t bytes = 0;
+    for (size_t i = 0; i < piece->count; i++)
+        bytes += q->work[piece->first + i].size;
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
         const struct phi_work *work = &q->work[piece->first + i];
         if (work->size == 0)
@@ -307,8 +309,7 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
         result = view_destination(q, work, &item->destination);
         if (result == CUDA_SUCCESS)
             result = view_source(q, work, &item->source);
-        blocks += phi_copy_blocks(&q->to->policy, work->size);
-        bytes += work->size;
+        blocks += phi_copies_blocks(&q->to->policy, work->size, bytes);
     }
     if (result != CUDA_SUCCESS)
         return result;

@@ -9,11 +9,15 @@
 // The figures of few and of many blocks: docs/performance.md, "What a kernel's copy can reach".
 #define MOVE_BLOCK_BYTES ((size_t)4 << 10)
 
-// Larger copies gain nothing from company: the copy engine moves them at the rate of the link. A
-// lone one over a link may be larger, as there the stream's number would be an operation of its own
-// behind it.
-#define GATHER_BYTES ((size_t)512 << 10)
+// Copies of so many bytes go together whatever joins the devices; over a link larger ones do, too,
+// as long as the copy engine, which moves them at the rate of the link, would not be done sooner.
+// It begins each copy some us after the one before it: to copies of LONE_BYTES the rate is worth
+// that (for one, beside it the operation that the stream's number is), and to GATHER_BYTES in all
+// where it takes them together. A larger one has a launch of its own, whose warps draw rows
+// (docs/performance.md, "Copies of a group").
+#define SMALL_BYTES  ((size_t)512 << 10)
 #define LONE_BYTES   ((size_t)8 << 20)
+#define GATHER_BYTES ((size_t)32 << 20)
 
 static bool is_copy(const struct phi_work *work)
 {
@@ -141,32 +145,58 @@ static bool is_small_copy(const struct phi_work *work, size_t most)
     return is_copy(work) && work->size <= most && !work->engine;
 }
 
+static bool is_gathered(const struct phi_work *work, bool large)
+{
+    return is_small_copy(work, large && work->linked ? GATHER_BYTES : SMALL_BYTES);
+}
+
 // Whether the next item, a copy, is all that is left before the number.
 static bool is_lone(const struct phi_plan *plan)
 {
     if (!plan->done || plan->at == plan->n)
         return false;
     const struct phi_work *next = &plan->work[plan->at];
-    return is_small_copy(next, next->linked ? LONE_BYTES : GATHER_BYTES) &&
+    return is_small_copy(next, next->linked ? LONE_BYTES : SMALL_BYTES) &&
            skip_nothing(plan, plan->at + 1) == plan->n;
+}
+
+// Those from `at` on that one launch takes.
+struct run {
+    size_t end, copies, bytes;
+};
+
+static struct run run_of(const struct phi_plan *plan, size_t at, bool large)
+{
+    struct run run = {.end = at};
+    while (run.end < plan->n && is_gathered(&plan->work[run.end], large) &&
+           run.copies < PHI_COPIES_ITEMS) {
+        run.copies += plan->work[run.end].size > 0;
+        run.bytes += plan->work[run.end++].size;
+    }
+    return run;
+}
+
+// Large ones only where a kernel would copy each of them in any case, or is done sooner with all.
+static struct run gather(const struct phi_plan *plan, size_t at)
+{
+    struct run all = run_of(plan, at, true);
+    const size_t most = plan->together ? GATHER_BYTES : all.copies * LONE_BYTES;
+    return !plan->engine[plan->waited] || all.bytes <= most ? all : run_of(plan, at, false);
 }
 
 // Copies that follow one another are of one group, whose copies have no order.
 static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
 {
-    size_t end = plan->at, copies = 0;
-    while (end < plan->n && is_small_copy(&plan->work[end], GATHER_BYTES) &&
-           copies < PHI_COPIES_ITEMS)
-        copies += plan->work[end++].size > 0;
+    struct run run = gather(plan, plan->at);
     if (is_lone(plan))
-        end = plan->at + 1;
-    else if (copies < 2)
+        run.end = plan->at + 1;
+    else if (run.copies < 2)
         return false;
     piece->kind = PHI_PIECE_COPIES;
     piece->behind = plan->waited;
     piece->first = plan->at;
-    piece->count = end - plan->at;
-    plan->at = skip_nothing(plan, end);
+    piece->count = run.end - plan->at;
+    plan->at = skip_nothing(plan, run.end);
     piece->done = plan->done && plan->at == plan->n;
     return true;
 }
@@ -177,16 +207,6 @@ static bool is_engines(const struct phi_plan *plan, const struct phi_work *work)
     return is_copy(work) && plan->together && (work->engine || plan->engine[plan->waited]);
 }
 
-// Whether take_copies will take what is here, and more.
-static bool is_gathered(const struct phi_plan *plan, size_t at)
-{
-    size_t next = at + 1;
-    while (next < plan->n && is_copy(&plan->work[next]) && plan->work[next].size == 0)
-        next++;
-    return plan->gather && is_small_copy(&plan->work[at], GATHER_BYTES) && next < plan->n &&
-           is_small_copy(&plan->work[next], GATHER_BYTES);
-}
-
 // As of take_copies, for copies that are the engine's.
 static bool take_engine(struct phi_plan *plan, struct phi_piece *piece)
 {
@@ -194,7 +214,8 @@ static bool take_engine(struct phi_plan *plan, struct phi_piece *piece)
     for (; end < plan->n && copies < PHI_ENGINE_MAX; end++) {
         if (is_nothing(&plan->work[end]))
             continue;
-        if (!is_engines(plan, &plan->work[end]) || is_gathered(plan, end))
+        if (!is_engines(plan, &plan->work[end]) ||
+            (plan->gather && run_of(plan, end, false).copies > 1))
             break;
         copies++;
     }
@@ -291,6 +312,13 @@ static uint32_t blocks_of(const struct phi_policy *policy, size_t size, size_t b
 uint32_t phi_copy_blocks(const struct phi_policy *policy, size_t size)
 {
     return blocks_of(policy, size, COPY_BLOCK_BYTES);
+}
+
+uint32_t phi_copies_blocks(const struct phi_policy *policy, size_t size, uint64_t all)
+{
+    const uint32_t wanted = phi_copy_blocks(policy, size);
+    const uint32_t share = (uint32_t)((policy->copy_blocks * (uint64_t)size + all - 1) / all);
+    return wanted < share ? wanted : share;
 }
 
 // What waits already leaves half to the others; n copies of one launch share that.

@@ -98,12 +98,14 @@ bool phi_gather_mode(const struct phi_policy *policy);
 bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
                       uint32_t own, uint32_t blocks);
 
-// phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_transfer_blocks: of one that
-// waits first; what waits already leaves it fewer, but one at least. phi_move_blocks: the same of
-// each of n copies by flags in one launch, where more blocks mean sooner and each has a flag of its
-// own. phi_line_blocks: likewise of a message by lines, at either end; as many as its copy would
-// have.
+// phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_copies_blocks: of one among
+// others of one launch, `all` bytes: together they have about as many as one would.
+// phi_transfer_blocks: of one that waits first; what waits already leaves it fewer, but one at
+// least. phi_move_blocks: the same of each of n copies by flags in one launch, where more blocks
+// mean sooner and each has a flag of its own. phi_line_blocks: likewise of a message by lines, at
+// either end; as many as its copy would have.
 uint32_t phi_copy_blocks(const struct phi_policy *policy, size_t size);
+uint32_t phi_copies_blocks(const struct phi_policy *policy, size_t size, uint64_t all);
 uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
                              size_t size);
 uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,

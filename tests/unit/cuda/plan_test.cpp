@@ -19,8 +19,9 @@ extern "C" {
 namespace
 {
 
-// Work from letters: w wait, p post, c copy, l large copy over a link, L larger, k larger and the
-// copy engine's, z copy of no bytes, h hold; by flags u push, t take, g go, m move, a arrive; s
+// Work from letters: w wait, p post, c copy, l large copy over a link, L larger, n as large over
+// none, X too large for a launch of several, k large and the copy engine's, z copy of no bytes, h
+// hold; by flags u push, t take, g go, m move, a arrive; s
 // stage, e unstage, x help, b bell, d land.
 std::vector<phi_work> work_of(const std::string &letters)
 {
@@ -29,12 +30,15 @@ std::vector<phi_work> work_of(const std::string &letters)
         {'t', PHI_STEP_TAKE},   {'g', PHI_STEP_GO},   {'m', PHI_STEP_MOVE}, {'a', PHI_STEP_ARRIVE},
         {'s', PHI_STEP_STAGE},  {'x', PHI_STEP_HELP}, {'b', PHI_STEP_BELL}, {'d', PHI_STEP_LAND},
         {'e', PHI_STEP_UNSTAGE}};
+    static const std::map<char, size_t> sizes = {{'c', 100},           {'l', 8 << 20},
+                                                 {'L', (8 << 20) + 1}, {'n', (8 << 20) + 1},
+                                                 {'k', (8 << 20) + 1}, {'X', (32 << 20) + 1}};
     std::vector<phi_work> work(letters.size());
     for (size_t i = 0; i < letters.size(); i++) {
         const char c = letters[i];
         work[i].kind = kinds.count(c) ? kinds.at(c) : PHI_STEP_COPY;
-        work[i].linked = c == 'l' || c == 'L';
-        work[i].size = c == 'c' ? 100 : c == 'l' ? 8 << 20 : strchr("Lk", c) ? (8 << 20) + 1 : 0;
+        work[i].linked = strchr("lLXk", c) != nullptr;
+        work[i].size = sizes.count(c) ? sizes.at(c) : 0;
         work[i].engine = c == 'k';
     }
     return work;
@@ -46,7 +50,8 @@ struct Mode {
 };
 const Mode KERNEL{true, true, true}, MEMORY{false, true, true}, CAPTURED{true, true, false},
     NO_BATCHES{true, false, true}, FUSED{true, true, true, true},
-    GATHERED{true, true, true, true, true}, GATHERED_IN_GRAPH{true, true, false, true, true},
+    GATHERED{true, true, true, true, true, false, true},
+    GATHERED_IN_GRAPH{true, true, false, true, true, false, true},
     ENGINE{true, true, true, false, false, true, true, true},
     ENGINE_MEMORY{false, true, true, false, false, true, true, true},
     MIXED{true, true, true, true, true, true, true, false},
@@ -113,11 +118,8 @@ TEST(Plan, SmallCopiesGoTogether)
     EXPECT_EQ(plan_of("c", GATHERED), "G(c+)"); // and its number
     EXPECT_EQ(plan_of("zcz", GATHERED), "G(c+)");
     EXPECT_EQ(plan_of("L", GATHERED), "CB(+)");
-    EXPECT_EQ(plan_of("l", GATHERED), "G(l+)"); // too large for company
+    EXPECT_EQ(plan_of("l", GATHERED), "G(l+)");
     EXPECT_EQ(plan_of("zlz", GATHERED), "G(l+)");
-    EXPECT_EQ(plan_of("ll", GATHERED), "CG(l+)");
-    EXPECT_EQ(plan_of("cl", GATHERED), "CG(l+)");
-    EXPECT_EQ(plan_of("lc", GATHERED), "CG(c+)");
     EXPECT_EQ(plan_of("lp", GATHERED), "CB(p+)");
     EXPECT_EQ(plan_of("l", GATHERED_IN_GRAPH), "C");
     EXPECT_EQ(plan_of("cp", GATHERED), "CB(p+)"); // the number is another's
@@ -125,7 +127,6 @@ TEST(Plan, SmallCopiesGoTogether)
     EXPECT_EQ(plan_of("cc", GATHERED_IN_GRAPH), "G(cc)");
     EXPECT_EQ(plan_of("czzc", GATHERED), "G(cc+)");
     EXPECT_EQ(plan_of("pccp", GATHERED), "B(p)G(cc)B(p+)");
-    EXPECT_EQ(plan_of("cclcc", GATHERED), "G(cc)CG(cc+)");
     EXPECT_EQ(plan_of("ccwcc", GATHERED), "G(cc)T(wc)G(c+)"); // alone after the one that waits
     EXPECT_EQ(plan_of("wccc", GATHERED), "T(wc)G(cc+)");
     EXPECT_EQ(plan_of(std::string(121, 'c'), GATHERED), "G(120)G(c+)");
@@ -143,21 +144,45 @@ TEST(Plan, TheCopyEngineTakesCopiesTogether)
     EXPECT_EQ(plan_of("wcc", ENGINE), "K(w)E(cc)B(+)");
     EXPECT_EQ(plan_of(std::string(257, 'c'), ENGINE), "E(128)E(128)CB(+)");
     EXPECT_EQ(plan_of("umcc", ENGINE), "H(um)E(cc)B(+)");
-    // Where kernels copy, too, it takes what they would not: large ones behind no wait, and small
-    // ones that are alone among them.
-    EXPECT_EQ(plan_of("LL", MIXED), "E(LL)B(+)");
-    EXPECT_EQ(plan_of("lL", MIXED), "E(lL)B(+)");
-    EXPECT_EQ(plan_of("LLcc", MIXED), "E(LL)G(cc+)");
-    EXPECT_EQ(plan_of("LLczcLL", MIXED), "E(LL)G(cc)E(LL)B(+)");
-    EXPECT_EQ(plan_of("LcLL", MIXED), "E(LcLL)B(+)");
-    EXPECT_EQ(plan_of("Lchc", MIXED), "E(Lcc)B(+)"); // no launch goes over a hold
-    EXPECT_EQ(plan_of("Lcc", MIXED), "CG(cc+)");
-    EXPECT_EQ(plan_of("cL", MIXED), "E(cL)B(+)");
-    EXPECT_EQ(plan_of("wLL", MIXED), "T(wL)T(L+)");
-    EXPECT_EQ(plan_of("LLwLL", MIXED), "E(LL)T(wL)T(L+)");
     EXPECT_EQ(plan_of("kk", KERNEL), "CCB(+)");
+}
+
+// Where the copy engine takes one at a time, up to 8 MiB each; behind a wait, where kernels copy in
+// any case, all; and never over what is no link.
+TEST(Plan, LargeCopiesGoTogether)
+{
+    EXPECT_EQ(plan_of("ll", GATHERED), "G(ll+)");
+    EXPECT_EQ(plan_of("cclcc", GATHERED), "G(5+)");
+    EXPECT_EQ(plan_of("LL", GATHERED), "CCB(+)");
+    EXPECT_EQ(plan_of("LLc", GATHERED), "G(LLc+)");
+    EXPECT_EQ(plan_of("LLp", GATHERED), "CCB(p+)");
+    EXPECT_EQ(plan_of("ll", GATHERED_IN_GRAPH), "G(ll)");
+    EXPECT_EQ(plan_of("LL", GATHERED_IN_GRAPH), "CC");
+    EXPECT_EQ(plan_of("wLLL", GATHERED), "T(wL)G(LL+)");
+    EXPECT_EQ(plan_of("wXXX", GATHERED), "T(wX)T(X)T(X+)");
+    EXPECT_EQ(plan_of("nn", GATHERED), "CCB(+)");
+    EXPECT_EQ(plan_of("ncc", GATHERED), "CG(cc+)");
+    EXPECT_EQ(plan_of("Xll", GATHERED), "CG(ll+)");
+}
+
+// Where it takes several, up to 32 MiB in all.
+TEST(Plan, TheCopyEngineTakesWhatAKernelWouldDoLater)
+{
+    EXPECT_EQ(plan_of("LL", MIXED), "G(LL+)");
+    EXPECT_EQ(plan_of("llll", MIXED), "G(llll+)");
+    EXPECT_EQ(plan_of("lllL", MIXED), "E(lllL)B(+)");
+    EXPECT_EQ(plan_of("XX", MIXED), "E(XX)B(+)");
+    EXPECT_EQ(plan_of("nn", MIXED), "E(nn)B(+)");
+    EXPECT_EQ(plan_of("LLLLcc", MIXED), "E(LLLL)G(cc+)");
+    EXPECT_EQ(plan_of("XXczcXX", MIXED), "E(XX)G(cc)E(XX)B(+)");
+    EXPECT_EQ(plan_of("XcXX", MIXED), "E(XcXX)B(+)"); // small, and alone
+    EXPECT_EQ(plan_of("Xchc", MIXED), "E(Xcc)B(+)");  // no launch goes over a hold
+    EXPECT_EQ(plan_of("Xcc", MIXED), "CG(cc+)");
+    EXPECT_EQ(plan_of("cX", MIXED), "E(cX)B(+)");
+    EXPECT_EQ(plan_of("wXX", MIXED), "T(wX)T(X+)");
+    EXPECT_EQ(plan_of("XXwXX", MIXED), "E(XX)T(wX)T(X+)");
     EXPECT_EQ(plan_of("wkk", MIXED_UNFUSED), "K(w)E(kk)B(+)");
-    EXPECT_EQ(plan_of("wkL", MIXED_UNFUSED), "K(w)ccB(+)");
+    EXPECT_EQ(plan_of("wkX", MIXED_UNFUSED), "K(w)ccB(+)");
 }
 
 // A launch is all staged (or bells), or nothing of it is: those are another kernel's.
@@ -362,6 +387,12 @@ TEST(Policy, BlocksOfACopy)
     EXPECT_EQ(phi_copy_blocks(&policy, block), 1u);
     EXPECT_EQ(phi_copy_blocks(&policy, block + 1), 2u);
     EXPECT_EQ(phi_copy_blocks(&policy, SIZE_MAX), 64u);
+    // Several share what one would have, each by its size.
+    EXPECT_EQ(phi_copies_blocks(&policy, 4 * block, 8 * block), 4u);
+    EXPECT_EQ(phi_copies_blocks(&policy, 64 * block, 128 * block), 32u);
+    EXPECT_EQ(phi_copies_blocks(&policy, 100 * block, 400 * block + 1), 16u);
+    EXPECT_EQ(phi_copies_blocks(&policy, 1, 128 * block), 1u);
+    EXPECT_EQ(phi_copies_blocks(&policy, size_t(32) << 20, uint64_t(120) << 25), 1u);
     policy.copy_blocks = 16;
     EXPECT_EQ(phi_copy_blocks(&policy, SIZE_MAX), 16u);
     EXPECT_EQ(phi_move_blocks(&policy, &others, 1, SIZE_MAX), 16u);
