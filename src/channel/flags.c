@@ -241,6 +241,8 @@ uint64_t phi_flags_signal_lines(const struct ph_channel *channel, bool outgoing)
 void phi_flags_give(struct ph_channel *channel)
 {
     const struct phi_peer *peer = channel->peer;
+    channel->linked = channel->local_kind != PHI_KIND_HOST &&
+                      channel->remote_kind != PHI_KIND_HOST && !pair_of(peer).bus;
     if (channel->index >= PHI_FLAG_LINES)
         return;
     channel->own_slab = (uint64_t)(uintptr_t)peer->own_flags->slab.address;
@@ -256,8 +258,6 @@ void phi_flags_give(struct ph_channel *channel)
         table->lines = limited(channel, outgoing, PHI_WORD_TURN);
         table->end = phi_flag_end(table->lines, table->copy, said);
     }
-    channel->linked = channel->local_kind != PHI_KIND_HOST &&
-                      channel->remote_kind != PHI_KIND_HOST && !pair_of(peer).bus;
 }
 
 enum phi_reason phi_flags_not_wide(const struct ph_channel *channel)
