@@ -346,9 +346,12 @@ TEST_P(Group, PiecesOfManySizes)
 {
     if (is_staged())
         GTEST_SKIP() << "staged, puts arrive with a wait, and gets are refused";
+    const bool net = GetParam() == "hostnet" || GetParam() == "standinhmem";
     for (const char *how : {"put", "get askew", "put behind", "get behind askew", "put graph",
                             "put graph behind askew", "put some askew", "get some behind",
                             "put some graph", "put ce askew", "get ce behind"}) {
+        if (net && !strstr(how, "some"))
+            continue; // there each is a move of its own, whatever its size
         SCOPED_TRACE(how);
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("pieces", how), "");
