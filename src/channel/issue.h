@@ -85,8 +85,4 @@ bool phi_channel_active(const struct ph_channel *channel, bool outgoing);
 // passive end the complete does.
 enum phi_call phi_channel_late_recv(const struct ph_channel *channel);
 
-// phi_channel_report fills the path report of a direction.
-void phi_channel_report(const struct ph_channel *channel, bool outgoing,
-                        struct ph_path_report *report);
-
 #endif

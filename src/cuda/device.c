@@ -257,21 +257,13 @@ static bool launches_early(const struct phi_device *device)
            version >= 90;
 }
 
-// takes_batches: by a driver that refuses them copies go one by one.
+// A driver that refuses them gets copies one by one.
 static bool takes_batches(const struct phi_device *device, CUdeviceptr memory)
 {
-#if CUDA_VERSION >= 13000
     CUdeviceptr to[] = {memory + 1000, memory + 2000}, from[] = {memory, memory};
-    size_t sizes[] = {1000, 1000}, of_all = 0;
-    CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-    return device->driver->cuMemcpyBatchAsync_v2 != NULL &&
-           device->driver->cuMemcpyBatchAsync_v2(to, from, sizes, 2, &how, &of_all, 1,
-                                                 device->stream) == CUDA_SUCCESS;
-#else
-    (void)device;
-    (void)memory;
-    return false;
-#endif
+    size_t sizes[] = {1000, 1000};
+    return phi_cuda_copy_together(device->driver, to, from, sizes, 2, device->stream) ==
+           CUDA_SUCCESS;
 }
 
 // warm_up_copies makes the driver load what it copies with inside a device (kernels of its own, for

@@ -189,3 +189,18 @@ int phi_cuda_result(struct phi_report *report, const struct phi_driver *driver, 
                     phi_cuda_sticky(result) ? "; the device runs nothing of this process any more"
                                             : "");
 }
+
+CUresult phi_cuda_copy_together(const struct phi_driver *driver, CUdeviceptr *to, CUdeviceptr *from,
+                                size_t *sizes, size_t n, CUstream stream)
+{
+#if CUDA_VERSION >= 13000
+    CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+                              .flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
+    size_t of_all = 0;
+    if (driver->cuMemcpyBatchAsync_v2 != NULL)
+        return driver->cuMemcpyBatchAsync_v2(to, from, sizes, n, &how, &of_all, 1, stream);
+#else
+    (void)driver, (void)to, (void)from, (void)sizes, (void)n, (void)stream;
+#endif
+    return CUDA_ERROR_NOT_SUPPORTED;
+}

@@ -53,6 +53,12 @@ const char *phi_cuda_name(const struct phi_driver *driver, CUresult result);
 // phi_cuda_sticky: after this error the context runs nothing any more.
 bool phi_cuda_sticky(CUresult result);
 
+// phi_cuda_copy_together gives the copy engine n copies that have no order among themselves by one
+// call; CUDA_ERROR_NOT_SUPPORTED: this build or this driver has none (before 13.0). Neither on the
+// legacy stream nor while it captures. What has begun when it fails nobody says.
+CUresult phi_cuda_copy_together(const struct phi_driver *driver, CUdeviceptr *to, CUdeviceptr *from,
+                                size_t *sizes, size_t n, CUstream stream);
+
 // What the files with cuda.h know of a device beyond device.h.
 const struct phi_driver *phi_device_driver(const struct phi_device *device);
 CUdevice phi_device_handle(const struct phi_device *device);

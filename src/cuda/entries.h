@@ -4,6 +4,8 @@
 #ifndef PHI_CUDA_ENTRIES_H
 #define PHI_CUDA_ENTRIES_H
 
+#include <cuda.h>
+
 // A driver without one of these (11.7 or older) is no device.
 #define PHI_CUDA_REQUIRED(X)                                                                       \
     X(cuInit)                                                                                      \

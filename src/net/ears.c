@@ -4,13 +4,15 @@
 // message has come, and is looked at when any endpoint of the domain is polled: a use after free of
 // libfabric's before its pull request 12709. So what listens for an endpoint is shut, and what was
 // accepted and has had no answer, and the provider is let see that: it frees what it holds of them.
-// (Where /proc is not to be read there is none to be found, and the hazard is as before.)
+// Where /proc is not to be read none is found, and the hazard is as before.
 #include <dirent.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "net/internal.h"
@@ -75,20 +77,25 @@ static bool unanswered(int fd)
     struct tcp_info info = {0};
     socklen_t size = sizeof(info);
 
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_data_segs_out == 0;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           size >= offsetof(struct tcp_info, tcpi_data_segs_out) + sizeof(uint32_t) &&
+           info.tcpi_data_segs_out == 0;
 }
 
-// Returns whether it is one whose end the provider has yet to see. None is somebody else's by now:
-// the provider alone closes what has these names, and only when we call it.
+// Returns whether it is one whose end the provider has yet to see. None becomes somebody else's
+// meanwhile: the provider alone closes what has these names, and as it makes progress by our calls
+// alone (FI_PROGRESS_MANUAL), only within these.
 static bool shut_socket(struct ears *ears, int fd)
 {
     struct ear *ear = ear_of(ears, fd);
 
     if (!ear || fd == ear->fd)
         return false;
-    if (listens(fd)) { // also who is not yet accepted goes now
-        ear->fd = fd;
-        shutdown(fd, SHUT_RDWR);
+    if (listens(fd)) {
+        if (ear->fd < 0) { // also who is not yet accepted goes now
+            ear->fd = fd;
+            shutdown(fd, SHUT_RDWR);
+        }
         return false;
     }
     if (!unanswered(fd))
@@ -111,20 +118,34 @@ static bool shut_sockets(struct ears *ears)
     return any;
 }
 
-#define SEEN_MS 20 // it is seen when the provider is asked, but a thread of its own may be about it
+// What the provider is told in SEEN_ROUNDS rounds it has mostly seen after the first. rxm answers
+// every 10 ms only.
+#define SEEN_ROUNDS 4
+#define SEEN_MS     20
 
 void phi_link_deafen(struct phi_link *link)
 {
     const int64_t deadline = phi_deadline(SEEN_MS);
+    const struct phi_net *net = link->net;
     struct ears ears = {.n = 0};
+    int rounds = 0;
 
-    if (!phi_provider_is_tcp(link->net->nics[0].info))
+    // Where all links end nobody polls any more. What has no address nobody knows.
+    if (net->ending || link->address_size == 0 || !phi_provider_is_tcp(net->nics[0].info))
         return;
     if (!link->open)
         add_ear(&ears, &link->control);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
         add_ear(&ears, &link->rails[i]);
-    while (ears.n > 0 && shut_sockets(&ears) && phi_now() < deadline)
-        for (uint32_t i = 0; i < link->net->nic_count; i++)
+    while (ears.n > 0 && shut_sockets(&ears)) {
+        if (rounds++ >= SEEN_ROUNDS && phi_now() >= deadline) {
+            phi_log(net->report, PH_LOG_WARN,
+                    "an endpoint is closed to which somebody is still connecting");
+            break;
+        }
+        for (uint32_t i = 0; i < net->nic_count; i++)
             fi_cq_read(link->ports[i].cq, NULL, 0); // takes nothing
+        if (rounds >= SEEN_ROUNDS)
+            nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 2}, NULL);
+    }
 }

@@ -394,8 +394,7 @@ static int open_domain(struct phi_net *net, struct phi_nic *nic)
 // One that does not serve takes longest; a machine that is very busy takes a while, too. It is
 // asked again rather than another one, which may have an address that peers cannot reach or do not
 // know: ranks of one job are to choose alike. Each time it gets a domain of its own, and time
-// enough for most: a try that ends early closes endpoints that are just connecting to each other,
-// which providers over TCP do not survive when the domain is polled afterwards.
+// enough for most.
 static int probe(struct phi_net *net, size_t tries, char *why, size_t size)
 {
     static const int64_t ms[] = {3000, 9000};

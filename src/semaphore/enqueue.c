@@ -258,13 +258,10 @@ bool phi_enqueue_together(const struct phi_enqueue *q)
            q->stream != CU_STREAM_LEGACY;
 }
 
-#if CUDA_VERSION >= 13000
 static CUresult enqueue_engine(struct phi_enqueue *q, const struct phi_piece *piece)
 {
     CUdeviceptr to[PHI_ENGINE_MAX], from[PHI_ENGINE_MAX];
-    CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
-                              .flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
-    size_t sizes[PHI_ENGINE_MAX], n = 0, of_all = 0;
+    size_t sizes[PHI_ENGINE_MAX], n = 0;
     for (size_t i = piece->first; i < piece->first + piece->count; i++) {
         const struct phi_work *work = &q->work[i];
         if (work->kind != PHI_STEP_COPY || work->size == 0)
@@ -274,16 +271,8 @@ static CUresult enqueue_engine(struct phi_enqueue *q, const struct phi_piece *pi
         sizes[n++] = work->size;
         count_copy(q, work);
     }
-    return q->to->driver->cuMemcpyBatchAsync_v2(to, from, sizes, n, &how, &of_all, 1, q->stream);
+    return phi_cuda_copy_together(q->to->driver, to, from, sizes, n, q->stream);
 }
-#else
-static CUresult enqueue_engine(struct phi_enqueue *q, const struct phi_piece *piece)
-{
-    (void)q;
-    (void)piece;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-#endif
 
 static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *piece)
 {

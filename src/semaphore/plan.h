@@ -22,7 +22,7 @@ enum phi_piece_kind {
     PHI_PIECE_COPY,     // one copy
     PHI_PIECE_ENGINE,   // several for the copy engine that have no order among themselves, in one
                         // call of the driver
-    PHI_PIECE_COPIES,   // one launch of phi_copies: small ones that have no order among themselves,
+    PHI_PIECE_COPIES,   // one launch of phi_copies: several that have no order among themselves,
                         // or one and the number
     PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what
                         // follows
@@ -44,7 +44,7 @@ struct phi_plan {
     bool kernel_waits; // braces with waits are kernels
     bool fuse;         // and a copy behind a wait is one launch with it
     bool batches;      // the device has memory operations: else all braces are kernels
-    bool gather;       // small copies that follow one another go together, or with the number
+    bool gather;       // copies that follow one another go together, or one with the number
     bool together;     // the copy engine takes several copies at once: those marked as its,
     bool engine[2];    // and those that stand behind no wait, or behind one
     bool done;         // ends by writing the stream's number
@@ -86,8 +86,8 @@ int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *oth
 // which it shares a hardware queue, and no process knows all its streams (docs/design.md).
 bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 
-// phi_gather_mode: whether small copies that follow one another go together, in one launch, and a
-// lone one with the stream's number. Also where ranks share a device, and their kernels take turns:
+// phi_gather_mode: whether copies that follow one another go together, in one launch, and a lone
+// one with the stream's number. Also where ranks share a device, and their kernels take turns:
 // 8 bytes are faster so however busy it is, 64 KiB by a third where it is idle and slower by a
 // fifth where it is not (docs/performance.md, "What the host does").
 bool phi_gather_mode(const struct phi_policy *policy);
@@ -99,7 +99,7 @@ bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting 
                       uint32_t own, uint32_t blocks);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_copies_blocks: of one among
-// others of one launch, `all` bytes: together they have about as many as one would.
+// others of one launch, `all` bytes: they share what one would have, but each has one at least.
 // phi_transfer_blocks: of one that waits first; what waits already leaves it fewer, but one at
 // least. phi_move_blocks: the same of each of n copies by flags in one launch, where more blocks
 // mean sooner and each has a flag of its own. phi_line_blocks: likewise of a message by lines, at

@@ -185,6 +185,32 @@ TEST_P(Executor, CopiesThatBeginEarlyComeOneAfterAnother)
     }
 }
 
+// Of one call for many copies nobody says how far it came: it counts as begun, and its number comes
+// all the same.
+TEST_P(Executor, ManyCopiesOfWhichOneFailsHaveBegun)
+{
+    begin({"PEERHOP_METHOD=ce", std::string("PEERHOP_WAIT=") + GetParam()});
+    if (IsSkipped())
+        return;
+    if (!gpu->info().copy_batches)
+        GTEST_SKIP() << "no cuMemcpyBatchAsync";
+    if (!strstr(gpu->info().name, "Stand-in"))
+        GTEST_SKIP() << "what a driver does with a wrong address is its own";
+    const CUdeviceptr a = gpu->alloc(4096), b = gpu->alloc(4096);
+    const phi_work good[] = {copy(b, a, 1000), copy(b + 1000, a + 1000, 1000)},
+                   bad[] = {copy(b, a, 1000), copy(b + 1000, a + 1000, 5000)};
+    CUstream s = stream();
+    gpu->fill(a, 4096, 1);
+    bool partial = false;
+    EXPECT_EQ(executor->ops->issue(executor, s, bad, 2, &partial), PH_EDRIVER);
+    EXPECT_TRUE(partial);
+    expect_drained();
+    EXPECT_EQ(executor->ops->issue(executor, s, good, 2, &partial), 0) << gpu->context.error();
+    EXPECT_FALSE(partial);
+    expect_drained();
+    EXPECT_EQ(gpu->errors(b, 2000, 1), 0u);
+}
+
 TEST_P(Executor, NothingToCopyIsStillAnOperation)
 {
     CUstream s = stream();

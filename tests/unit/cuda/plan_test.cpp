@@ -147,8 +147,8 @@ TEST(Plan, TheCopyEngineTakesCopiesTogether)
     EXPECT_EQ(plan_of("kk", KERNEL), "CCB(+)");
 }
 
-// Where the copy engine takes one at a time, up to 8 MiB each; behind a wait, where kernels copy in
-// any case, all; and never over what is no link.
+// Where the copy engine takes one at a time, up to 8 MiB on average; behind a wait, where kernels
+// copy in any case, all; and never over what is no link.
 TEST(Plan, LargeCopiesGoTogether)
 {
     EXPECT_EQ(plan_of("ll", GATHERED), "G(ll+)");

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/path_report.h"
+
+#include <string.h>
+
+#include "channel/contact.h"
+#include "semaphore/flags.h"
+
+static void reject(struct ph_path_report *report, const char *name, unsigned reason)
+{
+    if (report->rejected_count == sizeof report->rejected / sizeof report->rejected[0])
+        return;
+    report->rejected[report->rejected_count].name = name;
+    report->rejected[report->rejected_count++].reason = phi_reason_text(reason);
+}
+
+// By size, the least first. signal_lines: bytes up to which signals go by lines.
+static const char *methods(const struct phi_flag_table *table, uint64_t signal_lines)
+{
+    static const char *const names[] = {"ce", "ll,ce", "sm,ce", "ll,sm,ce"};
+    const bool lines = table->lines > 0, copy = table->copy > signal_lines;
+    if (table->copy >= INT64_MAX) // every larger message
+        return lines ? "ll,sm" : "sm";
+    return names[lines + 2 * copy];
+}
+
+static void report_flags(const struct ph_channel *channel, bool outgoing,
+                         struct ph_path_report *report)
+{
+    const struct phi_flag_table *table = &channel->table[outgoing];
+    report->method = methods(table, phi_flags_signal_lines(channel, outgoing));
+    report->ll_max = table->lines;
+    report->sm_max = table->copy;
+    report->ll_end = table->end;
+    for (const char *const *name = (const char *const[]){"ll", "sm", "ce", NULL}; *name; name++)
+        if (strstr(report->method, *name) == NULL)
+            reject(report, *name, PHI_REASON_USER);
+    if (outgoing && table->lines > 0 && table->lines <= PHI_LL_PIECE)
+        reject(report, "wide", phi_flags_not_wide(channel));
+    reject(report, "copy_kernel", PHI_REASON_PREFERRED);
+}
+
+static void report_words(const struct ph_channel *channel, struct ph_path_report *report)
+{
+    const bool device = channel->peers->device != NULL;
+    const bool kernel = device && channel->peers->config->method == PHI_METHOD_COPY_KERNEL;
+    report->method = kernel ? "copy_kernel" : device ? "ce" : "memcpy";
+    if (kernel || !device)
+        reject(report, "ce", kernel ? PHI_REASON_USER : PHI_REASON_HOST);
+    if (!kernel)
+        reject(report, "copy_kernel", device ? PHI_REASON_PREFERRED : PHI_REASON_HOST);
+    reject(report, "sm", device ? PHI_REASON_FLAGS : PHI_REASON_HOST);
+    reject(report, "ll", device ? PHI_REASON_FLAGS : PHI_REASON_HOST);
+}
+
+static void report_staged(const struct ph_channel *channel, struct ph_path_report *report)
+{
+    const struct phi_way *way = &channel->peers->way;
+    const enum phi_reason own =
+        phi_staging_may_register(channel->peer) ? PHI_REASON_NET_REGION : PHI_REASON_NET_PEER;
+    reject(report, "dmabuf", way->dmabuf ? way->dmabuf : own);
+    reject(report, "hmem", way->hmem ? way->hmem : own);
+}
+
+static const char *kind_of_region(const struct ph_channel *channel)
+{
+    if (channel->peers->device == NULL || channel->local_kind == PHI_KIND_HOST)
+        return "region";
+    return channel->peers->way.kind == PHI_WAY_DMABUF ? "dmabuf" : "hmem";
+}
+
+void phi_channel_report(const struct ph_channel *channel, bool outgoing,
+                        struct ph_path_report *report)
+{
+    // Outgoing data is moved by our mapping under put and by the peer's under get; incoming data
+    // the other way round.
+    uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
+    bool by_us = (protocol == PH_PROTOCOL_PUT) == outgoing;
+    uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE : by_us ? channel->reach : channel->reached;
+    memset(report, 0, sizeof *report);
+    const bool flushed = channel->stage.bells && channel->local_kind != PHI_KIND_HOST;
+    report->flush = phi_flush_name(flushed ? channel->peers->way.flush : PHI_FLUSH_NONE);
+    report->protocol = protocol == PH_PROTOCOL_PUT   ? "put"
+                       : protocol == PH_PROTOCOL_GET ? "get"
+                                                     : "none";
+    bool net = channel->by_net;
+    report->path = reason ? "none" : net ? "net" : "ipc";
+    const bool staged = channel->stage.is && !channel->stage.bells;
+    report->method = reason || !net ? "none" : staged ? "staged" : "rma";
+    report->kind =
+        net ? (staged ? "slots" : kind_of_region(channel))
+            : phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
+    if (reason)
+        reject(report, net ? "net" : "ipc", reason);
+    else if (staged)
+        report_staged(channel, report);
+    else if (channel->stage.bells && channel->peers->way.dmabuf)
+        reject(report, "dmabuf", channel->peers->way.dmabuf);
+    else if (channel->own_slab)
+        report_flags(channel, outgoing, report);
+    else if (!net)
+        report_words(channel, report);
+    const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
+    reject(
+        report, other->name,
+        phi_contact_against(channel->peer, net,
+                            (enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind)));
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which path and method a channel takes, and why none of the others.
+#ifndef PHI_CHANNEL_PATH_REPORT_H
+#define PHI_CHANNEL_PATH_REPORT_H
+
+#include "channel/peers.h"
+
+// phi_channel_report fills the path report of a direction.
+void phi_channel_report(const struct ph_channel *channel, bool outgoing,
+                        struct ph_path_report *report);
+
+#endif
