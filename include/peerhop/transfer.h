@@ -125,6 +125,7 @@ struct ph_group_op {
 // ph_group enqueues operations that have no order among themselves: first everything that tells
 // peers to go on, then the copies, then the waits, so that matching groups of the ranks cannot
 // deadlock whatever the order inside them. A ring, an all-to-all and a pipeline stage are groups.
+// One order is kept: a signal tells of the puts that stand before it in the list, on its channel.
 // What a peer signalled, or sent without waiting, before it left is still there for a group, too.
 // Puts and gets of one group go together, the pages of a cache, the tensors of a layer: up to 120
 // that follow one another in one launch, which has as many blocks as one copy would
