@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "channel/contact.h"
 #include "channel/expel.h"
 #include "channel/leave.h"
 #include "channel/release.h"

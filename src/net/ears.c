@@ -118,8 +118,7 @@ static bool shut_sockets(struct ears *ears)
     return any;
 }
 
-// What the provider is told in SEEN_ROUNDS rounds it has mostly seen after the first. rxm answers
-// every 10 ms only.
+// Mostly the provider has seen it after the first of so many rounds. rxm answers every 10 ms only.
 #define SEEN_ROUNDS 4
 #define SEEN_MS     20
 
@@ -130,8 +129,8 @@ void phi_link_deafen(struct phi_link *link)
     struct ears ears = {.n = 0};
     int rounds = 0;
 
-    // Where all links end nobody polls any more. What has no address nobody knows.
-    if (net->ending || link->address_size == 0 || !phi_provider_is_tcp(net->nics[0].info))
+    // Of what has failed to open nothing is accepted: nobody has polled since.
+    if (link->address_size == 0 || !phi_provider_is_tcp(net->nics[0].info))
         return;
     if (!link->open)
         add_ear(&ears, &link->control);
@@ -140,7 +139,8 @@ void phi_link_deafen(struct phi_link *link)
     while (ears.n > 0 && shut_sockets(&ears)) {
         if (rounds++ >= SEEN_ROUNDS && phi_now() >= deadline) {
             phi_log(net->report, PH_LOG_WARN,
-                    "an endpoint is closed to which somebody is still connecting");
+                    "the link with rank %d ends while somebody is still connecting to it",
+                    link->rank);
             break;
         }
         for (uint32_t i = 0; i < net->nic_count; i++)

@@ -220,7 +220,6 @@ struct phi_net {
     pthread_mutex_t lock;     // guards the links and all calls of the provider
     _Atomic uint32_t waiting; // threads that wait for the lock: who only tries leaves it to them
     struct phi_link *links;
-    bool ending;            // all of them: nobody polls
     _Atomic uint64_t polls; // by others than the proxy
     pthread_t proxy;
     bool started;

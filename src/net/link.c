@@ -591,8 +591,6 @@ void phi_link_free(struct phi_link *link)
 
 void phi_links_free(struct phi_net *net)
 {
-    net->ending = true;
     while (net->links)
         end_and_free(net->links);
-    net->ending = false;
 }
