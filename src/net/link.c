@@ -566,31 +566,30 @@ void phi_link_end(struct phi_link *link, bool bye)
     pthread_mutex_unlock(&link->net->lock);
 }
 
-static void end_and_free(struct phi_link *link)
-{
-    struct phi_link **at = &link->net->links;
-
-    phi_link_shut(link);
-    while (*at != link)
-        at = &(*at)->next;
-    *at = link->next;
-    free_link(link);
-}
-
 void phi_link_free(struct phi_link *link)
 {
+    struct phi_link **at;
     struct phi_net *net;
 
     if (!link)
         return;
     net = link->net;
     phi_net_lock(net);
-    end_and_free(link);
+    phi_link_shut(link);
+    for (at = &net->links; *at != link; at = &(*at)->next)
+        ;
+    *at = link->next;
+    free_link(link);
     pthread_mutex_unlock(&net->lock);
 }
 
 void phi_links_free(struct phi_net *net)
 {
-    while (net->links)
-        end_and_free(net->links);
+    struct phi_link *link;
+
+    while ((link = net->links)) {
+        net->links = link->next;
+        phi_link_shut(link);
+        free_link(link);
+    }
 }
