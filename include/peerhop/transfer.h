@@ -125,8 +125,10 @@ struct ph_group_op {
 // ph_group enqueues operations that have no order among themselves: first everything that tells
 // peers to go on, then the copies, then the waits, so that matching groups of the ranks cannot
 // deadlock whatever the order inside them. A ring, an all-to-all and a pipeline stage are groups.
+// What a peer signalled, or sent without waiting, before it left is still there for a group, too.
 // One order is kept: a signal, or a put_signal, tells of the puts and gets that stand before it in
 // the list, on its channel.
+//
 // Puts and gets that follow one another go together, the pages of a cache, the tensors of a layer:
 // up to 96 in one launch, which has as many blocks as one copy would (PEERHOP_COPY_BLOCKS, 64), but
 // one for each at least. That is so for copies of up to 512 KiB each; over NVLink up to 32 MiB in
@@ -135,11 +137,13 @@ struct ph_group_op {
 // before driver and toolkit 13.0, on the legacy stream, or in a graph: there it gets them one by
 // one, and over NVLink a launch those of up to 8 MiB on average. With PEERHOP_METHOD=ce all are the
 // copy engine's, and with copy_kernel none. (A lone one is a launch, too, up to 8 MiB over NVLink,
-// and the copy engine's in a graph.) All channels must belong to one context; at most one message
-// per channel, direction and kind, else -EINVAL and nothing is enqueued. -E2BIG, nothing is
-// enqueued: between devices over the net, more than 16 parts of messages go out on one channel
-// while more than 15 messages are waited for. What one rank puts and the wait for it belong into
-// matching groups, if others wait for it there, too. Since 0.1.
+// and the copy engine's in a graph.)
+//
+// All channels must belong to one context; at most one message per channel, direction and kind,
+// else -EINVAL and nothing is enqueued. -E2BIG, nothing is enqueued: between devices over the net,
+// more than 16 parts of messages go out on one channel while more than 15 messages are waited for.
+// What one rank puts and the wait for it belong into matching groups, if others wait for it there,
+// too. Since 0.1.
 PH_API int ph_group(const struct ph_group_op *ops, size_t n, void *stream);
 
 #ifdef __cplusplus

@@ -130,8 +130,8 @@ int phi_rail_insert(struct phi_link *link, const struct phi_rail *rail, fi_addr_
 // Providers connect an endpoint when it is first used. A rail is used at once, by a message that
 // says nothing, so that its connection is there when data comes. Data goes over those whose message
 // was delivered, and over the first: a NIC may be one that does not reach the peer's, and then its
-// rails are given up. Over the first, too, the message goes before the data: so what is
-// refused until there is a connection is the message, and counts as no stall of the data.
+// rails are given up. Over the first, too, the message goes before the data: so what
+// is refused until there is a connection is the message, and counts as no stall of the data.
 #define GIVE_UP_MS 10000 // after the first one has reached it
 
 int phi_rail_await(struct phi_link *link, uint32_t i)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which threads call the driver while data moves over the net, and how often a call of ours does,
-// there and where the copy engine takes many copies.
-// The stand-in tells of each.
+// there and where a group has many copies. The stand-in tells of each.
 #include <dlfcn.h>
 #include <pthread.h>
 

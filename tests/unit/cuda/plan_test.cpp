@@ -21,8 +21,8 @@ namespace
 
 // Work from letters: w wait, p post, c copy, l large copy over a link, L larger, n as large over
 // none, X too large for a launch of several, k large and the copy engine's, z copy of no bytes, h
-// hold; by flags u push, t take, g go, m move, a arrive; s
-// stage, e unstage, x help, b bell, d land.
+// hold; by flags u push, t take, g go, m move, a arrive; s stage, e unstage, x help, b bell, d
+// land.
 std::vector<phi_work> work_of(const std::string &letters)
 {
     static const std::map<char, phi_step_kind> kinds = {
