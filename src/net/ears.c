@@ -6,6 +6,7 @@
 // accepted and has had no answer, and the provider is let see that: it frees what it holds of them.
 // Where /proc is not to be read none is found, and the hazard is as before.
 #include <dirent.h>
+#include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -118,9 +119,10 @@ static bool shut_sockets(struct ears *ears)
     return any;
 }
 
-// Mostly the provider has seen it after the first of so many rounds. rxm answers every 10 ms only.
+// Mostly the provider has seen it after the first of so many rounds. rxm answers every 10 ms only,
+// and on a busy machine this thread may not have a core for longer.
 #define SEEN_ROUNDS 4
-#define SEEN_MS     20
+#define SEEN_MS     200
 
 void phi_link_deafen(struct phi_link *link)
 {
@@ -143,8 +145,10 @@ void phi_link_deafen(struct phi_link *link)
                     link->rank);
             break;
         }
-        for (uint32_t i = 0; i < net->nic_count; i++)
+        for (uint32_t i = 0; i < net->nic_count; i++) {
+            errno = 0; // where a read is at the end it looks here, and for EAGAIN would keep it
             fi_cq_read(link->ports[i].cq, NULL, 0); // takes nothing
+        }
         if (rounds >= SEEN_ROUNDS)
             nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 2}, NULL);
     }
