@@ -212,6 +212,8 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *whole,
     work->own_lane = channel->own_slab + lane;
     work->peer_lane = channel->peer_slab + lane;
     work->signal = word == PHI_WORD_NOTE;
+    work->fence_before = channel->local_kind == PHI_KIND_HOST ||
+                         atomic_load_explicit(&channel->uses.devices, memory_order_relaxed) > 0;
     work->wide = !work->signal && phi_flag_is_wide(lines, call->size);
     const size_t small = phi_flag_slots(channel->index, word);
     const size_t slots = work->wide ? phi_flag_wide_slots(channel->index) : small;

@@ -9,6 +9,8 @@
 
 #define LOOKS_BETWEEN 512
 
+using hop_follower = follower<phi_hop_args>;
+
 // 16 bytes as two times 8, of which each comes whole: data and its flag.
 static __device__ uint4 load_line(const uint4 *address)
 {
@@ -34,6 +36,13 @@ static __device__ bool given_up(uint64_t broken, uint32_t polls)
     if (polls > 64 * LOOKS_BETWEEN)
         __nanosleep(200); // many that wait for long share the device with others
     return broken != 0 && load_acquire(broken) != 0;
+}
+
+static __device__ bool given_up(hop_follower &next, uint64_t broken, uint32_t polls)
+{
+    if (polls == LOOKS_BETWEEN - 1)
+        next.settle();
+    return given_up(broken, polls);
 }
 
 // Returns false, for whoever gives up its wait. The fence: before the launch is over.
@@ -97,19 +106,21 @@ static __device__ bool has_credit(const phi_hop_item &item, uint32_t message)
 }
 
 // Each thread waits for the credit itself: the word lies in this device's memory.
-static __device__ bool push_lines(const phi_hop_item &item, uint32_t message)
+static __device__ bool push_lines(const phi_hop_item &item, uint32_t message, hop_follower &next)
 {
     uint4 *slot = slot_of(item, message);
     // The first data is fetched while the credit is looked at.
     uint64_t data = line_data(item, threadIdx.x);
     // Pairs with the credit of take(): the slot's last message was read before it was given.
     for (uint32_t polls = 0;; polls++) {
-        const bool over = given_up(item.broken, polls);
+        const bool over = given_up(next, item.broken, polls);
         if (has_credit(item, message))
             break;
         if (over)
             return give_up(item.broken);
     }
+    if (item.fence & PHI_FENCE_BEFORE && threadIdx.x == 0)
+        fence_system(); // before line 0, which a take waits for with the others
     for (uint32_t i = threadIdx.x; i < lines_of(item); i += blockDim.x) {
         if (i != threadIdx.x)
             data = line_data(item, i);
@@ -121,12 +132,12 @@ static __device__ bool push_lines(const phi_hop_item &item, uint32_t message)
     return true;
 }
 
-static __device__ void push(const phi_hop_item &item)
+static __device__ void push(const phi_hop_item &item, hop_follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const uint32_t message = own->pushed + 1;
     // The barrier: all have read own->pushed.
-    const bool done = __syncthreads_and(push_lines(item, message));
+    const bool done = __syncthreads_and(push_lines(item, message, next));
     if (done && threadIdx.x == 0)
         own->pushed = message;
 }
@@ -134,11 +145,11 @@ static __device__ void push(const phi_hop_item &item)
 // Waits for one line; false where the wait was given up. next: looked at with each poll, so that it
 // costs nothing when the line is there.
 static __device__ bool take_line(const uint4 *at, uint32_t message, uint64_t broken, uint64_t *data,
-                                 follower &next)
+                                 hop_follower &next)
 {
     uint4 line;
     for (uint32_t polls = 0;; polls++) {
-        const bool over = given_up(broken, polls);
+        const bool over = given_up(next, broken, polls);
         line = load_line(at);
         next.look();
         if (line.y == message && line.w == message)
@@ -152,7 +163,7 @@ static __device__ bool take_line(const uint4 *at, uint32_t message, uint64_t bro
 
 // This thread's lines. What a peer says of the offset is not believed: nothing is written outside
 // the buffer.
-static __device__ bool take_lines(const phi_hop_item &item, uint32_t message, follower &next)
+static __device__ bool take_lines(const phi_hop_item &item, uint32_t message, hop_follower &next)
 {
     const uint4 *slot = slot_of(item, message);
     uint64_t offset = 0, data;
@@ -179,7 +190,7 @@ static __device__ void give_credit(const phi_hop_item &item, uint32_t message)
         store_relaxed(&reinterpret_cast<phi_flag_lane *>(item.peer)->credit, message);
 }
 
-static __device__ void take(const phi_hop_item &item, follower &next)
+static __device__ void take(const phi_hop_item &item, hop_follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const uint32_t message = own->taken + 1;
@@ -197,13 +208,13 @@ static __device__ void take(const phi_hop_item &item, follower &next)
 // Each block waits for its share of the go words, that is its own and of those without a block, and
 // puts them back: a go that came later than this would let another copy begin too soon. The acquire
 // pairs with the stores of go().
-static __device__ bool may_move(const phi_hop_item &item, uint32_t block)
+static __device__ bool may_move(const phi_hop_item &item, uint32_t block, hop_follower &next)
 {
     uint32_t *words = reinterpret_cast<phi_flag_lane *>(item.own)->go;
     for (uint32_t i = block + threadIdx.x * item.blocks; i < PHI_MOVE_BLOCKS;
          i += blockDim.x * item.blocks) {
         for (uint32_t polls = 0;; polls++) {
-            const bool over = given_up(item.broken, polls);
+            const bool over = given_up(next, item.broken, polls);
             if (load_acquire(reinterpret_cast<uint64_t>(words + i)) != 0)
                 break;
             if (over)
@@ -217,20 +228,20 @@ static __device__ bool may_move(const phi_hop_item &item, uint32_t block)
 // The source may be read early where it is this device's own: what the stream did before has filled
 // it. Else it is the peer's go that says so.
 template <bool LARGE>
-static __device__ bool copy_when_told(const phi_hop_item &item, uint32_t block)
+static __device__ bool copy_when_told(const phi_hop_item &item, uint32_t block, hop_follower &next)
 {
     uint32_t *drawn = LARGE ? &reinterpret_cast<phi_flag_lane *>(item.own)->drawn : nullptr;
     return copy_when({item.destination, item.source, item.size, 0, 0}, block, item.blocks,
                      !LARGE && item.offset != 0, drawn, [&] {
-                         return __syncthreads_and(may_move(item, block)) != 0; // hands on what its
-                                                                               // threads acquired
+                         // The barrier hands on what its threads acquired.
+                         return __syncthreads_and(may_move(item, block, next)) != 0;
                      });
 }
 
-template <bool LARGE> static __device__ void move(const phi_hop_item &item, follower &next)
+template <bool LARGE> static __device__ void move(const phi_hop_item &item, hop_follower &next)
 {
     const uint32_t block = blockIdx.x - item.first;
-    if (!copy_when_told<LARGE>(item, block))
+    if (!copy_when_told<LARGE>(item, block, next))
         return;
     __syncthreads(); // gathers the block's copies for the fence of thread 0
     if (threadIdx.x != 0)
@@ -248,6 +259,8 @@ static __device__ void go(const phi_hop_item &item)
 {
     if (item.peer == 0)
         return;
+    if (item.fence & PHI_FENCE_BEFORE)
+        fence_system(); // by each thread that stores a word
     for (uint32_t i = threadIdx.x; i < PHI_MOVE_BLOCKS; i += 32)
         store_relaxed(reinterpret_cast<phi_flag_lane *>(item.peer)->go + i, 1);
 }
@@ -255,11 +268,11 @@ static __device__ void go(const phi_hop_item &item)
 // One thread for each word that may be there: all are looked at at the same time, and once more
 // when they are there. The acquire pairs with the fence of move().
 static __device__ bool await_full(const phi_hop_item &item, const phi_flag_lane *own,
-                                  follower &next)
+                                  hop_follower &next)
 {
     const uint32_t *full = own->full + threadIdx.x;
     for (uint32_t polls = 0;; polls++) {
-        const bool over = given_up(item.broken, polls);
+        const bool over = given_up(next, item.broken, polls);
         const uint32_t blocks = load_relaxed(own->full);
         const uint32_t mine = load_relaxed(full);
         next.look();
@@ -273,7 +286,7 @@ static __device__ bool await_full(const phi_hop_item &item, const phi_flag_lane 
 }
 
 // By all threads of a block, PHI_MOVE_BLOCKS at least. The barrier hands on what they acquired.
-static __device__ void arrive_all(const phi_hop_item &item, follower &next)
+static __device__ void arrive_all(const phi_hop_item &item, hop_follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const bool has_word = threadIdx.x < PHI_MOVE_BLOCKS;
@@ -294,11 +307,11 @@ static __device__ void arrive_all(const phi_hop_item &item, follower &next)
 enum messages { ALONE, SHARED, LARGE };
 
 // What a block of the grid does.
-template <messages OF> static __device__ void do_hop(const phi_hop_item &item, follower &next)
+template <messages OF> static __device__ void do_hop(const phi_hop_item &item, hop_follower &next)
 {
     switch (item.kind) {
     case PHI_HOP_PUSH:
-        return OF != ALONE && item.wide ? push_wide<false>(item) : push(item);
+        return OF != ALONE && item.wide ? push_wide<false>(item, next) : push(item, next);
     case PHI_HOP_TAKE:
         return OF != ALONE && item.wide ? take_wide<false>(item, next) : take(item, next);
     case PHI_HOP_MOVE:
@@ -322,21 +335,35 @@ static __device__ uint32_t first_item(const phi_hop_args &args)
     return i;
 }
 
-// Whether something this block has written comes before the number: what is for others, and, where
-// another block may store it, the number before, of follow().
+// What an item writes for others: lines, records, host memory, and where another block may store
+// the number, what this one settles.
 static __device__ bool needs_fence(const phi_hop_args &args)
 {
     const uint32_t i = first_item(args);
-    return (blockIdx.x == 0 && gridDim.x > 1) || (i < args.count && args.items[i].fence != 0);
+    return (blockIdx.x == 0 && gridDim.x > 1) ||
+           (i < args.count && (args.items[i].fence & (PHI_FENCE | PHI_FENCE_LAST)) != 0);
+}
+
+static __device__ bool writes_for_others(const phi_hop_args &args)
+{
+    for (uint32_t i = 0; i < args.count; i++)
+        if (args.items[i].fence & (PHI_FENCE | PHI_FENCE_LAST))
+            return true;
+    return false;
 }
 
 // Thread 0 of each block. Who sees the number may tell a peer by another way that nothing more
 // comes: lines and full words are there before it. (A credit is not: it is given long before the
 // take that gives it ends. Nor go words: see phi_hop_fill.)
-template <bool STAGED> static __device__ void finish(const phi_hop_args &args, const follower &next)
+//
+// A launch that leaves its number leaves its fence, too: it would hold up the launch behind it,
+// which is a take mostly, and waits for the answer to these lines.
+template <bool STAGED>
+static __device__ void finish(const phi_hop_args &args, const hop_follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    if (args.done != 0 && !next.seen && needs_fence(args))
+    const bool fence = args.done != 0 && !next.seen && needs_fence(args);
+    if (fence)
         fence_system(); // before this block counts
     const phi_meeting met = meet(sync, next.seen);
     if (!met.last)
@@ -346,10 +373,9 @@ template <bool STAGED> static __device__ void finish(const phi_hop_args &args, c
     if (args.done == 0)
         return;
     if (met.left)
-        return leave_number(sync, args.number);
-    if (gridDim.x > 1)
-        fence_system(); // pairs with those of the other blocks
-    store_number_relaxed(args.done, args.number);
+        leave_number(next, next.owed != PHI_OWED_FENCE && !writes_for_others(args));
+    else
+        tell_number(next, fence || next.owed != PHI_OWED_FENCE);
 }
 
 // An item's arguments, in registers before the wait for the launch before this one: constants are
@@ -369,12 +395,12 @@ static __device__ __forceinline__ void hop(const phi_hop_args &args)
 {
     const uint32_t i = first_item(args);
     const phi_hop_item item = hold(args.items[i < args.count ? i : 0]);
-    follower next = follow(args.done, args.number, args.sync);
+    hop_follower next = follow(args);
     if constexpr (!WIDE) {
         if (i < args.count)
             do_hop<OF>(item, next);
     } else if (i < args.count && item.kind == PHI_HOP_PUSH) {
-        push_wide<true>(item);
+        push_wide<true>(item, next);
     } else if (i < args.count) {
         take_wide<true>(item, next);
     }
@@ -383,7 +409,7 @@ static __device__ __forceinline__ void hop(const phi_hop_args &args)
     __syncthreads();
     if (threadIdx.x != 0)
         return;
-    if (OF != ALONE && i < args.count && item.fence == PHI_FENCE_LAST)
+    if (OF != ALONE && i < args.count && (item.fence & PHI_FENCE_LAST) != 0)
         next.look();
     finish<false>(args, next);
 }

@@ -95,15 +95,20 @@ struct phi_transfer_sync {
     uint32_t arrived; // blocks that have passed the gate, or have copied their part; PHI_SAW more
                       // for one that saw the launch behind this one
 
-    // Of phi_hop, its kin and phi_copies, numbers modulo 2^32: the last launch that is on the
-    // device, and the last one that left its number to the next.
+    // Of phi_hop, its kin and phi_copies: the number of the last launch that is on the device,
+    // modulo 2^32, and what the last one that ended left to it (enum phi_owed).
     uint32_t next;
-    uint32_t left;
+    uint32_t owed;
 
     uint32_t drawn; // of phi_copy and phi_transfer: rows of a large copy
 };
 
 #define PHI_SAW 0x10000u // more than a grid has blocks
+
+// What a launch leaves to the one behind it, which has a number one higher: that it tells the
+// number, and that it fences before that. Every PHI_OWED_MOSTth leaves nothing.
+enum phi_owed { PHI_OWED_NOTHING, PHI_OWED_NUMBER, PHI_OWED_FENCE };
+#define PHI_OWED_MOST 64
 
 // phi_transfer: a brace, a copy and a brace in one launch, so that nothing of it stands behind its
 // own wait. Any grid of one dimension. Block 0 does items [0, before); then all blocks copy, as
@@ -196,8 +201,11 @@ enum phi_hop_kind {
 // What an item writes for others comes before the number, by a fence of each of its blocks. LAST:
 // where the launch behind it is not on the device already, which is looked at once more before
 // that. It pays where the blocks' stores are over soon, or the launch took long.
-#define PHI_FENCE      1u
-#define PHI_FENCE_LAST 2u
+// BEFORE, of a PUSH or a GO: what the stream did before comes before what it tells, by a fence that
+// it begins with: a kernel of the application's, or one that stored to host memory, has none.
+#define PHI_FENCE        1u
+#define PHI_FENCE_LAST   2u
+#define PHI_FENCE_BEFORE 4u
 
 // What a wait of phi_hop stores into *broken where it ends by that, before the number of its
 // launch.
@@ -239,10 +247,10 @@ struct phi_hop_item {
 // blocks, one after the other. They are kernels of their own as threads have as many registers as
 // the steps of their kernel need, and wait for the code of these.
 //
-// A store to host memory holds up the end of a kernel, and with it the next one. Where the launch
-// behind it on the stream is on the device already, because it was allowed to begin early, a launch
-// leaves its number to that, which stores it first of all when it goes on. Then the end of the
-// launch is the fence before the number.
+// A store to host memory holds up the end of a kernel, and with it the next one; so does a fence.
+// Where the launch behind it on the stream is on the device already, because it was allowed to
+// begin early, a launch leaves both to that: its number is told with the next one's, by whoever
+// leaves nothing, or where a launch has waited for a while.
 struct phi_hop_args {
     struct phi_hop_item items[PHI_HOP_ITEMS];
     uint64_t done;

@@ -299,6 +299,18 @@ static __device__ phi_meeting meet_behind_gate(phi_transfer_sync *sync, bool saw
     return met;
 }
 
+// At the end of each block that has copied: gathers what its threads have stored for one fence of
+// thread 0. It stands between a copy and whatever tells of it, by a kernel behind this one (a line,
+// a full or a go word, which are bare stores), by a word, or by the number that the host reads. The
+// end of a launch is no such fence: it orders what a launch wrote for this device alone, and the
+// first store to a page of a peer may come after a later kernel's.
+static __device__ void release_copies()
+{
+    __syncthreads();
+    if (threadIdx.x == 0)
+        fence_system();
+}
+
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     phi_copy(const __grid_constant__ phi_copy_args args)
 {
@@ -314,6 +326,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         }
         return gate == GATE_COPY;
     });
+    release_copies();
 }
 
 static __device__ uint32_t gate_of(const phi_copies_args &args)
@@ -326,50 +339,76 @@ static __device__ uint32_t gate_of(const phi_copies_args &args)
 
 // ---- Launches that overlap (phi_hop_args)
 
-// Whether the launch behind this one is on the device. Thread 0 of a block asks.
-struct follower {
-    const uint32_t *next; // NULL: nobody asks
-    uint32_t number;      // of that launch
-    bool seen;
-
-    __device__ void look()
-    {
-        if (next != nullptr)
-            seen = load_relaxed(next) == number;
-    }
-};
-
 static __device__ void store_number_relaxed(uint64_t done, uint64_t number)
 {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(done), "l"(number) : "memory");
 }
 
+// A launch and those before and behind it on its stream, as thread 0 of a block knows them. What is
+// an argument stays one: it is read where it is needed, and takes no register.
+template <class Args> struct follower {
+    const Args &args;
+    uint32_t owed; // what the launch before this one has left: enum phi_owed
+    bool seen;     // the launch behind this one is on the device
+
+    __device__ phi_transfer_sync *sync() const
+    {
+        return reinterpret_cast<phi_transfer_sync *>(args.sync);
+    }
+
+    // Some launches ask nobody, so that a stream whose launches never wait tells its numbers, too.
+    __device__ void look()
+    {
+        if (threadIdx.x == 0 && args.done != 0 && args.number % PHI_OWED_MOST != 0)
+            seen = load_relaxed(&sync()->next) == static_cast<uint32_t>(args.number) + 1;
+    }
+
+    // By a wait that takes long: nobody is to learn of the launch before this one only when a peer
+    // lets this one end. Several blocks may do it, and none does after the last has stored this
+    // launch's number.
+    __device__ void settle()
+    {
+        if (owed == PHI_OWED_NOTHING)
+            return;
+        if (owed == PHI_OWED_FENCE)
+            fence_system(); // what that launch stored happened before it
+        store_number_relaxed(args.done, args.number - 1);
+        owed = PHI_OWED_NOTHING;
+    }
+};
+
 // Launched so, a kernel may begin while the one before it on the stream ends. It waits here for
 // that, and only then lets the next begin, so that not more than one waits here. Before that it
-// shows itself to the one before it, and afterwards stores the number that was left to it: one
-// thread, the last, which mostly has no line of a message.
-static __device__ follower follow(uint64_t done, uint64_t number, uint64_t words)
+// shows itself to the one before it: by one thread, the last, which mostly has no line of a
+// message.
+template <class Args> static __device__ follower<Args> follow(const Args &args)
 {
-    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(words);
-    const bool clerk = done != 0 && threadIdx.x == blockDim.x - 1 && blockIdx.x == 0;
-    if (clerk)
-        store_relaxed(&sync->next, static_cast<uint32_t>(number));
+    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
+    if (args.done != 0 && threadIdx.x == blockDim.x - 1 && blockIdx.x == 0)
+        store_relaxed(&sync->next, static_cast<uint32_t>(args.number));
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
-    // No fence: what that launch wrote is performed, not only visible here, when the wait for it is
-    // over (PTX ISA, griddepcontrol). A fence would hold up this block's first barrier.
-    if (clerk && load_relaxed(&sync->left) == static_cast<uint32_t>(number) - 1)
-        store_number_relaxed(done, number - 1);
-    return {done != 0 && threadIdx.x == 0 ? &sync->next : nullptr,
-            static_cast<uint32_t>(number) + 1, false};
+    uint32_t owed = PHI_OWED_NOTHING;
+    if (args.done != 0 && threadIdx.x == 0)
+        owed = load_relaxed(&sync->owed); // comes while it is not needed
+    return {args, owed, false};
 }
 
-// The last block, where the launch behind this one was seen.
-static __device__ void leave_number(phi_transfer_sync *sync, uint64_t number)
+// The last block of a launch, where the launch behind it was seen: that one tells its number.
+template <class Args> static __device__ void leave_number(const follower<Args> &next, bool fenced)
 {
-    sync->left = static_cast<uint32_t>(number); // for follow(), after the end of this launch
+    next.sync()->owed = fenced ? PHI_OWED_NUMBER : PHI_OWED_FENCE;
+}
+
+// ... where it was not. What other blocks stored they have fenced before they counted.
+template <class Args> static __device__ void tell_number(const follower<Args> &next, bool fenced)
+{
+    if (!fenced || gridDim.x > 1)
+        fence_system(); // pairs with those of the other blocks, and covers what is owed
+    store_number_relaxed(next.args.done, next.args.number);
+    next.sync()->owed = PHI_OWED_NOTHING;
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
@@ -385,7 +424,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     }
     const phi_copies_item &item = args.items[mine];
     const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
-    follower next = follow(args.done, args.number, args.sync);
+    auto next = follow(args);
     copy_when({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
               behind - item.first, true, nullptr, [&] {
                   // Where one of them is broken each block looks at its own.
@@ -393,25 +432,18 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
                       item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
                   return !look || !__syncthreads_or(threadIdx.x == 0 && is_broken(item.broken));
               });
-    if (args.sync == 0)
+    release_copies();
+    if (args.sync == 0 || threadIdx.x != 0)
         return;
-    __syncthreads(); // gathers the block's copies for the fence of thread 0
-    if (threadIdx.x != 0)
-        return;
-    phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
     next.look(); // a signal that ends the puts, mostly
-    if (args.done != 0 && !next.seen) {
-        fence_system(); // the copies before the number
-        next.look();
-    }
-    const phi_meeting met = meet_behind_gate(sync, next.seen);
+    const phi_meeting met =
+        meet_behind_gate(reinterpret_cast<phi_transfer_sync *>(args.sync), next.seen);
     if (!met.last || args.done == 0)
         return;
     if (met.left)
-        return leave_number(sync, args.number);
-    if (gridDim.x > 1)
-        fence_system(); // pairs with those of the other blocks
-    store_number_relaxed(args.done, args.number);
+        leave_number(next, true);
+    else
+        tell_number(next, true);
 }
 
 // Only block 0 polls host memory. The others wait for it in device memory; blocks are started in

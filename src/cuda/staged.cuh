@@ -175,7 +175,7 @@ static __device__ uint32_t take_short(const phi_hop_item &item, uint64_t part)
 // looked at in one trip. The acquire pairs with the net's release of `reach`: what came with the
 // record is here. A line was stored by 8 bytes with the record's number in each.
 static __device__ uint32_t await_record(const phi_hop_item &item, uint32_t record, uint32_t *done,
-                                        const stages &others, follower &next)
+                                        const stages &others, hop_follower &next)
 {
     enum { HERE = 1, LEAVE, OVER };
     const uint64_t reach = item.own + offsetof(phi_stage_lane, reach);
@@ -237,7 +237,7 @@ static __device__ void unpack(uint64_t destination, uint64_t source, uint64_t si
 // by one head, which the barriers hand on and keep. It and the first data come in one trip over
 // PCIe, where they did not come in a line.
 static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, uint32_t record,
-                                    uint32_t reach, const stages &others, follower &next,
+                                    uint32_t reach, const stages &others, hop_follower &next,
                                     bool *last)
 {
     __shared__ uint32_t found;
@@ -272,7 +272,7 @@ static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, ui
 
 // UNSTAGE and HELP. A HELP that comes to the end of the message leaves that to the UNSTAGE in
 // `over`.
-static __device__ void unstage(const phi_hop_item &item, const stages &others, follower &next)
+static __device__ void unstage(const phi_hop_item &item, const stages &others, hop_follower &next)
 {
     const uint32_t block = blockIdx.x - item.first;
     phi_stage_lane *lane = reinterpret_cast<phi_stage_lane *>(item.own);
@@ -363,7 +363,7 @@ static __device__ void fetch(const phi_hop_item &item)
 
 // The items of this block from number i on, in order: all are of one lane, whose words the next one
 // reads. Returns whether they were STAGEs, for whose end a HELP waits.
-static __device__ bool do_staged(const phi_hop_args &args, uint32_t i, follower &next)
+static __device__ bool do_staged(const phi_hop_args &args, uint32_t i, hop_follower &next)
 {
     const phi_transfer_sync *sync = reinterpret_cast<const phi_transfer_sync *>(args.sync);
     const uint32_t first = args.items[i].first, kind = args.items[i].kind;
@@ -390,7 +390,9 @@ extern "C" __global__ void __launch_bounds__(PHI_STAGED_THREADS, 2)
     const uint32_t i = first_item(args);
     bool staged = false;
     fetch(args.items[i < args.count ? i : 0]);
-    follower next = follow(args.done, args.number, args.sync);
+    hop_follower next = follow(args);
+    if (blockIdx.x == 0)
+        next.settle(); // what is staged takes much longer
     if (i < args.count)
         staged = do_staged(args, i, next);
     if (args.done == 0 && args.stages == 0)

@@ -116,10 +116,10 @@ static __device__ bool has_number(uint4 line, uint64_t number)
 
 // By whole warps, as lines are stored whole. Pairs with the credit of take_wide(): the slot's last
 // message was read before it was given.
-static __device__ bool await_credit(const phi_hop_item &item, uint32_t message)
+static __device__ bool await_credit(const phi_hop_item &item, uint32_t message, hop_follower &next)
 {
     for (uint32_t polls = 0;; polls++) {
-        const bool over = given_up(item.broken, polls);
+        const bool over = given_up(next, item.broken, polls);
         if (__all_sync(~0u, has_credit(item, message)))
             return true;
         if (__all_sync(~0u, over)) // then all have looked once more since it was set
@@ -129,11 +129,11 @@ static __device__ bool await_credit(const phi_hop_item &item, uint32_t message)
 
 // Of the end of a message until the copy of the rest has left: it would come no sooner beside that,
 // and the copy later. Only a matter of time, so nothing is ordered by it. By whole warps.
-static __device__ bool await_moved(const phi_hop_item &item)
+static __device__ bool await_moved(const phi_hop_item &item, hop_follower &next)
 {
     const uint32_t *moved = &reinterpret_cast<const phi_flag_lane *>(item.own)->moved;
     for (uint32_t polls = 0; item.signal != 0; polls++) {
-        const bool over = given_up(item.broken, polls);
+        const bool over = given_up(next, item.broken, polls);
         if (__all_sync(~0u, load_relaxed(moved) >= item.signal))
             break;
         if (__all_sync(~0u, over))
@@ -143,7 +143,8 @@ static __device__ bool await_moved(const phi_hop_item &item)
 }
 
 template <bool ALIGNED>
-static __device__ bool push_units(const phi_hop_item &item, uint32_t message, uint64_t number)
+static __device__ bool push_units(const phi_hop_item &item, uint32_t message, uint64_t number,
+                                  hop_follower &next)
 {
     const wide_place place = wide_place_of();
     const uint32_t units = PHI_WIDE_UNITS(static_cast<uint32_t>(item.size));
@@ -157,8 +158,10 @@ static __device__ bool push_units(const phi_hop_item &item, uint32_t message, ui
         if (!place.keeps)
             b = wide_load<ALIGNED>(item, at + place.second);
         // The first data is on its way while the credit is looked at.
-        if (!may && !((ALIGNED || await_moved(item)) && await_credit(item, message)))
+        if (!may && !((ALIGNED || await_moved(item, next)) && await_credit(item, message, next)))
             return false;
+        if (!may && item.fence & PHI_FENCE_BEFORE)
+            fence_system(); // before the lines of this warp
         may = true;
         __syncwarp();
         store_wide(slot + 64 * unit, place.keeps ? numbered(a.x, a.y, number) : a);
@@ -169,10 +172,10 @@ static __device__ bool push_units(const phi_hop_item &item, uint32_t message, ui
 
 // Waits for a unit, by a whole warp.
 static __device__ bool take_unit(const phi_hop_item &item, const uint4 *at, uint64_t number,
-                                 bool keeps, follower &next, uint4 *first, uint4 *second)
+                                 bool keeps, hop_follower &next, uint4 *first, uint4 *second)
 {
     for (uint32_t polls = 0;; polls++) {
-        const bool over = given_up(item.broken, polls);
+        const bool over = given_up(next, item.broken, polls);
         __syncwarp(); // a line is loaded by one instruction, too
         *first = load_line(at);
         *second = load_line(at + 32);
@@ -185,7 +188,7 @@ static __device__ bool take_unit(const phi_hop_item &item, const uint4 *at, uint
 }
 
 template <bool ALIGNED>
-static __device__ bool take_units(const phi_hop_item &item, uint64_t number, follower &next)
+static __device__ bool take_units(const phi_hop_item &item, uint64_t number, hop_follower &next)
 {
     const wide_place place = wide_place_of();
     const uint32_t units = PHI_WIDE_UNITS(static_cast<uint32_t>(item.size));
@@ -228,13 +231,14 @@ static __device__ void refresh_small(const phi_hop_item &item, uint32_t message)
         store_line(slot + i, 0, message);
 }
 
-template <bool ALIGNED> static __device__ void push_wide(const phi_hop_item &item)
+template <bool ALIGNED>
+static __device__ void push_wide(const phi_hop_item &item, hop_follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const uint32_t message = own->pushed + 1;
     const uint64_t number = own->wide_pushed + 1;
     // The barrier: all have read the numbers.
-    const bool done = __syncthreads_and(push_units<ALIGNED>(item, message, number));
+    const bool done = __syncthreads_and(push_units<ALIGNED>(item, message, number, next));
     if (done && message % PHI_LL_REFRESH < PHI_LL_SLOTS && blockIdx.x == item.first)
         refresh_small(item, message);
     if (threadIdx.x != 0 || !is_whole(item, &own->pushing, done))
@@ -245,7 +249,8 @@ template <bool ALIGNED> static __device__ void push_wide(const phi_hop_item &ite
         own->moved = 0; // all have counted
 }
 
-template <bool ALIGNED> static __device__ void take_wide(const phi_hop_item &item, follower &next)
+template <bool ALIGNED>
+static __device__ void take_wide(const phi_hop_item &item, hop_follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const uint32_t message = own->taken + 1;

@@ -232,7 +232,7 @@ static CUresult enqueue_hop(struct phi_enqueue *q, const struct phi_piece *piece
         return result;
     // The number is also that of what earlier launches of the operation wrote.
     if (piece->first > 0)
-        args.items[0].fence = 1;
+        args.items[0].fence |= PHI_FENCE;
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
     args.sync = sync_of(q);

@@ -161,10 +161,11 @@ static bool needs_fence(const struct phi_work *work)
 
 static uint8_t fence_of(const struct phi_work *work, size_t n, uint32_t blocks)
 {
+    const uint8_t before = work->fence_before ? PHI_FENCE_BEFORE : 0;
     if (!needs_fence(work))
-        return 0;
+        return before;
     const bool alone = n == 1 && by_lines(work) && blocks > 1 && work->size <= LOOK_MOST;
-    return alone || is_tail(work) ? PHI_FENCE_LAST : PHI_FENCE;
+    return before | (alone || is_tail(work) ? PHI_FENCE_LAST : PHI_FENCE);
 }
 
 // Whether all are wide, in buffers that 16 bytes can be read from, or written to, at once.

@@ -7,6 +7,9 @@
 // And of the lanes, whose flags are ours alone: each message of ll and sm, one way and both ways at
 // once, with numbers that wrap.
 //
+// And of copies that carry no message, and what tells of them afterwards: each into memory that its
+// device has never stored to. Such a store takes so long that a later kernel's may pass it.
+//
 // PEERHOP_LITMUS_ROUNDS: rounds of all cases of a suite together, by default few.
 #define _Alignas alignas
 #include "support/atomic_compat.h"
@@ -74,15 +77,16 @@ class TwoEnds : public testing::Test
     uint64_t errors_device = 0;
     phi_uses uses{};
 
-    void begin(const std::string &wait, const std::string &method)
+    void begin(const std::string &wait, const std::string &method, bool one_device = false)
     {
         const std::string settings[] = {"PEERHOP_WAIT=" + wait, "PEERHOP_METHOD=" + method};
         const char *texts[] = {settings[0].c_str(), settings[1].c_str(), nullptr};
         ends[0].gpu.reset(new Gpu(0, texts));
         if (!ends[0].gpu->ok() || !ends[0].gpu->has_test_kernels())
             GTEST_SKIP() << "needs a CUDA device and kernels";
-        ends[1].gpu.reset(new Gpu(1, texts));
-        devices = ends[1].gpu->ok() ? 2 : 1;
+        if (!one_device)
+            ends[1].gpu.reset(new Gpu(1, texts));
+        devices = !one_device && ends[1].gpu->ok() ? 2 : 1;
         if (devices == 1)
             ends[1].gpu.reset(new Gpu(0, texts));
         for (End &end : ends)
@@ -525,6 +529,187 @@ TEST_P(Lines, WhatIsGivenUpIsNotCounted)
     EXPECT_EQ(lane_of(0).pushed, 4u);
     EXPECT_EQ(lane_of(1).taken, 4u);
 }
+
+// ---- the first store to a page
+
+using Touch =
+    std::tuple<const char *, const char *, bool, bool>; // what, told by, captured, one device
+
+class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
+{
+  protected:
+    enum { FRESH = 2 << 20, LIVE = 8 }; // no smaller allocation has pages of its own
+    CUdeviceptr slabs[2] = {};
+    std::vector<CUdeviceptr> live;
+
+    bool what(const char *text) const
+    {
+        return std::get<0>(GetParam()) == std::string(text);
+    }
+    bool told_by(const char *text) const
+    {
+        return std::get<1>(GetParam()) == std::string(text);
+    }
+    bool captured() const
+    {
+        return std::get<2>(GetParam());
+    }
+    void SetUp() override
+    {
+        begin(told_by("memory") ? "memory_operation" : "kernel",
+              what("engine")   ? "ce"
+              : what("kernel") ? "copy_kernel"
+                               : "auto",
+              std::get<3>(GetParam()));
+        if (IsSkipped())
+            return;
+        if (!std::get<3>(GetParam()) && devices == 1)
+            GTEST_SKIP() << "needs two devices";
+        for (int end = 0; end < 2; end++) {
+            const std::vector<uint8_t> image(PHI_FLAG_SLAB);
+            ends[end].enter();
+            slabs[end] = ends[end].gpu->alloc(PHI_FLAG_SLAB);
+            ends[end].gpu->write(slabs[end], image.data(), image.size());
+        }
+    }
+    void TearDown() override
+    {
+        for (CUdeviceptr memory : live)
+            CU_EXPECT(ends[1].gpu->cu->cuMemFree_v2(memory));
+    }
+    // ends[1].buffer is memory that no device has stored to since it was mapped.
+    void renew()
+    {
+        ends[1].enter();
+        if (live.size() == LIVE) {
+            CU_EXPECT(ends[1].gpu->cu->cuMemFree_v2(live.front()));
+            live.erase(live.begin());
+        }
+        live.push_back(0);
+        CU_OK(ends[1].gpu->cu->cuMemAlloc_v2(&live.back(), FRESH));
+        ends[1].buffer = live.back();
+    }
+    phi_work step(uint8_t kind)
+    {
+        phi_work work{};
+        work.kind = kind;
+        work.broken = &words[BROKEN];
+        work.broken_device = ends[0].words_device + 4 * BROKEN;
+        work.uses = &uses;
+        return work;
+    }
+    // A group is five copies of parts.
+    std::vector<phi_work> copies(size_t size, size_t offset)
+    {
+        const size_t parts = what("group") ? 5 : 1;
+        std::vector<phi_work> all;
+        for (size_t i = 0; i < parts; i++) {
+            const size_t from = size * i / parts, end = size * (i + 1) / parts;
+            all.push_back(step(PHI_STEP_COPY));
+            all.back().source = reinterpret_cast<void *>(ends[0].buffer + offset + from);
+            all.back().destination = reinterpret_cast<void *>(ends[1].buffer + offset + from);
+            all.back().size = end - from;
+        }
+        return all;
+    }
+    phi_work signal(int end)
+    {
+        if (!told_by("line")) {
+            phi_work work = step(end == 0 ? PHI_STEP_POST : PHI_STEP_WAIT);
+            work.value = PHI_BIT_NOTED;
+            work.word = &words[TURN];
+            work.word_device = ends[0].words_device + 4 * TURN;
+            return work;
+        }
+        phi_work work = step(end == 0 ? PHI_STEP_PUSH : PHI_STEP_TAKE);
+        work.own_lane = slabs[end] + phi_flag_lane(0, 0, PHI_WORD_NOTE);
+        work.peer_lane = slabs[!end] + phi_flag_lane(0, 0, PHI_WORD_NOTE);
+        work.slots = slabs[1] + phi_flag_slots(0, PHI_WORD_NOTE);
+        work.signal = 1;
+        return work;
+    }
+    void give(size_t size, size_t offset)
+    {
+        issue(0, copies(size, offset));
+        if (!told_by("number"))
+            issue(0, {signal(0)});
+    }
+    void give_captured(size_t size, size_t offset, CUgraphExec *exec)
+    {
+        const phi_driver *cu = ends[0].gpu->cu;
+        CUgraph graph;
+        ends[0].enter();
+        CU_OK(cu->cuStreamBeginCapture_v2(ends[0].stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        give(size, offset);
+        CU_OK(cu->cuStreamEndCapture(ends[0].stream, &graph));
+        CU_OK(cu->cuGraphInstantiateWithFlags(exec, graph, 0));
+        CU_OK(cu->cuGraphDestroy(graph));
+        CU_OK(cu->cuGraphLaunch(*exec, ends[0].stream));
+    }
+    void await()
+    {
+        phi_executor *executor = ends[0].executor;
+        const int64_t deadline = phi_deadline(kWait);
+        if (!told_by("number")) {
+            issue(1, {signal(1)});
+            return;
+        }
+        while (!executor->ops->drained(executor, &uses, nullptr, 0))
+            ASSERT_LT(phi_now(), deadline) << "no number came";
+    }
+    void round(size_t size, size_t offset, uint64_t seed)
+    {
+        CUgraphExec exec = nullptr;
+        words[TURN] = 0;
+        ASSERT_NO_FATAL_FAILURE(renew());
+        launch(0, ends[0].fill, size, seed, offset);
+        if (captured())
+            give_captured(size, offset, &exec);
+        else
+            give(size, offset);
+        await();
+        launch(1, ends[1].verify, size, seed, offset);
+        // First: nobody waits for the end that copied, and so makes it finish what it has stored.
+        CU_OK(ends[1].gpu->cu->cuStreamSynchronize(ends[1].stream));
+        if (exec) {
+            CU_OK(ends[0].gpu->cu->cuStreamSynchronize(ends[0].stream));
+            CU_OK(ends[0].gpu->cu->cuGraphExecDestroy(exec)); // a flush waits for live graphs
+        }
+        finish(size, seed);
+    }
+};
+
+TEST_P(FirstTouch, WhatTellsOfACopyComesBehindIt)
+{
+    const size_t sizes[] = {1, 29, 960, 2047, 4096, 65536};
+    const uint64_t rounds = share_of_rounds(4 * 64 * 6);
+    for (uint64_t seed = 1; seed <= rounds; seed++)
+        for (size_t size : sizes) {
+            ASSERT_NO_FATAL_FAILURE(
+                round(size, 16 * (seed % 7) + (size < 4096 ? seed % 3 : 0), seed));
+        }
+    expect_that_it_can_fail(rounds + 1);
+    RecordProperty("rounds", (int)(rounds * 6));
+}
+
+std::string name_of_touch(const testing::TestParamInfo<Touch> &info)
+{
+    return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param) +
+           (std::get<2>(info.param) ? "_captured" : "_eager") +
+           (std::get<3>(info.param) ? "_one_device" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Eager, FirstTouch,
+                         testing::Combine(testing::Values("put", "group", "kernel", "engine"),
+                                          testing::Values("line", "word", "memory", "number"),
+                                          testing::Values(false), testing::Bool()),
+                         name_of_touch);
+// What is captured has no number.
+INSTANTIATE_TEST_SUITE_P(Captured, FirstTouch,
+                         testing::Combine(testing::Values("put", "group", "kernel", "engine"),
+                                          testing::Values("line", "word", "memory"),
+                                          testing::Values(true), testing::Bool()),
+                         name_of_touch);
 
 std::string name_of(const testing::TestParamInfo<Lane> &info)
 {

@@ -11,6 +11,10 @@
 //   - two operations at the heads of two streams, of any processes, over the same bytes, of which
 //   one
 //     writes: nothing orders them
+//   - bytes that a kernel has stored into memory of another process, or device, where no fence of
+//     system scope has followed on its stream. That it has ended, and that another kernel has begun
+//     behind it, early or not, is an order for its own device only (measured: the first store to a
+//     page of a peer came after a later kernel's)
 //   - a stream that waits on memory of another process: each look crosses the bus
 //   - memory that was imported while another device was current
 //   - a launch of one of the library's kernels with items that are another one's, or with too few
@@ -18,7 +22,8 @@
 //
 // Operations are announced in a table behind the memory itself, which all processes share, from
 // when they are the next of their stream until they are done. A kernel that waits is announced
-// where it has waited, until it posts; of phi_hop only copies into the peer's buffer.
+// where it has waited, until it posts; of phi_hop only copies into the peer's buffer. What has no
+// fence behind it stays announced.
 #include "standin.h"
 
 #include <inttypes.h>
@@ -113,6 +118,7 @@ static int announce(struct si_active *table, const struct si_active *mine)
         __atomic_store_n(&table[i].end, mine->end, __ATOMIC_RELAXED);
         __atomic_store_n(&table[i].writes, mine->writes, __ATOMIC_RELAXED);
         __atomic_store_n(&table[i].kernel, mine->kernel, __ATOMIC_RELAXED);
+        __atomic_store_n(&table[i].late, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&table[i].pid, (uint32_t)getpid(), __ATOMIC_RELAXED);
         // Odd: what stands there holds. Pairs with the loads in check_race.
         __atomic_add_fetch(&table[i].version, 1, __ATOMIC_SEQ_CST);
@@ -160,6 +166,7 @@ static void check_race(const struct si_op *op, struct si_active *table, int own)
                                   .end = __atomic_load_n(&table[i].end, __ATOMIC_RELAXED),
                                   .writes = __atomic_load_n(&table[i].writes, __ATOMIC_RELAXED),
                                   .pid = __atomic_load_n(&table[i].pid, __ATOMIC_RELAXED),
+                                  .late = __atomic_load_n(&table[i].late, __ATOMIC_RELAXED),
                                   .kernel = __atomic_load_n(&table[i].kernel, __ATOMIC_ACQUIRE)};
         if (__atomic_load_n(&table[i].version, __ATOMIC_SEQ_CST) != version ||
             !overlap(&table[own], &other))
@@ -174,10 +181,11 @@ static void check_race(const struct si_op *op, struct si_active *table, int own)
             continue;
         }
         fatal("unordered operations race: %s that %s [%#" PRIx64 ", %#" PRIx64
-              ") and %s of %s process (%u) that %s [%#" PRIx64 ", %#" PRIx64 ")",
+              ") and %s of %s process (%u) that %s [%#" PRIx64 ", %#" PRIx64 ")%s",
               name_of(op), table[own].writes ? "writes" : "reads", table[own].begin, table[own].end,
               other.kernel ? "a kernel" : "a copy or fill", owner == si.cookie ? "this" : "another",
-              other.pid, other.writes ? "writes" : "reads", other.begin, other.end);
+              other.pid, other.writes ? "writes" : "reads", other.begin, other.end,
+              other.late ? ": it has ended with no fence of system scope" : "");
     }
 }
 
@@ -218,7 +226,7 @@ static void announce_touch(struct si_op *op, unsigned i, const struct si_context
     check_race(op, table, slot);
 }
 
-void si_check_begin(struct si_op *op, const struct si_context *context)
+void si_check_begin(struct si_op *op, struct CUstream_st *stream)
 {
     struct si_touch touches[SI_TOUCHES];
     uint64_t part;
@@ -227,16 +235,39 @@ void si_check_begin(struct si_op *op, const struct si_context *context)
     unsigned count = touches_of(op, touches, &part);
     if (op->checked && op->part == part)
         return;
-    si_check_end(op); // of what it has done so far
+    si_check_end(op, stream); // of what it has done so far
     op->checked = true;
     op->part = part;
     op->touches = count;
     memcpy(op->touch, touches, count * sizeof(touches[0]));
     for (unsigned i = 0; i < count; i++)
-        announce_touch(op, i, context);
+        announce_touch(op, i, stream->context);
 }
 
-void si_check_end(struct si_op *op)
+// Whether others may see what stands behind the operation on its stream before they see this.
+static bool is_late(const struct si_op *op, unsigned i, const struct CUstream_st *stream)
+{
+    const struct si_physical *physical = op->held[i];
+    return op->kind == SI_OP_KERNEL && op->touch[i].write && physical &&
+           (!physical->own || si_ordinal(physical->physical) != stream->context->ordinal) &&
+           !si_kernel_fences(op->u.kernel.run) && stream->late_count < SI_LATE_MAX;
+}
+
+static void drop_touch(struct si_op *op, unsigned i, struct CUstream_st *stream)
+{
+    if (!op->active[i])
+        return;
+    if (is_late(op, i, stream)) {
+        __atomic_store_n(&op->active[i]->late, 1, __ATOMIC_RELAXED);
+        stream->late[stream->late_count++] = (struct si_late){op->active[i], op->held[i]};
+        return;
+    }
+    withdraw(op->active[i]);
+    if (op->held[i])
+        si_physical_drop(op->held[i]);
+}
+
+void si_check_end(struct si_op *op, struct CUstream_st *stream)
 {
     if (!op->checked)
         return;
@@ -245,12 +276,26 @@ void si_check_end(struct si_op *op)
         const struct si_allocation *allocation = si_find(op->touch[i].address);
         if (allocation)
             check_alive(op, allocation); // it may have been freed while we were at it
-        if (op->active[i])
-            withdraw(op->active[i]);
-        if (op->active[i] && op->held[i])
-            si_physical_drop(op->held[i]);
+        drop_touch(op, i, stream);
     }
     op->touches = 0;
+}
+
+void si_check_fence(struct CUstream_st *stream)
+{
+    for (unsigned i = 0; i < stream->late_count; i++) {
+        withdraw(stream->late[i].active);
+        si_physical_drop(stream->late[i].held);
+    }
+    stream->late_count = 0;
+}
+
+// Memory operations write behind a fence, and an event, or a copy engine, is told by one. A
+// kernel's end is none.
+void si_check_step(const struct si_op *op, struct CUstream_st *stream)
+{
+    if (op->kind == SI_OP_KERNEL ? si_kernel_releases(op->u.kernel.run) : op->kind != SI_OP_GRAPH)
+        si_check_fence(stream);
 }
 
 // ---- At the call

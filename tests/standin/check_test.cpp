@@ -299,6 +299,59 @@ TEST_F(Checks, RacesBetweenProcesses)
         testing::ExitedWithCode(3), "a copy that writes .* and a copy or fill of another process");
 }
 
+// A copy into a peer's memory, and behind it a kernel that waits for a flag and tells nothing by a
+// release: what a push would tell may be seen before the copy is.
+class Fences : public Checks
+{
+  protected:
+    // The exit code where the peer, which writes to the same bytes meanwhile, has reported that.
+    int race(const char *unfenced, const std::function<void(CUstream)> &behind)
+    {
+        setenv("PEERHOP_STANDIN_UNFENCED", unfenced, 1);
+        Peer peer;
+        uint64_t theirs = peer.call(Order::ALLOC, 4096).value;
+        CUdeviceptr here = open(peer, theirs), own = alloc(4096);
+        CUstream s = stream();
+        copies(here, own, 4096, s);
+        behind(s);
+        CUevent event = nullptr; // on another stream: the engine has looked at this one meanwhile
+        CU_EXPECT(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+        CUstream other = stream();
+        for (int i = 0; i < 8; i++) {
+            CU_EXPECT(d->cuEventRecord(event, other), CUDA_SUCCESS);
+            CU_EXPECT(d->cuEventSynchronize(event), CUDA_SUCCESS);
+        }
+        return peer.call(Order::PUT, theirs + 16, 1).result == CUDA_ERROR_UNKNOWN ? 3 : 0;
+    }
+    void arrive(CUstream s)
+    {
+        auto *lane = reinterpret_cast<phi_flag_lane *>(
+            pinned<uint32_t>(sizeof(phi_flag_lane) / sizeof(uint32_t)));
+        phi_hop_args args = {};
+        args.count = 1;
+        args.items[0].kind = PHI_HOP_ARRIVE;
+        args.items[0].own = device(lane);
+        args.items[0].blocks = 1;
+        launch("phi_hop", args, s, 1, 128);
+    }
+};
+
+TEST_F(Fences, CopiesThatEndWithoutOne)
+{
+    const auto bare = [this](CUstream s) { arrive(s); };
+    EXPECT_EXIT(_exit(race("phi_copies", bare)), testing::ExitedWithCode(3),
+                "a kernel of another process .* that writes .*: it has ended with no fence");
+    EXPECT_EXIT(_exit(race("", bare)), testing::ExitedWithCode(0), "");
+    // What tells by a release has a fence of its own.
+    EXPECT_EXIT(_exit(race("phi_copies",
+                           [this](CUstream s) {
+                               auto *word = pinned<uint32_t>();
+                               CU_OK(d->cuStreamWriteValue32_v2(s, device(word), 1, 0));
+                               arrive(s);
+                           })),
+                testing::ExitedWithCode(0), "");
+}
+
 TEST_F(Checks, WaitOnARemoteAddress)
 {
     reports("a wait on a remote address", [&] {

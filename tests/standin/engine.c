@@ -122,11 +122,11 @@ static bool serve(struct CUstream_st *stream)
     if (!op->started && (legacy_before(stream, op) || hardware_busy(stream, op)))
         return false;
     op->started = true;
-    si_check_begin(op, stream->context);
-    enum si_progress progress = si_op_step(op, stream->context);
+    si_check_begin(op, stream);
+    enum si_progress progress = si_op_step(op, stream);
     note_waits(stream, op, progress == SI_WAITING);
     if (progress == SI_DONE) {
-        si_check_end(op);
+        si_check_end(op, stream);
         pop(stream);
     }
     return progress != SI_WAITING;
@@ -138,7 +138,7 @@ static bool serve_all(struct si_context *context)
     // All that may run now is announced before any of it runs: it is in no order.
     for (struct CUstream_st *s = context->streams; s; s = s->next)
         if (s->head && !legacy_before(s, s->head))
-            si_check_begin(s->head, context);
+            si_check_begin(s->head, s);
     for (struct CUstream_st *s = context->streams; s; s = s->next)
         if (s->head)
             moved |= serve(s);

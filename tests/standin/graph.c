@@ -122,21 +122,21 @@ static bool ready(const struct si_run *run, int node)
 }
 
 // Every node whose predecessors are done moves on, so that branches run side by side.
-enum si_progress si_run_step(struct si_run *run, const struct si_context *context)
+enum si_progress si_run_step(struct si_run *run, struct CUstream_st *stream)
 {
     bool moved = false;
     if (run->before && !run->before->done)
         return SI_WAITING;
     for (int i = 0; i < run->body->count; i++)
         if (!run->nodes[i].done && ready(run, i))
-            si_check_begin(&run->nodes[i].op, context);
+            si_check_begin(&run->nodes[i].op, stream);
     for (int i = 0; i < run->body->count; i++) {
         if (run->nodes[i].done || !ready(run, i))
             continue;
-        si_check_begin(&run->nodes[i].op, context);
-        enum si_progress progress = si_op_step(&run->nodes[i].op, context);
+        si_check_begin(&run->nodes[i].op, stream);
+        enum si_progress progress = si_op_step(&run->nodes[i].op, stream);
         if (progress == SI_DONE)
-            si_check_end(&run->nodes[i].op);
+            si_check_end(&run->nodes[i].op, stream);
         run->nodes[i].waiting = progress == SI_WAITING;
         run->nodes[i].done = progress == SI_DONE;
         run->left -= progress == SI_DONE;

@@ -6,6 +6,7 @@
 #include "cuda/kernel_args.h"
 #include "support/test_kernels.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define CHUNK SI_MIB
@@ -163,6 +164,26 @@ const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_test_spin", spin, sizeof(struct test_spin_args), 1024, NULL, NULL},
     {NULL, NULL, 0, 0, NULL, NULL},
 };
+
+// Whether the blocks of a kernel end with a fence of system scope behind what they have copied: in
+// kernels.cu release_copies(), and of phi_hop that before the full words.
+bool si_kernel_fences(si_kernel run)
+{
+    const struct CUfunc_st *function = si_kernels;
+    const char *unfenced = getenv("PEERHOP_STANDIN_UNFENCED");
+    while (function->name && function->run != run)
+        function++;
+    if (!function->name || (unfenced && strcmp(unfenced, function->name) == 0))
+        return false;
+    return run == copy || run == copies || run == transfer || run == si_hop;
+}
+
+// Whether all that a kernel stores for others is a release, also of what came before it on the
+// stream: words are, lines, full and go words are not.
+bool si_kernel_releases(si_kernel run)
+{
+    return run == brace || run == transfer;
+}
 
 static unsigned copy_touches(uint64_t destination, uint64_t source, uint64_t size, uint64_t broken,
                              struct si_touch touches[SI_TOUCHES])

@@ -242,8 +242,9 @@ static enum si_progress step_free(struct si_op *op)
     return SI_DONE;
 }
 
-enum si_progress si_op_step(struct si_op *op, const struct si_context *context)
+enum si_progress si_op_step(struct si_op *op, struct CUstream_st *stream)
 {
+    si_check_step(op, stream);
     switch (op->kind) {
     case SI_OP_COPY:
         return step_copy(op);
@@ -258,7 +259,7 @@ enum si_progress si_op_step(struct si_op *op, const struct si_context *context)
     case SI_OP_AWAIT:
         return op->u.marker->done ? SI_DONE : SI_WAITING;
     case SI_OP_GRAPH:
-        return si_run_step(op->u.run, context);
+        return si_run_step(op->u.run, stream);
     case SI_OP_FREE:
         return step_free(op);
     case SI_OP_RECORD:

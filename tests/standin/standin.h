@@ -4,14 +4,15 @@
 // that one engine thread for each device works off, and it blocks, holds up and refuses where the
 // real driver was measured to. For tests only.
 //
-// Its environment, read at cuInit:
+// Its environment, read at cuInit but for UNFENCED:
 //   PEERHOP_STANDIN_DEVICES      devices of the machine (2)
 //   CUDA_VISIBLE_DEVICES         which of them this process sees, in which order ("1,0"; all)
 //   PEERHOP_STANDIN_NO_PEER      "1": no device reaches another's memory; "0-1,2-3": these pairs do
 //                                not
 //   PEERHOP_STANDIN_BUS          set: a bus connects the devices, and no NVLink
 //   PEERHOP_STANDIN_CHECK=0      nothing of what check.c looks for ends the process
-//   CUDA_DEVICE_MAX_CONNECTIONS  hardware queues, as for the real driver (8)
+//   PEERHOP_STANDIN_UNFENCED     a kernel of ours that copies: as if its blocks ended without a
+//   fence CUDA_DEVICE_MAX_CONNECTIONS  hardware queues, as for the real driver (8)
 //   PEERHOP_STANDIN_PTX          what every kernel was compiled for (90)
 //
 // Everything here is guarded by si.lock unless said otherwise. Across files: prefix si_.
@@ -49,7 +50,8 @@ struct si_active {
     uint64_t owner;   // cookie of its process; 0: free
     uint32_t version; // odd: the rest holds
     uint32_t writes, kernel;
-    uint32_t pid, unused;
+    uint32_t pid;
+    uint32_t late; // done, and no fence has followed
     uint64_t begin, end;
 };
 
@@ -165,6 +167,14 @@ struct si_blob {
     int refs;
     _Alignas(16) unsigned char data[];
 };
+
+// What a kernel has stored into another device's memory, or another process', with no fence of
+// system scope behind it: the peer may see what its stream does next before it sees that.
+struct si_late {
+    struct si_active *active;
+    struct si_physical *held;
+};
+#define SI_LATE_MAX 64
 
 // Bytes that an operation reads or writes.
 #define SI_TOUCHES 2
@@ -296,6 +306,8 @@ struct CUstream_st {
     bool copy_waits;
     struct si_op *head, **tail;
     unsigned depth;
+    struct si_late late[SI_LATE_MAX];
+    unsigned late_count;
     struct si_capture *capture;
     struct si_set last; // nodes that the next captured operation follows
 };
@@ -444,18 +456,21 @@ struct si_op *si_op_new(enum si_op_kind kind);
 void si_op_free(struct si_op *op);
 struct si_blob *si_blob_new(const void *data, size_t size);
 void si_op_clear(struct si_op *op); // drops what it holds
-// Called with the lock, lets go of it for long work. context: of its stream.
-enum si_progress si_op_step(struct si_op *op, const struct si_context *context);
+// Called with the lock, lets go of it for long work.
+enum si_progress si_op_step(struct si_op *op, struct CUstream_st *stream);
 struct si_marker *si_marker_new(void);
 struct si_marker *si_marker_hold(struct si_marker *marker);
 void si_marker_drop(struct si_marker *marker);
 void si_marker_wait(struct si_marker *marker);
 void si_marker_finish(struct si_marker *marker);
 
-// check.c: begin where an operation is the next of its stream, and before each step of it, end when
-// it is done; the others in the call that they are named after.
-void si_check_begin(struct si_op *op, const struct si_context *context);
-void si_check_end(struct si_op *op);
+// check.c: begin where an operation is the next of its stream, step before each step of it, end
+// when it is done; fence where all that the stream has stored is seen by everybody; the others in
+// the call that they are named after.
+void si_check_begin(struct si_op *op, struct CUstream_st *stream);
+void si_check_step(const struct si_op *op, struct CUstream_st *stream);
+void si_check_end(struct si_op *op, struct CUstream_st *stream);
+void si_check_fence(struct CUstream_st *stream);
 void si_check_wait(uint64_t address);
 void si_check_launch(const CUlaunchConfig *config);
 void si_check_grid(const struct CUfunc_st *function, const void *args, unsigned blocks,
@@ -481,7 +496,7 @@ CUresult si_capture_add(struct CUstream_st *stream, struct si_op *op);
 void si_capture_invalidate(struct si_capture *capture);
 CUresult si_capture_join(struct CUstream_st *stream, struct CUevent_st *event);
 struct si_capture *si_capture_find(uint64_t id);
-enum si_progress si_run_step(struct si_run *run, const struct si_context *context);
+enum si_progress si_run_step(struct si_run *run, struct CUstream_st *stream);
 void si_run_free(struct si_run *run);
 unsigned si_run_waits(const struct si_run *run, bool *copy_behind);
 void si_body_drop(struct si_body *body);
@@ -497,6 +512,8 @@ extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
 unsigned si_kernel_touches(si_kernel run, const void *args, const uint64_t state[SI_KERNEL_STATE],
                            struct si_touch touches[SI_TOUCHES], uint64_t *part);
 void si_kernel_check(si_kernel run, const void *args);
+bool si_kernel_fences(si_kernel run);
+bool si_kernel_releases(si_kernel run);
 
 // hop.c: phi_hop and its kin, and what is no launch of theirs
 enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]);
@@ -508,8 +525,8 @@ const char *si_hop_staged_refuse(const void *args, unsigned blocks, unsigned thr
 unsigned si_hop_touches(const void *args, const uint64_t state[SI_KERNEL_STATE],
                         struct si_touch touches[SI_TOUCHES], uint64_t *part);
 
-// Of tests that stand in for a NIC as well, or NULL: what it holds back shows. Scope as the driver's
-// flush has it; 0: of a call of cuMemcpyDtoHAsync.
+// Of tests that stand in for a NIC as well, or NULL: what it holds back shows. Scope as the
+// driver's flush has it; 0: of a call of cuMemcpyDtoHAsync.
 extern SI_EXPORT CUresult (*si_on_flush)(int scope);
 // ... copies in the place of a stream's copy: as the device sees its own memory.
 extern SI_EXPORT void (*si_on_copy)(void *to, const void *from, size_t size);

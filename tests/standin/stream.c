@@ -62,6 +62,7 @@ void si_stream_reap(struct si_context *context)
         }
         *s = stream->next;
         si_set_clear(&stream->last);
+        si_check_fence(stream);
         free(stream);
     }
 }
@@ -210,6 +211,8 @@ SI_EXPORT CUresult cuStreamQuery(CUstream handle)
     result = may_observe(stream);
     if (!result && !finished(stream))
         result = CUDA_ERROR_NOT_READY;
+    else if (!result)
+        si_check_fence(stream);
     return si_end(result);
 }
 

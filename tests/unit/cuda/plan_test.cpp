@@ -625,6 +625,10 @@ TEST(Policy, AWidePushLooksBeforeItFences)
         work[0].wide = work[1].wide = row.wide;
         phi_hop_fill(work, row.n, &policy, &others, &args);
         EXPECT_EQ(args.items[0].fence, row.fence) << row.size << " " << row.n;
+        // What tells of stores that have no fence begins with one.
+        work[0].fence_before = 1;
+        phi_hop_fill(work, row.n, &policy, &others, &args);
+        EXPECT_EQ(args.items[0].fence, row.fence | PHI_FENCE_BEFORE);
     }
 }
 
