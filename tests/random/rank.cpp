@@ -67,7 +67,7 @@ void Rank::barrier(bool reaps)
         return;
     }
     while (board.generation == generation) {
-        const timespec pause = {reaps ? 0 : 1, reaps ? 2000000 : 0};
+        const timespec pause = {reaps ? 0 : 1, reaps ? 500000 : 0};
         syscall(SYS_futex, &board.generation, FUTEX_WAIT, generation, &pause, nullptr, 0);
         if (reaps)
             must(ph_reap(context_), "ph_reap");
@@ -211,7 +211,7 @@ void Rank::give_back(bool frees)
     for (const Area &area : areas_)
         for (int rc = -1; rc != 0;) {
             must(ph_reap(context_), "ph_reap");
-            rc = ph_release_wait(context_, area.memory, area.size, state, 20);
+            rc = ph_release_wait(context_, area.memory, area.size, state, 1);
             if (time(nullptr) > end)
                 must(rc, "ph_release_wait");
         }
