@@ -72,6 +72,8 @@ static void add_link(const Config &config, Layout &layout, int a, int b, Link::U
     link.protocol = dice.chance(50) ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
     link.sender = dice.chance(50) ? -1 : link.ranks[dice.below(2)];
     link.limits = limits_of(dice);
+    if (use == Link::CONTROL) // whose path is reported: as the context has it
+        link.limits = {-1, -1};
     for (int i = 0; i < 2; i++)
         link.ends[i] = use == Link::SEND
                            ? send_end(layout, link.ranks[i], large, std::min(most, LARGEST), dice)
