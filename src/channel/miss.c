@@ -74,6 +74,7 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
         return;
     int rc = phi_link_route(peer->link, own->export_->id, &channel->remote_export->target,
                             channel->remote_offset, &channel->route);
+    channel->route.to_device = channel->remote_kind != PHI_KIND_HOST;
     if (rc) {
         atomic_init(&channel->status, PH_EPEER);
         atomic_init(&channel->uses.revoked, 1);

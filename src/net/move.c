@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Moves: the data path. A move goes in parts, which are under way together, on any rail, and arrive
 // in any order: each of the last ones carries the move's post, which counts at the peer when it has
-// come with all of them. The parts before those, if there are so many, are delivered first.
+// come with all of them. The parts before those, if there are so many, are delivered first, and so
+// are the moves that it is behind.
 #include <errno.h>
 #include <string.h>
 
@@ -88,20 +89,37 @@ static ssize_t post_part(struct phi_link *link, struct phi_move *move, struct ph
     return rc;
 }
 
+// Whether one that the move's post tells of may still come after it. A link's moves are listed as
+// they were started, until they are delivered.
+static bool is_awaited(const struct phi_link *link, const struct phi_move *move)
+{
+    for (const struct phi_move *other = link->moves; other != move; other = other->next)
+        if (other->route == move->route && !other->posts &&
+            (other->read || !phi_route_in_order(move->route)))
+            return true;
+    return false;
+}
+
+static bool has_to_wait(const struct phi_link *link, const struct phi_move *move)
+{
+    return move->behind && move->posted == 0 && is_awaited(link, move);
+}
+
 // The peer does not know of the parts that carry nothing: they are delivered before the others go.
-static bool may_go(const struct phi_move *move)
+static bool may_go(const struct phi_link *link, const struct phi_move *move)
 {
     const uint32_t before = move->parts - move->counted;
 
     return move->posted < move->parts &&
-           (!move->posts || move->posted < before || move->delivered >= before);
+           (!move->posts || move->posted < before || move->delivered >= before) &&
+           !has_to_wait(link, move);
 }
 
 void phi_moves_go(struct phi_link *link)
 {
     link->due = false;
     for (struct phi_move *move = link->moves; move; move = move->next) {
-        while (may_go(move)) {
+        while (may_go(link, move)) {
             struct phi_net_op *op = phi_op_free(link->parts, PHI_PARTS);
             ssize_t rc = op ? post_part(link, move, op) : -FI_EAGAIN;
 
@@ -140,10 +158,11 @@ int phi_move_start(struct phi_move *move)
     return rc;
 }
 
-// Moves are posted in the order in which they were started, over the one rail in that order.
+// Moves are posted in the order in which they were started, over the one rail in that order. How
+// the provider comes to memory of a device nobody has looked at.
 bool phi_route_in_order(const struct phi_route *route)
 {
-    return route->link->net->in_order && route->link->rails_used == 1;
+    return route->link->net->in_order && route->link->rails_used == 1 && !route->to_device;
 }
 
 // ---- what became of them
@@ -159,6 +178,15 @@ static void unlink_move(struct phi_link *link, struct phi_move *move)
         link->moves_end = at;
 }
 
+// Whether one of a route may have waited for another that is over.
+static bool has_waited(const struct phi_link *link, const struct phi_route *route)
+{
+    for (const struct phi_move *move = link->moves; move; move = move->next)
+        if (move->behind && move->posted == 0 && move->route == route)
+            return true;
+    return false;
+}
+
 void phi_part_completed(struct phi_link *link, struct phi_net_op *op)
 {
     struct phi_move *move = op->move;
@@ -167,8 +195,9 @@ void phi_part_completed(struct phi_link *link, struct phi_net_op *op)
     move->delivered++;
     if (move->delivered == move->parts) {
         unlink_move(link, move);
+        link->due = link->due || has_waited(link, move->route);
         set_state(move, PHI_MOVE_DONE);
-    } else if (may_go(move)) {
+    } else if (may_go(link, move)) {
         link->due = true;
     }
 }

@@ -234,6 +234,7 @@ void phi_link_unregister(struct phi_link *link, uint32_t id);
 struct phi_route {
     struct phi_link *link; // NULL: no route
     uint64_t remote;       // address of the peer's buffer
+    bool to_device;        // that is memory of a device; set by who knows, before any move
     struct {
         void *desc; // of the own region
         uint64_t key;
@@ -272,7 +273,10 @@ struct phi_move {
     uint64_t offset; // of the peer's buffer
     size_t size;     // > 0
     bool read;
-    bool posts; // of a write: the peer gets the post when all its bytes are there
+    bool posts;  // of a write: the peer gets the post when all its bytes are there,
+    bool behind; // ... and those of the moves of its route without a post that were started before
+                 // it: it goes when these are delivered, or where it cannot come before them. What is
+                 // started after it does not wait
     uint32_t immediate;
 };
 
@@ -293,8 +297,8 @@ bool phi_link_mark(struct phi_link *link, uint64_t *mark);
 bool phi_link_delivered(struct phi_link *link, uint64_t mark);
 
 // phi_route_in_order: whether of two writes of one link that are under way together the later one is
-// what the same bytes hold in the end, unless the earlier one posts: what posts may wait for its own
-// first parts.
+// what the same bytes hold in the end, and is not there before the earlier one is; unless that posts:
+// what posts may wait, for its own first parts or for what it is behind. Never in memory of a device.
 bool phi_route_in_order(const struct phi_route *route);
 
 // phi_route_poll polls the net of a route.

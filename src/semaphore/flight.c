@@ -98,7 +98,7 @@ static bool conflict(const struct phi_move *earlier, const struct phi_move *late
 }
 
 // Whether a copy may be under way beside those that are. One that tells the peer something comes
-// behind all operations before its own.
+// behind all operations before its own (docs/protocols.md, "What a post tells of").
 static bool may_fly(struct phi_flight *flight, const struct phi_move *move)
 {
     if (flight->count == PHI_FLYING_MAX)
@@ -112,7 +112,20 @@ static bool may_fly(struct phi_flight *flight, const struct phi_move *move)
     return true;
 }
 
-static void describe(struct phi_move *move, const struct phi_work *work,
+// Of the same channel: a put or a get that is under way. One of an earlier operation is over when
+// something tells (may_fly).
+static bool has_plain(struct phi_flight *flight, const struct phi_route *route)
+{
+    for (uint32_t i = 0; i < flight->count; i++) {
+        const struct phi_work *other = &flying(flight, i)->work;
+
+        if (other->route == route && (other->call == PHI_CALL_PUT || other->call == PHI_CALL_GET))
+            return true;
+    }
+    return false;
+}
+
+static void describe(struct phi_flight *flight, struct phi_move *move, const struct phi_work *work,
                      const struct phi_work *next)
 {
     const bool tells =
@@ -125,6 +138,8 @@ static void describe(struct phi_move *move, const struct phi_work *work,
         .size = work->size,
         .read = work->source == NULL,
         .posts = tells,
+        // Others of its group, of its channel alone: the link holds it back, and nothing else.
+        .behind = work->call == PHI_CALL_PUT_SIGNAL && has_plain(flight, work->route),
         .immediate = tells ? next->immediate : 0,
     };
 }
@@ -140,7 +155,7 @@ static bool start_copy(struct ph_queue *queue, const struct phi_work *work,
 
     if (work->size == 0 || broken(work))
         return true;
-    describe(&move, work, next);
+    describe(flight, &move, work, next);
     if (!may_fly(flight, &move)) {
         phi_flight_look(queue);
         if (!may_fly(flight, &move))

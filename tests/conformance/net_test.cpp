@@ -339,6 +339,9 @@ TEST_P(Net, OfWritesUnderWayTogetherTheLastOneStays)
         pair("PEERHOP_NET_PART=" + std::to_string(part));
         regions(800000);
         EXPECT_EQ(phi_route_in_order(&route), keeps_order(part)) << part;
+        struct phi_route device = route;
+        device.to_device = true;
+        EXPECT_FALSE(phi_route_in_order(&device));
         for (int round = 1; round <= 20 && phi_route_in_order(&route); round++)
             overwrite_in_order(round);
     }
@@ -390,6 +393,50 @@ TEST_P(Net, SeveralMovesAreUnderWayTogether)
         EXPECT_TRUE(i >= kLines || eventually([&] { return b->word(1, uint32_t(i), 0) == 2; }));
     }
     EXPECT_EQ(memcmp(from.data(), to.data(), from.size()), 0);
+}
+
+// A move that is behind waits for those of its route, and nothing waits for it.
+TEST_P(Net, AMoveThatIsBehindComesWhenThoseBeforeItHave)
+{
+    constexpr size_t got = 8 << 20, put = 100000, size = got + put + 16;
+    pair("PEERHOP_NET_PART=1048576", "PEERHOP_NET_RAILS=2");
+    regions(size);
+    struct phi_route other = route; // of another channel
+    int ahead = 0;
+    for (int round = 1; round <= 4; round++) {
+        struct phi_move get = {}, page = {}, tell = {}, apart = {};
+        memset(b->lines, 0, sizeof b->lines);
+        memset(from.data() + got, round, size - got);
+        memset(to.data(), round, got);
+        get.size = got;
+        get.read = true;
+        page.offset = got;
+        page.size = put;
+        tell.offset = got + put;
+        tell.size = 8;
+        tell.posts = tell.behind = true;
+        tell.immediate = post(0, 0, 1, 0);
+        apart.offset = got + put + 8;
+        apart.size = 8;
+        apart.posts = true;
+        apart.immediate = post(1, 0, 1, 0);
+        for (struct phi_move *each : {&get, &page, &tell, &apart}) {
+            each->route = each == &apart ? &other : &route;
+            each->local = from.data() + each->offset;
+            ASSERT_TRUE(eventually([&] { return phi_move_start(each) == 0; }));
+        }
+        const auto is_over = [](const struct phi_move &move) {
+            return __atomic_load_n(&move.state, __ATOMIC_ACQUIRE) == PHI_MOVE_DONE;
+        };
+        ASSERT_TRUE(eventually([&] { return b->word(0, 1, 1) == 4; }));
+        ahead += !is_over(get);
+        ASSERT_TRUE(eventually([&] { return b->word(0, 0, 1) == 4; }));
+        ASSERT_TRUE(is_over(get)) << round;
+        ASSERT_EQ(memcmp(from.data(), to.data(), got + put), 0) << round;
+        for (const struct phi_move *each : {&page, &tell, &apart})
+            ASSERT_TRUE(eventually([&] { return is_over(*each); }));
+    }
+    EXPECT_GT(ahead, 0) << "it waited, too";
 }
 
 // A channel ends when some parts of its last message have come: they do not count for the next one.
