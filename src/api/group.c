@@ -14,6 +14,8 @@ enum turn { PLAIN, BELLS, FILLS, EMPTIES, HELPS };
 
 struct batch {
     struct phi_peers *peers;
+    const struct ph_group_op *ops;
+    size_t count; // of them
     void *stream;
     enum turn turn;
     struct phi_helps helps;
@@ -38,6 +40,11 @@ static bool is_outgoing(enum ph_group_kind kind)
 {
     return kind == PH_GROUP_SEND || kind == PH_GROUP_PUT || kind == PH_GROUP_PUT_SIGNAL ||
            kind == PH_GROUP_SIGNAL;
+}
+
+static bool is_signal(enum ph_group_kind kind)
+{
+    return kind == PH_GROUP_PUT_SIGNAL || kind == PH_GROUP_SIGNAL;
 }
 
 static bool is_pair(const struct ph_group_op *op)
@@ -115,9 +122,24 @@ static struct phi_channel_call call_of(const struct ph_group_op *op, enum phi_ca
     };
 }
 
+// Whether a signal behind the operation tells of it, where that is not so by itself. A signal's
+// place in the list is in its channel. Another thread's group, which has no part in the channel's
+// outgoing direction but for one of us, may have put its own there: what counts is what our list
+// has at it.
+static bool is_told(const struct batch *batch, const struct ph_group_op *op)
+{
+    const struct ph_channel *channel = op->channel;
+    if (op->kind != PH_GROUP_GET || !channel->stage.bells)
+        return false;
+    const size_t at = atomic_load_explicit(&channel->tells, memory_order_relaxed);
+    return at < batch->count && batch->ops[at].channel == channel &&
+           is_signal(batch->ops[at].kind) && op < &batch->ops[at];
+}
+
 static void add(struct batch *batch, const struct ph_group_op *op, enum phi_call which)
 {
-    const struct phi_channel_call call = call_of(op, which);
+    struct phi_channel_call call = call_of(op, which);
+    call.told = is_told(batch, op);
     const bool fills = phi_call_fills(&call), empties = phi_call_empties(&call);
     switch (batch->turn) {
     case PLAIN:
@@ -335,6 +357,8 @@ static int mark_messages(const struct ph_group_op *ops, size_t n, size_t *marked
     for (*marked = 0; *marked < n; ++*marked) {
         const struct ph_group_op *op = &ops[*marked];
         uint32_t bit = message_bit(op->kind);
+        if (is_signal(op->kind))
+            atomic_store_explicit(&op->channel->tells, *marked, memory_order_relaxed);
         if (bit && (atomic_fetch_or(&op->channel->grouped, bit) & bit))
             return phi_fail(op->channel->peers->report, -EINVAL,
                             "group: two messages of one kind on operation %llu with rank %d",
@@ -423,6 +447,8 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     batch.peers = ops ? peers_of(ops, n) : NULL;
     if (batch.peers == NULL)
         return -EINVAL;
+    batch.ops = ops;
+    batch.count = n;
     batch.stream = stream;
     batch.begun = false;
     if (phi_peers_forked(batch.peers))

@@ -283,7 +283,7 @@ static size_t add_bell(const struct phi_channel_call *call, struct phi_work *wor
     struct ph_channel *channel = call->channel;
     struct phi_work word = {0};
     work[0] = phi_channel_work(channel, PHI_STEP_BELL, call->call);
-    phi_staging_lane(&work[0], channel, call->outgoing);
+    phi_staging_lane(&work[0], call);
     if (bell.copies && call->size > 0) {
         work[0].size = call->size;
         work[0].source = channel->local + call->local_offset;
@@ -304,7 +304,7 @@ static size_t add_bell(const struct phi_channel_call *call, struct phi_work *wor
     if (work[0].size == 0)
         return 1;
     work[1] = phi_channel_work(channel, PHI_STEP_LAND, call->call);
-    phi_staging_lane(&work[1], channel, call->outgoing);
+    phi_staging_lane(&work[1], call);
     return 2;
 }
 

@@ -12,6 +12,7 @@ struct phi_channel_call {
     enum phi_call call;
     bool outgoing;                            // the direction: from this rank to the peer
     size_t local_offset, remote_offset, size; // of its copy, if it has one
+    bool told; // of a get: a signal behind it, of the same group, tells of it
 };
 
 // Calls of a group that wait for staged messages, while the group fills more slots than the peers'

@@ -335,6 +335,7 @@ struct ph_channel {
     _Atomic uint32_t posted;  // bit 0: outgoing, bit 1: incoming: a post awaits its complete
     _Atomic size_t posted_size[2]; // by outgoing: of that post
     _Atomic uint32_t grouped; // scratch of ph_group: kinds seen, by direction
+    _Atomic size_t tells;     // ... and the place of the signal in its list, if it has one
     struct phi_uses uses;     // of both buffers and of the words by this end's streams
 };
 

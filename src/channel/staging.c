@@ -451,6 +451,13 @@ void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call
     work->signal = call->call != PHI_CALL_PUT;
 }
 
+// By outgoing: the lane of a call is that of its direction. But a post comes behind what its own
+// lane moves, and nothing orders two lanes: a get goes by that of the signal that tells of it.
+static bool lane_of(const struct phi_channel_call *call)
+{
+    return call->outgoing || call->told;
+}
+
 void phi_staging_kick(const struct phi_channel_call *call)
 {
     const struct phi_stage_end *end = &call->channel->stage;
@@ -458,13 +465,14 @@ void phi_staging_kick(const struct phi_channel_call *call)
                          call->call == PHI_CALL_COMPLETE;
     if (end->is)
         phi_lane_kick(
-            end->place.lane[call->outgoing][message || end->bells ? PHI_WORD_TURN : PHI_WORD_NOTE]);
+            end->place.lane[lane_of(call)][message || end->bells ? PHI_WORD_TURN : PHI_WORD_NOTE]);
 }
 
-void phi_staging_lane(struct phi_work *work, const struct ph_channel *channel, bool outgoing)
+void phi_staging_lane(struct phi_work *work, const struct phi_channel_call *call)
 {
-    work->own_lane = channel->stage.control_seen[outgoing][PHI_WORD_TURN];
-    work->slots = channel->stage.slots_seen[outgoing][PHI_WORD_TURN];
+    const struct phi_stage_end *end = &call->channel->stage;
+    work->own_lane = end->control_seen[lane_of(call)][PHI_WORD_TURN];
+    work->slots = end->slots_seen[lane_of(call)][PHI_WORD_TURN];
 }
 
 size_t phi_staging_records(const struct phi_channel_call *call)

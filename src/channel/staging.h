@@ -99,8 +99,8 @@ bool phi_staging_sent(const struct ph_channel *channel);
 void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call,
                       const struct phi_step *step);
 void phi_staging_kick(const struct phi_channel_call *call);
-// phi_staging_lane: the lane of bells of a direction, as streams know it.
-void phi_staging_lane(struct phi_work *work, const struct ph_channel *channel, bool outgoing);
+// phi_staging_lane: the lane of bells that a call goes by, as streams know it.
+void phi_staging_lane(struct phi_work *work, const struct phi_channel_call *call);
 
 // phi_staging_records: how many records a call fills that fills slots.
 size_t phi_staging_records(const struct phi_channel_call *call);

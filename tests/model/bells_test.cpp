@@ -71,6 +71,7 @@ struct Rules {
     bool delivered = true;    // a bell lands when its copy is delivered
     bool flushed = true;      // ... and when what it read shows
     bool post_behind = true;  // a post begins when all before it have landed
+    bool one_lane = true;     // ... with the gets that it tells of, which ring on its lane
     bool data_first = true;   // ... and comes with or after its own copy
     bool closed_first = true; // at the end of a link nothing touches memory when the bells are over
     bool tells_lost = true;   // ... and broken is set for what has not landed
@@ -126,6 +127,18 @@ Scenario by_get(bool ends)
              {call(PHI_CALL_TRANSFER, true, 0, false), land, consume}},
             1,
             ends};
+}
+
+// A put and a get behind it, and a signal that tells of both: what was read is written anew then.
+Scenario by_both(bool ends)
+{
+    return {
+        {{produce, call(PHI_CALL_TRANSFER, false, 0, true), call(PHI_CALL_GET, false, 2, false),
+          call(PHI_CALL_PUT_SIGNAL, false, 1, true), land},
+         {produce, call(PHI_CALL_POST, false, 0, false), call(PHI_CALL_COMPLETE, false, 0, false),
+          call(PHI_CALL_WAIT, false, 0, false), consume}},
+        2,
+        ends};
 }
 
 uint32_t slot_of(uint32_t before)
@@ -349,7 +362,7 @@ class Model
         if (rules_.sane && !PHI_BELLS_SANE(e.rung, e.landed))
             s.wrong = NONSENSE;
         const Bell &bell = e.slot[slot];
-        if (rules_.post_behind && !PHI_BELL_MAY_BEGIN(bell.asks, e.begun, e.landed))
+        if (rules_.post_behind && !PHI_BELL_MAY_BEGIN(bell.asks, begun(e), e.landed))
             return false;
         if (bell.stale)
             s.wrong = WRONG;
@@ -359,6 +372,15 @@ class Model
             post(e, e.doing[slot]); // ahead of it
         e.begun++;
         return true;
+    }
+
+    // As far as the lane of the next bell knows: of gets that had one of their own it would not.
+    uint32_t begun(const End &e) const
+    {
+        uint32_t n = e.begun;
+        while (!rules_.one_lane && n != e.landed && (e.doing[slot_of(n - 1)].asks & PHI_BELL_READ))
+            n--;
+        return n;
     }
 
     void post(End &e, Bell &bell)
@@ -478,7 +500,7 @@ class Model
 
 std::string explore(const Rules &rules, bool ends)
 {
-    for (const Scenario &scenario : {by_put(ends), by_get(ends)}) {
+    for (const Scenario &scenario : {by_put(ends), by_get(ends), by_both(ends)}) {
         Model model(rules, scenario);
         const std::string failure = model.explore();
         if (!failure.empty())
@@ -508,6 +530,7 @@ TEST(Bells, FindsWhatIsLeftOut)
     EXPECT_EQ(explore({.delivered = false}, false), "wrong data");
     EXPECT_EQ(explore({.flushed = false}, false), "wrong data");
     EXPECT_EQ(explore({.post_behind = false}, false), "wrong data");
+    EXPECT_EQ(explore({.one_lane = false}, false), "wrong data");
     EXPECT_EQ(explore({.data_first = false}, false), "wrong data");
 }
 
