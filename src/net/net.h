@@ -275,8 +275,8 @@ struct phi_move {
     bool read;
     bool posts;  // of a write: the peer gets the post when all its bytes are there,
     bool behind; // ... and those of the moves of its route without a post that were started before
-                 // it: it goes when these are delivered, or where it cannot come before them. What is
-                 // started after it does not wait
+                 // it: it goes when these are delivered, or where it cannot come before them. What
+                 // is started after it does not wait
     uint32_t immediate;
 };
 
@@ -297,8 +297,8 @@ bool phi_link_mark(struct phi_link *link, uint64_t *mark);
 bool phi_link_delivered(struct phi_link *link, uint64_t mark);
 
 // phi_route_in_order: whether of two writes of one link that are under way together the later one is
-// what the same bytes hold in the end, and is not there before the earlier one is; unless that posts:
-// what posts may wait, for its own first parts or for what it is behind. Never in memory of a device.
+// what the same bytes hold in the end, and does not come before the earlier one. Not where that one
+// posts: it may wait, for its own first parts or for what it is behind. Never in memory of a device.
 bool phi_route_in_order(const struct phi_route *route);
 
 // phi_route_poll polls the net of a route.
