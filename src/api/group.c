@@ -8,9 +8,9 @@
 // Calls handed down at once; a larger group takes several turns on the same stream.
 #define CALLS_MAX 96
 
-// Which calls a turn over the group is for. Staged ones stand together: first what fills slots. And
-// those by bells: a phase is one launch of each kernel, and not one for every change.
-enum turn { PLAIN, BELLS, FILLS, EMPTIES, HELPS };
+// Which calls a turn over the group's phases is for. Those by bells stand together: a phase is one
+// launch of each kernel, and not one for every change. Staged calls have turns of their own.
+enum turn { PLAIN, BELLS };
 
 struct batch {
     struct phi_peers *peers;
@@ -136,36 +136,20 @@ static bool is_told(const struct batch *batch, const struct ph_group_op *op)
            is_signal(batch->ops[at].kind) && op < &batch->ops[at];
 }
 
-static void add(struct batch *batch, const struct ph_group_op *op, enum phi_call which)
+static void add(struct batch *batch, const struct phi_channel_call *call)
+{
+    if (batch->n == CALLS_MAX)
+        flush(batch);
+    batch->calls[batch->n++] = *call;
+}
+
+static void add_in_turn(struct batch *batch, const struct ph_group_op *op, enum phi_call which)
 {
     struct phi_channel_call call = call_of(op, which);
     call.told = is_told(batch, op);
-    const bool fills = phi_call_fills(&call), empties = phi_call_empties(&call);
-    switch (batch->turn) {
-    case PLAIN:
-        if (fills || empties || op->channel->stage.bells)
-            return;
-        break;
-    case BELLS:
-        if (!op->channel->stage.bells)
-            return;
-        break;
-    case FILLS:
-        if (!fills)
-            return;
-        break;
-    case EMPTIES:
-        if (!empties)
-            return;
-        break;
-    case HELPS: // more than there is room for are only counted
-        if (empties && batch->helps.n++ < PHI_HELPS_MAX)
-            batch->helps.calls[batch->helps.n - 1] = call;
-        return;
-    }
-    if (batch->n == CALLS_MAX)
-        flush(batch);
-    batch->calls[batch->n++] = call;
+    const bool staged = phi_call_fills(&call) || phi_call_empties(&call);
+    if (!staged && op->channel->stage.bells == (batch->turn == BELLS))
+        add(batch, &call);
 }
 
 static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t n, unsigned phase)
@@ -184,19 +168,11 @@ static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t
             const uint32_t place =
                 phi_group_rank(rank, (uint32_t)ops[i].channel->peer->rank, ranks);
             if (place == turn)
-                add(batch, &ops[i], call);
+                add_in_turn(batch, &ops[i], call);
             else if (place > turn && place < next)
                 next = place;
         }
     }
-}
-
-static void add_phases(struct batch *batch, enum turn turn, const struct ph_group_op *ops, size_t n,
-                       unsigned first, unsigned end)
-{
-    batch->turn = turn;
-    for (unsigned phase = first; phase < end; phase++)
-        add_phase(batch, ops, n, phase);
 }
 
 // By bells first in every other phase, so that the last ones of a phase and the first of the next
@@ -206,25 +182,100 @@ static void add_unstaged(struct batch *batch, const struct ph_group_op *ops, siz
 {
     for (unsigned phase = first; phase < end; phase++)
         for (unsigned i = 0; i < 2; i++) {
-            const enum turn turn = (phase + i) % 2 ? BELLS : PLAIN;
-            if (turn == PLAIN || batch->bells)
-                add_phases(batch, turn, ops, n, phase, phase + 1);
+            batch->turn = (phase + i) % 2 ? BELLS : PLAIN;
+            if (batch->turn == PLAIN || batch->bells)
+                add_phase(batch, ops, n, phase);
         }
+}
+
+// ---- staged calls
+
+// The call of an operation that fills slots, or that empties them: at most one.
+static bool staged_call(const struct ph_group_op *op, bool fills, struct phi_channel_call *call)
+{
+    enum phi_call which;
+    for (unsigned phase = 0; phase < PHI_GROUP_PHASES; phase++) {
+        if (!call_in_phase(op, phase, &which))
+            continue;
+        *call = call_of(op, which);
+        if (fills ? phi_call_fills(call) : phi_call_empties(call))
+            return true;
+    }
+    return false;
+}
+
+// Where a staged call stands among those of its group: by lane, that is by pair of ranks, line,
+// direction and word, which all ranks know alike; then as it is named.
+struct place {
+    uint64_t pair, lane;
+};
+
+static struct place place_of(const struct batch *batch, const struct ph_group_op *op, size_t i)
+{
+    const uint64_t own = (uint64_t)batch->peers->rank, peer = (uint64_t)op->channel->peer->rank;
+    const uint64_t low = own < peer ? own : peer, high = own < peer ? peer : own;
+    const uint64_t upwards = is_outgoing(op->kind) == (own < peer);
+    const uint64_t lane = (uint64_t)op->channel->index << 2 | upwards << 1 | is_pair(op);
+    return (struct place){low << 32 | high, lane << 32 | i};
+}
+
+static bool is_before(const struct place *a, const struct place *b)
+{
+    return a->pair != b->pair ? a->pair < b->pair : a->lane < b->lane;
+}
+
+// Of so many places the last one makes room where there is none.
+static size_t insert(struct place *places, size_t count, const struct place *place)
+{
+    size_t at = count < CALLS_MAX ? count++ : CALLS_MAX - 1;
+    for (; at > 0 && is_before(place, &places[at - 1]); at--)
+        places[at] = places[at - 1];
+    places[at] = *place;
+    return count;
+}
+
+// The first places behind `after`. Nothing is allocated: there are turns over the group, each for
+// as many calls as are handed down at once.
+static size_t find_places(const struct batch *batch, const struct ph_group_op *ops, size_t n,
+                          bool fills, const struct place *after, struct place *places)
+{
+    struct phi_channel_call call;
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!staged_call(&ops[i], fills, &call))
+            continue;
+        const struct place place = place_of(batch, &ops[i], i);
+        if (is_before(after, &place) &&
+            (count < CALLS_MAX || is_before(&place, &places[count - 1])))
+            count = insert(places, count, &place);
+    }
+    return count;
+}
+
+// Launches, and the steps of a host's queue, follow one another; so a lane may wait for those that
+// stand before it. At both of its ends these are the same, whatever order the groups are named in:
+// of the lanes whose messages are not over the first is at its turn at either end, and goes on.
+static void add_staged(struct batch *batch, const struct ph_group_op *ops, size_t n, bool fills)
+{
+    struct place places[CALLS_MAX], last = {0};
+    struct phi_channel_call call;
+    size_t count = CALLS_MAX;
+    while (count == CALLS_MAX) {
+        count = find_places(batch, ops, n, fills, &last, places);
+        for (size_t i = 0; i < count; i++) {
+            last = places[i];
+            if (staged_call(&ops[(uint32_t)last.lane], fills, &call))
+                add(batch, &call);
+        }
+    }
 }
 
 // Where a staged lane gets more than its peer's slots hold, what the peers send must go on at the
 // same time: they may be at the same point. Nothing is enqueued yet.
 static size_t records_of(const struct ph_group_op *op)
 {
-    size_t records = 0;
-    enum phi_call call;
-    for (unsigned phase = 0; phase < PHI_GROUP_PHASES; phase++) {
-        if (!call_in_phase(op, phase, &call))
-            continue;
-        const struct phi_channel_call one = call_of(op, call);
-        records += phi_call_fills(&one) ? phi_staging_records(&one) : 0;
-    }
-    return records;
+    struct phi_channel_call call;
+    return staged_call(op, true, &call) ? phi_staging_records(&call) : 0;
 }
 
 static bool overfills(const struct ph_group_op *ops, size_t n)
@@ -245,10 +296,13 @@ static bool overfills(const struct ph_group_op *ops, size_t n)
 
 static int add_helps(struct batch *batch, const struct ph_group_op *ops, size_t n)
 {
+    struct phi_channel_call call;
     batch->helps.n = 0;
     if (!batch->staged || !overfills(ops, n))
         return 0;
-    add_phases(batch, HELPS, ops, n, 0, PHI_GROUP_PHASES);
+    for (size_t i = 0; i < n; i++) // more than there is room for are only counted
+        if (staged_call(&ops[i], false, &call) && batch->helps.n++ < PHI_HELPS_MAX)
+            batch->helps.calls[batch->helps.n - 1] = call;
     if (batch->helps.n <= PHI_HELPS_MAX)
         return 0;
     return phi_fail(batch->peers->report, -E2BIG,
@@ -258,13 +312,13 @@ static int add_helps(struct batch *batch, const struct ph_group_op *ops, size_t 
 }
 
 // Staged calls have no words, so they need not wait for other ranks' posts, nor anybody for them:
-// they come between what posts and copies, and what waits for that.
+// they come between what posts and copies, and what waits for that; first what fills slots.
 static void add_all(struct batch *batch, const struct ph_group_op *ops, size_t n)
 {
     add_unstaged(batch, ops, n, 0, PHI_GROUP_PHASES - 1);
     if (batch->staged) {
-        add_phases(batch, FILLS, ops, n, 0, PHI_GROUP_PHASES);
-        add_phases(batch, EMPTIES, ops, n, 0, PHI_GROUP_PHASES);
+        add_staged(batch, ops, n, true);
+        add_staged(batch, ops, n, false);
     }
     add_unstaged(batch, ops, n, PHI_GROUP_PHASES - 1, PHI_GROUP_PHASES);
 }

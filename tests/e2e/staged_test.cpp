@@ -383,6 +383,54 @@ TEST_P(Staged, GroupsOfManyChannelsBothWays)
             << argument;
 }
 
+// What two ranks name in opposite orders, and more than goes on at the same time: 17 puts and more
+// on one channel, signals on others.
+RANK_FUNCTION(groups_in_opposite_orders)
+{
+    const size_t each = 100, puts = 40;
+    const bool both_ways = rank.argument == "both_ways";
+    const size_t signals = both_ways ? 10 : 20; // with more than 15 one way only
+    rank.open();
+    void *out = rank.device->alloc(each * puts), *in = rank.device->alloc(each * puts);
+    void *stream = rank.device->stream();
+    std::vector<ph_operation> ops;
+    for (size_t i = 0; i < signals; i++) {
+        ops.push_back({i, !rank.rank, PH_ROLE_SENDER, PH_PROTOCOL_DEFAULT, out, each * puts});
+        ops.push_back({i, !rank.rank, PH_ROLE_RECEIVER, PH_PROTOCOL_DEFAULT, in, each * puts});
+    }
+    std::vector<ph_channel *> channels(ops.size());
+    CHECK_OK(ph_exchange(rank.context, ops.data(), ops.size(), channels.data()));
+    for (size_t round = 0; round < 8; round++) {
+        const bool sends = both_ways || rank.rank == int(round % 2), takes = both_ways || !sends;
+        const bool first = round / 2 % 2; // the full channel among those of the round
+        const size_t full = first ? 0 : signals - 1;
+        std::vector<ph_group_op> group;
+        rank.device->fill(out, each * puts, 10 * round + rank.rank);
+        for (size_t i = 0; sends && i < puts; i++)
+            group.push_back({PH_GROUP_PUT, channels[2 * full], i * each, i * each, each});
+        for (size_t i = 0; sends && i < signals; i++)
+            group.push_back({PH_GROUP_SIGNAL, channels[2 * ((full + i) % signals)], 0, 0, 0});
+        for (size_t i = 1; takes && i <= signals; i++) {
+            const size_t at = rank.rank == 0 ? i - 1 : full + i; // the full one last
+            group.push_back({PH_GROUP_WAIT, channels[2 * (at % signals) + 1], 0, 0, 0});
+        }
+        CHECK_OK(ph_group(group.data(), group.size(), stream));
+        rank.synchronize(stream);
+        if (takes)
+            rank.verify(in, each * puts, 10 * round + !rank.rank, "of opposite orders");
+        rank.barrier();
+    }
+    rank.close();
+}
+
+TEST_P(Staged, GroupsInOppositeOrders)
+{
+    for (const char *argument : {"one_way", "both_ways"})
+        EXPECT_EQ(run("groups_in_opposite_orders", argument, 2, {{"PEERHOP_NET_CHUNK", "4096"}}),
+                  "")
+            << argument;
+}
+
 // ---- the pinned memory is bounded: an exchange that finds no room says so
 
 RANK_FUNCTION(uses_up_the_slots)
