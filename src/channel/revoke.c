@@ -23,13 +23,16 @@ enum { REVOCATIONS_MAX = 4096 };
 // Ended exports of which the offers are not read yet, of one peer.
 enum { GONE_MAX = 4096 };
 
-// A release of the peer, until all is drained here and the peer knows.
+// A release of the peer, until all is drained here and the peer knows; or the end of one of its
+// exports, until that is noted.
 struct phi_revocation {
     struct phi_revocation *next;
-    uint64_t id;
+    uint64_t id; // 0: of an export that has ended
     uint32_t export_id;
     uint64_t begin, end; // in the export
     uint32_t number;     // not of buffers with a larger one
+    bool begun;          // it has taken effect here
+    struct phi_net_told told_by_then;
     struct phi_revoked told;
     bool answered;
 };
@@ -242,56 +245,74 @@ static void note_gone(struct phi_peer *peer, uint32_t export_id)
     peer->ended_unread[peer->ended_count++] = export_id;
 }
 
-static int file_gone(struct phi_peer *peer, uint32_t export_id)
+static void end_export(struct phi_peer *peer, uint32_t export_id)
 {
-    const struct phi_revocation all = {
-        .export_id = export_id, .end = UINT64_MAX, .number = UINT32_MAX};
     struct phi_remote_export *e = find(peer, export_id);
     if (e == NULL) {
         note_gone(peer, export_id);
-        return tell_unmapped(peer, export_id) ? -EAGAIN : 0; // asked again
+        tell_unmapped(peer, export_id); // where that cannot be told now the peer asks again
+        return;
     }
     e->revoked = true;
     peer->closing = true;
-    revoke(peer, &all);
+}
+
+// What the peer sent before, the application may still take by the calls that it would have made.
+// So a release takes effect when that is here: over the net it may be told of later than the
+// message. Returns whether it has.
+static bool take_effect(struct phi_peer *peer, struct phi_revocation *r)
+{
+    if (r->begun)
+        return true;
+    if (!phi_peer_heard(peer, &r->told_by_then))
+        return false;
+    r->begun = true;
+    if (r->id == 0)
+        end_export(peer, r->export_id);
+    revoke(peer, r);
     phi_peers_changed(peer->peers);
     phi_mailbox_wake(peer->peers->mailbox); // of exchanges that wait for what will not come
-    return 0;
+    return true;
+}
+
+// The one that the message is about, or where it would be the next.
+static struct phi_revocation **place_of(struct phi_peer *peer,
+                                        const struct phi_node_message *message, unsigned *before)
+{
+    struct phi_revocation **at = &peer->revocations;
+    for (*before = 0; *at != NULL; ++*before, at = &(*at)->next)
+        if ((*at)->id == message->a && (message->a != 0 || (*at)->export_id == message->b))
+            break;
+    return at;
 }
 
 int phi_revoke_file(struct phi_peer *peer, const struct phi_node_message *message)
 {
     struct phi_revoke what;
+    unsigned under_way;
     if (message->bytes_size != sizeof what || message->b > UINT32_MAX)
         return -EBADMSG;
     memcpy(&what, message->bytes, sizeof what);
-    if (what.offset > UINT64_MAX - what.size)
+    if (what.offset > UINT64_MAX - what.size || (what.gone != 0) != (message->a == 0))
         return -EBADMSG;
-    if (what.gone)
-        return file_gone(peer, (uint32_t)message->b);
-    struct phi_revocation *r = peer->revocations;
-    unsigned under_way = 0;
-    for (; r != NULL && r->id != message->a; r = r->next)
-        under_way++;
-    if (under_way == REVOCATIONS_MAX)
-        return -EAGAIN; // asked again, if that is what it is
+    struct phi_revocation **at = place_of(peer, message, &under_way), *r = *at;
     if (r != NULL) {
         r->answered = false;
         return 0;
     }
+    if (under_way == REVOCATIONS_MAX)
+        return -EAGAIN; // asked again, if that is what it is
     r = calloc(1, sizeof *r);
     if (r == NULL)
         return -ENOMEM; // asked again
     r->id = message->a;
     r->export_id = (uint32_t)message->b;
-    r->begin = what.offset;
-    r->end = what.offset + what.size;
-    r->number = what.number;
-    r->next = peer->revocations;
-    peer->revocations = r;
-    revoke(peer, r);
-    phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox);
+    r->begin = what.gone ? 0 : what.offset;
+    r->end = what.gone ? UINT64_MAX : what.offset + what.size;
+    r->number = what.gone ? UINT32_MAX : what.number;
+    phi_peer_note_told(peer, &r->told_by_then);
+    *at = r;
+    take_effect(peer, r);
     return 0;
 }
 
@@ -299,7 +320,7 @@ uint32_t phi_revocations_count(const struct phi_peer *peer)
 {
     uint32_t count = 0;
     for (const struct phi_revocation *r = peer->revocations; r != NULL; r = r->next)
-        count++;
+        count += r->id != 0;
     return count;
 }
 
@@ -373,8 +394,12 @@ static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revoca
 // Returns whether the release is over here, and the peer knows.
 static bool tick_revocation(struct phi_peer *peer, struct phi_revocation *r)
 {
-    struct phi_revoked now = examine(peer, r);
     struct phi_node_message message;
+    if (!take_effect(peer, r))
+        return false;
+    if (r->id == 0)
+        return true; // its imports are closed by themselves
+    struct phi_revoked now = examine(peer, r);
     if (r->answered && memcmp(&now, &r->told, sizeof now) == 0)
         return false;
     phi_peer_message(peer, PHI_NODE_REVOKED, &message);

@@ -243,8 +243,8 @@ TEST_P(Late, IsTakenOfABufferThatIsGivenBackMeanwhile)
 
 // ---- told of after what its sender said later, or never
 
-// What the net of a rank is told of posts that come, and what it takes down when its peer leaves or
-// lets go of a channel: the posts that the peer had told by then.
+// What the net of a rank is told of posts that come, and what it takes down when its peer leaves,
+// gives a buffer back or lets go of a channel: the posts that the peer had told by then.
 static std::atomic<bool> posts_are_late;
 static std::atomic<uint64_t> never_come; // so many more the peer claims to have told
 static std::atomic<uint64_t> told;       // how often it took that down
@@ -291,27 +291,34 @@ void __wrap_phi_link_told(struct phi_link *link, struct phi_net_told *what)
 }
 }
 
-// Rank 0 signals, with data where that goes through slots, and gives its buffer back: rank 1 hears
-// that rank 0 lets go of the channel before it is told of the signal.
+// Rank 0 gives its buffer back while its stream has a signal still to send, with data where that
+// goes through slots: rank 1 hears that rank 0 lets go of the channel before it is told of the
+// signal.
 RANK_FUNCTION(is_let_go_early)
 {
     rank.open();
     void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    void *other_memory = rank.device->alloc(size), *other_stream = rank.device->stream();
     ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size);
+    ph_channel *gate = rank.channel(!rank.rank, 2, role_of(rank, 1), other_memory, size);
     const size_t bytes = rank.staged() ? size : 0;
-    if (rank.rank == 1) {
-        CHECK_OK(ph_wait(channel, bytes, stream));
-        posts_are_late = true;
-    }
-    rank.barrier();
     if (rank.rank == 0) {
         rank.device->fill(memory, size, 1);
+        CHECK_OK(ph_wait(gate, 0, stream));
         CHECK_OK(bytes ? ph_put_signal(channel, 0, 0, bytes, stream) : ph_signal(channel, stream));
-        rank.synchronize(stream);
         CHECK_OK(ph_release_start(rank.context, memory, size));
+        rank.barrier();
         CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, kWait));
+        rank.synchronize(stream);
     } else {
-        CHECK(reaches(told, 1));
+        CHECK_OK(ph_wait(channel, bytes, stream));
+        rank.barrier();
+        CHECK_RC(end_of(channel), -ESTALE);
+        CHECK(reaches(told, 2)); // of the release, and of the end of the allocation
+        posts_are_late = true;
+        CHECK_OK(ph_signal(gate, other_stream));
+        rank.synchronize(other_stream);
+        CHECK(reaches(told, 3));
         sleep_ms(200); // the wait would be given up
         CHECK_RC(ph_channel_status(channel), -ESTALE);
         CHECK(!rank.device->synchronize(stream, 0));
@@ -330,6 +337,84 @@ TEST_P(Late, IsTakenWhereItsSenderHasLetGo)
         GTEST_SKIP() << "words and messages take one way";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("is_let_go_early"), "");
+}
+
+// Rank 0 signals, with data where that goes through slots, and gives its buffer back: rank 1 hears
+// of that before it is told of the signal, and only then calls for it.
+RANK_FUNCTION(is_released_before_it_is_told)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size);
+    const size_t bytes = rank.staged() ? size : 0;
+    posts_are_late = rank.rank == 1;
+    rank.barrier();
+    if (rank.rank == 0) {
+        rank.device->fill(memory, size, 1);
+        CHECK_OK(bytes ? ph_put_signal(channel, 0, 0, bytes, stream) : ph_signal(channel, stream));
+        rank.synchronize(stream);
+        CHECK_OK(ph_release_start(rank.context, memory, size));
+        CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, kWait));
+    } else {
+        const ph_group_op op = {PH_GROUP_WAIT, channel, 0, 0, bytes};
+        CHECK(reaches(told, 1));
+        sleep_ms(50);
+        CHECK_OK(rank.argument == "group" ? ph_group(&op, 1, stream)
+                                          : ph_wait(channel, bytes, stream));
+        CHECK(!rank.device->synchronize(stream, 0));
+        posts_are_late = false;
+        rank.synchronize(stream);
+        if (bytes)
+            rank.verify(memory, bytes, 1, "told of late");
+        CHECK_RC(end_of(channel), -ESTALE);
+    }
+    rank.barrier();
+}
+
+TEST_P(Late, IsTakenWhereItsSenderHasReleasedItsBuffer)
+{
+    if (!on_net())
+        GTEST_SKIP() << "words and messages take one way";
+    for (const char *how : {"wait", "group"}) {
+        SCOPED_TRACE(how);
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("is_released_before_it_is_told", how), "");
+    }
+}
+
+// The same of a provider that is late by itself: over and over, with all that a release says.
+RANK_FUNCTION(is_released_again_and_again)
+{
+    rank.open();
+    void *memory = rank.device->alloc(size), *stream = rank.device->stream();
+    for (uint64_t round = 0; round < 20; round++) {
+        ph_channel *channel = rank.channel(!rank.rank, 1, role_of(rank, 0), memory, size);
+        rank.device->fill(memory, size, 1000);
+        rank.barrier();
+        if (rank.rank == 0) {
+            rank.device->fill(memory, size, round);
+            CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
+            rank.synchronize(stream);
+            CHECK_OK(ph_release_start(rank.context, memory, size));
+            rank.shared->value[0] = round + 1;
+        } else {
+            CHECK(reaches(rank.shared->value[0], round + 1));
+            sleep_ms(round % 4); // before it is told of the release, or after it
+            CHECK_OK(ph_wait(channel, size, stream));
+            rank.synchronize(stream);
+            rank.verify(memory, size, round, "of a buffer that was released");
+            CHECK_RC(end_of(channel), -ESTALE);
+        }
+        CHECK_OK(ph_channel_close(channel));
+        rank.barrier();
+    }
+    rank.close();
+}
+
+TEST_P(Late, IsTakenOfOneReleaseAfterAnother)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("is_released_again_and_again"), "");
 }
 
 // Posts are lost that have not come a second after the peer said that it leaves; of one that lies,
