@@ -230,13 +230,18 @@ static int direct_entered(struct phi_memory *memory, const struct phi_allocation
         result = identity(driver, allocation->kind, at, &id);
     if (result != CUDA_SUCCESS)
         return phi_pointer_fail(memory, result, "looking at memory of this process", allocation);
-    if (p.type == 0 || id != allocation->id ||
-        phi_pointer_holds(memory, at, allocation->size) != 1)
+    const bool same = p.type != 0 && id == allocation->id;
+    if (same) {
+        driver->cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, at);
+        result = let_in(memory, &p, owner);
+        if (result != CUDA_SUCCESS)
+            return phi_pointer_fail(memory, result, "sharing", allocation);
+    }
+    // Behind let_in: of another device's memory the driver tells attributes before, but no range.
+    if (!same || phi_pointer_holds(memory, at, allocation->size) != 1)
         return phi_fail(memory->report, -EBADMSG, "memory of this process at 0x%llx is gone",
                         (unsigned long long)at);
-    driver->cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, at);
-    result = let_in(memory, &p, owner);
-    return result == CUDA_SUCCESS ? 0 : phi_pointer_fail(memory, result, "sharing", allocation);
+    return 0;
 }
 
 int phi_owner_direct(struct phi_memory *memory, const struct phi_owner *owner,
