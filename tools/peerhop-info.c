@@ -14,6 +14,7 @@
 #include <peerhop/error.h>
 #include <peerhop/version.h>
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/report.h"
 #include "base/table.h"
@@ -127,14 +128,15 @@ static int add_place(struct info *info, int ordinal)
     *place = (struct place){.name = "host"};
     if (ordinal >= 0) {
         snprintf(place->name, sizeof(place->name), "cuda:%d", ordinal);
-        rc = phi_device_open(&info->report, info->config.libcuda, ordinal, &place->device);
+        rc = phi_device_open(&info->report, info->config.libcuda, ordinal,
+                             phi_deadline(info->config.deadline_ms), &place->device);
     }
     if (rc == 0)
         rc = phi_memory_open(&info->report, place->device, &place->memory);
     if (rc < 0) {
         phi_report_copy(&info->report, sentence, sizeof(sentence));
         printf("  %s  cannot be opened: %s (%s)\n", place->name, sentence, ph_strerror(rc));
-        phi_device_close(place->device);
+        phi_device_close(place->device, phi_deadline(2000));
         return rc;
     }
     phi_capabilities_fill(&place->capabilities, place->device, phi_memory_kinds(place->memory));
@@ -245,7 +247,7 @@ static void close_places(struct info *info)
 {
     for (int i = 0; i < info->place_count; i++) {
         phi_memory_close(info->places[i].memory);
-        phi_device_close(info->places[i].device);
+        phi_device_close(info->places[i].device, phi_deadline(2000));
     }
 }
 
@@ -339,7 +341,8 @@ static int print_net(struct info *info)
         return STATUS_FAILED;
     }
     if (!phi_net_built() || phi_device_count(&info->report, info->config.libcuda) == 0 ||
-        phi_device_open(&info->report, info->config.libcuda, 0, &device))
+        phi_device_open(&info->report, info->config.libcuda, 0,
+                        phi_deadline(info->config.deadline_ms), &device))
         device = NULL;
     const struct phi_pci_place near = phi_way_near(device);
     if (list)
@@ -355,7 +358,7 @@ static int print_net(struct info *info)
         printf("  no net: %s\n", why);
     else if (device)
         print_memory(info, device);
-    phi_device_close(device);
+    phi_device_close(device, phi_deadline(2000));
     phi_config_fini(&info->config);
     free(list);
     return 0;

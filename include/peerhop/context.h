@@ -59,15 +59,17 @@ struct ph_context_params {
 // The caller owns *context and ends it with ph_context_destroy. On failure *context is untouched.
 // Blocks at most the deadline. Any thread; several contexts may live in one process.
 // Errors: -EINVAL (a parameter or variable out of range), -ENODEV (no such device), -ETIMEDOUT (the store does
-// not answer), PH_ESTORE, PH_EDRIVER, PH_EFENCED, -ENOMEM, -EMFILE, -EAGAIN (no more threads); -ENOENT,
-// -EACCES and the like of the password's file and of PEERHOP_TABLE's. Since 0.1.
+// not answer; a stream of this process waits, behind which the driver loads no kernels), PH_ESTORE, PH_EDRIVER,
+// PH_EFENCED, -ENOMEM, -EMFILE, -EAGAIN (no more threads); -ENOENT, -EACCES and the like of the password's file
+// and of PEERHOP_TABLE's. Since 0.1.
 PH_API int ph_context_create(const struct ph_context_params *params, struct ph_context **context);
 
 // ph_context_destroy ends the membership: waits until this rank's operations are done and until no peer's
 // stream touches this rank's buffers any more, unmaps what was imported, removes this rank's store keys and
 // ends the threads. The ranks may come in any order; channels, pending exchanges, and host memory of the
 // context end with it. Clears *context. NULL and *context == NULL are fine.
-// Blocks at most deadline_ms (0: the context's). On -ETIMEDOUT, which names what still runs and where, the
+// Blocks at most deadline_ms (0: the context's), and two seconds each for store and device. On -ETIMEDOUT, which names what still
+// runs and where (operations, peers, or a stream of the application's behind which the driver unmaps nothing), the
 // context lives on and may be destroyed again; on -EBUSY, at once, where device channels of it have not been
 // given back (ph_channel_device_release). Must not run while another thread uses the context. Since 0.1.
 PH_API int ph_context_destroy(struct ph_context **context, int64_t deadline_ms);

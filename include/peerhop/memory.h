@@ -25,10 +25,14 @@ PH_API int ph_host_register(struct ph_context *context, int fd, uint64_t offset,
                             void **address);
 
 // ph_host_free unmaps what ph_host_alloc or ph_host_register mapped; peers that imported it keep their
-// mapping until they end. Errors: -EINVAL (not such an address), -EBUSY (a channel of this context uses it,
-// or an exchange that was started and is not finished).
-// Does not wait for others; any thread. Since 0.1.
-PH_API int ph_host_free(struct ph_context *context, void *address);
+// mapping until they end. In a device context the driver unmaps it, once no operation of the library's is
+// in flight and every stream of the device is done with what it had: waits for that, at most deadline_ms
+// (0: the context's). -ETIMEDOUT says what is in the way (of the library's own operations, which word of
+// which rank); the memory is given back all the same, unmapped behind that, and not to be used or freed
+// again. In a host context it waits for nothing. Errors: -EINVAL (not such an address), -EBUSY (a channel of this
+// context uses it, or an exchange that was started and is not finished), -ETIMEDOUT, PH_EFORKED. Any
+// thread. Since 0.1.
+PH_API int ph_host_free(struct ph_context *context, void *address, int64_t deadline_ms);
 
 #ifdef __cplusplus
 }

@@ -52,12 +52,15 @@ PH_API int ph_release_wait(struct ph_context *context, const void *buffer, size_
                            enum ph_release_state state, int64_t deadline_ms);
 
 // ph_reap unmaps what peers have released, and what no channel uses any more, and frees the device
-// memory (18 MiB) of each life of a peer that is over, once a later life was met and the handles on
-// its channels are closed. Closing an import of
-// cudaMalloc or pool memory waits for every stream of the device, and while it does no thread of
-// the process can launch anything: call it where the device is quiet. Any thread. 0 or PH_EFORKED,
-// -EINVAL. Since 0.1.
-PH_API int ph_reap(struct ph_context *context);
+// memory (44 MiB) of each life of a peer that is over, once a later life was met and the handles on
+// its channels are closed. The driver does that for cudaMalloc, pool and host memory only when every
+// stream of the device is done with what it had, and until then no thread of the process can launch
+// anything: call it where the device is quiet. It is not begun while an operation of the library's is
+// in flight. Blocks at most deadline_ms (0: the context's), then -ETIMEDOUT: the sentence says what
+// is in the way (of the library's own operations, which word of which rank). What the driver has begun
+// goes on by itself; call it again for the rest. Errors: -EINVAL, -ETIMEDOUT, PH_EFORKED. Any thread.
+// Since 0.1.
+PH_API int ph_reap(struct ph_context *context, int64_t deadline_ms);
 
 #ifdef __cplusplus
 }

@@ -12,8 +12,12 @@
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
 #include "channel/leave.h"
+#include "channel/release.h"
 
 #define RANKS_MAX 1048576
+
+// How long the end of a context waits for what the driver has of it, whatever the store took.
+#define DEVICE_MS 2000
 
 // What parameters, environment and launcher say together.
 struct identity {
@@ -177,12 +181,13 @@ static void name_device(struct ph_context *context)
              u[10], u[11], u[12], u[13], u[14], u[15]);
 }
 
-static int open_device(struct ph_context *context, int ordinal)
+static int open_device(struct ph_context *context, int ordinal, int64_t deadline)
 {
     struct phi_executor_params params = {&context->report, &context->counters, &context->config};
     int rc = 0;
     if (ordinal >= 0)
-        rc = phi_device_open(&context->report, context->config.libcuda, ordinal, &context->device);
+        rc = phi_device_open(&context->report, context->config.libcuda, ordinal, deadline,
+                             &context->device);
     if (rc == 0)
         rc = phi_memory_open(&context->report, context->device, &context->memory);
     if (rc)
@@ -201,8 +206,11 @@ static int open_context(struct ph_context *context, const struct ph_context_para
     int rc = read_config(context, params);
     if (rc || (rc = choose_ranks(context, params, &launcher, &identity)) ||
         (rc = choose_job(context, params, &launcher, &identity)) ||
-        (rc = choose_device(context, &launcher, identity.rank, &ordinal)) ||
-        (rc = open_device(context, ordinal)))
+        (rc = choose_device(context, &launcher, identity.rank, &ordinal)))
+        return rc;
+    const int64_t deadline = phi_deadline(context->config.deadline_ms);
+    rc = open_device(context, ordinal, deadline);
+    if (rc)
         return rc;
     struct phi_peers_params peers = {
         .report = &context->report,
@@ -219,7 +227,7 @@ static int open_context(struct ph_context *context, const struct ph_context_para
         .ranks = identity.ranks,
         .incarnation = phi_incarnation(),
     };
-    rc = phi_peers_open(&peers, phi_deadline(context->config.deadline_ms), &context->peers);
+    rc = phi_peers_open(&peers, deadline, &context->peers);
     if (rc == 0)
         phi_log(&context->report, PH_LOG_INFO, "rank %d of %d, job %s, epoch %llu, on %s",
                 identity.rank, identity.ranks, identity.job, (unsigned long long)identity.epoch,
@@ -233,7 +241,7 @@ static void free_context(struct ph_context *context, int64_t deadline)
     if (context->executor != NULL)
         context->executor->ops->close(context->executor);
     phi_memory_close(context->memory);
-    phi_device_close(context->device);
+    phi_device_close(context->device, phi_deadline(DEVICE_MS));
     phi_table_fini(&context->size_table);
     phi_config_fini(&context->config);
     phi_report_fini(&context->report);
@@ -281,10 +289,15 @@ int ph_context_destroy(struct ph_context **context, int64_t deadline_ms)
     int rc = phi_device_channels_none(c->peers); // kernels of the application may run
     if (rc == 0)
         rc = phi_leave(c->peers, deadline);
+    if (rc == 0) {
+        phi_reap(c->peers, true);
+        rc = phi_context_closed(c, deadline, "what was imported of peers is not unmapped yet", "");
+    }
     if (rc)
         return rc;
     // The store may be gone by now: its keys expire, and that is no reason to hold the caller for
-    // long.
+    // long. Nor is a stream of the application's that waits only now: what the driver has of this
+    // rank goes behind it.
     free_context(c, phi_deadline(2000));
     *context = NULL;
     return 0;

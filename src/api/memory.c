@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
+#include <stdio.h>
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "base/clock.h"
 
 int ph_host_alloc(struct ph_context *context, size_t size, void **address)
 {
@@ -29,16 +31,26 @@ int ph_host_register(struct ph_context *context, int fd, uint64_t offset, size_t
     return rc ? rc : phi_host_register(context->memory, fd, offset, size, address);
 }
 
-int ph_host_free(struct ph_context *context, void *address)
+int ph_host_free(struct ph_context *context, void *address, int64_t deadline_ms)
 {
+    char what[80];
     if (context == NULL)
         return -EINVAL;
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
+    int rc = phi_check_deadline(&context->report, deadline_ms);
+    if (rc)
+        return rc;
     if (phi_peers_use(context->peers, address))
         return phi_fail(&context->report, -EBUSY,
                         "host memory at %p is the buffer of a channel, or of an exchange that is "
                         "not finished",
                         address);
-    return phi_host_free(context->memory, address);
+    rc = phi_host_free(context->memory, address);
+    if (rc)
+        return rc;
+    snprintf(what, sizeof what, "host memory at %p is not unmapped yet", address);
+    return phi_context_closed(context,
+                              phi_deadline(deadline_ms ? deadline_ms : context->config.deadline_ms),
+                              what, "; it will be, behind that, and is not to be used any more");
 }

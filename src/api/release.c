@@ -50,12 +50,38 @@ int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
     return phi_release_wait(context->peers, buffer, size, state, phi_deadline(ms));
 }
 
-int ph_reap(struct ph_context *context)
+static int in_the_way(struct ph_context *context, const char *what, const char *then)
+{
+    char why[256];
+    phi_cuda_executor_explain(context->executor, why, sizeof why);
+    return phi_fail(&context->report, -ETIMEDOUT, "%s: %s%s", what, why, then);
+}
+
+int phi_context_closed(struct ph_context *context, int64_t deadline, const char *what,
+                       const char *then)
+{
+    struct phi_device *device = context->device;
+    if (device == NULL || phi_device_ended(device, phi_device_handed(device), deadline))
+        return 0;
+    return in_the_way(context, what, then);
+}
+
+int ph_reap(struct ph_context *context, int64_t deadline_ms)
 {
     if (context == NULL)
         return -EINVAL;
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
-    phi_reap(context->peers);
-    return 0;
+    int rc = phi_check_deadline(&context->report, deadline_ms);
+    if (rc)
+        return rc;
+    const int64_t deadline = phi_deadline(deadline_ms ? deadline_ms : context->config.deadline_ms);
+    const bool more = phi_reap(context->peers, context->device == NULL);
+    // Before it is handed over: what the closer has, and waits with, no exchange can map again.
+    if (more && !phi_cuda_executor_quiet(context->executor, deadline))
+        return in_the_way(context, "not all is unmapped", "; call ph_reap again");
+    if (more)
+        phi_reap(context->peers, true);
+    return phi_context_closed(context, deadline, "not all is unmapped yet",
+                              "; it will be, behind that");
 }

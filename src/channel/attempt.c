@@ -342,31 +342,36 @@ void phi_attempt_free(struct phi_attempt *attempt)
     free(attempt);
 }
 
-// Gives up the lock where something is mapped.
-static void unmap(struct phi_peers *peers, struct phi_attempt *attempt)
+// Gives up the lock where something is mapped. Returns whether it stays so for want of `blocking`.
+static bool unmap(struct phi_peers *peers, struct phi_attempt *attempt, bool blocking)
 {
     if (attempt == NULL || attempt->import == NULL)
-        return;
+        return false;
     struct phi_import *import = attempt->import;
+    if (!blocking && phi_memory_import_blocks(import))
+        return true;
     attempt->import = NULL;
     pthread_mutex_unlock(&peers->lock);
     phi_memory_import_close(import);
     pthread_mutex_lock(&peers->lock);
+    return false;
 }
 
-void phi_attempt_reap(struct phi_peers *peers)
+bool phi_attempt_reap(struct phi_peers *peers, bool blocking)
 {
+    bool left = false;
     for (int rank = 0; rank < peers->ranks; rank++)
         if (peers->table[rank] != NULL)
-            unmap(peers, peers->table[rank]->attempt);
+            left = unmap(peers, peers->table[rank]->attempt, blocking) || left;
     for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former) {
         peer->visitors++; // it stays, and what follows it on the list is read afterwards
-        unmap(peers, peer->attempt);
+        left = unmap(peers, peer->attempt, blocking) || left;
         peer->visitors--;
     }
     for (struct phi_attempt **at = &peers->attempts; *at != NULL;) {
         struct phi_attempt *attempt = *at;
-        if (attempt->trying) {
+        if (attempt->trying || !blocking) {
+            left = left || !attempt->trying;
             at = &attempt->next;
             continue;
         }
@@ -376,4 +381,5 @@ void phi_attempt_reap(struct phi_peers *peers)
         pthread_mutex_lock(&peers->lock);
         at = &peers->attempts;
     }
+    return left;
 }

@@ -39,10 +39,11 @@ int phi_attempt_end(const struct phi_peer *peer);
 bool phi_attempt_trying(const struct phi_peer *peer);
 
 // phi_attempt_keep: the pair is joined by ipc, and what was mapped is its probe's. renew: the
-// peer's record is of another life now. reap (gives up the lock) unmaps what else was mapped.
+// peer's record is of another life now. reap (gives up the lock) unmaps what else was mapped, as
+// phi_reap says.
 void phi_attempt_keep(struct phi_peer *peer);
 void phi_attempt_renew(struct phi_peer *peer);
-void phi_attempt_reap(struct phi_peers *peers);
+bool phi_attempt_reap(struct phi_peers *peers, bool blocking);
 
 // phi_attempt_stop (without the lock, after the service thread) waits for the thread that maps, and
 // frees what is of former lives; free unmaps, too.

@@ -143,22 +143,25 @@ void phi_flags_close(struct phi_peer *peer)
     peer->own_flags = NULL;
 }
 
-void phi_flags_reap(struct phi_peer *peer)
+bool phi_flags_reap(struct phi_peer *peer, bool blocking)
 {
     struct phi_peers *peers = peer->peers;
     struct phi_remote_export *theirs = peer->flags;
     struct phi_own_flags *own = peer->own_flags;
-    if (theirs != NULL && theirs->importing)
-        return;
+    if ((theirs == NULL && own == NULL) || (theirs != NULL && theirs->importing))
+        return false;
     for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
         if (c->handles > 0 || !phi_revoke_drained(c))
-            return;
+            return false;
+    if (!blocking)
+        return true;
     peer->flags = NULL;
     peer->own_flags = NULL;
     pthread_mutex_unlock(&peers->lock);
     end_theirs(theirs);
     end_own(peers, own);
     pthread_mutex_lock(&peers->lock);
+    return false;
 }
 
 void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer)

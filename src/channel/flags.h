@@ -38,12 +38,12 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
 // cannot be made, there is none. Without the lock. -ENOMEM.
 int phi_flags_open(struct phi_peer *peer);
 
-// phi_flags_close ends both. May block behind any stream of the device.
+// phi_flags_close ends both: the memory by the device's closer.
 void phi_flags_close(struct phi_peer *peer);
 
 // phi_flags_reap does so for a life that is over, where no handle is left by which somebody could
-// still take what that life sent. With the lock, which it gives up. May block likewise.
-void phi_flags_reap(struct phi_peer *peer);
+// still take what that life sent, as phi_reap says. With the lock, which it gives up.
+bool phi_flags_reap(struct phi_peer *peer, bool blocking);
 
 // phi_flags_forget: the peer's slab was that of a former life, never mapped.
 void phi_flags_forget(struct phi_peer *peer);

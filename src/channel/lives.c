@@ -264,12 +264,16 @@ static bool part_with(struct phi_peer *peer, int *soon)
     return false;
 }
 
-// Frees the first life that may be; false: there is none. Gives up the lock meanwhile.
-static bool free_one(struct phi_peers *peers, bool blocking, int *soon)
+// Frees the first life that may be; false: there is none. Gives up the lock meanwhile. Without
+// `blocking` none is freed, and *left set where one could be.
+static bool free_one(struct phi_peers *peers, bool blocking, int *soon, bool *left)
 {
     for (struct phi_peer **at = &peers->former; *at != NULL; at = &(*at)->former) {
         struct phi_peer *peer = *at;
-        if (!part_with(peer, soon) || !blocking)
+        if (!part_with(peer, soon))
+            continue;
+        *left = !blocking;
+        if (!blocking)
             continue;
         *at = peer->former;
         free_keys(peer); // an exchange may remember one of them: see key_after()
@@ -290,8 +294,9 @@ int phi_lives_tick(struct phi_peers *peers)
     if (peers->former_due) {
         const bool blocking =
             peers->device == NULL || (idle && !executor->ops->busy(executor, NULL, 0));
+        bool left = false;
         peers->former_due = false;
-        if (free_one(peers, blocking, &soon))
+        if (free_one(peers, blocking, &soon, &left))
             soon = 0;
         else if (peers->former != NULL && !blocking && idle)
             soon = AGAIN_MS;
@@ -301,9 +306,11 @@ int phi_lives_tick(struct phi_peers *peers)
     return soon;
 }
 
-void phi_lives_reap(struct phi_peers *peers)
+bool phi_lives_reap(struct phi_peers *peers, bool blocking)
 {
     int soon = -1;
-    while (free_one(peers, true, &soon))
+    bool left = false;
+    while (free_one(peers, blocking, &soon, &left))
         ;
+    return left;
 }

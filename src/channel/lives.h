@@ -22,14 +22,14 @@ void phi_peer_renew(struct phi_peer *peer);
 // What is left of a life that another one has replaced, on peers->former. Its descriptors are
 // closed once no thread is at work with it, the rest is freed once no handle of the application is
 // left on its channels either: a call on one looks at the words, and may take what that life sent.
-// Where a device knows the memory that can block behind its streams, and is left to phi_lives_reap
-// (and to the tick, where PEERHOP_REAP=idle).
+// Where a device knows the memory its closer has to end it, behind which others cannot launch: that
+// is left to phi_lives_reap (and to the tick, where PEERHOP_REAP=idle).
 //
 // phi_lives_due: the last handle on a channel was closed; of no former life: nothing. tick (takes
 // the lock) frees what it can, of one life; returns when to call it again, as phi_release_tick.
-// reap (with the lock, given up in between) frees all that it can.
+// reap (with the lock, given up in between) frees all that it can, as phi_reap says.
 void phi_lives_due(struct phi_peer *peer);
 int phi_lives_tick(struct phi_peers *peers);
-void phi_lives_reap(struct phi_peers *peers);
+bool phi_lives_reap(struct phi_peers *peers, bool blocking);
 
 #endif

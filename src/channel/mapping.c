@@ -183,9 +183,9 @@ static int import_in_place(struct phi_remote_export *e, int fd, struct phi_impor
     int rc = -EEXIST;
     while (rc == -EEXIST && phi_now() < (soon < deadline ? soon : deadline)) {
         if (!executor->ops->busy(executor, NULL, 0))
-            phi_reap(peers);
+            phi_reap(peers, true);
         rc = import_from(e->peer, e->record, e->record_size, fd, import);
-        if (rc == -EEXIST) // another context may have it open
+        if (rc == -EEXIST) // the closer is not there yet, or another context has it open
             nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
     }
     return rc;

@@ -70,6 +70,7 @@ struct phi_remote_export {
     size_t record_size;
     bool revoked;              // its owner will not use it any more: to be closed
     bool importing;            // a thread maps or closes it now, without the lock
+    bool closing;              // ... that thread is the device's closer, which says when it has
     bool tried;                // `import` or `reason` is the outcome
     uint64_t call;             // number of the exchange call that tried last
     struct phi_import *import; // NULL: failed, or over the net

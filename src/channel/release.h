@@ -104,8 +104,10 @@ uint32_t phi_revocations_count(const struct phi_peer *peer);
 int phi_revoke_tick(struct phi_peer *peer, bool *closed);
 void phi_revoke_free(struct phi_peer *peer);
 
-// phi_reap (without the lock) unmaps all that may be unmapped, also where that can block.
-void phi_reap(struct phi_peers *peers);
+// phi_reap (without the lock) unmaps all that may be unmapped; what can block, with `blocking` only,
+// by the device's closer, else it returns whether there is some. Of a rank that leaves that is every
+// import.
+bool phi_reap(struct phi_peers *peers, bool blocking);
 
 // phi_soon is the nearer of two times of the kind that phi_release_tick returns.
 static inline int phi_soon(int a, int b)

@@ -443,21 +443,35 @@ static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
     return ended && !e->importing && is_unused(peer, e);
 }
 
-// Gives up the lock while it unmaps. From before that no round may count on the mapping: one that
-// is taken meanwhile waits, and maps anew.
+// Without the lock; of what can block, on the thread of the device's closer.
+static void import_closed(void *opaque)
+{
+    struct phi_remote_export *e = opaque;
+    struct phi_peers *peers = e->peer->peers;
+    pthread_mutex_lock(&peers->lock);
+    e->importing = e->closing = false;
+    e->peer->closing = true; // the service thread parts with it
+    phi_service_wake(peers->service);
+    phi_peers_changed(peers);
+    phi_mailbox_wake(peers->mailbox);
+    pthread_mutex_unlock(&peers->lock);
+}
+
+// Gives up the lock while it unmaps, or hands that over. From before that no round may count on the
+// mapping: one that is taken meanwhile waits, and maps anew.
 static void close_import(struct phi_remote_export *e)
 {
     struct phi_peers *peers = e->peer->peers;
     struct phi_import *import = e->import;
     e->importing = true;
+    e->closing = phi_memory_import_blocks(import);
     e->import = NULL;
     e->tried = false;
+    import->closed = import_closed;
+    import->opaque = e;
     pthread_mutex_unlock(&peers->lock);
     phi_memory_import_close(import);
     pthread_mutex_lock(&peers->lock);
-    e->importing = false;
-    phi_peers_changed(peers);
-    phi_mailbox_wake(peers->mailbox);
 }
 
 static void forget(struct phi_peer *peer, struct phi_remote_export *e)
@@ -501,53 +515,59 @@ static bool part_with(struct phi_peer *peer, struct phi_remote_export *e)
     return tell_unmapped(peer, e->id) != -EAGAIN;
 }
 
-// The next import that may be closed; without `blocking` of those whose closing cannot block.
-// *left: there are others, that somebody uses.
-static struct phi_remote_export *next_closable(struct phi_peer *peer, bool blocking, bool *left,
-                                               bool *later)
+// What a look for imports that may be closed takes in, and what it leaves.
+struct look {
+    bool idle;     // also those that nobody wants: of a rank that leaves, all
+    bool blocking; // also those whose closing can block
+    bool left;     // there are others, that somebody uses
+    bool later;    // ... that may be closed, and can block
+};
+
+static struct phi_remote_export *next_closable(struct phi_peer *peer, struct look *look)
 {
     size_t cursor = 0;
-    *left = *later = false;
+    look->left = look->later = false;
     for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
-        bool idle = blocking && e->import != NULL && !e->importing && !is_wanted(peer, e);
+        bool idle = look->idle && e->import != NULL && !e->importing &&
+                    (peer->peers->leaving || !is_wanted(peer, e));
         if (!idle && !may_close(peer, e)) {
-            *left = *left || e->revoked;
+            look->left = look->left || (e->revoked && !e->closing);
             continue;
         }
         if (e->import == NULL && e->revoked) {
             if (part_with(peer, e))
                 forget(peer, e); // the map may lose the value that was just returned
             else
-                *left = true;
-        } else if (e->import != NULL && (blocking || !phi_memory_import_blocks(e->import))) {
+                look->left = true;
+        } else if (e->import != NULL && (look->blocking || !phi_memory_import_blocks(e->import))) {
             return e;
         } else if (e->import != NULL) {
-            *later = true;
+            look->later = true;
         }
     }
     return NULL;
 }
 
-// Returns in how many ms to come again. Unmaps one at most, *closed: which may take a while, so the
-// service thread looks at all else before the next.
+// Returns in how many ms to come again. Unmaps one at most, or hands it over; *closed: which may
+// take a while, so the service thread looks at all else before the next.
 static int tick_imports(struct phi_peer *peer, bool *closed)
 {
     struct phi_peers *peers = peer->peers;
     struct phi_executor *executor = peers->executor;
-    bool left, later;
     bool idle = peers->config->reap == PHI_REAP_IDLE;
     if (*closed)
         return 0;
-    bool blocking = idle && !executor->ops->busy(executor, NULL, 0);
-    struct phi_remote_export *e = next_closable(peer, blocking, &left, &later);
+    bool quiet = idle && !executor->ops->busy(executor, NULL, 0);
+    struct look look = {.idle = quiet, .blocking = quiet};
+    struct phi_remote_export *e = next_closable(peer, &look);
     if (e != NULL) {
         *closed = true;
         close_import(e);
         return 0;
     }
-    if (!left && !later)
+    if (!look.left && !look.later)
         peer->closing = false;
-    return left ? 1 : later && idle ? 10 : -1;
+    return look.left ? 1 : look.later && idle ? 10 : -1;
 }
 
 int phi_revoke_tick(struct phi_peer *peer, bool *closed)
@@ -567,46 +587,66 @@ int phi_revoke_tick(struct phi_peer *peer, bool *closed)
     return peer->closing ? phi_soon(soon, tick_imports(peer, closed)) : soon;
 }
 
-static void reap_peer(struct phi_peer *peer)
+// What follows returns whether something was left that can block, for want of `blocking`.
+static bool reap_peer(struct phi_peer *peer, bool blocking)
 {
+    struct look look = {.idle = true, .blocking = blocking};
     struct phi_remote_export *e;
-    bool left, later;
-    while ((e = next_closable(peer, true, &left, &later)) != NULL)
+    while ((e = next_closable(peer, &look)) != NULL)
         close_import(e);
+    return look.later;
 }
 
-static void reap_former(struct phi_peer *peer)
+static bool reap_probe(struct phi_peer *peer, bool blocking)
 {
-    reap_peer(peer);
-    phi_flags_reap(peer);
-    if (peer->probing)
-        return;
     struct phi_import *probe = peer->probe;
+    if (probe == NULL || peer->probing)
+        return false;
+    if (!blocking && phi_memory_import_blocks(probe))
+        return true;
     peer->probe = NULL;
     pthread_mutex_unlock(&peer->peers->lock);
     phi_memory_import_close(probe);
     pthread_mutex_lock(&peer->peers->lock);
+    return false;
+}
+
+static bool reap_leaving(struct phi_peer *peer, bool blocking)
+{
+    bool left = reap_peer(peer, blocking);
+    return reap_probe(peer, blocking) || left;
+}
+
+static bool reap_former(struct phi_peer *peer, bool blocking)
+{
+    bool left = reap_peer(peer, blocking);
+    left = phi_flags_reap(peer, blocking) || left;
+    return reap_probe(peer, blocking) || left;
 }
 
 // The peer stays while `reap` gives up the lock, and what follows it on the list is read
 // afterwards.
-static void visit(struct phi_peer *peer, void (*reap)(struct phi_peer *))
+static bool visit(struct phi_peer *peer, bool (*reap)(struct phi_peer *, bool), bool blocking)
 {
     peer->visitors++;
-    reap(peer);
+    bool left = reap(peer, blocking);
     peer->visitors--;
+    return left;
 }
 
-void phi_reap(struct phi_peers *peers)
+bool phi_reap(struct phi_peers *peers, bool blocking)
 {
+    bool left = false;
     pthread_mutex_lock(&peers->lock);
     for (int rank = 0; rank < peers->ranks; rank++)
         if (peers->table[rank] != NULL)
-            visit(peers->table[rank], reap_peer);
-    phi_lives_reap(peers);
+            left = visit(peers->table[rank], peers->leaving ? reap_leaving : reap_peer, blocking) ||
+                   left;
+    left = phi_lives_reap(peers, blocking) || left;
     for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
-        visit(peer, reap_former);
-    phi_attempt_reap(peers);
+        left = visit(peer, reap_former, blocking) || left;
+    left = phi_attempt_reap(peers, blocking) || left;
     phi_service_wake(peers->service);
     pthread_mutex_unlock(&peers->lock);
+    return left;
 }

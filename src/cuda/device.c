@@ -10,9 +10,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cuda/driver.h"
+#include "cuda/device_state.h"
 #include "cuda/kernel_args.h"
-#include "cuda/kernels.h"
 
 // Copies of the probe go through a small pinned buffer: from pageable memory they would not be
 // asynchronous.
@@ -20,19 +19,6 @@
 
 #define WARM_UP_MS   10000
 #define WARM_UP_HALF 131072
-
-struct phi_device {
-    struct phi_report *report;
-    const struct phi_driver *driver;
-    struct phi_device_info info;
-    CUdevice handle;
-    CUcontext context; // primary, retained
-    CUmodule module;
-    CUfunction kernel[PHI_KERNEL_COUNT];
-    pthread_mutex_t lock; // guards stream and staging
-    CUstream stream;      // non-blocking, never waited on by anything of ours
-    void *staging;
-};
 
 const struct phi_driver *phi_device_driver(const struct phi_device *device)
 {
@@ -152,7 +138,7 @@ static void read_capabilities(struct phi_device *device)
     info->connections = connections();
 }
 
-static int describe_device(struct phi_device *device, int ordinal)
+int phi_device_describe(struct phi_device *device, int ordinal)
 {
     const struct phi_driver *driver = device->driver;
     int count = 0, version = 0;
@@ -180,14 +166,14 @@ static int describe_device(struct phi_device *device, int ordinal)
 }
 
 // wait_idle waits until the private stream has run dry.
-static int wait_idle(struct phi_device *device, int64_t deadline)
+static int wait_idle(struct phi_device *device, struct phi_report *report, int64_t deadline)
 {
     for (unsigned polls = 0;; polls++) {
         CUresult result = device->driver->cuStreamQuery(device->stream);
         if (result == CUDA_SUCCESS)
             return 0;
         if (result != CUDA_ERROR_NOT_READY)
-            return phi_cuda_result(device->report, device->driver, result, "a copy of the library");
+            return phi_cuda_result(report, device->driver, result, "a copy of the library");
         if (phi_now() >= deadline)
             return -ETIMEDOUT;
         if (polls > 1000)
@@ -269,7 +255,7 @@ static bool takes_batches(const struct phi_device *device, CUdeviceptr memory)
 // warm_up_copies makes the driver load what it copies with inside a device (kernels of its own, for
 // small and for unaligned copies): two ranks on one device copy that way, and a first time behind a
 // waiting stream would block.
-static CUresult warm_up_copies(struct phi_device *device)
+static CUresult warm_up_copies(struct phi_device *device, struct phi_report *report)
 {
     static const size_t sizes[] = {1, 1000, WARM_UP_HALF - 1, WARM_UP_HALF};
     const struct phi_driver *driver = device->driver;
@@ -281,116 +267,46 @@ static CUresult warm_up_copies(struct phi_device *device)
         result = driver->cuMemcpyAsync(memory + (size_t)2 * WARM_UP_HALF - sizes[i], memory,
                                        sizes[i], device->stream);
     device->info.copy_batches = result == CUDA_SUCCESS && takes_batches(device, memory);
-    if (result == CUDA_SUCCESS && wait_idle(device, phi_deadline(WARM_UP_MS)))
+    if (result == CUDA_SUCCESS && wait_idle(device, report, phi_deadline(WARM_UP_MS)))
         result = CUDA_ERROR_TIMEOUT;
     driver->cuMemFree_v2(memory);
     return result;
 }
 
 // load_kernels: their absence is no failure as long as memory operations can wait instead.
-static int load_kernels(struct phi_device *device)
+static int load_kernels(struct phi_device *device, struct phi_report *report)
 {
     const struct phi_driver *driver = device->driver;
     CUresult result = load_module(device);
     if (result == CUDA_SUCCESS) {
         device->info.kernels = true;
         device->info.early_launch = launches_early(device);
-        return wait_idle(device, phi_deadline(WARM_UP_MS));
+        return wait_idle(device, report, phi_deadline(WARM_UP_MS));
     }
     memset(device->kernel, 0, sizeof device->kernel);
     if (!device->info.memory_operations)
         return phi_cuda_result(
-            device->report, driver, result,
+            report, driver, result,
             "device cuda:%d (compute %d.%d) has neither stream memory operations nor "
             "kernels (built: %s)",
             device->info.ordinal, device->info.compute_major, device->info.compute_minor,
             phi_kernels_architectures);
-    phi_log(device->report, PH_LOG_WARN, "device cuda:%d runs without kernels (built: %s): %s",
-            device->info.ordinal, phi_kernels_architectures, phi_cuda_name(driver, result));
-    return 0;
+    return phi_refuse(report, 0, "device cuda:%d runs without kernels (built: %s): %s",
+                      device->info.ordinal, phi_kernels_architectures,
+                      phi_cuda_name(driver, result));
 }
 
-static void free_resources(struct phi_device *device)
+int phi_device_load(struct phi_device *device, struct phi_report *report)
 {
     const struct phi_driver *driver = device->driver;
-    if (device->module != NULL)
-        driver->cuModuleUnload(device->module);
-    if (device->staging != NULL)
-        driver->cuMemFreeHost(device->staging);
-    if (device->stream != NULL)
-        driver->cuStreamDestroy_v2(device->stream);
-}
-
-static int open_resources(struct phi_device *device)
-{
-    const struct phi_driver *driver = device->driver;
-    void *token = NULL;
-    int rc = phi_device_enter(device, &token);
-    if (rc)
-        return rc;
     CUresult result = driver->cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemHostAlloc(&device->staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE);
     if (result == CUDA_SUCCESS)
-        result = warm_up_copies(device);
+        result = warm_up_copies(device, report);
     if (result != CUDA_SUCCESS)
-        rc =
-            phi_cuda_result(device->report, driver, result, "device cuda:%d", device->info.ordinal);
-    else
-        rc = load_kernels(device);
-    if (rc)
-        free_resources(device);
-    phi_device_leave(device, token);
-    return rc;
-}
-
-int phi_device_open(struct phi_report *report, const char *library, int ordinal,
-                    struct phi_device **device)
-{
-    char why[512];
-    const struct phi_driver *driver = phi_driver_load(library, why, sizeof why);
-    if (driver == NULL)
-        return phi_fail(report, -ENODEV, "device cuda:%d: %s", ordinal, why);
-    struct phi_device *made = calloc(1, sizeof *made);
-    if (made == NULL)
-        return phi_fail(report, -ENOMEM, "device cuda:%d: out of memory", ordinal);
-    made->report = report;
-    made->driver = driver;
-    pthread_mutex_init(&made->lock, NULL);
-    int rc = describe_device(made, ordinal);
-    if (rc)
-        goto free_device;
-    CUresult result = driver->cuDevicePrimaryCtxRetain(&made->context, made->handle);
-    if (result != CUDA_SUCCESS) {
-        rc = phi_cuda_result(report, driver, result, "the primary context of cuda:%d", ordinal);
-        goto free_device;
-    }
-    rc = open_resources(made);
-    if (rc)
-        goto release_context;
-    *device = made;
-    return 0;
-
-release_context:
-    driver->cuDevicePrimaryCtxRelease_v2(made->handle);
-free_device:
-    pthread_mutex_destroy(&made->lock);
-    free(made);
-    return rc;
-}
-
-void phi_device_close(struct phi_device *device)
-{
-    void *token = NULL;
-    if (device == NULL)
-        return;
-    if (phi_device_enter(device, &token) == 0) {
-        free_resources(device);
-        phi_device_leave(device, token);
-    }
-    device->driver->cuDevicePrimaryCtxRelease_v2(device->handle);
-    pthread_mutex_destroy(&device->lock);
-    free(device);
+        return phi_cuda_result(report, driver, result, "device cuda:%d", device->info.ordinal);
+    return load_kernels(device, report);
 }
 
 // Ordinals mean nothing to other processes: a device is told by its UUID.
@@ -472,69 +388,6 @@ int phi_device_thread_start(struct phi_device *device)
     return 0;
 }
 
-int phi_device_register(struct phi_device *device, void *base, size_t size, uint64_t *address)
-{
-    const struct phi_driver *driver = device->driver;
-    CUdeviceptr pointer = 0;
-    void *token = NULL;
-    int rc = phi_device_enter(device, &token);
-    if (rc)
-        return rc;
-    CUresult result = driver->cuMemHostRegister_v2(
-        base, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuMemHostGetDevicePointer_v2(&pointer, base, 0);
-        if (result != CUDA_SUCCESS)
-            driver->cuMemHostUnregister(base);
-    }
-    if (result != CUDA_SUCCESS)
-        rc = phi_cuda_result(device->report, driver, result,
-                             "registering %zu bytes of host memory with cuda:%d", size,
-                             device->info.ordinal);
-    else
-        *address = pointer;
-    phi_device_leave(device, token);
-    return rc;
-}
-
-void phi_device_unregister(struct phi_device *device, void *base)
-{
-    void *token = NULL;
-    if (phi_device_enter(device, &token))
-        return;
-    CUresult result = device->driver->cuMemHostUnregister(base);
-    if (result != CUDA_SUCCESS)
-        phi_log(device->report, PH_LOG_WARN, "cuMemHostUnregister: %s",
-                phi_cuda_name(device->driver, result));
-    phi_device_leave(device, token);
-}
-
-int phi_device_alloc(struct phi_device *device, size_t size, void **address)
-{
-    CUdeviceptr pointer = 0;
-    void *token = NULL;
-    int rc = phi_device_enter(device, &token);
-    if (rc)
-        return rc;
-    CUresult result = device->driver->cuMemAlloc_v2(&pointer, size);
-    if (result != CUDA_SUCCESS)
-        rc = phi_cuda_result(device->report, device->driver, result, "%zu bytes of cuda:%d", size,
-                             device->info.ordinal);
-    else
-        *address = (void *)(uintptr_t)pointer; // NOLINT(performance-no-int-to-ptr)
-    phi_device_leave(device, token);
-    return rc;
-}
-
-void phi_device_free(struct phi_device *device, void *address)
-{
-    void *token = NULL;
-    if (address == NULL || phi_device_enter(device, &token))
-        return;
-    device->driver->cuMemFree_v2((CUdeviceptr)(uintptr_t)address);
-    phi_device_leave(device, token);
-}
-
 struct movement {
     bool out; // from the device to the host
     CUdeviceptr remote;
@@ -548,7 +401,7 @@ static int move_piece(struct phi_device *device, const struct movement *m, size_
     const struct phi_driver *driver = device->driver;
     CUresult result;
     // An earlier call that missed its deadline may still use the staging buffer.
-    int rc = wait_idle(device, m->deadline);
+    int rc = wait_idle(device, device->report, m->deadline);
     if (rc)
         return rc;
     if (m->out) {
@@ -562,7 +415,7 @@ static int move_piece(struct phi_device *device, const struct movement *m, size_
     if (result != CUDA_SUCCESS)
         return phi_cuda_result(device->report, driver, result, "copying %zu bytes %s cuda:%d",
                                piece, m->out ? "from" : "to", device->info.ordinal);
-    rc = wait_idle(device, m->deadline);
+    rc = wait_idle(device, device->report, m->deadline);
     if (rc == 0 && m->out)
         memcpy(m->local + at, device->staging, piece);
     return rc;
@@ -619,7 +472,7 @@ static int repeat(struct phi_device *device, CUdeviceptr at, size_t size, size_t
     if (result != CUDA_SUCCESS)
         return phi_cuda_result(device->report, driver, result, "copying inside cuda:%d",
                                device->info.ordinal);
-    return wait_idle(device, deadline);
+    return wait_idle(device, device->report, deadline);
 }
 
 int phi_device_repeat(struct phi_device *device, void *address, size_t size, size_t times,

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/closer.h"
 #include "base/report.h"
 
 struct phi_device;
@@ -49,11 +50,25 @@ int phi_device_current(struct phi_report *report, const char *library);
 
 // phi_device_open retains the primary context, reads the attributes and loads the kernels whole
 // (never lazily). Leaves the calling thread's current context as it was. Errors: -ENODEV,
-// PH_EDRIVER, -ENOTSUP (built without CUDA).
-int phi_device_open(struct phi_report *report, const char *library, int ordinal,
+// PH_EDRIVER, -ENOTSUP (built without CUDA), -ENOMEM, -EAGAIN (no more threads); -ETIMEDOUT: a
+// stream of the process waits, and loading does behind it.
+int phi_device_open(struct phi_report *report, const char *library, int ordinal, int64_t deadline,
                     struct phi_device **device);
-// close may block while streams of the device run. NULL is fine.
-void phi_device_close(struct phi_device *device);
+// close ends the device behind all that was handed over, and is not waited for beyond the deadline:
+// then its closer goes on alone, and tells nobody. NULL is fine.
+void phi_device_close(struct phi_device *device, int64_t deadline);
+
+// Driver calls that can block behind any stream of the device: cuMemFree, cuMemFreeHost,
+// cuMemHostUnregister, cuIpcCloseMemHandle, cuModuleLoadData and cuModuleUnload. Only the device's
+// closer makes them (base/closer.h): nobody else ever waits without a deadline. While one of them
+// blocks no thread of the process can launch anything, which the peer may wait for; so they are not
+// begun while an operation of the library's is in flight (gate). On the closer's thread the device's
+// context is current.
+void phi_device_gate(struct phi_device *device, bool (*quiet)(void *opaque), void *opaque);
+void phi_device_hand(struct phi_device *device, struct phi_closing *closing);
+uint64_t phi_device_handed(struct phi_device *device); // how many, so far
+// ended: whether so many are done, at the deadline at the latest.
+bool phi_device_ended(struct phi_device *device, uint64_t handed, int64_t deadline);
 
 const struct phi_device_info *phi_device_info(const struct phi_device *device);
 
@@ -77,14 +92,16 @@ int phi_device_enter(struct phi_device *device, void **token);
 void phi_device_leave(struct phi_device *device, void *token);
 int phi_device_thread_start(struct phi_device *device);
 
-// Host memory that streams write and wait on: registered as portable, mapped; returns the device
-// address. unregister may block behind waiting streams.
+// Host memory that streams write and wait on: a mapping, registered as portable, mapped; returns the
+// device address. unmap hands the end of it over, and with it the munmap; of a mapping that is not
+// registered, or whose registration failed, too. unmap_now is for the closer's thread.
 int phi_device_register(struct phi_device *device, void *base, size_t size, uint64_t *address);
-void phi_device_unregister(struct phi_device *device, void *base);
+void phi_device_unmap(struct phi_device *device, void *base, size_t size);
+void phi_device_unmap_now(struct phi_device *device, void *base, size_t size);
 
 // A small allocation of the library for the probe (cudaMalloc memory), and bounded copies to and
 // from it on a private stream: never behind the application's streams; -ETIMEDOUT at the deadline.
-// Not on the data path.
+// Not on the data path. free hands over.
 int phi_device_alloc(struct phi_device *device, size_t size, void **address);
 void phi_device_free(struct phi_device *device, void *address);
 int phi_device_write(struct phi_device *device, void *destination, const void *source, size_t size,

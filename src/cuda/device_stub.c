@@ -26,17 +26,46 @@ int phi_device_current(struct phi_report *report, const char *library)
     return -1;
 }
 
-int phi_device_open(struct phi_report *report, const char *library, int ordinal,
+int phi_device_open(struct phi_report *report, const char *library, int ordinal, int64_t deadline,
                     struct phi_device **device)
 {
     (void)library;
+    (void)deadline;
     (void)device;
     return phi_fail(report, -ENOTSUP, "device cuda:%d: CUDA is left out of this build", ordinal);
 }
 
-void phi_device_close(struct phi_device *device)
+void phi_device_close(struct phi_device *device, int64_t deadline)
 {
     (void)device;
+    (void)deadline;
+}
+
+void phi_device_gate(struct phi_device *device, bool (*quiet)(void *opaque), void *opaque)
+{
+    (void)device;
+    (void)quiet;
+    (void)opaque;
+}
+
+void phi_device_hand(struct phi_device *device, struct phi_closing *closing)
+{
+    (void)device;
+    (void)closing;
+}
+
+uint64_t phi_device_handed(struct phi_device *device)
+{
+    (void)device;
+    return 0;
+}
+
+bool phi_device_ended(struct phi_device *device, uint64_t handed, int64_t deadline)
+{
+    (void)device;
+    (void)handed;
+    (void)deadline;
+    return true;
 }
 
 const struct phi_device_info *phi_device_info(const struct phi_device *device)
@@ -82,10 +111,18 @@ int phi_device_register(struct phi_device *device, void *base, size_t size, uint
     return -ENOTSUP;
 }
 
-void phi_device_unregister(struct phi_device *device, void *base)
+void phi_device_unmap_now(struct phi_device *device, void *base, size_t size)
 {
     (void)device;
     (void)base;
+    (void)size;
+}
+
+void phi_device_unmap(struct phi_device *device, void *base, size_t size)
+{
+    (void)device;
+    (void)base;
+    (void)size;
 }
 
 int phi_device_alloc(struct phi_device *device, size_t size, void **address)

@@ -64,6 +64,9 @@ const struct phi_driver *phi_device_driver(const struct phi_device *device);
 CUdevice phi_device_handle(const struct phi_device *device);
 CUcontext phi_device_context(const struct phi_device *device);
 
+// phi_device_tell warns of a call of the closer's that failed, while there is somebody to tell.
+void phi_device_tell(struct phi_device *device, CUresult result, const char *call);
+
 extern const char *const phi_kernel_names[PHI_KERNEL_COUNT];
 CUfunction phi_device_kernel(const struct phi_device *device, enum phi_kernel kernel); // NULL: none
 

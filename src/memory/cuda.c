@@ -56,36 +56,28 @@ static int cuda_open(struct phi_memory *memory, const struct phi_allocation *all
     const struct phi_driver *driver = phi_device_driver(memory->device);
     CUresult result = driver->cuIpcOpenMemHandle_v2(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     const int holds = result == CUDA_SUCCESS ? phi_pointer_holds(memory, mapped, allocation->size) : 0;
-    if (result == CUDA_SUCCESS && holds != 1)
-        driver->cuIpcCloseMemHandle(mapped);
     phi_device_leave(memory->device, token);
-    if (holds < 0)
-        return phi_fail(memory->report, PH_EDRIVER, "cuMemGetAddressRange of a peer's memory failed");
-    if (result == CUDA_SUCCESS && !holds)
-        return phi_fail(memory->report, -EBADMSG, "a peer's handle maps less than the %llu bytes of its record",
-                        (unsigned long long)allocation->size);
     if (result == CUDA_ERROR_ALREADY_MAPPED)
         return -EEXIST; // by an import of what lay there before and was freed
     if (result != CUDA_SUCCESS)
         return phi_pointer_fail(memory, result, "opening a peer's handle", allocation);
+    import->handle[0] = mapped; // refused or not, it is to be closed
+    if (holds < 0)
+        return phi_fail(memory->report, PH_EDRIVER, "cuMemGetAddressRange of a peer's memory failed");
+    if (!holds)
+        return phi_fail(memory->report, -EBADMSG, "a peer's handle maps less than the %llu bytes of its record",
+                        (unsigned long long)allocation->size);
     import->address = (void *)(uintptr_t)mapped; // NOLINT(performance-no-int-to-ptr)
     import->size = allocation->size;
-    import->handle[0] = mapped;
     return 0;
 }
 
 static void cuda_close(struct phi_import *import)
 {
     struct phi_device *device = import->memory->device;
-    const struct phi_driver *driver = phi_device_driver(device);
-    void *token = NULL;
-    if (import->handle[0] == 0 || phi_device_enter(device, &token))
-        return;
-    CUresult result = driver->cuIpcCloseMemHandle(import->handle[0]);
-    if (result != CUDA_SUCCESS)
-        phi_log(import->memory->report, PH_LOG_WARN, "cuIpcCloseMemHandle: %s",
-                phi_cuda_name(driver, result));
-    phi_device_leave(device, token);
+    if (import->handle[0] != 0)
+        phi_device_tell(device, phi_device_driver(device)->cuIpcCloseMemHandle(import->handle[0]),
+                        "cuIpcCloseMemHandle");
 }
 
 const struct phi_kind_ops phi_kind_cuda = {

@@ -182,6 +182,15 @@ static void retire(struct phi_host_memory *host, struct slot *slot, struct slot 
     host->free_slots = slot;
 }
 
+// unmap leaves what a device knows to its closer.
+static void unmap(struct phi_memory *memory, void *address, size_t mapped_size)
+{
+    if (memory->device)
+        phi_device_unmap(memory->device, address, mapped_size);
+    else
+        munmap(address, mapped_size);
+}
+
 // map maps whole granules of a memory file and registers them with the device, if there is one.
 static int map(struct phi_memory *memory, int fd, uint64_t offset, size_t mapped_size,
                char **address)
@@ -197,19 +206,12 @@ static int map(struct phi_memory *memory, int fd, uint64_t offset, size_t mapped
     if (memory->device) {
         rc = phi_device_register(memory->device, base, mapped_size, &device_address);
         if (rc) {
-            munmap(base, mapped_size);
+            unmap(memory, base, mapped_size);
             return rc;
         }
     }
     *address = base;
     return 0;
-}
-
-static void unmap(struct phi_memory *memory, void *address, size_t mapped_size)
-{
-    if (memory->device)
-        phi_device_unregister(memory->device, address);
-    munmap(address, mapped_size);
 }
 
 void phi_host_memory_close(struct phi_memory *memory)
@@ -456,9 +458,13 @@ static int host_open(struct phi_memory *memory, const struct phi_allocation *all
     return 0;
 }
 
+// On the closer's thread, where there is a device.
 static void host_close(struct phi_import *import)
 {
-    unmap(import->memory, import->address, import->handle[0]);
+    if (import->memory->device)
+        phi_device_unmap_now(import->memory->device, import->address, import->handle[0]);
+    else
+        munmap(import->address, import->handle[0]);
 }
 
 const struct phi_kind_ops phi_kind_host = {

@@ -10,6 +10,7 @@
 struct phi_host_memory; // memory/host.c
 
 struct phi_memory {
+    struct phi_closing end; // first
     struct phi_report *report;
     struct phi_device *device;    // NULL in a host context
     struct phi_host_memory *host; // the mappings of the host kind

@@ -124,12 +124,21 @@ int phi_memory_open(struct phi_report *report, struct phi_device *device,
     return 0;
 }
 
+static void free_memory(struct phi_closing *closing)
+{
+    free((struct phi_memory *)closing);
+}
+
 void phi_memory_close(struct phi_memory *memory)
 {
     if (!memory)
         return;
     phi_host_memory_close(memory);
-    free(memory);
+    memory->end.close = free_memory;
+    if (memory->device) // behind imports that name it
+        phi_device_hand(memory->device, &memory->end);
+    else
+        free_memory(&memory->end);
 }
 
 uint32_t phi_memory_kinds(const struct phi_memory *memory)
@@ -325,10 +334,12 @@ int phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t s
         return phi_fail(memory->report, -ENOMEM, "no memory for an import");
     made->memory = memory;
     rc = open_record(memory, record, size, fd, made);
-    if (rc)
-        free(made);
-    else
+    if (!rc)
         *import = made;
+    else if (made->handle[0]) // it was opened, and then refused
+        phi_memory_import_close(made);
+    else
+        free(made);
     return rc;
 }
 
@@ -345,10 +356,30 @@ bool phi_memory_import_blocks(const struct phi_import *import)
     }
 }
 
+static void unmap_import(struct phi_import *import)
+{
+    void (*closed)(void *opaque) = import->closed;
+    void *opaque = import->opaque;
+
+    find_kind(import->kind)->close(import);
+    free(import);
+    if (closed)
+        closed(opaque);
+}
+
+static void unmap_closing(struct phi_closing *closing)
+{
+    unmap_import((struct phi_import *)((char *)closing - offsetof(struct phi_import, closing)));
+}
+
 void phi_memory_import_close(struct phi_import *import)
 {
     if (!import)
         return;
-    find_kind(import->kind)->close(import);
-    free(import);
+    if (!phi_memory_import_blocks(import)) {
+        unmap_import(import);
+        return;
+    }
+    import->closing.close = unmap_closing;
+    phi_device_hand(import->memory->device, &import->closing);
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/closer.h"
 #include "base/report.h"
 #include "base/wire.h"
 
@@ -41,7 +42,8 @@ struct phi_memory; // the kinds that a context has
 struct phi_device; // NULL in a host context
 
 int phi_memory_open(struct phi_report *report, struct phi_device *device, struct phi_memory **memory);
-// close ends it; imports and exports must be closed before. NULL is fine.
+// close ends it; imports and exports must be closed before. What the device knows of host memory is left to its closer.
+// NULL is fine.
 void phi_memory_close(struct phi_memory *memory);
 
 // describe finds the allocation that holds [address, address + size) and the offset in it.
@@ -89,6 +91,9 @@ struct phi_import {
     uint8_t kind;
     struct phi_memory *memory;
     uint64_t handle[4]; // private to the kind
+    struct phi_closing closing; // where the device's closer unmaps it
+    void (*closed)(void *opaque); // told by close when it is unmapped, unless NULL
+    void *opaque;
 };
 
 // import maps an allocation of another process (or of another context of this one). fd stays the caller's, who may close
@@ -98,11 +103,12 @@ struct phi_import {
 int phi_memory_import(struct phi_memory *memory, const uint8_t *record, size_t size, int fd,
                       struct phi_import **import);
 
-// close unmaps. Of kind CUDA and POOL, and of kind HOST in a device context (where it was registered), it may block while
-// any stream of the device waits: only from calls of the application that say so. NULL is fine.
+// close unmaps. Of kind CUDA and POOL, and of kind HOST in a device context (where it was registered), that may block while
+// any stream of the device waits: it is handed over to the device's closer (cuda/device.h), which calls `closed` later, without
+// a lock; of other kinds close does before it returns. The memory must not be closed before. NULL is fine.
 void phi_memory_import_close(struct phi_import *import);
 
-// phi_memory_import_blocks: whether closing may block so.
+// phi_memory_import_blocks: whether it is the closer's.
 bool phi_memory_import_blocks(const struct phi_import *import);
 
 // The kinds that this memory can import, as bits (1 << kind).
@@ -111,7 +117,8 @@ uint32_t phi_memory_kinds(const struct phi_memory *memory);
 // Host memory of the context (memfds).
 int phi_host_alloc(struct phi_memory *memory, size_t size, void **address);
 int phi_host_register(struct phi_memory *memory, int fd, uint64_t offset, size_t size, void **address);
-// free: -EINVAL for an address that neither returned.
+// free: -EINVAL for an address that neither returned. In a device context the mapping goes when the device's closer has
+// come to it.
 int phi_host_free(struct phi_memory *memory, void *address);
 
 // Contract of a kind: one file with one global symbol, its const table. `self` of a kind lives in struct phi_memory.

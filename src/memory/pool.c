@@ -235,7 +235,6 @@ static int import_entered(struct phi_memory *memory, const struct phi_allocation
                         (unsigned long long)allocation->size);
     import->address = (void *)(uintptr_t)mapped; // NOLINT(performance-no-int-to-ptr)
     import->size = allocation->size;
-    import->handle[0] = (uintptr_t)o;
     return 0;
 }
 
@@ -259,9 +258,8 @@ static int pool_open(struct phi_memory *memory, const struct phi_allocation *all
         return rc;
     rc = use(memory, fd, allocation, &o);
     if (o) {
+        import->handle[0] = (uintptr_t)o; // imported or not, it is to be dropped
         rc = import_entered(memory, allocation, &data, o, import);
-        if (rc)
-            drop(phi_device_driver(memory->device), o);
     }
     phi_device_leave(memory->device, token);
     return rc;
@@ -270,20 +268,11 @@ static int pool_open(struct phi_memory *memory, const struct phi_allocation *all
 static void pool_close(struct phi_import *import)
 {
     struct phi_device *device = import->memory->device;
-    const struct phi_driver *driver = phi_device_driver(device);
     struct opened *o =
         (struct opened *)(uintptr_t)import->handle[0]; // NOLINT(performance-no-int-to-ptr)
-    void *token = NULL;
-    if (!o)
-        return;
-    // Counted down in any case: others may have it open, or want its place.
-    const bool entered = phi_device_enter(device, &token) == 0;
-    CUresult result = drop(driver, o);
-    if (result != CUDA_SUCCESS)
-        phi_log(import->memory->report, PH_LOG_WARN, "cuMemFree of a peer's pool memory: %s",
-                phi_cuda_name(driver, result));
-    if (entered)
-        phi_device_leave(device, token);
+    if (o)
+        phi_device_tell(device, drop(phi_device_driver(device), o),
+                        "cuMemFree of a peer's pool memory");
 }
 
 const struct phi_kind_ops phi_kind_pool = {

@@ -170,5 +170,10 @@ struct phi_device;
 int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_device *device,
                            struct phi_executor **executor);
 void phi_cuda_executor_share(struct phi_executor *executor, bool device_shared);
+// quiet waits until no operation of a stream is in flight, false at the deadline; captured graphs do not count, as nobody
+// sees whether they run. What can block behind streams is not begun before (cuda/device.h). explain writes what is in the
+// way: the oldest wait of an operation, or that it is no operation of the library's.
+bool phi_cuda_executor_quiet(struct phi_executor *executor, int64_t deadline);
+void phi_cuda_executor_explain(struct phi_executor *executor, char *text, size_t size);
 
 #endif

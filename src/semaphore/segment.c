@@ -287,7 +287,8 @@ void phi_segment_close(struct phi_segment *segment)
 {
     if (!segment)
         return;
-    munmap(segment->base, segment->size);
+    if (segment->base) // else the device's closer unmaps it
+        munmap(segment->base, segment->size);
     if (segment->fd >= 0)
         close(segment->fd);
     free(segment);

@@ -110,8 +110,8 @@ static inline uint64_t phi_segment_device_address(const struct phi_segment *segm
                : 0;
 }
 
-// phi_segment_register makes the segment's words usable by the device's streams (NULL: nothing to do); unregister may
-// block behind waiting streams and comes before close. They live in segment_device.c.
+// phi_segment_register makes the segment's words usable by the device's streams (NULL: nothing to do). unregister, right
+// before close, leaves the mapping to the device's closer. They live in segment_device.c.
 struct phi_device;
 int phi_segment_register(struct phi_segment *segment, struct phi_device *device);
 void phi_segment_unregister(struct phi_segment *segment, struct phi_device *device);

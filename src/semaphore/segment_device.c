@@ -11,8 +11,9 @@ int phi_segment_register(struct phi_segment *segment, struct phi_device *device)
 
 void phi_segment_unregister(struct phi_segment *segment, struct phi_device *device)
 {
-    if (segment == NULL || segment->base_device == 0)
+    if (segment == NULL || device == NULL)
         return;
-    phi_device_unregister(device, segment->base);
+    phi_device_unmap(device, segment->base, segment->size);
+    segment->base = NULL;
     segment->base_device = 0;
 }

@@ -385,20 +385,27 @@ static bool stream_busy(struct phi_executor *base, char *why, size_t why_size)
     return true;
 }
 
-static int flush_failed(struct cuda_executor *x, const char *why)
+// Says why `what` is not done: of the library's operations, the oldest wait.
+static void explain(struct cuda_executor *x, const char *what, char *text, size_t size)
 {
     struct phi_wait_note note;
-    if (!phi_records_oldest(&x->records, &note))
-        return phi_fail(x->params.report, -ETIMEDOUT, "%s of cuda:%d not done in time", why,
-                        x->to.info->ordinal);
     char suspicion[80];
+    snprintf(text, size, "%s of cuda:%d not done in time", what, x->to.info->ordinal);
+    const size_t used = strlen(text);
+    if (!phi_records_oldest(&x->records, &note))
+        return;
     phi_executor_suspicion(&x->base, note.peer, suspicion, sizeof suspicion);
-    return phi_fail(
-        x->params.report, -ETIMEDOUT,
-        "%s of cuda:%d not done in time: rank %d has not written the word '%s' of operation "
-        "%llu (%s)%s",
-        why, x->to.info->ordinal, note.peer, phi_program_awaits(note.call),
-        (unsigned long long)note.op_id, phi_program_name(note.call), suspicion);
+    snprintf(text + used, size - used,
+             ": rank %d has not written the word '%s' of operation %llu (%s)%s", note.peer,
+             phi_program_awaits(note.call), (unsigned long long)note.op_id,
+             phi_program_name(note.call), suspicion);
+}
+
+static int flush_failed(struct cuda_executor *x, const char *why)
+{
+    char text[256];
+    explain(x, why, text, sizeof text);
+    return phi_fail(x->params.report, -ETIMEDOUT, "%s", text);
 }
 
 static int stream_flush(struct phi_executor *base, int64_t deadline)
@@ -418,15 +425,49 @@ static int stream_flush(struct phi_executor *base, int64_t deadline)
     return 0;
 }
 
+// Graphs that may be launched do not count: nobody sees whether they run.
+static bool is_quiet(void *opaque)
+{
+    const struct cuda_executor *x = opaque;
+    uint32_t streams;
+    phi_records_in_flight(&x->records, &streams);
+    return streams == 0 || is_dead(x);
+}
+
+bool phi_cuda_executor_quiet(struct phi_executor *base, int64_t deadline)
+{
+    struct cuda_executor *x = executor_of(base);
+    while (!is_quiet(x)) {
+        if (phi_now() >= deadline)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return true;
+}
+
+void phi_cuda_executor_explain(struct phi_executor *base, char *text, size_t size)
+{
+    struct cuda_executor *x = executor_of(base);
+    struct phi_left left = {0};
+    char what[64];
+    phi_records_in_flight(&x->records, &left.streams);
+    if (left.streams == 0) {
+        snprintf(text, size, "a stream or a graph of the application's on cuda:%d is not done",
+                 x->to.info->ordinal);
+        return;
+    }
+    say(what, sizeof what, &left);
+    explain(x, what, text, size);
+}
+
 static void stream_close(struct phi_executor *base)
 {
     struct cuda_executor *x = executor_of(base);
     if (base == NULL)
         return;
-    if (x->to.sync != NULL)
-        phi_device_free(x->to.device, x->to.sync);
-    phi_device_unregister(x->to.device, (void *)x->records.done);
-    munmap((void *)x->records.done, x->done_size);
+    phi_device_gate(x->to.device, NULL, NULL);
+    phi_device_free(x->to.device, x->to.sync);
+    phi_device_unmap(x->to.device, (void *)x->records.done, x->done_size);
     phi_captures_fini(&x->captures);
     phi_records_fini(&x->records);
     free(x);
@@ -513,20 +554,19 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
         goto free_executor;
     }
     rc = phi_device_register(device, done, x->done_size, &x->done_device);
+    if (rc == 0 && x->to.info->kernels)
+        rc = make_syncs(x);
     if (rc)
         goto unmap_done;
-    if (x->to.info->kernels && (rc = make_syncs(x)))
-        goto unregister_done;
     phi_records_init(&x->records, done);
     phi_captures_init(&x->captures, params->report, x->to.driver);
+    phi_device_gate(device, is_quiet, x);
     log_limits(x);
     *executor = &x->base;
     return 0;
 
-unregister_done:
-    phi_device_unregister(device, done);
 unmap_done:
-    munmap(done, x->done_size);
+    phi_device_unmap(device, done, x->done_size);
 free_executor:
     free(x);
     return rc;

@@ -17,3 +17,17 @@ void phi_cuda_executor_share(struct phi_executor *executor, bool device_shared)
     (void)executor;
     (void)device_shared;
 }
+
+bool phi_cuda_executor_quiet(struct phi_executor *executor, int64_t deadline)
+{
+    (void)executor;
+    (void)deadline;
+    return true;
+}
+
+void phi_cuda_executor_explain(struct phi_executor *executor, char *text, size_t size)
+{
+    (void)executor;
+    (void)text;
+    (void)size;
+}

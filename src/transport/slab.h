@@ -20,7 +20,7 @@ struct phi_slab_image {
 };
 
 // phi_slab_open makes a slab and its export. Blocks until the deadline, not behind the
-// application's streams. close ends both, and may block behind any stream of the device.
+// application's streams. close ends both, the memory by the device's closer.
 int phi_slab_open(struct phi_memory *memory, struct phi_device *device,
                   const struct phi_slab_image *image, int64_t deadline, struct phi_slab *slab);
 void phi_slab_close(struct phi_device *device, struct phi_slab *slab);

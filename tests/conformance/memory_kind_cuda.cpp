@@ -25,8 +25,8 @@ class CudaKind : public MemoryKind
                 cu->cuMemPoolDestroy(pool);
             cu->cuCtxPopCurrent_v2(&popped);
         }
-        phi_device_close(second);
-        phi_device_close(device);
+        phi_device_close(second, PHI_FOREVER);
+        phi_device_close(device, PHI_FOREVER);
     }
     phi_kind kind() const override
     {
@@ -36,8 +36,8 @@ class CudaKind : public MemoryKind
     {
         if (phi_device_count(&context.report, context.config.libcuda) == 0)
             return "no CUDA device (PEERHOP_LIBCUDA names a driver library)";
-        if (phi_device_open(&context.report, context.config.libcuda, 0, &device) ||
-            phi_device_open(&context.report, context.config.libcuda, 0, &second) ||
+        if (phi_device_open(&context.report, context.config.libcuda, 0, PHI_FOREVER, &device) ||
+            phi_device_open(&context.report, context.config.libcuda, 0, PHI_FOREVER, &second) ||
             phi_memory_open(&context.report, device, &memory) ||
             phi_memory_open(&context.report, second, &other))
             return context.error();

@@ -26,10 +26,8 @@ class CudaEnds : public Ends
             if (each)
                 each->ops->close(each);
         for (int end = 0; end < 2; end++) {
-            if (words[end]) {
-                phi_device_unregister(device[end], words[end]);
-                munmap(words[end], PAGE);
-            }
+            if (words[end])
+                phi_device_unmap(device[end], words[end], PAGE);
         }
         for (CUdeviceptr pointer : memory)
             cu->cuMemFree_v2(pointer);
@@ -39,7 +37,7 @@ class CudaEnds : public Ends
         if (pushed)
             cu->cuCtxPopCurrent_v2(&popped);
         for (phi_device *each : device)
-            phi_device_close(each);
+            phi_device_close(each, PHI_FOREVER);
     }
     std::string open() override
     {
@@ -114,7 +112,7 @@ class CudaEnds : public Ends
             return two_devices ? "needs two CUDA devices"
                                : "no CUDA device (PEERHOP_LIBCUDA names a driver library)";
         own.config.wait = wait;
-        if (phi_device_open(&own.report, own.config.libcuda, ordinal, &device[end]))
+        if (phi_device_open(&own.report, own.config.libcuda, ordinal, PHI_FOREVER, &device[end]))
             return own.error();
         const struct phi_device_info *info = phi_device_info(device[end]);
         if (!(wait == PHI_WAIT_KERNEL ? info->kernels : info->memory_operations))

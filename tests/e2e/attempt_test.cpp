@@ -113,7 +113,7 @@ RANK_FUNCTION(one_reaches)
     converse(rank, !rank.rank, channels, memory);
     CHECK(imports_made() == reaches_it);
     CHECK(imports_open() == reaches_it);
-    CHECK_OK(ph_reap(rank.context));
+    CHECK_OK(ph_reap(rank.context, 0));
     CHECK(imports_open() == 0);
     rank.barrier();
 }

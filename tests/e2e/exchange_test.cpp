@@ -591,23 +591,23 @@ RANK_FUNCTION(host_memory_in_use)
     rank.open();
     void *memory = rank.device->alloc(size), *unused = rank.device->alloc(size);
     rank.channel(!rank.rank, 7, PH_ROLE_BOTH, static_cast<char *>(memory) + 100, 50);
-    CHECK_RC(ph_host_free(rank.context, memory), -EBUSY);
+    CHECK_RC(ph_host_free(rank.context, memory, 0), -EBUSY);
     CHECK_SAYS(rank.error(), "is the buffer of a channel");
     // Of an exchange that is not finished, too.
     ph_operation op = operation(8, !rank.rank, PH_ROLE_BOTH, unused, 50);
     ph_exchange_request *request;
     ph_channel *channel;
     CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
-    CHECK_RC(ph_host_free(rank.context, unused), -EBUSY);
+    CHECK_RC(ph_host_free(rank.context, unused, 0), -EBUSY);
     CHECK_SAYS(rank.error(), "an exchange that is not finished");
     CHECK_OK(ph_exchange_finish(&request, &channel, patience(20000).count()));
-    CHECK_RC(ph_host_free(rank.context, unused), -EBUSY);
+    CHECK_RC(ph_host_free(rank.context, unused, 0), -EBUSY);
     if (rank.rank == 0) { // nobody comes
         op.buffer = rank.device->alloc(size);
         op.op_id = 9;
         CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
         CHECK_RC(ph_exchange_finish(&request, &channel, 100), -ETIMEDOUT);
-        CHECK_OK(ph_host_free(rank.context, op.buffer));
+        CHECK_OK(ph_host_free(rank.context, op.buffer, 0));
     }
     rank.barrier();
     rank.channel(!rank.rank, 7, PH_ROLE_BOTH, static_cast<char *>(memory) + 100, 50);

@@ -115,7 +115,7 @@ inline ph_channel *exchange_in_place(Rank &rank, const ph_operation &op, InPlace
         CHECK(goes != InPlace::NEVER);
         CHECK_SAYS(rank.error(), "ph_reap");
         if (goes == InPlace::BY_REAPING)
-            CHECK_OK(ph_reap(rank.context));
+            CHECK_OK(ph_reap(rank.context, 0));
         sleep_ms(1);
     }
     rank_failed(__FILE__, __LINE__, rank.error());

@@ -87,7 +87,7 @@ class HostDevice : public Device
     }
     void release(void *memory) override
     {
-        if (ph_host_free(*context_, memory))
+        if (ph_host_free(*context_, memory, 0))
             rank_failed(__FILE__, __LINE__, "host memory could not be freed");
     }
     void write(void *to, const void *from, size_t size) override

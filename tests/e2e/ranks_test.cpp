@@ -427,7 +427,7 @@ RANK_FUNCTION(forks)
             ph_context_abort(context, "no"),
             ph_host_alloc(context, 100, &more),
             ph_host_register(context, 0, 0, 1, &more),
-            ph_host_free(context, memory),
+            ph_host_free(context, memory, 0),
             ph_put(channel, 0, 0, 1, stream),
             ph_get(channel, 0, 0, 1, stream),
             ph_put_signal(channel, 0, 0, 1, stream),
@@ -651,12 +651,12 @@ RANK_FUNCTION(outlives)
         ph_channel *channel = next_life(rank, op);
         if (former != nullptr) {
             rank.device->fill(memory, 256, 1000);
-            CHECK_OK(ph_reap(rank.context));
+            CHECK_OK(ph_reap(rank.context, 0));
             CHECK_OK(ph_wait(former, 256, stream));
             rank.synchronize(stream);
             rank.verify(memory, 256, life - 1, "of a life that is over");
             CHECK_OK(ph_channel_close(former));
-            CHECK_OK(ph_reap(rank.context));
+            CHECK_OK(ph_reap(rank.context, 0));
         }
         if (life == 1)
             held = allocations();
@@ -748,7 +748,7 @@ RANK_FUNCTION(is_visited)
     size_t held = 0, mapped = 0;
     for (uint64_t life = 0; life < VISITS; life++) {
         ph_channel *channel = next_life(rank, op);
-        CHECK_OK(ph_reap(rank.context));
+        CHECK_OK(ph_reap(rank.context, 0));
         if (life == 2) {
             sleep_ms(200); // whatever goes has gone
             held = descriptors();
@@ -773,7 +773,7 @@ RANK_FUNCTION(is_visited)
     CHECK_RC(ph_wait(kept, 256, stream), PH_EPEER);
     const size_t held_before = descriptors(), mapped_before = writable_bytes();
     CHECK_OK(ph_channel_close(kept));
-    CHECK_OK(ph_reap(rank.context));
+    CHECK_OK(ph_reap(rank.context, 0));
     CHECK(falls_to(writable_bytes, mapped_before - SEGMENT));
     if (rank.device->host()) // a driver has descriptors of its own
         CHECK(held_before - descriptors() <= KEPT);

@@ -31,7 +31,7 @@ static const int64_t LONG_MS = patience(20000).count(); // for what must succeed
 static void reap_until(Rank &rank, const std::atomic<uint64_t> &value, uint64_t least)
 {
     while (value < least) {
-        CHECK_OK(ph_reap(rank.context));
+        CHECK_OK(ph_reap(rank.context, 0));
         sleep_ms(1);
     }
 }
@@ -954,7 +954,7 @@ RANK_FUNCTION(releases_what_is_not_there)
     CHECK_RC(ph_release_test(rank.context, memory, size, ph_release_state(0)), -EINVAL);
     CHECK_RC(ph_release_wait(rank.context, memory, size, ph_release_state(4), 0), -EINVAL);
     CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, -1), -EINVAL);
-    CHECK_RC(ph_reap(nullptr), -EINVAL);
+    CHECK_RC(ph_reap(nullptr, 0), -EINVAL);
     CHECK_RC(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 10), -EINVAL);
     CHECK_SAYS(rank.error(), "ph_release_start first");
     // Memory that was never exchanged.
@@ -973,7 +973,7 @@ RANK_FUNCTION(releases_what_is_not_there)
     Stopwatch watch;
     while (rank.shared->value[0] < 2) {
         CHECK(watch.ms() < LONG_MS);
-        CHECK_OK(ph_reap(rank.context));
+        CHECK_OK(ph_reap(rank.context, 0));
         if (closed || ph_release_wait(rank.context, memory, size, PH_RELEASE_CLOSED, 20) != 0)
             continue;
         closed = true;
@@ -1068,7 +1068,7 @@ RANK_FUNCTION(releases_before_the_offer_is_read)
         rank.shared->value[0] = 1;
     }
     while (!reaches(rank.shared->value[0], 1, 1))
-        CHECK_OK(ph_reap(rank.context));
+        CHECK_OK(ph_reap(rank.context, 0));
     rank.channel(!rank.rank, 2, PH_ROLE_BOTH, other, size); // what is over is cleared away
     if (owns) {
         ph_channel *channel = nullptr;

@@ -46,7 +46,7 @@ RANK_FUNCTION(has_a_small_cache)
     cycle(rank, 50, 4, 5, one_key);
     CHECK(rank.counter("retired") > 100);
     cycle(rank, 16, 4, 0, one_key); // fits
-    CHECK_OK(ph_reap(rank.context));
+    CHECK_OK(ph_reap(rank.context, 0));
     rank.barrier();
     rank.close();
 }

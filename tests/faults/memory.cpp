@@ -51,7 +51,7 @@ class HostMemory : public Memory
     }
     int free(void *memory) override
     {
-        return ph_host_free(context_, memory);
+        return ph_host_free(context_, memory, 0);
     }
     int stream(void **stream) override
     {

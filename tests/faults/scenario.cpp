@@ -335,7 +335,7 @@ class Player
         // What is drained here may be closed there a moment later, by that rank's next ph_reap.
         auto begin = Clock::now();
         do {
-            if (!good(ph_reap(context_), "ph_reap"))
+            if (!good(ph_reap(context_, 0), "ph_reap"))
                 return false;
             board_.arrived[STAGES + 9][rank_] = all_closed();
             std::this_thread::sleep_for(std::chrono::microseconds(100));

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 #include "base/report.h"
 #include "cuda/driver.h"
@@ -241,19 +242,46 @@ void phi_device_leave(struct phi_device *of, void *token)
     HOLD(of == token);
 }
 
+static void *registered; // one at a time is all that a record makes
+
 int phi_device_register(struct phi_device *of, void *base, size_t size, uint64_t *address)
 {
     (void)of;
     (void)size;
+    HOLD(registered == NULL);
     *address = (uintptr_t)base;
-    return call(1) == CUDA_SUCCESS ? 0 : -ENOMEM;
+    if (call(1) != CUDA_SUCCESS)
+        return -ENOMEM;
+    registered = base;
+    return 0;
 }
 
-void phi_device_unregister(struct phi_device *of, void *base)
+void phi_device_unmap(struct phi_device *of, void *base, size_t size)
 {
     (void)of;
-    (void)base;
-    call(-1);
+    if (base == registered) {
+        registered = NULL;
+        call(-1);
+    }
+    munmap(base, size);
+}
+
+void phi_device_unmap_now(struct phi_device *of, void *base, size_t size)
+{
+    phi_device_unmap(of, base, size);
+}
+
+void phi_device_hand(struct phi_device *of, struct phi_closing *closing)
+{
+    (void)of;
+    closing->close(closing);
+}
+
+void phi_device_tell(struct phi_device *of, CUresult result, const char *what)
+{
+    (void)of;
+    (void)result;
+    (void)what;
 }
 
 const char *phi_cuda_name(const struct phi_driver *of, CUresult result)

@@ -36,7 +36,7 @@ TEST_F(Device, KnowsItself)
 TEST_F(Device, UnknownOrdinalIsRefused)
 {
     phi_device *other = nullptr;
-    EXPECT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 4096, &other),
+    EXPECT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 4096, PHI_FOREVER, &other),
               -ENODEV);
     EXPECT_NE(gpu->context.error().find("4096"), std::string::npos) << gpu->context.error();
     EXPECT_EQ(other, nullptr);
@@ -51,10 +51,10 @@ TEST_F(Device, SecondDriverInOneProcessIsRefused)
 TEST_F(Device, OpensTwice)
 {
     phi_device *again = nullptr;
-    ASSERT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 0, &again), 0);
+    ASSERT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 0, PHI_FOREVER, &again), 0);
     EXPECT_EQ(phi_device_context(again), phi_device_context(gpu->device)) << "the primary context";
-    phi_device_close(again);
-    phi_device_close(nullptr);
+    phi_device_close(again, PHI_FOREVER);
+    phi_device_close(nullptr, 0);
 }
 
 // As where the driver takes longer than whoever waits for it (ASan).
@@ -67,7 +67,7 @@ TEST_F(Device, AFlushMayReturnWhenTheDeviceIsClosed)
     if (!on_flush)
         GTEST_SKIP() << "only on the stand-in";
     phi_device *again = nullptr;
-    ASSERT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 0, &again), 0);
+    ASSERT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 0, PHI_FOREVER, &again), 0);
     state = 0;
     *on_flush = [](int) {
         for (state = 1; state != 2;)
@@ -78,7 +78,7 @@ TEST_F(Device, AFlushMayReturnWhenTheDeviceIsClosed)
     std::thread flusher([&] { rc = phi_device_flush(again, true); });
     while (state != 1)
         std::this_thread::yield();
-    phi_device_close(again);
+    phi_device_close(again, PHI_FOREVER);
     state = 2;
     flusher.join();
     *on_flush = nullptr;

@@ -62,10 +62,8 @@ class Staged : public GpuTest, public testing::WithParamInterface<int>
         }
         if (stream)
             gpu->cu->cuStreamDestroy_v2(stream);
-        if (memory) {
-            phi_device_unregister(gpu->device, memory);
-            munmap(memory, size);
-        }
+        if (memory)
+            phi_device_unmap(gpu->device, memory, size);
     }
     uint32_t blocks() const
     {

@@ -305,9 +305,10 @@ void Player::meet()
         fail("%s: %s", ph_strerror(rc), sentence().c_str());
     flush();
     int reaped = mix(order().seed, order().rank) % 4 == 0
-                     ? timed("reap", 0, [&] { return ph_reap(life_.process.context); })
+                     ? timed("reap", CONTEXT_MS,
+                             [&] { return ph_reap(life_.process.context, CONTEXT_MS); })
                      : 0;
-    if (reaped)
+    if (reaped && reaped != -ETIMEDOUT) // a stream of the other thread's may wait
         fail("%s: %s", ph_strerror(reaped), sentence().c_str());
     for (const Wish &w : wishes)
         if (ph_channel_status(w.channel))

@@ -40,7 +40,7 @@ class Gpu
     {
         if (phi_device_count(&context.report, context.config.libcuda) <= ordinal)
             return;
-        int rc = phi_device_open(&context.report, context.config.libcuda, ordinal, &device);
+        int rc = phi_device_open(&context.report, context.config.libcuda, ordinal, PHI_FOREVER, &device);
         EXPECT_EQ(rc, 0) << context.error();
         if (rc)
             return;
@@ -56,15 +56,13 @@ class Gpu
         CUcontext popped;
         if (module)
             cu->cuModuleUnload(module);
-        for (void *address : registered) {
-            phi_device_unregister(device, address);
-            munmap(address, PAGE);
-        }
+        for (void *address : registered)
+            phi_device_unmap(device, address, PAGE);
         for (CUdeviceptr pointer : allocated)
             cu->cuMemFree_v2(pointer);
         if (pushed)
             cu->cuCtxPopCurrent_v2(&popped);
-        phi_device_close(device);
+        phi_device_close(device, PHI_FOREVER);
     }
     Gpu(const Gpu &) = delete;
     Gpu &operator=(const Gpu &) = delete;

@@ -56,7 +56,7 @@ TEST(Driver, OpenWithoutDriverSaysWhy)
 {
     PlainContext context;
     phi_device *device = nullptr;
-    EXPECT_EQ(phi_device_open(&context.report, "/nonexistent/libcuda.so.1", 0, &device),
+    EXPECT_EQ(phi_device_open(&context.report, "/nonexistent/libcuda.so.1", 0, 0, &device),
               built ? -ENODEV : -ENOTSUP);
     EXPECT_EQ(device, nullptr);
     EXPECT_NE(context.error().find("cuda:0"), std::string::npos) << context.error();
