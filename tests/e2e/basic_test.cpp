@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "e2e/ranks.h"
+#include "e2e/meeting.h"
 
 class Basic : public EveryDevice
 {
@@ -169,6 +169,31 @@ TEST_P(Basic, OverTheProviderThatIsAskedFor)
         GTEST_SKIP() << "not over the net, or over a provider of its own";
     Job job(GetParam(), 2);
     EXPECT_EQ(job.run("meets_over_a_provider", asked ? asked : "tcp"), "");
+}
+
+// ---- more ranks than any other test has
+
+RANK_FUNCTION(all_to_all)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    char *memory = static_cast<char *>(rank.device->alloc(2 * rank.ranks * size));
+    for (int round = 0; round < 3; round++) {
+        meet_all(rank, size, memory, stream); // the channels of the first round
+        rank.barrier();
+    }
+    CHECK_EQUAL(rank.counter("channels"), 2 * (rank.ranks - 1));
+}
+
+class Many : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES_AND_NET(Many);
+
+TEST_P(Many, TwelveRanksAllToAll)
+{
+    Job job(GetParam(), 12);
+    EXPECT_EQ(job.run("all_to_all"), "");
 }
 
 RANK_FUNCTION(hit_without_store)

@@ -575,15 +575,20 @@ TEST_P(Exchange, ALargerAllocationOverOldOnes)
     if (on_host())
         GTEST_SKIP()
             << "host memory that a channel uses cannot be freed (HostMemoryInUseIsNotFreed)";
+    std::string missed;
     for (const char *how : {"cuda small", "cuda large", "vmm large", "pool large"}) {
         SCOPED_TRACE(how);
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("larger_over_old", how), "");
-        bool covered = job.shared()->value[0] == 1;
-        if (!covered)
-            printf("%s: they do not lie so on this device\n", how);
-        EXPECT_TRUE(covered || GetParam() == "gpu");
+        if (job.shared()->value[0] == 0)
+            missed += std::string(missed.empty() ? "" : ", ") + how;
     }
+    // Where memory comes to lie is the driver's affair; the stand-in's does so always.
+    if (GetParam() == "gpu" && !missed.empty() && !HasFailure())
+        GTEST_SKIP() << "on this device the larger allocation does not come to lie over the old "
+                        "ones: "
+                     << missed;
+    EXPECT_EQ(missed, "");
 }
 
 RANK_FUNCTION(host_memory_in_use)
