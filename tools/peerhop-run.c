@@ -238,7 +238,7 @@ static int open_store(struct run *run)
     }
     if (!options->job || !*options->job) {
         // A store of others may have seen other runs.
-        snprintf(job, sizeof(job), "run-%016" PRIx64, phi_incarnation());
+        snprintf(job, sizeof(job), "run-%016" PRIx64, phi_incarnation(0));
         options->job = job;
     }
     return 0;

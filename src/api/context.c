@@ -225,7 +225,7 @@ static int open_context(struct ph_context *context, const struct ph_context_para
         .epoch = identity.epoch,
         .rank = identity.rank,
         .ranks = identity.ranks,
-        .incarnation = phi_incarnation(),
+        .incarnation = phi_incarnation(0),
     };
     rc = phi_peers_open(&peers, deadline, &context->peers);
     if (rc == 0)

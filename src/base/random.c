@@ -25,7 +25,7 @@ void phi_random(void *bytes, size_t size)
     }
 }
 
-uint64_t phi_incarnation(void)
+uint64_t phi_incarnation(uint64_t last)
 {
     struct timespec now;
     uint32_t noise;
@@ -33,8 +33,10 @@ uint64_t phi_incarnation(void)
     // Wall clock, because lives on different boots and hosts must compare.
     clock_gettime(CLOCK_REALTIME, &now);
     phi_random(&noise, sizeof(noise));
-    return ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000) << RANDOM_BITS |
-           (noise & ((1u << RANDOM_BITS) - 1));
+    uint64_t ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    if (ms <= last >> RANDOM_BITS)
+        ms = (last >> RANDOM_BITS) + 1; // the clock was set back, or another host's is behind
+    return ms << RANDOM_BITS | (noise & ((1u << RANDOM_BITS) - 2));
 }
 
 // The finaliser of MurmurHash3: each input bit flips each output bit with probability near one

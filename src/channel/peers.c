@@ -55,7 +55,10 @@ static int open_mailbox(struct phi_peers *peers, const struct phi_peers_params *
         .ranks = params->ranks,
         .incarnation = params->incarnation,
     };
-    return phi_mailbox_open(&mailbox, deadline, &peers->mailbox);
+    int rc = phi_mailbox_open(&mailbox, deadline, &peers->mailbox);
+    if (rc == 0)
+        peers->incarnation = phi_mailbox_incarnation(peers->mailbox);
+    return rc;
 }
 
 // A page that the kernel clears in a forked child: the child has neither our threads nor a right to
@@ -86,7 +89,6 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     peers->net_wake = (struct phi_wake){-1, -1};
     peers->rank = params->rank;
     peers->ranks = params->ranks;
-    peers->incarnation = params->incarnation;
     size_t ranks = (size_t)params->ranks;
     peers->table = calloc(ranks, sizeof *peers->table);
     peers->wanted = calloc(ranks, sizeof *peers->wanted);

@@ -361,7 +361,7 @@ struct phi_peers_params {
     const char *job;
     uint64_t epoch;
     int rank, ranks;
-    uint64_t incarnation;
+    uint64_t incarnation; // that this life asks for (see phi_mailbox_params)
 };
 
 struct phi_peers {

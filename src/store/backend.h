@@ -40,6 +40,10 @@ struct phi_store_ops {
     const char *name;
     int (*open)(const struct phi_mailbox_params *params, int64_t deadline,
                 struct phi_store **store);
+    // claim enters the number of this life (params) as that of the latest life of its rank. 0;
+    // -EEXIST (not reported): *latest is another life's, and not smaller. Comes after open, before
+    // all else.
+    int (*claim)(struct phi_store *store, uint64_t *latest, int64_t deadline);
     // announce publishes the member record; the same bytes once more are fine, and looked for
     // first.
     int (*announce)(struct phi_store *store, const void *bytes, size_t size, int64_t deadline);

@@ -189,6 +189,27 @@ static int is_there(struct phi_store_callbacks *store, const char *key)
     return result == -ETIMEDOUT ? 0 : result ? result : 1;
 }
 
+// claim: there is one record of a rank, which its next life takes the place of.
+static int callbacks_claim(struct phi_store *base, uint64_t *latest, int64_t deadline)
+{
+    struct phi_store_callbacks *store = callbacks_of(base);
+    struct phi_delivery record = {0};
+    struct phi_envelope envelope;
+    char key[KEY_SIZE];
+    (void)deadline; // a look does not wait
+    member_key(store, store->base.params->rank, key);
+    int result = get(store, key, 0, &record);
+    if (result)
+        return result == -ETIMEDOUT ? 0 : result;
+    bool later = record.bytes && phi_envelope_decode(&envelope, record.bytes, record.size) == 0 &&
+                 envelope.source_incarnation >= store->base.params->incarnation;
+    free(record.bytes);
+    if (!later)
+        return 0;
+    *latest = envelope.source_incarnation;
+    return -EEXIST;
+}
+
 static int callbacks_announce(struct phi_store *base, const void *bytes, size_t size,
                               int64_t deadline)
 {
@@ -513,6 +534,7 @@ const struct phi_store_ops phi_store_callbacks = {
     .size = sizeof(struct phi_store_ops),
     .name = "callbacks",
     .open = callbacks_open,
+    .claim = callbacks_claim,
     .announce = callbacks_announce,
     .publish = callbacks_publish,
     .put = callbacks_put,

@@ -8,11 +8,13 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "store/envelope.h"
 #include "store/mailbox_state.h"
 
 enum {
     NUMBER_TRIES = 24, // of finding a number that the store accepts
+    CLAIM_TRIES = 8,   // of finding one for this life: others of its rank may begin with it
 };
 
 void phi_mailbox_message_free(struct phi_message *message)
@@ -88,6 +90,25 @@ static struct phi_mailbox *mailbox_new(const struct phi_mailbox_params *params)
     return NULL;
 }
 
+// claim: of two lives of a rank that begin together the one that is entered second is the later.
+static int claim(struct phi_mailbox *mailbox, int64_t deadline)
+{
+    uint64_t latest = 0;
+    for (int tries = 0; tries < CLAIM_TRIES; tries++) {
+        int result = mailbox->ops->claim(mailbox->store, &latest, deadline);
+        if (result != -EEXIST)
+            return result;
+        uint64_t next = phi_incarnation(latest);
+        if (next <= latest)
+            break;
+        mailbox->params.incarnation = next;
+    }
+    return phi_fail(mailbox->params.report, PH_ESTORE,
+                    "the store has a life of rank %d with the number %" PRIx64
+                    ", and takes none after it",
+                    mailbox->params.rank, latest);
+}
+
 int phi_mailbox_open(const struct phi_mailbox_params *params, int64_t deadline,
                      struct phi_mailbox **mailbox)
 {
@@ -103,8 +124,18 @@ int phi_mailbox_open(const struct phi_mailbox_params *params, int64_t deadline,
         mailbox_free(made);
         return result;
     }
+    result = claim(made, deadline);
+    if (result) {
+        phi_mailbox_close(made, deadline);
+        return result;
+    }
     *mailbox = made;
     return 0;
+}
+
+uint64_t phi_mailbox_incarnation(const struct phi_mailbox *mailbox)
+{
+    return mailbox->params.incarnation;
 }
 
 void phi_mailbox_close(struct phi_mailbox *mailbox, int64_t deadline)
@@ -180,6 +211,16 @@ static int put_all(struct phi_mailbox *mailbox, int64_t deadline)
     return 0;
 }
 
+// lost reports a connection that was lost again and again, and with what words.
+static int lost(struct phi_mailbox *mailbox)
+{
+    char why[240];
+    size_t length = phi_mailbox_trouble(mailbox, why, sizeof(why));
+    return phi_fail(mailbox->params.report, -ETIMEDOUT,
+                    "the connection to the store was lost, and the deadline has passed%s%s",
+                    length ? ": " : "", length ? why : "");
+}
+
 int phi_mailbox_flush(struct phi_mailbox *mailbox, int64_t deadline)
 {
     while (atomic_exchange(&mailbox->unstored, false)) {
@@ -193,8 +234,7 @@ int phi_mailbox_flush(struct phi_mailbox *mailbox, int64_t deadline)
             return result;
         phi_mailbox_forget(mailbox);
         if (phi_now() >= deadline)
-            return phi_fail(mailbox->params.report, -ETIMEDOUT,
-                            "the connection to the store was lost, and the deadline has passed");
+            return lost(mailbox);
     }
     return 0;
 }
@@ -258,10 +298,7 @@ int phi_mailbox_expel(struct phi_mailbox *mailbox, int rank, uint64_t incarnatio
         phi_gate_leave(&mailbox->gate);
     }
     free(record);
-    return result == -ECONNRESET
-               ? phi_fail(mailbox->params.report, -ETIMEDOUT,
-                          "the connection to the store was lost, and the deadline has passed")
-               : result;
+    return result == -ECONNRESET ? lost(mailbox) : result;
 }
 
 static uint8_t *encode_message(struct phi_mailbox *mailbox, int peer, const void *bytes,

@@ -28,7 +28,8 @@ struct phi_mailbox_params {
     const char *job;                            // printable, 1..100 bytes
     uint64_t epoch;
     int rank, ranks;
-    uint64_t incarnation; // of this life; > 0
+    uint64_t incarnation; // that this life asks for; > 0. Where the store knows of a life of this
+                          // rank that has it or a later one, this one gets the next
 };
 
 // What came in. bytes belongs to the mailbox until phi_mailbox_message_free.
@@ -46,12 +47,15 @@ void phi_mailbox_message_free(struct phi_message *message);
 // Largest message, in bytes.
 #define PHI_MESSAGE_MAX (16u << 20)
 
-// open connects (deadline in phi_now() terms) and publishes nothing. Errors: -EINVAL (URI, job),
-// -ETIMEDOUT, -EMFILE (no descriptor left), PH_ESTORE (refused: wrong password, not a Redis server,
-// too old), -ECONNREFUSED and the like while the deadline lasts are tried again; each names the
-// address, never the password.
+// open connects (deadline in phi_now() terms), enters this life's number, and publishes nothing.
+// Errors: -EINVAL (URI, job), -ETIMEDOUT, -EMFILE (no descriptor left), PH_ESTORE (refused: wrong
+// password, not a Redis server, too old), -ECONNREFUSED and the like while the deadline lasts are
+// tried again; each names the address, never the password.
 int phi_mailbox_open(const struct phi_mailbox_params *params, int64_t deadline,
                      struct phi_mailbox **mailbox);
+
+// incarnation returns the number of this life: the largest of its rank so far.
+uint64_t phi_mailbox_incarnation(const struct phi_mailbox *mailbox);
 
 // announce publishes this rank's member record for everyone, present and future.
 int phi_mailbox_announce(struct phi_mailbox *mailbox, const void *bytes, size_t size,

@@ -8,19 +8,17 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "store/envelope.h"
 
 enum {
-    XDEL_MOST = 512, // ids in one XDEL
-    XDEL_WORDS = 2,  // XDEL key
     ELEMENTS = 4096, // of arrays in a reply, and for each rank:
     ELEMENTS_OF_RANK = 128,
+    LIMIT_LEAST = 1 << 20, // bytes: no server takes less at once
 };
 
-// Deletes the record ARGV[1] and, with the last one, the stream.
+// Deletes the record ARGV[1] of the members and, with the last one, the stream and the lives.
 static const char leave_script[] =
     "redis.call('XDEL', KEYS[1], ARGV[1]) "
-    "if redis.call('XLEN', KEYS[1]) == 0 then redis.call('DEL', KEYS[1]) end";
+    "if redis.call('XLEN', KEYS[1]) == 0 then redis.call('DEL', KEYS[1], KEYS[2]) end";
 
 static struct phi_store_redis *redis_of(struct phi_store *store)
 {
@@ -130,36 +128,6 @@ static int queue_expire(struct phi_store_redis *store, const char *key)
     return queue(store, 3, argv);
 }
 
-// queue_xdel queues one XDEL of the last ids consumed from a rank and forgets them: where it fails,
-// they come again after the reconnect, or expire.
-static int queue_xdel(struct phi_store_redis *store, int rank)
-{
-    struct phi_consumed *consumed = &store->inbound.consumed[rank];
-    char ids[XDEL_MOST][PHI_STREAM_ID_TEXT];
-    const char *argv[XDEL_WORDS + XDEL_MOST] = {"XDEL", store->inbound.keys[rank]};
-    int count = 0;
-    while (consumed->count > 0 && count < XDEL_MOST) {
-        phi_stream_id_print(ids[count], consumed->ids[--consumed->count]);
-        argv[XDEL_WORDS + count] = ids[count];
-        count++;
-    }
-    store->inbound.consumed_count -= (size_t)count;
-    return queue(store, XDEL_WORDS + count, argv);
-}
-
-// queue_deletes returns the number of answers to skip, or -ENOMEM.
-static int queue_deletes(struct phi_store_redis *store)
-{
-    struct phi_redis_inbound *inbound = &store->inbound;
-    int total = 0;
-    pthread_mutex_lock(&inbound->lock);
-    for (int rank = 0; inbound->consumed_count > 0 && total >= 0; rank++)
-        while (inbound->consumed[rank].count > 0 && total >= 0)
-            total = queue_xdel(store, rank) == 0 ? total + 1 : -ENOMEM;
-    pthread_mutex_unlock(&inbound->lock);
-    return total;
-}
-
 static int skip_many(struct phi_store_redis *store, const char *command, int count,
                      int64_t deadline)
 {
@@ -169,10 +137,39 @@ static int skip_many(struct phi_store_redis *store, const char *command, int cou
     return result;
 }
 
+// ---- lives
+
+// claim: as the backend's, and what phi_redis_queue_claim does.
+static int claim(struct phi_store_redis *store, bool anew, char *key, uint64_t *latest,
+                 int64_t deadline)
+{
+    redisReply *reply;
+    int result = phi_redis_queue_claim(store, anew, key != NULL, &key);
+    if (result == 0)
+        result = answer(store, "EVAL", deadline, &reply);
+    if (result)
+        return result;
+    result = phi_redis_read_claim(store, reply, latest);
+    freeReplyObject(reply);
+    return result;
+}
+
+static int redis_claim(struct phi_store *base, uint64_t *latest, int64_t deadline)
+{
+    struct phi_store_redis *store = redis_of(base);
+    int result;
+    do { // until connect says that it is too late
+        result = connect_commands(store, deadline);
+        if (result == 0)
+            result = claim(store, true, NULL, latest, deadline);
+    } while (result == -ECONNRESET);
+    return result;
+}
+
 // ---- XADD
 
 struct addition {
-    const char *key;
+    char *key;
     const char *id; // or "*"
     const void *bytes;
     size_t size;
@@ -185,6 +182,14 @@ static int queue_xadd(struct phi_store_redis *store, const struct addition *addi
     return phi_redis_queue(&store->commands, 5, argv, sizes);
 }
 
+static int refuse_bytes(struct phi_store_redis *store, const struct addition *addition,
+                        const redisReply *reply)
+{
+    char command[48];
+    snprintf(command, sizeof(command), "an XADD of %zu bytes", addition->size);
+    return phi_redis_refused(&store->commands, command, reply);
+}
+
 // add runs [XDEL...] XADD EXPIRE in one pipeline. The reply to XADD, whatever it is, is the
 // caller's.
 static int add(struct phi_store_redis *store, const struct addition *addition, int64_t deadline,
@@ -193,7 +198,7 @@ static int add(struct phi_store_redis *store, const struct addition *addition, i
     int result = connect_commands(store, deadline);
     if (result)
         return result;
-    int deletes = queue_deletes(store);
+    int deletes = phi_redis_queue_deletes(store);
     result = deletes < 0 ? deletes : queue_xadd(store, addition);
     if (result == 0)
         result = queue_expire(store, addition->key);
@@ -202,6 +207,8 @@ static int add(struct phi_store_redis *store, const struct addition *addition, i
         result = skip_many(store, "XDEL", deletes, deadline);
     if (result == 0)
         result = answer(store, "XADD", deadline, &got);
+    if (result == 0 && phi_redis_is_error(got, "ERR Protocol error"))
+        result = refuse_bytes(store, addition, got); // nothing follows: the server has closed
     if (result == 0)
         result = skip(store, "EXPIRE", deadline);
     if (result == 0)
@@ -237,23 +244,6 @@ static int add_healing(struct phi_store_redis *store, const struct addition *add
     return result;
 }
 
-// find_bytes looks for an entry [id, [m, bytes]] with these bytes: its place, or the number of
-// entries.
-static size_t find_bytes(const redisReply *entries, const struct addition *addition)
-{
-    for (size_t i = 0; i < entries->elements; i++) {
-        const redisReply *entry = entries->element[i];
-        if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2 ||
-            entry->element[1]->type != REDIS_REPLY_ARRAY || entry->element[1]->elements != 2)
-            continue;
-        const redisReply *value = entry->element[1]->element[1];
-        if (value->type == REDIS_REPLY_STRING && (size_t)value->len == addition->size &&
-            memcmp(value->str, addition->bytes, addition->size) == 0)
-            return i;
-    }
-    return entries->elements;
-}
-
 static int xrange(struct phi_store_redis *store, const char *key, const char *from, const char *to)
 {
     const char *argv[4] = {"XRANGE", key, from, to};
@@ -262,29 +252,35 @@ static int xrange(struct phi_store_redis *store, const char *key, const char *fr
 
 // ---- messages
 
+// check_life: an id of a later life is in the stream. Of one that is over it is a leftover, which
+// nobody reads: it goes. -EEXIST, or PH_EFENCED.
+static int check_life(struct phi_store_redis *store, char *key, int64_t deadline)
+{
+    uint64_t latest;
+    int result = claim(store, false, key, &latest, deadline);
+    if (result == 0)
+        return -EEXIST;
+    if (result != -EEXIST)
+        return result;
+    return phi_fail(store->base.params->report, PH_EFENCED,
+                    "a newer incarnation of rank %d writes to %s in the store at %s",
+                    store->base.params->rank, key, store->server.uri.address);
+}
+
 // check_fence: is the last id of the stream one of a later life of ours? The stream may be gone
 // meanwhile, when its reader leaves.
-static int check_fence(struct phi_store_redis *store, const char *key, const redisReply *info)
+static int check_fence(struct phi_store_redis *store, char *key, const redisReply *info,
+                       int64_t deadline)
 {
+    struct phi_stream_id last;
     if (info->type == REDIS_REPLY_ERROR)
         return strstr(info->str, "no such key") != NULL
                    ? -EEXIST
                    : phi_redis_refused(&store->commands, "XINFO", info);
-    if (info->type != REDIS_REPLY_ARRAY)
+    if (phi_stream_last(&last, info) != 0)
         return phi_redis_nonsense(&store->commands, "XINFO");
-    for (size_t i = 0; i + 1 < info->elements; i += 2) {
-        struct phi_stream_id last;
-        if (info->element[i]->type != REDIS_REPLY_STRING ||
-            strcmp(info->element[i]->str, "last-generated-id") != 0 ||
-            phi_stream_id_parse(&last, info->element[i + 1]) != 0)
-            continue;
-        if (last.major <= store->base.params->incarnation)
-            return -EEXIST;
-        return phi_fail(store->base.params->report, PH_EFENCED,
-                        "a newer incarnation of rank %d writes to %s in the store at %s",
-                        store->base.params->rank, key, store->server.uri.address);
-    }
-    return phi_redis_nonsense(&store->commands, "XINFO");
+    return last.major > store->base.params->incarnation ? check_life(store, key, deadline)
+                                                        : -EEXIST;
 }
 
 // look finds out what a refused id means: 0 our message is there already, -EEXIST something else is
@@ -301,8 +297,8 @@ static int look(struct phi_store_redis *store, const struct addition *addition, 
     if (result == 0)
         result = answer(store, "XINFO", deadline, &info);
     end(store, result);
-    if (result == 0 && find_bytes(there, addition) == there->elements)
-        result = check_fence(store, addition->key, info);
+    if (result == 0 && phi_stream_find(there, addition->bytes, addition->size) == there->elements)
+        result = check_fence(store, addition->key, info, deadline);
     if (there)
         freeReplyObject(there);
     if (info)
@@ -333,6 +329,33 @@ char *phi_redis_pair_key(const struct phi_store_redis *store, int from, int to)
     return asprintf(&key, "%s%d>%d", store->prefix, from, to) < 0 ? NULL : key;
 }
 
+// check_size asks the server for its limit where it may be below the message. Who may not ask is
+// told by the server's refusal.
+static int check_size(struct phi_store_redis *store, int peer, size_t size, int64_t deadline)
+{
+    const char *argv[3] = {"CONFIG", "GET", "proto-max-bulk-len"};
+    redisReply *reply;
+    uint64_t most = UINT64_MAX;
+    if (size <= LIMIT_LEAST)
+        return 0;
+    int result = connect_commands(store, deadline);
+    if (result == 0)
+        result = queue(store, 3, argv);
+    if (result == 0)
+        result = answer(store, "CONFIG", deadline, &reply);
+    if (result)
+        return result;
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+        reply->element[1]->type == REDIS_REPLY_STRING)
+        phi_decimal_parse(reply->element[1]->str, &most);
+    freeReplyObject(reply);
+    return size <= most ? 0
+                        : phi_fail(store->base.params->report, -EMSGSIZE,
+                                   "a message of %zu bytes to rank %d is over the limit of the "
+                                   "store at %s, whose proto-max-bulk-len is %" PRIu64,
+                                   size, peer, store->server.uri.address, most);
+}
+
 static int redis_put(struct phi_store *base, int peer, uint64_t number, const void *bytes,
                      size_t size, int64_t deadline)
 {
@@ -345,7 +368,9 @@ static int redis_put(struct phi_store *base, int peer, uint64_t number, const vo
     struct addition addition = {.key = key, .id = id, .bytes = bytes, .size = size};
     redisReply *reply;
     store->written[peer] = true;
-    int result = add_healing(store, &addition, deadline, &reply);
+    int result = check_size(store, peer, size, deadline);
+    if (result == 0)
+        result = add_healing(store, &addition, deadline, &reply);
     if (result == 0) {
         result = judge_put(store, &addition, reply, deadline);
         freeReplyObject(reply);
@@ -372,7 +397,7 @@ static int find_record(struct phi_store_redis *store, const struct addition *add
         result = answer_type(store, "XRANGE", REDIS_REPLY_ARRAY, deadline, &reply);
     if (result)
         return result;
-    size_t i = find_bytes(reply, addition);
+    size_t i = phi_stream_find(reply, addition->bytes, addition->size);
     if (i < reply->elements)
         store->announced_known =
             phi_stream_id_parse(&store->announced_id, reply->element[i]->element[0]) == 0;
@@ -400,7 +425,11 @@ static int redis_announce(struct phi_store *base, const void *bytes, size_t size
         result = phi_redis_nonsense(&store->commands, "XADD");
     store->announced_known = result == 0;
     freeReplyObject(reply);
-    return result;
+    // A store that forgot the record may have forgotten the number, too; and what is entered last
+    // expires last.
+    if (result == 0)
+        result = phi_redis_queue_claim(store, false, 0, NULL);
+    return result ? result : end(store, skip(store, "EVAL", deadline));
 }
 
 static int redis_publish(struct phi_store *base, const void *bytes, size_t size, int64_t deadline)
@@ -436,10 +465,12 @@ static int queue_refresh(struct phi_store_redis *store)
         total++;
         free(key);
     }
-    int deletes = result ? 0 : queue_deletes(store);
+    if (result == 0)
+        result = phi_redis_queue_claim(store, false, 0, NULL);
+    int deletes = result ? 0 : phi_redis_queue_deletes(store);
     if (deletes < 0)
         result = deletes;
-    return result ? result : total + deletes;
+    return result ? result : 1 + total + deletes;
 }
 
 static int redis_refresh(struct phi_store *base, int64_t deadline)
@@ -472,86 +503,48 @@ static void redis_free(struct phi_store_redis *store)
     phi_trouble_fini(&store->server.trouble);
     free(store->prefix);
     free(store->members);
+    free(store->lives);
     free(store->written);
     free(store);
 }
 
+// queue_leave: the mailboxes of this life, unless a later one has begun: then they are its own.
 static int queue_leave(struct phi_store_redis *store, const bool *done)
 {
-    int own = store->base.params->rank, ranks = store->base.params->ranks, count = 1;
-    const char **argv = calloc(1 + 2 * (size_t)ranks, sizeof(*argv));
-    char **outbound = calloc((size_t)ranks, sizeof(*outbound));
-    int result = argv && outbound ? 0 : -ENOMEM;
-    for (int peer = 0; peer < ranks && result == 0; peer++) {
+    int own = store->base.params->rank, ranks = store->base.params->ranks, count = 0;
+    char **keys = calloc(2 * (size_t)ranks, sizeof(*keys));
+    bool made = keys;
+    for (int peer = 0; peer < ranks && made; peer++) {
         if (peer == own)
             continue;
-        argv[count++] = store->inbound.keys[peer];
-        if (!done || !done[peer] || !store->written[peer])
-            continue;
-        outbound[peer] = phi_redis_pair_key(store, own, peer);
-        if (outbound[peer])
-            argv[count++] = outbound[peer];
+        keys[count++] = phi_redis_pair_key(store, peer, own);
+        made = keys[count - 1];
+        if (made && done && done[peer] && store->written[peer]) {
+            keys[count++] = phi_redis_pair_key(store, own, peer);
+            made = keys[count - 1];
+        }
     }
-    if (result == 0) {
-        argv[0] = "DEL";
-        result = queue(store, count, argv);
-    }
-    for (int peer = 0; outbound && peer < ranks; peer++)
-        free(outbound[peer]);
-    free(outbound);
-    free(argv);
+    int result = made ? phi_redis_queue_claim(store, false, count, keys) : -ENOMEM;
+    for (int i = 0; i < count; i++)
+        free(keys[i]);
+    free(keys);
     return result;
 }
 
-static int leave_members(struct phi_store_redis *store, int64_t deadline)
+static int queue_leave_members(struct phi_store_redis *store)
 {
     char id[PHI_STREAM_ID_TEXT];
     phi_stream_id_print(id, store->announced_id);
-    const char *argv[5] = {"EVAL", leave_script, "1", store->members, id};
-    if (!store->announced_known)
-        return 0;
-    int result = queue(store, 5, argv);
-    return result ? result : skip(store, "EVAL", deadline);
+    const char *argv[6] = {"EVAL", leave_script, "2", store->members, store->lives, id};
+    return queue(store, 6, argv);
 }
 
-static bool is_of_later_life(struct phi_store_redis *store, const redisReply *entry)
+static int leave(struct phi_store_redis *store, const bool *done, int64_t deadline)
 {
-    struct phi_envelope envelope;
-    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2 ||
-        entry->element[1]->type != REDIS_REPLY_ARRAY || entry->element[1]->elements != 2)
-        return false;
-    const redisReply *value = entry->element[1]->element[1];
-    return value->type == REDIS_REPLY_STRING &&
-           phi_envelope_decode(&envelope, (const uint8_t *)value->str, (size_t)value->len) == 0 &&
-           envelope.source == (uint32_t)store->base.params->rank &&
-           envelope.source_incarnation > store->base.params->incarnation;
-}
-
-// has_later_life: 1 where a later life of this rank has announced itself, after us: then the
-// mailboxes are its own.
-static int has_later_life(struct phi_store_redis *store, int64_t deadline)
-{
-    char id[PHI_STREAM_ID_TEXT];
-    redisReply *reply;
-    phi_stream_id_print(id, store->announced_id);
-    int result = xrange(store, store->members, id, "+");
+    int result = queue_leave(store, done);
     if (result == 0)
-        result = answer_type(store, "XRANGE", REDIS_REPLY_ARRAY, deadline, &reply);
-    if (result)
-        return result;
-    for (size_t i = 0; i < reply->elements && result == 0; i++)
-        result = is_of_later_life(store, reply->element[i]);
-    freeReplyObject(reply);
-    return result;
-}
-
-static int leave_mailboxes(struct phi_store_redis *store, const bool *done, int64_t deadline)
-{
-    int result = store->base.params->ranks > 1 ? has_later_life(store, deadline) : 1;
-    if (result)
-        return result == 1 ? 0 : result;
-    result = queue_leave(store, done);
-    return result ? result : skip(store, "DEL", deadline);
+        result = queue_leave_members(store);
+    return end(store, result ? result : skip_many(store, "EVAL", 2, deadline));
 }
 
 static void redis_close(struct phi_store *base, const bool *done, int64_t deadline)
@@ -563,11 +556,31 @@ static void redis_close(struct phi_store *base, const bool *done, int64_t deadli
     do { // a connection that was lost before is noticed now; connect says when it is too late
         result = connect_commands(store, deadline);
         if (result == 0)
-            result = leave_mailboxes(store, done, deadline);
-        if (result == 0)
-            result = leave_members(store, deadline);
+            result = leave(store, done, deadline);
     } while (result == -ECONNRESET);
     redis_free(store);
+}
+
+// refuse_unknown: who does not know a command of streams is asked what it is.
+static int refuse_unknown(struct phi_store_redis *store, const char *command,
+                          const redisReply *refusal, int64_t deadline)
+{
+    const char *argv[2] = {"INFO", "server"};
+    redisReply *info;
+    int result = queue(store, 2, argv);
+    if (result == 0)
+        result = answer(store, "INFO", deadline, &info);
+    if (result)
+        return result;
+    bool sentinel =
+        info->type == REDIS_REPLY_STRING && strstr(info->str, "redis_mode:sentinel") != NULL;
+    freeReplyObject(info);
+    if (!sentinel)
+        return phi_redis_refused(&store->commands, command, refusal);
+    return phi_fail(store->base.params->report, PH_ESTORE,
+                    "the store at %s is a sentinel, which keeps no keys: name the server that it "
+                    "watches (SENTINEL GET-MASTER-ADDR-BY-NAME says which)",
+                    store->server.uri.address);
 }
 
 // check_server: an answer to XLEN shows that this is a Redis with streams, and that we may use it.
@@ -585,7 +598,9 @@ static int check_server(struct phi_store_redis *store, int64_t deadline)
             continue; // until connect says that it is too late
         if (result)
             return result;
-        if (reply->type == REDIS_REPLY_ERROR && !phi_redis_is_error(reply, "WRONGTYPE"))
+        if (phi_redis_is_error(reply, "ERR unknown command"))
+            result = refuse_unknown(store, "XLEN", reply, deadline);
+        else if (reply->type == REDIS_REPLY_ERROR && !phi_redis_is_error(reply, "WRONGTYPE"))
             result = phi_redis_refused(&store->commands, "XLEN", reply);
         else if (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_ERROR)
             result = phi_redis_nonsense(&store->commands, "XLEN");
@@ -593,20 +608,6 @@ static int check_server(struct phi_store_redis *store, int64_t deadline)
         if (result != -ECONNRESET)
             return result;
     }
-}
-
-int phi_redis_read_uri(struct phi_redis_server *server, const struct phi_mailbox_params *params)
-{
-    const char *password = params->config->store_password;
-    const char *file = params->config->store_password_file;
-    if (!params->config->store || !params->config->store[0])
-        return phi_fail(params->report, -EINVAL, "no store is given: set PEERHOP_STORE");
-    int result = phi_store_uri_parse(&server->uri, params->config->store, params->report);
-    if (result == 0 && file && file[0])
-        result = phi_store_uri_password_file(&server->uri, file, params->report);
-    else if (result == 0 && password && password[0])
-        result = phi_store_uri_password(&server->uri, password, params->report);
-    return result;
 }
 
 static int make_keys(struct phi_store_redis *store)
@@ -617,7 +618,9 @@ static int make_keys(struct phi_store_redis *store)
     if (store->prefix && asprintf(&store->members, "%smembers", store->prefix) < 0)
         store->members = NULL;
     store->written = calloc((size_t)params->ranks, sizeof(*store->written));
-    if (store->members && store->written)
+    if (store->prefix && asprintf(&store->lives, "%slives", store->prefix) < 0)
+        store->lives = NULL;
+    if (store->members && store->lives && store->written)
         return 0;
     return phi_fail(params->report, -ENOMEM, "no memory for the keys of the store");
 }
@@ -656,6 +659,7 @@ const struct phi_store_ops phi_store_redis = {
     .size = sizeof(struct phi_store_ops),
     .name = "redis",
     .open = redis_open,
+    .claim = redis_claim,
     .announce = redis_announce,
     .publish = redis_publish,
     .put = redis_put,

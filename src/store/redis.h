@@ -2,8 +2,9 @@
 // The Redis backend, shared by its two halves: redis.c writes over one connection, redis_inbound.c
 // reads over another.
 //
-// Keys: ph:{job}:epoch:members and ph:{job}:epoch:A>B for each ordered pair, all streams ({job} is
-// the cluster's hash tag). Reads never destroy: what was consumed is deleted by XDEL in a later
+// Keys: ph:{job}:epoch:members and ph:{job}:epoch:A>B for each ordered pair, all streams, and
+// ph:{job}:epoch:lives, a hash of the number of each rank's latest life ({job} is the cluster's
+// hash tag). Reads never destroy: what was consumed is deleted by XDEL in a later
 // pipeline of commands.
 #ifndef PHI_STORE_REDIS_H
 #define PHI_STORE_REDIS_H
@@ -19,8 +20,16 @@ struct phi_stream_id {
 
 enum { PHI_STREAM_ID_TEXT = 44 }; // two decimal numbers, a hyphen and the end
 
+const char *phi_decimal_parse(const char *text, uint64_t *value);           // what follows, or NULL
 int phi_stream_id_parse(struct phi_stream_id *id, const redisReply *reply); // 0 or -EBADMSG
 void phi_stream_id_print(char text[PHI_STREAM_ID_TEXT], struct phi_stream_id id);
+
+// phi_stream_last reads the last id that a stream has had out of XINFO's answer: 0 or -EBADMSG.
+int phi_stream_last(struct phi_stream_id *id, const redisReply *info);
+
+// phi_stream_find looks for an entry [id, [m, bytes]] with these bytes: its place, or the number of
+// entries.
+size_t phi_stream_find(const redisReply *entries, const void *bytes, size_t size);
 
 // What was consumed of one inbound stream and is not deleted yet.
 struct phi_consumed {
@@ -54,17 +63,22 @@ struct phi_store_redis {
     bool interruptible;   // a wake ends commands
     char *prefix;         // "ph:{job}:epoch:"
     char *members;        // key
+    char *lives;          // key
     bool announced;       // an XADD of the record was tried
     bool announced_known; // and this is its id
     struct phi_stream_id announced_id;
     bool *written; // [rank]: the outbound stream was written to
 };
 
-// phi_redis_read_uri fills the server's address and password from the configuration.
-int phi_redis_read_uri(struct phi_redis_server *server, const struct phi_mailbox_params *params);
-
 // phi_redis_pair_key makes "prefixA>B" (malloc or NULL).
 char *phi_redis_pair_key(const struct phi_store_redis *store, int from, int to);
+
+// phi_redis_queue_claim enters the number of this life as that of the latest one of its rank, and
+// deletes the keys; where a later life is entered, nothing changes. anew: so it is where the same
+// number is, which is another life's then. phi_redis_read_claim: the answer, as claim of the
+// backend.
+int phi_redis_queue_claim(struct phi_store_redis *store, bool anew, int count, char *const *keys);
+int phi_redis_read_claim(struct phi_store_redis *store, const redisReply *reply, uint64_t *latest);
 
 int phi_redis_inbound_init(struct phi_store_redis *store);
 void phi_redis_inbound_fini(struct phi_store_redis *store);
@@ -77,6 +91,10 @@ int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
                    struct phi_delivery *delivery);
 const struct phi_wake *phi_redis_wake(const struct phi_store *store);
 void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
+
+// phi_redis_queue_deletes queues the deletion of what was consumed: how many answers are to be
+// skipped, or -ENOMEM. By who writes.
+int phi_redis_queue_deletes(struct phi_store_redis *store);
 
 // phi_redis_heal is the script that deletes KEYS that are no streams: nobody of ours made them.
 extern const char phi_redis_heal[];

@@ -14,11 +14,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "store/lookup.h"
 #include "store/mailbox.h"
 
 enum {
     RETRY_MS = 20,     // between the beginnings of two attempts to connect
-    LOOKUP_MS = 500,   // between two look-ups of a name that failed
+    LOOKUP_MS = 500,   // between the beginnings of two look-ups of a name
+    TURN_MS = 250,     // for an address that does not answer, where there are more; and
+    TURN_DOUBLES = 6,  // twice as much in each round, so often
+    DENIED_MOST = 10,  // attempts that find a socket closed to us: its server may be making it
     CHUNK = 64 << 10,  // bytes of one recv
     SLACK = 1 << 20,   // what may lie in the buffer beside one message
     REPLY_FACTOR = 64, // a reply may hold so many messages of the largest size
@@ -83,6 +87,20 @@ static int make_reader(struct phi_redis_connection *connection)
 
 // ---- life
 
+int phi_redis_read_uri(struct phi_redis_server *server, const struct phi_mailbox_params *params)
+{
+    const char *password = params->config->store_password;
+    const char *file = params->config->store_password_file;
+    if (!params->config->store || !params->config->store[0])
+        return phi_fail(params->report, -EINVAL, "no store is given: set PEERHOP_STORE");
+    int result = phi_store_uri_parse(&server->uri, params->config->store, params->report);
+    if (result == 0 && file && file[0])
+        result = phi_store_uri_password_file(&server->uri, file, params->report);
+    else if (result == 0 && password && password[0])
+        result = phi_store_uri_password(&server->uri, password, params->report);
+    return result;
+}
+
 void phi_redis_connection_init(struct phi_redis_connection *connection,
                                struct phi_redis_server *server)
 {
@@ -103,7 +121,7 @@ void phi_redis_close(struct phi_redis_connection *connection, const char *troubl
     if (connection->fd >= 0)
         close(connection->fd);
     connection->fd = -1;
-    connection->established = false;
+    connection->established = connection->heard = false;
     connection->greeting = 0;
     connection->out_at = connection->out_size = 0;
     if (connection->reader)
@@ -123,45 +141,41 @@ void phi_redis_connection_fini(struct phi_redis_connection *connection)
     if (connection->reader || connection->fd >= 0)
         phi_redis_close(connection, "");
     drop_addresses(connection);
+    phi_lookup_drop(connection->lookup);
+    connection->lookup = NULL;
     free(connection->out);
     connection->out = NULL;
 }
 
 // ---- connecting
 
-static int resolve(struct phi_redis_connection *connection)
-{
-    const struct phi_store_uri *uri = &connection->server->uri;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    errno = 0;
-    int failed = getaddrinfo(uri->host, uri->port, &hints, &connection->addresses);
-    int error = errno;
-    if (failed) {
-        connection->addresses = NULL;
-        set_trouble(connection, gai_strerror(failed));
-        connection->retry_at = phi_deadline(LOOKUP_MS);
-        return error == EMFILE || error == ENFILE ? -error : -EAGAIN;
-    }
-    connection->address = connection->addresses;
-    return 0;
-}
-
-// next_address: a refused address makes way for the host's next one; after the last, all are looked
-// up again.
+// next_address: an address that failed makes way for the host's next one. After the last one all
+// are tried again, and the name is looked up meanwhile.
 static void next_address(struct phi_redis_connection *connection)
 {
-    if (connection->address)
-        connection->address = connection->address->ai_next;
-    if (connection->address)
+    if (!connection->address)
+        return;
+    connection->address = connection->address->ai_next;
+    if (connection->address) {
         connection->retry_at = 0;
-    else
-        drop_addresses(connection);
+        return;
+    }
+    connection->address = connection->addresses;
+    connection->stale = true;
+    connection->round += connection->round < TURN_DOUBLES;
 }
 
 static void failed_attempt(struct phi_redis_connection *connection, int error)
 {
     // EAGAIN: a unix socket whose backlog is full.
-    phi_redis_close(connection, error == EAGAIN ? "its backlog is full" : strerror(error));
+    const char *why = error == EAGAIN ? "its backlog is full" : strerror(error);
+    const struct addrinfo *address = connection->address;
+    char host[NI_MAXHOST], text[PHI_REDIS_WORDS];
+    if (!address || getnameinfo(address->ai_addr, address->ai_addrlen, host, sizeof(host), NULL, 0,
+                                NI_NUMERICHOST) != 0)
+        host[0] = 0;
+    snprintf(text, sizeof(text), "%s%s%s", host, host[0] ? ": " : "", why);
+    phi_redis_close(connection, text);
     next_address(connection);
 }
 
@@ -190,7 +204,21 @@ static int start_connect(struct phi_redis_connection *connection, const struct s
     return -errno;
 }
 
-static int start_attempt(struct phi_redis_connection *connection)
+// turn_end: when an address that does not answer makes way for the next one. It has its part of the
+// time that is left, and not much in the first rounds.
+static int64_t turn_end(const struct phi_redis_connection *connection, int64_t deadline)
+{
+    int64_t now = phi_now(), turn = TURN_MS * PHI_MS << connection->round, left = 0;
+    if (!connection->addresses->ai_next)
+        return PHI_FOREVER;
+    for (const struct addrinfo *at = connection->address; at; at = at->ai_next)
+        left++;
+    if (deadline > now && (deadline - now) / left < turn)
+        turn = (deadline - now) / left;
+    return now + turn;
+}
+
+static int start_attempt(struct phi_redis_connection *connection, int64_t deadline)
 {
     const struct phi_store_uri *uri = &connection->server->uri;
     if (uri->path) {
@@ -198,9 +226,7 @@ static int start_attempt(struct phi_redis_connection *connection)
         memcpy(address.sun_path, uri->path, strlen(uri->path) + 1); // the parser saw to the length
         return start_connect(connection, (struct sockaddr *)&address, sizeof(address));
     }
-    int result = connection->addresses ? 0 : resolve(connection);
-    if (result)
-        return result;
+    connection->give_up_at = turn_end(connection, deadline);
     return start_connect(connection, connection->address->ai_addr, connection->address->ai_addrlen);
 }
 
@@ -243,10 +269,69 @@ static int queue_greeting(struct phi_redis_connection *connection)
     return result;
 }
 
+// take_addresses: those that a look-up has found, in the place of what there was.
+static void take_addresses(struct phi_redis_connection *connection)
+{
+    struct addrinfo *found;
+    int error, failed = phi_lookup_end(connection->lookup, &found, &error);
+    char why[PHI_REDIS_WORDS];
+    connection->lookup = NULL;
+    if (failed) {
+        snprintf(why, sizeof(why), "its host name, %.100s, is not found: %s",
+                 connection->server->uri.host,
+                 failed == EAI_SYSTEM ? strerror(error) : gai_strerror(failed));
+        set_trouble(connection, why);
+        return;
+    }
+    drop_addresses(connection);
+    connection->addresses = connection->address = found;
+    connection->round = 0;
+}
+
+static int start_lookup(struct phi_redis_connection *connection)
+{
+    const struct phi_redis_server *server = connection->server;
+    if (connection->lookup || phi_now() < connection->lookup_at)
+        return 0;
+    connection->lookup_at = phi_deadline(LOOKUP_MS);
+    connection->stale = false;
+    int result = phi_lookup_start(server->uri.host, server->uri.port, &connection->lookup);
+    return result ? phi_fail(server->report, result,
+                             "the host name of the store at %s cannot be looked up: %s",
+                             server->uri.address, strerror(-result))
+                  : 0;
+}
+
+// find_address: 1 there is one to try, 0 not yet, or an error. While a name is looked up again,
+// what it stood for before serves.
+static int find_address(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
+{
+    int result = 0;
+    if (connection->lookup && phi_lookup_done(connection->lookup))
+        take_addresses(connection);
+    if (!connection->address || connection->stale)
+        result = start_lookup(connection);
+    if (result || connection->address)
+        return result ? result : 1;
+    bool pause = !connection->lookup && connection->lookup_at < deadline;
+    result = wait_for(connection, connection->lookup ? phi_lookup_fd(connection->lookup) : -1,
+                      POLLIN, wake_fd, pause ? connection->lookup_at : deadline);
+    if (result == 0 && connection->lookup) {
+        char why[PHI_REDIS_WORDS];
+        snprintf(why, sizeof(why), "no answer to the look-up of its host name, %.100s",
+                 connection->server->uri.host);
+        set_trouble(connection, why);
+    }
+    return result < 0 ? result : 0;
+}
+
 // finish_attempt: 1 connected, 0 failed or still under way, or an error.
 static int finish_attempt(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
 {
-    int events = wait_for(connection, connection->fd, POLLOUT, wake_fd, deadline);
+    int64_t until = connection->give_up_at < deadline ? connection->give_up_at : deadline;
+    int events = wait_for(connection, connection->fd, POLLOUT, wake_fd, until);
+    if (events == 0 && phi_now() >= connection->give_up_at)
+        failed_attempt(connection, ETIMEDOUT);
     if (events <= 0)
         return events;
     int error = 0;
@@ -258,11 +343,42 @@ static int finish_attempt(struct phi_redis_connection *connection, int wake_fd, 
     }
     int result = make_reader(connection);
     connection->established = result == 0;
+    connection->denied = connection->round = 0;
     if (result == 0)
         result = queue_greeting(connection);
     if (result)
         phi_redis_close(connection, "no memory");
     return result ? result : 1;
+}
+
+// is_denied: a unix socket that may not be opened, and not because its server is just making it.
+static bool is_denied(struct phi_redis_connection *connection, int error)
+{
+    bool denied = connection->server->uri.path &&
+                  (error == EACCES || error == EPERM || error == ENOTDIR || error == EPROTOTYPE);
+    connection->denied = denied ? connection->denied + 1 : 0;
+    return connection->denied >= DENIED_MOST;
+}
+
+static int begin_attempt(struct phi_redis_connection *connection, int64_t deadline)
+{
+    const struct phi_redis_server *server = connection->server;
+    // Counted from here, so that a connection which had stood for a while is made anew at once.
+    connection->retry_at = phi_deadline(RETRY_MS);
+    connection->give_up_at = PHI_FOREVER;
+    int result = start_attempt(connection, deadline);
+    if (connection->fd < 0 && (result == -EMFILE || result == -ENFILE)) // waiting frees none
+        return phi_fail(server->report, result,
+                        "no descriptor for a connection to the store at %s: %s",
+                        server->uri.address, strerror(-result));
+    if (result == 0 || result == -EINPROGRESS)
+        return 0;
+    bool denied = is_denied(connection, -result);
+    failed_attempt(connection, -result);
+    return denied ? phi_fail(server->report, result,
+                             "the store at %s: its socket may not be opened: %s",
+                             server->uri.address, strerror(-result))
+                  : 0;
 }
 
 static int attempt(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
@@ -273,17 +389,8 @@ static int attempt(struct phi_redis_connection *connection, int wake_fd, int64_t
         int64_t until = connection->retry_at < deadline ? connection->retry_at : deadline;
         return wait_for(connection, -1, 0, wake_fd, until);
     }
-    // Counted from here, so that a connection which had stood for a while is made anew at once.
-    connection->retry_at = phi_deadline(RETRY_MS);
-    int result = start_attempt(connection);
-    if (connection->fd < 0 && (result == -EMFILE || result == -ENFILE)) // waiting frees none
-        return phi_fail(connection->server->report, result,
-                        "no descriptor for a connection to the store at %s: %s",
-                        connection->server->uri.address, strerror(-result));
-    bool under_way = connection->fd >= 0 && (result == 0 || result == -EINPROGRESS);
-    if (!under_way && (connection->fd >= 0 || result != -EAGAIN))
-        failed_attempt(connection, -result);
-    return 0;
+    int found = connection->server->uri.path ? 1 : find_address(connection, wake_fd, deadline);
+    return found == 1 ? begin_attempt(connection, deadline) : found;
 }
 
 int phi_redis_connect(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
@@ -305,9 +412,6 @@ int phi_redis_connect(struct phi_redis_connection *connection, int wake_fd, int6
 
 int phi_redis_try(struct phi_redis_connection *connection)
 {
-    // A host name is looked up by who has time for it.
-    if (connection->fd < 0 && !connection->server->uri.path && !connection->addresses)
-        return 0;
     int result = attempt(connection, -1, phi_now());
     return result || connection->fd < 0 ? result : attempt(connection, -1, phi_now());
 }
@@ -347,11 +451,20 @@ int phi_redis_queue(struct phi_redis_connection *connection, int argc, const cha
     return result;
 }
 
+// lost: whoever ends connections before a first answer may be no store, or of TLS, which is told;
+// a host's next address may do better.
 static int lost(struct phi_redis_connection *connection, const char *why)
 {
+    bool mute = !connection->heard;
+    char text[PHI_REDIS_WORDS];
+    snprintf(text, sizeof(text), "%s%s", why,
+             mute ? " before any answer, as by a port for TLS, or of no Redis" : "");
     phi_log(connection->server->report, PH_LOG_INFO,
-            "the connection to the store at %s was lost: %s", connection->server->uri.address, why);
-    phi_redis_close(connection, why);
+            "the connection to the store at %s was lost: %s", connection->server->uri.address,
+            text);
+    phi_redis_close(connection, text);
+    if (mute)
+        next_address(connection);
     return -ECONNRESET;
 }
 
@@ -362,8 +475,10 @@ static int flush(struct phi_redis_connection *connection)
                             connection->out_size - connection->out_at, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR)
             continue;
-        if (sent < 0)
-            return errno == EAGAIN ? 0 : lost(connection, strerror(errno));
+        if (sent < 0 && errno == EAGAIN)
+            return 0;
+        if (sent < 0) // what the server said before it went can still be read, and may say why
+            break;
         connection->out_at += (size_t)sent;
     }
     connection->out_at = connection->out_size = 0;
@@ -384,6 +499,12 @@ static int not_redis(struct phi_redis_connection *connection, const char *why)
     return PH_ESTORE;
 }
 
+// is_alert: the record by which a server refuses what is no TLS.
+static bool is_alert(const char *bytes, size_t size)
+{
+    return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
+}
+
 static int feed(struct phi_redis_connection *connection)
 {
     char chunk[CHUNK];
@@ -392,6 +513,10 @@ static int feed(struct phi_redis_connection *connection)
         return 0;
     if (got <= 0)
         return lost(connection, got ? strerror(errno) : "the server closed it");
+    if (!connection->heard && is_alert(chunk, (size_t)got))
+        return not_redis(connection, "it answers in TLS, which is not supported; name its port "
+                                     "without TLS");
+    connection->heard = true;
     redisReader *reader = connection->reader;
     if (reader->len - reader->pos > (size_t)PHI_MESSAGE_MAX + SLACK)
         return not_redis(connection, "an answer is over the limit");
@@ -490,11 +615,14 @@ static const struct {
      "; give a password by PEERHOP_STORE_PASSWORD_FILE, PEERHOP_STORE_PASSWORD or in the URI"},
     {"WRONGPASS", "; the user or password given is wrong"},
     {"NOPERM", "; the server's access list does not allow this user what ranks need"},
+    {"ERR The user executing the script",
+     "; the server's access list does not allow this user what ranks need"},
     {"READONLY", "; this server is a replica: name its master"},
     {"OOM", "; the server is at its maxmemory"},
     {"MISCONF", "; the server refuses writes because it cannot save"},
     {"NOREPLICAS", "; the server refuses writes because it has too few replicas"},
     {"MOVED", "; clusters are not supported"},
+    {"ERR Protocol error: invalid bulk length", "; it is over the server's proto-max-bulk-len"},
     {"WRONGTYPE", "; another program uses the job's keys"},
     {"ERR unknown command", "; Redis 5.0 or later is needed"},
     {"ERR max number of clients", "; raise the server's maxclients"},

@@ -16,6 +16,8 @@
 #include "store/uri.h"
 
 struct addrinfo;
+struct phi_lookup;
+struct phi_mailbox_params;
 
 enum { PHI_REDIS_WORDS = 200 }; // of a server's error, as much as is repeated
 
@@ -32,8 +34,15 @@ struct phi_redis_connection {
     struct phi_redis_server *server;
     int fd;                               // -1: closed
     bool established;                     // connect() is through
+    bool heard;                           // ... and something has come
     int greeting;                         // answers to AUTH and SELECT that are still to come
+    struct phi_lookup *lookup;            // of the host's name, under way, or NULL
+    int64_t lookup_at;                    // the next one not before
+    bool stale;                           // all addresses were tried: look the name up again
     struct addrinfo *addresses, *address; // of a host: all, and the one being tried
+    int round;                            // so often were all of them tried
+    int64_t give_up_at;                   // of the one being tried
+    int denied;                           // attempts in a row that were not permitted
     int64_t retry_at;                     // connect not before
     char trouble[PHI_REDIS_WORDS];        // why the last one ended; empty after an answer
     char *out;                            // formatted commands that are not sent yet
@@ -45,6 +54,9 @@ struct phi_redis_connection {
     bool over_limit;                  // the reader was refused more
 };
 
+// phi_redis_read_uri fills the server's address and password from the configuration.
+int phi_redis_read_uri(struct phi_redis_server *server, const struct phi_mailbox_params *params);
+
 void phi_redis_connection_init(struct phi_redis_connection *connection,
                                struct phi_redis_server *server);
 void phi_redis_connection_fini(struct phi_redis_connection *connection);
@@ -55,12 +67,14 @@ void phi_redis_close(struct phi_redis_connection *connection, const char *troubl
 
 // connect returns 1 where a new connection was made (AUTH and SELECT are under way), 0 where one is
 // up. Until the deadline it tries again: -ETIMEDOUT (reported, with the last trouble), -EINTR
-// (wake_fd, may be -1, became readable), -ENOMEM. An attempt under way is gone on with by the next
-// call. The look-up of a host's name keeps to the resolver's time limits, not to the deadline.
+// (wake_fd, may be -1, became readable), -ENOMEM, -EMFILE, -EACCES and the like (a unix socket that
+// may not be opened). An attempt, or a look-up of the host's name, that is under way is gone on
+// with by the next call. Of several addresses each is tried, the first ones for a part of the time
+// only.
 int phi_redis_connect(struct phi_redis_connection *connection, int wake_fd, int64_t deadline);
 
-// try is one step of that and waits for nothing, not for a host's name either: 1 as connect, 0 not
-// yet (not reported), -EMFILE, -ENOMEM. Only where none is up.
+// try is one step of that and waits for nothing: 1 as connect, 0 not yet (not reported), or an
+// error but -ETIMEDOUT. Only where none is up.
 int phi_redis_try(struct phi_redis_connection *connection);
 
 // queue formats one command and counts it; it is sent by the next phi_redis_answer. 0 or -ENOMEM

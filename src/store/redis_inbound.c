@@ -13,6 +13,8 @@ enum {
     XREAD_COUNT = 16, // messages of one stream in one answer
     XREAD_WORDS = 6,  // XREAD BLOCK 0 COUNT n STREAMS
     HEAL_MOST = 3,
+    XDEL_MOST = 512, // ids in one XDEL
+    XDEL_WORDS = 2,  // XDEL key
 };
 
 const char phi_redis_heal[] = "for _, k in ipairs(KEYS) do local t = redis.call('TYPE', k).ok "
@@ -20,7 +22,7 @@ const char phi_redis_heal[] = "for _, k in ipairs(KEYS) do local t = redis.call(
 
 // ---- stream ids
 
-static const char *parse_decimal(const char *text, uint64_t *value)
+const char *phi_decimal_parse(const char *text, uint64_t *value)
 {
     char *end;
     if (*text < '0' || *text > '9')
@@ -35,10 +37,10 @@ int phi_stream_id_parse(struct phi_stream_id *id, const redisReply *reply)
     struct phi_stream_id read;
     if (reply->type != REDIS_REPLY_STRING)
         return -EBADMSG;
-    const char *rest = parse_decimal(reply->str, &read.major);
+    const char *rest = phi_decimal_parse(reply->str, &read.major);
     if (!rest || *rest != '-')
         return -EBADMSG;
-    rest = parse_decimal(rest + 1, &read.minor);
+    rest = phi_decimal_parse(rest + 1, &read.minor);
     if (!rest || *rest)
         return -EBADMSG;
     *id = read;
@@ -48,6 +50,30 @@ int phi_stream_id_parse(struct phi_stream_id *id, const redisReply *reply)
 void phi_stream_id_print(char text[PHI_STREAM_ID_TEXT], struct phi_stream_id id)
 {
     snprintf(text, PHI_STREAM_ID_TEXT, "%" PRIu64 "-%" PRIu64, id.major, id.minor);
+}
+
+int phi_stream_last(struct phi_stream_id *id, const redisReply *info)
+{
+    for (size_t i = 0; info->type == REDIS_REPLY_ARRAY && i + 1 < info->elements; i += 2)
+        if (info->element[i]->type == REDIS_REPLY_STRING &&
+            strcmp(info->element[i]->str, "last-generated-id") == 0)
+            return phi_stream_id_parse(id, info->element[i + 1]);
+    return -EBADMSG;
+}
+
+size_t phi_stream_find(const redisReply *entries, const void *bytes, size_t size)
+{
+    for (size_t i = 0; i < entries->elements; i++) {
+        const redisReply *entry = entries->element[i];
+        if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2 ||
+            entry->element[1]->type != REDIS_REPLY_ARRAY || entry->element[1]->elements != 2)
+            continue;
+        const redisReply *value = entry->element[1]->element[1];
+        if (value->type == REDIS_REPLY_STRING && (size_t)value->len == size &&
+            memcmp(value->str, bytes, size) == 0)
+            return i;
+    }
+    return entries->elements;
 }
 
 // ---- life
@@ -128,6 +154,35 @@ void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation,
         inbound->consumed_count++;
     }
     pthread_mutex_unlock(&inbound->lock);
+}
+
+// queue_xdel queues one XDEL of the last ids consumed from a rank and forgets them: where it fails,
+// they come again after the reconnect, or expire.
+static int queue_xdel(struct phi_store_redis *store, int rank)
+{
+    struct phi_consumed *consumed = &store->inbound.consumed[rank];
+    char ids[XDEL_MOST][PHI_STREAM_ID_TEXT];
+    const char *argv[XDEL_WORDS + XDEL_MOST] = {"XDEL", store->inbound.keys[rank]};
+    int count = 0;
+    while (consumed->count > 0 && count < XDEL_MOST) {
+        phi_stream_id_print(ids[count], consumed->ids[--consumed->count]);
+        argv[XDEL_WORDS + count] = ids[count];
+        count++;
+    }
+    store->inbound.consumed_count -= (size_t)count;
+    return phi_redis_queue(&store->commands, XDEL_WORDS + count, argv, NULL);
+}
+
+int phi_redis_queue_deletes(struct phi_store_redis *store)
+{
+    struct phi_redis_inbound *inbound = &store->inbound;
+    int total = 0;
+    pthread_mutex_lock(&inbound->lock);
+    for (int rank = 0; inbound->consumed_count > 0 && total >= 0; rank++)
+        while (inbound->consumed[rank].count > 0 && total >= 0)
+            total = queue_xdel(store, rank) == 0 ? total + 1 : -ENOMEM;
+    pthread_mutex_unlock(&inbound->lock);
+    return total;
 }
 
 // ---- XREAD

@@ -87,6 +87,10 @@ class Member
         phi_mailbox_close(mailbox, in_ms(ms));
         mailbox = nullptr;
     }
+    uint64_t number() const // of its life, as the store has it
+    {
+        return phi_mailbox_incarnation(mailbox);
+    }
     int announce(const std::string &text, int64_t ms = WELL_MS)
     {
         return phi_mailbox_announce(mailbox, text.data(), text.size(), in_ms(ms));

@@ -190,7 +190,7 @@ TEST_F(RedisFault, PasswordFromAFileAndAUser)
     // The least that docs/security.md asks for.
     ASSERT_EQ(closed.command({"ACL", "SETUSER", "rank", "on", ">from file", "~ph:{test}:*", "+xadd",
                               "+xread", "+xrange", "+xdel", "+xinfo", "+xlen", "+del", "+type",
-                              "+expire", "+eval", "+select"}),
+                              "+expire", "+eval", "+hget", "+hset", "+select"}),
               "OK");
     std::string file = closed.socket() + ".password";
     FILE *out = fopen(file.c_str(), "w");
@@ -690,6 +690,82 @@ TEST_F(RedisFault, AnOlderLifeLeavesTheNewersMailboxesAlone)
     EXPECT_EQ(redis.cli("XLEN ph:{test}:0:members"), "2");
 }
 
+// The store has nothing of the former life any more, but those that knew it.
+TEST_F(RedisFault, ALifeIsNumberedAfterOneThatHasLeft)
+{
+    ASSERT_TRUE(redis.start());
+    a = make(0, 2);
+    b = make(1, 2, life(1) + 1000);
+    ASSERT_EQ(a->announce("a"), 0);
+    ASSERT_EQ(b->announce("b"), 0);
+    ASSERT_EQ(a->receive().text, "b");
+    b->close();
+    auto again = make(1, 2, life(1));
+    ASSERT_EQ(again->announce("b again"), 0);
+    EXPECT_EQ(a->receive().text, "b again") << a->error();
+    ASSERT_EQ(again->send(0, "hello"), 0) << again->error();
+    EXPECT_EQ(a->receive().text, "hello");
+}
+
+// What nobody has read of a job that is over stands in no later job's way.
+TEST_F(RedisFault, WhatALaterLifeHasLeftBehindGoes)
+{
+    join();
+    ASSERT_EQ(redis.cli("XADD ph:{test}:0:0>1 " + std::to_string(life(0) + 1000) + "-1 m other"),
+              std::to_string(life(0) + 1000) + "-1");
+    ASSERT_EQ(a->send(1, "hello"), 0) << a->error();
+    EXPECT_EQ(b->message().text, "hello") << b->error();
+}
+
+TEST_F(RedisFault, TheNumberOfALifeOutlivesAFlush)
+{
+    ASSERT_TRUE(redis.start());
+    a = make(0, 2, life(0) + 1000);
+    ASSERT_EQ(a->announce("a"), 0);
+    ASSERT_EQ(redis.cli("FLUSHALL"), "OK");
+    ASSERT_EQ(phi_mailbox_refresh(a->mailbox, in_ms(WELL_MS)), 0) << a->error();
+    auto again = make(0, 2, life(0));
+    EXPECT_GT(again->number(), a->number());
+}
+
+// Each of them has a number of its own, and one is the last.
+TEST_F(RedisFault, LivesThatBeginTogetherAreToldApart)
+{
+    const int count = 8;
+    ASSERT_TRUE(redis.start());
+    std::vector<std::unique_ptr<Member>> lives;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; i++) {
+        lives.push_back(std::make_unique<Member>(0, 2));
+        lives.back()->uri = redis.uri();
+    }
+    for (auto &one : lives)
+        threads.emplace_back([&one] {
+            EXPECT_EQ(one->open(), 0) << one->error();
+            EXPECT_EQ(one->announce("here"), 0) << one->error();
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    std::set<uint64_t> numbers;
+    for (auto &one : lives)
+        numbers.insert(one->number());
+    EXPECT_EQ(numbers.size(), static_cast<size_t>(count));
+    for (auto &one : lives)
+        EXPECT_EQ(one->receive(one->number() == *numbers.rbegin() ? 100 : WELL_MS).result,
+                  one->number() == *numbers.rbegin() ? -ETIMEDOUT : PH_EFENCED)
+            << one->error();
+}
+
+TEST_F(RedisFault, ANumberThatNoneCanFollowIsAnError)
+{
+    ASSERT_TRUE(redis.start());
+    ASSERT_EQ(redis.cli("HSET ph:{test}:0:lives 0 18446744073709551615"), "1");
+    Member member(0, 2);
+    member.uri = redis.uri();
+    EXPECT_EQ(member.open(), PH_ESTORE);
+    expect_says(member, "takes none after it");
+}
+
 TEST_F(RedisFault, AMessageForALaterLifeIsLeftToIt)
 {
     join();
@@ -704,7 +780,7 @@ TEST_F(RedisFault, AMessageForALaterLifeIsLeftToIt)
 TEST_F(RedisFault, AnOlderLifeIsFenced)
 {
     join();
-    auto newer = make(0, 2, life(0) + 1);
+    auto newer = make(0, 2, life(0) + 2);
     ASSERT_EQ(newer->announce("a again"), 0);
     EXPECT_EQ(a->receive().result, PH_EFENCED);
     EXPECT_EQ(a->receive().result, PH_EFENCED);
@@ -718,7 +794,7 @@ TEST_F(RedisFault, AnOlderLifeIsFenced)
 TEST_F(RedisFault, AnOlderLifeThatDoesNotListenIsFencedByItsStream)
 {
     join();
-    auto newer = make(0, 2, life(0) + 1);
+    auto newer = make(0, 2, life(0) + 2);
     ASSERT_EQ(newer->announce("a again"), 0);
     ASSERT_EQ(newer->send(1, "from the newer"), 0);
     EXPECT_EQ(a->send(1, "from the older"), PH_EFENCED);
@@ -730,14 +806,14 @@ TEST_F(RedisFault, AStreamThatGoesWhileItIsLookedAtIsMadeAgain)
 {
     join();
     StoreProxy proxy(redis.socket());
-    Member sender(0, 2, life(0) + 1);
+    Member sender(0, 2, life(0) + 2);
     sender.uri = proxy.uri();
     ASSERT_EQ(sender.open(), 0) << sender.error();
     ASSERT_EQ(sender.announce("a again"), 0);
     ASSERT_EQ(b->receive().text, "a again");
     const std::string key = "ph:{test}:0:0>1";
-    ASSERT_EQ(redis.cli("XADD " + key + " " + std::to_string(life(0) + 1) + "-99 m other"),
-              std::to_string(life(0) + 1) + "-99");
+    ASSERT_EQ(redis.cli("XADD " + key + " " + std::to_string(life(0) + 2) + "-99 m other"),
+              std::to_string(life(0) + 2) + "-99");
     bool looked = false;
     proxy.before("XINFO", [&] {
         looked = true;

@@ -319,6 +319,28 @@ TEST_P(Store, AnExpulsionIsForEveryoneAndFencesItsLife)
     EXPECT_FALSE(memory.overwritten());
 }
 
+// By a clock that was set back, or another host's: the life that begins later is the later one.
+TEST_P(Store, ALifeIsNumberedAfterTheFormerWhateverItsClockSays)
+{
+    auto a = make(0, 3, life(0)), b = make(1, 3, life(1) + 1000);
+    ASSERT_EQ(a->announce("a"), 0);
+    ASSERT_EQ(b->announce("b"), 0);
+    auto again = make(1, 3, life(1));
+    EXPECT_GT(again->number(), b->number() + 1); // which an expulsion of b would have
+    ASSERT_EQ(again->announce("b again"), 0);
+    auto late = make(2, 3);
+    ASSERT_EQ(again->send_to(0, a->number(), "to a"), 0) << again->error();
+    ASSERT_EQ(again->send_to(2, late->number(), "to the late one"), 0) << again->error();
+    for (Member *member : {a.get(), late.get()}) {
+        Got got = member->message();
+        EXPECT_EQ(got.result, 0) << member->error();
+        if (member == late.get() ||
+            redis) { // a store of the user's has one life of a rank for each
+            EXPECT_EQ(got.incarnation, again->number());
+        }
+    }
+}
+
 TEST_P(Store, RefreshIsHarmless)
 {
     auto m = join(2);

@@ -475,6 +475,17 @@ TEST_P(Ranks, EveryCallInAForkedChildIsAnError)
 
 // ---- lives
 
+// The wall clock of this rank is so many seconds behind.
+static time_t clock_behind;
+extern "C" int __real_clock_gettime(clockid_t, timespec *);
+extern "C" int __wrap_clock_gettime(clockid_t clock, timespec *now)
+{
+    const int rc = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_REALTIME)
+        now->tv_sec -= clock_behind;
+    return rc;
+}
+
 RANK_FUNCTION(announces_and_hangs)
 {
     rank.open();
@@ -493,6 +504,7 @@ RANK_FUNCTION(announces_and_hangs)
 
 RANK_FUNCTION(opens_then_meets)
 {
+    clock_behind = atoi(rank.argument.c_str());
     rank.open();
     rank.shared->value[1]++;
     CHECK(reaches(rank.shared->value[2], 1));
@@ -503,7 +515,7 @@ RANK_FUNCTION(opens_then_meets)
 
 // A former life of a rank, whose record (and offer) the store still has, is dead when its peer
 // looks.
-static void stale_life(Job &job, int stale, bool offers)
+static void stale_life(Job &job, int stale, bool offers, const std::string &behind = "0")
 {
     job.start_rank(!stale, "opens_then_meets");
     ASSERT_TRUE(reaches(job.shared()->value[1], 1)) << job.wait(100);
@@ -513,8 +525,14 @@ static void stale_life(Job &job, int stale, bool offers)
     EXPECT_EQ(job.status(stale, 60000), 128 + SIGKILL);
     job.shared()->value[2] = 1; // the other begins to wait
     sleep_ms(150);
-    job.start_rank(stale, "opens_then_meets");
+    job.start_rank(stale, "opens_then_meets", behind);
     EXPECT_EQ(job.wait(), "");
+}
+
+TEST_P(Ranks, ALifeWhoseClockWasSetBackIsNoFormerOne)
+{
+    Job job(GetParam(), 2);
+    stale_life(job, 1, true, "5");
 }
 
 TEST_P(Ranks, AStaleRecordOfADeadLifeIsPassedOver)

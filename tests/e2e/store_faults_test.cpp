@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "e2e/exchanging.h"
+#include "support/store_proxy.h"
 #include "support/memory_store.h"
 
 class StoreFaults : public testing::Test
@@ -159,15 +160,17 @@ TEST_F(StoreFaults, KeysStayWhereTheStoreDoesNotAnswerWhoLeaves)
     int runs = 0;
     EXPECT_EQ(keys_after(
                   [&] {
-                      Job job("host", 2); // one alone asks for one thing, which is done later
+                      RedisServer redis;
+                      EXPECT_TRUE(redis.start());
+                      StoreProxy proxy(redis.socket());
+                      Job job("host", 2, proxy.uri());
                       job.start("leaves_without_the_store");
                       EXPECT_TRUE(reaches(job.shared()->value[0], 2));
                       if (runs++ == 0)
-                          job.redis().pause();
+                          proxy.set(StoreProxy::SILENT); // what is asked for is not done later either
                       job.shared()->value[1] = 1;
                       EXPECT_EQ(job.wait(), "");
-                      job.redis().resume();
-                      return job.redis().cli("KEYS ph:*");
+                      return redis.cli("KEYS ph:*");
                   },
                   [] { return true; }), // the test sees to that
               "");

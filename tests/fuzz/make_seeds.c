@@ -380,9 +380,9 @@ static void put_text(struct phi_writer *writer, const char *text)
 
 static void reply_seeds(void)
 {
-    // In the order of the commands: XLEN; XADD, EXPIRE and so on.
+    // In the order of the commands: XLEN; EVAL; XADD, EXPIRE, EVAL and so on.
     static const char commands[] =
-        ":0\r\n$6\r\n1000-1\r\n:1\r\n$6\r\n1000-1\r\n:1\r\n$6\r\n1000-2\r\n:1\r\n"
+        ":0\r\n:0\r\n$6\r\n1000-1\r\n:1\r\n:0\r\n$6\r\n1000-1\r\n:1\r\n$6\r\n1000-2\r\n:1\r\n"
         "-ERR The ID specified in XADD is equal or smaller than the target\r\n:1\r\n"
         "*1\r\n*2\r\n$6\r\n1000-3\r\n*2\r\n$1\r\nm\r\n$4\r\ntext\r\n"
         "*2\r\n$17\r\nlast-generated-id\r\n$6\r\n1000-3\r\n:1\r\n:1\r\n";
@@ -399,7 +399,7 @@ static void reply_seeds(void)
     save("reply", "conversation", &writer);
     put_each(&writer, 1, -1);
     put_text(&writer, refused);
-    put_text(&writer, "+OK\r\n+OK\r\n:0\r\n");
+    put_text(&writer, "+OK\r\n+OK\r\n:0\r\n$4\r\n2000\r\n:0\r\n");
     put_text(&writer, "+OK\r\n+OK\r\n-WRONGTYPE a key\r\n:1\r\n");
     save("reply", "password", &writer);
 }

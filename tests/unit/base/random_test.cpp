@@ -30,22 +30,33 @@ TEST(Random, LaterLivesAreLarger)
     using namespace std::chrono;
     uint64_t now =
         (uint64_t)duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-    uint64_t first = phi_incarnation();
+    uint64_t first = phi_incarnation(0);
     EXPECT_LE((first >> 20) - now, 60000u);
     auto until = steady_clock::now() + milliseconds(3);
     while (steady_clock::now() < until) {
     }
-    EXPECT_GT(phi_incarnation(), first);
+    EXPECT_GT(phi_incarnation(0), first);
 }
 
 TEST(Random, LivesOfOneMillisecondDiffer)
 {
     std::set<uint64_t> lives;
     for (int i = 0; i < 50; i++)
-        lives.insert(phi_incarnation());
-    // 50 draws of 20 bits, spread over some milliseconds: more than one collision is a broken
+        lives.insert(phi_incarnation(0));
+    // 50 draws of 19 bits, spread over some milliseconds: more than one collision is a broken
     // generator.
     EXPECT_GE(lives.size(), 49u);
+}
+
+TEST(Random, ALifeIsLargerThanTheLastWhateverTheClockSays)
+{
+    const uint64_t now = phi_incarnation(0), hour = 3600000ull << 20;
+    for (uint64_t last : {now, now + 1, now | 0xfffff, now + hour, now - hour}) {
+        const uint64_t next = phi_incarnation(last);
+        EXPECT_GT(next, last + 1); // which the expulsion of the last one has
+        EXPECT_GE(next, now);
+        EXPECT_EQ(next % 2, 0u);
+    }
 }
 
 TEST(Random, HashSpreadsNeighbours)
