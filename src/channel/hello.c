@@ -299,6 +299,7 @@ static int open_net(struct phi_peers *peers)
     };
     struct phi_net *net = NULL;
     struct phi_way way = {0};
+    params.near.home = phi_mailbox_local(peers->mailbox);
     peers->net_opening = true;
     pthread_mutex_unlock(&peers->lock);
     int rc = phi_net_open(&params, &net);

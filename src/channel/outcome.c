@@ -43,6 +43,21 @@ static const char *missing(const struct phi_pending *pending)
     }
 }
 
+// Of a peer that is not reached over the net yet: where it would have to reach this rank.
+static size_t own_end(const struct phi_pending *pending, char *text, size_t size)
+{
+    const struct phi_peer *peer = pending->key->peer;
+    const struct phi_net *net = peer->peers->net;
+    text[0] = 0;
+    if (pending->state != PHI_PENDING_PEER || peer->state != PHI_PEER_KNOWN || net == NULL ||
+        !phi_contact_by_net(peer))
+        return 0;
+    int n =
+        snprintf(text, size, "; this rank's end is %s%s%s (PEERHOP_NET_INTERFACE names another)",
+                 phi_net_name(net), phi_net_address(net)[0] ? ", " : "", phi_net_address(net));
+    return n < (int)size ? (size_t)n : size - 1;
+}
+
 // Of a peer of this node that is not reached yet: why not by the other path.
 static void beside(const struct phi_pending *pending, char *text, size_t size)
 {
@@ -98,8 +113,9 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
     const struct phi_key *wrong = mismatched(request, &other);
     if (wrong != NULL)
         return fail_roles(wrong, other, ms);
-    char suspicion[80], other_path[256];
-    beside(pending, other_path, sizeof other_path);
+    char suspicion[80], other_path[640];
+    size_t used = own_end(pending, other_path, sizeof other_path);
+    beside(pending, other_path + used, sizeof other_path - used);
     phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
     char store[256] = "; ";
     if (pending->state > PHI_PENDING_PUBLISH ||

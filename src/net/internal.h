@@ -3,6 +3,7 @@
 #ifndef PHI_NET_INTERNAL_H
 #define PHI_NET_INTERNAL_H
 
+#include <netinet/in.h>
 #include <pthread.h>
 
 #include <rdma/fi_cm.h>
@@ -203,7 +204,7 @@ struct phi_net {
     struct phi_nic nics[PHI_NET_RAILS_MAX]; // alike; stores and messages go over the first
     uint32_t nic_count;
     struct phi_net_wire wire;
-    char name[160];
+    char name[160], address[INET6_ADDRSTRLEN];
     uint64_t mr_mode;
     size_t part;    // most bytes of one RMA operation
     bool in_order;  // writes of one endpoint come in the order in which they are posted
@@ -416,11 +417,14 @@ bool phi_provider_is_shm(const struct fi_info *info);
 // phi_provider_pci: where its NIC sits; false: it has none, or nobody knows.
 bool phi_provider_pci(const struct fi_info *info, const char *sysfs, char device[PHI_PCI_NAME]);
 
+// phi_provider_address writes its address in figures; "": it has none of IP.
+void phi_provider_address(const struct fi_info *info, char text[INET6_ADDRSTRLEN]);
+
 // phi_provider_near: its address reaches no other node, or only those on the same cable. more:
-// there is an interface beside loopback, which providers may not offer yet when it has just come
+// there is an interface that may reach others, which providers may not offer yet when it has just come
 // up.
-bool phi_provider_near(const struct fi_info *info);
-bool phi_provider_more(void);
+bool phi_provider_near(const struct fi_info *info, const struct sockaddr *home);
+bool phi_provider_more(const struct sockaddr *home);
 
 // phi_provider_hmem gives the same offer where its provider takes memory of devices, to be freed;
 // NULL: it does not.

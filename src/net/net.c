@@ -35,6 +35,11 @@ const char *phi_net_name(const struct phi_net *net)
     return net->name;
 }
 
+const char *phi_net_address(const struct phi_net *net)
+{
+    return net->address;
+}
+
 bool phi_net_hmem(const struct phi_net *net)
 {
     return net->hmem;
@@ -365,6 +370,7 @@ static void describe(struct phi_net *net)
     snprintf(net->wire.provider, sizeof(net->wire.provider), "%s", info->fabric_attr->prov_name);
     snprintf(net->name, sizeof(net->name), "%.64s %.64s", info->fabric_attr->prov_name,
              info->domain_attr->name);
+    phi_provider_address(info, net->address);
 }
 
 // shm names endpoints by the process's number, which another domain of this process, or a process
@@ -573,8 +579,9 @@ static int find(struct phi_net *net)
     for (;;) {
         int rc = find_once(net);
 
-        if (rc || !phi_provider_near(net->nics[0].info) || net->config->net_interface[0] ||
-            !phi_provider_more() || phi_now() >= deadline)
+        if (rc || !phi_provider_near(net->nics[0].info, net->near.home) ||
+            net->config->net_interface[0] || !phi_provider_more(net->near.home) ||
+            phi_now() >= deadline)
             return rc;
         drop_candidate(net);
         nanosleep(&(struct timespec){.tv_nsec = 20 * PHI_MS}, NULL);
@@ -628,7 +635,8 @@ int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
         phi_log(net->report, PH_LOG_WARN, "the net goes through %s, and not through %s", net->name,
                 net->missed);
     else
-        phi_log(net->report, PH_LOG_INFO, "the net goes through %s", net->name);
+        phi_log(net->report, PH_LOG_INFO, "the net goes through %s%s%s", net->name,
+                net->address[0] ? ", " : "", net->address);
     *out = net;
     return 0;
 }

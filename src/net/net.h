@@ -84,6 +84,7 @@ struct phi_net_wire {
 };
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net);
 const char *phi_net_name(const struct phi_net *net); // "net lo", ...
+const char *phi_net_address(const struct phi_net *net); // of its first NIC, in figures; "": none of IP
 
 // What the provider and libfabric say they can do with memory of devices.
 bool phi_net_hmem(const struct phi_net *net);   // the provider takes it

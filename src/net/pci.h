@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 
 #define PHI_PCI_NAME 24 // room for a name
 
@@ -14,14 +15,15 @@
 // more than any number of bridges below it.
 enum { PHI_PCI_ROOT = 100, PHI_PCI_HOST = 1000, PHI_PCI_NODE = 10000, PHI_PCI_UNKNOWN = INT_MAX };
 
-// A device that NICs are to be near to. device: NULL: there is none.
+// What NICs are to be near to.
 struct phi_pci_place {
-    const char *sysfs; // NULL: "/sys"
-    const char *device;
+    const char *sysfs;           // NULL: "/sys"
+    const char *device;          // NULL: there is none
+    const struct sockaddr *home; // this node's address on its way to the store, or NULL
 };
 
-// sysfs: as in a place. phi_pci_distance counts the bridges between two devices, and adds what is above.
-// PHI_PCI_UNKNOWN: one of them is not there.
+// sysfs: as in a place. phi_pci_distance counts the bridges between two devices, and adds what is
+// above. PHI_PCI_UNKNOWN: one of them is not there.
 int phi_pci_distance(const char *sysfs, const char *a, const char *b);
 
 // phi_pci_cpus: those near a device. false: not known.
@@ -31,8 +33,8 @@ bool phi_pci_cpus(const char *sysfs, const char *device, cpu_set_t *cpus);
 // gain: these are all, or none, or one, on which an application's thread may be busy.
 bool phi_pci_share(const cpu_set_t *near, const cpu_set_t *own, cpu_set_t *both);
 
-// phi_pci_of is where an adapter of verbs sits ("mlx5_0"), which libfabric does not tell before 2.4.
-// false: there is none of that name.
+// phi_pci_of is where an adapter of verbs sits ("mlx5_0"), which libfabric does not tell
+// before 2.4. false: there is none of that name.
 bool phi_pci_of(const char *sysfs, const char *adapter, char device[PHI_PCI_NAME]);
 
 #endif

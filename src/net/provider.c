@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which provider: all that libfabric offers, in our order of preference, with the reasons against
 // those that cannot serve.
+#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <limits.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/interface.h"
 #include "net/internal.h"
 
 // Best first. `asked`: only where the configuration names it.
@@ -86,6 +88,7 @@ static int wish_of(const struct fi_info *info, const char *wishes)
 }
 
 // How far an address reaches, best first. Those that are no addresses of IP reach what they reach.
+// Of two that reach others the family comes last: an interface may lead there by IPv6 only.
 enum reach { REACH_FAR, REACH_FAR_IPV6, REACH_CABLE, REACH_SELF };
 
 static enum reach reach_of(const struct fi_info *info)
@@ -106,24 +109,6 @@ static enum reach reach_of(const struct fi_info *info)
     if (IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr))
         return REACH_SELF;
     return IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr) ? REACH_CABLE : REACH_FAR_IPV6;
-}
-
-bool phi_provider_near(const struct fi_info *info)
-{
-    return reach_of(info) >= REACH_CABLE;
-}
-
-bool phi_provider_more(void)
-{
-    struct ifaddrs *all = NULL;
-    bool more = false;
-
-    if (getifaddrs(&all))
-        return false;
-    for (const struct ifaddrs *at = all; at; at = at->ifa_next)
-        more = more || ((at->ifa_flags & IFF_UP) && !(at->ifa_flags & IFF_LOOPBACK));
-    freeifaddrs(all);
-    return more;
 }
 
 static bool is_same(const struct fi_info *a, const struct fi_info *b)
@@ -184,8 +169,30 @@ struct offer {
     struct fi_info *info;
     int wish;     // its place among those that the configuration names
     int distance; // from the device
+    enum phi_lead lead;
     bool tried;
 };
+
+void phi_provider_address(const struct fi_info *info, char text[INET6_ADDRSTRLEN])
+{
+    const struct sockaddr *any = info->src_addr;
+
+    text[0] = 0;
+    if (!any || info->addr_format < FI_SOCKADDR || info->addr_format > FI_SOCKADDR_IN6)
+        return;
+    if (any->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)any)->sin_addr, text, INET6_ADDRSTRLEN);
+    else if (any->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)any)->sin6_addr, text, INET6_ADDRSTRLEN);
+}
+
+// far_of is 0 for what leads to others, more the less it does.
+static int far_of(const struct offer *offer)
+{
+    const enum reach reach = reach_of(offer->info);
+
+    return reach >= REACH_CABLE ? 1 + (int)reach : offer->lead == PHI_LEAD_INSIDE;
+}
 
 static bool is_before(const struct offer *a, const struct offer *b)
 {
@@ -195,30 +202,69 @@ static bool is_before(const struct offer *a, const struct offer *b)
         return x < y;
     if (a->wish != b->wish)
         return a->wish < b->wish;
-    x = (int)reach_of(a->info);
-    y = (int)reach_of(b->info);
+    x = far_of(a);
+    y = far_of(b);
     if (x != y)
         return x < y;
     if (speed_of(a->info) != speed_of(b->info))
         return speed_of(a->info) > speed_of(b->info);
-    return a->distance < b->distance;
+    if (a->distance != b->distance)
+        return a->distance < b->distance;
+    if (a->lead != b->lead)
+        return a->lead < b->lead;
+    return reach_of(a->info) < reach_of(b->info);
+}
+
+static enum phi_lead lead_of(const struct fi_info *info, const struct phi_interfaces *interfaces)
+{
+    const bool ip = info->addr_format >= FI_SOCKADDR && info->addr_format <= FI_SOCKADDR_IN6;
+
+    return phi_interfaces_lead(interfaces, info->domain_attr->name, ip ? info->src_addr : NULL);
+}
+
+bool phi_provider_near(const struct fi_info *info, const struct sockaddr *home)
+{
+    struct phi_interfaces interfaces;
+    bool near;
+
+    phi_interfaces_look(&interfaces, home);
+    near = reach_of(info) >= REACH_CABLE || lead_of(info, &interfaces) == PHI_LEAD_INSIDE;
+    phi_interfaces_fini(&interfaces);
+    return near;
+}
+
+bool phi_provider_more(const struct sockaddr *home)
+{
+    struct phi_interfaces interfaces;
+    bool more = false;
+
+    phi_interfaces_look(&interfaces, home);
+    for (const struct ifaddrs *at = interfaces.all; at; at = at->ifa_next)
+        more = more || ((at->ifa_flags & IFF_UP) && !(at->ifa_flags & IFF_LOOPBACK) &&
+                        phi_interfaces_lead(&interfaces, at->ifa_name, NULL) != PHI_LEAD_INSIDE);
+    phi_interfaces_fini(&interfaces);
+    return more;
 }
 
 // sort is stable: among equals libfabric's own order stays.
 static size_t sort(struct fi_info *list, const struct phi_config *config,
                    const struct phi_pci_place *near, struct offer *sorted, size_t room)
 {
+    struct phi_interfaces interfaces;
     size_t n = 0;
+
+    phi_interfaces_look(&interfaces, near->home);
 
     for (struct fi_info *info = list; info && n < room; info = info->next) {
         const struct offer offer = {info, wish_of(info, config->net_interface),
-                                    distance_of(info, near), false};
+                                    distance_of(info, near), lead_of(info, &interfaces), false};
         size_t at = n++;
 
         for (; at > 0 && is_before(&offer, &sorted[at - 1]); at--)
             sorted[at] = sorted[at - 1];
         sorted[at] = offer;
     }
+    phi_interfaces_fini(&interfaces);
     return n;
 }
 

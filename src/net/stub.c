@@ -54,6 +54,12 @@ const char *phi_net_name(const struct phi_net *net)
     return "";
 }
 
+const char *phi_net_address(const struct phi_net *net)
+{
+    (void)net;
+    return "";
+}
+
 bool phi_net_poll(struct phi_net *net)
 {
     (void)net;

@@ -68,6 +68,8 @@ struct phi_store_ops {
     // trouble copies what is wrong with the store at the moment, in words, and returns the length;
     // 0 where nothing is known to be. Any thread.
     size_t (*trouble)(struct phi_store *store, char *text, size_t size);
+    // local: as of the mailbox. NULL: there is none. Set by open, before other threads look.
+    const struct sockaddr *(*local)(const struct phi_store *store);
     // consumed: this delivery need not be kept (deleted with a later command). No I/O.
     void (*consumed)(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
     // refresh renews expiries. -ECONNRESET also where the store is found to have forgotten the

@@ -429,6 +429,11 @@ void phi_mailbox_doubt(struct phi_mailbox *mailbox)
     atomic_store(&mailbox->doubted, true);
 }
 
+const struct sockaddr *phi_mailbox_local(const struct phi_mailbox *mailbox)
+{
+    return mailbox->ops->local ? mailbox->ops->local(mailbox->store) : NULL;
+}
+
 size_t phi_mailbox_trouble(struct phi_mailbox *mailbox, char *text, size_t size)
 {
     return mailbox->ops->trouble(mailbox->store, text, size);

@@ -19,6 +19,7 @@
 #include "base/report.h"
 
 struct phi_mailbox;
+struct sockaddr;
 
 struct phi_mailbox_params {
     struct phi_report *report;       // these three must outlive the mailbox
@@ -99,6 +100,10 @@ int phi_mailbox_expel(struct phi_mailbox *mailbox, int rank, uint64_t incarnatio
 // wake_fd is what wake rings with (base/wake.h): for peer processes, which get a copy. Owned by the
 // mailbox.
 int phi_mailbox_wake_fd(const struct phi_mailbox *mailbox);
+
+// local returns this node's address of its first connection to the store, or NULL: none of IP.
+// Lives as long as the mailbox.
+const struct sockaddr *phi_mailbox_local(const struct phi_mailbox *mailbox);
 
 // doubt: something that was to come through the store did not, in all of its time. The next receive
 // that has time for it listens anew and sends again what is not acknowledged: a connection may be

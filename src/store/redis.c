@@ -48,6 +48,12 @@ static size_t redis_trouble(struct phi_store *base, char *text, size_t size)
     return phi_trouble_copy(&redis_of(base)->server.trouble, text, size);
 }
 
+static const struct sockaddr *redis_local(const struct phi_store *base)
+{
+    const struct phi_redis_server *server = &((const struct phi_store_redis *)base)->server;
+    return server->local.ss_family == AF_UNSPEC ? NULL : (const struct sockaddr *)&server->local;
+}
+
 static int queue(struct phi_store_redis *store, int argc, const char *const *argv)
 {
     return phi_redis_queue(&store->commands, argc, argv, NULL);
@@ -668,6 +674,7 @@ const struct phi_store_ops phi_store_redis = {
     .interruptible = redis_interruptible,
     .doubt = redis_doubt,
     .trouble = redis_trouble,
+    .local = redis_local,
     .consumed = phi_redis_consumed,
     .refresh = redis_refresh,
     .close = redis_close,

@@ -250,6 +250,17 @@ static int wait_for(const struct phi_redis_connection *connection, int fd, short
     }
 }
 
+// note_local keeps this end's address of the first connection: nobody else looks before open is
+// over.
+static void note_local(struct phi_redis_connection *connection)
+{
+    struct sockaddr_storage own;
+    socklen_t size = sizeof(own);
+    if (!connection->server->uri.path && connection->server->local.ss_family == AF_UNSPEC &&
+        getsockname(connection->fd, (struct sockaddr *)&own, &size) == 0)
+        connection->server->local = own;
+}
+
 static int queue_greeting(struct phi_redis_connection *connection)
 {
     const struct phi_store_uri *uri = &connection->server->uri;
@@ -344,6 +355,7 @@ static int finish_attempt(struct phi_redis_connection *connection, int wake_fd, 
     int result = make_reader(connection);
     connection->established = result == 0;
     connection->denied = connection->round = 0;
+    note_local(connection);
     if (result == 0)
         result = queue_greeting(connection);
     if (result)

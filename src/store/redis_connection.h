@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <sys/socket.h>
+
 #include <hiredis/hiredis.h>
 
 #include "base/counters.h"
@@ -28,6 +30,7 @@ struct phi_redis_server {
     struct phi_counters *counters;
     size_t elements_max; // of the arrays in one reply, all together
     struct phi_trouble trouble;
+    struct sockaddr_storage local; // of the first connection; AF_UNSPEC: none of IP
 };
 
 struct phi_redis_connection {

@@ -114,6 +114,77 @@ TEST_P(Nodes, InNetworksOfOneNodeNobodyNeedsToAskForTheNet)
     EXPECT_EQ(job.run("between_nodes", "the two ranks are in different network namespaces"), "");
 }
 
+// ---- interfaces that lead nowhere
+
+// The bridge of a container engine has the same address on every node, and comes first in
+// libfabric's order. Argument: "4": the nodes reach each other by IPv4; "6": by IPv6 only.
+RANK_FUNCTION(beside_bridges)
+{
+    const std::string own = rank.rank == 0 ? "1" : "2";
+    CHECK(unshare(CLONE_NEWNET) == 0);
+    shell(
+        "ip link set lo up && ip link add docker0 type bridge && ip link add inside type veth peer "
+        "name outside && ip link set outside master docker0 && ip link set inside up && ip link "
+        "set outside up && ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up");
+    if (rank.rank == 1) {
+        rank.shared->value[100] = static_cast<uint64_t>(getpid());
+        CHECK(reaches(rank.shared->value[101], 1));
+    } else {
+        CHECK(reaches(rank.shared->value[100], 1));
+        shell("ip link add cable1 type veth peer name cable2 netns " +
+              std::to_string(rank.shared->value[100].load()));
+        rank.shared->value[101] = 1;
+    }
+    const std::string address =
+        rank.argument == "4" ? "10.77.0." + own + "/24" : "fd00:77::" + own + "/64 nodad";
+    shell("ip addr add " + address + " dev cable" + own + " && ip link set cable" + own + " up");
+    rank.barrier();
+    rank.open();
+    auto *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    struct ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, 2 * size);
+    put_both_ways(rank, channel, memory, stream, 2);
+}
+
+TEST_P(Nodes, ABridgeIsNoWayToTheOthers)
+{
+    for (const char *family : {"4", "6"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("beside_bridges", family), "") << family;
+    }
+}
+
+// Where nothing else is left, the sentence says what was taken, and what takes another.
+RANK_FUNCTION(behind_bridges)
+{
+    CHECK(unshare(CLONE_NEWNET) == 0);
+    shell("ip link set lo up && ip link add docker0 type bridge && ip addr add 172.17.0." +
+          std::to_string(1 + rank.rank) + "/16 dev docker0 && ip link set docker0 up");
+    rank.barrier();
+    rank.open();
+    void *memory = rank.device->alloc(size);
+    ph_operation operation = {};
+    operation.op_id = 1;
+    operation.peer = !rank.rank;
+    operation.role = PH_ROLE_BOTH;
+    operation.buffer = memory;
+    operation.size = size;
+    ph_exchange_request *request = nullptr;
+    ph_channel *channel = nullptr;
+    CHECK_OK(ph_exchange_start(rank.context, &operation, 1, &request));
+    CHECK_RC(ph_exchange_finish(&request, &channel, 3000), -ETIMEDOUT);
+    for (const char *part : {"this rank's end is ", " docker0, 172.17.0.", "PEERHOP_NET_INTERFACE"})
+        if (rank.error().find(part) == std::string::npos)
+            rank_failed(__FILE__, __LINE__, rank.error());
+    rank.barrier();
+}
+
+TEST_P(Nodes, WhatLeadsNowhereIsNamed)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("behind_bridges"), "");
+}
+
 // ---- two nodes with two NICs each
 
 // What interfaces of this thread's network have received and sent.

@@ -29,6 +29,7 @@ int __wrap_phi_link_tell_again(struct phi_link *link, const void *bytes, size_t 
 int __wrap_phi_link_store(struct phi_link *link, uint32_t offset, const void *value, uint32_t size);
 const struct phi_net_wire *__wrap_phi_net_wire(const struct phi_net *net);
 const char *__wrap_phi_net_name(const struct phi_net *net);
+const char *__wrap_phi_net_address(const struct phi_net *net);
 
 void __wrap_phi_random(void *bytes, size_t size)
 {
@@ -104,6 +105,12 @@ const char *__wrap_phi_net_name(const struct phi_net *net)
 {
     (void)net;
     return "net lo";
+}
+
+const char *__wrap_phi_net_address(const struct phi_net *net)
+{
+    (void)net;
+    return "127.0.0.1";
 }
 
 static void check_codec(const uint8_t *bytes, size_t size)
