@@ -90,6 +90,14 @@ static uint64_t keys_needed(const struct bench_options *options)
     return keys;
 }
 
+// Errors are told by bench_fail.
+static void print_line(void *opaque, enum ph_log_level level, const char *line)
+{
+    (void)opaque;
+    if (level != PH_LOG_ERROR)
+        fprintf(stderr, "peerhop-perf: %s\n", line);
+}
+
 static int create_context(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
@@ -118,6 +126,7 @@ static int create_context(struct bench *bench)
         .device = bench->device->name,
         .store = options->store,
         .deadline_ms = options->deadline_s * 750, // its sentence before the end of the run
+        .log = print_line,
         .settings = settings,
         .error = error,
         .error_size = sizeof(error),

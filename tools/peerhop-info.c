@@ -43,6 +43,7 @@ struct info {
     struct phi_report report;
     struct phi_config config;
     char said[256]; // the last log line: why something is not there
+    bool aloud;     // warnings are printed
     struct place places[PLACES_MAX];
     int place_count;
 };
@@ -74,8 +75,18 @@ static void keep_line(void *opaque, enum ph_log_level level, const char *line)
 {
     struct info *info = opaque;
 
-    (void)level;
+    if (info->aloud && level == PH_LOG_WARN)
+        fprintf(stderr, "peerhop-info: %s\n", line);
     snprintf(info->said, sizeof(info->said), "%s", line);
+}
+
+// What else is a warning while the tool asks, stands in its output.
+static int read_config(struct info *info, const char *const *settings)
+{
+    info->aloud = true;
+    int rc = phi_config_read(&info->config, settings, &info->report);
+    info->aloud = false;
+    return rc;
 }
 
 static void print_build(void)
@@ -335,7 +346,7 @@ static int print_net(struct info *info)
     struct phi_device *device = NULL; // the first, where there is one
     size_t n = 0;
 
-    if (phi_config_read(&info->config, NULL, &info->report) < 0) {
+    if (read_config(info, NULL) < 0) {
         free(list);
         report_failure(info);
         return STATUS_FAILED;
@@ -367,7 +378,7 @@ static int print_net(struct info *info)
 static int print(struct info *info, bool config_only)
 {
     struct phi_table table = {0};
-    int rc = phi_config_read(&info->config, NULL, &info->report);
+    int rc = read_config(info, NULL);
 
     if (rc < 0) {
         report_failure(info);
@@ -396,7 +407,7 @@ static int print_job(struct info *info, struct job_options *options)
 {
     const char *settings[] = {options->store, NULL};
     struct job *job = &options->job;
-    int rc = phi_config_read(&info->config, settings, &info->report);
+    int rc = read_config(info, settings);
 
     if (rc == 0) {
         if (!options->epoch)

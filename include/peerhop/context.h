@@ -42,9 +42,9 @@ struct ph_context_params {
 
     int64_t deadline_ms; // of calls that take none themselves; 0: PEERHOP_DEADLINE_MS, else 60000
 
-    ph_log_fn log; // NULL: stderr where PEERHOP_LOG asks for it, else nowhere
+    ph_log_fn log; // NULL: stderr
     void *log_opaque;
-    enum ph_log_level log_level; // 0: PEERHOP_LOG, else PH_LOG_ERROR where a callback is given
+    enum ph_log_level log_level; // 0: PEERHOP_LOG, else PH_LOG_WARN
 
     // Overrides of configuration variables for this context, "PEERHOP_NAME=value" each, ended by NULL.
     const char *const *settings;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Log lines go to a callback of the context; without one, to nowhere unless PEERHOP_LOG names a level, then
-// to stderr. Nothing is logged on the data path.
+// Log lines go to a callback of the context; without one, to stderr. The level is the context's, else that of
+// PEERHOP_LOG, which is "warn" where nobody sets it. Nothing is logged on the data path.
 #ifndef PEERHOP_LOG_H
 #define PEERHOP_LOG_H
 

@@ -112,8 +112,6 @@ static int read_config(struct ph_context *context, const struct ph_context_param
             (long long)context->config.suspect_ms, (long long)context->config.heartbeat_ms);
     if (params->deadline_ms)
         context->config.deadline_ms = params->deadline_ms;
-    if (params->log_level == PH_LOG_NONE && (context->config.log != 0 || params->log == NULL))
-        context->report.level = (enum ph_log_level)context->config.log;
     if (params->store_callbacks == NULL && context->config.store[0] == 0)
         return phi_fail(&context->report, -EINVAL,
                         "no store: set store or PEERHOP_STORE (redis://host:port/db or "
@@ -263,9 +261,8 @@ int ph_context_create(const struct ph_context_params *given, struct ph_context *
             snprintf(params.error, params.error_size, "no memory for the context");
         return -ENOMEM;
     }
-    enum ph_log_level level = params.log_level ? params.log_level
-                              : params.log     ? PH_LOG_ERROR
-                                               : PH_LOG_NONE;
+    enum ph_log_level level =
+        params.log_level ? params.log_level : phi_config_level(params.settings);
     phi_report_init(&context->report, params.log, params.log_opaque, level);
     int rc = open_context(context, &params);
     if (rc) {

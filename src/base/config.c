@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "base/config.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -150,31 +151,105 @@ static const struct variable *variable_of(const char *setting)
     return NULL;
 }
 
+// Names of the programs around the library, which share its prefix: examples, benchmarks, the
+// stand-in, tests. One that ends in '_' is the beginning of several.
+static const char *const others[] = {"CHART", "FAULT_",  "FUZZ_", "INFO",    "LIBRARY",  "LITMUS_",
+                                     "PERF",  "RETIRE_", "RUN",   "STANDIN", "STANDIN_", "TEST_"};
+
+static bool is_other(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        size_t n = strlen(others[i]);
+
+        if (strncmp(name, others[i], n) == 0 && (n == length || others[i][n - 1] == '_'))
+            return true;
+    }
+    return false;
+}
+
+enum { NAME_MAX_LENGTH = 40 }; // longer ones resemble none of ours
+
+// distance is how many letters must be put in, left out or changed to make one name of the other,
+// which is in capitals.
+static size_t distance(const char *a, size_t length, const char *b)
+{
+    size_t row[NAME_MAX_LENGTH + 1];
+
+    for (size_t i = 0; i <= length; i++)
+        row[i] = i;
+    for (size_t j = 1; *b; b++, j++) {
+        size_t corner = row[0];
+
+        row[0] = j;
+        for (size_t i = 1; i <= length; i++) {
+            size_t changed = corner + (toupper((unsigned char)a[i - 1]) != *b);
+            size_t fewer = row[i] < row[i - 1] ? row[i] : row[i - 1];
+
+            corner = row[i];
+            row[i] = changed < fewer + 1 ? changed : fewer + 1;
+        }
+    }
+    return row[length];
+}
+
+// nearest is our variable that is meant by a name, most likely, or NULL.
+static const struct variable *nearest(const char *name, size_t length)
+{
+    size_t limit = 3 + length / 6;
+    const struct variable *found = NULL;
+
+    for (size_t i = 0; length <= NAME_MAX_LENGTH && i < VARIABLES; i++) {
+        size_t far = distance(name, length, variables[i].name);
+
+        if (far < limit && far < length) {
+            found = &variables[i];
+            limit = far;
+        }
+    }
+    return found;
+}
+
+enum { HINT_SIZE = 96 };
+
+// hint is what to put behind the sentence that a name is unknown.
+static const char *hint(const char *setting, char text[HINT_SIZE])
+{
+    bool prefixed = strncasecmp(setting, PREFIX, PREFIX_LENGTH) == 0;
+    const char *name = prefixed ? setting + PREFIX_LENGTH : setting;
+    const struct variable *variable = nearest(name, strcspn(name, "="));
+
+    if (variable)
+        snprintf(text, HINT_SIZE, "did you mean " PREFIX "%s?", variable->name);
+    else
+        snprintf(text, HINT_SIZE, "peerhop-info --config lists those that there are");
+    return text;
+}
+
 // The value is never part of the message: it may be a password under a misspelt name.
 static int check_settings(const char *const *settings, struct phi_report *report)
 {
+    char text[HINT_SIZE];
+
     for (; settings && *settings; settings++) {
         if (!variable_of(*settings))
             return phi_fail(report, -EINVAL,
-                            "setting '%.*s' is not PEERHOP_NAME=value with a known name",
-                            (int)strcspn(*settings, "="), *settings);
+                            "setting '%.*s' is not PEERHOP_NAME=value with a known name: %s",
+                            (int)strcspn(*settings, "="), *settings, hint(*settings, text));
     }
     return 0;
 }
 
-// A report without a level yet is about to get that of PEERHOP_LOG.
-static void check_environment(const struct phi_config *config, struct phi_report *report)
+static void check_environment(struct phi_report *report)
 {
-    enum ph_log_level before = report->level;
+    char text[HINT_SIZE];
 
-    if (before == PH_LOG_NONE)
-        report->level = (enum ph_log_level)config->log;
     for (char **entry = environ; entry && *entry; entry++) {
-        if (name_length(*entry) > 0 && !variable_of(*entry))
-            phi_log(report, PH_LOG_WARN, "unknown variable %.*s in the environment",
-                    (int)strcspn(*entry, "="), *entry);
+        size_t length = name_length(*entry);
+
+        if (length > 0 && !variable_of(*entry) && !is_other(*entry + PREFIX_LENGTH, length))
+            phi_log(report, PH_LOG_WARN, "unknown variable %.*s in the environment: %s",
+                    (int)strcspn(*entry, "="), *entry, hint(*entry, text));
     }
-    report->level = before;
 }
 
 // value_of returns the variable's text, or NULL where nobody sets it. The last of several settings
@@ -207,6 +282,16 @@ static int set(struct phi_config *config, const struct variable *variable, const
     }
 }
 
+// A wrong value is refused by phi_config_read: that is said at the default level.
+enum ph_log_level phi_config_level(const char *const *settings)
+{
+    const struct variable *log = variable_of(PREFIX "LOG=");
+    const char *text = value_of(log, settings);
+    int level = text ? index_of(log->words, text) : -1;
+
+    return (enum ph_log_level)(level >= 0 ? level : index_of(log->words, log->text));
+}
+
 int phi_config_read(struct phi_config *config, const char *const *settings,
                     struct phi_report *report)
 {
@@ -219,7 +304,7 @@ int phi_config_read(struct phi_config *config, const char *const *settings,
         phi_config_fini(&fresh);
         return rc;
     }
-    check_environment(&fresh, report);
+    check_environment(report);
     *config = fresh;
     return 0;
 }

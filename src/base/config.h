@@ -59,7 +59,7 @@
     CHOICE(path, "PATH", "auto", "auto|ipc|net", "how peers are reached: auto: net where ipc cannot; net: also others of this node; if one of two ranks says net and none ipc, both do; ipc: by nothing else") \
     CHOICE(reap, "REAP", "manual", "manual|idle", "who unmaps released cudaMalloc and pool memory of peers: ph_reap, or the library when its own operations are done") \
     CHOICE(check, "CHECK", "0", "0|1", "1: report calls on one direction that are not ordered")    \
-    CHOICE(log, "LOG", "none", "none|error|warn|info|debug", "log level")
+    CHOICE(log, "LOG", "warn", "none|error|warn|info|debug", "log level, where the context is given none; without a callback lines go to stderr")
 
 struct phi_config {
 #define PHI_CONFIG_STRING(member, name, value, help) char *member;
@@ -80,9 +80,14 @@ enum { PHI_METHOD_AUTO, PHI_METHOD_CE, PHI_METHOD_COPY_KERNEL, PHI_METHOD_SM, PH
 
 // phi_config_read fills config from settings ("PEERHOP_NAME=value", may be NULL; they win), the environment and the
 // defaults. -EINVAL names the variable, its value and its range, also for an unknown name in settings; an unknown
-// PEERHOP_* variable of the environment is logged as a warning. -ENOMEM. On failure nothing is owned.
+// PEERHOP_* variable of the environment is logged as a warning; both name the one that is most likely meant. -ENOMEM. On
+// failure nothing is owned.
 // Reads getenv: must not run beside setenv.
 int phi_config_read(struct phi_config *config, const char *const *settings, struct phi_report *report);
+
+// phi_config_level is the level that PEERHOP_LOG asks for: for the report of a context that is given none.
+enum ph_log_level phi_config_level(const char *const *settings);
+
 void phi_config_fini(struct phi_config *config); // and overwrites its strings: one may be a password
 
 // phi_config_print writes the table with current values, ranges and help. Passwords are ***, also in a store's URI, and

@@ -223,6 +223,56 @@ TEST_P(Ranks, CreationSaysWhatIsWrong)
               "");
 }
 
+// What a process says on its standard error while it runs.
+static std::string said(const std::function<void()> &what)
+{
+    FILE *file = tmpfile();
+    const int before = dup(2);
+    CHECK(file != nullptr && before >= 0 && dup2(fileno(file), 2) == 2);
+    what();
+    CHECK(dup2(before, 2) == 2);
+    close(before);
+    std::string text(1 << 16, 0);
+    rewind(file);
+    text.resize(fread(text.data(), 1, text.size(), file));
+    fclose(file);
+    return text;
+}
+
+// A context without a callback and without a level, as most programs make it.
+static void speaks(Rank &rank, const std::string &expected)
+{
+    const std::string text = said([&] {
+        ph_context_params params = {};
+        params.struct_size = sizeof params;
+        params.device = rank.device->wish();
+        CHECK(ph_context_create(&params, &rank.context) == 0);
+        meet(rank, !rank.rank, 7);
+        rank.barrier();
+        rank.close();
+    });
+    if (text != expected)
+        rank_failed(__FILE__, __LINE__, "it said: " + text);
+}
+
+RANK_FUNCTION(speaks_of_what_is_wrong)
+{
+    speaks(rank, "");
+    setenv("PEERHOP_SUSPECTMS", "5000", 1);
+    setenv("PEERHOP_EPOCH", "1", 1);
+    speaks(rank, "peerhop warn: unknown variable PEERHOP_SUSPECTMS in the environment: did you "
+                 "mean PEERHOP_SUSPECT_MS?\n");
+    setenv("PEERHOP_LOG", "none", 1);
+    setenv("PEERHOP_EPOCH", "2", 1);
+    speaks(rank, "");
+}
+
+TEST_P(Ranks, WithoutALogOnlyWhatIsWrongIsSaid)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("speaks_of_what_is_wrong"), "");
+}
+
 // What is refused before anything is looked up has a sentence of its own, and not that of the
 // failure before it.
 RANK_FUNCTION(arguments_are_missing)

@@ -97,7 +97,7 @@ TEST_F(Config, Defaults)
     EXPECT_EQ(config.wait, PHI_WAIT_AUTO);
     EXPECT_EQ(config.method, PHI_METHOD_AUTO);
     EXPECT_EQ(config.check, 0);
-    EXPECT_EQ(config.log, PH_LOG_NONE);
+    EXPECT_EQ(config.log, PH_LOG_WARN);
     EXPECT_TRUE(lines.empty());
 }
 
@@ -191,27 +191,56 @@ TEST_F(Config, UnknownSettingsFailWithoutTheirValue)
         EXPECT_EQ(error().find("secret"), std::string::npos) << error();
     }
     EXPECT_EQ(read({"PEERHOP_RANK"}), -EINVAL) << "no value";
+    EXPECT_EQ(read({"peerhop_rank=1"}), -EINVAL);
+    EXPECT_NE(error().find("did you mean PEERHOP_RANK?"), std::string::npos) << error();
+    EXPECT_EQ(read({"PEERHOP_HEARTBEAT=1"}), -EINVAL);
+    EXPECT_NE(error().find("did you mean PEERHOP_HEARTBEAT_MS?"), std::string::npos) << error();
 }
 
 TEST_F(Config, UnknownVariablesOfTheEnvironmentAreWarnedOf)
 {
-    env("PEERHOP_RNAK", "1");
-    ASSERT_EQ(read(), 0);
-    ASSERT_EQ(lines.size(), 1u);
-    EXPECT_EQ(lines[0], "unknown variable PEERHOP_RNAK in the environment");
+    const std::string lists = "peerhop-info --config lists those that there are";
+    for (auto &[name, meant] : std::vector<std::pair<const char *, std::string>>{
+             {"PEERHOP_RNAK", "did you mean PEERHOP_RANK?"},
+             {"PEERHOP_STOER", "did you mean PEERHOP_STORE?"},
+             {"PEERHOP_NETINTERFACE", "did you mean PEERHOP_NET_INTERFACE?"},
+             {"PEERHOP_NET_PROVIDERS", "did you mean PEERHOP_NET_PROVIDER?"},
+             {"PEERHOP_log", "did you mean PEERHOP_LOG?"},
+             {"PEERHOP_RUNS", "did you mean PEERHOP_RANK?"},
+             {"PEERHOP_STANDINS", lists},
+             {"PEERHOP_SOMETHING_ELSE", lists},
+             {"PEERHOP_A_NAME_THAT_IS_FAR_LONGER_THAN_ANY_OF_OURS", lists}}) {
+        lines.clear();
+        setenv(name, "secret", 1);
+        ASSERT_EQ(read(), 0);
+        unsetenv(name);
+        phi_config_fini(&config);
+        ASSERT_EQ(lines.size(), 1u) << name;
+        EXPECT_EQ(lines[0],
+                  "unknown variable " + std::string(name) + " in the environment: " + meant);
+    }
 }
 
-TEST_F(Config, TheyAreWarnedOfWherePeerhopLogAsksForIt)
+TEST_F(Config, VariablesOfTheProgramsAroundItAreNoneOfItsOwn)
 {
-    env("PEERHOP_RNAK", "1");
-    report.level = PH_LOG_NONE;
+    for (const char *name : {"PEERHOP_STANDIN", "PEERHOP_STANDIN_DEVICES", "PEERHOP_TEST_DEVICE",
+                             "PEERHOP_LIBRARY", "PEERHOP_RUN"})
+        env(name, "1");
     ASSERT_EQ(read(), 0);
-    EXPECT_TRUE(lines.empty());
-    phi_config_fini(&config);
-    env("PEERHOP_LOG", "warn");
-    ASSERT_EQ(read(), 0);
-    EXPECT_EQ(lines.size(), 1u);
-    EXPECT_EQ(report.level, PH_LOG_NONE);
+    EXPECT_EQ(lines, std::vector<std::string>{});
+}
+
+TEST_F(Config, WarningsAreSeenUnlessPeerhopLogSaysOtherwise)
+{
+    EXPECT_EQ(phi_config_level(nullptr), PH_LOG_WARN);
+    env("PEERHOP_LOG", "");
+    EXPECT_EQ(phi_config_level(nullptr), PH_LOG_WARN);
+    env("PEERHOP_LOG", "loud");
+    EXPECT_EQ(phi_config_level(nullptr), PH_LOG_WARN);
+    env("PEERHOP_LOG", "none");
+    EXPECT_EQ(phi_config_level(nullptr), PH_LOG_NONE);
+    const char *const settings[] = {"PEERHOP_LOG=debug", nullptr};
+    EXPECT_EQ(phi_config_level(settings), PH_LOG_DEBUG);
 }
 
 TEST_F(Config, PrintShowsEveryVariableAndNoPassword)
