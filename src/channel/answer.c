@@ -15,6 +15,7 @@
 #include "channel/release.h"
 #include "channel/request.h"
 #include "channel/retire.h"
+#include "channel/roles.h"
 
 // The service thread serves others, too, and who asks does so again.
 #define VERIFY_DEADLINE_MS 500
@@ -122,9 +123,8 @@ static int answer_waiting(struct phi_peers *peers, const struct phi_node_message
                           struct phi_node_message *answer)
 {
     const struct phi_pending *waiting = peers->waiting;
-    if (request->a != 0)
-        answer->c = phi_request_roles(peers, request->a - 1, request->b);
-    if (waiting == NULL || peers->many_threads || !phi_pending_waits(waiting) || answer->c != 0)
+    if (waiting == NULL || peers->many_threads || !phi_pending_waits(waiting) ||
+        (request->a != 0 && phi_request_roles(peers, request->a - 1, request->b)))
         return 0;
     answer->a = (uint64_t)waiting->key->peer->rank + 1;
     answer->b = waiting->key->op_id;
@@ -149,6 +149,8 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
         return answer_taken(peers, peer, request, answer);
     case PHI_NODE_WAITING:
         return answer_waiting(peers, request, answer);
+    case PHI_NODE_ROLES:
+        return phi_roles_answer(peer, request, answer);
     case PHI_NODE_NOTIFY:
         phi_peer_look(peer);
         return 0;

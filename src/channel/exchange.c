@@ -16,6 +16,7 @@
 #include "channel/release.h"
 #include "channel/request.h"
 #include "channel/retire.h"
+#include "channel/roles.h"
 
 struct phi_peers *phi_exchange_peers(const struct ph_exchange_request *request)
 {
@@ -239,7 +240,7 @@ static struct ph_exchange_request *make_request(struct phi_peers *peers, size_t 
         return NULL;
     request->peers = peers;
     request->busy = true;
-    request->stuck = request->abandoned = false;
+    request->stuck = request->abandoned = request->finishing = false;
     request->failed = request->hits = 0;
     request->n = 0;
     request->capacity = n;
@@ -407,16 +408,20 @@ static void look_for_crossed(struct ph_exchange_request *request, int64_t deadli
             phi_request_crossed(request, request->half, request->chain, sizeof request->chain);
 }
 
-// Who waits for a word does not read the store. What the peer may have said there, of the operation
-// with another role, is for the sentence.
-static void look_for_offers(struct phi_peers *peers, const struct phi_pending *first)
+// Who is only late comes in this time, mostly; who waits longer asks each time it has waited twice
+// as long.
+#define ROLES_FIRST (20 * PHI_MS)
+
+static void ask_roles(struct ph_exchange_request *request, const struct phi_pending *first)
 {
-    if (first != NULL && first->state == PHI_PENDING_LOOK && first->key->theirs_count == 0)
-        phi_peers_look(peers, first->key->peer->rank);
+    int64_t now = phi_now();
+    request->roles = now + (now - request->began);
+    if (first != NULL)
+        phi_roles_ask(request, first);
 }
 
-// Waits for the first change, at most until the deadline; half-way there, and again half-way from
-// there, it looks for a crossed order.
+// Waits for the first change, at most until the deadline; now and then it asks the peer about its
+// roles, and half-way to the deadline, and again half-way from there, it looks for a crossed order.
 static int wait_for_peers(struct ph_exchange_request *request, const struct progress *p,
                           uint64_t seen, int64_t deadline)
 {
@@ -425,11 +430,14 @@ static int wait_for_peers(struct ph_exchange_request *request, const struct prog
     int64_t until = request->half < deadline ? request->half : deadline;
     if (p->retry && p->retry < until)
         until = p->retry;
+    if (request->roles < until)
+        until = request->roles;
     int rc = phi_peers_wait(peers, seen, until);
     if (rc != -ETIMEDOUT || phi_now() >= deadline)
         return rc;
+    if (phi_now() >= request->roles)
+        ask_roles(request, p->first);
     if (phi_now() >= request->half) {
-        look_for_offers(peers, p->first);
         look_for_crossed(request, deadline);
     }
     return 0;
@@ -489,6 +497,9 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
     int64_t spin_until = now + peers->config->spin_us * 1000;
     request->half = now + (deadline - now) / 2;
     request->crossed = false;
+    request->roles = now + ROLES_FIRST;
+    request->wrong = (struct phi_wrong){0};
+    request->finishing = true;
     int64_t give_up = deadline - answer_time(deadline - now);
     for (;;) {
         uint64_t seen = peers->changes;
@@ -497,6 +508,8 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
             return 0;
         int rc = check_life(peers);
         int64_t end = p.look ? give_up : deadline;
+        if (rc == 0 && request->wrong.sure)
+            rc = phi_request_mismatch(request);
         if (rc == 0 && phi_now() >= end)
             rc = -ETIMEDOUT;
         if (rc || (work(request, &p, deadline, &rc) && rc))
@@ -526,10 +539,6 @@ static void doubt_store(const struct ph_exchange_request *request)
 static int report_open(struct ph_exchange_request *request, int rc)
 {
     struct progress p = advance(request);
-    if (rc == -ETIMEDOUT && p.first != NULL && p.first->state == PHI_PENDING_LOOK) {
-        look_for_offers(request->peers, p.first);
-        p = advance(request);
-    }
     if (rc == -ETIMEDOUT)
         doubt_store(request);
     if (rc == -ETIMEDOUT && p.first != NULL)

@@ -181,11 +181,6 @@ static bool ask_next(struct phi_peers *peers, struct hop *hop, int64_t deadline)
         close(fd);
     pthread_mutex_lock(&peers->lock);
     peer->visitors--;
-    if (rc == 0 && answer.a == 0 && hop->rank == peers->rank) {
-        peer->named = phi_now();
-        peer->named_op = hop->op;
-        peer->named_roles = (uint32_t)answer.c;
-    }
     if (rc || answer.a == 0 || answer.a > (uint64_t)peers->ranks)
         return false;
     *hop = (struct hop){hop->next, (int)answer.a - 1, answer.b, answer.c};

@@ -63,37 +63,6 @@ struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role,
     return key ? key : make_key(peer, op_id, role, rc);
 }
 
-// The peer's word of the first round, which is not over where this rank has never named the key; 0
-// where there is none yet.
-static uint64_t first_word(const struct phi_key *key)
-{
-    const struct phi_segment *segment = key->peer->segment;
-    if (segment == NULL || key->slot == PHI_NO_SLOT)
-        return 0;
-    return atomic_load(phi_segment_word(segment, !segment->side, key->slot, 1));
-}
-
-// Whether the peer has waited with a key that this rank has never named, at some time since then.
-static bool waited_since(const struct phi_key *key, int64_t since)
-{
-    const struct phi_peer *peer = key->peer;
-    if (key->slot == PHI_NO_SLOT) // it shows nowhere; the look for a crossed order has asked
-        return peer->named >= since && peer->named_op == key->op_id &&
-               (peer->named_roles >> phi_role_opposite(key->role) & 1) != 0;
-    const uint64_t word = first_word(key);
-    return phi_agreement_shows(word, 1) || (word != 0 && key->offered >= since);
-}
-
-const struct phi_key *phi_key_of_other_role(const struct phi_key *key, int64_t since)
-{
-    for (uint8_t role = PH_ROLE_SENDER; role <= PH_ROLE_BOTH && key->theirs_count == 0; role++) {
-        const struct phi_key *other = find_key(key->peer, key->op_id, role);
-        if (other != NULL && other->theirs_count > 0 && !other->named && waited_since(other, since))
-            return other;
-    }
-    return NULL;
-}
-
 void phi_key_disown(struct phi_key *key)
 {
     for (uint32_t i = 0; i < key->own_count; i++) {
@@ -310,10 +279,6 @@ int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
     grown[place] = *buffer;
     key->theirs_count++;
     key->moved += behind;
-    if (!key->named) {
-        const uint64_t word = first_word(key);
-        key->offered = word == 0 || phi_agreement_shows(word, 1) ? phi_now() : 0;
-    }
     return 0;
 }
 
@@ -391,7 +356,6 @@ int phi_request_take(struct ph_exchange_request *request, const struct ph_operat
                 (unsigned long long)ops[i].op_id, ops[i].peer, (int)ops[i].role);
         struct phi_pending *pending = &request->pending[i];
         *pending = (struct phi_pending){.key = key};
-        key->named = true;
         rc = own_buffer(peers, key, &ops[i], &pending->number);
         if (rc)
             return no_key(peers, &ops[i], rc);

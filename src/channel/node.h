@@ -26,9 +26,12 @@ enum phi_node_type {
     PHI_NODE_TAKEN = 6, // a: slot, b: round. Answer: a: 1 taken, 0 not
     // a: rank + 1, or 0; b: an op id with it. Answer: a: rank + 1 that the application waits for to
     // come to an exchange, or 0 (also where another of its threads may come, and where the exchange
-    // of b with a is under way); b: op id; c: how many exchanges it has begun, or where a is 0 the
-    // roles (1 << role) in which that of b with a is under way
+    // of b with a is under way); b: op id; c: how many exchanges it has begun
     PHI_NODE_WAITING = 7,
+    // a: op id, b: the role in which the sender waits in it for the receiver, c: the roles (1 << role) in which it is under
+    // way there, and 1 where no other thread of it may come. Answer: a: the role in which the receiver waits in it, where
+    // neither joins the other; else 0; c: 1 where no other thread of it may come
+    PHI_NODE_ROLES = 32,
     PHI_NODE_NOTIFY = 8,   // look at my side of the segment. No answer
     PHI_NODE_EXPELLED = 9, // a: rank, b: its life that was expelled. No answer
 
@@ -76,7 +79,8 @@ struct phi_node_message {
 
 static inline bool phi_node_answered(unsigned type)
 {
-    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_ATTEMPT;
+    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_ATTEMPT ||
+           type == PHI_NODE_ROLES;
 }
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where

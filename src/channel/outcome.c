@@ -7,6 +7,7 @@
 #include "channel/attempt.h"
 #include "channel/contact.h"
 #include "channel/request.h"
+#include "channel/roles.h"
 
 static const char *missing(const struct phi_pending *pending)
 {
@@ -73,35 +74,14 @@ static void beside(const struct phi_pending *pending, char *text, size_t size)
              phi_reason_text(phi_contact_against(peer, net, PHI_KIND_HOST)));
 }
 
-static const char *role_name(uint8_t role)
+int phi_request_mismatch(const struct ph_exchange_request *request)
 {
-    return role == PH_ROLE_SENDER     ? "PH_ROLE_SENDER"
-           : role == PH_ROLE_RECEIVER ? "PH_ROLE_RECEIVER"
-                                      : "PH_ROLE_BOTH";
-}
-
-// The first operation that the peer has named with a role that does not match. Not before the
-// deadline: another thread may still come with the role that does, here or there.
-static const struct phi_key *mismatched(const struct ph_exchange_request *request,
-                                        const struct phi_key **other)
-{
-    for (size_t i = 0; i < request->n; i++) {
-        const struct phi_pending *pending = &request->pending[i];
-        if (pending->state <= PHI_PENDING_LOOK &&
-            (*other = phi_key_of_other_role(pending->key, request->began)) != NULL)
-            return pending->key;
-    }
-    return NULL;
-}
-
-static int fail_roles(const struct phi_key *key, const struct phi_key *other, long long ms)
-{
-    struct phi_peers *peers = key->peer->peers;
-    return phi_fail(peers->report, PH_EMISMATCH,
-                    "after %lld ms: operation %llu: rank %d names itself %s, rank %d names itself "
-                    "%s: one must be the sender and the other the receiver, or each both",
-                    ms, (unsigned long long)key->op_id, peers->rank, role_name(key->role),
-                    key->peer->rank, role_name(phi_role_opposite(other->role)));
+    const struct phi_wrong *wrong = &request->wrong;
+    const struct phi_key *key = wrong->pending->key;
+    char text[256];
+    phi_roles_explain(wrong, text, sizeof text);
+    return phi_fail(key->peer->peers->report, PH_EMISMATCH, "after %lld ms: %s",
+                    (long long)((phi_now() - request->began) / PHI_MS), text);
 }
 
 int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pending *pending,
@@ -109,10 +89,9 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
 {
     struct phi_peers *peers = request->peers;
     long long ms = (phi_now() - request->began) / PHI_MS;
-    const struct phi_key *key = pending->key, *other;
-    const struct phi_key *wrong = mismatched(request, &other);
-    if (wrong != NULL)
-        return fail_roles(wrong, other, ms);
+    const struct phi_key *key = pending->key;
+    if (request->wrong.pending != NULL && phi_pending_waits(request->wrong.pending))
+        return phi_request_mismatch(request);
     char suspicion[80], other_path[640];
     size_t used = own_end(pending, other_path, sizeof other_path);
     beside(pending, other_path + used, sizeof other_path - used);

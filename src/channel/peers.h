@@ -123,7 +123,6 @@ struct phi_key {
     struct phi_peer *peer;
     uint64_t op_id;
     uint8_t role;  // enum ph_role, of this rank
-    bool named;    // by an exchange of this rank, whatever became of the buffer
     uint32_t slot; // PHI_NO_SLOT until the lower rank named it
     struct phi_own_buffer *own; // by growing numbers
     uint32_t own_count;
@@ -149,9 +148,6 @@ struct phi_key {
     bool full_unsaid;        // lower rank: the peer's socket had no room for it
     struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
     struct phi_stage_place place; // ... and its slots
-
-    // When an offer came last that the peer had not given up by then, or 0.
-    int64_t offered;
 
     // The open round's miss, kept over a deadline.
     uint64_t confirm; // ours, as stored last (it names its round), or 0
@@ -227,11 +223,6 @@ struct phi_peer {
     bool net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
     enum phi_reason why; // ... over the net, of both
     struct phi_attempt *attempt; // whether ipc serves, where no record says; see attempt.h; or NULL
-
-    // When the peer said last with which roles (1 << role) it has an operation under way, or 0.
-    int64_t named;
-    uint64_t named_op;
-    uint32_t named_roles;
 
     struct phi_gate calling; // serialises calls on `socket`: its waiters have deadlines
     uint64_t calls;          // made on `socket`
@@ -493,10 +484,6 @@ static inline uint8_t phi_role_opposite(uint8_t role)
 }
 // phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
-// phi_key_of_other_role: a key of the same operation under another role, which the peer has offered
-// and this rank has never named, where the peer has not offered this one; else NULL. What the peer
-// gave up before `since` does not count: it may come in the right role next.
-const struct phi_key *phi_key_of_other_role(const struct phi_key *key, int64_t since);
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);
 // forget_full: what was told, or is to be told, of exchanges that ended without a slot.

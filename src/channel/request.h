@@ -27,6 +27,13 @@ struct phi_pending {
     struct ph_channel *channel;
 };
 
+// Both ranks wait in an operation, in roles that do not match.
+struct phi_wrong {
+    const struct phi_pending *pending; // or NULL
+    uint8_t theirs;                    // the peer's role
+    bool sure;                         // no other thread may come with the role that does match
+};
+
 struct ph_exchange_request {
     struct phi_peers *peers;
     struct ph_exchange_request *next; // all of a context
@@ -35,10 +42,13 @@ struct ph_exchange_request {
     size_t room;                      // operations that fit
     int64_t began;
     int64_t half;   // when to look for a crossed order next
+    int64_t roles;  // when to ask the peer about its roles next
     bool stuck;     // another thread could not carry it on
+    bool finishing; // its finish carries it
     bool busy;      // a thread works for it, now and then without the lock
     bool abandoned; // its finish has returned: the thread that works for it ends it
     bool crossed;
+    struct phi_wrong wrong;
     size_t hits;            // operations that were in the cache
     size_t failed;          // operations that settled with a failure: the first one's
     int failure;            // ... result
@@ -87,6 +97,9 @@ void phi_request_ask(struct ph_exchange_request *request, int64_t deadline);
 // operations are left, of which `pending` is the first.
 int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pending *pending,
                         size_t open);
+
+// phi_request_mismatch is PH_EMISMATCH with its sentence: request->wrong was not joined, or never will be.
+int phi_request_mismatch(const struct ph_exchange_request *request);
 
 // phi_request_tell is the result of an exchange of which some operations failed, where `rc` ended
 // the whole (0: nothing did): the first failure's code and sentence, and how many more there were.

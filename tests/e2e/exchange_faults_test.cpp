@@ -314,62 +314,118 @@ TEST_F(ExchangeFaultsHost, JobsOfDifferentSizesAreAMismatchAtBothEnds)
     EXPECT_EQ(job.run("other_sizes"), "");
 }
 
-// Both find the mismatch when their deadlines pass. On a busy machine one may come when the other's
-// has passed, however long they are: then both try again, until each has found it. value[0]: a bit
-// for each that has.
-static std::string mismatch(Rank &rank, const ph_operation &op, int64_t ms)
-{
-    std::string sentence = "nobody found it";
-    for (int i = 0; i < 12; i++, ms = std::min<int64_t>(ms + ms / 2, 2400)) {
-        ph_exchange_request *request = nullptr;
-        ph_channel *channel = nullptr;
-        rank.barrier(); // each has heard of the other before its deadline
-        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
-        const int rc = ph_exchange_finish(&request, &channel, patience(ms).count());
-        CHECK(rc == PH_EMISMATCH || rc == -ETIMEDOUT);
-        if (rc == PH_EMISMATCH) {
-            sentence = rank.error();
-            rank.shared->value[0] |= uint64_t{1} << rank.rank;
-        }
-        rank.barrier();
-        const bool both = rank.shared->value[0] == 3;
-        rank.barrier(); // both have looked before one finds it in the next try
-        if (both)
-            break;
-    }
-    return sentence;
-}
-
+// Both are told long before their deadlines, and then go on in the right roles.
 RANK_FUNCTION(same_roles)
 {
-    rank.open();
-    void *memory = rank.device->alloc(size);
+    rank.open({}, 60000);
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    const int peer = !rank.rank;
     ph_role role = rank.argument == "receivers" ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
     if (rank.argument == "both" && rank.rank == 1)
         role = PH_ROLE_BOTH;
-    std::string sentence = mismatch(rank, operation(7, !rank.rank, role, memory, size),
-                                    rank.argument == "later" && rank.rank == 1 ? 1200 : 600);
+    const ph_operation right = operation(7, peer, role_of(rank, 0), memory, size),
+                       wrong = operation(7, peer, role, memory, size),
+                       other = operation(8, peer, PH_ROLE_BOTH, memory + size, size);
+    if (rank.argument == "again")
+        exchange_all(rank, {right});
+    if (rank.argument == "later" && rank.rank == 1)
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    Stopwatch watch;
+    std::string sentence = exchange_fails(
+        rank, rank.argument == "of_several" ? std::vector{other, wrong} : std::vector{wrong},
+        PH_EMISMATCH);
+    CHECK(watch.ms() < 30000);
     CHECK_SAYS(sentence,
                "operation 7: rank " + std::to_string(rank.rank) + " names itself PH_ROLE_");
-    CHECK_SAYS(sentence, "rank " + std::to_string(!rank.rank) + " names itself " +
+    CHECK_SAYS(sentence, "rank " + std::to_string(peer) + " names itself " +
                              (rank.argument == "receivers"            ? "PH_ROLE_RECEIVER"
                               : rank.argument == "both" && !rank.rank ? "PH_ROLE_BOTH"
                                                                       : "PH_ROLE_SENDER"));
-    rank.barrier();
-    // With the right roles it goes on.
-    role = role_of(rank, 0);
-    ph_operation op = operation(7, !rank.rank, role, memory, size);
-    pass(rank, exchange_all(rank, {op})[0], role, memory, size, 3, rank.device->stream());
+    rank.barrier(); // else who is told last may find that the other one has come
+    pass(rank, exchange_all(rank, {other, right})[1], right.role, memory, size, 3, stream);
     rank.barrier();
 }
 
-TEST_F(ExchangeFaultsHost, RolesThatDoNotMatchAreNamed)
+TEST_F(ExchangeFaultsHost, RolesThatDoNotMatchAreNamedAtOnce)
 {
-    for (const char *how : {"senders", "receivers", "both", "later"}) {
+    for (const char *how : {"senders", "receivers", "both", "later", "again", "of_several"}) {
         SCOPED_TRACE(how);
         Job job("host", 2);
         EXPECT_EQ(job.run("same_roles", how), "");
     }
+    if (net_available()) {
+        Job job("hostnet", 2);
+        EXPECT_EQ(job.run("same_roles", "senders"), "");
+    }
+}
+
+// Of a rank with another thread nobody knows whether that one will come in the role that matches:
+// the log says at once what both wait for, and the call its deadline.
+RANK_FUNCTION(same_roles_of_threads)
+{
+    rank.open({}, 60000);
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    const int peer = !rank.rank;
+    ph_channel *channels[2] = {};
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+        while (!over && rank.argument == "never")
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (rank.argument == "never")
+            return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        const ph_operation op = operation(7, peer, PH_ROLE_RECEIVER, memory + size, size);
+        CHECK_OK(ph_exchange(rank.context, &op, 1, &channels[1]));
+    });
+    const ph_operation op = operation(7, peer, PH_ROLE_SENDER, memory, size);
+    rank.barrier();
+    if (rank.argument == "never") {
+        ph_exchange_request *request = nullptr;
+        CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+        CHECK_RC(ph_exchange_finish(&request, channels, patience(1000).count()), PH_EMISMATCH);
+        CHECK_SAYS(rank.error(), "operation 7: rank ");
+        CHECK_SAYS(rank.log, "both wait for another thread to come in the role that matches");
+    } else {
+        CHECK_OK(ph_exchange(rank.context, &op, 1, channels));
+    }
+    over = true;
+    other.join();
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, RolesOfSeveralThreadsMayMatchLater)
+{
+    for (const char *how : {"later", "never"}) {
+        SCOPED_TRACE(how);
+        Job job("host", 2);
+        EXPECT_EQ(job.run("same_roles_of_threads", how), "");
+    }
+}
+
+// What was started is coming: the roles match when the second exchange is finished.
+RANK_FUNCTION(starts_both_ways)
+{
+    rank.open({}, 60000);
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    const ph_operation ops[] = {operation(7, !rank.rank, PH_ROLE_SENDER, memory, size),
+                                operation(7, !rank.rank, PH_ROLE_RECEIVER, memory + size, size)};
+    ph_exchange_request *requests[2] = {};
+    ph_channel *channel = nullptr;
+    for (int i = 0; i < 2; i++) {
+        if (rank.rank == 1 && i == 1)
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        CHECK_OK(ph_exchange_start(rank.context, &ops[i], 1, &requests[i]));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(ph_exchange_finish(&requests[i], &channel, 0));
+    rank.barrier();
+}
+
+TEST_F(ExchangeFaultsHost, OperationsThatAreStartedBothWaysMatch)
+{
+    Job job("host", 2);
+    EXPECT_EQ(job.run("starts_both_ways"), "");
 }
 
 // An operation goes one way, its buffer is released, and then it is to go the other way: who comes

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Two ranks that name roles which do not match wait for each other for ever: who waits asks.
+#include "channel/roles.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "channel/request.h"
+
+// A service thread answers at once or not at all, and what else the caller waits for stands still
+// meanwhile.
+#define ANSWER_MS 100
+
+static bool is_role(uint64_t role)
+{
+    return role >= PH_ROLE_SENDER && role <= PH_ROLE_BOTH;
+}
+
+static const char *role_name(uint8_t role)
+{
+    return role == PH_ROLE_SENDER     ? "PH_ROLE_SENDER"
+           : role == PH_ROLE_RECEIVER ? "PH_ROLE_RECEIVER"
+                                      : "PH_ROLE_BOTH";
+}
+
+void phi_roles_explain(const struct phi_wrong *wrong, char *text, size_t size)
+{
+    const struct phi_key *key = wrong->pending->key;
+    snprintf(text, size,
+             "operation %llu: rank %d names itself %s, rank %d names itself %s: one must be the "
+             "sender and the other the receiver, or each both",
+             (unsigned long long)key->op_id, key->peer->peers->rank, role_name(key->role),
+             key->peer->rank, role_name(wrong->theirs));
+}
+
+static void note(struct ph_exchange_request *request, const struct phi_pending *pending,
+                 uint8_t theirs, bool sure)
+{
+    const bool first = request->wrong.pending == NULL;
+    char text[256];
+    request->wrong = (struct phi_wrong){pending, theirs, sure};
+    if (sure || !first)
+        return;
+    phi_roles_explain(&request->wrong, text, sizeof text);
+    phi_log(request->peers->report, PH_LOG_WARN,
+            "%s; both wait for another thread to come in the role that matches", text);
+}
+
+// No other thread of this process may come to an exchange.
+static bool is_alone(const struct phi_peers *peers)
+{
+    return !peers->many_threads && phi_thread_alone();
+}
+
+void phi_roles_ask(struct ph_exchange_request *request, const struct phi_pending *pending)
+{
+    const struct phi_key *key = pending->key;
+    struct phi_peer *peer = key->peer;
+    struct phi_peers *peers = peer->peers;
+    if (peer->state != PHI_PEER_READY || peer->suspect || !phi_pending_waits(pending))
+        return;
+    const bool alone = is_alone(peers);
+    struct phi_node_message message, answer;
+    int fd;
+    phi_peer_message(peer, PHI_NODE_ROLES, &message);
+    message.a = key->op_id;
+    message.b = key->role;
+    message.c = phi_request_roles(peers, (uint64_t)peer->rank, key->op_id) | alone;
+    pthread_mutex_unlock(&peers->lock);
+    int rc = phi_peer_call(peer, &message, &answer, &fd, phi_deadline(ANSWER_MS));
+    if (fd >= 0)
+        close(fd);
+    pthread_mutex_lock(&peers->lock);
+    if (rc == 0 && is_role(answer.a) && answer.a != phi_role_opposite(key->role))
+        note(request, pending, (uint8_t)answer.a, alone && answer.c == 1);
+}
+
+// Where this rank waits in the operation, in a role that does not match and that the peer has not
+// under way; or NULL.
+static const struct phi_pending *find(const struct ph_exchange_request *request,
+                                      const struct phi_peer *peer,
+                                      const struct phi_node_message *question)
+{
+    for (size_t i = 0; request->finishing && i < request->n; i++) {
+        const struct phi_pending *pending = &request->pending[i];
+        const struct phi_key *key = pending->key;
+        const uint8_t match = phi_role_opposite(key->role);
+        if (key->peer == peer && key->op_id == question->a && match != question->b &&
+            (question->c >> match & 1) == 0 && phi_pending_waits(pending))
+            return pending;
+    }
+    return NULL;
+}
+
+int phi_roles_answer(struct phi_peer *peer, const struct phi_node_message *question,
+                     struct phi_node_message *answer)
+{
+    struct phi_peers *peers = peer->peers;
+    if (!is_role(question->b))
+        return -EINVAL;
+    const uint8_t theirs = (uint8_t)question->b;
+    if (phi_request_roles(peers, (uint64_t)peer->rank, question->a) >> phi_role_opposite(theirs) &
+        1)
+        return 0;
+    for (struct ph_exchange_request *own = peers->requests; own != NULL; own = own->next) {
+        const struct phi_pending *pending = find(own, peer, question);
+        if (pending == NULL)
+            continue;
+        const bool alone = is_alone(peers);
+        note(own, pending, theirs, alone && (question->c & 1));
+        answer->a = pending->key->role;
+        answer->c = alone;
+        phi_peers_changed(peers);
+        phi_mailbox_wake(peers->mailbox);
+        break;
+    }
+    return 0;
+}
