@@ -4,7 +4,11 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdbool.h>
 #include <string.h>
+
+#include "base/clock.h"
+#include "base/random.h"
 
 static void log_to_stderr(void *opaque, enum ph_log_level level, const char *line)
 {
@@ -23,6 +27,7 @@ void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque,
     report->level = level;
     pthread_mutex_init(&report->lock, NULL);
     report->text[0] = 0;
+    memset(report->said, 0, sizeof(report->said));
 }
 
 void phi_report_fini(struct phi_report *report)
@@ -46,6 +51,53 @@ static void keep(struct phi_report *report, const char *line)
     pthread_mutex_unlock(&report->lock);
 }
 
+static uint64_t hash_of(enum ph_log_level level, const char *line)
+{
+    uint64_t hash = (uint64_t)level;
+
+    for (; *line; line++)
+        hash = phi_hash(hash, (uint8_t)*line);
+    return hash;
+}
+
+#define AGAIN_NS (1000 * PHI_MS)
+
+// Whether an equal line was logged just now; else *withheld is how many were not, since the last
+// one.
+static bool is_said(struct phi_report *report, enum ph_log_level level, const char *line,
+                    uint32_t *withheld)
+{
+    uint64_t hash = hash_of(level, line);
+    struct phi_said *said = &report->said[hash % PHI_SAID];
+    int64_t now = phi_now();
+    bool equal, soon;
+
+    pthread_mutex_lock(&report->lock);
+    equal = said->at != 0 && said->hash == hash;
+    soon = equal && now - said->at < AGAIN_NS;
+    *withheld = equal ? said->withheld : 0;
+    *said = soon ? (struct phi_said){hash, said->at, said->withheld + 1}
+                 : (struct phi_said){.hash = hash, .at = now};
+    pthread_mutex_unlock(&report->lock);
+    return soon;
+}
+
+// Outside the lock: the callback is the application's code and may take its time.
+static void say(struct phi_report *report, enum ph_log_level level, const char *line)
+{
+    char more[sizeof(report->text)];
+    uint32_t withheld = 0;
+
+    if (level > report->level || (level <= PH_LOG_WARN && is_said(report, level, line, &withheld)))
+        return;
+    if (withheld > 0) {
+        int end = (int)sizeof(more) - 40; // the line may be as long as the text
+        snprintf(more, sizeof(more), "%.*s (and %u times before)", end, line, withheld);
+        line = more;
+    }
+    report->log(report->log_opaque, level, line);
+}
+
 void phi_refuse_line(struct phi_report *report, const char *format, ...)
 {
     char line[sizeof(report->text)];
@@ -67,10 +119,7 @@ void phi_fail_line(struct phi_report *report, const char *format, ...)
     write_line(line, sizeof(line), format, args);
     va_end(args);
     keep(report, line);
-
-    // Outside the lock: the callback is the application's code and may take its time.
-    if (report->level >= PH_LOG_ERROR)
-        report->log(report->log_opaque, PH_LOG_ERROR, line);
+    say(report, PH_LOG_ERROR, line);
     errno = saved;
 }
 
@@ -99,6 +148,6 @@ void phi_log_line(struct phi_report *report, enum ph_log_level level, const char
     va_start(args, format);
     write_line(line, sizeof(line), format, args);
     va_end(args);
-    report->log(report->log_opaque, level, line);
+    say(report, level, line);
     errno = saved;
 }

@@ -494,6 +494,53 @@ TEST_F(ExchangeFaultsHost, AnOperationThatWasGivenUpAndTurnsIsNoMismatch)
     }
 }
 
+// ---- what is said of it
+
+// Thousands of operations and of calls find one rank dead: that is one event.
+RANK_FUNCTION(names_a_dead_rank)
+{
+    rank.open();
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    rank.barrier();
+    if (rank.rank == 1)
+        raise(SIGKILL);
+    CHECK(reaches(rank.shared->value[0], 1));
+    Stopwatch watch;
+    std::vector<ph_operation> ops;
+    for (int op = 0; op < 4000; op++)
+        ops.push_back(operation(2 + op, 1, PH_ROLE_BOTH, memory, size));
+    int ended = 0;
+    for (int call = 0; ended < 1000; call++) {
+        std::vector<ph_channel *> channels(ops.size());
+        const int rc =
+            ph_exchange(rank.context, ops.data(), call ? 1 : ops.size(), channels.data());
+        CHECK(rc == PH_EPEER || rc == -ETIMEDOUT);
+        ended += rc == PH_EPEER;
+    }
+    CHECK_SAYS(rank.error(), "rank 1 (process ");
+    const auto lines = std::count(rank.log.begin(), rank.log.end(), '\n');
+    if (lines >
+        3 * (2 + watch.ms() / 1000)) // its end, the first call's, the others': each once a second
+        rank_failed(__FILE__, __LINE__,
+                    std::to_string(lines) + " lines: " + rank.log.substr(0, 500));
+}
+
+TEST_F(ExchangeFaultsHost, ADeadRankIsOneLineOfTheLog)
+{
+    for (const char *device : {"host", "hostnet"}) {
+        if (!net_available() && strcmp(device, "hostnet") == 0)
+            continue;
+        SCOPED_TRACE(device);
+        Job job(device, 2);
+        job.expect_failure(1);
+        job.start("names_a_dead_rank");
+        job.status(1, 60000);
+        job.shared()->value[0] = 1;
+        EXPECT_EQ(job.wait(), "");
+    }
+}
+
 // ---- memory
 
 static std::atomic<int> offers_starve; // this many times

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
+#include "base/clock.h"
 #include "base/report.h"
 }
 
@@ -117,6 +119,38 @@ TEST_F(Report, ErrnoSurvives)
     EXPECT_EQ(errno, EAGAIN);
     phi_log(&report, PH_LOG_DEBUG, "x");
     EXPECT_EQ(errno, EAGAIN);
+}
+
+// More threads than one tell it, and other lines come between.
+TEST_F(Report, EqualLinesAreToldOnceASecond)
+{
+    start(PH_LOG_INFO);
+    const int64_t began = phi_now();
+    for (int i = 0; i < 5000; i++) {
+        EXPECT_EQ(phi_fail(&report, PH_EPEER, "rank %d is gone", 1), PH_EPEER);
+        phi_log(&report, PH_LOG_WARN, "rank %d is gone", 1);
+        phi_log(&report, PH_LOG_INFO, "seen");
+    }
+    EXPECT_EQ(last(), "rank 1 is gone");
+    std::map<std::pair<int, std::string>, int> count;
+    for (const Line &line : lines)
+        count[{line.level, line.text.substr(0, 14)}]++;
+    const int seconds = (phi_now() - began) / (1000 * PHI_MS);
+    EXPECT_LE((count[{PH_LOG_ERROR, "rank 1 is gone"}]), 1 + seconds);
+    EXPECT_LE((count[{PH_LOG_WARN, "rank 1 is gone"}]), 1 + seconds);
+    EXPECT_EQ((count[{PH_LOG_INFO, "seen"}]), 5000) << "those were asked for";
+
+    lines.clear();
+    phi_fail(&report, PH_EPEER, "rank 2 is gone");
+    ASSERT_EQ(lines.size(), 1u) << "another event";
+    phi_fail(&report, PH_EPEER, "rank 2 is gone");
+    phi_fail(&report, PH_EPEER, "rank 2 is gone");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1010));
+    lines.clear();
+    phi_fail(&report, PH_EPEER, "rank 2 is gone");
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_EQ(lines[0].text, "rank 2 is gone (and 2 times before)");
+    EXPECT_EQ(last(), "rank 2 is gone");
 }
 
 TEST_F(Report, WithoutCallbackStderr)
