@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
 #include <limits.h>
 #include <string.h>
 
@@ -23,6 +24,11 @@ const char *ph_strerror(int result)
         return sentence;
         PH_ERROR_MAP(CASE)
 #undef CASE
+    // What to raise is not in the words of the C library.
+    case -EMFILE:
+        return "Too many open files (of this process: RLIMIT_NOFILE, ulimit -n)";
+    case -ENFILE:
+        return "Too many open files in system (of all processes of the node: fs.file-max)";
     default:
         break;
     }

@@ -230,7 +230,7 @@ int phi_table_read(const char *file, struct phi_report *report, struct phi_table
 
     if (rc)
         phi_fail(report, rc, "the table %s (PEERHOP_TABLE) cannot be read: %s", file,
-                 strerror(-rc));
+                 ph_strerror(rc));
     else
         rc = phi_table_parse(file, text, size, report, table);
     free(text);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/random.h"
 #include "channel/contact.h"
 #include "channel/leave.h"
@@ -31,6 +32,9 @@ static enum phi_reason reason_of(int rc)
         return PHI_REASON_RECORD;
     case -ENOMEM:
         return PHI_REASON_MEMORY;
+    case -EMFILE:
+    case -ENFILE:
+        return PHI_REASON_DESCRIPTORS;
     case -EEXIST:
         return PHI_REASON_STALE;
     case -EXDEV:
@@ -38,6 +42,14 @@ static enum phi_reason reason_of(int rc)
     default:
         return PHI_REASON_IMPORT;
     }
+}
+
+// A driver does not always say what it lacks. While what came for the import is still open.
+static enum phi_reason reason_of_import(int rc)
+{
+    if (rc == 0)
+        return PHI_REASON_NONE;
+    return phi_descriptors_lack(1) ? PHI_REASON_DESCRIPTORS : reason_of(rc);
 }
 
 // Without the lock.
@@ -85,6 +97,12 @@ static int ask_again(struct phi_peer *peer, struct phi_node_message *request,
     }
 }
 
+// Why no descriptor came.
+static enum phi_reason reason_of_call(int rc)
+{
+    return reason_of(rc) == PHI_REASON_DESCRIPTORS ? PHI_REASON_DESCRIPTORS : PHI_REASON_DESCRIPTOR;
+}
+
 // Without the lock. Writes a pattern through a mapping of the peer's probe allocation and lets its
 // owner look: peer access that is advertised but broken ends here, not in the application's data.
 static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
@@ -95,13 +113,15 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     int rc;
     if (peer->probe == NULL) { // else of an attempt that was cut short
         phi_peer_message(peer, PHI_NODE_PROBE, &request);
-        if (ask_again(peer, &request, &answer, &fd, deadline))
-            return PHI_REASON_DESCRIPTOR;
+        rc = ask_again(peer, &request, &answer, &fd, deadline);
+        if (rc)
+            return reason_of_call(rc);
         rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
+        enum phi_reason reason = reason_of_import(rc == -EIO ? PH_EDRIVER : rc);
         if (fd >= 0)
             close(fd);
-        if (rc)
-            return reason_of(rc == -EIO ? PH_EDRIVER : rc);
+        if (reason != PHI_REASON_NONE)
+            return reason;
     }
     uint64_t offset = (uint64_t)(peers->rank % PHI_PROBE_SLOTS) * PHI_PROBE_SIZE, seed;
     if (offset + PHI_PROBE_SIZE > peer->probe->size)
@@ -162,7 +182,7 @@ static enum phi_reason probe_once(struct phi_peer *peer, int64_t callers)
     enum phi_reason reason = probe(peer, callers);
     pthread_mutex_lock(&peers->lock);
     peer->probing = false;
-    peer->probed = !cut_short(reason, callers);
+    peer->probed = !cut_short(reason, callers) && !phi_reason_passes(reason);
     peer->probe_reason = reason;
     phi_peers_changed(peers);
     pthread_mutex_unlock(&peers->lock);
@@ -208,15 +228,17 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
         struct phi_node_message request, answer;
         phi_peer_message(peer, PHI_NODE_EXPORT, &request);
         request.a = e->id;
-        if (call(peer, &request, &answer, &fd, deadline) || fd < 0)
-            return PHI_REASON_DESCRIPTOR;
+        int rc = call(peer, &request, &answer, &fd, deadline);
+        if (rc || fd < 0)
+            return reason_of_call(rc);
     }
     int rc = import_from(peer, e->record, e->record_size, fd, import);
     if (rc == -EEXIST && peers->config->reap == PHI_REAP_IDLE)
         rc = import_in_place(e, fd, import, deadline);
+    reason = reason_of_import(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc);
     if (fd >= 0)
         close(fd);
-    return rc ? reason_of(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc) : PHI_REASON_NONE;
+    return reason;
 }
 
 void phi_contact_import(struct phi_remote_export *e, int64_t deadline)

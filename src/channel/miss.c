@@ -63,8 +63,8 @@ static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
     channel->theirs_device = phi_segment_device_address(segment, channel->theirs_line);
 }
 
-// Over the net: the way to the peer's region. It fails where the link has ended, and then so has the
-// pair; or where the provider cannot map one raw key more.
+// Over the net: the way to the peer's region. It fails where the link has ended, and then so has
+// the pair; or where the provider cannot map one raw key more.
 static void set_route(struct ph_channel *channel, const struct phi_own_buffer *own)
 {
     struct phi_peer *peer = channel->peer;
@@ -169,7 +169,10 @@ static bool is_full(uint32_t reason)
 static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
 {
     struct phi_peers *peers = key->peer->peers;
-    int code = is_full(reach) || is_full(reached) ? -ENOSPC : PH_ENOPATH;
+    int code = is_full(reach) || is_full(reached) ? -ENOSPC
+               : reach == PHI_REASON_DESCRIPTORS  ? -EMFILE
+               : reach == PHI_REASON_MEMORY       ? -ENOMEM
+                                                  : PH_ENOPATH;
     char text[320];
     if (reach == PHI_REASON_SPACE) {
         phi_retire_explain(key->peer, text, sizeof text);
@@ -261,7 +264,7 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
     if (e->tried && flags != NULL)
         *import = flags->importing || flags->peer->state == PHI_PEER_BROKEN ? NULL : flags;
     else if (!e->tried ||
-             (e->reason == PHI_REASON_STALE && e->call != key->peer->peers->exchange_calls))
+             (phi_reason_passes(e->reason) && e->call != key->peer->peers->exchange_calls))
         *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
     else
         return find_room(pending, e->reason, reason);

@@ -63,7 +63,7 @@ int phi_node_listen(struct phi_report *report, const char *directory, char *name
                         "socket directory \"%s\" is too long for a unix socket", directory);
     int fd = make_socket();
     if (fd < 0)
-        return phi_fail(report, fd, "cannot make a unix socket: %s", strerror(-fd));
+        return phi_fail(report, fd, "cannot make a unix socket: %s", ph_strerror(fd));
     struct sockaddr_un address;
     socklen_t length = make_address(text, &address);
     // A path socket is for this user only: it gets the mode that the socket has when it is bound.
@@ -72,7 +72,7 @@ int phi_node_listen(struct phi_report *report, const char *directory, char *name
         int error = -errno;
         close(fd);
         return phi_fail(report, error, "cannot listen on unix socket \"%s\": %s", text,
-                        strerror(-error));
+                        ph_strerror(error));
     }
     memcpy(name, text, strlen(text) + 1);
     return fd;

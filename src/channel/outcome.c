@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "channel/attempt.h"
 #include "channel/contact.h"
 #include "channel/request.h"
@@ -92,7 +93,10 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
     const struct phi_key *key = pending->key;
     if (request->wrong.pending != NULL && phi_pending_waits(request->wrong.pending))
         return phi_request_mismatch(request);
-    char suspicion[80], other_path[640];
+    char suspicion[80], other_path[640], lack[128] = "";
+    const int out = phi_descriptors_lack(1); // whoever connects to us is not let in
+    if (out)
+        snprintf(lack, sizeof lack, "; %s", ph_strerror(out));
     size_t used = own_end(pending, other_path, sizeof other_path);
     beside(pending, other_path + used, sizeof other_path - used);
     phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
@@ -110,10 +114,10 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
     return phi_fail(peers->report, -ETIMEDOUT,
                     "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round "
                     "%u (%zu of %zu "
-                    "operations open): %s%s%s%s",
+                    "operations open): %s%s%s%s%s",
                     ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
                     (int)key->role, key->agreement.round, open, request->n, missing(pending),
-                    other_path, suspicion, store);
+                    other_path, suspicion, store, lack);
 }
 
 int phi_request_tell(struct ph_exchange_request *request, int rc)

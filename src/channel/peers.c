@@ -106,7 +106,8 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
         peers->silent_since == NULL)
         return phi_fail(params->report, -ENOMEM, "out of memory for %d ranks", params->ranks);
     int rc = make_life(peers);
-    return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s", strerror(-rc))
+    return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s",
+                         ph_strerror(rc))
               : 0;
 }
 
@@ -130,7 +131,8 @@ int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, stru
         goto close;
     describe_self(peers);
     if ((rc = phi_wake_open(&peers->net_wake))) {
-        phi_fail(peers->report, rc, "no sockets to wake the service thread by: %s", strerror(-rc));
+        phi_fail(peers->report, rc, "no sockets to wake the service thread by: %s",
+                 ph_strerror(rc));
         goto close;
     }
     if ((rc = phi_probe_open(peers->memory, peers->device, &peers->probe)) ||

@@ -75,7 +75,7 @@ int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
         rc = watch(service, peer->pidfd, EPOLLIN, life | SOURCE_PIDFD, (uint32_t)peer->rank);
     if (rc)
         return phi_fail(service->peers->report, rc, "cannot watch rank %d: %s", peer->rank,
-                        strerror(-rc));
+                        ph_strerror(rc));
     phi_service_wake(service); // it may have beaten for nobody so far
     return 0;
 }
@@ -124,8 +124,12 @@ static void accept_one(struct phi_service *service)
     int fd = accept4(service->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         // Out of descriptors the listener stays ready: do not spin on it.
-        if (errno == EMFILE || errno == ENFILE)
-            nanosleep(&(struct timespec){.tv_nsec = 10 * PHI_MS}, NULL);
+        int rc = -errno;
+        if (rc != -EMFILE && rc != -ENFILE)
+            return;
+        phi_log(service->peers->report, PH_LOG_WARN, "a connection waits to be accepted: %s",
+                ph_strerror(rc));
+        nanosleep(&(struct timespec){.tv_nsec = 10 * PHI_MS}, NULL);
         return;
     }
     uint32_t index;
@@ -222,7 +226,7 @@ static void lose(struct phi_service *service, uint32_t index, const char *what, 
     if (rc != -ECONNRESET)
         phi_log(service->peers->report, PH_LOG_WARN,
                 "the connection of rank %d is given up: its %s: %s",
-                service->connections[index].asker.rank, what, strerror(-rc));
+                service->connections[index].asker.rank, what, ph_strerror(rc));
     close_connection(service, index);
 }
 
@@ -367,7 +371,7 @@ static void begin_refresh(struct phi_service *service)
     service->refreshing = rc == 0;
     if (rc)
         phi_log(service->peers->report, PH_LOG_WARN, "no thread to refresh the store's keys: %s",
-                strerror(-rc));
+                ph_strerror(rc));
 }
 
 static void *run(void *opaque)
@@ -424,7 +428,7 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **out)
         rc = phi_thread_start(&service->thread, "peerhop-service", run, service);
     if (rc) {
         *out = NULL;
-        phi_fail(peers->report, rc, "cannot start the service thread: %s", strerror(-rc));
+        phi_fail(peers->report, rc, "cannot start the service thread: %s", ph_strerror(rc));
         goto close;
     }
     return 0;

@@ -202,7 +202,7 @@ static int map(struct phi_memory *memory, int fd, uint64_t offset, size_t mapped
     base = mmap(NULL, mapped_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
     if (base == MAP_FAILED)
         return phi_fail(memory->report, -errno, "mmap of %zu bytes of a memory file: %s",
-                        mapped_size, strerror(errno));
+                        mapped_size, ph_strerror(-errno));
     if (memory->device) {
         rc = phi_device_register(memory->device, base, mapped_size, &device_address);
         if (rc) {
@@ -314,7 +314,8 @@ int phi_host_register(struct phi_memory *memory, int fd, uint64_t offset, size_t
         return rc;
     own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0)
-        return phi_fail(report, -errno, "the descriptor cannot be duplicated: %s", strerror(errno));
+        return phi_fail(report, -errno, "the descriptor cannot be duplicated: %s",
+                        ph_strerror(-errno));
     rc = adopt(memory, own, offset, size, round_up(size, info.granule), address);
     if (rc)
         close(own);
@@ -399,7 +400,7 @@ static int host_encode(struct phi_memory *memory, const struct phi_allocation *a
     if (rc)
         return phi_fail(memory->report, rc, "host memory at 0x%llx cannot be exported: %s",
                         (unsigned long long)allocation->base,
-                        slot ? strerror(-rc) : "it was freed");
+                        slot ? ph_strerror(rc) : "it was freed");
     phi_put_u64(writer, info.inode);
     phi_put_u64(writer, info.size);
     phi_put_u64(writer, offset);

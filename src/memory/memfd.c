@@ -36,7 +36,7 @@ int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size,
     int rc;
 
     if (made < 0)
-        return phi_fail(report, -errno, "memfd_create for the %s: %s", what, strerror(errno));
+        return phi_fail(report, -errno, "memfd_create for the %s: %s", what, ph_strerror(-errno));
     if (size > largest_file()) {
         rc = phi_fail(report, -ENOMEM,
                       "a %s of %llu bytes cannot be made: files of this process have at most %llu "
@@ -48,11 +48,11 @@ int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size,
     rc = size > INT64_MAX ? -EFBIG : set_size(made, size);
     if (rc) {
         rc = phi_fail(report, -ENOMEM, "a %s of %llu bytes cannot be made: %s", what,
-                      (unsigned long long)size, strerror(-rc));
+                      (unsigned long long)size, ph_strerror(rc));
         goto close_file;
     }
     if (fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-        rc = phi_fail(report, -errno, "the %s cannot be sealed: %s", what, strerror(errno));
+        rc = phi_fail(report, -errno, "the %s cannot be sealed: %s", what, ph_strerror(-errno));
         goto close_file;
     }
     *fd = made;

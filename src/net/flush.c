@@ -91,7 +91,8 @@ int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how)
     rc = phi_thread_start(&f->thread, "peerhop-flush", flusher_main, f);
     if (rc) {
         free(f);
-        return phi_fail(net->report, rc, "the thread for flushes cannot start: %s", strerror(-rc));
+        return phi_fail(net->report, rc, "the thread for flushes cannot start: %s",
+                        ph_strerror(rc));
     }
     net->flusher = f;
     return 0;

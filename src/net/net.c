@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "net/internal.h"
@@ -20,9 +21,11 @@ const char *phi_net_error(const struct phi_net *net, int rc)
 
 int phi_net_fail(struct phi_net *net, int rc, const char *call)
 {
-    int code = rc == -FI_ENOMEM ? -ENOMEM : rc == -FI_EMFILE ? -EMFILE : -EIO;
+    // Providers do not always say what they lack.
+    int lack = rc == -FI_ENOMEM ? -ENOMEM : phi_descriptors_lack(1);
 
-    return phi_fail(net->report, code, "%s of %s: %s", call, net->name, phi_net_error(net, rc));
+    return phi_fail(net->report, lack ? lack : -EIO, "%s of %s: %s", call, net->name,
+                    lack ? ph_strerror(lack) : phi_net_error(net, rc));
 }
 
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net)
@@ -301,7 +304,7 @@ static int start_proxy(struct phi_net *net)
     int rc = phi_thread_start(&net->proxy, "peerhop-net", proxy_main, net);
 
     if (rc)
-        return phi_fail(net->report, rc, "the proxy of the net cannot start: %s", strerror(-rc));
+        return phi_fail(net->report, rc, "the proxy of the net cannot start: %s", ph_strerror(rc));
     pin_proxy(net);
     net->started = true;
     return 0;
@@ -390,11 +393,19 @@ static int name_endpoints(struct fi_info *info)
     return info->src_addr ? 0 : -FI_ENOMEM;
 }
 
-static int open_domain(struct phi_net *net, struct phi_nic *nic)
+static int open_domain(struct phi_net *net, struct phi_nic *nic, char *why, size_t size)
 {
     int rc = net->library->fi_fabric(nic->info->fabric_attr, &nic->fabric, NULL);
+    int lack;
 
-    return rc ? rc : fi_domain(nic->fabric, nic->info, &nic->domain, NULL);
+    if (!rc)
+        rc = fi_domain(nic->fabric, nic->info, &nic->domain, NULL);
+    if (!rc)
+        return 0;
+    lack = phi_descriptors_lack(1);
+    snprintf(why, size, "it cannot be opened: %s",
+             lack ? ph_strerror(lack) : phi_net_error(net, rc));
+    return lack ? lack : rc;
 }
 
 // One that does not serve takes longest; a machine that is very busy takes a while, too. It is
@@ -408,12 +419,10 @@ static int probe(struct phi_net *net, size_t tries, char *why, size_t size)
 
     for (size_t i = 0; i < tries && rc == -ETIMEDOUT; i++) {
         close_domain(net, &net->nics[0]);
-        rc = open_domain(net, &net->nics[0]);
-        if (rc)
-            snprintf(why, size, "it cannot be opened: %s", phi_net_error(net, rc));
-        else if (may_probe(net))
+        rc = open_domain(net, &net->nics[0], why, size);
+        if (rc == 0 && may_probe(net))
             rc = phi_net_probe(net, ms[i], why, size);
-        else if (net->hmem) // its word is not enough for that
+        else if (rc == 0 && net->hmem) // its word is not enough for that
             rc = -EIO;
     }
     return rc;
@@ -563,7 +572,7 @@ static int find_once(struct phi_net *net)
     if (candidates)
         rc = phi_provider_find(net->report, net->config, net->library, &net->near, try_noted, net,
                                candidates, CANDIDATES, &n);
-    if (rc && n > 0)
+    if (rc == PH_ENOPATH && n > 0)
         explain(net->report, candidates, n);
     free(candidates);
     return rc;
@@ -610,6 +619,19 @@ static int make(const struct phi_net_params *params, struct phi_net **out)
     return 0;
 }
 
+// What a provider takes to start, at least: without, libfabric leaves it out, for the rest of the
+// process.
+enum { DESCRIPTORS = 24 };
+
+static int have_descriptors(struct phi_report *report)
+{
+    int rc = phi_descriptors_lack(DESCRIPTORS);
+
+    return rc ? phi_fail(report, rc, "the net takes %d descriptors to start: %s", DESCRIPTORS,
+                         ph_strerror(rc))
+              : 0;
+}
+
 bool phi_net_built(void)
 {
     return true;
@@ -618,10 +640,12 @@ bool phi_net_built(void)
 int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
 {
     struct phi_net *net = NULL;
-    int rc = make(params, &net);
+    int rc = have_descriptors(params->report);
 
+    if (!rc)
+        rc = make(params, &net);
     if (!rc && (rc = phi_wake_open(&net->wake)))
-        phi_fail(net->report, rc, "no sockets to wake the proxy by: %s", strerror(-rc));
+        phi_fail(net->report, rc, "no sockets to wake the proxy by: %s", ph_strerror(rc));
     if (!rc)
         rc = find(net);
     if (!rc)

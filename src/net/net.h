@@ -64,6 +64,7 @@ struct phi_net_candidate {
     char provider[64], domain[64];
     char reason[160]; // "": it would be taken
     bool slow;        // it did not pass the probe in time
+    int lack;         // -EMFILE, -ENFILE or -ENOMEM: it is this process that does not serve
     bool taken;       // the first of them, and those that data goes over besides
 };
 // Returns the number of candidates written, at most n; where it is 0, why says why.

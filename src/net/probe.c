@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/random.h"
 #include "net/internal.h"
 
@@ -305,6 +306,7 @@ static int probe(struct phi_net *net, const struct phi_net_memory *memory, void 
     struct probe *p = aligned_alloc(_Alignof(struct probe), sizeof(*p));
     const char *wrong = "out of memory";
     bool late = false;
+    int lack = 0;
 
     if (p) {
         memset(p, 0, sizeof(*p));
@@ -312,6 +314,7 @@ static int probe(struct phi_net *net, const struct phi_net_memory *memory, void 
         p->deadline = phi_deadline(ms);
         p->ends[1].memory = memory;
         wrong = memory ? run_memory(p) : run(p);
+        lack = wrong ? phi_descriptors_lack(1) : 0; // the links have them
         late = phi_now() >= p->deadline;
         phi_link_free(p->ends[0].link);
         phi_link_free(p->ends[1].link);
@@ -320,7 +323,9 @@ static int probe(struct phi_net *net, const struct phi_net_memory *memory, void 
     }
     free(p);
     if (wrong)
-        snprintf(why, size, "the probe: %s", wrong);
+        snprintf(why, size, "the probe: %s", lack ? ph_strerror(lack) : wrong);
+    if (lack)
+        return lack;
     return !wrong ? 0 : late ? -ETIMEDOUT : -EIO;
 }
 

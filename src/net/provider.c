@@ -391,7 +391,16 @@ static bool take(struct offer *offer, struct phi_net_candidate *c, phi_provider_
     offer->tried = true;
     c->slow = rc == -ETIMEDOUT;
     c->taken = rc == 0;
+    c->lack = rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM ? rc : 0;
     return c->taken;
+}
+
+// Another provider would lack the same, or be one that peers do not take.
+static int lacks(struct phi_report *report, const struct phi_net_candidate *c)
+{
+    return c->lack ? phi_fail(report, c->lack, "no net through %s (%s): %s", c->provider, c->domain,
+                              c->reason)
+                   : 0;
 }
 
 int phi_provider_find(struct phi_report *report, const struct phi_config *config,
@@ -414,7 +423,7 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
         return phi_fail(report, PH_ENOPATH, "libfabric offers no provider with RMA: %s",
                         library->fi_strerror(-rc));
     total = sort(list, config, near, sorted, sizeof(sorted) / sizeof(sorted[0]));
-    for (size_t i = 0; i < total && filled < n; i++) {
+    for (size_t i = 0; i < total && filled < n && !rc; i++) {
         struct phi_net_candidate *c = &candidates[filled++];
 
         *c = (struct phi_net_candidate){0};
@@ -427,6 +436,7 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
                 snprintf(c->reason, sizeof(c->reason), "it was too slow at a better address");
             else if (take(&sorted[i], c, try_one, opaque))
                 taken.offers[taken.count++] = &sorted[i];
+            rc = lacks(report, c);
         }
         filled -= is_said(candidates, filled);
     }
@@ -434,5 +444,7 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
         note_missing(report, config, sorted, total);
     library->fi_freeinfo(list);
     *count = filled;
+    if (rc)
+        return rc;
     return taken.count > 0 ? 0 : PH_ENOPATH;
 }

@@ -321,7 +321,7 @@ static int start_worker(struct phi_host_executor *host)
 
     if (rc)
         return phi_fail(host->params.report, rc, "the worker of the queues cannot start: %s",
-                        strerror(-rc));
+                        ph_strerror(rc));
     return 0;
 }
 

@@ -144,7 +144,7 @@ static int fill(struct phi_report *report, int fd, const struct header *header)
     if (rc)
         return phi_fail(report, rc == -ENOSPC ? -ENOMEM : rc,
                         "a segment of %llu bytes cannot be filled: %s",
-                        (unsigned long long)header->size, strerror(-rc));
+                        (unsigned long long)header->size, ph_strerror(rc));
     return 0;
 }
 
@@ -161,7 +161,7 @@ static int map(struct phi_report *report, int fd, const struct header *header, i
     if (base == MAP_FAILED) {
         free(made);
         return phi_fail(report, -errno, "mmap of a segment of %llu bytes: %s",
-                        (unsigned long long)header->size, strerror(errno));
+                        (unsigned long long)header->size, ph_strerror(-errno));
     }
     *made = (struct phi_segment){
         .base = base, .size = header->size, .fd = fd, .capacity = header->capacity, .side = side};

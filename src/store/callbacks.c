@@ -482,7 +482,8 @@ static int callbacks_open(const struct phi_mailbox_params *params, int64_t deadl
     int result = phi_wake_open(&store->wake);
     if (result) {
         free(store);
-        return phi_fail(params->report, result, "no sockets to be woken by: %s", strerror(-result));
+        return phi_fail(params->report, result, "no sockets to be woken by: %s",
+                        ph_strerror(result));
     }
     phi_trouble_init(&store->trouble);
     *out = (struct phi_store *)store;

@@ -168,7 +168,7 @@ static void next_address(struct phi_redis_connection *connection)
 static void failed_attempt(struct phi_redis_connection *connection, int error)
 {
     // EAGAIN: a unix socket whose backlog is full.
-    const char *why = error == EAGAIN ? "its backlog is full" : strerror(error);
+    const char *why = error == EAGAIN ? "its backlog is full" : ph_strerror(-error);
     const struct addrinfo *address = connection->address;
     char host[NI_MAXHOST], text[PHI_REDIS_WORDS];
     if (!address || getnameinfo(address->ai_addr, address->ai_addrlen, host, sizeof(host), NULL, 0,
@@ -243,7 +243,7 @@ static int wait_for(const struct phi_redis_connection *connection, int fd, short
         if (ready < 0)
             return phi_fail(connection->server->report, -errno,
                             "poll while waiting for the store at %s: %s",
-                            connection->server->uri.address, strerror(errno));
+                            connection->server->uri.address, ph_strerror(-errno));
         if (ready > 0 && fds[1].revents)
             return -EINTR;
         return ready > 0 ? fds[0].revents : 0;
@@ -290,7 +290,7 @@ static void take_addresses(struct phi_redis_connection *connection)
     if (failed) {
         snprintf(why, sizeof(why), "its host name, %.100s, is not found: %s",
                  connection->server->uri.host,
-                 failed == EAI_SYSTEM ? strerror(error) : gai_strerror(failed));
+                 failed == EAI_SYSTEM ? ph_strerror(-error) : gai_strerror(failed));
         set_trouble(connection, why);
         return;
     }
@@ -309,7 +309,7 @@ static int start_lookup(struct phi_redis_connection *connection)
     int result = phi_lookup_start(server->uri.host, server->uri.port, &connection->lookup);
     return result ? phi_fail(server->report, result,
                              "the host name of the store at %s cannot be looked up: %s",
-                             server->uri.address, strerror(-result))
+                             server->uri.address, ph_strerror(result))
                   : 0;
 }
 
@@ -382,14 +382,14 @@ static int begin_attempt(struct phi_redis_connection *connection, int64_t deadli
     if (connection->fd < 0 && (result == -EMFILE || result == -ENFILE)) // waiting frees none
         return phi_fail(server->report, result,
                         "no descriptor for a connection to the store at %s: %s",
-                        server->uri.address, strerror(-result));
+                        server->uri.address, ph_strerror(result));
     if (result == 0 || result == -EINPROGRESS)
         return 0;
     bool denied = is_denied(connection, -result);
     failed_attempt(connection, -result);
     return denied ? phi_fail(server->report, result,
                              "the store at %s: its socket may not be opened: %s",
-                             server->uri.address, strerror(-result))
+                             server->uri.address, ph_strerror(result))
                   : 0;
 }
 
@@ -524,7 +524,7 @@ static int feed(struct phi_redis_connection *connection)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (got <= 0)
-        return lost(connection, got ? strerror(errno) : "the server closed it");
+        return lost(connection, got ? ph_strerror(-errno) : "the server closed it");
     if (!connection->heard && is_alert(chunk, (size_t)got))
         return not_redis(connection, "it answers in TLS, which is not supported; name its port "
                                      "without TLS");

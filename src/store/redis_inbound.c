@@ -89,7 +89,7 @@ int phi_redis_inbound_init(struct phi_store_redis *store)
     int result = phi_wake_open(&inbound->wake);
     if (result)
         return phi_fail(store->base.params->report, result, "no sockets to be woken by: %s",
-                        strerror(-result));
+                        ph_strerror(result));
     inbound->keys = calloc(n, sizeof(*inbound->keys));
     inbound->last = calloc(n, sizeof(*inbound->last));
     inbound->argv = calloc(XREAD_WORDS + 2 * n, sizeof(*inbound->argv));

@@ -263,7 +263,7 @@ static int open_file(const char *file, struct phi_report *report, FILE **in)
     if (fd >= 0)
         close(fd);
     return phi_fail(report, result, "the store's password file %s: %s", file,
-                    wrong ? wrong : strerror(-result));
+                    wrong ? wrong : ph_strerror(result));
 }
 
 int phi_store_uri_password_file(struct phi_store_uri *uri, const char *file,

@@ -374,6 +374,50 @@ TEST_F(RanksHost, CreationWithoutDescriptorsFailsAtOnce)
     EXPECT_EQ(job.run("creation_without_descriptors"), "");
 }
 
+// Rank 0 exchanges with one descriptor more each time, until it meets the other: what it lacks is
+// told at once, whatever opens something at that moment, and leaves nothing behind.
+RANK_FUNCTION(exchange_without_descriptors)
+{
+    rank.open({}, 60000);
+    void *memory = rank.device->alloc(size);
+    const ph_operation op = operation(1, !rank.rank, PH_ROLE_BOTH, memory, size);
+    rank.barrier();
+    rlimit before;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    int first = dup(0), lacked = 0, rc = -EMFILE;
+    ::close(first);
+    for (int more = 0, late = 0; rc != 0;) {
+        rlimit few = {static_cast<rlim_t>(first + more), before.rlim_max};
+        CHECK(rank.rank == 1 || setrlimit(RLIMIT_NOFILE, &few) == 0);
+        ph_exchange_request *request = nullptr;
+        ph_channel *channel = nullptr;
+        rc = ph_exchange_start(rank.context, &op, 1, &request);
+        if (rc == 0)
+            rc = ph_exchange_finish(&request, &channel, patience(more < 24 ? 2000 : 10000).count());
+        if (rank.rank == 1) {
+            if (rc == PH_ENOPATH) // rank 0 was there, and could not map
+                CHECK_SAYS(rank.error(), "has no descriptor left (RLIMIT_NOFILE");
+            CHECK(rc == 0 || rc == -ETIMEDOUT || rc == PH_ENOPATH);
+            continue;
+        }
+        if (rc != 0 && rc != -EMFILE && (rc != -ETIMEDOUT || ++late > 4))
+            rank_failed(__FILE__, __LINE__,
+                        std::to_string(more) + ": " + ph_strerror(rc) + ": " + rank.error());
+        CHECK(rc == 0 || rank.error().find("RLIMIT_NOFILE") != std::string::npos);
+        lacked += rc == -EMFILE;
+        CHECK(++more < 200);
+    }
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(rank.rank == 1 || lacked >= 3);
+    rank.barrier();
+}
+
+TEST_P(Ranks, AnExchangeWithoutDescriptorsSaysSo)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("exchange_without_descriptors"), "");
+}
+
 RANK_FUNCTION(launched)
 {
     std::string number = std::to_string(rank.rank), epoch = "0";
