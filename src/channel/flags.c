@@ -290,7 +290,7 @@ static bool read_own(const struct ph_channel *channel, size_t at, void *into, si
 static bool has_numbers(const struct ph_channel *channel, size_t at, size_t lines, size_t words,
                         size_t low, uint64_t number, int64_t deadline)
 {
-    uint32_t piece[4096];
+    uint32_t piece[1024];
     const size_t room = sizeof piece / sizeof *piece / words;
     for (size_t left = lines, n; left > 0; left -= n, at += n * words * sizeof *piece) {
         n = left < room ? left : room;

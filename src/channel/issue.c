@@ -2,6 +2,7 @@
 #include "channel/issue.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -612,17 +613,38 @@ static void leave(const struct phi_channel_call *calls, size_t n, const struct p
         leave_channel(helps->calls[i].channel);
 }
 
-int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
-              const struct phi_helps *helps, void *stream, bool *begun)
+// The items of a large group are too many for the stack of a small thread.
+#define FEW_CALLS 4
+
+static struct phi_work *take_work(struct phi_peers *peers)
 {
-    struct phi_work work[WORK_MAX];
+    struct phi_work *work = NULL;
+    for (int i = 0; work == NULL && i < PHI_SPARE_WORK; i++)
+        work = atomic_exchange(&peers->spare_work[i], NULL);
+    if (work == NULL && (work = malloc(WORK_MAX * sizeof *work)) == NULL)
+        phi_fail_line(peers->report, "out of memory for a group");
+    return work;
+}
+
+static void give_work(struct phi_peers *peers, struct phi_work *work)
+{
+    for (int i = 0; work != NULL && i < PHI_SPARE_WORK; i++)
+        work = atomic_exchange(&peers->spare_work[i], work);
+    free(work);
+}
+
+// With room for `room` items in `work`.
+static int issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+                 const struct phi_helps *helps, void *stream, bool *begun, struct phi_work *work,
+                 size_t room)
+{
     const bool helped = helps != NULL && helps->n > 0;
     size_t used = 0, i = 0, kicked = 0;
     bool enqueued;
     int rc = 0;
     enter(calls, n, helps);
     while (i < n && rc == 0) {
-        if (used + (helped ? PHI_TOGETHER_MAX : PHI_STEPS_MAX) > WORK_MAX) {
+        if (used + (helped ? PHI_TOGETHER_MAX : PHI_STEPS_MAX) > room) {
             rc = flush(peers, work, used, stream, begun, &enqueued);
             used = 0;
             kicked += enqueued ? kick(calls + kicked, i - kicked, helps) : 0;
@@ -640,5 +662,20 @@ int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, siz
     for (i = 0; rc && *begun && i < n; i++)
         phi_channel_break(calls[i].channel);
     leave(calls, n, helps);
+    return rc;
+}
+
+int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+              const struct phi_helps *helps, void *stream, bool *begun)
+{
+    if (n <= FEW_CALLS && (helps == NULL || helps->n == 0)) {
+        struct phi_work few[FEW_CALLS * PHI_STEPS_MAX];
+        return issue(peers, calls, n, helps, stream, begun, few, sizeof few / sizeof *few);
+    }
+    struct phi_work *work = take_work(peers);
+    if (work == NULL)
+        return -ENOMEM;
+    int rc = issue(peers, calls, n, helps, stream, begun, work, WORK_MAX);
+    give_work(peers, work);
     return rc;
 }

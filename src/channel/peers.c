@@ -167,6 +167,8 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
         free(request);
     }
     free(peers->spare);
+    for (int i = 0; i < PHI_SPARE_WORK; i++)
+        free(peers->spare_work[i]);
     phi_probe_close(peers->memory, peers->device, &peers->probe);
     for (uint32_t i = 0; i < peers->exports_count; i++)
         phi_export_free(peers->exports[i]);

@@ -355,6 +355,9 @@ struct phi_peers_params {
     uint64_t incarnation; // that this life asks for (see phi_mailbox_params)
 };
 
+// So many threads enqueue groups at once without asking for memory each time.
+enum { PHI_SPARE_WORK = 8 };
+
 struct phi_peers {
     const volatile uint8_t *life; // 1; a page of zeros in a forked child
     struct phi_report *report;
@@ -406,6 +409,7 @@ struct phi_peers {
     bool leaving;
     struct ph_exchange_request *requests; // unfinished exchanges
     struct ph_exchange_request *spare;    // kept for the next one, or NULL
+    _Atomic(struct phi_work *) spare_work[PHI_SPARE_WORK]; // of groups, for the next ones; or NULL
 
     int64_t ticked;                // when the service thread last beat; 0: nobody is connected
     int64_t awake_since;           // ... and since when it has done so without a long gap

@@ -5,19 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PATH_ROOM = 1024 }; // one of PATH_MAX is half of a small stack
+
 // The folder of a device, whose path goes through all bridges above it:
 // .../devices/pci0000:00/0000:00:01.0/0000:01:00.0
-static bool find(const char *sysfs, const char *device, char path[PATH_MAX])
+static bool find(const char *sysfs, const char *device, char path[PATH_ROOM])
 {
-    char link[256];
+    char link[256], full[PATH_MAX];
     int n = snprintf(link, sizeof(link), "%s/bus/pci/devices/%s", sysfs ? sysfs : "/sys", device);
 
-    return n > 0 && (size_t)n < sizeof(link) && realpath(link, path);
+    if (n < 0 || (size_t)n >= sizeof(link) || !realpath(link, full) || strlen(full) >= PATH_ROOM)
+        return false;
+    memcpy(path, full, strlen(full) + 1);
+    return true;
 }
 
 static bool read_line(const char *folder, const char *name, char *line, size_t size)
 {
-    char path[PATH_MAX + 32];
+    char path[PATH_ROOM + 32];
     FILE *file;
     bool read;
 
@@ -82,7 +87,7 @@ bool phi_pci_of(const char *sysfs, const char *adapter, char device[PHI_PCI_NAME
 
 int phi_pci_distance(const char *sysfs, const char *a, const char *b)
 {
-    char of_a[PATH_MAX], of_b[PATH_MAX];
+    char of_a[PATH_ROOM], of_b[PATH_ROOM];
     const char *last;
     size_t same;
     int distance, node[2];
@@ -131,7 +136,7 @@ static bool read_list(const char *text, cpu_set_t *cpus)
 
 bool phi_pci_cpus(const char *sysfs, const char *device, cpu_set_t *cpus)
 {
-    char path[PATH_MAX], line[8192];
+    char path[PATH_ROOM], line[4096];
 
     return find(sysfs, device, path) && read_line(path, "local_cpulist", line, sizeof(line)) &&
            read_list(line, cpus);

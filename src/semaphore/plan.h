@@ -10,8 +10,8 @@
 
 #include "semaphore/executor.h"
 
-// cuStreamBatchMemOp takes fewer than 256.
-#define PHI_BATCH_MAX 255
+// cuStreamBatchMemOp takes fewer than 256; these are on the caller's stack.
+#define PHI_BATCH_MAX 160
 
 // Copies that the copy engine is given at once.
 #define PHI_ENGINE_MAX 128

@@ -70,9 +70,15 @@ static void reset_bounds(struct phi_redis_connection *connection)
 static int make_reader(struct phi_redis_connection *connection)
 {
     redisReader *reader = redisReaderCreate();
-    if (!reader)
+    connection->chunk = malloc(CHUNK);
+    if (!reader || !connection->chunk) {
+        if (reader)
+            redisReaderFree(reader);
+        free(connection->chunk);
+        connection->chunk = NULL;
         return phi_fail(connection->server->report, -ENOMEM,
                         "no memory for a connection to the store");
+    }
     connection->unbounded = reader->fn;
     connection->bounded = *reader->fn;
     connection->bounded.createArray = create_array;
@@ -127,6 +133,8 @@ void phi_redis_close(struct phi_redis_connection *connection, const char *troubl
     if (connection->reader)
         redisReaderFree(connection->reader);
     connection->reader = NULL;
+    free(connection->chunk);
+    connection->chunk = NULL;
 }
 
 static void drop_addresses(struct phi_redis_connection *connection)
@@ -519,8 +527,7 @@ static bool is_alert(const char *bytes, size_t size)
 
 static int feed(struct phi_redis_connection *connection)
 {
-    char chunk[CHUNK];
-    ssize_t got = recv(connection->fd, chunk, sizeof(chunk), 0);
+    ssize_t got = recv(connection->fd, connection->chunk, CHUNK, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (got <= 0)
@@ -532,7 +539,7 @@ static int feed(struct phi_redis_connection *connection)
     redisReader *reader = connection->reader;
     if (reader->len - reader->pos > (size_t)PHI_MESSAGE_MAX + SLACK)
         return not_redis(connection, "an answer is over the limit");
-    if (redisReaderFeed(reader, chunk, (size_t)got) != REDIS_OK)
+    if (redisReaderFeed(reader, connection->chunk, (size_t)got) != REDIS_OK)
         return lost(connection, "no memory for its answer");
     return 0;
 }

@@ -13,7 +13,7 @@ enum {
     XREAD_COUNT = 16, // messages of one stream in one answer
     XREAD_WORDS = 6,  // XREAD BLOCK 0 COUNT n STREAMS
     HEAL_MOST = 3,
-    XDEL_MOST = 512, // ids in one XDEL
+    XDEL_MOST = 128, // ids in one XDEL
     XDEL_WORDS = 2,  // XDEL key
 };
 

@@ -418,6 +418,57 @@ TEST_P(Ranks, AnExchangeWithoutDescriptorsSaysSo)
     EXPECT_EQ(job.run("exchange_without_descriptors"), "");
 }
 
+// ---- threads of the application
+
+// Frames of the sanitizers are several times as large.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const size_t small_stack = 1 << 20;
+#else
+static const size_t small_stack = 48 << 10;
+#endif
+
+static void *live_a_life(void *opaque)
+{
+    Rank &rank = *static_cast<Rank *>(opaque);
+    rank.device->enter_thread();
+    rank.open();
+    meet(rank, !rank.rank, 7);
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    void *stream = rank.device->stream();
+    std::vector<ph_channel *> channels =
+        exchange_all(rank, {operation(1, !rank.rank, PH_ROLE_SENDER, memory, size),
+                            operation(1, !rank.rank, PH_ROLE_RECEIVER, memory + size, size)});
+    std::vector<ph_group_op> ops;
+    for (size_t i = 0; i < 150; i++)
+        ops.push_back({PH_GROUP_PUT, channels[0], i, i, 1});
+    ops.push_back({PH_GROUP_SIGNAL, channels[0], 0, 0, 0});
+    ops.push_back({PH_GROUP_WAIT, channels[1], 0, 0, 0});
+    CHECK_OK(ph_group(ops.data(), ops.size(), stream));
+    rank.synchronize(stream);
+    exchange_fails(rank, {operation(9, 5, PH_ROLE_BOTH, memory, size)}, -EINVAL);
+    rank.barrier();
+    rank.close();
+    return nullptr;
+}
+
+RANK_FUNCTION(lives_on_a_small_stack)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    CHECK(pthread_attr_setstacksize(&attributes, small_stack) == 0);
+    CHECK(pthread_create(&thread, &attributes, live_a_life, &rank) == 0);
+    pthread_join(thread, nullptr);
+}
+
+TEST_P(Ranks, ASmallStackIsEnough)
+{
+    if (on_net())
+        GTEST_SKIP() << "what libfabric takes is not ours";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("lives_on_a_small_stack"), "");
+}
+
 RANK_FUNCTION(launched)
 {
     std::string number = std::to_string(rank.rank), epoch = "0";

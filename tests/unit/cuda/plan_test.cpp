@@ -289,10 +289,11 @@ TEST(Plan, LongBracesAreSplit)
     EXPECT_EQ(plan_of(std::string(k, 'w'), KERNEL), "K(16+)");
     EXPECT_EQ(plan_of(std::string(k + 1, 'w'), KERNEL), "K(16)K(w+)");
     EXPECT_EQ(plan_of(std::string(254, 'p'), MEMORY), "B(254+)");
-    EXPECT_EQ(plan_of(std::string(255, 'p'), MEMORY),
-              "B(255)B(+)"); // 255 is all that a batch takes
-    EXPECT_EQ(plan_of(std::string(256, 'p'), MEMORY), "B(255)B(p+)");
-    EXPECT_EQ(plan_of(std::string(255, 'p'), CAPTURED), "B(255)");
+    const std::string most = std::to_string(PHI_BATCH_MAX);
+    EXPECT_EQ(plan_of(std::string(PHI_BATCH_MAX, 'p'), MEMORY),
+              "B(" + most + ")B(+)"); // that is all that a batch takes
+    EXPECT_EQ(plan_of(std::string(PHI_BATCH_MAX + 1, 'p'), MEMORY), "B(" + most + ")B(p+)");
+    EXPECT_EQ(plan_of(std::string(PHI_BATCH_MAX, 'p'), CAPTURED), "B(" + most + ")");
 }
 
 phi_policy policy_of(int wait, int method, int memory_waits = 0)
