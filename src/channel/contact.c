@@ -256,8 +256,12 @@ static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
     if (rc == PH_EMISMATCH)
         return rc; // said already
     return phi_fail(peer->peers->report, rc,
-                    "cannot reach rank %d (process %u on %s) through its socket \"%s\": %s",
-                    peer->rank, peer->theirs.pid, peer->theirs.host, socket, ph_strerror(rc));
+                    "cannot reach rank %d (process %u on %s) through its socket \"%s\": %s%s",
+                    peer->rank, peer->theirs.pid, peer->theirs.host, socket, ph_strerror(rc),
+                    rc == -EPERM && phi_node_ambiguous(geteuid())
+                        ? ": this process has the overflow user id, as all users whom its user "
+                          "namespace does not map (uid_map), or PEERHOP_PATH=net"
+                        : "");
 }
 
 enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, enum phi_kind kind)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -84,14 +85,40 @@ void phi_node_unlisten(const char *name)
         unlink(name);
 }
 
+static bool read_numbers(const char *path, unsigned long numbers[3], size_t count)
+{
+    char text[128], *at = text;
+    FILE *file = fopen(path, "re");
+    bool read = file != NULL && fgets(text, sizeof text, file) != NULL;
+    if (file != NULL)
+        fclose(file);
+    for (size_t i = 0; read && i < count; i++) {
+        char *end;
+        numbers[i] = strtoul(at, &end, 10);
+        read = end != at;
+        at = end;
+    }
+    return read;
+}
+
+// In a user namespace that does not map all users, each that is not mapped has the overflow id.
+bool phi_node_ambiguous(uint32_t uid)
+{
+    unsigned long overflow[3] = {65534}, map[3];
+    read_numbers("/proc/sys/kernel/overflowuid", overflow, 1);
+    return uid == overflow[0] && !(read_numbers("/proc/self/uid_map", map, 3) && map[0] == 0 &&
+                                   map[1] == 0 && map[2] == UINT32_MAX);
+}
+
 bool phi_node_trusts(int socket)
 {
     struct ucred peer;
     socklen_t size = sizeof peer;
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
         return false;
+    const bool same = peer.uid == geteuid() && !phi_node_ambiguous(peer.uid);
     errno = EPERM;
-    return peer.uid == geteuid();
+    return same;
 }
 
 bool phi_node_is_self(int socket)

@@ -93,6 +93,10 @@ void phi_node_unlisten(const char *name);
 // that it had when it connected, or began to listen); false with errno.
 bool phi_node_trusts(int socket);
 
+// phi_node_ambiguous: whether this process cannot tell the user of that id from others: it is the id of all users that the
+// user namespace does not map. Such a one is not trusted.
+bool phi_node_ambiguous(uint32_t uid);
+
 // phi_node_is_self: whether the other end is this process.
 bool phi_node_is_self(int socket);
 

@@ -418,6 +418,28 @@ TEST_P(Ranks, AnExchangeWithoutDescriptorsSaysSo)
     EXPECT_EQ(job.run("exchange_without_descriptors"), "");
 }
 
+// ---- users
+
+// Whoever a user namespace does not map has one and the same id.
+RANK_FUNCTION(has_the_overflow_id)
+{
+    if (unshare(CLONE_NEWUSER) != 0)
+        return; // not allowed here
+    CHECK(geteuid() != 0);
+    rank.open();
+    void *memory = rank.device->alloc(size);
+    const std::string sentence =
+        exchange_fails(rank, {operation(1, !rank.rank, PH_ROLE_BOTH, memory, size)}, -EPERM);
+    CHECK_SAYS(sentence, "this process has the overflow user id");
+    rank.barrier();
+}
+
+TEST_F(RanksHost, UsersWhoAreNotMappedDoNotMeet)
+{
+    Job job("host", 2);
+    EXPECT_EQ(job.run("has_the_overflow_id"), "");
+}
+
 // ---- threads of the application
 
 // Frames of the sanitizers are several times as large.
