@@ -89,6 +89,10 @@ static void ask(struct member *member, const struct phi_capabilities *here)
         member->state = MEMBER_ELSEWHERE;
         return;
     }
+    if (phi_capabilities_out_of_reach(here, &member->capabilities)) {
+        member->state = MEMBER_APART;
+        return;
+    }
     int rc = phi_node_connect(member->capabilities.socket, &member->socket);
     if (rc == 0)
         rc = phi_node_send(member->socket, &request, -1);
@@ -210,7 +214,7 @@ static const char *const words[MEMBER_STATES] = {
     [MEMBER_LIVES] = "lives",          [MEMBER_SILENT] = "no answer",
     [MEMBER_EXITED] = "exited",        [MEMBER_ELSEWHERE] = "another node",
     [MEMBER_FOREIGN] = "another user", [MEMBER_REFUSES] = "refuses",
-    [MEMBER_ABSENT] = "no record",
+    [MEMBER_ABSENT] = "no record",     [MEMBER_APART] = "out of reach",
 };
 
 // The states of peers that are worth a look: who.
@@ -279,6 +283,9 @@ static void print_state(const struct job *job, const struct member *member)
         printf("no answer in %lld ms", (long long)job->timeout_ms);
     else if (member->state == MEMBER_EXITED)
         printf("exited: nobody listens at its socket");
+    else if (member->state == MEMBER_APART)
+        printf("cannot be asked from here: its socket has its name in another network namespace "
+               "(PEERHOP_SOCKET_DIRECTORY)");
     else if (member->state == MEMBER_REFUSES)
         printf("refuses: %s", ph_strerror(member->why));
     else if (member->state == MEMBER_ABSENT)

@@ -66,13 +66,30 @@ static uint64_t read_container(void)
     return pid && ipc && user ? phi_hash(phi_hash(pid, ipc), user) : 0;
 }
 
+// What is not printable ASCII is written as its bytes: a record that shows something else is
+// refused.
+static void show(char *to, size_t size, const char *from)
+{
+    size_t used = 0;
+    to[0] = 0;
+    for (; *from != 0; from++) {
+        const unsigned char byte = (unsigned char)*from;
+        const bool plain = byte >= 0x20 && byte <= 0x7e;
+        if (used + (plain ? 1 : 4) >= size)
+            return;
+        used += (size_t)snprintf(to + used, size - used, plain ? "%c" : "\\x%02x", byte);
+    }
+}
+
 int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device,
                           uint32_t kinds)
 {
     memset(capabilities, 0, sizeof *capabilities);
     const int rc = read_node(capabilities->node);
-    if (gethostname(capabilities->host, sizeof capabilities->host - 1) != 0)
-        strcpy(capabilities->host, "unknown");
+    char host[65] = "unknown";
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "unknown");
+    show(capabilities->host, sizeof capabilities->host, host);
     capabilities->pid = (uint32_t)getpid();
     capabilities->uid = (uint32_t)getuid();
     capabilities->network = read_namespace("/proc/self/ns/net");
@@ -83,7 +100,7 @@ int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_devi
     const struct phi_device_info *info = phi_device_info(device);
     capabilities->device = true;
     memcpy(capabilities->uuid, info->uuid, sizeof capabilities->uuid);
-    snprintf(capabilities->device_name, sizeof capabilities->device_name, "%s", info->name);
+    show(capabilities->device_name, sizeof capabilities->device_name, info->name);
     capabilities->kernels = info->kernels;
     capabilities->others = (uint8_t)phi_device_others(device, capabilities->other_uuid,
                                                       capabilities->other_access, PHI_OTHERS_MAX);
@@ -222,8 +239,13 @@ bool phi_capabilities_contained(const struct phi_capabilities *a, const struct p
     return a->container != 0 && b->container != 0 && a->container != b->container;
 }
 
+bool phi_capabilities_out_of_reach(const struct phi_capabilities *a,
+                                   const struct phi_capabilities *b)
+{
+    return b->socket[0] == '@' && a->network != 0 && b->network != 0 && a->network != b->network;
+}
+
 bool phi_capabilities_apart(const struct phi_capabilities *a, const struct phi_capabilities *b)
 {
-    const bool abstract = a->socket[0] == '@' || b->socket[0] == '@';
-    return abstract && a->network != 0 && b->network != 0 && a->network != b->network;
+    return phi_capabilities_out_of_reach(a, b) || phi_capabilities_out_of_reach(b, a);
 }

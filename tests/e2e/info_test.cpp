@@ -167,6 +167,29 @@ RANK_FUNCTION(is_there)
     CHECK(reaches(rank.shared->value[1], 1));
 }
 
+// Its rank lives; who looks from another network namespace cannot ask it, and does not say that it
+// has ended.
+TEST(InfoAsks, FromAnotherNetworkNamespace)
+{
+    std::string text;
+    if (!RedisServer::available() || run_command("unshare -n true", &text) != 0)
+        GTEST_SKIP() << "no redis-server, or no namespace: " << text;
+    Job job("host", 1);
+    job.start("is_there");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    const std::string line = std::string("unshare -n ") + getenv("PEERHOP_INFO") + " --job " +
+                             job.name() + " --store " + job.store();
+    EXPECT_EQ(run_command(line, &text), 0);
+    EXPECT_NE(text.find("cannot be asked from here: its socket has its name in another network"),
+              std::string::npos)
+        << text;
+    EXPECT_EQ(text.find("exited"), std::string::npos) << text;
+    EXPECT_EQ(run_command(line + " -o json", &text), 0);
+    EXPECT_NE(text.find("\"state\":\"out of reach\""), std::string::npos) << text;
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+}
+
 struct Record {
     uint64_t incarnation = 0;
     phi_capabilities capabilities = {};

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstring>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 #include <string>
 
@@ -186,6 +190,38 @@ TEST_F(Path, RecordsSayWhatADeviceReaches)
     writer.bytes[writer.size - PHI_OTHERS_MAX * 17 - 1] = PHI_OTHERS_MAX + 1;
     EXPECT_NE(phi_capabilities_decode(&got, writer.bytes, writer.size), 0);
     phi_writer_fini(&writer);
+}
+
+// In a process of its own, which has a host name of its own.
+static int named(const char *name)
+{
+    if (unshare(CLONE_NEWUTS) != 0 || sethostname(name, strlen(name)) != 0)
+        return 100; // not allowed here
+    phi_writer writer = {};
+    phi_capabilities mine, got;
+    phi_capabilities_fill(&mine, nullptr, 1);
+    strcpy(mine.socket, "@peerhop-0123456789abcdef");
+    phi_capabilities_encode(&mine, &writer);
+    if (phi_capabilities_decode(&got, writer.bytes, writer.size) != 0)
+        return 1;
+    return strcmp(got.host, R"(n\xc3\xb6d\x7f e)") == 0 || strlen(name) > 20 ? 0 : 2;
+}
+
+TEST_F(Path, HostNamesOfAnyBytesAreToldToPeers)
+{
+    for (const std::string &name : {std::string("n\xc3\xb6"
+                                                "d\x7f e"),
+                                    std::string(60, '\xff')}) {
+        const pid_t child = fork();
+        if (child == 0)
+            _exit(named(name.c_str()));
+        int status;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFEXITED(status));
+        if (WEXITSTATUS(status) == 100)
+            GTEST_SKIP() << "no UTS namespace";
+        EXPECT_EQ(WEXITSTATUS(status), 0) << name;
+    }
 }
 
 } // namespace
