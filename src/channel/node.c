@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/node.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -49,6 +50,49 @@ static bool is_ours(const char *name)
     return strncmp(last, NAME_PREFIX, prefix) == 0 && strlen(last) == prefix + NAME_DIGITS;
 }
 
+// A name to which nobody listens is of a rank that was killed: each has its name only while it
+// listens (publish). Others' sockets, and those of other users, refuse in another way or cannot be
+// removed.
+static void sweep(const char *directory)
+{
+    DIR *folder = opendir(directory);
+    const struct dirent *entry;
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        char path[108];
+        int n = snprintf(path, sizeof path, "%s/%.40s", directory, entry->d_name);
+        int fd = n > 0 && (size_t)n < sizeof path && is_ours(path) ? make_socket() : -1;
+        if (fd < 0)
+            continue;
+        struct sockaddr_un address;
+        socklen_t length = make_address(path, &address);
+        if (connect(fd, (struct sockaddr *)&address, length) != 0 && errno == ECONNREFUSED)
+            unlink(path);
+        close(fd);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
+// A path socket gets its name when it listens already: who finds it dead removes it.
+static int publish(int fd, const char *directory, const char *name)
+{
+    char before[128];
+    struct sockaddr_un address;
+    if (directory[0] != 0) // the same length: another prefix
+        snprintf(before, sizeof before, "%s/new-tmp-%s", directory,
+                 name + strlen(name) - NAME_DIGITS);
+    socklen_t length = make_address(directory[0] ? before : name, &address);
+    // A path socket is for this user only: it gets the mode that the socket has when it is bound.
+    if (fchmod(fd, 0600) != 0 || bind(fd, (struct sockaddr *)&address, length) != 0)
+        return -errno;
+    int rc = listen(fd, 1024) != 0 ? -errno : 0;
+    if (rc == 0 && directory[0] != 0 && rename(before, name) != 0)
+        rc = -errno;
+    if (rc && directory[0] != 0)
+        unlink(before);
+    return rc;
+}
+
 int phi_node_listen(struct phi_report *report, const char *directory, char *name)
 {
     char text[256];
@@ -65,12 +109,10 @@ int phi_node_listen(struct phi_report *report, const char *directory, char *name
     int fd = make_socket();
     if (fd < 0)
         return phi_fail(report, fd, "cannot make a unix socket: %s", ph_strerror(fd));
-    struct sockaddr_un address;
-    socklen_t length = make_address(text, &address);
-    // A path socket is for this user only: it gets the mode that the socket has when it is bound.
-    if (fchmod(fd, 0600) != 0 || bind(fd, (struct sockaddr *)&address, length) != 0 ||
-        listen(fd, 1024) != 0) {
-        int error = -errno;
+    if (directory[0] != 0)
+        sweep(directory);
+    int error = publish(fd, directory, text);
+    if (error) {
         close(fd);
         return phi_fail(report, error, "cannot listen on unix socket \"%s\": %s", text,
                         ph_strerror(error));

@@ -418,6 +418,45 @@ TEST_P(Ranks, AnExchangeWithoutDescriptorsSaysSo)
     EXPECT_EQ(job.run("exchange_without_descriptors"), "");
 }
 
+// ---- names
+
+RANK_FUNCTION(waits_in_a_directory)
+{
+    rank.open();
+    rank.shared->value[0]++;
+    CHECK(reaches(rank.shared->value[1], 1));
+}
+
+TEST_F(RanksHost, NamesOfKilledRanksAreRemoved)
+{
+    char folder[] = "/tmp/phdir.XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    auto names = [&] { return std::distance(std::filesystem::directory_iterator(folder), {}); };
+    Job living("host", 1), killed("host", 2), next("host", 1);
+    for (Job *job : {&living, &killed, &next})
+        job->environment("PEERHOP_SOCKET_DIRECTORY", folder);
+    std::ofstream(std::string(folder) + "/a file of somebody else's") << "stays";
+    living.start("waits_in_a_directory");
+    EXPECT_TRUE(reaches(living.shared()->value[0], 1));
+    killed.start("waits_in_a_directory");
+    EXPECT_TRUE(reaches(killed.shared()->value[0], 2));
+    for (int rank = 0; rank < 2; rank++) {
+        killed.expect_failure(rank);
+        killed.signal(rank, SIGKILL);
+        killed.status(rank, 60000);
+    }
+    EXPECT_EQ(names(), 4);
+    next.start("waits_in_a_directory");
+    EXPECT_TRUE(reaches(next.shared()->value[0], 1));
+    EXPECT_EQ(names(), 3) << "the file, who lives, and who is new";
+    for (Job *job : {&living, &next}) {
+        job->shared()->value[1] = 1;
+        EXPECT_EQ(job->wait(), "");
+    }
+    EXPECT_EQ(names(), 1);
+    std::filesystem::remove_all(folder);
+}
+
 // ---- users
 
 // Whoever a user namespace does not map has one and the same id.
