@@ -201,7 +201,12 @@ static int open_context(struct ph_context *context, const struct ph_context_para
     struct identity identity;
     phi_launcher_read(&launcher);
     int ordinal;
-    int rc = read_config(context, params);
+    int rc = phi_random_check();
+    if (rc)
+        return phi_fail(&context->report, rc,
+                        "no random numbers, of which names and keys are made: getrandom: %s",
+                        strerror(-rc));
+    rc = read_config(context, params);
     if (rc || (rc = choose_ranks(context, params, &launcher, &identity)) ||
         (rc = choose_job(context, params, &launcher, &identity)) ||
         (rc = choose_device(context, &launcher, identity.rank, &ordinal)))

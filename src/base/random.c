@@ -2,27 +2,45 @@
 #include "base/random.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
 enum { RANDOM_BITS = 20 };
 
-void phi_random(void *bytes, size_t size)
+static int fill(char *at, size_t size)
 {
-    char *at = bytes;
-
     while (size > 0) {
         ssize_t n = getrandom(at, size, 0);
 
-        // Going on with bytes that are not random would let two lives share an identity.
         if (n < 0 && errno != EINTR)
-            abort();
+            return -errno;
         if (n > 0) {
             at += n;
             size -= (size_t)n;
         }
     }
+    return 0;
+}
+
+int phi_random_check(void)
+{
+    char byte;
+
+    return fill(&byte, 1);
+}
+
+void phi_random(void *bytes, size_t size)
+{
+    int rc = fill(bytes, size);
+
+    if (rc == 0)
+        return;
+    // Going on with bytes that are not random would let two lives share an identity.
+    fprintf(stderr, "peerhop: no random numbers any more: getrandom: %s\n", strerror(-rc));
+    abort();
 }
 
 uint64_t phi_incarnation(uint64_t last)

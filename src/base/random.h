@@ -5,7 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// phi_random fills bytes from the kernel's generator (nonces, incarnations). Cannot fail on Linux 3.17 or later.
+// phi_random_check: whether the kernel gives random numbers: 0, or -errno, where a policy denies
+// the call. To be asked before anything else is done.
+int phi_random_check(void);
+
+// phi_random fills bytes from the kernel's generator (nonces, incarnations). Where that fails after
+// the check it ends the process, with a sentence on stderr.
 void phi_random(void *bytes, size_t size);
 
 // phi_incarnation makes a new life's number: start time in ms (upper 44 bits) and randomness (lower 20), so the later
