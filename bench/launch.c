@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "private_store.h"
 
 // How long the others may take to say why they fail, once one has.
@@ -19,8 +19,9 @@
 struct launch {
     int ranks;
     int left;
-    pid_t pids[BENCH_RANKS_MAX]; // 0: has ended
-    int status;                  // of the program: 0 until something fails
+    struct child children[BENCH_RANKS_MAX];
+    struct child_signals signals_before;
+    int status; // of the program: 0 until something fails
     bool ending;
     bool told;        // the ranks to end: that they do is no news
     int64_t deadline; // ms, of what comes next: the end of the run, or of the grace
@@ -44,8 +45,8 @@ static void set_number(const char *name, int64_t value)
 static void set_environment(const struct bench_options *options, const struct private_store *store)
 {
     char text[64];
-    if (store->pid || options->store)
-        setenv("PEERHOP_STORE", store->pid ? store->uri : options->store, 1);
+    if (*store->uri || options->store)
+        setenv("PEERHOP_STORE", *store->uri ? store->uri : options->store, 1);
     snprintf(text, sizeof(text), "perf-%d-%lld", (int)getpid(), (long long)time(NULL));
     setenv("PEERHOP_JOB", text, 0);
     set_number("PEERHOP_RANKS", options->ranks);
@@ -56,14 +57,11 @@ static void set_environment(const struct bench_options *options, const struct pr
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
-static _Noreturn void run_rank(int rank, pid_t parent, char **argv)
+static _Noreturn void run_rank(const struct launch *launch, int rank, pid_t parent, char **argv)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (!child_bind(parent, SIGKILL))
         _exit(1);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    child_signals_restore(&launch->signals_before);
     set_number("PEERHOP_RANK", rank);
     // By its path, for the name that ps shows.
     char path[4096];
@@ -78,22 +76,19 @@ static void kill_all(struct launch *launch, int number)
 {
     launch->told = true;
     for (int i = 0; i < launch->ranks; i++)
-        if (launch->pids[i] > 0)
-            kill(launch->pids[i], number);
+        child_signal(&launch->children[i], number);
 }
 
 static int start_ranks(struct launch *launch, char **argv)
 {
     pid_t parent = getpid();
-    fflush(NULL);
     for (int i = 0; i < launch->ranks; i++) {
-        launch->pids[i] = fork();
-        if (launch->pids[i] == 0)
-            run_rank(i, parent, argv);
-        if (launch->pids[i] < 0) {
-            launch->pids[i] = 0;
-            perror("peerhop-perf: fork");
-            return -errno;
+        int rc = child_fork(&launch->children[i]);
+        if (rc == 0)
+            run_rank(launch, i, parent, argv);
+        if (rc < 0) {
+            fprintf(stderr, "peerhop-perf: cannot start rank %d: %s\n", i, strerror(-rc));
+            return rc;
         }
         launch->left++;
     }
@@ -117,14 +112,15 @@ static void reap(struct launch *launch)
     bool failed = false;
     for (int i = 0; i < launch->ranks; i++) {
         int status;
-        if (launch->pids[i] <= 0 || waitpid(launch->pids[i], &status, WNOHANG) != launch->pids[i])
+        if (!child_ended(&launch->children[i], &status))
             continue;
-        launch->pids[i] = 0;
         launch->left--;
         if (status == 0)
             continue;
         failed = true;
-        if (!launch->told)
+        if (status == CHILD_LOST)
+            fprintf(stderr, "peerhop-perf: another process has taken the status of rank %d\n", i);
+        else if (!launch->told)
             fprintf(stderr, "peerhop-perf: rank %d %s %d\n", i,
                     WIFSIGNALED(status) ? "was killed by signal" : "ended with status",
                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
@@ -151,10 +147,12 @@ static void watch(struct launch *launch, const sigset_t *signals)
     }
 }
 
-static int run(const struct bench_options *options, char **argv, const sigset_t *signals)
+static int run(const struct bench_options *options, char **argv, const sigset_t *signals,
+               const struct child_signals *before)
 {
     struct launch launch = {
         .ranks = (int)options->ranks,
+        .signals_before = *before,
         .deadline = now_ms() + (options->deadline_s + 5) * 1000,
     };
     if (start_ranks(&launch, argv)) {
@@ -174,7 +172,8 @@ int bench_launch(const struct bench_options *options, char **argv)
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
+    struct child_signals before;
+    child_signals(&before, &signals);
 
     struct private_store store = {0};
     char error[256];
@@ -184,7 +183,7 @@ int bench_launch(const struct bench_options *options, char **argv)
         return 1;
     }
     set_environment(options, &store);
-    int status = run(options, argv, &signals);
+    int status = run(options, argv, &signals, &before);
     private_store_stop(&store);
     return status;
 }

@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,12 +22,15 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "child.h"
 #include "hide.h"
+#include "output.h"
 #include "private_store.h"
+#include "tagged.h"
 
 enum {
     RANKS_MAX = 1024,
-    LINE_SIZE = 16384,
+    SENTENCE_SIZE = 512,
     STATUS_FAILED = 1, // of peerhop-run itself
     STATUS_USAGE = 2,
     STATUS_DEADLINE = 124, // as timeout(1)
@@ -43,17 +48,9 @@ struct options {
     char **program;
 };
 
-// What a rank writes to stdout or stderr, where lines are tagged.
-struct stream {
-    int fd; // read end, or -1
-    int out;
-    size_t length;
-    char *line; // LINE_SIZE bytes
-};
-
 struct rank {
-    pid_t pid; // 0: not started, or ended
-    struct stream streams[2];
+    struct child child;
+    struct tagged streams[2]; // stdout and stderr, where lines are tagged
 };
 
 struct run {
@@ -63,10 +60,13 @@ struct run {
     int running;
     int status; // of the first rank that failed
     bool ending;
+    bool asked;    // the ranks were, to end
+    bool given_up; // what nobody reads is dropped
     int64_t deadline, kill_at;
-    int signals; // signalfd
-    sigset_t mask_before;
-    void (*pipe_before)(int); // what SIGPIPE did
+    int signals;               // signalfd
+    int room;                  // eventfd: an output has room again
+    struct output *outputs[2]; // of our stdout and stderr, once they are opened; maybe one
+    struct child_signals signals_before;
 };
 
 static const char usage[] =
@@ -75,14 +75,19 @@ static const char usage[] =
     "one fails.\n\n"
     "  -n, --ranks N        number of ranks, 1 to 1024\n"
     "      --store URI      store of the job (else PEERHOP_STORE, else a private Redis)\n"
-    "                       a password in it is seen by all until this program has hidden it: better\n"
+    "                       a password in it is seen by all until this program has hidden it: "
+    "better\n"
     "                       PEERHOP_STORE_PASSWORD_FILE\n"
     "      --device DEVICE  PEERHOP_DEVICE of every rank: host, cuda or cuda:N\n"
     "      --job NAME       name of the job (else PEERHOP_JOB, else a new one)\n"
     "      --deadline S     end the run after S seconds, with status 124\n"
-    "      --grace S        seconds between SIGTERM and SIGKILL where ranks must end (5)\n"
+    "      --grace S        seconds between SIGTERM and SIGKILL where ranks must end (5); as long, "
+    "then, for\n"
+    "                       output that nobody reads\n"
     "      --tag            start each line of output with its rank; only then output of ranks is "
-    "kept apart\n"
+    "kept apart;\n"
+    "                       it is kept until it is read, and ranks wait for that where it is "
+    "much\n"
     "  -h, --help           this help\n"
     "      --version        the version\n\n"
     "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks; SIGTERM: "
@@ -114,17 +119,34 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+// Before there is anything to watch: it may wait for a reader.
 static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 static void complain(const char *format, ...)
 {
-    char line[512];
+    char line[SENTENCE_SIZE];
     va_list args;
 
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     fprintf(stderr, "peerhop-run: %s\n", line);
+}
+
+// Of the run, while ranks are watched: it waits for nobody. A reader that takes nothing misses it.
+static void tell(const struct run *run, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void tell(const struct run *run, const char *format, ...)
+{
+    char text[SENTENCE_SIZE], line[SENTENCE_SIZE + 32];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    output_put(run->outputs[1], line,
+               (size_t)snprintf(line, sizeof(line), "peerhop-run: %s\n", text), 0);
 }
 
 static void leave_with_usage(int status)
@@ -206,7 +228,7 @@ static void parse(struct options *options, int argc, char **argv)
 }
 
 // From here on signals are read, not handled; ranks get back what peerhop-run was started with.
-static int block_signals(struct run *run)
+static int take_signals(struct run *run)
 {
     sigset_t mask;
 
@@ -214,11 +236,37 @@ static int block_signals(struct run *run)
     sigaddset(&mask, SIGCHLD);
     for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
         sigaddset(&mask, passed_on[i]);
-    sigprocmask(SIG_BLOCK, &mask, &run->mask_before);
-    run->pipe_before = signal(
-        SIGPIPE, SIG_IGN); // a closed stdout must not keep us from removing the private store
+    child_signals(&run->signals_before, &mask);
+    signal(SIGPIPE, SIG_IGN); // a closed stdout must not keep us from removing the private store
     run->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    return run->signals < 0 ? -errno : 0;
+    if (run->signals >= 0)
+        return 0;
+    complain("cannot take signals, and so watch ranks: signalfd: %s", strerror(errno));
+    return -errno;
+}
+
+static bool is_one_file(int a, int b)
+{
+    struct stat first, second;
+
+    return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+static int open_outputs(struct run *run)
+{
+    int rc;
+
+    run->room = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rc = run->room < 0 ? -errno : output_open(STDERR_FILENO, run->room, &run->outputs[1]);
+    // Two threads that write to one file would mix their lines.
+    if (rc == 0 && is_one_file(STDOUT_FILENO, STDERR_FILENO))
+        run->outputs[0] = run->outputs[1];
+    else if (rc == 0)
+        rc = output_open(STDOUT_FILENO, run->room, &run->outputs[0]);
+    if (rc < 0)
+        complain("no thread to write output: %s", strerror(-rc));
+    return rc;
 }
 
 static int open_store(struct run *run)
@@ -231,7 +279,7 @@ static int open_store(struct run *run)
     if (!options->store || !*options->store) {
         rc = private_store_start(&run->private_store, error, sizeof(error));
         if (rc < 0) {
-            complain("%s (--store names one that runs already)", error);
+            tell(run, "%s (--store names one that runs already)", error);
             return rc;
         }
         options->store = run->private_store.uri;
@@ -272,8 +320,7 @@ static void become_rank(const struct run *run, int rank, const int *outputs, pid
     char **program = run->options.program;
     int error;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (!child_bind(parent, SIGKILL))
         _exit(STATUS_FAILED);
     // One reader of the terminal is enough.
     if (rank > 0) {
@@ -286,30 +333,21 @@ static void become_rank(const struct run *run, int rank, const int *outputs, pid
         dup2(outputs[1], STDERR_FILENO);
     }
     set_environment(run, rank);
-    signal(SIGPIPE, run->pipe_before);
-    sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
+    child_signals_restore(&run->signals_before);
     execvp(program[0], program);
     error = errno;
     complain("%s: %s", without_password(program[0]), strerror(error));
     _exit(error == ENOENT ? STATUS_NOT_FOUND : STATUS_NO_EXEC);
 }
 
-// open_streams makes the pipes of a rank; outputs are the ends that the rank writes.
-static int open_streams(struct rank *rank, int *outputs)
+// open_streams makes the pipes of a rank; ends are those that the rank writes.
+static int open_streams(const struct run *run, int rank, int *ends)
 {
-    for (int i = 0; i < 2; i++) {
-        struct stream *stream = &rank->streams[i];
-        int ends[2];
+    int rc = 0;
 
-        stream->line = malloc(LINE_SIZE);
-        if (!stream->line || pipe2(ends, O_CLOEXEC) < 0)
-            return -errno;
-        stream->fd = ends[0];
-        stream->out = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
-        outputs[i] = ends[1];
-        fcntl(stream->fd, F_SETFL, O_NONBLOCK);
-    }
-    return 0;
+    for (int i = 0; i < 2 && rc == 0; i++)
+        rc = tagged_open(&run->ranks[rank].streams[i], rank, run->outputs[i], &ends[i]);
+    return rc;
 }
 
 static int start_rank(struct run *run, int index)
@@ -317,40 +355,32 @@ static int start_rank(struct run *run, int index)
     struct rank *rank = &run->ranks[index];
     int outputs[2] = {-1, -1};
     pid_t self = getpid();
-    int rc = run->options.tag ? open_streams(rank, outputs) : 0;
+    int rc = run->options.tag ? open_streams(run, index, outputs) : 0;
 
-    if (rc == 0) {
-        fflush(NULL);
-        rank->pid = fork();
-        if (rank->pid == 0)
-            become_rank(run, index, outputs, self);
-        if (rank->pid < 0) {
-            rc = -errno;
-            rank->pid = 0;
-        } else {
-            run->running++;
-        }
-    }
+    if (rc == 0)
+        rc = child_fork(&rank->child);
+    if (rc == 0)
+        become_rank(run, index, outputs, self);
+    if (rc > 0)
+        run->running++;
     for (int i = 0; i < 2; i++) {
         if (outputs[i] >= 0)
             close(outputs[i]);
     }
     if (rc < 0)
-        complain("cannot start rank %d: %s", index, strerror(-rc));
-    return rc;
+        tell(run, "cannot start rank %d: %s", index, strerror(-rc));
+    return rc < 0 ? rc : 0;
 }
 
 static void signal_ranks(const struct run *run, int signal)
 {
-    // No pid of the table can be another process's: a rank leaves the table when it is reaped.
-    for (int i = 0; i < run->options.ranks; i++) {
-        if (run->ranks[i].pid > 0)
-            kill(run->ranks[i].pid, signal);
-    }
+    for (int i = 0; i < run->options.ranks; i++)
+        child_signal(&run->ranks[i].child, signal);
 }
 
 static void ask_to_end(struct run *run)
 {
+    run->asked = true;
     if (run->kill_at == PHI_FOREVER)
         run->kill_at = phi_deadline(run->options.grace_s * 1000);
     signal_ranks(run, SIGTERM);
@@ -371,18 +401,38 @@ static void end(struct run *run, int status)
 // Returns the exit status that the rank's end stands for.
 static int rank_ended(struct run *run, int index, int status)
 {
-    int code = WIFSIGNALED(status) ? STATUS_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
+    const int code = child_code(status);
 
-    run->ranks[index].pid = 0;
     run->running--;
     if (code == 0 || run->ending)
         return 0;
-    if (WIFSIGNALED(status))
-        complain("rank %d was ended by signal %d (%s)", index, WTERMSIG(status),
-                 strsignal(WTERMSIG(status)));
+    if (status == CHILD_LOST)
+        tell(run, "rank %d has ended, and another process has taken its status", index);
+    else if (WIFSIGNALED(status))
+        tell(run, "rank %d was ended by signal %d (%s)", index, WTERMSIG(status),
+             strsignal(WTERMSIG(status)));
     else
-        complain("rank %d ended with status %d", index, code);
+        tell(run, "rank %d ended with status %d", index, code);
     return code;
+}
+
+// Orphans of the ranks come to us, as their subreaper. The number of one that has ended is its own
+// until we collect it. What is ours is left to reap(), which its signal calls again.
+static void reap_orphans(const struct run *run)
+{
+    for (;;) {
+        siginfo_t info = {0};
+        bool ours;
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+            return;
+        ours = info.si_pid == run->private_store.keeper.pid;
+        for (int i = 0; i < run->options.ranks; i++)
+            ours = ours || info.si_pid == run->ranks[i].child.pid;
+        if (ours)
+            return;
+        waitpid(info.si_pid, NULL, 0);
+    }
 }
 
 // A rank that dies takes others with it, and which was first is not seen where several have ended:
@@ -390,22 +440,18 @@ static int rank_ended(struct run *run, int index, int status)
 static void reap(struct run *run)
 {
     int status, worst = 0;
-    pid_t pid;
 
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        if (pid == run->private_store.pid) {
-            run->private_store.pid = 0;
-            complain("the private store ended");
-            end(run, STATUS_FAILED);
-        }
-        // Others are orphans of the ranks, which came to us as their subreaper.
-        for (int i = 0; i < run->options.ranks; i++) {
-            if (run->ranks[i].pid != pid)
-                continue;
+    if (child_ended(&run->private_store.keeper, &status)) {
+        tell(run, "the private store ended");
+        end(run, STATUS_FAILED);
+    }
+    for (int i = 0; i < run->options.ranks; i++) {
+        if (child_ended(&run->ranks[i].child, &status)) {
             int code = rank_ended(run, i, status);
             worst = code > worst ? code : worst;
         }
     }
+    reap_orphans(run);
     if (worst)
         end(run, worst);
 }
@@ -415,6 +461,8 @@ static void read_signals(struct run *run)
     struct signalfd_siginfo info;
 
     while (read(run->signals, &info, sizeof(info)) == sizeof(info)) {
+        // With no rank left it is about the output that nobody reads.
+        run->given_up |= run->running == 0 && info.ssi_signo != SIGCHLD;
         // The ranks are in our process group: what the terminal sent they have already.
         if (info.ssi_signo == SIGTERM)
             ask_to_end(run);
@@ -424,73 +472,28 @@ static void read_signals(struct run *run)
     reap(run);
 }
 
-static void write_all(int fd, const char *bytes, size_t size)
+// The n-th stream of all; NULL: it has ended, or is not to be read before its output has room.
+static struct tagged *open_stream(const struct run *run, int n)
 {
-    while (size > 0) {
-        ssize_t n = write(fd, bytes, size);
+    struct tagged *stream = &run->ranks[n / 2].streams[n % 2];
 
-        if (n < 0 && errno != EINTR && errno != EAGAIN)
-            return; // nobody reads any more: the ranks go on without
-        if (n > 0) {
-            bytes += n;
-            size -= (size_t)n;
-        }
-    }
+    return tagged_ready(stream) ? stream : NULL;
 }
 
-static void print_line(const struct stream *stream, int rank, size_t length)
+static int stream_count(const struct run *run)
 {
-    char text[LINE_SIZE + 24];
-    int tag = snprintf(text, sizeof(text), "[%d] ", rank);
-
-    // One write, so that lines of stdout and stderr do not mix.
-    memcpy(text + tag, stream->line, length);
-    text[(size_t)tag + length] = '\n';
-    write_all(stream->out, text, (size_t)tag + length + 1);
-}
-
-static void print_lines(struct stream *stream, int rank)
-{
-    char *newline;
-
-    while ((newline = memchr(stream->line, '\n', stream->length))) {
-        size_t length = (size_t)(newline - stream->line);
-
-        print_line(stream, rank, length);
-        stream->length -= length + 1;
-        memmove(stream->line, newline + 1, stream->length);
-    }
-    if (stream->length == LINE_SIZE) {
-        print_line(stream, rank, stream->length);
-        stream->length = 0;
-    }
-}
-
-// read_stream takes what is there; at the end it prints a last line that has no newline.
-static void read_stream(struct stream *stream, int rank)
-{
-    ssize_t n;
-
-    while ((n = read(stream->fd, stream->line + stream->length, LINE_SIZE - stream->length)) > 0) {
-        stream->length += (size_t)n;
-        print_lines(stream, rank);
-    }
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (stream->length > 0)
-        print_line(stream, rank, stream->length);
-    stream->length = 0;
-    close(stream->fd);
-    stream->fd = -1;
+    return run->options.tag ? 2 * (int)run->options.ranks : 0;
 }
 
 static void read_streams(struct run *run)
 {
-    for (int i = 0; run->options.tag && i < run->options.ranks; i++) {
-        for (int j = 0; j < 2; j++) {
-            if (run->ranks[i].streams[j].fd >= 0)
-                read_stream(&run->ranks[i].streams[j], i);
-        }
+    uint64_t rings;
+    ssize_t ignored = read(run->room, &rings, sizeof(rings));
+
+    (void)ignored;
+    for (int i = 0; i < stream_count(run); i++) {
+        if (open_stream(run, i))
+            tagged_read(open_stream(run, i));
     }
 }
 
@@ -499,11 +502,10 @@ static nfds_t fill_polls(const struct run *run, struct pollfd *polls)
     nfds_t n = 0;
 
     polls[n++] = (struct pollfd){.fd = run->signals, .events = POLLIN};
-    for (int i = 0; run->options.tag && i < run->options.ranks; i++) {
-        for (int j = 0; j < 2; j++) {
-            if (run->ranks[i].streams[j].fd >= 0)
-                polls[n++] = (struct pollfd){.fd = run->ranks[i].streams[j].fd, .events = POLLIN};
-        }
+    polls[n++] = (struct pollfd){.fd = run->room, .events = POLLIN};
+    for (int i = 0; i < stream_count(run); i++) {
+        if (open_stream(run, i))
+            polls[n++] = (struct pollfd){.fd = open_stream(run, i)->fd, .events = POLLIN};
     }
     return n;
 }
@@ -512,27 +514,57 @@ static void check_time(struct run *run)
 {
     if (phi_remaining_ms(run->deadline) == 0) {
         run->deadline = PHI_FOREVER;
-        complain("the deadline of %" PRId64 " s has passed", run->options.deadline_s);
+        tell(run, "the deadline of %" PRId64 " s has passed", run->options.deadline_s);
         end(run, STATUS_DEADLINE);
     }
     if (phi_remaining_ms(run->kill_at) == 0) {
         run->kill_at = PHI_FOREVER;
+        run->given_up = true;
         signal_ranks(run, SIGKILL);
     }
 }
 
-static void watch(struct run *run)
+static void watch_once(struct run *run)
 {
-    static struct pollfd polls[1 + 2 * RANKS_MAX];
+    static struct pollfd polls[2 + 2 * RANKS_MAX];
+    int64_t next = run->deadline < run->kill_at ? run->deadline : run->kill_at;
 
-    while (run->running > 0) {
-        int64_t next = run->deadline < run->kill_at ? run->deadline : run->kill_at;
+    poll(polls, fill_polls(run, polls), phi_remaining_ms(next));
+    read_signals(run);
+    read_streams(run);
+    check_time(run);
+}
 
-        poll(polls, fill_polls(run, polls), phi_remaining_ms(next));
-        read_signals(run);
-        read_streams(run);
-        check_time(run);
+static bool is_written(const struct run *run)
+{
+    for (int i = 0; i < stream_count(run); i++) {
+        if (run->ranks[i / 2].streams[i % 2].fd >= 0)
+            return false;
     }
+    return output_done(run->outputs[0]) && output_done(run->outputs[1]);
+}
+
+// The run ends when its output is read, as that of any program in a pipe. Where ranks were to end,
+// and for whoever ends it now, it has no longer than the grace, and a second at least.
+static void write_rest(struct run *run)
+{
+    const int64_t grace = run->options.grace_s > 0 ? run->options.grace_s * 1000 : 1000;
+
+    run->given_up = false;
+    if (run->asked)
+        run->kill_at = phi_deadline(grace);
+    read_streams(run);
+    while (!is_written(run) && !run->given_up)
+        watch_once(run);
+    if (is_written(run))
+        return;
+    tell(run, "output was dropped: nobody has read it");
+    if (run->status == 0)
+        run->status = STATUS_FAILED;
+    // Where another reader reads that, it comes at once.
+    for (int64_t until = phi_deadline(1000);
+         !output_done(run->outputs[1]) && phi_remaining_ms(until) > 0;)
+        usleep(1000);
 }
 
 // end_orphans kills what ranks have left behind. Children of those become ours in turn, hence the
@@ -540,17 +572,20 @@ static void watch(struct run *run)
 static void end_orphans(void)
 {
     char path[64];
-    int pid;
+    int pid, status;
     bool any = true;
 
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
     while (any) {
         FILE *children = fopen(path, "re");
+        struct child orphan;
 
         any = false;
         while (children && fscanf(children, "%d", &pid) == 1) {
-            kill(pid, SIGKILL);
-            waitpid(pid, NULL, 0);
+            if (child_open(&orphan, pid) < 0)
+                continue;
+            child_signal(&orphan, SIGKILL);
+            child_wait(&orphan, &status);
             any = true;
         }
         if (children)
@@ -558,22 +593,33 @@ static void end_orphans(void)
     }
 }
 
-static int start(struct run *run)
+// What is needed before there is anything to end.
+static int prepare(struct run *run)
 {
     int rc;
 
     run->ranks = calloc((size_t)run->options.ranks, sizeof(*run->ranks));
     if (!run->ranks) {
         complain("no memory for %" PRId64 " ranks", run->options.ranks);
-        run->options.ranks = 0;
         return -ENOMEM;
     }
     for (int i = 0; i < run->options.ranks; i++)
         run->ranks[i].streams[0].fd = run->ranks[i].streams[1].fd = -1;
+    rc = phi_random_check();
+    if (rc < 0) {
+        complain("no random numbers for the name of a job: getrandom: %s", strerror(-rc));
+        return rc;
+    }
+    rc = take_signals(run);
+    return rc < 0 ? rc : open_outputs(run);
+}
+
+static int start(struct run *run)
+{
+    int rc;
+
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    rc = block_signals(run);
-    if (rc == 0)
-        rc = open_store(run);
+    rc = open_store(run);
     for (int i = 0; rc == 0 && i < run->options.ranks; i++)
         rc = start_rank(run, i);
     return rc;
@@ -584,19 +630,20 @@ int main(int argc, char **argv)
     struct run run = {.deadline = PHI_FOREVER, .kill_at = PHI_FOREVER};
 
     parse(&run.options, argc, argv);
+    if (prepare(&run) < 0)
+        return STATUS_FAILED;
     if (start(&run) < 0)
         end(&run, STATUS_FAILED);
     if (run.options.deadline_s > 0)
         run.deadline = phi_deadline(run.options.deadline_s * 1000);
-    watch(&run);
+    while (run.running > 0)
+        watch_once(&run);
     // The store is stopped before orphans are looked for: it is our child as well.
     private_store_stop(&run.private_store);
     end_orphans();
-    read_streams(&run); // what was written last, by ranks or their orphans
-    for (int i = 0; i < run.options.ranks; i++) {
-        for (int j = 0; j < 2; j++)
-            free(run.ranks[i].streams[j].line);
-    }
+    write_rest(&run); // what was written last, by ranks or their orphans, too
+    for (int i = 0; i < stream_count(&run); i++)
+        free(run.ranks[i / 2].streams[i % 2].line);
     free(run.ranks);
     return run.status;
 }

@@ -12,7 +12,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -59,8 +58,7 @@ static void exec_server(const struct private_store *store, pid_t parent)
     sigset_t none;
     int fd;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (!child_bind(parent, SIGKILL))
         _exit(1);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -75,14 +73,8 @@ static void exec_server(const struct private_store *store, pid_t parent)
     _exit(127);
 }
 
-// As a shell has it: by a signal it is 128 and the signal's number.
-static int status_of(int status)
-{
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 // wait_for_end ends the server when the owner asks for it, or is no more, and returns its status.
-static int wait_for_end(pid_t server)
+static int wait_for_end(struct child *server)
 {
     sigset_t signals;
     int status;
@@ -90,20 +82,21 @@ static int wait_for_end(pid_t server)
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGCHLD);
-    while (waitpid(server, &status, WNOHANG) == 0) {
+    while (!child_ended(server, &status)) {
         // SIGKILL: nothing is to be saved, and a polite end takes a tenth of a second.
         if (sigwaitinfo(&signals, NULL) == SIGTERM)
-            kill(server, SIGKILL);
+            child_signal(server, SIGKILL);
     }
-    return status_of(status);
+    return child_code(status);
 }
 
 // keep is the child, a process that has nothing to do but to clean up: its owner may be killed. It
 // never returns.
 static void keep(const struct private_store *store, pid_t parent)
 {
-    pid_t self = getpid(), server = -1;
-    int null = open("/dev/null", O_RDWR), status = 1;
+    const pid_t self = getpid();
+    struct child server = {0};
+    int null = open("/dev/null", O_RDWR), status = 1, rc = -1;
     sigset_t all;
 
     sigfillset(&all);
@@ -111,16 +104,15 @@ static void keep(const struct private_store *store, pid_t parent)
     signal(SIGTERM, SIG_DFL); // what is ignored cannot be waited for
     signal(SIGCHLD, SIG_DFL);
     prctl(PR_SET_NAME, "peerhop-store");
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
     setpgid(0, 0); // a Ctrl-C at the terminal is for the ranks
     for (int fd = 0; fd < 3; fd++)
         dup2(null, fd); // who reads the owner's output waits for its end
-    if (getppid() == parent)
-        server = fork();
-    if (server == 0)
+    if (child_bind(parent, SIGTERM))
+        rc = child_fork(&server);
+    if (rc == 0)
         exec_server(store, self);
-    if (server > 0)
-        status = wait_for_end(server);
+    if (rc > 0)
+        status = wait_for_end(&server);
     remove_folder(store->folder);
     _exit(status);
 }
@@ -165,10 +157,8 @@ static int wait_until_ready(struct private_store *store, char *error, size_t siz
     int status;
 
     while (!answers(store->uri + strlen("unix://"))) {
-        if (waitpid(store->pid, &status, WNOHANG) == store->pid) {
-            store->pid = 0;
-            return refuse_ended(error, size, status_of(status));
-        }
+        if (child_ended(&store->keeper, &status))
+            return refuse_ended(error, size, child_code(status));
         if (phi_remaining_ms(deadline) == 0)
             return refuse(error, size, -ETIMEDOUT, "it does not answer");
         usleep(1000);
@@ -178,7 +168,7 @@ static int wait_until_ready(struct private_store *store, char *error, size_t siz
 
 int private_store_start(struct private_store *store, char *error, size_t error_size)
 {
-    pid_t self = getpid();
+    const pid_t self = getpid();
     int rc;
 
     *store = (struct private_store){0};
@@ -189,12 +179,11 @@ int private_store_start(struct private_store *store, char *error, size_t error_s
         return rc;
     }
     snprintf(store->uri, sizeof(store->uri), "unix://%s/redis.sock", store->folder);
-    fflush(NULL);
-    store->pid = fork();
-    if (store->pid == 0)
+    rc = child_fork(&store->keeper);
+    if (rc == 0)
         keep(store, self);
-    rc = store->pid < 0 ? refuse(error, error_size, -errno, "fork")
-                        : wait_until_ready(store, error, error_size);
+    rc =
+        rc < 0 ? refuse(error, error_size, rc, "fork") : wait_until_ready(store, error, error_size);
     if (rc < 0)
         private_store_stop(store);
     return rc;
@@ -202,11 +191,10 @@ int private_store_start(struct private_store *store, char *error, size_t error_s
 
 void private_store_stop(struct private_store *store)
 {
-    if (store->pid > 0) {
-        kill(store->pid, SIGTERM);
-        while (waitpid(store->pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
+    int status;
+
+    child_signal(&store->keeper, SIGTERM);
+    child_wait(&store->keeper, &status);
     if (store->folder[0])
         remove_folder(store->folder); // where the keeper was killed
     *store = (struct private_store){0};

@@ -5,11 +5,12 @@
 #define TOOLS_PRIVATE_STORE_H
 
 #include <stddef.h>
-#include <sys/types.h>
+
+#include "child.h"
 
 struct private_store {
-    pid_t pid;       // of the process that keeps server and folder, and ends with the server
-    char folder[80]; // short enough for a socket's path
+    struct child keeper; // keeps server and folder, and ends with the server
+    char folder[80];     // short enough for a socket's path
     char uri[112];
 };
 
@@ -19,7 +20,7 @@ struct private_store {
 int private_store_start(struct private_store *store, char *error, size_t error_size);
 
 // private_store_stop ends the server and removes the folder; fine on a store that was never started
-// (all zero) and on one whose keeper the caller has reaped (pid 0).
+// (all zero) and on one whose keeper the caller has collected.
 void private_store_stop(struct private_store *store);
 
 #endif

@@ -3,6 +3,8 @@
 // it ends. The environment names the two programs: PEERHOP_PERF and PEERHOP_RUN.
 #include <gtest/gtest.h>
 
+#include "support/patience.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -73,6 +75,10 @@ class Perf : public testing::Test
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(open((folder + "/out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
         dup2(open((folder + "/err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
+        if (ignores_ends) {
+            signal(SIGCHLD, SIG_IGN);
+            alarm(static_cast<unsigned>(kWait / 1000)); // for a run that nothing ends
+        }
         unsetenv("PEERHOP_STORE");
         setenv("TMPDIR", (folder + "/tmp").c_str(), 1);
         for (const std::string &one : environment)
@@ -100,6 +106,7 @@ class Perf : public testing::Test
     }
 
     std::string folder, perf;
+    bool ignores_ends = false; // who starts it
 };
 
 // One flat JSON object: names and raw values. Empty where the line is none.
@@ -494,6 +501,17 @@ TEST_F(Perf, AKilledRankEndsTheRun)
     EXPECT_EQ(ended.status, 1);
     EXPECT_TRUE(has(ended.err, "rank 1 was killed by signal 9")) << ended.err;
     EXPECT_TRUE(has(ended.err, "rank 0 ended with status 1")) << ended.err;
+}
+
+// Some daemons and supervisors leave it so: then the kernel collects children unseen.
+TEST_F(Perf, EndsAreSeenWhereItsStarterIgnoresThem)
+{
+    ignores_ends = true;
+    Ended ended = run({"-k", "host", "-c", "send-latency", "-b", "8", "-n", "10"});
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    ended = run({"-k", "host", "--store", "unix:///nonexistent", "--deadline", "2"});
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_TRUE(has(ended.err, "rank 1 ended with status 1")) << ended.err;
 }
 
 // What its ranks or itself write then ends them.

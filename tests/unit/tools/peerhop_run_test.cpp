@@ -14,11 +14,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
+#include "support/denied.h"
 #include "support/patience.h"
 
 namespace
@@ -532,6 +534,130 @@ TEST_F(PeerhopRun, AReaderThatLeavesDoesNoHarm)
         }
     });
     EXPECT_EQ(result.status, 0) << result.err;
+}
+
+// Some daemons and supervisors leave it so: then the kernel collects children unseen.
+void ignore_ends()
+{
+    signal(SIGCHLD, SIG_IGN);
+    alarm(static_cast<unsigned>(busy_seconds())); // for a run that nothing ends
+}
+
+TEST_F(PeerhopRun, EndsAreSeenWhereItsStarterIgnoresThem)
+{
+    Result result =
+        run(script(2, "[ $PEERHOP_RANK = 1 ] && exit 3; exec sleep $MARK"), ignore_ends);
+    EXPECT_EQ(result.status, 3) << result.err;
+    EXPECT_NE(result.err.find("rank 1 ended with status 3"), std::string::npos) << result.err;
+    result = run(script(2, "exec sleep $MARK", {"--deadline", "1"}), ignore_ends);
+    EXPECT_EQ(result.status, 124) << result.err;
+    // The ranks ignore them as their starter's starter does.
+    result = run({"-n", "1", "grep", "SigIgn", "/proc/self/status"}, ignore_ends);
+    const std::string bits = result.out.substr(result.out.find_last_of(" \t") + 1);
+    EXPECT_TRUE(strtoull(bits.c_str(), nullptr, 16) >> (SIGCHLD - 1) & 1) << result.out;
+}
+
+TEST_F(PeerhopRun, WhatAPolicyDeniesIsSaid)
+{
+    for (const auto &[call, says] : {std::pair(SYS_signalfd4, "signalfd: Operation not permitted"),
+                                     std::pair(SYS_pidfd_open, "Operation not permitted"),
+                                     std::pair(SYS_getrandom, "no random numbers")}) {
+        Result result = run({"-n", "2", "true"}, [call] {
+            if (!deny_call(call, EPERM))
+                _exit(77);
+        });
+        if (result.status == 77)
+            GTEST_SKIP() << "this process may not filter system calls";
+        EXPECT_EQ(result.status, 1) << call << ": " << result.err;
+        EXPECT_NE(result.err.find(says), std::string::npos) << result.err;
+    }
+}
+
+// A pipe that takes what a run writes to stdout, or to both, and that nobody reads until told.
+class Unread
+{
+  public:
+    Unread()
+    {
+        EXPECT_EQ(pipe2(ends_, O_CLOEXEC), 0);
+    }
+    ~Unread()
+    {
+        close(ends_[0]);
+        stop_writing();
+    }
+    std::function<void()> as(std::vector<int> fds) const
+    {
+        return [this, fds] {
+            for (int fd : fds)
+                dup2(ends_[1], fd);
+            alarm(static_cast<unsigned>(busy_seconds()));
+        };
+    }
+    void stop_writing()
+    {
+        if (ends_[1] >= 0)
+            close(ends_[1]);
+        ends_[1] = -1;
+    }
+    std::string read_all()
+    {
+        std::string all;
+        char text[65536];
+        stop_writing();
+        for (ssize_t n; (n = read(ends_[0], text, sizeof text)) > 0;)
+            all.append(text, static_cast<size_t>(n));
+        return all;
+    }
+
+  private:
+    int ends_[2] = {-1, -1};
+};
+
+TEST_F(PeerhopRun, OutputThatNobodyReadsHoldsUpNoEnd)
+{
+    Unread pipe;
+    // The ranks write more than all buffers hold; one cannot tell any more that it has failed.
+    Result result = run(script(2, "exec seq 1000000", {"--tag", "--deadline", "1", "--grace", "1"}),
+                        pipe.as({1}));
+    EXPECT_EQ(result.status, 124) << result.err;
+    EXPECT_NE(result.err.find("nobody has read it"), std::string::npos) << result.err;
+
+    const std::string fails = "[ $PEERHOP_RANK = 0 ] && exec seq 1000000; sleep 0.5; exit 3";
+    EXPECT_EQ(run(script(2, fails, {"--tag", "--grace", "0"}), pipe.as({1})).status, 3);
+    // Its own sentences wait for nobody either.
+    EXPECT_EQ(run(script(2, fails, {"--tag", "--grace", "0"}), pipe.as({1, 2})).status, 3);
+    Unread untagged;
+    EXPECT_EQ(run(script(2, "[ $PEERHOP_RANK = 0 ] && exec seq 1000000 >&2; sleep 0.5; exit 3",
+                         {"--grace", "0"}),
+                  untagged.as({1, 2}))
+                  .status,
+              3);
+}
+
+TEST_F(PeerhopRun, ASignalEndsARunWhoseOutputNobodyReads)
+{
+    Unread pipe;
+    pid_t pid =
+        start(script(2, "seq 6000; touch $TEST/ready.$PEERHOP_RANK", {"--tag"}), pipe.as({1}));
+    ASSERT_TRUE(wait_ready(2)); // both have written all, and end
+    const std::string number = std::to_string(pid);
+    while (!slurp("/proc/" + number + "/task/" + number + "/children").empty())
+        usleep(5000);
+    kill(pid, SIGTERM);
+    EXPECT_EQ(finish(pid).status, 1);
+}
+
+TEST_F(PeerhopRun, ASlowReaderGetsAll)
+{
+    Unread pipe;
+    pid_t pid = start(script(3, "exec seq 200000", {"--tag"}), pipe.as({1}));
+    usleep(300000); // it is full
+    const std::string all = pipe.read_all();
+    EXPECT_EQ(finish(pid).status, 0);
+    for (const char *rank : {"[0] ", "[1] ", "[2] "})
+        EXPECT_EQ(occurrences(all, rank), 200000u);
+    EXPECT_EQ(occurrences(all, "\n"), 600000u);
 }
 
 TEST_F(PeerhopRun, ItsOwnDeathEndsRanksAndServerAndLeavesNothing)
