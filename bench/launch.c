@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/launcher.h"
 #include "child.h"
 #include "private_store.h"
 
@@ -39,6 +40,27 @@ static void set_number(const char *name, int64_t value)
     char text[32];
     snprintf(text, sizeof(text), "%lld", (long long)value);
     setenv(name, text, 1);
+}
+
+static int number_or(const char *name, int64_t other)
+{
+    const char *text = getenv(name);
+    return text ? (int)strtol(text, NULL, 10) : (int)other;
+}
+
+bool bench_place(struct bench_place *place)
+{
+    struct phi_launcher launcher;
+    phi_launcher_read(&launcher);
+    if (!getenv("PEERHOP_RANK") &&
+        (launcher.rank < 0 || number_or("PEERHOP_RANKS", launcher.ranks) < 2))
+        return false;
+    place->rank = number_or("PEERHOP_RANK", launcher.rank);
+    const bool same = place->rank == launcher.rank && launcher.local_rank >= 0;
+    place->local_rank = number_or("PEERHOP_LOCAL_RANK", same ? launcher.local_rank : place->rank);
+    const char *job = getenv("PEERHOP_JOB");
+    snprintf(place->job, sizeof(place->job), "%s", job ? job : launcher.job);
+    return true;
 }
 
 // What all ranks have in common.

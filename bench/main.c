@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // peerhop-perf: measures the library between ranks, verified, beside the raw limits of the machine.
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "bench.h"
 #include "launch.h"
@@ -13,6 +12,7 @@
 int main(int argc, char **argv)
 {
     struct bench_options options;
+    struct bench_place place;
     char error[256];
     if (bench_options_parse(&options, argc, argv, error, sizeof(error))) {
         fprintf(stderr, "peerhop-perf: %s\n", error);
@@ -24,6 +24,6 @@ int main(int argc, char **argv)
     else if (options.list)
         bench_options_list(stdout);
     else
-        status = getenv("PEERHOP_RANK") ? bench_rank_main(&options) : bench_launch(&options, argv);
+        status = bench_place(&place) ? bench_rank_main(&options) : bench_launch(&options, argv);
     return all_written("peerhop-perf", status);
 }

@@ -86,7 +86,9 @@ void bench_options_help(FILE *out)
         "  --save FILE   write that to FILE, too\n"
         "  --store URI   store to use (else PEERHOP_STORE, else a private Redis)\n"
         "  -h            this help\n\n"
-        "Started with PEERHOP_RANK set (peerhop-run), it is one rank and starts nothing.\n",
+        "Where PEERHOP_RANK is set, or peerhop-run, srun, mpirun or torchrun has started it as "
+        "one\n"
+        "of several, it is one rank and starts nothing; the store is then to be named.\n",
         out);
 }
 

@@ -10,6 +10,7 @@
 
 #include "bench.h"
 #include "cases.h"
+#include "launch.h"
 #include "report.h"
 #include "tune.h"
 
@@ -214,9 +215,9 @@ int bench_start(struct bench *bench, char *why, size_t why_size)
     bench->device = bench_on_host(bench->options->kind, why, why_size) ? bench_host_device()
                                                                        : bench_cuda_device();
     bench->device->net = strcmp(bench->options->path, "net") == 0;
-    const char *given = getenv("PEERHOP_RANK");
-    int rank = given ? (int)strtol(given, NULL, 10) : 0;
-    bench->rank = rank;
+    struct bench_place place = {0};
+    bench_place(&place);
+    bench->rank = place.rank;
     if (bench->options->issue == BENCH_ISSUE_GRAPH && !bench->device->ops->begin_graph)
         return bench_fail(bench, -ENOTSUP, "-i graph needs GPUs (-k cuda)");
     int rc = check_wish(bench, "-m", bench->options->method);
@@ -225,7 +226,7 @@ int bench_start(struct bench *bench, char *why, size_t why_size)
     const bool kernels = bench->options->issue == BENCH_ISSUE_DEVICE;
     if (kernels && !bench->device->ops->open_kernels)
         return bench_fail(bench, -ENOTSUP, "-i device needs GPUs (-k cuda)");
-    rc = bench->device->ops->open(bench->device, rank);
+    rc = bench->device->ops->open(bench->device, place.local_rank);
     if (rc == 0 && kernels)
         rc = bench->device->ops->open_kernels(bench->device);
     if (rc)

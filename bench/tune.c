@@ -7,6 +7,7 @@
 #include "bench.h"
 #include "block.h"
 #include "cases.h"
+#include "launch.h"
 #include "report.h"
 #include "stats.h"
 
@@ -46,6 +47,7 @@ struct tune {
     size_t small; // how many of them ll may take
     bool wide;    // ... also those of more than LL_UNMEASURED
     bool ends;    // the end of a message by sm may go by ll
+    char job[128];
     struct way ways[METHODS];
 };
 
@@ -102,8 +104,7 @@ static int open_way(struct tune *tune, int method, const struct bench_options *o
     way->options.case_count = 1;
     way->options.sizes = tune->sizes;
     way->options.sizes.n = n ? n : 1;
-    snprintf(way->job, sizeof(way->job), "PEERHOP_JOB=%s-%s", getenv("PEERHOP_JOB"),
-             methods[method].name);
+    snprintf(way->job, sizeof(way->job), "PEERHOP_JOB=%s-%s", tune->job, methods[method].name);
     const char *settings[] = {"PEERHOP_METHOD=auto", way->job, methods[method].ll_max,
                               methods[method].sm_max, methods[method].ll_end};
     _Static_assert(sizeof(settings) == BENCH_SETTINGS * sizeof(*settings), "all of them");
@@ -312,19 +313,21 @@ static int run(struct tune *tune, const struct bench_options *options)
 
 int bench_tune(const struct bench_options *options)
 {
-    const char *rank = getenv("PEERHOP_RANK");
+    struct bench_place mine = {0};
     char why[256], place[300];
+    bench_place(&mine);
     if (bench_on_host(options->kind, why, sizeof(why))) {
         snprintf(place, sizeof(place), "Host memory (%s)", why);
-        return one_method(rank ? (int)strtol(rank, NULL, 10) : 0, place);
+        return one_method(mine.rank, place);
     }
-    if (!getenv("PEERHOP_JOB")) {
-        fprintf(stderr, "peerhop-perf: --tune: ranks of another launcher need PEERHOP_JOB\n");
+    if (!*mine.job) {
+        fprintf(stderr, "peerhop-perf: --tune: this launcher names no job: set PEERHOP_JOB\n");
         return 1;
     }
     struct tune *tune = calloc(1, sizeof(*tune));
     if (!tune)
         return 1;
+    snprintf(tune->job, sizeof(tune->job), "%s", mine.job);
     choose_sizes(tune, options);
     int rc = run(tune, options);
     free(tune);

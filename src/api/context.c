@@ -7,6 +7,7 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
+#include "base/launcher.h"
 #include "base/random.h"
 #include "channel/device_channel.h"
 #include "channel/expel.h"
@@ -37,10 +38,16 @@ static int choose_ranks(struct ph_context *context, const struct ph_context_para
     if (params->ranks != 0 && (ranks < 0 || rank < 0))
         return phi_fail(&context->report, -EINVAL, "rank %lld of %lld ranks is none",
                         (long long)rank, (long long)ranks);
+    if (ranks <= 0 && rank >= 0 && context->config.rank < 0)
+        return phi_fail(&context->report, -EINVAL,
+                        "rank %lld, as %s says, which says nothing of how many there are: set "
+                        "PEERHOP_RANKS",
+                        (long long)rank, launcher->name);
     if (ranks <= 0 || rank < 0)
         return phi_fail(&context->report, -EINVAL,
                         "no rank: set ranks and rank, PEERHOP_RANK (it is %lld) and PEERHOP_RANKS "
-                        "(it is %lld), or use a launcher (%s found)",
+                        "(it is %lld), or use a launcher: torchrun, mpirun, srun, which a Slurm "
+                        "script itself does not stand for, or peerhop-run (%s found)",
                         (long long)context->config.rank, (long long)context->config.ranks,
                         launcher->name);
     if (ranks > RANKS_MAX)
@@ -65,18 +72,16 @@ static int choose_job(struct ph_context *context, const struct ph_context_params
     if (job[0] == 0 && params->store_callbacks != NULL)
         job = "default";
     if (job[0] == 0)
-        return phi_fail(
-            &context->report, -EINVAL,
-            "no job: ranks of different jobs would meet in the store; set job or PEERHOP_JOB");
+        return phi_fail(&context->report, -EINVAL,
+                        "no job: %s gives it no name of its own, and ranks of different jobs would "
+                        "meet in the store: set job or PEERHOP_JOB, alike for all ranks of the job",
+                        launcher->name);
     if (strlen(job) > 100 || strpbrk(job, " \t\r\n{}") != NULL)
         return phi_fail(
             &context->report, -EINVAL,
             "job \"%.100s\": a name has at most 100 characters, no blanks and no braces", job);
     snprintf(identity->job, sizeof identity->job, "%s", job);
-    identity->epoch = params->epoch           ? params->epoch
-                      : context->config.epoch ? (uint64_t)context->config.epoch
-                      : launcher->epoch > 0   ? (uint64_t)launcher->epoch
-                                              : 0;
+    identity->epoch = params->epoch ? params->epoch : (uint64_t)context->config.epoch;
     return 0;
 }
 
@@ -130,6 +135,16 @@ static bool is_cuda(const char *wish, long *n)
     return wish[4] == ':' && wish[5] >= '0' && wish[5] <= '9' && *end == 0;
 }
 
+// Of what a launcher has counted, only where it is about this rank: another one may have started
+// it.
+static int64_t local_rank_of(const struct ph_context *context, const struct phi_launcher *launcher,
+                             int rank)
+{
+    if (context->config.local_rank >= 0)
+        return context->config.local_rank;
+    return launcher->local_rank >= 0 && launcher->rank == rank ? launcher->local_rank : rank;
+}
+
 // -1: host memory.
 static int choose_device(struct ph_context *context, const struct phi_launcher *launcher, int rank,
                          int *ordinal)
@@ -161,7 +176,7 @@ static int choose_device(struct ph_context *context, const struct phi_launcher *
     }
     *ordinal = phi_device_current(&context->report, library);
     if (*ordinal < 0)
-        *ordinal = (int)((launcher->local_rank >= 0 ? launcher->local_rank : rank) % count);
+        *ordinal = (int)(local_rank_of(context, launcher, rank) % count);
     return 0;
 }
 

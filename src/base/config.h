@@ -99,16 +99,4 @@ void phi_config_print(FILE *out, const struct phi_config *config);
 // a ':' before it.
 const char *phi_config_password(const char *uri, const char **end);
 
-// What a launcher says of this process; a member that no launcher sets is -1 or "". Filled by phi_launcher_read from
-// torchrun (RANK, WORLD_SIZE, LOCAL_RANK, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT), Slurm (SLURM_PROCID,
-// SLURM_NTASKS, SLURM_LOCALID, SLURM_JOB_ID.SLURM_STEP_ID) and PMIx/PMI (PMIX_RANK, PMI_RANK, PMI_SIZE,
-// PMIX_NAMESPACE), in this order.
-struct phi_launcher {
-    const char *name; // "torchrun", "slurm", "pmix" or "none"
-    int64_t rank, ranks, local_rank;
-    int64_t epoch; // restart count, or -1
-    char job[128];
-};
-void phi_launcher_read(struct phi_launcher *launcher);
-
 #endif

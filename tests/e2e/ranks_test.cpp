@@ -530,27 +530,48 @@ TEST_P(Ranks, ASmallStackIsEnough)
     EXPECT_EQ(job.run("lives_on_a_small_stack"), "");
 }
 
-RANK_FUNCTION(launched)
+// What a launcher sets of a rank of two on two nodes; see tests/unit/base/launcher_test.cpp.
+static std::map<std::string, std::string> launched_by(const std::string &launcher, int rank)
 {
-    std::string number = std::to_string(rank.rank), epoch = "0";
+    const std::string number = std::to_string(rank);
+    if (launcher == "torchrun") // of whose two agents one has seen a worker fail
+        return {{"RANK", number},
+                {"WORLD_SIZE", "2"},
+                {"LOCAL_RANK", "0"},
+                {"GROUP_RANK", number},
+                {"TORCHELASTIC_RUN_ID", "run1"},
+                {"TORCHELASTIC_RESTART_COUNT", number}};
+    if (launcher == "srun")
+        return {{"SLURM_PROCID", number}, {"SLURM_NTASKS", "2"},  {"SLURM_STEP_NUM_TASKS", "2"},
+                {"SLURM_LOCALID", "0"},   {"SLURM_JOB_ID", "99"}, {"SLURM_STEP_ID", "0"}};
+    std::map<std::string, std::string> script = {{"SLURM_PROCID", "0"},
+                                                 {"SLURM_NTASKS", "2"},
+                                                 {"SLURM_LOCALID", "0"},
+                                                 {"SLURM_JOB_ID", "99"}};
+    if (launcher == "openmpi")
+        script.insert({{"OMPI_COMM_WORLD_RANK", number},
+                       {"OMPI_COMM_WORLD_SIZE", "2"},
+                       {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                       {"PMIX_RANK", number},
+                       {"PMIX_NAMESPACE", "space"}});
+    else if (launcher != "script")
+        script.insert({{"PMI_RANK", number}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}});
+    if (launcher == "mpich")
+        script.insert({"PEERHOP_JOB", "mine"});
+    return script;
+}
+
+static void stand_in(const std::map<std::string, std::string> &environment)
+{
     for (const char *name : {"PEERHOP_RANK", "PEERHOP_RANKS", "PEERHOP_JOB"})
         unsetenv(name);
-    std::map<std::string, std::string> environment;
-    if (rank.argument == "torchrun")
-        environment = {{"RANK", number},
-                       {"WORLD_SIZE", "2"},
-                       {"LOCAL_RANK", number},
-                       {"TORCHELASTIC_RUN_ID", "run1"},
-                       {"TORCHELASTIC_RESTART_COUNT", "3"}};
-    else if (rank.argument == "slurm")
-        environment = {{"SLURM_PROCID", number},
-                       {"SLURM_NTASKS", "2"},
-                       {"SLURM_LOCALID", number},
-                       {"SLURM_JOB_ID", "99"}};
-    else
-        environment = {{"PMIX_RANK", number}, {"PMI_SIZE", "2"}, {"PMIX_NAMESPACE", "space"}};
     for (const auto &[name, value] : environment)
         setenv(name.c_str(), value.c_str(), 1);
+}
+
+RANK_FUNCTION(launched)
+{
+    stand_in(launched_by(rank.argument, rank.rank));
     rank.open();
     CHECK_EQUAL(ph_context_rank(rank.context), rank.rank);
     CHECK_EQUAL(ph_context_ranks(rank.context), 2);
@@ -563,9 +584,10 @@ class Launchers : public testing::TestWithParam<std::pair<const char *, const ch
 {
 };
 INSTANTIATE_TEST_SUITE_P(Each, Launchers,
-                         testing::Values(std::make_pair("torchrun", "ph:{run1}:3:members"),
-                                         std::make_pair("slurm", "ph:{99.0}:0:members"),
-                                         std::make_pair("pmix", "ph:{space}:0:members")),
+                         testing::Values(std::make_pair("torchrun", "ph:{run1}:0:members"),
+                                         std::make_pair("srun", "ph:{99.0}:0:members"),
+                                         std::make_pair("openmpi", "ph:{space}:0:members"),
+                                         std::make_pair("mpich", "ph:{mine}:0:members")),
                          [](const auto &info) { return info.param.first; });
 
 TEST_P(Launchers, NameRanksAndJob)
@@ -579,6 +601,57 @@ TEST_P(Launchers, NameRanksAndJob)
         << job.redis().cli("KEYS *");
     job.shared()->value[1] = 1;
     EXPECT_EQ(job.wait(), "");
+}
+
+RANK_FUNCTION(launched_by_halves)
+{
+    std::string error;
+    stand_in(launched_by("mpich without a name", 0));
+    CHECK(rank.try_open({}, 20000, &error) == -EINVAL);
+    CHECK_SAYS(error, "set job or PEERHOP_JOB");
+    for (const char *name : {"PMI_RANK", "PMI_SIZE"})
+        unsetenv(name);
+    stand_in(launched_by("script", 0));
+    CHECK(rank.try_open({}, 20000, &error) == -EINVAL);
+    CHECK_SAYS(error, "a Slurm script itself does not stand for");
+    stand_in({{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "space"}});
+    CHECK(rank.try_open({}, 20000, &error) == -EINVAL);
+    CHECK_SAYS(error, "set PEERHOP_RANKS");
+}
+
+TEST_F(RanksHost, WhatALauncherLeavesOpenIsAskedFor)
+{
+    Job job("host", 1);
+    EXPECT_EQ(job.run("launched_by_halves"), "");
+}
+
+RANK_FUNCTION(local_ranks)
+{
+    // The launcher has counted other processes than these: it started the launcher of the ranks.
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("LOCAL_RANK", "0", 1);
+    if (rank.argument == "said")
+        setenv("PEERHOP_LOCAL_RANK", std::to_string(!rank.rank).c_str(), 1);
+    ph_context_params params = {};
+    ph_context *context = nullptr;
+    params.device = "cuda";
+    int rc = -1; // of a thread without a current device
+    std::thread([&] { rc = ph_context_create(&params, &context); }).join();
+    CHECK_OK(rc);
+    const int device = rank.argument == "said" ? !rank.rank : rank.rank;
+    CHECK_SAYS(std::string(ph_context_device(context)), "cuda:" + std::to_string(device));
+    CHECK_OK(ph_context_destroy(&context, 0));
+}
+
+TEST_P(Ranks, TheLocalRankChoosesTheDevice)
+{
+    if (GetParam() != "standin")
+        GTEST_SKIP() << "the device counts are the stand-in's";
+    for (const char *how : {"", "said"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("local_ranks", how), "") << how;
+    }
 }
 
 // ---- one process

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "support/patience.h"
+#include "support/redis_server.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -330,6 +331,37 @@ TEST_F(Perf, WarmFiguresHoldNothingCold)
         EXPECT_EQ(members["iterations"], "1") << line;
         EXPECT_EQ(atof(members["imports"].c_str()) > 0, cold) << line;
         EXPECT_EQ(atof(members["offers"].c_str()) > 0, cold) << line;
+    }
+}
+
+// As one of two tasks of srun on two nodes it does not start ranks of its own.
+TEST_F(Perf, ATaskOfSrunIsOneRank)
+{
+    RedisServer redis;
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    ASSERT_TRUE(redis.start());
+    const std::string store = "PEERHOP_STORE=" + redis.uri();
+    const Words words = {perf, "-k", "host", "-c", "send-latency", "-b", "8", "-n", "10"};
+    Words tasks[2] = {{store, "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2",
+                       "SLURM_PROCID=0", "SLURM_LOCALID=0"}};
+    tasks[1] = tasks[0];
+    tasks[1][4] = "SLURM_PROCID=1";
+    const pid_t other = start(words, tasks[1]);
+    for (int i = 0; i < 4500 && redis.cli("KEYS ph:{4711.0}*").empty(); i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const Ended first = wait_for(start(words, tasks[0])); // whose output it is
+    const Ended second = wait_for(other);
+    EXPECT_EQ(first.status, 0) << first.err;
+    EXPECT_EQ(second.status, 0) << second.err;
+    EXPECT_TRUE(has(first.out, "between 2 processes")) << first.out;
+    // A shell that srun has started is no rank, nor is the script of a job.
+    for (const Words &shell : {Words{"SLURM_JOB_ID=4711", "SLURM_STEP_ID=0",
+                                     "SLURM_STEP_NUM_TASKS=1", "SLURM_PROCID=0", "SLURM_LOCALID=0"},
+                               Words{"SLURM_JOB_ID=4711", "SLURM_NTASKS=4", "SLURM_PROCID=0"}}) {
+        const Ended own = wait_for(start(words, shell));
+        EXPECT_EQ(own.status, 0) << own.err;
+        EXPECT_TRUE(has(own.out, "between 2 processes")) << own.out;
     }
 }
 
