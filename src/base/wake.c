@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/forked.h"
 
 int phi_wake_open(struct phi_wake *wake)
 {
@@ -15,6 +16,7 @@ int phi_wake_open(struct phi_wake *wake)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -errno;
     *wake = (struct phi_wake){.listen = ends[0], .ring = ends[1]};
+    phi_forked_close(wake->listen); // whose end tells holders of the other one
     return 0;
 }
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 struct phi_wake {
-    int listen; // readable once somebody has rung; stays here
+    int listen; // readable once somebody has rung; stays here, and not in forked children
     int ring;   // to ring with; may be given to other processes
 };
 

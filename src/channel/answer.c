@@ -68,6 +68,18 @@ static int answer_status(struct phi_peers *peers, struct phi_status_ages *ages,
     return 0;
 }
 
+// The asker need not have said hello: over the net it says that elsewhere.
+static int answer_process(const struct phi_peers *peers, const struct phi_node_message *request,
+                          int *fd)
+{
+    if (request->to != peers->incarnation)
+        return -ESTALE;
+    if (request->a != peers->mine.nonce)
+        return -ECONNREFUSED;
+    *fd = peers->pidfd;
+    return peers->pidfd >= 0 ? 0 : -ENOENT;
+}
+
 static int answer_segment(struct phi_peers *peers, struct phi_peer *peer,
                           const struct phi_node_message *request, int *fd)
 {
@@ -183,6 +195,8 @@ int phi_answer(struct phi_peers *peers, struct phi_status_ages *ages, struct phi
 {
     if (request->type == PHI_NODE_STATUS)
         return answer_status(peers, ages, request, answer);
+    if (request->type == PHI_NODE_PROCESS)
+        return answer_process(peers, request, fd);
     if (request->to != peers->incarnation)
         return -ESTALE;
     if (request->type == PHI_NODE_HELLO)

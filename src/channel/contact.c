@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -59,23 +57,27 @@ int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment
     return 0;
 }
 
-// A descriptor of the process at the other end of a socket; -1 where there is none to be had
-// (another PID namespace).
-static int open_pidfd(int socket)
+// Without the lock. A descriptor of the peer's process, as it gives it itself: one that is opened
+// by the process id which the socket tells may be another's by then, and there is none in another
+// PID namespace. -1 where it has none.
+static int fetch_pidfd(const struct phi_peer *peer, const struct phi_capabilities *theirs,
+                       int socket, int64_t deadline)
 {
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
-        return -1;
-    return (int)syscall(SYS_pidfd_open, peer.pid, 0); // close-on-exec by definition
+    struct phi_node_message request, answer;
+    int pidfd = -1;
+    phi_peer_message(peer, PHI_NODE_PROCESS, &request);
+    request.a = theirs->nonce;
+    int rc = phi_node_call(socket, &request, &answer, &pidfd, call_deadline(deadline));
+    return rc ? -1 : pidfd;
 }
 
-int phi_contact_pidfd(const struct phi_capabilities *theirs)
+int phi_contact_pidfd(const struct phi_peer *peer, const struct phi_capabilities *theirs,
+                      int64_t deadline)
 {
     int socket, pidfd;
     if (phi_node_connect(theirs->socket, &socket))
         return -1;
-    pidfd = open_pidfd(socket);
+    pidfd = fetch_pidfd(peer, theirs, socket, deadline);
     close(socket);
     return pidfd;
 }
@@ -387,7 +389,7 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     peer->preparing = true;
     pthread_mutex_unlock(&peers->lock);
     int rc = make_contact(peer, &theirs, &c, deadline);
-    int pidfd = rc ? -1 : open_pidfd(c.socket);
+    int pidfd = rc || c.far ? -1 : fetch_pidfd(peer, &theirs, c.socket, deadline);
     pthread_mutex_lock(&peers->lock);
     note_silence(peer, rc, now);
     rc = conclude(peer, rc, &c, &pidfd);

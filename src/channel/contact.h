@@ -24,9 +24,10 @@ bool phi_contact_by_net(const struct phi_peer *peer);
 // phi_contact_due: whether a peer is to be connected to now: known, and not refused a moment ago.
 bool phi_contact_due(const struct phi_peer *peer);
 
-// phi_contact_pidfd opens a descriptor of the process that listens at a peer's socket, if that
-// leads to it and this process can see it; else -1.
-int phi_contact_pidfd(const struct phi_capabilities *theirs);
+// phi_contact_pidfd (without the lock) asks the process that listens at a peer's socket for its
+// pidfd, if that leads to it; else -1.
+int phi_contact_pidfd(const struct phi_peer *peer, const struct phi_capabilities *theirs,
+                      int64_t deadline);
 
 // phi_contact_import tries to map an allocation of the peer: e->tried, with e->import or e->reason,
 // but where the deadline cut it short.

@@ -69,8 +69,10 @@ static bool tick_one(struct phi_peer *peer, int64_t now)
         (peer->state != PHI_PEER_READY && peer->state != PHI_PEER_BROKEN))
         return false;
     struct phi_side *mine = phi_peer_mine(peer);
-    phi_segment_put64(peer->segment, &mine->beat,
-                      atomic_load_explicit(&mine->beat, memory_order_relaxed) + 1);
+    const uint64_t beat = atomic_load_explicit(&mine->beat, memory_order_relaxed) + 1;
+    phi_segment_put64(peer->segment, &mine->beat, beat);
+    if (peer->link != NULL && (beat & (beat - 1)) == 0)
+        phi_link_guard(peer->link); // rails connect when they are used first
     phi_peer_look(peer); // its notice of a leave or an abort may have found our socket full
     if (!peer->expelled)
         watch_one(peer, now);

@@ -19,7 +19,7 @@
 #define CONNECT_MS 100
 
 // How long a link still has: for what is said to one that was expelled, and may be stopped for a
-// while; for what came from one that exited.
+// while; for what came from one that exited, or was started again.
 #define CUT_MS  10000
 #define EXIT_MS 500
 
@@ -216,6 +216,7 @@ static void make_ready(struct phi_peer *peer)
     peer->state = PHI_PEER_READY;
     peer->refused = false;
     phi_service_watch(peers->service, peer); // what it cannot watch ends with the connection
+    phi_link_guard(peer->link);
     // Nobody is ready without the other: it can be given regions of ours from now on.
     atomic_store(&phi_peer_theirs(peer)->mapped, 1);
     phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
@@ -343,12 +344,18 @@ static int open_link(struct phi_peer *peer)
     return rc;
 }
 
-// A process of this node that exits may leave children that hold its connections open.
-static void see_process(struct phi_peer *peer)
+// A process of this node that exits may leave children that hold its connections open. Gives up the
+// lock; the peer is `preparing`.
+static void see_process(struct phi_peer *peer, int64_t deadline)
 {
-    if (peer->link != NULL && peer->pidfd < 0 &&
-        phi_capabilities_same_node(&peer->peers->mine, &peer->theirs))
-        peer->pidfd = phi_contact_pidfd(&peer->theirs);
+    const struct phi_capabilities theirs = peer->theirs;
+    if (peer->link == NULL || peer->pidfd >= 0 ||
+        !phi_capabilities_same_node(&peer->peers->mine, &theirs))
+        return;
+    pthread_mutex_unlock(&peer->peers->lock);
+    const int pidfd = phi_contact_pidfd(peer, &theirs, deadline);
+    pthread_mutex_lock(&peer->peers->lock);
+    peer->pidfd = pidfd;
 }
 
 // Gives up the lock.
@@ -357,8 +364,8 @@ static int say(struct phi_peer *peer, int64_t deadline)
     struct phi_peers *peers = peer->peers;
     struct phi_writer writer = {0};
     uint64_t incarnation = peer->incarnation;
+    see_process(peer, deadline); // before it can be ready
     encode(peer, peer->link ? PHI_REASON_NONE : PHI_REASON_NET_HERE, &writer);
-    see_process(peer); // before it can be ready
     int rc = writer.error;
     if (rc)
         phi_fail(peers->report, rc, "out of memory for a hello");
@@ -489,6 +496,12 @@ void phi_hello_cut(struct phi_peer *peer)
 {
     if (peer->link != NULL && peer->hello->cut == 0)
         peer->hello->cut = phi_deadline(CUT_MS);
+}
+
+void phi_hello_replaced(struct phi_peer *peer)
+{
+    if (peer->link != NULL && (peer->hello->cut == 0 || peer->hello->cut > phi_deadline(EXIT_MS)))
+        peer->hello->cut = phi_deadline(EXIT_MS);
 }
 
 void phi_hello_exited(struct phi_peer *peer)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "channel/expel.h"
 #include "channel/flags.h"
+#include "channel/heartbeat.h"
 #include "channel/service.h"
 
 static void revoke_all(struct phi_peer *peer)
@@ -79,10 +80,30 @@ void phi_peer_lost(struct phi_peer *peer)
     phi_peer_break(peer, PH_EPEER);
 }
 
+void phi_peer_over(struct phi_peer *peer)
+{
+    peer->gone = true;
+    phi_heartbeat_forget(peer);
+    phi_peers_changed(peer->peers);
+    phi_mailbox_wake(peer->peers->mailbox);
+}
+
+// Its context is no more, and so nobody of its process moves host memory for it. Its device may
+// still copy until all of the process's descriptors are closed. They are where its pidfd says that
+// it has exited; or where the process goes on as a later life of the rank: that is another program,
+// which it has executed.
+void phi_peer_parted(struct phi_peer *peer)
+{
+    peer->parted = true;
+    if (!peer->theirs.device ||
+        (peer->newer != 0 && phi_capabilities_same_process(&peer->theirs, &peer->newer_theirs)))
+        phi_peer_over(peer);
+}
+
 // Whether the process may be about to exit: its sockets are closed and its service thread is no
 // more, while its device may still copy. What waits for it goes on when its pidfd says that it is
 // gone. A process that lives and has only lost its connection beats again.
-static bool may_be_ending(const struct phi_peer *peer)
+bool phi_peer_ending(const struct phi_peer *peer)
 {
     if (!peer->ending || peer->gone || peer->expelled)
         return false;
@@ -124,7 +145,7 @@ static bool drained(struct phi_peer *peer, char *why, size_t size)
 
 bool phi_peer_release(struct phi_peer *peer)
 {
-    if (may_be_ending(peer))
+    if (phi_peer_ending(peer))
         return false;
     bool hold = peer->segment != NULL && must_hold(peer);
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)

@@ -15,9 +15,20 @@ void phi_peers_break(struct phi_peers *peers, int code); // ... of all that are 
 // its pidfd, where there is one, says that it is gone, or it shows that it lives.
 void phi_peer_lost(struct phi_peer *peer);
 
+// phi_peer_ending: whether that is still open. It needs no look but at a heartbeat: what else tells
+// wakes the service thread.
+bool phi_peer_ending(const struct phi_peer *peer);
+
+// phi_peer_over: the process is gone, or moves nothing any more. parted: nobody is left at the
+// other end of what rings at the peer, which its context has until it is destroyed, its process
+// exits, or executes another program; it is over then where that can be told.
+void phi_peer_over(struct phi_peer *peer);
+void phi_peer_parted(struct phi_peer *peer);
+
 // phi_peer_release sets `broken` and adds the bits that own streams wait for to the words of the
 // channels, so that they go on; what goes on may post over a release, so it is called again every
-// millisecond until it returns true: no stream of ours touches anything of the peer any more.
+// millisecond, but of one that may be ending, until it returns true: no stream of ours touches
+// anything of the peer any more.
 bool phi_peer_release(struct phi_peer *peer);
 
 // phi_peer_look looks at the peer's side of the segment, after it notified us or where its word is

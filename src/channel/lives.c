@@ -194,6 +194,11 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
         phi_log(peer->peers->report, PH_LOG_WARN, "rank %d was started again", peer->rank);
         phi_peer_break(peer, PH_EPEER);
     }
+    // A program that it has executed may hold the link open, as may a child of it.
+    if (peer->state == PHI_PEER_BROKEN)
+        phi_hello_replaced(peer);
+    if (peer->parted)
+        phi_peer_parted(peer);
     phi_peer_renew(peer);
 }
 

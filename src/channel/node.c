@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/forked.h"
 #include "base/random.h"
 
 // '@' stands for the leading zero byte of an abstract name.
@@ -32,7 +33,10 @@ static socklen_t make_address(const char *name, struct sockaddr_un *address)
 static int make_socket(void)
 {
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    return fd < 0 ? -errno : fd;
+    if (fd < 0)
+        return -errno;
+    phi_forked_close(fd);
+    return fd;
 }
 
 #define NAME_PREFIX "peerhop-"

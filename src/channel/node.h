@@ -16,9 +16,9 @@
 enum phi_node_type {
     PHI_NODE_HELLO = 1,   // a: nonce expected. Answer: a: the nonce, b: PEERHOP_CHANNELS,
                           // c: ranks of the job; descriptor: what rings at the rank (base/wake.h)
-    PHI_NODE_SEGMENT = 2, // to the lower rank. a: 1 where the two were to meet over the net, which does
-                          // not serve. Answer: descriptor of the pair's segment
-    PHI_NODE_EXPORT = 3,  // a: export id. Answer: its descriptor
+    PHI_NODE_SEGMENT = 2, // to the lower rank. a: 1 where the two were to meet over the net, which
+                          // does not serve. Answer: descriptor of the pair's segment
+    PHI_NODE_EXPORT = 3, // a: export id. Answer: its descriptor
     PHI_NODE_PROBE =
         4, // Answer: record of the probe allocation, its descriptor where the kind needs one
     PHI_NODE_VERIFY =
@@ -38,13 +38,17 @@ enum phi_node_type {
     // Of anybody who knows the nonce, a rank or not, without a hello; see status.h.
     PHI_NODE_STATUS = 30, // a: nonce expected. Answer: bytes: struct phi_status
 
+    // Likewise. a: nonce expected. Answer: descriptor: the process as a pidfd, of which also those
+    // learn that it has ended who live in another PID namespace
+    PHI_NODE_PROCESS = 32,
+
     // Whether ipc serves; see attempt.h. a: the sender's outcome, enum phi_reason + 1, or 0: it has
     // none so far; bytes: record of its probe allocation. Answer: the receiver's; b: 1: it leaves,
     // 2: it has aborted
     PHI_NODE_ATTEMPT = 31,
 
-    // First contact over the net; neither is answered. See hello.h. a: the receiver's nonce; bytes: the
-    // sender's hello.
+    // First contact over the net; neither is answered. See hello.h. a: the receiver's nonce; bytes:
+    // the sender's hello.
     PHI_NODE_CONNECT = 40,
     PHI_NODE_CONNECTED = 41,
 
@@ -79,8 +83,8 @@ struct phi_node_message {
 
 static inline bool phi_node_answered(unsigned type)
 {
-    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_ATTEMPT ||
-           type == PHI_NODE_ROLES;
+    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_PROCESS ||
+           type == PHI_NODE_ATTEMPT || type == PHI_NODE_ROLES;
 }
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where

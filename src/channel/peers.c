@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -87,6 +88,7 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     peers->executor = params->executor;
     peers->device = params->device;
     peers->net_wake = (struct phi_wake){-1, -1};
+    peers->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0); // close-on-exec by definition
     peers->rank = params->rank;
     peers->ranks = params->ranks;
     size_t ranks = (size_t)params->ranks;
@@ -179,6 +181,8 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     }
     phi_net_close(peers->net);
     phi_wake_close(&peers->net_wake);
+    if (peers->pidfd >= 0)
+        close(peers->pidfd);
     phi_releases_free(peers);
     free(peers->exports);
     if (peers->is_late)

@@ -232,7 +232,7 @@ struct phi_peer {
     struct phi_staging *staging; // of that link, or NULL
     struct phi_uses late;        // of channels that had ended, by what was taken of them
     int wake_fd;             // rings at the peer, as it says, or -1
-    int pidfd;               // or -1; polled by the service thread
+    int pidfd;               // of its process, as it gave it, or -1; polled by the service thread
     uint32_t watch;          // names this life in the service's events
 
     struct phi_segment *segment;
@@ -269,6 +269,7 @@ struct phi_peer {
     struct phi_net_told told_by_then; // ... over the net
     bool ending;        // broken by the end of its connection: it may be about to exit
     uint64_t last_beat; // ... its counter then
+    bool parted;        // nobody is left at the other end of wake_fd: its context is no more
     bool gone;          // the process has exited (or closed its end without leaving)
     bool released;      // broken, and no stream of ours touches anything of it any more
 
@@ -369,6 +370,7 @@ struct phi_peers {
     struct phi_device *device;
     struct phi_mailbox *mailbox; // has its own locks
     struct phi_service *service;
+    int pidfd;            // of this process, for peers; -1: this kernel gives none
     struct phi_net *net; // once a peer needs it; never closed before the end
     struct phi_wake net_wake; // rung when a message came over it, or a link was lost
     struct phi_way way;  // of this rank's memory over it

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/forked.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "base/wake.h"
@@ -34,6 +35,7 @@ enum source {
     SOURCE_CONNECTION,
     SOURCE_PIDFD,
     SOURCE_SOCKET,
+    SOURCE_WAKE,
     SOURCE_NET,
 };
 #define SOURCE_BITS 8
@@ -73,6 +75,9 @@ int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
         rc = watch(service, peer->socket, EPOLLRDHUP, life | SOURCE_SOCKET, (uint32_t)peer->rank);
     if (rc == 0 && peer->pidfd >= 0)
         rc = watch(service, peer->pidfd, EPOLLIN, life | SOURCE_PIDFD, (uint32_t)peer->rank);
+    // Whatever a peer has sent as one: what tells of no end is none.
+    if (rc == 0 && peer->wake_fd >= 0)
+        watch(service, peer->wake_fd, EPOLLRDHUP, life | SOURCE_WAKE, (uint32_t)peer->rank);
     if (rc)
         return phi_fail(service->peers->report, rc, "cannot watch rank %d: %s", peer->rank,
                         ph_strerror(rc));
@@ -85,6 +90,7 @@ void phi_service_unwatch(struct phi_service *service, struct phi_peer *peer)
     // What was seen has been taken out already.
     epoll_ctl(service->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
     epoll_ctl(service->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
+    epoll_ctl(service->epoll, EPOLL_CTL_DEL, peer->wake_fd, NULL);
 }
 
 void phi_service_wake(struct phi_service *service)
@@ -132,6 +138,7 @@ static void accept_one(struct phi_service *service)
         nanosleep(&(struct timespec){.tv_nsec = 10 * PHI_MS}, NULL);
         return;
     }
+    phi_forked_close(fd);
     uint32_t index;
     struct connection *connection = NULL;
     bool ours = phi_node_trusts(fd);
@@ -186,10 +193,7 @@ static void end_of_link(struct phi_peer *peer)
                 peer->rank, peer->theirs.pid, peer->theirs.host, why);
     phi_peer_break(peer, PH_EPEER);
     // Its endpoint here is closed, and with it the regions: nothing of it can reach us.
-    peer->gone = true;
-    phi_heartbeat_forget(peer);
-    phi_peers_changed(peers);
-    phi_mailbox_wake(peers->mailbox);
+    phi_peer_over(peer);
 }
 
 static bool serve_link(struct phi_service *service, int rank)
@@ -263,9 +267,11 @@ static void serve(struct phi_service *service, uint32_t index)
 
 static void end_of_peer(struct phi_service *service, enum source source, struct phi_peer *peer)
 {
-    struct phi_peers *peers = service->peers;
     // Level-triggered for ever from here on: seen once is enough.
-    epoll_ctl(service->epoll, EPOLL_CTL_DEL, source == SOURCE_PIDFD ? peer->pidfd : peer->socket,
+    epoll_ctl(service->epoll, EPOLL_CTL_DEL,
+              source == SOURCE_PIDFD  ? peer->pidfd
+              : source == SOURCE_WAKE ? peer->wake_fd
+                                      : peer->socket,
               NULL);
     if (peer->link != NULL) {
         phi_hello_exited(peer);
@@ -284,12 +290,10 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
     }
     // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are
     // gone. Without a pidfd (another PID namespace) the end of the connection stands for it.
-    if (source == SOURCE_PIDFD || peer->pidfd < 0 || left) {
-        peer->gone = true;
-        phi_heartbeat_forget(peer);
-        phi_peers_changed(peers);
-        phi_mailbox_wake(peers->mailbox);
-    }
+    if (source == SOURCE_PIDFD || peer->pidfd < 0 || left)
+        phi_peer_over(peer);
+    else if (source == SOURCE_WAKE)
+        phi_peer_parted(peer);
 }
 
 static void peer_event(struct phi_service *service, uint32_t source, int rank)
@@ -318,7 +322,7 @@ static bool release_broken(struct phi_peers *peers)
         if (peer == NULL || peer->state != PHI_PEER_BROKEN || peer->released)
             continue;
         peer->released = phi_peer_release(peer);
-        more = more || !peer->released;
+        more = more || !(peer->released || phi_peer_ending(peer));
     }
     pthread_mutex_unlock(&peers->lock);
     return more;
@@ -345,6 +349,7 @@ static void handle(struct phi_service *service, uint64_t data)
         break;
     case SOURCE_PIDFD:
     case SOURCE_SOCKET:
+    case SOURCE_WAKE:
         peer_event(service, source, (int)index);
         break;
     }

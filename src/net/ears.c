@@ -5,8 +5,12 @@
 // libfabric's before its pull request 12709. So what listens for an endpoint is shut, and what was
 // accepted and has had no answer, and the provider is let see that: it frees what it holds of them.
 // Where /proc is not to be read none is found, and the hazard is as before.
+//
+// And endpoints while they serve: their sockets are to end with this program, for peers to see
+// that.
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -16,6 +20,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/forked.h"
 #include "net/internal.h"
 
 // The endpoints' names, and their sockets that listen: -1 until they are found.
@@ -117,6 +122,57 @@ static bool shut_sockets(struct ears *ears)
     if (all)
         closedir(all);
     return any;
+}
+
+// Whether a socket is one of the link's: at an endpoint of ours, or connected to one of the peer's.
+static bool is_of(struct ears *ears, const struct phi_link *link, int fd)
+{
+    struct sockaddr_storage name = {0}, theirs;
+    socklen_t size = sizeof(name);
+
+    if (ear_of(ears, fd))
+        return true;
+    if (getpeername(fd, (struct sockaddr *)&name, &size))
+        return false;
+    for (size_t i = 0; i < link->peers_names && link->peers_name_size <= sizeof(theirs); i++) {
+        memset(&theirs, 0, sizeof(theirs));
+        memcpy(&theirs, link->peers_address + i * link->peers_name_size, link->peers_name_size);
+        if (is_same(&name, &theirs))
+            return true;
+    }
+    return false;
+}
+
+// With the net's lock: as in shut_socket none becomes somebody else's meanwhile.
+static void guard_sockets(struct phi_link *link)
+{
+    DIR *all = opendir("/proc/self/fd");
+    struct ears ears = {.n = 0};
+    const struct dirent *one;
+
+    add_ear(&ears, &link->control);
+    for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
+        add_ear(&ears, &link->rails[i]);
+    while (all && (one = readdir(all))) {
+        const int fd = atoi(one->d_name);
+
+        if (one->d_name[0] == '.' || !is_of(&ears, link, fd))
+            continue;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        phi_forked_close(fd);
+    }
+    if (all)
+        closedir(all);
+}
+
+void phi_link_guard(struct phi_link *link)
+{
+    if (!phi_provider_is_tcp(link->net->nics[0].info))
+        return;
+    phi_net_lock(link->net);
+    if (link->open)
+        guard_sockets(link);
+    pthread_mutex_unlock(&link->net->lock);
 }
 
 // Mostly the provider has seen it after the first of so many rounds. rxm answers every 10 ms only,

@@ -164,6 +164,8 @@ struct phi_link {
     int64_t came; // when something did
     uint8_t address[PHI_NET_ADDRESS_MAX]; // all, and our token
     size_t address_size;
+    uint8_t peers_address[PHI_NET_ADDRESS_MAX]; // of as many rails as it has, each of so many bytes
+    size_t peers_name_size, peers_names;
     uint64_t token, peers_token; // what frames from the peer, and to it, have
     bool disturbed;              // some without came
     bool connected;

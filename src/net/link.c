@@ -360,6 +360,9 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
         memcpy(&link->peers_token, address + size, PHI_NET_TOKEN_SIZE);
         rc = connect_rails(link, address, size / (1 + rails), rails);
         link->connected = rc == 0;
+        memcpy(link->peers_address, address, size);
+        link->peers_names = 1 + rails;
+        link->peers_name_size = size / link->peers_names;
         if (rc == 0 && link->carries)
             phi_rails_greet(link);
     } else if (link->open) {

@@ -190,6 +190,11 @@ void phi_link_cut(struct phi_link *link);
 void phi_link_end(struct phi_link *link, bool bye);
 void phi_link_free(struct phi_link *link);
 
+// phi_link_guard: what a provider over TCP has opened for the link ends with this program: it is
+// closed where that executes another one, and in forked children. To be called again for sockets
+// that are opened later.
+void phi_link_guard(struct phi_link *link);
+
 // phi_link_lost: 0, or why the link ended without our doing: -ECONNRESET (the provider says that
 // the peer is gone, or the peer said bye) and the like; the sentence in text.
 int phi_link_lost(const struct phi_link *link, char *text, size_t size);

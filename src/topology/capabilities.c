@@ -196,6 +196,13 @@ bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct p
     return memcmp(a->node, b->node, sizeof none) == 0 && memcmp(a->node, none, sizeof none) != 0;
 }
 
+bool phi_capabilities_same_process(const struct phi_capabilities *a,
+                                   const struct phi_capabilities *b)
+{
+    return phi_capabilities_same_node(a, b) && a->container != 0 && a->container == b->container &&
+           a->pid == b->pid;
+}
+
 bool phi_capabilities_same_device(const struct phi_capabilities *a,
                                   const struct phi_capabilities *b)
 {

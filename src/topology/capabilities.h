@@ -18,7 +18,7 @@ struct phi_capabilities {
     char host[65];    // host name, for sentences only
     char socket[108]; // unix socket of the service thread: '@' for abstract ones
     uint64_t nonce;   // what the service thread answers with
-    uint32_t pid;     // in the rank's own namespace, for sentences only
+    uint32_t pid;     // in the rank's own namespace
     uint32_t uid;
     bool device;      // a CUDA device, else host memory only
     uint8_t uuid[16]; // of the device
@@ -49,6 +49,9 @@ int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *b
 // one kernel, and on one device.
 bool phi_capabilities_node_known(const struct phi_capabilities *capabilities);
 bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b);
+// ... and of one process. The ids are those of a PID namespace, so not where that is unknown.
+bool phi_capabilities_same_process(const struct phi_capabilities *a,
+                                   const struct phi_capabilities *b);
 bool phi_capabilities_same_device(const struct phi_capabilities *a,
                                   const struct phi_capabilities *b);
 

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What processes do besides running: they fork workers, execute another program, and live in PID
+// namespaces of their own, under policies that deny them calls.
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "e2e/exchanging.h"
+#include "support/denied.h"
+#include "support/watched.h"
+
+class Processes : public EveryDevice
+{
+};
+INSTANTIATE_DEVICES_AND_NET(Processes);
+
+static const size_t size = 4096;
+
+// ---- workers
+
+// A worker of a killed rank lives until the test ends. By `clone` no handler of the library's runs
+// in it, as in a child of another language's runtime.
+static void start_worker(Rank &rank, bool clone)
+{
+    const pid_t pid = clone ? static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)) : fork();
+    if (pid != 0)
+        return;
+    rank.shared->value[0] = 1;
+    for (Stopwatch watch; rank.shared->value[1] == 0 && watch.ms() < 4 * kWait;)
+        sleep_ms(10);
+    _exit(0);
+}
+
+RANK_FUNCTION(leaves_a_worker)
+{
+    rank.open({}, 4 * kWait);
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    void *stream = rank.device->stream();
+    rank.barrier();
+    if (rank.rank == 1) {
+        start_worker(rank, rank.argument == "clone");
+        CHECK(reaches(rank.shared->value[0], 1));
+        CHECK(reaches(rank.shared->value[2], 1));
+        raise(SIGKILL);
+    }
+    CHECK_OK(ph_recv(channel, size, stream));
+    CHECK_OK(ph_complete(channel, stream));
+    rank.shared->value[2] = 1; // the other one may end
+    rank.goes_on_without(1, stream);
+    CHECK_RC(end_of(channel), PH_EPEER);
+    rank.close();
+}
+
+static void leave_a_worker(Job &job, const char *how)
+{
+    job.expect_failure(1);
+    EXPECT_EQ(job.status(1, kWait), 128 + SIGKILL);
+    EXPECT_EQ(job.wait(), "") << how;
+    job.shared()->value[1] = 1;
+}
+
+TEST_P(Processes, AWorkerHidesNoDeath)
+{
+    for (const char *how : {"fork", "clone"}) {
+        Job job(GetParam(), 2);
+        job.start("leaves_a_worker", how);
+        leave_a_worker(job, how);
+    }
+}
+
+RANK_FUNCTION(leaves_a_worker_unseen)
+{
+    if (!deny_call(SYS_pidfd_open, ENOSYS))
+        _exit(77);
+    leaves_a_worker(rank);
+}
+
+// As between nodes, and where the kernel gives no pidfds: by its sockets alone.
+TEST_P(Processes, AWorkerHoldsNoSocketsOpen)
+{
+    Job job(GetParam(), 2);
+    job.start("leaves_a_worker_unseen", "fork");
+    if (job.status(0, 100) == 77)
+        GTEST_SKIP() << "this process may not filter system calls";
+    leave_a_worker(job, "fork");
+}
+
+// As the second process of a PID namespace, whose first one this is to end.
+static pid_t start_in_a_namespace(Job &job, int rank, const char *function, const char *argument)
+{
+    const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    if (own < 0 || unshare(CLONE_NEWPID) != 0) {
+        close(own);
+        return -1;
+    }
+    fflush(nullptr);
+    const pid_t first = fork();
+    if (first == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGCHLD, SIG_IGN);
+        for (;;)
+            pause();
+    }
+    job.start_rank(rank, function, argument);
+    EXPECT_EQ(setns(own, CLONE_NEWPID), 0);
+    close(own);
+    return first;
+}
+
+TEST_P(Processes, AWorkerHidesNoDeathInANamespaceOfItsOwn)
+{
+    if (GetParam() == "standin")
+        GTEST_SKIP() << "devices of other PID namespaces meet over the net";
+    for (const char *how : {"fork", "clone"}) {
+        auto job = std::make_unique<Job>(GetParam(), 2);
+        const pid_t first = start_in_a_namespace(*job, 1, "leaves_a_worker", how);
+        if (first < 0)
+            GTEST_SKIP() << "this process may not make namespaces";
+        job->start_rank(0, "leaves_a_worker", how);
+        leave_a_worker(*job, how);
+        kill(first, SIGKILL); // and with it the worker
+        job.reset();
+        waitpid(first, nullptr, 0);
+    }
+}
+
+// ---- another program
+
+static uint64_t sleeps_of_service() // of this rank
+{
+    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::ifstream comm(task.path() / "comm"), status(task.path() / "status");
+        std::string name, word;
+        uint64_t count = 0;
+        comm >> name;
+        while (name == "peerhop-service" && status >> word)
+            if (word == "voluntary_ctxt_switches:" && status >> count)
+                return count;
+    }
+    return 0;
+}
+
+// The program that rank 1 executes, this one: it starts again as the rank, without what the test
+// shares, which an execution leaves behind.
+__attribute__((constructor)) static void second_life()
+{
+    if (getenv("TEST_SECOND_LIFE") == nullptr)
+        return;
+    const std::string device = getenv("TEST_SECOND_LIFE");
+    unsetenv("TEST_SECOND_LIFE");
+    usleep(1500000); // while the other one waits
+    ph_context *context = nullptr;
+    ph_context_params params = {};
+    char error[512] = "";
+    params.struct_size = sizeof params;
+    params.device = device.c_str();
+    params.error = error;
+    params.error_size = sizeof error;
+    void *memory = nullptr;
+    ph_channel *channel = nullptr;
+    if (ph_context_create(&params, &context) || ph_host_alloc(context, size, &memory)) {
+        fprintf(stderr, "the second life: %s\n", error);
+        _exit(1);
+    }
+    ph_operation op = {};
+    op.op_id = 2;
+    op.role = PH_ROLE_BOTH;
+    op.buffer = memory;
+    op.size = size;
+    const int rc = ph_exchange(context, &op, 1, &channel);
+    _exit(rc || ph_context_destroy(&context, 0) ? 1 : 0);
+}
+
+RANK_FUNCTION(executes_itself)
+{
+    rank.open({}, 4 * kWait);
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    void *stream = rank.device->stream();
+    rank.barrier();
+    if (rank.rank == 1) {
+        CHECK(reaches(rank.shared->value[2], 1));
+        const std::string name = ph_context_device(rank.context);
+        setenv("TEST_SECOND_LIFE", name.substr(0, name.find(' ')).c_str(), 1);
+        execl("/proc/self/exe", "ranks", nullptr);
+        _exit(127);
+    }
+    CHECK_OK(ph_recv(channel, size, stream));
+    CHECK_OK(ph_complete(channel, stream));
+    rank.shared->value[2] = 1; // the other one may end
+    CHECK_RC(end_of(channel), PH_EPEER);
+    // It is waited for without haste.
+    const uint64_t before = sleeps_of_service();
+    sleep_ms(500);
+    CHECK(sleeps_of_service() - before < 200);
+    void *host = nullptr;
+    CHECK_OK(ph_host_alloc(rank.context, size, &host));
+    auto op = operation(2, 1, PH_ROLE_BOTH, host, size);
+    ph_channel *again = nullptr;
+    int rc = PH_EPEER;
+    for (Stopwatch watch; rc == PH_EPEER && watch.ms() < kWait; sleep_ms(10))
+        rc = ph_exchange(rank.context, &op, 1, &again);
+    CHECK_OK(rc);
+    rank.synchronize(stream);
+    rank.close();
+}
+
+TEST_P(Processes, ARankThatExecutesItselfIsMetAgain)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("executes_itself"), "");
+}
+
+// ---- policies
+
+RANK_FUNCTION(has_no_random_numbers)
+{
+    std::string error;
+    if (!deny_call(SYS_getrandom, EPERM))
+        _exit(77);
+    CHECK(rank.try_open({}, 20000, &error) == -EPERM);
+    CHECK_SAYS(error, "getrandom: Operation not permitted");
+}
+
+TEST_P(Processes, WithoutRandomNumbersThereIsNoContext)
+{
+    Job job(GetParam(), 1);
+    job.start("has_no_random_numbers");
+    if (job.status(0, kWait) == 77)
+        GTEST_SKIP() << "this process may not filter system calls";
+    EXPECT_EQ(job.wait(), "");
+}
