@@ -21,8 +21,8 @@ struct ph_context;
 struct ph_context_params {
     size_t struct_size; // sizeof(struct ph_context_params); 0 means the first published layout
 
-    // This rank and how many there are. ranks == 0: both from PEERHOP_RANK and PEERHOP_RANKS, then torchrun's
-    // RANK and WORLD_SIZE, then SLURM_PROCID and SLURM_NTASKS, then PMIX_RANK/PMI_RANK and PMI_SIZE.
+    // This rank and how many there are. ranks == 0: both from PEERHOP_RANK and PEERHOP_RANKS, else from the
+    // launcher: torchrun, Open MPI, MPICH and others with PMI, PMIx, srun (docs/launchers.md).
     int rank;
     int ranks;
 
@@ -35,8 +35,9 @@ struct ph_context_params {
     const char *store;
     const struct ph_store_callbacks *store_callbacks; // copied; its opaque must outlive the context
 
-    // Names the job in the store. NULL: PEERHOP_JOB, else what torchrun, Slurm or PMIx set. With a store that
-    // others may share and no name, create fails. epoch tells lives of one job apart.
+    // Names the job in the store. NULL: PEERHOP_JOB, else what the launcher set. With a store that
+    // others may share and no name, create fails. epoch (0: PEERHOP_EPOCH) parts runs of one job that are not to
+    // meet, and must be the same for all its ranks. Lives of a rank need none: the latest takes the place of others.
     const char *job;
     uint64_t epoch;
 

@@ -28,7 +28,7 @@
     NUMBER(rank, "RANK", -1, -1, 1048575, "this rank; -1: from the launcher")                      \
     NUMBER(ranks, "RANKS", 0, 0, 1048576, "number of ranks; 0: from the launcher")                 \
     NUMBER(local_rank, "LOCAL_RANK", -1, -1, 1048575, "place among the ranks of this node; -1: from the launcher") \
-    NUMBER(epoch, "EPOCH", 0, 0, INT64_MAX, "tells lives of one job apart")                        \
+    NUMBER(epoch, "EPOCH", 0, 0, INT64_MAX, "parts runs of one job that are not to meet; alike for all its ranks")                        \
     NUMBER(deadline_ms, "DEADLINE_MS", 60000, 1, 86400000, "deadline of calls that take none")     \
     NUMBER(expiry_s, "EXPIRY_S", 3600, 10, 604800, "life of store keys; refreshed while in use")   \
     NUMBER(heartbeat_ms, "HEARTBEAT_MS", 500, 5, 60000, "how often a rank tells its peers that it runs") \

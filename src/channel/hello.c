@@ -19,7 +19,7 @@
 #define CONNECT_MS 100
 
 // How long a link still has: for what is said to one that was expelled, and may be stopped for a
-// while; for what came from one that exited, or was started again.
+// while; for what came from one that exited.
 #define CUT_MS  10000
 #define EXIT_MS 500
 
@@ -496,12 +496,6 @@ void phi_hello_cut(struct phi_peer *peer)
 {
     if (peer->link != NULL && peer->hello->cut == 0)
         peer->hello->cut = phi_deadline(CUT_MS);
-}
-
-void phi_hello_replaced(struct phi_peer *peer)
-{
-    if (peer->link != NULL && (peer->hello->cut == 0 || peer->hello->cut > phi_deadline(EXIT_MS)))
-        peer->hello->cut = phi_deadline(EXIT_MS);
 }
 
 void phi_hello_exited(struct phi_peer *peer)

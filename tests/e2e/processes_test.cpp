@@ -94,6 +94,50 @@ TEST_P(Processes, AWorkerHoldsNoSocketsOpen)
     leave_a_worker(job, "fork");
 }
 
+// Nothing but its silence tells that it is gone.
+RANK_FUNCTION(is_silent)
+{
+    if (!deny_call(SYS_pidfd_open, ENOSYS))
+        _exit(77);
+    rank.open({"PEERHOP_HEARTBEAT_MS=20", "PEERHOP_SUSPECT_MS=400"}, 4 * kWait);
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    void *stream = rank.device->stream();
+    rank.barrier();
+    if (rank.rank == 1) {
+        start_worker(rank, true);
+        CHECK(reaches(rank.shared->value[2], 1));
+        raise(SIGKILL);
+    }
+    CHECK_OK(ph_recv(channel, size, stream));
+    CHECK_OK(ph_complete(channel, stream));
+    rank.shared->value[2] = 1;
+    int rc = -EBUSY;
+    for (Stopwatch watch; rc == -EBUSY && watch.ms() < kWait; sleep_ms(10))
+        rc = ph_context_expel(rank.context, 1);
+    CHECK_OK(rc);
+    CHECK_RC(ph_channel_status(channel), PH_EPEER);
+    rank.synchronize(stream);
+    Stopwatch watch;
+    rc = ph_context_destroy(&rank.context, 1000);
+    CHECK(watch.ms() < 1000 + kWait);
+    CHECK(rc == 0 || rc == -ETIMEDOUT);
+    if (rc)
+        CHECK_SAYS(rank.error(), "expelled, and has neither acknowledged nor exited");
+    _exit(0);
+}
+
+TEST_P(Processes, WhomNothingTellsOfIsExpelledAndHoldsNobody)
+{
+    Job job(GetParam(), 2);
+    job.start("is_silent");
+    job.expect_failure(1);
+    if (job.status(1, kWait) == 77)
+        GTEST_SKIP() << "this process may not filter system calls";
+    EXPECT_EQ(job.wait(), "");
+    job.shared()->value[1] = 1;
+}
+
 // As the second process of a PID namespace, whose first one this is to end.
 static pid_t start_in_a_namespace(Job &job, int rank, const char *function, const char *argument)
 {
