@@ -166,14 +166,16 @@ TEST_P(Processes, AWorkerHidesNoDeathInANamespaceOfItsOwn)
         GTEST_SKIP() << "devices of other PID namespaces meet over the net";
     for (const char *how : {"fork", "clone"}) {
         auto job = std::make_unique<Job>(GetParam(), 2);
-        const pid_t first = start_in_a_namespace(*job, 1, "leaves_a_worker", how);
-        if (first < 0)
-            GTEST_SKIP() << "this process may not make namespaces";
-        job->start_rank(0, "leaves_a_worker", how);
+        pid_t first[2]; // each sees the other's processes no more than the other sees its own
+        for (int rank = 0; rank < 2; rank++)
+            if ((first[rank] = start_in_a_namespace(*job, rank, "leaves_a_worker", how)) < 0)
+                GTEST_SKIP() << "this process may not make namespaces";
         leave_a_worker(*job, how);
-        kill(first, SIGKILL); // and with it the worker
+        for (pid_t pid : first)
+            kill(pid, SIGKILL); // and with it the worker
         job.reset();
-        waitpid(first, nullptr, 0);
+        for (pid_t pid : first)
+            waitpid(pid, nullptr, 0);
     }
 }
 
