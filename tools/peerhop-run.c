@@ -630,8 +630,10 @@ int main(int argc, char **argv)
     struct run run = {.deadline = PHI_FOREVER, .kill_at = PHI_FOREVER};
 
     parse(&run.options, argc, argv);
-    if (prepare(&run) < 0)
+    if (prepare(&run) < 0) {
+        free(run.ranks);
         return STATUS_FAILED;
+    }
     if (start(&run) < 0)
         end(&run, STATUS_FAILED);
     if (run.options.deadline_s > 0)

@@ -43,7 +43,8 @@ bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, 
 bool phi_hello_why(const struct phi_peer *peer, char *why, size_t size);
 
 // phi_hello_lost: whether the link has ended without our doing; true once. cut: the peer was
-// expelled, or has a later life; cut_due ends the link and is true after ten seconds in which it may learn of it.
+// expelled, or has a later life; cut_due ends the link and is true after ten seconds in which it
+// may learn of it.
 bool phi_hello_lost(struct phi_peer *peer);
 void phi_hello_cut(struct phi_peer *peer);
 bool phi_hello_cut_due(struct phi_peer *peer);
