@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -68,6 +69,12 @@ static int fetch_pidfd(const struct phi_peer *peer, const struct phi_capabilitie
     phi_peer_message(peer, PHI_NODE_PROCESS, &request);
     request.a = theirs->nonce;
     int rc = phi_node_call(socket, &request, &answer, &pidfd, call_deadline(deadline));
+    // Whatever a peer has sent as one.
+    if (rc == 0 && pidfd >= 0 && syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) != 0 &&
+        errno == EBADF) {
+        close(pidfd);
+        pidfd = -1;
+    }
     return rc ? -1 : pidfd;
 }
 

@@ -94,7 +94,6 @@ void phi_peer_over(struct phi_peer *peer)
 // which it has executed.
 void phi_peer_parted(struct phi_peer *peer)
 {
-    peer->parted = true;
     if (!peer->theirs.device ||
         (peer->newer != 0 && phi_capabilities_same_process(&peer->theirs, &peer->newer_theirs)))
         phi_peer_over(peer);

@@ -197,7 +197,7 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
     // A program that it has executed may hold the link open, as may a child of it.
     if (peer->state == PHI_PEER_BROKEN)
         phi_hello_cut(peer);
-    if (peer->parted)
+    if (peer->parted && peer->ending)
         phi_peer_parted(peer);
     phi_peer_renew(peer);
 }

@@ -277,6 +277,10 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
         phi_hello_exited(peer);
         return;
     }
+    // Alone it says nothing: whatever a peer has sent as what rings at it.
+    peer->parted = peer->parted || source == SOURCE_WAKE;
+    if (source == SOURCE_WAKE && !peer->ending)
+        return;
     bool left =
         peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) & PHI_SIDE_LEAVING;
     phi_peer_look(peer);
@@ -292,7 +296,7 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
     // gone. Without a pidfd (another PID namespace) the end of the connection stands for it.
     if (source == SOURCE_PIDFD || peer->pidfd < 0 || left)
         phi_peer_over(peer);
-    else if (source == SOURCE_WAKE)
+    else if (peer->parted)
         phi_peer_parted(peer);
 }
 
