@@ -411,7 +411,7 @@ struct phi_peers {
     bool leaving;
     struct ph_exchange_request *requests; // unfinished exchanges
     struct ph_exchange_request *spare;    // kept for the next one, or NULL
-    _Atomic(struct phi_work *) spare_work[PHI_SPARE_WORK]; // of groups, for the next ones; or NULL
+    struct phi_work *_Atomic spare_work[PHI_SPARE_WORK]; // of groups, for the next ones; or NULL
 
     int64_t ticked;                // when the service thread last beat; 0: nobody is connected
     int64_t awake_since;           // ... and since when it has done so without a long gap

@@ -208,29 +208,63 @@ static __device__ uint32_t await_record(const phi_hop_item &item, uint32_t recor
     }
 }
 
-// What this thread holds of a record already: its first 16 bytes.
+// What this thread holds of a record already: 16 bytes.
 struct stage_piece {
     uint64_t at; // in the record
     uint4 bytes;
 };
 
-// A record's data into the buffer, from what the threads of all its blocks hold and from its slot.
-static __device__ void unpack(uint64_t destination, uint64_t source, uint64_t size,
-                              const stage_piece &piece, phi_share share)
+// Which bytes of a record are a block's does not depend on how many threads it has: a block of a
+// HELP ends by itself, and what it leaves its fellow in a later launch does, with other threads.
+// The first bytes are dealt out by rows of 512, of which a warp takes one at a time: they come with
+// the head. The rest is in as many parts as there are blocks.
+#define STAGE_ROW  512u
+#define STAGE_ROWS (16ull * PHI_STAGED_THREADS) // bytes, for each block
+
+static __device__ stage_piece first_piece(const phi_hop_item &item, uint32_t block)
 {
-    const uint64_t held = 16 * share.stride;
-    uint8_t *at = reinterpret_cast<uint8_t *>(destination + piece.at);
-    if (size <= held) {
-        const uint64_t left = piece.at < size ? size - piece.at : 0;
-        scatter(at, static_cast<uint64_t>(piece.bytes.y) << 32 | piece.bytes.x, left);
-        if (left > 8)
-            scatter(at + 8, static_cast<uint64_t>(piece.bytes.w) << 32 | piece.bytes.z, left - 8);
-    } else if ((destination & 15) == 0) {
-        *reinterpret_cast<uint4 *>(at) = piece.bytes;
-        copy_part({destination + held, source + held, size - held, 0}, share);
-    } else {
-        copy_part({destination, source, size, 0}, share);
+    const uint32_t row = block + item.blocks * (threadIdx.x / 32);
+    return {static_cast<uint64_t>(row) * STAGE_ROW + 16 * (threadIdx.x % 32), {}};
+}
+
+static __device__ void store_piece(uint64_t to, uint4 bytes, uint64_t left)
+{
+    uint8_t *at = reinterpret_cast<uint8_t *>(to);
+    if (left >= 16 && (to & 15) == 0) {
+        *reinterpret_cast<uint4 *>(at) = bytes;
+        return;
     }
+    scatter(at, static_cast<uint64_t>(bytes.y) << 32 | bytes.x, left);
+    if (left > 8)
+        scatter(at + 8, static_cast<uint64_t>(bytes.w) << 32 | bytes.z, left - 8);
+}
+
+// The block's part of [from, size), by its threads alone.
+static __device__ void unpack_part(uint64_t destination, uint64_t source, uint64_t from,
+                                   uint64_t size, uint32_t block, uint32_t blocks)
+{
+    const uint64_t part = ((size - from + blocks - 1) / blocks + 15) & ~15ull;
+    const uint64_t at = from + block * part;
+    if (at < size)
+        copy_part({destination + at, source + at, size - at < part ? size - at : part, 0},
+                  {threadIdx.x, blockDim.x});
+}
+
+// A record's data into the buffer, from what the threads hold and from its slot.
+static __device__ void unpack(const phi_hop_item &item, uint32_t block, uint64_t destination,
+                              uint64_t source, uint64_t size, const stage_piece &piece)
+{
+    const uint64_t rows = STAGE_ROWS * item.blocks, end = size < rows ? size : rows;
+    const uint64_t stride = static_cast<uint64_t>(STAGE_ROW) * item.blocks * (blockDim.x / 32);
+    if (size > rows && (destination & 15) != 0)
+        return unpack_part(destination, source, 0, size, block, item.blocks);
+    for (uint64_t at = piece.at; at < end; at += stride)
+        store_piece(destination + at,
+                    at == piece.at ? piece.bytes
+                                   : load_line(reinterpret_cast<const uint4 *>(source + at)),
+                    end - at);
+    if (size > rows)
+        unpack_part(destination, source, rows, size, block, item.blocks);
 }
 
 // Waits for a record and empties it; false where the wait was given up. All threads of the block go
@@ -243,7 +277,6 @@ static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, ui
     __shared__ uint32_t found;
     __shared__ phi_stage_record head;
     const uint64_t slot = stage_slot(item, record), data = slot + PHI_STAGE_HEAD;
-    const phi_share share = share_of(block, item.blocks);
     uint32_t *done = reinterpret_cast<phi_stage_lane *>(item.own)->done + block;
     if (threadIdx.x < 32) {
         const uint32_t where =
@@ -258,14 +291,14 @@ static __device__ bool empty_record(const phi_hop_item &item, uint32_t block, ui
         __syncthreads(); // before `found` is written again
         return where != NOWHERE;
     }
-    stage_piece piece = {16 * share.first, {}};
+    stage_piece piece = first_piece(item, block);
     if (piece.at < PHI_STAGE_CHUNK(item.peer)) // of any record: how much there is the head says
         piece.bytes = load_line(reinterpret_cast<const uint4 *>(data + piece.at));
     if (threadIdx.x == 0)
         head = read_head(item, slot);
     __syncthreads();
     *last = head.last != 0;
-    unpack(item.destination + head.offset, data, head.size, piece, share);
+    unpack(item, block, item.destination + head.offset, data, head.size, piece);
     show_record(done, record);
     return true;
 }

@@ -532,7 +532,7 @@ static int feed(struct phi_redis_connection *connection)
         return 0;
     if (got <= 0)
         return lost(connection, got ? ph_strerror(-errno) : "the server closed it");
-    if (!connection->heard && is_alert(chunk, (size_t)got))
+    if (!connection->heard && is_alert(connection->chunk, (size_t)got))
         return not_redis(connection, "it answers in TLS, which is not supported; name its port "
                                      "without TLS");
     connection->heard = true;

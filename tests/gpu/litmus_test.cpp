@@ -538,9 +538,11 @@ using Touch =
 class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
 {
   protected:
-    enum { FRESH = 2 << 20, LIVE = 8 }; // no smaller allocation has pages of its own
+    enum { FRESH = 2 << 20, SHARE = 4 * 64 * 6 }; // no smaller mapping has pages of its own
     CUdeviceptr slabs[2] = {};
-    std::vector<CUdeviceptr> live;
+    CUdeviceptr range = 0, mapped = 0; // addresses, and how much of them has been used
+    size_t range_size = 0;
+    CUmemGenericAllocationHandle fresh = 0;
 
     bool what(const char *text) const
     {
@@ -565,6 +567,8 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
             return;
         if (!std::get<3>(GetParam()) && devices == 1)
             GTEST_SKIP() << "needs two devices";
+        range_size = (size_t)FRESH * 6 * share_of_rounds(SHARE);
+        CU_OK(ends[1].gpu->cu->cuMemAddressReserve(&range, range_size, 0, 0, 0));
         for (int end = 0; end < 2; end++) {
             const std::vector<uint8_t> image(PHI_FLAG_SLAB);
             ends[end].enter();
@@ -574,20 +578,40 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
     }
     void TearDown() override
     {
-        for (CUdeviceptr memory : live)
-            CU_EXPECT(ends[1].gpu->cu->cuMemFree_v2(memory));
+        if (IsSkipped())
+            return;
+        const phi_driver *cu = ends[1].gpu->cu;
+        forget();
+        CU_EXPECT(cu->cuMemAddressFree(range, range_size));
     }
-    // ends[1].buffer is memory that no device has stored to since it was mapped.
+    void forget()
+    {
+        const phi_driver *cu = ends[1].gpu->cu;
+        if (fresh == 0)
+            return;
+        CU_EXPECT(cu->cuMemUnmap(range + mapped - FRESH, FRESH));
+        CU_EXPECT(cu->cuMemRelease(fresh));
+        fresh = 0;
+    }
+    // ends[1].buffer is memory, at an address, that no device has stored to.
     void renew()
     {
+        const phi_driver *cu = ends[1].gpu->cu;
+        CUmemAllocationProp prop = {};
+        CUmemAccessDesc access[2] = {};
         ends[1].enter();
-        if (live.size() == LIVE) {
-            CU_EXPECT(ends[1].gpu->cu->cuMemFree_v2(live.front()));
-            live.erase(live.begin());
+        forget();
+        prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, ends[1].gpu->info().ordinal};
+        for (int end = 0; end < 2; end++) {
+            access[end].location = {CU_MEM_LOCATION_TYPE_DEVICE, ends[end].gpu->info().ordinal};
+            access[end].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         }
-        live.push_back(0);
-        CU_OK(ends[1].gpu->cu->cuMemAlloc_v2(&live.back(), FRESH));
-        ends[1].buffer = live.back();
+        CU_OK(cu->cuMemCreate(&fresh, FRESH, &prop, 0));
+        CU_OK(cu->cuMemMap(range + mapped, FRESH, 0, fresh, 0));
+        CU_OK(cu->cuMemSetAccess(range + mapped, FRESH, access, devices));
+        ends[1].buffer = range + mapped;
+        mapped += FRESH;
     }
     phi_work step(uint8_t kind)
     {
@@ -682,7 +706,7 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
 TEST_P(FirstTouch, WhatTellsOfACopyComesBehindIt)
 {
     const size_t sizes[] = {1, 29, 960, 2047, 4096, 65536};
-    const uint64_t rounds = share_of_rounds(4 * 64 * 6);
+    const uint64_t rounds = share_of_rounds(SHARE);
     for (uint64_t seed = 1; seed <= rounds; seed++)
         for (size_t size : sizes) {
             ASSERT_NO_FATAL_FAILURE(

@@ -117,6 +117,41 @@ class Staged : public GpuTest, public testing::WithParamInterface<int>
 };
 INSTANTIATE_TEST_SUITE_P(Blocks, Staged, testing::Values(1, PHI_STAGE_BLOCKS));
 
+// Each block of a HELP ends by itself: some blocks of a record may be of one launch and the others
+// of the next, which has given them other threads. None of its bytes is missing then.
+TEST_P(Staged, ARecordWhoseBlocksAreOfTwoLaunches)
+{
+    if (blocks() == 1)
+        GTEST_SKIP() << "a record of one block is of one launch";
+    auto *broken = reinterpret_cast<std::atomic<uint32_t> *>(memory + 3 * LANE);
+    const auto take = [&](bool odd, CUdeviceptr buffer, size_t threads_for) {
+        // The blocks that are not asked find nothing, and give up.
+        for (uint32_t b = 0; b < blocks(); b++)
+            lane(0)->done[b] = b % 2 != odd;
+        phi_work work = step(PHI_STEP_UNSTAGE, 0, buffer, 2 * CHUNK, threads_for);
+        work.broken = reinterpret_cast<_Atomic uint32_t *>(broken);
+        work.broken_device = memory_device + 3 * LANE;
+        *broken = 1;
+        issue({work});
+        ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
+    };
+    CUdeviceptr buffer = gpu->alloc(2 * CHUNK);
+    for (size_t bytes : {700, 1529, 5000, 20000, 65000})
+        for (size_t offset : {0, 5})
+            for (bool odd : {false, true}) {
+                const std::vector<uint8_t> data = Gpu::pattern(bytes, bytes + offset);
+                const phi_stage_record what = {offset, (uint32_t)bytes, 1};
+                gpu->fill(buffer, 2 * CHUNK, 9);
+                memcpy(head(0, 1), &what, sizeof what);
+                memcpy(slot(0, 1) + PHI_STAGE_HEAD, data.data(), bytes);
+                reach(0, 1);
+                ASSERT_NO_FATAL_FAILURE(take(odd, buffer, 64));
+                ASSERT_NO_FATAL_FAILURE(take(!odd, buffer, 0)); // any size: as many threads as fit
+                EXPECT_EQ(gpu->errors(buffer + offset, bytes, bytes + offset), 0u)
+                    << bytes << " bytes at " << offset;
+            }
+}
+
 // A peer that writes the head of a record while it is taken: whatever the threads of a block see of
 // it, all go the same way, and nothing lands outside the buffer.
 TEST_P(Staged, AHeadThatChangesAllTheTime)
@@ -149,33 +184,37 @@ TEST_P(Staged, AHeadThatChangesAllTheTime)
     EXPECT_EQ(memcmp(&found[guard + bytes], &wanted[guard + bytes], guard), 0);
 }
 
-// Of what the threads hold of a record when its head comes, and what they fetch then, every byte lands in its place, and
-// none beside it. `wish` is what the launch has threads for.
+// Of what the threads hold of a record when its head comes, and what they fetch then, every byte
+// lands in its place, and none beside it. `wish` is what the launch has threads for.
 TEST_P(Staged, ARecordOfAnySizeLandsAnywhere)
 {
     const size_t room = CHUNK + 16, guard = 64;
     CUdeviceptr buffer = gpu->alloc(room + 2 * guard);
     uint32_t record = 0;
-    for (uint32_t bytes : {0u, 1u, 7u, 8u, 9u, 15u, 16u, 17u, 33u, 511u, 512u, 513u, 2047u, 2048u, 2049u, 8197u, CHUNK - 1, CHUNK})
+    for (uint32_t bytes : {0u, 1u, 7u, 8u, 9u, 15u, 16u, 17u, 33u, 511u, 512u, 513u, 2047u, 2048u,
+                           2049u, 8197u, CHUNK - 1, CHUNK})
         for (uint64_t offset : {0, 1, 4, 8, 15, 16})
             for (size_t wish : {(size_t)0, (size_t)bytes}) {
                 gpu->fill(buffer, room + 2 * guard, 3);
-                std::vector<uint8_t> wanted = Gpu::pattern(room + 2 * guard, 3), found(wanted.size());
+                std::vector<uint8_t> wanted = Gpu::pattern(room + 2 * guard, 3),
+                                     found(wanted.size());
                 const std::vector<uint8_t> data = Gpu::pattern(bytes, 100 + record++);
                 std::copy(data.begin(), data.end(), slot(0, record) + PHI_STAGE_HEAD);
                 std::copy(data.begin(), data.end(), wanted.begin() + (ptrdiff_t)(guard + offset));
                 *head(0, record) = {offset, bytes, 1};
                 reach(0, record);
                 issue({step(PHI_STEP_UNSTAGE, 0, buffer + guard, room, wish)});
-                ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
+                ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0)
+                    << gpu->context.error();
                 ASSERT_EQ(done(0), record);
                 CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, found.size()));
-                ASSERT_EQ(found, wanted) << bytes << " bytes at " << offset << ", launched for " << wish;
+                ASSERT_EQ(found, wanted)
+                    << bytes << " bytes at " << offset << ", launched for " << wish;
             }
 }
 
-// A short record lies in its line, each word with the record's number; the slot is not touched. Then the same line is
-// emptied from there, while `reach` says that nothing has come.
+// A short record lies in its line, each word with the record's number; the slot is not touched.
+// Then the same line is emptied from there, while `reach` says that nothing has come.
 TEST_P(Staged, ShortRecordsByLines)
 {
     const size_t room = 64, guard = 64;
@@ -191,7 +230,8 @@ TEST_P(Staged, ShortRecordsByLines)
             *head(0, record) = {123, 456, 789};
             reach(0, record);
             issue({step(PHI_STEP_STAGE, 0, source + skew, offset, bytes)});
-            ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
+            ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0)
+                << gpu->context.error();
             ASSERT_EQ(done(0), record);
             EXPECT_EQ(head(0, record)->offset, 123u);
             const uint64_t *words = lane(0)->lines[(record - 1) % PHI_STAGE_SLOTS].words;
@@ -207,36 +247,47 @@ TEST_P(Staged, ShortRecordsByLines)
             EXPECT_EQ(there.last, 1u);
             EXPECT_EQ(memcmp(line + 4, &data[skew], bytes), 0) << bytes << " from " << skew;
 
-            memcpy(lane(1)->lines[(record - 1) % PHI_STAGE_SLOTS].words, words, sizeof lane(1)->lines[0]);
+            memcpy(lane(1)->lines[(record - 1) % PHI_STAGE_SLOTS].words, words,
+                   sizeof lane(1)->lines[0]);
             *head(1, record) = {0, 8, 0}; // not looked at
-            std::copy_n(data.begin() + (ptrdiff_t)skew, bytes, wanted.begin() + (ptrdiff_t)(guard + offset));
+            std::copy_n(data.begin() + (ptrdiff_t)skew, bytes,
+                        wanted.begin() + (ptrdiff_t)(guard + offset));
             issue({step(PHI_STEP_UNSTAGE, 1, buffer + guard, room, 0)});
-            ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
+            ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0)
+                << gpu->context.error();
             EXPECT_EQ(done(1), record);
             CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, found.size()));
             ASSERT_EQ(found, wanted) << bytes << " bytes at " << offset << " from " << skew;
         }
 }
 
-// What a peer says of a short record is not believed either; a line that is not whole, or of another record, is none.
+// What a peer says of a short record is not believed either; a line that is not whole, or of
+// another record, is none.
 TEST_P(Staged, LinesThatLie)
 {
     const size_t room = 64, guard = 64;
     CUdeviceptr buffer = gpu->alloc(room + 2 * guard);
     const std::vector<uint8_t> wanted = Gpu::pattern(room + 2 * guard, 3);
     std::vector<uint8_t> found(wanted.size());
-    const auto write = [&](uint32_t record, uint32_t number, const phi_stage_record &what, uint32_t words) {
+    const auto write = [&](uint32_t record, uint32_t number, const phi_stage_record &what,
+                           uint32_t words) {
         uint32_t line[PHI_STAGE_LINE_WORDS];
         memset(line, 0xab, sizeof line);
         memcpy(line, &what, sizeof what);
         for (uint32_t i = 0; i < words; i++)
-            __atomic_store_n(&lane(0)->lines[(record - 1) % PHI_STAGE_SLOTS].words[i], PHI_STAGE_WORD(number, line[i]),
-                             __ATOMIC_RELEASE);
+            __atomic_store_n(&lane(0)->lines[(record - 1) % PHI_STAGE_SLOTS].words[i],
+                             PHI_STAGE_WORD(number, line[i]), __ATOMIC_RELEASE);
     };
     gpu->fill(buffer, room + 2 * guard, 3);
     uint32_t record = 0;
-    for (const phi_stage_record &what : {phi_stage_record{0, 17, 1}, {0, UINT32_MAX, 1}, {64, 1, 1}, {57, 8, 1}, {UINT64_MAX, 2, 1},
-                                         {UINT64_MAX - 7, 16, 1}, {1ull << 63, 16, 7}, {5, 65, 1}}) {
+    for (const phi_stage_record &what : {phi_stage_record{0, 17, 1},
+                                         {0, UINT32_MAX, 1},
+                                         {64, 1, 1},
+                                         {57, 8, 1},
+                                         {UINT64_MAX, 2, 1},
+                                         {UINT64_MAX - 7, 16, 1},
+                                         {1ull << 63, 16, 7},
+                                         {5, 65, 1}}) {
         record++;
         write(record, record, what, PHI_STAGE_LINE_WORDS);
         issue({step(PHI_STEP_UNSTAGE, 0, buffer + guard, room, 0)});
@@ -245,10 +296,12 @@ TEST_P(Staged, LinesThatLie)
         CU_EXPECT(gpu->cu->cuMemcpyDtoH_v2(found.data(), buffer, found.size()));
         EXPECT_EQ(found, wanted) << record;
     }
-    // All but the last word; then with the number of the record 16 before: what counts is in the slot.
+    // All but the last word; then with the number of the record 16 before: what counts is in the
+    // slot.
     for (uint32_t words : {PHI_STAGE_LINE_WORDS - 1u, (uint32_t)PHI_STAGE_LINE_WORDS}) {
         record++;
-        write(record, words < PHI_STAGE_LINE_WORDS ? record : record - PHI_STAGE_SLOTS, {0, 16, 0}, words);
+        write(record, words < PHI_STAGE_LINE_WORDS ? record : record - PHI_STAGE_SLOTS, {0, 16, 0},
+              words);
         issue({step(PHI_STEP_UNSTAGE, 0, buffer + guard, room, 0)});
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         EXPECT_EQ(done(0), record - 1) << words;
@@ -261,13 +314,15 @@ TEST_P(Staged, LinesThatLie)
     }
 }
 
-// Every 8 bytes of a line come whole and say the truth of whose they are, both ways over PCIe, while they are looked at:
-// by this thread all the time, by the device once it runs, which is waited for in half of the rounds. Numbers wrap on the way.
-// PEERHOP_LITMUS_ROUNDS: how often.
+// Every 8 bytes of a line come whole and say the truth of whose they are, both ways over PCIe,
+// while they are looked at: by this thread all the time, by the device once it runs, which is
+// waited for in half of the rounds. Numbers wrap on the way. PEERHOP_LITMUS_ROUNDS: how often.
 TEST_P(Staged, LinesComeWhole)
 {
     const char *wish = getenv("PEERHOP_LITMUS_ROUNDS");
-    const uint32_t pieces = 256, rounds = wish ? std::max((uint32_t)strtoul(wish, nullptr, 10), 2 * pieces) : 3 * pieces;
+    const uint32_t pieces = 256,
+                   rounds = wish ? std::max((uint32_t)strtoul(wish, nullptr, 10), 2 * pieces)
+                                 : 3 * pieces;
     const uint32_t before = UINT32_MAX - pieces - pieces / 2;
     const auto mix = [](uint32_t record, uint32_t i) { return (record * 8 + i) * 2654435761u; };
     CUdeviceptr source = gpu->alloc(16 * pieces), buffer = gpu->alloc(16 * pieces);
@@ -303,7 +358,8 @@ TEST_P(Staged, LinesComeWhole)
         ASSERT_EQ(there, PHI_STAGE_LINE_WORDS) << record;
         issue({step(PHI_STEP_UNSTAGE, 1, buffer, 16 * pieces, 0)});
         const uint32_t at = 16 * piece;
-        const uint32_t in[] = {at, 0, 16, 1, mix(record, 4), mix(record, 5), mix(record, 6), mix(record, 7)};
+        const uint32_t in[] = {
+            at, 0, 16, 1, mix(record, 4), mix(record, 5), mix(record, 6), mix(record, 7)};
         memcpy(&wanted[at / 4], &in[4], 16);
         const auto pause = [](int64_t ns) {
             for (const int64_t end = phi_now() + ns; phi_now() < end;)
@@ -312,9 +368,10 @@ TEST_P(Staged, LinesComeWhole)
         pause(round % 2 * 20000);
         for (uint32_t i = 0; i < PHI_STAGE_LINE_WORDS; i++) {
             const uint32_t k = (i * 3 + record) % PHI_STAGE_LINE_WORDS;
-            pause((record + i) % 5 == 0 ? record % 4000 : 0); // a poll of the device takes about 1 us
-            __atomic_store_n(&lane(1)->lines[(record - 1) % PHI_STAGE_SLOTS].words[k], PHI_STAGE_WORD(record, in[k]),
-                             __ATOMIC_RELAXED);
+            pause((record + i) % 5 == 0 ? record % 4000
+                                        : 0); // a poll of the device takes about 1 us
+            __atomic_store_n(&lane(1)->lines[(record - 1) % PHI_STAGE_SLOTS].words[k],
+                             PHI_STAGE_WORD(record, in[k]), __ATOMIC_RELAXED);
         }
         if (round % pieces != 0 && round != rounds)
             continue;

@@ -206,7 +206,7 @@ void CudaMachine::free(void *memory, size_t, Kind kind)
 {
     const auto pointer = reinterpret_cast<CUdeviceptr>(memory);
     if (kind == Kind::HOST) {
-        if (ph_host_free(context_, memory))
+        if (ph_host_free(context_, memory, 0))
             fail("host memory that was released cannot be freed");
     } else if (kind == Kind::VMM) {
         CU(cuMemUnmap, pointer, vmm_[pointer]);

@@ -68,7 +68,7 @@ class HostMachine : public Machine
     }
     void free(void *memory, size_t, Kind) override
     {
-        if (ph_host_free(context_, memory))
+        if (ph_host_free(context_, memory, 0))
             fail("host memory that was released cannot be freed");
     }
     uint8_t *near_memory(size_t size) override

@@ -54,6 +54,14 @@ void Rank::must(int rc, const char *what)
     fail(text);
 }
 
+// What has to wait for a stream is done by a later call.
+void Rank::reap()
+{
+    const int rc = ph_reap(context_, 1);
+    if (rc != -ETIMEDOUT)
+        must(rc, "ph_reap");
+}
+
 // All ranks, the next life of one that has ended, too. reaps: while it waits it unmaps what peers
 // have given back.
 void Rank::barrier(bool reaps)
@@ -70,7 +78,7 @@ void Rank::barrier(bool reaps)
         const timespec pause = {reaps ? 0 : 1, reaps ? 500000 : 0};
         syscall(SYS_futex, &board.generation, FUTEX_WAIT, generation, &pause, nullptr, 0);
         if (reaps)
-            must(ph_reap(context_), "ph_reap");
+            reap();
     }
 }
 
@@ -210,7 +218,7 @@ void Rank::give_back(bool frees)
     const time_t end = time(nullptr) + orders_.stall_ms / 1000;
     for (const Area &area : areas_)
         for (int rc = -1; rc != 0;) {
-            must(ph_reap(context_), "ph_reap");
+            reap();
             rc = ph_release_wait(context_, area.memory, area.size, state, 1);
             if (time(nullptr) > end)
                 must(rc, "ph_release_wait");

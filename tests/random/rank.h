@@ -61,6 +61,7 @@ class Rank
         mine_.doing = (uint32_t)what;
         mine_.progress++;
     }
+    void reap();
     void barrier(bool reaps = false);
     bool over(uint64_t round);
     std::string error();
