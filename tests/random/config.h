@@ -21,7 +21,7 @@ struct Mix {
     unsigned grouped = 50;     // transactions that are groups
     unsigned several = 30;     // segments on several streams
     unsigned reborn = 3;  // ... of a thousand rounds begin with the end of a rank and its next life
-    unsigned large = 180; // bytes of large messages that a script has for 100 of others: it is
+    unsigned large = 260; // bytes of large messages that a script has for 100 of others: it is
                           // repeated less often
     bool gets = true;     // not where memory is staged
     bool copies = true;   // nor those from peer to peer where a device goes over the net
