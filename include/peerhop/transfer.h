@@ -21,7 +21,8 @@
 // queue is full), PH_EDRIVER, PH_EFORKED. On an error nothing was enqueued, unless the channel's
 // status says that it broke half-way. No call allocates, takes a lock that another rank can hold,
 // or makes a system call of its own after the first use of a stream (of threads that call on one
-// stream at once, one may yield the core to another). A call that is captured takes a lock of the
+// stream at once, one may yield the core to another; the first large groups that several threads
+// make at the same time take memory, which the context keeps: -ENOMEM). A call that is captured takes a lock of the
 // context, and is noted in memory for as long as its graph lives; a replay runs nothing of the
 // library.
 #ifndef PEERHOP_TRANSFER_H

@@ -12,6 +12,7 @@
 #include "channel/device_channel.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
+#include "channel/issue.h"
 #include "channel/leave.h"
 #include "channel/release.h"
 
@@ -246,6 +247,8 @@ static int open_context(struct ph_context *context, const struct ph_context_para
         .incarnation = phi_incarnation(0),
     };
     rc = phi_peers_open(&peers, deadline, &context->peers);
+    if (rc == 0)
+        rc = phi_issue_prepare(context->peers);
     if (rc == 0)
         phi_log(&context->report, PH_LOG_INFO, "rank %d of %d, job %s, epoch %llu, on %s",
                 identity.rank, identity.ranks, identity.job, (unsigned long long)identity.epoch,

@@ -108,6 +108,7 @@ int phi_device_channel_open(struct ph_channel *channel, struct ph_device_channel
     if (rc == 0) {
         // Against the revoker's store of `revoked` and load of `devices`: one sees the other.
         atomic_fetch_add(&channel->uses.devices, 1);
+        atomic_store(&channel->peers->unfenced, true);
         if (atomic_load(&channel->uses.revoked) != 0) {
             atomic_fetch_sub(&channel->uses.devices, 1);
             rc = PH_EBROKEN;

@@ -213,8 +213,7 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *whole,
     work->own_lane = channel->own_slab + lane;
     work->peer_lane = channel->peer_slab + lane;
     work->signal = word == PHI_WORD_NOTE;
-    work->fence_before = channel->local_kind == PHI_KIND_HOST ||
-                         atomic_load_explicit(&channel->uses.devices, memory_order_relaxed) > 0;
+    work->fence_before = atomic_load_explicit(&channel->peers->unfenced, memory_order_relaxed);
     work->wide = !work->signal && phi_flag_is_wide(lines, call->size);
     const size_t small = phi_flag_slots(channel->index, word);
     const size_t slots = work->wide ? phi_flag_wide_slots(channel->index) : small;
@@ -631,6 +630,13 @@ static void give_work(struct phi_peers *peers, struct phi_work *work)
     for (int i = 0; work != NULL && i < PHI_SPARE_WORK; i++)
         work = atomic_exchange(&peers->spare_work[i], work);
     free(work);
+}
+
+int phi_issue_prepare(struct phi_peers *peers)
+{
+    struct phi_work *work = take_work(peers);
+    give_work(peers, work);
+    return work == NULL ? -ENOMEM : 0;
 }
 
 // With room for `room` items in `work`.

@@ -24,6 +24,9 @@ struct phi_helps {
     size_t n;
 };
 
+// phi_issue_prepare takes the memory of the first large group, so that its call takes none. -ENOMEM.
+int phi_issue_prepare(struct phi_peers *peers);
+
 // phi_issue enqueues the calls in order, as one operation where they fit. The calls are valid
 // (ranges, roles). *begun: whether earlier calls of the same group are enqueued, and then whether
 // any of all those is. Errors: as the transfer functions; a channel whose operation was enqueued

@@ -120,6 +120,8 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->local = own->address;
     channel->local_size = own->size;
     channel->local_kind = own->export_->export_.allocation.kind;
+    if (channel->local_kind == PHI_KIND_HOST)
+        atomic_store(&key->peer->peers->unfenced, true);
     channel->remote_size = theirs->size;
     if (theirs->export_ != NULL)
         channel->remote_kind = theirs->export_->info.allocation.kind;

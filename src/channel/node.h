@@ -40,7 +40,7 @@ enum phi_node_type {
 
     // Likewise. a: nonce expected. Answer: descriptor: the process as a pidfd, of which also those
     // learn that it has ended who live in another PID namespace
-    PHI_NODE_PROCESS = 32,
+    PHI_NODE_PROCESS = 33,
 
     // Whether ipc serves; see attempt.h. a: the sender's outcome, enum phi_reason + 1, or 0: it has
     // none so far; bytes: record of its probe allocation. Answer: the receiver's; b: 1: it leaves,

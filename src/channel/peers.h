@@ -68,12 +68,12 @@ struct phi_remote_export {
     struct phi_record_info info;
     uint8_t *record;
     size_t record_size;
-    bool revoked;              // its owner will not use it any more: to be closed
-    bool importing;            // a thread maps or closes it now, without the lock
-    bool closing;              // ... that thread is the device's closer, which says when it has
-    bool tried;                // `import` or `reason` is the outcome
-    uint64_t call;             // number of the exchange call that tried last
-    struct phi_import *import; // NULL: failed, or over the net
+    bool revoked;                 // its owner will not use it any more: to be closed
+    bool importing;               // a thread maps or closes it now, without the lock
+    bool closing;                 // ... that thread is the device's closer, which says when it has
+    bool tried;                   // `import` or `reason` is the outcome
+    uint64_t call;                // number of the exchange call that tried last
+    struct phi_import *import;    // NULL: failed, or over the net
     struct phi_net_target target; // over the net: its region
     bool has_target;
     bool marked;   // revoked and of no use any more, over the net: posts by then are told apart,
@@ -91,10 +91,10 @@ struct phi_own_buffer {
     struct phi_local_export *export_;
     uint8_t protocol;
     struct phi_limits limits; // of what is sent from it
-    bool told;     // an offer with it was begun: the peer may know of it
-    bool offered;  // its descriptor has been sent to the peer
-    bool region;   // ... which knows of a region that it lies in
-    bool released; // not to be used any more
+    bool told;                // an offer with it was begun: the peer may know of it
+    bool offered;             // its descriptor has been sent to the peer
+    bool region;              // ... which knows of a region that it lies in
+    bool released;            // not to be used any more
 };
 
 // A buffer of the peer as a key knows it.
@@ -104,7 +104,7 @@ struct phi_peer_buffer {
     uint64_t offset, size;
     uint8_t protocol;
     struct phi_flag_table table; // of what is sent from it
-    bool released; // by the peer
+    bool released;               // by the peer
 };
 
 #define PHI_NO_SLOT UINT32_MAX
@@ -122,31 +122,31 @@ struct phi_key {
     // What each exchange touches comes first.
     struct phi_peer *peer;
     uint64_t op_id;
-    uint8_t role;  // enum ph_role, of this rank
-    uint32_t slot; // PHI_NO_SLOT until the lower rank named it
+    uint8_t role;               // enum ph_role, of this rank
+    uint32_t slot;              // PHI_NO_SLOT until the lower rank named it
     struct phi_own_buffer *own; // by growing numbers
     uint32_t own_count;
     struct phi_agreement agreement;
     struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL
-    uint64_t used;                // number of the exchange call that named it last
-    struct ph_channel **channels; // confirmed
+    uint64_t used;                       // number of the exchange call that named it last
+    struct ph_channel **channels;        // confirmed
     uint32_t channels_count;
     struct phi_key *follower; // named behind it in an exchange call
     uint64_t follower_at;     // peers->keys_freed at that time: while it is the same, it is there
-    uint32_t missed;         // higher rank: own exchanges that ended without a slot
-    uint32_t retiring;       // questions to the peer, whether it can do without, under way
+    uint32_t missed;          // higher rank: own exchanges that ended without a slot
+    uint32_t retiring;        // questions to the peer, whether it can do without, under way
 
     size_t own_room;
     struct phi_peer_buffer *theirs; // by growing numbers
     uint32_t theirs_count;
     size_t theirs_room;
-    uint32_t moved;          // of them so far, for those that came behind larger numbers
-    uint32_t line;           // lower rank: given and not used yet, or PHI_NO_LINE
-    uint32_t theirs_asked;   // the peer's largest number at the last question
-    uint32_t look;           // number of the look for room that has seen it
-    struct phi_full full;    // higher rank: as told last; lower rank: to be told
-    bool full_unsaid;        // lower rank: the peer's socket had no room for it
-    struct ph_channel *next; // memory for the channel that a confirm promises, or NULL
+    uint32_t moved;               // of them so far, for those that came behind larger numbers
+    uint32_t line;                // lower rank: given and not used yet, or PHI_NO_LINE
+    uint32_t theirs_asked;        // the peer's largest number at the last question
+    uint32_t look;                // number of the look for room that has seen it
+    struct phi_full full;         // higher rank: as told last; lower rank: to be told
+    bool full_unsaid;             // lower rank: the peer's socket had no room for it
+    struct ph_channel *next;      // memory for the channel that a confirm promises, or NULL
     struct phi_stage_place place; // ... and its slots
 
     // The open round's miss, kept over a deadline.
@@ -165,12 +165,12 @@ struct phi_room {
     struct phi_found found[2]; // by kind: line, slot. The higher rank's: whether it is hopeless
     uint32_t *lines, *slots;   // used before
     uint32_t lines_count, lines_room, slots_count, slots_room;
-    uint32_t asked; // questions to the peer under way
-    uint32_t look;  // number of the present look
-    bool looking;   // ... which is not over
+    uint32_t asked;   // questions to the peer under way
+    uint32_t look;    // number of the present look
+    bool looking;     // ... which is not over
     bool slots_short; // it is for memory of slots (staging.h)
-    bool again;     // something that it has found in the way is only under way
-    int64_t at;     // not before
+    bool again;       // something that it has found in the way is only under way
+    int64_t at;       // not before
     uint32_t held_here, held_there, pinned, exchanging; // what it has found in the way
 };
 
@@ -179,8 +179,8 @@ struct phi_room {
 struct phi_spent {
     struct ph_channel *first, **end; // linked by `spent_next`
     uint32_t count;
-    int64_t at;       // not before
-    uint32_t pause;   // in ms, before the next try
+    int64_t at;     // not before
+    uint32_t pause; // in ms, before the next try
 };
 
 // The most questions about room that a peer has under way.
@@ -213,27 +213,28 @@ struct phi_peer {
         newer; // a later life that has announced itself and cannot take this one's place yet, or 0
     struct phi_capabilities newer_theirs;
     struct phi_peer *former; // of peers->former
-    uint32_t visitors;       // threads that come back to it, with the lock given up and no key of it
-    bool preparing;          // a thread connects now, without the lock
-    bool registering;        // ... and registers the segment with the device
+    uint32_t visitors; // threads that come back to it, with the lock given up and no key of it
+    bool preparing;    // a thread connects now, without the lock
+    bool registering;  // ... and registers the segment with the device
     bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
     int64_t retry;    // when to try again
     bool mute;        // ... or it did not answer in time
     bool unreachable; // no path at all
-    bool net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
-    enum phi_reason why; // ... over the net, of both
+    bool
+        net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
+    enum phi_reason why;         // ... over the net, of both
     struct phi_attempt *attempt; // whether ipc serves, where no record says; see attempt.h; or NULL
 
-    struct phi_gate calling; // serialises calls on `socket`: its waiters have deadlines
-    uint64_t calls;          // made on `socket`
-    int socket;              // to the peer's service thread, or -1
-    struct phi_link *link;   // or to the peer over the net, once one was opened; see hello.h
-    struct phi_hello *hello; // of that link
+    struct phi_gate calling;     // serialises calls on `socket`: its waiters have deadlines
+    uint64_t calls;              // made on `socket`
+    int socket;                  // to the peer's service thread, or -1
+    struct phi_link *link;       // or to the peer over the net, once one was opened; see hello.h
+    struct phi_hello *hello;     // of that link
     struct phi_staging *staging; // of that link, or NULL
     struct phi_uses late;        // of channels that had ended, by what was taken of them
-    int wake_fd;             // rings at the peer, as it says, or -1
-    int pidfd;               // of its process, as it gave it, or -1; polled by the service thread
-    uint32_t watch;          // names this life in the service's events
+    int wake_fd;                 // rings at the peer, as it says, or -1
+    int pidfd;      // of its process, as it gave it, or -1; polled by the service thread
+    uint32_t watch; // names this life in the service's events
 
     struct phi_segment *segment;
     uint32_t numbers;                // given to own buffers so far
@@ -245,11 +246,11 @@ struct phi_peer {
     bool fulls_unsaid;        // some key's `full` is
     struct ph_channel *husks; // retired, with handles left
     struct phi_spent spent;
-    uint32_t exports_seen;    // above all export ids of the peer
-    uint32_t *ended_unread;   // ids of exports that have ended before their offers were read
+    uint32_t exports_seen;  // above all export ids of the peer
+    uint32_t *ended_unread; // ids of exports that have ended before their offers were read
     uint32_t ended_count;
     size_t ended_room;
-    struct phi_key **slots;   // by slot index
+    struct phi_key **slots; // by slot index
     struct phi_map keys;
     struct phi_map remote_exports; // by id
     bool probing, probed;          // the write-and-verify probe of the device pair: under way, done
@@ -257,16 +258,16 @@ struct phi_peer {
     struct phi_import *probe;      // kept until the end, or a reap of what a former life left:
                                    // closing could block
     uint64_t probe_seed;           // of the pattern that was written there; 0: none
-    struct phi_own_flags *own_flags; // see flags.h; kept as long
-    struct phi_remote_export *flags; // the peer's slab, or NULL
-    struct ph_channel *channels;   // all, linked by `next`
+    struct phi_own_flags *own_flags;    // see flags.h; kept as long
+    struct phi_remote_export *flags;    // the peer's slab, or NULL
+    struct ph_channel *channels;        // all, linked by `next`
     struct phi_revocation *revocations; // of the peer's releases, under way here
     bool closing;                       // some of its exports are to be closed
     _Atomic bool ended;                 // set before its channels get their code, when it is broken
     uint64_t acknowledged;              // of our messages, as passed on to the mailbox
     uint64_t filed;                     // sequence of its last message that was taken
-    bool leaves;        // as its side says;
-    struct phi_net_told told_by_then; // ... over the net
+    bool leaves;                        // as its side says;
+    struct phi_net_told told_by_then;   // ... over the net
     bool ending;        // broken by the end of its connection: it may be about to exit
     uint64_t last_beat; // ... its counter then
     bool parted;        // nobody is left at the other end of wake_fd: its context is no more
@@ -293,8 +294,8 @@ struct ph_channel {
     bool asked;       // the peer is asked about it, as one of those
     struct ph_channel *spent_next;
     int64_t spent_pinned; // when its flags were first found not at rest, or 0
-    uint32_t look;    // number of the look for room that has seen it
-    uint64_t used;    // number of the exchange call that returned it last
+    uint32_t look;        // number of the look for room that has seen it
+    uint64_t used;        // number of the exchange call that returned it last
     uint32_t mine_number, theirs_number;
     uint32_t index; // of the lines
     uint8_t role;
@@ -302,15 +303,16 @@ struct ph_channel {
     uint8_t reach, reached;            // enum phi_reason: of this end's import, of the peer's
     uint8_t local_kind, remote_kind;
     bool by_net;
-    uint8_t life;           // of the line; over the net
+    uint8_t life;               // of the line; over the net
     struct phi_stage_end stage; // over the net, where a device is involved
-    struct phi_route route; // over the net: to the peer's buffer; no link: this end does not reach it
+    struct phi_route
+        route; // over the net: to the peer's buffer; no link: this end does not reach it
     uint8_t *local, *remote; // remote NULL: no import here
     size_t local_size, remote_size;
     uint64_t local_base;                     // of the allocation
     struct phi_remote_export *remote_export; // NULL: closed
     uint64_t remote_offset;                  // in it
-    bool let_go;              // revoked, and nothing will be posted for this end any more
+    bool let_go;                      // revoked, and nothing will be posted for this end any more
     struct phi_net_told told_by_then; // ... over the net
     _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
     _Atomic uint32_t lifted;  // likewise: words that were set for waits that nobody will answer
@@ -319,17 +321,17 @@ struct ph_channel {
     uint64_t own_slab, peer_slab;        // of flags, as this device knows them, or 0; see flags.h
     struct phi_flag_table table[2];      // by outgoing
     bool linked; // both buffers lie in devices that no bus is known to join, and this end has flags
-    _Atomic uint32_t flagged;            // 1: this end has used its flags
-    _Atomic uint32_t inside; // calls between what they enqueue and their kick: its lanes, staged or by
-                             // flags, stay so long
-    _Atomic uint32_t lost;               // 1: what it did with them was not all counted
-    _Atomic uint32_t leaves;             // go words given for copies that have not arrived
-    _Atomic int status;                  // 0 or why it cannot be used
-    _Atomic uint32_t posted;  // bit 0: outgoing, bit 1: incoming: a post awaits its complete
+    _Atomic uint32_t flagged; // 1: this end has used its flags
+    _Atomic uint32_t inside; // calls between what they enqueue and their kick: its lanes, staged or
+                             // by flags, stay so long
+    _Atomic uint32_t lost;         // 1: what it did with them was not all counted
+    _Atomic uint32_t leaves;       // go words given for copies that have not arrived
+    _Atomic int status;            // 0 or why it cannot be used
+    _Atomic uint32_t posted;       // bit 0: outgoing, bit 1: incoming: a post awaits its complete
     _Atomic size_t posted_size[2]; // by outgoing: of that post
-    _Atomic uint32_t grouped; // scratch of ph_group: kinds seen, by direction
-    _Atomic size_t tells;     // ... and the place of the signal in its list, if it has one
-    struct phi_uses uses;     // of both buffers and of the words by this end's streams
+    _Atomic uint32_t grouped;      // scratch of ph_group: kinds seen, by direction
+    _Atomic size_t tells;          // ... and the place of the signal in its list, if it has one
+    struct phi_uses uses;          // of both buffers and of the words by this end's streams
 };
 
 // The thread that tries for the service thread whether ipc serves; see attempt.h.
@@ -370,12 +372,12 @@ struct phi_peers {
     struct phi_device *device;
     struct phi_mailbox *mailbox; // has its own locks
     struct phi_service *service;
-    int pidfd;            // of this process, for peers; -1: this kernel gives none
-    struct phi_net *net; // once a peer needs it; never closed before the end
+    int pidfd;                // of this process, for peers; -1: this kernel gives none
+    struct phi_net *net;      // once a peer needs it; never closed before the end
     struct phi_wake net_wake; // rung when a message came over it, or a link was lost
-    struct phi_way way;  // of this rank's memory over it
-    bool net_opening;    // a thread opens it now, without the lock
-    bool net_failed;     // it could not be opened
+    struct phi_way way;       // of this rank's memory over it
+    bool net_opening;         // a thread opens it now, without the lock
+    bool net_failed;          // it could not be opened
     int rank, ranks;
     uint64_t incarnation;
     struct phi_capabilities mine;
@@ -399,18 +401,23 @@ struct phi_peers {
     struct phi_local_export *ended; // of no use any more, but peers may map them
     struct phi_release *releases;   // under way
     uint64_t release_ids;           // given so far
-    // Staged ones with several blocks for a record; those of a life that is over end without the lock.
+    // Staged ones with several blocks for a record; those of a life that is over end without the
+    // lock.
     _Atomic uint32_t wide_channels;
     uint64_t exchange_calls;
     uint64_t keys_freed; // how often
-    uint64_t passes; // over exchanges so far, each with the lock held throughout
-    int aborted;     // 0 or PH_EABORTED
-    int fenced;      // 0 or PH_EFENCED
+    uint64_t passes;     // over exchanges so far, each with the lock held throughout
+    int aborted;         // 0 or PH_EABORTED
+    int fenced;          // 0 or PH_EFENCED
     char fenced_why[128];
     _Atomic bool fence_told; // the application knows
     bool leaving;
     struct ph_exchange_request *requests; // unfinished exchanges
     struct ph_exchange_request *spare;    // kept for the next one, or NULL
+    // Streams may store what a peer reads later with no fence of system scope behind it: into host
+    // memory that some channel names, or by kernels that have had a device channel. Never again
+    // false.
+    _Atomic bool unfenced;
     struct phi_work *_Atomic spare_work[PHI_SPARE_WORK]; // of groups, for the next ones; or NULL
 
     int64_t ticked;                // when the service thread last beat; 0: nobody is connected
@@ -442,8 +449,8 @@ static inline bool phi_peers_forked(const struct phi_peers *peers)
     return *peers->life == 0;
 }
 
-// phi_peers_use (takes the lock): whether this rank's buffer of a channel, or of an exchange that is
-// not finished, lies in the host allocation at `base`.
+// phi_peers_use (takes the lock): whether this rank's buffer of a channel, or of an exchange that
+// is not finished, lies in the host allocation at `base`.
 bool phi_peers_use(struct phi_peers *peers, const void *base);
 
 // All below: with the lock held.
@@ -533,10 +540,11 @@ void phi_peer_ring(struct phi_peer *peer);
 // The side headers of this process and of the peer; state is PHI_PEER_READY or later.
 struct phi_side *phi_peer_mine(const struct phi_peer *peer);
 struct phi_side *phi_peer_theirs(const struct phi_peer *peer);
-// phi_peer_told says in the segment, if there is one, that this application knows of the end of the pair.
+// phi_peer_told says in the segment, if there is one, that this application knows of the end of the
+// pair.
 void phi_peer_told(struct phi_peer *peer);
-// phi_peer_note_told notes what the peer has said by now. phi_peer_heard: whether what it had posted before that is here,
-// or lost, as it is after a second. Without a link it always is.
+// phi_peer_note_told notes what the peer has said by now. phi_peer_heard: whether what it had
+// posted before that is here, or lost, as it is after a second. Without a link it always is.
 void phi_peer_note_told(const struct phi_peer *peer, struct phi_net_told *told);
 bool phi_peer_heard(const struct phi_peer *peer, const struct phi_net_told *told);
 

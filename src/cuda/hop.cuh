@@ -335,13 +335,11 @@ static __device__ uint32_t first_item(const phi_hop_args &args)
     return i;
 }
 
-// What an item writes for others: lines, records, host memory, and where another block may store
-// the number, what this one settles.
+// What an item writes for others: lines, records, host memory.
 static __device__ bool needs_fence(const phi_hop_args &args)
 {
     const uint32_t i = first_item(args);
-    return (blockIdx.x == 0 && gridDim.x > 1) ||
-           (i < args.count && (args.items[i].fence & (PHI_FENCE | PHI_FENCE_LAST)) != 0);
+    return i < args.count && (args.items[i].fence & (PHI_FENCE | PHI_FENCE_LAST)) != 0;
 }
 
 static __device__ bool writes_for_others(const phi_hop_args &args)
@@ -362,7 +360,9 @@ template <bool STAGED>
 static __device__ void finish(const phi_hop_args &args, const hop_follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
-    const bool fence = args.done != 0 && !next.seen && needs_fence(args);
+    // Also behind the number of the launch before this one, where a thread may have settled that.
+    const bool fence = args.done != 0 && !next.seen &&
+                       (next.owed != PHI_OWED_NOTHING || needs_fence(args));
     if (fence)
         fence_system(); // before this block counts
     const phi_meeting met = meet(sync, next.seen);
@@ -375,7 +375,7 @@ static __device__ void finish(const phi_hop_args &args, const hop_follower &next
     if (met.left)
         leave_number(next, next.owed != PHI_OWED_FENCE && !writes_for_others(args));
     else
-        tell_number(next, fence || next.owed != PHI_OWED_FENCE);
+        tell_number(next, fence || next.owed == PHI_OWED_NOTHING);
 }
 
 // An item's arguments, in registers before the wait for the launch before this one: constants are

@@ -363,17 +363,19 @@ template <class Args> struct follower {
             seen = load_relaxed(&sync()->next) == static_cast<uint32_t>(args.number) + 1;
     }
 
-    // By a wait that takes long: nobody is to learn of the launch before this one only when a peer
-    // lets this one end. Several blocks may do it, and none does after the last has stored this
-    // launch's number.
-    __device__ void settle()
+    // By a thread that has waited for long: nobody is to learn of the launch before this one only
+    // when a peer lets this one end. Any thread may do it, several may: the last block fences before
+    // it stores a larger number.
+    __device__ void settle() const
     {
-        if (owed == PHI_OWED_NOTHING)
+        if (args.done == 0)
             return;
-        if (owed == PHI_OWED_FENCE)
+        const uint32_t left = load_relaxed(&sync()->owed); // changes at the end of a launch alone
+        if (left == PHI_OWED_NOTHING)
+            return;
+        if (left == PHI_OWED_FENCE)
             fence_system(); // what that launch stored happened before it
         store_number_relaxed(args.done, args.number - 1);
-        owed = PHI_OWED_NOTHING;
     }
 };
 
@@ -402,13 +404,14 @@ template <class Args> static __device__ void leave_number(const follower<Args> &
     next.sync()->owed = fenced ? PHI_OWED_NUMBER : PHI_OWED_FENCE;
 }
 
-// ... where it was not. What other blocks stored they have fenced before they counted.
+// ... where it was not. What other blocks stored they have fenced before they counted. Whoever sees
+// the number may give these words to another stream: nothing is written to them afterwards.
 template <class Args> static __device__ void tell_number(const follower<Args> &next, bool fenced)
 {
+    next.sync()->owed = PHI_OWED_NOTHING;
     if (!fenced || gridDim.x > 1)
         fence_system(); // pairs with those of the other blocks, and covers what is owed
     store_number_relaxed(next.args.done, next.args.number);
-    next.sync()->owed = PHI_OWED_NOTHING;
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)

@@ -424,7 +424,7 @@ extern "C" __global__ void __launch_bounds__(PHI_STAGED_THREADS, 2)
     bool staged = false;
     fetch(args.items[i < args.count ? i : 0]);
     hop_follower next = follow(args);
-    if (blockIdx.x == 0)
+    if (blockIdx.x == 0 && threadIdx.x == 0)
         next.settle(); // what is staged takes much longer
     if (i < args.count)
         staged = do_staged(args, i, next);

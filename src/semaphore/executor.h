@@ -74,8 +74,8 @@ struct phi_work {
     uint8_t together; // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
     uint8_t engine; // of a copy: by the copy engine, also behind a wait
     uint8_t linked; // ... between two devices that a link joins, as far as is known
-    // PUSH, GO: other kernels than ours may have written on the stream what this tells of, or any kernel into host
-    // memory, and such stores end with no fence of system scope: the item begins with one.
+    // PUSH, GO: begins with a fence of system scope. What the stream has stored before may have none: an application's
+    // kernel by a device channel, or any kernel into host memory.
     uint8_t fence_before;
     // Which of the two is host memory, which kernels know by another address.
     uint8_t host_source, host_destination;

@@ -27,6 +27,7 @@
 extern "C" {
 #include "semaphore/executor.h"
 #include "semaphore/flags.h"
+#include "semaphore/record.h"
 }
 
 namespace
@@ -543,6 +544,7 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
     CUdeviceptr range = 0, mapped = 0; // addresses, and how much of them has been used
     size_t range_size = 0;
     CUmemGenericAllocationHandle fresh = 0;
+    uint64_t seed_ = 0; // of the round
 
     bool what(const char *text) const
     {
@@ -636,6 +638,13 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
         }
         return all;
     }
+    void store(size_t size, size_t offset)
+    {
+        const CUdeviceptr own = ends[0].buffer;
+        ends[0].buffer = ends[1].buffer;
+        launch(0, ends[0].fill, size, seed_, offset);
+        ends[0].buffer = own;
+    }
     phi_work signal(int end)
     {
         if (!told_by("line")) {
@@ -650,11 +659,16 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
         work.peer_lane = slabs[!end] + phi_flag_lane(0, 0, PHI_WORD_NOTE);
         work.slots = slabs[1] + phi_flag_slots(0, PHI_WORD_NOTE);
         work.signal = 1;
+        work.fence_before = what("store");
         return work;
     }
+    // A store is the application's: its kernel fills the other end's memory itself.
     void give(size_t size, size_t offset)
     {
-        issue(0, copies(size, offset));
+        if (what("store"))
+            store(size, offset);
+        else
+            issue(0, copies(size, offset));
         if (!told_by("number"))
             issue(0, {signal(0)});
     }
@@ -685,8 +699,11 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
     {
         CUgraphExec exec = nullptr;
         words[TURN] = 0;
+        seed_ = seed;
         ASSERT_NO_FATAL_FAILURE(renew());
-        launch(0, ends[0].fill, size, seed, offset);
+        if (!what("store")) {
+            launch(0, ends[0].fill, size, seed, offset);
+        }
         if (captured())
             give_captured(size, offset, &exec);
         else
@@ -728,12 +745,42 @@ INSTANTIATE_TEST_SUITE_P(Eager, FirstTouch,
                                           testing::Values("line", "word", "memory", "number"),
                                           testing::Values(false), testing::Bool()),
                          name_of_touch);
+INSTANTIATE_TEST_SUITE_P(Stores, FirstTouch,
+                         testing::Combine(testing::Values("store"), testing::Values("line"),
+                                          testing::Bool(), testing::Bool()),
+                         name_of_touch);
 // What is captured has no number.
 INSTANTIATE_TEST_SUITE_P(Captured, FirstTouch,
                          testing::Combine(testing::Values("put", "group", "kernel", "engine"),
                                           testing::Values("line", "word", "memory"),
                                           testing::Values(true), testing::Bool()),
                          name_of_touch);
+
+// A launch may leave its number to the one behind it. Where that waits for a peer that says
+// nothing, the number is told all the same.
+TEST_P(Lines, WhatWaitsForLongTellsTheNumberThatWasLeftToIt)
+{
+    const phi_executor_ops *ops = ends[0].executor->ops;
+    for (size_t size : {(size_t)8, phi_flag_piece(0, word())}) {
+        phi_progress before{}, progress{};
+        phi_wait_note note;
+        one_way(size, 1);
+        finish(size, 1);
+        ASSERT_TRUE(ops->progress(ends[0].executor, 0, &before, &note));
+        issue(0, {step(PHI_STEP_PUSH, 0, 0, size, 2)});
+        issue(0, {step(PHI_STEP_TAKE, 0, 1, size, 2)});
+        const int64_t deadline = phi_deadline(kWait);
+        do {
+            ASSERT_TRUE(ops->progress(ends[0].executor, 0, &progress, &note));
+            ASSERT_LT(phi_now(), deadline) << progress.done << " of " << progress.issued;
+        } while (progress.done < before.issued + 1);
+        EXPECT_EQ(progress.issued, before.issued + 2);
+        words[BROKEN] = 1;
+        issue(1, {step(PHI_STEP_TAKE, 1, 0, size, 2)}); // which is there
+        finish(size, 2);
+        words[BROKEN] = 0;
+    }
+}
 
 std::string name_of(const testing::TestParamInfo<Lane> &info)
 {

@@ -250,7 +250,7 @@ static bool is_late(const struct si_op *op, unsigned i, const struct CUstream_st
     const struct si_physical *physical = op->held[i];
     return op->kind == SI_OP_KERNEL && op->touch[i].write && physical &&
            (!physical->own || si_ordinal(physical->physical) != stream->context->ordinal) &&
-           !si_kernel_fences(op->u.kernel.run) && stream->late_count < SI_LATE_MAX;
+           !si_kernel_fences(op->u.kernel.run);
 }
 
 static void drop_touch(struct si_op *op, unsigned i, struct CUstream_st *stream)
@@ -258,6 +258,8 @@ static void drop_touch(struct si_op *op, unsigned i, struct CUstream_st *stream)
     if (!op->active[i])
         return;
     if (is_late(op, i, stream)) {
+        if (stream->late_count == SI_LATE_MAX)
+            fatal("more stores than can be followed that no fence has followed: %s", name_of(op));
         __atomic_store_n(&op->active[i]->late, 1, __ATOMIC_RELAXED);
         stream->late[stream->late_count++] = (struct si_late){op->active[i], op->held[i]};
         return;
@@ -290,11 +292,12 @@ void si_check_fence(struct CUstream_st *stream)
     stream->late_count = 0;
 }
 
-// Memory operations write behind a fence, and an event, or a copy engine, is told by one. A
-// kernel's end is none.
+// Before a step that may tell others something behind a fence. Memory operations do, and an event,
+// or a copy engine, is told by one; the end of a kernel is none.
 void si_check_step(const struct si_op *op, struct CUstream_st *stream)
 {
-    if (op->kind == SI_OP_KERNEL ? si_kernel_releases(op->u.kernel.run) : op->kind != SI_OP_GRAPH)
+    if (op->kind == SI_OP_KERNEL ? si_kernel_releases(op->u.kernel.run, op->blob->data)
+                                 : op->kind != SI_OP_GRAPH)
         si_check_fence(stream);
 }
 

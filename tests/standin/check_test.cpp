@@ -323,13 +323,15 @@ class Fences : public Checks
         }
         return peer.call(Order::PUT, theirs + 16, 1).result == CUDA_ERROR_UNKNOWN ? 3 : 0;
     }
-    void arrive(CUstream s)
+    // before: the item begins with a fence.
+    void arrive(CUstream s, bool before = false)
     {
         auto *lane = reinterpret_cast<phi_flag_lane *>(
             pinned<uint32_t>(sizeof(phi_flag_lane) / sizeof(uint32_t)));
         phi_hop_args args = {};
         args.count = 1;
         args.items[0].kind = PHI_HOP_ARRIVE;
+        args.items[0].fence = before ? PHI_FENCE_BEFORE : 0;
         args.items[0].own = device(lane);
         args.items[0].blocks = 1;
         launch("phi_hop", args, s, 1, 128);
@@ -342,6 +344,8 @@ TEST_F(Fences, CopiesThatEndWithoutOne)
     EXPECT_EXIT(_exit(race("phi_copies", bare)), testing::ExitedWithCode(3),
                 "a kernel of another process .* that writes .*: it has ended with no fence");
     EXPECT_EXIT(_exit(race("", bare)), testing::ExitedWithCode(0), "");
+    EXPECT_EXIT(_exit(race("phi_copies", [this](CUstream s) { arrive(s, true); })),
+                testing::ExitedWithCode(0), "");
     // What tells by a release has a fence of its own.
     EXPECT_EXIT(_exit(race("phi_copies",
                            [this](CUstream s) {

@@ -178,11 +178,30 @@ bool si_kernel_fences(si_kernel run)
     return run == copy || run == copies || run == transfer || run == si_hop;
 }
 
-// Whether all that a kernel stores for others is a release, also of what came before it on the
-// stream: words are, lines, full and go words are not.
-bool si_kernel_releases(si_kernel run)
+static bool any_post(const struct phi_brace_item *items, uint32_t count)
 {
-    return run == brace || run == transfer;
+    for (uint32_t i = 0; i < count; i++)
+        if (items[i].kind == PHI_BRACE_POST)
+            return true;
+    return false;
+}
+
+// Whether what a kernel stores for others is stored behind a fence, or as a release, which
+// covers what came before it on the stream: words and numbers are stored so, lines, full and go
+// words are not, unless their item begins with a fence.
+bool si_kernel_releases(si_kernel run, const void *data)
+{
+    const struct phi_brace_args *braced = data;
+    const struct phi_transfer_args *moved = data;
+    const struct phi_hop_args *hop = data;
+    if (run == brace)
+        return braced->done || any_post(braced->items, braced->count);
+    if (run == transfer)
+        return moved->done || any_post(moved->items, moved->count);
+    for (uint32_t i = 0; run == si_hop && i < hop->count; i++)
+        if (hop->items[i].fence & PHI_FENCE_BEFORE)
+            return true;
+    return false;
 }
 
 static unsigned copy_touches(uint64_t destination, uint64_t source, uint64_t size, uint64_t broken,

@@ -11,8 +11,9 @@
 //                                not
 //   PEERHOP_STANDIN_BUS          set: a bus connects the devices, and no NVLink
 //   PEERHOP_STANDIN_CHECK=0      nothing of what check.c looks for ends the process
-//   PEERHOP_STANDIN_UNFENCED     a kernel of ours that copies: as if its blocks ended without a
-//   fence CUDA_DEVICE_MAX_CONNECTIONS  hardware queues, as for the real driver (8)
+//   PEERHOP_STANDIN_UNFENCED     a kernel of ours: as if its blocks ended with no fence
+//
+//   CUDA_DEVICE_MAX_CONNECTIONS  hardware queues, as for the real driver (8)
 //   PEERHOP_STANDIN_PTX          what every kernel was compiled for (90)
 //
 // Everything here is guarded by si.lock unless said otherwise. Across files: prefix si_.
@@ -513,7 +514,7 @@ unsigned si_kernel_touches(si_kernel run, const void *args, const uint64_t state
                            struct si_touch touches[SI_TOUCHES], uint64_t *part);
 void si_kernel_check(si_kernel run, const void *args);
 bool si_kernel_fences(si_kernel run);
-bool si_kernel_releases(si_kernel run);
+bool si_kernel_releases(si_kernel run, const void *args);
 
 // hop.c: phi_hop and its kin, and what is no launch of theirs
 enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]);
