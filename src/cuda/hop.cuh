@@ -38,7 +38,7 @@ static __device__ bool given_up(uint64_t broken, uint32_t polls)
     return broken != 0 && load_acquire(broken) != 0;
 }
 
-static __device__ bool given_up(hop_follower &next, uint64_t broken, uint32_t polls)
+static __device__ bool given_up(const hop_follower &next, uint64_t broken, uint32_t polls)
 {
     if (polls == LOOKS_BETWEEN - 1)
         next.settle();
@@ -357,12 +357,14 @@ static __device__ bool writes_for_others(const phi_hop_args &args)
 // A launch that leaves its number leaves its fence, too: it would hold up the launch behind it,
 // which is a take mostly, and waits for the answer to these lines.
 template <bool STAGED>
-static __device__ void finish(const phi_hop_args &args, const hop_follower &next)
+static __device__ void finish(const phi_hop_args &args, hop_follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
+    if (next.owed != PHI_OWED_NOTHING && !next.seen)
+        next.look(); // behind go words a fence would wait for what the peer copies then
     // Also behind the number of the launch before this one, where a thread may have settled that.
-    const bool fence = args.done != 0 && !next.seen &&
-                       (next.owed != PHI_OWED_NOTHING || needs_fence(args));
+    const bool fence =
+        args.done != 0 && !next.seen && (next.owed != PHI_OWED_NOTHING || needs_fence(args));
     if (fence)
         fence_system(); // before this block counts
     const phi_meeting met = meet(sync, next.seen);
