@@ -24,9 +24,13 @@ static void consumed(struct phi_mailbox *mailbox, const struct phi_delivery *del
     mailbox->ops->consumed(mailbox->store, delivery->rank, delivery->incarnation, delivery->number);
 }
 
+// What others tell a rank before they have the record of its new life is nobody's fault.
+static const char former_life[] = "for a former life of this rank";
+
 static int drop(struct phi_mailbox *mailbox, struct phi_delivery *delivery, const char *why)
 {
-    phi_log(mailbox->params.report, PH_LOG_WARN, "store: dropped %s of %zu bytes from rank %d: %s",
+    phi_log(mailbox->params.report, why == former_life ? PH_LOG_INFO : PH_LOG_WARN,
+            "store: dropped %s of %zu bytes from rank %d: %s",
             delivery->member ? "a member record" : "a message", delivery->size, delivery->rank,
             why);
     free(delivery->bytes);
@@ -51,7 +55,9 @@ static const char *check_envelope(struct phi_mailbox *mailbox, const struct phi_
         return NULL;
     if (envelope->destination != (uint32_t)mailbox->params.rank)
         return "for another rank";
-    if (envelope->destination_incarnation != mailbox->params.incarnation)
+    if (envelope->destination_incarnation < mailbox->params.incarnation)
+        return former_life;
+    if (envelope->destination_incarnation > mailbox->params.incarnation)
         return "for another incarnation of this rank";
     return NULL;
 }
