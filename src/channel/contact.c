@@ -280,13 +280,15 @@ enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, en
         return peer->why;
     if (by_net && phi_attempt_against(peer) != PHI_REASON_NONE)
         return phi_attempt_against(peer);
+    if (by_net && peer->elsewhere)
+        return PHI_REASON_ELSEWHERE;
     return other->viable(&peer->peers->mine, &peer->theirs, kind);
 }
 
 bool phi_contact_by_net(const struct phi_peer *peer)
 {
     return !peer->net_refused && (phi_path_net(&peer->peers->mine, &peer->theirs) ||
-                                  phi_attempt_against(peer) != PHI_REASON_NONE);
+                                  peer->elsewhere || phi_attempt_against(peer) != PHI_REASON_NONE);
 }
 
 bool phi_contact_due(const struct phi_peer *peer)
@@ -399,7 +401,11 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     int pidfd = rc || c.far ? -1 : fetch_pidfd(peer, &theirs, c.socket, deadline);
     pthread_mutex_lock(&peers->lock);
     note_silence(peer, rc, now);
+    // Who lives listens, and did before its record came: for this life that stays so.
+    peer->shut = c.socket < 0 && (rc == -ECONNREFUSED || rc == -ENOENT);
     rc = conclude(peer, rc, &c, &pidfd);
+    if (peer->shut && peer->state == PHI_PEER_KNOWN)
+        phi_hello_knock(peer, deadline);
     if (pidfd >= 0)
         close(pidfd);
     finish(peer, &c);

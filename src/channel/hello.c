@@ -170,7 +170,7 @@ static void end_link(const struct phi_peers *peers, struct phi_link *link,
 static void no_way(struct phi_peer *peer, enum phi_reason why)
 {
     peer->why = why;
-    if (phi_path_only_net(&peer->peers->mine, &peer->theirs)) {
+    if (peer->elsewhere || phi_path_only_net(&peer->peers->mine, &peer->theirs)) {
         peer->unreachable = true;
         return;
     }
@@ -192,14 +192,43 @@ static int make_hello(struct phi_peer *peer)
     return 0;
 }
 
+void phi_hello_knock(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    const struct phi_hello_words words = {
+        .version = PHI_HELLO_VERSION,
+        .reason = PHI_REASON_ELSEWHERE,
+        .ranks = (uint32_t)peers->ranks,
+        .channels = (uint32_t)peers->config->channels,
+    };
+    const uint64_t incarnation = peer->incarnation;
+    struct phi_writer writer = {0};
+    if (peer->knocked || phi_net_pair(&peers->mine, &peer->theirs) != PHI_REASON_NONE)
+        return;
+    pthread_mutex_unlock(&peers->lock);
+    phi_hello_encode(&words, &writer);
+    const bool sent = !writer.error && phi_mailbox_send(peers->mailbox, peer->rank, incarnation,
+                                                        writer.bytes, writer.size, deadline) == 0;
+    phi_writer_fini(&writer);
+    pthread_mutex_lock(&peers->lock);
+    peer->knocked = sent; // else again, as the socket is
+}
+
 int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
 {
     struct phi_hello_words words;
     int rc = phi_hello_decode(bytes, size, &words);
-    if (rc || (rc = make_hello(peer)))
+    const bool knocks = rc == 0 && words.reason == PHI_REASON_ELSEWHERE;
+    if (rc || (!knocks && (rc = make_hello(peer))))
         return rc;
-    peer->hello->theirs = words;
-    peer->hello->known = true;
+    // A life that writes to this one lives at the same time. One at whose socket nobody listens
+    // here, or that says so of ours, runs under another kernel, or the name is not to be seen.
+    if (peer->state == PHI_PEER_KNOWN && (knocks || peer->shut))
+        peer->elsewhere = true;
+    if (!knocks) {
+        peer->hello->theirs = words;
+        peer->hello->known = true;
+    }
     peer->refused = false; // its exchange goes on at once
     phi_peers_changed(peer->peers);
     return 0;
@@ -349,7 +378,7 @@ static int open_link(struct phi_peer *peer)
 static void see_process(struct phi_peer *peer, int64_t deadline)
 {
     const struct phi_capabilities theirs = peer->theirs;
-    if (peer->link == NULL || peer->pidfd >= 0 ||
+    if (peer->link == NULL || peer->pidfd >= 0 || peer->elsewhere ||
         !phi_capabilities_same_node(&peer->peers->mine, &theirs))
         return;
     pthread_mutex_unlock(&peer->peers->lock);

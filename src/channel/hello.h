@@ -26,6 +26,11 @@ int phi_hello_prepare(struct phi_peer *peer, int64_t deadline);
 bool phi_hello_is(const void *bytes, size_t size);
 int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size);
 
+// phi_hello_knock (with the lock, given up in between; while `preparing`) tells the peer through
+// the store that nobody listens here at its socket: once for each life, which knows by it, if it
+// reads it, that ipc does not join the two.
+void phi_hello_knock(struct phi_peer *peer, int64_t deadline);
+
 // phi_hello_register (with the lock, given up in between) registers the allocations of these
 // descriptors for the peer's link.
 int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n);

@@ -137,6 +137,7 @@ static void take_record(struct phi_peer *peer, uint64_t incarnation,
     peer->incarnation = incarnation;
     peer->theirs = *theirs;
     peer->refused = peer->mute = peer->unreachable = peer->net_refused = false;
+    peer->shut = peer->knocked = peer->elsewhere = false;
     phi_attempt_renew(peer);
     peer->newer = 0;
     peer->state = PHI_PEER_KNOWN;

@@ -30,7 +30,7 @@ static const char *missing(const struct phi_pending *pending)
                : peer->refused ? "its member record is there, but nobody listens at its socket: it "
                                  "exited, or has not "
                                  "started again, or lives in another network namespace "
-                                 "(PEERHOP_SOCKET_DIRECTORY)"
+                                 "(PEERHOP_SOCKET_DIRECTORY) or on a clone of this machine"
                                : "it is being connected to";
     case PHI_PENDING_OFFER:
         return "our offer could not be sent";

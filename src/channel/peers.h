@@ -219,6 +219,9 @@ struct phi_peer {
     bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
     int64_t retry;    // when to try again
     bool mute;        // ... or it did not answer in time
+    bool shut;        // nobody listens here at the socket of this life: it is over, or elsewhere
+    bool knocked;     // ... and it was told so, through the store
+    bool elsewhere;   // it lives, and no socket joins the two, whatever the records say of its node
     bool unreachable; // no path at all
     bool
         net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left

@@ -2,6 +2,7 @@
 // One operation of an exchange, step by step.
 #include <errno.h>
 
+#include "channel/contact.h"
 #include "channel/release.h"
 #include "channel/request.h"
 #include "channel/retire.h"
@@ -147,7 +148,7 @@ static bool step_peer(struct phi_pending *pending, const struct phi_own_buffer *
                  "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
                  peer->peers->rank, mine->host, peer->rank, peer->theirs.host,
                  (unsigned long long)pending->key->op_id,
-                 phi_reason_text(phi_transport_ipc.viable(mine, &peer->theirs, PHI_KIND_HOST)),
+                 phi_reason_text(phi_contact_against(peer, true, PHI_KIND_HOST)),
                  phi_reason_text(peer->why));
     phi_pending_settle(pending, rc, NULL);
     return true;

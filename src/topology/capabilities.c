@@ -200,7 +200,7 @@ bool phi_capabilities_same_process(const struct phi_capabilities *a,
                                    const struct phi_capabilities *b)
 {
     return phi_capabilities_same_node(a, b) && a->container != 0 && a->container == b->container &&
-           a->pid == b->pid;
+           a->network == b->network && strcmp(a->host, b->host) == 0 && a->pid == b->pid;
 }
 
 bool phi_capabilities_same_device(const struct phi_capabilities *a,

@@ -49,7 +49,9 @@ int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *b
 // one kernel, and on one device.
 bool phi_capabilities_node_known(const struct phi_capabilities *capabilities);
 bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b);
-// ... and of one process. The ids are those of a PID namespace, so not where that is unknown.
+// ... and of one process. The ids are those of a PID namespace, so not where that is unknown, nor
+// where host or network speak against it: cloned machines have one boot id, until a socket shows
+// that they are two.
 bool phi_capabilities_same_process(const struct phi_capabilities *a,
                                    const struct phi_capabilities *b);
 bool phi_capabilities_same_device(const struct phi_capabilities *a,

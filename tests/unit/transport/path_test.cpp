@@ -134,6 +134,22 @@ TEST_F(Path, NetWhereNoSocketConnectsTheTwo)
     expect(false, PHI_REASON_NONE, PHI_REASON_NONE, PHI_REASON_NET_ASKED);
 }
 
+// Process ids are those of a PID namespace of one machine, and clones have equal numbers of both.
+TEST_F(Path, AProcessIsTheSameOnlyWhereNothingSpeaksAgainstOneMachine)
+{
+    a.container = b.container = 7;
+    a.pid = b.pid = 42;
+    EXPECT_TRUE(phi_capabilities_same_process(&a, &b));
+    strcpy(b.host, "clone");
+    EXPECT_FALSE(phi_capabilities_same_process(&a, &b));
+    strcpy(b.host, a.host);
+    b.network = a.network + 1;
+    EXPECT_FALSE(phi_capabilities_same_process(&a, &b));
+    b.network = a.network;
+    b.pid++;
+    EXPECT_FALSE(phi_capabilities_same_process(&a, &b));
+}
+
 TEST_F(Path, IpcAloneWhereTheNetIsNotInBothBuildsOrIsForbidden)
 {
     sees(a, b, 0);
