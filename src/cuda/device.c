@@ -255,22 +255,26 @@ static bool takes_batches(const struct phi_device *device, CUdeviceptr memory)
 // warm_up_copies makes the driver load what it copies with inside a device (kernels of its own, for
 // small and for unaligned copies): two ranks on one device copy that way, and a first time behind a
 // waiting stream would block.
-static CUresult warm_up_copies(struct phi_device *device, struct phi_report *report)
+static int warm_up_copies(struct phi_device *device, struct phi_report *report)
 {
     static const size_t sizes[] = {1, 1000, WARM_UP_HALF - 1, WARM_UP_HALF};
     const struct phi_driver *driver = device->driver;
     CUdeviceptr memory;
     CUresult result = driver->cuMemAlloc_v2(&memory, (size_t)2 * WARM_UP_HALF);
     if (result != CUDA_SUCCESS)
-        return result;
+        return phi_cuda_result(report, driver, result, "device cuda:%d", device->info.ordinal);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && result == CUDA_SUCCESS; i++)
         result = driver->cuMemcpyAsync(memory + (size_t)2 * WARM_UP_HALF - sizes[i], memory,
                                        sizes[i], device->stream);
     device->info.copy_batches = result == CUDA_SUCCESS && takes_batches(device, memory);
-    if (result == CUDA_SUCCESS && wait_idle(device, report, phi_deadline(WARM_UP_MS)))
-        result = CUDA_ERROR_TIMEOUT;
+    int rc = result == CUDA_SUCCESS
+                 ? wait_idle(device, report, phi_deadline(WARM_UP_MS))
+                 : phi_cuda_result(report, driver, result, "device cuda:%d", device->info.ordinal);
+    if (rc == -ETIMEDOUT)
+        rc = phi_fail(report, rc, "device cuda:%d has not done its first copies after %d ms",
+                      device->info.ordinal, WARM_UP_MS);
     driver->cuMemFree_v2(memory);
-    return result;
+    return rc;
 }
 
 // load_kernels: their absence is no failure as long as memory operations can wait instead.
@@ -302,11 +306,10 @@ int phi_device_load(struct phi_device *device, struct phi_report *report)
     CUresult result = driver->cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemHostAlloc(&device->staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE);
-    if (result == CUDA_SUCCESS)
-        result = warm_up_copies(device, report);
     if (result != CUDA_SUCCESS)
         return phi_cuda_result(report, driver, result, "device cuda:%d", device->info.ordinal);
-    return load_kernels(device, report);
+    int rc = warm_up_copies(device, report);
+    return rc ? rc : load_kernels(device, report);
 }
 
 // Ordinals mean nothing to other processes: a device is told by its UUID.

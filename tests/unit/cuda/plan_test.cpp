@@ -288,7 +288,8 @@ TEST(Plan, LongBracesAreSplit)
     const size_t k = PHI_BRACE_ITEMS;
     EXPECT_EQ(plan_of(std::string(k, 'w'), KERNEL), "K(16+)");
     EXPECT_EQ(plan_of(std::string(k + 1, 'w'), KERNEL), "K(16)K(w+)");
-    EXPECT_EQ(plan_of(std::string(254, 'p'), MEMORY), "B(254+)");
+    EXPECT_EQ(plan_of(std::string(PHI_BATCH_MAX - 1, 'p'), MEMORY),
+              "B(" + std::to_string(PHI_BATCH_MAX - 1) + "+)");
     const std::string most = std::to_string(PHI_BATCH_MAX);
     EXPECT_EQ(plan_of(std::string(PHI_BATCH_MAX, 'p'), MEMORY),
               "B(" + most + ")B(+)"); // that is all that a batch takes
