@@ -8,7 +8,9 @@
 // once, with numbers that wrap.
 //
 // And of copies that carry no message, and what tells of them afterwards: each into memory that its
-// device has never stored to. Such a store takes so long that a later kernel's may pass it.
+// device has never stored to. That part watches: without the fence of phi_copies the stand-in ends
+// it, but no GPU has failed it, for both ends are in one process. The stores that did come late
+// went to another process (tests/e2e/first_touch_test.cpp).
 //
 // PEERHOP_LITMUS_ROUNDS: rounds of all cases of a suite together, by default few.
 #define _Alignas alignas
