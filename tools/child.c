@@ -35,13 +35,29 @@ bool child_bind(pid_t parent, int signal)
     return getppid() == parent; // which may have ended before that
 }
 
+// Whether its end can be learnt by its pidfd. -EINVAL: Linux 5.3 has pidfds, and no wait for them.
+static int try_wait(const struct child *child)
+{
+    siginfo_t info;
+
+    if (waitid(P_PIDFD, (id_t)child->fd, &info, WEXITED | WNOHANG | WNOWAIT) == 0 ||
+        errno == ECHILD)
+        return 0;
+    return errno == EINVAL ? -ENOSYS : -errno;
+}
+
 int child_open(struct child *child, pid_t pid)
 {
+    int rc;
+
     *child = (struct child){pid, (int)syscall(SYS_pidfd_open, pid, 0)};
-    if (child->fd >= 0)
+    rc = child->fd < 0 ? -errno : try_wait(child);
+    if (rc == 0)
         return 0;
+    if (child->fd >= 0)
+        close(child->fd);
     *child = (struct child){0, -1};
-    return -errno;
+    return rc;
 }
 
 int child_fork(struct child *child)
@@ -85,8 +101,8 @@ static bool collect(struct child *child, int flags, int *status)
     do {
         rc = waitid(P_PIDFD, (id_t)child->fd, &info, WEXITED | flags);
     } while (rc != 0 && errno == EINTR);
-    if (rc == 0 && info.si_pid == 0)
-        return false; // it runs
+    if (rc == 0 ? info.si_pid == 0 : errno != ECHILD)
+        return false; // it runs, as far as is known
     *status = rc == 0 ? status_of(&info) : CHILD_LOST;
     forget(child);
     return true;

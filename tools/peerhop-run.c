@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -67,6 +68,7 @@ struct run {
     int room;                  // eventfd: an output has room again
     struct output *outputs[2]; // of our stdout and stderr, once they are opened; maybe one
     struct child_signals signals_before;
+    struct rlimit files_before;
 };
 
 static const char usage[] =
@@ -245,6 +247,18 @@ static int take_signals(struct run *run)
     return -errno;
 }
 
+// A rank needs up to three descriptors here, and the usual limit, for whoever uses select(), is 1024.
+// Ranks get back what peerhop-run was started with.
+static void take_files(struct run *run)
+{
+    struct rlimit files;
+
+    getrlimit(RLIMIT_NOFILE, &files);
+    run->files_before = files;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
 static bool is_one_file(int a, int b)
 {
     struct stat first, second;
@@ -334,6 +348,7 @@ static void become_rank(const struct run *run, int rank, const int *outputs, pid
     }
     set_environment(run, rank);
     child_signals_restore(&run->signals_before);
+    setrlimit(RLIMIT_NOFILE, &run->files_before);
     execvp(program[0], program);
     error = errno;
     complain("%s: %s", without_password(program[0]), strerror(error));
@@ -605,6 +620,7 @@ static int prepare(struct run *run)
     }
     for (int i = 0; i < run->options.ranks; i++)
         run->ranks[i].streams[0].fd = run->ranks[i].streams[1].fd = -1;
+    take_files(run);
     rc = phi_random_check();
     if (rc < 0) {
         complain("no random numbers for the name of a job: getrandom: %s", strerror(-rc));

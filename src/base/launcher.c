@@ -44,6 +44,17 @@ static bool is_whole(const struct phi_launcher *launcher)
     return launcher->rank >= 0 && launcher->ranks > 0;
 }
 
+// Without torchrun's mark anybody may have set these, for a pod or a node, and then started a program
+// by another launcher in it: they are the last to be asked.
+static bool read_bare(struct phi_launcher *launcher)
+{
+    launcher->name = "RANK and WORLD_SIZE";
+    launcher->rank = number("RANK");
+    launcher->ranks = number("WORLD_SIZE");
+    launcher->local_rank = number("LOCAL_RANK");
+    return is_whole(launcher);
+}
+
 // torchrun without a rendezvous calls every run "none", which names nothing. MASTER_ADDR and
 // MASTER_PORT do not name a job either: runs on one node have 127.0.0.1 and the same port on every
 // machine.
@@ -51,13 +62,12 @@ static bool read_torchrun(struct phi_launcher *launcher)
 {
     const char *run = text("TORCHELASTIC_RUN_ID");
 
-    launcher->name = *run ? "torchrun" : "RANK and WORLD_SIZE";
-    launcher->rank = number("RANK");
-    launcher->ranks = number("WORLD_SIZE");
-    launcher->local_rank = number("LOCAL_RANK");
+    if (!*run || !read_bare(launcher))
+        return false;
+    launcher->name = "torchrun";
     if (strcmp(run, "none") != 0)
         snprintf(launcher->job, sizeof(launcher->job), "%s", run);
-    return is_whole(launcher);
+    return true;
 }
 
 // Version 4 numbers jobs by 16 bits of a hash, which others may have as well; it also has a random
@@ -140,7 +150,7 @@ static void fill_in(struct phi_launcher *launcher, const struct phi_launcher *ot
 void phi_launcher_read(struct phi_launcher *launcher)
 {
     bool (*const readers[])(struct phi_launcher *) = {read_torchrun, read_open_mpi, read_pmi,
-                                                      read_pmix, read_slurm};
+                                                      read_pmix,     read_slurm,    read_bare};
 
     // Each starts from nothing: half of one launcher and half of another is no job.
     *launcher = none;

@@ -2,6 +2,7 @@
 #include "base/thread.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,47 +23,71 @@ int phi_thread_start(pthread_t *thread, const char *name, void *(*main)(void *),
 
 enum { NAME_SIZE = 32 };
 
-// The name of a thread of this process, or of the process itself (""); false where it has ended.
-static bool read_name(const char *thread, char name[NAME_SIZE])
+// The name of a thread of this process, or of the process itself (""). -ENOENT where it has ended;
+// else -errno, and nobody knows.
+static int read_name(const char *thread, char name[NAME_SIZE])
 {
     char path[64];
     FILE *file;
-    bool read;
+    int rc = 0;
 
     snprintf(path, sizeof(path), "/proc/self/%s%.20s/comm", *thread ? "task/" : "", thread);
     file = fopen(path, "re");
     if (!file)
-        return false;
-    read = fgets(name, NAME_SIZE, file) != NULL;
+        return errno == ESRCH ? -ENOENT : -errno;
+    errno = 0;
+    if (!fgets(name, NAME_SIZE, file))
+        rc = errno && errno != ESRCH ? -errno : -ENOENT;
     fclose(file);
-    return read;
+    if (rc == 0)
+        name[strcspn(name, "\n")] = 0;
+    return rc;
+}
+
+// Those of the driver, as libcuda names them: cuda-EvtHandlr, and a number.
+static bool is_driver(const char *name)
+{
+    const char *number = name + strlen("cuda");
+
+    if (strcmp(name, "cuda-EvtHandlr") == 0)
+        return true;
+    return strncmp(name, "cuda", strlen("cuda")) == 0 && *number &&
+           strspn(number, "0123456789") == strlen(number);
 }
 
 // A thread has the name of the one that started it until it gets its own: so what a provider starts
 // has one of ours, and what an application starts has the program's, whatever that is.
 static bool is_application(const char *name, const char *program)
 {
-    static const char *const others[] = {"peerhop-", "cuda-", "cuda0"};
+    static const char *const ours[] = {"service", "refresh", "try",    "net",
+                                       "flush",   "lookup",  "closer", "queues"};
+    const char *prefix = "peerhop-";
 
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        if (strncmp(name, others[i], strlen(others[i])) == 0)
-            return strcmp(name, program) == 0;
+    if (strcmp(name, program) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+        if (strncmp(name, prefix, strlen(prefix)) == 0 &&
+            strcmp(name + strlen(prefix), ours[i]) == 0)
+            return false;
     }
-    return true;
+    return !is_driver(name);
 }
 
 bool phi_thread_alone(void)
 {
     char program[NAME_SIZE], name[NAME_SIZE];
     const struct dirent *task;
-    int count = 0;
-    DIR *tasks = read_name("", program) ? opendir("/proc/self/task") : NULL;
+    int count = 0, rc = 0;
+    DIR *tasks = read_name("", program) == 0 ? opendir("/proc/self/task") : NULL;
 
     if (!tasks)
         return false;
-    while (count < 2 && (task = readdir(tasks)))
-        count += task->d_name[0] != '.' && read_name(task->d_name, name) &&
-                 is_application(name, program);
+    while (count < 2 && (rc == 0 || rc == -ENOENT) && (task = readdir(tasks))) {
+        if (task->d_name[0] == '.')
+            continue;
+        rc = read_name(task->d_name, name);
+        count += rc == 0 && is_application(name, program);
+    }
     closedir(tasks);
-    return count < 2;
+    return count < 2 && (rc == 0 || rc == -ENOENT);
 }

@@ -68,14 +68,8 @@ static int answer_status(struct phi_peers *peers, struct phi_status_ages *ages,
     return 0;
 }
 
-// The asker need not have said hello: over the net it says that elsewhere.
-static int answer_process(const struct phi_peers *peers, const struct phi_node_message *request,
-                          int *fd)
+static int answer_process(const struct phi_peers *peers, int *fd)
 {
-    if (request->to != peers->incarnation)
-        return -ESTALE;
-    if (request->a != peers->mine.nonce)
-        return -ECONNREFUSED;
     *fd = peers->pidfd;
     return peers->pidfd >= 0 ? 0 : -ENOENT;
 }
@@ -195,8 +189,6 @@ int phi_answer(struct phi_peers *peers, struct phi_status_ages *ages, struct phi
 {
     if (request->type == PHI_NODE_STATUS)
         return answer_status(peers, ages, request, answer);
-    if (request->type == PHI_NODE_PROCESS)
-        return answer_process(peers, request, fd);
     if (request->to != peers->incarnation)
         return -ESTALE;
     if (request->type == PHI_NODE_HELLO)
@@ -205,6 +197,8 @@ int phi_answer(struct phi_peers *peers, struct phi_status_ages *ages, struct phi
         return -EINVAL;
     if (asker->rank != request->rank || asker->incarnation != request->from)
         return -EPERM;
+    if (request->type == PHI_NODE_PROCESS)
+        return answer_process(peers, fd);
     if (request->type == PHI_NODE_PROBE)
         return answer_probe(peers, answer, fd);
     if (request->type == PHI_NODE_VERIFY)

@@ -58,45 +58,15 @@ int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment
     return 0;
 }
 
-// Without the lock. A descriptor of the peer's process, as it gives it itself: one that is opened
-// by the process id which the socket tells may be another's by then, and there is none in another
-// PID namespace. -1 where it has none.
-static int fetch_pidfd(const struct phi_peer *peer, const struct phi_capabilities *theirs,
-                       int socket, int64_t deadline)
-{
-    struct phi_node_message request, answer;
-    int pidfd = -1;
-    phi_peer_message(peer, PHI_NODE_PROCESS, &request);
-    request.a = theirs->nonce;
-    int rc = phi_node_call(socket, &request, &answer, &pidfd, call_deadline(deadline));
-    // Whatever a peer has sent as one.
-    if (rc == 0 && pidfd >= 0 && syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) != 0 &&
-        errno == EBADF) {
-        close(pidfd);
-        pidfd = -1;
-    }
-    return rc ? -1 : pidfd;
-}
-
-int phi_contact_pidfd(const struct phi_peer *peer, const struct phi_capabilities *theirs,
-                      int64_t deadline)
-{
-    int socket, pidfd;
-    if (phi_node_connect(theirs->socket, &socket))
-        return -1;
-    pidfd = fetch_pidfd(peer, theirs, socket, deadline);
-    close(socket);
-    return pidfd;
-}
-
 struct contact {
-    int socket, wake_fd, segment_fd;
+    int socket, wake_fd, segment_fd, pidfd;
     bool far; // ipc does not serve the two
 };
+#define NO_CONTACT ((struct contact){-1, -1, -1, -1, false})
 
 static void close_contact(struct contact *c)
 {
-    for (int *fd = &c->socket; fd <= &c->segment_fd; fd++)
+    for (int *fd = &c->socket; fd <= &c->pidfd; fd++)
         if (*fd >= 0)
             close(*fd);
 }
@@ -135,6 +105,32 @@ static int say_hello(struct phi_peer *peer, const struct phi_capabilities *their
     return compare(peer, &answer);
 }
 
+// Whatever a peer has sent as one. A folder of /proc passes; see phi_service_watch.
+static bool is_process(int fd)
+{
+    return syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) == 0 || errno != EBADF;
+}
+
+// Without the lock, behind the hello. A descriptor of the peer's process, as it gives it itself: one
+// that is opened by the process id which the socket tells may be another's by then, and there is
+// none in another PID namespace. Only a peer that says so (-ENOENT) has none: without one the end
+// of its connection stands for its own, so no passing failure may be taken for that.
+static int fetch_pidfd(const struct phi_peer *peer, int socket, int64_t deadline, int *pidfd)
+{
+    struct phi_node_message request, answer;
+    phi_peer_message(peer, PHI_NODE_PROCESS, &request);
+    int rc = phi_node_call(socket, &request, &answer, pidfd, call_deadline(deadline));
+    if (rc == 0 && answer.status == 0 && *pidfd < 0)
+        return -EBADMSG;
+    if (rc == 0 && *pidfd >= 0 && !is_process(*pidfd)) {
+        close(*pidfd);
+        *pidfd = -1;
+    }
+    if (rc || answer.status == -ENOENT)
+        return rc;
+    return answer.status > 0 ? -EBADMSG : answer.status;
+}
+
 // Without the lock: asks the lower rank for the pair's segment.
 static int fetch_segment(const struct phi_peer *peer, struct contact *c, int64_t deadline)
 {
@@ -170,6 +166,25 @@ static int make_contact(struct phi_peer *peer, const struct phi_capabilities *th
         c->far = is_far(peer);
     if (rc == 0 && peer->peers->rank > peer->rank && !c->far)
         rc = fetch_segment(peer, c, deadline);
+    if (rc == 0 && !c->far)
+        rc = fetch_pidfd(peer, c->socket, deadline, &c->pidfd);
+    return rc;
+}
+
+int phi_contact_pidfd(struct phi_peer *peer, const struct phi_capabilities *theirs,
+                      int64_t deadline, int *pidfd)
+{
+    struct contact c = NO_CONTACT;
+    *pidfd = -1;
+    // Its socket may have its name in another network namespace; or it has ended.
+    int rc = phi_node_connect(theirs->socket, &c.socket);
+    if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -EPERM || rc == -EACCES || rc == -EBADMSG)
+        return 0;
+    if (rc == 0)
+        rc = say_hello(peer, theirs, &c, deadline);
+    if (rc == 0)
+        rc = fetch_pidfd(peer, c.socket, deadline, pidfd);
+    close_contact(&c);
     return rc;
 }
 
@@ -312,7 +327,7 @@ static void finish(struct phi_peer *peer, struct contact *c)
 static void look(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_capabilities theirs = peer->theirs;
-    struct contact c = {-1, -1, -1, false};
+    struct contact c = NO_CONTACT;
     const int64_t now = phi_now();
     peer->preparing = true;
     pthread_mutex_unlock(&peer->peers->lock);
@@ -337,13 +352,13 @@ static int prepare_net(struct phi_peer *peer, int64_t deadline)
                                                              : 0;
 }
 
-static void make_ready(struct phi_peer *peer, struct contact *c, int *pidfd)
+static void make_ready(struct phi_peer *peer, struct contact *c)
 {
     struct phi_peers *peers = peer->peers;
     peer->socket = c->socket;
     peer->wake_fd = c->wake_fd;
-    peer->pidfd = *pidfd;
-    c->socket = c->wake_fd = *pidfd = -1;
+    peer->pidfd = c->pidfd;
+    c->socket = c->wake_fd = c->pidfd = -1;
     phi_attempt_keep(peer);
     peer->state = PHI_PEER_READY;
     // Another thread may sleep for all already: this peer is to wake it as well (see
@@ -352,7 +367,7 @@ static void make_ready(struct phi_peer *peer, struct contact *c, int *pidfd)
 }
 
 // With the lock: what was found.
-static int conclude(struct phi_peer *peer, int rc, struct contact *c, int *pidfd)
+static int conclude(struct phi_peer *peer, int rc, struct contact *c)
 {
     struct phi_peers *peers = peer->peers;
     const struct phi_capabilities theirs = peer->theirs;
@@ -370,7 +385,7 @@ static int conclude(struct phi_peer *peer, int rc, struct contact *c, int *pidfd
     }
     if ((rc = map_segment(peer, c)))
         return rc;
-    make_ready(peer, c, pidfd);
+    make_ready(peer, c);
     rc = phi_service_watch(peers->service, peer);
     // A peer that leaves or aborted before we were here told nobody: see undrained().
     phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
@@ -393,21 +408,18 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
         return 0;
     }
     struct phi_capabilities theirs = peer->theirs;
-    struct contact c = {-1, -1, -1, false};
+    struct contact c = NO_CONTACT;
     const int64_t now = phi_now();
     peer->preparing = true;
     pthread_mutex_unlock(&peers->lock);
     int rc = make_contact(peer, &theirs, &c, deadline);
-    int pidfd = rc || c.far ? -1 : fetch_pidfd(peer, &theirs, c.socket, deadline);
     pthread_mutex_lock(&peers->lock);
     note_silence(peer, rc, now);
     // Who lives listens, and did before its record came: for this life that stays so.
     peer->shut = c.socket < 0 && (rc == -ECONNREFUSED || rc == -ENOENT);
-    rc = conclude(peer, rc, &c, &pidfd);
+    rc = conclude(peer, rc, &c);
     if (peer->shut && peer->state == PHI_PEER_KNOWN)
         phi_hello_knock(peer, deadline);
-    if (pidfd >= 0)
-        close(pidfd);
     finish(peer, &c);
     return rc;
 }

@@ -25,9 +25,9 @@ bool phi_contact_by_net(const struct phi_peer *peer);
 bool phi_contact_due(const struct phi_peer *peer);
 
 // phi_contact_pidfd (without the lock) asks the process that listens at a peer's socket for its
-// pidfd, if that leads to it; else -1.
-int phi_contact_pidfd(const struct phi_peer *peer, const struct phi_capabilities *theirs,
-                      int64_t deadline);
+// pidfd. -1 where the socket does not lead to it, or it has none; what fails may be tried again.
+int phi_contact_pidfd(struct phi_peer *peer, const struct phi_capabilities *theirs,
+                      int64_t deadline, int *pidfd);
 
 // phi_contact_import tries to map an allocation of the peer: e->tried, with e->import or e->reason,
 // but where the deadline cut it short.

@@ -374,17 +374,24 @@ static int open_link(struct phi_peer *peer)
 }
 
 // A process of this node that exits may leave children that hold its connections open. Gives up the
-// lock; the peer is `preparing`.
-static void see_process(struct phi_peer *peer, int64_t deadline)
+// lock; the peer is `preparing`. -EAGAIN: it is asked again.
+static int see_process(struct phi_peer *peer, int64_t deadline)
 {
     const struct phi_capabilities theirs = peer->theirs;
+    int pidfd = -1;
     if (peer->link == NULL || peer->pidfd >= 0 || peer->elsewhere ||
         !phi_capabilities_same_node(&peer->peers->mine, &theirs))
-        return;
+        return 0;
     pthread_mutex_unlock(&peer->peers->lock);
-    const int pidfd = phi_contact_pidfd(peer, &theirs, deadline);
+    int rc = phi_contact_pidfd(peer, &theirs, deadline, &pidfd);
     pthread_mutex_lock(&peer->peers->lock);
     peer->pidfd = pidfd;
+    if (rc == -EMFILE || rc == -ENFILE)
+        return phi_fail(peer->peers->report, rc, "cannot watch rank %d (process %u on %s): %s",
+                        peer->rank, theirs.pid, theirs.host, ph_strerror(rc));
+    if (rc == -ETIMEDOUT || rc == -ECONNRESET || rc == -ESTALE || rc == -EAGAIN)
+        return -EAGAIN;
+    return 0; // what else is wrong with it, its hello over the net says
 }
 
 // Gives up the lock.
@@ -393,7 +400,6 @@ static int say(struct phi_peer *peer, int64_t deadline)
     struct phi_peers *peers = peer->peers;
     struct phi_writer writer = {0};
     uint64_t incarnation = peer->incarnation;
-    see_process(peer, deadline); // before it can be ready
     encode(peer, peer->link ? PHI_REASON_NONE : PHI_REASON_NET_HERE, &writer);
     int rc = writer.error;
     if (rc)
@@ -406,6 +412,15 @@ static int say(struct phi_peer *peer, int64_t deadline)
     phi_writer_fini(&writer);
     peer->hello->sent = rc == 0;
     return rc;
+}
+
+// Its process is looked for before it can be ready.
+static int greet(struct phi_peer *peer, int64_t deadline)
+{
+    int rc = see_process(peer, deadline);
+    if (rc)
+        return rc == -EAGAIN ? 0 : rc;
+    return say(peer, deadline);
 }
 
 static int meet(struct phi_peer *peer)
@@ -443,8 +458,10 @@ static int prepare(struct phi_peer *peer, int64_t deadline)
     if (rc == -EAGAIN)
         return 0;
     if (rc || (rc = make_hello(peer)) || (rc = open_link(peer)) || (rc = phi_staging_open(peer)) ||
-        (!peer->hello->sent && (rc = say(peer, deadline))))
+        (!peer->hello->sent && (rc = greet(peer, deadline))))
         return rc;
+    if (!peer->hello->sent)
+        return 0; // its process is asked for again
     if (peer->state == PHI_PEER_KNOWN && peer->link == NULL)
         no_way(peer, PHI_REASON_NET_HERE);
     else if (peer->state == PHI_PEER_KNOWN)

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -39,39 +40,73 @@ static int make_socket(void)
     return fd;
 }
 
+// Behind the prefix: a number of the node, then a random one.
 #define NAME_PREFIX "peerhop-"
-enum { NAME_DIGITS = 16 };
+#define NAME_BEFORE "new-tmp-" // as long, of a path socket that does not listen yet
+enum { NODE_DIGITS = 8, NAME_DIGITS = NODE_DIGITS + 16 };
 
-// Whether a name is one that phi_node_listen makes: a member record must not send us to the sockets
-// of others.
-static bool is_ours(const char *name)
+// Whether a path or an abstract name has this prefix and as many characters behind it as ours have.
+static bool has_form(const char *name, const char *prefix)
 {
     const char *slash = strrchr(name, '/');
     if (name[0] != '@' && name[0] != '/')
         return false;
     const char *last = name[0] == '@' ? name + 1 : slash + 1;
-    size_t prefix = sizeof NAME_PREFIX - 1;
-    return strncmp(last, NAME_PREFIX, prefix) == 0 && strlen(last) == prefix + NAME_DIGITS;
+    return strncmp(last, prefix, strlen(prefix)) == 0 &&
+           strlen(last) == strlen(prefix) + NAME_DIGITS;
+}
+
+// Whether a name is one that phi_node_listen makes: a member record must not send us to the sockets
+// of others.
+static bool is_ours(const char *name)
+{
+    return has_form(name, NAME_PREFIX);
+}
+
+static bool is_of_node(const char *path, uint32_t node)
+{
+    char digits[NODE_DIGITS + 1];
+    snprintf(digits, sizeof digits, "%08x", node);
+    return strncmp(path + strlen(path) - NAME_DIGITS, digits, NODE_DIGITS) == 0;
+}
+
+// A rank that does not listen yet has its name for moments (publish).
+#define NEW_S 60
+static bool is_old(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 && status.st_mtime < time(NULL) - NEW_S;
+}
+
+// Whether nobody listens there, on this node: a listener of another one refuses, too, as the names of
+// a file system that nodes share lead to sockets of one's own kernel only.
+static bool is_dead(const char *path)
+{
+    struct sockaddr_un address;
+    socklen_t length = make_address(path, &address);
+    int fd = make_socket();
+    bool dead = fd >= 0 && connect(fd, (struct sockaddr *)&address, length) != 0 &&
+                errno == ECONNREFUSED;
+    if (fd >= 0)
+        close(fd);
+    return dead;
 }
 
 // A name to which nobody listens is of a rank that was killed: each has its name only while it
 // listens (publish). Others' sockets, and those of other users, refuse in another way or cannot be
 // removed.
-static void sweep(const char *directory)
+static void sweep(const char *directory, uint32_t node)
 {
     DIR *folder = opendir(directory);
     const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         char path[108];
         int n = snprintf(path, sizeof path, "%s/%.40s", directory, entry->d_name);
-        int fd = n > 0 && (size_t)n < sizeof path && is_ours(path) ? make_socket() : -1;
-        if (fd < 0)
+        if (n < 0 || (size_t)n >= sizeof path)
             continue;
-        struct sockaddr_un address;
-        socklen_t length = make_address(path, &address);
-        if (connect(fd, (struct sockaddr *)&address, length) != 0 && errno == ECONNREFUSED)
+        const bool left = is_ours(path) || (has_form(path, NAME_BEFORE) && is_old(path));
+        if (left && is_of_node(path, node) && is_dead(path))
             unlink(path);
-        close(fd);
     }
     if (folder != NULL)
         closedir(folder);
@@ -83,7 +118,7 @@ static int publish(int fd, const char *directory, const char *name)
     char before[128];
     struct sockaddr_un address;
     if (directory[0] != 0) // the same length: another prefix
-        snprintf(before, sizeof before, "%s/new-tmp-%s", directory,
+        snprintf(before, sizeof before, "%s/" NAME_BEFORE "%s", directory,
                  name + strlen(name) - NAME_DIGITS);
     socklen_t length = make_address(directory[0] ? before : name, &address);
     // A path socket is for this user only: it gets the mode that the socket has when it is bound.
@@ -97,13 +132,13 @@ static int publish(int fd, const char *directory, const char *name)
     return rc;
 }
 
-int phi_node_listen(struct phi_report *report, const char *directory, char *name)
+int phi_node_listen(struct phi_report *report, const char *directory, uint32_t node, char *name)
 {
     char text[256];
     uint64_t id;
     phi_random(&id, sizeof id);
-    snprintf(text, sizeof text, "%s%s" NAME_PREFIX "%016llx", directory[0] ? directory : "@",
-             directory[0] ? "/" : "", (unsigned long long)id);
+    snprintf(text, sizeof text, "%s%s" NAME_PREFIX "%08x%016llx", directory[0] ? directory : "@",
+             directory[0] ? "/" : "", node, (unsigned long long)id);
     if (directory[0] != 0 && directory[0] != '/')
         return phi_fail(report, -EINVAL, "socket directory \"%s\" is not an absolute path",
                         directory);
@@ -113,8 +148,8 @@ int phi_node_listen(struct phi_report *report, const char *directory, char *name
     int fd = make_socket();
     if (fd < 0)
         return phi_fail(report, fd, "cannot make a unix socket: %s", ph_strerror(fd));
-    if (directory[0] != 0)
-        sweep(directory);
+    if (directory[0] != 0 && node != 0)
+        sweep(directory, node);
     int error = publish(fd, directory, text);
     if (error) {
         close(fd);

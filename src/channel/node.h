@@ -38,8 +38,8 @@ enum phi_node_type {
     // Of anybody who knows the nonce, a rank or not, without a hello; see status.h.
     PHI_NODE_STATUS = 30, // a: nonce expected. Answer: bytes: struct phi_status
 
-    // Likewise. a: nonce expected. Answer: descriptor: the process as a pidfd, of which also those
-    // learn that it has ended who live in another PID namespace
+    // Answer: descriptor: the process as a pidfd, of which also those learn that it has ended who
+    // live in another PID namespace; -ENOENT: this kernel, or a policy, gives none
     PHI_NODE_PROCESS = 33,
 
     // Whether ipc serves; see attempt.h. a: the sender's outcome, enum phi_reason + 1, or 0: it has
@@ -79,7 +79,7 @@ struct phi_node_message {
     uint8_t bytes[PHI_EXPORT_MAX];
 };
 #define PHI_NODE_MAGIC   0x4e4f4850u // "PHON"
-#define PHI_NODE_VERSION 1
+#define PHI_NODE_VERSION 2
 
 static inline bool phi_node_answered(unsigned type)
 {
@@ -88,8 +88,10 @@ static inline bool phi_node_answered(unsigned type)
 }
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where
-// that is not empty, for this user only. Writes the name ('@' for abstract) into name[108].
-int phi_node_listen(struct phi_report *report, const char *directory, char *name);
+// that is not empty, for this user only. Writes the name ('@' for abstract) into name[108]. node: a
+// number of this node, or 0 where that is not known: names that killed ranks of it have left in the
+// directory, which other nodes may share, are removed.
+int phi_node_listen(struct phi_report *report, const char *directory, uint32_t node, char *name);
 // unlisten removes the name of a path socket; the descriptor is the caller's to close.
 void phi_node_unlisten(const char *name);
 

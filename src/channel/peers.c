@@ -75,6 +75,18 @@ static int make_life(struct phi_peers *peers)
     return madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) == 0 ? 0 : -errno;
 }
 
+// Peers learn by it that this process has ended. Where the kernel or a policy gives none they go
+// without; that none is left to be had is a failure like any other.
+static int open_pidfd(struct phi_peers *peers)
+{
+    peers->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0); // close-on-exec by definition
+    int rc = peers->pidfd < 0 ? -errno : 0;
+    if (rc != -EMFILE && rc != -ENFILE && rc != -ENOMEM)
+        return 0;
+    return phi_fail(peers->report, rc, "no descriptor of this process for its peers: %s",
+                    ph_strerror(rc));
+}
+
 static int make_peers(const struct phi_peers_params *params, struct phi_peers **out)
 {
     struct phi_peers *peers = calloc(1, sizeof *peers);
@@ -88,7 +100,7 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     peers->executor = params->executor;
     peers->device = params->device;
     peers->net_wake = (struct phi_wake){-1, -1};
-    peers->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0); // close-on-exec by definition
+    peers->pidfd = -1;
     peers->rank = params->rank;
     peers->ranks = params->ranks;
     size_t ranks = (size_t)params->ranks;
@@ -132,6 +144,8 @@ int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, stru
     if (rc)
         goto close;
     describe_self(peers);
+    if ((rc = open_pidfd(peers)))
+        goto close;
     if ((rc = phi_wake_open(&peers->net_wake))) {
         phi_fail(peers->report, rc, "no sockets to wake the service thread by: %s",
                  ph_strerror(rc));

@@ -75,7 +75,12 @@ int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
         rc = watch(service, peer->socket, EPOLLRDHUP, life | SOURCE_SOCKET, (uint32_t)peer->rank);
     if (rc == 0 && peer->pidfd >= 0)
         rc = watch(service, peer->pidfd, EPOLLIN, life | SOURCE_PIDFD, (uint32_t)peer->rank);
-    // Whatever a peer has sent as one: what tells of no end is none.
+    // Whatever a peer has sent as one: what tells of no end (-EPERM: a file, a folder) is none.
+    if (rc == -EPERM && peer->pidfd >= 0) {
+        close(peer->pidfd);
+        peer->pidfd = -1;
+        rc = 0;
+    }
     if (rc == 0 && peer->wake_fd >= 0)
         watch(service, peer->wake_fd, EPOLLRDHUP, life | SOURCE_WAKE, (uint32_t)peer->rank);
     if (rc)
@@ -411,6 +416,15 @@ static void *run(void *opaque)
     return NULL;
 }
 
+// 0: not known.
+static uint32_t number_of_node(const struct phi_capabilities *mine)
+{
+    uint64_t halves[2];
+    memcpy(halves, mine->node, sizeof halves);
+    const uint32_t number = (uint32_t)phi_hash(halves[0], halves[1]);
+    return phi_capabilities_node_known(mine) ? number + (number == 0) : 0;
+}
+
 int phi_service_open(struct phi_peers *peers, struct phi_service **out)
 {
     struct phi_service *service = calloc(1, sizeof *service);
@@ -419,7 +433,8 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **out)
     service->peers = peers;
     phi_random(&peers->mine.nonce, sizeof peers->mine.nonce);
     service->listener =
-        phi_node_listen(peers->report, peers->config->socket_directory, peers->mine.socket);
+        phi_node_listen(peers->report, peers->config->socket_directory,
+                        number_of_node(&peers->mine), peers->mine.socket);
     int rc = service->listener < 0 ? service->listener : 0;
     if (rc)
         goto free;

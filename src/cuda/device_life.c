@@ -63,10 +63,10 @@ static struct owned *find(struct phi_device *device, uint64_t base, bool take_ou
 
 void phi_device_tell(struct phi_device *device, CUresult result, const char *call)
 {
-    pthread_mutex_lock(&device->ends);
+    pthread_mutex_lock(&device->telling);
     if (result != CUDA_SUCCESS && device->report != NULL)
         phi_log(device->report, PH_LOG_WARN, "%s: %s", call, phi_cuda_name(device->driver, result));
-    pthread_mutex_unlock(&device->ends);
+    pthread_mutex_unlock(&device->telling);
 }
 
 static void end_owned(struct phi_closing *closing)
@@ -98,6 +98,7 @@ static void end_device(struct phi_closing *closing)
     driver->cuCtxPopCurrent_v2(&popped);
     driver->cuDevicePrimaryCtxRelease_v2(device->handle);
     phi_map_fini(&device->owned);
+    pthread_mutex_destroy(&device->telling);
     pthread_mutex_destroy(&device->ends);
     pthread_mutex_destroy(&device->lock);
     free(device);
@@ -221,9 +222,11 @@ int phi_device_open(struct phi_report *report, const char *library, int ordinal,
     made->report = report;
     made->driver = driver;
     pthread_mutex_init(&made->lock, NULL);
+    pthread_mutex_init(&made->telling, NULL);
     pthread_mutex_init(&made->ends, NULL);
     int rc = open_context(made, ordinal);
     if (rc) {
+        pthread_mutex_destroy(&made->telling);
         pthread_mutex_destroy(&made->ends);
         pthread_mutex_destroy(&made->lock);
         free(made);
@@ -244,9 +247,9 @@ void phi_device_close(struct phi_device *device, int64_t deadline)
     struct phi_closer *closer = device->closer;
     phi_closer_wait(closer, phi_closer_handed(closer), deadline);
     // What is left tells nobody: the report may end before it.
-    pthread_mutex_lock(&device->ends);
+    pthread_mutex_lock(&device->telling);
     device->report = NULL;
-    pthread_mutex_unlock(&device->ends);
+    pthread_mutex_unlock(&device->telling);
     device->end.close = end_device;
     phi_closer_hand(closer, &device->end);
     phi_closer_close(closer, deadline);
@@ -259,6 +262,7 @@ static int register_entered(struct owned *o, size_t size, bool *registered, uint
     void *base = (void *)(uintptr_t)o->base; // NOLINT(performance-no-int-to-ptr)
     CUresult result = CUDA_SUCCESS;
     CUdeviceptr pointer = 0;
+    // On the caller's thread: unlike its end, and as an allocation, it waits for no stream.
     if (!*registered)
         result = driver->cuMemHostRegister_v2(
             base, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);

@@ -12,7 +12,7 @@
 
 struct phi_device {
     struct phi_closing end;    // first; of the device itself
-    struct phi_report *report; // NULL once the device is closed; the closer looks with `ends`
+    struct phi_report *report; // NULL once the device is closed; the closer looks with `telling`
     const struct phi_driver *driver;
     struct phi_device_info info;
     CUdevice handle;
@@ -24,7 +24,8 @@ struct phi_device {
     void *staging;
 
     struct phi_closer *closer;
-    pthread_mutex_t ends; // guards owned, and report where it is looked at
+    pthread_mutex_t telling; // guards report while the closer tells, which calls the application
+    pthread_mutex_t ends;    // guards owned
     struct phi_map owned; // struct owned of device_life.c, by address
 };
 

@@ -109,6 +109,8 @@ static int false_descriptor(int fd)
         return a_pipe(false, false);
     if (ends("is a closed socket"))
         return dead_socket();
+    if (ends("is a folder of proc"))
+        return open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (ends("is a directory"))
         return open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (ends("is small"))
@@ -190,6 +192,7 @@ int __wrap_phi_node_send(int socket, const struct phi_node_message *message, int
         return start_flood(socket, message);
     change_answer(&answer);
     if ((answer.type == PHI_NODE_HELLO && begins("what rings")) ||
+        (answer.type == PHI_NODE_PROCESS && begins("the process")) ||
         (answer.type == PHI_NODE_SEGMENT && begins("the segment")) ||
         (answer.type == PHI_NODE_EXPORT && begins("the memory")))
         fd = false_descriptor(fd);

@@ -53,7 +53,12 @@ const Lie lies[] = {
     {"what rings is a pipe that nobody reads", 2, {0, -ETIMEDOUT}, ""},
     {"what rings is a closed socket", 2, {0, -ETIMEDOUT}, ""},
     {"what rings is a directory", 2, {0, -ETIMEDOUT}, ""},
+    {"the process is a full pipe", 2, {0, -ETIMEDOUT}, ""},
+    {"the process is a directory", 2, {0, -ETIMEDOUT}, ""},
+    {"the process is a folder of proc", 0, {0, -ETIMEDOUT}, ""},
+    {"the process is a folder of proc", 2, {0, -ETIMEDOUT}, ""},
     // First contact.
+    {"the process is missing", 2, {-EBADMSG}, "cannot reach RANK"},
     {"what rings is missing", 2, {-ETIMEDOUT}, dropped},
     {"another nonce", 2, {-ETIMEDOUT}, dropped},
     {"another size of segments", 2, {PH_EMISMATCH}, "RANK has PEERHOP_CHANNELS=16385"},

@@ -227,14 +227,15 @@ static Record record_of(const Job &job)
 }
 
 // Asks over a fresh connection; returns the status of the answer.
-static int asked(const Record &record, uint64_t nonce, uint64_t incarnation)
+static int asked(const Record &record, uint64_t nonce, uint64_t incarnation,
+                 phi_node_type type = PHI_NODE_STATUS)
 {
     phi_node_message request = {}, answer = {};
     int socket = -1, fd = -1;
     request.magic = PHI_NODE_MAGIC;
     request.version = PHI_NODE_VERSION;
-    request.type = PHI_NODE_STATUS;
-    request.rank = -1;
+    request.type = static_cast<uint16_t>(type);
+    request.rank = type == PHI_NODE_STATUS ? -1 : 1;
     request.to = incarnation;
     request.a = nonce;
     EXPECT_EQ(phi_node_connect(record.capabilities.socket, &socket), 0);
@@ -249,14 +250,15 @@ TEST(InfoAsks, OnlyWhoKnowsTheNonceAndTheLifeIsTold)
 {
     if (!RedisServer::available())
         GTEST_SKIP() << "no redis-server";
-    Job job("host", 1);
-    job.start("is_there");
+    Job job("host", 2);
+    job.start_rank(0, "is_there");
     ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
     const Record record = record_of(job);
     const uint64_t nonce = record.capabilities.nonce;
     EXPECT_EQ(asked(record, nonce, record.incarnation), 0);
     EXPECT_EQ(asked(record, nonce + 1, record.incarnation), -ECONNREFUSED);
     EXPECT_EQ(asked(record, nonce, record.incarnation - 1), -ESTALE);
+    EXPECT_EQ(asked(record, nonce, record.incarnation, PHI_NODE_PROCESS), -EPERM) << "no hello";
     job.shared()->value[1] = 1;
     EXPECT_EQ(job.wait(), "");
 }

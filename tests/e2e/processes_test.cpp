@@ -17,6 +17,10 @@
 #include "support/denied.h"
 #include "support/watched.h"
 
+extern "C" {
+#include "channel/node.h"
+}
+
 class Processes : public EveryDevice
 {
 };
@@ -47,7 +51,7 @@ RANK_FUNCTION(leaves_a_worker)
     void *stream = rank.device->stream();
     rank.barrier();
     if (rank.rank == 1) {
-        start_worker(rank, rank.argument == "clone");
+        start_worker(rank, rank.argument != "fork");
         CHECK(reaches(rank.shared->value[0], 1));
         CHECK(reaches(rank.shared->value[2], 1));
         raise(SIGKILL);
@@ -73,6 +77,38 @@ TEST_P(Processes, AWorkerHidesNoDeath)
     for (const char *how : {"fork", "clone"}) {
         Job job(GetParam(), 2);
         job.start("leaves_a_worker", how);
+        leave_a_worker(job, how);
+    }
+}
+
+// The first time that this rank gives its pidfd away it does not: by this status, or not at all.
+static int first_status = 0;
+
+extern "C" int __real_phi_node_send(int socket, const phi_node_message *message, int fd);
+extern "C" int __wrap_phi_node_send(int socket, const phi_node_message *message, int fd);
+
+int __wrap_phi_node_send(int socket, const phi_node_message *message, int fd)
+{
+    if (fd < 0 || message->type != PHI_NODE_PROCESS || first_status == 0)
+        return __real_phi_node_send(socket, message, fd);
+    phi_node_message late = *message;
+    late.status = first_status;
+    first_status = 0;
+    return late.status == -ETIMEDOUT ? 0 : __real_phi_node_send(socket, &late, -1);
+}
+
+RANK_FUNCTION(leaves_a_worker_and_is_seen_late)
+{
+    first_status = rank.argument == "mute" ? -ETIMEDOUT : -ESTALE;
+    leaves_a_worker(rank);
+    CHECK(first_status == 0); // of rank 0: it was asked as well
+}
+
+TEST_P(Processes, AFailureThatPassesHidesNoProcess)
+{
+    for (const char *how : {"stale", "mute"}) {
+        Job job(GetParam(), 2);
+        job.start("leaves_a_worker_and_is_seen_late", how);
         leave_a_worker(job, how);
     }
 }
@@ -275,6 +311,24 @@ RANK_FUNCTION(has_no_random_numbers)
         _exit(77);
     CHECK(rank.try_open({}, 20000, &error) == -EPERM);
     CHECK_SAYS(error, "getrandom: Operation not permitted");
+}
+
+RANK_FUNCTION(has_no_descriptor_of_itself)
+{
+    std::string error;
+    if (!deny_call(SYS_pidfd_open, EMFILE))
+        _exit(77);
+    CHECK(rank.try_open({}, 20000, &error) == -EMFILE);
+    CHECK_SAYS(error, "no descriptor of this process for its peers");
+}
+
+TEST_P(Processes, WithoutADescriptorOfItselfThereIsNoContext)
+{
+    Job job(GetParam(), 1);
+    job.start("has_no_descriptor_of_itself");
+    if (job.status(0, kWait) == 77)
+        GTEST_SKIP() << "this process may not filter system calls";
+    EXPECT_EQ(job.wait(), "");
 }
 
 TEST_P(Processes, WithoutRandomNumbersThereIsNoContext)

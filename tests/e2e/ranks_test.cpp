@@ -10,7 +10,9 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -425,6 +427,54 @@ RANK_FUNCTION(waits_in_a_directory)
     rank.open();
     rank.shared->value[0]++;
     CHECK(reaches(rank.shared->value[1], 1));
+}
+
+// A name that nobody listens to, as of a rank that was killed.
+static void leave_name(const std::string &path, int64_t seconds_ago = 0)
+{
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    ASSERT_LT(path.size(), sizeof address.sun_path);
+    memcpy(address.sun_path, path.c_str(), path.size());
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address), 0) << path;
+    ::close(fd);
+    const timespec then[2] = {{time(nullptr) - seconds_ago, 0}, {time(nullptr) - seconds_ago, 0}};
+    EXPECT_EQ(utimensat(AT_FDCWD, path.c_str(), then, 0), 0);
+}
+
+// On a file system that nodes share, listeners of others refuse as the dead do.
+TEST_F(RanksHost, NamesOfOtherNodesAndNewOnesStay)
+{
+    char folder[] = "/tmp/phdir.XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    const std::string in = std::string(folder) + "/", digits = "0123456789abcdef";
+    Job first("host", 1), next("host", 1);
+    for (Job *job : {&first, &next})
+        job->environment("PEERHOP_SOCKET_DIRECTORY", folder);
+    first.start("waits_in_a_directory");
+    ASSERT_TRUE(reaches(first.shared()->value[0], 1)) << first.wait(100);
+    const std::string name = std::filesystem::directory_iterator(folder)->path().filename();
+    const std::string node = name.substr(8, 8);
+    ASSERT_EQ(name.size(), 32u) << name;
+    leave_name(in + "peerhop-" + node + digits);
+    leave_name(in + "peerhop-00000000" + digits);
+    leave_name(in + "new-tmp-" + node + digits);
+    leave_name(in + "new-tmp-" + node + "0000000000000001", 86400);
+    leave_name(in + "new-tmp-00000000" + digits, 86400);
+    next.start("waits_in_a_directory");
+    ASSERT_TRUE(reaches(next.shared()->value[0], 1)) << next.wait(100);
+    EXPECT_FALSE(std::filesystem::exists(in + "peerhop-" + node + digits));
+    EXPECT_TRUE(std::filesystem::exists(in + "peerhop-00000000" + digits));
+    EXPECT_TRUE(std::filesystem::exists(in + "new-tmp-" + node + digits)) << "it may listen soon";
+    EXPECT_FALSE(std::filesystem::exists(in + "new-tmp-" + node + "0000000000000001"));
+    EXPECT_TRUE(std::filesystem::exists(in + "new-tmp-00000000" + digits));
+    EXPECT_TRUE(std::filesystem::exists(in + name)) << "it lives";
+    for (Job *job : {&first, &next}) {
+        job->shared()->value[1] = 1;
+        EXPECT_EQ(job->wait(), "");
+    }
+    std::filesystem::remove_all(folder);
 }
 
 TEST_F(RanksHost, NamesOfKilledRanksAreRemoved)

@@ -209,7 +209,7 @@ struct pair *pair_open(int rank, bool ready)
     pair.peer = phi_peers_get(&pair.peers, !rank);
     HOLD(pair.peer);
     struct phi_capabilities theirs = pair.peers.mine;
-    strcpy(theirs.socket, "@peerhop-0000000000000001");
+    strcpy(theirs.socket, "@peerhop-000000000000000000000001");
     strcpy(theirs.host, "elsewhere");
     phi_peer_record(pair.peer, THEIR_INCARNATION, &theirs);
     if (ready) {

@@ -215,7 +215,18 @@ TEST(Launcher, PmixAloneSaysNothingOfTheNumberOfRanks)
 
 TEST(Launcher, OneRankIsNotTakenForTheSameOfAnother)
 {
-    EXPECT_EQ(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, srun(0, 1)), (Place{0, 1, -1, ""}));
+    EXPECT_EQ(read({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, srun(0, 1)), (Place{0, 1, -1, ""}));
+}
+
+// As a pod has them, in which another launcher starts the ranks.
+TEST(Launcher, RankAndWorldSizeAloneAreTheLastToCount)
+{
+    const Environment pod = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}};
+    EXPECT_EQ(read(pod), (Place{0, 2, 0, ""}));
+    for (const Environment &inner : {open_mpi_4(3), open_mpi_5(3), mpich(3), srun(3, 4)})
+        EXPECT_EQ(read(pod, inner), read(inner));
+    EXPECT_EQ(read(pod, batch), (Place{0, 2, 0, ""}));
+    EXPECT_EQ(read(torchrun(3, "run-7"), pod), (Place{3, 4, 1, "run-7"}));
 }
 
 } // namespace

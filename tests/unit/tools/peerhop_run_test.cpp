@@ -13,6 +13,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -557,10 +558,26 @@ TEST_F(PeerhopRun, EndsAreSeenWhereItsStarterIgnoresThem)
     EXPECT_TRUE(strtoull(bits.c_str(), nullptr, 16) >> (SIGCHLD - 1) & 1) << result.out;
 }
 
+// A shell's limit on descriptors is no limit on ranks, which have it again.
+TEST_F(PeerhopRun, MoreRanksThanTheSoftLimitOnDescriptors)
+{
+    rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    if (before.rlim_max < 128)
+        GTEST_SKIP() << "the hard limit is " << before.rlim_max;
+    Result result = run(script(32, "ulimit -S -n; ulimit -H -n"), [&] {
+        const rlimit few = {24, before.rlim_max};
+        setrlimit(RLIMIT_NOFILE, &few);
+    });
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(occurrences("\n" + result.out, "\n24\n"), 32u) << result.out;
+}
+
 TEST_F(PeerhopRun, WhatAPolicyDeniesIsSaid)
 {
     for (const auto &[call, says] : {std::pair(SYS_signalfd4, "signalfd: Operation not permitted"),
                                      std::pair(SYS_pidfd_open, "Operation not permitted"),
+                                     std::pair(SYS_waitid, "Operation not permitted"),
                                      std::pair(SYS_getrandom, "no random numbers")}) {
         Result result = run({"-n", "2", "true"}, [call] {
             if (!deny_call(call, EPERM))

@@ -216,7 +216,7 @@ static int named(const char *name)
     phi_writer writer = {};
     phi_capabilities mine, got;
     phi_capabilities_fill(&mine, nullptr, 1);
-    strcpy(mine.socket, "@peerhop-0123456789abcdef");
+    strcpy(mine.socket, "@peerhop-012345670123456789abcdef");
     phi_capabilities_encode(&mine, &writer);
     if (phi_capabilities_decode(&got, writer.bytes, writer.size) != 0)
         return 1;
