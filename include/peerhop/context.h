@@ -58,7 +58,8 @@ struct ph_context_params {
 // ph_context_create makes this process (or a part of it) a rank of the job: opens device and store, loads
 // kernels, starts the service thread and publishes the member record. It does not wait for other ranks.
 // The caller owns *context and ends it with ph_context_destroy. On failure *context is untouched.
-// Blocks at most the deadline. Any thread; several contexts may live in one process.
+// Blocks at most the deadline; where it fails, one second more for the store and two for the device, to end what was
+// opened. Any thread; several contexts may live in one process.
 // Errors: -EINVAL (a parameter or variable out of range), -ENODEV (no such device), -ETIMEDOUT (the store does
 // not answer; a stream of this process waits, behind which the driver loads no kernels), PH_ESTORE, PH_EDRIVER,
 // PH_EFENCED, -ENOMEM, -EMFILE, -EAGAIN (no more threads); -ENOENT, -EACCES and the like of the password's file

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Log lines go to a callback of the context; without one, to stderr. The level is the context's, else that of
-// PEERHOP_LOG, which is "warn" where nobody sets it. Of equal errors or warnings one a second is logged, and says how many were not.
+// PEERHOP_LOG, which is "warn" where nobody sets it. Of equal errors or warnings one a second is logged; the next
+// equal one that is logged says how many were not: of what never comes again nothing does.
 // Nothing is logged on the data path.
 #ifndef PEERHOP_LOG_H
 #define PEERHOP_LOG_H

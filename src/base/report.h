@@ -33,7 +33,7 @@ void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque, enu
 void phi_report_fini(struct phi_report *report);
 
 // phi_fail records and logs (PH_LOG_ERROR) the sentence of a failure and returns code. Any thread; errno is kept. Of equal
-// errors or warnings one a second is logged; it says how many were not.
+// errors or warnings one a second is logged; the next that is logged says how many were not.
 // A macro, so that compilers and analyzers see at each call that the result is that code.
 #define phi_fail(report, code, ...)                                                                \
     phi_fail_code((phi_fail_line((report), __VA_ARGS__), (code)))

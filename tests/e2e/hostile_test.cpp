@@ -483,7 +483,7 @@ TEST_P(HostilePlaces, HurtOnlyTheLiarsOwnMessages)
 static std::string socket_of(const std::string &members)
 {
     size_t at = members.find("@peerhop-");
-    return at == std::string::npos ? "" : members.substr(at, 25);
+    return at == std::string::npos ? "" : members.substr(at, 33);
 }
 
 RANK_FUNCTION(is_visited)
@@ -536,7 +536,7 @@ TEST(HostileUser, IsTurnedAway)
     ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
     std::string name =
         socket_of(job.redis().command({"XRANGE", "ph:{" + job.name() + "}:0:members", "-", "+"}));
-    ASSERT_EQ(name.size(), 25u);
+    ASSERT_EQ(name.size(), 33u);
     pid_t pid = fork();
     if (pid == 0)
         _exit(visit(name));

@@ -565,12 +565,12 @@ TEST_F(PeerhopRun, MoreRanksThanTheSoftLimitOnDescriptors)
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     if (before.rlim_max < 128)
         GTEST_SKIP() << "the hard limit is " << before.rlim_max;
-    Result result = run(script(32, "ulimit -S -n; ulimit -H -n"), [&] {
+    Result result = run(script(32, "[ $(ulimit -S -n) = 24 ] && echo same"), [&] {
         const rlimit few = {24, before.rlim_max};
         setrlimit(RLIMIT_NOFILE, &few);
     });
     EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_EQ(occurrences("\n" + result.out, "\n24\n"), 32u) << result.out;
+    EXPECT_EQ(occurrences(result.out, "same"), 32u) << result.out;
 }
 
 TEST_F(PeerhopRun, WhatAPolicyDeniesIsSaid)
