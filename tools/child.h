@@ -26,8 +26,8 @@ void child_signals(struct child_signals *before, const sigset_t *mask);
 void child_signals_restore(const struct child_signals *before);
 
 // child_fork returns 1 in the caller, 0 in the child, or -errno with no child; -ENOSYS: this kernel
-// has no pidfds, or none that are waited for (before Linux 5.4). child_bind is for the child: it gets `signal` when the thread
-// that made it ends; false: its parent has ended already.
+// has no pidfds, or none that are waited for (before Linux 5.4). child_bind is for the child: it
+// gets `signal` when the thread that made it ends; false: its parent has ended already.
 int child_fork(struct child *child);
 bool child_bind(pid_t parent, int signal);
 

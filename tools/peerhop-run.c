@@ -247,8 +247,8 @@ static int take_signals(struct run *run)
     return -errno;
 }
 
-// A rank needs up to three descriptors here, and the usual limit, for whoever uses select(), is 1024.
-// Ranks get back what peerhop-run was started with.
+// A rank needs up to three descriptors here, and the usual limit, for whoever uses select(), is
+// 1024. Ranks get back what peerhop-run was started with.
 static void take_files(struct run *run)
 {
     struct rlimit files;

@@ -44,8 +44,8 @@ static bool is_whole(const struct phi_launcher *launcher)
     return launcher->rank >= 0 && launcher->ranks > 0;
 }
 
-// Without torchrun's mark anybody may have set these, for a pod or a node, and then started a program
-// by another launcher in it: they are the last to be asked.
+// Without torchrun's mark anybody may have set these, for a pod or a node, and then started a
+// program by another launcher in it: they are the last to be asked.
 static bool read_bare(struct phi_launcher *launcher)
 {
     launcher->name = "RANK and WORLD_SIZE";

@@ -111,10 +111,10 @@ static bool is_process(int fd)
     return syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) == 0 || errno != EBADF;
 }
 
-// Without the lock, behind the hello. A descriptor of the peer's process, as it gives it itself: one
-// that is opened by the process id which the socket tells may be another's by then, and there is
-// none in another PID namespace. Only a peer that says so (-ENOENT) has none: without one the end
-// of its connection stands for its own, so no passing failure may be taken for that.
+// Without the lock, behind the hello. A descriptor of the peer's process, as it gives it itself:
+// one that is opened by the process id which the socket tells may be another's by then, and there
+// is none in another PID namespace. Only a peer that says so (-ENOENT) has none: without one the
+// end of its connection stands for its own, so no passing failure may be taken for that.
 static int fetch_pidfd(const struct phi_peer *peer, int socket, int64_t deadline, int *pidfd)
 {
     struct phi_node_message request, answer;

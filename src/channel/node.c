@@ -78,15 +78,15 @@ static bool is_old(const char *path)
     return lstat(path, &status) == 0 && status.st_mtime < time(NULL) - NEW_S;
 }
 
-// Whether nobody listens there, on this node: a listener of another one refuses, too, as the names of
-// a file system that nodes share lead to sockets of one's own kernel only.
+// Whether nobody listens there, on this node: a listener of another one refuses, too, as the names
+// of a file system that nodes share lead to sockets of one's own kernel only.
 static bool is_dead(const char *path)
 {
     struct sockaddr_un address;
     socklen_t length = make_address(path, &address);
     int fd = make_socket();
-    bool dead = fd >= 0 && connect(fd, (struct sockaddr *)&address, length) != 0 &&
-                errno == ECONNREFUSED;
+    bool dead =
+        fd >= 0 && connect(fd, (struct sockaddr *)&address, length) != 0 && errno == ECONNREFUSED;
     if (fd >= 0)
         close(fd);
     return dead;

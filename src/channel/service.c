@@ -432,9 +432,8 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **out)
         return phi_fail(peers->report, -ENOMEM, "out of memory for the service thread");
     service->peers = peers;
     phi_random(&peers->mine.nonce, sizeof peers->mine.nonce);
-    service->listener =
-        phi_node_listen(peers->report, peers->config->socket_directory,
-                        number_of_node(&peers->mine), peers->mine.socket);
+    service->listener = phi_node_listen(peers->report, peers->config->socket_directory,
+                                        number_of_node(&peers->mine), peers->mine.socket);
     int rc = service->listener < 0 ? service->listener : 0;
     if (rc)
         goto free;

@@ -26,7 +26,7 @@ struct phi_device {
     struct phi_closer *closer;
     pthread_mutex_t telling; // guards report while the closer tells, which calls the application
     pthread_mutex_t ends;    // guards owned
-    struct phi_map owned; // struct owned of device_life.c, by address
+    struct phi_map owned;    // struct owned of device_life.c, by address
 };
 
 // phi_device_describe fills handle and info of an ordinal.

@@ -323,6 +323,7 @@ TEST_P(Hostile, RankIsNamedAndLeftBehind)
         EXPECT_LT(static_cast<int64_t>(shared.value[MS + rank].load()), patience(15000).count())
             << sentence;
         EXPECT_TRUE(!is_dropped(lie) || has_dropped(log, lie)) << log;
+        EXPECT_EQ(log.find("cannot watch"), std::string::npos) << log;
     }
 }
 

@@ -147,8 +147,11 @@ static void config_seeds(void)
 
 static void put_capabilities(struct phi_writer *writer, bool device)
 {
-    struct phi_capabilities capabilities = {
-        .host = "host", .socket = "@peerhop-012345670123456789abcdef", .nonce = 99, .pid = 77, .kinds = 2};
+    struct phi_capabilities capabilities = {.host = "host",
+                                            .socket = "@peerhop-012345670123456789abcdef",
+                                            .nonce = 99,
+                                            .pid = 77,
+                                            .kinds = 2};
 
     memset(capabilities.node, 1, sizeof(capabilities.node));
     capabilities.device = device;
