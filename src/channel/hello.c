@@ -373,8 +373,9 @@ static int open_link(struct phi_peer *peer)
     return rc;
 }
 
-// A process of this node that exits may leave children that hold its connections open. Gives up the
-// lock; the peer is `preparing`. -EAGAIN: it is asked again.
+// A process of this node that exits may leave children that hold its connections open. Over the net it
+// is no fault of data where none is found: a link that ends touches nothing any more. Gives up the
+// lock; the peer is `preparing`.
 static int see_process(struct phi_peer *peer, int64_t deadline)
 {
     const struct phi_capabilities theirs = peer->theirs;
@@ -389,8 +390,6 @@ static int see_process(struct phi_peer *peer, int64_t deadline)
     if (rc == -EMFILE || rc == -ENFILE)
         return phi_fail(peer->peers->report, rc, "cannot watch rank %d (process %u on %s): %s",
                         peer->rank, theirs.pid, theirs.host, ph_strerror(rc));
-    if (rc == -ETIMEDOUT || rc == -ECONNRESET || rc == -ESTALE || rc == -EAGAIN)
-        return -EAGAIN;
     return 0; // what else is wrong with it, its hello over the net says
 }
 
@@ -418,9 +417,7 @@ static int say(struct phi_peer *peer, int64_t deadline)
 static int greet(struct phi_peer *peer, int64_t deadline)
 {
     int rc = see_process(peer, deadline);
-    if (rc)
-        return rc == -EAGAIN ? 0 : rc;
-    return say(peer, deadline);
+    return rc ? rc : say(peer, deadline);
 }
 
 static int meet(struct phi_peer *peer)
@@ -460,8 +457,6 @@ static int prepare(struct phi_peer *peer, int64_t deadline)
     if (rc || (rc = make_hello(peer)) || (rc = open_link(peer)) || (rc = phi_staging_open(peer)) ||
         (!peer->hello->sent && (rc = greet(peer, deadline))))
         return rc;
-    if (!peer->hello->sent)
-        return 0; // its process is asked for again
     if (peer->state == PHI_PEER_KNOWN && peer->link == NULL)
         no_way(peer, PHI_REASON_NET_HERE);
     else if (peer->state == PHI_PEER_KNOWN)
