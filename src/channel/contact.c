@@ -128,6 +128,9 @@ static int fetch_pidfd(const struct phi_peer *peer, int socket, int64_t deadline
     }
     if (rc || answer.status == -ENOENT)
         return rc;
+    // What it lacks itself, for the moment: it is asked again.
+    if (answer.status == -EMFILE || answer.status == -ENFILE || answer.status == -ENOMEM)
+        return -EAGAIN;
     return answer.status > 0 ? -EBADMSG : answer.status;
 }
 
