@@ -88,6 +88,15 @@ static int compare(const struct phi_peer *peer, const struct phi_node_message *a
     return answer->status == PH_EMISMATCH ? -EBADMSG : 0;
 }
 
+// What the peer lacks itself, for the moment, is asked for again: -EAGAIN.
+static int status_of(const struct phi_node_message *answer)
+{
+    const int status = answer->status;
+    if (status == -EMFILE || status == -ENFILE || status == -ENOMEM)
+        return -EAGAIN;
+    return status > 0 ? -EBADMSG : status;
+}
+
 // Without the lock.
 static int say_hello(struct phi_peer *peer, const struct phi_capabilities *theirs,
                      struct contact *c, int64_t deadline)
@@ -97,7 +106,7 @@ static int say_hello(struct phi_peer *peer, const struct phi_capabilities *their
     request.a = theirs->nonce;
     int rc = phi_node_call(c->socket, &request, &answer, &c->wake_fd, call_deadline(deadline));
     if (rc == 0 && answer.status != PH_EMISMATCH)
-        rc = answer.status > 0 ? -EBADMSG : answer.status;
+        rc = status_of(&answer);
     if (rc)
         return rc;
     if (answer.a != theirs->nonce || (answer.status == 0 && c->wake_fd < 0))
@@ -128,10 +137,7 @@ static int fetch_pidfd(const struct phi_peer *peer, int socket, int64_t deadline
     }
     if (rc || answer.status == -ENOENT)
         return rc;
-    // What it lacks itself, for the moment: it is asked again.
-    if (answer.status == -EMFILE || answer.status == -ENFILE || answer.status == -ENOMEM)
-        return -EAGAIN;
-    return answer.status > 0 ? -EBADMSG : answer.status;
+    return status_of(&answer);
 }
 
 // Without the lock: asks the lower rank for the pair's segment.
@@ -142,7 +148,7 @@ static int fetch_segment(const struct phi_peer *peer, struct contact *c, int64_t
     request.a = peer->net_refused;
     int rc = phi_node_call(c->socket, &request, &answer, &c->segment_fd, call_deadline(deadline));
     if (rc == 0)
-        rc = answer.status > 0 ? -EBADMSG : answer.status;
+        rc = status_of(&answer);
     return rc == 0 && c->segment_fd < 0 ? -EBADMSG : rc;
 }
 
