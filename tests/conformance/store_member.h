@@ -48,7 +48,7 @@ class Member
     Member(int rank, int ranks, uint64_t incarnation = 0)
         : rank(rank), ranks(ranks), incarnation(incarnation ? incarnation : life(rank))
     {
-        phi_report_init(&report, log, this, PH_LOG_WARN);
+        phi_report_init(&report, log, this, PH_LOG_INFO);
     }
     ~Member()
     {

@@ -665,7 +665,7 @@ TEST_F(RedisFault, ANewLifeAfterACrash)
     ASSERT_EQ(again->announce("b again"), 0);
     EXPECT_EQ(again->receive().text, "a");
     EXPECT_EQ(again->receive(50).result, -ETIMEDOUT);
-    EXPECT_NE(again->log_text().find("another incarnation"), std::string::npos);
+    EXPECT_NE(again->log_text().find("a former life of this rank"), std::string::npos);
     ASSERT_EQ(again->send(0, "first words"), 0) << again->error();
     EXPECT_EQ(a->message().text, "first words"); // the former life's are over with it
     ASSERT_EQ(a->send_to(1, life(1) + 7, "welcome"), 0);

@@ -241,7 +241,7 @@ TEST_P(Store, MessagesForAnotherLifeAreDropped)
     Got got = m[1]->receive();
     EXPECT_EQ(got.text, "for you");
     EXPECT_EQ(got.sequence, 1u);
-    EXPECT_NE(m[1]->log_text().find("another incarnation"), std::string::npos);
+    EXPECT_NE(m[1]->log_text().find("a former life of this rank"), std::string::npos);
     EXPECT_EQ(m[0]->send_to(1, life(1) - 1, "back again"), PH_EPEER);
 }
 
