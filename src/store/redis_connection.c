@@ -488,6 +488,13 @@ static int lost(struct phi_redis_connection *connection, const char *why)
     return -ECONNRESET;
 }
 
+// Whether there is something to read, or the end, where nothing can be written: it may say why.
+static bool is_readable(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+}
+
 static int flush(struct phi_redis_connection *connection)
 {
     while (connection->out_at < connection->out_size) {
@@ -495,9 +502,12 @@ static int flush(struct phi_redis_connection *connection)
                             connection->out_size - connection->out_at, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR)
             continue;
-        if (sent < 0 && errno == EAGAIN)
+        const int error = errno;
+        if (sent < 0 && error == EAGAIN)
             return 0;
-        if (sent < 0) // what the server said before it went can still be read, and may say why
+        if (sent < 0 && !is_readable(connection->fd))
+            return lost(connection, ph_strerror(-error));
+        if (sent < 0)
             break;
         connection->out_at += (size_t)sent;
     }
