@@ -7,20 +7,21 @@ import sys
 
 # They compute, or hold a lock, and ask nobody for anything.
 COMPUTE = """
-    _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __assert_fail __ctype_tolower_loc __cxa_finalize __environ
+    _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __assert_fail __ctype_tolower_loc __ctype_toupper_loc
+    __cxa_finalize __environ
     __errno_location __gmon_start__ __isoc99_sscanf __sched_cpucount __stack_chk_fail abort dlerror environ
-    explicit_bzero gai_strerror memchr memcmp memcpy memmove memrchr memset pthread_self sigfillset snprintf stderr
-    strchr strcmp strcspn strerror strerrordesc_np strlen strncmp strnlen strpbrk strrchr strspn strstr strtol strtoll
-    strtoull vsnprintf
+    explicit_bzero gai_strerror inet_ntop inet_pton memchr memcmp memcpy memmove memrchr memset pthread_self sigfillset snprintf stderr
+    strchr strcmp strcspn strerror strerrordesc_np strlen strncasecmp strncmp strncpy strnlen strpbrk strrchr strspn strstr strtol strtoll
+    strtoul strtoull vsnprintf
     pthread_cond_broadcast pthread_cond_destroy pthread_cond_init pthread_cond_signal pthread_cond_timedwait
     pthread_cond_wait pthread_condattr_destroy pthread_condattr_init pthread_condattr_setclock pthread_mutex_destroy
-    pthread_mutex_init pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock
+    pthread_mutex_init pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock pthread_once
 """
 # Nothing depends on whether they succeed, or they always do: what ends something, asks for a number, or is advice.
 NO_MATTER = """
-    clock_gettime close closedir dlclose fclose free freeaddrinfo freeifaddrs getenv geteuid getpid getrlimit64
-    getsockname getuid prctl pthread_detach pthread_join pthread_setaffinity_np pthread_setname_np pthread_sigmask
-    pthread_timedjoin_np sched_getaffinity sched_yield setvbuf shutdown sysconf unlink
+    __register_atfork clock_gettime close closedir dlclose fclose free freeaddrinfo freeifaddrs getenv geteuid getnameinfo getpid
+    getrlimit64 getsockname getuid ioctl prctl pthread_detach pthread_join pthread_setaffinity_np pthread_setname_np pthread_sigmask
+    pthread_timedjoin_np sched_getaffinity sched_yield setvbuf shutdown sysconf time unlink
 """
 # Text to standard error, and lines of files (and of folders) that fopen, fdopen and opendir have opened.
 TEXT = 'fgetc fgets fprintf fputs fread fwrite readdir64 realpath'

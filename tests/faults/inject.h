@@ -49,9 +49,11 @@ enum fault_mode {
     X(getaddrinfo, ENOMEM, 0)                                                                      \
     X(gethostname, ENAMETOOLONG, 0)                                                                \
     X(getifaddrs, ENOMEM, 0)                                                                       \
+    X(getpeername, ENOTCONN, 0)                                                                    \
     X(getrandom, 0, 1) /* nothing else happens to it */                                            \
     X(getsockopt, ENOBUFS, 0)                                                                      \
     X(listen, EADDRINUSE, 0)                                                                       \
+    X(lstat64, EIO, 0)                                                                             \
     X(madvise, EINVAL, 0)                                                                          \
     X(malloc, ENOMEM, 0)                                                                           \
     X(memfd_create, EMFILE, 0)                                                                     \
@@ -70,6 +72,7 @@ enum fault_mode {
     X(realloc, ENOMEM, 0)                                                                          \
     X(recv, ECONNRESET, 1)                                                                         \
     X(recvmsg, ENOMEM, 1)                                                                          \
+    X(rename, ENOSPC, 0)                                                                           \
     X(send, EPIPE, 1)                                                                              \
     X(sendmsg, ENOBUFS, 1)                                                                         \
     X(setsockopt, ENOBUFS, 0)                                                                      \
