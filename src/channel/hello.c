@@ -29,6 +29,7 @@
 struct phi_hello {
     uint64_t nonce;
     bool sent;      // through the store
+    uint8_t asked;  // ... and how often its process was asked for before
     bool known;     // theirs is here
     bool lost;      // the end of the link was noticed
     int64_t cut;    // when to end the link, or 0
@@ -373,9 +374,13 @@ static int open_link(struct phi_peer *peer)
     return rc;
 }
 
-// A process of this node that exits may leave children that hold its connections open. Over the net it
-// is no fault of data where none is found: a link that ends touches nothing any more. Gives up the
-// lock; the peer is `preparing`.
+// How often a peer is asked for its process, where what keeps it from answering may pass. A life
+// that is over answers never; over the net it is no fault of data where no process is found, as a
+// link that has ended touches nothing any more.
+#define PROCESS_TRIES 5
+
+// A process of this node that exits may leave children that hold its connections open. Gives up the
+// lock; the peer is `preparing`. -EAGAIN: it is asked again.
 static int see_process(struct phi_peer *peer, int64_t deadline)
 {
     const struct phi_capabilities theirs = peer->theirs;
@@ -390,6 +395,9 @@ static int see_process(struct phi_peer *peer, int64_t deadline)
     if (rc == -EMFILE || rc == -ENFILE)
         return phi_fail(peer->peers->report, rc, "cannot watch rank %d (process %u on %s): %s",
                         peer->rank, theirs.pid, theirs.host, ph_strerror(rc));
+    const bool passes = rc == -ETIMEDOUT || rc == -ECONNRESET || rc == -ESTALE || rc == -EAGAIN;
+    if (passes && peer->hello != NULL && ++peer->hello->asked < PROCESS_TRIES)
+        return -EAGAIN;
     return 0; // what else is wrong with it, its hello over the net says
 }
 
@@ -417,7 +425,9 @@ static int say(struct phi_peer *peer, int64_t deadline)
 static int greet(struct phi_peer *peer, int64_t deadline)
 {
     int rc = see_process(peer, deadline);
-    return rc ? rc : say(peer, deadline);
+    if (rc)
+        return rc == -EAGAIN ? 0 : rc;
+    return say(peer, deadline);
 }
 
 static int meet(struct phi_peer *peer)
@@ -457,6 +467,8 @@ static int prepare(struct phi_peer *peer, int64_t deadline)
     if (rc || (rc = make_hello(peer)) || (rc = open_link(peer)) || (rc = phi_staging_open(peer)) ||
         (!peer->hello->sent && (rc = greet(peer, deadline))))
         return rc;
+    if (!peer->hello->sent)
+        return 0; // its process is asked for again
     if (peer->state == PHI_PEER_KNOWN && peer->link == NULL)
         no_way(peer, PHI_REASON_NET_HERE);
     else if (peer->state == PHI_PEER_KNOWN)
