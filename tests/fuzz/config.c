@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "base/launcher.h"
 #include "store/uri.h"
 
 enum { SETTINGS_MAX = 16 };

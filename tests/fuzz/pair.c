@@ -243,7 +243,7 @@ void pair_reap(struct pair *of)
 
     for (struct phi_peer *peer = peers->former; peer; peer = peer->former)
         peer->visitors += peer->segment == segments[peers->rank];
-    phi_reap(peers);
+    phi_reap(peers, true);
     for (struct phi_peer *peer = peers->former; peer; peer = peer->former)
         peer->visitors -= peer->segment == segments[peers->rank];
 }
