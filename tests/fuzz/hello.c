@@ -30,6 +30,7 @@ int __wrap_phi_link_store(struct phi_link *link, uint32_t offset, const void *va
 const struct phi_net_wire *__wrap_phi_net_wire(const struct phi_net *net);
 const char *__wrap_phi_net_name(const struct phi_net *net);
 const char *__wrap_phi_net_address(const struct phi_net *net);
+void __wrap_phi_link_guard(struct phi_link *link);
 
 void __wrap_phi_random(void *bytes, size_t size)
 {
@@ -68,6 +69,11 @@ const uint8_t *__wrap_phi_link_address(const struct phi_link *link, size_t *size
     *size = sizeof(address);
     *rails = 1;
     return address;
+}
+
+void __wrap_phi_link_guard(struct phi_link *link)
+{
+    (void)link;
 }
 
 int __wrap_phi_link_tell(struct phi_link *link, const void *bytes, size_t size)
