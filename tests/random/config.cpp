@@ -98,8 +98,7 @@ std::vector<Config> on_host()
     return {
         make("host-2", "host memory, two ranks", host, 2, {}),
         make("host-3", "host memory, three ranks", host, 3, {}),
-        make("host-4", "host memory, four ranks, calls without an order are told", host, 4,
-             {set("PEERHOP_CHECK", "1")}),
+        make("host-4", "host memory, four ranks", host, 4, {}),
         make("host-8", "host memory, eight ranks", host, 8, {}),
         make("host-groups", "host memory, mostly groups", host, 2, {with(&Mix::grouped, 95)}),
         make("host-lives", "host memory, ranks that end and come again", host, 3,
