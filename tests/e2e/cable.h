@@ -31,12 +31,10 @@ inline void shell(const std::string &command)
         rank_failed(__FILE__, __LINE__, command);
 }
 
-// Joins the two ranks: value[100]: the pid of rank 1, once it is in its namespace; value[101]: the
-// cable is there.
-inline void join(Rank &rank)
+// Between the namespaces of the two ranks. value[100]: the pid of rank 1, once it is in its own;
+// value[101]: the cable is there.
+inline void lay_cable(Rank &rank)
 {
-    CHECK(unshare(CLONE_NEWNET) == 0);
-    const std::string own = rank.rank == 0 ? "1" : "2";
     if (rank.rank == 1) {
         rank.shared->value[100] = static_cast<uint64_t>(getpid());
         CHECK(reaches(rank.shared->value[101], 1));
@@ -46,6 +44,14 @@ inline void join(Rank &rank)
               std::to_string(rank.shared->value[100].load()));
         rank.shared->value[101] = 1;
     }
+}
+
+// Gives the two ranks namespaces of their own, and joins them.
+inline void join(Rank &rank)
+{
+    CHECK(unshare(CLONE_NEWNET) == 0);
+    const std::string own = rank.rank == 0 ? "1" : "2";
+    lay_cable(rank);
     // Nobody waits until the cable is up, which takes the kernel a moment: until then providers see
     // no interface but loopback, or one with addresses of IPv6 that reach no further.
     shell("ip link set lo up && ip addr add 10.77.0." + own + "/24 dev cable" + own +

@@ -75,15 +75,7 @@ RANK_FUNCTION(beside_bridges)
         "ip link set lo up && ip link add docker0 type bridge && ip link add inside type veth peer "
         "name outside && ip link set outside master docker0 && ip link set inside up && ip link "
         "set outside up && ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up");
-    if (rank.rank == 1) {
-        rank.shared->value[100] = static_cast<uint64_t>(getpid());
-        CHECK(reaches(rank.shared->value[101], 1));
-    } else {
-        CHECK(reaches(rank.shared->value[100], 1));
-        shell("ip link add cable1 type veth peer name cable2 netns " +
-              std::to_string(rank.shared->value[100].load()));
-        rank.shared->value[101] = 1;
-    }
+    lay_cable(rank);
     const std::string address =
         rank.argument == "4" ? "10.77.0." + own + "/24" : "fd00:77::" + own + "/64 nodad";
     shell("ip addr add " + address + " dev cable" + own + " && ip link set cable" + own + " up");
