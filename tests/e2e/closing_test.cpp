@@ -192,9 +192,7 @@ RANK_FUNCTION(reaps_behind_the_application)
         rank.barrier();
         rank.barrier();
         if (!idle) {
-            times_out(rank, "a stream or a graph of the application's on cuda:", [&] {
-                return ph_reap(rank.context, patience(SHORT_MS).count());
-            });
+            reap_times_out(rank, "a stream or a graph of the application's on cuda:");
             CHECK_SAYS(rank.error(), "it will be, behind that");
         }
         rank.barrier();
