@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the two halves of a mailbox share: mailbox.c, which opens and sends, and receive.c.
+// What the two halves of a mailbox share: send.c, which also opens it, and receive.c.
 #ifndef PHI_STORE_MAILBOX_STATE_H
 #define PHI_STORE_MAILBOX_STATE_H
 

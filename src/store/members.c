@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "store/envelope.h"
-#include "store/redis.h"
+#include "store/redis_state.h"
 
 enum { ELEMENTS_MOST = 16 << 20, RANKS_MOST = 1 << 20 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "store/redis.h"
+#include "store/redis_state.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -327,12 +327,6 @@ static int judge_put(struct phi_store_redis *store, const struct addition *addit
     if (reply->type == REDIS_REPLY_STRING && strcmp(reply->str, addition->id) == 0)
         return 0;
     return phi_redis_nonsense(&store->commands, "XADD");
-}
-
-char *phi_redis_pair_key(const struct phi_store_redis *store, int from, int to)
-{
-    char *key;
-    return asprintf(&key, "%s%d>%d", store->prefix, from, to) < 0 ? NULL : key;
 }
 
 // check_size asks the server for its limit where it may be below the message. Who may not ask is

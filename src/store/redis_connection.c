@@ -632,39 +632,6 @@ int phi_redis_answer(struct phi_redis_connection *connection, int wake_fd, int64
 
 // ---- errors in words
 
-bool phi_redis_is_error(const redisReply *reply, const char *prefix)
-{
-    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, prefix, strlen(prefix)) == 0;
-}
-
-static const struct {
-    const char *prefix, *advice;
-} advices[] = {
-    {"NOAUTH",
-     "; give a password by PEERHOP_STORE_PASSWORD_FILE, PEERHOP_STORE_PASSWORD or in the URI"},
-    {"WRONGPASS", "; the user or password given is wrong"},
-    {"NOPERM", "; the server's access list does not allow this user what ranks need"},
-    {"ERR The user executing the script",
-     "; the server's access list does not allow this user what ranks need"},
-    {"READONLY", "; this server is a replica: name its master"},
-    {"OOM", "; the server is at its maxmemory"},
-    {"MISCONF", "; the server refuses writes because it cannot save"},
-    {"NOREPLICAS", "; the server refuses writes because it has too few replicas"},
-    {"MOVED", "; clusters are not supported"},
-    {"ERR Protocol error: invalid bulk length", "; it is over the server's proto-max-bulk-len"},
-    {"WRONGTYPE", "; another program uses the job's keys"},
-    {"ERR unknown command", "; Redis 5.0 or later is needed"},
-    {"ERR max number of clients", "; raise the server's maxclients"},
-};
-
-static const char *advice_for(const redisReply *reply)
-{
-    for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++)
-        if (phi_redis_is_error(reply, advices[i].prefix))
-            return advices[i].advice;
-    return "";
-}
-
 void phi_redis_words(const struct phi_redis_server *server, const redisReply *reply,
                      char text[PHI_REDIS_WORDS])
 {
@@ -685,7 +652,7 @@ int phi_redis_refused(struct phi_redis_connection *connection, const char *comma
     if (phi_redis_is_error(reply, "LOADING") || phi_redis_is_error(reply, "UNBLOCKED"))
         return lost(connection, text);
     phi_fail(connection->server->report, PH_ESTORE, "the store at %s refused %s: %s%s",
-             uri->address, command, text, advice_for(reply));
+             uri->address, command, text, phi_redis_advice(reply));
     // A connection that is not let in stays so: the next attempt begins anew.
     if (phi_redis_is_error(reply, "NOAUTH") || strcmp(command, "AUTH") == 0 ||
         strcmp(command, "SELECT") == 0)

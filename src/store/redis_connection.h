@@ -14,6 +14,7 @@
 
 #include "base/counters.h"
 #include "base/report.h"
+#include "store/redis_errors.h"
 #include "store/trouble.h"
 #include "store/uri.h"
 
@@ -105,7 +106,5 @@ int phi_redis_nonsense(struct phi_redis_connection *connection, const char *comm
 // they do not know).
 void phi_redis_words(const struct phi_redis_server *server, const redisReply *reply,
                      char text[PHI_REDIS_WORDS]);
-
-bool phi_redis_is_error(const redisReply *reply, const char *prefix);
 
 #endif

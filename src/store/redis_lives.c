@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The lives of a job's ranks, as the store counts them. A clock that was set back, or another
 // host's, says nothing of which of two lives is the later: what the store was told last does.
-#include "store/redis.h"
+#include "store/redis_state.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,8 +6,8 @@
 // ph:{job}:epoch:lives, a hash of the number of each rank's latest life ({job} is the cluster's
 // hash tag). Reads never destroy: what was consumed is deleted by XDEL in a later
 // pipeline of commands.
-#ifndef PHI_STORE_REDIS_H
-#define PHI_STORE_REDIS_H
+#ifndef PHI_STORE_REDIS_STATE_H
+#define PHI_STORE_REDIS_STATE_H
 
 #include <pthread.h>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// A mailbox from its opening to its end, and what it sends; receive.c has what comes in.
 #include "store/mailbox.h"
 
 #include <errno.h>
