@@ -3,7 +3,7 @@
 // its runner goes on with what need not wait for them.
 #include <errno.h>
 
-#include "semaphore/queue.h"
+#include "semaphore/queue_state.h"
 
 static struct phi_flight *flight_of(const struct ph_queue *queue)
 {
@@ -13,11 +13,6 @@ static struct phi_flight *flight_of(const struct ph_queue *queue)
 static struct phi_flying *flying(struct phi_flight *flight, uint32_t i)
 {
     return &flight->slots[(flight->first + i) % PHI_FLYING_MAX];
-}
-
-static bool broken(const struct phi_work *work)
-{
-    return work->broken && atomic_load_explicit(work->broken, memory_order_relaxed);
 }
 
 static void finish(struct ph_queue *queue, uint32_t operations)
@@ -61,7 +56,7 @@ static bool send_post(struct ph_queue *queue, const struct phi_work *work)
     // The peer takes a post as the word that all before it is there.
     if (!phi_flight_landed(queue))
         return false;
-    if (broken(work))
+    if (phi_work_broken(work))
         return true;
     if (flight->held && flight->held->link != work->route->link)
         phi_flight_rest(queue);
@@ -153,7 +148,7 @@ static bool start_copy(struct ph_queue *queue, const struct phi_work *work,
     struct phi_move move;
     int rc;
 
-    if (work->size == 0 || broken(work))
+    if (work->size == 0 || phi_work_broken(work))
         return true;
     describe(flight, &move, work, next);
     if (!may_fly(flight, &move)) {

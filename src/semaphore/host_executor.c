@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "semaphore/queue.h"
+#include "semaphore/queue_state.h"
 #include "semaphore/record.h"
 
 enum { SPINS_AT_FIRST = 4096 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "semaphore/queue.h"
+#include "semaphore/queue_state.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -21,19 +21,6 @@ enum {
     NAP_MOST_MS = 1,   // ... and at most that
 };
 
-static bool broken(const struct phi_work *work)
-{
-    return work->broken && atomic_load_explicit(work->broken, memory_order_relaxed);
-}
-
-// arrived tells whether a wait is over. The acquire pairs with the release of the peer's post: what
-// the peer copied before it is seen by whatever runs after this.
-bool phi_queue_arrived(const struct phi_work *work)
-{
-    return (atomic_load_explicit(work->word, memory_order_acquire) & work->value) != 0 ||
-           broken(work);
-}
-
 static bool interrupted(struct ph_queue *queue, const struct phi_run *run)
 {
     if (run->gives_way && atomic_load_explicit(&queue->wanted, memory_order_relaxed))
@@ -47,7 +34,7 @@ static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi
     if (work->size - queue->copied > run->bytes)
         return false;
     run->bytes -= work->size - queue->copied;
-    while (queue->copied < work->size && !broken(work)) {
+    while (queue->copied < work->size && !phi_work_broken(work)) {
         size_t n = work->size - queue->copied;
 
         if (n > PHI_COPY_PIECE)
@@ -113,7 +100,7 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
     default:
         // A broken channel copied nothing: a post would tell the peer that it did. The release
         // pairs with the acquire of the peer's wait.
-        if (!broken(work))
+        if (!phi_work_broken(work))
             atomic_store_explicit(work->word, work->value, memory_order_release);
         return true;
     }

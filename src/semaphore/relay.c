@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "semaphore/queue.h"
+#include "semaphore/queue_state.h"
 
 enum {
     PIECES = 4, // under way at once
@@ -212,11 +212,6 @@ static bool fetch(struct phi_relay *relay, const struct ends *ends)
 
 // ---- the item
 
-static bool broken(const struct phi_work *work)
-{
-    return work->broken && atomic_load_explicit(work->broken, memory_order_relaxed);
-}
-
 // Begins with the item; false: later.
 static bool start(struct ph_queue *queue, const struct ends *ends)
 {
@@ -269,13 +264,13 @@ bool phi_relay_run(struct ph_queue *queue, const struct phi_work *to, const stru
     const struct ends ends = {to, from};
     bool moved = true;
 
-    if (!relay->begun && (to->size == 0 || broken(to) || broken(from)))
+    if (!relay->begun && (to->size == 0 || phi_work_broken(to) || phi_work_broken(from)))
         return true;
     if (!relay->begun && !start(queue, &ends))
         return false;
     poll(&ends);
     while (moved) {
-        relay->given_up = relay->given_up || broken(to) || broken(from);
+        relay->given_up = relay->given_up || phi_work_broken(to) || phi_work_broken(from);
         moved = land(relay, &ends);
         moved = store(relay, &ends) || moved;
         moved = fetch(relay, &ends) || moved;

@@ -4,8 +4,8 @@
 // A producer (one thread at a time) enqueues; a runner, the holder of the role, runs items in
 // order. The producer itself, the thread that synchronises and the executor's worker all become
 // runners by a try-lock; nobody waits inside it but the thread that synchronises.
-#ifndef PHI_SEMAPHORE_QUEUE_H
-#define PHI_SEMAPHORE_QUEUE_H
+#ifndef PHI_SEMAPHORE_QUEUE_STATE_H
+#define PHI_SEMAPHORE_QUEUE_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -117,12 +117,22 @@ static inline bool phi_queue_busy(struct ph_queue *queue)
            atomic_load_explicit(&queue->issued, memory_order_relaxed);
 }
 
+static inline bool phi_work_broken(const struct phi_work *work)
+{
+    return work->broken && atomic_load_explicit(work->broken, memory_order_relaxed);
+}
+
+// arrived tells whether a wait is over. The acquire pairs with the release of the peer's post: what
+// the peer copied before it is seen by whatever runs after this.
+static inline bool phi_queue_arrived(const struct phi_work *work)
+{
+    return (atomic_load_explicit(work->word, memory_order_acquire) & work->value) != 0 ||
+           phi_work_broken(work);
+}
+
 // phi_queue_run runs items until the run's limits (false), or until there is none left and no copy
 // under way, or the target is done (true). Under the role.
 bool phi_queue_run(struct ph_queue *queue, struct phi_run *run);
-
-// phi_queue_arrived: whether a wait is over, as far as memory says.
-bool phi_queue_arrived(const struct phi_work *work);
 
 // ---- flight.c: items over the net. All under the role.
 
