@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device, for the files of this layer: device.c uses it, device_life.c opens and ends it.
+// A device, for the files of this layer: device_use.c uses it, device_life.c opens and ends it.
 #ifndef PHI_CUDA_DEVICE_STATE_H
 #define PHI_CUDA_DEVICE_STATE_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stands for device.c in a build without cuda.h.
+// Stands for device_use.c and device_life.c in a build without cuda.h.
 #include "cuda/device.h"
 
 #include <errno.h>
