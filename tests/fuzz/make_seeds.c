@@ -248,7 +248,7 @@ static void store_seeds(const struct pair *pair)
 
 static void put_record(struct phi_writer *writer, enum phi_kind kind, size_t part)
 {
-    phi_put_u32(writer, 0x58454850u); // as src/memory/memory.c begins
+    phi_put_u32(writer, 0x58454850u); // as src/memory/kinds.c begins
     phi_put_u16(writer, 1);
     phi_put_u16(writer, (uint16_t)kind);
     phi_put_u64(writer, 0x600000000000ull);

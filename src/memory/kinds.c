@@ -29,25 +29,6 @@ static const struct phi_kind_ops *const all_kinds[] = {
 };
 enum { KINDS = sizeof(all_kinds) / sizeof(all_kinds[0]) };
 
-static const struct {
-    const char *name;
-    const char *handle;
-} kind_names[PHI_KIND_COUNT] = {
-    [PHI_KIND_NONE] = {"none", "none"},     [PHI_KIND_HOST] = {"host", "memfd"},
-    [PHI_KIND_CUDA] = {"cuda", "cuda-ipc"}, [PHI_KIND_VMM] = {"vmm", "vmm-fd"},
-    [PHI_KIND_POOL] = {"pool", "pool"},
-};
-
-const char *phi_kind_name(enum phi_kind kind)
-{
-    return (unsigned)kind < PHI_KIND_COUNT ? kind_names[kind].name : "unknown";
-}
-
-const char *phi_kind_handle(enum phi_kind kind)
-{
-    return (unsigned)kind < PHI_KIND_COUNT ? kind_names[kind].handle : "unknown";
-}
-
 static const struct phi_kind_ops *find_kind(unsigned kind)
 {
     for (size_t i = 0; i < KINDS; i++)
