@@ -1,68 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The life of one rank: device, context, cases, results.
+// How a rank begins and ends: device, context, arena.
 #include <sched.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "bench.h"
 #include "cases.h"
 #include "launch.h"
-#include "report.h"
-#include "tune.h"
 
 #define CHANNELS_DEFAULT 16384 // of PEERHOP_CHANNELS
-
-int64_t bench_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-int bench_fail(struct bench *bench, int rc, const char *format, ...)
-{
-    char text[512], sentence[1024] = "";
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    if (bench->context)
-        ph_context_error(bench->context, sentence, sizeof(sentence));
-    fprintf(stderr, "peerhop-perf: rank %d: %s%s%s: %s%s%s\n", bench->rank, bench->doing,
-            *bench->doing ? ": " : "", text, ph_strerror(rc), *sentence ? ": " : "", sentence);
-    return rc;
-}
-
-int bench_synchronize(struct bench *bench)
-{
-    int rc = bench->device->ops->synchronize(bench->device, bench->options->deadline_s * 1000);
-    return rc ? bench_fail(bench, rc, "%s", bench->device->error) : 0;
-}
-
-static const struct bench *running; // of the rank of this process
-
-// A signal handler: it does only what POSIX allows there, and says it by one write.
-static void out_of_time(int number)
-{
-    (void)number;
-    const bool does = running && *running->doing;
-    const char *parts[] = {"peerhop-perf: ", does ? running->doing : "", does ? ": " : "",
-                           "the deadline of the run has passed (--deadline)\n"};
-    char line[sizeof(running->doing) + 128];
-    size_t size = 0;
-    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-        const size_t part = strnlen(parts[i], sizeof(line) - size);
-        memcpy(line + size, parts[i], part);
-        size += part;
-    }
-    ssize_t written = write(STDERR_FILENO, line, size);
-    (void)written;
-    _exit(1);
-}
 
 bool bench_on_host(const char *kind, char *why, size_t why_size)
 {
@@ -246,55 +192,6 @@ int bench_start(struct bench *bench, char *why, size_t why_size)
     return rc;
 }
 
-static int run_size(struct bench *bench, const struct bench_case *test, size_t size)
-{
-    struct bench_result result;
-    int rc = bench_measure(bench, test, size, &result);
-    if (rc || bench->rank != 0)
-        return rc;
-    if (bench->options->json)
-        bench_report_json(stdout, &result);
-    else
-        bench_report_table(stdout, &result);
-    fflush(stdout);
-    return 0;
-}
-
-static int run_case(struct bench *bench, const struct bench_case *test)
-{
-    const struct bench_options *options = bench->options;
-    int rc = 0;
-    for (size_t i = 0; i < options->sizes.n && rc == 0; i++)
-        rc = run_size(bench, test, options->sizes.values[i]);
-    for (size_t i = 0; options->sizes.n == 0 && i < 4 && test->sizes[i] && rc == 0; i++)
-        rc = run_size(bench, test, test->sizes[i]);
-    return rc;
-}
-
-static int run_cases(struct bench *bench)
-{
-    if (bench->rank == 0 && !bench->options->json)
-        bench_report_table_head(stdout);
-    int rc = 0;
-    for (size_t i = 0; i < bench->options->case_count && rc == 0; i++)
-        rc = run_case(bench, bench->options->cases[i]);
-    *bench->doing = 0;
-    return rc;
-}
-
-// Says what the figures are of.
-static void conclude(const struct bench *bench, const char *why)
-{
-    if (bench->rank != 0 || bench->options->json)
-        return;
-    if (strcmp(bench->device->ops->kind, "host") == 0)
-        printf("\nRan on host memory between %d processes (%s).\n", bench->ranks, why);
-    else
-        printf("\nRan on GPUs between %d processes; rank 0 on %s.\n", bench->ranks,
-               ph_context_device(bench->context));
-    fflush(stdout);
-}
-
 int bench_finish(struct bench *bench, int rc)
 {
     if (rc && bench->context)
@@ -306,22 +203,4 @@ int bench_finish(struct bench *bench, int rc)
     if (!bench->context)
         bench->device->ops->close(bench->device);
     return rc;
-}
-
-int bench_rank_main(const struct bench_options *options)
-{
-    signal(SIGALRM, out_of_time);
-    alarm((unsigned)options->deadline_s);
-    if (options->tune)
-        return bench_tune(options);
-    char why[256];
-    static struct bench bench; // the handler reads it until the process ends
-    bench.options = options;
-    running = &bench;
-    int rc = bench_start(&bench, why, sizeof(why));
-    if (rc == 0)
-        rc = run_cases(&bench);
-    if (rc == 0)
-        conclude(&bench, why);
-    return bench_finish(&bench, rc) ? 1 : 0;
 }
