@@ -4,12 +4,12 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "api/path_report.h"
 #include "base/clock.h"
 #include "base/table.h"
 #include "channel/device_channel.h"
 #include "channel/exchange.h"
 #include "channel/issue.h"
-#include "channel/path_report.h"
 #include "channel/spent.h"
 
 static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/path_report.h"
+#include "api/path_report.h"
 
 #include <string.h>
 

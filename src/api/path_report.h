@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which path and method a channel takes, and why none of the others.
-#ifndef PHI_CHANNEL_PATH_REPORT_H
-#define PHI_CHANNEL_PATH_REPORT_H
+#ifndef PHI_API_PATH_REPORT_H
+#define PHI_API_PATH_REPORT_H
 
 #include "channel/peers.h"
 
