@@ -1,8 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fails on an #include that leaves the directions of docs/design.md, and where that page and this table differ."""
+"""Fails on an #include that leaves the directions of docs/design.md, and where that page and this table differ.
+
+include_directions.py ROOT [BUILD]: with a build folder it also fails on a circle of files of src, bench and tools. An arrow leads from
+a file to each that it includes, and to each whose symbols its object needs; a .c and its .h are one file.
+include_directions.py --self-test [COMPILER...]
+"""
+import json
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -19,6 +26,7 @@ ALLOWED = {
     'base': [],
 }
 SUFFIXES = {'.c', '.h', '.cu', '.cuh', '.S', '.in'}
+CIRCLED = ('src', 'bench', 'tools')
 QUOTED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
@@ -55,8 +63,160 @@ def table_differences(root):
             yield f'docs/design.md: row "{layer}" differs from the table of this script'
 
 
-def problems(root):
-    return [*wrong_includes(root), *public_includes(root), *table_differences(root)]
+def file_of(root, path):
+    """A .c and its .h are one file: both have the same name here."""
+    return str(path.relative_to(root).with_suffix(''))
+
+
+def add_arrow(arrows, start, end, label):
+    """arrows: what leads from one file to another, by the pair of them."""
+    labels = arrows.setdefault((start, end), [])
+    if label not in labels:
+        labels.append(label)
+
+
+def add_includes(root, arrows):
+    for path in sorted(path for folder in CIRCLED for path in (root / folder).rglob('*') if path.suffix in SUFFIXES):
+        for name in QUOTED.findall(path.read_text()):
+            for folder in (path.parent, root / 'src', *(root / folder for folder in CIRCLED)):
+                if (folder / name).is_file():
+                    add_arrow(arrows, file_of(root, path), file_of(root, folder / name), 'include')
+                    break
+
+
+def objects_of(root, build):
+    """The C file of each object of the build that is of these folders."""
+    found = {}
+    commands = build / 'compile_commands.json'
+    for command in json.loads(commands.read_text()) if commands.is_file() else []:
+        path = (pathlib.Path(command['directory']) / command['file']).resolve()
+        output = pathlib.Path(command['output'])
+        is_source = path.suffix == '.c' and any(root / folder in path.parents for folder in CIRCLED)
+        if is_source and output.parts[0] in CIRCLED and (build / output).is_file():
+            found[str(build / output)] = path
+    return found
+
+
+def symbols_of(objects):
+    """What each object has, and what it needs of others: global symbols. Nothing of one that only a compiler can read."""
+    has, needs = {name: set() for name in objects}, {name: set() for name in objects}
+    if objects:
+        # nm fails where it cannot read one of them, and reads the others.
+        listing = subprocess.run(['nm', '-A', '-P', '-g', *objects], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for line in listing.stdout.splitlines():
+            name, symbol = line.split(': ', 1)
+            symbol, kind = symbol.split()[:2]
+            (needs if kind in 'Uvw' else has)[name].add(symbol)
+    for name in objects:
+        if '__gnu_lto_slim' in has[name]: # a symbol of the compiler, and none of the file's
+            has[name] = set()
+    return has, needs
+
+
+def add_symbols(root, build, arrows):
+    """Adds who needs whom; yields a sentence where that is not known of all files: no circle would be seen there."""
+    objects = objects_of(root, build)
+    has, needs = symbols_of(objects)
+    owners = {}
+    for name, path in objects.items():
+        for symbol in has[name]:
+            owners.setdefault(symbol, set()).add(path)
+    for name, path in objects.items():
+        for symbol in sorted(needs[name] & owners.keys()):
+            for owner in sorted(owners[symbol]):
+                add_arrow(arrows, file_of(root, path), file_of(root, owner), symbol)
+    known = {path for name, path in objects.items() if has[name]}
+    stubs = {path.parent for path in known if path.stem.endswith('stub')} # the files that it stands for are not built
+    unknown = [str(path.relative_to(root)) for path in sorted((root / 'src').rglob('*.c'))
+               if path not in known and not path.stem.endswith('stub') and path.parent not in stubs]
+    if unknown or not known:
+        yield (f'no symbols of {", ".join(unknown[:3]) or "any file"} ({len(unknown)} files) in the objects of {build}: circles'
+               ' of calls are seen where everything is built, and neither as unity build nor with LTO')
+
+
+def circles_of(arrows):
+    """Each largest set of files of which every one reaches every other, sorted."""
+    ways = {}
+    for start, end in arrows:
+        ways.setdefault(start, set()).add(end)
+
+    def reached(start):
+        found, left = set(), [start]
+        while left:
+            new = ways.get(left.pop(), set()) - found
+            found |= new
+            left += new
+        return found
+
+    reach = {file: reached(file) for file in ways}
+    return sorted({tuple(sorted(other for other in reach[file] if file in reach.get(other, ()))) for file in reach} - {()})
+
+
+def circles(root, build):
+    """Yields a text for each circle of files: all arrows in it."""
+    arrows = {}
+    add_includes(root, arrows)
+    yield from add_symbols(root, build, arrows)
+    arrows = {(start, end): labels for (start, end), labels in arrows.items() if start != end}
+    for circle in circles_of(arrows):
+        yield '\n'.join([f'a circle of {len(circle)} files; open it by moving what one of these arrows stands for:',
+                         *(f'    {start} -> {end}: {", ".join(labels)}' for (start, end), labels in sorted(arrows.items())
+                           if start in circle and end in circle)])
+
+
+def problems(root, build=None):
+    found = [*wrong_includes(root), *public_includes(root), *table_differences(root)]
+    return found + list(circles(root, build)) if build else found
+
+
+def build_tree(tree, files, compiler, unbuilt=()):
+    """Writes the files, and builds those of C as a build folder would have them."""
+    commands = []
+    (tree / 'build').mkdir(parents=True)
+    for name, text in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+    for name in files:
+        if name.endswith('.c') and name not in unbuilt:
+            output = tree / 'build' / f'{name}.o'
+            output.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run([*compiler, '-I', tree / 'src', '-c', tree / name, '-o', output], check=True)
+            commands.append({'directory': str(tree / 'build'), 'file': f'../{name}', 'output': f'{name}.o'})
+    (tree / 'build' / 'compile_commands.json').write_text(json.dumps(commands))
+
+
+def circle_self_test(root, compiler):
+    two = {'src/base/a.c': '#include "base/a.h"\n#include "base/b.h"\nvoid a(void) { b(); }\n', 'src/base/a.h': 'void a(void);\n',
+           'src/base/b.c': '#include "base/b.h"\nvoid b(void) {}\n', 'src/base/b.h': 'void b(void);\n'}
+    calls = {'src/base/a.c': 'void b(void);\nvoid a(void) { b(); }\n', 'src/base/b.c': 'void a(void);\nvoid b(void) { a(); }\n'}
+    cases = [ # what, the files, words of each problem, more
+        ('a .c and its .h', two, [], {}),
+        ('includes, of two', {**two, 'src/base/b.h': '#include "base/a.h"\nvoid b(void);\n'},
+         ['src/base/a -> src/base/b: include, b\n    src/base/b -> src/base/a: include'], {}),
+        ('includes, of three', {**two, 'src/base/b.h': '#include "base/c.h"\nvoid b(void);\n', 'src/base/c.h': '#include "base/a.h"\n'},
+         ['a circle of 3 files'], {}),
+        ('includes, beside the file', {**two, 'tools/x.h': '#include "y.h"\n', 'tools/y.h': '#include "x.h"\n'}, ['tools/y -> tools/x'], {}),
+        ('a kernel and its header', {**two, 'src/cuda/k.cu': '#include "cuda/k.cuh"\n', 'src/cuda/k.cuh': '\n'}, [], {}),
+        ('calls alone', calls, ['src/base/a -> src/base/b: b\n    src/base/b -> src/base/a: a'], {}),
+        ('a call, and an include back', {**two, 'src/base/b.c': 'void a(void);\nvoid b(void) { a(); }\n'},
+         ['src/base/b -> src/base/a: a'], {}),
+        ('two circles', {**calls, 'bench/x.h': '#include "y.h"\n', 'bench/y.h': '#include "x.h"\n'}, ['bench/x ->', 'src/base/a ->'], {}),
+        ('an object is missing', two, ['no symbols of src/base/b.c (1 files)'], {'unbuilt': ['src/base/b.c']}),
+        ('all objects are missing', two, ['no symbols of src/base/a.c, src/base/b.c (2 files)'], {'unbuilt': [*two]}),
+        ('an object without symbols', {**two, 'src/base/c.c': 'extern int c;\n'}, ['no symbols of src/base/c.c'], {}),
+        ('a stub is built', {**two, 'src/base/b_stub.c': 'void b(void) {}\n'}, [], {'unbuilt': ['src/base/b.c']}),
+        ('a stub is not built', {**two, 'src/base/b_stub.c': 'void b(void) {}\n'}, [], {'unbuilt': ['src/base/b_stub.c']}),
+        ('LTO', calls, ['src/base/'], {'compiler': [*compiler, '-flto']}), # a circle, or that no symbols are seen
+    ]
+    failed = 0
+    for number, (what, files, expected, more) in enumerate(cases):
+        tree = root / f'circles{number}'
+        build_tree(tree, files, **{'compiler': compiler, **more})
+        found = list(circles(tree, tree / 'build'))
+        if len(found) != len(expected) or not all(words in text for words, text in zip(expected, found)):
+            failed += 1
+            print(f'circles, {what}: expected {expected}, found {found}')
+    return failed
 
 
 def self_test(root):
@@ -90,9 +250,11 @@ def self_test(root):
 def main():
     if sys.argv[1] == '--self-test':
         with tempfile.TemporaryDirectory() as folder:
-            return 1 if self_test(pathlib.Path(folder)) else 0
-    found = problems(pathlib.Path(sys.argv[1]))
-    print('\n'.join(found) if found else 'all includes go downward')
+            root = pathlib.Path(folder).resolve()
+            return 1 if self_test(root) + circle_self_test(root, sys.argv[2:] or ['cc']) else 0
+    found = problems(*(pathlib.Path(folder).resolve() for folder in sys.argv[1:3]))
+    everything = 'all includes go downward' + (', and no files go in a circle' if len(sys.argv) > 2 else '')
+    print('\n'.join(found) if found else everything)
     return 1 if found else 0
 
 
