@@ -13,7 +13,7 @@
 #include "channel/hello.h"
 #include "channel/leave.h"
 #include "channel/lives.h"
-#include "channel/service.h"
+#include "channel/wake.h"
 
 // How long a peer that refused to be connected to is left alone.
 #define RETRY_MS 100
@@ -395,7 +395,7 @@ static int conclude(struct phi_peer *peer, int rc, struct contact *c)
     if ((rc = map_segment(peer, c)))
         return rc;
     make_ready(peer, c);
-    rc = phi_service_watch(peers->service, peer);
+    rc = phi_service_watch(peer);
     // A peer that leaves or aborted before we were here told nobody: see undrained().
     phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
     phi_peer_acknowledge(peer);

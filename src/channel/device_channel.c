@@ -6,7 +6,7 @@
 
 #include "channel/flags.h"
 #include "channel/issue.h"
-#include "channel/service.h"
+#include "channel/wake.h"
 #include "semaphore/flags.h"
 
 // What device.cuh calls its own is the same memory as that of our kernels.
@@ -133,7 +133,7 @@ int phi_device_channel_release(struct ph_channel *channel)
                       (unsigned long long)channel->op_id, channel->peer->rank);
     } else {
         atomic_fetch_sub(&channel->uses.devices, 1);
-        phi_service_wake(peers->service); // of who waits until nothing touches the channel
+        phi_service_wake(peers); // of who waits until nothing touches the channel
     }
     pthread_mutex_unlock(&peers->lock);
     return rc;

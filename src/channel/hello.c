@@ -14,7 +14,7 @@
 #include "channel/hello_wire.h"
 #include "channel/leave.h"
 #include "channel/lives.h"
-#include "channel/service.h"
+#include "channel/wake.h"
 
 #define CONNECT_MS 100
 
@@ -245,7 +245,7 @@ static void make_ready(struct phi_peer *peer)
     struct phi_peers *peers = peer->peers;
     peer->state = PHI_PEER_READY;
     peer->refused = false;
-    phi_service_watch(peers->service, peer); // what it cannot watch ends with the connection
+    phi_service_watch(peer); // what it cannot watch ends with the connection
     phi_link_guard(peer->link);
     // Nobody is ready without the other: it can be given regions of ours from now on.
     atomic_store(&phi_peer_theirs(peer)->mapped, 1);
@@ -255,7 +255,7 @@ static void make_ready(struct phi_peer *peer)
     phi_expel_tell(peer);
     phi_log(peers->report, PH_LOG_INFO, "rank %d is reached over the net (%s): process %u on %s",
             peer->rank, phi_net_name(peers->net), peer->theirs.pid, peer->theirs.host);
-    phi_service_wake(peers->service); // beats for it
+    phi_service_wake(peers); // beats for it
     phi_peers_changed(peers);
     phi_mailbox_wake(peers->mailbox);
 }

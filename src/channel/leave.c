@@ -8,7 +8,7 @@
 #include "channel/expel.h"
 #include "channel/flags.h"
 #include "channel/heartbeat.h"
-#include "channel/service.h"
+#include "channel/wake.h"
 
 static void revoke_all(struct phi_peer *peer)
 {
@@ -28,7 +28,7 @@ static void end_use(struct phi_peer *peer, int code)
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
         atomic_store(&channel->status, code);
     revoke_all(peer);
-    phi_service_wake(peer->peers->service);
+    phi_service_wake(peer->peers);
     phi_peers_changed(peer->peers);
     phi_mailbox_wake(
         peer->peers->mailbox); // a thread that waits for this peer's message looks again

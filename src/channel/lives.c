@@ -12,7 +12,7 @@
 #include "channel/hello.h"
 #include "channel/leave.h"
 #include "channel/release.h"
-#include "channel/service.h"
+#include "channel/wake.h"
 
 struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
 {
@@ -161,7 +161,7 @@ static void replace(struct phi_peer *peer)
     renewed->expelled_life = peer->expelled_life;
     peer->newer = 0;
     phi_heartbeat_forget(peer);
-    phi_service_unwatch(peers->service, peer);
+    phi_service_unwatch(peer);
     peer->former = peers->former;
     peers->former = peer;
     peers->table[peer->rank] = renewed;
@@ -213,7 +213,7 @@ void phi_lives_due(struct phi_peer *peer)
     if (peers->table[peer->rank] == peer)
         return;
     peers->former_due = true;
-    phi_service_wake(peers->service);
+    phi_service_wake(peers);
 }
 
 // Whether a thread has given up the lock and comes back to it, or a release of ours names it. Who

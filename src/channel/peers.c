@@ -100,6 +100,7 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     peers->executor = params->executor;
     peers->device = params->device;
     peers->net_wake = (struct phi_wake){-1, -1};
+    peers->events = (struct phi_events){.epoll = -1, .event = -1};
     peers->pidfd = -1;
     peers->rank = params->rank;
     peers->ranks = params->ranks;

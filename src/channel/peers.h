@@ -364,6 +364,12 @@ struct phi_peers_params {
 // So many threads enqueue groups at once without asking for memory each time.
 enum { PHI_SPARE_WORK = 8 };
 
+// What the service thread sleeps in, and what wakes it.
+struct phi_events {
+    int epoll, event;
+    uint32_t watches; // given so far
+};
+
 struct phi_peers {
     const volatile uint8_t *life; // 1; a page of zeros in a forked child
     struct phi_report *report;
@@ -375,6 +381,7 @@ struct phi_peers {
     struct phi_device *device;
     struct phi_mailbox *mailbox; // has its own locks
     struct phi_service *service;
+    struct phi_events events; // of the service thread
     int pidfd;                // of this process, for peers; -1: this kernel gives none
     struct phi_net *net;      // once a peer needs it; never closed before the end
     struct phi_wake net_wake; // rung when a message came over it, or a link was lost

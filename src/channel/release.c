@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "channel/expel.h"
-#include "channel/service.h"
 #include "channel/spent.h"
+#include "channel/wake.h"
 
 // A message that nobody took up (the peer had no memory for it) is sent again.
 #define RESEND_MS      500
@@ -60,7 +60,7 @@ void phi_release_unused(struct phi_peers *peers, struct phi_local_export *e)
         peers->exports[i] = peers->exports[--peers->exports_count];
         e->next = peers->ended;
         peers->ended = e;
-        phi_service_wake(peers->service); // tells those that may map it
+        phi_service_wake(peers); // tells those that may map it
         return;
     }
 }
@@ -136,7 +136,7 @@ static int release_scope(struct phi_peers *peers, const struct phi_scope *scope,
         }
     }
     if (*any) {
-        phi_service_wake(peers->service);
+        phi_service_wake(peers);
         phi_peers_changed(peers);
         phi_mailbox_wake(peers->mailbox); // an exchange of ours may name one of them
     }

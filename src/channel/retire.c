@@ -10,9 +10,9 @@
 #include "base/random.h"
 #include "channel/flags.h"
 #include "channel/release.h"
-#include "channel/service.h"
 #include "channel/spent.h"
 #include "channel/staging.h"
+#include "channel/wake.h"
 
 // When what keeps everything is only under way: how long until the next look.
 #define PAUSE_MS 1
@@ -456,7 +456,7 @@ void phi_retire_full_tell(struct phi_key *key)
     // waits for its turn: the service thread comes again.
     if (peer->fulls_unsaid || say_full(key) == -EAGAIN) {
         key->full_unsaid = peer->fulls_unsaid = true;
-        phi_service_wake(peer->peers->service);
+        phi_service_wake(peer->peers);
     }
 }
 

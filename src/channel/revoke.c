@@ -12,8 +12,8 @@
 #include "channel/lives.h"
 #include "channel/release.h"
 #include "channel/retire.h"
-#include "channel/service.h"
 #include "channel/spent.h"
+#include "channel/wake.h"
 #include "semaphore/flags.h"
 #include "semaphore/record.h"
 
@@ -451,7 +451,7 @@ static void import_closed(void *opaque)
     pthread_mutex_lock(&peers->lock);
     e->importing = e->closing = false;
     e->peer->closing = true; // the service thread parts with it
-    phi_service_wake(peers->service);
+    phi_service_wake(peers);
     phi_peers_changed(peers);
     phi_mailbox_wake(peers->mailbox);
     pthread_mutex_unlock(&peers->lock);
@@ -646,7 +646,7 @@ bool phi_reap(struct phi_peers *peers, bool blocking)
     for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
         left = visit(peer, reap_former, blocking) || left;
     left = phi_attempt_reap(peers, blocking) || left;
-    phi_service_wake(peers->service);
+    phi_service_wake(peers);
     pthread_mutex_unlock(&peers->lock);
     return left;
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,22 +22,10 @@
 #include "channel/lives.h"
 #include "channel/release.h"
 #include "channel/status.h"
+#include "channel/wake.h"
 
 #define REFRESH_DEADLINE_MS 2000
 #define CONNECTIONS_MAX     4096
-
-// What an event of the epoll is about: kind in the upper half, a rank or a connection's index in
-// the lower; of a peer, above the kind, which life of it.
-enum source {
-    SOURCE_LISTEN,
-    SOURCE_EVENT,
-    SOURCE_CONNECTION,
-    SOURCE_PIDFD,
-    SOURCE_SOCKET,
-    SOURCE_WAKE,
-    SOURCE_NET,
-};
-#define SOURCE_BITS 8
 
 struct connection {
     int fd; // -1: free
@@ -50,67 +37,20 @@ struct phi_service {
     pthread_t thread;
     pthread_t refresher; // of its own each time: a store that does not answer must not hide an exit
     bool refreshing;     // it was started and not joined
-    int epoll, listener, event;
+    int listener;
     _Atomic bool stop;
-    uint32_t watches; // given so far
     uint32_t refused; // connections
     struct connection *connections;
     uint32_t connections_count;
     struct phi_status_ages ages;
 };
 
-static int watch(struct phi_service *service, int fd, uint32_t events, uint32_t source,
-                 uint32_t index)
-{
-    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)source << 32 | index};
-    return epoll_ctl(service->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
-}
-
-int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
-{
-    peer->watch = ++service->watches & (UINT32_MAX >> SOURCE_BITS);
-    uint32_t life = peer->watch << SOURCE_BITS;
-    int rc = 0;
-    if (peer->socket >= 0) // else over the net
-        rc = watch(service, peer->socket, EPOLLRDHUP, life | SOURCE_SOCKET, (uint32_t)peer->rank);
-    if (rc == 0 && peer->pidfd >= 0)
-        rc = watch(service, peer->pidfd, EPOLLIN, life | SOURCE_PIDFD, (uint32_t)peer->rank);
-    // Whatever a peer has sent as one: what tells of no end (-EPERM: a file, a folder) is none.
-    if (rc == -EPERM && peer->pidfd >= 0) {
-        close(peer->pidfd);
-        peer->pidfd = -1;
-        rc = 0;
-    }
-    if (rc == 0 && peer->wake_fd >= 0)
-        watch(service, peer->wake_fd, EPOLLRDHUP, life | SOURCE_WAKE, (uint32_t)peer->rank);
-    if (rc)
-        return phi_fail(service->peers->report, rc, "cannot watch rank %d: %s", peer->rank,
-                        ph_strerror(rc));
-    phi_service_wake(service); // it may have beaten for nobody so far
-    return 0;
-}
-
-void phi_service_unwatch(struct phi_service *service, struct phi_peer *peer)
-{
-    // What was seen has been taken out already.
-    epoll_ctl(service->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
-    epoll_ctl(service->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
-    epoll_ctl(service->epoll, EPOLL_CTL_DEL, peer->wake_fd, NULL);
-}
-
-void phi_service_wake(struct phi_service *service)
-{
-    uint64_t one = 1;
-    ssize_t ignored = write(service->event, &one, sizeof one); // a full counter wakes as well
-    (void)ignored;
-}
-
 // ---- connections
 
 static void close_connection(struct phi_service *service, uint32_t index)
 {
     // By hand: a forked child may hold a copy of the descriptor, and with it the entry.
-    epoll_ctl(service->epoll, EPOLL_CTL_DEL, service->connections[index].fd, NULL);
+    epoll_ctl(service->peers->events.epoll, EPOLL_CTL_DEL, service->connections[index].fd, NULL);
     close(service->connections[index].fd);
     service->connections[index].fd = -1;
 }
@@ -160,7 +100,7 @@ static void accept_one(struct phi_service *service)
         return;
     }
     *connection = (struct connection){.fd = fd, .asker.rank = -1};
-    if (watch(service, fd, EPOLLIN, SOURCE_CONNECTION, index))
+    if (phi_events_add(&service->peers->events, fd, EPOLLIN, PHI_SOURCE_CONNECTION, index))
         close_connection(service, index);
 }
 
@@ -270,21 +210,21 @@ static void serve(struct phi_service *service, uint32_t index)
 
 // ---- ends
 
-static void end_of_peer(struct phi_service *service, enum source source, struct phi_peer *peer)
+static void end_of_peer(struct phi_service *service, enum phi_source source, struct phi_peer *peer)
 {
     // Level-triggered for ever from here on: seen once is enough.
-    epoll_ctl(service->epoll, EPOLL_CTL_DEL,
-              source == SOURCE_PIDFD  ? peer->pidfd
-              : source == SOURCE_WAKE ? peer->wake_fd
-                                      : peer->socket,
+    epoll_ctl(service->peers->events.epoll, EPOLL_CTL_DEL,
+              source == PHI_SOURCE_PIDFD  ? peer->pidfd
+              : source == PHI_SOURCE_WAKE ? peer->wake_fd
+                                          : peer->socket,
               NULL);
     if (peer->link != NULL) {
         phi_hello_exited(peer);
         return;
     }
     // Alone it says nothing: whatever a peer has sent as what rings at it.
-    peer->parted = peer->parted || source == SOURCE_WAKE;
-    if (source == SOURCE_WAKE && !peer->ending)
+    peer->parted = peer->parted || source == PHI_SOURCE_WAKE;
+    if (source == PHI_SOURCE_WAKE && !peer->ending)
         return;
     bool left =
         peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) & PHI_SIDE_LEAVING;
@@ -299,7 +239,7 @@ static void end_of_peer(struct phi_service *service, enum source source, struct 
     }
     // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are
     // gone. Without a pidfd (another PID namespace) the end of the connection stands for it.
-    if (source == SOURCE_PIDFD || peer->pidfd < 0 || left)
+    if (source == PHI_SOURCE_PIDFD || peer->pidfd < 0 || left)
         phi_peer_over(peer);
     else if (peer->parted)
         phi_peer_parted(peer);
@@ -310,8 +250,8 @@ static void peer_event(struct phi_service *service, uint32_t source, int rank)
     struct phi_peers *peers = service->peers;
     pthread_mutex_lock(&peers->lock);
     struct phi_peer *peer = peers->table[rank];
-    if (peer->watch == source >> SOURCE_BITS) // else of a life that has been replaced since
-        end_of_peer(service, (enum source)(source & ((1u << SOURCE_BITS) - 1)), peer);
+    if (peer->watch == source >> PHI_SOURCE_BITS) // else of a life that has been replaced since
+        end_of_peer(service, (enum phi_source)(source & ((1u << PHI_SOURCE_BITS) - 1)), peer);
     pthread_mutex_unlock(&peers->lock);
 }
 
@@ -341,24 +281,24 @@ static void handle(struct phi_service *service, uint64_t data)
 {
     uint32_t source = (uint32_t)(data >> 32), index = (uint32_t)data;
     uint64_t count;
-    switch (source & ((1u << SOURCE_BITS) - 1)) {
-    case SOURCE_LISTEN:
+    switch (source & ((1u << PHI_SOURCE_BITS) - 1)) {
+    case PHI_SOURCE_LISTEN:
         accept_one(service);
         break;
-    case SOURCE_EVENT:
-        while (read(service->event, &count, sizeof count) > 0)
+    case PHI_SOURCE_EVENT:
+        while (read(service->peers->events.event, &count, sizeof count) > 0)
             ;
         break;
-    case SOURCE_CONNECTION:
+    case PHI_SOURCE_CONNECTION:
         if (service->connections[index].fd >= 0)
             serve(service, index);
         break;
-    case SOURCE_NET:
+    case PHI_SOURCE_NET:
         serve_links(service);
         break;
-    case SOURCE_PIDFD:
-    case SOURCE_SOCKET:
-    case SOURCE_WAKE:
+    case PHI_SOURCE_PIDFD:
+    case PHI_SOURCE_SOCKET:
+    case PHI_SOURCE_WAKE:
         peer_event(service, source, (int)index);
         break;
     }
@@ -401,7 +341,7 @@ static void *run(void *opaque)
         int timeout = phi_remaining_ms(beat < refresh ? beat : refresh);
         int soon = phi_soon(phi_release_tick(peers), phi_lives_tick(peers));
         timeout = release_broken(peers) ? 1 : soon >= 0 && soon < timeout ? soon : timeout;
-        int n = epoll_wait(service->epoll, events, 16, timeout);
+        int n = epoll_wait(service->peers->events.epoll, events, 16, timeout);
         for (int i = 0; i < n; i++)
             handle(service, events[i].data.u64);
         if (beat == PHI_FOREVER || phi_now() >= beat) {
@@ -437,15 +377,11 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **out)
     int rc = service->listener < 0 ? service->listener : 0;
     if (rc)
         goto free;
-    service->epoll = epoll_create1(EPOLL_CLOEXEC);
-    service->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    rc = service->epoll < 0 || service->event < 0 ? -errno : 0;
+    rc = phi_events_open(&peers->events);
     if (rc == 0)
-        rc = watch(service, service->listener, EPOLLIN, SOURCE_LISTEN, 0);
+        rc = phi_events_add(&peers->events, service->listener, EPOLLIN, PHI_SOURCE_LISTEN, 0);
     if (rc == 0)
-        rc = watch(service, service->event, EPOLLIN, SOURCE_EVENT, 0);
-    if (rc == 0)
-        rc = watch(service, peers->net_wake.listen, EPOLLIN, SOURCE_NET, 0);
+        rc = phi_events_add(&peers->events, peers->net_wake.listen, EPOLLIN, PHI_SOURCE_NET, 0);
     *out = service; // the thread looks there
     if (rc == 0)
         rc = phi_thread_start(&service->thread, "peerhop-service", run, service);
@@ -456,10 +392,7 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **out)
     }
     return 0;
 close:
-    if (service->epoll >= 0)
-        close(service->epoll);
-    if (service->event >= 0)
-        close(service->event);
+    phi_events_close(&peers->events);
     close(service->listener);
     phi_node_unlisten(peers->mine.socket);
 free:
@@ -472,7 +405,7 @@ void phi_service_close(struct phi_service *service)
     if (service == NULL)
         return;
     atomic_store(&service->stop, true);
-    phi_service_wake(service);
+    phi_service_wake(service->peers);
     pthread_join(service->thread, NULL);
     end_refresh(service);
     for (uint32_t i = 0; i < service->connections_count; i++)
@@ -481,7 +414,6 @@ void phi_service_close(struct phi_service *service)
     free(service->connections);
     close(service->listener);
     phi_node_unlisten(service->peers->mine.socket);
-    close(service->epoll);
-    close(service->event);
+    phi_events_close(&service->peers->events);
     free(service);
 }

@@ -13,11 +13,4 @@ int phi_service_open(struct phi_peers *peers, struct phi_service **service);
 // phi_service_close ends the thread and closes its descriptors. NULL is fine.
 void phi_service_close(struct phi_service *service);
 
-// phi_service_wake makes the thread look at broken peers at once. With the peers' lock held.
-void phi_service_wake(struct phi_service *service);
-
-// phi_service_watch makes the thread notice the end of a peer that has just been connected to.
-int phi_service_watch(struct phi_service *service, struct phi_peer *peer);
-void phi_service_unwatch(struct phi_service *service, struct phi_peer *peer);
-
 #endif

@@ -8,7 +8,7 @@
 #include "channel/device_channel.h"
 #include "channel/flags.h"
 #include "channel/lives.h"
-#include "channel/service.h"
+#include "channel/wake.h"
 
 // How long until a channel that is not over yet is looked at again.
 #define PAUSE_LEAST_MS 1
@@ -96,7 +96,7 @@ void phi_spent_note(struct ph_channel *channel)
         return;
     postpone(spent);
     if (spent->count == 1)
-        phi_service_wake(peer->peers->service); // else it comes anyway
+        phi_service_wake(peer->peers); // else it comes anyway
 }
 
 void phi_spent_answered(struct ph_channel *channel, enum phi_retire_answer answer)

@@ -13,21 +13,3 @@ void phi_service_close(struct phi_service *service)
 {
     (void)service;
 }
-
-int phi_service_watch(struct phi_service *service, struct phi_peer *peer)
-{
-    (void)service;
-    (void)peer;
-    return 0;
-}
-
-void phi_service_unwatch(struct phi_service *service, struct phi_peer *peer)
-{
-    (void)service;
-    (void)peer;
-}
-
-void phi_service_wake(struct phi_service *service)
-{
-    (void)service;
-}

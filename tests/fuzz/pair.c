@@ -11,7 +11,7 @@
 #include "channel/lives.h"
 #include "channel/offer.h"
 #include "channel/release.h"
-#include "channel/service.h"
+#include "channel/wake.h"
 #include "semaphore/flags.h"
 
 static struct pair pair;
@@ -155,6 +155,7 @@ static void make_once(void)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&pair.peers.changed, &attributes);
     make_memory(&context->report);
+    HOLD(phi_events_open(&pair.peers.events) == 0);
     HOLD(phi_probe_open(pair.peers.memory, NULL, &pair.peers.probe) == 0);
     for (int rank = 0; rank < 2; rank++) {
         uint64_t nonce = rank == 0 ? phi_hash(OWN_INCARNATION, THEIR_INCARNATION)

@@ -66,7 +66,7 @@ static void run_messages(struct phi_service *service, struct pair *pair, struct 
         else if (how % 4 == 1 && pair->peer->segment)
             atomic_store(&phi_peer_theirs(pair->peer)->state, how >> 2);
         else if (how == 2)
-            peer_event(service, SOURCE_SOCKET, pair->peer->rank);
+            peer_event(service, PHI_SOURCE_SOCKET, pair->peer->rank);
         else
             send_compact(ends[1], input, pair->peer->rank);
         serve(service, 0);
@@ -81,7 +81,7 @@ static void run_messages(struct phi_service *service, struct pair *pair, struct 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct connection connection;
-    static struct phi_service service = {.epoll = -1, .listener = -1, .event = -1};
+    static struct phi_service service = {.listener = -1};
     struct input input = {data, size};
     unsigned flags = (unsigned)take(&input, 1);
     struct pair *pair = pair_open(flags & 1, flags & 2);

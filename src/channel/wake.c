@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/wake.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "channel/peers.h"
+
+int phi_events_open(struct phi_events *events)
+{
+    events->epoll = epoll_create1(EPOLL_CLOEXEC);
+    events->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc = events->epoll < 0 || events->event < 0 ? -errno : 0;
+    return rc ? rc : phi_events_add(events, events->event, EPOLLIN, PHI_SOURCE_EVENT, 0);
+}
+
+void phi_events_close(struct phi_events *events)
+{
+    if (events->epoll >= 0)
+        close(events->epoll);
+    if (events->event >= 0)
+        close(events->event);
+    events->epoll = events->event = -1;
+}
+
+int phi_events_add(const struct phi_events *events, int fd, uint32_t mask, uint32_t source,
+                   uint32_t index)
+{
+    struct epoll_event event = {.events = mask, .data.u64 = (uint64_t)source << 32 | index};
+    return epoll_ctl(events->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+int phi_service_watch(struct phi_peer *peer)
+{
+    struct phi_events *events = &peer->peers->events;
+    peer->watch = ++events->watches & (UINT32_MAX >> PHI_SOURCE_BITS);
+    uint32_t life = peer->watch << PHI_SOURCE_BITS;
+    int rc = 0;
+    if (peer->socket >= 0) // else over the net
+        rc = phi_events_add(events, peer->socket, EPOLLRDHUP, life | PHI_SOURCE_SOCKET,
+                            (uint32_t)peer->rank);
+    if (rc == 0 && peer->pidfd >= 0)
+        rc = phi_events_add(events, peer->pidfd, EPOLLIN, life | PHI_SOURCE_PIDFD,
+                            (uint32_t)peer->rank);
+    // Whatever a peer has sent as one: what tells of no end (-EPERM: a file, a folder) is none.
+    if (rc == -EPERM && peer->pidfd >= 0) {
+        close(peer->pidfd);
+        peer->pidfd = -1;
+        rc = 0;
+    }
+    if (rc == 0 && peer->wake_fd >= 0)
+        phi_events_add(events, peer->wake_fd, EPOLLRDHUP, life | PHI_SOURCE_WAKE,
+                       (uint32_t)peer->rank);
+    if (rc)
+        return phi_fail(peer->peers->report, rc, "cannot watch rank %d: %s", peer->rank,
+                        ph_strerror(rc));
+    phi_service_wake(peer->peers); // it may have beaten for nobody so far
+    return 0;
+}
+
+void phi_service_unwatch(struct phi_peer *peer)
+{
+    const struct phi_events *events = &peer->peers->events;
+    // What was seen has been taken out already.
+    epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
+    epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
+    epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->wake_fd, NULL);
+}
+
+void phi_service_wake(struct phi_peers *peers)
+{
+    uint64_t one = 1;
+    ssize_t ignored = write(peers->events.event, &one, sizeof one); // a full counter wakes as well
+    (void)ignored;
+}

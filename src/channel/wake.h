@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How the threads of a rank are woken: the events that the service thread sleeps in.
+#ifndef PHI_CHANNEL_WAKE_H
+#define PHI_CHANNEL_WAKE_H
+
+#include <stdint.h>
+
+struct phi_events;
+struct phi_peer;
+struct phi_peers;
+
+// What an event of the epoll is about: kind in the upper half, a rank or a connection's index in
+// the lower; of a peer, above the kind, which life of it.
+enum phi_source {
+    PHI_SOURCE_LISTEN,
+    PHI_SOURCE_EVENT,
+    PHI_SOURCE_CONNECTION,
+    PHI_SOURCE_PIDFD,
+    PHI_SOURCE_SOCKET,
+    PHI_SOURCE_WAKE,
+    PHI_SOURCE_NET,
+};
+#define PHI_SOURCE_BITS 8
+
+// phi_events_open: 0 or -errno. close also takes what open did not fill (-1).
+int phi_events_open(struct phi_events *events);
+void phi_events_close(struct phi_events *events);
+
+// phi_events_add makes the service thread wake for `fd`. `source` is a kind of enum phi_source, of
+// a peer with its life above it. 0 or -errno.
+int phi_events_add(const struct phi_events *events, int fd, uint32_t mask, uint32_t source,
+                   uint32_t index);
+
+// phi_service_wake makes the service thread look at broken peers at once. With the lock held.
+void phi_service_wake(struct phi_peers *peers);
+
+// phi_service_watch makes the service thread notice the end of a peer that has just been connected
+// to. With the lock held.
+int phi_service_watch(struct phi_peer *peer);
+void phi_service_unwatch(struct phi_peer *peer);
+
+#endif
