@@ -13,7 +13,7 @@
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
 #include "channel/issue.h"
-#include "channel/leave.h"
+#include "channel/end.h"
 #include "channel/release.h"
 
 #define RANKS_MAX 1048576

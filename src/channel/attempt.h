@@ -11,7 +11,7 @@
 #ifndef PHI_CHANNEL_ATTEMPT_H
 #define PHI_CHANNEL_ATTEMPT_H
 
-#include "channel/attempt_rules.h"
+#include "channel/outcomes.h"
 #include "channel/peers.h"
 
 // phi_attempt_make (without the lock; while `preparing`) finds out, unless it is known or not to be

@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/attempt.h"
+#include "channel/end.h"
 #include "channel/expel.h"
 #include "channel/hello.h"
-#include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/wake.h"
 

@@ -5,9 +5,9 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "channel/end.h"
 #include "channel/heartbeat.h"
 #include "channel/hello.h"
-#include "channel/leave.h"
 
 bool phi_expel_over(const struct phi_peer *peer)
 {

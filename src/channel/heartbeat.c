@@ -2,8 +2,8 @@
 #include "channel/heartbeat.h"
 
 #include "base/clock.h"
+#include "channel/end.h"
 #include "channel/expel.h"
-#include "channel/leave.h"
 #include "channel/peers.h"
 
 enum phi_pulse phi_pulse_judge(int64_t now, int64_t beat_at, int64_t awake_since, int64_t limit)

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/contact.h"
+#include "channel/end.h"
 #include "channel/expel.h"
 #include "channel/hello_wire.h"
-#include "channel/leave.h"
 #include "channel/lives.h"
 #include "channel/wake.h"
 

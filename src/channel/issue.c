@@ -7,8 +7,8 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "channel/end.h"
 #include "channel/expel.h"
-#include "channel/leave.h"
 #include "channel/release.h"
 #include "semaphore/flags.h"
 

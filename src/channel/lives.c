@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "channel/attempt.h"
+#include "channel/end.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
 #include "channel/hello.h"
-#include "channel/leave.h"
 #include "channel/release.h"
 #include "channel/wake.h"
 

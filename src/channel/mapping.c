@@ -9,7 +9,7 @@
 #include "base/descriptors.h"
 #include "base/random.h"
 #include "channel/contact.h"
-#include "channel/leave.h"
+#include "channel/end.h"
 #include "channel/release.h"
 
 // A call to a service thread is answered at once or never: it waits for nothing itself.

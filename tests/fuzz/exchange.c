@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "channel/end.h"
 #include "channel/exchange.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
-#include "channel/leave.h"
 #include "channel/offer.h"
 #include "channel/release.h"
 #include "pair.h"

@@ -15,7 +15,7 @@
 extern "C" {
 #include <peerhop/error.h>
 
-#include "channel/attempt_rules.h"
+#include "channel/outcomes.h"
 }
 
 namespace

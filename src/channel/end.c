@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/leave.h"
+#include "channel/end.h"
 
 #include <errno.h>
 #include <stdio.h>

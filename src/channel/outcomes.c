@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/attempt_rules.h"
+#include "channel/outcomes.h"
 
 #include <errno.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ends: a peer that is gone, a rank that leaves or aborts. All but phi_leave with the peers' lock
 // held.
-#ifndef PHI_CHANNEL_LEAVE_H
-#define PHI_CHANNEL_LEAVE_H
+#ifndef PHI_CHANNEL_END_H
+#define PHI_CHANNEL_END_H
 
 #include "channel/peers.h"
 
