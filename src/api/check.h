@@ -4,7 +4,7 @@
 #ifndef PHI_API_CHECK_H
 #define PHI_API_CHECK_H
 
-#include "channel/peers.h"
+#include "channel/channel.h"
 
 // phi_check_given: `argument`, which `what` names ("ph_exchange: channels"), is not NULL.
 int phi_check_given(struct phi_report *report, const void *argument, const char *what);
@@ -19,8 +19,8 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
 // phi_check_ended: whether rc may say that the channel has ended.
 bool phi_check_ended(int rc);
 
-// phi_check_may_be_late: whether rc says that the peer has left, or given its buffer back. It may do
-// so as soon as its part is done: what it sent is taken still.
+// phi_check_may_be_late: whether rc says that the peer has left, or given its buffer back. It may
+// do so as soon as its part is done: what it sent is taken still.
 bool phi_check_may_be_late(int rc);
 
 // phi_check_refused is the result of a call that was refused with rc: where the channel has a

@@ -13,8 +13,10 @@
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
 #include "channel/issue.h"
-#include "channel/end.h"
-#include "channel/release.h"
+#include "channel/leave.h"
+#include "channel/open.h"
+#include "channel/peers.h"
+#include "channel/reap.h"
 
 #define RANKS_MAX 1048576
 

@@ -28,9 +28,9 @@ struct ph_context {
     char name[160]; // of the device
 };
 
-// phi_context_closed waits until all that was handed over to the device's closer so far is done: 0, or
-// -ETIMEDOUT with a sentence that begins with `what` ("... is not unmapped yet"), says what is in the
-// way, and ends with `then`. release.c.
+// phi_context_closed waits until all that was handed over to the device's closer so far is done: 0,
+// or -ETIMEDOUT with a sentence that begins with `what` ("... is not unmapped yet"), says what is
+// in the way, and ends with `then`. release.c.
 int phi_context_closed(struct ph_context *context, int64_t deadline, const char *what,
                        const char *then);
 

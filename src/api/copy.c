@@ -4,7 +4,12 @@
 #include <peerhop/transfer.h>
 
 #include "api/check.h"
+#include "channel/channel.h"
+#include "channel/copy.h"
 #include "channel/issue.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/usable.h"
 
 // One end of a copy between two peers: what is to become of the peer's buffer there.
 struct end {

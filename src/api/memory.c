@@ -4,6 +4,7 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "channel/use.h"
 #include "base/clock.h"
 
 int ph_host_alloc(struct ph_context *context, size_t size, void **address)

@@ -3,7 +3,10 @@
 #ifndef PHI_API_PATH_REPORT_H
 #define PHI_API_PATH_REPORT_H
 
-#include "channel/peers.h"
+#include <stdbool.h>
+
+struct ph_channel;
+struct ph_path_report;
 
 // phi_channel_report fills the path report of a direction.
 void phi_channel_report(const struct ph_channel *channel, bool outgoing,

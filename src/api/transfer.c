@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
+#include <peerhop/transfer.h>
+
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "channel/channel.h"
 #include "channel/issue.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/take.h"
+#include "channel/usable.h"
 
 static int check_usable(struct ph_channel *channel)
 {

@@ -7,15 +7,25 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "channel/agreement.h"
+#include "channel/ask.h"
 #include "channel/attempt.h"
 #include "channel/contact.h"
-#include "channel/end.h"
 #include "channel/expel.h"
+#include "channel/exports.h"
+#include "channel/keys.h"
+#include "channel/look.h"
+#include "channel/node.h"
+#include "channel/peer.h"
 #include "channel/peers.h"
+#include "channel/pending.h"
 #include "channel/release.h"
+#include "channel/reply.h"
 #include "channel/request.h"
-#include "channel/retire.h"
+#include "channel/revoke.h"
 #include "channel/roles.h"
+#include "channel/status.h"
+#include "semaphore/segment.h"
 
 // The service thread serves others, too, and who asks does so again.
 #define VERIFY_DEADLINE_MS 500

@@ -5,10 +5,9 @@
 
 #include <stdint.h>
 
-#include "channel/node.h"
-#include "channel/status.h"
-
+struct phi_node_message;
 struct phi_peers;
+struct phi_status_ages;
 
 // Who asks, as it proved by its hello.
 struct phi_asker {

@@ -11,8 +11,15 @@
 #ifndef PHI_CHANNEL_ATTEMPT_H
 #define PHI_CHANNEL_ATTEMPT_H
 
-#include "channel/outcomes.h"
-#include "channel/peers.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "transport/transport.h"
+
+struct phi_attempt;
+struct phi_node_message;
+struct phi_peer;
+struct phi_peers;
 
 // phi_attempt_make (without the lock; while `preparing`) finds out, unless it is known or not to be
 // found out. socket: to the peer, which has said hello. 0; -EAGAIN: the peer lives, and has not

@@ -1,40 +1,50 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// First contact: connecting to a peer, and mapping its allocations. Both are called with the peers'
-// lock held, give it up while they wait, and hold it again when they return.
+// First contact through the socket of a peer's service thread: what is said there, and what comes
+// of it.
 #ifndef PHI_CHANNEL_CONTACT_H
 #define PHI_CHANNEL_CONTACT_H
 
-#include "channel/peers.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-// phi_contact_prepare connects to the peer's service thread, proves that it is the one of the
-// member record, and maps the pair's segment. Afterwards the peer is READY, or `refused` (nobody
-// listens: its record may be of a former life; or it does not answer: `mute`), or `unreachable`, or
-// KNOWN to be reached over the net; or BROKEN, where it has said that it comes to its end, or has
-// answered before and is gone. Fails for what no retry mends.
-int phi_contact_prepare(struct phi_peer *peer, int64_t deadline);
+struct phi_capabilities;
+struct phi_peer;
+struct phi_segment;
 
-// phi_contact_against: why the path that the pair is not joined by (by_net: ipc, else the net) does
-// not serve, as far as it is known.
-enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, enum phi_kind kind);
+// What a contact has brought: descriptors, -1 where there is none.
+struct phi_contact {
+    int socket, wake_fd, segment_fd, pidfd;
+    bool far; // ipc does not serve the two
+};
 
-// phi_contact_by_net: whether the peer is to be reached over the net: as the records say, or as was
-// tried; not where that has failed, and ipc is left.
-bool phi_contact_by_net(const struct phi_peer *peer);
-
-// phi_contact_due: whether a peer is to be connected to now: known, and not refused a moment ago.
-bool phi_contact_due(const struct phi_peer *peer);
+#define PHI_NO_CONTACT ((struct phi_contact){-1, -1, -1, -1, false})
 
 // phi_contact_pidfd (without the lock) asks the process that listens at a peer's socket for its
 // pidfd. -1 where the socket does not lead to it, or it has none; what fails may be tried again.
 int phi_contact_pidfd(struct phi_peer *peer, const struct phi_capabilities *theirs,
                       int64_t deadline, int *pidfd);
 
-// phi_contact_import tries to map an allocation of the peer: e->tried, with e->import or e->reason,
-// but where the deadline cut it short.
-void phi_contact_import(struct phi_remote_export *e, int64_t deadline);
-
 // phi_contact_segment returns the pair's segment, made for that life of the peer by this (lower)
 // rank. With the lock.
 int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment **segment);
+
+// phi_contact_deadline: when a call of first contact is given up, at the latest.
+int64_t phi_contact_deadline(int64_t deadline);
+
+// phi_contact_nonce names the segment of this life of ours and that life of the peer.
+uint64_t phi_contact_nonce(const struct phi_peer *peer, uint64_t life);
+
+// phi_contact_close closes the descriptors that are left in it.
+void phi_contact_close(struct phi_contact *c);
+
+// phi_contact_hello (without the lock) says hello at the socket of the contact, and checks that the
+// answer is of the peer of that record and that both ranks have the same settings.
+int phi_contact_hello(struct phi_peer *peer, const struct phi_capabilities *theirs,
+                      struct phi_contact *c, int64_t deadline);
+
+// phi_contact_make (without the lock) talks to the peer's service thread, as far as to where it
+// shows that ipc does not serve the two.
+int phi_contact_make(struct phi_peer *peer, const struct phi_capabilities *theirs,
+                     struct phi_contact *c, int64_t deadline);
 
 #endif

@@ -4,8 +4,10 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "channel/channel.h"
 #include "channel/flags.h"
-#include "channel/issue.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
 #include "channel/wake.h"
 #include "semaphore/flags.h"
 
@@ -137,16 +139,6 @@ int phi_device_channel_release(struct ph_channel *channel)
     }
     pthread_mutex_unlock(&peers->lock);
     return rc;
-}
-
-int phi_device_channel_busy(const struct ph_channel *channel, const char *what)
-{
-    const uint32_t n = atomic_load(&channel->uses.devices);
-    return phi_fail(channel->peers->report, -EBUSY,
-                    "%s: operation %llu with rank %d has %u device channel%s "
-                    "(ph_channel_device_release)",
-                    what, (unsigned long long)channel->op_id, channel->peer->rank, n,
-                    n == 1 ? "" : "s");
 }
 
 static const struct ph_channel *held(const struct phi_peer *peer)

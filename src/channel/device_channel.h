@@ -6,7 +6,8 @@
 
 #include <peerhop/device_types.h>
 
-#include "channel/peers.h"
+struct ph_channel;
+struct phi_peers;
 
 // All without the lock.
 
@@ -20,8 +21,5 @@ int phi_device_channel_release(struct ph_channel *channel);
 // phi_device_channels_none returns 0, or -EBUSY with a sentence that names a channel of which there
 // are device channels.
 int phi_device_channels_none(struct phi_peers *peers);
-
-// With the lock: the refusal of what a device channel is in the way of.
-int phi_device_channel_busy(const struct ph_channel *channel, const char *what);
 
 #endif

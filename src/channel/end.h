@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ends: a peer that is gone, a rank that leaves or aborts. All but phi_leave with the peers' lock
-// held.
+// The end of a peer, and of what streams wait for from it. With the lock held.
 #ifndef PHI_CHANNEL_END_H
 #define PHI_CHANNEL_END_H
 
-#include "channel/peers.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+struct phi_peer;
+struct phi_peers;
 
 // phi_peer_break ends all use of a peer: its channels return `code`, and its streams' waits will be
 // released.
@@ -31,20 +34,16 @@ void phi_peer_parted(struct phi_peer *peer);
 // anything of the peer any more.
 bool phi_peer_release(struct phi_peer *peer);
 
-// phi_peer_look looks at the peer's side of the segment, after it notified us or where its word is
-// needed: it has expelled us, aborted, was told that the pair has ended, or leaves.
-void phi_peer_look(struct phi_peer *peer);
+// phi_heartbeat_forget: the peer is gone or another life, and no SUSPECT any more.
+void phi_heartbeat_forget(struct phi_peer *peer);
 
-// phi_peer_leaves: whether the peer leaves and what it has told before is not yet here, so that its
-// channels have not ended. Looks again; called every millisecond until it returns false.
-bool phi_peer_leaves(struct phi_peer *peer);
+// phi_peer_revoke ends the use of all channels of the peer.
+void phi_peer_revoke(struct phi_peer *peer);
 
-// phi_leave (without the lock) is the first half of destroy: flushes this rank's operations, tells
-// the peers, and waits until none of them touches this rank's buffers. -ETIMEDOUT names who does;
-// it may be called again.
-int phi_leave(struct phi_peers *peers, int64_t deadline);
+// phi_peer_end_use makes the peer BROKEN, and ends the use of its channels.
+void phi_peer_end_use(struct phi_peer *peer, int code);
 
-// phi_abort (without the lock) breaks every channel and tells the peers.
-void phi_abort(struct phi_peers *peers, const char *reason);
+// phi_peer_drained: whether no stream of ours touches a channel of the peer; else `why`.
+bool phi_peer_drained(struct phi_peer *peer, char *why, size_t size);
 
 #endif

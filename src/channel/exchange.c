@@ -4,19 +4,33 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "channel/contact.h"
+#include "channel/agreement.h"
+#include "channel/buffers.h"
+#include "channel/channel.h"
+#include "channel/crossed.h"
 #include "channel/expel.h"
+#include "channel/exports.h"
+#include "channel/give_up.h"
 #include "channel/heartbeat.h"
-#include "channel/hello.h"
+#include "channel/inbox.h"
+#include "channel/keys.h"
 #include "channel/lives.h"
-#include "channel/offer.h"
-#include "channel/release.h"
+#include "channel/mapping.h"
+#include "channel/outcome.h"
+#include "channel/path.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/pending.h"
+#include "channel/prepare.h"
 #include "channel/request.h"
-#include "channel/retire.h"
 #include "channel/roles.h"
+#include "channel/send.h"
+#include "channel/side.h"
+#include "channel/steps.h"
+#include "channel/wake.h"
+#include "semaphore/segment.h"
 
 struct phi_peers *phi_exchange_peers(const struct ph_exchange_request *request)
 {
@@ -109,72 +123,6 @@ static struct progress advance(struct ph_exchange_request *request)
     return p;
 }
 
-static int give_slot(struct phi_key *key)
-{
-    struct phi_peer *peer = key->peer;
-    if (peer->peers->rank > peer->rank || key->slot != PHI_NO_SLOT)
-        return 0;
-    // Several may have found room for one.
-    if (phi_retire_room(peer, true, key->request))
-        return -EAGAIN;
-    return phi_key_set_slot(key, phi_retire_slot(peer));
-}
-
-static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer,
-                      struct phi_descriptor *list)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < request->n; i++) {
-        struct phi_pending *pending = &request->pending[i];
-        if (pending->state != PHI_PENDING_OFFER || pending->key->peer != peer ||
-            pending->key->retiring > 0)
-            continue;
-        int rc = give_slot(pending->key);
-        if (rc == -EAGAIN)
-            continue;
-        if (rc)
-            phi_pending_settle(pending, rc, NULL);
-        else
-            list[n++] = (struct phi_descriptor){pending->key, pending->number};
-    }
-    return n;
-}
-
-// One message with everything new for one peer. The lock is given up while it is sent; the keys are
-// held by the request.
-static int send_offer(struct ph_exchange_request *request, struct phi_peer *peer, int64_t deadline)
-{
-    struct phi_peers *peers = request->peers;
-    struct phi_descriptor *list = malloc(request->n * sizeof *list);
-    struct phi_writer writer = {0};
-    if (list == NULL)
-        return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations",
-                        request->n);
-    size_t n = collect(request, peer, list);
-    int rc = n && peer->link ? phi_hello_register(peer, list, n) : 0;
-    if (rc) {
-        free(list);
-        return rc;
-    }
-    rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
-    if (rc)
-        phi_fail(peers->report, rc, "out of memory for an offer of %zu operations", n);
-    if (rc == 0 && n > 0) {
-        uint64_t incarnation = peer->incarnation;
-        pthread_mutex_unlock(&peers->lock);
-        rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size,
-                              deadline);
-        pthread_mutex_lock(&peers->lock);
-    }
-    if (rc == 0 && n > 0) {
-        phi_offer_sent(peer, list, n);
-        phi_count(peers->counters, offers, 1);
-    }
-    phi_writer_fini(&writer);
-    free(list);
-    return rc;
-}
-
 // Does what cannot be done under the lock; returns false when there was nothing of that kind.
 static bool work(struct ph_exchange_request *request, const struct progress *p, int64_t deadline,
                  int *rc)
@@ -182,7 +130,7 @@ static bool work(struct ph_exchange_request *request, const struct progress *p, 
     if (p->prepare != NULL)
         *rc = phi_contact_prepare(p->prepare, deadline);
     else if (p->offer != NULL)
-        *rc = send_offer(request, p->offer, deadline);
+        *rc = phi_offer_send(request, p->offer, deadline);
     else if (p->import != NULL)
         phi_contact_import(p->import, deadline);
     else if (p->ask)
@@ -271,7 +219,7 @@ static int begin(struct ph_exchange_request *request, int64_t deadline)
         (rc = phi_peers_drain(request->peers)) == 0)
         p = pass(request);
     while (rc == 0 && p.offer != NULL) {
-        rc = send_offer(request, p.offer, deadline);
+        rc = phi_offer_send(request, p.offer, deadline);
         if (rc == 0) // else its sentence stays
             p = pass(request);
     }

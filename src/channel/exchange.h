@@ -4,7 +4,13 @@
 #ifndef PHI_CHANNEL_EXCHANGE_H
 #define PHI_CHANNEL_EXCHANGE_H
 
-#include "channel/peers.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct ph_channel;
+struct ph_exchange_request;
+struct ph_operation;
+struct phi_peers;
 
 // phi_exchange_start takes the keys and sends this rank's half, without waiting for a peer. The
 // operations are valid.

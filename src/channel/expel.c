@@ -6,8 +6,14 @@
 
 #include "base/clock.h"
 #include "channel/end.h"
-#include "channel/heartbeat.h"
-#include "channel/hello.h"
+#include "channel/link.h"
+#include "channel/message.h"
+#include "channel/node.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/side.h"
+#include "channel/wake.h"
+#include "semaphore/segment.h"
 
 bool phi_expel_over(const struct phi_peer *peer)
 {
@@ -170,4 +176,14 @@ int phi_fence_fail(struct phi_peers *peers)
     phi_fence_told(peers);
     return phi_fail(peers->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
                     peers->rank, (unsigned long long)peers->incarnation, peers->fenced_why);
+}
+
+// Whether nothing of the peer's process touches what we shared with it. One that never mapped the
+// segment has mapped nothing else: it takes no round before, and then sees what was released. One
+// that maps it between this look and our store of `released` is seen by a later look: CLOSED waits
+// for it.
+bool phi_release_over(const struct phi_peer *peer)
+{
+    return peer->segment == NULL || atomic_load(&phi_peer_theirs(peer)->mapped) == 0 ||
+           (peer->state == PHI_PEER_BROKEN && phi_expel_over(peer));
 }

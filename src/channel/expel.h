@@ -7,7 +7,11 @@
 #ifndef PHI_CHANNEL_EXPEL_H
 #define PHI_CHANNEL_EXPEL_H
 
-#include "channel/peers.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct phi_peer;
+struct phi_peers;
 
 // phi_expel (without the lock) expels the present life of a SUSPECT. 0 also where it exited, left
 // or was expelled already. -EBUSY: it is no SUSPECT; -ENOTCONN: it was never connected; else why
@@ -40,5 +44,8 @@ void phi_fence(struct phi_peers *peers, const char *why);
 // and tells.
 void phi_fence_told(struct phi_peers *peers);
 int phi_fence_fail(struct phi_peers *peers);
+
+// phi_release_over: whether nothing of the peer's process touches what we shared with it.
+bool phi_release_over(const struct phi_peer *peer);
 
 #endif

@@ -7,9 +7,11 @@
 
 #include "base/clock.h"
 #include "base/table.h"
+#include "channel/keys.h"
+#include "channel/peer.h"
 #include "channel/peers.h"
-#include "channel/release.h"
 #include "semaphore/flags.h"
+#include "semaphore/segment.h"
 #include "transport/slab.h"
 
 // Channels whose flags do not rest keep their lines, so a pair with few has none.

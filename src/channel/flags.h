@@ -11,19 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/wire.h"
+#include "channel/channel.h"
 #include "semaphore/words.h"
+#include "transport/transport.h"
 
 struct phi_peer;
 struct phi_remote_export;
-struct ph_channel;
-struct phi_own_flags;
-
-// Up to how many bytes a message goes by lines, and by copy, and how many of that at its end by
-// lines again (phi_flag_tail). Of the sender's buffer; in its descriptor.
-struct phi_flag_table {
-    uint64_t lines, copy, end;
-};
 
 struct phi_limits;
 

@@ -3,8 +3,11 @@
 
 #include "base/clock.h"
 #include "channel/end.h"
-#include "channel/expel.h"
+#include "channel/look.h"
+#include "channel/peer.h"
 #include "channel/peers.h"
+#include "channel/side.h"
+#include "semaphore/segment.h"
 
 enum phi_pulse phi_pulse_judge(int64_t now, int64_t beat_at, int64_t awake_since, int64_t limit)
 {
@@ -97,12 +100,6 @@ bool phi_heartbeat_missed(struct phi_peers *peers)
 {
     return peers->ticked != 0 &&
            phi_now() - peers->ticked > 2 * peers->config->heartbeat_ms * PHI_MS;
-}
-
-void phi_heartbeat_forget(struct phi_peer *peer)
-{
-    peer->suspect = false;
-    atomic_store_explicit(&peer->peers->silent_since[peer->rank], 0, memory_order_relaxed);
 }
 
 enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer)

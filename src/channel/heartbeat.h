@@ -42,9 +42,6 @@ int64_t phi_heartbeat_tick(struct phi_peers *peers);
 // process was perhaps stopped: then others may have expelled it meanwhile.
 bool phi_heartbeat_missed(struct phi_peers *peers);
 
-// phi_heartbeat_forget (with the lock): the peer is gone or another life, and no SUSPECT any more.
-void phi_heartbeat_forget(struct phi_peer *peer);
-
 // phi_peer_state (with the lock) is what the application is told.
 enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer);
 

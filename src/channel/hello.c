@@ -5,38 +5,25 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/contact.h"
-#include "channel/end.h"
 #include "channel/expel.h"
 #include "channel/hello_wire.h"
+#include "channel/link.h"
 #include "channel/lives.h"
+#include "channel/look.h"
+#include "channel/message.h"
+#include "channel/node.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/side.h"
+#include "channel/staging.h"
 #include "channel/wake.h"
+#include "semaphore/segment.h"
 
 #define CONNECT_MS 100
-
-// How long a link still has: for what is said to one that was expelled, and may be stopped for a
-// while; for what came from one that exited.
-#define CUT_MS  10000
-#define EXIT_MS 500
-
-// Over a link an answer is marked as one: both ranks ask on it.
-#define ANSWER 0x8000u
-
-struct phi_hello {
-    uint64_t nonce;
-    bool sent;      // through the store
-    uint8_t asked;  // ... and how often its process was asked for before
-    bool known;     // theirs is here
-    bool lost;      // the end of the link was noticed
-    int64_t cut;    // when to end the link, or 0
-    int64_t exited; // likewise, as the process has exited
-    struct phi_hello_words theirs;
-    struct phi_node_message answer; // the last that came
-};
 
 static void encode(struct phi_peer *peer, enum phi_reason reason, struct phi_writer *writer)
 {
@@ -58,34 +45,6 @@ static void encode(struct phi_peer *peer, enum phi_reason reason, struct phi_wri
 }
 
 // ---- messages over the link
-
-int phi_hello_tell(struct phi_peer *peer, const struct phi_node_message *message, bool answer)
-{
-    struct phi_node_message copy = *message;
-    if (answer)
-        copy.type |= ANSWER;
-    return phi_link_tell(peer->link, &copy,
-                         offsetof(struct phi_node_message, bytes) + copy.bytes_size);
-}
-
-int phi_hello_call(struct phi_peer *peer, const struct phi_node_message *request,
-                   struct phi_node_message *answer, int64_t deadline)
-{
-    struct phi_peers *peers = peer->peers;
-    pthread_mutex_lock(&peers->lock);
-    const struct phi_node_message *last = &peer->hello->answer;
-    int rc = phi_hello_tell(peer, request, false);
-    while (rc == 0 && (last->call != request->call || last->type != request->type)) {
-        if (peer->gone)
-            rc = -ECONNRESET;
-        else
-            rc = phi_peers_follow(peers, deadline); // the service thread files it
-    }
-    if (rc == 0)
-        *answer = *last;
-    pthread_mutex_unlock(&peers->lock);
-    return rc;
-}
 
 static void tell_contact(struct phi_peer *peer, enum phi_node_type type)
 {
@@ -135,35 +94,6 @@ static enum phi_reason against(const struct phi_peer *peer, const struct phi_hel
     if (words->reason != PHI_REASON_NONE)
         return PHI_REASON_NET_THERE;
     return same_wire(peer, words) ? PHI_REASON_NONE : PHI_REASON_NET_WIRE;
-}
-
-// Takes a link and its segment, which were never used, off the peer; end_link may block behind
-// streams that wait.
-static void take_off(struct phi_peer *peer, struct phi_link **link, struct phi_segment **segment)
-{
-    *link = peer->link;
-    *segment = NULL;
-    if (peer->link != NULL) {
-        phi_staging_free(peer);
-        *segment = peer->segment;
-        peer->segment = NULL;
-    }
-    peer->link = NULL;
-    if (peer->pidfd >= 0)
-        close(peer->pidfd);
-    peer->pidfd = -1;
-    free(peer->hello);
-    peer->hello = NULL;
-}
-
-static void end_link(const struct phi_peers *peers, struct phi_link *link,
-                     struct phi_segment *segment)
-{
-    if (link == NULL)
-        return;
-    phi_link_free(link);
-    phi_segment_unregister(segment, peers->device);
-    phi_segment_close(segment);
 }
 
 // Gives up the lock. Both ranks come here: a hello with a reason, or two that do not match, say the
@@ -301,8 +231,8 @@ bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, 
         return true; // not ours: as if it had not come
     if (message->type == PHI_NODE_CONNECT || message->type == PHI_NODE_CONNECTED) {
         take_contact(peer, message);
-    } else if (message->type & ANSWER) {
-        message->type &= (uint16_t)~ANSWER;
+    } else if (message->type & PHI_MESSAGE_ANSWER) {
+        message->type &= (uint16_t)~PHI_MESSAGE_ANSWER;
         peer->hello->answer = *message;
         phi_peers_changed(peer->peers);
     } else {
@@ -492,106 +422,4 @@ int phi_hello_prepare(struct phi_peer *peer, int64_t deadline)
     phi_peer_renew(peer);
     phi_peers_changed(peers);
     return rc;
-}
-
-// ---- regions
-
-static bool is_unregistered(const struct phi_peer *peer, const struct phi_local_export *e)
-{
-    struct phi_net_target target;
-    return !e->sent[peer->rank] && !phi_link_target(peer->link, e->id, &target);
-}
-
-// What could not be registered is offered without, for good: both ranks go by what was offered. A
-// link that has ended meanwhile says so itself.
-int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
-{
-    struct phi_peers *peers = peer->peers;
-    int rc = 0;
-    for (size_t i = 0; i < n && rc != -ENOMEM && phi_staging_may_register(peer); i++) {
-        // The export stays: a key that the request holds has a buffer in it.
-        const struct phi_local_export *e =
-            phi_key_mine(descriptors[i].key, descriptors[i].number)->export_;
-        if (!is_unregistered(peer, e))
-            continue;
-        const struct phi_allocation allocation = e->export_.allocation;
-        uint32_t id = e->id;
-        pthread_mutex_unlock(&peers->lock);
-        rc = phi_way_register(&peers->way, peer->link, id, &allocation);
-        pthread_mutex_lock(&peers->lock);
-    }
-    return rc == -ENOMEM ? rc : 0;
-}
-
-// ---- ends
-
-bool phi_hello_lost(struct phi_peer *peer)
-{
-    char why[PHI_HELLO_WHY];
-    if (peer->hello->lost || phi_link_lost(peer->link, why, sizeof why) == 0)
-        return false;
-    peer->hello->lost = true;
-    return true;
-}
-
-bool phi_hello_why(const struct phi_peer *peer, char *why, size_t size)
-{
-    if (peer->link == NULL)
-        return false;
-    if (phi_link_lost(peer->link, why, size) != 0)
-        return true;
-    if (peer->hello->exited != 0)
-        snprintf(why, size, "its process has exited");
-    return peer->hello->exited != 0;
-}
-
-void phi_hello_cut(struct phi_peer *peer)
-{
-    if (peer->link != NULL && peer->hello->cut == 0)
-        peer->hello->cut = phi_deadline(CUT_MS);
-}
-
-void phi_hello_exited(struct phi_peer *peer)
-{
-    peer->hello->exited = phi_deadline(EXIT_MS);
-}
-
-bool phi_hello_exiting(const struct phi_peer *peer)
-{
-    return peer->hello->exited != 0;
-}
-
-bool phi_hello_cut_due(struct phi_peer *peer)
-{
-    const struct phi_hello *hello = peer->hello;
-    const int64_t now = phi_now();
-    if ((hello->exited == 0 || now < hello->exited) && (hello->cut == 0 || now < hello->cut))
-        return false;
-    phi_link_end(peer->link, false);
-    return true;
-}
-
-void phi_hello_forget(struct phi_peer *peer)
-{
-    struct phi_link *link;
-    struct phi_segment *segment;
-    take_off(peer, &link, &segment);
-    end_link(peer->peers, link, segment);
-}
-
-void phi_hello_drop(struct phi_peer *peer)
-{
-    struct phi_link *link;
-    struct phi_segment *segment;
-    take_off(peer, &link, &segment);
-    pthread_mutex_unlock(&peer->peers->lock);
-    end_link(peer->peers, link, segment);
-    pthread_mutex_lock(&peer->peers->lock);
-}
-
-void phi_hello_free(struct phi_peer *peer)
-{
-    if (peer->link != NULL && !peer->gone && peer->state >= PHI_PEER_READY)
-        phi_link_end(peer->link, true);
-    phi_hello_forget(peer);
 }

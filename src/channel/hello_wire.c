@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "channel/hello.h"
-#include "channel/offer.h"
+#include "base/wire.h"
+#include "channel/target.h"
 
 #define HELLO_MAGIC 0x484f4850u // "PHOH"
 

@@ -3,8 +3,13 @@
 #ifndef PHI_CHANNEL_HELLO_WIRE_H
 #define PHI_CHANNEL_HELLO_WIRE_H
 
-#include "base/wire.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "net/net.h"
+
+struct phi_writer;
 
 #define PHI_HELLO_VERSION 7 // of all that goes over a link, too
 
@@ -32,5 +37,8 @@ void phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *wr
 
 // phi_hello_decode: 0, or -EBADMSG. Of another version only that and the reason are read.
 int phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *words);
+
+// phi_hello_is tells a hello from an offer.
+bool phi_hello_is(const void *bytes, size_t size);
 
 #endif

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operation keys, the buffers that both ranks use with them, and the exports they lie in.
+#include "channel/keys.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clock.h"
 #include "base/random.h"
-#include "channel/release.h"
-#include "channel/request.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
 
 struct key_name {
     uint64_t op_id;
@@ -73,17 +74,6 @@ void phi_key_disown(struct phi_key *key)
     key->own_count = 0;
 }
 
-void phi_key_free(struct phi_key *key)
-{
-    free(key->own);
-    free(key->theirs);
-    free(key->channels);
-    key->peer->peers->keys_freed++;
-    phi_staging_give_back(key->peer, &key->place);
-    free(key->next);
-    free(key);
-}
-
 void phi_key_forget_full(struct phi_key *key)
 {
     key->full = (struct phi_full){0};
@@ -109,126 +99,6 @@ struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uin
             return channel;
     }
     return NULL;
-}
-
-// Looks at most once per exchange call and allocation whether the allocation is still what it was.
-static bool still_there(struct phi_peers *peers, struct phi_own_buffer *own)
-{
-    struct phi_local_export *e = own->export_;
-    if (e->checked == peers->exchange_calls)
-        return true;
-    if (!phi_memory_current(peers->memory, own->address, &e->export_.allocation))
-        return false;
-    e->checked = peers->exchange_calls;
-    return true;
-}
-
-static struct phi_local_export *find_export(struct phi_peers *peers,
-                                            const struct phi_allocation *allocation)
-{
-    for (uint32_t i = peers->exports_count; i-- > 0;)
-        if (phi_allocation_equal(&peers->exports[i]->export_.allocation, allocation))
-            return peers->exports[i];
-    return NULL;
-}
-
-struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id)
-{
-    for (uint32_t i = peers->exports_count; i-- > 0;)
-        if (peers->exports[i]->id == id)
-            return peers->exports[i];
-    return NULL;
-}
-
-void phi_exports_forget(struct phi_peers *peers, int rank)
-{
-    for (uint32_t i = 0; i < peers->exports_count; i++)
-        peers->exports[i]->sent[rank] = 0;
-}
-
-void phi_export_free(struct phi_local_export *e)
-{
-    phi_memory_export_close(&e->export_);
-    free(e->sent);
-    free(e);
-}
-
-static int get_export(struct phi_peers *peers, const struct phi_allocation *allocation,
-                      struct phi_local_export **out)
-{
-    *out = find_export(peers, allocation);
-    if (*out != NULL)
-        return 0;
-    phi_release_gone(peers, allocation);
-    void *grown = phi_array_grow(peers->exports, peers->exports_count, &peers->exports_room,
-                                 sizeof *peers->exports);
-    if (grown == NULL)
-        return -ENOMEM;
-    peers->exports = grown;
-    struct phi_local_export *e = calloc(1, sizeof *e);
-    if (e == NULL)
-        return -ENOMEM;
-    e->export_.fd = -1;
-    e->sent = calloc((size_t)peers->ranks, 1);
-    int rc = e->sent ? phi_memory_export(peers->memory, allocation, &e->export_) : -ENOMEM;
-    if (rc) {
-        phi_export_free(e);
-        return rc;
-    }
-    e->id = peers->export_ids++;
-    peers->exports[peers->exports_count++] = e;
-    *out = e;
-    return 0;
-}
-
-// What fixes a direction, and is its sender's: with another choice of it an operation is another.
-struct choice {
-    uint8_t protocol;
-    struct phi_limits limits;
-};
-
-static struct choice choice_of(const struct phi_peers *peers, const struct ph_operation *op)
-{
-    struct choice choice = {(uint8_t)op->protocol, {-1, -1}};
-    if (op->protocol == PH_PROTOCOL_DEFAULT)
-        choice.protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
-    if (op->limits != NULL && (op->role & PH_ROLE_SENDER))
-        choice.limits = (struct phi_limits){op->limits->ll_max, op->limits->sm_max};
-    return choice;
-}
-
-static bool is_choice(const struct phi_own_buffer *own, const struct choice *choice)
-{
-    return own->protocol == choice->protocol && own->limits.ll_max == choice->limits.ll_max &&
-           own->limits.sm_max == choice->limits.sm_max;
-}
-
-static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
-                   const struct choice *choice)
-{
-    struct phi_allocation allocation;
-    uint64_t offset;
-    struct phi_local_export *e;
-    void *grown = phi_array_grow(key->own, key->own_count, &key->own_room, sizeof *key->own);
-    if (grown == NULL)
-        return -ENOMEM;
-    key->own = grown;
-    int rc = phi_memory_describe(peers->memory, op->buffer, op->size, &allocation, &offset);
-    if (rc || (rc = get_export(peers, &allocation, &e)))
-        return rc;
-    e->checked = peers->exchange_calls;
-    e->buffers++;
-    e->entries++;
-    key->own[key->own_count++] = (struct phi_own_buffer){
-        .number = ++key->peer->numbers,
-        .address = op->buffer,
-        .size = op->size,
-        .offset = offset,
-        .export_ = e,
-        .protocol = choice->protocol,
-        .limits = choice->limits,
-    };
-    return 0;
 }
 
 // The place of a number among the peer's buffers, or where it would be.
@@ -279,90 +149,5 @@ int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
     grown[place] = *buffer;
     key->theirs_count++;
     key->moved += behind;
-    return 0;
-}
-
-static struct phi_own_buffer *find_own(struct phi_peers *peers, const struct phi_key *key,
-                                       const struct ph_operation *op, const struct choice *choice)
-{
-    for (uint32_t i = key->own_count; i-- > 0;) {
-        struct phi_own_buffer *own = &key->own[i];
-        if (!own->released && own->address == op->buffer && own->size == op->size &&
-            is_choice(own, choice) && still_there(peers, own))
-            return own;
-    }
-    return NULL;
-}
-
-// Finds or adds this rank's buffer of a key.
-static int own_buffer(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
-                      uint32_t *number)
-{
-    const struct choice choice = choice_of(peers, op);
-    const struct phi_own_buffer *own = find_own(peers, key, op, &choice);
-    int rc = own ? 0 : add_own(peers, key, op, &choice);
-    if (rc == 0)
-        *number = own ? own->number : key->own[key->own_count - 1].number;
-    return rc;
-}
-
-static struct phi_key *search_key(struct phi_peers *peers, const struct ph_operation *op,
-                                  struct phi_key *last, int *rc)
-{
-    struct phi_peer *peer = phi_peers_get(peers, op->peer);
-    *rc = -ENOMEM;
-    struct phi_key *key = peer ? phi_key_get(peer, op->op_id, (uint8_t)op->role, rc) : NULL;
-    if (last != NULL) {
-        last->follower = key;
-        last->follower_at = peers->keys_freed;
-    }
-    return key;
-}
-
-// Calls repeat themselves: where the same key follows the last one again, nothing is searched.
-static struct phi_key *key_after(struct phi_peers *peers, const struct ph_operation *op,
-                                 struct phi_key *last, int *rc)
-{
-    struct phi_key *next =
-        last != NULL && last->follower_at == peers->keys_freed ? last->follower : NULL;
-    return next != NULL && next->op_id == op->op_id && next->role == (uint8_t)op->role &&
-                   next->peer == peers->table[op->peer]
-               ? next
-               : search_key(peers, op, last, rc);
-}
-
-// Only want of memory has not been said where it came up.
-static int no_key(struct phi_peers *peers, const struct ph_operation *op, int rc)
-{
-    if (rc == -ENOMEM)
-        phi_fail(peers->report, rc, "out of memory for operation %llu with rank %d",
-                 (unsigned long long)op->op_id, op->peer);
-    return rc;
-}
-
-int phi_request_take(struct ph_exchange_request *request, const struct ph_operation *ops)
-{
-    struct phi_peers *peers = request->peers;
-    struct phi_key *last = NULL;
-    for (size_t i = 0; i < request->capacity; i++) {
-        int rc = 0;
-        struct phi_key *key = key_after(peers, &ops[i], last, &rc);
-        if (key == NULL)
-            return no_key(peers, &ops[i], rc);
-        if (key->request != NULL)
-            return phi_fail(
-                peers->report, -EALREADY,
-                "operation %llu with rank %d (role %d) is in another unfinished exchange",
-                (unsigned long long)ops[i].op_id, ops[i].peer, (int)ops[i].role);
-        struct phi_pending *pending = &request->pending[i];
-        *pending = (struct phi_pending){.key = key};
-        rc = own_buffer(peers, key, &ops[i], &pending->number);
-        if (rc)
-            return no_key(peers, &ops[i], rc);
-        key->request = request;
-        key->used = peers->exchange_calls;
-        request->n++;
-        last = key;
-    }
     return 0;
 }

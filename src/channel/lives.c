@@ -1,41 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/lives.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "channel/attempt.h"
+#include "channel/channel.h"
 #include "channel/end.h"
+#include "channel/evict.h"
 #include "channel/expel.h"
-#include "channel/heartbeat.h"
-#include "channel/hello.h"
+#include "channel/exports.h"
+#include "channel/flags.h"
+#include "channel/keys.h"
+#include "channel/link.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
 #include "channel/release.h"
+#include "channel/revoke.h"
+#include "channel/staging.h"
 #include "channel/wake.h"
-
-struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
-{
-    const size_t channels = (size_t)peers->config->channels;
-    struct phi_peer *peer = calloc(1, sizeof *peer);
-    if (peer == NULL)
-        goto no_memory;
-    peer->peers = peers;
-    peer->rank = rank;
-    peer->socket = peer->wake_fd = peer->pidfd = -1;
-    peer->slots = calloc(channels, sizeof *peer->slots);
-    peer->slot_lives = calloc(channels, sizeof *peer->slot_lives);
-    if (peer->slots == NULL || peer->slot_lives == NULL || phi_gate_init(&peer->calling))
-        goto free;
-    return peer;
-free:
-    free(peer->slots);
-    free(peer->slot_lives);
-    free(peer);
-no_memory:
-    phi_fail(peers->report, -ENOMEM, "out of memory for rank %d", rank);
-    return NULL;
-}
+#include "semaphore/segment.h"
 
 static void free_remote_exports(struct phi_peer *peer)
 {
@@ -206,15 +191,6 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
 
 // How soon to look again at a life that a thread, or a stream, is not done with.
 #define AGAIN_MS 10
-
-void phi_lives_due(struct phi_peer *peer)
-{
-    struct phi_peers *peers = peer->peers;
-    if (peers->table[peer->rank] == peer)
-        return;
-    peers->former_due = true;
-    phi_service_wake(peers);
-}
 
 // Whether a thread has given up the lock and comes back to it, or a release of ours names it. Who
 // connects, sends, asks or maps has a key of it in an exchange.

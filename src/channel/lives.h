@@ -4,11 +4,14 @@
 #ifndef PHI_CHANNEL_LIVES_H
 #define PHI_CHANNEL_LIVES_H
 
-#include "channel/peers.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-// phi_peer_new makes an entry for a rank of which nothing is known; NULL: out of memory. free ends
-// it; NULL is fine.
-struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank);
+struct phi_capabilities;
+struct phi_peer;
+struct phi_peers;
+
+// phi_peer_free ends an entry that phi_peer_new made; NULL is fine.
 void phi_peer_free(struct phi_peer *peer);
 
 // phi_peer_record takes up a member record of a later life than any known.
@@ -25,10 +28,9 @@ void phi_peer_renew(struct phi_peer *peer);
 // Where a device knows the memory its closer has to end it, behind which others cannot launch: that
 // is left to phi_lives_reap (and to the tick, where PEERHOP_REAP=idle).
 //
-// phi_lives_due: the last handle on a channel was closed; of no former life: nothing. tick (takes
-// the lock) frees what it can, of one life; returns when to call it again, as phi_release_tick.
-// reap (with the lock, given up in between) frees all that it can, as phi_reap says.
-void phi_lives_due(struct phi_peer *peer);
+// tick (takes the lock) frees what it can, of one life; returns when to call it again, as
+// phi_release_tick. reap (with the lock, given up in between) frees all that it can, as phi_reap
+// says.
 int phi_lives_tick(struct phi_peers *peers);
 bool phi_lives_reap(struct phi_peers *peers, bool blocking);
 

@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The probe of a pair, and mapping what a peer has offered.
+#include "channel/mapping.h"
+
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/random.h"
-#include "channel/contact.h"
 #include "channel/end.h"
-#include "channel/release.h"
+#include "channel/flags.h"
+#include "channel/keys.h"
+#include "channel/look.h"
+#include "channel/message.h"
+#include "channel/node.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/reap.h"
+#include "channel/wake.h"
 
 // A call to a service thread is answered at once or never: it waits for nothing itself.
 #define CALL_DEADLINE_MS 10000

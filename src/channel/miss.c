@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The open round of an operation that is not in the cache: descriptor, mapping, confirms, channel.
+#include "channel/miss.h"
+
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "channel/contact.h"
-#include "channel/release.h"
+#include "channel/ask.h"
+#include "channel/channel.h"
+#include "channel/flags.h"
+#include "channel/keys.h"
+#include "channel/lift.h"
+#include "channel/path.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/pending.h"
 #include "channel/request.h"
-#include "channel/retire.h"
+#include "channel/side.h"
+#include "channel/spent.h"
+#include "channel/staging.h"
+#include "channel/start.h"
+#include "semaphore/segment.h"
 
 // A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), whether this end has
 // both ranks' flags (4), reason of the mapping (7).

@@ -10,12 +10,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/forked.h"
 #include "base/random.h"
+#include "transport/transport.h"
 
 // '@' stands for the leading zero byte of an abstract name.
 static socklen_t make_address(const char *name, struct sockaddr_un *address)

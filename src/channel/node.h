@@ -6,11 +6,29 @@
 #define PHI_CHANNEL_NODE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include "base/report.h"
 #include "memory/memory.h"
+
+// The bytes of PHI_NODE_REVOKE: what of the export is given back. gone: all of it, for good (then
+// there is no release id, and the answer is PHI_NODE_UNMAPPED). number: the largest that a buffer
+// had when the release began; the same memory may be exchanged again, under a larger one, before
+// this message comes, or comes again.
+struct phi_revoke {
+    uint64_t offset, size;
+    uint32_t gone, number;
+};
+
+// The bytes of PHI_NODE_REVOKED: how far the peer is; what is left, of the first channel that is
+// not drained.
+struct phi_revoked {
+    uint32_t drained;
+    uint32_t waiting; // line + 1 of a channel with a wait of a word that has not come, or 0
+    uint64_t op_id;
+    uint32_t streams, graphs;
+    uint32_t devices, reserved; // device channels
+    uint64_t graph;             // names one of the graphs
+};
 
 // Requests. The answer has the same type, `status` 0 or a negative result, and what is said here.
 enum phi_node_type {
@@ -18,7 +36,7 @@ enum phi_node_type {
                           // c: ranks of the job; descriptor: what rings at the rank (base/wake.h)
     PHI_NODE_SEGMENT = 2, // to the lower rank. a: 1 where the two were to meet over the net, which
                           // does not serve. Answer: descriptor of the pair's segment
-    PHI_NODE_EXPORT = 3, // a: export id. Answer: its descriptor
+    PHI_NODE_EXPORT = 3,  // a: export id. Answer: its descriptor
     PHI_NODE_PROBE =
         4, // Answer: record of the probe allocation, its descriptor where the kind needs one
     PHI_NODE_VERIFY =
@@ -28,9 +46,10 @@ enum phi_node_type {
     // come to an exchange, or 0 (also where another of its threads may come, and where the exchange
     // of b with a is under way); b: op id; c: how many exchanges it has begun
     PHI_NODE_WAITING = 7,
-    // a: op id, b: the role in which the sender waits in it for the receiver, c: the roles (1 << role) in which it is under
-    // way there, and 1 where no other thread of it may come. Answer: a: the role in which the receiver waits in it, where
-    // neither joins the other; else 0; c: 1 where no other thread of it may come
+    // a: op id, b: the role in which the sender waits in it for the receiver, c: the roles (1 <<
+    // role) in which it is under way there, and 1 where no other thread of it may come. Answer: a:
+    // the role in which the receiver waits in it, where neither joins the other; else 0; c: 1 where
+    // no other thread of it may come
     PHI_NODE_ROLES = 32,
     PHI_NODE_NOTIFY = 8,   // look at my side of the segment. No answer
     PHI_NODE_EXPELLED = 9, // a: rank, b: its life that was expelled. No answer
@@ -99,8 +118,8 @@ void phi_node_unlisten(const char *name);
 // that it had when it connected, or began to listen); false with errno.
 bool phi_node_trusts(int socket);
 
-// phi_node_ambiguous: whether this process cannot tell the user of that id from others: it is the id of all users that the
-// user namespace does not map. Such a one is not trusted.
+// phi_node_ambiguous: whether this process cannot tell the user of that id from others: it is the
+// id of all users that the user namespace does not map. Such a one is not trusted.
 bool phi_node_ambiguous(uint32_t uid);
 
 // phi_node_is_self: whether the other end is this process.

@@ -6,7 +6,12 @@
 #ifndef PHI_CHANNEL_OFFER_H
 #define PHI_CHANNEL_OFFER_H
 
-#include "channel/peers.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct phi_key;
+struct phi_peer;
+struct phi_writer;
 
 #define PHI_OFFER_MAGIC   0x464f4850u // "PHOF"
 #define PHI_OFFER_VERSION 9
@@ -16,10 +21,6 @@ struct phi_descriptor {
     struct phi_key *key;
     uint32_t number;
 };
-
-// A region of a link, as it travels: base, how many keys, keys, and a raw key where it has one.
-void phi_put_target(struct phi_writer *writer, const struct phi_net_target *target);
-void phi_get_target(struct phi_reader *reader, struct phi_net_target *target);
 
 // phi_offer_encode (with the lock) writes the message for one peer.
 int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The sentences of an exchange that failed.
+#include "channel/outcome.h"
+
 #include <errno.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "channel/attempt.h"
-#include "channel/contact.h"
+#include "channel/keys.h"
+#include "channel/path.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/pending.h"
 #include "channel/request.h"
 #include "channel/roles.h"
 

@@ -3,8 +3,6 @@
 
 #include <errno.h>
 
-#include <peerhop/error.h>
-
 // Only what says that the two devices, or processes, do not go together: all else shows again when
 // memory is mapped, and is told then.
 enum phi_reason phi_outcome_of(int rc)

@@ -5,9 +5,13 @@
 #define PHI_CHANNEL_RELEASE_STATE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "channel/release.h"
+#include "channel/keys.h"
+#include "channel/node.h"
+
+struct phi_peer;
 
 // One release at one peer, of one export.
 struct phi_release {
@@ -42,8 +46,5 @@ static inline bool phi_scope_touches(const struct phi_scope *scope, uint64_t beg
 {
     return begin < scope->end && scope->begin < begin + size;
 }
-
-// phi_release_over: whether nothing of the peer's process touches what we shared with it.
-bool phi_release_over(const struct phi_peer *peer);
 
 #endif

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How far a release is: what is in the way of a state, and the wait until nothing is.
+#include "channel/release_wait.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "channel/expel.h"
+#include "channel/keys.h"
+#include "channel/node.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
 #include "channel/release_state.h"
 
 // What is in the way of a state.

@@ -3,11 +3,12 @@
 // A line or a slot passes to another channel or key only by a handshake of the two service threads,
 // which the lower rank begins (it gives lines and slots). docs/protocols.md has the rules,
 // tests/model explores them with the functions of this file.
+//
+// release/ask.c asks, release/reply.c answers, release/evict.c takes out.
 #ifndef PHI_CHANNEL_RETIRE_H
 #define PHI_CHANNEL_RETIRE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "channel/agreement.h"
@@ -63,52 +64,7 @@ static inline enum phi_retire_answer phi_retire_judge(const struct phi_retire_vi
                         : PHI_RETIRE_YES;
 }
 
-struct phi_peer;
-struct phi_key;
-struct ph_channel;
-struct phi_node_message;
-
 // Beside the line in a question: the channel has a released buffer, see phi_retire_ending.
 #define PHI_RETIRE_SPENT (UINT64_C(1) << 32)
-
-// All with the peers' lock held.
-
-// phi_retire_room (lower rank) makes room for a line, or a slot: 0 there is some; -EAGAIN: asked
-// for, or to be tried again at peer->room_at; -ENOSPC: everything is held. request: the exchange
-// that needs it.
-int phi_retire_room(struct phi_peer *peer, bool slot, const void *request);
-
-// phi_retire_hopeless (higher rank): whether every slot is taken by a key that this rank holds, so
-// that the lower rank cannot give one.
-bool phi_retire_hopeless(struct phi_peer *peer);
-
-// phi_retire_full_tell (lower rank) tells the peer that an exchange of the key ends for want of a
-// slot; phi_retire_full_file takes that up. phi_retire_refused (higher rank): whether the lower
-// rank's exchange that this one would meet has ended so: its n-th meets this rank's n-th.
-void phi_retire_full_tell(struct phi_key *key);
-int phi_retire_full_file(struct phi_peer *peer, const struct phi_node_message *message);
-bool phi_retire_refused(struct phi_key *key);
-
-// phi_retire_explain writes what stands in the way, for a sentence.
-void phi_retire_explain(struct phi_peer *peer, char *text, size_t size);
-
-// Lines and slots, of the lower rank; there is room. The words of a line are at their start values.
-uint32_t phi_retire_line(struct phi_peer *peer);
-uint32_t phi_retire_slot(struct phi_peer *peer);
-
-// phi_retire_drop_key takes a key out, with what it alone needs; its channels are gone.
-void phi_retire_drop_key(struct phi_key *key);
-
-// phi_retire_say sends what the peer's socket had no room for, answers and FULL; false: call it
-// again soon.
-bool phi_retire_say(struct phi_peer *peer);
-
-// Messages of the peer.
-int phi_retire_file(struct phi_peer *peer, const struct phi_node_message *message);
-int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message);
-
-// phi_retire_spent (lower rank) asks the peer about a channel of which a buffer was released and
-// that has no handle here: YES: it is asked, else why not (yet).
-enum phi_retire_answer phi_retire_spent(struct ph_channel *channel);
 
 #endif

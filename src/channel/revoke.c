@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a rank does when a peer gives a buffer back that is mapped here.
+#include "channel/revoke.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
-#include "base/random.h"
-#include "channel/attempt.h"
+#include "channel/channel.h"
 #include "channel/expel.h"
-#include "channel/flags.h"
-#include "channel/lives.h"
-#include "channel/release.h"
-#include "channel/retire.h"
+#include "channel/imports.h"
+#include "channel/keys.h"
+#include "channel/lift.h"
+#include "channel/message.h"
+#include "channel/node.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/reply.h"
+#include "channel/side.h"
 #include "channel/spent.h"
 #include "channel/wake.h"
-#include "semaphore/flags.h"
-#include "semaphore/record.h"
+#include "semaphore/segment.h"
 
 // At once, of one peer: each is looked through at every message and tick.
 enum { REVOCATIONS_MAX = 4096 };
@@ -37,138 +42,6 @@ struct phi_revocation {
     bool answered;
 };
 
-void phi_revoke_channel(struct ph_channel *channel)
-{
-    int whole = 0;
-    // The status first: who is refused because of `revoked` finds there why.
-    atomic_compare_exchange_strong(&channel->status, &whole, -ESTALE);
-    // seq_cst: pairs with the executors, which store a number and then look at `revoked`.
-    if (atomic_exchange(&channel->uses.revoked, 1) == 0)
-        phi_spent_note(channel);
-}
-
-bool phi_revoke_drained(const struct ph_channel *channel)
-{
-    struct phi_executor *executor = channel->peers->executor;
-    return executor->ops->drained(executor, (struct phi_uses *)&channel->uses, NULL, 0);
-}
-
-bool phi_revoke_key(const struct phi_key *key)
-{
-    const struct phi_segment *segment = key->peer->segment;
-    const uint32_t number = key->agreement.theirs;
-    const struct phi_peer_buffer *buffer = phi_key_theirs(key, number);
-    // Stored before the peer told us of the release, so it is there when the message has been
-    // taken: whichever comes first under the lock, this look or the message, the other sees it.
-    return atomic_load(&phi_segment_slot(segment, !segment->side, key->slot)->released) == number ||
-           (buffer != NULL && (buffer->released || buffer->export_ == NULL)); // forgotten
-}
-
-// ---- waits that nobody will answer
-
-// The bit of a word that this end waits for, and whether a copy into the peer's buffer follows.
-static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int word, bool *copies)
-{
-    bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT
-                           : channel->protocol_in == PH_PROTOCOL_GET;
-    *copies = word == PHI_WORD_TURN ? active : outgoing != 0;
-    if (word == PHI_WORD_TURN)
-        return active ? PHI_BIT_READY : PHI_BIT_FULL;
-    return outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED;
-}
-
-// A word that this end has waited for: whether it shows what was waited for.
-struct awaited {
-    _Atomic uint32_t *word;
-    uint32_t bit;   // what was waited for
-    uint32_t way;   // its bit in `awaited` and `lifted`
-    bool copies;    // a copy into the peer's buffer follows
-    bool completes; // the wait leaves the word as it is
-};
-
-enum { AWAITED_COUNT = 2 * PHI_WORD_COUNT };
-
-static struct awaited awaited_word(struct ph_channel *channel, int i)
-{
-    const int outgoing = i / PHI_WORD_COUNT, word = i % PHI_WORD_COUNT;
-    struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
-    struct awaited a = {.word = &line->word[word], .way = 1u << i};
-    a.bit = awaited_bit(channel, outgoing, word, &a.copies);
-    a.completes = a.bit == PHI_BIT_FULL;
-    return a;
-}
-
-// A post of send or recv without its complete counts as well: a complete before it may wait still.
-static bool is_missing(const struct ph_channel *channel, const struct awaited *a)
-{
-    return (atomic_load(&channel->awaited) & a->way) && !(atomic_load(a->word) & a->bit);
-}
-
-// Looks for each word that this end may wait for and that does not show what it waits for.
-static bool any_missing(struct ph_channel *channel)
-{
-    for (int i = 0; i < AWAITED_COUNT; i++) {
-        const struct awaited a = awaited_word(channel, i);
-        if (is_missing(channel, &a))
-            return true;
-    }
-    return false;
-}
-
-// Of flags it cannot be seen what is missing.
-static bool may_wait(struct ph_channel *channel)
-{
-    return (atomic_load(&channel->flagged) && !atomic_load(&channel->mine->flags_over)) ||
-           any_missing(channel);
-}
-
-// What was behind the wait worked on undefined data.
-static void set_broken(struct ph_channel *channel)
-{
-    int stale = -ESTALE;
-    atomic_compare_exchange_strong(&channel->status, &stale, PH_EBROKEN);
-}
-
-// Sets a word so that a wait for it ends. Whether there is one is seen afterwards, when it has
-// taken the bit: a wait that had what it waited for leaves the same word, and stays in flight while
-// its stream has something else to do.
-static void lift_word(struct ph_channel *channel, const struct awaited *a)
-{
-    // Where it would not be seen: a complete leaves the word, a kernel that waits by itself looks
-    // for the bit alone, a queue leaves out what is behind `broken`. Or a second wait, behind one
-    // that took the first bit.
-    if (a->completes || atomic_load(&channel->uses.devices) != 0 ||
-        atomic_load(&channel->mine->broken) != 0 || (atomic_load(&channel->lifted) & a->way))
-        set_broken(channel);
-    else
-        atomic_fetch_or(&channel->lifted, a->way);
-    atomic_fetch_or(a->word, a->bit);
-}
-
-void phi_revoke_lift(struct ph_channel *channel, bool hold)
-{
-    if (atomic_load(&channel->flagged))
-        phi_flags_end(channel);
-    for (int i = 0; i < AWAITED_COUNT; i++) {
-        const struct awaited a = awaited_word(channel, i);
-        if (is_missing(channel, &a) && !(hold && a.copies))
-            lift_word(channel, &a);
-    }
-}
-
-void phi_revoke_settle(struct ph_channel *channel)
-{
-    if (channel->retired)
-        return;
-    if (atomic_load(&channel->mine->flags_over) == PHI_GIVEN_UP)
-        set_broken(channel);
-    for (int i = 0; i < AWAITED_COUNT; i++) {
-        const struct awaited a = awaited_word(channel, i);
-        if ((atomic_load(&channel->lifted) & a.way) && !(atomic_load(a.word) & a.bit))
-            set_broken(channel);
-    }
-}
-
 int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *message)
 {
     for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
@@ -177,18 +50,6 @@ int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *mess
             c->let_go = true;
         }
     return 0;
-}
-
-// ---- releases
-
-static bool same_id(const void *value, const void *key)
-{
-    return ((const struct phi_remote_export *)value)->id == *(const uint32_t *)key;
-}
-
-static struct phi_remote_export *find(struct phi_peer *peer, uint32_t id)
-{
-    return phi_map_find(&peer->remote_exports, phi_hash(id, 1), same_id, &id);
 }
 
 static bool within(const struct phi_revocation *r, const struct phi_remote_export *e,
@@ -220,14 +81,6 @@ static void revoke(struct phi_peer *peer, const struct phi_revocation *r)
             phi_revoke_channel(channel);
 }
 
-static int tell_unmapped(struct phi_peer *peer, uint32_t export_id)
-{
-    struct phi_node_message message;
-    phi_peer_message(peer, PHI_NODE_UNMAPPED, &message);
-    message.a = export_id;
-    return phi_peer_tell(peer, &message);
-}
-
 // Its offer may be read later: then it must not be filed, as nobody will say again that it is gone.
 // Without room it is, and stays until the pair is over.
 static void note_gone(struct phi_peer *peer, uint32_t export_id)
@@ -247,10 +100,10 @@ static void note_gone(struct phi_peer *peer, uint32_t export_id)
 
 static void end_export(struct phi_peer *peer, uint32_t export_id)
 {
-    struct phi_remote_export *e = find(peer, export_id);
+    struct phi_remote_export *e = phi_imports_find(peer, export_id);
     if (e == NULL) {
         note_gone(peer, export_id);
-        tell_unmapped(peer, export_id); // where that cannot be told now the peer asks again
+        phi_imports_tell(peer, export_id); // where that cannot be told now the peer asks again
         return;
     }
     e->revoked = true;
@@ -347,23 +200,8 @@ static void note_left(struct ph_channel *channel, struct phi_revoked *now)
         now->devices = left.devices;
         now->graph = left.graph;
     }
-    if (now->waiting == 0 && !channel->let_go && may_wait(channel))
+    if (now->waiting == 0 && !channel->let_go && phi_revoke_may_wait(channel))
         now->waiting = channel->index + 1;
-}
-
-// Over the net a copy is under way for a while after its wait is over: the peer may have all of it,
-// and be done with it, before this end is.
-bool phi_revoke_waits(const struct ph_channel *channel)
-{
-    struct phi_executor *executor = channel->peers->executor;
-    struct phi_progress progress;
-    struct phi_wait_note note;
-    if (!channel->by_net)
-        return true;
-    for (uint32_t i = 0; executor->ops->progress(executor, i, &progress, &note); i++)
-        if (note.number != 0 && note.op_id == channel->op_id && note.peer == channel->peer->rank)
-            return true;
-    return false;
 }
 
 // What it posted before may come later than the message.
@@ -411,165 +249,6 @@ static bool tick_revocation(struct phi_peer *peer, struct phi_revocation *r)
     return r->answered && now.drained;
 }
 
-// ---- imports
-
-// Whether nothing here uses an import any more.
-static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
-{
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (channel->remote_export == e && !phi_revoke_drained(channel))
-            return false;
-    return true;
-}
-
-// Whether a channel has it, or an unfinished round is about to make one.
-static bool is_wanted(struct phi_peer *peer, const struct phi_remote_export *e)
-{
-    size_t cursor = 0;
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (channel->remote_export == e)
-            return true;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
-        const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
-        if (key->agreement.state == PHI_AGREEMENT_OPEN && theirs != NULL && theirs->export_ == e)
-            return true;
-    }
-    return false;
-}
-
-static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
-{
-    bool ended = e->revoked || (peer->state == PHI_PEER_BROKEN && peer->released);
-    return ended && !e->importing && is_unused(peer, e);
-}
-
-// Without the lock; of what can block, on the thread of the device's closer.
-static void import_closed(void *opaque)
-{
-    struct phi_remote_export *e = opaque;
-    struct phi_peers *peers = e->peer->peers;
-    pthread_mutex_lock(&peers->lock);
-    e->importing = e->closing = false;
-    e->peer->closing = true; // the service thread parts with it
-    phi_service_wake(peers);
-    phi_peers_changed(peers);
-    phi_mailbox_wake(peers->mailbox);
-    pthread_mutex_unlock(&peers->lock);
-}
-
-// Gives up the lock while it unmaps, or hands that over. From before that no round may count on the
-// mapping: one that is taken meanwhile waits, and maps anew.
-static void close_import(struct phi_remote_export *e)
-{
-    struct phi_peers *peers = e->peer->peers;
-    struct phi_import *import = e->import;
-    e->importing = true;
-    e->closing = phi_memory_import_blocks(import);
-    e->import = NULL;
-    e->tried = false;
-    import->closed = import_closed;
-    import->opaque = e;
-    pthread_mutex_unlock(&peers->lock);
-    phi_memory_import_close(import);
-    pthread_mutex_lock(&peers->lock);
-}
-
-static void forget(struct phi_peer *peer, struct phi_remote_export *e)
-{
-    size_t cursor = 0;
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (channel->remote_export == e)
-            channel->remote_export = NULL;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
-        for (uint32_t i = 0; i < key->theirs_count; i++)
-            if (key->theirs[i].export_ == e)
-                key->theirs[i].export_ = NULL;
-        phi_release_prune(key);
-    }
-    phi_map_remove(&peer->remote_exports, phi_hash(e->id, 1), e);
-    free(e->record);
-    free(e);
-}
-
-// Whether what this end has sent to a peer's allocation is there. Posts are delivered some time
-// after the stream is done with them, and bells are rung before they are posted; once the peer
-// closes its region they would fail, and the key of the region may not be unmapped before.
-static bool is_delivered(struct phi_peer *peer, struct phi_remote_export *e)
-{
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (channel->remote_export == e && !phi_staging_sent(channel))
-            return false;
-    e->marked = e->marked || phi_link_mark(peer->link, &e->mark);
-    return e->marked && phi_link_delivered(peer->link, e->mark);
-}
-
-// Of one that is not imported, or no more: whether the peer knows that it is of no use here. The
-// key goes before, as the peer closes the region behind it then.
-static bool part_with(struct phi_peer *peer, struct phi_remote_export *e)
-{
-    if (peer->link != NULL) {
-        if (!is_delivered(peer, e))
-            return false;
-        phi_link_forget(peer->link, &e->target);
-    }
-    return tell_unmapped(peer, e->id) != -EAGAIN;
-}
-
-// What a look for imports that may be closed takes in, and what it leaves.
-struct look {
-    bool idle;     // also those that nobody wants: of a rank that leaves, all
-    bool blocking; // also those whose closing can block
-    bool left;     // there are others, that somebody uses
-    bool later;    // ... that may be closed, and can block
-};
-
-static struct phi_remote_export *next_closable(struct phi_peer *peer, struct look *look)
-{
-    size_t cursor = 0;
-    look->left = look->later = false;
-    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
-        bool idle = look->idle && e->import != NULL && !e->importing &&
-                    (peer->peers->leaving || !is_wanted(peer, e));
-        if (!idle && !may_close(peer, e)) {
-            look->left = look->left || (e->revoked && !e->closing);
-            continue;
-        }
-        if (e->import == NULL && e->revoked) {
-            if (part_with(peer, e))
-                forget(peer, e); // the map may lose the value that was just returned
-            else
-                look->left = true;
-        } else if (e->import != NULL && (look->blocking || !phi_memory_import_blocks(e->import))) {
-            return e;
-        } else if (e->import != NULL) {
-            look->later = true;
-        }
-    }
-    return NULL;
-}
-
-// Returns in how many ms to come again. Unmaps one at most, or hands it over; *closed: which may
-// take a while, so the service thread looks at all else before the next.
-static int tick_imports(struct phi_peer *peer, bool *closed)
-{
-    struct phi_peers *peers = peer->peers;
-    struct phi_executor *executor = peers->executor;
-    bool idle = peers->config->reap == PHI_REAP_IDLE;
-    if (*closed)
-        return 0;
-    bool quiet = idle && !executor->ops->busy(executor, NULL, 0);
-    struct look look = {.idle = quiet, .blocking = quiet};
-    struct phi_remote_export *e = next_closable(peer, &look);
-    if (e != NULL) {
-        *closed = true;
-        close_import(e);
-        return 0;
-    }
-    if (!look.left && !look.later)
-        peer->closing = false;
-    return look.left ? 1 : look.later && idle ? 10 : -1;
-}
-
 int phi_revoke_tick(struct phi_peer *peer, bool *closed)
 {
     int soon = phi_retire_say(peer) ? -1 : 1;
@@ -584,69 +263,5 @@ int phi_revoke_tick(struct phi_peer *peer, bool *closed)
         *at = r->next;
         free(r);
     }
-    return peer->closing ? phi_soon(soon, tick_imports(peer, closed)) : soon;
-}
-
-// What follows returns whether something was left that can block, for want of `blocking`.
-static bool reap_peer(struct phi_peer *peer, bool blocking)
-{
-    struct look look = {.idle = true, .blocking = blocking};
-    struct phi_remote_export *e;
-    while ((e = next_closable(peer, &look)) != NULL)
-        close_import(e);
-    return look.later;
-}
-
-static bool reap_probe(struct phi_peer *peer, bool blocking)
-{
-    struct phi_import *probe = peer->probe;
-    if (probe == NULL || peer->probing)
-        return false;
-    if (!blocking && phi_memory_import_blocks(probe))
-        return true;
-    peer->probe = NULL;
-    pthread_mutex_unlock(&peer->peers->lock);
-    phi_memory_import_close(probe);
-    pthread_mutex_lock(&peer->peers->lock);
-    return false;
-}
-
-static bool reap_leaving(struct phi_peer *peer, bool blocking)
-{
-    bool left = reap_peer(peer, blocking);
-    return reap_probe(peer, blocking) || left;
-}
-
-static bool reap_former(struct phi_peer *peer, bool blocking)
-{
-    bool left = reap_peer(peer, blocking);
-    left = phi_flags_reap(peer, blocking) || left;
-    return reap_probe(peer, blocking) || left;
-}
-
-// The peer stays while `reap` gives up the lock, and what follows it on the list is read
-// afterwards.
-static bool visit(struct phi_peer *peer, bool (*reap)(struct phi_peer *, bool), bool blocking)
-{
-    peer->visitors++;
-    bool left = reap(peer, blocking);
-    peer->visitors--;
-    return left;
-}
-
-bool phi_reap(struct phi_peers *peers, bool blocking)
-{
-    bool left = false;
-    pthread_mutex_lock(&peers->lock);
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL)
-            left = visit(peers->table[rank], peers->leaving ? reap_leaving : reap_peer, blocking) ||
-                   left;
-    left = phi_lives_reap(peers, blocking) || left;
-    for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
-        left = visit(peer, reap_former, blocking) || left;
-    left = phi_attempt_reap(peers, blocking) || left;
-    phi_service_wake(peers);
-    pthread_mutex_unlock(&peers->lock);
-    return left;
+    return peer->closing ? phi_soon(soon, phi_imports_tick(peer, closed)) : soon;
 }

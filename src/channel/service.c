@@ -19,10 +19,18 @@
 #include "channel/end.h"
 #include "channel/heartbeat.h"
 #include "channel/hello.h"
+#include "channel/link.h"
 #include "channel/lives.h"
+#include "channel/look.h"
+#include "channel/message.h"
+#include "channel/node.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
 #include "channel/release.h"
+#include "channel/side.h"
 #include "channel/status.h"
 #include "channel/wake.h"
+#include "semaphore/segment.h"
 
 #define REFRESH_DEADLINE_MS 2000
 #define CONNECTIONS_MAX     4096

@@ -5,7 +5,8 @@
 #ifndef PHI_CHANNEL_SERVICE_H
 #define PHI_CHANNEL_SERVICE_H
 
-#include "channel/peers.h"
+struct phi_peers;
+struct phi_service;
 
 // phi_service_open listens (the socket's name and nonce go into peers->mine) and starts the thread.
 int phi_service_open(struct phi_peers *peers, struct phi_service **service);

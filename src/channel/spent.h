@@ -5,8 +5,8 @@
 #ifndef PHI_CHANNEL_SPENT_H
 #define PHI_CHANNEL_SPENT_H
 
-#include "channel/peers.h"
-#include "channel/retire.h"
+struct ph_channel;
+struct phi_peer;
 
 // phi_channel_close (without the lock) lets go of a handle; -EINVAL: there is none; -EBUSY: device
 // channels need the last one.
@@ -17,14 +17,11 @@ int phi_channel_close(struct ph_channel *channel);
 // phi_spent_note takes a channel up that was revoked, or lost its last handle, if it is one.
 void phi_spent_note(struct ph_channel *channel);
 
-// phi_spent_drop: the channel is about to be taken out.
-void phi_spent_drop(struct ph_channel *channel);
-
-// phi_spent_answered files the peer's answer.
-void phi_spent_answered(struct ph_channel *channel, enum phi_retire_answer answer);
-
 // phi_spent_tick asks about some; returns in how many ms to call it again, -1: when something
 // happens.
 int phi_spent_tick(struct phi_peer *peer);
+
+// phi_revoke_channel ends the use of a channel at this end, as a buffer of it was given back.
+void phi_revoke_channel(struct ph_channel *channel);
 
 #endif

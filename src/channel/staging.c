@@ -6,8 +6,13 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "channel/issue.h"
+#include "base/stage.h"
+#include "channel/channel.h"
+#include "channel/keys.h"
+#include "channel/peer.h"
 #include "channel/peers.h"
+#include "net/staging.h"
+#include "semaphore/segment.h"
 
 #define UNIT     64
 #define SMALL    ((uint32_t)16 << 10) // up to here one block does a record alone

@@ -16,38 +16,17 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "channel/hello_wire.h"
-#include "net/staging.h"
-#include "semaphore/executor.h"
 #include "semaphore/words.h"
-#include "topology/capabilities.h"
 
-struct phi_peer;
-struct phi_key;
 struct ph_channel;
+struct phi_capabilities;
 struct phi_channel_call;
-
-// Where a channel's slots lie in the memory of both ranks, and at the lower rank how much of it
-// that is, 0: nothing. The lower rank gives places, as it gives lines.
-struct phi_stage_place {
-    uint64_t at, size;
-    struct phi_lane *lane[2][PHI_WORD_COUNT]; // by outgoing and word
-};
-
-// The lanes of a channel, by outgoing and word. Constant once the channel is made.
-struct phi_stage_end {
-    bool is;    // staged, or by bells
-    bool bells; // of which there is one lane for each direction, in the place of the turn's
-    bool wide;  // counted among the context's wide channels, from begin to close
-    uint64_t like;
-    struct phi_stage_place place;
-    struct phi_stage_lane *control[2][PHI_WORD_COUNT];
-    uint8_t *slots[2][PHI_WORD_COUNT];
-    uint64_t control_seen[2][PHI_WORD_COUNT]; // as streams (or queues) know them
-    uint64_t slots_seen[2][PHI_WORD_COUNT];
-};
+struct phi_key;
+struct phi_peer;
+struct phi_stage_place;
+struct phi_work;
 
 struct phi_staging; // of a peer
 

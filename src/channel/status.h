@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "channel/node.h"
+#include "memory/memory.h"
 #include "semaphore/executor.h"
 
 struct phi_peers;

@@ -1,68 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One operation of an exchange, step by step.
+#include "channel/steps.h"
+
 #include <errno.h>
 
-#include "channel/contact.h"
-#include "channel/release.h"
+#include "channel/agreement.h"
+#include "channel/ask.h"
+#include "channel/channel.h"
+#include "channel/keys.h"
+#include "channel/look.h"
+#include "channel/miss.h"
+#include "channel/path.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/pending.h"
+#include "channel/reply.h"
 #include "channel/request.h"
-#include "channel/retire.h"
-
-void phi_pending_wants(struct phi_pending *pending, bool wants)
-{
-    if (pending->wants == wants)
-        return;
-    pending->wants = wants;
-    phi_peers_want(pending->key->peer->peers, pending->key->peer->rank, wants ? 1 : -1);
-}
-
-void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel)
-{
-    phi_pending_wants(pending, false);
-    pending->key->missed += pending->key->slot == PHI_NO_SLOT;
-    pending->state = PHI_PENDING_DONE;
-    pending->result = result;
-    pending->channel = channel;
-    struct ph_exchange_request *request = pending->key->request;
-    if (result == 0 || request->failed++ > 0)
-        return;
-    request->failure = result;
-    phi_report_copy(request->peers->report, request->failure_text, sizeof request->failure_text);
-}
-
-void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel)
-{
-    if (!pending->finishing) {
-        pending->concluded = true; // done when the application has it: conclude in exchange.c
-        phi_pending_settle(pending, result, channel);
-        return;
-    }
-    phi_pending_again(pending); // the older round is over, whatever came of it; now ours
-}
-
-void phi_pending_again(struct phi_pending *pending)
-{
-    phi_agreement_done(&pending->key->agreement);
-    pending->finishing = false;
-    pending->state = PHI_PENDING_PUBLISH;
-}
+#include "channel/start.h"
+#include "semaphore/segment.h"
 
 // ---- one step at a time; each returns true where another may follow at once
 
-static _Atomic uint64_t *word_of(const struct phi_key *key, bool mine, uint32_t round)
-{
-    const struct phi_segment *segment = key->peer->segment;
-    return phi_segment_word(segment, mine ? segment->side : !segment->side, key->slot, round);
-}
-
-static uint64_t peer_word(const struct phi_key *key)
-{
-    // Acquire: pairs with the release store of the peer's number.
-    return atomic_load_explicit(word_of(key, false, key->agreement.round), memory_order_acquire);
-}
-
 static void store_word(struct phi_key *key, uint64_t word)
 {
-    phi_segment_put64(key->peer->segment, word_of(key, true, (uint32_t)(word >> 32)), word);
+    phi_segment_put64(key->peer->segment, phi_pending_word(key, true, (uint32_t)(word >> 32)),
+                      word);
 }
 
 static bool fail_for_slots(struct phi_pending *pending)
@@ -165,17 +127,10 @@ static bool step_open(struct phi_pending *pending, struct phi_remote_export **im
     return true;
 }
 
-bool phi_pending_waits(const struct phi_pending *pending)
-{
-    if (pending->state == PHI_PENDING_LOOK)
-        return !phi_agreement_shows(peer_word(pending->key), pending->key->agreement.round);
-    return pending->state < PHI_PENDING_LOOK && !pending->blocked;
-}
-
 static bool step_look(struct phi_pending *pending, struct phi_remote_export **import)
 {
     struct phi_key *key = pending->key;
-    if (phi_agreement_look(&key->agreement, peer_word(key)) != PHI_AGREEMENT_TAKEN)
+    if (phi_agreement_look(&key->agreement, phi_pending_peer_word(key)) != PHI_AGREEMENT_TAKEN)
         return false;
     pending->state = PHI_PENDING_OPEN;
     return step_open(pending, import);

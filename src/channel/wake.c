@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "channel/peer.h"
 #include "channel/peers.h"
 
 int phi_events_open(struct phi_events *events)
@@ -74,4 +77,35 @@ void phi_service_wake(struct phi_peers *peers)
     uint64_t one = 1;
     ssize_t ignored = write(peers->events.event, &one, sizeof one); // a full counter wakes as well
     (void)ignored;
+}
+
+void phi_lives_due(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    if (peers->table[peer->rank] == peer)
+        return;
+    peers->former_due = true;
+    phi_service_wake(peers);
+}
+
+void phi_peers_changed(struct phi_peers *peers)
+{
+    peers->changes++;
+    pthread_cond_broadcast(&peers->changed);
+}
+
+void phi_peers_want(struct phi_peers *peers, int rank, int delta)
+{
+    peers->wanted[rank] = (uint32_t)((int)peers->wanted[rank] + delta);
+    // A thread that receives looked at who is wanted before: it looks again.
+    if (peers->receiving)
+        phi_mailbox_wake(peers->mailbox);
+}
+
+int phi_peers_follow(struct phi_peers *peers, int64_t deadline)
+{
+    struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+    if (deadline == PHI_FOREVER)
+        return -pthread_cond_wait(&peers->changed, &peers->lock);
+    return -pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
 }

@@ -39,4 +39,23 @@ void phi_service_wake(struct phi_peers *peers);
 int phi_service_watch(struct phi_peer *peer);
 void phi_service_unwatch(struct phi_peer *peer);
 
+// phi_lives_due: the last handle on a channel was closed; of no former life: nothing.
+void phi_lives_due(struct phi_peer *peer);
+
+// phi_peers_changed wakes every thread that waits in phi_peers_wait.
+void phi_peers_changed(struct phi_peers *peers);
+
+// phi_peers_follow waits for `changed` only: what another thread of this rank does. 0 or
+// -ETIMEDOUT.
+int phi_peers_follow(struct phi_peers *peers, int64_t deadline);
+
+// phi_peers_want counts who awaits a message of a rank (delta +1, -1).
+void phi_peers_want(struct phi_peers *peers, int rank, int delta);
+
+// phi_soon is the nearer of two times of the kind that phi_release_tick returns.
+static inline int phi_soon(int a, int b)
+{
+    return a < 0 ? b : b < 0 || a < b ? a : b;
+}
+
 #endif

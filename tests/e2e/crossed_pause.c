@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "e2e/crossed_pause.h"
 
+#include "channel/message.h"
+#include "channel/node.h"
 #include "channel/peers.h"
 
 static void (*paused)(void);

@@ -15,7 +15,13 @@
 #include "base/random.h"
 #include "base/stage.h"
 #include "channel/node.h"
+#include "channel/channel.h"
+#include "channel/keys.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/side.h"
 #include "channel/staging.h"
+#include "semaphore/segment.h"
 
 static const char *chosen = "";
 

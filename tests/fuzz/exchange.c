@@ -11,12 +11,20 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/end.h"
+#include "channel/agreement.h"
 #include "channel/exchange.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
+#include "channel/leave.h"
+#include "channel/look.h"
+#include "channel/node.h"
 #include "channel/offer.h"
+#include "channel/reap.h"
 #include "channel/release.h"
+#include "channel/release_wait.h"
+#include "channel/revoke.h"
+#include "channel/side.h"
+#include "channel/start.h"
 #include "pair.h"
 
 enum { REQUESTS = 2, OPS_MOST = 3, COMMANDS_MOST = 64, ACTIONS_MOST = 256 };

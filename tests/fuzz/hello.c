@@ -11,6 +11,8 @@
 #include "base/random.h"
 #include "channel/hello.h"
 #include "channel/hello_wire.h"
+#include "channel/link.h"
+#include "channel/node.h"
 #include "fuzz.h"
 #include "pair.h"
 

@@ -8,9 +8,13 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "channel/exports.h"
 #include "channel/lives.h"
+#include "channel/node.h"
 #include "channel/offer.h"
+#include "channel/reap.h"
 #include "channel/release.h"
+#include "channel/side.h"
 #include "channel/wake.h"
 #include "semaphore/flags.h"
 

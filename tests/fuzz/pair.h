@@ -4,8 +4,12 @@
 #ifndef TESTS_FUZZ_PAIR_H
 #define TESTS_FUZZ_PAIR_H
 
+#include "channel/channel.h"
+#include "channel/keys.h"
+#include "channel/peer.h"
 #include "channel/peers.h"
 #include "fuzz.h"
+#include "semaphore/segment.h"
 
 enum { OWN_INCARNATION = 1000, THEIR_INCARNATION = 2000, OWN_BUFFERS = 4, OWN_BUFFER = 1024 };
 

@@ -13,7 +13,8 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "channel/peers.h"
+#include "channel/keys.h"
+#include "channel/peer.h"
 }
 
 namespace

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/channel.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "channel/peer.h"
+#include "channel/peers.h"
+
+int phi_device_channel_busy(const struct ph_channel *channel, const char *what)
+{
+    const uint32_t n = atomic_load(&channel->uses.devices);
+    return phi_fail(channel->peers->report, -EBUSY,
+                    "%s: operation %llu with rank %d has %u device channel%s "
+                    "(ph_channel_device_release)",
+                    what, (unsigned long long)channel->op_id, channel->peer->rank, n,
+                    n == 1 ? "" : "s");
+}
+
+bool phi_channel_active(const struct ph_channel *channel, bool outgoing)
+{
+    return outgoing ? channel->protocol_out == PH_PROTOCOL_PUT
+                    : channel->protocol_in == PH_PROTOCOL_GET;
+}
+
+bool phi_revoke_drained(const struct ph_channel *channel)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    return executor->ops->drained(executor, (struct phi_uses *)&channel->uses, NULL, 0);
+}

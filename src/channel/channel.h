@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A channel: what an exchange has made for an operation of two ranks. What the data path reads does
+// not change afterwards, but for atomics.
+#ifndef PHI_CHANNEL_CHANNEL_H
+#define PHI_CHANNEL_CHANNEL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <peerhop/channel.h>
+
+#include "net/net.h"
+#include "semaphore/executor.h"
+
+struct phi_key;
+struct phi_lane;
+struct phi_peer;
+struct phi_peers;
+struct phi_remote_export;
+struct phi_stage_lane;
+
+// Up to how many bytes a message goes by lines, and by copy, and how many of that at its end by
+// lines again (phi_flag_tail). Of the sender's buffer; in its descriptor.
+struct phi_flag_table {
+    uint64_t lines, copy, end;
+};
+
+// Where a channel's slots lie in the memory of both ranks, and at the lower rank how much of it
+// that is, 0: nothing. The lower rank gives places, as it gives lines.
+struct phi_stage_place {
+    uint64_t at, size;
+    struct phi_lane *lane[2][PHI_WORD_COUNT]; // by outgoing and word
+};
+
+// The lanes of a channel, by outgoing and word. Constant once the channel is made.
+struct phi_stage_end {
+    bool is;    // staged, or by bells
+    bool bells; // of which there is one lane for each direction, in the place of the turn's
+    bool wide;  // counted among the context's wide channels, from begin to close
+    uint64_t like;
+    struct phi_stage_place place;
+    struct phi_stage_lane *control[2][PHI_WORD_COUNT];
+    uint8_t *slots[2][PHI_WORD_COUNT];
+    uint64_t control_seen[2][PHI_WORD_COUNT]; // as streams (or queues) know them
+    uint64_t slots_seen[2][PHI_WORD_COUNT];
+};
+
+struct ph_channel {
+    struct phi_peers *peers;
+    struct phi_peer *peer;
+    struct phi_key *key; // NULL: retired
+    struct ph_channel *next;
+    uint64_t op_id;
+    uint32_t handles; // of the application
+    bool retired;     // of peer->husks
+    bool spent;       // of peer->spent, by
+    bool asked;       // the peer is asked about it, as one of those
+    struct ph_channel *spent_next;
+    int64_t spent_pinned; // when its flags were first found not at rest, or 0
+    uint32_t look;        // number of the look for room that has seen it
+    uint64_t used;        // number of the exchange call that returned it last
+    uint32_t mine_number, theirs_number;
+    uint32_t index; // of the lines
+    uint8_t role;
+    uint8_t protocol_out, protocol_in; // enum ph_protocol; 0 without the direction
+    uint8_t reach, reached;            // enum phi_reason: of this end's import, of the peer's
+    uint8_t local_kind, remote_kind;
+    bool by_net;
+    uint8_t life;               // of the line; over the net
+    struct phi_stage_end stage; // over the net, where a device is involved
+    struct phi_route
+        route; // over the net: to the peer's buffer; no link: this end does not reach it
+    uint8_t *local, *remote; // remote NULL: no import here
+    size_t local_size, remote_size;
+    uint64_t local_base;                     // of the allocation
+    struct phi_remote_export *remote_export; // NULL: closed
+    uint64_t remote_offset;                  // in it
+    bool let_go;                      // revoked, and nothing will be posted for this end any more
+    struct phi_net_told told_by_then; // ... over the net
+    _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
+    _Atomic uint32_t lifted;  // likewise: words that were set for waits that nobody will answer
+    struct phi_line *mine, *theirs_line;
+    uint64_t mine_device, theirs_device; // of the lines, or 0
+    uint64_t own_slab, peer_slab;        // of flags, as this device knows them, or 0; see flags.h
+    struct phi_flag_table table[2];      // by outgoing
+    bool linked; // both buffers lie in devices that no bus is known to join, and this end has flags
+    _Atomic uint32_t flagged; // 1: this end has used its flags
+    _Atomic uint32_t inside; // calls between what they enqueue and their kick: its lanes, staged or
+                             // by flags, stay so long
+    _Atomic uint32_t lost;   // 1: what it did with them was not all counted
+    _Atomic uint32_t leaves; // go words given for copies that have not arrived
+    _Atomic int status;      // 0 or why it cannot be used
+    _Atomic uint32_t posted; // bit 0: outgoing, bit 1: incoming: a post awaits its complete
+    _Atomic size_t posted_size[2]; // by outgoing: of that post
+    _Atomic uint32_t grouped;      // scratch of ph_group: kinds seen, by direction
+    _Atomic size_t tells;          // ... and the place of the signal in its list, if it has one
+    struct phi_uses uses;          // of both buffers and of the words by this end's streams
+};
+
+// One call on one direction of a channel.
+struct phi_channel_call {
+    struct ph_channel *channel;
+    enum phi_call call;
+    bool outgoing;                            // the direction: from this rank to the peer
+    size_t local_offset, remote_offset, size; // of its copy, if it has one
+    bool told; // of a get: a signal behind it, of the same group, tells of it
+};
+
+// phi_device_channel_busy (with the lock) is the refusal of what a device channel is in the way of.
+int phi_device_channel_busy(const struct ph_channel *channel, const char *what);
+
+// phi_channel_active: whether this end is the active one of send/recv in a direction.
+bool phi_channel_active(const struct ph_channel *channel, bool outgoing);
+
+// phi_revoke_drained: whether no stream and no graph of this rank touches the channel.
+bool phi_revoke_drained(const struct ph_channel *channel);
+
+#endif

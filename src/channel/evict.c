@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/evict.h"
+
+#include <stdlib.h>
+
+#include "base/random.h"
+#include "channel/agreement.h"
+#include "channel/channel.h"
+#include "channel/keys.h"
+#include "channel/lift.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/side.h"
+#include "channel/spent_list.h"
+#include "channel/staging.h"
+#include "channel/view.h"
+#include "semaphore/segment.h"
+
+void phi_evict_push(uint32_t value, uint32_t **list, uint32_t *count, uint32_t *room)
+{
+    if (*count == *room) {
+        uint32_t more = *room ? *room * 2 : 64;
+        uint32_t *bigger = realloc(*list, more * sizeof *bigger);
+        if (bigger == NULL)
+            return; // one less to give
+        *list = bigger;
+        *room = more;
+    }
+    (*list)[(*count)++] = value;
+}
+
+static void start_line(struct phi_line *line)
+{
+    for (int word = 0; word < PHI_WORD_COUNT; word++)
+        atomic_store(&line->word[word], phi_word_start[word]);
+    atomic_store(&line->broken, 0);
+    atomic_store(&line->flags_over, 0);
+    for (int outgoing = 0; outgoing < 2; outgoing++)
+        for (int word = 0; word < PHI_WORD_COUNT; word++)
+            atomic_store(&line->messages[outgoing][word], 0);
+    atomic_store(&line->uncounted, 0);
+    atomic_fetch_add(&line->life, 1);
+}
+
+static void start_lines(struct phi_peer *peer, uint32_t index)
+{
+    for (int side = 0; side < 2; side++)
+        start_line(phi_segment_line(peer->segment, side, index));
+}
+
+// Both ranks are done with the line: its words go back to their start before it is given again.
+// Whoever gets it learns of that by the confirm that names the line. Over the net each rank does so
+// in its own copy, when it parts with the channel.
+static void give_line(struct phi_peer *peer, uint32_t index)
+{
+    start_lines(peer, index);
+    phi_evict_push(index, &peer->room.lines, &peer->room.lines_count, &peer->room.lines_room);
+}
+
+// The application's handles outlive the channel: a husk that only has a status.
+static void leave_husk(struct ph_channel *channel)
+{
+    struct phi_peer *peer = channel->peer;
+    channel->retired = true;
+    channel->next = peer->husks;
+    peer->husks = channel;
+}
+
+void phi_evict_channel(struct ph_channel *channel)
+{
+    struct phi_peer *peer = channel->peer;
+    struct phi_key *key = channel->key;
+    struct ph_channel **at = &peer->channels;
+    while (*at != channel)
+        at = &(*at)->next;
+    *at = channel->next;
+    for (uint32_t i = 0; i < key->channels_count; i++)
+        if (key->channels[i] == channel)
+            key->channels[i] = key->channels[--key->channels_count];
+    phi_revoke_settle(channel); // while the line is its own
+    phi_spent_drop(channel);
+    if (phi_peer_is_lower(peer))
+        give_line(peer, channel->index);
+    else if (peer->link != NULL)
+        start_lines(peer, channel->index);
+    phi_staging_close(channel);
+    channel->key = NULL;
+    if (channel->handles > 0)
+        leave_husk(channel);
+    else
+        free(channel);
+    phi_count(peer->peers->counters, retired, 1);
+}
+
+static void clear_side(struct phi_segment *segment, int side, uint32_t index)
+{
+    for (uint32_t round = 0; round < 2; round++)
+        atomic_store(phi_segment_word(segment, side, index, round), 0);
+    atomic_store(&phi_segment_slot(segment, side, index)->released, 0);
+    atomic_store(phi_segment_confirm(segment, side, index), 0);
+}
+
+static void clear_slot(struct phi_peer *peer, uint32_t slot)
+{
+    struct phi_segment *segment = peer->segment;
+    clear_side(segment, segment->side, slot);
+    // Over the net what the peer clears comes on another way than its next offer: it is cleared
+    // here at once, as nothing else of this life of the slot can come any more.
+    if (peer->link != NULL)
+        clear_side(segment, !segment->side, slot);
+    peer->slots[slot] = NULL;
+}
+
+void phi_evict_channels(struct phi_key *key)
+{
+    while (key->channels_count > 0)
+        phi_evict_channel(key->channels[key->channels_count - 1]);
+    // Given for a round that failed: no channel had it, and the peer begins no new life of it.
+    if (key->line != PHI_NO_LINE)
+        phi_evict_push(key->line, &key->peer->room.lines, &key->peer->room.lines_count,
+                       &key->peer->room.lines_room);
+    key->line = PHI_NO_LINE;
+    phi_staging_give_back(key->peer, &key->place); // of this slot: the next one is told anew
+    clear_slot(key->peer, key->slot);
+    key->slot = PHI_NO_SLOT;
+    key->agreement = (struct phi_agreement){0};
+    key->confirm = 0;
+}
+
+void phi_retire_drop_key(struct phi_key *key)
+{
+    phi_key_disown(key);
+    phi_map_remove(&key->peer->keys, phi_hash(key->op_id, key->role), key);
+    phi_key_free(key);
+}
+
+struct ph_channel *phi_evict_channel_at(const struct phi_key *key, uint32_t line)
+{
+    for (uint32_t i = 0; i < key->channels_count; i++)
+        if (key->channels[i]->index == line)
+            return key->channels[i];
+    return NULL;
+}
+
+void phi_key_free(struct phi_key *key)
+{
+    free(key->own);
+    free(key->theirs);
+    free(key->channels);
+    key->peer->peers->keys_freed++;
+    phi_staging_give_back(key->peer, &key->place);
+    free(key->next);
+    free(key);
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/exports.h"
+
+#include <stdlib.h>
+
+#include "channel/agreement.h"
+#include "channel/keys.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/wake.h"
+
+struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id)
+{
+    for (uint32_t i = peers->exports_count; i-- > 0;)
+        if (peers->exports[i]->id == id)
+            return peers->exports[i];
+    return NULL;
+}
+
+void phi_exports_forget(struct phi_peers *peers, int rank)
+{
+    for (uint32_t i = 0; i < peers->exports_count; i++)
+        peers->exports[i]->sent[rank] = 0;
+}
+
+void phi_export_free(struct phi_local_export *e)
+{
+    phi_memory_export_close(&e->export_);
+    free(e->sent);
+    free(e);
+}
+
+void phi_release_unused(struct phi_peers *peers, struct phi_local_export *e)
+{
+    for (uint32_t i = 0; i < peers->exports_count; i++) {
+        if (peers->exports[i] != e)
+            continue;
+        peers->exports[i] = peers->exports[--peers->exports_count];
+        e->next = peers->ended;
+        peers->ended = e;
+        phi_service_wake(peers); // tells those that may map it
+        return;
+    }
+}
+
+void phi_export_drop(struct phi_peers *peers, struct phi_local_export *e)
+{
+    struct phi_local_export **at = &peers->ended;
+    for (int rank = 0; rank < peers->ranks; rank++)
+        if (e->sent[rank])
+            return;
+    while (*at != NULL && *at != e)
+        at = &(*at)->next;
+    if (*at == NULL || e->entries > 0)
+        return;
+    *at = e->next;
+    phi_export_free(e);
+}
+
+void phi_release_prune(struct phi_key *key)
+{
+    const struct phi_agreement *agreement = &key->agreement;
+    const bool open = agreement->state != PHI_AGREEMENT_IDLE;
+    uint32_t kept = 0;
+    if (key->request != NULL)
+        return; // names its buffers by number
+    for (uint32_t i = 0; i < key->own_count; i++) {
+        struct phi_own_buffer own = key->own[i];
+        if (!own.released || (open && agreement->mine == own.number)) {
+            key->own[kept++] = own;
+            continue;
+        }
+        own.export_->entries--;
+        phi_export_drop(key->peer->peers, own.export_);
+    }
+    key->own_count = kept;
+    kept = 0;
+    for (uint32_t i = 0; i < key->theirs_count; i++)
+        if (key->theirs[i].export_ != NULL || (open && agreement->theirs == key->theirs[i].number))
+            key->theirs[kept++] = key->theirs[i];
+    key->theirs_count = kept;
+}
+
+void phi_release_prune_all(struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        phi_release_prune(key);
+}

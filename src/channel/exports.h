@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Allocations of this rank that peers may map. With the lock held.
+#ifndef PHI_CHANNEL_EXPORTS_H
+#define PHI_CHANNEL_EXPORTS_H
+
+#include <stdint.h>
+
+struct phi_key;
+struct phi_local_export;
+struct phi_peer;
+struct phi_peers;
+
+// phi_export_find returns a live export of this rank by id, or NULL; forget ends what a life of a
+// peer was sent; free ends an export that nothing refers to.
+struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id);
+void phi_exports_forget(struct phi_peers *peers, int rank);
+void phi_export_free(struct phi_local_export *e);
+
+// phi_release_unused ends an export in which no key has a buffer any more; prune drops what a key
+// keeps of released buffers and no unfinished round needs.
+void phi_release_unused(struct phi_peers *peers, struct phi_local_export *e);
+void phi_release_prune(struct phi_key *key);
+
+// phi_export_drop frees an export that has ended, once no peer may map it and no key names it.
+void phi_export_drop(struct phi_peers *peers, struct phi_local_export *e);
+
+// phi_release_prune_all is phi_release_prune for all keys of a peer.
+void phi_release_prune_all(struct phi_peer *peer);
+
+#endif

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/imports.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/random.h"
+#include "channel/agreement.h"
+#include "channel/channel.h"
+#include "channel/exports.h"
+#include "channel/keys.h"
+#include "channel/message.h"
+#include "channel/node.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/staging.h"
+#include "channel/wake.h"
+#include "semaphore/segment.h"
+
+static bool same_id(const void *value, const void *key)
+{
+    return ((const struct phi_remote_export *)value)->id == *(const uint32_t *)key;
+}
+
+struct phi_remote_export *phi_imports_find(struct phi_peer *peer, uint32_t id)
+{
+    return phi_map_find(&peer->remote_exports, phi_hash(id, 1), same_id, &id);
+}
+
+int phi_imports_tell(struct phi_peer *peer, uint32_t export_id)
+{
+    struct phi_node_message message;
+    phi_peer_message(peer, PHI_NODE_UNMAPPED, &message);
+    message.a = export_id;
+    return phi_peer_tell(peer, &message);
+}
+
+// Whether nothing here uses an import any more.
+static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
+{
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (channel->remote_export == e && !phi_revoke_drained(channel))
+            return false;
+    return true;
+}
+
+// Whether a channel has it, or an unfinished round is about to make one.
+static bool is_wanted(struct phi_peer *peer, const struct phi_remote_export *e)
+{
+    size_t cursor = 0;
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (channel->remote_export == e)
+            return true;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+        const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
+        if (key->agreement.state == PHI_AGREEMENT_OPEN && theirs != NULL && theirs->export_ == e)
+            return true;
+    }
+    return false;
+}
+
+static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
+{
+    bool ended = e->revoked || (peer->state == PHI_PEER_BROKEN && peer->released);
+    return ended && !e->importing && is_unused(peer, e);
+}
+
+// Without the lock; of what can block, on the thread of the device's closer.
+static void import_closed(void *opaque)
+{
+    struct phi_remote_export *e = opaque;
+    struct phi_peers *peers = e->peer->peers;
+    pthread_mutex_lock(&peers->lock);
+    e->importing = e->closing = false;
+    e->peer->closing = true; // the service thread parts with it
+    phi_service_wake(peers);
+    phi_peers_changed(peers);
+    phi_mailbox_wake(peers->mailbox);
+    pthread_mutex_unlock(&peers->lock);
+}
+
+// Gives up the lock while it unmaps, or hands that over. From before that no round may count on the
+// mapping: one that is taken meanwhile waits, and maps anew.
+void phi_imports_close(struct phi_remote_export *e)
+{
+    struct phi_peers *peers = e->peer->peers;
+    struct phi_import *import = e->import;
+    e->importing = true;
+    e->closing = phi_memory_import_blocks(import);
+    e->import = NULL;
+    e->tried = false;
+    import->closed = import_closed;
+    import->opaque = e;
+    pthread_mutex_unlock(&peers->lock);
+    phi_memory_import_close(import);
+    pthread_mutex_lock(&peers->lock);
+}
+
+static void forget(struct phi_peer *peer, struct phi_remote_export *e)
+{
+    size_t cursor = 0;
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (channel->remote_export == e)
+            channel->remote_export = NULL;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+        for (uint32_t i = 0; i < key->theirs_count; i++)
+            if (key->theirs[i].export_ == e)
+                key->theirs[i].export_ = NULL;
+        phi_release_prune(key);
+    }
+    phi_map_remove(&peer->remote_exports, phi_hash(e->id, 1), e);
+    free(e->record);
+    free(e);
+}
+
+// Whether what this end has sent to a peer's allocation is there. Posts are delivered some time
+// after the stream is done with them, and bells are rung before they are posted; once the peer
+// closes its region they would fail, and the key of the region may not be unmapped before.
+static bool is_delivered(struct phi_peer *peer, struct phi_remote_export *e)
+{
+    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+        if (channel->remote_export == e && !phi_staging_sent(channel))
+            return false;
+    e->marked = e->marked || phi_link_mark(peer->link, &e->mark);
+    return e->marked && phi_link_delivered(peer->link, e->mark);
+}
+
+// Of one that is not imported, or no more: whether the peer knows that it is of no use here. The
+// key goes before, as the peer closes the region behind it then.
+static bool part_with(struct phi_peer *peer, struct phi_remote_export *e)
+{
+    if (peer->link != NULL) {
+        if (!is_delivered(peer, e))
+            return false;
+        phi_link_forget(peer->link, &e->target);
+    }
+    return phi_imports_tell(peer, e->id) != -EAGAIN;
+}
+
+struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi_imports_look *look)
+{
+    size_t cursor = 0;
+    look->left = look->later = false;
+    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
+        bool idle = look->idle && e->import != NULL && !e->importing &&
+                    (peer->peers->leaving || !is_wanted(peer, e));
+        if (!idle && !may_close(peer, e)) {
+            look->left = look->left || (e->revoked && !e->closing);
+            continue;
+        }
+        if (e->import == NULL && e->revoked) {
+            if (part_with(peer, e))
+                forget(peer, e); // the map may lose the value that was just returned
+            else
+                look->left = true;
+        } else if (e->import != NULL && (look->blocking || !phi_memory_import_blocks(e->import))) {
+            return e;
+        } else if (e->import != NULL) {
+            look->later = true;
+        }
+    }
+    return NULL;
+}
+
+// Returns in how many ms to come again. Unmaps one at most, or hands it over; *closed: which may
+// take a while, so the service thread looks at all else before the next.
+int phi_imports_tick(struct phi_peer *peer, bool *closed)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_executor *executor = peers->executor;
+    bool idle = peers->config->reap == PHI_REAP_IDLE;
+    if (*closed)
+        return 0;
+    bool quiet = idle && !executor->ops->busy(executor, NULL, 0);
+    struct phi_imports_look look = {.idle = quiet, .blocking = quiet};
+    struct phi_remote_export *e = phi_imports_closable(peer, &look);
+    if (e != NULL) {
+        *closed = true;
+        phi_imports_close(e);
+        return 0;
+    }
+    if (!look.left && !look.later)
+        peer->closing = false;
+    return look.left ? 1 : look.later && idle ? 10 : -1;
+}

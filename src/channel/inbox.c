@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/inbox.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "channel/expel.h"
+#include "channel/hello.h"
+#include "channel/hello_wire.h"
+#include "channel/lives.h"
+#include "channel/offer.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/side.h"
+#include "channel/wake.h"
+#include "semaphore/segment.h"
+
+// Tells every connected peer whether this rank sleeps. The exchange is the waiter's half of a
+// store-buffering pattern, before it looks once more at what it waits for; phi_peer_ring has the
+// other half, after its store of that. Both are read-modify-writes of one word, so whichever comes
+// second sees what the other did.
+static void set_sleeping(struct phi_peers *peers, bool sleeping)
+{
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        struct phi_peer *peer = peers->table[rank];
+        if (peer == NULL || peer->segment == NULL)
+            continue;
+        struct phi_side *mine = phi_peer_mine(peer);
+        atomic_exchange(&mine->sleeping, sleeping ? 1 : 0);
+    }
+    peers->registered = sleeping;
+}
+
+static int file_member(struct phi_peers *peers, const struct phi_message *message)
+{
+    struct phi_capabilities theirs;
+    const bool own = message->rank == peers->rank;
+    struct phi_peer *peer = own ? NULL : phi_peers_get(peers, message->rank);
+    if (peer == NULL && !own)
+        return -ENOMEM;
+    if (message->size == 0) // the record of an expulsion: it takes the place of a later life's
+        phi_expel_file(peers, message->rank, message->incarnation - 1);
+    if (message->size == 0 || own)
+        return 0;
+    if (message->incarnation <= peer->incarnation || message->incarnation <= peer->newer ||
+        message->incarnation <= peer->expelled_life)
+        return 0;
+    if (phi_capabilities_decode(&theirs, message->bytes, message->size))
+        return -EBADMSG;
+    if (phi_capabilities_same_device(&peers->mine, &theirs))
+        phi_cuda_executor_share(peers->executor, true);
+    phi_peer_record(peer, message->incarnation, &theirs);
+    return 0;
+}
+
+static int file_offer(struct phi_peers *peers, const struct phi_message *message)
+{
+    struct phi_peer *peer = phi_peers_get(peers, message->rank);
+    if (peer == NULL)
+        return -ENOMEM;
+    if (peer->incarnation != message->incarnation)
+        return -ESTALE; // a newer life, while the former one is not over yet: it is not connected,
+                        // and offers nothing
+    int rc = phi_hello_is(message->bytes, message->size)
+                 ? phi_hello_file(peer, message->bytes, message->size)
+                 : phi_offer_file(peer, message->bytes, message->size);
+    if (rc != -ENOMEM) { // else it is filed again, and its sender is to keep it
+        peer->filed = message->sequence;
+        phi_peer_acknowledge(peer);
+    }
+    return rc;
+}
+
+// Takes the message over. -ENOMEM: it is kept for later, since nobody sends it again.
+static int file_message(struct phi_peers *peers, struct phi_message *message)
+{
+    int rc = message->member                ? file_member(peers, message)
+             : message->rank != peers->rank ? file_offer(peers, message)
+                                            : 0;
+    if (rc && !(rc == -ENOMEM && peers->is_late))
+        phi_log(peers->report, PH_LOG_WARN, "%s %llu of rank %d %s: %s",
+                message->member ? "member record" : "offer",
+                (unsigned long long)(message->member ? message->incarnation : message->sequence),
+                message->rank, rc == -ENOMEM ? "is taken later" : "dropped", ph_strerror(rc));
+    peers->is_late = rc == -ENOMEM;
+    if (peers->is_late)
+        peers->late = *message;
+    else
+        phi_mailbox_message_free(message);
+    return peers->is_late ? rc : 0;
+}
+
+bool phi_peers_wanted(const struct phi_peers *peers, int rank)
+{
+    const struct phi_peer *peer = peers->table[rank];
+    return peers->wanted[rank] > 0 ||
+           (peer != NULL && peer->state == PHI_PEER_READY &&
+            atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire) <
+                phi_mailbox_sequence(peers->mailbox, rank));
+}
+
+// How long a store that failed is left alone by who only watches it.
+#define WATCH_PAUSE_MS 250
+
+// How long until what there was no memory for is filed again.
+#define LATE_PAUSE_MS 10
+
+// Without the lock.
+static int pause_for(struct phi_peers *peers, int64_t ms, int64_t deadline)
+{
+    int64_t soon = phi_deadline(ms);
+    int rc = phi_mailbox_sleep(peers->mailbox, soon < deadline ? soon : deadline);
+    return rc == -ETIMEDOUT && phi_now() < deadline ? -EINTR : rc;
+}
+
+// Without the lock. A store that fails while it is only watched, lest it forgets, is no failure of
+// whoever waits for something else.
+static int receive_or_sleep(struct phi_peers *peers, bool awaited, int64_t deadline,
+                            struct phi_message *message)
+{
+    int rc = phi_mailbox_receive(peers->mailbox, peers->wanted_now, deadline, message);
+    if (awaited || rc == 0 || rc == -EINTR || rc == -ETIMEDOUT || rc == PH_EFENCED)
+        return rc;
+    return pause_for(peers, WATCH_PAUSE_MS, deadline);
+}
+
+// With the lock given up; files what comes. Nothing else is taken before what is late, so that the
+// messages of a rank stay in their order.
+static int receive(struct phi_peers *peers, int64_t deadline)
+{
+    bool awaited = false;
+    for (int rank = 0; rank < peers->ranks; rank++) {
+        peers->wanted_now[rank] = phi_peers_wanted(peers, rank);
+        awaited = awaited || peers->wanted[rank] > 0;
+    }
+    peers->receiving = true;
+    bool over = peers->leaving || peers->fenced; // nothing that the store has matters any more
+    bool late = peers->is_late && !over;
+    pthread_mutex_unlock(&peers->lock);
+    struct phi_message message = {0};
+    int rc = over   ? phi_mailbox_sleep(peers->mailbox, deadline)
+             : late ? pause_for(peers, LATE_PAUSE_MS, deadline)
+                    : receive_or_sleep(peers, awaited, deadline, &message);
+    pthread_mutex_lock(&peers->lock);
+    peers->receiving = false;
+    if (late)
+        message = peers->late;
+    if (late || (rc == 0 && !over))
+        rc = file_message(peers, &message) && rc ? rc : 0;
+    else if (rc == PH_EFENCED)
+        phi_fence(peers, "a later life of it, or its expulsion, was announced in the store");
+    phi_peers_changed(peers);
+    return rc == -EINTR ? 0 : rc;
+}
+
+int phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline)
+{
+    if (peers->changes != seen)
+        return 0;
+    if (peers->receiving)
+        return phi_peers_follow(peers, deadline);
+    if (!peers->registered) {
+        // From here on peers ring; what they stored before, the caller sees when it looks again.
+        set_sleeping(peers, true);
+        phi_peers_changed(peers);
+        return 0;
+    }
+    int rc = receive(peers, deadline);
+    set_sleeping(peers, false);
+    return rc;
+}
+
+void phi_peers_awake(struct phi_peers *peers)
+{
+    if (peers->registered && !peers->receiving)
+        set_sleeping(peers, false);
+}
+
+int phi_peers_drain(struct phi_peers *peers)
+{
+    while (!peers->receiving) {
+        int rc = receive(peers, phi_now());
+        if (rc == -ETIMEDOUT)
+            return 0;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+void phi_peers_look(struct phi_peers *peers, int rank)
+{
+    phi_peers_want(peers, rank, 1);
+    phi_peers_drain(peers);
+    phi_peers_want(peers, rank, -1);
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operation keys, and the buffers and allocations of both ranks that they are about. With the lock
+// held.
+#ifndef PHI_CHANNEL_KEYS_H
+#define PHI_CHANNEL_KEYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/table.h"
+#include "channel/agreement.h"
+#include "channel/channel.h"
+#include "memory/memory.h"
+#include "transport/transport.h"
+
+struct ph_exchange_request;
+struct phi_peer;
+
+// An allocation of this rank as peers may map it; `id` names it on the wire and is never given
+// again.
+struct phi_local_export {
+    uint32_t id;
+    struct phi_export export_;
+    uint64_t checked; // number of the exchange call that last found the allocation unchanged
+    uint32_t
+        buffers; // own buffers of keys in it that are not released; 0: it is of no use any more
+    uint32_t entries; // own buffers of keys in it
+    uint8_t
+        *sent; // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
+    int64_t told_at;               // when the end was told last
+    struct phi_local_export *next; // of peers->ended
+};
+
+// An allocation of a peer: its record from an offer, and the one import of it.
+struct phi_remote_export {
+    struct phi_peer *peer;
+    uint32_t id;
+    struct phi_record_info info;
+    uint8_t *record;
+    size_t record_size;
+    bool revoked;                 // its owner will not use it any more: to be closed
+    bool importing;               // a thread maps or closes it now, without the lock
+    bool closing;                 // ... that thread is the device's closer, which says when it has
+    bool tried;                   // `import` or `reason` is the outcome
+    uint64_t call;                // number of the exchange call that tried last
+    struct phi_import *import;    // NULL: failed, or over the net
+    struct phi_net_target target; // over the net: its region
+    bool has_target;
+    bool marked;   // revoked and of no use any more, over the net: posts by then are told apart,
+    uint64_t mark; // ... by this
+    enum phi_reason reason;
+};
+
+// A buffer of this rank as a key knows it. Numbers grow, and no two buffers of a pair of lives ever
+// have the same, whatever their keys.
+struct phi_own_buffer {
+    uint32_t number;
+    void *address;
+    size_t size;
+    uint64_t offset; // in the allocation
+    struct phi_local_export *export_;
+    uint8_t protocol;
+    struct phi_limits limits; // of what is sent from it
+    bool told;                // an offer with it was begun: the peer may know of it
+    bool offered;             // its descriptor has been sent to the peer
+    bool region;              // ... which knows of a region that it lies in
+    bool released;            // not to be used any more
+};
+
+// A buffer of the peer as a key knows it.
+struct phi_peer_buffer {
+    uint32_t number;
+    struct phi_remote_export *export_;
+    uint64_t offset, size;
+    uint8_t protocol;
+    struct phi_flag_table table; // of what is sent from it
+    bool released;               // by the peer
+};
+
+#define PHI_NO_SLOT UINT32_MAX
+#define PHI_NO_LINE UINT32_MAX
+
+// What is in the way of a slot, as the lower rank tells its peer. See retire.h.
+struct phi_full {
+    uint32_t refusals; // exchanges of the key that ended because of it, so far
+    uint32_t held_here, held_there, pinned,
+        exchanging; // of struct phi_room, as the lower rank has it
+};
+
+// An operation key: (peer, op id, role).
+struct phi_key {
+    // What each exchange touches comes first.
+    struct phi_peer *peer;
+    uint64_t op_id;
+    uint8_t role;               // enum ph_role, of this rank
+    uint32_t slot;              // PHI_NO_SLOT until the lower rank named it
+    struct phi_own_buffer *own; // by growing numbers
+    uint32_t own_count;
+    struct phi_agreement agreement;
+    struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL
+    uint64_t used;                       // number of the exchange call that named it last
+    struct ph_channel **channels;        // confirmed
+    uint32_t channels_count;
+    struct phi_key *follower; // named behind it in an exchange call
+    uint64_t follower_at;     // peers->keys_freed at that time: while it is the same, it is there
+    uint32_t missed;          // higher rank: own exchanges that ended without a slot
+    uint32_t retiring;        // questions to the peer, whether it can do without, under way
+
+    size_t own_room;
+    struct phi_peer_buffer *theirs; // by growing numbers
+    uint32_t theirs_count;
+    size_t theirs_room;
+    uint32_t moved;               // of them so far, for those that came behind larger numbers
+    uint32_t line;                // lower rank: given and not used yet, or PHI_NO_LINE
+    uint32_t theirs_asked;        // the peer's largest number at the last question
+    uint32_t look;                // number of the look for room that has seen it
+    struct phi_full full;         // higher rank: as told last; lower rank: to be told
+    bool full_unsaid;             // lower rank: the peer's socket had no room for it
+    struct ph_channel *next;      // memory for the channel that a confirm promises, or NULL
+    struct phi_stage_place place; // ... and its slots
+
+    // The open round's miss, kept over a deadline.
+    uint64_t confirm; // ours, as stored last (it names its round), or 0
+};
+
+// The role of the peer with an operation in which this rank has `role`, and the other way round.
+static inline uint8_t phi_role_opposite(uint8_t role)
+{
+    if (role == PH_ROLE_BOTH)
+        return role;
+    return role == PH_ROLE_SENDER ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
+}
+
+// phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
+struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
+struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
+int phi_key_set_slot(struct phi_key *key, uint32_t slot);
+
+// forget_full: what was told, or is to be told, of exchanges that ended without a slot.
+void phi_key_forget_full(struct phi_key *key);
+
+// The buffer with a number, or NULL.
+static inline struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number)
+{
+    for (uint32_t i = key->own_count; i-- > 0;)
+        if (key->own[i].number == number)
+            return &key->own[i];
+    return NULL;
+}
+
+// Whether it was released: then it may be gone.
+static inline bool phi_key_mine_released(const struct phi_key *key, uint32_t number)
+{
+    const struct phi_own_buffer *own = phi_key_mine(key, number);
+    return own == NULL || own->released;
+}
+struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number);
+
+// phi_key_tell files a buffer of the peer; a number that is there already keeps what it means.
+// -EBADMSG, -ENOMEM.
+int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer);
+
+// phi_key_disown: the key is of no use any more, and keeps no export in use. Of a peer's former
+// life also one that a request still holds goes that way, when the request ends.
+void phi_key_disown(struct phi_key *key);
+
+#endif

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/lift.h"
+
+#include <errno.h>
+
+#include "channel/channel.h"
+#include "channel/flags.h"
+#include "channel/keys.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "cuda/kernel_args.h"
+#include "semaphore/record.h"
+#include "semaphore/segment.h"
+
+bool phi_revoke_key(const struct phi_key *key)
+{
+    const struct phi_segment *segment = key->peer->segment;
+    const uint32_t number = key->agreement.theirs;
+    const struct phi_peer_buffer *buffer = phi_key_theirs(key, number);
+    // Stored before the peer told us of the release, so it is there when the message has been
+    // taken: whichever comes first under the lock, this look or the message, the other sees it.
+    return atomic_load(&phi_segment_slot(segment, !segment->side, key->slot)->released) == number ||
+           (buffer != NULL && (buffer->released || buffer->export_ == NULL)); // forgotten
+}
+
+// The bit of a word that this end waits for, and whether a copy into the peer's buffer follows.
+static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int word, bool *copies)
+{
+    bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT
+                           : channel->protocol_in == PH_PROTOCOL_GET;
+    *copies = word == PHI_WORD_TURN ? active : outgoing != 0;
+    if (word == PHI_WORD_TURN)
+        return active ? PHI_BIT_READY : PHI_BIT_FULL;
+    return outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED;
+}
+
+// A word that this end has waited for: whether it shows what was waited for.
+struct awaited {
+    _Atomic uint32_t *word;
+    uint32_t bit;   // what was waited for
+    uint32_t way;   // its bit in `awaited` and `lifted`
+    bool copies;    // a copy into the peer's buffer follows
+    bool completes; // the wait leaves the word as it is
+};
+
+enum { AWAITED_COUNT = 2 * PHI_WORD_COUNT };
+
+static struct awaited awaited_word(struct ph_channel *channel, int i)
+{
+    const int outgoing = i / PHI_WORD_COUNT, word = i % PHI_WORD_COUNT;
+    struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
+    struct awaited a = {.word = &line->word[word], .way = 1u << i};
+    a.bit = awaited_bit(channel, outgoing, word, &a.copies);
+    a.completes = a.bit == PHI_BIT_FULL;
+    return a;
+}
+
+// A post of send or recv without its complete counts as well: a complete before it may wait still.
+static bool is_missing(const struct ph_channel *channel, const struct awaited *a)
+{
+    return (atomic_load(&channel->awaited) & a->way) && !(atomic_load(a->word) & a->bit);
+}
+
+// Looks for each word that this end may wait for and that does not show what it waits for.
+static bool any_missing(struct ph_channel *channel)
+{
+    for (int i = 0; i < AWAITED_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i);
+        if (is_missing(channel, &a))
+            return true;
+    }
+    return false;
+}
+
+// Of flags it cannot be seen what is missing.
+bool phi_revoke_may_wait(struct ph_channel *channel)
+{
+    return (atomic_load(&channel->flagged) && !atomic_load(&channel->mine->flags_over)) ||
+           any_missing(channel);
+}
+
+// What was behind the wait worked on undefined data.
+static void set_broken(struct ph_channel *channel)
+{
+    int stale = -ESTALE;
+    atomic_compare_exchange_strong(&channel->status, &stale, PH_EBROKEN);
+}
+
+// Sets a word so that a wait for it ends. Whether there is one is seen afterwards, when it has
+// taken the bit: a wait that had what it waited for leaves the same word, and stays in flight while
+// its stream has something else to do.
+static void lift_word(struct ph_channel *channel, const struct awaited *a)
+{
+    // Where it would not be seen: a complete leaves the word, a kernel that waits by itself looks
+    // for the bit alone, a queue leaves out what is behind `broken`. Or a second wait, behind one
+    // that took the first bit.
+    if (a->completes || atomic_load(&channel->uses.devices) != 0 ||
+        atomic_load(&channel->mine->broken) != 0 || (atomic_load(&channel->lifted) & a->way))
+        set_broken(channel);
+    else
+        atomic_fetch_or(&channel->lifted, a->way);
+    atomic_fetch_or(a->word, a->bit);
+}
+
+void phi_revoke_lift(struct ph_channel *channel, bool hold)
+{
+    if (atomic_load(&channel->flagged))
+        phi_flags_end(channel);
+    for (int i = 0; i < AWAITED_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i);
+        if (is_missing(channel, &a) && !(hold && a.copies))
+            lift_word(channel, &a);
+    }
+}
+
+void phi_revoke_settle(struct ph_channel *channel)
+{
+    if (channel->retired)
+        return;
+    if (atomic_load(&channel->mine->flags_over) == PHI_GIVEN_UP)
+        set_broken(channel);
+    for (int i = 0; i < AWAITED_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i);
+        if ((atomic_load(&channel->lifted) & a.way) && !(atomic_load(a.word) & a.bit))
+            set_broken(channel);
+    }
+}
+
+// Over the net a copy is under way for a while after its wait is over: the peer may have all of it,
+// and be done with it, before this end is.
+bool phi_revoke_waits(const struct ph_channel *channel)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    struct phi_progress progress;
+    struct phi_wait_note note;
+    if (!channel->by_net)
+        return true;
+    for (uint32_t i = 0; executor->ops->progress(executor, i, &progress, &note); i++)
+        if (note.number != 0 && note.op_id == channel->op_id && note.peer == channel->peer->rank)
+            return true;
+    return false;
+}

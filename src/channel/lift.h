@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Waits that nobody will answer any more: which there are, and how they are let go. With the lock
+// held.
+#ifndef PHI_CHANNEL_LIFT_H
+#define PHI_CHANNEL_LIFT_H
+
+#include <stdbool.h>
+
+struct ph_channel;
+struct phi_key;
+
+// phi_revoke_waits: of a channel that is not drained, whether it may be a wait that keeps it (over
+// the net: whether one stands at the head of a queue).
+bool phi_revoke_waits(const struct ph_channel *channel);
+
+// phi_revoke_lift lets waits of a revoked channel go that nobody will answer. hold: not those of
+// which a copy into the peer's buffer would follow.
+void phi_revoke_lift(struct ph_channel *channel, bool hold);
+
+// phi_revoke_settle sets the status of a channel of which a wait was given up, or taken for
+// answered.
+void phi_revoke_settle(struct ph_channel *channel);
+
+// phi_revoke_key: whether the peer has released the buffer that the open round of the key is about.
+bool phi_revoke_key(const struct phi_key *key);
+
+// phi_revoke_may_wait: whether a wait of this end may be what keeps the channel.
+bool phi_revoke_may_wait(struct ph_channel *channel);
+
+#endif

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/link.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "channel/message.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/staging.h"
+#include "semaphore/segment.h"
+
+// How long a link still has: for what is said to one that was expelled, and may be stopped for a
+// while; for what came from one that exited.
+#define CUT_MS  10000
+#define EXIT_MS 500
+
+// Takes a link and its segment, which were never used, off the peer; end_link may block behind
+// streams that wait.
+static void take_off(struct phi_peer *peer, struct phi_link **link, struct phi_segment **segment)
+{
+    *link = peer->link;
+    *segment = NULL;
+    if (peer->link != NULL) {
+        phi_staging_free(peer);
+        *segment = peer->segment;
+        peer->segment = NULL;
+    }
+    peer->link = NULL;
+    if (peer->pidfd >= 0)
+        close(peer->pidfd);
+    peer->pidfd = -1;
+    free(peer->hello);
+    peer->hello = NULL;
+}
+
+static void end_link(const struct phi_peers *peers, struct phi_link *link,
+                     struct phi_segment *segment)
+{
+    if (link == NULL)
+        return;
+    phi_link_free(link);
+    phi_segment_unregister(segment, peers->device);
+    phi_segment_close(segment);
+}
+
+bool phi_hello_lost(struct phi_peer *peer)
+{
+    char why[PHI_HELLO_WHY];
+    if (peer->hello->lost || phi_link_lost(peer->link, why, sizeof why) == 0)
+        return false;
+    peer->hello->lost = true;
+    return true;
+}
+
+bool phi_hello_why(const struct phi_peer *peer, char *why, size_t size)
+{
+    if (peer->link == NULL)
+        return false;
+    if (phi_link_lost(peer->link, why, size) != 0)
+        return true;
+    if (peer->hello->exited != 0)
+        snprintf(why, size, "its process has exited");
+    return peer->hello->exited != 0;
+}
+
+void phi_hello_cut(struct phi_peer *peer)
+{
+    if (peer->link != NULL && peer->hello->cut == 0)
+        peer->hello->cut = phi_deadline(CUT_MS);
+}
+
+void phi_hello_exited(struct phi_peer *peer)
+{
+    peer->hello->exited = phi_deadline(EXIT_MS);
+}
+
+bool phi_hello_exiting(const struct phi_peer *peer)
+{
+    return peer->hello->exited != 0;
+}
+
+bool phi_hello_cut_due(struct phi_peer *peer)
+{
+    const struct phi_hello *hello = peer->hello;
+    const int64_t now = phi_now();
+    if ((hello->exited == 0 || now < hello->exited) && (hello->cut == 0 || now < hello->cut))
+        return false;
+    phi_link_end(peer->link, false);
+    return true;
+}
+
+void phi_hello_forget(struct phi_peer *peer)
+{
+    struct phi_link *link;
+    struct phi_segment *segment;
+    take_off(peer, &link, &segment);
+    end_link(peer->peers, link, segment);
+}
+
+void phi_hello_drop(struct phi_peer *peer)
+{
+    struct phi_link *link;
+    struct phi_segment *segment;
+    take_off(peer, &link, &segment);
+    pthread_mutex_unlock(&peer->peers->lock);
+    end_link(peer->peers, link, segment);
+    pthread_mutex_lock(&peer->peers->lock);
+}
+
+void phi_hello_free(struct phi_peer *peer)
+{
+    if (peer->link != NULL && !peer->gone && peer->state >= PHI_PEER_READY)
+        phi_link_end(peer->link, true);
+    phi_hello_forget(peer);
+}

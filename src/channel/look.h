@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a peer has said of its end, and what the application is told of it. With the lock held.
+#ifndef PHI_CHANNEL_LOOK_H
+#define PHI_CHANNEL_LOOK_H
+
+#include <stdbool.h>
+
+struct phi_peer;
+
+// phi_peer_look looks at the peer's side of the segment, after it notified us or where its word is
+// needed: it has expelled us, aborted, was told that the pair has ended, or leaves.
+void phi_peer_look(struct phi_peer *peer);
+
+// phi_peer_leaves: whether the peer leaves and what it has told before is not yet here, so that its
+// channels have not ended. Looks again; called every millisecond until it returns false.
+bool phi_peer_leaves(struct phi_peer *peer);
+
+// phi_peer_failure is the code and sentence for the application where a peer is broken.
+int phi_peer_failure(struct phi_peer *peer);
+
+#endif

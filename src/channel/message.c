@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/message.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/wake.h"
+
+int phi_hello_tell(struct phi_peer *peer, const struct phi_node_message *message, bool answer)
+{
+    struct phi_node_message copy = *message;
+    if (answer)
+        copy.type |= PHI_MESSAGE_ANSWER;
+    return phi_link_tell(peer->link, &copy,
+                         offsetof(struct phi_node_message, bytes) + copy.bytes_size);
+}
+
+int phi_hello_call(struct phi_peer *peer, const struct phi_node_message *request,
+                   struct phi_node_message *answer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    pthread_mutex_lock(&peers->lock);
+    const struct phi_node_message *last = &peer->hello->answer;
+    int rc = phi_hello_tell(peer, request, false);
+    while (rc == 0 && (last->call != request->call || last->type != request->type)) {
+        if (peer->gone)
+            rc = -ECONNRESET;
+        else
+            rc = phi_peers_follow(peers, deadline); // the service thread files it
+    }
+    if (rc == 0)
+        *answer = *last;
+    pthread_mutex_unlock(&peers->lock);
+    return rc;
+}
+
+void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type,
+                      struct phi_node_message *message)
+{
+    memset(message, 0, sizeof *message);
+    message->magic = PHI_NODE_MAGIC;
+    message->version = PHI_NODE_VERSION;
+    message->type = (uint16_t)type;
+    message->rank = peer->peers->rank;
+    message->from = peer->peers->incarnation;
+    message->to = peer->incarnation;
+}
+
+int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
+                  struct phi_node_message *answer, int *fd, int64_t deadline)
+{
+    *fd = -1;
+    int rc = phi_gate_enter(&peer->calling, deadline);
+    if (rc)
+        return rc;
+    request->call = ++peer->calls;
+    if (peer->link != NULL)
+        rc = phi_hello_call(peer, request, answer, deadline);
+    else
+        rc = peer->socket < 0 ? -ECONNRESET
+                              : phi_node_call(peer->socket, request, answer, fd, deadline);
+    phi_gate_leave(&peer->calling);
+    if (rc == 0 && answer->status != 0) {
+        if (*fd >= 0)
+            close(*fd);
+        *fd = -1;
+        rc = answer->status < 0 ? answer->status : -EBADMSG;
+    }
+    return rc;
+}
+
+int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    if (peer->link != NULL)
+        return phi_hello_tell(peer, message, false);
+    return peer->socket < 0 ? -ECONNRESET : phi_node_send(peer->socket, message, -1);
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All that is known of one peer, and of its lives. With the lock of its struct phi_peers held, but
+// for what is said to be otherwise.
+#ifndef PHI_CHANNEL_PEER_H
+#define PHI_CHANNEL_PEER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/map.h"
+#include "net/net.h"
+#include "semaphore/executor.h"
+#include "store/gate.h"
+#include "topology/capabilities.h"
+#include "transport/transport.h"
+
+struct ph_channel;
+struct phi_attempt;
+struct phi_hello;
+struct phi_key;
+struct phi_link;
+struct phi_own_flags;
+struct phi_peers;
+struct phi_remote_export;
+struct phi_revocation;
+struct phi_segment;
+struct phi_staging;
+
+// What a look for room found, for as long as nothing can change: one pass over an exchange.
+struct phi_found {
+    uint64_t pass; // of peers->passes; 0: none
+    bool full;     // everything is held
+    uint32_t held_here, held_there, pinned, exchanging;
+};
+
+// What the lower rank of a pair has left to give, and its looks for more. See retire.h.
+struct phi_room {
+    struct phi_found found[2]; // by kind: line, slot. The higher rank's: whether it is hopeless
+    uint32_t *lines, *slots;   // used before
+    uint32_t lines_count, lines_room, slots_count, slots_room;
+    uint32_t asked;   // questions to the peer under way
+    uint32_t look;    // number of the present look
+    bool looking;     // ... which is not over
+    bool slots_short; // it is for memory of slots (staging.h)
+    bool again;       // something that it has found in the way is only under way
+    int64_t at;       // not before
+    uint32_t held_here, held_there, pinned, exchanging; // what it has found in the way
+};
+
+// Channels that were given back and that the application has let go of, of the lower rank: those
+// that the peer is to be asked about, in turns. See spent.h.
+struct phi_spent {
+    struct ph_channel *first, **end; // linked by `spent_next`
+    uint32_t count;
+    int64_t at;     // not before
+    uint32_t pause; // in ms, before the next try
+};
+
+// The most questions about room that a peer has under way.
+#define PHI_RETIRE_ASKED 16
+
+// An answer to one that the peer's socket had no room for. Kept in place: it is owed whatever
+// memory there is, as the peer waits for it.
+struct phi_unsaid {
+    uint64_t line; // as it was asked
+    uint32_t slot;
+    uint32_t answer; // enum phi_retire_answer
+};
+
+enum phi_peer_state {
+    PHI_PEER_UNKNOWN, // no member record yet
+    PHI_PEER_KNOWN,   // record there, not connected
+    PHI_PEER_READY,   // connected, segment mapped
+    PHI_PEER_BROKEN,  // exited, left, aborted or restarted: `code` says which
+};
+
+struct phi_peer {
+    struct phi_peers *peers;
+    int rank;
+    enum phi_peer_state state;
+    int code;              // of PHI_PEER_BROKEN
+    uint64_t incarnation;  // of its member record
+    uint64_t segment_life; // incarnation that the segment was made for
+    struct phi_capabilities theirs;
+    uint64_t
+        newer; // a later life that has announced itself and cannot take this one's place yet, or 0
+    struct phi_capabilities newer_theirs;
+    struct phi_peer *former; // of peers->former
+    uint32_t visitors; // threads that come back to it, with the lock given up and no key of it
+    bool preparing;    // a thread connects now, without the lock
+    bool registering;  // ... and registers the segment with the device
+    bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
+    int64_t retry;    // when to try again
+    bool mute;        // ... or it did not answer in time
+    bool shut;        // nobody listens here at the socket of this life: it is over, or elsewhere
+    bool knocked;     // ... and it was told so, through the store
+    bool elsewhere;   // it lives, and no socket joins the two, whatever the records say of its node
+    bool unreachable; // no path at all
+    bool
+        net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
+    enum phi_reason why;         // ... over the net, of both
+    struct phi_attempt *attempt; // whether ipc serves, where no record says; see attempt.h; or NULL
+
+    struct phi_gate calling;     // serialises calls on `socket`: its waiters have deadlines
+    uint64_t calls;              // made on `socket`
+    int socket;                  // to the peer's service thread, or -1
+    struct phi_link *link;       // or to the peer over the net, once one was opened; see hello.h
+    struct phi_hello *hello;     // of that link
+    struct phi_staging *staging; // of that link, or NULL
+    struct phi_uses late;        // of channels that had ended, by what was taken of them
+    int wake_fd;                 // rings at the peer, as it says, or -1
+    int pidfd;      // of its process, as it gave it, or -1; polled by the service thread
+    uint32_t watch; // names this life in the service's events
+
+    struct phi_segment *segment;
+    uint32_t numbers;                // given to own buffers so far
+    uint32_t slots_used, lines_used; // by the lower rank
+    uint32_t *slot_lives; // by slot: of its present use; at the higher rank: the last that is over
+    struct phi_room room;
+    struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
+    uint32_t unsaid_count;
+    bool fulls_unsaid;        // some key's `full` is
+    struct ph_channel *husks; // retired, with handles left
+    struct phi_spent spent;
+    uint32_t exports_seen;  // above all export ids of the peer
+    uint32_t *ended_unread; // ids of exports that have ended before their offers were read
+    uint32_t ended_count;
+    size_t ended_room;
+    struct phi_key **slots; // by slot index
+    struct phi_map keys;
+    struct phi_map remote_exports; // by id
+    bool probing, probed;          // the write-and-verify probe of the device pair: under way, done
+    enum phi_reason probe_reason;  // its outcome
+    struct phi_import *probe;      // kept until the end, or a reap of what a former life left:
+                                   // closing could block
+    uint64_t probe_seed;           // of the pattern that was written there; 0: none
+    struct phi_own_flags *own_flags;    // see flags.h; kept as long
+    struct phi_remote_export *flags;    // the peer's slab, or NULL
+    struct ph_channel *channels;        // all, linked by `next`
+    struct phi_revocation *revocations; // of the peer's releases, under way here
+    bool closing;                       // some of its exports are to be closed
+    _Atomic bool ended;                 // set before its channels get their code, when it is broken
+    uint64_t acknowledged;              // of our messages, as passed on to the mailbox
+    uint64_t filed;                     // sequence of its last message that was taken
+    bool leaves;                        // as its side says;
+    struct phi_net_told told_by_then;   // ... over the net
+    bool ending;        // broken by the end of its connection: it may be about to exit
+    uint64_t last_beat; // ... its counter then
+    bool parted;        // nobody is left at the other end of wake_fd: its context is no more
+    bool gone;          // the process has exited (or closed its end without leaving)
+    bool released;      // broken, and no stream of ours touches anything of it any more
+
+    // See heartbeat.h and expel.h.
+    uint64_t beat;   // the peer's counter as last seen
+    int64_t beat_at; // when it was last seen to change; 0: never looked
+    bool suspect;
+    bool expelled;          // this life was, by us or by another rank
+    uint64_t expelled_life; // the latest life of the rank that is known to be expelled, or 0
+};
+
+// phi_peer_connected: whether messages reach the peer's service thread (until it ends).
+static inline bool phi_peer_connected(const struct phi_peer *peer)
+{
+    return peer->socket >= 0 || (peer->link != NULL && peer->state >= PHI_PEER_READY);
+}
+
+#endif

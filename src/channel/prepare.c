@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/prepare.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "channel/attempt.h"
+#include "channel/contact.h"
+#include "channel/end.h"
+#include "channel/expel.h"
+#include "channel/flags.h"
+#include "channel/hello.h"
+#include "channel/link.h"
+#include "channel/lives.h"
+#include "channel/look.h"
+#include "channel/node.h"
+#include "channel/path.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/side.h"
+#include "channel/wake.h"
+#include "semaphore/segment.h"
+
+// How long a peer that refused to be connected to is left alone.
+#define RETRY_MS 100
+
+// Who has not answered for so long is said to be mute.
+#define MUTE_MS 100
+
+// What is wrong with it was said already; here, whose it is.
+static int fail_segment(const struct phi_peer *peer, int rc)
+{
+    char why[256];
+    phi_report_copy(peer->peers->report, why, sizeof why);
+    return phi_fail(peer->peers->report, rc, "rank %d (process %u on %s): %s", peer->rank,
+                    peer->theirs.pid, peer->theirs.host, why);
+}
+
+// With the lock. The lower rank's own segment, or the one that came from it.
+static int take_segment(struct phi_peer *peer, struct phi_contact *c)
+{
+    struct phi_segment *segment;
+    if (peer->peers->rank < peer->rank)
+        return phi_contact_segment(peer, peer->incarnation, &segment);
+    int rc = phi_segment_open(peer->peers->report, c->segment_fd,
+                              phi_contact_nonce(peer, peer->incarnation), &segment);
+    c->segment_fd = -1; // taken over
+    if (rc)
+        return fail_segment(peer, rc);
+    if (segment->capacity != (uint32_t)peer->peers->config->channels) {
+        phi_segment_close(segment);
+        return phi_fail(peer->peers->report, -EBADMSG,
+                        "rank %d (process %u on %s) sent another segment than it said", peer->rank,
+                        peer->theirs.pid, peer->theirs.host);
+    }
+    phi_segment_close(peer->segment); // of an attempt that failed later
+    peer->segment = segment;
+    return 0;
+}
+
+// Gives up the lock: registering can take long, and what could end that may need the lock. Nobody
+// replaces the segment meanwhile (registering).
+static int map_segment(struct phi_peer *peer, struct phi_contact *c)
+{
+    struct phi_peers *peers = peer->peers;
+    int rc = take_segment(peer, c);
+    if (rc || peers->device == NULL)
+        return rc;
+    peer->registering = true;
+    pthread_mutex_unlock(&peers->lock);
+    rc = phi_segment_register(peer->segment, peers->device);
+    if (rc == 0)
+        rc = phi_flags_open(peer);
+    pthread_mutex_lock(&peers->lock);
+    peer->registering = false;
+    return rc;
+}
+
+// Nothing of the peer's is mapped, and it has not come to us. A later life of the rank has another
+// socket.
+static void end_life(struct phi_peer *peer, int code)
+{
+    phi_hello_drop(peer);
+    phi_peer_break(peer, code);
+    peer->gone = true;
+}
+
+// What the contact says of the peer's end: what it answers, or that a process that has answered
+// does not listen any more.
+static int end_of(const struct phi_peer *peer, int rc)
+{
+    if (phi_attempt_end(peer))
+        return phi_attempt_end(peer);
+    return (rc == -ECONNREFUSED || rc == -ENOENT) && phi_attempt_answered(peer) ? PH_EPEER : 0;
+}
+
+// What it answered, or did not, to who asked it at that time. One who had no time to wait for an
+// answer learns nothing.
+static void note_silence(struct phi_peer *peer, int rc, int64_t asked)
+{
+    if (rc != -ETIMEDOUT)
+        peer->mute = false;
+    else if (phi_now() >= asked + MUTE_MS * PHI_MS)
+        peer->mute = true;
+}
+
+static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
+{
+    // -EAGAIN: its backlog is full for the moment, of whoever knocks there; or it has not tried yet
+    // whether ipc serves. -ETIMEDOUT: it is stopped, or has no core.
+    if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE ||
+        rc == -EAGAIN || rc == -ETIMEDOUT) {
+        // Perhaps a former life's record: a newer one may come. Or the peer has still to part with
+        // a former life of ours.
+        peer->refused = true;
+        peer->retry = phi_deadline(RETRY_MS);
+        return 0;
+    }
+    if (rc == PH_EMISMATCH)
+        return rc; // said already
+    return phi_fail(peer->peers->report, rc,
+                    "cannot reach rank %d (process %u on %s) through its socket \"%s\": %s%s",
+                    peer->rank, peer->theirs.pid, peer->theirs.host, socket, ph_strerror(rc),
+                    rc == -EPERM && phi_node_ambiguous(geteuid())
+                        ? ": this process has the overflow user id, as all users whom its user "
+                          "namespace does not map (uid_map), or PEERHOP_PATH=net"
+                        : "");
+}
+
+// With the lock, given up in between.
+static void finish(struct phi_peer *peer, struct phi_contact *c)
+{
+    phi_contact_close(c);
+    peer->preparing = false;
+    phi_expel_settle(peer); // what came meanwhile
+    phi_peer_renew(peer);
+    phi_peers_changed(peer->peers);
+}
+
+// Who waits for the hello of a peer to which a socket leads sees its end there. With the lock,
+// given up in between.
+static void look(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_capabilities theirs = peer->theirs;
+    struct phi_contact c = PHI_NO_CONTACT;
+    const int64_t now = phi_now();
+    peer->preparing = true;
+    pthread_mutex_unlock(&peer->peers->lock);
+    int rc = phi_node_connect(theirs.socket, &c.socket);
+    if (rc == 0)
+        rc = phi_contact_hello(peer, &theirs, &c, deadline);
+    if (rc == 0)
+        rc = phi_attempt_ask(peer, c.socket, phi_contact_deadline(deadline));
+    pthread_mutex_lock(&peer->peers->lock);
+    note_silence(peer, rc, now);
+    if (peer->state == PHI_PEER_KNOWN && end_of(peer, rc))
+        end_life(peer, end_of(peer, rc));
+    finish(peer, &c);
+}
+
+static int prepare_net(struct phi_peer *peer, int64_t deadline)
+{
+    // Not before the first hello, which would be late by it.
+    if (peer->link != NULL && phi_attempt_against(peer) != PHI_REASON_NONE)
+        look(peer, deadline);
+    return phi_contact_by_net(peer) && phi_contact_due(peer) ? phi_hello_prepare(peer, deadline)
+                                                             : 0;
+}
+
+static void make_ready(struct phi_peer *peer, struct phi_contact *c)
+{
+    struct phi_peers *peers = peer->peers;
+    peer->socket = c->socket;
+    peer->wake_fd = c->wake_fd;
+    peer->pidfd = c->pidfd;
+    c->socket = c->wake_fd = c->pidfd = -1;
+    phi_attempt_keep(peer);
+    peer->state = PHI_PEER_READY;
+    // Another thread may sleep for all already: this peer is to wake it as well (see
+    // set_sleeping).
+    atomic_exchange(&phi_peer_mine(peer)->sleeping, peers->registered ? 1 : 0);
+}
+
+// With the lock: what was found.
+static int conclude(struct phi_peer *peer, int rc, struct phi_contact *c)
+{
+    struct phi_peers *peers = peer->peers;
+    const struct phi_capabilities theirs = peer->theirs;
+    peer->refused = false;
+    if (end_of(peer, rc)) {
+        end_life(peer, end_of(peer, rc));
+        return 0;
+    }
+    if (rc)
+        return fail_contact(peer, rc, theirs.socket);
+    if (c->far) {
+        phi_log(peers->report, PH_LOG_INFO, "rank %d is not reached by ipc: %s", peer->rank,
+                phi_reason_text(phi_attempt_against(peer)));
+        return 0; // now over the net
+    }
+    if ((rc = map_segment(peer, c)))
+        return rc;
+    make_ready(peer, c);
+    rc = phi_service_watch(peer);
+    // A peer that leaves or aborted before we were here told nobody: see undrained().
+    phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
+    phi_peer_acknowledge(peer);
+    phi_peer_look(peer);
+    phi_expel_tell(peer);
+    phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank,
+            theirs.pid, theirs.device ? theirs.device_name : "host memory");
+    return rc;
+}
+
+int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = peer->peers;
+    if (phi_contact_by_net(peer))
+        return prepare_net(peer, deadline);
+    if (!phi_capabilities_same_node(&peers->mine, &peer->theirs)) {
+        peer->unreachable = true;
+        peer->why = phi_transport_net.viable(&peers->mine, &peer->theirs, PHI_KIND_HOST);
+        return 0;
+    }
+    struct phi_capabilities theirs = peer->theirs;
+    struct phi_contact c = PHI_NO_CONTACT;
+    const int64_t now = phi_now();
+    peer->preparing = true;
+    pthread_mutex_unlock(&peers->lock);
+    int rc = phi_contact_make(peer, &theirs, &c, deadline);
+    pthread_mutex_lock(&peers->lock);
+    note_silence(peer, rc, now);
+    // Who lives listens, and did before its record came: for this life that stays so.
+    peer->shut = c.socket < 0 && (rc == -ECONNREFUSED || rc == -ENOENT);
+    rc = conclude(peer, rc, &c);
+    if (peer->shut && peer->state == PHI_PEER_KNOWN)
+        phi_hello_knock(peer, deadline);
+    finish(peer, &c);
+    return rc;
+}

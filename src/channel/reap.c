@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/reap.h"
+
+#include "channel/attempt.h"
+#include "channel/flags.h"
+#include "channel/imports.h"
+#include "channel/keys.h"
+#include "channel/lives.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/wake.h"
+
+// What follows returns whether something was left that can block, for want of `blocking`.
+static bool reap_peer(struct phi_peer *peer, bool blocking)
+{
+    struct phi_imports_look look = {.idle = true, .blocking = blocking};
+    struct phi_remote_export *e;
+    while ((e = phi_imports_closable(peer, &look)) != NULL)
+        phi_imports_close(e);
+    return look.later;
+}
+
+static bool reap_probe(struct phi_peer *peer, bool blocking)
+{
+    struct phi_import *probe = peer->probe;
+    if (probe == NULL || peer->probing)
+        return false;
+    if (!blocking && phi_memory_import_blocks(probe))
+        return true;
+    peer->probe = NULL;
+    pthread_mutex_unlock(&peer->peers->lock);
+    phi_memory_import_close(probe);
+    pthread_mutex_lock(&peer->peers->lock);
+    return false;
+}
+
+static bool reap_leaving(struct phi_peer *peer, bool blocking)
+{
+    bool left = reap_peer(peer, blocking);
+    return reap_probe(peer, blocking) || left;
+}
+
+static bool reap_former(struct phi_peer *peer, bool blocking)
+{
+    bool left = reap_peer(peer, blocking);
+    left = phi_flags_reap(peer, blocking) || left;
+    return reap_probe(peer, blocking) || left;
+}
+
+// The peer stays while `reap` gives up the lock, and what follows it on the list is read
+// afterwards.
+static bool visit(struct phi_peer *peer, bool (*reap)(struct phi_peer *, bool), bool blocking)
+{
+    peer->visitors++;
+    bool left = reap(peer, blocking);
+    peer->visitors--;
+    return left;
+}
+
+bool phi_reap(struct phi_peers *peers, bool blocking)
+{
+    bool left = false;
+    pthread_mutex_lock(&peers->lock);
+    for (int rank = 0; rank < peers->ranks; rank++)
+        if (peers->table[rank] != NULL)
+            left = visit(peers->table[rank], peers->leaving ? reap_leaving : reap_peer, blocking) ||
+                   left;
+    left = phi_lives_reap(peers, blocking) || left;
+    for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
+        left = visit(peer, reap_former, blocking) || left;
+    left = phi_attempt_reap(peers, blocking) || left;
+    phi_service_wake(peers);
+    pthread_mutex_unlock(&peers->lock);
+    return left;
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How far a release is: ph_release_test and ph_release_wait. Without the lock.
+#ifndef PHI_CHANNEL_RELEASE_WAIT_H
+#define PHI_CHANNEL_RELEASE_WAIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <peerhop/release.h>
+
+struct phi_peers;
+
+int phi_release_test(struct phi_peers *peers, const void *address, size_t size,
+                     enum ph_release_state state);
+int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
+                     enum ph_release_state state, int64_t deadline);
+
+#endif

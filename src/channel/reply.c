@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/reply.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "channel/channel.h"
+#include "channel/evict.h"
+#include "channel/keys.h"
+#include "channel/message.h"
+#include "channel/node.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/retire.h"
+#include "channel/side.h"
+#include "channel/view.h"
+#include "channel/wake.h"
+#include "semaphore/segment.h"
+
+static int say_full(const struct phi_key *key)
+{
+    struct phi_node_message message;
+    phi_peer_message(key->peer, PHI_NODE_FULL, &message);
+    message.a = key->op_id;
+    message.b = key->role;
+    message.bytes_size = sizeof key->full;
+    memcpy(message.bytes, &key->full, sizeof key->full);
+    return phi_peer_tell(key->peer, &message);
+}
+
+void phi_retire_full_tell(struct phi_key *key)
+{
+    struct phi_peer *peer = key->peer;
+    if (!phi_peer_is_lower(peer))
+        return;
+    key->full = (struct phi_full){key->full.refusals + 1, peer->room.held_here,
+                                  peer->room.held_there, peer->room.pinned, peer->room.exchanging};
+    // One that is owed already says how many there were, so the latest says all. Behind others it
+    // waits for its turn: the service thread comes again.
+    if (peer->fulls_unsaid || say_full(key) == -EAGAIN) {
+        key->full_unsaid = peer->fulls_unsaid = true;
+        phi_service_wake(peer->peers);
+    }
+}
+
+// Returns whether all were said.
+static bool say_fulls(struct phi_peer *peer)
+{
+    size_t cursor = 0;
+    if (!peer->fulls_unsaid)
+        return true;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+        if (key->full_unsaid && say_full(key) == -EAGAIN)
+            return false;
+        key->full_unsaid = false;
+    }
+    peer->fulls_unsaid = false;
+    return true;
+}
+
+int phi_retire_full_file(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    int rc = 0;
+    if (phi_peer_is_lower(peer) || message->bytes_size != sizeof(struct phi_full) ||
+        message->b < PH_ROLE_SENDER || message->b > PH_ROLE_BOTH)
+        return -EBADMSG;
+    struct phi_key *key =
+        phi_key_get(peer, message->a, phi_role_opposite((uint8_t)message->b), &rc);
+    if (key == NULL || key->slot != PHI_NO_SLOT)
+        return rc;
+    memcpy(&key->full, message->bytes, sizeof key->full);
+    phi_peers_changed(peer->peers);
+    phi_mailbox_wake(peer->peers->mailbox);
+    return 0;
+}
+
+bool phi_retire_refused(struct phi_key *key)
+{
+    struct phi_room *room = &key->peer->room;
+    if (phi_peer_is_lower(key->peer) || key->full.refusals <= key->missed)
+        return false;
+    room->held_here = key->full.held_there;
+    room->held_there = key->full.held_here;
+    room->pinned = key->full.pinned;
+    room->exchanging = key->full.exchanging;
+    return true;
+}
+
+static enum phi_retire_answer judge(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    struct phi_key *key = peer->slots[message->a];
+    uint32_t round = (uint32_t)message->b;
+    if (key == NULL) // its offers have not been read yet, or it was never exchanged
+        return message->c == PHI_NO_LINE ? PHI_RETIRE_YES : PHI_RETIRE_ROUND;
+    struct ph_channel *channel = phi_evict_channel_at(key, (uint32_t)message->c);
+    if (message->c != PHI_NO_LINE && channel == NULL)
+        return PHI_RETIRE_ROUND;
+    struct phi_retire_view view =
+        message->c & PHI_RETIRE_SPENT ? phi_view_spent(key, channel) : phi_view_of(key, channel);
+    return phi_retire_judge(&view, round);
+}
+
+static void carry_out(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    struct phi_key *key = peer->slots[message->a];
+    if (message->c != PHI_NO_LINE) {
+        phi_evict_channel(phi_evict_channel_at(key, (uint32_t)message->c));
+        return;
+    }
+    // Offers of this life of the slot that come late are of no use any more.
+    peer->slot_lives[message->a] = (uint32_t)(message->b >> 32);
+    if (key == NULL)
+        return;
+    phi_evict_channels(key);
+    phi_retire_drop_key(key);
+}
+
+static int say(struct phi_peer *peer, const struct phi_unsaid *unsaid)
+{
+    struct phi_node_message message;
+    phi_peer_message(peer, PHI_NODE_RETIRED, &message);
+    message.a = unsaid->slot;
+    message.b = unsaid->answer;
+    message.c = unsaid->line;
+    return phi_peer_tell(peer, &message);
+}
+
+bool phi_retire_say(struct phi_peer *peer)
+{
+    // Not connected yet: it is said then, and there is nothing to try before.
+    if (!phi_peer_connected(peer) && peer->state < PHI_PEER_READY)
+        return true;
+    uint32_t said = 0;
+    while (said < peer->unsaid_count && say(peer, &peer->unsaid[said]) != -EAGAIN)
+        said++;
+    peer->unsaid_count -= said;
+    for (uint32_t i = 0; said > 0 && i < peer->unsaid_count; i++)
+        peer->unsaid[i] = peer->unsaid[said + i];
+    return peer->unsaid_count == 0 && say_fulls(peer);
+}
+
+// Says yes or no, in this order: first what the answer promises, then the answer. It is sent in any
+// case, later where the peer's socket is full: this is the service thread, which comes again.
+int phi_retire_file(struct phi_peer *peer, const struct phi_node_message *message)
+{
+    if (phi_peer_is_lower(peer) || peer->segment == NULL || message->a >= peer->segment->capacity ||
+        (message->c != PHI_NO_LINE &&
+         (message->c & ~PHI_RETIRE_SPENT) >= peer->segment->capacity) ||
+        peer->unsaid_count == PHI_RETIRE_ASKED)
+        return -EBADMSG;
+    enum phi_retire_answer verdict = judge(peer, message);
+    if (verdict == PHI_RETIRE_YES)
+        carry_out(peer, message);
+    peer->unsaid[peer->unsaid_count++] =
+        (struct phi_unsaid){message->c, (uint32_t)message->a, verdict};
+    phi_retire_say(peer);
+    return 0;
+}

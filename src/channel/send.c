@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/send.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "channel/ask.h"
+#include "channel/keys.h"
+#include "channel/offer.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/pending.h"
+#include "channel/request.h"
+#include "channel/staging.h"
+
+static int give_slot(struct phi_key *key)
+{
+    struct phi_peer *peer = key->peer;
+    if (peer->peers->rank > peer->rank || key->slot != PHI_NO_SLOT)
+        return 0;
+    // Several may have found room for one.
+    if (phi_retire_room(peer, true, key->request))
+        return -EAGAIN;
+    return phi_key_set_slot(key, phi_retire_slot(peer));
+}
+
+static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer,
+                      struct phi_descriptor *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < request->n; i++) {
+        struct phi_pending *pending = &request->pending[i];
+        if (pending->state != PHI_PENDING_OFFER || pending->key->peer != peer ||
+            pending->key->retiring > 0)
+            continue;
+        int rc = give_slot(pending->key);
+        if (rc == -EAGAIN)
+            continue;
+        if (rc)
+            phi_pending_settle(pending, rc, NULL);
+        else
+            list[n++] = (struct phi_descriptor){pending->key, pending->number};
+    }
+    return n;
+}
+
+// One message with everything new for one peer. The lock is given up while it is sent; the keys are
+// held by the request.
+int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, int64_t deadline)
+{
+    struct phi_peers *peers = request->peers;
+    struct phi_descriptor *list = malloc(request->n * sizeof *list);
+    struct phi_writer writer = {0};
+    if (list == NULL)
+        return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations",
+                        request->n);
+    size_t n = collect(request, peer, list);
+    int rc = n && peer->link ? phi_hello_register(peer, list, n) : 0;
+    if (rc) {
+        free(list);
+        return rc;
+    }
+    rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
+    if (rc)
+        phi_fail(peers->report, rc, "out of memory for an offer of %zu operations", n);
+    if (rc == 0 && n > 0) {
+        uint64_t incarnation = peer->incarnation;
+        pthread_mutex_unlock(&peers->lock);
+        rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size,
+                              deadline);
+        pthread_mutex_lock(&peers->lock);
+    }
+    if (rc == 0 && n > 0) {
+        phi_offer_sent(peer, list, n);
+        phi_count(peers->counters, offers, 1);
+    }
+    phi_writer_fini(&writer);
+    free(list);
+    return rc;
+}
+
+static bool is_unregistered(const struct phi_peer *peer, const struct phi_local_export *e)
+{
+    struct phi_net_target target;
+    return !e->sent[peer->rank] && !phi_link_target(peer->link, e->id, &target);
+}
+
+// What could not be registered is offered without, for good: both ranks go by what was offered. A
+// link that has ended meanwhile says so itself.
+int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
+{
+    struct phi_peers *peers = peer->peers;
+    int rc = 0;
+    for (size_t i = 0; i < n && rc != -ENOMEM && phi_staging_may_register(peer); i++) {
+        // The export stays: a key that the request holds has a buffer in it.
+        const struct phi_local_export *e =
+            phi_key_mine(descriptors[i].key, descriptors[i].number)->export_;
+        if (!is_unregistered(peer, e))
+            continue;
+        const struct phi_allocation allocation = e->export_.allocation;
+        uint32_t id = e->id;
+        pthread_mutex_unlock(&peers->lock);
+        rc = phi_way_register(&peers->way, peer->link, id, &allocation);
+        pthread_mutex_lock(&peers->lock);
+    }
+    return rc == -ENOMEM ? rc : 0;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/side.h"
+
+#include "base/wake.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "semaphore/segment.h"
+
+bool phi_peer_is_lower(const struct phi_peer *peer)
+{
+    return peer->peers->rank < peer->rank;
+}
+
+void phi_peer_acknowledge(struct phi_peer *peer)
+{
+    if (peer->segment != NULL)
+        phi_segment_put64(peer->segment, &phi_peer_mine(peer)->acknowledged, peer->filed);
+}
+
+struct phi_side *phi_peer_mine(const struct phi_peer *peer)
+{
+    return phi_segment_side(peer->segment, peer->segment->side);
+}
+
+struct phi_side *phi_peer_theirs(const struct phi_peer *peer)
+{
+    return phi_segment_side(peer->segment, !peer->segment->side);
+}
+
+void phi_peer_told(struct phi_peer *peer)
+{
+    if (peer->segment == NULL || atomic_load(&phi_peer_mine(peer)->told) != 0)
+        return;
+    phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
+    // What the application does now that it knows comes behind that, plain stores too. Pairs with a
+    // reader's look after it has read (phi_channel_status).
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+void phi_peer_note_told(const struct phi_peer *peer, struct phi_net_told *told)
+{
+    if (peer->link != NULL)
+        phi_link_told(peer->link, told);
+}
+
+bool phi_peer_heard(const struct phi_peer *peer, const struct phi_net_told *told)
+{
+    return peer->link == NULL || phi_link_heard(peer->link, told);
+}
+
+void phi_peer_ring(struct phi_peer *peer)
+{
+    if (peer->segment->link != NULL)
+        return; // over there whoever applies a store wakes the sleepers
+    // The storer's half of the pattern in set_sleeping: a read-modify-write, so that it is ordered
+    // with the sleeper's.
+    if (atomic_fetch_add(&phi_peer_theirs(peer)->sleeping, 0) == 0 || peer->wake_fd < 0)
+        return;
+    phi_wake_ring(peer->wake_fd);
+}

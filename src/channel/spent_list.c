@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/spent_list.h"
+
+#include "base/clock.h"
+#include "channel/channel.h"
+#include "channel/flags.h"
+#include "channel/peer.h"
+
+// How long until a channel that is not over yet is looked at again.
+#define PAUSE_LEAST_MS 1
+#define PAUSE_MOST_MS  1000
+
+// How long the peer may take what it was sent before.
+#define PINNED_MS 10000
+
+bool phi_spent_is(const struct ph_channel *channel)
+{
+    return atomic_load(&channel->uses.revoked) != 0 && channel->handles == 0 && !channel->retired;
+}
+
+void phi_spent_append(struct ph_channel *channel)
+{
+    struct phi_spent *spent = &channel->peer->spent;
+    if (spent->first == NULL)
+        spent->end = &spent->first;
+    channel->spent = true;
+    channel->spent_next = NULL;
+    *spent->end = channel;
+    spent->end = &channel->spent_next;
+    spent->count++;
+}
+
+struct ph_channel *phi_spent_take(struct phi_spent *spent)
+{
+    struct ph_channel *channel = spent->first;
+    spent->first = channel->spent_next;
+    channel->spent = false;
+    spent->count--;
+    return channel;
+}
+
+void phi_spent_drop(struct ph_channel *channel)
+{
+    struct phi_spent *spent = &channel->peer->spent;
+    // Each comes round once; the others keep their order.
+    for (uint32_t n = channel->spent ? spent->count : 0; n > 0; n--) {
+        struct ph_channel *first = phi_spent_take(spent);
+        if (first != channel)
+            phi_spent_append(first);
+    }
+}
+
+// Flags that will not rest keep their line until the pair is over: asking again is of no use. What
+// the peer has not taken so far it may just be taking, for a while.
+bool phi_spent_is_for_ever(struct ph_channel *channel, enum phi_retire_answer answer)
+{
+    if (answer != PHI_RETIRE_PINNED || channel->own_slab == 0)
+        return false;
+    if (channel->spent_pinned == 0)
+        channel->spent_pinned = phi_now();
+    return phi_flags_stuck(channel) || phi_now() - channel->spent_pinned > PINNED_MS * PHI_MS;
+}
+
+// Each further time in a row waits longer.
+void phi_spent_postpone(struct phi_spent *spent)
+{
+    const int64_t now = phi_now();
+    if (spent->at > now)
+        return;
+    spent->pause = spent->pause ? spent->pause : PAUSE_LEAST_MS;
+    spent->at = now + spent->pause * PHI_MS;
+    spent->pause = spent->pause < PAUSE_MOST_MS ? spent->pause * 2 : PAUSE_MOST_MS;
+}
+
+void phi_spent_answered(struct ph_channel *channel, enum phi_retire_answer answer)
+{
+    struct phi_spent *spent = &channel->peer->spent;
+    if (answer == PHI_RETIRE_YES) {
+        spent->pause = PAUSE_LEAST_MS;
+        spent->at = 0; // there is room for another question
+    } else if (phi_spent_is(channel) && !phi_spent_is_for_ever(channel, answer)) {
+        phi_spent_append(channel);
+        phi_spent_postpone(spent);
+    }
+}

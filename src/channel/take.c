@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/take.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "channel/channel.h"
+#include "channel/flags.h"
+#include "channel/issue.h"
+#include "channel/keys.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/staging.h"
+
+// How long a call on a channel that has ended waits for the one before it. That one is over but for
+// a thread, or a kernel, that has to say so, and may not have a core.
+#define TAKE_MS 2000
+
+static bool is_drained(struct ph_channel *channel)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    return executor->ops->drained(executor, &channel->uses, NULL, 0);
+}
+
+// Leaving and breaking add bits and take none away: where the word says nothing but this, the peer
+// wrote it.
+static bool is_word_shown(const struct phi_channel_call *call)
+{
+    const struct phi_step *first = &phi_programs[call->call].steps[0];
+    struct phi_line *line = call->outgoing ? call->channel->mine : call->channel->theirs_line;
+    return atomic_load(&line->word[first->word]) == first->bit;
+}
+
+// With a post or a wait of ours still on a stream, it may be the word of the message before.
+static bool is_word_here(const struct phi_channel_call *call)
+{
+    return !call->channel->retired && is_drained(call->channel) && is_word_shown(call);
+}
+
+static bool take_word(const struct phi_channel_call *call)
+{
+    const struct phi_program *program = &phi_programs[call->call];
+    struct phi_line *line = call->outgoing ? call->channel->mine : call->channel->theirs_line;
+    uint32_t here = program->steps[0].bit;
+    uint32_t taken = program->steps[program->count - 1].bit;
+    return is_word_here(call) &&
+           atomic_compare_exchange_strong(&line->word[program->steps[0].word], &here, taken);
+}
+
+static bool is_here(const struct phi_channel_call *call, enum phi_word word, enum phi_method method)
+{
+    return method == PHI_BY_SLOTS
+               ? phi_staging_here(call->channel, word)
+               : phi_flags_here(call->channel, call->outgoing, word, method, call->size);
+}
+
+// Also what was taken of the peer's channels that had ended already, on the way to their buffers.
+static bool is_peer_drained(struct ph_channel *channel)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    return is_drained(channel) && executor->ops->drained(executor, &channel->peer->late, NULL, 0);
+}
+
+// enter lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the peer is
+// being asked.
+static int enter_ended(struct ph_channel *channel)
+{
+    pthread_mutex_lock(&channel->peers->lock);
+    const int rc = channel->retired ? -ESTALE : channel->key->retiring > 0 ? -EAGAIN : 0;
+    if (rc == 0)
+        phi_channel_enter(channel);
+    pthread_mutex_unlock(&channel->peers->lock);
+    return rc;
+}
+
+// Waits a little for what stands before a call, which may end at this moment, now that the peer
+// has. It looks once more after the time has passed: this thread may have been the one without a
+// core.
+static bool await_drained(struct ph_channel *channel, bool (*drained)(struct ph_channel *channel),
+                          int64_t soon)
+{
+    while (!drained(channel)) {
+        if (phi_now() >= soon)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
+    }
+    return true;
+}
+
+// Waits for an answer of the peer's, too, that it may not give the channel up. begun: as of
+// phi_channel_take.
+static bool await_ended(struct ph_channel *channel, bool begun)
+{
+    const int64_t soon = phi_deadline(TAKE_MS);
+    int rc;
+    while (await_drained(channel, begun ? is_drained : is_peer_drained, soon) &&
+           (rc = enter_ended(channel)) != -ESTALE) {
+        if (rc == 0)
+            return true;
+        if (phi_now() >= soon)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = PHI_MS / 10}, NULL);
+    }
+    return false;
+}
+
+// Of a word that shows no message there is nothing to wait for: the peer writes no other. Of a
+// retired channel the line serves another, so this is done under the peers' lock.
+static bool with_word(const struct phi_channel_call *call,
+                      bool (*act)(const struct phi_channel_call *call))
+{
+    struct ph_channel *channel = call->channel;
+    if (is_word_shown(call))
+        await_drained(channel, is_drained, phi_deadline(TAKE_MS));
+    pthread_mutex_lock(&channel->peers->lock);
+    const bool done = act(call);
+    pthread_mutex_unlock(&channel->peers->lock);
+    return done;
+}
+
+// Of what a call waits for first.
+static bool first_is_here(const struct phi_channel_call *call, enum phi_method method)
+{
+    const struct phi_program *program = phi_channel_program(call);
+    return program->count == 0 || // waits for nothing
+           is_here(call, (enum phi_word)program->steps[0].word, method);
+}
+
+// Of a message by flags. What is there by lines, or in slots, is unpacked on the stream; the peer
+// is told nothing. The channel's own numbers are revoked: what is in slots has others.
+static bool take_flags(const struct phi_channel_call *call, enum phi_method method, void *stream,
+                       bool begun)
+{
+    struct ph_channel *channel = call->channel;
+    struct phi_executor *executor = channel->peers->executor;
+    struct phi_work work[PHI_STEPS_MAX];
+    bool partial;
+    if (!first_is_here(call, method))
+        return false;
+    const struct phi_program *program = phi_channel_program_by(call, method);
+    if (program->count == 0)
+        return true;
+    atomic_store(&channel->flagged, 1);
+    atomic_store(&channel->lost, 1);
+    if (method != PHI_BY_COPY) {
+        // By both, the end of it. Where that is refused the message stays there, all of it.
+        struct phi_work *last = &work[phi_work_add_call(call, work) - 1];
+        last->continues = begun;
+        last->uses = &channel->peer->late;
+        if (method != PHI_BY_SLOTS)
+            last->peer_lane = 0;
+        if (executor->ops->issue(executor, stream, last, 1, &partial))
+            return false;
+        phi_staging_kick(call);
+    }
+    return (method != PHI_BY_COPY && method != PHI_BY_BOTH) ||
+           phi_flags_take_moved(channel, call->outgoing, (enum phi_word)program->steps[0].word);
+}
+
+static bool take_ended(const struct phi_channel_call *call, enum phi_method method, void *stream,
+                       bool begun)
+{
+    if (!await_ended(call->channel, begun))
+        return false;
+    const bool taken = take_flags(call, method, stream, begun);
+    phi_channel_leave(call->channel);
+    return taken;
+}
+
+bool phi_channel_here(const struct phi_channel_call *call)
+{
+    struct ph_channel *channel = call->channel;
+    const enum phi_method method = phi_channel_method(call);
+    if (method == PHI_BY_WORDS && call->call == PHI_CALL_WAIT)
+        return with_word(call, is_word_here);
+    // The other methods of a transfer need the peer.
+    const bool alone = method == PHI_BY_LINES || method == PHI_BY_SLOTS;
+    if ((!alone && (method == PHI_BY_WORDS || call->call != PHI_CALL_WAIT)) ||
+        !await_ended(channel, false))
+        return false;
+    const bool here = first_is_here(call, method);
+    phi_channel_leave(channel);
+    return here;
+}
+
+bool phi_channel_take(const struct phi_channel_call *call, void *stream, bool begun)
+{
+    const enum phi_method method = phi_channel_method(call);
+    return method == PHI_BY_WORDS ? with_word(call, take_word)
+                                  : take_ended(call, method, stream, begun);
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Whether memory of the application is in use.
+#ifndef PHI_CHANNEL_USE_H
+#define PHI_CHANNEL_USE_H
+
+#include <stdbool.h>
+
+struct phi_peers;
+
+// phi_peers_use (takes the lock): whether this rank's buffer of a channel, or of an exchange that
+// is not finished, lies in the host allocation at `base`.
+bool phi_peers_use(struct phi_peers *peers, const void *base);
+
+#endif

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "channel/view.h"
+
+#include "channel/agreement.h"
+#include "channel/channel.h"
+#include "channel/flags.h"
+#include "channel/keys.h"
+#include "channel/peer.h"
+#include "channel/peers.h"
+#include "channel/side.h"
+#include "channel/staging.h"
+#include "semaphore/segment.h"
+
+// Whether a message is here that the application has still to take: a note, or the end of what it
+// posted.
+static bool is_due(const struct ph_channel *channel)
+{
+    uint32_t posted = atomic_load(&channel->posted);
+    return phi_staging_due(channel) ||
+           atomic_load(&channel->theirs_line->word[PHI_WORD_NOTE]) == PHI_BIT_NOTED ||
+           ((posted & 1u) && atomic_load(&channel->mine->word[PHI_WORD_TURN]) == PHI_BIT_FULL) ||
+           ((posted & 2u) &&
+            atomic_load(&channel->theirs_line->word[PHI_WORD_TURN]) == PHI_BIT_FULL);
+}
+
+static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *view)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    struct phi_left left;
+    executor->ops->left(executor, &channel->uses, &left);
+    const bool busy =
+        left.streams > 0 || atomic_load(&channel->inside) > 0 || !phi_staging_rests(channel);
+    // Of a released channel a handle is only the right to ask for its status, and to take what came
+    // before.
+    const bool of_use = atomic_load(&channel->uses.revoked) == 0 || is_due(channel);
+    const bool held = channel->handles > 0 && of_use;
+    // Flags stand where they stand: another channel can go on there when they rest. Who still has
+    // something to do with them may bring that about.
+    const bool by_flags = atomic_load(&channel->flagged) != 0 && !channel->stage.is;
+    view->pinned = view->pinned || left.graphs > 0 || left.devices > 0 ||
+                   (by_flags && !busy && !held && !phi_flags_rest(channel));
+    view->busy = view->busy || busy;
+    view->held = view->held || held;
+}
+
+// Of a channel, or of a whole key (channel NULL).
+struct phi_retire_view phi_view_of(const struct phi_key *key, struct ph_channel *channel)
+{
+    struct phi_retire_view view = {.round = key->agreement.round};
+    if (channel != NULL) {
+        view.exchanging = phi_retire_exchanging(&key->agreement, phi_peer_is_lower(key->peer),
+                                                channel->mine_number, channel->theirs_number);
+        look_at_channel(channel, &view);
+        return view;
+    }
+    view.exchanging = key->request != NULL || key->agreement.state != PHI_AGREEMENT_IDLE;
+    for (uint32_t i = 0; i < key->channels_count; i++)
+        look_at_channel(key->channels[i], &view);
+    return view;
+}
+
+// As far as this rank was told.
+bool phi_view_theirs_released(const struct phi_key *key, const struct ph_channel *channel)
+{
+    const struct phi_peer_buffer *theirs = phi_key_theirs(key, channel->theirs_number);
+    return theirs == NULL || theirs->released;
+}
+
+struct phi_retire_view phi_view_spent(const struct phi_key *key, struct ph_channel *channel)
+{
+    struct phi_retire_view view = {.round = key->agreement.round};
+    view.exchanging =
+        phi_retire_ending(&key->agreement, phi_key_mine_released(key, channel->mine_number),
+                          channel->mine_number, channel->theirs_number);
+    look_at_channel(channel, &view);
+    return view;
+}
