@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "base/forked.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 // The endpoints' names, and their sockets that listen: -1 until they are found.
 struct ears {

@@ -15,7 +15,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 #define FLUSH_MS 5000
 #define CLOSE_S  1

@@ -3,7 +3,7 @@
 #ifndef PHI_NET_LANE_H
 #define PHI_NET_LANE_H
 
-#include "net/internal.h"
+#include "net/state.h"
 #include "net/staging.h"
 
 // Lanes of a line: by direction and word.

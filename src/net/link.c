@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 // Frames of the wire: a header, then its bytes. Between libraries of one version of this layout
 // only: the two ends compare PHI_HELLO_VERSION before they connect.

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/internal.h"
+#include "net/state.h"
 
 struct entry {
     uint32_t kind, size;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "net/internal.h"
+#include "net/state.h"
 
 enum {
     STRIPE_MIN = 128 << 10, // a smaller move goes over one rail

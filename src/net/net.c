@@ -12,7 +12,7 @@
 #include "base/descriptors.h"
 #include "base/random.h"
 #include "base/thread.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 const char *phi_net_error(const struct phi_net *net, int rc)
 {

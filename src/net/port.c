@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 static bool is_of_messages(const struct phi_link *link, const struct phi_net_op *op)
 {

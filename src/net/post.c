@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 // Bits of an immediate: line 0-19, side 20, word 21, which 22, life 23-28, parts 29-31 (as a power
 // of two; 5: no post but of staging.c). Data of 8 bytes have room for two; NO_POST stands where

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/random.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 enum { WORDS = 64, BYTES = WORDS * 8 };
 

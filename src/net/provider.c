@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "net/interface.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 // Best first. `asked`: only where the configuration names it.
 struct preference {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 #define RETRY_MS 10 // between attempts, at most
 #define IDLE_MS  500

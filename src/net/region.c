@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "net/internal.h"
+#include "net/state.h"
 
 // Keys that we choose are random: one of a former life, or a guess, opens nothing.
 static uint64_t random_key(const struct phi_nic *nic)

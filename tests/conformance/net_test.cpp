@@ -44,7 +44,7 @@
 #include "support/sysfs.h"
 
 extern "C" int phi_net_probe(struct phi_net *net, int64_t ms, char *why,
-                             size_t size); // net/internal.h is no C++
+                             size_t size); // net/state.h is no C++
 
 namespace
 {

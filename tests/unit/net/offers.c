@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/internal.h"
+#include "net/state.h"
 
 static const struct offer *offered;
 static size_t offered_count, opened;

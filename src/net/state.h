@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The inside of the net layer, for its own files.
-#ifndef PHI_NET_INTERNAL_H
-#define PHI_NET_INTERNAL_H
+#ifndef PHI_NET_STATE_H
+#define PHI_NET_STATE_H
 
 #include <netinet/in.h>
 #include <pthread.h>
