@@ -432,6 +432,9 @@ bool phi_provider_more(const struct sockaddr *home);
 // NULL: it does not.
 struct fi_info *phi_provider_hmem(const struct phi_libfabric *library, const struct fi_info *info);
 
+// phi_proxy_start starts the proxy, on the CPUs near the net's NIC where these are known (progress.c).
+int phi_proxy_start(struct phi_net *net);
+
 // probe.c: whether what the domain promises is so: writes, reads, immediate data, messages. Takes
 // the lock. -ETIMEDOUT: not within so many ms; -EIO: it is not so.
 int phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size);
