@@ -417,14 +417,6 @@ bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size)
     return true;
 }
 
-bool phi_flush_reads(const struct phi_link *link, uint64_t key)
-{
-    const struct phi_link_flush *flush = &link->flush;
-
-    return !link->net->flusher && flush->covered > 0 && flush->known &&
-           flush->self.rails[0].key == key;
-}
-
 void phi_flush_shut(struct phi_link *link)
 {
     link->flush.count = link->flush.covered = 0;

@@ -227,6 +227,48 @@ bool phi_link_poll(struct phi_link *link)
     return phi_link_flush(link) || any;
 }
 
+// ---- posts
+
+static ssize_t hold(struct phi_link *link, const struct phi_route *route, uint32_t immediate)
+{
+    link->holds = true;
+    link->held = immediate;
+    link->held_route = *route;
+    return 0;
+}
+
+static int post_or_hold(const struct phi_route *route, uint32_t immediate, bool may_wait)
+{
+    struct phi_link *link = route->link;
+    struct phi_net *net = link->net;
+    ssize_t rc = -ECONNRESET;
+
+    if (!phi_net_trylock(net))
+        return -EAGAIN;
+    if (link->carries) {
+        if (may_wait && net->wire.immediate == 8 && !link->holds)
+            rc = hold(link, route, immediate);
+        else
+            rc = phi_post_send(link, route, immediate);
+        if (rc)
+            phi_link_poll(link); // makes room
+    }
+    if (!link->carries)
+        rc = -ECONNRESET;
+    pthread_mutex_unlock(&net->lock);
+    return rc == 0 ? 0 : rc == -ECONNRESET ? -ECONNRESET : -EAGAIN;
+}
+
+int phi_link_post(const struct phi_route *route, uint32_t immediate)
+{
+    return post_or_hold(route, immediate, false);
+}
+
+int phi_link_hold(const struct phi_route *route, uint32_t immediate)
+{
+    return post_or_hold(route, immediate, true);
+}
+
 // ---- its life
 
 static void name_ops(struct phi_net_op *ops, int n, enum phi_op_kind kind)
@@ -467,15 +509,6 @@ void phi_link_doubt(struct phi_link *link, const char *why)
     if (link->rank >= 0)
         phi_log(link->net->report, PH_LOG_INFO, "data does not go to or from rank %d any more: %s",
                 link->rank, why);
-}
-
-void phi_link_check(struct phi_link *link)
-{
-    if (!link->carries || !link->doubt || phi_now() < link->doubt)
-        return;
-    phi_flush_shut(link);
-    phi_flush_take(link); // the reason may be among them
-    phi_link_fail(link, -ECONNRESET, link->doubted);
 }
 
 int phi_link_lost(const struct phi_link *link, char *text, size_t size)

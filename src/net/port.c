@@ -154,6 +154,15 @@ bool phi_ports_read(struct phi_link *link)
     return any;
 }
 
+void phi_link_check(struct phi_link *link)
+{
+    if (!link->carries || !link->doubt || phi_now() < link->doubt)
+        return;
+    phi_flush_shut(link);
+    phi_flush_take(link); // the reason may be among them
+    phi_link_fail(link, -ECONNRESET, link->doubted);
+}
+
 // An error ends the link. A peer that leaves says so over the first NIC before it closes its
 // endpoints on all: what has come there is taken first.
 void phi_ports_check(struct phi_link *link)

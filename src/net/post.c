@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Posts: how they are written into immediate data, and what they do where they arrive.
-#include <errno.h>
-#include <string.h>
-
+// Posts: how they are written into immediate data, and how they go out.
 #include "base/clock.h"
 #include "net/state.h"
 
 // Bits of an immediate: line 0-19, side 20, word 21, which 22, life 23-28, parts 29-31 (as a power
-// of two; 5: no post but of staging.c). Data of 8 bytes have room for two; NO_POST stands where
-// there is no second one: no post is of 128 parts.
-#define NO_POST 0xffffffffu
+// of two; 5: no post but of staging.c).
 
 static uint32_t log2_of(uint32_t parts)
 {
@@ -40,71 +35,7 @@ bool phi_net_post_decode(uint32_t immediate, struct phi_net_post *post)
     return post->parts <= PHI_NET_PARTS_MAX;
 }
 
-// ---- arriving
-
-// Whether all parts are in. Those of a message that never became whole are of a former life.
-static bool is_whole(struct phi_link *link, const struct phi_net_post *post, uint32_t life)
-{
-    struct phi_arrival *arrival =
-        &link->arrivals[(size_t)post->line * 4 + (size_t)post->side * 2 + post->word];
-
-    if (post->parts == 1)
-        return true;
-    if (arrival->life != life)
-        *arrival = (struct phi_arrival){.life = life};
-    if (++arrival->count < post->parts)
-        return false;
-    arrival->count = 0;
-    return true;
-}
-
-static void apply(struct phi_link *link, uint32_t immediate)
-{
-    struct phi_net_post post;
-    uint32_t life;
-    char *line;
-
-    if ((immediate & PHI_STAGED_ALL) == PHI_STAGED) {
-        phi_staging_apply(link, immediate);
-        return;
-    }
-    if (!phi_net_post_decode(immediate, &post) || post.line >= link->mirror.capacity)
-        return;
-    line = link->mirror.lines[post.side] + (size_t)post.line * PHI_LINE_SIZE;
-    life = atomic_load_explicit((_Atomic uint32_t *)(line + PHI_LINE_LIFE), memory_order_relaxed);
-    // Of a channel that had the line before: it comes to nothing.
-    if ((life & PHI_LIFE_MASK) != post.life || !is_whole(link, &post, life))
-        return;
-    if (phi_flush_covers(link, &post)) {
-        phi_flush_hold(link, &(struct phi_held){.line = post.line,
-                                                .life = life,
-                                                .value = 1u << (2 * post.word + post.which),
-                                                .side = post.side,
-                                                .word = post.word});
-        return;
-    }
-    // Release: who acquires the word sees the data that came with the post or before it.
-    atomic_store_explicit((_Atomic uint32_t *)line + post.word, 1u << (2 * post.word + post.which),
-                          memory_order_release);
-}
-
-void phi_posts_arrive(struct phi_link *link, uint64_t data)
-{
-    link->posts_come++;
-    apply(link, (uint32_t)data);
-    if (link->net->wire.immediate == 8 && data >> 32 != NO_POST)
-        apply(link, (uint32_t)(data >> 32));
-}
-
 // ---- going out
-
-struct phi_net_op *phi_op_free(struct phi_net_op *ops, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (!ops[i].busy)
-            return &ops[i];
-    return NULL;
-}
 
 // A post that is held goes along with another one, but with nothing of a staged lane, which may be
 // over before it is delivered: posts are delivered when their operations are over.
@@ -117,7 +48,7 @@ static uint64_t data_of(const struct phi_link *link, const struct phi_rma *rma)
 {
     if (link->net->wire.immediate != 8)
         return rma->immediate;
-    return rma->immediate | (uint64_t)(takes_along(link, rma) ? link->held : NO_POST) << 32;
+    return rma->immediate | (uint64_t)(takes_along(link, rma) ? link->held : PHI_NO_POST) << 32;
 }
 
 static uint64_t delivery(const struct phi_link *link, const struct phi_rma *rma)
@@ -199,46 +130,6 @@ ssize_t phi_post_send(struct phi_link *link, const struct phi_route *route, uint
 
     link->posting += rc == 0;
     return rc;
-}
-
-static ssize_t hold(struct phi_link *link, const struct phi_route *route, uint32_t immediate)
-{
-    link->holds = true;
-    link->held = immediate;
-    link->held_route = *route;
-    return 0;
-}
-
-static int post_or_hold(const struct phi_route *route, uint32_t immediate, bool may_wait)
-{
-    struct phi_link *link = route->link;
-    struct phi_net *net = link->net;
-    ssize_t rc = -ECONNRESET;
-
-    if (!phi_net_trylock(net))
-        return -EAGAIN;
-    if (link->carries) {
-        if (may_wait && net->wire.immediate == 8 && !link->holds)
-            rc = hold(link, route, immediate);
-        else
-            rc = phi_post_send(link, route, immediate);
-        if (rc)
-            phi_link_poll(link); // makes room
-    }
-    if (!link->carries)
-        rc = -ECONNRESET;
-    pthread_mutex_unlock(&net->lock);
-    return rc == 0 ? 0 : rc == -ECONNRESET ? -ECONNRESET : -EAGAIN;
-}
-
-int phi_link_post(const struct phi_route *route, uint32_t immediate)
-{
-    return post_or_hold(route, immediate, false);
-}
-
-int phi_link_hold(const struct phi_route *route, uint32_t immediate)
-{
-    return post_or_hold(route, immediate, true);
 }
 
 void phi_posts_go(struct phi_link *link)

@@ -6,26 +6,6 @@
 #include "base/clock.h"
 #include "net/state.h"
 
-#define RETRY_MS 10 // between attempts, at most
-#define IDLE_MS  500
-
-bool phi_may_try(const struct phi_patience *patience)
-{
-    return patience->refused == 0 || phi_now() >= patience->retry;
-}
-
-void phi_was_refused(struct phi_patience *patience)
-{
-    int64_t now = phi_now(), pause;
-
-    // Not where nobody has tried for a while: this process stood still, or there was nothing to
-    // send.
-    if (patience->refused == 0 || now - patience->retry > IDLE_MS * PHI_MS)
-        patience->refused = now;
-    pause = (now - patience->refused) / 8;
-    patience->retry = now + (pause < RETRY_MS * PHI_MS ? pause : RETRY_MS * PHI_MS);
-}
-
 void *phi_rail_desc(const struct phi_rail *rail)
 {
     return rail->buffers ? fi_mr_desc(rail->buffers) : NULL;

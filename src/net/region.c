@@ -283,6 +283,14 @@ void phi_link_forget(struct phi_link *link, struct phi_net_target *target)
     pthread_mutex_unlock(&net->lock);
 }
 
+bool phi_flush_reads(const struct phi_link *link, uint64_t key)
+{
+    const struct phi_link_flush *flush = &link->flush;
+
+    return !link->net->flusher && flush->covered > 0 && flush->known &&
+           flush->self.rails[0].key == key;
+}
+
 // Of a region that is closed. A read may be under way by its own key only where the peer has lied
 // of what it is done with: then it stays as long as the link.
 static void forget_self(struct phi_link *link, struct phi_net_region *region)

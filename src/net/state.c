@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/clock.h"
 #include "base/descriptors.h"
 
 const char *phi_net_error(const struct phi_net *net, int rc)
@@ -47,4 +48,34 @@ bool phi_net_dmabuf(const struct phi_net *net)
     (void)net;
     return false;
 #endif
+}
+
+struct phi_net_op *phi_op_free(struct phi_net_op *ops, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!ops[i].busy)
+            return &ops[i];
+    return NULL;
+}
+
+// ---- patience
+
+#define RETRY_MS 10 // between attempts, at most
+#define IDLE_MS  500
+
+bool phi_may_try(const struct phi_patience *patience)
+{
+    return patience->refused == 0 || phi_now() >= patience->retry;
+}
+
+void phi_was_refused(struct phi_patience *patience)
+{
+    int64_t now = phi_now(), pause;
+
+    // Not where nobody has tried for a while: this process stood still, or there was nothing to
+    // send.
+    if (patience->refused == 0 || now - patience->retry > IDLE_MS * PHI_MS)
+        patience->refused = now;
+    pause = (now - patience->refused) / 8;
+    patience->retry = now + (pause < RETRY_MS * PHI_MS ? pause : RETRY_MS * PHI_MS);
 }

@@ -306,6 +306,9 @@ void *phi_log_newest(const struct phi_log_buffer *log, uint32_t kind, uint32_t s
 void phi_log_drop(struct phi_log_buffer *log);
 void phi_log_free(struct phi_log_buffer *log);
 
+// Data of 8 bytes have room for two posts; this stands where there is no second one: no post is of 128 parts.
+#define PHI_NO_POST 0xffffffffu
+
 // Moves and posts.
 void phi_part_completed(struct phi_link *link, struct phi_net_op *op);
 void phi_moves_go(struct phi_link *link); // posts the parts that are due

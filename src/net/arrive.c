@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Immediate data of the peer's: what posts, records and credit do where they arrive.
+#include "net/state.h"
+
+// Whether all parts are in. Those of a message that never became whole are of a former life.
+static bool is_whole(struct phi_link *link, const struct phi_net_post *post, uint32_t life)
+{
+    struct phi_arrival *arrival =
+        &link->arrivals[(size_t)post->line * 4 + (size_t)post->side * 2 + post->word];
+
+    if (post->parts == 1)
+        return true;
+    if (arrival->life != life)
+        *arrival = (struct phi_arrival){.life = life};
+    if (++arrival->count < post->parts)
+        return false;
+    arrival->count = 0;
+    return true;
+}
+
+static void apply(struct phi_link *link, uint32_t immediate)
+{
+    struct phi_net_post post;
+    uint32_t life;
+    char *line;
+
+    if ((immediate & PHI_STAGED_ALL) == PHI_STAGED) {
+        phi_staging_apply(link, immediate);
+        return;
+    }
+    if (!phi_net_post_decode(immediate, &post) || post.line >= link->mirror.capacity)
+        return;
+    line = link->mirror.lines[post.side] + (size_t)post.line * PHI_LINE_SIZE;
+    life = atomic_load_explicit((_Atomic uint32_t *)(line + PHI_LINE_LIFE), memory_order_relaxed);
+    // Of a channel that had the line before: it comes to nothing.
+    if ((life & PHI_LIFE_MASK) != post.life || !is_whole(link, &post, life))
+        return;
+    if (phi_flush_covers(link, &post)) {
+        phi_flush_hold(link, &(struct phi_held){.line = post.line,
+                                                .life = life,
+                                                .value = 1u << (2 * post.word + post.which),
+                                                .side = post.side,
+                                                .word = post.word});
+        return;
+    }
+    // Release: who acquires the word sees the data that came with the post or before it.
+    atomic_store_explicit((_Atomic uint32_t *)line + post.word, 1u << (2 * post.word + post.which),
+                          memory_order_release);
+}
+
+void phi_posts_arrive(struct phi_link *link, uint64_t data)
+{
+    link->posts_come++;
+    apply(link, (uint32_t)data);
+    if (link->net->wire.immediate == 8 && data >> 32 != PHI_NO_POST)
+        apply(link, (uint32_t)(data >> 32));
+}
