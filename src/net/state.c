@@ -60,6 +60,8 @@ struct phi_net_op *phi_op_free(struct phi_net_op *ops, int n)
 
 // ---- patience
 
+const char phi_stall[] = "its connection is gone and cannot be made again";
+
 #define RETRY_MS 10 // between attempts, at most
 #define IDLE_MS  500
 

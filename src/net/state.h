@@ -288,6 +288,20 @@ void phi_links_free(struct phi_net *net);
 void phi_link_deafen(struct phi_link *link);
 void phi_link_received(struct phi_link *link, uint32_t index, size_t size);
 
+// Frames of the wire: a header, then its bytes. Between libraries of one version of this layout
+// only: the two ends compare PHI_HELLO_VERSION before they connect.
+enum phi_frame { PHI_FRAME_STORES = 1, PHI_FRAME_MESSAGE = 2, PHI_FRAME_BYE = 3 };
+struct phi_frame_header {
+    uint64_t token; // of the receiving end
+    uint32_t kind, size;
+    uint64_t posts; // so many the sender has told before
+};
+struct phi_store {
+    uint32_t offset, size;
+    uint64_t value;
+};
+int phi_message_await(struct phi_link *link, int i); // posts a receive
+
 // Patience: whether to try now; it was refused; it was taken.
 bool phi_may_try(const struct phi_patience *patience);
 void phi_was_refused(struct phi_patience *patience);
