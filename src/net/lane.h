@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A lane as its proxy sees it: of records through slots (staging.c), or of bells (bells.c).
+// A lane as its proxy sees it: of records through slots (records.c), or of bells (bells.c).
 #ifndef PHI_NET_LANE_H
 #define PHI_NET_LANE_H
 
@@ -31,7 +31,7 @@ struct phi_lane {
     struct phi_record_op ops[PHI_STAGE_SLOTS];
     bool flushing;             // what the oldest bell has read is being made visible
     bool active;               // in link->staging.active
-    bool closed;               // in link->staging.closed: kept for the provider
+    bool closed;               // in link->records.closed: kept for the provider
     int64_t moved_at;          // when it last made progress
     struct phi_lane *next;     // of the active ones, or of those that are closed
     struct phi_lane *kicked;   // the next of net->kicked

@@ -305,20 +305,6 @@ void phi_link_fail(struct phi_link *link, int code, const char *why)
         phi_wake_ring(link->net->message_ring);
 }
 
-// So long, as a peer's last words take another way than its data.
-#define DOUBT_MS 2000
-
-void phi_link_doubt(struct phi_link *link, const char *why)
-{
-    if (!link->carries || link->doubt)
-        return;
-    link->doubt = phi_deadline(link->rank < 0 ? 0 : DOUBT_MS); // of a probe: it has no words
-    snprintf(link->doubted, sizeof(link->doubted), "%s", why);
-    if (link->rank >= 0)
-        phi_log(link->net->report, PH_LOG_INFO, "data does not go to or from rank %d any more: %s",
-                link->rank, why);
-}
-
 int phi_link_lost(const struct phi_link *link, char *text, size_t size)
 {
     int code = atomic_load_explicit((_Atomic int *)&link->lost, memory_order_acquire);

@@ -4,7 +4,7 @@
 #include "net/state.h"
 
 // Bits of an immediate: line 0-19, side 20, word 21, which 22, life 23-28, parts 29-31 (as a power
-// of two; 5: no post but of staging.c).
+// of two; 5: no post but of records.c).
 
 static uint32_t log2_of(uint32_t parts)
 {

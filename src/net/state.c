@@ -81,3 +81,19 @@ void phi_was_refused(struct phi_patience *patience)
     pause = (now - patience->refused) / 8;
     patience->retry = now + (pause < RETRY_MS * PHI_MS ? pause : RETRY_MS * PHI_MS);
 }
+
+// ---- doubt
+
+// So long, as a peer's last words take another way than its data.
+#define DOUBT_MS 2000
+
+void phi_link_doubt(struct phi_link *link, const char *why)
+{
+    if (!link->carries || link->doubt)
+        return;
+    link->doubt = phi_deadline(link->rank < 0 ? 0 : DOUBT_MS); // of a probe: it has no words
+    snprintf(link->doubted, sizeof(link->doubted), "%s", why);
+    if (link->rank >= 0)
+        phi_log(link->net->report, PH_LOG_INFO, "data does not go to or from rank %d any more: %s",
+                link->rank, why);
+}

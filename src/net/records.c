@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "net/staging.h"
-
+// Staged records over a link: lanes, what moves on them, and the credit for it.
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
