@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Immediate data of the peer's: what posts, records and credit do where they arrive.
-#include "net/state.h"
+#include "net/arrive.h"
+
+#include "net/flush.h"
+#include "net/post.h"
+#include "net/records.h"
 
 // Whether all parts are in. Those of a message that never became whole are of a former life.
 static bool is_whole(struct phi_link *link, const struct phi_net_post *post, uint32_t life)

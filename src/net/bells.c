@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What streams ask of the net for registered memory (kernel_args.h, PHI_HOP_BELL): a move, a post,
 // or both, in the order in which they rang.
+#include "net/bells.h"
+
 #include <errno.h>
 #include <string.h>
 
-#include "net/lane.h"
+#include "net/flush.h"
+#include "net/move.h"
+#include "net/post.h"
 
 static bool is_ours(const struct phi_lane_params *p, const struct phi_stage_bell *bell)
 {

@@ -8,7 +8,11 @@
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/random.h"
-#include "net/state.h"
+#include "net/flush.h"
+#include "net/link.h"
+#include "net/probe.h"
+#include "net/progress.h"
+#include "net/provider.h"
 
 static void close_domain(struct phi_net *net, struct phi_nic *nic)
 {

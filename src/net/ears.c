@@ -8,6 +8,8 @@
 //
 // And endpoints while they serve: their sockets are to end with this program, for peers to see
 // that.
+#include "net/ears.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +23,7 @@
 
 #include "base/clock.h"
 #include "base/forked.h"
-#include "net/state.h"
+#include "net/provider.h"
 
 // The endpoints' names, and their sockets that listen: -1 until they are found.
 struct ears {

@@ -7,6 +7,8 @@
 //
 // Messages of the service threads that come behind such a post wait for it, too: a release or a
 // leave is not to be seen before what was sent first.
+#include "net/flush.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,9 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "net/state.h"
+#include "net/message.h"
+#include "net/rail.h"
+#include "net/region.h"
 
 #define FLUSH_MS 5000
 #define CLOSE_S  1

@@ -3,8 +3,8 @@
 #ifndef PHI_NET_LANE_H
 #define PHI_NET_LANE_H
 
-#include "net/state.h"
 #include "net/staging.h"
+#include "net/state.h"
 
 // Lanes of a line: by direction and word.
 #define PHI_LANES_PER_LINE 4
@@ -74,11 +74,5 @@ static inline uint32_t phi_lane_done(const struct phi_lane *lane)
     }
     return least;
 }
-
-// phi_bells_go begins what was rung, and ends what has landed. Returns whether it did anything.
-bool phi_bells_go(struct phi_lane *lane, uint32_t rung);
-
-// phi_bells_over ends a lane of a link that has ended: who has rung, or rings later, sees it.
-void phi_bells_over(struct phi_lane *lane);
 
 #endif

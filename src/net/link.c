@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A link: its life, and what is asked of it. What completes on it: port.c.
+#include "net/link.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "net/state.h"
+#include "net/bells.h"
+#include "net/ears.h"
+#include "net/flush.h"
+#include "net/message.h"
+#include "net/move.h"
+#include "net/port.h"
+#include "net/post.h"
+#include "net/rail.h"
+#include "net/records.h"
+#include "net/region.h"
 
 // ---- polling
 

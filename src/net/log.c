@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The log of what a link has to send, and of what came.
+#include "net/log.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "net/state.h"
 
 struct entry {
     uint32_t kind, size;

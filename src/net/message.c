@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Stores and messages of a link: the frames that they travel in.
+#include "net/message.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "net/state.h"
+#include "net/rail.h"
 
 // ---- sending
 

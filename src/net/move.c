@@ -3,10 +3,12 @@
 // in any order: each of the last ones carries the move's post, which counts at the peer when it has
 // come with all of them. The parts before those, if there are so many, are delivered first, and so
 // are the moves that it is behind.
+#include "net/move.h"
+
 #include <errno.h>
 #include <string.h>
 
-#include "net/state.h"
+#include "net/post.h"
 
 enum {
     STRIPE_MIN = 128 << 10, // a smaller move goes over one rail

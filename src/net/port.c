@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ports: what a link has of each NIC, and what completes there.
+#include "net/port.h"
+
 #include <poll.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "net/state.h"
+#include "net/arrive.h"
+#include "net/flush.h"
+#include "net/message.h"
+#include "net/move.h"
+#include "net/provider.h"
+#include "net/rail.h"
+#include "net/records.h"
 
 static bool is_of_messages(const struct phi_link *link, const struct phi_net_op *op)
 {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Posts: how they are written into immediate data, and how they go out.
+#include "net/post.h"
+
 #include "base/clock.h"
-#include "net/state.h"
+#include "net/rail.h"
 
 // Bits of an immediate: line 0-19, side 20, word 21, which 22, life 23-28, parts 29-31 (as a power
 // of two; 5: no post but of records.c).

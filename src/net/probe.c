@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The probe of a domain. What a provider says of itself is not always so, hence two links in this
 // process do once what every link is for, before any peer relies on it.
+#include "net/probe.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

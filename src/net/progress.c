@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Progress of a net: whoever waits for it polls it, and where nobody does, its own thread, the
 // proxy.
+#include "net/progress.h"
+
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -8,7 +10,10 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "net/state.h"
+#include "net/link.h"
+#include "net/port.h"
+#include "net/provider.h"
+#include "net/records.h"
 
 static bool poll_links(struct phi_net *net)
 {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which provider: all that libfabric offers, in our order of preference, with the reasons against
 // those that cannot serve.
+#include "net/provider.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -12,7 +14,6 @@
 #include <string.h>
 
 #include "net/interface.h"
-#include "net/state.h"
 
 // Best first. `asked`: only where the configuration names it.
 struct preference {

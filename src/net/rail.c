@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The endpoints of a link.
+#include "net/rail.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "net/state.h"
+#include "net/region.h"
 
 void *phi_rail_desc(const struct phi_rail *rail)
 {

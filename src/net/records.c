@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Staged records over a link: lanes, what moves on them, and the credit for it.
+#include "net/records.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -7,7 +9,10 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "net/bells.h"
 #include "net/lane.h"
+#include "net/post.h"
+#include "net/region.h"
 
 // A lane without progress for so long is asked whether anything of it is still to come.
 #define QUIET_NS 200000

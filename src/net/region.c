@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Regions: memory registered for one link, in every mode that a provider may ask for.
+#include "net/region.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
-#include "net/state.h"
 
 // Keys that we choose are random: one of a former life, or a guess, opens nothing.
 static uint64_t random_key(const struct phi_nic *nic)
@@ -283,7 +284,8 @@ void phi_link_forget(struct phi_link *link, struct phi_net_target *target)
     pthread_mutex_unlock(&net->lock);
 }
 
-bool phi_flush_reads(const struct phi_link *link, uint64_t key)
+// Whether the flush under way reads by that key.
+static bool flush_reads_by(const struct phi_link *link, uint64_t key)
 {
     const struct phi_link_flush *flush = &link->flush;
 
@@ -297,7 +299,7 @@ static void forget_self(struct phi_link *link, struct phi_net_region *region)
 {
     const struct phi_raw_key *raw = region->self.mapped;
 
-    if (raw && !phi_flush_reads(link, raw->key))
+    if (raw && !flush_reads_by(link, raw->key))
         forget_raw(link, &region->self);
 }
 

@@ -121,7 +121,7 @@ struct Staged : End {
     }
 };
 
-// A provider, and how many rails; records over one may be loose (net/staging.c).
+// A provider, and how many rails; records over one may be loose (net/records.c).
 struct Setting {
     const char *provider;
     int rails;

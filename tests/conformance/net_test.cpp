@@ -43,8 +43,9 @@
 #include "conformance/net_ends.h"
 #include "support/sysfs.h"
 
-extern "C" int phi_net_probe(struct phi_net *net, int64_t ms, char *why,
-                             size_t size); // net/state.h is no C++
+extern "C" {
+#include "net/probe.h"
+}
 
 namespace
 {

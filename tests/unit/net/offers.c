@@ -7,7 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/state.h"
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+
+#include "net/provider.h"
 
 static const struct offer *offered;
 static size_t offered_count, opened;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Flushes: what has come into memory of a device is made visible before its posts show.
+#ifndef PHI_NET_FLUSH_H
+#define PHI_NET_FLUSH_H
+
+#include "net/state.h"
+
+// open, with the link. covers: whether a post is one that waits for a flush. hold keeps it until
+// then. go moves the flush under way on; returns whether something showed. defers: whether a
+// message that has come waits behind posts. take: the messages that nothing is before any more.
+// shut: the link has ended, or was cut: what was held comes to nothing. lane: what was read into a
+// line's region is to be flushed; *flushing is true until then. false: it need not be.
+bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *post);
+bool phi_flush_lane(struct phi_link *link, uint32_t line, bool *flushing);
+int phi_flush_open(struct phi_link *link);
+void phi_flush_hold(struct phi_link *link, const struct phi_held *held);
+bool phi_flush_go(struct phi_link *link);
+bool phi_flush_defers(struct phi_link *link, uint32_t index, size_t size);
+void phi_flush_shut(struct phi_link *link);
+void phi_flush_take(struct phi_link *link);
+void phi_flush_free(struct phi_link *link);
+void phi_flusher_close(struct phi_net *net);
+
+#endif

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The probe of a domain.
+#ifndef PHI_NET_PROBE_H
+#define PHI_NET_PROBE_H
+
+#include "net/net.h"
+
+// phi_net_probe: whether what the domain promises is so: writes, reads, immediate data, messages.
+// Takes the lock. -ETIMEDOUT: not within so many ms; -EIO: it is not so.
+int phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size);
+
+#endif

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Staged records over a link, as those have it who poll and end it.
+#ifndef PHI_NET_RECORDS_H
+#define PHI_NET_RECORDS_H
+
+#include "net/state.h"
+
+// take makes kicked lanes active. go moves active lanes on; returns whether
+// something did. completed: of a record that was delivered. apply takes an immediate that STAGED
+// marks. rest lets others run when nothing has moved for `quiet` ns. busy: a record that was filled
+// is not yet delivered. shut: the link has ended, or was cut.
+#define PHI_STAGED     (5u << 29) // where a post has its parts
+#define PHI_STAGED_ALL (7u << 29)
+void phi_staging_take(struct phi_net *net);
+bool phi_staging_go(struct phi_link *link);
+void phi_record_completed(struct phi_link *link, struct phi_net_op *op);
+void phi_staging_apply(struct phi_link *link, uint32_t immediate);
+void phi_staging_rest(const struct phi_net *net, int64_t quiet);
+bool phi_staging_busy(const struct phi_link *link);
+void phi_link_staging_shut(struct phi_link *link);
+void phi_link_staging_free(struct phi_link *link);
+
+#endif
