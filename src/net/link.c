@@ -19,6 +19,43 @@
 #include "net/records.h"
 #include "net/region.h"
 
+// ---- its end
+
+// Those of data; where the link has ended also the one of messages, and then what all are bound to.
+static void close_rails(struct phi_link *link)
+{
+    phi_link_deafen(link);
+    for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
+        phi_rail_close(&link->rails[i]);
+    if (link->open)
+        return;
+    phi_rail_close(&link->control);
+    phi_ports_close(link);
+}
+
+// Regions before the endpoint that they are bound to, and keys behind it: what is under way names
+// them. When a move has failed nothing touches its memory any more.
+static void stop(struct phi_link *link)
+{
+    link->carries = link->holds = false;
+    link->posting = 0;
+    phi_regions_close(link);
+    phi_link_staging_shut(link);
+    phi_flush_shut(link);
+    close_rails(link);
+    phi_keys_unmap(link);
+    phi_moves_fail(link);
+    phi_bells_end(link);
+}
+
+void phi_link_shut(struct phi_link *link)
+{
+    if (!link->open)
+        return;
+    link->open = false;
+    stop(link);
+}
+
 // ---- polling
 
 // What could not be posted yet, and what is to be staged. Returns whether of this something went.
@@ -233,41 +270,6 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
     return rc == -EBADMSG ? phi_fail(net->report, rc, "the address of rank %d is refused by %s",
                                      link->rank, net->name)
                           : rc;
-}
-
-// Those of data; where the link has ended also the one of messages, and then what all are bound to.
-static void close_rails(struct phi_link *link)
-{
-    phi_link_deafen(link);
-    for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
-        phi_rail_close(&link->rails[i]);
-    if (link->open)
-        return;
-    phi_rail_close(&link->control);
-    phi_ports_close(link);
-}
-
-// Regions before the endpoint that they are bound to, and keys behind it: what is under way names
-// them. When a move has failed nothing touches its memory any more.
-static void stop(struct phi_link *link)
-{
-    link->carries = link->holds = false;
-    link->posting = 0;
-    phi_regions_close(link);
-    phi_link_staging_shut(link);
-    phi_flush_shut(link);
-    close_rails(link);
-    phi_keys_unmap(link);
-    phi_moves_fail(link);
-    phi_bells_end(link);
-}
-
-void phi_link_shut(struct phi_link *link)
-{
-    if (!link->open)
-        return;
-    link->open = false;
-    stop(link);
 }
 
 enum { TAKES = 1024 }; // more would be a peer that has no end

@@ -5,9 +5,8 @@
 
 #include "net/state.h"
 
-// take makes kicked lanes active. go moves active lanes on; returns whether
-// something did. completed: of a record that was delivered. apply takes an immediate that STAGED
-// marks. rest lets others run when nothing has moved for `quiet` ns. busy: a record that was filled
+// take makes kicked lanes active. go moves active lanes on; returns whether something did.
+// completed: of a record that was delivered. apply takes an immediate that STAGED marks. rest lets others run when nothing has moved for `quiet` ns. busy: a record that was filled
 // is not yet delivered. shut: the link has ended, or was cut.
 #define PHI_STAGED     (5u << 29) // where a post has its parts
 #define PHI_STAGED_ALL (7u << 29)
