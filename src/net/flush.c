@@ -235,16 +235,14 @@ static void show_line(struct phi_link *link, uint32_t line)
     flush->count = kept;
 }
 
-void phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
+void phi_flush_line(struct phi_link *link, uint32_t line, uint32_t id)
 {
-    phi_net_lock(link->net);
     if (link->flush.regions)
         link->flush.regions[line] = id + 1;
     if (id == PHI_HOST_MEMORY)
         show_line(link, line);
     if (link->flush.covered == 0 && link->flush.count > 0)
         start(link);
-    pthread_mutex_unlock(&link->net->lock);
 }
 
 void phi_flush_hold(struct phi_link *link, const struct phi_held *held)

@@ -10,8 +10,10 @@
 // message that has come waits behind posts. take: the messages that nothing is before any more.
 // shut: the link has ended, or was cut: what was held comes to nothing. lane: what was read into a
 // line's region is to be flushed; *flushing is true until then. false: it need not be.
+// line: see phi_link_flushes.
 bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *post);
 bool phi_flush_lane(struct phi_link *link, uint32_t line, bool *flushing);
+void phi_flush_line(struct phi_link *link, uint32_t line, uint32_t id);
 int phi_flush_open(struct phi_link *link);
 void phi_flush_hold(struct phi_link *link, const struct phi_held *held);
 bool phi_flush_go(struct phi_link *link);

@@ -56,6 +56,20 @@ void phi_link_shut(struct phi_link *link)
     stop(link);
 }
 
+// Ends a link that has failed. Last phi_link_lost says so: who knows of the end may write where the
+// peer was reading.
+static void end_failed(struct phi_link *link)
+{
+    if (!link->failure)
+        return;
+    stop(link);
+    // Release: pairs with the acquire in phi_link_lost, for the sentence.
+    atomic_store_explicit(&link->lost, link->failure, memory_order_release);
+    link->failure = 0;
+    if (link->net->message_ring >= 0)
+        phi_wake_ring(link->net->message_ring);
+}
+
 // ---- polling
 
 // What could not be posted yet, and what is to be staged. Returns whether of this something went.
@@ -68,7 +82,7 @@ static bool send_data(struct phi_link *link)
     return link->carries && phi_staging_go(link);
 }
 
-bool phi_link_poll(struct phi_link *link)
+static bool poll_link(struct phi_link *link)
 {
     bool any = phi_ports_read(link);
 
@@ -81,6 +95,22 @@ bool phi_link_poll(struct phi_link *link)
     if (link->carries && phi_may_try(&link->data))
         any = send_data(link) || any;
     return phi_link_flush(link) || any;
+}
+
+bool phi_link_poll(struct phi_link *link)
+{
+    const bool any = poll_link(link);
+
+    end_failed(link);
+    return any;
+}
+
+bool phi_link_calm(struct phi_link *link)
+{
+    const bool calmed = phi_ports_calm(link);
+
+    end_failed(link);
+    return calmed;
 }
 
 // ---- posts
@@ -263,6 +293,7 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
         link->peers_name_size = size / link->peers_names;
         if (rc == 0 && link->carries)
             phi_rails_greet(link);
+        end_failed(link);
     } else if (link->open) {
         rc = 0;
     }
@@ -283,6 +314,15 @@ void phi_link_cut(struct phi_link *link)
         stop(link);
         phi_flush_take(link);
     }
+    end_failed(link);
+    pthread_mutex_unlock(&link->net->lock);
+}
+
+void phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
+{
+    phi_net_lock(link->net);
+    phi_flush_line(link, line, id);
+    end_failed(link);
     pthread_mutex_unlock(&link->net->lock);
 }
 
@@ -304,18 +344,6 @@ bool phi_link_heard(struct phi_link *link, const struct phi_net_told *told)
     has = !link->carries || (link->posts_come >= told->posts && link->flush.covered == 0);
     pthread_mutex_unlock(&link->net->lock);
     return has || phi_now() >= told->until;
-}
-
-void phi_link_fail(struct phi_link *link, int code, const char *why)
-{
-    if (!link->open)
-        return;
-    snprintf(link->why, sizeof(link->why), "%s", why);
-    phi_link_shut(link);
-    // Release: pairs with the acquire in phi_link_lost, for the sentence.
-    atomic_store_explicit(&link->lost, code, memory_order_release);
-    if (link->net->message_ring >= 0)
-        phi_wake_ring(link->net->message_ring);
 }
 
 int phi_link_lost(const struct phi_link *link, char *text, size_t size)
@@ -346,6 +374,7 @@ static int add(struct phi_link *link, uint32_t kind, const void *bytes, uint32_t
             phi_link_fail(link, rc, "out of memory for what it is to be told");
         else
             phi_link_flush(link);
+        end_failed(link);
     }
     pthread_mutex_unlock(&net->lock);
     return rc;

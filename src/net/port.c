@@ -162,7 +162,7 @@ bool phi_ports_read(struct phi_link *link)
     return any;
 }
 
-void phi_link_check(struct phi_link *link)
+static void check_doubt(struct phi_link *link)
 {
     if (!link->carries || !link->doubt || phi_now() < link->doubt)
         return;
@@ -182,7 +182,7 @@ void phi_ports_check(struct phi_link *link)
             ;
         phi_link_fail(link, -ECONNRESET, link->ports[i].why);
     }
-    phi_link_check(link);
+    check_doubt(link);
 }
 
 static bool calm_port(struct phi_link *link, struct phi_port *port)
@@ -202,7 +202,7 @@ static bool calm_port(struct phi_link *link, struct phi_port *port)
     return true;
 }
 
-bool phi_link_calm(struct phi_link *link)
+bool phi_ports_calm(struct phi_link *link)
 {
     bool calmed = false;
 

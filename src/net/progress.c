@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "net/link.h"
-#include "net/port.h"
 #include "net/provider.h"
 #include "net/records.h"
 

@@ -82,7 +82,16 @@ void phi_was_refused(struct phi_patience *patience)
     patience->retry = now + (pause < RETRY_MS * PHI_MS ? pause : RETRY_MS * PHI_MS);
 }
 
-// ---- doubt
+// ---- failure and doubt
+
+void phi_link_fail(struct phi_link *link, int code, const char *why)
+{
+    if (!link->open)
+        return;
+    snprintf(link->why, sizeof(link->why), "%s", why);
+    link->failure = code;
+    link->open = link->carries = false;
+}
 
 // So long, as a peer's last words take another way than its data.
 #define DOUBT_MS 2000

@@ -144,8 +144,9 @@ struct phi_link {
     struct phi_link *next;
     int rank;
     struct phi_mirror mirror;
-    bool open;               // false: ended
-    bool carries;            // data; false: ended, or cut
+    bool open;               // false: ended, or failed
+    bool carries;            // data; false: ended, failed, or cut
+    int failure;             // the code of phi_link_fail, until the link is ended for it; or 0
     int64_t doubt;           // data fails: until then the peer may say why; or 0
     char doubted[160];       // ... as the provider put it
     struct phi_rail control; // stores and messages
@@ -163,7 +164,7 @@ struct phi_link {
     uint64_t token, peers_token; // what frames from the peer, and to it, have
     bool disturbed;              // some without came
     bool connected;
-    _Atomic int lost;
+    _Atomic int lost; // the failure for which it was ended
     char why[160];
     struct phi_link_buffers *buffers;
     struct phi_net_op sends[PHI_SENDS], receives[PHI_RECEIVES], posts[PHI_POSTS], parts[PHI_PARTS];
@@ -246,13 +247,17 @@ static inline bool phi_net_trylock(struct phi_net *net)
 
 // All with the lock held.
 
-// phi_link_fail ends a link that the provider or the peer has given up: closes its endpoint, fails
-// its moves, and then lets phi_link_lost say so: who knows of the end may write where the peer was
-// reading.
+// phi_link_fail only marks a link that the provider or the peer has given up: with a code and a
+// sentence, of which the first ones count. From then on it is not open and carries nothing: nothing
+// is posted and nothing is taken any more. But its endpoints, regions, moves and lanes stay as they
+// are, for the callers that are amid their work with them. link.c ends the link: each function
+// there that calls what may fail a link ends it before the lock is free again. Other files call
+// that only from below, or by phi_link_poll and phi_link_calm. So whoever takes the lock finds no
+// link that has failed and has not ended.
 void phi_link_fail(struct phi_link *link, int code, const char *why);
 // phi_link_doubt: an operation of data has failed. The peer may have closed its end of the data
 // (phi_link_cut), and what it says of that is on its way as a message: nothing is posted any more
-// and no move fails, until this rank cuts the link, too, or the time is over (phi_link_check) and
+// and no move fails, until this rank cuts the link, too, or the time is over (phi_ports_check) and
 // the link fails.
 void phi_link_doubt(struct phi_link *link, const char *why);
 // A peer that is gone is a connection that cannot be made again, about which providers say no more
