@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What nets and links are made of, and what their files ask of each other's state. Each other file
-// of the layer has a header of its own for the rest.
+// What nets and links are made of. Each file of the layer has a header of its own, and uses only
+// what is below it; from bottom to top: interface, log, pci, library, provider; state; ears, lane,
+// region; rail; message, post; flush, move; bells; records; arrive; port; link; progress; probe;
+// domain. What other layers may call is in net.h and staging.h, and has no file of that name.
 #ifndef PHI_NET_STATE_H
 #define PHI_NET_STATE_H
 
