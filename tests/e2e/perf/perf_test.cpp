@@ -348,8 +348,12 @@ TEST_F(Perf, ATaskOfSrunIsOneRank)
     tasks[1] = tasks[0];
     tasks[1][4] = "SLURM_PROCID=1";
     const pid_t other = start(words, tasks[1]);
-    for (int i = 0; i < 4500 && redis.cli("KEYS ph:{4711.0}*").empty(); i++)
+    bool joins = false; // and waits there for the first
+    for (int i = 0; i < 4500 && !joins; i++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        joins = !redis.cli("KEYS ph:{4711.0}*").empty();
+    }
+    EXPECT_TRUE(joins);
     const Ended first = wait_for(start(words, tasks[0])); // whose output it is
     const Ended second = wait_for(other);
     EXPECT_EQ(first.status, 0) << first.err;
