@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "channel/agreement.h"
 #include "channel/ask.h"
 #include "channel/attempt.h"
 #include "channel/contact.h"
@@ -25,6 +24,7 @@
 #include "channel/revoke.h"
 #include "channel/roles.h"
 #include "channel/status.h"
+#include "rules/agreement.h"
 #include "semaphore/segment.h"
 
 // The service thread serves others, too, and who asks does so again.

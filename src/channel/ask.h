@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "channel/retire.h"
+#include "rules/retire.h"
 
 struct ph_channel;
 struct phi_node_message;

@@ -11,10 +11,10 @@
 #include "base/thread.h"
 #include "channel/message.h"
 #include "channel/node.h"
-#include "channel/outcomes.h"
 #include "channel/peer.h"
 #include "channel/peers.h"
 #include "channel/wake.h"
+#include "rules/outcomes.h"
 
 // How long one attempt waits for the peer's outcome, and between two questions.
 #define ATTEMPT_MS 1000

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "channel/agreement.h"
 #include "channel/channel.h"
 #include "channel/keys.h"
 #include "channel/lift.h"
@@ -14,6 +13,7 @@
 #include "channel/spent_list.h"
 #include "channel/staging.h"
 #include "channel/view.h"
+#include "rules/agreement.h"
 #include "semaphore/segment.h"
 
 void phi_evict_push(uint32_t value, uint32_t **list, uint32_t *count, uint32_t *room)

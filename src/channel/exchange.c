@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "channel/agreement.h"
 #include "channel/buffers.h"
 #include "channel/channel.h"
 #include "channel/crossed.h"
@@ -30,6 +29,7 @@
 #include "channel/side.h"
 #include "channel/steps.h"
 #include "channel/wake.h"
+#include "rules/agreement.h"
 #include "semaphore/segment.h"
 
 struct phi_peers *phi_exchange_peers(const struct ph_exchange_request *request)

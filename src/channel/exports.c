@@ -3,11 +3,11 @@
 
 #include <stdlib.h>
 
-#include "channel/agreement.h"
 #include "channel/keys.h"
 #include "channel/peer.h"
 #include "channel/peers.h"
 #include "channel/wake.h"
+#include "rules/agreement.h"
 
 struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id)
 {

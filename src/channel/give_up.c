@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/agreement.h"
 #include "channel/channel.h"
 #include "channel/keys.h"
 #include "channel/message.h"
@@ -17,6 +16,7 @@
 #include "channel/pending.h"
 #include "channel/request.h"
 #include "channel/wake.h"
+#include "rules/agreement.h"
 #include "semaphore/segment.h"
 
 #define PAUSE_MS 10

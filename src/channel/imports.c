@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "channel/agreement.h"
 #include "channel/channel.h"
 #include "channel/exports.h"
 #include "channel/keys.h"
@@ -15,6 +14,7 @@
 #include "channel/peers.h"
 #include "channel/staging.h"
 #include "channel/wake.h"
+#include "rules/agreement.h"
 #include "semaphore/segment.h"
 
 static bool same_id(const void *value, const void *key)

@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 #include "base/table.h"
-#include "channel/agreement.h"
 #include "channel/channel.h"
 #include "memory/memory.h"
+#include "rules/agreement.h"
 #include "transport/transport.h"
 
 struct ph_exchange_request;

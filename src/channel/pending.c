@@ -2,13 +2,13 @@
 #include "channel/pending.h"
 
 #include "base/clock.h"
-#include "channel/agreement.h"
 #include "channel/channel.h"
 #include "channel/keys.h"
 #include "channel/peer.h"
 #include "channel/peers.h"
 #include "channel/request.h"
 #include "channel/wake.h"
+#include "rules/agreement.h"
 #include "semaphore/segment.h"
 
 // How long a service thread may take to answer, where the caller's deadline leaves that much.

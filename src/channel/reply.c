@@ -11,10 +11,10 @@
 #include "channel/node.h"
 #include "channel/peer.h"
 #include "channel/peers.h"
-#include "channel/retire.h"
 #include "channel/side.h"
 #include "channel/view.h"
 #include "channel/wake.h"
+#include "rules/retire.h"
 #include "semaphore/segment.h"
 
 static int say_full(const struct phi_key *key)

@@ -9,9 +9,9 @@
 #include "channel/channel.h"
 #include "channel/peer.h"
 #include "channel/peers.h"
-#include "channel/retire.h"
 #include "channel/spent_list.h"
 #include "channel/wake.h"
+#include "rules/retire.h"
 
 static void ask_or_keep(struct ph_channel *channel)
 {

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "channel/agreement.h"
 #include "channel/channel.h"
 #include "channel/expel.h"
 #include "channel/exports.h"
@@ -14,6 +13,7 @@
 #include "channel/release_state.h"
 #include "channel/spent.h"
 #include "channel/wake.h"
+#include "rules/agreement.h"
 #include "semaphore/segment.h"
 
 static struct phi_release *part_for(struct phi_peer *peer, const struct phi_local_export *e,

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 
-#include "channel/agreement.h"
 #include "channel/ask.h"
 #include "channel/channel.h"
 #include "channel/keys.h"
@@ -17,6 +16,7 @@
 #include "channel/reply.h"
 #include "channel/request.h"
 #include "channel/start.h"
+#include "rules/agreement.h"
 #include "semaphore/segment.h"
 
 // ---- one step at a time; each returns true where another may follow at once

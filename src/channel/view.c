@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/view.h"
 
-#include "channel/agreement.h"
 #include "channel/channel.h"
 #include "channel/flags.h"
 #include "channel/keys.h"
@@ -9,6 +8,7 @@
 #include "channel/peers.h"
 #include "channel/side.h"
 #include "channel/staging.h"
+#include "rules/agreement.h"
 #include "semaphore/segment.h"
 
 // Whether a message is here that the application has still to take: a note, or the end of what it

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "channel/retire.h"
+#include "rules/retire.h"
 
 struct ph_channel;
 struct phi_key;

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/agreement.h"
 #include "channel/exchange.h"
 #include "channel/expel.h"
 #include "channel/heartbeat.h"
@@ -25,6 +24,7 @@
 #include "channel/revoke.h"
 #include "channel/side.h"
 #include "channel/start.h"
+#include "rules/agreement.h"
 #include "pair.h"
 
 enum { REQUESTS = 2, OPS_MOST = 3, COMMANDS_MOST = 64, ACTIONS_MOST = 256 };

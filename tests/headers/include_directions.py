@@ -14,8 +14,9 @@ import sys
 import tempfile
 
 ALLOWED = {
-    'api': ['channel', 'semaphore', 'memory', 'topology', 'store', 'cuda', 'base'],
-    'channel': ['transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'base'],
+    'api': ['channel', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'cuda', 'base'],
+    'channel': ['rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'cuda', 'base'],
+    'rules': ['transport'],
     'transport': ['semaphore', 'memory', 'topology', 'net', 'cuda', 'base'],
     'semaphore': ['memory', 'net', 'cuda', 'base'],
     'memory': ['cuda', 'base'],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A model of two ranks that exchange operation keys by the rules of channel/agreement.h, explored
+// A model of two ranks that exchange operation keys by the rules of rules/agreement.h, explored
 // in every interleaving: the library's functions decide, the model keeps the words, the offers, the
 // confirms, the questions and the clocks.
 //

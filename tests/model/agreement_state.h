@@ -7,7 +7,7 @@
 #include <string>
 
 extern "C" {
-#include "channel/agreement.h"
+#include "rules/agreement.h"
 }
 
 namespace model

@@ -6,7 +6,7 @@
 #include "model/agreement_model.h"
 
 extern "C" {
-#include "channel/agreement.h"
+#include "rules/agreement.h"
 }
 
 using namespace model;

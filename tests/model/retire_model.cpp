@@ -7,7 +7,7 @@
 #include "model/space.h"
 
 extern "C" {
-#include "channel/retire.h"
+#include "rules/retire.h"
 }
 
 namespace model

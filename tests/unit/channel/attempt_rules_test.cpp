@@ -7,7 +7,7 @@
 extern "C" {
 #include <peerhop/error.h>
 
-#include "channel/outcomes.h"
+#include "rules/outcomes.h"
 }
 
 namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/outcomes.h"
+#include "rules/outcomes.h"
 
 #include <errno.h>
 

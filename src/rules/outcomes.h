@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The rules of attempt.h. Pure functions: the model calls them, too.
-#ifndef PHI_CHANNEL_OUTCOMES_H
-#define PHI_CHANNEL_OUTCOMES_H
+#ifndef PHI_RULES_OUTCOMES_H
+#define PHI_RULES_OUTCOMES_H
 
 #include <stdbool.h>
 #include <stdint.h>

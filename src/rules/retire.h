@@ -5,13 +5,13 @@
 // tests/model explores them with the functions of this file.
 //
 // release/ask.c asks, release/reply.c answers, release/evict.c takes out.
-#ifndef PHI_CHANNEL_RETIRE_H
-#define PHI_CHANNEL_RETIRE_H
+#ifndef PHI_RULES_RETIRE_H
+#define PHI_RULES_RETIRE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "channel/agreement.h"
+#include "rules/agreement.h"
 
 enum phi_retire_answer {
     PHI_RETIRE_YES = 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/agreement.h"
+#include "rules/agreement.h"
 
 #include <assert.h>
 

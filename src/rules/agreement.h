@@ -40,8 +40,8 @@
 // called with it held, and a peer's word that is handed in was loaded (acquire) *while* it was
 // held: this makes an answer "not taken" final. To wait without the mutex, poll
 // phi_agreement_shows(), then lock, load again and look.
-#ifndef PHI_CHANNEL_AGREEMENT_H
-#define PHI_CHANNEL_AGREEMENT_H
+#ifndef PHI_RULES_AGREEMENT_H
+#define PHI_RULES_AGREEMENT_H
 
 #include <stdbool.h>
 #include <stdint.h>
