@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
-#include "channel/node.h"
+#include "peer/node.h"
 #include "semaphore/words.h"
 #include "store/members.h"
 

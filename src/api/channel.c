@@ -7,14 +7,14 @@
 #include "api/path_report.h"
 #include "base/clock.h"
 #include "base/table.h"
-#include "channel/channel.h"
 #include "channel/device_channel.h"
 #include "channel/exchange.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/request.h"
 #include "channel/spent.h"
 #include "channel/usable.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)
 {

@@ -3,10 +3,10 @@
 
 #include <errno.h>
 
-#include "channel/channel.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/usable.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 int phi_check_given(struct phi_report *report, const void *argument, const char *what)
 {

@@ -4,7 +4,7 @@
 #ifndef PHI_API_CHECK_H
 #define PHI_API_CHECK_H
 
-#include "channel/channel.h"
+#include "peer/channel.h"
 
 // phi_check_given: `argument`, which `what` names ("ph_exchange: channels"), is not NULL.
 int phi_check_given(struct phi_report *report, const void *argument, const char *what);

@@ -15,8 +15,8 @@
 #include "channel/issue.h"
 #include "channel/leave.h"
 #include "channel/open.h"
-#include "channel/peers.h"
 #include "channel/reap.h"
+#include "peer/peers.h"
 
 #define RANKS_MAX 1048576
 

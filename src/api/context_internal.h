@@ -11,9 +11,9 @@
 #include "base/counters.h"
 #include "base/report.h"
 #include "base/table.h"
-#include "channel/peers.h"
 #include "cuda/device.h"
 #include "memory/memory.h"
+#include "peer/peers.h"
 #include "semaphore/executor.h"
 
 struct ph_context {

@@ -4,13 +4,13 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "base/stage.h"
-#include "channel/channel.h"
 #include "channel/issue.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/staging.h"
 #include "channel/take.h"
 #include "channel/usable.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 // Calls handed down at once; a larger group takes several turns on the same stream.
 #define CALLS_MAX 96

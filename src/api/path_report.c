@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-#include "channel/channel.h"
 #include "channel/flags.h"
 #include "channel/path.h"
-#include "channel/peers.h"
 #include "channel/staging.h"
 #include "cuda/kernel_args.h"
+#include "peer/channel.h"
+#include "peer/peers.h"
 
 static void reject(struct ph_path_report *report, const char *name, unsigned reason)
 {

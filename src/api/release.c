@@ -4,10 +4,10 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
-#include "channel/peers.h"
 #include "channel/reap.h"
 #include "channel/release_wait.h"
 #include "channel/start.h"
+#include "peer/peers.h"
 
 static int check(struct ph_context *context, const void *buffer, size_t size)
 {

@@ -5,12 +5,12 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
-#include "channel/channel.h"
 #include "channel/issue.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/take.h"
 #include "channel/usable.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 static int check_usable(struct ph_channel *channel)
 {

@@ -5,17 +5,17 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "channel/channel.h"
 #include "channel/evict.h"
-#include "channel/keys.h"
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
 #include "channel/spent_list.h"
 #include "channel/view.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
+#include "peer/wake.h"
 #include "semaphore/segment.h"
 
 // When what keeps everything is only under way: how long until the next look.

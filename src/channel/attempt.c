@@ -9,11 +9,11 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/wake.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 #include "rules/outcomes.h"
 
 // How long one attempt waits for the peer's outcome, and between two questions.

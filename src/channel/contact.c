@@ -8,11 +8,11 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "channel/attempt.h"
-#include "channel/message.h"
-#include "channel/node.h"
 #include "channel/path.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "semaphore/segment.h"
 
 // A call to a service thread is answered at once or never: it waits for nothing itself. At first

@@ -3,9 +3,9 @@
 // channels. It holds both until it is done, so that neither buffer is given back before.
 #include "channel/copy.h"
 
-#include "channel/channel.h"
 #include "channel/issue.h"
-#include "channel/peers.h"
+#include "peer/channel.h"
+#include "peer/peers.h"
 
 // Where the bytes are: mapped, or over the net.
 static void set_place(struct phi_work *work, const struct ph_channel *channel, size_t offset,

@@ -6,15 +6,15 @@
 
 #include "base/random.h"
 #include "channel/inbox.h"
-#include "channel/keys.h"
-#include "channel/message.h"
-#include "channel/node.h"
 #include "channel/path.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/pending.h"
 #include "channel/prepare.h"
 #include "channel/request.h"
+#include "peer/keys.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 static const struct phi_pending *first_awaited(const struct ph_exchange_request *request)
 {

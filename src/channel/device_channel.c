@@ -4,11 +4,11 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "channel/channel.h"
 #include "channel/flags.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 #include "semaphore/flags.h"
 
 // What device.cuh calls its own is the same memory as that of our kernels.

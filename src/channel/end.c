@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/end.h"
 
-#include "channel/channel.h"
 #include "channel/flags.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
+#include "peer/wake.h"
 #include "semaphore/segment.h"
 
 void phi_peer_revoke(struct phi_peer *peer)

@@ -4,15 +4,15 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "channel/channel.h"
-#include "channel/keys.h"
 #include "channel/lift.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
 #include "channel/spent_list.h"
 #include "channel/staging.h"
 #include "channel/view.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

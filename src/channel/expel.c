@@ -7,12 +7,12 @@
 #include "base/clock.h"
 #include "channel/end.h"
 #include "channel/link.h"
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
-#include "channel/wake.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
+#include "peer/wake.h"
 #include "semaphore/segment.h"
 
 bool phi_expel_over(const struct phi_peer *peer)

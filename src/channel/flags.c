@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 #include "base/table.h"
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "semaphore/flags.h"
 #include "semaphore/segment.h"
 #include "transport/slab.h"

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "channel/channel.h"
+#include "peer/channel.h"
 #include "semaphore/words.h"
 #include "transport/transport.h"
 

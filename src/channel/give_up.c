@@ -7,15 +7,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/channel.h"
-#include "channel/keys.h"
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/pending.h"
 #include "channel/request.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

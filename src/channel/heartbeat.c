@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "channel/end.h"
 #include "channel/look.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
 #include "semaphore/segment.h"
 
 enum phi_pulse phi_pulse_judge(int64_t now, int64_t beat_at, int64_t awake_since, int64_t limit)

@@ -5,15 +5,15 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "channel/channel.h"
-#include "channel/exports.h"
-#include "channel/keys.h"
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/staging.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/exports.h"
+#include "peer/keys.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

@@ -6,13 +6,13 @@
 #include "base/clock.h"
 #include "channel/expel.h"
 #include "channel/hello.h"
-#include "channel/hello_wire.h"
 #include "channel/lives.h"
 #include "channel/offer.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
-#include "channel/wake.h"
+#include "peer/hello_wire.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
+#include "peer/wake.h"
 #include "semaphore/segment.h"
 
 // Tells every connected peer whether this rank sleeps. The exchange is the waiter's half of a

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "channel/flags.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/staging.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "semaphore/flags.h"
 #include "semaphore/segment.h"
 

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "channel/channel.h"
+#include "peer/channel.h"
 
 struct phi_peers;
 

@@ -4,15 +4,15 @@
 #include <errno.h>
 
 #include "base/clock.h"
-#include "channel/channel.h"
 #include "channel/end.h"
 #include "channel/inbox.h"
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
+#include "peer/wake.h"
 #include "semaphore/segment.h"
 
 // One way: the peer's service thread looks at our side. Where we never connected to it, the end of

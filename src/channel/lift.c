@@ -3,12 +3,12 @@
 
 #include <errno.h>
 
-#include "channel/channel.h"
 #include "channel/flags.h"
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "cuda/kernel_args.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "semaphore/record.h"
 #include "semaphore/segment.h"
 

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/message.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/staging.h"
+#include "peer/message.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "semaphore/segment.h"
 
 // How long a link still has: for what is said to one that was expelled, and may be stopped for a

@@ -6,20 +6,20 @@
 #include <unistd.h>
 
 #include "channel/attempt.h"
-#include "channel/channel.h"
 #include "channel/end.h"
 #include "channel/evict.h"
 #include "channel/expel.h"
-#include "channel/exports.h"
 #include "channel/flags.h"
-#include "channel/keys.h"
 #include "channel/link.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/release.h"
 #include "channel/revoke.h"
 #include "channel/staging.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/exports.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 #include "semaphore/segment.h"
 
 static void free_remote_exports(struct phi_peer *peer)

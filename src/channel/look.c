@@ -4,9 +4,9 @@
 #include "channel/end.h"
 #include "channel/expel.h"
 #include "channel/link.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
 #include "semaphore/segment.h"
 
 // It waits for what we still have under way. What it has told before may be taken also afterwards,

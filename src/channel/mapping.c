@@ -11,14 +11,14 @@
 #include "base/random.h"
 #include "channel/end.h"
 #include "channel/flags.h"
-#include "channel/keys.h"
 #include "channel/look.h"
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/reap.h"
-#include "channel/wake.h"
+#include "peer/keys.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 
 // A call to a service thread is answered at once or never: it waits for nothing itself.
 #define CALL_DEADLINE_MS 10000

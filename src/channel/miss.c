@@ -6,19 +6,19 @@
 #include <stdlib.h>
 
 #include "channel/ask.h"
-#include "channel/channel.h"
 #include "channel/flags.h"
-#include "channel/keys.h"
 #include "channel/lift.h"
 #include "channel/path.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/pending.h"
 #include "channel/request.h"
-#include "channel/side.h"
 #include "channel/spent.h"
 #include "channel/staging.h"
 #include "channel/start.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
 #include "semaphore/segment.h"
 
 // A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), whether this end has

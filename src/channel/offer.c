@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "channel/channel.h"
 #include "channel/flags.h"
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/target.h"
 #include "cuda/kernel_args.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/target.h"
 
 // The region of an allocation over the net, behind a flag.
 static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer *writer)

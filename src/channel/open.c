@@ -8,14 +8,14 @@
 #include <unistd.h>
 
 #include "channel/attempt.h"
-#include "channel/exports.h"
-#include "channel/keys.h"
 #include "channel/lives.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/release.h"
 #include "channel/request.h"
 #include "channel/service.h"
+#include "peer/exports.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 static int announce(struct phi_peers *peers, int64_t deadline)
 {

@@ -8,13 +8,13 @@
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "channel/attempt.h"
-#include "channel/keys.h"
 #include "channel/path.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/pending.h"
 #include "channel/request.h"
 #include "channel/roles.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 static const char *missing(const struct phi_pending *pending)
 {

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "channel/attempt.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, enum phi_kind kind)
 {

@@ -2,12 +2,12 @@
 #include "channel/pending.h"
 
 #include "base/clock.h"
-#include "channel/channel.h"
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/request.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

@@ -14,12 +14,12 @@
 #include "channel/link.h"
 #include "channel/lives.h"
 #include "channel/look.h"
-#include "channel/node.h"
 #include "channel/path.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
-#include "channel/wake.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
+#include "peer/wake.h"
 #include "semaphore/segment.h"
 
 // How long a peer that refused to be connected to is left alone.

@@ -4,11 +4,11 @@
 #include "channel/attempt.h"
 #include "channel/flags.h"
 #include "channel/imports.h"
-#include "channel/keys.h"
 #include "channel/lives.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/wake.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 
 // What follows returns whether something was left that can block, for want of `blocking`.
 static bool reap_peer(struct phi_peer *peer, bool blocking)

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "channel/keys.h"
-#include "channel/node.h"
+#include "peer/keys.h"
+#include "peer/node.h"
 
 struct phi_peer;
 

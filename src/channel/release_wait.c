@@ -9,11 +9,11 @@
 
 #include "base/clock.h"
 #include "channel/expel.h"
-#include "channel/keys.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/release_state.h"
+#include "peer/keys.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 // What is in the way of a state.
 struct obstacle {

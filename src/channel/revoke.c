@@ -7,19 +7,19 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "channel/channel.h"
 #include "channel/expel.h"
 #include "channel/imports.h"
-#include "channel/keys.h"
 #include "channel/lift.h"
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/reply.h"
-#include "channel/side.h"
 #include "channel/spent.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
+#include "peer/wake.h"
 #include "semaphore/segment.h"
 
 // At once, of one peer: each is looked through at every message and tick.

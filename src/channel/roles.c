@@ -8,14 +8,14 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "channel/keys.h"
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/pending.h"
 #include "channel/request.h"
-#include "channel/wake.h"
+#include "peer/keys.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 
 // A service thread answers at once or not at all, and what else the caller waits for stands still
 // meanwhile.

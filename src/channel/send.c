@@ -7,13 +7,13 @@
 #include <stdlib.h>
 
 #include "channel/ask.h"
-#include "channel/keys.h"
 #include "channel/offer.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/pending.h"
 #include "channel/request.h"
 #include "channel/staging.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 static int give_slot(struct phi_key *key)
 {

@@ -6,11 +6,11 @@
 
 #include "base/clock.h"
 #include "channel/ask.h"
-#include "channel/channel.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/spent_list.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 #include "rules/retire.h"
 
 static void ask_or_keep(struct ph_channel *channel)

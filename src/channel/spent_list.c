@@ -2,9 +2,9 @@
 #include "channel/spent_list.h"
 
 #include "base/clock.h"
-#include "channel/channel.h"
 #include "channel/flags.h"
-#include "channel/peer.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
 
 // How long until a channel that is not over yet is looked at again.
 #define PAUSE_LEAST_MS 1

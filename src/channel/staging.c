@@ -7,11 +7,11 @@
 
 #include "base/array.h"
 #include "base/stage.h"
-#include "channel/channel.h"
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "net/staging.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "semaphore/segment.h"
 
 #define UNIT     64

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "channel/hello_wire.h"
+#include "peer/hello_wire.h"
 #include "semaphore/words.h"
 
 struct ph_channel;

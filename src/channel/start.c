@@ -4,15 +4,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "channel/channel.h"
 #include "channel/expel.h"
-#include "channel/exports.h"
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/release_state.h"
 #include "channel/spent.h"
-#include "channel/wake.h"
+#include "peer/channel.h"
+#include "peer/exports.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

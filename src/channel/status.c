@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/channel.h"
 #include "channel/heartbeat.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/release.h"
 #include "channel/request.h"
 #include "channel/revoke.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "semaphore/record.h"
 
 enum { LOCK_TRIES = 10 }; // a millisecond apart

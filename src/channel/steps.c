@@ -5,17 +5,17 @@
 #include <errno.h>
 
 #include "channel/ask.h"
-#include "channel/channel.h"
-#include "channel/keys.h"
 #include "channel/look.h"
 #include "channel/miss.h"
 #include "channel/path.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/pending.h"
 #include "channel/reply.h"
 #include "channel/request.h"
 #include "channel/start.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

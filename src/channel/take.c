@@ -5,13 +5,13 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "channel/channel.h"
 #include "channel/flags.h"
 #include "channel/issue.h"
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
 #include "channel/staging.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 // How long a call on a channel that has ended waits for the one before it. That one is over but for
 // a thread, or a kernel, that has to say so, and may not have a core.

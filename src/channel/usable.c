@@ -3,13 +3,13 @@
 
 #include <errno.h>
 
-#include "channel/channel.h"
 #include "channel/expel.h"
 #include "channel/lift.h"
 #include "channel/look.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
+#include "peer/channel.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
 #include "semaphore/segment.h"
 
 // Whether the peer gave its buffer back before or after all that this end waited for had come.

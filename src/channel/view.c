@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/view.h"
 
-#include "channel/channel.h"
 #include "channel/flags.h"
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/side.h"
 #include "channel/staging.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/side.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "channel/node.h"
 #include "memory/memory.h"
 #include "net/net.h"
+#include "peer/node.h"
 
 static bool (*_Atomic may)(void);
 static _Atomic int made, closed;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "e2e/crossed_pause.h"
 
-#include "channel/message.h"
-#include "channel/node.h"
-#include "channel/peers.h"
+#include "peer/message.h"
+#include "peer/node.h"
+#include "peer/peers.h"
 
 static void (*paused)(void);
 static void (*between)(void);

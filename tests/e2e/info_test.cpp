@@ -15,7 +15,7 @@
 
 extern "C" {
 #include "base/clock.h"
-#include "channel/node.h"
+#include "peer/node.h"
 #include "store/members.h"
 #include "topology/capabilities.h"
 }

@@ -18,7 +18,7 @@
 #include "support/watched.h"
 
 extern "C" {
-#include "channel/node.h"
+#include "peer/node.h"
 }
 
 class Processes : public EveryDevice

@@ -16,14 +16,14 @@
 #include "channel/heartbeat.h"
 #include "channel/leave.h"
 #include "channel/look.h"
-#include "channel/node.h"
 #include "channel/offer.h"
 #include "channel/reap.h"
 #include "channel/release.h"
 #include "channel/release_wait.h"
 #include "channel/revoke.h"
-#include "channel/side.h"
 #include "channel/start.h"
+#include "peer/node.h"
+#include "peer/side.h"
 #include "rules/agreement.h"
 #include "pair.h"
 
@@ -194,7 +194,7 @@ static void peer_acts(void)
     pthread_mutex_unlock(&pair->peers.lock);
 }
 
-// ---- what it answers; these stand for src/channel/node.c
+// ---- what it answers; these stand for src/peer/node.c
 
 int __wrap_phi_node_connect(const char *name, int *fd);
 int __wrap_phi_node_send(int socket, const struct phi_node_message *message, int fd);

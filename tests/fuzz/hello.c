@@ -10,9 +10,9 @@
 
 #include "base/random.h"
 #include "channel/hello.h"
-#include "channel/hello_wire.h"
 #include "channel/link.h"
-#include "channel/node.h"
+#include "peer/hello_wire.h"
+#include "peer/node.h"
 #include "fuzz.h"
 #include "pair.h"
 

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "channel/hello_wire.h"
-#include "channel/node.h"
 #include "channel/offer.h"
 #include "cuda/device.h"
+#include "peer/hello_wire.h"
+#include "peer/node.h"
 #include "pair.h"
 #include "semaphore/segment.h"
 #include "store/envelope.h"

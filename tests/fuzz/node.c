@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/node.h"
+#include "peer/node.h"
 #include "fuzz.h"
 
 // At most two descriptors, in one message of any length.

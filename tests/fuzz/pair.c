@@ -8,14 +8,14 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "channel/exports.h"
 #include "channel/lives.h"
-#include "channel/node.h"
 #include "channel/offer.h"
 #include "channel/reap.h"
 #include "channel/release.h"
-#include "channel/side.h"
-#include "channel/wake.h"
+#include "peer/exports.h"
+#include "peer/node.h"
+#include "peer/side.h"
+#include "peer/wake.h"
 #include "semaphore/flags.h"
 
 static struct pair pair;

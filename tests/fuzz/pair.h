@@ -4,10 +4,10 @@
 #ifndef TESTS_FUZZ_PAIR_H
 #define TESTS_FUZZ_PAIR_H
 
-#include "channel/channel.h"
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
+#include "peer/channel.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "fuzz.h"
 #include "semaphore/segment.h"
 

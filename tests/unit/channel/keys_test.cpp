@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "channel/keys.h"
-#include "channel/peer.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
 }
 
 namespace

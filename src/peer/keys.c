@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operation keys, the buffers that both ranks use with them, and the exports they lie in.
-#include "channel/keys.h"
+#include "peer/keys.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 #include "base/array.h"
 #include "base/random.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 struct key_name {
     uint64_t op_id;

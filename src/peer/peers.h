@@ -7,8 +7,8 @@
 // marks the object busy first (preparing, importing, key->request) and broadcasts `changed`
 // afterwards. What the data path reads (struct ph_channel) does not change after the channel was
 // made, except atomics.
-#ifndef PHI_CHANNEL_PEERS_H
-#define PHI_CHANNEL_PEERS_H
+#ifndef PHI_PEER_PEERS_H
+#define PHI_PEER_PEERS_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/peers.h"
+#include "peer/peers.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "channel/peer.h"
+#include "peer/peer.h"
 
 struct phi_peer *phi_peers_get(struct phi_peers *peers, int rank)
 {

@@ -2,8 +2,8 @@
 // Calls between ranks of one node over a unix socket. Each rank's service thread answers; any
 // thread calls. The socket proves that both run on one node (the answer carries the nonce of the
 // member record), carries descriptors, and its end tells of a peer's exit.
-#ifndef PHI_CHANNEL_NODE_H
-#define PHI_CHANNEL_NODE_H
+#ifndef PHI_PEER_NODE_H
+#define PHI_PEER_NODE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How a region over the net is written down, in a hello and in an offer.
-#ifndef PHI_CHANNEL_TARGET_H
-#define PHI_CHANNEL_TARGET_H
+#ifndef PHI_PEER_TARGET_H
+#define PHI_PEER_TARGET_H
 
 struct phi_net_target;
 struct phi_reader;

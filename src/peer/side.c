@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/side.h"
+#include "peer/side.h"
 
 #include "base/wake.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 #include "semaphore/segment.h"
 
 bool phi_peer_is_lower(const struct phi_peer *peer)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How the threads of a rank are woken: the events that the service thread sleeps in.
-#ifndef PHI_CHANNEL_WAKE_H
-#define PHI_CHANNEL_WAKE_H
+#ifndef PHI_PEER_WAKE_H
+#define PHI_PEER_WAKE_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A hello in bytes. Pure.
-#ifndef PHI_CHANNEL_HELLO_WIRE_H
-#define PHI_CHANNEL_HELLO_WIRE_H
+#ifndef PHI_PEER_HELLO_WIRE_H
+#define PHI_PEER_HELLO_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>

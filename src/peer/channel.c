@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/channel.h"
+#include "peer/channel.h"
 
 #include <assert.h>
 #include <errno.h>
 
-#include "channel/peer.h"
-#include "channel/peers.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 int phi_device_channel_busy(const struct ph_channel *channel, const char *what)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/wake.h"
+#include "peer/wake.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
 
 int phi_events_open(struct phi_events *events)
 {

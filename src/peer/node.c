@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/node.h"
+#include "peer/node.h"
 
 #include <dirent.h>
 #include <errno.h>

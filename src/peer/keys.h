@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operation keys, and the buffers and allocations of both ranks that they are about. With the lock
 // held.
-#ifndef PHI_CHANNEL_KEYS_H
-#define PHI_CHANNEL_KEYS_H
+#ifndef PHI_PEER_KEYS_H
+#define PHI_PEER_KEYS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/table.h"
-#include "channel/channel.h"
 #include "memory/memory.h"
+#include "peer/channel.h"
 #include "rules/agreement.h"
 #include "transport/transport.h"
 

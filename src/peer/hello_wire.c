@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/hello_wire.h"
+#include "peer/hello_wire.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/wire.h"
-#include "channel/target.h"
+#include "peer/target.h"
 
 #define HELLO_MAGIC 0x484f4850u // "PHOH"
 

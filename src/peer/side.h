@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The two sides of a pair's segment: what each rank says there of itself.
-#ifndef PHI_CHANNEL_SIDE_H
-#define PHI_CHANNEL_SIDE_H
+#ifndef PHI_PEER_SIDE_H
+#define PHI_PEER_SIDE_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Allocations of this rank that peers may map. With the lock held.
-#ifndef PHI_CHANNEL_EXPORTS_H
-#define PHI_CHANNEL_EXPORTS_H
+#ifndef PHI_PEER_EXPORTS_H
+#define PHI_PEER_EXPORTS_H
 
 #include <stdint.h>
 

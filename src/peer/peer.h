@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // All that is known of one peer, and of its lives. With the lock of its struct phi_peers held, but
 // for what is said to be otherwise.
-#ifndef PHI_CHANNEL_PEER_H
-#define PHI_CHANNEL_PEER_H
+#ifndef PHI_PEER_PEER_H
+#define PHI_PEER_PEER_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A channel: what an exchange has made for an operation of two ranks. What the data path reads does
 // not change afterwards, but for atomics.
-#ifndef PHI_CHANNEL_CHANNEL_H
-#define PHI_CHANNEL_CHANNEL_H
+#ifndef PHI_PEER_CHANNEL_H
+#define PHI_PEER_CHANNEL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

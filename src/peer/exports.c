@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/exports.h"
+#include "peer/exports.h"
 
 #include <stdlib.h>
 
-#include "channel/keys.h"
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/wake.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 #include "rules/agreement.h"
 
 struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id)

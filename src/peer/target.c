@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/target.h"
+#include "peer/target.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages to the service thread of a peer, through its socket or over the link.
-#ifndef PHI_CHANNEL_MESSAGE_H
-#define PHI_CHANNEL_MESSAGE_H
+#ifndef PHI_PEER_MESSAGE_H
+#define PHI_PEER_MESSAGE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "channel/hello_wire.h"
-#include "channel/node.h"
+#include "peer/hello_wire.h"
+#include "peer/node.h"
 
 struct phi_peer;
 

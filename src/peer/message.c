@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/message.h"
+#include "peer/message.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "channel/peer.h"
-#include "channel/peers.h"
-#include "channel/wake.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
 
 int phi_hello_tell(struct phi_peer *peer, const struct phi_node_message *message, bool answer)
 {
