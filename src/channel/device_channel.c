@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "channel/flags.h"
+#include "lane/flags.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/end.h"
 
-#include "channel/flags.h"
+#include "lane/flags.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

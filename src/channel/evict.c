@@ -4,10 +4,10 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "channel/lift.h"
 #include "channel/spent_list.h"
-#include "channel/staging.h"
 #include "channel/view.h"
+#include "lane/lift.h"
+#include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

@@ -13,7 +13,7 @@
 #include "channel/link.h"
 #include "channel/lives.h"
 #include "channel/look.h"
-#include "channel/staging.h"
+#include "lane/staging.h"
 #include "peer/hello_wire.h"
 #include "peer/message.h"
 #include "peer/node.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "channel/staging.h"
+#include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/exports.h"
 #include "peer/keys.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "channel/flags.h"
-#include "channel/staging.h"
+#include "lane/flags.h"
+#include "lane/staging.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "semaphore/flags.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/staging.h"
+#include "lane/staging.h"
 #include "peer/message.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

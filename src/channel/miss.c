@@ -6,14 +6,14 @@
 #include <stdlib.h>
 
 #include "channel/ask.h"
-#include "channel/flags.h"
-#include "channel/lift.h"
 #include "channel/path.h"
 #include "channel/pending.h"
 #include "channel/request.h"
 #include "channel/spent.h"
-#include "channel/staging.h"
 #include "channel/start.h"
+#include "lane/flags.h"
+#include "lane/lift.h"
+#include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

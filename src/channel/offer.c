@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "channel/flags.h"
 #include "cuda/kernel_args.h"
+#include "lane/flags.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

@@ -2,9 +2,9 @@
 #include "channel/reap.h"
 
 #include "channel/attempt.h"
-#include "channel/flags.h"
 #include "channel/imports.h"
 #include "channel/lives.h"
+#include "lane/flags.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

@@ -7,11 +7,11 @@
 
 #include "base/clock.h"
 #include "channel/expel.h"
-#include "channel/lift.h"
 #include "channel/release_state.h"
 #include "channel/revoke.h"
 #include "channel/spent.h"
-#include "channel/staging.h"
+#include "lane/lift.h"
+#include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/exports.h"
 #include "peer/keys.h"

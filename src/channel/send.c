@@ -10,7 +10,7 @@
 #include "channel/offer.h"
 #include "channel/pending.h"
 #include "channel/request.h"
-#include "channel/staging.h"
+#include "lane/staging.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

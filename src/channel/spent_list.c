@@ -2,7 +2,7 @@
 #include "channel/spent_list.h"
 
 #include "base/clock.h"
-#include "channel/flags.h"
+#include "lane/flags.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 

@@ -5,9 +5,9 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "channel/flags.h"
 #include "channel/issue.h"
-#include "channel/staging.h"
+#include "lane/flags.h"
+#include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

@@ -4,8 +4,8 @@
 #include <errno.h>
 
 #include "channel/expel.h"
-#include "channel/lift.h"
 #include "channel/look.h"
+#include "lane/lift.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/view.h"
 
-#include "channel/flags.h"
-#include "channel/staging.h"
+#include "lane/flags.h"
+#include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

@@ -42,7 +42,7 @@ enum phi_side_state {
 // of all slots lie together: an exchange of many operations moves few cache lines from one rank to the other.
 struct phi_slot {
     _Atomic uint64_t released; // the number of the buffer that its owner released while an unfinished round shows it, or 0
-    _Atomic uint64_t staging; // where the owner's slots for the key's next channel lie; see channel/staging.h
+    _Atomic uint64_t staging; // where the owner's slots for the key's next channel lie; see lane/staging.h
 };
 
 struct phi_segment {

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/stage.h"
-#include "channel/staging.h"
+#include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/node.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Waits that nobody will answer any more: which there are, and how they are let go. With the lock
 // held.
-#ifndef PHI_CHANNEL_LIFT_H
-#define PHI_CHANNEL_LIFT_H
+#ifndef PHI_LANE_LIFT_H
+#define PHI_LANE_LIFT_H
 
 #include <stdbool.h>
 

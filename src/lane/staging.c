@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/staging.h"
+#include "lane/staging.h"
 
 #include <errno.h>
 #include <stdlib.h>

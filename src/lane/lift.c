@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/lift.h"
+#include "lane/lift.h"
 
 #include <errno.h>
 
-#include "channel/flags.h"
 #include "cuda/kernel_args.h"
+#include "lane/flags.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

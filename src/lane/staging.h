@@ -11,8 +11,8 @@
 // is as between hosts: words, posts, regions.
 //
 // All with the peers' lock held, but for what the data path uses.
-#ifndef PHI_CHANNEL_STAGING_H
-#define PHI_CHANNEL_STAGING_H
+#ifndef PHI_LANE_STAGING_H
+#define PHI_LANE_STAGING_H
 
 #include <stdbool.h>
 #include <stddef.h>

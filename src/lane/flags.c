@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/flags.h"
+#include "lane/flags.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 // maps the peer's before it confirms the first channel. A confirm says whether this end has both;
 // where both ends have, the channel's messages move by lines, by copy or by words, by their size
 // and the sender's table. Without flags all move by words.
-#ifndef PHI_CHANNEL_FLAGS_H
-#define PHI_CHANNEL_FLAGS_H
+#ifndef PHI_LANE_FLAGS_H
+#define PHI_LANE_FLAGS_H
 
 #include <stdbool.h>
 #include <stddef.h>
