@@ -11,7 +11,7 @@
 #include "channel/exchange.h"
 #include "channel/request.h"
 #include "channel/spent.h"
-#include "channel/usable.h"
+#include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "channel/usable.h"
+#include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

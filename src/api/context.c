@@ -10,12 +10,12 @@
 #include "base/launcher.h"
 #include "base/random.h"
 #include "channel/device_channel.h"
-#include "channel/expel.h"
-#include "channel/heartbeat.h"
 #include "channel/issue.h"
 #include "channel/leave.h"
 #include "channel/open.h"
 #include "channel/reap.h"
+#include "ending/expel.h"
+#include "ending/heartbeat.h"
 #include "peer/peers.h"
 
 #define RANKS_MAX 1048576

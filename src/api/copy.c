@@ -6,7 +6,7 @@
 #include "api/check.h"
 #include "channel/copy.h"
 #include "channel/issue.h"
-#include "channel/usable.h"
+#include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

@@ -6,7 +6,7 @@
 #include "base/stage.h"
 #include "channel/issue.h"
 #include "channel/take.h"
-#include "channel/usable.h"
+#include "ending/usable.h"
 #include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/peer.h"

@@ -7,7 +7,7 @@
 #include "api/context_internal.h"
 #include "channel/issue.h"
 #include "channel/take.h"
-#include "channel/usable.h"
+#include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include "channel/attempt.h"
-#include "channel/end.h"
 #include "channel/evict.h"
-#include "channel/expel.h"
-#include "channel/link.h"
 #include "channel/release.h"
 #include "channel/revoke.h"
+#include "ending/end.h"
+#include "ending/expel.h"
+#include "ending/link.h"
 #include "lane/flags.h"
 #include "lane/staging.h"
 #include "peer/channel.h"

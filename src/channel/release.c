@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "channel/expel.h"
 #include "channel/release_state.h"
 #include "channel/revoke.h"
 #include "channel/spent.h"
+#include "ending/expel.h"
 #include "lane/lift.h"
 #include "lane/staging.h"
 #include "peer/channel.h"

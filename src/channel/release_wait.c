@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "channel/expel.h"
 #include "channel/release_state.h"
+#include "ending/expel.h"
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/peer.h"

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "channel/expel.h"
 #include "channel/imports.h"
 #include "channel/reply.h"
 #include "channel/spent.h"
+#include "ending/expel.h"
 #include "lane/lift.h"
 #include "peer/channel.h"
 #include "peer/keys.h"

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "channel/expel.h"
 #include "channel/release_state.h"
 #include "channel/spent.h"
+#include "ending/expel.h"
 #include "peer/channel.h"
 #include "peer/exports.h"
 #include "peer/keys.h"

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/heartbeat.h"
 #include "channel/release.h"
 #include "channel/request.h"
 #include "channel/revoke.h"
+#include "ending/heartbeat.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

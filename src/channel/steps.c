@@ -5,13 +5,13 @@
 #include <errno.h>
 
 #include "channel/ask.h"
-#include "channel/look.h"
 #include "channel/miss.h"
 #include "channel/path.h"
 #include "channel/pending.h"
 #include "channel/reply.h"
 #include "channel/request.h"
 #include "channel/start.h"
+#include "ending/look.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

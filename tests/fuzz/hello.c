@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "channel/hello.h"
-#include "channel/link.h"
+#include "ending/link.h"
 #include "peer/hello_wire.h"
 #include "peer/node.h"
 #include "fuzz.h"

@@ -14,8 +14,9 @@ import sys
 import tempfile
 
 ALLOWED = {
-    'api': ['channel', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'cuda', 'base'],
-    'channel': ['lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'cuda', 'base'],
+    'api': ['channel', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'cuda', 'base'],
+    'channel': ['ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'cuda', 'base'],
+    'ending': ['lane', 'peer', 'semaphore', 'topology', 'store', 'net', 'base'],
     'lane': ['peer', 'transport', 'semaphore', 'memory', 'topology', 'net', 'cuda', 'base'],
     'peer': ['rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'base'],
     'rules': ['transport'],

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "channel/heartbeat.h"
+#include "ending/heartbeat.h"
 }
 
 namespace

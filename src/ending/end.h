@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The end of a peer, and of what streams wait for from it. With the lock held.
-#ifndef PHI_CHANNEL_END_H
-#define PHI_CHANNEL_END_H
+#ifndef PHI_ENDING_END_H
+#define PHI_ENDING_END_H
 
 #include <stdbool.h>
 #include <stddef.h>

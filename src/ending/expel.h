@@ -4,8 +4,8 @@
 // itself fenced. It may still run, and its device may still write: what it shares with survivors is
 // quarantined until it has acknowledged (all of its streams are done with it) or exited.
 // All but phi_expel with the peers' lock held.
-#ifndef PHI_CHANNEL_EXPEL_H
-#define PHI_CHANNEL_EXPEL_H
+#ifndef PHI_ENDING_EXPEL_H
+#define PHI_ENDING_EXPEL_H
 
 #include <stdbool.h>
 #include <stdint.h>

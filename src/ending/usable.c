@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/usable.h"
+#include "ending/usable.h"
 
 #include <errno.h>
 
-#include "channel/expel.h"
-#include "channel/look.h"
+#include "ending/expel.h"
+#include "ending/look.h"
 #include "lane/lift.h"
 #include "peer/channel.h"
 #include "peer/peer.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/expel.h"
+#include "ending/expel.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "channel/end.h"
-#include "channel/link.h"
+#include "ending/end.h"
+#include "ending/link.h"
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/look.h"
+#include "ending/look.h"
 
-#include "channel/end.h"
-#include "channel/expel.h"
-#include "channel/link.h"
+#include "ending/end.h"
+#include "ending/expel.h"
+#include "ending/link.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/side.h"

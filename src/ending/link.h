@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The end of the link to a peer over the net. With the lock held; see hello.h for its beginning.
-#ifndef PHI_CHANNEL_LINK_H
-#define PHI_CHANNEL_LINK_H
+#ifndef PHI_ENDING_LINK_H
+#define PHI_ENDING_LINK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/link.h"
+#include "ending/link.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/heartbeat.h"
+#include "ending/heartbeat.h"
 
 #include "base/clock.h"
-#include "channel/end.h"
-#include "channel/look.h"
+#include "ending/end.h"
+#include "ending/look.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/side.h"

@@ -8,8 +8,8 @@
 // that nobody grows silent by it (CLOCK_BOOTTIME would make everybody suspect everybody after it).
 // It runs on where only processes stop (SIGSTOP, a frozen control group, a paused virtual machine).
 // Then the watcher notices that it was away itself, and grants a fresh period.
-#ifndef PHI_CHANNEL_HEARTBEAT_H
-#define PHI_CHANNEL_HEARTBEAT_H
+#ifndef PHI_ENDING_HEARTBEAT_H
+#define PHI_ENDING_HEARTBEAT_H
 
 #include <stdbool.h>
 #include <stdint.h>

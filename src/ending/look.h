@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a peer has said of its end, and what the application is told of it. With the lock held.
-#ifndef PHI_CHANNEL_LOOK_H
-#define PHI_CHANNEL_LOOK_H
+#ifndef PHI_ENDING_LOOK_H
+#define PHI_ENDING_LOOK_H
 
 #include <stdbool.h>
 

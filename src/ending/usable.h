@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Whether a channel can be used, and why not.
-#ifndef PHI_CHANNEL_USABLE_H
-#define PHI_CHANNEL_USABLE_H
+#ifndef PHI_ENDING_USABLE_H
+#define PHI_ENDING_USABLE_H
 
 struct ph_channel;
 

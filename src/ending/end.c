@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/end.h"
+#include "ending/end.h"
 
 #include "lane/flags.h"
 #include "peer/channel.h"
