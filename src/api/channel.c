@@ -7,7 +7,6 @@
 #include "api/path_report.h"
 #include "base/clock.h"
 #include "base/table.h"
-#include "channel/device_channel.h"
 #include "channel/exchange.h"
 #include "channel/request.h"
 #include "channel/spent.h"
@@ -15,6 +14,7 @@
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "transfer/device_channel.h"
 
 static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)
 {

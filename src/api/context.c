@@ -9,14 +9,14 @@
 #include "base/clock.h"
 #include "base/launcher.h"
 #include "base/random.h"
-#include "channel/device_channel.h"
-#include "channel/issue.h"
 #include "channel/leave.h"
 #include "channel/open.h"
 #include "channel/reap.h"
 #include "ending/expel.h"
 #include "ending/heartbeat.h"
 #include "peer/peers.h"
+#include "transfer/device_channel.h"
+#include "transfer/issue.h"
 
 #define RANKS_MAX 1048576
 

@@ -4,12 +4,12 @@
 #include <peerhop/transfer.h>
 
 #include "api/check.h"
-#include "channel/copy.h"
-#include "channel/issue.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "transfer/copy.h"
+#include "transfer/issue.h"
 
 // One end of a copy between two peers: what is to become of the peer's buffer there.
 struct end {

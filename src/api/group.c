@@ -4,13 +4,13 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "base/stage.h"
-#include "channel/issue.h"
-#include "channel/take.h"
 #include "ending/usable.h"
 #include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "transfer/issue.h"
+#include "transfer/take.h"
 
 // Calls handed down at once; a larger group takes several turns on the same stream.
 #define CALLS_MAX 96

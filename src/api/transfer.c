@@ -5,12 +5,12 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
-#include "channel/issue.h"
-#include "channel/take.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "transfer/issue.h"
+#include "transfer/take.h"
 
 static int check_usable(struct ph_channel *channel)
 {

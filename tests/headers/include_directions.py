@@ -14,8 +14,11 @@ import sys
 import tempfile
 
 ALLOWED = {
-    'api': ['channel', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'cuda', 'base'],
-    'channel': ['ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'cuda', 'base'],
+    'api': ['channel', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store',
+            'cuda', 'base'],
+    'channel': ['transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net',
+                'cuda', 'base'],
+    'transfer': ['lane', 'peer', 'semaphore', 'net', 'base'],
     'ending': ['lane', 'peer', 'semaphore', 'topology', 'store', 'net', 'base'],
     'lane': ['peer', 'transport', 'semaphore', 'memory', 'topology', 'net', 'cuda', 'base'],
     'peer': ['rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'base'],

@@ -81,7 +81,7 @@ struct Rules {
 };
 
 // What a stream's graph consists of. Where a land stands is written here: that the library puts
-// them there (add_bell and add_next of channel/issue.c) no model compares.
+// them there (add_bell and add_next of transfer/issue.c) no model compares.
 enum Kind : uint8_t { BELL, LAND, PRODUCE, CONSUME };
 struct Item {
     Kind kind;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/device_channel.h"
+#include "transfer/device_channel.h"
 
 #include <assert.h>
 #include <errno.h>

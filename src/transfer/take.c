@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/take.h"
+#include "transfer/take.h"
 
 #include <errno.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "channel/issue.h"
 #include "lane/flags.h"
 #include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "transfer/issue.h"
 
 // How long a call on a channel that has ended waits for the one before it. That one is over but for
 // a thread, or a kernel, that has to say so, and may not have a core.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copies between the buffers of two peers, by this rank alone: one operation that touches two
 // channels. It holds both until it is done, so that neither buffer is given back before.
-#include "channel/copy.h"
+#include "transfer/copy.h"
 
-#include "channel/issue.h"
 #include "peer/channel.h"
 #include "peer/peers.h"
+#include "transfer/issue.h"
 
 // Where the bytes are: mapped, or over the net.
 static void set_place(struct phi_work *work, const struct ph_channel *channel, size_t offset,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/issue.h"
+#include "transfer/issue.h"
 
 #include <errno.h>
 #include <stdlib.h>

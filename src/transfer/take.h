@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What came before a channel ended: whether a message is here, and taking it.
-#ifndef PHI_CHANNEL_TAKE_H
-#define PHI_CHANNEL_TAKE_H
+#ifndef PHI_TRANSFER_TAKE_H
+#define PHI_TRANSFER_TAKE_H
 
 #include <stdbool.h>
 

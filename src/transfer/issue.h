@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // From calls on channels to work on streams. Nothing here takes a lock or allocates: a channel does
 // not change after the exchange that made it, but for its atomics.
-#ifndef PHI_CHANNEL_ISSUE_H
-#define PHI_CHANNEL_ISSUE_H
+#ifndef PHI_TRANSFER_ISSUE_H
+#define PHI_TRANSFER_ISSUE_H
 
 #include <stdbool.h>
 #include <stddef.h>

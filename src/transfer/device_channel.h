@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Channels in the hands of kernels of the application. A device channel pins its channel as a
 // captured graph does, until it is given back.
-#ifndef PHI_CHANNEL_DEVICE_CHANNEL_H
-#define PHI_CHANNEL_DEVICE_CHANNEL_H
+#ifndef PHI_TRANSFER_DEVICE_CHANNEL_H
+#define PHI_TRANSFER_DEVICE_CHANNEL_H
 
 #include <peerhop/device_types.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A copy between the buffers of two peers.
-#ifndef PHI_CHANNEL_COPY_H
-#define PHI_CHANNEL_COPY_H
+#ifndef PHI_TRANSFER_COPY_H
+#define PHI_TRANSFER_COPY_H
 
 struct phi_third_party;
 
