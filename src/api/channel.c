@@ -9,11 +9,11 @@
 #include "base/table.h"
 #include "channel/exchange.h"
 #include "channel/request.h"
-#include "channel/spent.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/spent.h"
 #include "transfer/device_channel.h"
 
 static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)

@@ -5,9 +5,9 @@
 #include "api/context_internal.h"
 #include "base/clock.h"
 #include "channel/reap.h"
-#include "channel/release_wait.h"
-#include "channel/start.h"
 #include "peer/peers.h"
+#include "release/release_wait.h"
+#include "release/start.h"
 
 static int check(struct ph_context *context, const void *buffer, size_t size)
 {

@@ -7,14 +7,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "channel/ask.h"
 #include "channel/attempt.h"
 #include "channel/contact.h"
 #include "channel/pending.h"
-#include "channel/release.h"
-#include "channel/reply.h"
 #include "channel/request.h"
-#include "channel/revoke.h"
 #include "channel/roles.h"
 #include "channel/status.h"
 #include "ending/expel.h"
@@ -24,6 +20,10 @@
 #include "peer/node.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/ask.h"
+#include "release/release.h"
+#include "release/reply.h"
+#include "release/revoke.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

@@ -6,11 +6,11 @@
 
 #include "base/array.h"
 #include "channel/request.h"
-#include "channel/start.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/start.h"
 
 // Looks at most once per exchange call and allocation whether the allocation is still what it was.
 static bool still_there(struct phi_peers *peers, struct phi_own_buffer *own)

@@ -6,9 +6,6 @@
 #include <unistd.h>
 
 #include "channel/attempt.h"
-#include "channel/evict.h"
-#include "channel/release.h"
-#include "channel/revoke.h"
 #include "ending/end.h"
 #include "ending/expel.h"
 #include "ending/link.h"
@@ -20,6 +17,9 @@
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/wake.h"
+#include "release/evict.h"
+#include "release/release.h"
+#include "release/revoke.h"
 #include "semaphore/segment.h"
 
 static void free_remote_exports(struct phi_peer *peer)

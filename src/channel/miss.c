@@ -5,12 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "channel/ask.h"
 #include "channel/path.h"
 #include "channel/pending.h"
 #include "channel/request.h"
-#include "channel/spent.h"
-#include "channel/start.h"
 #include "lane/flags.h"
 #include "lane/lift.h"
 #include "lane/staging.h"
@@ -19,6 +16,9 @@
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/side.h"
+#include "release/ask.h"
+#include "release/spent.h"
+#include "release/start.h"
 #include "semaphore/segment.h"
 
 // A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), whether this end has

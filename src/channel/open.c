@@ -9,13 +9,13 @@
 
 #include "channel/attempt.h"
 #include "channel/lives.h"
-#include "channel/release.h"
 #include "channel/request.h"
 #include "channel/service.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/release.h"
 
 static int announce(struct phi_peers *peers, int64_t deadline)
 {

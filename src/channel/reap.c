@@ -2,13 +2,13 @@
 #include "channel/reap.h"
 
 #include "channel/attempt.h"
-#include "channel/imports.h"
 #include "channel/lives.h"
 #include "lane/flags.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/wake.h"
+#include "release/imports.h"
 
 // What follows returns whether something was left that can block, for want of `blocking`.
 static bool reap_peer(struct phi_peer *peer, bool blocking)

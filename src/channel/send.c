@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "channel/ask.h"
 #include "channel/offer.h"
 #include "channel/pending.h"
 #include "channel/request.h"
@@ -14,6 +13,7 @@
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/ask.h"
 
 static int give_slot(struct phi_key *key)
 {

@@ -18,7 +18,6 @@
 #include "channel/answer.h"
 #include "channel/hello.h"
 #include "channel/lives.h"
-#include "channel/release.h"
 #include "channel/status.h"
 #include "ending/end.h"
 #include "ending/heartbeat.h"
@@ -30,6 +29,7 @@
 #include "peer/peers.h"
 #include "peer/side.h"
 #include "peer/wake.h"
+#include "release/release.h"
 #include "semaphore/segment.h"
 
 #define REFRESH_DEADLINE_MS 2000

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/release.h"
 #include "channel/request.h"
-#include "channel/revoke.h"
 #include "ending/heartbeat.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/release.h"
+#include "release/revoke.h"
 #include "semaphore/record.h"
 
 enum { LOCK_TRIES = 10 }; // a millisecond apart

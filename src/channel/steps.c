@@ -4,18 +4,18 @@
 
 #include <errno.h>
 
-#include "channel/ask.h"
 #include "channel/miss.h"
 #include "channel/path.h"
 #include "channel/pending.h"
-#include "channel/reply.h"
 #include "channel/request.h"
-#include "channel/start.h"
 #include "ending/look.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/ask.h"
+#include "release/reply.h"
+#include "release/start.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/use.h"
 
-#include "channel/release.h"
 #include "channel/request.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/release.h"
 
 // Whether an exchange that is not finished has a buffer there.
 static bool exchanges(const struct phi_peers *peers, uint64_t base)

@@ -11,11 +11,11 @@
 #include "channel/lives.h"
 #include "channel/offer.h"
 #include "channel/reap.h"
-#include "channel/release.h"
 #include "peer/exports.h"
 #include "peer/node.h"
 #include "peer/side.h"
 #include "peer/wake.h"
+#include "release/release.h"
 #include "semaphore/flags.h"
 
 static struct pair pair;

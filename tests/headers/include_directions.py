@@ -14,10 +14,11 @@ import sys
 import tempfile
 
 ALLOWED = {
-    'api': ['channel', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store',
-            'cuda', 'base'],
-    'channel': ['transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net',
-                'cuda', 'base'],
+    'api': ['channel', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory',
+            'topology', 'store', 'cuda', 'base'],
+    'channel': ['release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
+                'store', 'net', 'cuda', 'base'],
+    'release': ['ending', 'lane', 'peer', 'rules', 'semaphore', 'memory', 'store', 'net', 'base'],
     'transfer': ['lane', 'peer', 'semaphore', 'net', 'base'],
     'ending': ['lane', 'peer', 'semaphore', 'topology', 'store', 'net', 'base'],
     'lane': ['peer', 'transport', 'semaphore', 'memory', 'topology', 'net', 'cuda', 'base'],

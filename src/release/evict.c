@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/evict.h"
+#include "release/evict.h"
 
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "channel/spent_list.h"
-#include "channel/view.h"
 #include "lane/lift.h"
 #include "lane/staging.h"
 #include "peer/channel.h"
@@ -13,6 +11,8 @@
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/side.h"
+#include "release/spent_list.h"
+#include "release/view.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

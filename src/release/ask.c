@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/ask.h"
+#include "release/ask.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "channel/evict.h"
-#include "channel/spent_list.h"
-#include "channel/view.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/message.h"
@@ -16,6 +13,9 @@
 #include "peer/peers.h"
 #include "peer/side.h"
 #include "peer/wake.h"
+#include "release/evict.h"
+#include "release/spent_list.h"
+#include "release/view.h"
 #include "semaphore/segment.h"
 
 // When what keeps everything is only under way: how long until the next look.

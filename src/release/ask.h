@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Asking a peer whether lines and slots can be given again: the questions of a rank, and what their
 // answers do. See rules/retire.h. With the lock held.
-#ifndef PHI_CHANNEL_ASK_H
-#define PHI_CHANNEL_ASK_H
+#ifndef PHI_RELEASE_ASK_H
+#define PHI_RELEASE_ASK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/start.h"
+#include "release/start.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "channel/release_state.h"
-#include "channel/spent.h"
 #include "ending/expel.h"
 #include "peer/channel.h"
 #include "peer/exports.h"
@@ -13,6 +11,8 @@
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/wake.h"
+#include "release/release_state.h"
+#include "release/spent.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

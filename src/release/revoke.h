@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a rank does when a peer gives a buffer back that is mapped here. With the lock held.
-#ifndef PHI_CHANNEL_REVOKE_H
-#define PHI_CHANNEL_REVOKE_H
+#ifndef PHI_RELEASE_REVOKE_H
+#define PHI_RELEASE_REVOKE_H
 
 #include <stdbool.h>
 #include <stdint.h>

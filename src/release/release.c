@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/release.h"
+#include "release/release.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "channel/release_state.h"
-#include "channel/revoke.h"
-#include "channel/spent.h"
 #include "ending/expel.h"
 #include "lane/lift.h"
 #include "lane/staging.h"
@@ -21,6 +18,9 @@
 #include "peer/peers.h"
 #include "peer/side.h"
 #include "peer/wake.h"
+#include "release/release_state.h"
+#include "release/revoke.h"
+#include "release/spent.h"
 #include "semaphore/segment.h"
 
 // A message that nobody took up (the peer had no memory for it) is sent again.

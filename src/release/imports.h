@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The imports of a peer's exports: which may be closed, and closing them. With the lock held.
-#ifndef PHI_CHANNEL_IMPORTS_H
-#define PHI_CHANNEL_IMPORTS_H
+#ifndef PHI_RELEASE_IMPORTS_H
+#define PHI_RELEASE_IMPORTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The list of channels that the peer is to be asked about; see spent.h. With the lock held.
-#ifndef PHI_CHANNEL_SPENT_LIST_H
-#define PHI_CHANNEL_SPENT_LIST_H
+#ifndef PHI_RELEASE_SPENT_LIST_H
+#define PHI_RELEASE_SPENT_LIST_H
 
 #include <stdbool.h>
 

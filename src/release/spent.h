@@ -2,8 +2,8 @@
 // Channels of which a buffer was given back, and that the application has let go of: nobody can use
 // one again, so it does not wait until its room is needed. The lower rank asks the other one about
 // each, by the handshake of retire.h; a no is asked again after a pause, which grows.
-#ifndef PHI_CHANNEL_SPENT_H
-#define PHI_CHANNEL_SPENT_H
+#ifndef PHI_RELEASE_SPENT_H
+#define PHI_RELEASE_SPENT_H
 
 struct ph_channel;
 struct phi_peer;

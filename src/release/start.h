@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The releaser's half of a release: how it begins.
-#ifndef PHI_CHANNEL_START_H
-#define PHI_CHANNEL_START_H
+#ifndef PHI_RELEASE_START_H
+#define PHI_RELEASE_START_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/imports.h"
+#include "release/imports.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/spent_list.h"
+#include "release/spent_list.h"
 
 #include "base/clock.h"
 #include "lane/flags.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What release.c, which carries releases on, and release_wait.c, which looks how far they are,
 // share.
-#ifndef PHI_CHANNEL_RELEASE_STATE_H
-#define PHI_CHANNEL_RELEASE_STATE_H
+#ifndef PHI_RELEASE_RELEASE_STATE_H
+#define PHI_RELEASE_RELEASE_STATE_H
 
 #include <stdbool.h>
 #include <stddef.h>

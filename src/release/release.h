@@ -4,8 +4,8 @@
 // threads carry a release on, by messages that are not answered, whatever the applications do.
 //
 // All with the lock, but for what is said to be otherwise.
-#ifndef PHI_CHANNEL_RELEASE_H
-#define PHI_CHANNEL_RELEASE_H
+#ifndef PHI_RELEASE_RELEASE_H
+#define PHI_RELEASE_RELEASE_H
 
 #include <stdbool.h>
 #include <stdint.h>

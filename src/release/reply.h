@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The answers to a peer that asks whether lines and slots can be given again, and what the lower
 // rank tells of exchanges that ended for want of a slot. With the lock held.
-#ifndef PHI_CHANNEL_REPLY_H
-#define PHI_CHANNEL_REPLY_H
+#ifndef PHI_RELEASE_REPLY_H
+#define PHI_RELEASE_REPLY_H
 
 #include <stdbool.h>
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/reply.h"
+#include "release/reply.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "channel/evict.h"
-#include "channel/view.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/message.h"
@@ -14,6 +12,8 @@
 #include "peer/peers.h"
 #include "peer/side.h"
 #include "peer/wake.h"
+#include "release/evict.h"
+#include "release/view.h"
 #include "rules/retire.h"
 #include "semaphore/segment.h"
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/spent.h"
+#include "release/spent.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "channel/ask.h"
-#include "channel/spent_list.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/wake.h"
+#include "release/ask.h"
+#include "release/spent_list.h"
 #include "rules/retire.h"
 
 static void ask_or_keep(struct ph_channel *channel)

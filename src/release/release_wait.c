@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How far a release is: what is in the way of a state, and the wait until nothing is.
-#include "channel/release_wait.h"
+#include "release/release_wait.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,12 +8,12 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "channel/release_state.h"
 #include "ending/expel.h"
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/release_state.h"
 
 // What is in the way of a state.
 struct obstacle {

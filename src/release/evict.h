@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Taking a channel or a key out, and what of it may be given again. With the lock held.
-#ifndef PHI_CHANNEL_EVICT_H
-#define PHI_CHANNEL_EVICT_H
+#ifndef PHI_RELEASE_EVICT_H
+#define PHI_RELEASE_EVICT_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/view.h"
+#include "release/view.h"
 
 #include "lane/flags.h"
 #include "lane/staging.h"

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a rank does when a peer gives a buffer back that is mapped here.
-#include "channel/revoke.h"
+#include "release/revoke.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
-#include "channel/imports.h"
-#include "channel/reply.h"
-#include "channel/spent.h"
 #include "ending/expel.h"
 #include "lane/lift.h"
 #include "peer/channel.h"
@@ -20,6 +17,9 @@
 #include "peer/peers.h"
 #include "peer/side.h"
 #include "peer/wake.h"
+#include "release/imports.h"
+#include "release/reply.h"
+#include "release/spent.h"
 #include "semaphore/segment.h"
 
 // At once, of one peer: each is looked through at every message and tick.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How far a release is: ph_release_test and ph_release_wait. Without the lock.
-#ifndef PHI_CHANNEL_RELEASE_WAIT_H
-#define PHI_CHANNEL_RELEASE_WAIT_H
+#ifndef PHI_RELEASE_RELEASE_WAIT_H
+#define PHI_RELEASE_RELEASE_WAIT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What this rank sees of a channel or a key that is to make way. With the lock held.
-#ifndef PHI_CHANNEL_VIEW_H
-#define PHI_CHANNEL_VIEW_H
+#ifndef PHI_RELEASE_VIEW_H
+#define PHI_RELEASE_VIEW_H
 
 #include <stdbool.h>
 
