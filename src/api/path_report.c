@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "channel/path.h"
 #include "cuda/kernel_args.h"
 #include "lane/flags.h"
 #include "lane/staging.h"
+#include "meeting/path.h"
 #include "peer/channel.h"
 #include "peer/peers.h"
 

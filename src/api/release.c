@@ -4,7 +4,7 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
-#include "channel/reap.h"
+#include "meeting/reap.h"
 #include "peer/peers.h"
 #include "release/release_wait.h"
 #include "release/start.h"

@@ -7,14 +7,14 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "channel/attempt.h"
-#include "channel/contact.h"
 #include "channel/pending.h"
 #include "channel/request.h"
 #include "channel/roles.h"
 #include "channel/status.h"
 #include "ending/expel.h"
 #include "ending/look.h"
+#include "meeting/attempt.h"
+#include "meeting/contact.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/node.h"

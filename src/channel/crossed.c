@@ -6,10 +6,10 @@
 
 #include "base/random.h"
 #include "channel/inbox.h"
-#include "channel/path.h"
 #include "channel/pending.h"
-#include "channel/prepare.h"
 #include "channel/request.h"
+#include "meeting/path.h"
+#include "meeting/prepare.h"
 #include "peer/keys.h"
 #include "peer/message.h"
 #include "peer/node.h"

@@ -4,10 +4,10 @@
 #include <errno.h>
 
 #include "base/clock.h"
-#include "channel/hello.h"
-#include "channel/lives.h"
 #include "channel/offer.h"
 #include "ending/expel.h"
+#include "meeting/hello.h"
+#include "meeting/lives.h"
 #include "peer/hello_wire.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

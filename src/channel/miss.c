@@ -5,12 +5,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "channel/path.h"
 #include "channel/pending.h"
 #include "channel/request.h"
 #include "lane/flags.h"
 #include "lane/lift.h"
 #include "lane/staging.h"
+#include "meeting/path.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

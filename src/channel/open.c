@@ -7,10 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "channel/attempt.h"
-#include "channel/lives.h"
 #include "channel/request.h"
 #include "channel/service.h"
+#include "meeting/attempt.h"
+#include "meeting/lives.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

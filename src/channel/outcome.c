@@ -7,11 +7,11 @@
 
 #include "base/clock.h"
 #include "base/descriptors.h"
-#include "channel/attempt.h"
-#include "channel/path.h"
 #include "channel/pending.h"
 #include "channel/request.h"
 #include "channel/roles.h"
+#include "meeting/attempt.h"
+#include "meeting/path.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

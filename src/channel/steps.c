@@ -5,10 +5,10 @@
 #include <errno.h>
 
 #include "channel/miss.h"
-#include "channel/path.h"
 #include "channel/pending.h"
 #include "channel/request.h"
 #include "ending/look.h"
+#include "meeting/path.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

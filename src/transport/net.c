@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The net path: whether it serves a pair of ranks. How, src/net and channel/hello.c have.
+// The net path: whether it serves a pair of ranks. How, src/net and meeting/hello.c have.
 #include "transport/transport.h"
 
 static enum phi_reason net_viable(const struct phi_capabilities *mine,

@@ -92,7 +92,7 @@ bool phi_path_net(const struct phi_capabilities *mine, const struct phi_capabili
 bool phi_path_only_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
 // phi_path_doubt: whether no record says if ipc serves two devices of one node, and the net could: where no process sees
-// both devices, or the two live in different containers. Then both try (channel/attempt.h). Both ranks compute the same.
+// both devices, or the two live in different containers. Then both try (meeting/attempt.h). Both ranks compute the same.
 bool phi_path_doubt(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
 // phi_net_pair: what they know against the net, whether it is to serve or not.

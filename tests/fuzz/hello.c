@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "channel/hello.h"
 #include "ending/link.h"
+#include "meeting/hello.h"
 #include "peer/hello_wire.h"
 #include "peer/node.h"
 #include "fuzz.h"

@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "channel/lives.h"
 #include "channel/offer.h"
-#include "channel/reap.h"
+#include "meeting/lives.h"
+#include "meeting/reap.h"
 #include "peer/exports.h"
 #include "peer/node.h"
 #include "peer/side.h"

@@ -14,10 +14,12 @@ import sys
 import tempfile
 
 ALLOWED = {
-    'api': ['channel', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory',
+    'api': ['channel', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory',
             'topology', 'store', 'cuda', 'base'],
-    'channel': ['release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
-                'store', 'net', 'cuda', 'base'],
+    'channel': ['meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory',
+                'topology', 'store', 'net', 'cuda', 'base'],
+    'meeting': ['release', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net',
+                'base'],
     'release': ['ending', 'lane', 'peer', 'rules', 'semaphore', 'memory', 'store', 'net', 'base'],
     'transfer': ['lane', 'peer', 'semaphore', 'net', 'base'],
     'ending': ['lane', 'peer', 'semaphore', 'topology', 'store', 'net', 'base'],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The probe of a pair, and mapping what a peer has offered.
-#include "channel/mapping.h"
+#include "meeting/mapping.h"
 
 #include <errno.h>
 #include <time.h>
@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/random.h"
-#include "channel/reap.h"
 #include "ending/end.h"
 #include "ending/look.h"
 #include "lane/flags.h"
+#include "meeting/reap.h"
 #include "peer/keys.h"
 #include "peer/message.h"
 #include "peer/node.h"

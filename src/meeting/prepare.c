@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/prepare.h"
+#include "meeting/prepare.h"
 
 #include <errno.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/attempt.h"
-#include "channel/contact.h"
-#include "channel/hello.h"
-#include "channel/lives.h"
-#include "channel/path.h"
 #include "ending/end.h"
 #include "ending/expel.h"
 #include "ending/link.h"
 #include "ending/look.h"
 #include "lane/flags.h"
+#include "meeting/attempt.h"
+#include "meeting/contact.h"
+#include "meeting/hello.h"
+#include "meeting/lives.h"
+#include "meeting/path.h"
 #include "peer/node.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/hello.h"
+#include "meeting/hello.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -8,12 +8,12 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "channel/contact.h"
-#include "channel/lives.h"
 #include "ending/expel.h"
 #include "ending/link.h"
 #include "ending/look.h"
 #include "lane/staging.h"
+#include "meeting/contact.h"
+#include "meeting/lives.h"
 #include "peer/hello_wire.h"
 #include "peer/message.h"
 #include "peer/node.h"

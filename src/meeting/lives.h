@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The lives of a peer. An entry of the table is one life; a later one of the same rank takes its
 // place once nothing of ours touches the former any more. All with the peers' lock held.
-#ifndef PHI_CHANNEL_LIVES_H
-#define PHI_CHANNEL_LIVES_H
+#ifndef PHI_MEETING_LIVES_H
+#define PHI_MEETING_LIVES_H
 
 #include <stdbool.h>
 #include <stdint.h>

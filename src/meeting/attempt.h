@@ -8,8 +8,8 @@
 // a driver's call may block behind others of the process, and the service thread must not. Asked
 // again, it answers with the outcome. An outcome is of two lives, and never changes: whoever knows
 // both knows what the other one knows, or will. docs/protocols.md has the rules.
-#ifndef PHI_CHANNEL_ATTEMPT_H
-#define PHI_CHANNEL_ATTEMPT_H
+#ifndef PHI_MEETING_ATTEMPT_H
+#define PHI_MEETING_ATTEMPT_H
 
 #include <stdbool.h>
 #include <stdint.h>

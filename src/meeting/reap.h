@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Unmapping all that may be unmapped.
-#ifndef PHI_CHANNEL_REAP_H
-#define PHI_CHANNEL_REAP_H
+#ifndef PHI_MEETING_REAP_H
+#define PHI_MEETING_REAP_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/attempt.h"
+#include "meeting/attempt.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A peer is made ready: through its socket, or over the net. Called with the lock held, given up
 // while it waits.
-#ifndef PHI_CHANNEL_PREPARE_H
-#define PHI_CHANNEL_PREPARE_H
+#ifndef PHI_MEETING_PREPARE_H
+#define PHI_MEETING_PREPARE_H
 
 #include <stdint.h>
 

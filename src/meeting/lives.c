@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/lives.h"
+#include "meeting/lives.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "channel/attempt.h"
 #include "ending/end.h"
 #include "ending/expel.h"
 #include "ending/link.h"
 #include "lane/flags.h"
 #include "lane/staging.h"
+#include "meeting/attempt.h"
 #include "peer/channel.h"
 #include "peer/exports.h"
 #include "peer/keys.h"

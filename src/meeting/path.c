@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/path.h"
+#include "meeting/path.h"
 
 #include "base/clock.h"
-#include "channel/attempt.h"
+#include "meeting/attempt.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The peer's allocations are mapped. Called with the lock held, given up while it waits.
-#ifndef PHI_CHANNEL_MAPPING_H
-#define PHI_CHANNEL_MAPPING_H
+#ifndef PHI_MEETING_MAPPING_H
+#define PHI_MEETING_MAPPING_H
 
 #include <stdint.h>
 

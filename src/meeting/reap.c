@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/reap.h"
+#include "meeting/reap.h"
 
-#include "channel/attempt.h"
-#include "channel/lives.h"
 #include "lane/flags.h"
+#include "meeting/attempt.h"
+#include "meeting/lives.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // First contact through the socket of a peer's service thread: what is said there, and what comes
 // of it.
-#ifndef PHI_CHANNEL_CONTACT_H
-#define PHI_CHANNEL_CONTACT_H
+#ifndef PHI_MEETING_CONTACT_H
+#define PHI_MEETING_CONTACT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/contact.h"
+#include "meeting/contact.h"
 
 #include <errno.h>
 #include <sys/syscall.h>
@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "channel/attempt.h"
-#include "channel/path.h"
+#include "meeting/attempt.h"
+#include "meeting/path.h"
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"

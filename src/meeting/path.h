@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which path joins two ranks, as far as it is known. With the lock held.
-#ifndef PHI_CHANNEL_PATH_H
-#define PHI_CHANNEL_PATH_H
+#ifndef PHI_MEETING_PATH_H
+#define PHI_MEETING_PATH_H
 
 #include <stdbool.h>
 
