@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "channel/pending.h"
-#include "channel/request.h"
-#include "channel/roles.h"
 #include "channel/status.h"
 #include "ending/expel.h"
 #include "ending/look.h"
+#include "exchange/pending.h"
+#include "exchange/request.h"
+#include "exchange/roles.h"
 #include "meeting/attempt.h"
 #include "meeting/contact.h"
 #include "peer/exports.h"

@@ -4,8 +4,8 @@
 #include <errno.h>
 
 #include "base/clock.h"
-#include "channel/inbox.h"
 #include "ending/end.h"
+#include "exchange/inbox.h"
 #include "peer/channel.h"
 #include "peer/message.h"
 #include "peer/node.h"

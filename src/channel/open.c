@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "channel/request.h"
 #include "channel/service.h"
+#include "exchange/request.h"
 #include "meeting/attempt.h"
 #include "meeting/lives.h"
 #include "peer/exports.h"

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/request.h"
 #include "ending/heartbeat.h"
+#include "exchange/request.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "channel/use.h"
 
-#include "channel/request.h"
+#include "exchange/request.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

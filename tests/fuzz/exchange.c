@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/exchange.h"
 #include "channel/leave.h"
-#include "channel/offer.h"
 #include "ending/expel.h"
 #include "ending/heartbeat.h"
 #include "ending/look.h"
+#include "exchange/exchange.h"
+#include "exchange/offer.h"
 #include "meeting/reap.h"
 #include "peer/node.h"
 #include "peer/side.h"

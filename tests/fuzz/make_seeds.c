@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "channel/offer.h"
 #include "cuda/device.h"
+#include "exchange/offer.h"
 #include "peer/hello_wire.h"
 #include "peer/node.h"
 #include "pair.h"

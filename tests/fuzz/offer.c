@@ -5,7 +5,7 @@
 // Input: our rank, then offers, each a piece.
 #include <stdlib.h>
 
-#include "channel/offer.h"
+#include "exchange/offer.h"
 #include "fuzz.h"
 #include "pair.h"
 #include "semaphore/flags.h"

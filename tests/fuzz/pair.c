@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "channel/offer.h"
+#include "exchange/offer.h"
 #include "meeting/lives.h"
 #include "meeting/reap.h"
 #include "peer/exports.h"

@@ -14,10 +14,12 @@ import sys
 import tempfile
 
 ALLOWED = {
-    'api': ['channel', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory',
-            'topology', 'store', 'cuda', 'base'],
-    'channel': ['meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory',
-                'topology', 'store', 'net', 'cuda', 'base'],
+    'api': ['channel', 'exchange', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport',
+            'semaphore', 'memory', 'topology', 'store', 'cuda', 'base'],
+    'channel': ['exchange', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore',
+                'memory', 'topology', 'store', 'net', 'cuda', 'base'],
+    'exchange': ['meeting', 'release', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
+                 'store', 'net', 'cuda', 'base'],
     'meeting': ['release', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net',
                 'base'],
     'release': ['ending', 'lane', 'peer', 'rules', 'semaphore', 'memory', 'store', 'net', 'base'],

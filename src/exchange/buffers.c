@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/buffers.h"
+#include "exchange/buffers.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "channel/request.h"
+#include "exchange/request.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Two ranks that name roles which do not match wait for each other for ever: who waits asks.
-#include "channel/roles.h"
+#include "exchange/roles.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "channel/pending.h"
-#include "channel/request.h"
+#include "exchange/pending.h"
+#include "exchange/request.h"
 #include "peer/keys.h"
 #include "peer/message.h"
 #include "peer/node.h"

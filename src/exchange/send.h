@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sending an offer: what it tells of, and registering that first.
-#ifndef PHI_CHANNEL_SEND_H
-#define PHI_CHANNEL_SEND_H
+#ifndef PHI_EXCHANGE_SEND_H
+#define PHI_EXCHANGE_SEND_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One operation of an exchange: how it is settled, and what it waits for. With the lock held.
-#ifndef PHI_CHANNEL_PENDING_H
-#define PHI_CHANNEL_PENDING_H
+#ifndef PHI_EXCHANGE_PENDING_H
+#define PHI_EXCHANGE_PENDING_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

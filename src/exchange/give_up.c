@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The end of an exchange whose deadline has passed: what agreement.h asks for, and the search for a
 // crossed order.
-#include "channel/give_up.h"
+#include "exchange/give_up.h"
 
 #include <errno.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/pending.h"
-#include "channel/request.h"
+#include "exchange/pending.h"
+#include "exchange/request.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/message.h"

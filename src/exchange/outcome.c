@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The sentences of an exchange that failed.
-#include "channel/outcome.h"
+#include "exchange/outcome.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/descriptors.h"
-#include "channel/pending.h"
-#include "channel/request.h"
-#include "channel/roles.h"
+#include "exchange/pending.h"
+#include "exchange/request.h"
+#include "exchange/roles.h"
 #include "meeting/attempt.h"
 #include "meeting/path.h"
 #include "peer/keys.h"

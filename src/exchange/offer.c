@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/offer.h"
+#include "exchange/offer.h"
 
 #include <errno.h>
 #include <stdlib.h>

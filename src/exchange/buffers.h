@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Finding the buffer of this rank that a key exchanges, and the export that it lies in.
-#ifndef PHI_CHANNEL_BUFFERS_H
-#define PHI_CHANNEL_BUFFERS_H
+#ifndef PHI_EXCHANGE_BUFFERS_H
+#define PHI_EXCHANGE_BUFFERS_H
 
 struct ph_exchange_request;
 struct ph_operation;

@@ -3,8 +3,8 @@
 // number, buffer) and the export records of the allocations that they lie in, each record once per
 // peer. Descriptors do not speak of rounds: a buffer number of a key means the same buffer for
 // ever, so an offer that comes twice does no harm.
-#ifndef PHI_CHANNEL_OFFER_H
-#define PHI_CHANNEL_OFFER_H
+#ifndef PHI_EXCHANGE_OFFER_H
+#define PHI_EXCHANGE_OFFER_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/exchange.h"
+#include "exchange/exchange.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "channel/buffers.h"
-#include "channel/crossed.h"
-#include "channel/give_up.h"
-#include "channel/inbox.h"
-#include "channel/outcome.h"
-#include "channel/pending.h"
-#include "channel/request.h"
-#include "channel/roles.h"
-#include "channel/send.h"
-#include "channel/steps.h"
 #include "ending/expel.h"
 #include "ending/heartbeat.h"
+#include "exchange/buffers.h"
+#include "exchange/crossed.h"
+#include "exchange/give_up.h"
+#include "exchange/inbox.h"
+#include "exchange/outcome.h"
+#include "exchange/pending.h"
+#include "exchange/request.h"
+#include "exchange/roles.h"
+#include "exchange/send.h"
+#include "exchange/steps.h"
 #include "meeting/lives.h"
 #include "meeting/mapping.h"
 #include "meeting/path.h"

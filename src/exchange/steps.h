@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The steps of a key's round.
-#ifndef PHI_CHANNEL_STEPS_H
-#define PHI_CHANNEL_STEPS_H
+#ifndef PHI_EXCHANGE_STEPS_H
+#define PHI_EXCHANGE_STEPS_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The inside of an exchange request, shared by the files that carry one through.
-#ifndef PHI_CHANNEL_REQUEST_H
-#define PHI_CHANNEL_REQUEST_H
+#ifndef PHI_EXCHANGE_REQUEST_H
+#define PHI_EXCHANGE_REQUEST_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What comes from peers through the store, and the sleep of who waits for it. With the lock held;
 // wait gives it up.
-#ifndef PHI_CHANNEL_INBOX_H
-#define PHI_CHANNEL_INBOX_H
+#ifndef PHI_EXCHANGE_INBOX_H
+#define PHI_EXCHANGE_INBOX_H
 
 #include <stdbool.h>
 #include <stdint.h>

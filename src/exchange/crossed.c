@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/crossed.h"
+#include "exchange/crossed.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/random.h"
-#include "channel/inbox.h"
-#include "channel/pending.h"
-#include "channel/request.h"
+#include "exchange/inbox.h"
+#include "exchange/pending.h"
+#include "exchange/request.h"
 #include "meeting/path.h"
 #include "meeting/prepare.h"
 #include "peer/keys.h"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One operation of an exchange, step by step.
-#include "channel/steps.h"
+#include "exchange/steps.h"
 
 #include <errno.h>
 
-#include "channel/miss.h"
-#include "channel/pending.h"
-#include "channel/request.h"
 #include "ending/look.h"
+#include "exchange/miss.h"
+#include "exchange/pending.h"
+#include "exchange/request.h"
 #include "meeting/path.h"
 #include "peer/channel.h"
 #include "peer/keys.h"

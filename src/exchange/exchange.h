@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exchange: bringing operation keys through their rounds. docs/protocols.md tells the protocol;
 // agreement.h has its rules.
-#ifndef PHI_CHANNEL_EXCHANGE_H
-#define PHI_CHANNEL_EXCHANGE_H
+#ifndef PHI_EXCHANGE_EXCHANGE_H
+#define PHI_EXCHANGE_EXCHANGE_H
 
 #include <stddef.h>
 #include <stdint.h>

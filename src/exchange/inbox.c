@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/inbox.h"
+#include "exchange/inbox.h"
 
 #include <errno.h>
 
 #include "base/clock.h"
-#include "channel/offer.h"
 #include "ending/expel.h"
+#include "exchange/offer.h"
 #include "meeting/hello.h"
 #include "meeting/lives.h"
 #include "peer/hello_wire.h"

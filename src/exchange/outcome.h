@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sentences for exchanges that failed.
-#ifndef PHI_CHANNEL_OUTCOME_H
-#define PHI_CHANNEL_OUTCOME_H
+#ifndef PHI_EXCHANGE_OUTCOME_H
+#define PHI_EXCHANGE_OUTCOME_H
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Roles that do not match, told to both ranks while they wait: see docs/protocols.md, "Exchanges
 // under way".
-#ifndef PHI_CHANNEL_ROLES_H
-#define PHI_CHANNEL_ROLES_H
+#ifndef PHI_EXCHANGE_ROLES_H
+#define PHI_EXCHANGE_ROLES_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Giving up an exchange, and asking the peer what became of it.
-#ifndef PHI_CHANNEL_GIVE_UP_H
-#define PHI_CHANNEL_GIVE_UP_H
+#ifndef PHI_EXCHANGE_GIVE_UP_H
+#define PHI_EXCHANGE_GIVE_UP_H
 
 #include <stdint.h>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/send.h"
+#include "exchange/send.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "channel/offer.h"
-#include "channel/pending.h"
-#include "channel/request.h"
+#include "exchange/offer.h"
+#include "exchange/pending.h"
+#include "exchange/request.h"
 #include "lane/staging.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

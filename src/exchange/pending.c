@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/pending.h"
+#include "exchange/pending.h"
 
 #include "base/clock.h"
-#include "channel/request.h"
+#include "exchange/request.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"

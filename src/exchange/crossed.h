@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exchanges in crossed order: each rank waits for what the other would do after.
-#ifndef PHI_CHANNEL_CROSSED_H
-#define PHI_CHANNEL_CROSSED_H
+#ifndef PHI_EXCHANGE_CROSSED_H
+#define PHI_EXCHANGE_CROSSED_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The open round of an operation that is not in the cache: descriptor, mapping, confirms, channel.
-#include "channel/miss.h"
+#include "exchange/miss.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "channel/pending.h"
-#include "channel/request.h"
+#include "exchange/pending.h"
+#include "exchange/request.h"
 #include "lane/flags.h"
 #include "lane/lift.h"
 #include "lane/staging.h"

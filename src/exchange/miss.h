@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A round of a key for which there is no channel yet.
-#ifndef PHI_CHANNEL_MISS_H
-#define PHI_CHANNEL_MISS_H
+#ifndef PHI_EXCHANGE_MISS_H
+#define PHI_EXCHANGE_MISS_H
 
 #include <stdbool.h>
 
