@@ -10,7 +10,7 @@
 
 #include "base/config.h"
 #include "base/report.h"
-#include "channel/status.h"
+#include "service/status.h"
 #include "topology/capabilities.h"
 
 enum member_state {

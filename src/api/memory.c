@@ -4,8 +4,8 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
-#include "channel/use.h"
 #include "base/clock.h"
+#include "service/use.h"
 
 int ph_host_alloc(struct ph_context *context, size_t size, void **address)
 {

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "channel/leave.h"
 #include "ending/expel.h"
 #include "ending/heartbeat.h"
 #include "ending/look.h"
@@ -25,6 +24,7 @@
 #include "release/revoke.h"
 #include "release/start.h"
 #include "rules/agreement.h"
+#include "service/leave.h"
 #include "pair.h"
 
 enum { REQUESTS = 2, OPS_MOST = 3, COMMANDS_MOST = 64, ACTIONS_MOST = 256 };

@@ -4,7 +4,7 @@
 //
 // Input: flags (1: we are the higher rank; 2: the peer is connected), then messages. A compact one
 // has what decides byte by byte; a raw one is a piece.
-#include "channel/service.c" // what it does with one connection is nowhere else to be called
+#include "service/service.c" // what it does with one connection is nowhere else to be called
 
 #include "fuzz.h"
 #include "pair.h"

@@ -14,10 +14,10 @@ import sys
 import tempfile
 
 ALLOWED = {
-    'api': ['channel', 'exchange', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport',
-            'semaphore', 'memory', 'topology', 'store', 'cuda', 'base'],
-    'channel': ['exchange', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore',
-                'memory', 'topology', 'store', 'net', 'cuda', 'base'],
+    'api': ['service', 'exchange', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'transport', 'semaphore',
+            'memory', 'topology', 'store', 'cuda', 'base'],
+    'service': ['exchange', 'meeting', 'release', 'ending', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
+                'store', 'net', 'base'],
     'exchange': ['meeting', 'release', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
                  'store', 'net', 'cuda', 'base'],
     'meeting': ['release', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net',

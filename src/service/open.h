@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The state of a rank's peers comes and goes with its context.
-#ifndef PHI_CHANNEL_OPEN_H
-#define PHI_CHANNEL_OPEN_H
+#ifndef PHI_SERVICE_OPEN_H
+#define PHI_SERVICE_OPEN_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/leave.h"
+#include "service/leave.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Whether memory of the application is in use.
-#ifndef PHI_CHANNEL_USE_H
-#define PHI_CHANNEL_USE_H
+#ifndef PHI_SERVICE_USE_H
+#define PHI_SERVICE_USE_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/status.h"
+#include "service/status.h"
 
 #include <string.h>
 #include <time.h>

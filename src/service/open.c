@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/open.h"
+#include "service/open.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "channel/service.h"
 #include "exchange/request.h"
 #include "meeting/attempt.h"
 #include "meeting/lives.h"
@@ -16,6 +15,7 @@
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "release/release.h"
+#include "service/service.h"
 
 static int announce(struct phi_peers *peers, int64_t deadline)
 {

@@ -5,8 +5,8 @@
 // Ages cost the data path nothing: at its heartbeats the service thread remembers which operation
 // stands at the head of each stream, and since when it has seen it there. So an age is at least so
 // much, and up to a heartbeat more.
-#ifndef PHI_CHANNEL_STATUS_H
-#define PHI_CHANNEL_STATUS_H
+#ifndef PHI_SERVICE_STATUS_H
+#define PHI_SERVICE_STATUS_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/use.h"
+#include "service/use.h"
 
 #include "exchange/request.h"
 #include "peer/channel.h"

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Each request fills the answer and may name a descriptor (not its to close); it returns the
 // status.
-#include "channel/answer.h"
+#include "service/answer.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "channel/status.h"
 #include "ending/expel.h"
 #include "ending/look.h"
 #include "exchange/pending.h"
@@ -26,6 +25,7 @@
 #include "release/revoke.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
+#include "service/status.h"
 
 // The service thread serves others, too, and who asks does so again.
 #define VERIFY_DEADLINE_MS 500

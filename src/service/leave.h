@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A rank leaves its job, or aborts.
-#ifndef PHI_CHANNEL_LEAVE_H
-#define PHI_CHANNEL_LEAVE_H
+#ifndef PHI_SERVICE_LEAVE_H
+#define PHI_SERVICE_LEAVE_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What this rank's service thread answers to the requests of node.h, whatever way they came.
-#ifndef PHI_CHANNEL_ANSWER_H
-#define PHI_CHANNEL_ANSWER_H
+#ifndef PHI_SERVICE_ANSWER_H
+#define PHI_SERVICE_ANSWER_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "channel/service.h"
+#include "service/service.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,8 +15,6 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "base/wake.h"
-#include "channel/answer.h"
-#include "channel/status.h"
 #include "ending/end.h"
 #include "ending/heartbeat.h"
 #include "ending/link.h"
@@ -31,6 +29,8 @@
 #include "peer/wake.h"
 #include "release/release.h"
 #include "semaphore/segment.h"
+#include "service/answer.h"
+#include "service/status.h"
 
 #define REFRESH_DEADLINE_MS 2000
 #define CONNECTIONS_MAX     4096

@@ -2,8 +2,8 @@
 // The service thread: answers peers whatever the application does, notices exits, releases streams
 // that are stuck on a peer that is gone, beats, and has the store's keys kept alive. It never waits
 // for anything but its epoll, and makes no driver call that can block behind a stream.
-#ifndef PHI_CHANNEL_SERVICE_H
-#define PHI_CHANNEL_SERVICE_H
+#ifndef PHI_SERVICE_SERVICE_H
+#define PHI_SERVICE_SERVICE_H
 
 struct phi_peers;
 struct phi_service;
