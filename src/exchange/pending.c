@@ -9,7 +9,6 @@
 #include "peer/peers.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"
-#include "semaphore/segment.h"
 
 // How long a service thread may take to answer, where the caller's deadline leaves that much.
 #define ANSWER_DEADLINE_MS 1000
@@ -68,19 +67,6 @@ void phi_pending_again(struct phi_pending *pending)
     phi_agreement_done(&pending->key->agreement);
     pending->finishing = false;
     pending->state = PHI_PENDING_PUBLISH;
-}
-
-_Atomic uint64_t *phi_pending_word(const struct phi_key *key, bool mine, uint32_t round)
-{
-    const struct phi_segment *segment = key->peer->segment;
-    return phi_segment_word(segment, mine ? segment->side : !segment->side, key->slot, round);
-}
-
-uint64_t phi_pending_peer_word(const struct phi_key *key)
-{
-    // Acquire: pairs with the release store of the peer's number.
-    return atomic_load_explicit(phi_pending_word(key, false, key->agreement.round),
-                                memory_order_acquire);
 }
 
 bool phi_pending_waits(const struct phi_pending *pending)

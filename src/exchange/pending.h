@@ -7,8 +7,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "semaphore/segment.h"
+
 struct ph_channel;
-struct phi_key;
 struct phi_peers;
 struct phi_pending;
 
@@ -35,10 +38,21 @@ uint32_t phi_request_roles(const struct phi_peers *peers, uint64_t rank, uint64_
 // phi_request_answer_by: until when an answer of a peer is awaited, before `deadline`.
 int64_t phi_request_answer_by(int64_t deadline);
 
-// phi_pending_word: the word of a key's slot in which a side publishes its number.
-_Atomic uint64_t *phi_pending_word(const struct phi_key *key, bool mine, uint32_t round);
+// phi_pending_word: the word of a key's slot in which a side publishes its number. Inline, as each
+// hit looks there.
+static inline _Atomic uint64_t *phi_pending_word(const struct phi_key *key, bool mine,
+                                                 uint32_t round)
+{
+    const struct phi_segment *segment = key->peer->segment;
+    return phi_segment_word(segment, mine ? segment->side : !segment->side, key->slot, round);
+}
 
 // phi_pending_peer_word: what the peer has published there for the key's round.
-uint64_t phi_pending_peer_word(const struct phi_key *key);
+static inline uint64_t phi_pending_peer_word(const struct phi_key *key)
+{
+    // Acquire: pairs with the release store of the peer's number.
+    return atomic_load_explicit(phi_pending_word(key, false, key->agreement.round),
+                                memory_order_acquire);
+}
 
 #endif
