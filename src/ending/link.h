@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The end of the link to a peer over the net. With the lock held; see hello.h for its beginning.
+// The end of the link to a peer over the net. With the lock held; see meeting/hello.h for its
+// beginning.
 #ifndef PHI_ENDING_LINK_H
 #define PHI_ENDING_LINK_H
 

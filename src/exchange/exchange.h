@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exchange: bringing operation keys through their rounds. docs/protocols.md tells the protocol;
-// agreement.h has its rules.
+// rules/agreement.h has its rules.
 #ifndef PHI_EXCHANGE_EXCHANGE_H
 #define PHI_EXCHANGE_EXCHANGE_H
 

@@ -10,7 +10,7 @@
 //
 // A hello names both incarnations (the mailbox checks them), an endpoint serves one life of a peer,
 // and the nonce is new for each link: a process that comes to have a former one's address is not
-// taken for it. All but phi_hello_prepare and phi_hello_call with the peers' lock held.
+// taken for it. All with the peers' lock held.
 #ifndef PHI_MEETING_HELLO_H
 #define PHI_MEETING_HELLO_H
 

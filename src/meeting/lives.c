@@ -257,7 +257,8 @@ static bool free_one(struct phi_peers *peers, bool blocking, int *soon, bool *le
         if (!blocking)
             continue;
         *at = peer->former;
-        free_keys(peer); // an exchange may remember one of them: see key_after()
+        // An exchange may remember one of them: see key_after() in exchange/buffers.c.
+        free_keys(peer);
         pthread_mutex_unlock(&peers->lock);
         phi_peer_free(peer);
         pthread_mutex_lock(&peers->lock);

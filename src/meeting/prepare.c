@@ -178,7 +178,7 @@ static void make_ready(struct phi_peer *peer, struct phi_contact *c)
     phi_attempt_keep(peer);
     peer->state = PHI_PEER_READY;
     // Another thread may sleep for all already: this peer is to wake it as well (see
-    // set_sleeping).
+    // set_sleeping() in exchange/inbox.c).
     atomic_exchange(&phi_peer_mine(peer)->sleeping, peers->registered ? 1 : 0);
 }
 
@@ -203,7 +203,8 @@ static int conclude(struct phi_peer *peer, int rc, struct phi_contact *c)
         return rc;
     make_ready(peer, c);
     rc = phi_service_watch(peer);
-    // A peer that leaves or aborted before we were here told nobody: see undrained().
+    // A peer that leaves or aborted before we were here told nobody: see undrained() in
+    // service/leave.c.
     phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
     phi_peer_acknowledge(peer);
     phi_peer_look(peer);

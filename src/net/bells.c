@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What streams ask of the net for registered memory (kernel_args.h, PHI_HOP_BELL): a move, a post,
-// or both, in the order in which they rang.
+// What streams ask of the net for registered memory (cuda/kernel_args.h, PHI_HOP_BELL): a move, a
+// post, or both, in the order in which they rang.
 #include "net/bells.h"
 
 #include <errno.h>

@@ -83,8 +83,8 @@ struct ph_channel {
     _Atomic uint32_t lifted;  // likewise: words that were set for waits that nobody will answer
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
-    uint64_t own_slab, peer_slab;        // of flags, as this device knows them, or 0; see flags.h
-    struct phi_flag_table table[2];      // by outgoing
+    uint64_t own_slab, peer_slab;   // of flags, as this device knows them, or 0; see lane/flags.h
+    struct phi_flag_table table[2]; // by outgoing
     bool linked; // both buffers lie in devices that no bus is known to join, and this end has flags
     _Atomic uint32_t flagged; // 1: this end has used its flags
     _Atomic uint32_t inside; // calls between what they enqueue and their kick: its lanes, staged or

@@ -13,7 +13,7 @@ struct phi_writer;
 
 #define PHI_HELLO_VERSION 7 // of all that goes over a link, too
 
-// Of a pair that is staged (staging.h): the most bytes that a record may have, how much memory
+// Of a pair that is staged (lane/staging.h): the most bytes that a record may have, how much memory
 // there is, and its region, and whether memory of the rank is registered. Else all is 0.
 struct phi_stage_words {
     uint32_t chunk;

@@ -81,7 +81,7 @@ struct phi_peer_buffer {
 #define PHI_NO_SLOT UINT32_MAX
 #define PHI_NO_LINE UINT32_MAX
 
-// What is in the way of a slot, as the lower rank tells its peer. See retire.h.
+// What is in the way of a slot, as the lower rank tells its peer. See rules/retire.h.
 struct phi_full {
     uint32_t refusals; // exchanges of the key that ended because of it, so far
     uint32_t held_here, held_there, pinned,

@@ -14,7 +14,7 @@ struct phi_peer;
 // Over a link an answer is marked as one: both ranks ask on it.
 #define PHI_MESSAGE_ANSWER 0x8000u
 
-// Where first contact over the net is; see hello.h.
+// Where first contact over the net is; see meeting/hello.h.
 struct phi_hello {
     uint64_t nonce;
     bool sent;      // through the store

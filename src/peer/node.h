@@ -54,30 +54,30 @@ enum phi_node_type {
     PHI_NODE_NOTIFY = 8,   // look at my side of the segment. No answer
     PHI_NODE_EXPELLED = 9, // a: rank, b: its life that was expelled. No answer
 
-    // Of anybody who knows the nonce, a rank or not, without a hello; see status.h.
+    // Of anybody who knows the nonce, a rank or not, without a hello; see service/status.h.
     PHI_NODE_STATUS = 30, // a: nonce expected. Answer: bytes: struct phi_status
 
     // Answer: descriptor: the process as a pidfd, of which also those learn that it has ended who
     // live in another PID namespace; -ENOENT: this kernel, or a policy, gives none
     PHI_NODE_PROCESS = 33,
 
-    // Whether ipc serves; see attempt.h. a: the sender's outcome, enum phi_reason + 1, or 0: it has
-    // none so far; bytes: record of its probe allocation. Answer: the receiver's; b: 1: it leaves,
-    // 2: it has aborted
+    // Whether ipc serves; see meeting/attempt.h. a: the sender's outcome, enum phi_reason + 1, or
+    // 0: it has none so far; bytes: record of its probe allocation. Answer: the receiver's; b: 1:
+    // it leaves, 2: it has aborted
     PHI_NODE_ATTEMPT = 31,
 
-    // First contact over the net; neither is answered. See hello.h. a: the receiver's nonce; bytes:
-    // the sender's hello.
+    // First contact over the net; neither is answered. See meeting/hello.h. a: the receiver's
+    // nonce; bytes: the sender's hello.
     PHI_NODE_CONNECT = 40,
     PHI_NODE_CONNECTED = 41,
 
-    // Of releases; none is answered. See release.h.
+    // Of releases; none is answered. See release/release.h.
     PHI_NODE_REVOKE = 20,   // a: release id, b: export id; bytes: struct phi_revoke
     PHI_NODE_REVOKED = 21,  // a: release id; bytes: struct phi_revoked
     PHI_NODE_LET_GO = 22,   // a: line of a revoked channel: nothing will come there any more
     PHI_NODE_UNMAPPED = 23, // a: export id of the receiver's: the sender does not map it any more
 
-    // Of room for new channels; see retire.h.
+    // Of room for new channels; see rules/retire.h.
     PHI_NODE_RETIRE = 24,  // a: slot, b: next round, life of the slot << 32, c: line, or
                            // PHI_NO_LINE: the key; | PHI_RETIRE_SPENT
     PHI_NODE_FULL = 26,    // a: op id, b: role of the sender; bytes: struct phi_full

@@ -35,7 +35,7 @@ struct phi_found {
     uint32_t held_here, held_there, pinned, exchanging;
 };
 
-// What the lower rank of a pair has left to give, and its looks for more. See retire.h.
+// What the lower rank of a pair has left to give, and its looks for more. See rules/retire.h.
 struct phi_room {
     struct phi_found found[2]; // by kind: line, slot. The higher rank's: whether it is hopeless
     uint32_t *lines, *slots;   // used before
@@ -43,14 +43,14 @@ struct phi_room {
     uint32_t asked;   // questions to the peer under way
     uint32_t look;    // number of the present look
     bool looking;     // ... which is not over
-    bool slots_short; // it is for memory of slots (staging.h)
+    bool slots_short; // it is for memory of slots (lane/staging.h)
     bool again;       // something that it has found in the way is only under way
     int64_t at;       // not before
     uint32_t held_here, held_there, pinned, exchanging; // what it has found in the way
 };
 
 // Channels that were given back and that the application has let go of, of the lower rank: those
-// that the peer is to be asked about, in turns. See spent.h.
+// that the peer is to be asked about, in turns. See release/spent.h.
 struct phi_spent {
     struct ph_channel *first, **end; // linked by `spent_next`
     uint32_t count;
@@ -101,12 +101,12 @@ struct phi_peer {
     bool
         net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
     enum phi_reason why;         // ... over the net, of both
-    struct phi_attempt *attempt; // whether ipc serves, where no record says; see attempt.h; or NULL
+    struct phi_attempt *attempt; // whether ipc serves if no record says; meeting/attempt.h; or NULL
 
     struct phi_gate calling;     // serialises calls on `socket`: its waiters have deadlines
     uint64_t calls;              // made on `socket`
     int socket;                  // to the peer's service thread, or -1
-    struct phi_link *link;       // or to the peer over the net, once one was opened; see hello.h
+    struct phi_link *link;       // or to it over the net, once one was opened; see meeting/hello.h
     struct phi_hello *hello;     // of that link
     struct phi_staging *staging; // of that link, or NULL
     struct phi_uses late;        // of channels that had ended, by what was taken of them
@@ -136,7 +136,7 @@ struct phi_peer {
     struct phi_import *probe;      // kept until the end, or a reap of what a former life left:
                                    // closing could block
     uint64_t probe_seed;           // of the pattern that was written there; 0: none
-    struct phi_own_flags *own_flags;    // see flags.h; kept as long
+    struct phi_own_flags *own_flags;    // see lane/flags.h; kept as long
     struct phi_remote_export *flags;    // the peer's slab, or NULL
     struct ph_channel *channels;        // all, linked by `next`
     struct phi_revocation *revocations; // of the peer's releases, under way here
@@ -152,7 +152,7 @@ struct phi_peer {
     bool gone;          // the process has exited (or closed its end without leaving)
     bool released;      // broken, and no stream of ours touches anything of it any more
 
-    // See heartbeat.h and expel.h.
+    // See ending/heartbeat.h and ending/expel.h.
     uint64_t beat;   // the peer's counter as last seen
     int64_t beat_at; // when it was last seen to change; 0: never looked
     bool suspect;

@@ -38,7 +38,7 @@ struct phi_service;
 struct phi_table;
 struct phi_work;
 
-// The thread that tries for the service thread whether ipc serves; see attempt.h.
+// The thread that tries for the service thread whether ipc serves; see meeting/attempt.h.
 struct phi_trier {
     pthread_t thread;
     bool made, busy; // it is to be joined; it is not done
@@ -89,7 +89,7 @@ struct phi_peers {
     bool *wanted_now;                  // the same for phi_mailbox_receive
     struct phi_peer **table;           // by rank; NULL: never named
     struct phi_peer *former;           // lives that are over: channels may still name them
-    bool former_due;                   // something may be freed of them; see lives.h
+    bool former_due;                   // something may be freed of them; see meeting/lives.h
     struct phi_local_export **exports; // live ones
     uint32_t exports_count;
     size_t exports_room;

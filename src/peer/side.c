@@ -52,8 +52,8 @@ void phi_peer_ring(struct phi_peer *peer)
 {
     if (peer->segment->link != NULL)
         return; // over there whoever applies a store wakes the sleepers
-    // The storer's half of the pattern in set_sleeping: a read-modify-write, so that it is ordered
-    // with the sleeper's.
+    // The storer's half of the pattern in set_sleeping() (exchange/inbox.c): a read-modify-write,
+    // so that it is ordered with the sleeper's.
     if (atomic_fetch_add(&phi_peer_theirs(peer)->sleeping, 0) == 0 || peer->wake_fd < 0)
         return;
     phi_wake_ring(peer->wake_fd);

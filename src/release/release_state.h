@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What release.c, which carries releases on, and release_wait.c, which looks how far they are,
-// share.
+// What start.c, which begins releases, release.c, which carries them on, and release_wait.c, which
+// looks how far they are, share.
 #ifndef PHI_RELEASE_RELEASE_STATE_H
 #define PHI_RELEASE_RELEASE_STATE_H
 

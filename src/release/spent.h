@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Channels of which a buffer was given back, and that the application has let go of: nobody can use
 // one again, so it does not wait until its room is needed. The lower rank asks the other one about
-// each, by the handshake of retire.h; a no is asked again after a pause, which grows.
+// each, by the handshake of rules/retire.h; a no is asked again after a pause, which grows.
 #ifndef PHI_RELEASE_SPENT_H
 #define PHI_RELEASE_SPENT_H
 

@@ -152,7 +152,7 @@ struct phi_executor_params {
     const struct phi_config *config;
 };
 
-// The host executor: semaphore/queue.c. It owns the queues, including the default queue that stands for a NULL stream.
+// The host executor: semaphore/host_executor.c. It owns the queues, including the default queue that stands for a NULL stream.
 int phi_host_executor_open(const struct phi_executor_params *params, struct phi_executor **executor);
 
 struct ph_queue;

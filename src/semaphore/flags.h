@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Where the flags of a pair of ranks lie: each has a slab of device memory that the other maps,
 // with lines for the pair's first channels. What the words of a lane mean is written in
-// kernel_args.h.
+// cuda/kernel_args.h.
 #ifndef PHI_SEMAPHORE_FLAGS_H
 #define PHI_SEMAPHORE_FLAGS_H
 

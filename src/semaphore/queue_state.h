@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ring of a queue and who runs it. Only for queue.c and host_executor.c.
+// The ring of a queue and who runs it. Only for queue.c, flight.c, relay.c and host_executor.c.
 //
 // A producer (one thread at a time) enqueues; a runner, the holder of the role, runs items in
 // order. The producer itself, the thread that synchronises and the executor's worker all become

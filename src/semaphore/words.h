@@ -61,7 +61,7 @@ enum phi_step_kind {
     PHI_STEP_RELAY, // the bytes, of two peers, through memory of ours (semaphore/relay.c; in no program)
     PHI_STEP_HOLD, // nothing: what the item names is touched by the others of its operation (in no program)
 
-    // By flags in device memory (phi_hop of kernel_args.h), in the lane of the word.
+    // By flags in device memory (phi_hop of cuda/kernel_args.h), in the lane of the word.
     PHI_STEP_PUSH,
     PHI_STEP_TAKE,
     PHI_STEP_GO,

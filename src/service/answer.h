@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What this rank's service thread answers to the requests of node.h, whatever way they came.
+// What this rank's service thread answers to the requests of peer/node.h, whatever way they came.
 #ifndef PHI_SERVICE_ANSWER_H
 #define PHI_SERVICE_ANSWER_H
 

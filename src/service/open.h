@@ -31,7 +31,7 @@ struct phi_peers_params {
 };
 
 // phi_peers_open opens mailbox and service and publishes the member record. close frees what
-// destroy left; nothing may be in flight (see end.h). NULL is fine.
+// destroy left; nothing may be in flight (see leave.h). NULL is fine.
 int phi_peers_open(const struct phi_peers_params *params, int64_t deadline,
                    struct phi_peers **peers);
 void phi_peers_close(struct phi_peers *peers, int64_t deadline);
