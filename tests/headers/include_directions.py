@@ -14,8 +14,8 @@ import sys
 import tempfile
 
 ALLOWED = {
-    'api': ['service', 'exchange', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'transport', 'semaphore',
-            'memory', 'topology', 'store', 'cuda', 'base'],
+    'api': ['service', 'exchange', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'transport', 'semaphore', 'memory',
+            'cuda', 'base'],
     'service': ['exchange', 'meeting', 'release', 'ending', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
                 'store', 'net', 'base'],
     'exchange': ['meeting', 'release', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
@@ -28,7 +28,7 @@ ALLOWED = {
     'lane': ['peer', 'transport', 'semaphore', 'memory', 'topology', 'net', 'cuda', 'base'],
     'peer': ['rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net', 'base'],
     'rules': ['transport'],
-    'transport': ['semaphore', 'memory', 'topology', 'net', 'cuda', 'base'],
+    'transport': ['memory', 'topology', 'net', 'cuda', 'base'],
     'semaphore': ['memory', 'net', 'cuda', 'base'],
     'memory': ['cuda', 'base'],
     'topology': ['cuda', 'base'],
@@ -39,7 +39,14 @@ ALLOWED = {
 }
 SUFFIXES = {'.c', '.h', '.cu', '.cuh', '.S', '.in'}
 CIRCLED = ('src', 'bench', 'tools')
-QUOTED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
+
+
+def included(root, path):
+    """The names that a file includes: those in quotes, and those in angle brackets that lie below src/."""
+    for quoted, angled in INCLUDE.findall(path.read_text()):
+        if quoted or (root / 'src' / angled).is_file():
+            yield quoted or angled
 
 
 def wrong_includes(root):
@@ -52,7 +59,7 @@ def wrong_includes(root):
         if layer not in ALLOWED:
             yield f'{where}: {layer} is no layer of the table'
             continue
-        for name in QUOTED.findall(path.read_text()):
+        for name in included(root, path):
             target = name.split('/')[0]
             if '/' not in name or '..' in name:
                 yield f'{where}: "{name}" must be written from src/ ("{layer}/{name}")'
@@ -63,7 +70,7 @@ def wrong_includes(root):
 def public_includes(root):
     """Yields a sentence for each include of a public header that reaches into src/."""
     for path in sorted(path for path in (root / 'include').rglob('*') if path.suffix in SUFFIXES):
-        for name in QUOTED.findall(path.read_text()):
+        for name in included(root, path):
             yield f'{path.name}: a public header may not include "{name}"'
 
 
@@ -94,7 +101,7 @@ def add_arrow(arrows, start, end, label):
 
 def add_includes(root, arrows):
     for path in sorted(path for folder in CIRCLED for path in (root / folder).rglob('*') if path.suffix in SUFFIXES):
-        for name in QUOTED.findall(path.read_text()):
+        for name in included(root, path):
             for folder in (path.parent, root / 'src', *(root / folder for folder in CIRCLED)):
                 if (folder / name).is_file():
                     add_arrow(arrows, file_of(root, path), file_of(root, folder / name), 'include')
@@ -102,14 +109,14 @@ def add_includes(root, arrows):
 
 
 def objects_of(root, build):
-    """The C file of each object of the build that is of these folders."""
+    """The C file of each object that the build has of these folders; the object may be missing."""
     found = {}
     commands = build / 'compile_commands.json'
     for command in json.loads(commands.read_text()) if commands.is_file() else []:
         path = (pathlib.Path(command['directory']) / command['file']).resolve()
         output = pathlib.Path(command['output'])
         is_source = path.suffix == '.c' and any(root / folder in path.parents for folder in CIRCLED)
-        if is_source and output.parts[0] in CIRCLED and (build / output).is_file():
+        if is_source and output.parts[0] in CIRCLED:
             found[str(build / output)] = path
     return found
 
@@ -142,10 +149,11 @@ def add_symbols(root, build, arrows):
         for symbol in sorted(needs[name] & owners.keys()):
             for owner in sorted(owners[symbol]):
                 add_arrow(arrows, file_of(root, path), file_of(root, owner), symbol)
-    known = {path for name, path in objects.items() if has[name]}
-    stubs = {path.parent for path in known if path.stem.endswith('stub')} # the files that it stands for are not built
-    unknown = [str(path.relative_to(root)) for path in sorted((root / 'src').rglob('*.c'))
-               if path not in known and not path.stem.endswith('stub') and path.parent not in stubs]
+    known, built = {path for name, path in objects.items() if has[name]}, set(objects.values())
+    stubs = {path.parent for path in built if path.stem.endswith('stub')} # what it stands for is not part of the build
+    left_out = {path for path in (root / 'src').rglob('*.c')
+                if path not in built and not path.stem.endswith('stub') and path.parent not in stubs}
+    unknown = [str(path.relative_to(root)) for path in sorted(built - known | left_out)]
     if unknown or not known:
         yield (f'no symbols of {", ".join(unknown[:3]) or "any file"} ({len(unknown)} files) in the objects of {build}: circles'
                ' of calls are seen where everything is built, and neither as unity build nor with LTO')
@@ -175,6 +183,10 @@ def circles(root, build):
     add_includes(root, arrows)
     yield from add_symbols(root, build, arrows)
     arrows = {(start, end): labels for (start, end), labels in arrows.items() if start != end}
+    for (start, end), labels in sorted(arrows.items()):
+        rooms = [file.split('/')[1] for file in (start, end) if file.startswith('src/')]
+        if len(rooms) == 2 and rooms[0] != rooms[1] and rooms[1] not in ALLOWED.get(rooms[0], []) and labels != ['include']:
+            yield f'{start}: {rooms[0]} may not need {", ".join(labels)} of {end}'
     for circle in circles_of(arrows):
         yield '\n'.join([f'a circle of {len(circle)} files; open it by moving what one of these arrows stands for:',
                          *(f'    {start} -> {end}: {", ".join(labels)}' for (start, end), labels in sorted(arrows.items())
@@ -186,8 +198,8 @@ def problems(root, build=None):
     return found + list(circles(root, build)) if build else found
 
 
-def build_tree(tree, files, compiler, unbuilt=()):
-    """Writes the files, and builds those of C as a build folder would have them."""
+def build_tree(tree, files, compiler, unbuilt=(), removed=()):
+    """Writes the files, and builds those of C as a build folder would have them. removed: of these there is no object."""
     commands = []
     (tree / 'build').mkdir(parents=True)
     for name, text in files.items():
@@ -199,6 +211,8 @@ def build_tree(tree, files, compiler, unbuilt=()):
             output.parent.mkdir(parents=True, exist_ok=True)
             subprocess.run([*compiler, '-I', tree / 'src', '-c', tree / name, '-o', output], check=True)
             commands.append({'directory': str(tree / 'build'), 'file': f'../{name}', 'output': f'{name}.o'})
+    for name in removed:
+        (tree / 'build' / f'{name}.o').unlink()
     (tree / 'build' / 'compile_commands.json').write_text(json.dumps(commands))
 
 
@@ -218,6 +232,13 @@ def circle_self_test(root, compiler):
         ('a call, and an include back', {**two, 'src/base/b.c': 'void a(void);\nvoid b(void) { a(); }\n'},
          ['src/base/b -> src/base/a: a'], {}),
         ('two circles', {**calls, 'bench/x.h': '#include "y.h"\n', 'bench/y.h': '#include "x.h"\n'}, ['bench/x ->', 'src/base/a ->'], {}),
+        ('a call to another room', {'src/base/a.c': 'void c(void);\nvoid a(void) { c(); }\n', 'src/store/c.c': 'void c(void) {}\n'},
+         ['src/base/a: base may not need c of src/store/c'], {}),
+        ('angle brackets', {**two, 'src/base/b.h': '#include <base/a.h>\nvoid b(void);\n'}, ['src/base/b -> src/base/a: include'], {}),
+        ('an object of the bench is missing', {**two, 'bench/x.c': 'void x(void) {}\n'}, ['no symbols of bench/x.c'],
+         {'removed': ['bench/x.c']}),
+        ('a stub of something else', {**two, 'src/base/z_stub.c': 'void z(void) {}\n'}, ['no symbols of src/base/b.c'],
+         {'removed': ['src/base/b.c']}),
         ('an object is missing', two, ['no symbols of src/base/b.c (1 files)'], {'unbuilt': ['src/base/b.c']}),
         ('all objects are missing', two, ['no symbols of src/base/a.c, src/base/b.c (2 files)'], {'unbuilt': [*two]}),
         ('an object without symbols', {**two, 'src/base/c.c': 'extern int c;\n'}, ['no symbols of src/base/c.c'], {}),
@@ -244,7 +265,12 @@ def self_test(root):
         ('src/store/a.c', '#include "base/clock.h"\n#include <peerhop/error.h>\n', 0),
         ('src/store/a.c', '#include "api/context.h"\n', 1),
         ('src/base/a.h', '  #  include "store/mailbox.h"\n', 1),
-        ('src/transfer/a.c', '#include "exchange/request.h"\n#include "lane/flags.h"\n', 1),
+        ('src/transfer/a.c', '#include "exchange/request.h"\n#include "release/ask.h"\n#include "meeting/path.h"\n'
+                             '#include "ending/end.h"\n#include "lane/flags.h"\n', 4),
+        ('src/peer/a.c', '#include "lane/flags.h"\n#include "rules/agreement.h"\n', 1),
+        ('src/rules/a.c', '#include "base/clock.h"\n', 1),
+        ('src/base/a.c', '#include <base/a.c>\n#include <string.h>\n', 0),
+        ('src/store/a.c', '#include <store/a.c>\n', 0),
         ('src/base/a.c', '#include "clock.h"\n#include "../store/mailbox.h"\n', 2),
         ('src/other/a.c', '', 1),
         ('src/cuda/a.cu', '#include "memory/memory.h"\n', 1),
