@@ -4,7 +4,6 @@
 #include <peerhop/transfer.h>
 
 #include "api/check.h"
-#include "api/context_internal.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"

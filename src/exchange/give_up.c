@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The end of an exchange whose deadline has passed: what rules/agreement.h asks for, and the search
-// for a crossed order.
+// The end of an exchange whose deadline has passed: what rules/agreement.h asks for.
 #include "exchange/give_up.h"
 
 #include <errno.h>

@@ -5,7 +5,6 @@
 #include "exchange/request.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
-#include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"

@@ -6,7 +6,6 @@
 
 #include <stddef.h>
 
-#include "transport/transport.h"
 
 struct ph_exchange_request;
 struct phi_node_message;

@@ -17,7 +17,7 @@ static bool is_ours(const struct phi_lane_params *p, const struct phi_stage_bell
     return bell->size == 0 || (at <= p->local_size && bell->size <= p->local_size - at);
 }
 
-// Begins what the next bell asks for; false: later, or it has ended the link.
+// Begins what the next bell asks for; false: later, or it has failed the link.
 static bool begin_bell(struct phi_lane *lane)
 {
     const uint32_t slot = phi_lane_slot(lane->sent);

@@ -3,7 +3,7 @@
 // after they came has made it visible: by the driver, on a thread of the net's own, or by a read of
 // the same region through the same endpoints, whatever rail the data came by. One flush of a link
 // is under way at a time and stands for all posts that wait when it begins. What fails, or takes
-// too long, ends the link.
+// too long, fails the link.
 //
 // Messages of the service threads that come behind such a post wait for it, too: a release or a
 // leave is not to be seen before what was sent first.
@@ -367,7 +367,7 @@ void phi_flush_take(struct phi_link *link)
         const uint32_t index = flush->frame[0].index;
         const size_t size = flush->frame[0].size;
 
-        // First: it may end the link.
+        // First: it may fail the link.
         memmove(flush->frame, flush->frame + 1, sizeof(flush->frame) - sizeof(flush->frame[0]));
         flush->frames--;
         phi_link_received(link, index, size);

@@ -20,6 +20,7 @@ struct phi_store {
 
 int phi_message_await(struct phi_link *link, int i); // posts a receive
 
+// phi_link_received takes what has come into the buffer of a receive.
 void phi_link_received(struct phi_link *link, uint32_t index, size_t size);
 // phi_link_flush sends what the log has, as far as there is room; true where something went out.
 bool phi_link_flush(struct phi_link *link);

@@ -66,7 +66,7 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
 }
 
 // What an error does. A rail without which the link goes on is given up; of data, the peer may be
-// about to say why; any other one is kept, the first of them, and ends the link (phi_ports_check).
+// about to say why; any other one is kept, the first of them, and fails the link (phi_ports_check).
 static void failed(struct phi_link *link, struct phi_port *port,
                    const struct fi_cq_err_entry *error)
 {
@@ -171,7 +171,7 @@ static void check_doubt(struct phi_link *link)
     phi_link_fail(link, -ECONNRESET, link->doubted);
 }
 
-// An error ends the link. A peer that leaves says so over the first NIC before it closes its
+// An error fails the link. A peer that leaves says so over the first NIC before it closes its
 // endpoints on all: what has come there is taken first.
 void phi_ports_check(struct phi_link *link)
 {

@@ -5,9 +5,9 @@
 
 #include "net/state.h"
 
-// Rails. open: rc of libfabric; address fills the link's; insert takes the
-// peer's; await posts the receive of a greeting, and greet sends those that are due. give_up:
-// false: the link cannot do without it.
+// Rails. open: rc of libfabric; address fills the link's; insert takes the peer's; await posts the
+// receive of a greeting, and greet sends those that are due. give_up: false: the link cannot do
+// without it.
 int phi_rail_open(struct phi_link *link, struct phi_rail *rail, uint32_t nic);
 int phi_rails_address(struct phi_link *link);
 int phi_rail_insert(struct phi_link *link, const struct phi_rail *rail, fi_addr_t *to,

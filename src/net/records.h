@@ -5,9 +5,10 @@
 
 #include "net/state.h"
 
-// take makes kicked lanes active. go moves active lanes on; returns whether something did.
-// completed: of a record that was delivered. apply takes an immediate that STAGED marks. rest lets others run when nothing has moved for `quiet` ns. busy: a record that was filled
-// is not yet delivered. shut: the link has ended, or was cut.
+// phi_staging_take makes kicked lanes active. go moves active lanes on; returns whether something
+// did. apply takes an immediate that PHI_STAGED marks. rest lets others run when nothing has moved
+// for `quiet` ns. busy: a record that was filled is not yet delivered. phi_record_completed: a
+// record was delivered. phi_link_staging_shut: the link has ended, or was cut.
 #define PHI_STAGED     (5u << 29) // where a post has its parts
 #define PHI_STAGED_ALL (7u << 29)
 void phi_staging_take(struct phi_net *net);

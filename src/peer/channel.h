@@ -114,7 +114,8 @@ int phi_device_channel_busy(const struct ph_channel *channel, const char *what);
 // phi_channel_active: whether this end is the active one of send/recv in a direction.
 bool phi_channel_active(const struct ph_channel *channel, bool outgoing);
 
-// phi_revoke_drained: whether no stream and no graph of this rank touches the channel.
+// phi_revoke_drained (with the lock): whether no stream and no graph of this rank touches the
+// channel.
 bool phi_revoke_drained(const struct ph_channel *channel);
 
 #endif

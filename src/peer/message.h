@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages to the service thread of a peer, through its socket or over the link.
+// Messages to the service thread of a peer, through its socket or over the link. With the lock
+// held, but for what is said to be otherwise.
 #ifndef PHI_PEER_MESSAGE_H
 #define PHI_PEER_MESSAGE_H
 

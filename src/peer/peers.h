@@ -143,7 +143,8 @@ static inline bool phi_peers_forked(const struct phi_peers *peers)
 // memory.
 struct phi_peer *phi_peers_get(struct phi_peers *peers, int rank);
 
-// phi_peer_new makes an entry for a rank of which nothing is known; NULL: out of memory.
+// phi_peer_new (with the lock) makes an entry for a rank of which nothing is known; NULL: out of
+// memory.
 struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank);
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two sides of a pair's segment: what each rank says there of itself.
+// The two sides of a pair's segment: what each rank says there of itself. With the lock held, but
+// for what is said to be otherwise.
 #ifndef PHI_PEER_SIDE_H
 #define PHI_PEER_SIDE_H
 

@@ -21,11 +21,12 @@ int phi_events_open(struct phi_events *events)
 
 void phi_events_close(struct phi_events *events)
 {
-    if (events->epoll >= 0)
-        close(events->epoll);
-    if (events->event >= 0)
-        close(events->event);
-    events->epoll = events->event = -1;
+    const int epoll = events->epoll, event = events->event;
+    events->epoll = events->event = -1; // first: the numbers may be given to others at once
+    if (epoll >= 0)
+        close(epoll);
+    if (event >= 0)
+        close(event);
 }
 
 int phi_events_add(const struct phi_events *events, int fd, uint32_t mask, uint32_t source,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the threads of a rank are woken: the events that the service thread sleeps in.
+// How the threads of a rank are woken: the events that the service thread sleeps in, and the
+// condition on which threads of the application wait. With the lock held, but for phi_events_*.
 #ifndef PHI_PEER_WAKE_H
 #define PHI_PEER_WAKE_H
 
@@ -31,11 +32,12 @@ void phi_events_close(struct phi_events *events);
 int phi_events_add(const struct phi_events *events, int fd, uint32_t mask, uint32_t source,
                    uint32_t index);
 
-// phi_service_wake makes the service thread look at broken peers at once. With the lock held.
+// phi_service_wake makes the service thread look at broken peers at once. The end of the thread
+// calls it without the lock.
 void phi_service_wake(struct phi_peers *peers);
 
 // phi_service_watch makes the service thread notice the end of a peer that has just been connected
-// to. With the lock held.
+// to.
 int phi_service_watch(struct phi_peer *peer);
 void phi_service_unwatch(struct phi_peer *peer);
 

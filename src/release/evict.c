@@ -12,7 +12,6 @@
 #include "peer/peers.h"
 #include "peer/side.h"
 #include "release/spent_list.h"
-#include "release/view.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 

@@ -87,8 +87,9 @@ struct phi_host_executor {
     pthread_t worker;
     _Atomic uint32_t used;                      // queues[0 .. used) have been in use
     struct phi_flight flights[PHI_STREAMS_MAX]; // by queue
-    _Atomic(struct phi_relay *) relays[PHI_STREAMS_MAX]; // by queue; NULL before its first such copy
-    struct ph_queue queues[PHI_STREAMS_MAX];    // [0] stands for the NULL stream
+    _Atomic(struct phi_relay *)
+        relays[PHI_STREAMS_MAX];             // by queue; NULL before its first such copy
+    struct ph_queue queues[PHI_STREAMS_MAX]; // [0] stands for the NULL stream
 };
 
 // How far a runner may go.
@@ -117,6 +118,8 @@ static inline bool phi_queue_busy(struct ph_queue *queue)
            atomic_load_explicit(&queue->issued, memory_order_relaxed);
 }
 
+// phi_work_broken: whether the end of the peer has let its wait go, so that nothing is to be
+// copied.
 static inline bool phi_work_broken(const struct phi_work *work)
 {
     return work->broken && atomic_load_explicit(work->broken, memory_order_relaxed);
@@ -153,8 +156,8 @@ void phi_flight_rest(struct ph_queue *queue);
 
 // ---- relay.c: RELAY items, with the HOLD that follows. All under the role, but for the first two.
 
-// phi_relay_prepare gets what the items' RELAYs need, before they are enqueued; it allocates for the
-// first one of a queue. -ENOMEM, or the provider refuses. free: NULL is fine.
+// phi_relay_prepare gets what the items' RELAYs need, before they are enqueued; it allocates for
+// the first one of a queue. -ENOMEM, or the provider refuses. free: NULL is fine.
 int phi_relay_prepare(struct ph_queue *queue, const struct phi_work *work, size_t n);
 void phi_relay_free(struct phi_relay *relay);
 
