@@ -2,7 +2,6 @@
 // peerhop-run starts the ranks of a job on this machine, and ends them together.
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -19,35 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <peerhop/version.h>
-
 #include "base/clock.h"
 #include "base/random.h"
 #include "child.h"
 #include "hide.h"
 #include "output.h"
 #include "private_store.h"
+#include "run_options.h"
 #include "tagged.h"
-
-enum {
-    RANKS_MAX = 1024,
-    SENTENCE_SIZE = 512,
-    STATUS_FAILED = 1, // of peerhop-run itself
-    STATUS_USAGE = 2,
-    STATUS_DEADLINE = 124, // as timeout(1)
-    STATUS_NO_EXEC = 126,  // as the shell
-    STATUS_NOT_FOUND = 127,
-    STATUS_SIGNAL = 128,
-};
-
-struct options {
-    int64_t ranks;
-    const char *store, *device, *job;
-    int64_t deadline_s; // 0: none
-    int64_t grace_s;
-    bool tag;
-    char **program;
-};
 
 struct rank {
     struct child child;
@@ -71,69 +49,7 @@ struct run {
     struct rlimit files_before;
 };
 
-static const char usage[] =
-    "usage: peerhop-run -n RANKS [options] [--] PROGRAM [ARGUMENT...]\n"
-    "Starts RANKS processes of PROGRAM on this machine, each a rank of one job, and ends all if "
-    "one fails.\n\n"
-    "  -n, --ranks N        number of ranks, 1 to 1024\n"
-    "      --store URI      store of the job (else PEERHOP_STORE, else a private Redis)\n"
-    "                       a password in it is seen by all until this program has hidden it: "
-    "better\n"
-    "                       PEERHOP_STORE_PASSWORD_FILE\n"
-    "      --device DEVICE  PEERHOP_DEVICE of every rank: host, cuda or cuda:N\n"
-    "      --job NAME       name of the job (else PEERHOP_JOB, else a new one)\n"
-    "      --deadline S     end the run after S seconds, with status 124\n"
-    "      --grace S        seconds between SIGTERM and SIGKILL where ranks must end (5); as long, "
-    "then, for\n"
-    "                       output that nobody reads\n"
-    "      --tag            start each line of output with its rank; only then output of ranks is "
-    "kept apart;\n"
-    "                       it is kept until it is read, and ranks wait for that where it is "
-    "much\n"
-    "  -h, --help           this help\n"
-    "      --version        the version\n\n"
-    "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks; SIGTERM: "
-    "they must end. The\n"
-    "exit status is that of the first rank that failed (128 + N for signal N), or 0.\n";
-
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-enum {
-    OPTION_STORE = 256,
-    OPTION_DEVICE,
-    OPTION_JOB,
-    OPTION_DEADLINE,
-    OPTION_GRACE,
-    OPTION_TAG,
-    OPTION_VERSION
-};
-
-static const struct option long_options[] = {
-    {"ranks", required_argument, NULL, 'n'},
-    {"store", required_argument, NULL, OPTION_STORE},
-    {"device", required_argument, NULL, OPTION_DEVICE},
-    {"job", required_argument, NULL, OPTION_JOB},
-    {"deadline", required_argument, NULL, OPTION_DEADLINE},
-    {"grace", required_argument, NULL, OPTION_GRACE},
-    {"tag", no_argument, NULL, OPTION_TAG},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, OPTION_VERSION},
-    {NULL, 0, NULL, 0},
-};
-
-// Before there is anything to watch: it may wait for a reader.
-static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static void complain(const char *format, ...)
-{
-    char line[SENTENCE_SIZE];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(line, sizeof(line), format, args);
-    va_end(args);
-    fprintf(stderr, "peerhop-run: %s\n", line);
-}
 
 // Of the run, while ranks are watched: it waits for nobody. A reader that takes nothing misses it.
 static void tell(const struct run *run, const char *format, ...)
@@ -149,84 +65,6 @@ static void tell(const struct run *run, const char *format, ...)
     va_end(args);
     output_put(run->outputs[1], line,
                (size_t)snprintf(line, sizeof(line), "peerhop-run: %s\n", text), 0);
-}
-
-static void leave_with_usage(int status)
-{
-    fputs(usage, status ? stderr : stdout);
-    exit(status);
-}
-
-static int64_t number_of(const char *name, const char *text, int64_t low, int64_t high)
-{
-    char *end;
-    long long number;
-
-    errno = 0;
-    number = strtoll(text, &end, 10);
-    if (errno || end == text || *end || number < low || number > high) {
-        complain("%s: '%s' is no number from %" PRId64 " to %" PRId64, name, text, low, high);
-        exit(STATUS_USAGE);
-    }
-    return number;
-}
-
-static void set_option(struct options *options, int option)
-{
-    switch (option) {
-    case 'n':
-        options->ranks = number_of("-n", optarg, 1, RANKS_MAX);
-        break;
-    case OPTION_STORE:
-        options->store = hide_password(optarg);
-        if (!options->store) {
-            complain("no memory for the store's URI");
-            exit(STATUS_FAILED);
-        }
-        break;
-    case OPTION_DEVICE:
-        options->device = optarg;
-        break;
-    case OPTION_JOB:
-        options->job = optarg;
-        break;
-    case OPTION_DEADLINE:
-        options->deadline_s = number_of("--deadline", optarg, 1, 1000000000);
-        break;
-    case OPTION_GRACE:
-        options->grace_s = number_of("--grace", optarg, 0, 86400);
-        break;
-    case OPTION_TAG:
-        options->tag = true;
-        break;
-    case OPTION_VERSION:
-        printf("peerhop-run %s\n", ph_version());
-        exit(0);
-    case 'h':
-        leave_with_usage(0);
-        break;
-    }
-}
-
-static void parse(struct options *options, int argc, char **argv)
-{
-    int option;
-
-    *options = (struct options){
-        .store = getenv("PEERHOP_STORE"), .job = getenv("PEERHOP_JOB"), .grace_s = 5};
-    opterr = 0; // its sentence would have what may be a password
-    // "+": what follows the program's name is the program's.
-    while ((option = getopt_long(argc, argv, "+:n:h", long_options, NULL)) != -1) {
-        if (option == '?' || option == ':') {
-            complain(option == ':' ? "'%s' needs a value" : "'%s' is no option",
-                     without_password(argv[optind - 1]));
-            leave_with_usage(STATUS_USAGE);
-        }
-        set_option(options, option);
-    }
-    options->program = argv + optind;
-    if (options->ranks == 0 || !options->program[0])
-        leave_with_usage(STATUS_USAGE);
 }
 
 // From here on signals are read, not handled; ranks get back what peerhop-run was started with.
@@ -645,7 +483,7 @@ int main(int argc, char **argv)
 {
     struct run run = {.deadline = PHI_FOREVER, .kill_at = PHI_FOREVER};
 
-    parse(&run.options, argc, argv);
+    options_parse(&run.options, argc, argv);
     if (prepare(&run) < 0) {
         free(run.ranks);
         return STATUS_FAILED;
