@@ -46,7 +46,7 @@ static int try_wait(const struct child *child)
     return errno == EINVAL ? -ENOSYS : -errno;
 }
 
-int child_open(struct child *child, pid_t pid)
+static int open_child(struct child *child, pid_t pid)
 {
     int rc;
 
@@ -69,7 +69,7 @@ int child_fork(struct child *child)
     pid = fork();
     if (pid <= 0)
         return pid < 0 ? -errno : 0;
-    rc = child_open(child, pid);
+    rc = open_child(child, pid);
     if (rc == 0)
         return 1;
     kill(pid, SIGKILL);
@@ -118,10 +118,41 @@ void child_wait(struct child *child, int *status)
     collect(child, 0, status);
 }
 
-void child_signal(const struct child *child, int signal)
+int child_signal(const struct child *child, int signal)
 {
-    if (child->pid != 0)
-        syscall(SYS_pidfd_send_signal, child->fd, signal, NULL, 0);
+    if (child->pid == 0 || syscall(SYS_pidfd_send_signal, child->fd, signal, NULL, 0) == 0)
+        return 0;
+    return -errno;
+}
+
+// Of another PID namespace's /proc the numbers are those of other processes here.
+static bool is_child(const struct child *child)
+{
+    siginfo_t info;
+
+    return waitid(P_PIDFD, (id_t)child->fd, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+void children_each(void (*visit)(void *opaque, struct child *child), void *opaque)
+{
+    char path[64];
+    FILE *children;
+    int pid;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    children = fopen(path, "re");
+    while (children && fscanf(children, "%d", &pid) == 1) {
+        struct child child;
+
+        if (open_child(&child, pid) < 0)
+            continue;
+        if (is_child(&child))
+            visit(opaque, &child);
+        if (child.pid != 0)
+            forget(&child);
+    }
+    if (children)
+        fclose(children);
 }
 
 int child_code(int status)

@@ -31,18 +31,20 @@ void child_signals_restore(const struct child_signals *before);
 int child_fork(struct child *child);
 bool child_bind(pid_t parent, int signal);
 
-// child_open is for a child of this process that it has not made, an orphan of one. 0, -errno.
-int child_open(struct child *child, pid_t pid);
-
 // child_ended: whether the child has ended; it is collected then, with its wait status. CHILD_LOST:
 // somebody else has collected it, or the kernel, so nobody knows. Never waits. false where there is
 // none.
 enum { CHILD_LOST = -1 };
 bool child_ended(struct child *child, int *status);
 
-// child_wait waits for the end. child_signal does nothing where there is none.
+// child_wait waits for the end. child_signal does nothing where there is none; 0, -errno: -EPERM
+// for a process that has become another user's.
 void child_wait(struct child *child, int *status);
-void child_signal(const struct child *child, int signal);
+int child_signal(const struct child *child, int signal);
+
+// children_each calls `visit` with each child that this process has now, its orphans among them;
+// `visit` may collect it.
+void children_each(void (*visit)(void *opaque, struct child *child), void *opaque);
 
 // child_code is a wait status as a shell has it: by a signal it is 128 and the signal's number; 1
 // for CHILD_LOST.

@@ -18,7 +18,8 @@ struct output {
     pthread_mutex_t lock;
     pthread_cond_t filled;
     size_t head, count; // of the bytes to write
-    bool closed;        // nobody reads any more
+    bool closed;        // nobody reads any more, or it cannot be written
+    int error;          // why not
     char bytes[OUTPUT_SIZE];
 };
 
@@ -30,7 +31,7 @@ static void ring(const struct output *output)
     (void)ignored;
 }
 
-// Without the lock. Returns what was written; -1: nobody reads.
+// Without the lock. Returns what was written; -1: nobody reads, or what errno says.
 static ssize_t write_some(const struct output *output, const char *bytes, size_t size)
 {
     for (;;) {
@@ -52,6 +53,7 @@ static void *write_all(void *opaque)
     for (;;) {
         size_t size = OUTPUT_SIZE - output->head;
         ssize_t n;
+        int error;
 
         while (output->count == 0)
             pthread_cond_wait(&output->filled, &output->lock);
@@ -59,9 +61,11 @@ static void *write_all(void *opaque)
             size = output->count;
         pthread_mutex_unlock(&output->lock);
         n = write_some(output, output->bytes + output->head, size);
+        error = n < 0 && errno != EPIPE ? -errno : 0;
         pthread_mutex_lock(&output->lock);
         if (n < 0) {
             output->closed = true;
+            output->error = error;
             output->count = 0;
         } else {
             output->head = (output->head + (size_t)n) % OUTPUT_SIZE;
@@ -136,4 +140,14 @@ bool output_done(struct output *output)
     done = output->count == 0;
     pthread_mutex_unlock(&output->lock);
     return done;
+}
+
+int output_error(struct output *output)
+{
+    int error;
+
+    pthread_mutex_lock(&output->lock);
+    error = output->error;
+    pthread_mutex_unlock(&output->lock);
+    return error;
 }

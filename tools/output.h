@@ -18,8 +18,10 @@ int output_open(int fd, int wake, struct output **output);
 bool output_put(struct output *output, const void *bytes, size_t size, size_t reserve);
 
 // output_fits: whether output_put would take it. done: whether all was written, or nobody reads any
-// more: then all that comes is dropped.
+// more, or it cannot be written: then all that comes is dropped. error: why it cannot be written,
+// -errno; 0 while it can, and where nobody reads.
 bool output_fits(struct output *output, size_t size, size_t reserve);
 bool output_done(struct output *output);
+int output_error(struct output *output);
 
 #endif

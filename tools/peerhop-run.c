@@ -21,14 +21,19 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "child.h"
+#include "front.h"
 #include "hide.h"
 #include "output.h"
 #include "private_store.h"
 #include "run_options.h"
 #include "tagged.h"
 
+// What SIGKILL ends takes, at most: a driver may have much to free.
+#define KILLED_MS 10000
+
 struct rank {
     struct child child;
+    bool left;                // behind: it could not be ended
     struct tagged streams[2]; // stdout and stderr, where lines are tagged
 };
 
@@ -40,7 +45,10 @@ struct run {
     int status; // of the first rank that failed
     bool ending;
     bool asked;    // the ranks were, to end
-    bool given_up; // what nobody reads is dropped
+    bool killed;   // the ranks were, or not, as some may not be
+    bool left;     // some process of the run is left behind
+    bool given_up; // what nobody reads is dropped, and what does not end is left
+    bool lost[2];  // an output cannot be written, which was said
     int64_t deadline, kill_at;
     int signals;               // signalfd
     int room;                  // eventfd: an output has room again
@@ -95,6 +103,16 @@ static void take_files(struct run *run)
     run->files_before = files;
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// What we open must not get the number of a closed stdin, stdout or stderr. To read and write
+// these fails as before, and ranks find them closed.
+static void hold_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0)
+            open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+    }
 }
 
 static bool is_one_file(int a, int b)
@@ -269,20 +287,25 @@ static int rank_ended(struct run *run, int index, int status)
     return code;
 }
 
+static bool is_rank(const struct run *run, pid_t pid)
+{
+    for (int i = 0; i < run->options.ranks; i++) {
+        if (run->ranks[i].child.pid == pid)
+            return true;
+    }
+    return false;
+}
+
 // Orphans of the ranks come to us, as their subreaper. The number of one that has ended is its own
 // until we collect it. What is ours is left to reap(), which its signal calls again.
 static void reap_orphans(const struct run *run)
 {
     for (;;) {
         siginfo_t info = {0};
-        bool ours;
 
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
             return;
-        ours = info.si_pid == run->private_store.keeper.pid;
-        for (int i = 0; i < run->options.ranks; i++)
-            ours = ours || info.si_pid == run->ranks[i].child.pid;
-        if (ours)
+        if (info.si_pid == run->private_store.keeper.pid || is_rank(run, info.si_pid))
             return;
         waitpid(info.si_pid, NULL, 0);
     }
@@ -299,7 +322,7 @@ static void reap(struct run *run)
         end(run, STATUS_FAILED);
     }
     for (int i = 0; i < run->options.ranks; i++) {
-        if (child_ended(&run->ranks[i].child, &status)) {
+        if (child_ended(&run->ranks[i].child, &status) && !run->ranks[i].left) {
             int code = rank_ended(run, i, status);
             worst = code > worst ? code : worst;
         }
@@ -363,6 +386,45 @@ static nfds_t fill_polls(const struct run *run, struct pollfd *polls)
     return n;
 }
 
+// Why what was sent SIGKILL is left behind; rc: what child_signal has returned.
+static const char *why_left(int rc)
+{
+    return rc < 0 ? strerror(-rc) : "SIGKILL has not ended it in time";
+}
+
+// Sends SIGKILL, and gives up those that may not be signalled, as a set-user-ID program may not,
+// and in the end those that it has not ended.
+static void kill_ranks(struct run *run)
+{
+    for (int i = 0; i < run->options.ranks; i++) {
+        struct rank *rank = &run->ranks[i];
+        int rc = child_signal(&rank->child, SIGKILL);
+
+        if (rank->child.pid == 0 || rank->left || (rc == 0 && !run->killed))
+            continue;
+        tell(run, "rank %d, process %d, cannot be ended and is left behind: %s", i,
+             (int)rank->child.pid, why_left(rc));
+        rank->left = run->left = true;
+        run->running--;
+        end(run, STATUS_FAILED);
+    }
+    run->killed = true;
+    run->kill_at = run->running > 0 ? phi_deadline(KILLED_MS) : PHI_FOREVER;
+}
+
+static void check_outputs(struct run *run)
+{
+    for (int i = 0; i < 2; i++) {
+        const int rc = output_error(run->outputs[i]);
+
+        if (rc == 0 || run->lost[i])
+            continue;
+        run->lost[i] = true;
+        tell(run, "standard %s cannot be written: %s; the rest of it is lost",
+             i == 0 ? "output" : "error", strerror(-rc));
+    }
+}
+
 static void check_time(struct run *run)
 {
     if (phi_remaining_ms(run->deadline) == 0) {
@@ -371,9 +433,8 @@ static void check_time(struct run *run)
         end(run, STATUS_DEADLINE);
     }
     if (phi_remaining_ms(run->kill_at) == 0) {
-        run->kill_at = PHI_FOREVER;
         run->given_up = true;
-        signal_ranks(run, SIGKILL);
+        kill_ranks(run);
     }
 }
 
@@ -385,6 +446,7 @@ static void watch_once(struct run *run)
     poll(polls, fill_polls(run, polls), phi_remaining_ms(next));
     read_signals(run);
     read_streams(run);
+    check_outputs(run);
     check_time(run);
 }
 
@@ -397,6 +459,17 @@ static bool is_written(const struct run *run)
     return output_done(run->outputs[0]) && output_done(run->outputs[1]);
 }
 
+// Of the processes that were left behind nothing more is awaited.
+static void end_streams(const struct run *run)
+{
+    for (int i = 0; i < stream_count(run); i++) {
+        struct tagged *stream = open_stream(run, i);
+
+        if (stream && poll(&(struct pollfd){.fd = stream->fd, .events = POLLIN}, 1, 0) == 0)
+            tagged_end(stream);
+    }
+}
+
 // The run ends when its output is read, as that of any program in a pipe. Where ranks were to end,
 // and for whoever ends it now, it has no longer than the grace, and a second at least.
 static void write_rest(struct run *run)
@@ -404,11 +477,19 @@ static void write_rest(struct run *run)
     const int64_t grace = run->options.grace_s > 0 ? run->options.grace_s * 1000 : 1000;
 
     run->given_up = false;
-    if (run->asked)
+    if (run->asked || run->left)
         run->kill_at = phi_deadline(grace);
     read_streams(run);
-    while (!is_written(run) && !run->given_up)
+    for (;;) {
+        if (run->left)
+            end_streams(run);
+        if (is_written(run) || run->given_up)
+            break;
         watch_once(run);
+    }
+    check_outputs(run);
+    if (run->status == 0 && (run->lost[0] || run->lost[1]))
+        run->status = STATUS_FAILED;
     if (is_written(run))
         return;
     tell(run, "output was dropped: nobody has read it");
@@ -420,30 +501,52 @@ static void write_rest(struct run *run)
         usleep(1000);
 }
 
-// end_orphans kills what ranks have left behind. Children of those become ours in turn, hence the
-// loop.
-static void end_orphans(void)
+struct orphans {
+    struct run *run;
+    bool killed, ended; // some were: theirs come next
+    bool last;          // no more is waited for
+};
+
+static void end_orphan(void *opaque, struct child *orphan)
 {
-    char path[64];
-    int pid, status;
-    bool any = true;
+    struct orphans *orphans = opaque;
+    struct run *run = orphans->run;
+    int status, rc;
 
-    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    while (any) {
-        FILE *children = fopen(path, "re");
-        struct child orphan;
-
-        any = false;
-        while (children && fscanf(children, "%d", &pid) == 1) {
-            if (child_open(&orphan, pid) < 0)
-                continue;
-            child_signal(&orphan, SIGKILL);
-            child_wait(&orphan, &status);
-            any = true;
-        }
-        if (children)
-            fclose(children);
+    if (is_rank(run, orphan->pid)) // which is left behind, too
+        return;
+    if (child_ended(orphan, &status)) {
+        orphans->ended = true;
+        return;
     }
+    rc = child_signal(orphan, SIGKILL);
+    orphans->killed |= rc == 0;
+    if (orphans->last) {
+        run->left = true;
+        tell(run,
+             "process %d, which the ranks have started, cannot be ended and is left behind: %s",
+             (int)orphan->pid, why_left(rc));
+    }
+}
+
+// end_orphans kills what ranks have left behind. Children of those become ours in turn, hence the
+// loop. It ends at the deadline and by signals, too.
+static void end_orphans(struct run *run)
+{
+    struct orphans orphans = {.run = run};
+    const int64_t longest = phi_deadline(KILLED_MS);
+
+    run->given_up = false;
+    run->kill_at = run->deadline < longest ? run->deadline : longest;
+    do {
+        orphans.killed = orphans.ended = false;
+        children_each(end_orphan, &orphans);
+        if (orphans.killed)
+            watch_once(run);
+    } while ((orphans.killed || orphans.ended) && !run->given_up);
+    orphans.last = true;
+    children_each(end_orphan, &orphans);
+    run->kill_at = PHI_FOREVER;
 }
 
 // What is needed before there is anything to end.
@@ -465,6 +568,8 @@ static int prepare(struct run *run)
         return rc;
     }
     rc = take_signals(run);
+    if (rc == 0)
+        rc = front_part(run->signals);
     return rc < 0 ? rc : open_outputs(run);
 }
 
@@ -483,6 +588,7 @@ int main(int argc, char **argv)
 {
     struct run run = {.deadline = PHI_FOREVER, .kill_at = PHI_FOREVER};
 
+    hold_files();
     options_parse(&run.options, argc, argv);
     if (prepare(&run) < 0) {
         free(run.ranks);
@@ -496,7 +602,7 @@ int main(int argc, char **argv)
         watch_once(&run);
     // The store is stopped before orphans are looked for: it is our child as well.
     private_store_stop(&run.private_store);
-    end_orphans();
+    end_orphans(&run);
     write_rest(&run); // what was written last, by ranks or their orphans, too
     for (int i = 0; i < stream_count(&run); i++)
         free(run.ranks[i / 2].streams[i % 2].line);

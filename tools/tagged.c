@@ -65,6 +65,19 @@ static void print_lines(struct tagged *stream)
     }
 }
 
+void tagged_end(struct tagged *stream)
+{
+    print_lines(stream);
+    // Room may come at any moment: what print_lines had none for is left to the next call.
+    if (memchr(stream->line, '\n', stream->length) || !has_room(stream))
+        return;
+    if (stream->length > 0)
+        print_line(stream, stream->length);
+    stream->length = 0;
+    close(stream->fd);
+    stream->fd = -1;
+}
+
 void tagged_read(struct tagged *stream)
 {
     ssize_t n = 1;
@@ -77,12 +90,5 @@ void tagged_read(struct tagged *stream)
     }
     if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
         return;
-    // Room may come at any moment: what print_lines had none for is left to the next call.
-    if (memchr(stream->line, '\n', stream->length) || !has_room(stream))
-        return;
-    if (stream->length > 0)
-        print_line(stream, stream->length);
-    stream->length = 0;
-    close(stream->fd);
-    stream->fd = -1;
+    tagged_end(stream);
 }

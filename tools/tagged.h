@@ -27,4 +27,7 @@ bool tagged_ready(const struct tagged *stream);
 // one, and the stream is closed.
 void tagged_read(struct tagged *stream);
 
+// tagged_end closes a stream that is empty, though a process may still write to it.
+void tagged_end(struct tagged *stream);
+
 #endif
