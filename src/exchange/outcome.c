@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/descriptors.h"
@@ -81,6 +82,20 @@ static void beside(const struct phi_pending *pending, char *text, size_t size)
              phi_reason_text(phi_contact_against(peer, net, PHI_KIND_HOST)));
 }
 
+// Of a peer of this node that is not reached: a process that we refused may have been it.
+static void strangers(const struct phi_pending *pending, char *text, size_t size)
+{
+    const struct phi_peer *peer = pending->key->peer;
+    const uint32_t n = atomic_load(&peer->peers->strangers);
+    text[0] = 0;
+    if (pending->state == PHI_PENDING_PEER && peer->state == PHI_PEER_KNOWN && n > 0 &&
+        phi_capabilities_same_node(&peer->peers->mine, &peer->theirs))
+        snprintf(text, size,
+                 "; a connection of another user was refused (%u so far): all ranks of a node are "
+                 "of one user",
+                 n);
+}
+
 int phi_request_mismatch(const struct ph_exchange_request *request)
 {
     const struct phi_wrong *wrong = &request->wrong;
@@ -105,6 +120,8 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
         snprintf(lack, sizeof lack, "; %s", ph_strerror(out));
     size_t used = own_end(pending, other_path, sizeof other_path);
     beside(pending, other_path + used, sizeof other_path - used);
+    used = strlen(other_path);
+    strangers(pending, other_path + used, sizeof other_path - used);
     phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
     char store[256] = "; ";
     if (pending->state > PHI_PENDING_PUBLISH ||

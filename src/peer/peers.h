@@ -67,13 +67,14 @@ struct phi_peers {
     struct phi_device *device;
     struct phi_mailbox *mailbox; // has its own locks
     struct phi_service *service;
-    struct phi_events events; // of the service thread
-    int pidfd;                // of this process, for peers; -1: this kernel gives none
-    struct phi_net *net;      // once a peer needs it; never closed before the end
-    struct phi_wake net_wake; // rung when a message came over it, or a link was lost
-    struct phi_way way;       // of this rank's memory over it
-    bool net_opening;         // a thread opens it now, without the lock
-    bool net_failed;          // it could not be opened
+    struct phi_events events;   // of the service thread
+    _Atomic uint32_t strangers; // connections of other users that the service thread refused
+    int pidfd;                  // of this process, for peers; -1: this kernel gives none
+    struct phi_net *net;        // once a peer needs it; never closed before the end
+    struct phi_wake net_wake;   // rung when a message came over it, or a link was lost
+    struct phi_way way;         // of this rank's memory over it
+    bool net_opening;           // a thread opens it now, without the lock
+    bool net_failed;            // it could not be opened
     int rank, ranks;
     uint64_t incarnation;
     struct phi_capabilities mine;

@@ -100,6 +100,7 @@ static void accept_one(struct phi_service *service)
     if (connection == NULL) {
         // Told at each power of two: whoever knocks without end does not fill the log.
         uint32_t n = ++service->refused;
+        atomic_fetch_add(&service->peers->strangers, !ours);
         if ((n & (n - 1)) == 0)
             phi_log(service->peers->report, PH_LOG_WARN,
                     "a connection of %s was refused (%u so far)",

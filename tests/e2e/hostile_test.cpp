@@ -481,10 +481,14 @@ TEST_P(HostilePlaces, HurtOnlyTheLiarsOwnMessages)
 
 // ---- another user
 
-static std::string socket_of(const std::string &members)
+static std::set<std::string> sockets_of(Job &job)
 {
-    size_t at = members.find("@peerhop-");
-    return at == std::string::npos ? "" : members.substr(at, 33);
+    const std::string members =
+        job.redis().command({"XRANGE", "ph:{" + job.name() + "}:0:members", "-", "+"});
+    std::set<std::string> names;
+    for (size_t at = 0; (at = members.find("@peerhop-", at)) != std::string::npos; at++)
+        names.insert(members.substr(at, 33));
+    return names;
 }
 
 RANK_FUNCTION(is_visited)
@@ -526,6 +530,55 @@ static int visit(const std::string &name)
     return answers;
 }
 
+RANK_FUNCTION(awaits_one_that_was_refused)
+{
+    rank.open();
+    rank.shared->value[0]++;
+    if (rank.rank == 1)
+        pause(); // killed by the test
+    CHECK(reaches(rank.shared->value[1], 1));
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    ph_operation op = with(rank, 1, true, memory);
+    ph_channel *channel = nullptr;
+    ph_exchange_request *request = nullptr;
+    CHECK_OK(ph_exchange_start(rank.context, &op, 1, &request));
+    CHECK_RC(ph_exchange_finish(&request, &channel, 1000), -ETIMEDOUT);
+    CHECK_SAYS(rank.error(), "nobody listens at its socket");
+    CHECK_SAYS(rank.error(), "a connection of another user was refused (50 so far)");
+}
+
+static void visit_all(Job &job)
+{
+    const std::set<std::string> names = sockets_of(job);
+    EXPECT_EQ(names.size(), 2u);
+    for (const std::string &name : names) {
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(visit(name));
+        int status = 0;
+        ASSERT_EQ(waitpid(pid, &status, 0), pid);
+        EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0)
+            << "100: no other user; 101: no socket";
+    }
+}
+
+TEST(HostileUser, IsNamedWhereItMayHaveBeenThePeer)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    if (geteuid() != 0)
+        GTEST_SKIP() << "only root can become another user";
+    Job job("host", 2);
+    job.expect_failure(1);
+    job.start("awaits_one_that_was_refused");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    visit_all(job);
+    job.signal(1, SIGKILL);
+    EXPECT_EQ(job.status(1, 60000), 128 + SIGKILL);
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+}
+
 TEST(HostileUser, IsTurnedAway)
 {
     if (!RedisServer::available())
@@ -535,16 +588,7 @@ TEST(HostileUser, IsTurnedAway)
     Job job("host", 2);
     job.start("is_visited");
     ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
-    std::string name =
-        socket_of(job.redis().command({"XRANGE", "ph:{" + job.name() + "}:0:members", "-", "+"}));
-    ASSERT_EQ(name.size(), 33u);
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(visit(name));
-    int status = 0;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0)
-        << "100: no other user; 101: no socket";
+    visit_all(job);
     job.shared()->value[1] = 1;
     EXPECT_EQ(job.wait(), "");
     std::string log = std::string(job.shared()->text[LOG]) + job.shared()->text[LOG + 1];
