@@ -71,7 +71,8 @@ PH_API int ph_context_create(const struct ph_context_params *params, struct ph_c
 // ends the threads. The ranks may come in any order; channels, pending exchanges, and host memory of the
 // context end with it. Clears *context. NULL and *context == NULL are fine.
 // Blocks at most deadline_ms (0: the context's), and two seconds each for store and device. On -ETIMEDOUT, which names what still
-// runs and where (operations, peers, or a stream of the application's behind which the driver unmaps nothing), the
+// runs and where (operations, peers, or a stream of the application's behind which the driver unmaps nothing; or that graphs
+// are left which captured calls on its channels: they and their executables must be destroyed before), the
 // context lives on and may be destroyed again; on -EBUSY, at once, where device channels of it have not been
 // given back (ph_channel_device_release). Must not run while another thread uses the context. Since 0.1.
 PH_API int ph_context_destroy(struct ph_context **context, int64_t deadline_ms);

@@ -405,7 +405,11 @@ static int flush_failed(struct cuda_executor *x, const char *why)
 {
     char text[256];
     explain(x, why, text, sizeof text);
-    return phi_fail(x->params.report, -ETIMEDOUT, "%s", text);
+    return phi_fail(x->params.report, -ETIMEDOUT, "%s%s", text,
+                    atomic_load_explicit(&x->captures.live, memory_order_acquire) == 0
+                        ? ""
+                        : "; graphs that captured calls on the context's channels, and their "
+                          "executables, must be destroyed first");
 }
 
 static int stream_flush(struct phi_executor *base, int64_t deadline)

@@ -387,6 +387,7 @@ RANK_FUNCTION(alive_at_destroy)
     rank.synchronize(stream);
     CHECK_RC(ph_context_destroy(&rank.context, 300), -ETIMEDOUT);
     CHECK(rank.error().find("1 graph") != std::string::npos);
+    CHECK(rank.error().find("must be destroyed first") != std::string::npos);
     rank.device->destroy(graph);
     rank.barrier();
     CHECK_OK(ph_context_destroy(&rank.context, 20000));
