@@ -53,8 +53,12 @@ bool bench_place(struct bench_place *place)
     struct phi_launcher launcher;
     phi_launcher_read(&launcher);
     if (!getenv("PEERHOP_RANK") &&
-        (launcher.rank < 0 || number_or("PEERHOP_RANKS", launcher.ranks) < 2))
+        (launcher.rank < 0 || number_or("PEERHOP_RANKS", launcher.ranks) < 2)) {
+        if (launcher.rank < 0 && launcher.lacks[0])
+            fprintf(stderr, "peerhop-perf: no launcher found (%s): it starts ranks of its own\n",
+                    launcher.lacks);
         return false;
+    }
     place->rank = number_or("PEERHOP_RANK", launcher.rank);
     const bool same = place->rank == launcher.rank && launcher.local_rank >= 0;
     place->local_rank = number_or("PEERHOP_LOCAL_RANK", same ? launcher.local_rank : place->rank);

@@ -22,7 +22,8 @@ struct ph_context_params {
     size_t struct_size; // sizeof(struct ph_context_params); 0 means the first published layout
 
     // This rank and how many there are. ranks == 0: both from PEERHOP_RANK and PEERHOP_RANKS, else from the
-    // launcher: torchrun, Open MPI, MPICH and others with PMI, PMIx, srun (docs/launchers.md).
+    // launcher: torchrun, Open MPI, MPICH and others with PMI, PMIx, srun (docs/launchers.md). Of both variables one
+    // alone is taken only with a launcher that says the same of it, or nothing: create fails where it says another.
     int rank;
     int ranks;
 

@@ -30,11 +30,34 @@ struct identity {
     uint64_t epoch;
 };
 
+// Half of one job and half of another is none: what is set alone must be what the launcher says of
+// it, or it says nothing.
+static int refuse_halves(struct ph_context *context, const struct phi_launcher *launcher)
+{
+    const int64_t rank = context->config.rank, ranks = context->config.ranks;
+    char says[128] = "";
+    if (rank >= 0 && ranks <= 0 && launcher->rank >= 0 && launcher->rank != rank)
+        snprintf(says, sizeof says, "PEERHOP_RANK is %lld, and PEERHOP_RANKS is not set",
+                 (long long)rank);
+    if (rank < 0 && ranks > 0 && launcher->ranks > 0 && launcher->ranks != ranks)
+        snprintf(says, sizeof says, "PEERHOP_RANKS is %lld, and PEERHOP_RANK is not set",
+                 (long long)ranks);
+    if (says[0] == 0)
+        return 0;
+    return phi_fail(
+        &context->report, -EINVAL,
+        "no rank: %s, which does not go with rank %lld of %lld (%s): set both, or neither", says,
+        (long long)launcher->rank, (long long)launcher->ranks, launcher->name);
+}
+
 static int choose_ranks(struct ph_context *context, const struct ph_context_params *params,
                         const struct phi_launcher *launcher, struct identity *identity)
 {
     int64_t rank = params->rank, ranks = params->ranks;
     if (ranks == 0) {
+        int rc = refuse_halves(context, launcher);
+        if (rc)
+            return rc;
         rank = context->config.rank >= 0 ? context->config.rank : launcher->rank;
         ranks = context->config.ranks > 0 ? context->config.ranks : launcher->ranks;
     }
@@ -44,15 +67,16 @@ static int choose_ranks(struct ph_context *context, const struct ph_context_para
     if (ranks <= 0 && rank >= 0 && context->config.rank < 0)
         return phi_fail(&context->report, -EINVAL,
                         "rank %lld, as %s says, which says nothing of how many there are: set "
-                        "PEERHOP_RANKS",
-                        (long long)rank, launcher->name);
+                        "PEERHOP_RANKS%s%s",
+                        (long long)rank, launcher->name, launcher->lacks[0] ? "; " : "",
+                        launcher->lacks);
     if (ranks <= 0 || rank < 0)
         return phi_fail(&context->report, -EINVAL,
                         "no rank: set ranks and rank, PEERHOP_RANK (it is %lld) and PEERHOP_RANKS "
                         "(it is %lld), or use a launcher: torchrun, mpirun, srun, which a Slurm "
-                        "script itself does not stand for, or peerhop-run (%s found)",
+                        "script itself does not stand for, or peerhop-run (%s found%s%s)",
                         (long long)context->config.rank, (long long)context->config.ranks,
-                        launcher->name);
+                        launcher->name, launcher->lacks[0] ? ": " : "", launcher->lacks);
     if (ranks > RANKS_MAX)
         return phi_fail(&context->report, -EINVAL, "%lld ranks are more than the %d of a job",
                         (long long)ranks, RANKS_MAX);

@@ -39,9 +39,34 @@ static const char *text(const char *name)
     return value ? value : "";
 }
 
-static bool is_whole(const struct phi_launcher *launcher)
+static void lacks_number(struct phi_launcher *launcher, const char *name, const char *of)
 {
-    return launcher->rank >= 0 && launcher->ranks > 0;
+    snprintf(launcher->lacks, sizeof(launcher->lacks), "%s is \"%.40s\", which is no %s", name,
+             text(name), of);
+}
+
+static void lacks_other(struct phi_launcher *launcher, const char *name, const char *other)
+{
+    snprintf(launcher->lacks, sizeof(launcher->lacks), "%s is \"%.40s\", and %s is not set", name,
+             text(name), other);
+}
+
+// Takes rank and ranks from the variables of these names, both or none.
+static bool read_place(struct phi_launcher *launcher, const char *rank, const char *ranks)
+{
+    launcher->rank = number(rank);
+    launcher->ranks = number(ranks);
+    if (launcher->rank >= 0 && launcher->ranks > 0)
+        return true;
+    if (getenv(rank) && launcher->rank < 0)
+        lacks_number(launcher, rank, "rank");
+    else if (getenv(ranks) && launcher->ranks <= 0)
+        lacks_number(launcher, ranks, "number of ranks");
+    else if (getenv(rank))
+        lacks_other(launcher, rank, ranks);
+    else if (getenv(ranks))
+        lacks_other(launcher, ranks, rank);
+    return false;
 }
 
 // Without torchrun's mark anybody may have set these, for a pod or a node, and then started a
@@ -49,10 +74,8 @@ static bool is_whole(const struct phi_launcher *launcher)
 static bool read_bare(struct phi_launcher *launcher)
 {
     launcher->name = "RANK and WORLD_SIZE";
-    launcher->rank = number("RANK");
-    launcher->ranks = number("WORLD_SIZE");
     launcher->local_rank = number("LOCAL_RANK");
-    return is_whole(launcher);
+    return read_place(launcher, "RANK", "WORLD_SIZE");
 }
 
 // torchrun without a rendezvous calls every run "none", which names nothing. MASTER_ADDR and
@@ -78,12 +101,10 @@ static bool read_open_mpi(struct phi_launcher *launcher)
     const char *key = text("OMPI_MCA_orte_precondition_transports");
 
     launcher->name = "Open MPI";
-    launcher->rank = number("OMPI_COMM_WORLD_RANK");
-    launcher->ranks = number("OMPI_COMM_WORLD_SIZE");
     launcher->local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK");
     if (*space)
         snprintf(launcher->job, sizeof(launcher->job), "%s%s%s", space, *key ? "." : "", key);
-    return is_whole(launcher);
+    return read_place(launcher, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
 }
 
 static bool read_pmi(struct phi_launcher *launcher)
@@ -91,11 +112,9 @@ static bool read_pmi(struct phi_launcher *launcher)
     const char *job = text("PMI_JOBID"); // Cray, Slurm
 
     launcher->name = "MPICH or another with PMI";
-    launcher->rank = number("PMI_RANK");
-    launcher->ranks = number("PMI_SIZE");
     launcher->local_rank = first_number("MPI_LOCALRANKID", "PMI_LOCAL_RANK");
     snprintf(launcher->job, sizeof(launcher->job), "%s", *job ? job : text("I_MPI_HYDRA_UUID"));
-    return is_whole(launcher);
+    return read_place(launcher, "PMI_RANK", "PMI_SIZE");
 }
 
 // In a batch script, and in what mpirun starts there, SLURM_PROCID is the script's: only a task of
@@ -105,15 +124,18 @@ static bool read_slurm(struct phi_launcher *launcher)
     const int64_t step = number("SLURM_STEP_ID");
 
     launcher->name = "srun";
+    if (step < 0 && getenv("SLURM_STEP_ID"))
+        lacks_number(launcher, "SLURM_STEP_ID", "step");
     if (step < 0 || step >= SLURM_STEPS_END)
         return false;
-    launcher->rank = number("SLURM_PROCID");
-    launcher->ranks = first_number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS");
     launcher->local_rank = number("SLURM_LOCALID");
     if (number("SLURM_JOB_ID") >= 0)
         snprintf(launcher->job, sizeof(launcher->job), "%lld.%lld",
                  (long long)number("SLURM_JOB_ID"), (long long)step);
-    return is_whole(launcher);
+    return read_place(launcher, "SLURM_PROCID",
+                      number("SLURM_STEP_NUM_TASKS") < 0 && getenv("SLURM_NTASKS")
+                          ? "SLURM_NTASKS"
+                          : "SLURM_STEP_NUM_TASKS");
 }
 
 // PMIx has no variable for the number of ranks: its programs ask the server.
@@ -125,6 +147,8 @@ static bool read_pmix(struct phi_launcher *launcher)
         return read_slurm(launcher); // which says more
     launcher->name = "PMIx";
     launcher->rank = number("PMIX_RANK");
+    if (launcher->rank < 0 && getenv("PMIX_RANK"))
+        lacks_number(launcher, "PMIX_RANK", "rank");
     snprintf(launcher->job, sizeof(launcher->job), "%s", space);
     return launcher->rank >= 0;
 }
@@ -152,6 +176,8 @@ void phi_launcher_read(struct phi_launcher *launcher)
     bool (*const readers[])(struct phi_launcher *) = {read_torchrun, read_open_mpi, read_pmi,
                                                       read_pmix,     read_slurm,    read_bare};
 
+    char lacks[sizeof(launcher->lacks)] = "";
+
     // Each starts from nothing: half of one launcher and half of another is no job.
     *launcher = none;
     for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
@@ -159,5 +185,8 @@ void phi_launcher_read(struct phi_launcher *launcher)
 
         if (readers[i](&other))
             fill_in(launcher, &other);
+        else if (lacks[0] == 0)
+            memcpy(lacks, other.lacks, sizeof(lacks));
     }
+    memcpy(launcher->lacks, lacks, sizeof(lacks));
 }

@@ -10,6 +10,7 @@ struct phi_launcher {
     const char *name;                // for sentences
     int64_t rank, ranks, local_rank; // -1: it does not say
     char job[128];                   // "": it names none that is this job's alone
+    char lacks[192]; // why the nearest of which only a part is there was not taken, or ""
 };
 
 // phi_launcher_read takes the launcher that is nearest to the process: torchrun and others that set

@@ -669,12 +669,48 @@ RANK_FUNCTION(launched_by_halves)
     stand_in({{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "space"}});
     CHECK(rank.try_open({}, 20000, &error) == -EINVAL);
     CHECK_SAYS(error, "set PEERHOP_RANKS");
+    unsetenv("PMIX_RANK");
+    stand_in({{"RANK", "1"}, {"WORLD_SIZE", "0x2"}});
+    CHECK(rank.try_open({}, 20000, &error) == -EINVAL);
+    CHECK_SAYS(error, "(no launcher found: WORLD_SIZE is \"0x2\", which is no number of ranks)");
 }
 
 TEST_F(RanksHost, WhatALauncherLeavesOpenIsAskedFor)
 {
     Job job("host", 1);
     EXPECT_EQ(job.run("launched_by_halves"), "");
+}
+
+RANK_FUNCTION(half_by_a_launcher)
+{
+    std::string error;
+    stand_in({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"PEERHOP_JOB", "a"}});
+    CHECK(rank.try_open({"PEERHOP_RANK=1"}, 20000, &error) == -EINVAL);
+    CHECK_SAYS(error, "PEERHOP_RANK is 1, and PEERHOP_RANKS is not set, which does not go with "
+                      "rank 0 of 2 (RANK and WORLD_SIZE)");
+    CHECK(rank.try_open({"PEERHOP_RANKS=3"}, 20000, &error) == -EINVAL);
+    CHECK_SAYS(error, "PEERHOP_RANKS is 3, and PEERHOP_RANK is not set");
+    // Nothing is mixed where they agree, where both are set, or where the launcher leaves one open.
+    for (const auto &settings : {std::vector<std::string>{"PEERHOP_RANK=0"},
+                                 {"PEERHOP_RANKS=2"},
+                                 {"PEERHOP_RANK=1", "PEERHOP_RANKS=3"}}) {
+        CHECK(rank.try_open(settings, 20000, &error) == 0);
+        CHECK_EQUAL(ph_context_rank(rank.context), settings.size() == 2 ? 1 : 0);
+        CHECK_OK(ph_context_destroy(&rank.context, 20000));
+    }
+    for (const char *name : {"RANK", "WORLD_SIZE"})
+        unsetenv(name);
+    stand_in({{"PMIX_RANK", "1"}, {"PEERHOP_JOB", "a"}});
+    CHECK(rank.try_open({"PEERHOP_RANKS=2"}, 20000, &error) == 0);
+    CHECK_EQUAL(ph_context_rank(rank.context), 1);
+}
+
+TEST_F(RanksHost, HalfOfAPlaceIsNotTakenWithAnother)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    Job job("host", 1);
+    EXPECT_EQ(job.run("half_by_a_launcher"), "");
 }
 
 RANK_FUNCTION(local_ranks)

@@ -93,7 +93,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_lines(text, settings);
     phi_launcher_read(&launcher);
     HOLD(launcher.rank >= -1 && launcher.ranks >= -1 &&
-         memchr(launcher.job, 0, sizeof(launcher.job)));
+         memchr(launcher.job, 0, sizeof(launcher.job)) &&
+         memchr(launcher.lacks, 0, sizeof(launcher.lacks)));
     if (phi_config_read(&config, settings, &fuzz_context()->report) == 0) {
         print(&config);
         phi_config_fini(&config);

@@ -369,6 +369,16 @@ TEST_F(Perf, ATaskOfSrunIsOneRank)
     }
 }
 
+TEST_F(Perf, HalfOfALauncherIsNamed)
+{
+    const Words words = {perf, "-k", "host", "-c", "send-latency", "-b", "8", "-n", "10"};
+    const Ended own = wait_for(start(words, {"RANK=1", "WORLD_SIZE=0x2"}));
+    EXPECT_EQ(own.status, 0) << own.err;
+    EXPECT_TRUE(has(own.err, "no launcher found (WORLD_SIZE is \"0x2\", which is no number of "
+                             "ranks): it starts ranks of its own"))
+        << own.err;
+}
+
 TEST_F(Perf, RanksOfAnotherLauncherFindEachOther)
 {
     Ended ended =

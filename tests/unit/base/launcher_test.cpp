@@ -155,6 +155,51 @@ TEST(Launcher, NoneSetsNothing)
     EXPECT_EQ(read({{"RANK", "0x1"}, {"WORLD_SIZE", "2"}}), nowhere);
 }
 
+std::string lacks(const Environment &environment)
+{
+    const Environment before = get_all();
+    set_all(environment);
+    phi_launcher launcher;
+    phi_launcher_read(&launcher);
+    set_all(before);
+    return launcher.lacks;
+}
+
+TEST(Launcher, WhatIsNotTakenIsNamed)
+{
+    EXPECT_EQ(lacks({}), "");
+    EXPECT_EQ(lacks(batch), "") << "the script is no rank, and sets all that it should";
+    for (const Environment &whole : {srun(3, 4), open_mpi_5(3), mpich(3), torchrun(3, "none")})
+        EXPECT_EQ(lacks(whole), "");
+    const std::pair<Environment, const char *> cases[] = {
+        {{{"RANK", "1"}}, "RANK is \"1\", and WORLD_SIZE is not set"},
+        {{{"WORLD_SIZE", "2"}}, "WORLD_SIZE is \"2\", and RANK is not set"},
+        {{{"RANK", "1"}, {"WORLD_SIZE", "0x2"}},
+         "WORLD_SIZE is \"0x2\", which is no number of ranks"},
+        {{{"RANK", "1"}, {"WORLD_SIZE", ""}}, "WORLD_SIZE is \"\", which is no number of ranks"},
+        {{{"RANK", "1"}, {"WORLD_SIZE", "0"}}, "WORLD_SIZE is \"0\", which is no number of ranks"},
+        {{{"RANK", "99999999999999999999"}, {"WORLD_SIZE", "2"}},
+         "RANK is \"99999999999999999999\", which is no rank"},
+        {{{"TORCHELASTIC_RUN_ID", "x"}, {"RANK", "0"}}, "RANK is \"0\", and WORLD_SIZE is not set"},
+        {{{"OMPI_COMM_WORLD_RANK", "-1"}}, "OMPI_COMM_WORLD_RANK is \"-1\", which is no rank"},
+        {{{"OMPI_COMM_WORLD_SIZE", "4"}},
+         "OMPI_COMM_WORLD_SIZE is \"4\", and OMPI_COMM_WORLD_RANK is not set"},
+        {{{"PMI_RANK", "1"}}, "PMI_RANK is \"1\", and PMI_SIZE is not set"},
+        {{{"PMIX_RANK", "one"}}, "PMIX_RANK is \"one\", which is no rank"},
+        {{{"SLURM_STEP_ID", "x"}}, "SLURM_STEP_ID is \"x\", which is no step"},
+        {{{"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "1"}},
+         "SLURM_PROCID is \"1\", and SLURM_STEP_NUM_TASKS is not set"},
+        {{{"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "two"}},
+         "SLURM_NTASKS is \"two\", which is no number of ranks"},
+    };
+    for (const auto &[environment, says] : cases)
+        EXPECT_EQ(lacks(environment), says);
+    const std::string all = lacks({{"RANK", std::string(5000, 'r')}});
+    EXPECT_EQ(all, "RANK is \"" + std::string(40, 'r') + "\", which is no rank");
+    EXPECT_EQ(lacks({{"PMI_RANK", "x"}, {"RANK", "y"}}), "PMI_RANK is \"x\", which is no rank")
+        << "the nearest";
+}
+
 TEST(Launcher, Torchrun)
 {
     for (const Environment &outer : {Environment(), batch, srun(1, 2), open_mpi_5(1), mpich(1)})
