@@ -70,9 +70,9 @@ struct ph_exchange_request;
 // (peer, role, size), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
 // come, and what was seen last), PH_ECROSSED (not told of ranks that exchange in several threads,
 // one of which may come), PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH (the
-// ranks have another number of ranks or PEERHOP_CHANNELS, or name roles that do not match: at once;
-// where another thread of either process may come in the role that does, at the deadline, and the
-// log says it at once), PH_EPEER, PH_ESTORE, PH_EDRIVER, -EPERM (the
+// ranks have another number of ranks, PEERHOP_CHANNELS or version of the library, or name roles
+// that do not match: at once; where another thread of either process may come in the role that
+// does, at the deadline, and the log says it at once), PH_EPEER, PH_ESTORE, PH_EDRIVER, -EPERM (the
 // peer's process is of another user), -ENOSPC (all PEERHOP_CHANNELS channels or
 // keys of a pair are held: the sentence says by what; or all PEERHOP_NET_STAGING bytes are), -ESTALE
 // (a buffer was released meanwhile), -ENOMEM, -EMFILE, PH_EFORKED. Since 0.1.

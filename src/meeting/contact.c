@@ -78,6 +78,15 @@ static int compare(const struct phi_peer *peer, const struct phi_node_message *a
     return answer->status == PH_EMISMATCH ? -EBADMSG : 0;
 }
 
+static int other_version(const struct phi_peer *peer, const struct phi_capabilities *theirs,
+                         uint32_t version)
+{
+    return phi_fail(peer->peers->report, PH_EMISMATCH,
+                    "rank %d speaks version %u of the calls between ranks, and not %d (process %u "
+                    "on %s): the ranks must have one version of the library",
+                    peer->rank, version, PHI_NODE_VERSION, theirs->pid, theirs->host);
+}
+
 // What the peer lacks itself, for the moment, is asked for again: -EAGAIN.
 static int status_of(const struct phi_node_message *answer)
 {
@@ -96,6 +105,8 @@ int phi_contact_hello(struct phi_peer *peer, const struct phi_capabilities *thei
     request.a = theirs->nonce;
     int rc =
         phi_node_call(c->socket, &request, &answer, &c->wake_fd, phi_contact_deadline(deadline));
+    if (rc == -EPROTONOSUPPORT)
+        return other_version(peer, theirs, answer.version);
     if (rc == 0 && answer.status != PH_EMISMATCH)
         rc = status_of(&answer);
     if (rc)

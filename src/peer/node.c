@@ -278,6 +278,18 @@ static int take_descriptors(struct msghdr *header)
     return kept;
 }
 
+// What is wrong with a message of that size, or 0. Those of all versions begin with magic and
+// version; of another one no more can be read.
+static int check(const struct phi_node_message *message, size_t size, bool cut)
+{
+    if (size < offsetof(struct phi_node_message, type) || message->magic != PHI_NODE_MAGIC)
+        return -EBADMSG;
+    if (message->version != PHI_NODE_VERSION)
+        return -EPROTONOSUPPORT;
+    return size != sizeof *message || cut || message->bytes_size > sizeof message->bytes ? -EBADMSG
+                                                                                         : 0;
+}
+
 int phi_node_receive(int socket, struct phi_node_message *message, int *fd)
 {
     struct iovec part = {message, sizeof *message};
@@ -301,10 +313,8 @@ int phi_node_receive(int socket, struct phi_node_message *message, int *fd)
         rc = -ECONNRESET;
     else if (received < 0 && header.msg_flags & MSG_CTRUNC)
         rc = -EMFILE; // a descriptor came, and this process may have no more
-    else if ((size_t)n != sizeof *message || header.msg_flags & MSG_TRUNC ||
-             message->magic != PHI_NODE_MAGIC || message->version != PHI_NODE_VERSION ||
-             message->bytes_size > sizeof message->bytes)
-        rc = -EBADMSG;
+    else
+        rc = check(message, (size_t)n, header.msg_flags & MSG_TRUNC);
     if (rc && received >= 0)
         close(received);
     if (rc == 0)

@@ -131,8 +131,9 @@ bool phi_node_is_self(int socket);
 int phi_node_connect(const char *name, int *fd);
 
 // send and receive move one message and at most one descriptor (fd -1: none). receive: -EAGAIN
-// nothing there, -ECONNRESET the other end is gone, -EMFILE no room for its descriptor, -EBADMSG
-// not ours. Neither blocks.
+// nothing there, -ECONNRESET the other end is gone, -EMFILE no room for its descriptor,
+// -EPROTONOSUPPORT message->version is another one, and no more of it is read, -EBADMSG not ours.
+// Neither blocks.
 int phi_node_send(int socket, const struct phi_node_message *message, int fd);
 int phi_node_receive(int socket, struct phi_node_message *message, int *fd);
 

@@ -188,6 +188,18 @@ static void lose(struct phi_service *service, uint32_t index, const char *what, 
     close_connection(service, index);
 }
 
+// Whoever asks learns by the version of the answer, of which it reads no more, what is wrong.
+static void refuse_version(struct phi_service *service, uint32_t index, uint32_t version)
+{
+    const struct phi_peers *peers = service->peers;
+    const struct phi_node_message answer = {.magic = PHI_NODE_MAGIC, .version = PHI_NODE_VERSION};
+    phi_log(peers->report, PH_LOG_WARN,
+            "a process that asks rank %d speaks version %u of the calls between ranks, and not %d",
+            peers->rank, version, PHI_NODE_VERSION);
+    phi_node_send(service->connections[index].fd, &answer, -1);
+    close_connection(service, index);
+}
+
 static void serve(struct phi_service *service, uint32_t index)
 {
     struct connection *connection = &service->connections[index];
@@ -198,6 +210,10 @@ static void serve(struct phi_service *service, uint32_t index)
         return;
     if (received >= 0)
         close(received); // no request carries one
+    if (rc == -EPROTONOSUPPORT) {
+        refuse_version(service, index, request.version);
+        return;
+    }
     if (rc) {
         lose(service, index, "question", rc);
         return;

@@ -172,6 +172,8 @@ static void change_answer(struct phi_node_message *answer)
         answer->status = 5;
     if (is("an answer with another magic"))
         answer->magic++;
+    if (is("an answer of another version"))
+        answer->version = 999;
     if (answer->type == PHI_NODE_PROBE && is("a probe record of nonsense"))
         memset(answer->bytes, 0x55, sizeof answer->bytes);
     if (answer->type == PHI_NODE_PROBE && is("a probe record that is too long"))

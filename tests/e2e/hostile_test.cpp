@@ -5,6 +5,7 @@
 #include <csignal>
 #include <set>
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -12,6 +13,13 @@
 #include "e2e/bytes.h"
 #include "e2e/exchanging.h"
 #include "e2e/hostile_lies.h"
+
+extern "C" {
+#include "peer/node.h"
+}
+
+#define TEXT(what)  TEXT_(what)
+#define TEXT_(what) #what
 
 namespace
 {
@@ -66,6 +74,10 @@ const Lie lies[] = {
     {"half an answer", 2, {-EBADMSG}, "cannot reach RANK"},
     {"an answer and a half", 2, {-EBADMSG}, "cannot reach RANK"},
     {"an answer with another magic", 2, {-EBADMSG}, "cannot reach RANK"},
+    {"an answer of another version",
+     2,
+     {PH_EMISMATCH},
+     "RANK speaks version 999 of the calls between ranks, and not " TEXT(PHI_NODE_VERSION)},
     {"an answer that is neither", 2, {-EBADMSG}, "cannot reach RANK"},
     {"a flood of answers", 2, {-ETIMEDOUT, PH_ENOPATH}, "RANK"},
     {"a flood of answers with descriptors", 2, {-ETIMEDOUT, PH_ENOPATH}, "RANK"},
@@ -593,4 +605,50 @@ TEST(HostileUser, IsTurnedAway)
     EXPECT_EQ(job.wait(), "");
     std::string log = std::string(job.shared()->text[LOG]) + job.shared()->text[LOG + 1];
     EXPECT_NE(log.find("a connection of another user was refused"), std::string::npos) << log;
+}
+
+// ---- another version of the library
+
+// What somebody of it sends first, whatever follows, and how that ends.
+static void is_answered_with_a_version(const std::string &name, size_t bytes)
+{
+    std::vector<char> question(bytes), rest(2 * sizeof(phi_node_message));
+    phi_node_message head = {}, answer = {};
+    head.magic = PHI_NODE_MAGIC;
+    head.version = PHI_NODE_VERSION + 1;
+    memcpy(question.data(), &head, std::min(bytes, sizeof head));
+    int fd = -1;
+    ASSERT_EQ(phi_node_connect(name.c_str(), &fd), 0);
+    const timeval longest = {patience(20000).count() / 1000, 0};
+    ASSERT_EQ(fcntl(fd, F_SETFL, 0), 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
+    ASSERT_EQ(send(fd, question.data(), bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
+    EXPECT_EQ(recv(fd, &answer, sizeof answer, 0), static_cast<ssize_t>(sizeof answer));
+    EXPECT_EQ(answer.magic, PHI_NODE_MAGIC);
+    EXPECT_EQ(answer.version, PHI_NODE_VERSION);
+    EXPECT_EQ(recv(fd, rest.data(), rest.size(), 0), 0); // it hangs up
+    close(fd);
+}
+
+TEST(HostileVersion, IsToldTheOneThatIsSpoken)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    Job job("host", 2);
+    job.start("is_visited");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    const std::set<std::string> names = sockets_of(job);
+    ASSERT_EQ(names.size(), 2u);
+    const std::string name = *names.begin();
+    for (size_t bytes : {sizeof(phi_node_message), size_t{6}, 2 * sizeof(phi_node_message)}) {
+        SCOPED_TRACE(bytes);
+        is_answered_with_a_version(name, bytes);
+    }
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+    const std::string log = std::string(job.shared()->text[LOG]) + job.shared()->text[LOG + 1];
+    EXPECT_NE(log.find("speaks version " + std::to_string(PHI_NODE_VERSION + 1) +
+                       " of the calls between ranks, and not " + TEXT(PHI_NODE_VERSION)),
+              std::string::npos)
+        << log;
 }

@@ -64,7 +64,7 @@ static void receive_all(int socket)
         else
             HOLD(fd == -1);
         close_received(fd);
-    } while (rc == 0 || rc == -EBADMSG);
+    } while (rc == 0 || rc == -EBADMSG || rc == -EPROTONOSUPPORT);
 }
 
 static void call(int socket, unsigned type)
