@@ -371,6 +371,10 @@ static int meet(struct phi_peer *peer)
             return rc;
     }
     enum phi_reason why = against(peer, &hello->theirs);
+    if (why == PHI_REASON_NET_WIRE && hello->theirs.version != PHI_HELLO_VERSION)
+        phi_log(peer->peers->report, PH_LOG_WARN,
+                "rank %d speaks version %u of the net path, and not %d", peer->rank,
+                hello->theirs.version, PHI_HELLO_VERSION);
     if (why != PHI_REASON_NONE) {
         no_way(peer, why);
         return 0;

@@ -7,13 +7,14 @@
 
 #include "memory/memory.h"
 #include "net/net.h"
+#include "peer/hello_wire.h"
 #include "peer/node.h"
 
 static bool (*_Atomic may)(void);
 static _Atomic int made, closed;
 static atomic_bool asked;
 static struct attempt_lie told;
-static atomic_bool other_addresses;
+static atomic_bool other_addresses, another_version;
 
 void hold_imports(bool (*may_go)(void))
 {
@@ -43,6 +44,34 @@ void lie_in_attempts(struct attempt_lie lie)
 void have_other_addresses(void)
 {
     other_addresses = true;
+}
+
+void have_another_version(void)
+{
+    another_version = true;
+}
+
+int version_of_others(void)
+{
+    return PHI_HELLO_VERSION;
+}
+
+void __real_phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *writer);
+void __wrap_phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *writer);
+void __wrap_phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *writer)
+{
+    struct phi_hello_words own = *words;
+    own.version = another_version ? 999 : words->version;
+    __real_phi_hello_encode(&own, writer);
+}
+
+int __real_phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *words);
+int __wrap_phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *words);
+int __wrap_phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *words)
+{
+    const int rc = __real_phi_hello_decode(bytes, size, words);
+    words->version += another_version;
+    return rc;
 }
 
 const struct phi_net_wire *__real_phi_net_wire(const struct phi_net *net);

@@ -33,6 +33,11 @@ void lie_in_attempts(struct attempt_lie lie);
 // have_other_addresses: those of this rank's net are of a format of their own.
 void have_other_addresses(void);
 
+// have_another_version: this rank speaks version 999 of the net path, and finds that of its peers
+// to be another one, as it is: version_of_others.
+void have_another_version(void);
+int version_of_others(void);
+
 #ifdef __cplusplus
 }
 #endif

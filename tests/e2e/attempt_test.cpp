@@ -409,14 +409,16 @@ TEST_F(Attempt, ARecordOfNonsenseIsNoOutcome)
 // ---- providers
 
 // Rank 1's provider frames what it sends in another way than that of the others, or has addresses
-// that the others' endpoints do not take.
+// that the others' endpoints do not take, or its library is of another version.
 RANK_FUNCTION(by_providers_of_their_own)
 {
-    const bool frames = rank.argument == "frames";
+    const bool frames = rank.argument == "frames", version = rank.argument == "version";
     rank.open({frames && rank.rank == 1 ? "PEERHOP_NET_PROVIDER=tcp;ofi_rxm"
                                         : "PEERHOP_NET_PROVIDER=tcp"});
-    if (!frames && rank.rank == 1)
+    if (rank.rank == 1 && rank.argument == "addresses")
         have_other_addresses();
+    if (rank.rank == 1 && version)
+        have_another_version();
     char *memory = static_cast<char *>(rank.device->alloc(2 * size));
     for (int peer : {0, 1, 2}) {
         if (peer == rank.rank)
@@ -427,12 +429,15 @@ RANK_FUNCTION(by_providers_of_their_own)
         else
             converse(rank, peer, exchange_all(rank, both_ways(peer, memory)), memory);
     }
+    if (version && rank.rank != 1)
+        CHECK_SAYS(rank.log, "rank 1 speaks version 999 of the net path, and not " +
+                                 std::to_string(version_of_others()));
     rank.barrier();
 }
 
 TEST_F(Attempt, RanksWhoseProvidersAreNotAlikeAreRefusedByName)
 {
-    for (const char *what : {"frames", "addresses"}) {
+    for (const char *what : {"frames", "addresses", "version"}) {
         SCOPED_TRACE(what);
         Job job("hostnet", 3);
         EXPECT_EQ(job.run("by_providers_of_their_own", what), "");
