@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <fcntl.h>
 #include <sched.h>
@@ -294,6 +295,44 @@ RANK_FUNCTION(executes_itself)
     CHECK_OK(rc);
     rank.synchronize(stream);
     rank.close();
+}
+
+// The descriptors that a program would have which this process executed now.
+static std::set<std::string> inherited()
+{
+    std::set<std::string> names;
+    for (const auto &each : std::filesystem::directory_iterator("/proc/self/fd")) {
+        const int flags = fcntl(std::stoi(each.path().filename()), F_GETFD);
+        std::error_code gone; // that of the folder itself
+        if (flags >= 0 && !(flags & FD_CLOEXEC))
+            names.insert(each.path().filename().string() + " " +
+                         std::filesystem::read_symlink(each.path(), gone).string());
+    }
+    return names;
+}
+
+// After each rank has come to the other and has mapped its memory: connections, what rings, files
+// of memory, and what was opened to watch them.
+RANK_FUNCTION(leaves_nothing_to_a_program)
+{
+    const std::set<std::string> before = inherited();
+    rank.open();
+    char *memory = static_cast<char *>(rank.device->alloc(size));
+    ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
+    void *stream = rank.device->stream();
+    pass(rank, channel, role_of(rank, 0), memory, size, 3, stream);
+    for (const std::string &name : inherited())
+        if (before.count(name) == 0)
+            rank_failed(__FILE__, __LINE__, "an executed program would have " + name);
+    rank.barrier();
+}
+
+TEST_P(Processes, AnExecutedProgramInheritsNothing)
+{
+    if (GetParam() == "hostnet")
+        GTEST_SKIP() << "what libfabric opens for itself is inherited";
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("leaves_nothing_to_a_program"), "");
 }
 
 TEST_P(Processes, ARankThatExecutesItselfIsMetAgain)
