@@ -17,6 +17,7 @@ extern "C" {
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/counters.h"
+#include "base/random.h"
 #include "base/report.h"
 #include "store/mailbox.h"
 }
@@ -35,6 +36,12 @@ struct Got {
 static inline uint64_t life(int rank)
 {
     return 1000 + static_cast<uint64_t>(rank);
+}
+
+// A life of a host whose clock is an hour ahead of this one's.
+static inline uint64_t life_ahead()
+{
+    return phi_incarnation(0) + (3600000ull << 20);
 }
 
 static inline int64_t in_ms(int64_t ms)

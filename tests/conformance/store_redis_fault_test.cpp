@@ -695,12 +695,13 @@ TEST_F(RedisFault, ALifeIsNumberedAfterOneThatHasLeft)
 {
     ASSERT_TRUE(redis.start());
     a = make(0, 2);
-    b = make(1, 2, life(1) + 1000);
+    b = make(1, 2, life_ahead());
     ASSERT_EQ(a->announce("a"), 0);
     ASSERT_EQ(b->announce("b"), 0);
     ASSERT_EQ(a->receive().text, "b");
     b->close();
-    auto again = make(1, 2, life(1));
+    auto again = make(1, 2, phi_incarnation(0));
+    ASSERT_NE(again->mailbox, nullptr);
     ASSERT_EQ(again->announce("b again"), 0);
     EXPECT_EQ(a->receive().text, "b again") << a->error();
     ASSERT_EQ(again->send(0, "hello"), 0) << again->error();
@@ -720,11 +721,12 @@ TEST_F(RedisFault, WhatALaterLifeHasLeftBehindGoes)
 TEST_F(RedisFault, TheNumberOfALifeOutlivesAFlush)
 {
     ASSERT_TRUE(redis.start());
-    a = make(0, 2, life(0) + 1000);
+    a = make(0, 2, life_ahead());
     ASSERT_EQ(a->announce("a"), 0);
     ASSERT_EQ(redis.cli("FLUSHALL"), "OK");
     ASSERT_EQ(phi_mailbox_refresh(a->mailbox, in_ms(WELL_MS)), 0) << a->error();
-    auto again = make(0, 2, life(0));
+    auto again = make(0, 2, phi_incarnation(0));
+    ASSERT_NE(again->mailbox, nullptr);
     EXPECT_GT(again->number(), a->number());
 }
 

@@ -322,10 +322,11 @@ TEST_P(Store, AnExpulsionIsForEveryoneAndFencesItsLife)
 // By a clock that was set back, or another host's: the life that begins later is the later one.
 TEST_P(Store, ALifeIsNumberedAfterTheFormerWhateverItsClockSays)
 {
-    auto a = make(0, 3, life(0)), b = make(1, 3, life(1) + 1000);
+    auto a = make(0, 3, life(0)), b = make(1, 3, life_ahead());
     ASSERT_EQ(a->announce("a"), 0);
     ASSERT_EQ(b->announce("b"), 0);
-    auto again = make(1, 3, life(1));
+    auto again = make(1, 3, phi_incarnation(0));
+    ASSERT_NE(again->mailbox, nullptr);
     EXPECT_GT(again->number(), b->number() + 1); // which an expulsion of b would have
     ASSERT_EQ(again->announce("b again"), 0);
     auto late = make(2, 3);
