@@ -276,6 +276,7 @@ static int open_net(struct phi_peers *peers)
     peers->way = way;
     peers->net = net;
     peers->net_failed = rc == PH_ENOPATH;
+    peers->net_slow = rc == -EAGAIN;
     return peers->net_failed ? 0 : rc;
 }
 

@@ -276,6 +276,10 @@ static int find_once(struct phi_net *net)
                                candidates, CANDIDATES, &n);
     if (rc == PH_ENOPATH && n > 0)
         explain(net->report, candidates, n);
+    // What was too slow has not been judged: the machine may be very busy just now.
+    for (size_t i = 0; i < n; i++)
+        if (rc == PH_ENOPATH && candidates[i].slow)
+            rc = -EAGAIN;
     free(candidates);
     return rc;
 }

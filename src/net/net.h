@@ -52,8 +52,10 @@ struct phi_net_params {
 
 bool phi_net_built(void); // false: the stub
 
-// phi_net_open loads libfabric, takes the first provider that serves and passes the probe, and those of its
-// NICs that are to be used besides, and starts the proxy, on the CPUs near its NIC where these are known. PH_ENOPATH: none; the sentence has the reason against each. May take 0.3 s.
+// phi_net_open loads libfabric, takes the first provider that serves and passes the probe, and those
+// of its NICs that are to be used besides, and starts the proxy, on the CPUs near its NIC where these
+// are known. PH_ENOPATH: none; the sentence has the reason against each. -EAGAIN: none, but one was
+// only too slow to be judged, as on a machine that is very busy. May take 0.3 s.
 // close ends all links that are left. NULL is fine.
 int phi_net_open(const struct phi_net_params *params, struct phi_net **net);
 void phi_net_close(struct phi_net *net);

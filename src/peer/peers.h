@@ -75,6 +75,7 @@ struct phi_peers {
     struct phi_way way;         // of this rank's memory over it
     bool net_opening;           // a thread opens it now, without the lock
     bool net_failed;            // it could not be opened
+    bool net_slow;              // its providers were too slow to be judged: it is opened again
     int rank, ranks;
     uint64_t incarnation;
     struct phi_capabilities mine;

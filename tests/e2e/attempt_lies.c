@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "e2e/attempt_lies.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "memory/memory.h"
 #include "net/net.h"
+#include "net/probe.h"
 #include "peer/hello_wire.h"
 #include "peer/node.h"
 
@@ -15,6 +17,7 @@ static _Atomic int made, closed;
 static atomic_bool asked;
 static struct attempt_lie told;
 static atomic_bool other_addresses, another_version;
+static atomic_int slow_probes;
 
 void hold_imports(bool (*may_go)(void))
 {
@@ -72,6 +75,22 @@ int __wrap_phi_hello_decode(const void *bytes, size_t size, struct phi_hello_wor
     const int rc = __real_phi_hello_decode(bytes, size, words);
     words->version += another_version;
     return rc;
+}
+
+void be_slow(int probes)
+{
+    slow_probes = probes;
+}
+
+int __real_phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size);
+int __wrap_phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size);
+int __wrap_phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size)
+{
+    if (slow_probes == 0)
+        return __real_phi_net_probe(net, ms, why, size);
+    slow_probes--;
+    strcpy(why, "the probe: it was slow"); // of some hundred bytes
+    return -ETIMEDOUT;
 }
 
 const struct phi_net_wire *__real_phi_net_wire(const struct phi_net *net);

@@ -38,6 +38,9 @@ void have_other_addresses(void);
 void have_another_version(void);
 int version_of_others(void);
 
+// be_slow: the next so many probes of providers are too slow.
+void be_slow(int probes);
+
 #ifdef __cplusplus
 }
 #endif

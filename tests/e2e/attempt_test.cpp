@@ -444,6 +444,32 @@ TEST_F(Attempt, RanksWhoseProvidersAreNotAlikeAreRefusedByName)
     }
 }
 
+// A provider that is too slow is no provider that does not serve: it is tried again, until the
+// deadline of the exchange, and by later ones.
+RANK_FUNCTION(by_a_slow_provider)
+{
+    rank.open({"PEERHOP_NET_PROVIDER=tcp;ofi_rxm"}); // which is one provider
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    const auto ops = both_ways(!rank.rank, memory);
+    if (rank.rank == 1) {
+        be_slow(1000000);
+        ph_exchange_request *request = nullptr;
+        std::vector<ph_channel *> channels(ops.size());
+        CHECK_OK(ph_exchange_start(rank.context, ops.data(), ops.size(), &request));
+        CHECK_RC(ph_exchange_finish(&request, channels.data(), 500), -ETIMEDOUT);
+        CHECK_SAYS(rank.error(), "its provider of libfabric was too slow to be judged");
+        be_slow(3); // each time that it is tried there are two probes
+    }
+    converse(rank, !rank.rank, exchange_all(rank, ops), memory);
+    rank.barrier();
+}
+
+TEST_F(Attempt, AProviderThatIsSlowIsTriedAgain)
+{
+    Job job("hostnet", 2);
+    EXPECT_EQ(job.run("by_a_slow_provider"), "");
+}
+
 // ---- containers
 
 // In a PID namespace of its own a process has another id than its peers know, and handles that name
