@@ -16,6 +16,7 @@
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/wake.h"
+#include "rules/agreement.h"
 
 // A service thread answers at once or not at all, and what else the caller waits for stands still
 // meanwhile.
@@ -75,7 +76,8 @@ void phi_roles_ask(struct ph_exchange_request *request, const struct phi_pending
     phi_peer_message(peer, PHI_NODE_ROLES, &message);
     message.a = key->op_id;
     message.b = key->role;
-    message.c = phi_request_roles(peers, (uint64_t)peer->rank, key->op_id) | alone;
+    message.c = phi_request_roles(peers, (uint64_t)peer->rank, key->op_id) | alone |
+                (uint64_t)key->agreement.round << 32;
     pthread_mutex_unlock(&peers->lock);
     int rc = phi_peer_call(peer, &message, &answer, &fd, phi_deadline(ANSWER_MS));
     if (fd >= 0)
@@ -102,6 +104,20 @@ static const struct phi_pending *find(const struct ph_exchange_request *request,
     return NULL;
 }
 
+// Whether this rank has come to the round that the peer asks from, in the role that matches. The
+// peer sees that, but may not have seen it when it asked; by now this rank may wait in the
+// operation again, for another round and in another role.
+static bool has_come(struct phi_peer *peer, const struct phi_node_message *question)
+{
+    const uint8_t match = phi_role_opposite((uint8_t)question->b);
+    const uint32_t round = (uint32_t)(question->c >> 32);
+    size_t cursor = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+        if (key->op_id == question->a && key->role == match && key->slot != PHI_NO_SLOT)
+            return phi_agreement_shows(atomic_load(phi_pending_word(key, true, round)), round);
+    return false;
+}
+
 int phi_roles_answer(struct phi_peer *peer, const struct phi_node_message *question,
                      struct phi_node_message *answer)
 {
@@ -111,6 +127,8 @@ int phi_roles_answer(struct phi_peer *peer, const struct phi_node_message *quest
     const uint8_t theirs = (uint8_t)question->b;
     if (phi_request_roles(peers, (uint64_t)peer->rank, question->a) >> phi_role_opposite(theirs) &
         1)
+        return 0;
+    if (peer->state != PHI_PEER_READY || has_come(peer, question))
         return 0;
     for (struct ph_exchange_request *own = peers->requests; own != NULL; own = own->next) {
         const struct phi_pending *pending = find(own, peer, question);

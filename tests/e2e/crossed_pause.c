@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "e2e/crossed_pause.h"
 
+#include "base/clock.h"
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peers.h"
 
 static void (*paused)(void);
 static void (*between)(void);
+static void (*before_roles)(void);
 
 void pause_in_wait(void (*pause)(void))
 {
@@ -16,6 +18,11 @@ void pause_in_wait(void (*pause)(void))
 void act_between_questions(void (*act)(void))
 {
     between = act;
+}
+
+void pause_before_roles(void (*pause)(void))
+{
+    before_roles = pause;
 }
 
 int __real_phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
@@ -39,6 +46,12 @@ int __wrap_phi_peer_call(struct phi_peer *peer, struct phi_node_message *request
 int __wrap_phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
                          struct phi_node_message *answer, int *fd, int64_t deadline)
 {
+    void (*pause)(void) = before_roles;
+    if (request->type == PHI_NODE_ROLES && pause != NULL) {
+        before_roles = NULL;
+        pause();
+        deadline += 10000 * PHI_MS;
+    }
     const int rc = __real_phi_peer_call(peer, request, answer, fd, deadline);
     void (*act)(void) = between;
     if (request->type == PHI_NODE_WAITING && act != NULL) {

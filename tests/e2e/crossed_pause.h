@@ -13,6 +13,9 @@ void pause_in_wait(void (*pause)(void));
 // act_between_questions: this is called when the next answer to whom a rank waits for has come.
 void act_between_questions(void (*act)(void));
 
+// pause_before_roles: this is called before the next question about roles is sent.
+void pause_before_roles(void (*pause)(void));
+
 #ifdef __cplusplus
 }
 #endif

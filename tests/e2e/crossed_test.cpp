@@ -251,3 +251,44 @@ TEST_F(Crossed, NotWhereOneHasGoneOnMeanwhile)
     Job job("host", 3);
     EXPECT_EQ(job.run("a_third_goes_on"), "");
 }
+
+// ---- roles
+
+static void until_the_peer_waits_again()
+{
+    if (!reaches(here->shared->value[0], 1))
+        rank_failed(__FILE__, __LINE__, "rank 0 does not go on");
+    sleep_ms(50);
+}
+
+// Rank 1 asks about its role, and rank 0 has come meanwhile: when it answers it waits in the
+// operation again, in the other role.
+RANK_FUNCTION(asks_late_about_roles)
+{
+    open_slow(rank);
+    void *memory = rank.device->alloc(size);
+    auto one = operation(6, !rank.rank, role_of(rank, 0), memory, size);
+    auto back = operation(6, !rank.rank, role_of(rank, 1), memory, size);
+    exchange_all(rank, {one, back});
+    rank.barrier();
+    if (rank.rank == 1) {
+        pause_before_roles(until_the_peer_waits_again);
+        exchange_all(rank, {one});
+        CHECK(rank.shared->value[0] == 1);
+    } else {
+        sleep_ms(100); // so that rank 1 asks
+        exchange_all(rank, {one});
+        rank.shared->value[0] = 1;
+    }
+    exchange_all(rank, {back});
+    rank.barrier();
+}
+
+TEST_F(Crossed, RolesAreNotJudgedByAQuestionThatIsOver)
+{
+    for (const char *device : {"host", "hostnet"}) {
+        SCOPED_TRACE(device);
+        Job job(device, 2);
+        EXPECT_EQ(job.run("asks_late_about_roles"), "");
+    }
+}
