@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -89,7 +90,7 @@ int __wrap_phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size
     if (slow_probes == 0)
         return __real_phi_net_probe(net, ms, why, size);
     slow_probes--;
-    strcpy(why, "the probe: it was slow"); // of some hundred bytes
+    snprintf(why, size, "the probe: it was slow");
     return -ETIMEDOUT;
 }
 
