@@ -13,6 +13,7 @@
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/target.h"
+#include "release/imports.h"
 
 // The region of an allocation over the net, behind a flag.
 static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer *writer)
@@ -100,16 +101,6 @@ void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descript
     }
 }
 
-static bool same_id(const void *value, const void *key)
-{
-    return ((const struct phi_remote_export *)value)->id == *(const uint32_t *)key;
-}
-
-static struct phi_remote_export *find_export(struct phi_peer *peer, uint32_t id)
-{
-    return phi_map_find(&peer->remote_exports, phi_hash(id, 1), same_id, &id);
-}
-
 static bool take_gone(struct phi_peer *peer, uint32_t id)
 {
     for (uint32_t i = 0; i < peer->ended_count; i++) {
@@ -126,7 +117,7 @@ static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record,
 {
     if (id >= peer->exports_seen && id < UINT32_MAX)
         peer->exports_seen = id + 1;
-    if (find_export(peer, id) != NULL || take_gone(peer, id))
+    if (phi_imports_find(peer, id) != NULL || take_gone(peer, id))
         return 0; // told before, or it has ended meanwhile
     struct phi_remote_export *e = calloc(1, sizeof *e);
     if (e == NULL)
@@ -196,7 +187,7 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     const bool names = slot != PHI_NO_SLOT && peer->rank < peer->peers->rank;
     if (names && slot >= (uint32_t)peer->peers->config->channels)
         return -EBADMSG;
-    buffer.export_ = find_export(peer, export_id);
+    buffer.export_ = phi_imports_find(peer, export_id);
     buffer.released = buffer.export_ == NULL;
     if (buffer.released && export_id >= peer->exports_seen)
         return -EBADMSG;
