@@ -65,6 +65,25 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
     }
 }
 
+// A message that does not fit where the peer's do is somebody else's, and no error of the link: a
+// process that has ended may have had the endpoint's port, and its peers not know that yet.
+static bool is_too_long(const struct fi_cq_err_entry *error)
+{
+    const struct phi_net_op *op = error->op_context;
+
+    return op && (op->kind == PHI_OP_RECEIVE || op->kind == PHI_OP_GREETED) &&
+           (error->err == FI_ETRUNC || error->err == -FI_ETRUNC);
+}
+
+static void drop_long(struct phi_link *link, struct phi_net_op *op)
+{
+    op->busy = false;
+    if (op->kind == PHI_OP_GREETED)
+        phi_rail_dropped(link, op);
+    else
+        phi_link_received(link, (uint32_t)(op - link->receives), PHI_NET_MESSAGE_MAX + 1);
+}
+
 // What an error does. A rail without which the link goes on is given up; of data, the peer may be
 // about to say why; any other one is kept, the first of them, and fails the link (phi_ports_check).
 static void failed(struct phi_link *link, struct phi_port *port,
@@ -78,6 +97,10 @@ static void failed(struct phi_link *link, struct phi_port *port,
     of_data = error->op_context && !is_of_messages(link, error->op_context);
     if (of_data && !link->carries) // of an endpoint that is closed
         return;
+    if (is_too_long(error)) {
+        drop_long(link, error->op_context);
+        return;
+    }
     if (error->prov_errno)
         text = fi_cq_strerror(port->cq, error->prov_errno, error->err_data, NULL, 0);
     // err is positive by the book, and negative of some providers.

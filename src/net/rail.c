@@ -149,15 +149,26 @@ void phi_rail_greets(struct phi_link *link, const struct phi_net_op *op)
     }
 }
 
+static void await_next(struct phi_link *link, struct phi_rail *rail)
+{
+    static const char why[] = "its greetings cannot be received any more";
+
+    if (phi_rail_await(link, (uint32_t)(rail - link->rails)) && !phi_rail_give_up(link, rail, why))
+        phi_link_fail(link, -ECONNRESET, why);
+}
+
 // Whoever greets first need not be the peer: what the peer sends would wait behind its greeting.
 void phi_rail_greeted(struct phi_link *link, const struct phi_net_op *op)
 {
-    static const char why[] = "its greetings cannot be received any more";
     struct phi_rail *rail = phi_rail_of(link, op);
 
     rail->heard = true;
-    if (phi_rail_await(link, (uint32_t)(rail - link->rails)) && !phi_rail_give_up(link, rail, why))
-        phi_link_fail(link, -ECONNRESET, why);
+    await_next(link, rail);
+}
+
+void phi_rail_dropped(struct phi_link *link, const struct phi_net_op *op)
+{
+    await_next(link, phi_rail_of(link, op));
 }
 
 static void greets(struct phi_link *link, struct phi_rail *rail)

@@ -17,6 +17,8 @@ void phi_rails_greet(struct phi_link *link);
 void phi_rail_greets(struct phi_link *link,
                      const struct phi_net_op *op); // its greeting was delivered
 void phi_rail_greeted(struct phi_link *link, const struct phi_net_op *op); // one has come
+void phi_rail_dropped(struct phi_link *link,
+                      const struct phi_net_op *op); // what has come is somebody else's
 // phi_rail_of: of a greeting, or of a read that flushes where nothing has come over the rail; NULL:
 // of nothing that the link can do without.
 struct phi_rail *phi_rail_of(struct phi_link *link, const struct phi_net_op *op);

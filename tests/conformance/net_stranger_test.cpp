@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "conformance/net_ends.h"
+#include "conformance/net_long.h"
 
 namespace
 {
@@ -133,7 +134,11 @@ class NetStranger : public testing::TestWithParam<const char *>
     {
         int rank = -1;
         phi_net_settle(stranger->net, phi_deadline(300), &rank);
-        for (int64_t end = phi_deadline(100); phi_now() < end;)
+        settle(100);
+    }
+    void settle(int64_t ms)
+    {
+        for (int64_t end = phi_deadline(ms); phi_now() < end;)
             for (auto *end_ : {&a, &b, &stranger})
                 phi_net_poll((*end_)->net);
     }
@@ -183,6 +188,38 @@ TEST_P(NetStranger, WhatItSaysIsDropped)
     both_go_on();
     b.reset();
     EXPECT_EQ(log.text, "what comes to the link with rank 1 without its token is dropped"); // once
+}
+
+// A former process had the port of an endpoint, and its peers write to it still: a message of theirs
+// is longer than what the endpoint awaits.
+TEST_P(NetStranger, AMessageThatIsTooLongIsDropped)
+{
+    meet();
+    size_t size;
+    uint32_t rails;
+    const uint8_t *address = phi_link_address(b->link, &size, &rails);
+    const size_t each = (size - PHI_NET_TOKEN_SIZE) / (1 + rails);
+    const size_t lengths[] = {100, PHI_NET_MESSAGE_MAX + 1, 65536};
+    for (uint32_t i = 0; i <= rails; i++) {
+        SCOPED_TRACE(i);
+        std::vector<uint8_t> guessed(address, address + size);
+        std::copy(address + i * each, address + (i + 1) * each, guessed.begin());
+        for (int n = 0; n < 20; n++) { // more than are awaited at a time
+            struct phi_link *link = one_more(*stranger);
+            ASSERT_EQ(phi_link_connect(link, guessed.data(), size, rails), 0);
+            int rc = -EAGAIN;
+            EXPECT_TRUE(eventually([&] {
+                phi_net_poll(stranger->net);
+                return (rc = send_long(link, lengths[n % 3])) != -EAGAIN;
+            }));
+            EXPECT_EQ(rc, 0);
+            settle(100);
+            phi_link_end(link, false);
+            phi_link_free(link);
+        }
+        arrives();
+        both_go_on();
+    }
 }
 
 // Who comes to a rail before the peer does.
