@@ -114,12 +114,12 @@ static int open_domain(struct phi_net *net, struct phi_nic *nic, char *why, size
 // asked again rather than another one, which may have an address that peers cannot reach or do not
 // know: ranks of one job are to choose alike. Each time it gets a domain of its own, and time
 // enough for most.
-static int probe(struct phi_net *net, size_t tries, char *why, size_t size)
+static int probe(struct phi_net *net, char *why, size_t size)
 {
     static const int64_t ms[] = {3000, 9000};
     int rc = -ETIMEDOUT;
 
-    for (size_t i = 0; i < tries && rc == -ETIMEDOUT; i++) {
+    for (size_t i = 0; i < sizeof(ms) / sizeof(ms[0]) && rc == -ETIMEDOUT; i++) {
         close_domain(net, &net->nics[0]);
         rc = open_domain(net, &net->nics[0], why, size);
         if (rc == 0 && may_probe(net))
@@ -142,7 +142,7 @@ static int open_offer(struct phi_net *net, struct fi_info *offer, char *why, siz
         return -ENOMEM;
     }
     describe(net);
-    rc = probe(net, 2, why, size);
+    rc = probe(net, why, size);
     if (rc)
         drop_candidate(net);
     return rc;
@@ -169,7 +169,7 @@ static int probe_alone(struct phi_net *net, struct phi_nic *nic, char *why, size
 
     net->nics[0] = *nic;
     net->nic_count = net->rails = 1;
-    rc = probe(net, 1, why, size);
+    rc = probe(net, why, size);
     *nic = net->nics[0];
     net->nics[0] = first;
     net->nic_count = count;
