@@ -306,12 +306,14 @@ RANK_FUNCTION(is_let_go_early)
         rank.device->fill(memory, size, 1);
         CHECK_OK(ph_wait(gate, 0, stream));
         CHECK_OK(bytes ? ph_put_signal(channel, 0, 0, bytes, stream) : ph_signal(channel, stream));
+        rank.barrier(); // a wait that comes after the release is refused
         CHECK_OK(ph_release_start(rank.context, memory, size));
         rank.barrier();
         CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, kWait));
         rank.synchronize(stream);
     } else {
         CHECK_OK(ph_wait(channel, bytes, stream));
+        rank.barrier();
         rank.barrier();
         CHECK_RC(end_of(channel), -ESTALE);
         CHECK(reaches(told, 2)); // of the release, and of the end of the allocation
