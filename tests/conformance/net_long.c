@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The library sends no message longer than its peers have room for: here one goes as somebody else's
-// would, where this link's own messages go.
+// The library sends no message longer than its peers have room for: here one goes as somebody
+// else's would, where this link's own messages go.
 #include "conformance/net_long.h"
 
 #include <errno.h>

@@ -190,8 +190,8 @@ TEST_P(NetStranger, WhatItSaysIsDropped)
     EXPECT_EQ(log.text, "what comes to the link with rank 1 without its token is dropped"); // once
 }
 
-// A former process had the port of an endpoint, and its peers write to it still: a message of theirs
-// is longer than what the endpoint awaits.
+// A former process had the port of an endpoint, and its peers write to it still: a message of
+// theirs is longer than what the endpoint awaits.
 TEST_P(NetStranger, AMessageThatIsTooLongIsDropped)
 {
     meet();

@@ -80,7 +80,7 @@ class Actor
 {
   public:
     Actor(Rank &process, Board &board, Slot &slot)
-        : life_{process, board, slot, *process.device, {}, false}, first_(life_, 0),
+        : life_{process, board, slot, *process.device, pulse_, {}, false}, first_(life_, 0),
           second_(life_, 1)
     {
     }
@@ -100,6 +100,7 @@ class Actor
         return life_.order;
     }
 
+    Pulse pulse_;
     Life life_;
     Player first_, second_;
     bool compared_ = false;

@@ -44,8 +44,7 @@ struct Slot {
     Order order;
     std::atomic<uint32_t> given, done; // orders, counted
     std::atomic<uint32_t> ready;       // has its device
-    std::atomic<int64_t> stopping;     // when it stopped by itself, and wants to be continued; or 0
-    std::atomic<uint64_t> stopped_us;  // how long it was stopped, in all
+    std::atomic<bool> stopping;        // it stopped by itself, and wants to be continued
     std::atomic<int32_t> step[2];      // by thread
     char where[2][96];
 };

@@ -12,6 +12,7 @@
 
 #include "e2e/ranks.h"
 #include "kill/board.h"
+#include "kill/pulse.h"
 #include "kill/script.h"
 
 namespace kill_rounds
@@ -53,6 +54,7 @@ struct Life {
     Board &board;
     Slot &slot;
     Device &device;
+    const Pulse &pulse;
     Order order;
     bool several; // threads: the context's last sentence may be another one's
 };

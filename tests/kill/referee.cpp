@@ -37,7 +37,7 @@ Referee::Referee(const std::string &device, int ranks, uint64_t seed)
         abort();
     board_ = new (memory) Board();
     job_->environment(BOARD_VARIABLE, std::to_string(fd_));
-    actors_.assign(slots_, {-1, false, 0, 0});
+    actors_.assign(slots_, {-1, false, 0});
     absent_.assign(ranks_, -1);
     for (int slot = 0; slot < slots_; slot++)
         start(slot);
@@ -60,10 +60,9 @@ void Referee::start(int slot)
     Slot &s = board_->slots[slot];
     s.given = s.done = s.ready = 0;
     s.stopping = 0;
-    s.stopped_us = 0;
     snprintf(s.where[0], sizeof s.where[0], "starting");
     s.where[1][0] = 0;
-    actors_[slot] = {-1, true, 0, 0};
+    actors_[slot] = {-1, true, 0};
     job_->start_rank(slot, "kill_actor");
 }
 
@@ -177,10 +176,8 @@ void Referee::stop(int slot, int64_t us)
     Actor &actor = actors_[slot];
     int64_t now = now_us();
     job_->signal(slot, SIGSTOP); // also where it was: it may just go on from a stop of its own
-    if (!actor.continue_at) {
-        actor.stopped_at = now;
+    if (!actor.continue_at)
         stops_++;
-    }
     actor.continue_at = std::max(actor.continue_at, now + us);
 }
 
@@ -189,16 +186,11 @@ void Referee::go_on(bool all)
     int64_t now = now_us();
     for (int slot = 0; slot < slots_; slot++) {
         Actor &actor = actors_[slot];
-        Slot &s = board_->slots[slot];
-        const int64_t stopping = s.stopping.load();
-        if (actor.alive && stopping && !actor.continue_at) { // by itself
-            actor.stopped_at = stopping;
+        if (actor.alive && board_->slots[slot].stopping && !actor.continue_at) // by itself
             actor.continue_at = now + 20000;
-        }
         bool fenced = actor.rank >= 0 && board_->fenced.load() >> actor.rank & 1;
         if (!actor.continue_at || (!all && !fenced && now < actor.continue_at))
             continue;
-        s.stopped_us += static_cast<uint64_t>(now - actor.stopped_at);
         actor.continue_at = 0;
         if (actor.alive)
             job_->signal(slot, SIGCONT);

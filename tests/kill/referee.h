@@ -48,7 +48,6 @@ class Referee
         int rank; // or -1: a spare
         bool alive;
         int64_t continue_at; // stopped until then, or 0
-        int64_t stopped_at;
     };
 
     std::string session(int rounds);

@@ -21,10 +21,10 @@ void Player::point(int step, Point point)
         kill(getpid(), SIGKILL);
     }
     if (order().stop_at == here) {
-        life_.slot.stopping.store(now_us());
+        life_.slot.stopping = true;
         change(life_.board.progress);
         kill(getpid(), SIGSTOP);
-        life_.slot.stopping.store(0);
+        life_.slot.stopping = false;
     }
 }
 
