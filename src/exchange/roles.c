@@ -106,16 +106,12 @@ static const struct phi_pending *find(const struct ph_exchange_request *request,
 
 // Whether this rank has come to the round that the peer asks from, in the role that matches. The
 // peer sees that, but may not have seen it when it asked; by now this rank may wait in the
-// operation again, for another round and in another role.
-static bool has_come(struct phi_peer *peer, const struct phi_node_message *question)
+// operation again, some rounds later and in another role.
+static bool has_come(const struct phi_peer *peer, const struct phi_node_message *question)
 {
     const uint8_t match = phi_role_opposite((uint8_t)question->b);
-    const uint32_t round = (uint32_t)(question->c >> 32);
-    size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
-        if (key->op_id == question->a && key->role == match && key->slot != PHI_NO_SLOT)
-            return phi_agreement_shows(atomic_load(phi_pending_word(key, true, round)), round);
-    return false;
+    const struct phi_key *key = phi_key_find(peer, question->a, match);
+    return key != NULL && phi_agreement_has_come(&key->agreement, (uint32_t)(question->c >> 32));
 }
 
 int phi_roles_answer(struct phi_peer *peer, const struct phi_node_message *question,

@@ -23,7 +23,7 @@ static bool same_key(const void *value, const void *name)
     return key->op_id == wanted->op_id && key->role == wanted->role;
 }
 
-static struct phi_key *find_key(struct phi_peer *peer, uint64_t op_id, uint8_t role)
+struct phi_key *phi_key_find(const struct phi_peer *peer, uint64_t op_id, uint8_t role)
 {
     struct key_name name = {op_id, role};
     return phi_map_find(&peer->keys, phi_hash(op_id, role), same_key, &name);
@@ -60,7 +60,7 @@ static struct phi_key *make_key(struct phi_peer *peer, uint64_t op_id, uint8_t r
 
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
 {
-    struct phi_key *key = find_key(peer, op_id, role);
+    struct phi_key *key = phi_key_find(peer, op_id, role);
     return key ? key : make_key(peer, op_id, role, rc);
 }
 

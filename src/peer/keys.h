@@ -132,7 +132,8 @@ static inline uint8_t phi_role_opposite(uint8_t role)
     return role == PH_ROLE_SENDER ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
 }
 
-// phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
+// phi_key_find: or NULL. phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
+struct phi_key *phi_key_find(const struct phi_peer *peer, uint64_t op_id, uint8_t role);
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);

@@ -60,6 +60,13 @@ bool phi_agreement_answer(const struct phi_agreement *own, uint32_t round)
     return (int32_t)(own->round - round) > 0; // rounds may wrap
 }
 
+bool phi_agreement_has_come(const struct phi_agreement *own, uint32_t round)
+{
+    if (own->round == round + (round == 0))
+        return own->state == PHI_AGREEMENT_PUBLISHED || own->state == PHI_AGREEMENT_OPEN;
+    return (int32_t)(own->round - round) > 0;
+}
+
 enum phi_agreement_step phi_agreement_told(struct phi_agreement *own, uint32_t round,
                                            uint32_t attempt, bool taken, uint64_t peer_word)
 {

@@ -107,6 +107,10 @@ enum phi_agreement_step phi_agreement_give_up(struct phi_agreement *own, uint64_
 // this can be true, so the asker sees it.
 bool phi_agreement_answer(const struct phi_agreement *own, uint32_t round);
 
+// phi_agreement_has_come says whether this side has come to the peer's `round` (0: before its first
+// one, which is 1) and not given it up, or to a later one.
+bool phi_agreement_has_come(const struct phi_agreement *own, uint32_t round);
+
 // phi_agreement_told ends the question (round, attempt) with the peer's answer: TAKEN, TIMED_OUT,
 // WAIT (the answer to another question) or NONSENSE. peer_word is loaded after the answer came.
 enum phi_agreement_step phi_agreement_told(struct phi_agreement *own, uint32_t round,

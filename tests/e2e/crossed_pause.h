@@ -16,6 +16,11 @@ void act_between_questions(void (*act)(void));
 // pause_before_roles: this is called before the next question about roles is sent.
 void pause_before_roles(void (*pause)(void));
 
+// hold_roles: the next question about roles is not sent, and its asker told that no answer has come
+// in time; then this is called. send_held_roles sends it.
+void hold_roles(void (*held)(void));
+int send_held_roles(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -254,9 +254,9 @@ TEST_F(Crossed, NotWhereOneHasGoneOnMeanwhile)
 
 // ---- roles
 
-static void until_the_peer_waits_again()
+static void until_the_peer_waits_again(int value)
 {
-    if (!reaches(here->shared->value[0], 1))
+    if (!reaches(here->shared->value[value], 1))
         rank_failed(__FILE__, __LINE__, "rank 0 does not go on");
     sleep_ms(50);
 }
@@ -272,7 +272,7 @@ RANK_FUNCTION(asks_late_about_roles)
     exchange_all(rank, {one, back});
     rank.barrier();
     if (rank.rank == 1) {
-        pause_before_roles(until_the_peer_waits_again);
+        pause_before_roles([] { until_the_peer_waits_again(0); });
         exchange_all(rank, {one});
         CHECK(rank.shared->value[0] == 1);
     } else {
@@ -291,4 +291,49 @@ TEST_F(Crossed, RolesAreNotJudgedByAQuestionThatIsOver)
         Job job(device, 2);
         EXPECT_EQ(job.run("asks_late_about_roles"), "");
     }
+}
+
+static void tell_held()
+{
+    here->shared->value[0] = 1;
+}
+
+// The question comes when rank 1 has given up to wait for its answer, and both have gone on: from
+// before its first round ("1"), or from one that both of its words have forgotten.
+RANK_FUNCTION(asks_too_late_about_roles)
+{
+    open_slow(rank);
+    void *memory = rank.device->alloc(size);
+    const int rounds = std::stoi(rank.argument);
+    auto other = operation(5, !rank.rank, PH_ROLE_BOTH, memory, size);
+    auto one = operation(6, !rank.rank, role_of(rank, 0), memory, size);
+    auto back = operation(6, !rank.rank, role_of(rank, 1), memory, size);
+    exchange_all(rank, {other});
+    if (rounds > 1)
+        exchange_all(rank, {one, back});
+    rank.barrier();
+    if (rank.rank == 1)
+        hold_roles(tell_held);
+    else
+        CHECK(reaches(rank.shared->value[0], 1));
+    for (int i = 0; i < rounds; i++)
+        exchange_all(rank, {one});
+    if (rank.rank == 1) {
+        until_the_peer_waits_again(1);
+        CHECK_OK(send_held_roles());
+    } else {
+        rank.shared->value[1] = 1;
+    }
+    exchange_all(rank, {back});
+    rank.barrier();
+}
+
+TEST_F(Crossed, RolesAreNotJudgedByAQuestionOfLongAgo)
+{
+    for (const char *device : {"host", "hostnet"})
+        for (const char *rounds : {"1", "3"}) {
+            SCOPED_TRACE(std::string(device) + " " + rounds);
+            Job job(device, 2);
+            EXPECT_EQ(job.run("asks_too_late_about_roles", rounds), "");
+        }
 }
