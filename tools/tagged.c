@@ -83,7 +83,8 @@ void tagged_read(struct tagged *stream)
     ssize_t n = 1;
 
     print_lines(stream); // for which there was no room
-    while (n > 0 && stream->length < LINE_SIZE && has_room(stream)) {
+    // Once: a rank that writes without end must not keep us from all else.
+    if (stream->length < LINE_SIZE && has_room(stream)) {
         n = read(stream->fd, stream->line + stream->length, LINE_SIZE - stream->length);
         stream->length += n > 0 ? (size_t)n : 0;
         print_lines(stream);

@@ -23,8 +23,8 @@ int tagged_open(struct tagged *stream, int rank, struct output *out, int *end);
 // not to be read. A reader that is slow so holds up the ranks, as without tags.
 bool tagged_ready(const struct tagged *stream);
 
-// tagged_read passes on what is there and has room. At the end a last line without a newline gets
-// one, and the stream is closed.
+// tagged_read passes on some of what is there and has room. At the end a last line without a
+// newline gets one, and the stream is closed.
 void tagged_read(struct tagged *stream);
 
 // tagged_end closes a stream that is empty, though a process may still write to it.

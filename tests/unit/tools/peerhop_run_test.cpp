@@ -477,6 +477,15 @@ TEST_F(PeerhopRun, OutputThatNobodyReadsHoldsUpNoEnd)
               3);
 }
 
+// Its reader takes all as fast as it comes.
+TEST_F(PeerhopRun, OutputWithoutEndHoldsUpNoDeadline)
+{
+    const Words words = script(1, "exec timeout 20 yes", {"--tag", "--deadline", "1"});
+    const auto result = run(words, [] { dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), 1); });
+    EXPECT_EQ(result.status, 124) << result.err;
+    EXPECT_LT(result.seconds, 10);
+}
+
 TEST_F(PeerhopRun, ASignalEndsARunWhoseOutputNobodyReads)
 {
     Unread pipe;
