@@ -276,7 +276,10 @@ static int open_net(struct phi_peers *peers)
     peers->way = way;
     peers->net = net;
     peers->net_failed = rc == PH_ENOPATH;
-    peers->net_slow = rc == -EAGAIN;
+    // What was too slow has not been judged: the machine may be very busy just now.
+    peers->net_slow = rc == -ETIMEDOUT;
+    if (peers->net_slow)
+        return -EAGAIN;
     return peers->net_failed ? 0 : rc;
 }
 

@@ -274,12 +274,8 @@ static int find_once(struct phi_net *net)
     if (candidates)
         rc = phi_provider_find(net->report, net->config, net->library, &net->near, try_noted, net,
                                candidates, CANDIDATES, &n);
-    if (rc == PH_ENOPATH && n > 0)
+    if ((rc == PH_ENOPATH || rc == -ETIMEDOUT) && n > 0)
         explain(net->report, candidates, n);
-    // What was too slow has not been judged: the machine may be very busy just now.
-    for (size_t i = 0; i < n; i++)
-        if (rc == PH_ENOPATH && candidates[i].slow)
-            rc = -EAGAIN;
     free(candidates);
     return rc;
 }

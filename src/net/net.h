@@ -52,10 +52,10 @@ struct phi_net_params {
 
 bool phi_net_built(void); // false: the stub
 
-// phi_net_open loads libfabric, takes the first provider that serves and passes the probe, and those
-// of its NICs that are to be used besides, and starts the proxy, on the CPUs near its NIC where these
-// are known. PH_ENOPATH: none; the sentence has the reason against each. -EAGAIN: none, but one was
-// only too slow to be judged, as on a machine that is very busy. May take 0.3 s.
+// phi_net_open loads libfabric, takes the first provider that serves and passes the probe, and
+// those of its NICs that are to be used besides, and starts the proxy, on the CPUs near its NIC
+// where these are known. PH_ENOPATH: none; the sentence has the reason against each. -ETIMEDOUT:
+// none, but one was only too slow to be judged, as on a machine that is very busy. May take 0.3 s.
 // close ends all links that are left. NULL is fine.
 int phi_net_open(const struct phi_net_params *params, struct phi_net **net);
 void phi_net_close(struct phi_net *net);
@@ -65,7 +65,6 @@ void phi_net_close(struct phi_net *net);
 struct phi_net_candidate {
     char provider[64], domain[64];
     char reason[160]; // "": it would be taken
-    bool slow;        // it did not pass the probe in time
     int lack;         // -EMFILE, -ENFILE or -ENOMEM: it is this process that does not serve
     bool taken;       // the first of them, and those that data goes over besides
 };

@@ -340,21 +340,11 @@ static bool is_said(const struct phi_net_candidate *candidates, size_t filled)
     return false;
 }
 
-// Whether the last candidate's provider was too slow at an address before it.
-static bool is_slow(const struct phi_net_candidate *candidates, size_t filled)
-{
-    const struct phi_net_candidate *last = &candidates[filled - 1];
-
-    for (size_t i = 0; i + 1 < filled; i++)
-        if (candidates[i].slow && strcmp(candidates[i].provider, last->provider) == 0)
-            return true;
-    return false;
-}
-
 // Those that are taken: the first, and more that data goes over, too.
 struct taken {
     const struct offer *offers[PHI_NET_RAILS_MAX];
     uint32_t count;
+    const char *slow; // the last provider that was too slow to be the first; or NULL
 };
 
 // Another address of a NIC, or another way to it.
@@ -363,6 +353,13 @@ static bool is_same_nic(const struct fi_info *a, const struct fi_info *b)
     const char *x = adapter_of(a), *y = adapter_of(b);
 
     return strcmp(a->domain_attr->name, b->domain_attr->name) == 0 || (x && y && strcmp(x, y) == 0);
+}
+
+// Whether its provider was too slow at an address before: those of one provider stand together.
+static bool is_slow(const struct taken *taken, const struct offer *offer)
+{
+    return taken->count == 0 && taken->slow &&
+           strcmp(taken->slow, offer->info->fabric_attr->prov_name) == 0;
 }
 
 // More are those that the user names, or that are exactly as good as the first: adapters as fast,
@@ -384,16 +381,18 @@ static bool is_one_more(const struct phi_config *config, const struct taken *tak
              reach_of(offer->info) == reach_of(first->info)));
 }
 
-static bool take(struct offer *offer, struct phi_net_candidate *c, phi_provider_try try_one,
-                 void *opaque)
+static void take(struct taken *taken, struct offer *offer, struct phi_net_candidate *c,
+                 phi_provider_try try_one, void *opaque)
 {
     int rc = try_one(opaque, offer->info, c->reason, sizeof(c->reason));
 
     offer->tried = true;
-    c->slow = rc == -ETIMEDOUT;
     c->taken = rc == 0;
     c->lack = rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM ? rc : 0;
-    return c->taken;
+    if (c->taken)
+        taken->offers[taken->count++] = offer;
+    else if (rc == -ETIMEDOUT)
+        taken->slow = offer->info->fabric_attr->prov_name;
 }
 
 // Another provider would lack the same, or be one that peers do not take.
@@ -433,19 +432,19 @@ int phi_provider_find(struct phi_report *report, const struct phi_config *config
         if (may_serve(config, &sorted[i], c->reason, sizeof(c->reason))) {
             if (taken.count > 0 && !is_one_more(config, &taken, &sorted[i]))
                 snprintf(c->reason, sizeof(c->reason), "a better one was taken");
-            else if (taken.count == 0 && is_slow(candidates, filled))
+            else if (is_slow(&taken, &sorted[i]))
                 snprintf(c->reason, sizeof(c->reason), "it was too slow at a better address");
-            else if (take(&sorted[i], c, try_one, opaque))
-                taken.offers[taken.count++] = &sorted[i];
+            else
+                take(&taken, &sorted[i], c, try_one, opaque);
             rc = lacks(report, c);
         }
         filled -= is_said(candidates, filled);
     }
     if (taken.count > 0)
         note_missing(report, config, sorted, total);
+    else if (!rc)
+        rc = taken.slow ? -ETIMEDOUT : PH_ENOPATH;
     library->fi_freeinfo(list);
     *count = filled;
-    if (rc)
-        return rc;
-    return taken.count > 0 ? 0 : PH_ENOPATH;
+    return rc;
 }

@@ -13,7 +13,8 @@
 
 // phi_provider_find tries candidates in our order until one serves, and then those that are like
 // it. try gets a candidate and may write why it cannot serve. -ETIMEDOUT: it was too slow, and so
-// would its provider be at another address: that is not tried.
+// would its provider be at another address: that is not tried. PH_ENOPATH: none serves; -ETIMEDOUT:
+// none, but one was only too slow.
 typedef int (*phi_provider_try)(void *opaque, struct fi_info *info, char *why, size_t size);
 int phi_provider_find(struct phi_report *report, const struct phi_config *config,
                       const struct phi_libfabric *library, const struct phi_pci_place *near,

@@ -235,6 +235,18 @@ TEST(Provider, OneThatIsSlowIsNotTriedElsewhere)
               (std::vector<Said>{{"tcp", "e0", fails}, {"tcp", "e1", slow}, {"net", "e0", ""}}));
 }
 
+// It is told apart from one that does not serve, also where nothing else is said of it.
+TEST(Provider, OneThatIsSlowIsNotGivenUp)
+{
+    const offer slow = of("tcp", "e0", "2001:db8::1", -ETIMEDOUT);
+    EXPECT_EQ(Found({slow}).rc, -ETIMEDOUT);
+    EXPECT_EQ(Found({slow, of("net", "e0", nullptr, -EIO)}).rc, -ETIMEDOUT);
+    EXPECT_EQ(Found({slow, of("net")}).rc, 0);
+    const Found found({of("tcp", "e0", "10.0.0.1", -EIO), slow, of("tcp", "e1", "fe80::1")});
+    EXPECT_EQ(found.rc, -ETIMEDOUT);
+    EXPECT_EQ(found.tried, 2u);
+}
+
 TEST(Provider, TheSameIsSaidOnce)
 {
     const Found found({of("tcp", "e0", "10.0.0.1"), of("tcp", "e0", "2001:db8::1"),
