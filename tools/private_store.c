@@ -194,8 +194,10 @@ void private_store_stop(struct private_store *store)
     int status;
 
     // Where a policy denies the signal, the keeper gets it at our end.
-    if (child_signal(&store->keeper, SIGTERM) == 0)
+    if (child_signal(&store->keeper, SIGTERM) == 0) {
+        child_signal(&store->keeper, SIGCONT); // who is stopped sees it then
         child_wait(&store->keeper, &status);
+    }
     if (store->folder[0])
         remove_folder(store->folder); // where the keeper was killed
     *store = (struct private_store){0};

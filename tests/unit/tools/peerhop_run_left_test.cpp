@@ -72,6 +72,23 @@ class PeerhopRunLeft : public PeerhopRun
     const Words nowhere{"--store", "redis://nowhere"}; // a private store is ended by signals
 };
 
+// As by somebody who stops all processes of a user for a while.
+TEST_F(PeerhopRunLeft, AStoppedKeeperOfTheStoreHoldsUpNoEnd)
+{
+    pid_t pid = start(script(1, ": >$TEST/ready.0; until [ -e $TEST/go ]; do sleep 0.01; done"),
+                      [] { alarm(static_cast<unsigned>(3 * busy_seconds())); });
+    ASSERT_TRUE(wait_ready(1));
+    const std::string number = std::to_string(pid);
+    std::stringstream children(slurp("/proc/" + number + "/task/" + number + "/children"));
+    int stopped = 0;
+    for (pid_t child; children >> child;)
+        if (slurp("/proc/" + std::to_string(child) + "/comm") == "peerhop-store\n")
+            stopped += kill(child, SIGSTOP) == 0;
+    EXPECT_EQ(stopped, 1);
+    std::ofstream(folder + "/go") << "go";
+    EXPECT_EQ(finish(pid).status, 0);
+}
+
 // One that was there before, and an orphan of one.
 TEST_F(PeerhopRunLeft, ChildrenOfOthersLive)
 {
