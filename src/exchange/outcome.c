@@ -29,9 +29,13 @@ static const char *missing(const struct phi_pending *pending)
                : peer->mute
                    ? "its member record is there, but it does not answer at its socket: it "
                      "is stopped, or has no core"
-               : peer->peers->net_slow && phi_contact_by_net(peer)
+               : peer->peers->net_error == -EAGAIN && phi_contact_by_net(peer)
                    ? "this rank has no net yet: its provider of libfabric was too slow to be "
-                     "judged, as on a machine that is very busy (the log says more)"
+                     "judged, as on a machine that is very busy, or a thread could not be started "
+                     "(the log says which)"
+               : peer->peers->net_opening && phi_contact_by_net(peer)
+                   ? "this rank has no net yet: its provider of libfabric has not begun to serve, "
+                     "nor failed"
                : peer->hello != NULL && phi_contact_by_net(peer)
                    ? "its hello for the net path has not come through the store, "
                      "or the two do not reach each other over the net"

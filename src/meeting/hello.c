@@ -14,6 +14,7 @@
 #include "lane/staging.h"
 #include "meeting/contact.h"
 #include "meeting/lives.h"
+#include "meeting/opener.h"
 #include "peer/hello_wire.h"
 #include "peer/message.h"
 #include "peer/node.h"
@@ -243,46 +244,6 @@ bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, 
 
 // ---- our side
 
-// Gives up the lock. One thread opens; others come again soon.
-static int open_net(struct phi_peers *peers)
-{
-    if (peers->net != NULL || peers->net_failed)
-        return 0;
-    if (peers->net_opening)
-        return -EAGAIN;
-    struct phi_net_params params = {
-        .report = peers->report,
-        .config = peers->config,
-        .message_ring = peers->net_wake.ring,
-        .store_ring = phi_mailbox_wake_fd(peers->mailbox),
-        .devices = peers->device != NULL && peers->config->net_memory != PHI_MEMORY_STAGED,
-        .near = phi_way_near(peers->device),
-    };
-    struct phi_net *net = NULL;
-    struct phi_way way = {0};
-    params.near.home = phi_mailbox_local(peers->mailbox);
-    peers->net_opening = true;
-    pthread_mutex_unlock(&peers->lock);
-    int rc = phi_net_open(&params, &net);
-    if (rc == 0)
-        rc = phi_way_open(&way, peers->config, peers->report, peers->device, net,
-                          (char *)peers->probe.address + (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE);
-    if (rc && net != NULL) {
-        phi_net_close(net);
-        net = NULL;
-    }
-    pthread_mutex_lock(&peers->lock);
-    peers->net_opening = false;
-    peers->way = way;
-    peers->net = net;
-    peers->net_failed = rc == PH_ENOPATH;
-    // What was too slow has not been judged: the machine may be very busy just now.
-    peers->net_slow = rc == -ETIMEDOUT;
-    if (peers->net_slow)
-        return -EAGAIN;
-    return peers->net_failed ? 0 : rc;
-}
-
 static int open_link(struct phi_peer *peer)
 {
     struct phi_peers *peers = peer->peers;
@@ -399,7 +360,7 @@ static int prepare(struct phi_peer *peer, int64_t deadline)
         no_way(peer, reason);
         return 0;
     }
-    int rc = open_net(peers);
+    int rc = phi_opener_net(peers, deadline);
     if (rc == -EAGAIN)
         return 0;
     if (rc || (rc = make_hello(peer)) || (rc = open_link(peer)) || (rc = phi_staging_open(peer)) ||

@@ -73,9 +73,12 @@ struct phi_peers {
     struct phi_net *net;        // once a peer needs it; never closed before the end
     struct phi_wake net_wake;   // rung when a message came over it, or a link was lost
     struct phi_way way;         // of this rank's memory over it
-    bool net_opening;           // a thread opens it now, without the lock
+    pthread_t net_opener;       // the thread that opens it, or has
+    bool net_opener_is;         // it has not been joined
+    bool net_opening;           // it is at work, without the lock
     bool net_failed;            // it could not be opened
-    bool net_slow;              // its providers were too slow to be judged: it is opened again
+    int net_error;              // why it is opened again; -EAGAIN: its providers were too slow, or
+                                // a thread could not be started
     int rank, ranks;
     uint64_t incarnation;
     struct phi_capabilities mine;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "ending/end.h"
 #include "exchange/inbox.h"
+#include "meeting/opener.h"
 #include "peer/channel.h"
 #include "peer/message.h"
 #include "peer/node.h"
@@ -98,6 +99,11 @@ int phi_leave(struct phi_peers *peers, int64_t deadline)
 {
     // Our own operations first: after them no stream of ours touches a peer, and we say so.
     int rc = peers->executor->ops->flush(peers->executor, deadline);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&peers->lock);
+    rc = phi_opener_wait(peers, deadline);
+    pthread_mutex_unlock(&peers->lock);
     if (rc)
         return rc;
     // What was posted must be there before we say that nothing more comes.

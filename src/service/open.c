@@ -10,6 +10,7 @@
 #include "exchange/request.h"
 #include "meeting/attempt.h"
 #include "meeting/lives.h"
+#include "meeting/opener.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
@@ -174,6 +175,7 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     free(peers->spare);
     for (int i = 0; i < PHI_SPARE_WORK; i++)
         free(peers->spare_work[i]);
+    phi_opener_join(peers);
     phi_probe_close(peers->memory, peers->device, &peers->probe);
     for (uint32_t i = 0; i < peers->exports_count; i++)
         phi_export_free(peers->exports[i]);

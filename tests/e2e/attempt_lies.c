@@ -19,6 +19,7 @@ static atomic_bool asked;
 static struct attempt_lie told;
 static atomic_bool other_addresses, another_version;
 static atomic_int slow_probes;
+static _Atomic int slow_ms;
 
 void hold_imports(bool (*may_go)(void))
 {
@@ -78,8 +79,9 @@ int __wrap_phi_hello_decode(const void *bytes, size_t size, struct phi_hello_wor
     return rc;
 }
 
-void be_slow(int probes)
+void be_slow(int probes, int ms)
 {
+    slow_ms = ms;
     slow_probes = probes;
 }
 
@@ -90,6 +92,7 @@ int __wrap_phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size
     if (slow_probes == 0)
         return __real_phi_net_probe(net, ms, why, size);
     slow_probes--;
+    usleep((useconds_t)slow_ms * 1000);
     snprintf(why, size, "the probe: it was slow");
     return -ETIMEDOUT;
 }

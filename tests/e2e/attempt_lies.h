@@ -38,8 +38,8 @@ void have_other_addresses(void);
 void have_another_version(void);
 int version_of_others(void);
 
-// be_slow: the next so many probes of providers are too slow.
-void be_slow(int probes);
+// be_slow: the next so many probes of providers are too slow, and take so long.
+void be_slow(int probes, int ms);
 
 #ifdef __cplusplus
 }

@@ -452,13 +452,13 @@ RANK_FUNCTION(by_a_slow_provider)
     char *memory = static_cast<char *>(rank.device->alloc(2 * size));
     const auto ops = both_ways(!rank.rank, memory);
     if (rank.rank == 1) {
-        be_slow(1000000);
+        be_slow(1000000, 0);
         ph_exchange_request *request = nullptr;
         std::vector<ph_channel *> channels(ops.size());
         CHECK_OK(ph_exchange_start(rank.context, ops.data(), ops.size(), &request));
         CHECK_RC(ph_exchange_finish(&request, channels.data(), 500), -ETIMEDOUT);
         CHECK_SAYS(rank.error(), "its provider of libfabric was too slow to be judged");
-        be_slow(3); // each time that it is tried there are two probes
+        be_slow(3, 0); // each time that it is tried there are two probes
     }
     converse(rank, !rank.rank, exchange_all(rank, ops), memory);
     rank.barrier();
@@ -468,6 +468,34 @@ TEST_F(Attempt, AProviderThatIsSlowIsTriedAgain)
 {
     Job job("hostnet", 2);
     EXPECT_EQ(job.run("by_a_slow_provider"), "");
+}
+
+// However long a provider takes, calls have their deadlines, and what it comes to is not lost.
+RANK_FUNCTION(by_a_provider_that_takes_long)
+{
+    rank.open({"PEERHOP_NET_PROVIDER=tcp;ofi_rxm"});
+    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
+    const auto ops = both_ways(!rank.rank, memory);
+    if (rank.rank == 1) {
+        const auto begin = std::chrono::steady_clock::now();
+        ph_exchange_request *request = nullptr;
+        std::vector<ph_channel *> channels(ops.size());
+        be_slow(1, int(patience(4000).count())); // and then once more, at once
+        CHECK_OK(ph_exchange_start(rank.context, ops.data(), ops.size(), &request));
+        CHECK_RC(ph_exchange_finish(&request, channels.data(), 300), -ETIMEDOUT);
+        CHECK_SAYS(rank.error(), "its provider of libfabric has not begun to serve");
+        CHECK_RC(ph_context_destroy(&rank.context, 300), -ETIMEDOUT);
+        CHECK_SAYS(rank.error(), "rank 1 cannot leave: its provider of libfabric");
+        CHECK(std::chrono::steady_clock::now() - begin < patience(3000));
+    }
+    converse(rank, !rank.rank, exchange_all(rank, ops), memory);
+    rank.barrier();
+}
+
+TEST_F(Attempt, AProviderThatTakesLongHoldsUpNoCall)
+{
+    Job job("hostnet", 2);
+    EXPECT_EQ(job.run("by_a_provider_that_takes_long"), "");
 }
 
 // ---- containers
