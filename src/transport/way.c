@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "transport/way.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -97,10 +98,12 @@ int phi_way_register(const struct phi_way *way, struct phi_link *link, uint32_t 
 
 // ---- the try
 
-#define TRY_MS 3000
+// As for the probe of a provider, most of which do not need the second one.
+static const int64_t try_ms[] = {3000, 9000};
 
 struct attempt {
     struct phi_net *net;
+    int64_t ms;
     uint8_t bytes[PHI_NET_TRY];
     char why[160];
 };
@@ -108,21 +111,35 @@ struct attempt {
 static int attempt(void *opaque, const struct phi_net_memory *memory)
 {
     struct attempt *a = opaque;
-    return phi_net_try(a->net, memory, a->bytes, TRY_MS, a->why, sizeof a->why);
+    return phi_net_try(a->net, memory, a->bytes, a->ms, a->why, sizeof a->why);
 }
 
 // What was moved by the net is read by the driver: a provider that keeps another copy lies.
-static bool is_moved(const struct phi_way *way, struct attempt *a, void *memory)
+static int try_once(const struct phi_way *way, struct attempt *a, void *memory)
 {
     uint8_t there[PHI_NET_TRY];
     int rc = with_memory(way, memory, sizeof there, attempt, a);
     if (rc)
-        return false;
-    rc = phi_device_read(way->device, there, memory, sizeof there, phi_deadline(TRY_MS));
-    if (rc == 0 && memcmp(there, a->bytes, sizeof there) == 0)
-        return true;
-    strcpy(a->why, "the driver finds other bytes than the net has written");
-    return false;
+        return rc;
+    rc = phi_device_read(way->device, there, memory, sizeof there, phi_deadline(a->ms));
+    if (rc)
+        strcpy(a->why, "the driver does not read what the net has written");
+    else if (memcmp(there, a->bytes, sizeof there) != 0)
+        strcpy(a->why, "the driver finds other bytes than the net has written");
+    else
+        return 0;
+    return rc ? rc : -EIO;
+}
+
+// What was only too slow is tried again: the machine may be very busy just now.
+static bool is_moved(const struct phi_way *way, struct attempt *a, void *memory)
+{
+    int rc = -ETIMEDOUT;
+    for (size_t i = 0; i < sizeof try_ms / sizeof try_ms[0] && rc == -ETIMEDOUT; i++) {
+        a->ms = try_ms[i];
+        rc = try_once(way, a, memory);
+    }
+    return rc == 0;
 }
 
 static enum phi_reason try_way(struct phi_way *way, enum phi_way_kind kind, struct phi_net *net,
