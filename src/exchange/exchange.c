@@ -437,6 +437,11 @@ static int64_t answer_time(int64_t left)
     return left / ANSWER_PART < ANSWER_MOST ? left / ANSWER_PART : ANSWER_MOST;
 }
 
+static bool is_wrong(const struct ph_exchange_request *request)
+{
+    return request->wrong.sure && phi_pending_waits(request->wrong.pending);
+}
+
 // Carries the request to its end; returns 0 when every operation is done, whatever came of it.
 static int carry(struct ph_exchange_request *request, int64_t deadline)
 {
@@ -451,13 +456,14 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
     int64_t give_up = deadline - answer_time(deadline - now);
     for (;;) {
         uint64_t seen = peers->changes;
+        // Before its peer, who was told the same, is found to have left.
+        if (is_wrong(request))
+            return phi_request_mismatch(request);
         struct progress p = advance(request);
         if (p.open == 0)
             return 0;
         int rc = check_life(peers);
         int64_t end = p.look ? give_up : deadline;
-        if (rc == 0 && request->wrong.sure)
-            rc = phi_request_mismatch(request);
         if (rc == 0 && phi_now() >= end)
             rc = -ETIMEDOUT;
         if (rc || (work(request, &p, deadline, &rc) && rc))
@@ -484,14 +490,15 @@ static void doubt_store(const struct ph_exchange_request *request)
     }
 }
 
+// Of a time-out, with what has come since. Anything else is what the call ends with, whatever has
+// become of the peers since.
 static int report_open(struct ph_exchange_request *request, int rc)
 {
+    if (rc != -ETIMEDOUT)
+        return rc;
     struct progress p = advance(request);
-    if (rc == -ETIMEDOUT)
-        doubt_store(request);
-    if (rc == -ETIMEDOUT && p.first != NULL)
-        return phi_request_overdue(request, p.first, p.open);
-    return rc;
+    doubt_store(request);
+    return p.first != NULL ? phi_request_overdue(request, p.first, p.open) : rc;
 }
 
 // A round is done when its result reaches the application, not before: a call that fails for

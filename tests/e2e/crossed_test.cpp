@@ -293,6 +293,44 @@ TEST_F(Crossed, RolesAreNotJudgedByAQuestionThatIsOver)
     }
 }
 
+static void until_the_peer_has_left()
+{
+    here->shared->value[0] = 1;
+    if (!reaches(here->shared->value[1], 1))
+        rank_failed(__FILE__, __LINE__, "rank 0 does not leave");
+    sleep_ms(100); // so that this rank knows
+}
+
+// Rank 0 is told of the roles and leaves, while rank 1, which is told so as well, has no core.
+RANK_FUNCTION(leaves_for_its_roles)
+{
+    open_slow(rank);
+    void *memory = rank.device->alloc(size);
+    const auto sound = operation(5, !rank.rank, PH_ROLE_BOTH, memory, size);
+    const auto wrong = operation(6, !rank.rank, PH_ROLE_SENDER, memory, size);
+    exchange_all(rank, {sound});
+    rank.barrier();
+    if (rank.rank == 1)
+        pause_in_wait(until_the_peer_has_left);
+    else
+        CHECK(reaches(rank.shared->value[0], 1));
+    CHECK_RC(exchange_for(rank, wrong, patience(20000).count()), PH_EMISMATCH);
+    CHECK_SAYS(rank.error(), "one must be the sender and the other the receiver");
+    if (rank.rank == 0) {
+        rank.close();
+        rank.shared->value[1] = 1;
+    }
+}
+
+TEST_F(Crossed, RolesAreToldAlsoWhereThePeerHasLeft)
+{
+    for (const char *device : {"host", "hostnet"}) {
+        SCOPED_TRACE(device);
+        Job job(device, 2);
+        EXPECT_EQ(job.run("leaves_for_its_roles"), "");
+    }
+}
+
 static void tell_held()
 {
     here->shared->value[0] = 1;
