@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -181,10 +182,13 @@ static void serve_links(struct phi_service *service)
 // none of our trouble.
 static void lose(struct phi_service *service, uint32_t index, const char *what, int rc)
 {
+    const int rank = service->connections[index].asker.rank;
+    char whose[32] = "an unknown process"; // which has not said who it is
+    if (rank >= 0)
+        snprintf(whose, sizeof whose, "rank %d", rank);
     if (rc != -ECONNRESET)
-        phi_log(service->peers->report, PH_LOG_WARN,
-                "the connection of rank %d is given up: its %s: %s",
-                service->connections[index].asker.rank, what, ph_strerror(rc));
+        phi_log(service->peers->report, PH_LOG_WARN, "the connection of %s is given up: its %s: %s",
+                whose, what, ph_strerror(rc));
     close_connection(service, index);
 }
 

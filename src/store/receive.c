@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -29,10 +30,12 @@ static const char former_life[] = "for a former life of this rank";
 
 static int drop(struct phi_mailbox *mailbox, struct phi_delivery *delivery, const char *why)
 {
+    char whose[32] = ""; // what is no envelope says of no rank
+    if (delivery->rank >= 0)
+        snprintf(whose, sizeof whose, " from rank %d", delivery->rank);
     phi_log(mailbox->params.report, why == former_life ? PH_LOG_INFO : PH_LOG_WARN,
-            "store: dropped %s of %zu bytes from rank %d: %s",
-            delivery->member ? "a member record" : "a message", delivery->size, delivery->rank,
-            why);
+            "store: dropped %s of %zu bytes%s: %s",
+            delivery->member ? "a member record" : "a message", delivery->size, whose, why);
     free(delivery->bytes);
     return 0;
 }

@@ -607,6 +607,35 @@ TEST(HostileUser, IsTurnedAway)
     EXPECT_NE(log.find("a connection of another user was refused"), std::string::npos) << log;
 }
 
+// Of who has not said who it is, nothing is said but what it did.
+TEST(HostileGarbage, IsNoRanks)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    Job job("host", 2);
+    job.start("is_visited");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    for (const std::string &name : sockets_of(job)) {
+        const std::vector<char> garbage(64, 'x');
+        char answer[16];
+        const timeval longest = {patience(20000).count() / 1000, 0};
+        int fd = -1;
+        ASSERT_EQ(phi_node_connect(name.c_str(), &fd), 0);
+        ASSERT_EQ(fcntl(fd, F_SETFL, 0), 0);
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
+        ASSERT_EQ(send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL), 64);
+        EXPECT_EQ(recv(fd, answer, sizeof answer, 0), 0); // it hangs up
+        close(fd);
+    }
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+    for (int rank : {0, 1})
+        EXPECT_NE(std::string(job.shared()->text[LOG + rank])
+                      .find("the connection of an unknown process is given up: its question"),
+                  std::string::npos)
+            << job.shared()->text[LOG + rank];
+}
+
 // ---- another version of the library
 
 // What somebody of it sends first, whatever follows, and how that ends.
