@@ -169,6 +169,7 @@ static void watch(struct launch *launch, const sigset_t *signals)
         if (launch->left > 0 && now_ms() >= launch->deadline) {
             begin_end(launch, "the deadline of the run has passed; ending the ranks");
             kill_all(launch, SIGKILL);
+            launch->deadline = now_ms() + 1000; // what the kernel cannot end now
         }
     }
 }
