@@ -181,6 +181,13 @@ void Referee::stop(int slot, int64_t us)
     actor.continue_at = std::max(actor.continue_at, now + us);
 }
 
+// On a busy machine the kernel may take half a minute to end a process.
+void Referee::end_process(int slot)
+{
+    job_->signal(slot, SIGKILL);
+    job_->status(slot, 60000);
+}
+
 void Referee::go_on(bool all)
 {
     int64_t now = now_us();
@@ -336,8 +343,7 @@ void Referee::work_on(std::vector<Event> &events)
             killed_ = true;             // the store tells of it for a while
         } else {
             board_->doomed.fetch_or(1u << event.rank);
-            job_->signal(slot, SIGKILL);
-            job_->status(slot, 5000); // how it ended is bury()'s to find
+            end_process(slot); // how it ended is bury()'s to find
         }
     }
     go_on(false);
@@ -409,8 +415,7 @@ std::string Referee::replace(int rank)
         if (!random_.chance(device_ == "gpu" ? 3 : 10))
             return "";
         usleep(static_cast<useconds_t>(random_.below(4000)));
-        job_->signal(slot, SIGKILL);
-        job_->status(slot, 5000);
+        end_process(slot);
         wrong = look(slot);
         if (wrong != "killed")
             return wrong;

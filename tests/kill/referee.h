@@ -72,6 +72,7 @@ class Referee
     std::string wait_for(const std::vector<int> &slots);
     std::string look(int slot); // "" or how it ended
     void stop(int slot, int64_t us);
+    void end_process(int slot);
     void go_on(bool all);
     void start(int slot);
     int slot_of(int rank) const;
