@@ -28,14 +28,14 @@ def commands(build):
 
 
 def preprocessed(build, command):
-    """What the compiler reads, or None where it does not."""
+    """What the compiler reads, with comments (NOLINT) and macros, or None where it does not."""
     words, skip = [], False
     for word in command:
         if skip or word in ('-o', '-MF', '-MQ', '-MT'):
             skip = not skip
         elif word not in ('-c', '-MD', '-MMD'):
             words.append(word)
-    done = subprocess.run([*words, '-E', '-P'], cwd=build, capture_output=True, check=False)
+    done = subprocess.run([*words, '-E', '-P', '-C', '-dD'], cwd=build, capture_output=True, check=False)
     return done.stdout if done.returncode == 0 else None
 
 
