@@ -59,8 +59,8 @@ static bool is_driver(const char *name)
 // has one of ours, and what an application starts has the program's, whatever that is.
 static bool is_application(const char *name, const char *program)
 {
-    static const char *const ours[] = {"service", "refresh", "try",    "net",
-                                       "flush",   "lookup",  "closer", "queues"};
+    static const char *const ours[] = {"service", "refresh", "try",    "net", "flush",
+                                       "lookup",  "closer",  "queues", "open"};
     const char *prefix = "peerhop-";
 
     if (strcmp(name, program) == 0)

@@ -10,6 +10,7 @@
 #include "net/net.h"
 #include "peer/peers.h"
 #include "peer/wake.h"
+#include "transport/transport.h"
 #include "transport/way.h"
 
 static int open_net(struct phi_peers *peers, struct phi_net **net, struct phi_way *way)
@@ -39,6 +40,7 @@ static void *opener_main(void *opaque)
     struct phi_peers *peers = opaque;
     struct phi_net *net = NULL;
     struct phi_way way = {0};
+    phi_probe_thread(peers->device); // a provider may call the driver
     const int rc = open_net(peers, &net, &way);
     pthread_mutex_lock(&peers->lock);
     peers->way = way;
@@ -71,10 +73,11 @@ int phi_opener_net(struct phi_peers *peers, int64_t deadline)
     if (peers->net_opening)
         return -EAGAIN; // who began it waits
     start(peers);
-    while (peers->net_opening)
+    // Where this rank ends the caller says so.
+    while (peers->net_opening && !peers->aborted && !peers->fenced && !peers->leaving)
         if (phi_peers_follow(peers, deadline) == -ETIMEDOUT)
             return -EAGAIN;
-    return peers->net_error;
+    return peers->net_opening ? -EAGAIN : peers->net_error;
 }
 
 int phi_opener_wait(struct phi_peers *peers, int64_t deadline)

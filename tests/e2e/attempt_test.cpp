@@ -449,6 +449,7 @@ TEST_F(Attempt, RanksWhoseProvidersAreNotAlikeAreRefusedByName)
 RANK_FUNCTION(by_a_slow_provider)
 {
     rank.open({"PEERHOP_NET_PROVIDER=tcp;ofi_rxm"}); // which is one provider
+    rank.barrier();
     char *memory = static_cast<char *>(rank.device->alloc(2 * size));
     const auto ops = both_ways(!rank.rank, memory);
     if (rank.rank == 1) {
@@ -456,7 +457,7 @@ RANK_FUNCTION(by_a_slow_provider)
         ph_exchange_request *request = nullptr;
         std::vector<ph_channel *> channels(ops.size());
         CHECK_OK(ph_exchange_start(rank.context, ops.data(), ops.size(), &request));
-        CHECK_RC(ph_exchange_finish(&request, channels.data(), 500), -ETIMEDOUT);
+        CHECK_RC(ph_exchange_finish(&request, channels.data(), patience(5000).count()), -ETIMEDOUT);
         CHECK_SAYS(rank.error(), "its provider of libfabric was too slow to be judged");
         be_slow(3, 0); // each time that it is tried there are two probes
     }
@@ -474,6 +475,7 @@ TEST_F(Attempt, AProviderThatIsSlowIsTriedAgain)
 RANK_FUNCTION(by_a_provider_that_takes_long)
 {
     rank.open({"PEERHOP_NET_PROVIDER=tcp;ofi_rxm"});
+    rank.barrier();
     char *memory = static_cast<char *>(rank.device->alloc(2 * size));
     const auto ops = both_ways(!rank.rank, memory);
     if (rank.rank == 1) {
@@ -482,9 +484,9 @@ RANK_FUNCTION(by_a_provider_that_takes_long)
         std::vector<ph_channel *> channels(ops.size());
         be_slow(1, int(patience(4000).count())); // and then once more, at once
         CHECK_OK(ph_exchange_start(rank.context, ops.data(), ops.size(), &request));
-        CHECK_RC(ph_exchange_finish(&request, channels.data(), 300), -ETIMEDOUT);
+        CHECK_RC(ph_exchange_finish(&request, channels.data(), patience(300).count()), -ETIMEDOUT);
         CHECK_SAYS(rank.error(), "its provider of libfabric has not begun to serve");
-        CHECK_RC(ph_context_destroy(&rank.context, 300), -ETIMEDOUT);
+        CHECK_RC(ph_context_destroy(&rank.context, patience(300).count()), -ETIMEDOUT);
         CHECK_SAYS(rank.error(), "rank 1 cannot leave: its provider of libfabric");
         CHECK(std::chrono::steady_clock::now() - begin < patience(3000));
     }

@@ -58,8 +58,8 @@ class Alone : public testing::Test
 
 TEST_F(Alone, ThreadsOfTheLibraryAndTheDriverDoNotCount)
 {
-    for (const char *name : {"peerhop-service", "peerhop-queues", "peerhop-try", "cuda-EvtHandlr",
-                             "cuda00001400006"}) {
+    for (const char *name : {"peerhop-service", "peerhop-queues", "peerhop-try", "peerhop-open",
+                             "cuda-EvtHandlr", "cuda00001400006"}) {
         Thread thread(name);
         EXPECT_TRUE(phi_thread_alone()) << name;
     }
