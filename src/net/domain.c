@@ -243,8 +243,9 @@ static bool same(const struct phi_net_candidate *a, const struct phi_net_candida
     return strcmp(a->provider, b->provider) == 0 && strcmp(a->reason, b->reason) == 0;
 }
 
-// One clause for each provider and reason.
-static void explain(struct phi_report *report, const struct phi_net_candidate *candidates, size_t n)
+// One clause for each provider and reason. What was only too slow is no failure of a call.
+static void explain(struct phi_report *report, int rc, const struct phi_net_candidate *candidates,
+                    size_t n)
 {
     char text[900] = "";
     size_t used = 0;
@@ -259,7 +260,10 @@ static void explain(struct phi_report *report, const struct phi_net_candidate *c
                                      i ? "; " : "", candidates[i].provider, candidates[i].domain,
                                      candidates[i].reason);
     }
-    phi_fail_line(report, "no provider of libfabric serves: %s", text);
+    if (rc == -ETIMEDOUT)
+        phi_log(report, PH_LOG_WARN, "no provider of libfabric serves so far: %s", text);
+    else
+        phi_fail_line(report, "no provider of libfabric serves: %s", text);
 }
 
 enum { CANDIDATES = 64 };
@@ -275,7 +279,7 @@ static int find_once(struct phi_net *net)
         rc = phi_provider_find(net->report, net->config, net->library, &net->near, try_noted, net,
                                candidates, CANDIDATES, &n);
     if ((rc == PH_ENOPATH || rc == -ETIMEDOUT) && n > 0)
-        explain(net->report, candidates, n);
+        explain(net->report, rc, candidates, n);
     free(candidates);
     return rc;
 }
