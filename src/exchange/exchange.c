@@ -490,15 +490,16 @@ static void doubt_store(const struct ph_exchange_request *request)
     }
 }
 
-// Of a time-out, with what has come since. Anything else is what the call ends with, whatever has
-// become of the peers since.
 static int report_open(struct ph_exchange_request *request, int rc)
 {
-    if (rc != -ETIMEDOUT)
+    if (rc == PH_EMISMATCH) // whatever has become since of the peer that it is about
         return rc;
     struct progress p = advance(request);
-    doubt_store(request);
-    return p.first != NULL ? phi_request_overdue(request, p.first, p.open) : rc;
+    if (rc == -ETIMEDOUT)
+        doubt_store(request);
+    if (rc == -ETIMEDOUT && p.first != NULL)
+        return phi_request_overdue(request, p.first, p.open);
+    return rc;
 }
 
 // A round is done when its result reaches the application, not before: a call that fails for
