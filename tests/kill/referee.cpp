@@ -181,11 +181,14 @@ void Referee::stop(int slot, int64_t us)
     actor.continue_at = std::max(actor.continue_at, now + us);
 }
 
-// On a busy machine the kernel may take half a minute to end a process.
+// On a busy machine the kernel may take half a minute to end a process. The others go on meanwhile.
 void Referee::end_process(int slot)
 {
+    const int64_t end = now_us() + patience(60000).count() * 1000;
     job_->signal(slot, SIGKILL);
-    job_->status(slot, 60000);
+    actors_[slot].continue_at = 0;
+    while (job_->status(slot, 5) < 0 && now_us() < end)
+        go_on(false);
 }
 
 void Referee::go_on(bool all)
