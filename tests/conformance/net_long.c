@@ -26,3 +26,8 @@ int send_long(struct phi_link *link, size_t size)
     pthread_mutex_unlock(&net->lock);
     return (int)rc;
 }
+
+unsigned libfabric_major(const struct phi_link *link)
+{
+    return FI_MAJOR(link->net->library->fi_version());
+}
