@@ -210,10 +210,11 @@ TEST_P(NetStranger, AMessageThatIsTooLongIsDropped)
         for (int n = 0; n < 20; n++) { // more than are awaited at a time
             struct phi_link *link = one_more(*stranger);
             ASSERT_EQ(phi_link_connect(link, guessed.data(), size, rails), 0);
+            const size_t length = lengths[static_cast<size_t>(n) % lengths.size()];
             int rc = -EAGAIN;
             EXPECT_TRUE(eventually([&] {
                 phi_net_poll(stranger->net);
-                return (rc = send_long(link, lengths[static_cast<size_t>(n) % lengths.size()])) != -EAGAIN;
+                return (rc = send_long(link, length)) != -EAGAIN;
             }));
             EXPECT_EQ(rc, 0);
             settle(100);

@@ -444,6 +444,15 @@ TEST_F(Attempt, RanksWhoseProvidersAreNotAlikeAreRefusedByName)
     }
 }
 
+// An exchange that ends at its deadline.
+static void is_too_late(Rank &rank, const std::vector<ph_operation> &ops, int64_t ms)
+{
+    ph_exchange_request *request = nullptr;
+    std::vector<ph_channel *> channels(ops.size());
+    CHECK_OK(ph_exchange_start(rank.context, ops.data(), ops.size(), &request));
+    CHECK_RC(ph_exchange_finish(&request, channels.data(), ms), -ETIMEDOUT);
+}
+
 // A provider that is too slow is no provider that does not serve: it is tried again, until the
 // deadline of the exchange, and by later ones.
 RANK_FUNCTION(by_a_slow_provider)
@@ -454,10 +463,7 @@ RANK_FUNCTION(by_a_slow_provider)
     const auto ops = both_ways(!rank.rank, memory);
     if (rank.rank == 1) {
         be_slow(1000000, 0);
-        ph_exchange_request *request = nullptr;
-        std::vector<ph_channel *> channels(ops.size());
-        CHECK_OK(ph_exchange_start(rank.context, ops.data(), ops.size(), &request));
-        CHECK_RC(ph_exchange_finish(&request, channels.data(), patience(5000).count()), -ETIMEDOUT);
+        is_too_late(rank, ops, patience(5000).count());
         CHECK_SAYS(rank.error(), "its provider of libfabric was too slow to be judged");
         be_slow(3, 0); // each time that it is tried there are two probes
     }
@@ -480,11 +486,8 @@ RANK_FUNCTION(by_a_provider_that_takes_long)
     const auto ops = both_ways(!rank.rank, memory);
     if (rank.rank == 1) {
         const auto begin = std::chrono::steady_clock::now();
-        ph_exchange_request *request = nullptr;
-        std::vector<ph_channel *> channels(ops.size());
         be_slow(1, int(patience(4000).count())); // and then once more, at once
-        CHECK_OK(ph_exchange_start(rank.context, ops.data(), ops.size(), &request));
-        CHECK_RC(ph_exchange_finish(&request, channels.data(), patience(300).count()), -ETIMEDOUT);
+        is_too_late(rank, ops, patience(300).count());
         CHECK_SAYS(rank.error(), "its provider of libfabric has not begun to serve");
         CHECK_RC(ph_context_destroy(&rank.context, patience(300).count()), -ETIMEDOUT);
         CHECK_SAYS(rank.error(), "rank 1 cannot leave: its provider of libfabric");

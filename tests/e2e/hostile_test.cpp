@@ -607,6 +607,15 @@ TEST(HostileUser, IsTurnedAway)
     EXPECT_NE(log.find("a connection of another user was refused"), std::string::npos) << log;
 }
 
+// Connects to the socket of a rank; what is read there has a deadline.
+static void call_on(const std::string &name, int *fd)
+{
+    const timeval longest = {patience(20000).count() / 1000, 0};
+    ASSERT_EQ(phi_node_connect(name.c_str(), fd), 0);
+    ASSERT_EQ(fcntl(*fd, F_SETFL, 0), 0);
+    setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
+}
+
 // Of who has not said who it is, nothing is said but what it did.
 TEST(HostileGarbage, IsNoRanks)
 {
@@ -618,11 +627,8 @@ TEST(HostileGarbage, IsNoRanks)
     for (const std::string &name : sockets_of(job)) {
         const std::vector<char> garbage(64, 'x');
         char answer[16];
-        const timeval longest = {patience(20000).count() / 1000, 0};
         int fd = -1;
-        ASSERT_EQ(phi_node_connect(name.c_str(), &fd), 0);
-        ASSERT_EQ(fcntl(fd, F_SETFL, 0), 0);
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
+        ASSERT_NO_FATAL_FAILURE(call_on(name, &fd));
         ASSERT_EQ(send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL), 64);
         EXPECT_EQ(recv(fd, answer, sizeof answer, 0), 0); // it hangs up
         close(fd);
@@ -647,10 +653,7 @@ static void is_answered_with_a_version(const std::string &name, size_t bytes)
     head.version = PHI_NODE_VERSION + 1;
     memcpy(question.data(), &head, std::min(bytes, sizeof head));
     int fd = -1;
-    ASSERT_EQ(phi_node_connect(name.c_str(), &fd), 0);
-    const timeval longest = {patience(20000).count() / 1000, 0};
-    ASSERT_EQ(fcntl(fd, F_SETFL, 0), 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
+    ASSERT_NO_FATAL_FAILURE(call_on(name, &fd));
     ASSERT_EQ(send(fd, question.data(), bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
     EXPECT_EQ(recv(fd, &answer, sizeof answer, 0), static_cast<ssize_t>(sizeof answer));
     EXPECT_EQ(answer.magic, PHI_NODE_MAGIC);
