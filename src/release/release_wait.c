@@ -167,7 +167,9 @@ int phi_release_test(struct phi_peers *peers, const void *address, size_t size,
     const struct phi_scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
     pthread_mutex_lock(&peers->lock);
     struct obstacle o = look(peers, &scope, state);
-    if (o.rc == -EBUSY || o.rc == -EINVAL)
+    if (o.rc && peers->fenced)
+        o.rc = phi_fence_fail(peers);
+    else if (o.rc == -EBUSY || o.rc == -EINVAL)
         fail(peers, &scope, state, &o);
     pthread_mutex_unlock(&peers->lock);
     return o.rc;
@@ -181,13 +183,16 @@ int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
     pthread_mutex_lock(&peers->lock);
     struct obstacle o = look(peers, &scope, state);
     // The service thread hears of all that changes, and says so.
-    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && phi_now() < deadline) {
+    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && !peers->fenced && phi_now() < deadline) {
         pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
         o = look(peers, &scope, state);
     }
     if (o.rc == -EAGAIN)
         o.rc = -ETIMEDOUT;
-    if (o.rc)
+    // Nobody answers it any more, and peers' streams may be held until its application is told.
+    if (o.rc && peers->fenced)
+        o.rc = phi_fence_fail(peers);
+    else if (o.rc)
         fail(peers, &scope, state, &o);
     pthread_mutex_unlock(&peers->lock);
     return o.rc;

@@ -1037,6 +1037,27 @@ TEST_P(Death, AWatcherThatSleptSuspectsNobodyAtOnce)
 
 // ---- expulsion
 
+// An application learns that it is fenced, and of every pair, by the call that it happens to make.
+static void is_told(Rank &rank, const std::vector<Link> &links)
+{
+    if (rank.argument == "status") {
+        CHECK_RC(end_of(links[0].from), PH_EFENCED);
+        return;
+    }
+    CHECK_OK(ph_release_start(rank.context, links[1].in, size));
+    auto released = [&] {
+        return rank.argument == "release_test"
+                   ? ph_release_test(rank.context, links[1].in, size, PH_RELEASE_DRAINED)
+                   : ph_release_wait(rank.context, links[1].in, size, PH_RELEASE_DRAINED, 30000);
+    };
+    Stopwatch watch;
+    int rc;
+    while ((rc = released()) == -EAGAIN && watch.ms() < patience(20000).count())
+        sleep_ms(1);
+    CHECK_RC(rc, PH_EFENCED);
+    CHECK_SAYS(rank.error(), "expelled by");
+}
+
 // Rank 2 is stopped with a wait of rank 0 and a send of rank 1 pending on it. Rank 0 expels it.
 RANK_FUNCTION(is_expelled)
 {
@@ -1053,7 +1074,7 @@ RANK_FUNCTION(is_expelled)
         CHECK(reaches(rank.shared->value[3], 1, 60000)); // stopped meanwhile, and expelled
         sleep_ms(50);
         rank.verify(links[1].in, size, 900, "before this application was told");
-        CHECK_RC(end_of(links[0].from), PH_EFENCED); // tells of every pair
+        is_told(rank, links);
         rank.shared->value[5] = 1;
         CHECK(reaches(rank.shared->value[6], 2));
         CHECK_RC(ph_put(links[0].to, 0, 0, 8, stream), PH_EFENCED);
@@ -1104,14 +1125,17 @@ RANK_FUNCTION(is_expelled)
 
 TEST_P(Death, AnExpelledRankFindsItselfFenced)
 {
-    Job job(GetParam(), 3);
-    job.start("is_expelled");
-    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
-    stop_rank(job, 2);
-    EXPECT_TRUE(reaches(job.shared()->value[2], 2)) << job.wait(100);
-    job.shared()->value[3] = 1;
-    job.signal(2, SIGCONT);
-    EXPECT_EQ(job.wait(), "");
+    for (const char *told_by : {"status", "release_wait", "release_test"}) {
+        SCOPED_TRACE(told_by);
+        Job job(GetParam(), 3);
+        job.start("is_expelled", told_by);
+        ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+        stop_rank(job, 2);
+        EXPECT_TRUE(reaches(job.shared()->value[2], 2)) << job.wait(100);
+        job.shared()->value[3] = 1;
+        job.signal(2, SIGCONT);
+        EXPECT_EQ(job.wait(), "");
+    }
 }
 
 // The expelled one is replaced: argument "exits" or "acknowledges".
