@@ -17,6 +17,7 @@ namespace kill_rounds
 // Asking a silent peer takes a second.
 static const int64_t SLACK_MS = 5000;
 static const int FRESH_MOST = 48;
+static const int64_t LONG_MS = 1500; // of an exchange
 
 void Player::fail(const char *format, ...)
 {
@@ -227,11 +228,14 @@ void Player::judge_exchange(const std::vector<Wish> &wishes, int rc, bool meetin
 
 void Player::exchange(std::vector<Wish> &wishes, bool halves, int64_t deadline_ms, bool meeting)
 {
-    int64_t end = now_us() + PATIENCE_MS * 1000;
+    const int64_t begin = now_us(), end = begin + PATIENCE_MS * 1000;
     for (;;) {
         drop_lost(wishes);
         if (wishes.empty())
             return;
+        // A machine may be too busy for the script's deadline, however often it is tried.
+        if (now_us() > begin + PATIENCE_MS * 1000 / 2)
+            deadline_ms = std::max(deadline_ms, LONG_MS);
         int rc = exchange_once(wishes, halves, deadline_ms);
         if (rc == 0)
             break;
