@@ -71,7 +71,7 @@ static unsigned touches_of(const struct si_op *op, struct si_touch touches[SI_TO
             (struct si_touch){op->u.fill.destination, op->u.fill.count * op->u.fill.width, true};
         return 1;
     case SI_OP_KERNEL:
-        return si_kernel_touches(op->u.kernel.run, op->blob->data, op->state, touches, part);
+        return si_kernel_touches(op->u.kernel.function->run, op->blob->data, op->state, touches, part);
     default:
         return 0;
     }
@@ -250,7 +250,7 @@ static bool is_late(const struct si_op *op, unsigned i, const struct CUstream_st
     const struct si_physical *physical = op->held[i];
     return op->kind == SI_OP_KERNEL && op->touch[i].write && physical &&
            (!physical->own || si_ordinal(physical->physical) != stream->context->ordinal) &&
-           !si_kernel_fences(op->u.kernel.run);
+           !si_kernel_fences(op->u.kernel.function->run);
 }
 
 static void drop_touch(struct si_op *op, unsigned i, struct CUstream_st *stream)
@@ -296,7 +296,7 @@ void si_check_fence(struct CUstream_st *stream)
 // or a copy engine, is told by one; the end of a kernel is none.
 void si_check_step(const struct si_op *op, struct CUstream_st *stream)
 {
-    if (op->kind == SI_OP_KERNEL ? si_kernel_releases(op->u.kernel.run, op->blob->data)
+    if (op->kind == SI_OP_KERNEL ? si_kernel_releases(op->u.kernel.function->run, op->blob->data)
                                  : op->kind != SI_OP_GRAPH)
         si_check_fence(stream);
 }

@@ -127,6 +127,8 @@ SI_EXPORT CUresult cuInit(unsigned int flags)
         no_peer_fill(getenv("PEERHOP_STANDIN_NO_PEER"));
         si.checks = environment_number("PEERHOP_STANDIN_CHECK", 0, 1, 1);
         si.connections = (unsigned)environment_number("CUDA_DEVICE_MAX_CONNECTIONS", 1, 32, 8);
+        si.multiprocessors = (unsigned)environment_number("PEERHOP_STANDIN_MULTIPROCESSORS", 0,
+                                                          SI_MULTIPROCESSORS, 0);
         si.ptx = (int)environment_number("PEERHOP_STANDIN_PTX", 50, 90, 90);
         devices_fill((int)environment_number("PEERHOP_STANDIN_DEVICES", 0, SI_DEVICES_MAX, 2));
         si.initialised = true;

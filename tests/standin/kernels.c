@@ -145,24 +145,42 @@ static enum si_progress spin(const void *data, uint64_t state[SI_KERNEL_STATE])
     return (int32_t)load32(args->word) >= 1 ? SI_DONE : SI_WAITING;
 }
 
+// The blocks that have a place at once; what comes after them in their places is left out.
+static enum si_progress occupy(const void *data, uint64_t state[SI_KERNEL_STATE])
+{
+    const struct test_occupy_args *args = data;
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    const uint64_t now = (uint64_t)at.tv_sec * 1000000000 + (uint64_t)at.tv_nsec;
+    if (!state[0])
+        state[0] = now;
+    for (unsigned i = 0; i < SI_MULTIPROCESSORS; i++)
+        if (si_grid_is_on(si_running, i))
+            ((uint32_t *)args->where)[i] = 1;
+    return now - state[0] >= args->ns ? SI_DONE : SI_WAITING;
+}
+
+// Registers: what ptxas says for compute capability 9.0.
 const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
-    {"phi_brace", brace, sizeof(struct phi_brace_args), PHI_BRACE_THREADS, NULL, NULL},
-    {"phi_copy", copy, sizeof(struct phi_copy_args), PHI_COPY_THREADS, NULL, NULL},
-    {"phi_copies", copies, sizeof(struct phi_copies_args), PHI_COPY_THREADS, NULL, NULL},
-    {"phi_transfer", transfer, sizeof(struct phi_transfer_args), PHI_COPY_THREADS, NULL, NULL},
-    {"phi_hop", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, si_hop_refuse, NULL},
-    {"phi_hop_spread", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS,
-     si_hop_spread_refuse, NULL},
-    {"phi_hop_large", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, si_hop_spread_refuse,
-     NULL},
-    {"phi_hop_wide", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, si_hop_wide_refuse,
-     NULL},
-    {"phi_hop_staged", si_hop, sizeof(struct phi_hop_args), PHI_STAGED_THREADS,
-     si_hop_staged_refuse, NULL},
-    {"phi_test_fill", fill, sizeof(struct test_pattern_args), 1024, NULL, NULL},
-    {"phi_test_verify", verify, sizeof(struct test_pattern_args), 1024, NULL, NULL},
-    {"phi_test_spin", spin, sizeof(struct test_spin_args), 1024, NULL, NULL},
-    {NULL, NULL, 0, 0, NULL, NULL},
+    {"phi_brace", brace, sizeof(struct phi_brace_args), PHI_BRACE_THREADS, 12},
+    {"phi_copy", copy, sizeof(struct phi_copy_args), PHI_COPY_THREADS, 53},
+    {"phi_copies", copies, sizeof(struct phi_copies_args), PHI_COPY_THREADS, 40},
+    {"phi_transfer", transfer, sizeof(struct phi_transfer_args), PHI_COPY_THREADS, 53},
+    {"phi_hop", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, 32, true, true,
+     si_hop_refuse},
+    {"phi_hop_spread", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, 64, true, true,
+     si_hop_spread_refuse},
+    {"phi_hop_large", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, 64, true, true,
+     si_hop_spread_refuse},
+    {"phi_hop_wide", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, 32, true, true,
+     si_hop_wide_refuse},
+    {"phi_hop_staged", si_hop, sizeof(struct phi_hop_args), PHI_STAGED_THREADS, 119, true, true,
+     si_hop_staged_refuse},
+    {"phi_test_fill", fill, sizeof(struct test_pattern_args), 1024, 32},
+    {"phi_test_verify", verify, sizeof(struct test_pattern_args), 1024, 32},
+    {"phi_test_spin", spin, sizeof(struct test_spin_args), 1024, 6},
+    {"phi_test_occupy", occupy, sizeof(struct test_occupy_args), 384, 168},
+    {NULL},
 };
 
 // Whether the blocks of a kernel end with a fence of system scope behind what they have copied: in

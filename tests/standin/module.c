@@ -100,7 +100,7 @@ SI_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute
         *value = (int)function->threads;
         break;
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
-        *value = 32;
+        *value = (int)function->registers;
         break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
         *value = si.ptx;
@@ -136,16 +136,34 @@ static const void *parameter(void **params, void **extra, size_t size)
     return buffer;
 }
 
-static CUresult launch(CUfunction function, unsigned blocks, uint64_t threads, CUstream handle,
-                       void **params, void **extra)
+// The same in a table that no module takes away.
+static const struct CUfunc_st *function_of(const struct CUfunc_st *function)
 {
+    const struct CUfunc_st *k = si_kernels;
+    while (strcmp(k->name, function->name) != 0)
+        k++;
+    return k;
+}
+
+static bool begins_early(const CUlaunchConfig *config)
+{
+    for (unsigned i = 0; i < config->numAttrs; i++)
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            return config->attrs[i].value.programmaticStreamSerializationAllowed;
+    return false;
+}
+
+static CUresult launch(CUfunction function, const CUlaunchConfig *config, void **params,
+                       void **extra)
+{
+    const unsigned threads = config->blockDimX * config->blockDimY * config->blockDimZ;
     struct CUstream_st *stream;
     if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
     if (threads > function->threads)
         return CUDA_ERROR_INVALID_VALUE;
     si_gate(function->context);
-    CUresult result = si_stream_find(function->context, handle, &stream);
+    CUresult result = si_stream_find(function->context, config->hStream, &stream);
     if (result)
         return result;
     if (stream->context != function->context)
@@ -161,10 +179,28 @@ static CUresult launch(CUfunction function, unsigned blocks, uint64_t threads, C
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     si_kernel_check(function->run, args);
-    si_check_grid(function, args, blocks, (unsigned)threads);
+    si_check_grid(function, args, config->gridDimX, threads);
     op->blob = blob;
-    op->u.kernel.run = function->run;
+    op->u.kernel.function = function_of(function);
+    op->u.kernel.blocks = config->gridDimX * config->gridDimY * config->gridDimZ;
+    op->u.kernel.threads = threads;
+    op->u.kernel.shared = config->sharedMemBytes;
+    op->u.kernel.early = begins_early(config);
     return si_enqueue(stream, op);
+}
+
+static CUresult launch_config(const CUlaunchConfig *config, CUfunction function, void **params,
+                              void **extra)
+{
+    const uint64_t blocks = (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ;
+    const uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
+    if (!blocks || blocks > UINT32_MAX || !threads || threads > 1024 ||
+        config->sharedMemBytes > 232448)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = si_begin_any();
+    if (result)
+        return result;
+    return si_end(launch(function, config, params, extra));
 }
 
 SI_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -172,21 +208,15 @@ SI_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsi
                                   unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                   void **params, void **extra)
 {
-    uint64_t threads = (uint64_t)block_x * block_y * block_z;
-    if (!grid_x || !grid_y || !grid_z || !threads || threads > 1024 || shared_bytes > 232448)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = si_begin_any();
-    if (result)
-        return result;
-    return si_end(launch(function, grid_x, threads, stream, params, extra));
+    const CUlaunchConfig config = {grid_x,  grid_y,       grid_z, block_x, block_y,
+                                   block_z, shared_bytes, stream, NULL,    0};
+    return launch_config(&config, function, params, extra);
 }
 
-// The attributes only allow a kernel to begin early.
+// Attributes only allow a kernel to begin early.
 SI_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
                                     void **params, void **extra)
 {
     si_check_launch(config);
-    return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
-                          config->blockDimX, config->blockDimY, config->blockDimZ,
-                          config->sharedMemBytes, config->hStream, params, extra);
+    return launch_config(config, function, params, extra);
 }

@@ -36,6 +36,8 @@ void si_op_clear(struct si_op *op)
         si_marker_drop(op->u.marker);
     if (op->kind == SI_OP_HOST && op->u.host.marker)
         si_marker_drop(op->u.host.marker);
+    if (op->kind == SI_OP_KERNEL)
+        si_grid_leave(op);
     if (op->kind == SI_OP_GRAPH)
         si_run_free(op->u.run);
 }
@@ -213,12 +215,19 @@ static enum si_progress step_memops(struct si_op *op)
     return SI_DONE;
 }
 
-static enum si_progress step_kernel(struct si_op *op)
+_Thread_local const struct si_op *si_running;
+
+static enum si_progress step_kernel(struct si_op *op, struct CUstream_st *stream)
 {
-    si_kernel run = op->u.kernel.run;
+    if (!si_grid_enter(op, stream->context))
+        return SI_WAITING;
+    si_kernel run = op->u.kernel.function->run;
+    si_running = op;
     pthread_mutex_unlock(&si.lock);
     enum si_progress progress = run(op->blob->data, op->state);
     pthread_mutex_lock(&si.lock);
+    if (progress == SI_DONE)
+        si_grid_leave(op);
     return progress;
 }
 
@@ -253,7 +262,7 @@ enum si_progress si_op_step(struct si_op *op, struct CUstream_st *stream)
     case SI_OP_MEMOPS:
         return step_memops(op);
     case SI_OP_KERNEL:
-        return step_kernel(op);
+        return step_kernel(op, stream);
     case SI_OP_HOST:
         return step_host(op);
     case SI_OP_AWAIT:

@@ -10,6 +10,9 @@
 //   PEERHOP_STANDIN_NO_PEER      "1": no device reaches another's memory; "0-1,2-3": these pairs do
 //                                not
 //   PEERHOP_STANDIN_BUS          set: a bus connects the devices, and no NVLink
+//   PEERHOP_STANDIN_MULTIPROCESSORS
+//                                of each device, on which blocks of grids need a place (see
+//                                multiprocessor.c); unset: 132, and there is always one
 //   PEERHOP_STANDIN_CHECK=0      nothing of what check.c looks for ends the process
 //   PEERHOP_STANDIN_UNFENCED     a kernel of ours: as if its blocks ended with no fence
 //
@@ -37,6 +40,7 @@
 #define SI_UNIT            ((size_t)512) // small allocations are cut from a block in these
 #define SI_STREAM_DEPTH    1020          // operations of a stream before enqueueing blocks
 #define SI_BATCH_MAX       255           // memory operations in one call
+#define SI_MULTIPROCESSORS 132           // of a device
 #define SI_PAGEABLE_INLINE SI_MIB // pageable memory up to this is copied aside when it is enqueued
 
 // ---- Memory
@@ -152,12 +156,17 @@ struct si_memop {
 // A kernel as a C function: called again until it says SI_DONE. state is zero at the launch.
 #define SI_KERNEL_STATE 8
 typedef enum si_progress (*si_kernel)(const void *args, uint64_t state[SI_KERNEL_STATE]);
+extern _Thread_local const struct si_op *si_running; // the launch whose kernel is called
 
 struct CUfunc_st {
     const char *name;
     si_kernel run;
     size_t args;      // bytes of its one parameter
     unsigned threads; // most of a block
+    unsigned registers; // of a thread
+    bool together; // its blocks have different things to do
+    // Lets the launch behind it in, where that may begin early, before its own wait is over.
+    bool lets_in;
     // What is wrong with a launch, or NULL; may itself be NULL.
     const char *(*refuse)(const void *args, unsigned blocks, unsigned threads);
     struct si_context *context;
@@ -205,7 +214,10 @@ struct si_op {
             unsigned count;
         } memops; // blob: struct si_memop[]
         struct {
-            si_kernel run;
+            const struct CUfunc_st *function; // of si_kernels
+            unsigned blocks, threads, shared;
+            bool early; // may begin before what is in front of it has ended
+            struct si_grid *grid;
         } kernel; // blob: arguments
         struct {
             CUhostFn call;
@@ -322,6 +334,11 @@ struct CUevent_st {
     struct si_set nodes;
 };
 
+// What blocks take of a multiprocessor.
+struct si_multiprocessor {
+    unsigned blocks, threads, registers, shared;
+};
+
 struct si_context {
     int ordinal;
     uint64_t id;
@@ -336,6 +353,8 @@ struct si_context {
     bool engine_runs, engine_stops;
     pthread_cond_t work;  // for the engine
     struct si_pool *pool; // default
+    struct si_multiprocessor multiprocessors[SI_MULTIPROCESSORS];
+    unsigned grids; // that have blocks there
 };
 
 struct si_device {
@@ -363,6 +382,7 @@ struct si_driver {
     uint32_t no_peer[SI_DEVICES_MAX]; // bit i: the machine's device i is not reached
     bool checks;
     unsigned connections; // CUDA_DEVICE_MAX_CONNECTIONS, 8 where unset
+    unsigned multiprocessors; // of each device, or 0: blocks need no place
     int ptx;              // version of every function
     uint64_t next_id;     // streams, contexts, captures
     uint64_t next_buffer;
@@ -481,6 +501,11 @@ void si_check_opened(uint64_t address);
 void si_check_close(uint64_t address); // before it is looked for
 void si_check_closed(uint64_t address);
 
+// multiprocessor.c: whether the operation, a kernel, has a place and may go on; and gives it up.
+bool si_grid_enter(struct si_op *op, struct si_context *context);
+void si_grid_leave(struct si_op *op);
+bool si_grid_is_on(const struct si_op *op, unsigned multiprocessor);
+
 // callback.c: the thread that runs host functions and destructors. finished may be NULL.
 void si_callback(CUhostFn call, void *data, struct si_marker *finished);
 
@@ -506,7 +531,7 @@ bool si_set_copy(struct si_set *to, const struct si_set *from);
 void si_set_clear(struct si_set *set);
 
 // kernels.c: ends with a nameless one
-#define SI_KERNELS_MAX 13
+#define SI_KERNELS_MAX 14
 extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
 // What the next step of a launch reads and writes, where its kernel does not wait before it; *part
 // is another one for each set of these. And a look at the words that a launch waits for.

@@ -423,6 +423,150 @@ TEST_F(Queues, CopiesBehindWaitsStopPeerCopies)
     }
 }
 
+// ---- Places on multiprocessors: two, each for two blocks of 1024 threads.
+
+class Places : public Standin
+{
+  protected:
+    void SetUp() override
+    {
+        Standin::SetUp();
+        if (IsSkipped())
+            return;
+        const char *text = getenv("PEERHOP_STANDIN_MULTIPROCESSORS");
+        if (!text || strcmp(text, "2") != 0)
+            GTEST_SKIP() << "PEERHOP_STANDIN_MULTIPROCESSORS is not 2";
+        words_ = pinned<uint32_t>(16);
+        lanes_ = pinned<uint32_t>(2 * sizeof(phi_flag_lane) / sizeof(uint32_t));
+        words_[1] = 1;
+        waits_ = stream();
+        own_ = stream();
+    }
+    void TearDown() override
+    {
+        if (words_) {
+            CU_OK(d->cuStreamDestroy_v2(waits_));
+            CU_OK(d->cuStreamDestroy_v2(own_));
+            CU_OK(d->cuMemFreeHost(words_));
+            CU_OK(d->cuMemFreeHost(lanes_));
+        }
+        Standin::TearDown();
+    }
+    template <class Args>
+    void launch_blocks(const char *name, unsigned blocks, CUstream s, Args args, bool early = false)
+    {
+        void *params[] = {&args};
+        CUlaunchAttribute attribute = {};
+        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+        CUlaunchConfig config = {};
+        config.gridDimX = blocks;
+        config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+        config.blockDimX = 1024;
+        config.hStream = s;
+        config.attrs = &attribute;
+        config.numAttrs = early;
+        CU_EXPECT(d->cuLaunchKernelEx(&config, kernel(name), params, nullptr), CUDA_SUCCESS);
+    }
+    void wait(unsigned blocks)
+    {
+        launch_blocks("phi_test_spin", blocks, waits_, test_spin_args{device(&words_[0])});
+        EXPECT_FALSE(finishes(waits_, 20)) << "before others look for places";
+    }
+    // A kernel that waits for nothing.
+    void go(unsigned blocks, CUstream s)
+    {
+        launch_blocks("phi_test_spin", blocks, s, test_spin_args{device(&words_[1])});
+    }
+    // Arrivals, a block each.
+    phi_hop_args arrivals(uint32_t count, bool have_come)
+    {
+        phi_hop_args args = {};
+        args.count = count;
+        for (uint32_t i = 0; i < count; i++) {
+            auto *lane = reinterpret_cast<phi_flag_lane *>(lanes_) + i;
+            lane->full[0] = have_come;
+            args.items[i].own = device(lane);
+            args.items[i].kind = PHI_HOP_ARRIVE;
+            args.items[i].blocks = 1;
+            args.items[i].first = i;
+        }
+        return args;
+    }
+
+    std::atomic<uint32_t> *words_ = nullptr, *lanes_ = nullptr;
+    CUstream waits_ = nullptr, own_ = nullptr;
+};
+
+TEST_F(Places, OneIsEnoughForAGridWhoseBlocksAreAlike)
+{
+    wait(3);
+    go(8, own_);
+    EXPECT_TRUE(finishes(own_));
+    words_[0] = 1;
+    EXPECT_TRUE(finishes(waits_));
+    words_[0] = 0;
+    wait(4);
+    go(1, own_);
+    EXPECT_FALSE(finishes(own_, 50));
+    words_[0] = 1;
+    EXPECT_TRUE(finishes(own_));
+    EXPECT_TRUE(finishes(waits_));
+}
+
+TEST_F(Places, AllAreNeededWhereBlocksDiffer)
+{
+    wait(3);
+    launch_blocks("phi_hop", 2, own_, arrivals(2, true));
+    EXPECT_FALSE(finishes(own_, 50));
+    words_[0] = 1;
+    EXPECT_TRUE(finishes(own_));
+    EXPECT_TRUE(finishes(waits_));
+}
+
+TEST_F(Places, ALaunchThatIsLetInEarlyHasThemToo)
+{
+    for (bool early : {false, true}) {
+        CUstream hops = stream();
+        words_[0] = 0;
+        wait(2);
+        const phi_hop_args first = arrivals(1, false);
+        launch_blocks("phi_hop", 1, hops, first);
+        launch_blocks("phi_hop", 1, hops, phi_hop_args{}, early);
+        EXPECT_FALSE(finishes(hops, 50));
+        go(1, own_);
+        EXPECT_EQ(finishes(own_, 50), !early);
+        reinterpret_cast<phi_flag_lane *>(lanes_)->full[0] = 1;
+        EXPECT_TRUE(finishes(hops));
+        EXPECT_TRUE(finishes(own_));
+        words_[0] = 1;
+        EXPECT_TRUE(finishes(waits_));
+        CU_OK(d->cuStreamDestroy_v2(hops));
+    }
+}
+
+TEST_F(Places, OfAGraphAreGivenUpAsWell)
+{
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    CU_OK(d->cuStreamBeginCapture_v2(waits_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    launch_blocks("phi_test_spin", 4, waits_, test_spin_args{device(&words_[0])});
+    CU_OK(d->cuStreamEndCapture(waits_, &graph));
+    CU_OK(d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 2; i++) {
+        words_[0] = 0;
+        CU_OK(d->cuGraphLaunch(exec, waits_));
+        EXPECT_FALSE(finishes(waits_, 50));
+        go(1, own_);
+        EXPECT_FALSE(finishes(own_, 50));
+        words_[0] = 1;
+        EXPECT_TRUE(finishes(own_));
+        EXPECT_TRUE(finishes(waits_));
+    }
+    CU_OK(d->cuGraphExecDestroy(exec));
+    CU_OK(d->cuGraphDestroy(graph));
+}
+
 // 64 streams that wait and answer each other, many times: the engine serves them all.
 TEST_F(Standin, ManyStreamsTakeTurns)
 {

@@ -58,6 +58,34 @@ extern "C" __global__ void phi_test_verify(const __grid_constant__ test_pattern_
         atomicAdd(reinterpret_cast<unsigned long long *>(args.errors), errors);
 }
 
+const int LIVE = 146; // registers that hold something all the time, besides those of the loop
+
+extern "C" __global__ void __launch_bounds__(384, 1) phi_test_occupy(const __grid_constant__ test_occupy_args args)
+{
+    float live[LIVE];
+    uint64_t begin, now;
+    uint32_t multiprocessor;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+    if (threadIdx.x == 0)
+        reinterpret_cast<volatile uint32_t *>(args.where)[multiprocessor] = 1;
+#pragma unroll
+    for (int i = 0; i < LIVE; i++)
+        live[i] = static_cast<float>(args.ns * i + threadIdx.x);
+    do {
+#pragma unroll
+        for (int i = 0; i < LIVE; i++)
+            live[i] = live[i] * 0.99f + live[(i + 7) % LIVE];
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    } while (now - begin < args.ns);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < LIVE; i++)
+        sum += live[i];
+    if (sum == 1.2345f) // never, which the compiler does not know
+        reinterpret_cast<volatile uint32_t *>(args.where)[multiprocessor] = 2;
+}
+
 extern "C" __global__ void phi_test_spin(const __grid_constant__ test_spin_args args)
 {
     uint32_t value;

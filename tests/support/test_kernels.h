@@ -40,6 +40,14 @@ struct test_spin_args {
     uint64_t word;
 };
 
+// phi_test_occupy: at most 384 threads, any grid; of an application's kernel that has a
+// multiprocessor to itself (as a matrix product has): 168 registers a thread. Each block stays for
+// ns, and stores 1 to the 32-bit word of its multiprocessor, of as many words as the device has.
+struct test_occupy_args {
+    uint64_t where;
+    uint64_t ns;
+};
+
 static_assert(sizeof(struct test_pattern_args) == 40, "shared with the device");
 
 #endif

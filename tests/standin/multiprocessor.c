@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Multiprocessors: a grid's blocks need places on them, breadth first, and have them until they end.
+// What an application's kernel does not get while others wait is seen by that.
+//
+// A multiprocessor has room as one of compute capability 9.0 (CUDA C++ Programming Guide,
+// "Technical Specifications per Compute Capability"). A grid goes on when it has a place for one
+// block: the others come when that has left, or find a place before. Where its blocks have
+// different things to do, all need their places, and those that have one keep it. Contexts of other
+// processes take turns with this one on a real device, and are not seen here.
+//
+// A launch that may begin early has its places when the one before it lets it in; in graphs it
+// waits for its turn (captured ones have no such edges here).
+#include "standin.h"
+
+#include <stdlib.h>
+
+enum {
+    GRIDS = 128, // that are on a device at once
+    BLOCKS = 32, // of a multiprocessor, and what else it has
+    THREADS = 2048,
+    REGISTERS = 65536,
+    SHARED = 233472,
+    RESERVED = 1024,     // shared memory of each block that is the system's
+    REGISTERS_UNIT = 256 // a warp gets them in these
+};
+
+struct si_grid {
+    struct si_context *context;
+    unsigned placed;
+    uint8_t blocks[SI_MULTIPROCESSORS];
+};
+
+static struct si_multiprocessor block_of(const struct si_op *op)
+{
+    const unsigned warps = (op->u.kernel.threads + 31) / 32;
+    const unsigned registers = op->u.kernel.function->registers * 32;
+    return (struct si_multiprocessor){
+        .blocks = 1,
+        .threads = warps * 32,
+        .registers = warps * ((registers + REGISTERS_UNIT - 1) / REGISTERS_UNIT * REGISTERS_UNIT),
+        .shared = op->u.kernel.shared + RESERVED};
+}
+
+static bool has_room(const struct si_multiprocessor *m, const struct si_multiprocessor *block)
+{
+    return m->blocks + block->blocks <= BLOCKS && m->threads + block->threads <= THREADS &&
+           m->registers + block->registers <= REGISTERS && m->shared + block->shared <= SHARED;
+}
+
+// The one with the fewest blocks that has room, or NULL.
+static struct si_multiprocessor *find_room(struct si_context *context,
+                                           const struct si_multiprocessor *block)
+{
+    struct si_multiprocessor *best = NULL;
+    for (unsigned i = 0; i < si.multiprocessors; i++) {
+        struct si_multiprocessor *m = &context->multiprocessors[i];
+        if (has_room(m, block) && (!best || m->blocks < best->blocks))
+            best = m;
+    }
+    return best;
+}
+
+static bool place(struct si_grid *grid, const struct si_multiprocessor *block)
+{
+    struct si_context *context = grid->context;
+    struct si_multiprocessor *m = find_room(context, block);
+    if (!m || (grid->placed == 0 && context->grids == GRIDS))
+        return false;
+    m->blocks += block->blocks;
+    m->threads += block->threads;
+    m->registers += block->registers;
+    m->shared += block->shared;
+    grid->blocks[m - context->multiprocessors]++;
+    context->grids += grid->placed++ == 0;
+    return true;
+}
+
+// Whether it may go on.
+static bool place_all(struct si_op *op, struct si_context *context)
+{
+    const struct si_multiprocessor block = block_of(op);
+    if (!op->u.kernel.grid && !(op->u.kernel.grid = calloc(1, sizeof(struct si_grid))))
+        abort();
+    struct si_grid *grid = op->u.kernel.grid;
+    grid->context = context;
+    while (grid->placed < op->u.kernel.blocks && place(grid, &block))
+        ;
+    return grid->placed >= (op->u.kernel.function->together ? op->u.kernel.blocks : 1);
+}
+
+static bool is_let_in(const struct si_op *next)
+{
+    return next && next->kind == SI_OP_KERNEL && next->u.kernel.early;
+}
+
+bool si_grid_enter(struct si_op *op, struct si_context *context)
+{
+    if (si.multiprocessors == 0)
+        return true;
+    if (!place_all(op, context))
+        return false;
+    // It is early for the next one alone: what that lets in has to wait until it runs.
+    if (op->u.kernel.function->lets_in && is_let_in(op->next))
+        place_all(op->next, context);
+    return true;
+}
+
+void si_grid_leave(struct si_op *op)
+{
+    struct si_grid *grid = op->u.kernel.grid;
+    const struct si_multiprocessor block = block_of(op);
+    if (!grid)
+        return;
+    for (unsigned i = 0; i < SI_MULTIPROCESSORS; i++) {
+        struct si_multiprocessor *m = &grid->context->multiprocessors[i];
+        m->blocks -= grid->blocks[i] * block.blocks;
+        m->threads -= grid->blocks[i] * block.threads;
+        m->registers -= grid->blocks[i] * block.registers;
+        m->shared -= grid->blocks[i] * block.shared;
+    }
+    grid->context->grids -= grid->placed > 0;
+    op->u.kernel.grid = NULL;
+    free(grid);
+}
+
+bool si_grid_is_on(const struct si_op *op, unsigned multiprocessor)
+{
+    return op->u.kernel.grid && op->u.kernel.grid->blocks[multiprocessor] > 0;
+}
