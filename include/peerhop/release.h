@@ -36,16 +36,18 @@ PH_API int ph_release_start(struct ph_context *context, const void *buffer, size
 // the state, -EAGAIN where they have not, -EBUSY where nothing but captured graphs and device
 // channels is in the way (the sentence names them), and -EINVAL where a channel on the range, or what an exchange that is
 // not over or failed has told a peer of it, has never been released. Memory that no peer was told
-// of has reached every state. PH_EFENCED where it has not, and this rank was expelled. Never blocks;
-// any thread. Since 0.1.
+// of has reached every state. Where a peer in the way has ended its use of the pair and lives on (an
+// abort, an expulsion), and no call has told this application so far, the answer is the code of
+// that, once (PH_EBROKEN, PH_EPEER): its streams were held until now, ask again. PH_EFENCED where the
+// state is not reached and this rank was expelled. Never blocks; any thread. Since 0.1.
 PH_API int ph_release_test(struct ph_context *context, const void *buffer, size_t size,
                            enum ph_release_state state);
 
 // ph_release_wait waits until ph_release_test would return 0, at most deadline_ms (0: the
 // context's). At the deadline -EBUSY where nothing but captured graphs and device channels is in the way, else
 // -ETIMEDOUT; the sentence says how far the release has come and names the ranks, operations,
-// streams and graphs that are missing. The release goes on, and may be waited for again. PH_EFENCED, at
-// once, where this rank was expelled and its peers have not let go. It needs
+// streams and graphs that are missing. PH_EBROKEN, PH_EPEER and PH_EFENCED as ph_release_test, at once.
+// The release goes on, and may be waited for again. It needs
 // no call of the peers' applications, but PH_RELEASE_CLOSED for memory of cudaMalloc and of pools
 // does: they unmap it in ph_reap and ph_context_destroy, or by PEERHOP_REAP=idle. A peer's stream
 // that waits for a word that only this rank could still send is let go: see docs/lifetime.md. Any

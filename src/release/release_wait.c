@@ -9,11 +9,14 @@
 
 #include "base/clock.h"
 #include "ending/expel.h"
+#include "ending/look.h"
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "peer/side.h"
 #include "release/release_state.h"
+#include "semaphore/segment.h"
 
 // What is in the way of a state.
 struct obstacle {
@@ -23,6 +26,7 @@ struct obstacle {
     const struct phi_release *part;   // the first
     const struct phi_local_export *e; // or an export that rank `rank` maps
     int rank;
+    struct phi_peer *ended; // its streams are held until our application knows that it has
 };
 
 // What is in the way is no stream, but captured graphs and device channels.
@@ -31,8 +35,24 @@ static bool is_pinned(const struct phi_revoked *last)
     return last->streams == 0 && (last->graphs > 0 || last->devices > 0);
 }
 
+// Whether its process may go on, and hold copies into our buffers until our application is told
+// (docs/protocols.md, "When a peer dies"): who leaves, or exits, holds none.
+static bool holds(const struct phi_peer *peer)
+{
+    return peer->expelled || peer->newer != 0 ||
+           (atomic_load(&phi_peer_theirs(peer)->state) & PHI_SIDE_ABORTED) != 0;
+}
+
+static void note_ended(struct obstacle *o, struct phi_peer *peer)
+{
+    if (peer->state == PHI_PEER_BROKEN && !peer->gone && peer->segment != NULL && holds(peer) &&
+        atomic_load(&phi_peer_mine(peer)->told) == 0)
+        o->ended = peer;
+}
+
 static void in_the_way(struct obstacle *o, const struct phi_release *part)
 {
+    note_ended(o, part->peer);
     bool pinned = part->revoked && is_pinned(&part->last);
     o->pins_only = pinned && (o->rc == 0 || o->pins_only);
     o->more += o->rc != 0;
@@ -51,6 +71,7 @@ static void look_at_mappings(struct phi_peers *peers, const struct phi_scope *sc
     for (int rank = 0; rank < peers->ranks; rank++) {
         if (!e->sent[rank] || peers->table[rank] == NULL || phi_release_over(peers->table[rank]))
             continue;
+        note_ended(o, peers->table[rank]);
         o->pins_only = false;
         o->more += o->rc != 0;
         if (o->rc == 0) {
@@ -161,16 +182,32 @@ static int fail(struct phi_peers *peers, const struct phi_scope *scope, enum ph_
                     size, at, names[state], peer->rank, peer->theirs.pid, what, more, suspicion);
 }
 
+// Whether the application is to be told at once. A fenced rank is answered by nobody.
+static bool is_told(const struct phi_peers *peers, const struct obstacle *o)
+{
+    return peers->fenced || o->ended != NULL;
+}
+
+// What a call says of what is in the way. An end that the application does not know of comes first:
+// the others may wait for that.
+static int say(struct phi_peers *peers, const struct phi_scope *scope,
+               enum ph_release_state state, const struct obstacle *o)
+{
+    if (o->rc == -EINVAL)
+        return fail(peers, scope, state, o);
+    if (peers->fenced)
+        return phi_fence_fail(peers);
+    return o->ended ? phi_peer_failure(o->ended) : fail(peers, scope, state, o);
+}
+
 int phi_release_test(struct phi_peers *peers, const void *address, size_t size,
                      enum ph_release_state state)
 {
     const struct phi_scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
     pthread_mutex_lock(&peers->lock);
     struct obstacle o = look(peers, &scope, state);
-    if (o.rc && peers->fenced)
-        o.rc = phi_fence_fail(peers);
-    else if (o.rc == -EBUSY || o.rc == -EINVAL)
-        fail(peers, &scope, state, &o);
+    if (o.rc && (o.rc != -EAGAIN || is_told(peers, &o)))
+        o.rc = say(peers, &scope, state, &o);
     pthread_mutex_unlock(&peers->lock);
     return o.rc;
 }
@@ -183,17 +220,14 @@ int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
     pthread_mutex_lock(&peers->lock);
     struct obstacle o = look(peers, &scope, state);
     // The service thread hears of all that changes, and says so.
-    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && !peers->fenced && phi_now() < deadline) {
+    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && !is_told(peers, &o) && phi_now() < deadline) {
         pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
         o = look(peers, &scope, state);
     }
     if (o.rc == -EAGAIN)
         o.rc = -ETIMEDOUT;
-    // Nobody answers it any more, and peers' streams may be held until its application is told.
-    if (o.rc && peers->fenced)
-        o.rc = phi_fence_fail(peers);
-    else if (o.rc)
-        fail(peers, &scope, state, &o);
+    if (o.rc)
+        o.rc = say(peers, &scope, state, &o);
     pthread_mutex_unlock(&peers->lock);
     return o.rc;
 }
