@@ -334,7 +334,7 @@ struct CUevent_st {
     struct si_set nodes;
 };
 
-// What blocks take of a multiprocessor.
+// What blocks take of a multiprocessor; registers: of the part that has the most of them.
 struct si_multiprocessor {
     unsigned blocks, threads, registers, shared;
 };
