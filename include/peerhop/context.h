@@ -114,10 +114,12 @@ PH_API int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_
 
 // ph_context_expel ends the membership of a SUSPECT's present life, for all ranks. Survivors' channels with it return
 // PH_EPEER; waits of their streams are released, but those of which a copy into the suspect's memory would follow stay
-// until its application was told, or it exited. It finds itself fenced as soon as it runs again: every call of its
-// that needs a peer fails with PH_EFENCED, and tells it. Who waits for streams alone asks ph_channel_status. What it shares is quarantined: a later life of the rank is met, and a survivor's destroy goes
-// on, only after it has acknowledged (none of its streams touches any of it) or exited. Two ranks that suspect each
-// other may expel each other; who may expel whom is the application's to agree on.
+// until its application was told, or it exited. It finds itself fenced as soon as it runs again: every exchange,
+// call on a channel, expulsion, and wait for a release fails with PH_EFENCED, and tells it. Until one has, its peers'
+// streams may be held: who waits for streams alone asks ph_channel_status. What it shares is quarantined: a later life
+// of the rank is met, and a survivor's destroy goes on, only after it has acknowledged (none of its streams touches any
+// of it) or exited. Two ranks that suspect each other may expel each other; who may expel whom is the application's to
+// agree on.
 // Returns 0 also where the rank exited, left or was expelled already. Blocks at most the context's deadline. Any thread.
 // Errors: -EINVAL (no such rank, or the own one), -EBUSY (it is no SUSPECT), -ENOTCONN (never connected), PH_EFENCED,
 // PH_EFORKED; -ETIMEDOUT, PH_ESTORE: all connected ranks know, but the store could not be told: call again. Since 0.1.

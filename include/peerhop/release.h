@@ -39,7 +39,7 @@ PH_API int ph_release_start(struct ph_context *context, const void *buffer, size
 // of has reached every state. Where a peer in the way has ended its use of the pair and lives on (an
 // abort, an expulsion), and no call has told this application so far, the answer is the code of
 // that, once (PH_EBROKEN, PH_EPEER): its streams were held until now, ask again. PH_EFENCED where the
-// state is not reached and this rank was expelled. Never blocks; any thread. Since 0.1.
+// state is not reached and this rank is fenced: destroy the context. Never blocks; any thread. Since 0.1.
 PH_API int ph_release_test(struct ph_context *context, const void *buffer, size_t size,
                            enum ph_release_state state);
 

@@ -115,9 +115,9 @@ bool si_grid_enter(struct si_op *op, struct si_context *context)
 void si_grid_leave(struct si_op *op)
 {
     struct si_grid *grid = op->u.kernel.grid;
-    const struct si_multiprocessor block = block_of(op);
     if (!grid)
         return;
+    const struct si_multiprocessor block = block_of(op);
     for (unsigned i = 0; i < SI_MULTIPROCESSORS; i++) {
         struct si_multiprocessor *m = &grid->context->multiprocessors[i];
         m->blocks -= grid->blocks[i] * block.blocks;
