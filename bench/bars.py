@@ -13,7 +13,8 @@ import subprocess
 import sys
 
 HALF, GB, US = 'us, half round trip', 'GB/s', 'us'
-UNITS = {'half_round_trip_us': HALF, 'bandwidth_GBps': GB, 'rate_Mops': 'M ops/s', 'exchange_us': US, 'import_us': US}
+UNITS = {'half_round_trip_us': HALF, 'bandwidth_GBps': GB, 'rate_Mops': 'M ops/s', 'exchange_us': US, 'import_us': US,
+         'one_way_us': 'us, one way', 'three_messages_us': 'us, 3 messages', 'fresh_us': 'us a message'}
 
 
 def at_least(ratio):
@@ -26,6 +27,10 @@ def at_most(ratio):
 
 def within(limit):
     return f'<= {limit} us', lambda row: row['median'] <= limit
+
+
+def late(limit):
+    return f'<= {limit} us more', lambda row: row['median'] - row['limit'] <= limit
 
 
 def cold(imports, offers, limit):
@@ -89,6 +94,8 @@ GPU = [
     ('-c send-latency -b 8K -i graph', within(2.9)),
     ('-c send-latency -b 16K -b 64K', NONE),
     ('-c send-latency -b 16K -b 64K -i graph', NONE),
+    ('-c send-latency -b 64K -b 1M -b 8M --late 1000', late(2)),
+    ('-c send-latency -b 64K -b 1M -b 8M --late 1000 -i graph', late(2)),
     ('-c send-latency -b 128K', within(4.8)),
     ('-c send-latency -b 128K -i graph', within(3.7)),
     ('-c send-latency -b 1M', within(7.0)),
@@ -154,6 +161,9 @@ def settings(row):
     if row['ops'] is None:
         parts += [row['issue']] if row['issue'] != 'stream' else []
         parts += ['group'] if row['group'] else []
+        parts += [f"{row['late']} {row['late_us']} us late"] if row['late_us'] is not None else []
+        parts += [f"{row['graphs']} graphs"] if row['graphs'] else []
+        parts += ['fresh'] if row['fresh'] else []
         parts += [f"{row['protocol']} protocol"] if row['case'].startswith('send') else []
         parts += [f"wait: {row['wait']}"] if row['wait'] not in (None, 'host') else []
         parts += [f"{row['kind']}, net/{row['method']}"] if row['path'] == 'net' else []

@@ -21,7 +21,7 @@
 #define BENCH_OP_LONE 8
 
 // Most settings of a context beside those of the options.
-#define BENCH_SETTINGS 5
+#define BENCH_SETTINGS 4
 
 struct bench {
     const struct bench_options *options;
@@ -37,10 +37,12 @@ struct bench {
     size_t area_offset, area_size;
     struct ph_channel *up[BENCH_RANKS_MAX];   // rank 0: from each rank; others: up[0] to rank 0
     struct ph_channel *down[BENCH_RANKS_MAX]; // the other way
+    struct bench_nccl *nccl;                  // NULL but with --compare nccl
     bool raw_open;                            // the raw limits can be measured
 
     uint64_t next_op; // ids are used once, but those of lone channels; all ranks count alike
     uint64_t block;   // blocks run, for patterns
+    bool held;        // the stream captures, or does not go on yet: nobody may wait for it
     char doing[96];   // for messages: case and size
 };
 
@@ -50,11 +52,12 @@ int bench_fail(struct bench *bench, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 // BENCH_AGAIN makes a call that enqueues. Where the queue is full it lets it run empty, then calls
-// again: ranks that run the same program in order cannot lock each other out by that.
+// again: ranks that run the same program in order cannot lock each other out by that. What is
+// refused to a stream that is held is refused.
 #define BENCH_AGAIN(bench, call)                                                                   \
     ({                                                                                             \
         int again_ = (call);                                                                       \
-        if (again_ == -EAGAIN && (again_ = bench_synchronize(bench)) == 0)                         \
+        if (again_ == -EAGAIN && !(bench)->held && (again_ = bench_synchronize(bench)) == 0)       \
             again_ = (call);                                                                       \
         again_;                                                                                    \
     })

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "nccl.h"
 #include "verify.h"
 
 #define STAGE_SIZE ((size_t)4 << 20)
@@ -119,6 +120,8 @@ static int run_kernel(struct bench_run *run, size_t count)
 
 static int once(struct bench_run *run)
 {
+    if (run->by_nccl)
+        return bench_nccl_once(run);
     return run->bench->options->issue == BENCH_ISSUE_DEVICE ? run_kernel(run, 1)
                                                             : run->test->once(run);
 }
@@ -129,10 +132,11 @@ static int issue(struct bench_run *run, size_t count, bool graph)
     if (bench->options->issue == BENCH_ISSUE_DEVICE)
         return run_kernel(run, count);
     if (graph)
-        return device_call(bench, bench->device->ops->launch_graph(bench->device, run->graph));
+        return device_call(bench, bench->device->ops->launch_graph(
+                                      bench->device, run->by_nccl ? run->nccl_graph : run->graph));
     int rc = 0;
     for (size_t i = 0; i < count && rc == 0; i++) {
-        rc = run->test->once(run);
+        rc = once(run);
         if (rc == 0 && bench->options->issue == BENCH_ISSUE_HOST)
             rc = bench_synchronize(bench);
     }
@@ -153,7 +157,7 @@ static int mark(struct bench *bench, unsigned index)
 static int settle(struct bench_run *run)
 {
     struct bench *bench = run->bench;
-    if (!run->buffered)
+    if (!run->buffered || run->by_nccl)
         return 0;
     int rc = bench_tell(run);
     if (rc)
@@ -166,7 +170,7 @@ static int settle(struct bench_run *run)
 static int marked(struct bench_run *run, size_t count, bool graph, double *us)
 {
     struct bench *bench = run->bench;
-    int rc = hook(run, run->test->begin);
+    int rc = hook(run, run->by_nccl ? bench_nccl_begin : run->test->begin);
     if (rc == 0)
         rc = once(run);
     if (rc == 0)
@@ -180,7 +184,7 @@ static int marked(struct bench_run *run, size_t count, bool graph, double *us)
     if (rc == 0)
         rc = mark(bench, 1);
     if (rc == 0)
-        rc = hook(run, run->test->end);
+        rc = hook(run, run->by_nccl ? bench_nccl_end : run->test->end);
     if (rc == 0)
         rc = bench_synchronize(bench);
     if (rc == 0 && bench->options->issue == BENCH_ISSUE_DEVICE)
@@ -246,36 +250,70 @@ static int block_body(struct bench_run *run, enum bench_block_kind kind, size_t 
         return clocked(run, count, us);
     if (run->bench->peer < 0)
         return 0;
+    if (run->by_nccl)
+        return marked(run, count, run->nccl_graph, us);
     if (kind == BENCH_BLOCK_RAW)
         return raw_marked(run, count, us);
     return marked(run, count, kind == BENCH_BLOCK_TIMED && run->graph, us);
 }
 
-int bench_block_run(struct bench_run *run, enum bench_block_kind kind, size_t count, double *us)
+static bool verifies(const struct bench_run *run, bool timed)
 {
-    struct bench *bench = run->bench;
-    bool verify = bench->options->verify && kind == BENCH_BLOCK_TIMED && bench->peer >= 0 &&
-                  !run->test->exchange;
-    bench->block++;
-    int rc = verify && sends(run) ? each_channel(run, fill_channel) : 0;
-    if (rc == 0)
-        rc = bench_barrier(bench);
-    if (rc == 0)
-        rc = block_body(run, kind, count, us);
-    if (rc == 0 && verify && receives(run))
-        rc = each_channel(run, check_channel);
-    return rc;
+    return run->bench->options->verify && timed && run->bench->peer >= 0 && !run->test->exchange;
 }
 
-int bench_block_capture(struct bench_run *run, size_t count)
+int bench_block_fill(struct bench_run *run)
+{
+    return sends(run) ? each_channel(run, fill_channel) : 0;
+}
+
+int bench_block_check(struct bench_run *run)
+{
+    return receives(run) ? each_channel(run, check_channel) : 0;
+}
+
+int bench_block_begin(struct bench_run *run, bool timed)
+{
+    run->bench->block++;
+    int rc = verifies(run, timed) ? bench_block_fill(run) : 0;
+    return rc ? rc : bench_barrier(run->bench);
+}
+
+int bench_block_end(struct bench_run *run, bool timed)
+{
+    return verifies(run, timed) ? bench_block_check(run) : 0;
+}
+
+int bench_block_run(struct bench_run *run, enum bench_block_kind kind, size_t count, double *us)
+{
+    run->by_nccl = kind == BENCH_BLOCK_RAW && run->bench->options->compare == BENCH_COMPARE_NCCL;
+    const bool timed = kind == BENCH_BLOCK_TIMED || run->by_nccl;
+    int rc = bench_block_begin(run, timed);
+    if (rc == 0)
+        rc = block_body(run, kind, count, us);
+    run->by_nccl = false;
+    return rc ? rc : bench_block_end(run, timed);
+}
+
+int bench_block_capture(struct bench_run *run, int (*call)(struct bench_run *run), size_t count,
+                        void **graph)
 {
     struct bench *bench = run->bench;
+    struct bench_device *device = bench->device;
     if (bench->peer < 0)
         return 0;
-    int rc = device_call(bench, bench->device->ops->begin_graph(bench->device));
+    int rc = device_call(bench, device->ops->begin_graph(device));
+    if (rc)
+        return rc;
+    bench->held = true;
     for (size_t i = 0; i < count && rc == 0; i++)
-        rc = run->test->once(run);
-    if (rc == 0)
-        rc = device_call(bench, bench->device->ops->end_graph(bench->device, &run->graph));
+        rc = call ? call(run) : run->test->once(run);
+    bench->held = false;
+    void *captured = NULL;
+    int ended = device->ops->end_graph(device, &captured);
+    if (rc == 0 && (rc = device_call(bench, ended)) == 0)
+        *graph = captured;
+    else if (ended == 0)
+        device->ops->destroy_graph(device, captured);
     return rc;
 }

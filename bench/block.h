@@ -15,7 +15,20 @@ enum bench_block_kind {
 // nothing.
 int bench_block_run(struct bench_run *run, enum bench_block_kind kind, size_t count, double *us);
 
-// bench_block_capture makes the graph of timed blocks of count iterations. Nothing runs.
-int bench_block_capture(struct bench_run *run, size_t count);
+// bench_block_begin and bench_block_end stand around a block: a new pattern and a barrier, and a
+// look at what has come (both only with --verify, and not where the block is not timed).
+int bench_block_begin(struct bench_run *run, bool timed);
+int bench_block_end(struct bench_run *run, bool timed);
+
+// bench_block_fill writes a fresh pattern of this block into what this rank sends, and
+// bench_block_check compares what it has received with it; the stream is idle. bench->block counts
+// the blocks, at all ranks alike.
+int bench_block_fill(struct bench_run *run);
+int bench_block_check(struct bench_run *run);
+
+// bench_block_capture makes a graph of count calls of call, by default (NULL) of the case's once.
+// Nothing runs, and where a call is refused nothing is left.
+int bench_block_capture(struct bench_run *run, int (*call)(struct bench_run *run), size_t count,
+                        void **graph);
 
 #endif

@@ -3,12 +3,15 @@
 
 #include <string.h>
 
+#include "beside.h"
+
 const struct bench_case *const bench_case_table[] = {
     &bench_put_latency, &bench_put_bandwidth,  &bench_put_bidirectional, &bench_put_rate,
     &bench_put_batch,   &bench_get_latency,    &bench_get_bandwidth,     &bench_get_bidirectional,
     &bench_get_rate,    &bench_send_latency,   &bench_send_bandwidth,    &bench_send_bidirectional,
-    &bench_send_rate,   &bench_signal_latency, &bench_exchange_cold,     &bench_exchange_hit,
-    &bench_import,
+    &bench_send_rate,   &bench_unbound_latency, &bench_unbound_bandwidth,
+    &bench_unbound_bidirectional, &bench_signal_latency, &bench_exchange_cold,     &bench_exchange_hit,
+    &bench_import,      &bench_overlap_case,
 };
 
 const size_t bench_case_count = sizeof(bench_case_table) / sizeof(bench_case_table[0]);
@@ -19,14 +22,6 @@ const struct bench_case *bench_case_find(const char *name)
         if (strcmp(bench_case_table[i]->name, name) == 0)
             return bench_case_table[i];
     return NULL;
-}
-
-size_t bench_case_channels(const struct bench_case *test, const struct bench_options *options)
-{
-    if (options->issue == BENCH_ISSUE_DEVICE ||
-        (test->metric == BENCH_HALF_ROUND_TRIP_US && test->channels == 1))
-        return 1; // one message after the other, or all that a kernel does
-    return options->channels ? (size_t)options->channels : test->channels;
 }
 
 static size_t largest_size(const struct bench_case *test, const struct bench_options *options)
@@ -45,6 +40,8 @@ size_t bench_case_area(const struct bench_case *test, const struct bench_options
 {
     if (test->open)
         return 0;
+    if (options->fresh)
+        return bench_fresh_area(largest_size(test, options));
     size_t stride = (largest_size(test, options) + 4095) & ~(size_t)4095;
     return 2 * bench_case_channels(test, options) * stride;
 }

@@ -14,7 +14,7 @@ import math
 import sys
 
 PANELS = {'half_round_trip_us': 'half round trip, us', 'bandwidth_GBps': 'bandwidth, GB/s'}
-SETTINGS = ('case', 'kind', 'path', 'method', 'issue', 'group', 'protocol', 'wait', 'channels', 'ranks')
+SETTINGS = ('case', 'kind', 'path', 'method', 'issue', 'group', 'protocol', 'wait', 'channels', 'ranks', 'graphs')
 COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000', '#999999')
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 64, 40, 16, 48
 
@@ -31,7 +31,7 @@ def curves_of(rows):
     """{settings: rows by size}, and the settings that are not the same in all."""
     curves = {}
     for row in rows:
-        curves.setdefault(tuple(row[name] for name in SETTINGS), []).append(row)
+        curves.setdefault(tuple(row.get(name) for name in SETTINGS), []).append(row)
     apart = [i for i in range(len(SETTINGS)) if len({key[i] for key in curves}) > 1]
     return {key: sorted(rows, key=lambda row: row['bytes']) for key, rows in curves.items()}, apart
 

@@ -24,6 +24,9 @@ enum {
     OPTION_STORE,
     OPTION_TUNE,
     OPTION_SAVE,
+    OPTION_LATE,
+    OPTION_GRAPHS,
+    OPTION_FRESH,
 };
 
 static const struct option long_options[] = {
@@ -44,13 +47,16 @@ static const struct option long_options[] = {
     {"ops", required_argument, NULL, OPTION_OPS},
     {"segments", required_argument, NULL, OPTION_SEGMENTS},
     {"verify", no_argument, NULL, OPTION_VERIFY},
-    {"compare", no_argument, NULL, OPTION_COMPARE},
+    {"compare", optional_argument, NULL, OPTION_COMPARE},
     {"group", no_argument, NULL, OPTION_GROUP},
     {"wait", required_argument, NULL, OPTION_WAIT},
     {"deadline", required_argument, NULL, OPTION_DEADLINE},
     {"store", required_argument, NULL, OPTION_STORE},
     {"tune", no_argument, NULL, OPTION_TUNE},
     {"save", required_argument, NULL, OPTION_SAVE},
+    {"late", required_argument, NULL, OPTION_LATE},
+    {"graphs", required_argument, NULL, OPTION_GRAPHS},
+    {"fresh", no_argument, NULL, OPTION_FRESH},
     {NULL, 0, NULL, 0},
 };
 
@@ -59,7 +65,8 @@ void bench_options_help(FILE *out)
     fputs(
         "usage: peerhop-perf [options]\n"
         "Measures Peerhop between ranks that it starts as processes, with a store of its own.\n"
-        "Without -c: put and get bandwidth, send latency and bandwidth, verified.\n\n"
+        "Without -c: put and get bandwidth, send latency and bandwidth, verified; on GPUs also "
+        "overlap.\n\n"
         "  -l            list the cases\n"
         "  -c CASE       run this case (repeatable)\n"
         "  -b SIZES      bytes: 8, 64K, 8:1G (doubling), 8:1G:x4 (repeatable)\n"
@@ -78,13 +85,21 @@ void bench_options_help(FILE *out)
         "  --segments M  allocations that hold them (1)\n"
         "  --group       send cases: issue by ph_group; latency shifted by one receive\n"
         "  --verify      fresh data for each block, every byte checked\n"
-        "  --compare     measure the raw limit in the same run, and the ratio\n"
+        "  --compare [W] measure the raw limit in the same run, and the ratio (W is raw, or left\n"
+        "                out), or the same by NCCL (nccl: send-, unbound-latency, -bandwidth, overlap)\n"
+        "  --late US     send- and put-latency: a message that comes US us after its receive was\n"
+        "                posted, and three whose receives come US us after the sends: us until\n"
+        "                all is in place; the limit is the same on time, after as long a rest\n"
+        "  --graphs N    N captured graphs live meanwhile: beside eager calls, or (-i graph)\n"
+        "                with the measured one\n"
+        "  --fresh       send- and put-latency: each message from and into another buffer,\n"
+        "                with the exchange that it needs\n"
         "  --wait MODE   auto, kernel, memory_operation: how GPU streams wait\n"
         "  --deadline S  seconds after which the run is ended (600)\n"
-        "  --tune        measure ll, sm (also with its end by ll) and ce in turn between 2\n"
-        "                ranks, over sizes (-b, 8:256M), and print what PEERHOP_TABLE takes\n"
+        "  --tune        measure ll, sm and ce in turn between 2 ranks, over sizes\n"
+        "                (-b, 8:256M), and print what PEERHOP_TABLE takes\n"
         "  --save FILE   write that to FILE, too\n"
-        "  --store URI   store to use (else PEERHOP_STORE, else a private Redis)\n"
+        "  --store URI   store to use (else PEERHOP_STORE, else a private directory)\n"
         "  -h            this help\n\n"
         "Where PEERHOP_RANK is set, or peerhop-run, srun, mpirun or torchrun has started it as "
         "one\n"
@@ -96,12 +111,6 @@ void bench_options_list(FILE *out)
 {
     for (size_t i = 0; i < bench_case_count; i++)
         fprintf(out, "%-19s %s\n", bench_case_table[i]->name, bench_case_table[i]->what);
-}
-
-const char *bench_issue_name(enum bench_issue issue)
-{
-    static const char *const names[] = {"stream", "graph", "host", "device"};
-    return names[issue];
 }
 
 static int parse_size(const char **text, size_t *size)
@@ -226,6 +235,18 @@ static int parse_issue(struct parser *parser)
     return rc;
 }
 
+// parse_compare: the word may also stand behind, as no other word of a command line does.
+static int parse_compare(struct parser *parser, int argc, char **argv)
+{
+    const char *word = "raw";
+    if (!optarg && optind < argc && *argv[optind] != '-')
+        optarg = argv[optind++];
+    int rc = optarg ? parse_word(parser, "--compare", "raw|nccl", &word) : 0;
+    if (rc == 0)
+        parser->options->compare = *word == 'n' ? BENCH_COMPARE_NCCL : BENCH_COMPARE_RAW;
+    return rc;
+}
+
 static int parse_output(struct parser *parser)
 {
     const char *word = "";
@@ -287,9 +308,6 @@ static int parse_long(struct parser *parser, int option)
     case OPTION_VERIFY:
         options->verify = true;
         return 0;
-    case OPTION_COMPARE:
-        options->compare = true;
-        return 0;
     case OPTION_GROUP:
         options->group = true;
         return 0;
@@ -303,6 +321,13 @@ static int parse_long(struct parser *parser, int option)
     case OPTION_SAVE:
         options->save = optarg;
         return 0;
+    case OPTION_LATE:
+        return parse_number(parser, "--late", 0, 1000000, &options->late_us);
+    case OPTION_GRAPHS:
+        return parse_number(parser, "--graphs", 1, 65536, &options->graphs);
+    case OPTION_FRESH:
+        options->fresh = true;
+        return 0;
     default:
         // A launcher has hidden the password from the ranks' arguments: they have the environment.
         options->store = is_hidden(optarg) ? NULL : hide_password(optarg);
@@ -310,20 +335,33 @@ static int parse_long(struct parser *parser, int option)
     }
 }
 
+static bool is_default(const struct bench_options *options, const struct bench_case *test)
+{
+    const bool net = strcmp(options->path, "net") == 0;
+    // Of devices over the net nobody gets: the other end has to send.
+    if (test == &bench_get_bandwidth && net && strcmp(options->kind, "cuda") == 0)
+        return false;
+    if (test->rows && (net || options->group || options->graphs ||
+                       strcmp(options->kind, "host") == 0 || options->issue == BENCH_ISSUE_HOST))
+        return false;
+    if ((options->late_us >= 0 || options->fresh) && !test->give)
+        return false;
+    return (options->issue != BENCH_ISSUE_DEVICE || test->kernel) &&
+           (options->compare != BENCH_COMPARE_NCCL || test->nccl);
+}
+
 // What a run without -c does: the table that a newcomer sees.
 static void default_cases(struct bench_options *options)
 {
-    static const char *const names[] = {"put-bandwidth", "get-bandwidth", "send-latency",
-                                        "send-bandwidth"};
+    static const struct bench_case *const cases[] = {&bench_put_bandwidth, &bench_get_bandwidth,
+                                                     &bench_send_latency, &bench_send_bandwidth,
+                                                     &bench_overlap_case};
     if (options->case_count > 0)
         return;
-    // Of devices over the net nobody gets: the other end has to send.
-    const bool staged = strcmp(options->path, "net") == 0 && strcmp(options->kind, "cuda") == 0;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if ((!staged || strcmp(names[i], "get-bandwidth") != 0) &&
-            (options->issue != BENCH_ISSUE_DEVICE || bench_case_find(names[i])->kernel))
-            options->cases[options->case_count++] = bench_case_find(names[i]);
-    options->verify = true;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        if (is_default(options, cases[i]))
+            options->cases[options->case_count++] = cases[i];
+    options->verify = options->by_default = true;
 }
 
 // What a kernel does by itself: one channel each way, no groups.
@@ -342,6 +380,63 @@ static int check_device(struct parser *parser)
     return 0;
 }
 
+// What has no counterpart, and what runs on streams alone.
+static int check_cases(struct parser *parser)
+{
+    const struct bench_options *options = parser->options;
+    const bool nccl = options->compare == BENCH_COMPARE_NCCL;
+    if (nccl && (options->issue == BENCH_ISSUE_DEVICE || strcmp(options->kind, "host") == 0))
+        return refuse(parser->error, parser->error_size,
+                      "--compare nccl: NCCL has neither -i device nor -k host");
+    for (size_t i = 0; i < options->case_count; i++) {
+        const struct bench_case *test = options->cases[i];
+        if (nccl && !test->nccl)
+            return refuse(parser->error, parser->error_size,
+                          "--compare nccl: NCCL has no counterpart of %s", test->name);
+        if (test->rows && (options->issue == BENCH_ISSUE_HOST || options->group || options->graphs))
+            return refuse(parser->error, parser->error_size,
+                          "%s: not with -i host, --group or --graphs", test->name);
+    }
+    return 0;
+}
+
+static int check_beside_cases(struct parser *parser)
+{
+    const struct bench_options *options = parser->options;
+    const bool messages = options->late_us >= 0 || options->fresh;
+    for (size_t i = 0; i < options->case_count; i++) {
+        const struct bench_case *test = options->cases[i];
+        if (messages && !test->give)
+            return refuse(parser->error, parser->error_size,
+                          "%s: send-latency and put-latency only, not %s",
+                          options->fresh ? "--fresh" : "--late", test->name);
+        if (options->graphs && test->exchange)
+            return refuse(parser->error, parser->error_size, "--graphs: %s goes into no graph",
+                          test->name);
+    }
+    return 0;
+}
+
+// Of --late, --graphs and --fresh each says what is measured, and how.
+static int check_beside(struct parser *parser)
+{
+    const struct bench_options *options = parser->options;
+    const bool late = options->late_us >= 0, others = options->group || options->compare;
+    const bool raw = options->compare == BENCH_COMPARE_RAW;
+    const bool host = options->issue == BENCH_ISSUE_HOST;
+    const bool graph = options->issue == BENCH_ISSUE_GRAPH;
+    const bool device = options->issue == BENCH_ISSUE_DEVICE;
+    if (late && (options->fresh || options->group || raw || host || device))
+        return refuse(parser->error, parser->error_size,
+                      "--late: not with --fresh, --group, --compare raw, -i host or -i device");
+    if (options->fresh && (options->graphs || others || graph || device))
+        return refuse(parser->error, parser->error_size,
+                      "--fresh: not with --graphs, --group, --compare, -i graph or -i device");
+    if (options->graphs && device)
+        return refuse(parser->error, parser->error_size, "--graphs: not with -i device");
+    return check_beside_cases(parser);
+}
+
 // What is measured is given, and no option may take another method for all of it.
 static int check_tune(struct parser *parser)
 {
@@ -352,9 +447,11 @@ static int check_tune(struct parser *parser)
         return 0;
     if (options->case_count || options->ranks != 2 || options->method || options->compare ||
         options->json || options->channels || options->issue != BENCH_ISSUE_STREAM ||
+        options->late_us >= 0 || options->graphs || options->fresh ||
         strcmp(options->path, "net") == 0)
         return refuse(parser->error, parser->error_size,
-                      "--tune: not with -c, -r, -m, -i, -o json, -p net, --channels or --compare");
+                      "--tune: not with -c, -r, -m, -i, -o json, -p net, --channels, --compare, "
+                      "--late, --graphs or --fresh");
     return 0;
 }
 
@@ -366,6 +463,7 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
         .ops = 1024,
         .segments = 1,
         .deadline_s = 600,
+        .late_us = -1,
         .kind = "auto",
         .path = "auto",
         .protocol = "put",
@@ -382,7 +480,9 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
                           without_password(argv[optind - 1]));
         if (option == ':')
             return refuse(error, error_size, "'%s' needs a value (see -h)", argv[optind - 1]);
-        int rc = option < 256 ? parse_short(&parser, option) : parse_long(&parser, option);
+        int rc = option == OPTION_COMPARE ? parse_compare(&parser, argc, argv)
+                 : option < 256           ? parse_short(&parser, option)
+                                          : parse_long(&parser, option);
         if (rc)
             return rc;
     }
@@ -395,5 +495,8 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
     if (rc || options->tune)
         return rc;
     default_cases(options);
-    return check_device(&parser);
+    rc = check_device(&parser);
+    if (rc == 0)
+        rc = check_beside(&parser);
+    return rc ? rc : check_cases(&parser);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "bench.h"
+#include "cases.h"
 
 int64_t bench_now_ns(void)
 {
@@ -31,4 +31,18 @@ int bench_synchronize(struct bench *bench)
 {
     int rc = bench->device->ops->synchronize(bench->device, bench->options->deadline_s * 1000);
     return rc ? bench_fail(bench, rc, "%s", bench->device->error) : 0;
+}
+
+const char *bench_issue_name(enum bench_issue issue)
+{
+    static const char *const names[] = {"stream", "graph", "host", "device"};
+    return names[issue];
+}
+
+size_t bench_case_channels(const struct bench_case *test, const struct bench_options *options)
+{
+    if (options->issue == BENCH_ISSUE_DEVICE ||
+        (test->metric == BENCH_HALF_ROUND_TRIP_US && test->channels == 1))
+        return 1; // one message after the other, or all that a kernel does
+    return options->channels ? (size_t)options->channels : test->channels;
 }

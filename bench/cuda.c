@@ -2,6 +2,7 @@
 // GPUs, through the library's table of the CUDA driver: loaded at run time, never linked.
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,11 @@ struct cuda {
     CUmodule module; // of kernel.cu
     CUfunction kernel;
     int32_t *result; // of what it ran; pinned
+    CUfunction note;
+    CUdeviceptr notes;      // BENCH_NOTES words of 64 bits, and one that nobody reads
+    _Atomic uint64_t *gate; // pinned: how often the stream was released
+    CUdeviceptr gate_device;
+    uint64_t held; // how often it was held
 
     CUdeviceptr *allocations;
     size_t allocation_count, allocation_room;
@@ -253,17 +259,22 @@ static void cuda_destroy_graph(struct bench_device *device, void *graph)
     cuda->driver->cuGraphExecDestroy(graph);
 }
 
+static int find_kernel(struct cuda *cuda, const char *name, CUfunction *kernel)
+{
+    if (bench_kernels_size == 0) {
+        snprintf(cuda->device.error, sizeof(cuda->device.error),
+                 "the bench's own kernels: built without nvcc");
+        return -ENOTSUP;
+    }
+    int rc = cuda->module ? 0 : CALL(cuda, cuModuleLoadData, &cuda->module, bench_kernels);
+    return rc ? rc : CALL(cuda, cuModuleGetFunction, kernel, cuda->module, name);
+}
+
 static int cuda_open_kernels(struct bench_device *device)
 {
     struct cuda *cuda = cuda_of(device);
-    if (bench_kernels_size == 0) {
-        snprintf(device->error, sizeof(device->error), "-i device: built without nvcc");
-        return -ENOTSUP;
-    }
     void *result;
-    int rc = CALL(cuda, cuModuleLoadData, &cuda->module, bench_kernels);
-    if (rc == 0)
-        rc = CALL(cuda, cuModuleGetFunction, &cuda->kernel, cuda->module, "bench_kernel");
+    int rc = find_kernel(cuda, "bench_kernel", &cuda->kernel);
     if (rc == 0)
         rc = CALL(cuda, cuMemHostAlloc, &result, sizeof(*cuda->result), 0);
     if (rc)
@@ -293,6 +304,62 @@ static int cuda_kernel_result(struct bench_device *device)
     if (*cuda->result)
         snprintf(device->error, sizeof(device->error), "a call in the kernel has failed");
     return *cuda->result;
+}
+
+static int cuda_open_notes(struct bench_device *device)
+{
+    struct cuda *cuda = cuda_of(device);
+    void *notes, *gate;
+    if (cuda->notes)
+        return 0;
+    int rc = find_kernel(cuda, "bench_note", &cuda->note);
+    if (rc == 0)
+        rc = CALL(cuda, cuMemHostAlloc, &gate, sizeof(*cuda->gate), 0);
+    if (rc)
+        return rc;
+    cuda->gate = gate;
+    *cuda->gate = 0;
+    rc = CALL(cuda, cuMemHostGetDevicePointer_v2, &cuda->gate_device, gate, 0);
+    if (rc == 0)
+        rc = cuda_alloc(device, false, (BENCH_NOTES + 1) * sizeof(uint64_t), &notes);
+    if (rc == 0)
+        cuda->notes = (CUdeviceptr)(uintptr_t)notes;
+    return rc;
+}
+
+static int launch_note(struct cuda *cuda, struct bench_note_args args, unsigned index)
+{
+    args.address = cuda->notes + index * sizeof(uint64_t);
+    void *params[] = {&args};
+    return CALL(cuda, cuLaunchKernel, cuda->note, 1, 1, 1, 1, 1, 1, 0, cuda->stream, params, NULL);
+}
+
+static int cuda_note(struct bench_device *device, unsigned index, uint64_t after_ns)
+{
+    return launch_note(cuda_of(device), (struct bench_note_args){.after_ns = after_ns}, index);
+}
+
+static int cuda_hold(struct bench_device *device)
+{
+    struct cuda *cuda = cuda_of(device);
+    const struct bench_note_args args = {
+        .after_ns = BENCH_HELD_NS,
+        .gate = cuda->gate_device,
+        .opens = ++cuda->held,
+    };
+    return launch_note(cuda, args, BENCH_NOTES);
+}
+
+static void cuda_release(struct bench_device *device)
+{
+    struct cuda *cuda = cuda_of(device);
+    atomic_store(cuda->gate, cuda->held);
+}
+
+static int cuda_read_notes(struct bench_device *device, uint64_t ns[BENCH_NOTES])
+{
+    const void *notes = (const void *)(uintptr_t)cuda_of(device)->notes;
+    return cuda_read(device, ns, notes, BENCH_NOTES * sizeof(*ns));
 }
 
 // Both GPUs see a page of flags: it is host memory that each registers.
@@ -432,6 +499,8 @@ static void cuda_close(struct bench_device *device)
         cuda->driver->cuMemFreeHost(cuda->stage);
     if (cuda->result)
         cuda->driver->cuMemFreeHost(cuda->result);
+    if (cuda->gate)
+        cuda->driver->cuMemFreeHost((void *)cuda->gate);
     if (cuda->module)
         cuda->driver->cuModuleUnload(cuda->module);
     cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->handle);
@@ -454,6 +523,11 @@ static const struct bench_device_ops cuda_ops = {
     .open_kernels = cuda_open_kernels,
     .run_kernel = cuda_run_kernel,
     .kernel_result = cuda_kernel_result,
+    .open_notes = cuda_open_notes,
+    .note = cuda_note,
+    .read_notes = cuda_read_notes,
+    .hold = cuda_hold,
+    .release = cuda_release,
     .raw_handle = cuda_raw_handle,
     .raw_open = cuda_raw_open,
     .raw_copy = cuda_raw_copy,

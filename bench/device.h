@@ -50,12 +50,19 @@ struct bench_raw_copy {
 // - open_kernels loads kernel.cu; run_kernel enqueues it with args, whose result is the device's
 // own, and kernel_result (after synchronize) is 0 or what the first call that failed in it has
 // returned. NULL: no such thing here.
+// - note enqueues: the stream stands still for so long, then notes the time of its device's clock
+// at an index; read_notes (after synchronize) gives all. open_notes comes first, any number of
+// times.
+// - hold enqueues: the stream goes no further until release, or BENCH_HELD_NS have passed.
+// open_notes comes first. NULL: here, what is enqueued runs meanwhile.
 // - raw_handle, raw_open: the two halves of connecting to the peer. raw_copy and raw_flags enqueue
 // on the stream;
 //   raw_flags: count ping-pongs of a bare flag, the leader first. The copy struct lives until
 //   synchronize. raw_finish (or NULL) comes behind them at both ranks of a pair and is over when
 //   both are there.
 // - detach (before the context ends) ends the stream; close (after it) frees everything.
+#define BENCH_NOTES   21
+#define BENCH_HELD_NS 10000000000
 struct bench_kernel_args;
 struct bench_device_ops {
     const char *kind;
@@ -75,6 +82,11 @@ struct bench_device_ops {
     int (*run_kernel)(struct bench_device *device, struct bench_kernel_args *args, unsigned blocks,
                       unsigned threads);
     int (*kernel_result)(struct bench_device *device);
+    int (*open_notes)(struct bench_device *device);
+    int (*note)(struct bench_device *device, unsigned index, uint64_t after_ns);
+    int (*read_notes)(struct bench_device *device, uint64_t ns[BENCH_NOTES]);
+    int (*hold)(struct bench_device *device);
+    void (*release)(struct bench_device *device);
     int (*raw_handle)(struct bench_device *device, struct bench_raw_handle *handle);
     int (*raw_open)(struct bench_device *device, const struct bench_raw_handle *peer);
     int (*raw_copy)(struct bench_device *device, struct bench_raw_copy *copy);
@@ -97,7 +109,7 @@ struct bench_device {
 // bench_cuda_device: another one at each of the first BENCH_CUDA_DEVICES calls, and no more calls.
 struct bench_device *bench_host_device(void);
 struct bench_device *bench_cuda_device(void);
-#define BENCH_CUDA_DEVICES 4
+#define BENCH_CUDA_DEVICES 3
 
 // bench_cuda_count: devices of the driver; 0 with the reason in why.
 int bench_cuda_count(char *why, size_t why_size);

@@ -32,6 +32,9 @@ struct host {
     char *arena;
     size_t arena_size;
     int64_t marks[2]; // ns
+    struct host_note {
+        uint64_t after_ns, ns;
+    } notes[BENCH_NOTES];
 
     int words_fd;
     struct words *words, *peer_words;
@@ -144,11 +147,16 @@ static int host_synchronize(struct bench_device *device, int64_t deadline_ms)
     return rc ? refuse(device, rc, "ph_queue_synchronize") : 0;
 }
 
-static void note_time(void *opaque)
+static int64_t now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    *(int64_t *)opaque = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void note_time(void *opaque)
+{
+    *(int64_t *)opaque = now_ns();
 }
 
 static void run_drain(void *opaque)
@@ -172,6 +180,37 @@ static int host_elapsed(struct bench_device *device, double *us)
 {
     struct host *host = host_of(device);
     *us = (double)(host->marks[1] - host->marks[0]) / 1e3;
+    return 0;
+}
+
+static int host_open_notes(struct bench_device *device)
+{
+    (void)device;
+    return 0;
+}
+
+// It spins, as the kernel for GPUs does: a thread that has slept sends more slowly.
+static void run_note(void *opaque)
+{
+    struct host_note *note = opaque;
+    const uint64_t start = (uint64_t)now_ns();
+    do
+        note->ns = (uint64_t)now_ns();
+    while (note->ns - start < note->after_ns);
+}
+
+static int host_note(struct bench_device *device, unsigned index, uint64_t after_ns)
+{
+    struct host *host = host_of(device);
+    host->notes[index].after_ns = after_ns;
+    int rc = ph_queue_host(host->queue, run_note, &host->notes[index]);
+    return rc ? refuse(device, rc, "ph_queue_host") : 0;
+}
+
+static int host_read_notes(struct bench_device *device, uint64_t ns[BENCH_NOTES])
+{
+    for (unsigned i = 0; i < BENCH_NOTES; i++)
+        ns[i] = host_of(device)->notes[i].ns;
     return 0;
 }
 
@@ -330,6 +369,9 @@ static const struct bench_device_ops host_ops = {
     .synchronize = host_synchronize,
     .mark = host_mark,
     .elapsed = host_elapsed,
+    .open_notes = host_open_notes,
+    .note = host_note,
+    .read_notes = host_read_notes,
     .raw_handle = host_raw_handle,
     .raw_open = host_raw_open,
     .raw_copy = host_raw_copy,

@@ -2,6 +2,7 @@
 #include <peerhop/device.cuh>
 
 #include "kernel.h"
+#include "load.cuh"
 
 template <bench_kernel KIND, class Group>
 static __device__ int give(const bench_kernel_args &args, ph_device_port<Group> &to, uint64_t i)
@@ -86,4 +87,21 @@ extern "C" __global__ void __launch_bounds__(1024)
         rc = copies(args);
     if (rc != 0 && threadIdx.x == 0)
         *reinterpret_cast<int *>(args.result) = rc;
+}
+
+static __device__ uint64_t timer()
+{
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+extern "C" __global__ void bench_note(const __grid_constant__ bench_note_args args)
+{
+    const uint64_t start = timer();
+    const volatile uint64_t *gate = reinterpret_cast<const volatile uint64_t *>(args.gate);
+    uint64_t now = start;
+    while (now - start < args.after_ns && (gate == nullptr || *gate < args.opens))
+        now = timer();
+    *reinterpret_cast<uint64_t *>(args.address) = now;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What -i device runs: a kernel that does the iterations of a block by itself, on device channels.
-// The arguments of the kernel in kernel.cu, which device and host share.
+// And what --late runs. The arguments of the kernels in kernel.cu, which device and host share.
 #ifndef BENCH_KERNEL_H
 #define BENCH_KERNEL_H
 
@@ -24,6 +24,15 @@ struct bench_kernel_args {
     uint64_t result; // address of a 32-bit word: 0, or the result of the call that failed
     uint32_t kind;   // enum bench_kernel
     uint32_t leader;
+};
+
+// bench_note: one thread; spins for so many ns, then stores the time of the device's timer, in ns.
+// With a gate it spins for no longer than until that is opens or more.
+struct bench_note_args {
+    uint64_t address; // of a 64-bit word
+    uint64_t after_ns;
+    uint64_t gate; // address of a 64-bit word in host memory, or 0
+    uint64_t opens;
 };
 
 // The fatbin of kernel.cu, embedded, or nothing (kernel_stub.c).

@@ -6,8 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "beside.h"
 #include "block.h"
 #include "cases.h"
+#include "nccl.h"
 
 #define WARMUP_US       50000.0
 #define COUNT_MAX       ((size_t)1 << 20)
@@ -19,8 +21,6 @@ struct samples {
     size_t count; // iterations in each
     double ours[BENCH_SAMPLES_MAX];
     double raw[BENCH_SAMPLES_MAX];
-    double all[BENCH_SAMPLES_MAX * BENCH_RANKS_MAX]; // of all ranks, then as one list
-    double combined[BENCH_SAMPLES_MAX * BENCH_RANKS_MAX];
 };
 
 static void describe_operations(struct bench_run *run, struct ph_operation *ops)
@@ -43,6 +43,10 @@ static void describe_operations(struct bench_run *run, struct ph_operation *ops)
                 (char *)bench->arena.base + (sender ? run->out : run->in) + channel * run->stride,
             .size = run->stride,
         };
+        if (run->test->unbound) {
+            ops[i].buffer = NULL;
+            ops[i].size = 0;
+        }
     }
 }
 
@@ -62,10 +66,10 @@ static void describe_copies(struct bench_run *run)
 static int path_of(struct bench_run *run, struct ph_path_report *report)
 {
     struct bench *bench = run->bench;
-    struct ph_channel *channel = run->test->open                   ? run->exchanged[0]
+    struct ph_channel *channel = run->exchanged                    ? run->exchanged[0]
                                  : run->test->ways & BENCH_FORWARD ? run->forward[0]
                                                                    : run->backward[0];
-    bool outgoing = run->test->open || bench->leader == !!(run->test->ways & BENCH_FORWARD);
+    bool outgoing = run->exchanged || bench->leader == !!(run->test->ways & BENCH_FORWARD);
     int rc = ph_channel_path(channel, outgoing, report, sizeof(*report));
     return rc ? bench_fail(bench, rc, "ph_channel_path") : 0;
 }
@@ -156,6 +160,9 @@ void bench_run_close(struct bench_run *run)
     close_device(run);
     if (run->graph)
         run->bench->device->ops->destroy_graph(run->bench->device, run->graph);
+    if (run->nccl_graph)
+        run->bench->device->ops->destroy_graph(run->bench->device, run->nccl_graph);
+    bench_live_destroy(run);
     if (run->test->close)
         run->test->close(run);
     for (size_t i = 0; run->forward != NULL && i < 2 * run->channels; i++)
@@ -202,7 +209,7 @@ static double block_us(const struct bench_run *run)
                : 2000;
 }
 
-static int warm_up(struct bench_run *run, double *per_iteration)
+int bench_run_warm_up(struct bench_run *run, double *per_iteration)
 {
     struct bench *bench = run->bench;
     double total = 0;
@@ -246,7 +253,7 @@ static void plan(const struct bench_run *run, double per_iteration, size_t *bloc
 int bench_run_prepare(struct bench_run *run, size_t *blocks, size_t *count)
 {
     double per_iteration;
-    int rc = warm_up(run, &per_iteration);
+    int rc = bench_run_warm_up(run, &per_iteration);
     if (rc == 0)
         plan(run, per_iteration, blocks, count);
     return rc;
@@ -254,10 +261,12 @@ int bench_run_prepare(struct bench_run *run, size_t *blocks, size_t *count)
 
 static bool compares(const struct bench_run *run)
 {
-    return run->bench->options->compare && run->test->raw != BENCH_RAW_NONE;
+    const struct bench_options *options = run->bench->options;
+    return options->compare == BENCH_COMPARE_NCCL ||
+           (options->compare == BENCH_COMPARE_RAW && run->test->raw != BENCH_RAW_NONE);
 }
 
-static void progress(const struct bench *bench, size_t i, size_t n, int64_t start)
+void bench_run_progress(const struct bench *bench, size_t i, size_t n, int64_t start)
 {
     if (bench->rank != 0 || !isatty(STDERR_FILENO) || bench_now_ns() - start < 500000000)
         return;
@@ -277,7 +286,7 @@ static int take_blocks(struct bench_run *run, struct samples *samples)
             rc = bench_block_run(run, BENCH_BLOCK_RAW, samples->count, &samples->raw[i]);
         if (rc)
             return rc;
-        progress(run->bench, i + 1, samples->n, start);
+        bench_run_progress(run->bench, i + 1, samples->n, start);
     }
     return 0;
 }
@@ -290,13 +299,20 @@ static int measure_blocks(struct bench_run *run, struct samples *samples)
         return rc;
 
     // The first launch of a graph and the first raw block are not measured either.
-    if (run->bench->options->issue == BENCH_ISSUE_GRAPH && !run->test->wall) {
-        rc = bench_block_capture(run, samples->count);
+    const bool graph = run->bench->options->issue == BENCH_ISSUE_GRAPH && !run->test->wall;
+    if (graph) {
+        rc = bench_block_capture(run, NULL, samples->count, &run->graph);
         if (rc == 0)
             rc = bench_block_run(run, BENCH_BLOCK_TIMED, samples->count, &ignored);
     }
     if (rc == 0 && compares(run))
         rc = bench_block_run(run, BENCH_BLOCK_RAW, samples->count, &ignored);
+    // Its connections are made now.
+    if (rc == 0 && graph && run->bench->nccl) {
+        rc = bench_block_capture(run, bench_nccl_once, samples->count, &run->nccl_graph);
+        if (rc == 0)
+            rc = bench_block_run(run, BENCH_BLOCK_RAW, samples->count, &ignored);
+    }
     return rc ? rc : take_blocks(run, samples);
 }
 
@@ -314,7 +330,7 @@ static int measure_samples(struct bench_run *run, struct samples *samples)
     int64_t start = bench_now_ns();
     for (size_t i = 0; i < samples->n && rc == 0; i++) {
         rc = run->test->sample(run, &samples->ours[i]);
-        progress(run->bench, i + 1, samples->n, start);
+        bench_run_progress(run->bench, i + 1, samples->n, start);
     }
     return rc;
 }
@@ -356,26 +372,35 @@ static size_t combine(const struct bench *bench, enum bench_combine how, const d
     return made;
 }
 
-static int gather(struct bench_run *run, double *mine, struct samples *samples,
-                  struct bench_stats *stats)
+int bench_run_gather(struct bench_run *run, const double *mine, size_t n, struct bench_stats *stats)
 {
     struct bench *bench = run->bench;
-    size_t n = samples->n;
-    for (size_t i = 0; i < n; i++)
+    const bool more =
+        run->test->metric == BENCH_BANDWIDTH_GBPS || run->test->metric == BENCH_RATE_MOPS;
+    const size_t most = n > 0 ? n * (size_t)bench->ranks : 1;
+    double *all = calloc(2 * most, sizeof(*all)), *combined = all + most;
+    int rc = all ? bench_allgather(bench, mine, all, n * sizeof(*all))
+                 : bench_fail(bench, -ENOMEM, "samples");
+    if (rc == 0)
+        bench_stats_compute(combined, combine(bench, run->test->combine, all, n, combined), more,
+                            stats);
+    free(all);
+    return rc;
+}
+
+static int gather(struct bench_run *run, double *mine, const struct samples *samples,
+                  struct bench_stats *stats)
+{
+    for (size_t i = 0; i < samples->n; i++)
         mine[i] = value_of(run, samples->count, mine[i]);
-    int rc = bench_allgather(bench, mine, samples->all, n * sizeof(double));
-    if (rc)
-        return rc;
-    bool more = run->test->metric == BENCH_BANDWIDTH_GBPS || run->test->metric == BENCH_RATE_MOPS;
-    size_t made = combine(bench, run->test->combine, samples->all, n, samples->combined);
-    bench_stats_compute(samples->combined, made, more, stats);
-    return 0;
+    return bench_run_gather(run, mine, samples->n, stats);
 }
 
 static const char *metric_name(enum bench_metric metric)
 {
     static const char *const names[] = {"half_round_trip_us", "bandwidth_GBps", "rate_Mops",
-                                        "exchange_us", "import_us"};
+                                        "exchange_us",        "import_us",      "kernel_us",
+                                        "one_way_us",         "fresh_us"};
     return names[metric];
 }
 
@@ -404,12 +429,10 @@ static int describe_path(struct bench_run *run, struct bench_result *result)
     result->method = report.method;
     result->ll_max = report.ll_max;
     result->sm_max = report.sm_max;
-    result->ll_end = report.ll_end;
     return 0;
 }
 
-static void describe(const struct bench_run *run, const struct samples *samples,
-                     struct bench_result *result)
+int bench_run_describe(struct bench_run *run, struct bench_result *result)
 {
     const struct bench *bench = run->bench;
     const struct bench_case *test = run->test;
@@ -418,23 +441,28 @@ static void describe(const struct bench_run *run, const struct samples *samples,
     result->protocol = test->exchange ? NULL
                        : send         ? bench->options->protocol
                                       : (test->get ? "get" : "put");
-    result->issue = bench_issue_name(test->exchange ? BENCH_ISSUE_HOST : bench->options->issue);
+    const bool waits = test->exchange || bench->options->fresh;
+    result->issue = bench_issue_name(waits ? BENCH_ISSUE_HOST : bench->options->issue);
     result->group = bench->options->group;
+    result->graphs = (uint64_t)bench->options->graphs;
+    result->fresh = bench->options->fresh;
     result->kind = bench->device->ops->kind;
     result->device = ph_context_device(bench->context);
     result->metric = metric_name(test->metric);
     result->ranks = bench->ranks;
     result->bytes = run->size;
     result->channels = run->channels;
-    result->iterations = (uint64_t)samples->n * samples->count;
     result->verified = bench->options->verify && !test->exchange;
     result->exchange = test->exchange;
+    result->nccl_version = bench_nccl_version(bench);
+    result->nccl_path = bench_nccl_path(bench);
     result->ops = run->op_count / (size_t)(bench->ranks - 1);
     result->segments = run->segment_count;
+    return describe_path(run, result);
 }
 
-static void describe_counters(const struct ph_counters *a, const struct ph_counters *b,
-                              struct bench_result *result)
+void bench_run_describe_counters(const struct ph_counters *a, const struct ph_counters *b,
+                                 struct bench_result *result)
 {
     double calls = (double)(b->exchanges - a->exchanges);
     result->wait = wait_name(a, b);
@@ -445,12 +473,15 @@ static void describe_counters(const struct ph_counters *a, const struct ph_count
     result->store_commands = (double)(b->store_commands - a->store_commands) / calls;
 }
 
-static int measure_run(struct bench_run *run, struct samples *samples, struct bench_result *result)
+static int measure_run(struct bench_run *run, struct samples *samples, bench_row *row)
 {
+    struct bench_result made = {0}, *result = &made;
     struct bench *bench = run->bench;
     struct ph_counters before, after;
+    int rc = bench_live_capture(run);
     ph_context_counters(bench->context, &before, sizeof(before));
-    int rc = run->test->sample ? measure_samples(run, samples) : measure_blocks(run, samples);
+    if (rc == 0)
+        rc = run->test->sample ? measure_samples(run, samples) : measure_blocks(run, samples);
     ph_context_counters(bench->context, &after, sizeof(after));
     if (rc == 0)
         rc = gather(run, samples->ours, samples, &result->stats);
@@ -458,13 +489,16 @@ static int measure_run(struct bench_run *run, struct samples *samples, struct be
         struct bench_stats limit = {0};
         rc = gather(run, samples->raw, samples, &limit);
         result->compared = rc == 0;
+        result->limit_of = bench->nccl ? "nccl" : "raw";
         result->limit = limit.median;
         result->ratio = limit.median > 0 ? result->stats.median / limit.median : 0;
     }
     if (rc == 0)
-        rc = describe_path(run, result);
-    describe(run, samples, result);
-    describe_counters(&before, &after, result);
+        rc = bench_run_describe(run, result);
+    result->iterations = (uint64_t)samples->n * samples->count;
+    bench_run_describe_counters(&before, &after, result);
+    if (rc == 0)
+        row(bench, result);
     return rc;
 }
 
@@ -474,7 +508,8 @@ static int measure_run(struct bench_run *run, struct samples *samples, struct be
 static int release_channels(struct bench_run *run)
 {
     struct bench *bench = run->bench;
-    if (run->channels == 1 || run->test->open || bench->options->issue == BENCH_ISSUE_GRAPH)
+    const bool captured = bench->options->issue == BENCH_ISSUE_GRAPH || bench->options->graphs;
+    if (run->channels == 1 || run->test->open || captured)
         return 0;
     int rc = bench_barrier(bench); // the peer is through with them, too
     if (rc || bench->peer < 0)
@@ -487,20 +522,18 @@ static int release_channels(struct bench_run *run)
     return rc ? bench_fail(bench, rc, "release of the channels") : 0;
 }
 
-int bench_measure(struct bench *bench, const struct bench_case *test, size_t size,
-                  struct bench_result *result)
+int bench_measure(struct bench *bench, const struct bench_case *test, size_t size, bench_row *row)
 {
     char text[32];
     snprintf(bench->doing, sizeof(bench->doing), "%s, %s bytes", test->name,
              bench_size_text(size, text, sizeof(text)));
     struct bench_run run = {.bench = bench, .test = test, .size = size};
-    *result = (struct bench_result){0};
     struct samples *samples = calloc(1, sizeof(*samples));
     if (!samples)
         return bench_fail(bench, -ENOMEM, "samples");
     int rc = bench_run_open(&run);
     if (rc == 0)
-        rc = measure_run(&run, samples, result);
+        rc = test->rows ? test->rows(&run, row) : measure_run(&run, samples, row);
     bench_run_close(&run);
     if (rc == 0)
         rc = release_channels(&run);

@@ -14,6 +14,12 @@
 
 struct bench_case;
 
+enum bench_compare {
+    BENCH_COMPARE_NONE,
+    BENCH_COMPARE_RAW,  // the limit of the machine
+    BENCH_COMPARE_NCCL, // the same by NCCL
+};
+
 enum bench_issue {
     BENCH_ISSUE_STREAM, // many operations, then one synchronisation
     BENCH_ISSUE_GRAPH,  // captured once, replayed
@@ -27,7 +33,8 @@ struct bench_sizes {
 };
 
 struct bench_options {
-    bool list, help, json, verify, compare, group, tune;
+    bool list, help, json, verify, group, tune, fresh;
+    bool by_default; // nobody has named a case
     size_t case_count;
     const struct bench_case *cases[BENCH_CASES_MAX];
     struct bench_sizes sizes; // none: each case's own
@@ -37,6 +44,9 @@ struct bench_options {
     int64_t channels; // 0: the case's own
     int64_t ops, segments;
     int64_t deadline_s; // of the whole run
+    enum bench_compare compare;
+    int64_t late_us; // -1: not given
+    int64_t graphs;  // that live beside; 0: not given
     enum bench_issue issue;
     const char *kind;     // "auto", "host", "cuda"
     const char *path;     // "auto", "ipc", "net"

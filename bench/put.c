@@ -2,18 +2,24 @@
 // put: ph_put, ph_put_signal and ph_wait.
 #include "cases.h"
 
+static int give_one(struct bench_run *run, struct ph_channel *channel)
+{
+    return BENCH_ISSUE(run->bench, ph_put_signal(channel, 0, 0, run->size, run->bench->stream));
+}
+
+static int take_one(struct bench_run *run, struct ph_channel *channel)
+{
+    return BENCH_ISSUE(run->bench, ph_wait(channel, run->size, run->bench->stream));
+}
+
 // One round trip: each rank answers the other's put with one of its own.
 static int latency_once(struct bench_run *run)
 {
-    struct bench *bench = run->bench;
-    struct ph_channel *forward = run->forward[0], *backward = run->backward[0];
-    int rc;
-    if (bench->leader) {
-        rc = BENCH_ISSUE(bench, ph_put_signal(forward, 0, 0, run->size, bench->stream));
-        return rc ? rc : BENCH_ISSUE(bench, ph_wait(backward, run->size, bench->stream));
-    }
-    rc = BENCH_ISSUE(bench, ph_wait(forward, run->size, bench->stream));
-    return rc ? rc : BENCH_ISSUE(bench, ph_put_signal(backward, 0, 0, run->size, bench->stream));
+    const bool leader = run->bench->leader;
+    int rc = leader ? give_one(run, run->forward[0]) : take_one(run, run->forward[0]);
+    if (rc)
+        return rc;
+    return leader ? take_one(run, run->backward[0]) : give_one(run, run->backward[0]);
 }
 
 const struct bench_case bench_put_latency = {
@@ -26,6 +32,8 @@ const struct bench_case bench_put_latency = {
     .channels = 1,
     .samples = 50,
     .once = latency_once,
+    .give = give_one,
+    .take = take_one,
     .kernel = BENCH_KERNEL_PUT_SIGNAL,
 };
 

@@ -7,6 +7,7 @@
 #include "bench.h"
 #include "cases.h"
 #include "launch.h"
+#include "nccl.h"
 
 #define CHANNELS_DEFAULT 16384 // of PEERHOP_CHANNELS
 
@@ -166,9 +167,14 @@ int bench_start(struct bench *bench, char *why, size_t why_size)
     bench->rank = place.rank;
     if (bench->options->issue == BENCH_ISSUE_GRAPH && !bench->device->ops->begin_graph)
         return bench_fail(bench, -ENOTSUP, "-i graph needs GPUs (-k cuda)");
+    if (bench->options->graphs && !bench->device->ops->begin_graph)
+        return bench_fail(bench, -ENOTSUP, "--graphs needs GPUs (-k cuda)");
     int rc = check_wish(bench, "-m", bench->options->method);
     if (rc || (rc = check_wish(bench, "--wait", bench->options->wait)))
         return rc;
+    if (bench->options->compare == BENCH_COMPARE_NCCL &&
+        strcmp(bench->device->ops->kind, "host") == 0)
+        return bench_fail(bench, -ENOTSUP, "--compare nccl needs GPUs (-k cuda)");
     const bool kernels = bench->options->issue == BENCH_ISSUE_DEVICE;
     if (kernels && !bench->device->ops->open_kernels)
         return bench_fail(bench, -ENOTSUP, "-i device needs GPUs (-k cuda)");
@@ -186,8 +192,10 @@ int bench_start(struct bench *bench, char *why, size_t why_size)
     rc = allocate_arena(bench);
     if (rc == 0)
         rc = bench_control_open(bench);
-    if (rc == 0 && bench->options->compare)
+    if (rc == 0 && bench->options->compare == BENCH_COMPARE_RAW)
         rc = open_raw(bench);
+    if (rc == 0 && bench->options->compare == BENCH_COMPARE_NCCL)
+        rc = bench_nccl_open(bench);
     bind_to_core(bench);
     return rc;
 }
@@ -196,6 +204,7 @@ int bench_finish(struct bench *bench, int rc)
 {
     if (rc && bench->context)
         ph_context_abort(bench->context, "this rank of the bench has failed");
+    bench_nccl_close(bench, rc);
     bench->device->ops->detach(bench->device);
     int destroyed = ph_context_destroy(&bench->context, rc ? 2000 : 0);
     if (destroyed && rc == 0)

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "beside.h"
 #include "cases.h"
+#include "nccl.h"
 #include "report.h"
 #include "tune.h"
 
@@ -31,28 +33,27 @@ static void out_of_time(int number)
     _exit(1);
 }
 
-static int run_size(struct bench *bench, const struct bench_case *test, size_t size)
+static void print_row(const struct bench *bench, const struct bench_result *result)
 {
-    struct bench_result result;
-    int rc = bench_measure(bench, test, size, &result);
-    if (rc || bench->rank != 0)
-        return rc;
+    if (bench->rank != 0)
+        return;
     if (bench->options->json)
-        bench_report_json(stdout, &result);
+        bench_report_json(stdout, result);
     else
-        bench_report_table(stdout, &result);
+        bench_report_table(stdout, result);
     fflush(stdout);
-    return 0;
 }
 
 static int run_case(struct bench *bench, const struct bench_case *test)
 {
     const struct bench_options *options = bench->options;
+    struct bench_case variant;
     int rc = 0;
+    test = bench_beside_case(test, options, &variant);
     for (size_t i = 0; i < options->sizes.n && rc == 0; i++)
-        rc = run_size(bench, test, options->sizes.values[i]);
+        rc = bench_measure(bench, test, options->sizes.values[i], print_row);
     for (size_t i = 0; options->sizes.n == 0 && i < 4 && test->sizes[i] && rc == 0; i++)
-        rc = run_size(bench, test, test->sizes[i]);
+        rc = bench_measure(bench, test, test->sizes[i], print_row);
     return rc;
 }
 
@@ -77,6 +78,8 @@ static void conclude(const struct bench *bench, const char *why)
     else
         printf("\nRan on GPUs between %d processes; rank 0 on %s.\n", bench->ranks,
                ph_context_device(bench->context));
+    if (bench->nccl)
+        printf("Compared with NCCL %s (%s).\n", bench_nccl_version(bench), bench_nccl_path(bench));
     fflush(stdout);
 }
 

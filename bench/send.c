@@ -9,11 +9,20 @@ static int send_one(struct bench_run *run, struct ph_channel *channel)
     return rc ? rc : BENCH_ISSUE(bench, ph_complete(channel, bench->stream));
 }
 
+static int post_one(struct bench_run *run, struct ph_channel *channel)
+{
+    return BENCH_ISSUE(run->bench, ph_recv(channel, run->size, run->bench->stream));
+}
+
+static int take_one(struct bench_run *run, struct ph_channel *channel)
+{
+    return BENCH_ISSUE(run->bench, ph_complete(channel, run->bench->stream));
+}
+
 static int recv_one(struct bench_run *run, struct ph_channel *channel)
 {
-    struct bench *bench = run->bench;
-    int rc = BENCH_ISSUE(bench, ph_recv(channel, run->size, bench->stream));
-    return rc ? rc : BENCH_ISSUE(bench, ph_complete(channel, bench->stream));
+    int rc = post_one(run, channel);
+    return rc ? rc : take_one(run, channel);
 }
 
 // Both ways of all channels in one group.
@@ -70,7 +79,11 @@ const struct bench_case bench_send_latency = {
     .begin = latency_begin,
     .once = latency_once,
     .end = latency_end,
+    .give = send_one,
+    .post = post_one,
+    .take = take_one,
     .kernel = BENCH_KERNEL_LL,
+    .nccl = true,
 };
 
 static int one_way_group(struct bench_run *run)
@@ -110,6 +123,7 @@ const struct bench_case bench_send_bandwidth = {
     .raw = BENCH_RAW_COPY,
     .channels = 2,
     .samples = 20,
+    .nccl = true,
     .once = one_way_once,
 };
 

@@ -13,23 +13,18 @@
 
 #define LL_MOST       1048576 // of PEERHOP_LL_MAX
 #define LL_UNMEASURED 8192
-#define LL_END        "512K" // and in bytes:
-#define LL_END_BYTES  "524288"
-#define END_MOST      33554432 // a message by sm of more than LL_MOST bytes
 #define NOISE         1.01
 
-enum { LL, SM, SM_LL, CE, METHODS };
+enum { LL, SM, CE, METHODS };
 _Static_assert(METHODS <= BENCH_CUDA_DEVICES, "a device for each");
 
 // How the limits leave a message one method only.
 static const struct {
-    const char *name, *ll_max, *sm_max, *ll_end;
+    const char *name, *ll_max, *sm_max;
 } methods[METHODS] = {
-    {"ll", "PEERHOP_LL_MAX=1048576", "PEERHOP_SM_MAX=0", "PEERHOP_LL_END=0"},
-    {"sm", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=9223372036854775807", "PEERHOP_LL_END=0"},
-    {"sm+ll", "PEERHOP_LL_MAX=1048576", "PEERHOP_SM_MAX=9223372036854775807",
-     "PEERHOP_LL_END=" LL_END_BYTES},
-    {"ce", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0", "PEERHOP_LL_END=0"},
+    {"ll", "PEERHOP_LL_MAX=1048576", "PEERHOP_SM_MAX=0"},
+    {"sm", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=9223372036854775807"},
+    {"ce", "PEERHOP_LL_MAX=0", "PEERHOP_SM_MAX=0"},
 };
 
 struct way {
@@ -46,7 +41,6 @@ struct tune {
     struct bench_sizes sizes;
     size_t small; // how many of them ll may take
     bool wide;    // ... also those of more than LL_UNMEASURED
-    bool ends;    // the end of a message by sm may go by ll
     char job[128];
     struct way ways[METHODS];
 };
@@ -58,14 +52,6 @@ size_t bench_tune_kept(const double *one, const double *other, size_t n)
         if (other[i] < one[i])
             kept = i;
     return kept;
-}
-
-bool bench_tune_end(const double *with, const double *without, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += with[i] / without[i];
-    return sum * NOISE < (double)n;
 }
 
 static int compare(const void *a, const void *b)
@@ -84,12 +70,9 @@ static void choose_sizes(struct tune *tune, const struct bench_options *options)
         tune->small++;
 }
 
-static bool takes(const struct tune *tune, int method, size_t index)
+static size_t count_of(const struct tune *tune, int method)
 {
-    const size_t size = tune->sizes.values[index];
-    if (method == SM_LL)
-        return tune->ends && size > LL_MOST && size <= END_MOST;
-    return method != LL || index < tune->small;
+    return method == LL ? tune->small : tune->sizes.n;
 }
 
 // open_way: a rank of a job of its own. Its channels serve all sizes, for only the first of a pair
@@ -97,7 +80,7 @@ static bool takes(const struct tune *tune, int method, size_t index)
 static int open_way(struct tune *tune, int method, const struct bench_options *options)
 {
     struct way *way = &tune->ways[method];
-    const size_t n = method == LL ? tune->small : tune->sizes.n;
+    const size_t n = count_of(tune, method);
     char why[256];
     way->options = *options;
     way->options.cases[0] = &bench_send_latency;
@@ -106,7 +89,7 @@ static int open_way(struct tune *tune, int method, const struct bench_options *o
     way->options.sizes.n = n ? n : 1;
     snprintf(way->job, sizeof(way->job), "PEERHOP_JOB=%s-%s", tune->job, methods[method].name);
     const char *settings[] = {"PEERHOP_METHOD=auto", way->job, methods[method].ll_max,
-                              methods[method].sm_max, methods[method].ll_end};
+                              methods[method].sm_max};
     _Static_assert(sizeof(settings) == BENCH_SETTINGS * sizeof(*settings), "all of them");
     memcpy(way->settings, settings, sizeof(settings));
     way->bench.options = &way->options;
@@ -134,54 +117,35 @@ static int is_forced(struct tune *tune, int method, bool *forced)
     tune->wide = tune->wide || report.ll_max > LL_UNMEASURED;
     while (method == LL && tune->small > 0 && tune->sizes.values[tune->small - 1] > report.ll_max)
         tune->small--;
-    tune->ends = tune->ends || report.ll_end > 0;
-    *forced = strcmp(report.path, "ipc") == 0 &&
-              (report.ll_max > 0) == (method == LL || method == SM_LL) &&
-              (report.sm_max > 0) == (method == SM || method == SM_LL);
+    *forced = strcmp(report.path, "ipc") == 0 && (report.ll_max > 0) == (method == LL) &&
+              (report.sm_max > 0) == (method == SM);
     return 0;
 }
 
 // measure_size: the blocks of the methods take turns, so that what disturbs one disturbs all.
 static int measure_size(struct tune *tune, size_t index)
 {
+    const int first = index < tune->small ? LL : SM;
     size_t blocks = 0, count[METHODS];
     char text[32];
     int rc = 0;
-    for (int m = LL; m < METHODS && rc == 0; m++) {
+    for (int m = first; m < METHODS && rc == 0; m++) {
         struct way *way = &tune->ways[m];
-        if (!takes(tune, m, index))
-            continue;
         way->run.size = tune->sizes.values[index];
         snprintf(way->bench.doing, sizeof(way->bench.doing), "--tune, %s, %s bytes",
                  methods[m].name, bench_size_text(way->run.size, text, sizeof(text)));
         rc = bench_run_prepare(&way->run, &blocks, &count[m]);
     }
     for (size_t i = 0; i < blocks && rc == 0; i++)
-        for (int m = LL; m < METHODS && rc == 0; m++)
-            if (takes(tune, m, index))
-                rc = bench_block_run(&tune->ways[m].run, BENCH_BLOCK_TIMED, count[m],
-                                     &tune->ways[m].blocks[i]);
-    for (int m = LL; m < METHODS && rc == 0; m++) {
+        for (int m = first; m < METHODS && rc == 0; m++)
+            rc = bench_block_run(&tune->ways[m].run, BENCH_BLOCK_TIMED, count[m],
+                                 &tune->ways[m].blocks[i]);
+    for (int m = first; m < METHODS && rc == 0; m++) {
         struct bench_stats stats;
-        if (!takes(tune, m, index))
-            continue;
         bench_stats_compute(tune->ways[m].blocks, blocks, false, &stats);
         tune->ways[m].us[index] = stats.median / (double)count[m] / 2;
     }
     return rc;
-}
-
-// ends_are_quicker: where they were measured, and may be with such an ll_max.
-static bool ends_are_quicker(const struct tune *tune, size_t ll_max)
-{
-    if (ll_max <= LL_UNMEASURED)
-        return false;
-    size_t first = 0, end;
-    while (first < tune->sizes.n && !takes(tune, SM_LL, first))
-        first++;
-    for (end = first; end < tune->sizes.n && takes(tune, SM_LL, end);)
-        end++;
-    return bench_tune_end(tune->ways[SM_LL].us + first, tune->ways[SM].us + first, end - first);
 }
 
 static size_t ll_max_of(const struct tune *tune)
@@ -197,12 +161,9 @@ static size_t ll_max_of(const struct tune *tune)
 }
 
 // sm_max_text: "64M" or "all".
-static void sm_max_text(const struct tune *tune, bool ends, char *text, size_t size)
+static void sm_max_text(const struct tune *tune, char *text, size_t size)
 {
-    double sm[BENCH_SIZES_MAX];
-    for (size_t i = 0; i < tune->sizes.n; i++)
-        sm[i] = tune->ways[ends && takes(tune, SM_LL, i) ? SM_LL : SM].us[i];
-    const size_t kept = bench_tune_kept(sm, tune->ways[CE].us, tune->sizes.n);
+    const size_t kept = bench_tune_kept(tune->ways[SM].us, tune->ways[CE].us, tune->sizes.n);
     if (kept == tune->sizes.n)
         snprintf(text, size, "all");
     else
@@ -212,12 +173,9 @@ static void sm_max_text(const struct tune *tune, bool ends, char *text, size_t s
 static void print_line(FILE *out, const struct tune *tune, const char *own, const char *peer)
 {
     char ll_text[32], sm_text[32];
-    const size_t ll_max = ll_max_of(tune);
-    const bool ends = ends_are_quicker(tune, ll_max);
-    bench_size_text(ll_max, ll_text, sizeof(ll_text));
-    sm_max_text(tune, ends, sm_text, sizeof(sm_text));
-    fprintf(out, "\"%s\" \"%s\" %s %s%s%s\n", own, peer, ll_text, sm_text,
-            tune->wide ? " wide" : "", ends ? " " LL_END : "");
+    bench_size_text(ll_max_of(tune), ll_text, sizeof(ll_text));
+    sm_max_text(tune, sm_text, sizeof(sm_text));
+    fprintf(out, "\"%s\" \"%s\" %s %s%s\n", own, peer, ll_text, sm_text, tune->wide ? " wide" : "");
 }
 
 // The line counts for both ways: a round trip takes one of each.
@@ -232,15 +190,14 @@ static void print_table(FILE *out, const struct tune *tune, char names[2][BENCH_
     for (size_t i = 0; i < tune->sizes.n; i++) {
         fprintf(out, "# %10s", bench_size_text(tune->sizes.values[i], text, sizeof(text)));
         for (int m = LL; m < METHODS; m++) {
-            if (takes(tune, m, i))
+            if (i < count_of(tune, m))
                 fprintf(out, " %10.3f", tune->ways[m].us[i]);
             else
                 fprintf(out, " %10s", "-");
         }
         fputc('\n', out);
     }
-    fprintf(out, "# own device, peer's device, ll_max, sm_max, and wide, ll_end where they are "
-                 "(PEERHOP_TABLE)\n");
+    fprintf(out, "# own device, peer's device, ll_max, sm_max, wide where it is (PEERHOP_TABLE)\n");
     print_line(out, tune, names[0], names[1]);
     if (strcmp(names[0], names[1]) != 0)
         print_line(out, tune, names[1], names[0]);

@@ -4,7 +4,6 @@
 #ifndef BENCH_TUNE_H
 #define BENCH_TUNE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "options.h"
@@ -16,9 +15,5 @@ int bench_tune(const struct bench_options *options);
 // bench_tune_kept returns how many of n sizes, in order, `one` keeps: `other` is quicker at the
 // next, and at none after that slower by more than a hundredth, which is noise.
 size_t bench_tune_kept(const double *one, const double *other, size_t n);
-
-// bench_tune_end returns whether messages of n sizes are quicker with their end by ll than without:
-// on an average by more than a hundredth. None of none are.
-bool bench_tune_end(const double *with, const double *without, size_t n);
 
 #endif

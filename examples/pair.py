@@ -3,7 +3,7 @@
 """Two ranks pass numbers to and fro: a tensor of PyTorch where that has CUDA, else host memory.
 
     peerhop-run -n 2 python3 examples/pair.py
-    PEERHOP_STORE=redis://host PEERHOP_JOB=name torchrun --nproc-per-node 2 examples/pair.py
+    PEERHOP_STORE=file:/dev/shm/name PEERHOP_JOB=name torchrun --nproc-per-node 2 examples/pair.py
 
 Rank 0 sends, rank 1 doubles what comes and sends it back. With CUDA nothing waits for a stream in between, and the same
 rounds are captured into a CUDA graph and replayed.
@@ -102,11 +102,13 @@ def with_tensors():
     with torch.cuda.stream(torch.cuda.Stream()):
         rounds()
         torch.cuda.current_stream().synchronize()
+    check(peerhop.ph_channel_status(channel))  # a stream is done also where the peer has died
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         rounds()
     graph.replay()
     torch.cuda.synchronize()
+    check(peerhop.ph_channel_status(channel))
     wanted = torch.arange(COUNT, dtype=torch.float64, device='cuda') * 2 ** (2 * ROUNDS)
     del graph  # pins the channel
     return rank, torch.equal(tensor, wanted), 'CUDA tensors'
@@ -123,6 +125,7 @@ def with_host_memory():
 
     def wait():
         check(peerhop.ph_queue_synchronize(queue, ctypes.c_int64(0)))
+        check(peerhop.ph_channel_status(channel))  # a queue is done also where the peer has died
 
     def double():
         wait()

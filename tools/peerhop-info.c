@@ -23,7 +23,6 @@
 #include "job_status.h"
 #include "memory/memory.h"
 #include "net/net.h"
-#include "semaphore/flags.h"
 #include "transport/way.h"
 #include "topology/capabilities.h"
 #include "transport/transport.h"
@@ -230,8 +229,8 @@ static void print_limits(const struct info *info, const struct phi_table *table)
         printf("\nmessages between devices go as PEERHOP_METHOD says\n");
         return;
     }
-    printf("\nmessages between devices go by ll up to, and by sm up to so many bytes, the end of "
-           "these by ll (PEERHOP_TABLE)\n");
+    printf("\nmessages between devices go by ll up to, and by sm up to so many bytes "
+           "(PEERHOP_TABLE)\n");
     for (int i = 0; i < info->place_count; i++) {
         for (int j = 0; j < info->place_count; j++) {
             const struct place *mine = &info->places[i], *theirs = &info->places[j];
@@ -244,12 +243,9 @@ static void print_limits(const struct info *info, const struct phi_table *table)
             struct phi_limits limits = phi_table_limits(table, &info->config, pair);
             printf("  %s to %s  %" PRId64 ", ", mine->name, theirs->name, limits.ll_max);
             if (limits.sm_max == PHI_TABLE_ALL)
-                printf("all");
+                printf("all\n");
             else
-                printf("%" PRId64, limits.sm_max);
-            printf(", %" PRIu64 "\n",
-                   phi_flag_end((uint64_t)limits.ll_max, (uint64_t)limits.sm_max,
-                                (uint64_t)phi_table_end(table, &info->config, pair)));
+                printf("%" PRId64 "\n", limits.sm_max);
         }
     }
 }

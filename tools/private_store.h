@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A Redis of one's own: on a unix socket in a fresh folder that only this user can enter, gone with
-// its owner.
+// A store of one's own: a fresh folder that only this user can enter, gone with its owner.
 #ifndef TOOLS_PRIVATE_STORE_H
 #define TOOLS_PRIVATE_STORE_H
 
@@ -9,18 +8,18 @@
 #include "child.h"
 
 struct private_store {
-    struct child keeper; // keeps server and folder, and ends with the server
-    char folder[80];     // short enough for a socket's path
-    char uri[112];
+    struct child keeper; // removes the folder when it, or its owner, ends
+    char folder[4096];
+    int directory; // what was opened there, where there is a folder
+    char uri[4096 + 8];
 };
 
-// private_store_start starts redis-server in the folder $TMPDIR, or /tmp where that is unset or too
-// long, and waits until it answers. -errno with a sentence in error. Server and folder go with the
-// calling thread, whatever ends it.
+// private_store_start makes the folder in $TMPDIR, /dev/shm or /tmp: the first in which it can.
+// -errno with a sentence in error. The folder goes with the calling thread, whatever ends it.
 int private_store_start(struct private_store *store, char *error, size_t error_size);
 
-// private_store_stop ends the server and removes the folder; fine on a store that was never started
-// (all zero) and on one whose keeper the caller has collected.
+// private_store_stop removes the folder; fine on a store that was never started (all zero) and on
+// one whose keeper has ended.
 void private_store_stop(struct private_store *store);
 
 #endif

@@ -17,7 +17,7 @@ static const char usage[] =
     "Starts RANKS processes of PROGRAM on this machine, each a rank of one job, and ends all if "
     "one fails.\n\n"
     "  -n, --ranks N        number of ranks, 1 to 1024\n"
-    "      --store URI      store of the job (else PEERHOP_STORE, else a private Redis)\n"
+    "      --store URI      store of the job (else PEERHOP_STORE, else a private directory)\n"
     "                       a password in it is seen by all until this program has hidden it: "
     "better\n"
     "                       PEERHOP_STORE_PASSWORD_FILE\n"

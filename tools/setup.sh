@@ -33,7 +33,7 @@ install_packages() {
         fi
         as_root=(sudo -n)
     fi
-    # The package's own Redis service is not needed: every run starts a private server.
+    # The package's own Redis service is not needed: tests start private servers.
     if ! { "${as_root[@]}" apt-get update -q &&
         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
             apt-get install -q -y --no-install-recommends $missing; }; then

@@ -33,8 +33,6 @@ enum ph_protocol {
 // 128 bytes, which not every link carries whole): the path report says it. By sm up to sm_max, and
 // what is larger by ce. 0: none does, not even one of 0 bytes; -1: as the context has it
 // (PEERHOP_LL_MAX, PEERHOP_SM_MAX, PEERHOP_TABLE).
-// Where ll_max is more than 8192 the end of a send by sm, of the put protocol and 1 to 32 MiB, may
-// go by ll (PEERHOP_LL_END).
 struct ph_limits {
     int64_t ll_max;
     int64_t sm_max;
@@ -43,14 +41,17 @@ struct ph_limits {
 // One communication that both ranks name alike: by op_id, each other's rank and matching roles. The
 // buffers may differ in size and place, and may be any part of an allocation: device memory of the
 // context's device from cudaMalloc, cuMemCreate or an exportable pool, or memory of
-// ph_host_alloc/ph_host_register.
+// ph_host_alloc/ph_host_register. Without a buffer, at both ranks, the channel is unbound: each send
+// and receive names its memory (ph_send_from, ph_recv_into), which may be any. An unbound operation of
+// role both may name this rank itself as the peer: it needs no other rank, and yields a channel at once,
+// one for each op_id, for the sends and receives of a ph_group.
 struct ph_operation {
     uint64_t op_id;
     int peer;
     enum ph_role role;
     enum ph_protocol protocol;
-    void *buffer;
-    size_t size; // bytes, > 0
+    void *buffer; // or NULL
+    size_t size;  // bytes, > 0; 0 without a buffer
     // Of what this rank sends: fixed per direction by its sender, a receiver's are ignored. NULL: the
     // context's. Read by the call. The same operation with other limits is another channel. A
     // PEERHOP_METHOD that is not auto comes before them.
@@ -70,8 +71,8 @@ struct ph_exchange_request;
 // (peer, role, size), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
 // come, and what was seen last), PH_ECROSSED (not told of ranks that exchange in several threads,
 // one of which may come), PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH (the
-// ranks have another number of ranks, PEERHOP_CHANNELS or version of the library, or name roles
-// that do not match: at once; where another thread of either process may come in the role that
+// ranks have another number of ranks, PEERHOP_CHANNELS or version of the library, one names a buffer
+// for an operation and the other none, or they name roles that do not match: at once; where another thread of either process may come in the role that
 // does, at the deadline, and the log says it at once), PH_EPEER, PH_ESTORE, PH_EDRIVER, -EPERM (the
 // peer's process is of another user), -ENOSPC (all PEERHOP_CHANNELS channels or
 // keys of a pair are held: the sentence says by what; or all PEERHOP_NET_STAGING bytes are), -ESTALE
@@ -92,11 +93,35 @@ PH_API int ph_exchange_start(struct ph_context *context, const struct ph_operati
 PH_API int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels,
                               int64_t deadline_ms);
 
-// ph_channel_status returns 0, or why the channel cannot be used any more: -ESTALE (a buffer was
-// released), PH_EBROKEN, PH_EPEER, PH_EABORTED, PH_EFENCED. 0 after a stream is done says that what
-// its operations moved is whole: no peer that gave the channel up, and used its buffer for something
-// else, was read since. Never waits for a peer; any thread. Since 0.1.
+// ph_channel_status says whether this end's operations on the channel did all of their work. To be
+// asked when their stream (or queue) is done. 0: every message that they waited for came whole,
+// whatever became of the peer since, and whether or not the channel can still be used; what they
+// had to copy was copied, and what they had to tell the peer was told. That the peer took what was
+// sent to it only an answer of the peer's says. Else, with a sentence (ph_context_error):
+// PH_EPEER, PH_EBROKEN: some of that was left out, as the peer ended or released its buffer
+// before, or a call failed half-way; once it says so it stays so. PH_EABORTED, PH_EFENCED: this
+// rank gave up by itself, or was expelled, and nothing is said of its messages; PH_EABORTED,
+// PH_EMISMATCH likewise of an unbound channel that was aborted, or had a message of two sizes. Of what this end
+// has itself read from the peer's buffer where that is mapped (ph_get, ph_copy, ph_recv of the get
+// protocol) it is 0 where the peer had not given the channel up when this was asked. Calls that
+// were refused, and what kernels of the application do by a device channel, are no part of it:
+// they have said so. Never waits for a peer; any thread. Errors: -EINVAL (NULL), PH_EFORKED. Since
+// 0.1.
 PH_API int ph_channel_status(struct ph_channel *channel);
+
+// ph_channel_ended returns 0 as long as the channel can be used, or, with a sentence, why it
+// cannot be any more: -ESTALE (a buffer was released), PH_EPEER, PH_EBROKEN, PH_EABORTED,
+// PH_EFENCED, PH_EMISMATCH. What had come before it does not say. Never waits for a peer; any thread. Errors:
+// -EINVAL (NULL), PH_EFORKED. Since 0.1.
+PH_API int ph_channel_ended(struct ph_channel *channel);
+
+// ph_channel_abort ends one unbound channel, at both ends: calls on it return PH_EABORTED with the
+// reason (up to 120 bytes; NULL: none), and streams that wait for its messages go on; what these
+// were to bring is undefined. When this rank's streams are done nothing of the channel touches its
+// memory, whatever the peer does. Other channels are not touched, and an exchange of the operation
+// yields a new one. Of a channel that has ended nothing changes. Waits for nobody; any thread.
+// Errors: -EINVAL (NULL, a channel with buffers), PH_EFORKED. Since 0.1.
+PH_API int ph_channel_abort(struct ph_channel *channel, const char *reason);
 
 // ph_channel_close lets go of one handle. Each channel that an exchange returns is a handle, also
 // where it returns the same one again. A channel of which neither rank has a handle, no stream uses
@@ -107,7 +132,7 @@ PH_API int ph_channel_status(struct ph_channel *channel);
 // been given back), PH_EFORKED. Since 0.1.
 PH_API int ph_channel_close(struct ph_channel *channel);
 
-// The peer and op id of a channel, and the sizes of the two buffers in bytes. Never block; any
+// The peer and op id of a channel, and the sizes of the two buffers in bytes, 0 without any. Never block; any
 // thread. Since 0.1.
 PH_API int ph_channel_peer(const struct ph_channel *channel);
 PH_API uint64_t ph_channel_op_id(const struct ph_channel *channel);
@@ -117,8 +142,10 @@ PH_API size_t ph_channel_peer_size(const struct ph_channel *channel);
 // How one direction of a channel moves bytes, and why not otherwise. Strings live as long as the
 // library.
 struct ph_path_report {
-    const char *path;     // "ipc", "net", or "none" where this end cannot reach the peer's buffer
-    const char *method;   // "ce", "memcpy", "rma", "staged", ... what large copies use; "none" without a path
+    const char *path;     // "ipc", "net", "self" where the peer is this rank, or "none" where this end
+                          // cannot reach the peer's buffer
+    const char *method;   // "ce", "memcpy", "rma", "staged", ... what large copies use; of unbound
+                          // channels "ring", "bounce" (slower), "staged"; "none" without a path
     const char *protocol; // "put" or "get": of ph_send/ph_recv in this direction; "none" without
                           // such a role
     const char *kind;     // handle kind of the import: "memfd", "cuda-ipc", "vmm-fd", "pool", "region",
@@ -133,7 +160,6 @@ struct ph_path_report {
                        // "none" where nothing is needed, "driver", "driver_all", "read"
     uint64_t ll_max; // bytes up to which a message goes by ll (a signal: 8192 at most), and by sm: as
     uint64_t sm_max; // its sender says, and the channel has room; the receiver is told. 0: none does
-    uint64_t ll_end; // bytes, nearly, at the end of a send by sm, of 1 to 32 MiB, that go by ll
 };
 
 // ph_channel_path describes the direction from this rank to the peer (outgoing != 0) or from the
@@ -151,9 +177,10 @@ struct ph_device_channel;
 // is not DRAINED, the last handle cannot be closed, and the context not destroyed (-EBUSY). The caller
 // owns it, may copy it, and gives it back by ph_channel_device_release once for each success. Does not
 // wait; any thread. Errors: -EINVAL (NULL; device_size is not this library's: build the kernels with
-// its headers; the channel is closed), -ENOTSUP (a host context), PH_ENOPATH (the channel goes over
+// its headers; the channel is closed), -ENOTSUP (a host context, an unbound channel), PH_ENOPATH (the channel goes over
 // the net, or this end, a sender, cannot reach the peer's buffer), PH_EKIND (a buffer is host memory),
-// the channel's status, PH_EFORKED. *device is untouched on failure. Since 0.1.
+// why the channel has ended (ph_channel_ended), PH_EFORKED. *device is untouched on failure. Since
+// 0.1.
 PH_API int ph_channel_device(struct ph_channel *channel, struct ph_device_channel *device,
                              size_t device_size);
 

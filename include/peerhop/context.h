@@ -31,8 +31,8 @@ struct ph_context_params {
     // NULL: PEERHOP_DEVICE, else "cuda" where there is a driver with a device, else "host".
     const char *device;
 
-    // redis://[user:password@]host[:port][/db] or unix:///path[?db=N]. NULL: PEERHOP_STORE. Not used where
-    // callbacks are given.
+    // redis://[user:password@]host[:port][/db], unix:///path[?db=N], or, for ranks of one node,
+    // file:/directory. NULL: PEERHOP_STORE. Not used where callbacks are given.
     const char *store;
     const struct ph_store_callbacks *store_callbacks; // copied; its opaque must outlive the context
 
@@ -75,11 +75,18 @@ PH_API int ph_context_create(const struct ph_context_params *params, struct ph_c
 // runs and where (operations, peers, or a stream of the application's behind which the driver unmaps nothing; or that graphs
 // are left which captured calls on its channels: they and their executables must be destroyed before), the
 // context lives on and may be destroyed again; on -EBUSY, at once, where device channels of it have not been
-// given back (ph_channel_device_release). Must not run while another thread uses the context. Since 0.1.
+// given back (ph_channel_device_release).
+// It says to each peer whose pair with this rank has ended, or ends meanwhile, that the application knows of that. So copies
+// of such a peer that were held (see ph_context_abort, ph_context_expel) may still come into this rank's buffers
+// until destroy returns 0, while its own operations are finished, too. Those of its own that are held go on when the
+// peer's application knows, or the peer leaves or exits; until then destroy returns -ETIMEDOUT.
+// Must not run while another thread uses the context. Since 0.1.
 PH_API int ph_context_destroy(struct ph_context **context, int64_t deadline_ms);
 
 // ph_context_abort breaks every channel of this rank and tells its peers: streams that wait are released,
 // what they copy afterwards is undefined, later calls return PH_EABORTED here and PH_EBROKEN at the peers.
+// Waits of this rank's streams of which a copy into a peer's memory would follow stay until a call has told
+// the peer's application, or it leaves or exits.
 // Over the net it ends what peers read and write here before it returns, by closing the memory regions. Destroy is
 // still owed. Waits for no rank. Any thread. Since 0.1.
 PH_API int ph_context_abort(struct ph_context *context, const char *reason);
@@ -107,7 +114,7 @@ struct ph_peer_report {
 
 // ph_context_peer reports what this rank knows of another. report_size is sizeof(struct ph_peer_report) of the caller.
 // It is no answer to "may I reuse a buffer that the rank was reading or writing?": a code from a call on the channel is
-// (ph_channel_status), which the rank can see, and fails by.
+// (ph_channel_ended), which the rank can see, and fails by.
 // Errors: -EINVAL (no such rank, or the own one), PH_EFORKED. Does not block; any thread. Since 0.1.
 PH_API int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_report *report,
                            size_t report_size);
@@ -115,8 +122,9 @@ PH_API int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_
 // ph_context_expel ends the membership of a SUSPECT's present life, for all ranks. Survivors' channels with it return
 // PH_EPEER; waits of their streams are released, but those of which a copy into the suspect's memory would follow stay
 // until its application was told, or it exited. It finds itself fenced as soon as it runs again: every exchange,
-// call on a channel, expulsion, and wait for a release fails with PH_EFENCED, and tells it. Until one has, its peers'
-// streams may be held: who waits for streams alone asks ph_channel_status. What it shares is quarantined: a later life
+// call on a channel, expulsion, and wait for a release fails with PH_EFENCED, and tells it; so do, once, where they would
+// wait, ph_queue_synchronize, ph_reap and ph_host_free. ph_context_destroy takes it for told. Until then its peers'
+// streams may be held: who waits for streams of a device alone asks ph_channel_ended. What it shares is quarantined: a later life
 // of the rank is met, and a survivor's destroy goes on, only after it has acknowledged (none of its streams touches any
 // of it) or exited. Two ranks that suspect each other may expel each other; who may expel whom is the application's to
 // agree on.

@@ -772,32 +772,36 @@ template <class Group> class ph_device_port
         }
     }
 
-    PHI_DEVICE int await_go(uint64_t go) const
+    // Until the peer has allowed one copy more than were made. By thread 0; the acquire pairs with
+    // the relaxed store and the fence before it.
+    PHI_DEVICE int await_go(uint32_t *moved) const
     {
+        if (group_.rank() != 0)
+            return 0;
         phi_device::patience patience(channel_);
-        uint32_t said;
-        int rc = 0;
+        *moved = phi_device::load_relaxed(out(&ph_device_lane::moved));
         PHI_DEVICE_ROLLED
-        for (uint32_t i = group_.rank(); rc == 0 && i < PH_DEVICE_BLOCKS; i += group_.size())
-            rc = await_set(go + 4ull * i, &said, patience);
-        return rc;
+        for (;;) {
+            const int rc = patience.over();
+            const uint32_t go = phi_device::load_acquire(out(&ph_device_lane::go));
+            const bool may = static_cast<int32_t>(go - *moved) > 0;
+            if (may || rc != 0)
+                return may ? 0 : rc;
+        }
     }
 
-    // As a copy of one block. No word is put back before all are there, so that a wait that was
-    // given up can begin anew.
+    // As a copy of one block. A wait that was given up can begin anew.
     PHI_DEVICE int move(uint64_t peer_offset, uint64_t local_offset, uint64_t size)
     {
-        const uint64_t go = out(&ph_device_lane::go);
-        const int rc = agree(await_go(go));
+        uint32_t moved = 0;
+        const int rc = agree(await_go(&moved));
         if (rc != 0)
             return rc;
-        PHI_DEVICE_ROLLED
-        for (uint32_t i = group_.rank(); i < PH_DEVICE_BLOCKS; i += group_.size())
-            phi_device::store_relaxed(go + 4ull * i, 0); // before the full word
         phi_device::copy(channel_.remote + peer_offset, channel_.local + local_offset, size,
                          group_);
         group_.sync();
         if (group_.rank() == 0) {
+            phi_device::store_relaxed(out(&ph_device_lane::moved), moved + 1); // before the full word
             phi_device::fence(); // all of the group's, gathered by the barrier
             phi_device::store_relaxed(at(channel_.out.peer, &ph_device_lane::full), 1);
         }
@@ -821,8 +825,7 @@ template <class Group> class ph_device_port
 
     PHI_DEVICE int arrive()
     {
-        const uint64_t full = in(&ph_device_lane::full);
-        const uint64_t go = at(channel_.in.peer, &ph_device_lane::go);
+        const uint64_t full = in(&ph_device_lane::full), given = in(&ph_device_lane::allowed);
         const bool helps = group_.rank() < helpers();
         uint32_t blocks = 0;
         const int rc = agree(helps ? await_full(full, &blocks) : 0);
@@ -831,12 +834,13 @@ template <class Group> class ph_device_port
         PHI_DEVICE_ROLLED
         for (uint32_t i = group_.rank(); helps && i < blocks; i += helpers())
             phi_device::store_relaxed(full + 4ull * i, 0);
-        if (helps)
-            phi_device::fence(); // each thread's zeros, before any go
-        group_.sync();
-        PHI_DEVICE_ROLLED
-        for (uint32_t i = group_.rank(); helps && i < PH_DEVICE_BLOCKS; i += helpers())
-            phi_device::store_relaxed(go + 4ull * i, 1);
+        group_.sync(); // gathers the zeros for the fence
+        if (group_.rank() == 0) {
+            const uint32_t allowed = phi_device::load_relaxed(given) + 1;
+            phi_device::store_relaxed(given, allowed);
+            phi_device::fence(); // before the go
+            phi_device::store_relaxed(at(channel_.in.peer, &ph_device_lane::go), allowed);
+        }
         group_.sync();
         return 0;
     }

@@ -13,7 +13,7 @@ enum ph_device_result {
     PH_DEVICE_INVALID = -22,   // a range outside the buffers, a missing role, too large for lines
     PH_DEVICE_TIMEDOUT = -110, // timeout_ns has passed: nothing was sent or taken
     PH_DEVICE_NOPATH = -5001,  // a value (ll_signal) on a channel without flags
-    PH_DEVICE_ENDED = -5005,   // the channel has ended: ph_channel_status says why
+    PH_DEVICE_ENDED = -5005,   // the channel has ended: ph_channel_ended says why
 };
 
 // The most bytes that go by lines (ll) in one message.
@@ -44,9 +44,10 @@ struct ph_device_channel {
 
 struct ph_device_lane {
     uint32_t pushed, credit, taken;
-    uint32_t reserved[29]; // the first ones are of messages by wide lines, which kernels have not
+    uint32_t moved, go, allowed;
+    uint32_t reserved[26]; // the first ones are of messages of several blocks, which kernels have not
     uint32_t full[PH_DEVICE_BLOCKS];
-    uint32_t go[PH_DEVICE_BLOCKS];
+    uint64_t reserved_too[PH_DEVICE_BLOCKS];
 };
 
 // What the word says.

@@ -23,7 +23,7 @@ extern "C" {
     X(MISMATCH, -5008, "the two ranks describe the operation differently")                         \
     X(KIND, -5009, "memory of this kind cannot be exported")                                       \
     X(FORKED, -5010, "this process was forked from the one that created the context")              \
-    X(ABORTED, -5011, "the context was aborted")
+    X(ABORTED, -5011, "the context or the channel was aborted")
 
 enum ph_error {
 #define PH_ERROR_ENUM(name, value, text) PH_E##name = (value),

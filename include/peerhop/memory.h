@@ -30,9 +30,10 @@ PH_API int ph_host_register(struct ph_context *context, int fd, uint64_t offset,
 // in flight and every stream of the device is done with what it had: waits for that, at most deadline_ms
 // (0: the context's). -ETIMEDOUT says what is in the way (of the library's own operations, which word of
 // which rank); the memory is given back all the same, unmapped behind that, and not to be used or freed
-// again. In a host context it waits for nothing. Errors: -EINVAL (not such an address), -EBUSY (a channel of this
-// context uses it, or an exchange that was started and is not finished), -ETIMEDOUT, PH_EFORKED. Any
-// thread. Since 0.1.
+// again. While it waits it tells of pairs that have ended, as ph_queue_synchronize: PH_EPEER, PH_EBROKEN and PH_EFENCED
+// are as -ETIMEDOUT, the memory is given back. In a host context it waits for nothing. Errors: -EINVAL (not such an
+// address), -EBUSY (a channel of this context uses it, or an exchange that was started and is not finished), -ETIMEDOUT,
+// PH_EPEER, PH_EBROKEN, PH_EFENCED, PH_EFORKED. Any thread. Since 0.1.
 PH_API int ph_host_free(struct ph_context *context, void *address, int64_t deadline_ms);
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
 // context (NULL is its default queue, which the context's worker runs and ph_context_destroy
 // drains). Everything here only enqueues: what was enqueued on the stream before happens before,
 // what is enqueued after happens after, and nothing of it has happened when the call returns. A
+// stream is done also where the peer has ended before: what came whole ph_channel_status says. A
 // stream that captures takes the operation into its graph, which may be replayed any number of
 // times, by one rank or both. What one stream captured must stay in its order: dependencies set by
 // hand (cudaStreamUpdateCaptureDependencies) may add to it, and take nothing from it; and of the
@@ -15,11 +16,14 @@
 // Threads. Any thread; calls on one direction of one channel must be ordered (one stream, or events
 // between streams).
 //
-// Errors of all: -EINVAL (range, role, stream), PH_EBROKEN, PH_EPEER, PH_EABORTED (the channel's
-// status), PH_ENOPATH (this end has not the import that the call needs), -EALREADY (a post before
-// the complete of the one before), -EAGAIN (too many streams wait: 64 kernels of this context; a
-// queue is full), PH_EDRIVER, PH_EFORKED. On an error nothing was enqueued, unless the channel's
-// status says that it broke half-way. No call allocates, takes a lock that another rank can hold,
+// Errors of all: -EINVAL (range, role, stream), PH_EBROKEN, PH_EPEER, PH_EABORTED (the channel has
+// ended), PH_ENOPATH (this end has not the import that the call needs), -EALREADY (a post before
+// the complete of the one before), -EAGAIN (too many streams wait: 48, PEERHOP_KERNEL_WAITS (64)
+// less PEERHOP_GRAPH_BRANCHES (16), which are left to graphs: no more of their branches may run at
+// once; fewer of both on devices of less than 128 multiprocessors; or a host queue is full: 262144
+// steps wait in it), PH_EDRIVER, PH_EFORKED. On an error nothing was enqueued, unless the channel's
+// status says that it broke half-way. No call takes a lock that another rank can hold, allocates
+// (but for a host queue that gets deeper than it was: -ENOMEM),
 // or makes a system call of its own after the first use of a stream (of threads that call on one
 // stream at once, one may yield the core to another; the first large groups that several threads
 // make at the same time take memory, which the context keeps: -ENOMEM). A call that is captured takes a lock of the
@@ -61,7 +65,7 @@ PH_API int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_o
 // only to and from its owner's streams.
 // Over the net, between host memories, the bytes pass through 4 MiB of this rank's for each queue (the
 // default one, too), which the first such copy of a queue takes (-ENOMEM) and the provider may pin; they
-// are in the target when the copy is done. A channel that has ended gives its status, `to` before
+// are in the target when the copy is done. A channel that has ended says why, `to` before
 // `from`; of one that ends meanwhile the other one stays good, and what the copy has brought it is
 // undefined. Since 0.1.
 PH_API int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from,
@@ -77,7 +81,8 @@ PH_API int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *f
 PH_API int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_offset,
                          size_t size, void *stream);
 
-// ph_signal signals without data: it pairs with ph_wait(0). Needs the sender's role. Since 0.1.
+// ph_signal signals without data: it pairs with ph_wait(0). Needs the sender's role. On an unbound
+// channel, too, where its order with messages is not told. Since 0.1.
 PH_API int ph_signal(struct ph_channel *channel, void *stream);
 
 // ph_wait lets the stream wait for the peer's next signal and consumes it. size is what the
@@ -105,6 +110,25 @@ PH_API int ph_send(struct ph_channel *channel, size_t size, void *stream);
 PH_API int ph_recv(struct ph_channel *channel, size_t size, void *stream);
 PH_API int ph_complete(struct ph_channel *channel, void *stream);
 
+// ph_send_from and ph_recv_into move size bytes (0 is fine) on an unbound channel, from and into
+// memory of the caller's: in a device context any that kernels of the device reach (cudaMalloc,
+// pools, mapped segments, pinned host memory), in a host context any. It needs no exchange, and no
+// peer ever has its address: what was enqueued behind ph_send_from may write it, what was enqueued
+// behind ph_recv_into finds the message there. Messages of a direction match in order. Both ends
+// name the same size; where they differ the channel ends at both with PH_EMISMATCH, whose sentence
+// names both sizes, and what was delivered is undefined, but lies within the size that was named. A
+// send may wait on its stream for the peer's receive, and does for what is larger than the library
+// holds: two ranks that both send first on one stream may deadlock, and ph_group does not. When the
+// peer has left, ph_recv_into takes what it had sent over the net where one of the ranks has a
+// device. By a ring (the path report says so) it does not so far, although a send there waits for no
+// receive while the ring has room: who sends last is to hear of it, by an answer or a barrier,
+// before it leaves. In a host context a message takes some places of the queue for each MiB: where
+// it has too few (a message of tens of GiB, or many that wait) the call is -EAGAIN, and may break the
+// channel. Errors, beside those of all: -EINVAL (the channel has buffers, data is NULL where there
+// is a size). Since 0.1.
+PH_API int ph_send_from(struct ph_channel *channel, const void *data, size_t size, void *stream);
+PH_API int ph_recv_into(struct ph_channel *channel, void *data, size_t size, void *stream);
+
 enum ph_group_kind {
     PH_GROUP_SEND = 1, // ph_send and ph_complete
     PH_GROUP_RECV,     // ph_recv and ph_complete
@@ -121,6 +145,7 @@ struct ph_group_op {
     size_t peer_offset;  // put, get, put_signal
     size_t local_offset; // put, get, put_signal
     size_t size;
+    void *data; // send, recv on an unbound channel: size bytes of the caller's; else NULL
 };
 
 // ph_group enqueues operations that have no order among themselves: first everything that tells
@@ -140,8 +165,20 @@ struct ph_group_op {
 // copy engine's, and with copy_kernel none. (A lone one is a launch, too, up to 8 MiB over NVLink,
 // and the copy engine's in a graph.)
 //
-// All channels must belong to one context; at most one message per channel, direction and kind,
-// else -EINVAL and nothing is enqueued. -E2BIG, nothing is enqueued: between devices over the net,
+// Of unbound channels sends and receives name their memory (data), and there may be any number on
+// each: those of a direction match in the order of the list, and as one after the other of
+// ph_send_from and ph_recv_into. Where one of these channels ends while the group is enqueued the
+// call may be PH_EBROKEN, half-way: what the group has on bound channels was enqueued as a whole
+// where their ph_channel_ended is 0, and its unbound channels are broken. ph_channel_abort lets the
+// peers of those go on.
+//
+// On a channel of this rank with itself the n-th send of the group matches its n-th receive, and is a
+// copy on the stream from the one's data to the other's, which may be the same address. -EINVAL,
+// nothing is enqueued: one of them has no other end in the group, their sizes differ, or they overlap
+// otherwise. Nothing else goes on such a channel.
+//
+// All channels must belong to one context; at most one message per bound channel, direction and
+// kind, else -EINVAL and nothing is enqueued. -E2BIG, nothing is enqueued: between devices over the net,
 // more than 16 parts of messages go out on one channel while more than 15 messages are waited for.
 // What one rank puts and the wait for it belong into matching groups, if others wait for it there,
 // too. Since 0.1.

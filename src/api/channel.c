@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "api/path_report.h"
+#include "api/self.h"
 #include "base/clock.h"
 #include "base/table.h"
 #include "ending/usable.h"
@@ -13,17 +15,31 @@
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/abort.h"
 #include "release/spent.h"
 #include "transfer/device_channel.h"
+
+// With itself a rank is sender and receiver, and has nothing to exchange.
+static int check_self(struct phi_peers *peers, const struct ph_operation *op, size_t i)
+{
+    if (op->buffer != NULL)
+        return phi_fail(peers->report, -EINVAL,
+                        "operation %zu: rank %d names itself as the peer, and a buffer: to itself "
+                        "a rank sends on channels without one",
+                        i, op->peer);
+    if (op->role != PH_ROLE_BOTH)
+        return phi_fail(peers->report, -EINVAL,
+                        "operation %zu: rank %d names itself as the peer in role %d: it is both, "
+                        "sender and receiver (%d)",
+                        i, op->peer, (int)op->role, PH_ROLE_BOTH);
+    return 0;
+}
 
 static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)
 {
     if (op->peer < 0 || op->peer >= peers->ranks)
         return phi_fail(peers->report, -EINVAL, "operation %zu: there is no rank %d (%d ranks)", i,
                         op->peer, peers->ranks);
-    if (op->peer == peers->rank)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: rank %d names itself as the peer",
-                        i, op->peer);
     if (op->role < PH_ROLE_SENDER || op->role > PH_ROLE_BOTH)
         return phi_fail(peers->report, -EINVAL, "operation %zu: role %d is none", i, (int)op->role);
     if (op->limits != NULL && !phi_limits_valid(op->limits->ll_max, op->limits->sm_max))
@@ -34,45 +50,64 @@ static int check_operation(struct phi_peers *peers, const struct ph_operation *o
     if (op->protocol < PH_PROTOCOL_DEFAULT || op->protocol > PH_PROTOCOL_GET)
         return phi_fail(peers->report, -EINVAL, "operation %zu: protocol %d is none", i,
                         (int)op->protocol);
-    if (op->buffer == NULL || op->size == 0)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: no buffer", i);
-    return 0;
+    if (op->buffer != NULL && op->size == 0)
+        return phi_fail(peers->report, -EINVAL, "operation %zu: a buffer of no bytes", i);
+    if (op->buffer == NULL && op->size != 0)
+        return phi_fail(peers->report, -EINVAL,
+                        "operation %zu: no buffer, but a size of %zu bytes: an operation without a "
+                        "buffer has none",
+                        i, op->size);
+    return op->peer == peers->rank ? check_self(peers, op, i) : 0;
 }
 
-static int check_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n)
+// *selves: whether some are with this rank itself.
+static int check_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
+                          bool *selves)
 {
+    *selves = false;
     if (context == NULL)
         return -EINVAL;
     if (phi_peers_forked(context->peers))
         return PH_EFORKED;
     int rc = n > 0 ? phi_check_given(&context->report, ops, "an exchange's ops") : 0;
-    for (size_t i = 0; i < n && rc == 0; i++)
+    for (size_t i = 0; i < n && rc == 0; i++) {
         rc = check_operation(context->peers, &ops[i], i);
+        *selves = *selves || (rc == 0 && ops[i].peer == context->peers->rank);
+    }
     return rc;
+}
+
+static int start(struct phi_peers *peers, const struct ph_operation *ops, size_t n, bool selves,
+                 struct ph_exchange_request **request)
+{
+    return selves ? phi_self_start(peers, ops, n, request)
+                  : phi_exchange_start(peers, ops, n, request);
 }
 
 int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
                 struct ph_channel **channels)
 {
     struct ph_exchange_request *request;
-    int rc = check_exchange(context, ops, n);
+    bool selves;
+    int rc = check_exchange(context, ops, n, &selves);
     if (rc == 0 && n > 0)
         rc = phi_check_given(&context->report, channels, "ph_exchange: channels");
     if (rc)
         return rc;
     int64_t deadline = phi_deadline(context->config.deadline_ms);
-    if ((rc = phi_exchange_start(context->peers, ops, n, &request)))
+    if ((rc = start(context->peers, ops, n, selves, &request)))
         return rc;
-    return phi_exchange_finish(request, channels, deadline);
+    return phi_self_finish(request, channels, deadline);
 }
 
 int ph_exchange_start(struct ph_context *context, const struct ph_operation *ops, size_t n,
                       struct ph_exchange_request **request)
 {
-    int rc = check_exchange(context, ops, n);
+    bool selves;
+    int rc = check_exchange(context, ops, n, &selves);
     if (rc == 0)
         rc = phi_check_given(&context->report, request, "ph_exchange_start: request");
-    return rc ? rc : phi_exchange_start(context->peers, ops, n, request);
+    return rc ? rc : start(context->peers, ops, n, selves, request);
 }
 
 int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels,
@@ -89,14 +124,49 @@ int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel *
     int64_t deadline = phi_deadline(deadline_ms ? deadline_ms : peers->config->deadline_ms);
     struct ph_exchange_request *finished = *request;
     *request = NULL;
-    return phi_exchange_finish(finished, channels, deadline);
+    return phi_self_finish(finished, channels, deadline);
 }
 
 int ph_channel_status(struct ph_channel *channel)
 {
     if (channel == NULL)
         return -EINVAL;
-    return phi_peers_forked(channel->peers) ? PH_EFORKED : phi_channel_status(channel);
+    if (phi_peers_forked(channel->peers))
+        return PH_EFORKED;
+    phi_check_mismatch(channel);
+    return phi_channel_status(channel);
+}
+
+int ph_channel_ended(struct ph_channel *channel)
+{
+    if (channel == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(channel->peers))
+        return PH_EFORKED;
+    phi_check_mismatch(channel);
+    const int rc = phi_channel_ended(channel);
+    return rc ? phi_check_refused(channel, rc) : 0;
+}
+
+int ph_channel_abort(struct ph_channel *channel, const char *reason)
+{
+    char why[sizeof channel->why];
+    if (channel == NULL)
+        return -EINVAL;
+    struct phi_peers *peers = channel->peers;
+    if (phi_peers_forked(peers))
+        return PH_EFORKED;
+    if (!channel->unbound)
+        return phi_fail(peers->report, -EINVAL,
+                        "operation %llu with rank %d: ph_channel_abort is for channels without "
+                        "buffers; of this one a buffer can be released (ph_release_start)",
+                        (unsigned long long)channel->op_id, channel->peer->rank);
+    snprintf(why, sizeof why, "rank %d has aborted it: %s", peers->rank,
+             reason ? reason : "no reason given");
+    pthread_mutex_lock(&peers->lock);
+    phi_channel_abort(channel, PH_EABORTED, why);
+    pthread_mutex_unlock(&peers->lock);
+    return 0;
 }
 
 int ph_channel_close(struct ph_channel *channel)
@@ -118,12 +188,12 @@ uint64_t ph_channel_op_id(const struct ph_channel *channel)
 
 size_t ph_channel_local_size(const struct ph_channel *channel)
 {
-    return channel ? channel->local_size : 0;
+    return channel && !channel->unbound ? channel->local_size : 0;
 }
 
 size_t ph_channel_peer_size(const struct ph_channel *channel)
 {
-    return channel ? channel->remote_size : 0;
+    return channel && !channel->unbound ? channel->remote_size : 0;
 }
 
 int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_report *report,

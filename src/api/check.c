@@ -7,6 +7,8 @@
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/abort.h"
+#include "semaphore/words.h"
 
 int phi_check_given(struct phi_report *report, const void *argument, const char *what)
 {
@@ -18,6 +20,16 @@ int phi_check_deadline(struct phi_report *report, int64_t deadline_ms)
     return deadline_ms >= 0
                ? 0
                : phi_fail(report, -EINVAL, "deadline_ms is negative: %lld", (long long)deadline_ms);
+}
+
+int phi_check_bound(const struct ph_channel *channel, const char *what)
+{
+    if (!channel->unbound)
+        return 0;
+    return phi_fail(channel->peers->report, -EINVAL,
+                    "operation %llu with rank %d: %s is for channels with buffers, and this one was "
+                    "exchanged without",
+                    (unsigned long long)channel->op_id, channel->peer->rank, what);
 }
 
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
@@ -37,7 +49,8 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
 
 int phi_check_reach(const struct ph_channel *channel)
 {
-    if (channel->remote != NULL || channel->route.link != NULL || channel->stage.is)
+    if (channel->self || channel->remote != NULL || channel->route.link != NULL ||
+        channel->stage.is)
         return 0;
     return phi_fail(channel->peers->report, PH_ENOPATH,
                     "operation %llu: rank %d's buffer is not mapped here: %s",
@@ -55,6 +68,15 @@ int phi_check_get(const struct ph_channel *channel)
                     (unsigned long long)channel->op_id, channel->peer->rank);
 }
 
+void phi_check_mismatch(struct ph_channel *channel)
+{
+    if (!channel->unbound || atomic_load(&channel->mine->mismatch) == 0)
+        return;
+    pthread_mutex_lock(&channel->peers->lock);
+    phi_channel_mismatch(channel);
+    pthread_mutex_unlock(&channel->peers->lock);
+}
+
 bool phi_check_may_be_late(int rc)
 {
     return rc == PH_EPEER || rc == -ESTALE;
@@ -62,7 +84,8 @@ bool phi_check_may_be_late(int rc)
 
 bool phi_check_ended(int rc)
 {
-    return phi_check_may_be_late(rc) || rc == PH_EBROKEN || rc == PH_EABORTED || rc == PH_EFENCED;
+    return phi_check_may_be_late(rc) || rc == PH_EBROKEN || rc == PH_EABORTED ||
+           rc == PH_EFENCED || rc == PH_EMISMATCH;
 }
 
 int phi_check_refused(struct ph_channel *channel, int rc)
@@ -75,5 +98,5 @@ int phi_check_refused(struct ph_channel *channel, int rc)
     return phi_refuse(channel->peers->report, status, "operation %llu with rank %d: %s",
                       (unsigned long long)channel->op_id, channel->peer->rank,
                       status == -ESTALE ? "a buffer of the channel was released"
-                                        : ph_strerror(status));
+                                        : phi_channel_why(channel, status));
 }

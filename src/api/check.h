@@ -12,6 +12,12 @@ int phi_check_given(struct phi_report *report, const void *argument, const char 
 // phi_check_deadline: of a call that takes one itself.
 int phi_check_deadline(struct phi_report *report, int64_t deadline_ms);
 
+// phi_check_mismatch ends an unbound channel to which a message of another size has come.
+void phi_check_mismatch(struct ph_channel *channel);
+
+// phi_check_bound: -EINVAL for an unbound channel: `what` is for those with buffers.
+int phi_check_bound(const struct ph_channel *channel, const char *what);
+
 // phi_check_range: size bytes at these offsets lie in both buffers.
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
                     size_t size);

@@ -146,8 +146,9 @@ static int read_config(struct ph_context *context, const struct ph_context_param
         context->config.deadline_ms = params->deadline_ms;
     if (params->store_callbacks == NULL && context->config.store[0] == 0)
         return phi_fail(&context->report, -EINVAL,
-                        "no store: set store or PEERHOP_STORE (redis://host:port/db or "
-                        "unix:///path), or give callbacks");
+                        "no store: set store or PEERHOP_STORE (redis://host:port/db, "
+                        "unix:///path, or file:/directory for ranks of one node), or give "
+                        "callbacks");
     const char *table = context->config.table;
     return *table ? phi_table_read(table, &context->report, &context->size_table) : 0;
 }

@@ -30,7 +30,7 @@ struct ph_context {
 
 // phi_context_closed waits until all that was handed over to the device's closer so far is done: 0,
 // or -ETIMEDOUT with a sentence that begins with `what` ("... is not unmapped yet"), says what is
-// in the way, and ends with `then`. release.c.
+// in the way, and ends with `then`; or the code of an end, see ending/untold.h. release.c.
 int phi_context_closed(struct ph_context *context, int64_t deadline, const char *what,
                        const char *then);
 

@@ -33,6 +33,8 @@ static int check_role(const struct end *end)
 static int check_range(const struct end *end)
 {
     const struct ph_channel *channel = end->channel;
+    if (channel->unbound)
+        return phi_check_bound(channel, "ph_copy");
     if (end->offset <= channel->remote_size && end->size <= channel->remote_size - end->offset)
         return 0;
     return phi_fail(channel->peers->report, -EINVAL,

@@ -3,7 +3,9 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "api/self.h"
 #include "base/stage.h"
+#include "cuda/kernel_args.h"
 #include "ending/usable.h"
 #include "lane/staging.h"
 #include "peer/channel.h"
@@ -27,9 +29,12 @@ struct batch {
     enum turn turn;
     struct phi_helps helps;
     size_t n;
+    size_t round;
     bool staged;     // a channel of the group is,
     bool bells;      // ... or goes by bells
     uint32_t phases; // a bit for each in which the group may have calls
+    bool unbound;    // a channel of the group is
+    bool selves;     // ... or is one of this rank to itself
     bool begun;      // something of the group is enqueued
     int rc;
     struct phi_channel_call calls[CALLS_MAX];
@@ -59,9 +64,13 @@ static bool is_pair(const struct ph_group_op *op)
     return op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
 }
 
-// The message of its kind that an operation is; 0 for plain puts and gets, of which there may be
-// any number.
-static uint32_t message_bit(enum ph_group_kind kind)
+// With another rank, which takes part in rounds. What one sends to itself is a copy.
+static bool is_unbound(const struct ph_group_op *op)
+{
+    return is_pair(op) && op->channel->unbound && !op->channel->self;
+}
+
+static uint32_t kind_bit(enum ph_group_kind kind)
 {
     switch (kind) {
     case PH_GROUP_SEND:
@@ -78,10 +87,17 @@ static uint32_t message_bit(enum ph_group_kind kind)
     }
 }
 
+// The message of its kind that an operation is; 0 for those of which there may be any number:
+// plain puts and gets, and what names its memory.
+static uint32_t message_bit(const struct ph_group_op *op)
+{
+    return is_pair(op) && op->channel->unbound ? 0 : kind_bit(op->kind);
+}
+
 // Of a message that is here although its channel has ended: it is taken after all others.
 static uint32_t late_bit(enum ph_group_kind kind)
 {
-    return message_bit(kind) << 4;
+    return kind_bit(kind) << 4;
 }
 
 static bool is_late(const struct ph_group_op *op)
@@ -98,9 +114,72 @@ static const enum phi_call single[] = {
     [PH_GROUP_WAIT] = PHI_CALL_WAIT,
 };
 
-// The calls that an operation of a group is made of: at most one in each phase.
-static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi_call *call)
+// ---- rounds: in each a channel has one message of a direction, or one part of it
+
+static struct phi_turn *turn_of(const struct ph_group_op *op)
 {
+    return &op->channel->turn[is_outgoing(op->kind)];
+}
+
+// By a ring what is large goes in parts of which the ring holds several: one is taken while the next
+// one is pushed.
+#define RING_PART ((size_t)512 << 10)
+
+// What goes at once; both ends cut a message alike.
+static size_t part_size(const struct ph_group_op *op)
+{
+    const struct ph_channel *channel = op->channel;
+    if (channel->stage.is)
+        return SIZE_MAX;
+    if (channel->ring[is_outgoing(op->kind)])
+        return op->size <= PHI_RING_WHOLE ? PHI_RING_WHOLE : RING_PART;
+    return channel->part;
+}
+
+static bool has_part(const struct ph_group_op *op, size_t part)
+{
+    return part == 0 || (op->size - 1) / part_size(op) >= part; // none of 0 bytes has two
+}
+
+// Whether it is its turn in this round. What is bound has its turn in the first one.
+static bool is_its_turn(const struct batch *batch, const struct ph_group_op *op)
+{
+    return is_unbound(op) ? turn_of(op)->at == (size_t)(op - batch->ops) : batch->round == 0;
+}
+
+static void begin_turns(const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (is_unbound(&batch->ops[i]))
+            *turn_of(&batch->ops[i]) = (struct phi_turn){.at = PHI_NO_TURN};
+}
+
+// Goes to the next round; false: there is none.
+static bool next_turns(const struct batch *batch)
+{
+    bool any = false;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct ph_group_op *op = &batch->ops[i];
+        struct phi_turn *turn = is_unbound(op) ? turn_of(op) : NULL;
+        if (turn == NULL)
+            continue;
+        if (turn->at == i && (op->size == 0 || !has_part(op, turn->part + 1)))
+            *turn = (struct phi_turn){.at = PHI_NO_TURN, .next = i + 1};
+        else if (turn->at == i)
+            turn->part++;
+        else if (turn->at == PHI_NO_TURN && i >= turn->next)
+            *turn = (struct phi_turn){.at = i, .next = i + 1};
+        any = any || turn->at == i;
+    }
+    return any;
+}
+
+// The calls that an operation of a group is made of: at most one in each phase.
+static bool call_in_phase(const struct batch *batch, const struct ph_group_op *op, unsigned phase,
+                          enum phi_call *call)
+{
+    if (op->channel->self || !is_its_turn(batch, op))
+        return false;
     if (!is_pair(op))
         *call = single[op->kind];
     else if (phi_channel_active(op->channel, is_outgoing(op->kind)))
@@ -113,12 +192,26 @@ static bool call_in_phase(const struct ph_group_op *op, unsigned phase, enum phi
 // The phases in which it may have calls.
 static uint32_t phases_of(const struct ph_group_op *op)
 {
+    if (op->channel->self)
+        return 0;
     return is_pair(op) ? (1u << PHI_GROUP_PHASES) - 1 : 1u << phi_programs[single[op->kind]].phase;
 }
 
 static struct phi_channel_call call_of(const struct ph_group_op *op, enum phi_call call)
 {
     const bool plain = is_pair(op);
+    if (is_unbound(op)) {
+        const size_t most = part_size(op), from = turn_of(op)->part * most;
+        return (struct phi_channel_call){
+            .channel = op->channel,
+            .call = call,
+            .outgoing = is_outgoing(op->kind),
+            .data = op->size > 0 ? (char *)op->data + from : NULL,
+            .remote_offset = from,
+            .size = op->size - from < most ? op->size - from : most,
+            .message = op->size,
+        };
+    }
     return (struct phi_channel_call){
         .channel = op->channel,
         .call = call,
@@ -170,7 +263,7 @@ static void add_phase(struct batch *batch, const struct ph_group_op *ops, size_t
         next = UINT32_MAX;
         for (size_t i = 0; i < n; i++) {
             enum phi_call call;
-            if (!call_in_phase(&ops[i], phase, &call))
+            if (!call_in_phase(batch, &ops[i], phase, &call))
                 continue;
             const uint32_t place =
                 phi_group_rank(rank, (uint32_t)ops[i].channel->peer->rank, ranks);
@@ -198,11 +291,12 @@ static void add_unstaged(struct batch *batch, const struct ph_group_op *ops, siz
 // ---- staged calls
 
 // The call of an operation that fills slots, or that empties them: at most one.
-static bool staged_call(const struct ph_group_op *op, bool fills, struct phi_channel_call *call)
+static bool staged_call(const struct batch *batch, const struct ph_group_op *op, bool fills,
+                        struct phi_channel_call *call)
 {
     enum phi_call which;
     for (unsigned phase = 0; phase < PHI_GROUP_PHASES; phase++) {
-        if (!call_in_phase(op, phase, &which))
+        if (!call_in_phase(batch, op, phase, &which))
             continue;
         *call = call_of(op, which);
         if (fills ? phi_call_fills(call) : phi_call_empties(call))
@@ -249,7 +343,7 @@ static size_t find_places(const struct batch *batch, const struct ph_group_op *o
     struct phi_channel_call call;
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!staged_call(&ops[i], fills, &call))
+        if (!staged_call(batch, &ops[i], fills, &call))
             continue;
         const struct place place = place_of(batch, &ops[i], i);
         if (is_before(after, &place) &&
@@ -271,7 +365,7 @@ static void add_staged(struct batch *batch, const struct ph_group_op *ops, size_
         count = find_places(batch, ops, n, fills, &last, places);
         for (size_t i = 0; i < count; i++) {
             last = places[i];
-            if (staged_call(&ops[(uint32_t)last.lane], fills, &call))
+            if (staged_call(batch, &ops[(uint32_t)last.lane], fills, &call))
                 add(batch, &call);
         }
     }
@@ -279,36 +373,38 @@ static void add_staged(struct batch *batch, const struct ph_group_op *ops, size_
 
 // Where a staged lane gets more than its peer's slots hold, what the peers send must go on at the
 // same time: they may be at the same point. Nothing is enqueued yet.
-static size_t records_of(const struct ph_group_op *op)
+static size_t records_of(const struct batch *batch, const struct ph_group_op *op)
 {
     struct phi_channel_call call;
-    return staged_call(op, true, &call) ? phi_staging_records(&call) : 0;
+    return staged_call(batch, op, true, &call) ? phi_staging_records(&call) : 0;
 }
 
-static bool overfills(const struct ph_group_op *ops, size_t n)
+static bool overfills(const struct batch *batch, const struct ph_group_op *ops, size_t n)
 {
     size_t all = 0;
     for (size_t i = 0; i < n; i++)
-        all += records_of(&ops[i]);
+        all += records_of(batch, &ops[i]);
     for (size_t i = 0; i < n && all > PHI_STAGE_SLOTS; i++) {
         size_t records = 0;
         for (size_t j = i; j < n && records <= PHI_STAGE_SLOTS; j++)
             if (ops[j].channel == ops[i].channel && is_pair(&ops[j]) == is_pair(&ops[i]))
-                records += records_of(&ops[j]);
+                records += records_of(batch, &ops[j]);
         if (records > PHI_STAGE_SLOTS)
             return true;
     }
     return false;
 }
 
-static int add_helps(struct batch *batch, const struct ph_group_op *ops, size_t n)
+static int add_helps(struct batch *batch)
 {
+    const struct ph_group_op *ops = batch->ops;
+    const size_t n = batch->count;
     struct phi_channel_call call;
     batch->helps.n = 0;
-    if (!batch->staged || !overfills(ops, n))
+    if (!batch->staged || !overfills(batch, ops, n))
         return 0;
     for (size_t i = 0; i < n; i++) // more than there is room for are only counted
-        if (staged_call(&ops[i], false, &call) && batch->helps.n++ < PHI_HELPS_MAX)
+        if (staged_call(batch, &ops[i], false, &call) && batch->helps.n++ < PHI_HELPS_MAX)
             batch->helps.calls[batch->helps.n - 1] = call;
     if (batch->helps.n <= PHI_HELPS_MAX)
         return 0;
@@ -318,11 +414,32 @@ static int add_helps(struct batch *batch, const struct ph_group_op *ops, size_t 
                     PHI_STAGE_SLOTS, batch->helps.n, PHI_HELPS_MAX);
 }
 
+// Behind what tells peers to go on, before all that may wait for them.
+static void add_selves(struct batch *batch)
+{
+    struct phi_self_pairs pairs = phi_self_pairs(batch->ops, batch->count);
+    const struct ph_group_op *send, *receive;
+    while (phi_self_next(&pairs, &send, &receive)) {
+        const struct phi_channel_call call = {
+            .channel = send->channel,
+            .call = PHI_CALL_PUT,
+            .outgoing = true,
+            .size = send->size,
+            .data = send->data,
+            .to = receive->data,
+        };
+        add(batch, &call);
+    }
+}
+
 // Staged calls have no words, so they need not wait for other ranks' posts, nor anybody for them:
 // they come between what posts and copies, and what waits for that; first what fills slots.
 static void add_all(struct batch *batch, const struct ph_group_op *ops, size_t n)
 {
-    add_unstaged(batch, ops, n, 0, PHI_GROUP_PHASES - 1);
+    add_unstaged(batch, ops, n, 0, 1);
+    if (batch->selves && batch->round == 0)
+        add_selves(batch);
+    add_unstaged(batch, ops, n, 1, PHI_GROUP_PHASES - 1);
     if (batch->staged) {
         add_staged(batch, ops, n, true);
         add_staged(batch, ops, n, false);
@@ -343,9 +460,28 @@ static int check_span(const struct ph_group_op *op)
     return phi_check_range(channel, local, peer, op->size);
 }
 
+// What an operation names besides its channel.
+static int check_memory(const struct ph_group_op *op)
+{
+    const struct ph_channel *channel = op->channel;
+    if (!channel->unbound && op->data != NULL)
+        return phi_fail(channel->peers->report, -EINVAL,
+                        "group: operation %llu with rank %d has buffers, and its data is named as well",
+                        (unsigned long long)channel->op_id, channel->peer->rank);
+    if (!channel->unbound)
+        return check_span(op);
+    if (!is_pair(op) && (op->kind != PH_GROUP_SIGNAL && (op->kind != PH_GROUP_WAIT || op->size > 0)))
+        return phi_check_bound(channel, "a put, a get, or a wait for bytes");
+    if (is_pair(op) && op->size > 0 && op->data == NULL)
+        return phi_fail(channel->peers->report, -EINVAL,
+                        "group: %zu bytes of operation %llu with rank %d lie nowhere (data is NULL)",
+                        op->size, (unsigned long long)channel->op_id, channel->peer->rank);
+    return 0;
+}
+
 static bool may_be_late(const struct ph_group_op *op, int rc)
 {
-    return phi_check_may_be_late(rc) && (op->kind == PH_GROUP_RECV || op->kind == PH_GROUP_WAIT);
+    return phi_check_may_be_late(rc) && !is_unbound(op) && (op->kind == PH_GROUP_RECV || op->kind == PH_GROUP_WAIT);
 }
 
 static struct phi_channel_call late_call(const struct ph_group_op *op)
@@ -373,6 +509,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
                         channel == NULL           ? "no channel"
                         : channel->peers != peers ? "a channel of another context"
                                                   : "a channel, and there is no such kind");
+    phi_check_mismatch(channel);
     int rc = phi_channel_check(channel);
     if (rc && !may_be_late(op, rc))
         return phi_check_refused(channel, rc);
@@ -384,16 +521,18 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
                         outgoing ? "sender" : "receiver", (unsigned long long)channel->op_id,
                         channel->peer->rank);
     bool pair = is_pair(op);
+    if (channel->self)
+        return pair ? check_memory(op) : phi_self_refuse(channel, "what is no send or receive");
     bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET ||
                   op->kind == PH_GROUP_PUT_SIGNAL ||
                   (pair && phi_channel_active(channel, outgoing));
     if (copies && !ended && (rc = phi_check_reach(channel)))
         return rc;
-    if (pair && !copies && (atomic_load(&channel->posted) & (outgoing ? 1u : 2u)))
+    if (pair && !copies && !channel->unbound && (atomic_load(&channel->posted) & (outgoing ? 1u : 2u)))
         return phi_fail(peers->report, -EALREADY,
                         "group: operation %llu with rank %d has a post without its complete",
                         (unsigned long long)channel->op_id, channel->peer->rank);
-    rc = check_span(op);
+    rc = check_memory(op);
     if (rc == 0 && op->kind == PH_GROUP_GET)
         rc = phi_check_get(channel);
     return rc == 0 && ended ? check_late(op, ended) : rc;
@@ -417,7 +556,7 @@ static int mark_messages(const struct ph_group_op *ops, size_t n, size_t *marked
 {
     for (*marked = 0; *marked < n; ++*marked) {
         const struct ph_group_op *op = &ops[*marked];
-        uint32_t bit = message_bit(op->kind);
+        uint32_t bit = message_bit(op);
         if (is_signal(op->kind))
             atomic_store_explicit(&op->channel->tells, *marked, memory_order_relaxed);
         if (bit && (atomic_fetch_or(&op->channel->grouped, bit) & bit))
@@ -433,8 +572,8 @@ static int check_messages(const struct ph_group_op *ops, size_t n)
     size_t marked;
     int rc = mark_messages(ops, n, &marked);
     for (size_t i = 0; i < marked; i++)
-        if (message_bit(ops[i].kind))
-            atomic_fetch_and(&ops[i].channel->grouped, ~message_bit(ops[i].kind));
+        if (message_bit(&ops[i]))
+            atomic_fetch_and(&ops[i].channel->grouped, ~message_bit(&ops[i]));
     return rc;
 }
 
@@ -452,22 +591,50 @@ static int take_late(struct batch *batch, const struct ph_group_op *ops, size_t 
     return 0;
 }
 
+// The rounds stand one behind the other on the stream: at both ends a message has the same ones, so
+// that what a round waits for is done by rounds of peers with smaller numbers, or this one.
+static void for_rounds(struct batch *batch, int (*act)(struct batch *batch))
+{
+    batch->round = 0;
+    begin_turns(batch);
+    bool any = batch->unbound && next_turns(batch);
+    do {
+        batch->rc = act(batch);
+        batch->round++;
+        any = any && next_turns(batch);
+    } while (batch->rc == 0 && any);
+}
+
+static int issue_round(struct batch *batch)
+{
+    const int rc = add_helps(batch); // of this round
+    if (rc)
+        return rc;
+    add_all(batch, batch->ops, batch->count);
+    flush(batch);
+    return batch->rc;
+}
+
 static int issue_all(struct batch *batch, const struct ph_group_op *ops, size_t n, size_t late)
 {
-    batch->n = 0;
-    batch->staged = batch->bells = false;
+    batch->n = batch->helps.n = 0;
+    batch->staged = batch->bells = batch->unbound = batch->selves = false;
+    batch->rc = 0;
     batch->phases = 0;
     for (size_t i = 0; i < n; i++) {
         const struct ph_channel *channel = ops[i].channel;
         batch->bells = batch->bells || channel->stage.bells;
         batch->staged = batch->staged || (channel->stage.is && !channel->stage.bells);
+        batch->unbound = batch->unbound || is_unbound(&ops[i]);
+        batch->selves = batch->selves || channel->self;
         batch->phases |= phases_of(&ops[i]);
     }
-    batch->rc = add_helps(batch, ops, n);
+    // First, whether each round can be: half of them cannot be taken back.
+    if (batch->unbound && batch->staged)
+        for_rounds(batch, add_helps);
     if (batch->rc)
         return batch->rc;
-    add_all(batch, ops, n);
-    flush(batch);
+    for_rounds(batch, issue_round);
     return batch->rc || late == 0 ? batch->rc : take_late(batch, ops, n);
 }
 
@@ -480,6 +647,8 @@ static int check_and_issue(struct batch *batch, const struct ph_group_op *ops, s
     if (rc == 0)
         rc = check_messages(ops, n);
     if (rc == 0)
+        rc = phi_self_check(ops, n);
+    if (rc == 0)
         rc = issue_all(batch, ops, n, late);
     while (phi_check_ended(rc) && !batch->begun) {
         before = late;
@@ -489,6 +658,25 @@ static int check_and_issue(struct batch *batch, const struct ph_group_op *ops, s
         rc = issue_all(batch, ops, n, late);
     }
     return rc;
+}
+
+// Of a group that is half enqueued PH_EBROKEN says that. Where all of it is on one channel nothing
+// else is enqueued, and the channel knows better why.
+static int why_refused(const struct batch *batch, int rc)
+{
+    for (size_t i = 1; i < batch->count; i++)
+        if (batch->ops[i].channel != batch->ops[0].channel)
+            return rc;
+    return phi_check_refused(batch->ops[0].channel, rc);
+}
+
+// A post whose complete is missing is half an operation, in whichever batch it was. But all of the
+// first round is enqueued when a later one fails, and of bound channels nothing is in another one.
+static void break_half(const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->round <= 1 || is_unbound(&batch->ops[i]) || is_late(&batch->ops[i]))
+            phi_channel_break(batch->ops[i].channel);
 }
 
 // The context of the first operation that has a channel, or NULL: one without is refused there.
@@ -515,9 +703,10 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     if (phi_peers_forked(batch.peers))
         return PH_EFORKED;
     int rc = check_and_issue(&batch, ops, n);
-    // A post whose complete is missing is half an operation, in whichever batch it was.
-    for (size_t i = 0; rc && batch.begun && i < n; i++)
-        phi_channel_break(ops[i].channel);
+    if (rc && batch.begun) {
+        rc = why_refused(&batch, rc);
+        break_half(&batch);
+    }
     // Another context's channel, for which the group was refused, may be in a group of its own.
     for (size_t i = 0; i < n; i++)
         if (ops[i].channel != NULL && ops[i].channel->peers == batch.peers && is_late(&ops[i]))

@@ -35,7 +35,6 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
     report->method = methods(table, phi_flags_signal_lines(channel, outgoing));
     report->ll_max = table->lines;
     report->sm_max = table->copy;
-    report->ll_end = table->end;
     for (const char *const *name = (const char *const[]){"ll", "sm", "ce", NULL}; *name; name++)
         if (strstr(report->method, *name) == NULL)
             reject(report, *name, PHI_REASON_USER);
@@ -57,6 +56,14 @@ static void report_words(const struct ph_channel *channel, struct ph_path_report
     reject(report, "ll", device ? PHI_REASON_FLAGS : PHI_REASON_HOST);
 }
 
+static void report_unbound(const struct ph_channel *channel, bool outgoing,
+                           struct ph_path_report *report)
+{
+    report->method = channel->ring[outgoing] ? "ring" : "bounce";
+    if (!channel->ring[outgoing])
+        reject(report, "ring", phi_flags_not_ring(channel));
+}
+
 static void report_staged(const struct ph_channel *channel, struct ph_path_report *report)
 {
     const struct phi_way *way = &channel->peers->way;
@@ -73,9 +80,23 @@ static const char *kind_of_region(const struct ph_channel *channel)
     return channel->peers->way.kind == PHI_WAY_DMABUF ? "dmabuf" : "hmem";
 }
 
+// Each direction is the other one: what is sent is copied here.
+static void report_self(const struct ph_channel *channel, struct ph_path_report *report)
+{
+    *report = (struct ph_path_report){.path = "self",
+                                      .protocol = "put",
+                                      .kind = "none",
+                                      .flush = phi_flush_name(PHI_FLUSH_NONE)};
+    report_words(channel, report);
+}
+
 void phi_channel_report(const struct ph_channel *channel, bool outgoing,
                         struct ph_path_report *report)
 {
+    if (channel->self) {
+        report_self(channel, report);
+        return;
+    }
     // Outgoing data is moved by our mapping under put and by the peer's under get; incoming data
     // the other way round.
     uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
@@ -100,6 +121,8 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
         report_staged(channel, report);
     else if (channel->stage.bells && channel->peers->way.dmabuf)
         reject(report, "dmabuf", channel->peers->way.dmabuf);
+    else if (channel->unbound)
+        report_unbound(channel, outgoing, report);
     else if (channel->own_slab)
         report_flags(channel, outgoing, report);
     else if (!net)

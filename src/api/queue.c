@@ -4,6 +4,7 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
+#include "ending/untold.h"
 
 static bool forked(struct ph_queue *queue)
 {
@@ -35,8 +36,12 @@ int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms)
     int rc = phi_check_deadline(phi_queue_report(queue), deadline_ms);
     if (rc)
         return rc;
-    return phi_queue_synchronize(queue, deadline_ms ? phi_deadline(deadline_ms)
-                                                    : phi_queue_deadline(queue));
+    const int64_t deadline = deadline_ms ? phi_deadline(deadline_ms) : phi_queue_deadline(queue);
+    do
+        rc = phi_untold_answer(phi_queue_executor(queue)->peers,
+                               phi_queue_synchronize(queue, deadline));
+    while (rc == -EINTR);
+    return rc;
 }
 
 int ph_queue_host(struct ph_queue *queue, void (*fn)(void *opaque), void *opaque)

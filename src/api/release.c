@@ -4,10 +4,14 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "base/clock.h"
+#include "ending/untold.h"
 #include "meeting/reap.h"
 #include "peer/peers.h"
 #include "release/release_wait.h"
 #include "release/start.h"
+
+// How often a wait for the device looks at what else there is to say.
+#define LOOK_MS 10
 
 static int check(struct ph_context *context, const void *buffer, size_t size)
 {
@@ -53,20 +57,46 @@ int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
     return phi_release_wait(context->peers, buffer, size, state, phi_deadline(ms));
 }
 
-static int in_the_way(struct ph_context *context, const char *what, const char *then)
+// A wait for the device: whether it is over by the deadline.
+typedef bool (*wait_fn)(struct ph_context *context, uint64_t handed, int64_t deadline);
+
+static bool is_quiet(struct ph_context *context, uint64_t handed, int64_t deadline)
 {
+    (void)handed;
+    return phi_cuda_executor_quiet(context->executor, deadline);
+}
+
+static bool is_closed(struct ph_context *context, uint64_t handed, int64_t deadline)
+{
+    return phi_device_ended(context->device, handed, deadline);
+}
+
+// Waits, and looks now and then whether the application must be told of an end first: streams of
+// the library's may be held until it is. what, then: as phi_context_closed.
+static int await_device(struct ph_context *context, wait_fn is_over, int64_t deadline,
+                        const char *what, const char *then)
+{
+    const uint64_t handed = phi_device_handed(context->device);
     char why[256];
-    phi_cuda_executor_explain(context->executor, why, sizeof why);
-    return phi_fail(&context->report, -ETIMEDOUT, "%s: %s%s", what, why, then);
+    int rc = -EINTR;
+    while (rc == -EINTR) {
+        const int64_t look = phi_deadline(LOOK_MS);
+        if (is_over(context, handed, look < deadline ? look : deadline))
+            return 0;
+        if (look >= deadline) {
+            phi_cuda_executor_explain(context->executor, why, sizeof why);
+            rc = phi_fail(&context->report, -ETIMEDOUT, "%s: %s%s", what, why, then);
+        }
+        if (rc == -ETIMEDOUT || phi_executor_untold(context->executor))
+            rc = phi_untold_answer(context->peers, rc);
+    }
+    return rc;
 }
 
 int phi_context_closed(struct ph_context *context, int64_t deadline, const char *what,
                        const char *then)
 {
-    struct phi_device *device = context->device;
-    if (device == NULL || phi_device_ended(device, phi_device_handed(device), deadline))
-        return 0;
-    return in_the_way(context, what, then);
+    return context->device ? await_device(context, is_closed, deadline, what, then) : 0;
 }
 
 int ph_reap(struct ph_context *context, int64_t deadline_ms)
@@ -81,8 +111,9 @@ int ph_reap(struct ph_context *context, int64_t deadline_ms)
     const int64_t deadline = phi_deadline(deadline_ms ? deadline_ms : context->config.deadline_ms);
     const bool more = phi_reap(context->peers, context->device == NULL);
     // Before it is handed over: what the closer has, and waits with, no exchange can map again.
-    if (more && !phi_cuda_executor_quiet(context->executor, deadline))
-        return in_the_way(context, "not all is unmapped", "; call ph_reap again");
+    if (more && (rc = await_device(context, is_quiet, deadline, "not all is unmapped",
+                                   "; call ph_reap again")))
+        return rc;
     if (more)
         phi_reap(context->peers, true);
     return phi_context_closed(context, deadline, "not all is unmapped yet",

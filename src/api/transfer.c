@@ -4,6 +4,7 @@
 #include <peerhop/transfer.h>
 
 #include "api/check.h"
+#include "api/self.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
@@ -33,6 +34,8 @@ static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_of
                       size_t peer_offset, size_t size)
 {
     int rc = check_channel(channel, outgoing);
+    if (rc == 0)
+        rc = phi_check_bound(channel, "a put or a get");
     if (rc || (rc = phi_check_range(channel, local_offset, peer_offset, size)))
         return rc;
     return phi_check_reach(channel);
@@ -56,7 +59,7 @@ int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, 
            void *stream)
 {
     int rc = check_copy(channel, true, local_offset, peer_offset, size);
-    struct phi_channel_call call = {channel, PHI_CALL_PUT, true, local_offset, peer_offset, size};
+    struct phi_channel_call call = {channel, PHI_CALL_PUT, true, {local_offset}, peer_offset, size};
     return issue_or_refuse(&call, rc, stream);
 }
 
@@ -66,7 +69,7 @@ int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, 
     int rc = check_copy(channel, false, local_offset, peer_offset, size);
     if (rc == 0)
         rc = phi_check_get(channel);
-    struct phi_channel_call call = {channel, PHI_CALL_GET, false, local_offset, peer_offset, size};
+    struct phi_channel_call call = {channel, PHI_CALL_GET, false, {local_offset}, peer_offset, size};
     return issue_or_refuse(&call, rc, stream);
 }
 
@@ -75,14 +78,16 @@ int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_o
 {
     int rc = check_copy(channel, true, local_offset, peer_offset, size);
     struct phi_channel_call call = {channel,      PHI_CALL_PUT_SIGNAL, true,
-                                    local_offset, peer_offset,         size};
+                                    {local_offset}, peer_offset,         size};
     return issue_or_refuse(&call, rc, stream);
 }
 
 int ph_signal(struct ph_channel *channel, void *stream)
 {
     int rc = check_channel(channel, true);
-    struct phi_channel_call call = {channel, PHI_CALL_SIGNAL, true, 0, 0, 0};
+    if (rc == 0 && channel->self)
+        rc = phi_self_refuse(channel, "ph_signal");
+    struct phi_channel_call call = {channel, PHI_CALL_SIGNAL, true, {0}, 0, 0};
     return issue_or_refuse(&call, rc, stream);
 }
 
@@ -105,8 +110,12 @@ static int unless_here(const struct phi_channel_call *call, int rc, void *stream
 
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
 {
-    struct phi_channel_call call = {channel, PHI_CALL_WAIT, false, 0, 0, size};
+    struct phi_channel_call call = {channel, PHI_CALL_WAIT, false, {0}, 0, size};
     int rc = check_channel(channel, false);
+    if (rc == 0 && size > 0)
+        rc = phi_check_bound(channel, "a wait for bytes");
+    if (rc == 0 && channel->self)
+        rc = phi_self_refuse(channel, "ph_wait");
     if (rc == 0)
         rc = phi_check_range(channel, 0, 0, size);
     if (rc == 0)
@@ -128,7 +137,7 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
     if (rc)
         return rc;
     struct phi_channel_call call = {
-        channel, active ? PHI_CALL_TRANSFER : PHI_CALL_POST, outgoing, 0, 0, size};
+        channel, active ? PHI_CALL_TRANSFER : PHI_CALL_POST, outgoing, {0}, 0, size};
     rc = issue_one(&call, stream);
     if (rc && !active)
         phi_channel_unpost(channel, outgoing);
@@ -138,6 +147,8 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
 int ph_send(struct ph_channel *channel, size_t size, void *stream)
 {
     int rc = check_channel(channel, true);
+    if (rc == 0)
+        rc = phi_check_bound(channel, "ph_send");
     if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
         rc = issue_half(channel, true, size, stream);
     return rc ? phi_check_refused(channel, rc) : 0;
@@ -148,7 +159,7 @@ int ph_send(struct ph_channel *channel, size_t size, void *stream)
 static int recv_late(struct ph_channel *channel, size_t size, void *stream, int rc)
 {
     const enum phi_call which = phi_channel_late_recv(channel);
-    const struct phi_channel_call call = {channel, which, false, 0, 0, size};
+    const struct phi_channel_call call = {channel, which, false, {0}, 0, size};
     if (!(channel->role & PH_ROLE_RECEIVER) || phi_check_range(channel, 0, 0, size) ||
         !phi_channel_here(&call))
         return rc;
@@ -160,6 +171,8 @@ static int recv_late(struct ph_channel *channel, size_t size, void *stream, int 
 int ph_recv(struct ph_channel *channel, size_t size, void *stream)
 {
     int rc = check_channel(channel, false);
+    if (rc == 0)
+        rc = phi_check_bound(channel, "ph_recv");
     if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
         rc = issue_half(channel, false, size, stream);
     rc = why_refused(channel, rc);
@@ -190,7 +203,7 @@ int ph_complete(struct ph_channel *channel, void *stream)
             calls[n++] = (struct phi_channel_call){channel,
                                                    PHI_CALL_COMPLETE,
                                                    outgoing != 0,
-                                                   0,
+                                                   {0},
                                                    0,
                                                    atomic_load(&channel->posted_size[outgoing])};
     bool begun = false;
@@ -203,4 +216,53 @@ int ph_complete(struct ph_channel *channel, void *stream)
     for (size_t i = 0; rc == 0 && i < n; i++)
         phi_channel_unpost(channel, calls[i].outgoing);
     return rc ? phi_check_refused(channel, rc) : 0;
+}
+
+// Of the net what came before the peer left is in slots of ours.
+static int recv_into_late(struct ph_channel *channel, void *data, size_t size, void *stream, int rc)
+{
+    const struct phi_channel_call call = {.channel = channel,
+                                          .call = PHI_CALL_COMPLETE,
+                                          .data = data,
+                                          .size = size,
+                                          .message = size};
+    if (!channel->stage.is || !(channel->role & PH_ROLE_RECEIVER) || (size > 0 && data == NULL) ||
+        !phi_channel_here(&call))
+        return rc;
+    return phi_channel_take(&call, stream, false) ? 0 : rc;
+}
+
+static int check_unbound(struct ph_channel *channel, const char *what)
+{
+    if (channel == NULL)
+        return -EINVAL;
+    if (phi_peers_forked(channel->peers))
+        return PH_EFORKED;
+    if (channel->self)
+        return phi_self_refuse(channel, what);
+    if (channel->unbound)
+        return 0;
+    return phi_fail(channel->peers->report, -EINVAL,
+                    "operation %llu with rank %d: %s is for channels that were exchanged without "
+                    "buffers",
+                    (unsigned long long)channel->op_id, channel->peer->rank, what);
+}
+
+int ph_send_from(struct ph_channel *channel, const void *data, size_t size, void *stream)
+{
+    const struct ph_group_op op = {
+        .kind = PH_GROUP_SEND, .channel = channel, .size = size, .data = (void *)data};
+    const int rc = check_unbound(channel, "ph_send_from");
+    return rc ? rc : ph_group(&op, 1, stream);
+}
+
+int ph_recv_into(struct ph_channel *channel, void *data, size_t size, void *stream)
+{
+    const struct ph_group_op op = {
+        .kind = PH_GROUP_RECV, .channel = channel, .size = size, .data = data};
+    int rc = check_unbound(channel, "ph_recv_into");
+    if (rc)
+        return rc;
+    rc = ph_group(&op, 1, stream);
+    return phi_check_may_be_late(rc) ? recv_into_late(channel, data, size, stream, rc) : rc;
 }

@@ -15,7 +15,9 @@
 #define PHI_CONFIG_MAP(STRING, NUMBER, CHOICE)                                                     \
     STRING(job, "JOB", "", "name of the job in the store; the launcher's job id where unset")      \
     STRING(device, "DEVICE", "", "host, cuda or cuda:N; chosen where unset")                       \
-    STRING(store, "STORE", "", "redis://[user:password@]host[:port][/db] or unix:///path[?db=N]")  \
+    STRING(store, "STORE", "",                                                                     \
+           "redis://[user:password@]host[:port][/db], unix:///path[?db=N], or, for ranks of one "  \
+           "node, file:/directory")                                                                \
     STRING(store_password, "STORE_PASSWORD", "", "the store's password, instead of the URI's")     \
     STRING(store_password_file, "STORE_PASSWORD_FILE", "",                                         \
            "file of this user's, for nobody else, whose first line is the store's password; wins") \
@@ -39,13 +41,14 @@
     NUMBER(worker_park_us, "WORKER_PARK_US", 1000, 50, 1000000, "how long an idle queue worker sleeps") \
     NUMBER(memory_operation_streams, "MEMORY_OPERATION_STREAMS", 0, 0, 256,                        \
            "where ranks share a GPU, so many streams may wait by memory operation: quick there, but a process with more streams than CUDA_DEVICE_MAX_CONNECTIONS may hang") \
-    NUMBER(kernel_waits, "KERNEL_WAITS", 64, 1, 1024, "most kernels of ours that wait at once")    \
+    NUMBER(kernel_waits, "KERNEL_WAITS", 64, 1, 1024, "most streams and branches of running graphs in which kernels of ours wait at once; half as many as the device has multiprocessors at most") \
+    NUMBER(graph_branches, "GRAPH_BRANCHES", 16, 0, 1024, "so many of them are left to branches of graphs: no more may run at once; 0: no graph has calls that wait") \
+    NUMBER(device_bytes, "DEVICE_BYTES", 268435456, 0, INT64_MAX, "bytes of device memory for channels without buffers, 2 MiB each; those beyond get little, and are slow") \
     CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
     CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \
-    STRING(table, "TABLE", "", "file of the three below for pairs of GPUs") \
+    STRING(table, "TABLE", "", "file of the two below for pairs of GPUs") \
     NUMBER(ll_max, "LL_MAX", -1, -1, 1 << 20, "bytes up to which a message of this rank goes by ll; -1: as PEERHOP_TABLE says, else as is right for the pair. Signals, all channels but those on a pair's first 16 lines, and pairs for which no table says `wide`: 8192 at most") \
     NUMBER(sm_max, "SM_MAX", -1, -1, INT64_MAX, "... and by sm, a larger one by ce; -1: as PEERHOP_TABLE says, else all") \
-    NUMBER(ll_end, "LL_END", -1, -1, 1 << 20, "bytes, rounded down to 4096, at the end of a message of this rank by sm, of 1 to 32 MiB, that go by ll behind its copy, where more than 8192 bytes may go by ll; -1: as PEERHOP_TABLE says, else as is right for the pair") \
     CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll", "how the ipc path copies; a forced ce passes the limits") \
     NUMBER(copy_blocks, "COPY_BLOCKS", 64, 1, 128, "most thread blocks of a copy by kernel; fewer leave more to the caller's kernels") \
     NUMBER(net_part, "NET_PART", 2097152, 64, 1073741824, "most bytes of one RMA operation of the net path") \

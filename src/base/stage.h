@@ -45,7 +45,8 @@ struct phi_stage_lane {
     // acquires. Of a record that was taken from its line it says only that slot and line are free.
     uint32_t done[PHI_STAGE_BLOCKS];
     // By the stream: 1 where the block has come to the end of a message before its stream comes to
-    // the step that waits for it. That one makes it 0.
+    // the step that waits for it. That one makes it 0. At the sender: 1 where the block has given up a
+    // message: nothing is filled any more, which would be taken for what is missing of that one.
     uint32_t over[PHI_STAGE_BLOCKS];
     uint32_t reserved[8];
     // By the net: the last record that may be filled (is in its slot). Acquired by the stream.

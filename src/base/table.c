@@ -14,7 +14,7 @@
 #include "base/array.h"
 #include "base/config.h"
 
-enum { FIELDS = 6, FILE_MAX = 1 << 20 };
+enum { FIELDS = 5, FILE_MAX = 1 << 20 };
 
 // One line in the making.
 struct reader {
@@ -99,18 +99,16 @@ static int parse_line(struct reader *reader, struct phi_table_line *line, bool *
 {
     char *words[FIELDS];
     int count = split(reader->text, words);
-    line->wide = count > 4 && count <= FIELDS && strcmp(words[4], "wide") == 0;
+    line->wide = count == FIELDS && strcmp(words[FIELDS - 1], "wide") == 0;
 
     *found = count != 0;
     if (count == 0)
         return 0;
     if (count < 0)
         return refuse(reader, "a name in quotes has one at both ends", "");
-    if (count != 4 && !line->wide)
-        return refuse(reader,
-                      "must be: own device, peer's device, ll_max, sm_max, and nothing, wide, or "
-                      "wide and ll_end",
-                      "");
+    if (count != FIELDS - !line->wide)
+        return refuse(
+            reader, "must be: own device, peer's device, ll_max, sm_max, and wide or nothing", "");
     int rc = take_name(reader, words[0], line->own, sizeof(line->own));
     if (rc == 0)
         rc = take_name(reader, words[1], line->peer, sizeof(line->peer));
@@ -127,8 +125,6 @@ static int parse_line(struct reader *reader, struct phi_table_line *line, bool *
         line->limits.sm_max = PHI_TABLE_ALL;
     else if (!parse_size(words[3], PHI_TABLE_ALL, &line->limits.sm_max))
         return refuse(reader, "sm_max is a size (with K, M or G) or all, not", words[3]);
-    if (count == FIELDS && !parse_size(words[5], PHI_TABLE_LL_MAX, &line->ll_end))
-        return refuse(reader, "ll_end is a size from 0 to 1M, not", words[5]);
     return 0;
 }
 
@@ -248,14 +244,13 @@ static bool fits(const char *wanted, const char *name)
     return strcmp(wanted, "*") == 0 || strcmp(wanted, name) == 0;
 }
 
-// docs/performance.md, "Wide lines" and "Ends by lines, once more": over NVLink. Of all other pairs
-// nobody has seen whether wide lines come whole, and the others take twice the bytes, which a link
-// may not have to spare.
+// docs/performance.md, "Wide lines": over NVLink. Of all other pairs nobody has seen whether wide
+// lines come whole, and the others take twice the bytes, which a link may not have to spare.
 static const struct phi_table_line measured[] = {
-    {"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", {1 << 20, PHI_TABLE_ALL}, 512 << 10, true},
-    {"NVIDIA H200", "NVIDIA H200", {1 << 20, PHI_TABLE_ALL}, 0, true},
+    {"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", {1 << 20, PHI_TABLE_ALL}, true},
+    {"NVIDIA H200", "NVIDIA H200", {1 << 20, PHI_TABLE_ALL}, true},
 };
-static const struct phi_table_line unknown = {"*", "*", {PHI_TABLE_LL, PHI_TABLE_ALL}, 0, false};
+static const struct phi_table_line unknown = {"*", "*", {PHI_TABLE_LL, PHI_TABLE_ALL}, false};
 
 // The first line that fits, or NULL.
 static const struct phi_table_line *find(const struct phi_table_line *lines, size_t n,
@@ -285,23 +280,13 @@ bool phi_table_wide(const struct phi_table *table, struct phi_table_pair pair)
     return (line != NULL && line->wide) || find_measured(pair)->wide;
 }
 
-static const struct phi_table_line *line_of(const struct phi_table *table,
-                                            struct phi_table_pair pair)
-{
-    const struct phi_table_line *line = find_in(table, pair);
-    return line != NULL ? line : find_measured(pair);
-}
-
-int64_t phi_table_end(const struct phi_table *table, const struct phi_config *config,
-                      struct phi_table_pair pair)
-{
-    return config->ll_end >= 0 ? config->ll_end : line_of(table, pair)->ll_end;
-}
-
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
                                    struct phi_table_pair pair)
 {
-    struct phi_limits limits = line_of(table, pair)->limits;
+    const struct phi_table_line *line = find_in(table, pair);
+    if (line == NULL)
+        line = find_measured(pair);
+    struct phi_limits limits = line->limits;
     if (config->ll_max >= 0)
         limits.ll_max = config->ll_max;
     if (config->sm_max >= 0)

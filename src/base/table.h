@@ -2,15 +2,14 @@
 // The table of PEERHOP_TABLE: up to how many bytes a message goes by ll and by sm, by the pair of
 // devices. A line of its text is
 //
-//     own-device peer-device ll_max sm_max [wide [ll_end]]     # comment
+//     own-device peer-device ll_max sm_max [wide]     # comment
 //
 // A device is its name as peerhop-info prints it, in double quotes where it has blanks, or * for
 // any. ll_max is at most PHI_TABLE_LL_MAX, and more than PHI_TABLE_LL with `wide` only: 128 bytes
 // that a warp stores at once come whole between these devices (tests/gpu/litmus_test.cpp can show
-// that they do not). So many bytes at the end of a message by sm as ll_end says go by such lines,
-// too, behind the copy (semaphore/flags.h); without it none. Sizes are bytes, in decimal digits,
-// with K, M or G for units of 1024; sm_max may be `all`: every larger message. Empty lines say
-// nothing. The first line that fits a pair counts.
+// that they do not). Sizes are bytes, in decimal digits, with K, M or G for units of 1024; sm_max
+// may be `all`: every larger message. Empty lines say nothing. The first line that fits a pair
+// counts.
 #ifndef PHI_BASE_TABLE_H
 #define PHI_BASE_TABLE_H
 
@@ -39,7 +38,6 @@ static inline bool phi_limits_valid(int64_t ll_max, int64_t sm_max)
 struct phi_table_line {
     char own[65], peer[65]; // "*": any
     struct phi_limits limits;
-    int64_t ll_end;
     bool wide;
 };
 
@@ -74,9 +72,5 @@ struct phi_limits phi_table_limits(const struct phi_table *table, const struct p
 
 // phi_table_wide: whether the pair's line says `wide`, or was measured to be so.
 bool phi_table_wide(const struct phi_table *table, struct phi_table_pair pair);
-
-// phi_table_end: the pair's ll_end, found as its limits are.
-int64_t phi_table_end(const struct phi_table *table, const struct phi_config *config,
-                      struct phi_table_pair pair);
 
 #endif

@@ -126,6 +126,7 @@
     X(cuGraphExecDestroy)                                                                          \
     X(cuGraphDestroy)                                                                              \
     X(cuLaunchHostFunc)                                                                            \
-    X(cuDeviceTotalMem_v2)
+    X(cuDeviceTotalMem_v2)                                                                         \
+    X(cuFuncSetAttribute)
 
 #endif

@@ -24,6 +24,7 @@ enum phi_kernel {
     PHI_KERNEL_HOP_LARGE,
     PHI_KERNEL_HOP_WIDE,
     PHI_KERNEL_HOP_STAGED,
+    PHI_KERNEL_RING,
     PHI_KERNEL_COUNT,
 };
 
@@ -33,8 +34,17 @@ enum phi_kernel {
 enum phi_brace_kind {
     PHI_BRACE_WAIT = 0, // until *word & value (32 bits, acquire, system scope), or *broken != 0
                         // where broken is not 0
-    PHI_BRACE_POST = 1, // *word := value (release, system scope)
+    PHI_BRACE_POST = 1, // *word := value (release, system scope); right behind a wait, or a copy,
+                        // that is undone: nothing
 };
+
+// What stands in a word beside a bit that the waiting process has added itself, to let its wait go.
+#define PHI_BIT_ADDED(bit) ((uint32_t)(bit) << 4)
+
+// A wait by words is undone where it ends by `broken`, or by a bit that was added, and a copy where
+// it is skipped. That says the 32 bits so far behind `broken`, which are 1 then before the number
+// of the launch.
+#define PHI_UNDONE_BEHIND 32
 
 struct phi_brace_item {
     uint64_t word;   // device address
@@ -53,15 +63,42 @@ struct phi_brace_args {
     uint32_t reserved;
 };
 
+// What stands before a part of a message in a bounce buffer: 64 bits, the size of the whole message.
+#define PHI_BOUNCE_HEAD 64
+// In a head: the copy was left out, as its end had ended. What posts behind it may not know.
+#define PHI_LEFT_OUT UINT64_MAX
+
+// Where a size does not match, the end that takes the message says so in its own line, so far behind
+// `broken`: the sizes, then that it is so (32 bits), then `undone` and `broken`.
+#define PHI_MISMATCH_BEHIND 36
+#define PHI_EXPECTED_BEHIND 40
+#define PHI_GOT_BEHIND      48
+
+// ... and the word that is the `broken` of items of phi_hop and its kin.
+#define PHI_FLAGS_OVER_BEHIND 8
+
+enum phi_head {
+    PHI_HEAD_NONE,
+    PHI_HEAD_WRITE, // before the destination
+    PHI_HEAD_CHECK, // before the source, of what has come: where it says another size nothing is copied
+};
+
 // phi_copy: any grid of one dimension; copies size bytes, which do not overlap, unless *broken (32
-// bits) is not 0 when it starts. broken may be 0. size may be 0. sync is the address of a struct
-// phi_transfer_sync, by which block 0 tells the others what it saw; 0: each block looks itself.
+// bits) is not 0 when it starts. broken may be 0, where there is no head to check. size may be 0.
+// With a head to check it copies exactly where *word shows `bit`, not added by this end, and no
+// message before was of another size: what has come is taken whatever became of the peer since.
+// sync is the address of a struct phi_transfer_sync, by which block 0 tells the others what it saw;
+// 0: each block looks itself.
 struct phi_copy_args {
     uint64_t destination; // device addresses
     uint64_t source;
     uint64_t size;
     uint64_t broken;
     uint64_t sync;
+    uint64_t message; // what the head says, or is to say
+    uint64_t word;
+    uint32_t bit;
+    uint32_t head; // enum phi_head
 };
 
 // phi_copies: count copies at the same time, each by its own blocks: those from `first` up to the
@@ -136,14 +173,18 @@ struct phi_transfer_args {
 //       Wide: lines of 128 bytes, 120 of data and 8 of a number, which a warp stores at once, and
 //       which come whole over links of devices that a table names (base/table.h). They have slots
 //       of their own, as their numbers stand elsewhere, and numbers of 64 bits of their own, which
-//       never come round. Of a wide message that several blocks push or take, each takes its share
-//       of the lines, and the last one that is done counts the message.
-//   sm  The passive end sets all go words at the active end; each block of the copy waits for one,
-//       and the blocks put all back to 0. A block that has copied its part stores the number of
-//       blocks into its full word at the passive end, which puts those back to 0. A lane of signals
-//       begins with go set: the first copy needs no leave.
-//   A message may go by both: the PUSH of its end begins when all blocks of the MOVE have stored
-//   what they have (moved), and comes while their fences are under way.
+//       never come round.
+//   sm  The passive end tells the active one how many copies it has allowed (go), of which that has
+//       made `moved`. A block that has copied its share stores the number of shares into the full
+//       word of that share at the passive end, which puts those back to 0. A lane of signals begins
+//       with a go: the first copy needs no leave.
+//
+// What does not fit into one block is done by *hands*: blocks of which each does a share. Before
+// each share of a PUSH or a MOVE its hand claims that (claimed), and a hand that has done its own
+// does those that nobody has claimed. So one hand that has a place on the device does all of it. The
+// taker's hands wait only for what such a hand pushes. Those of a PUSH or a MOVE leave if they may
+// not begin soon. What is left is done by as many hands of a second launch, or, where it is little,
+// by the first block (docs/protocols.md, "Who waits").
 #define PHI_LL_PIECE    8192                     // most bytes of data of a message
 #define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 128) // with room for an offset before the data; aligned
 #define PHI_LL_SLOTS    2                        // wide ones, too
@@ -157,28 +198,50 @@ struct phi_transfer_args {
 #define PHI_WIDE_UNIT        960u       // of data; 1024 of the slot
 #define PHI_WIDE_UNITS(size) (((size) + PHI_WIDE_UNIT - 1) / PHI_WIDE_UNIT)
 #define PHI_WIDE_SLOT        ((uint64_t)1024 * PHI_WIDE_UNITS(PHI_WIDE_PIECE))
-#define PHI_WIDE_WARPS       8u                             // of a block, where there are several
+#define PHI_WIDE_WARPS       8u                             // of a hand
 #define PHI_WIDE_ALONE       ((uint64_t)16 * PHI_WIDE_UNIT) // one block takes it, a warp a unit
 
+// A ring: the units of an unbound channel's messages lie one behind the other, in a bounce buffer of
+// the receiver's, from whose slots they are taken in order. Behind the slots are two lanes: of what
+// this end pushes, of what it takes. wide_pushed and wide_taken count units there, `credit` those
+// that the peer has taken, and `moved` of what is taken says that a message was of another size.
+#define PHI_RING_UNITS ((uint32_t)1984)
+#define PHI_RING_SLOTS (1024 * PHI_RING_UNITS)
+#define PHI_RING_LANE(takes) (PHI_RING_SLOTS + (takes) * (uint32_t)sizeof(struct phi_flag_lane))
+#define PHI_RING_BYTES ((uint32_t)2 << 20)
+#define PHI_RING_WHOLE ((uint32_t)1 << 20) // most bytes of a part
+// Credit for a larger part is given when it is taken: else the next one of any size has room before
+// that, and so waits for no take that stands behind it.
+#define PHI_RING_UNTOLD (PHI_RING_UNITS - PHI_WIDE_UNITS(PHI_RING_WHOLE))
+
 struct phi_flag_lane {
-    uint32_t pushed;          // own
-    uint32_t credit;          // by the peer
-    uint32_t taken;           // own
-    uint32_t pushing, taking; // own: blocks that have done their share; 0 between launches
-    uint32_t moved; // own: blocks of a MOVE that have stored their part, for a PUSH behind it
+    uint32_t pushed;  // own
+    uint32_t credit;  // by the peer
+    uint32_t taken;   // own
+    uint32_t moved;   // own
+    uint32_t go;      // by the peer
+    uint32_t allowed; // own: the go that the peer was told last
+    uint32_t taking;  // own: hands of a TAKE that are through; 0 between launches
+    uint32_t leaving; // own: blocks that have left the message's hands; 0 between launches
     uint64_t wide_pushed, wide_taken; // own: of the messages those that are wide
+    uint64_t handed;                  // own: pushed or moved by hands, or given up by them
     uint32_t drawn;                   // own: rows of a large MOVE; 0 between launches
-    uint32_t reserved_too[21];
-    uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end
-    uint32_t go[PHI_MOVE_BLOCKS];   // by the peer; 0 again by this end
+    uint32_t reserved[17];
+    uint32_t full[PHI_MOVE_BLOCKS];    // by the peer; 0 again by this end
+    uint64_t claimed[PHI_MOVE_BLOCKS]; // own: of each share, the last message (handed) that was claimed
 };
 
 enum phi_hop_kind {
     PHI_HOP_PUSH,   // until credit allows it: data and flags into the peer's slots
     PHI_HOP_TAKE,   // credit for the message before; until the flags are there: the data
     PHI_HOP_GO,     // the peer may copy
-    PHI_HOP_MOVE,   // until go allows it: copies, and a full word for each block
+    PHI_HOP_MOVE,   // until go allows it: copies, and a full word for each share
     PHI_HOP_ARRIVE, // until the full words are there
+
+    // The wait for hands, by a warp.
+    PHI_HOP_ROOM,    // until credit allows a PUSH
+    PHI_HOP_LEAVE,   // until go allows a MOVE
+    PHI_HOP_MESSAGE, // credit for the message before; until the first line of a TAKE is there
 
     // Staged (base/stage.h), through slots in host memory: one message in as many records as it
     // takes.
@@ -191,27 +254,35 @@ enum phi_hop_kind {
     PHI_HOP_LAND, // until all bells of the lane have landed
 };
 
+// Of a PUSH or a MOVE by hands: which of its launches.
+enum phi_hands {
+    PHI_HANDS_FIRST,  // of two
+    PHI_HANDS_SECOND, // ... which does what is left, and counts the message
+    PHI_HANDS_ONLY,   // of one: its first block does what is left
+};
+
 // What a BELL has in `peer`: the bit of the word that it waits for, or 0; what it writes there, or
 // 0; and the immediate of the bell.
 #define PHI_BELL(immediate, bit, value)                                                            \
     ((uint64_t)(value) << 40 | (uint64_t)(bit) << 32 | (uint64_t)(immediate))
 #define PHI_BELL_BIT(peer)   ((uint32_t)((peer) >> 32) & 0xff)
 #define PHI_BELL_VALUE(peer) ((uint32_t)((peer) >> 40) & 0xff)
+// Beside these: it does not only answer what it waited for, so that it is undone where it is not
+// rung.
+#define PHI_BELL_TELLS ((uint64_t)1 << 48)
 
-// What an item writes for others comes before the number, by a fence of each of its blocks. LAST:
-// where the launch behind it is not on the device already, which is looked at once more before
-// that. It pays where the blocks' stores are over soon, or the launch took long.
+// What an item writes for others comes before the number, by a fence of each of its blocks.
 // BEFORE, of a PUSH or a GO: what the stream did before comes before what it tells, by a fence that
 // it begins with: a kernel of the application's, or one that stored to host memory, has none.
 #define PHI_FENCE        1u
-#define PHI_FENCE_LAST   2u
-#define PHI_FENCE_BEFORE 4u
+#define PHI_FENCE_BEFORE 2u
 
 // What a wait of phi_hop stores into *broken where it ends by that, before the number of its
 // launch.
 #define PHI_GIVEN_UP 2u
 
-// One message of phi_hop. Any wait ends when *broken is not 0; then nothing is copied or told.
+// One message of phi_hop, or a part of it. Any wait ends when *broken is not 0; then nothing is
+// copied or told.
 struct phi_hop_item {
     uint64_t own;   // struct phi_flag_lane of this end; staged, bells: struct phi_stage_lane
     uint64_t peer;  // ... of the other; 0: it is told nothing; staged: PHI_STAGE_LIKE; PHI_BELL
@@ -224,40 +295,58 @@ struct phi_hop_item {
     // not wide; TAKE, UNSTAGE: size of the buffer; MOVE: 1 where the source is this end's, filled
     // before the peer says go
     uint64_t offset;
-    uint16_t kind;   // enum phi_hop_kind
+    uint8_t kind;    // enum phi_hop_kind
+    uint8_t hands;   // enum phi_hands
     uint8_t fence;   // 0: it writes nothing for others that is to come before the number; PHI_FENCE
-    uint8_t wide;    // PUSH, TAKE of no signal: 1: the message and its slots are wide; MOVE: 1: the
-                     // next item is the PUSH of the end of its message
+    uint8_t wide;    // PUSH, TAKE of no signal: 1: the message and its slots are wide; 2: by a
+                     // ring: PUSH: destination, TAKE: source is the size of the whole message
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
-                     // the peer copy again. STAGE: the message ends with this. BELL: what it asks.
-                     // Wide PUSH: blocks of the MOVE before it, or 0
-    uint32_t blocks; // of the grid that do this item; 1 but for MOVE, and what is wide; staged:
-                     // what the lane has
+                     // the peer copy again. STAGE: the message ends with this. UNSTAGE, HELP: it
+                     // has to be of `offset` bytes, and another size is said in the line. BELL:
+                     // what it asks
+    uint32_t blocks; // of the grid that do this item; of those of the first block: its warps;
+                     // staged: what the lane has
     uint32_t first;  // of them
 };
 
-#define PHI_HOP_ITEMS 16
+#define PHI_HOP_ITEMS   16                  // most messages
+#define PHI_HOP_ENTRIES (2 * PHI_HOP_ITEMS) // and items: hands, and the wait for them
 
-// phi_hop: the items at the same time, each by its own blocks. The last block that is done stores
-// number, as phi_brace, where done is not 0. sync as for phi_transfer. It does what fits into a
-// block, phi_hop_spread that and what several blocks may share: MOVE, and what is wide;
+// phi_hop: the items at the same time. The first `waits` of them are the first block's, which is the
+// only one that waits without bound: each has warps of its own, or, where it is alone, all. Those
+// behind are hands, and have blocks of their own. Where `tells`, the last block that is done stores
+// number, as phi_brace, where done is not 0: of the launches of one operation the last one. sync as
+// for phi_transfer. It has no hands; phi_hop_spread has some, or a MOVE in its first block;
 // phi_hop_large the same, for launches with a MOVE of which warps draw what they copy;
-// phi_hop_wide only what is wide, where the source of a PUSH and the destination of a TAKE are
-// aligned to 16 bytes; phi_hop_staged items that are staged or bells, those of one lane by the same
-// blocks, one after the other. They are kernels of their own as threads have as many registers as
-// the steps of their kernel need, and wait for the code of these.
+// phi_hop_wide is for what is wide, where the source of a PUSH and the destination of a TAKE are
+// aligned to 16 bytes: one item alone, or hands, and the waits for such; phi_ring for
+// messages by rings, all of which are wide; phi_hop_staged for items
+// that are staged or bells, those of one lane by the same blocks, one after the other. They are
+// kernels of their own as threads have as many registers as the steps of their kernel need, and
+// wait for the code of these.
+//
+// Where the driver can, a launch begins when all blocks of the one before it on the stream let it
+// in, or have ended: a block does so when nothing is left for which it waits without bound. So of a
+// stream one block waits. Hands begin when those that wait for them are over.
 //
 // A store to host memory holds up the end of a kernel, and with it the next one; so does a fence.
 // Where the launch behind it on the stream is on the device already, because it was allowed to
 // begin early, a launch leaves both to that: its number is told with the next one's, by whoever
 // leaves nothing, or where a launch has waited for a while.
+//
+// The first item follows what all items have in common: arguments are fetched line by line, from
+// afar, and of a launch behind another one nothing hides that.
 struct phi_hop_args {
-    struct phi_hop_item items[PHI_HOP_ITEMS];
     uint64_t done;
     uint64_t number;
     uint64_t sync;
     uint32_t count;
     uint32_t stages; // of a launch with a HELP: blocks that do STAGEs. It needs sync->gate
+    uint32_t waits;  // staged: 0
+    uint8_t tells;
+    uint8_t behind; // another launch of the same operation, which it waits for at its end
+    uint8_t reserved[10];
+    struct phi_hop_item items[PHI_HOP_ENTRIES];
 };
 
 // Most threads of a block. Of phi_hop_staged, which has up to 128 registers a thread: so that two
@@ -270,14 +359,16 @@ struct phi_hop_args {
 
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
 static_assert(sizeof(struct phi_brace_args) == 24 * PHI_BRACE_ITEMS + 24, "shared with the device");
-static_assert(sizeof(struct phi_copy_args) == 40, "shared with the device");
+static_assert(sizeof(struct phi_copy_args) == 64, "shared with the device");
 static_assert(sizeof(struct phi_copies_args) == 32 * PHI_COPIES_ITEMS + 32,
               "shared with the device");
 static_assert(sizeof(struct phi_copies_args) <= 4096, "what every driver takes");
-static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 64,
+static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 88,
               "shared with the device");
-static_assert(sizeof(struct phi_flag_lane) == 128 + 8 * PHI_MOVE_BLOCKS, "shared with the device");
+static_assert(sizeof(struct phi_flag_lane) == 128 + 12 * PHI_MOVE_BLOCKS, "shared with the device");
+static_assert(PHI_RING_LANE(2) <= PHI_RING_BYTES, "slots and lanes have room");
 static_assert(sizeof(struct phi_hop_item) == 80, "shared with the device");
-static_assert(sizeof(struct phi_hop_args) == 80 * PHI_HOP_ITEMS + 32, "shared with the device");
+static_assert(sizeof(struct phi_hop_args) == 80 * PHI_HOP_ENTRIES + 48, "shared with the device");
+static_assert(sizeof(struct phi_hop_args) <= 4096, "what every driver takes");
 
 #endif

@@ -24,6 +24,18 @@ static __device__ void store_relaxed(uint32_t *address, uint32_t value)
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+static __device__ uint64_t load_relaxed_64(const uint64_t *address)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+    return value;
+}
+
+static __device__ void store_relaxed_64(uint64_t *address, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
 static __device__ void store_release(uint64_t address, uint32_t value)
 {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
@@ -41,29 +53,43 @@ static __device__ void fence_system()
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+// Before the number, by what releases that.
+static __device__ void note_undone(uint64_t broken)
+{
+    if (broken != 0)
+        store_relaxed(reinterpret_cast<uint32_t *>(broken + PHI_UNDONE_BEHIND), 1);
+}
+
 // The acquire pairs with the post of whose turn it is (kernel, memory operation or host store).
 // Polling goes over PCIe to host memory, 1 us a read, so the pause only matters where many wait for
-// long.
-static __device__ void wait_word(const phi_brace_item &item)
+// long. Returns whether the peer has posted.
+static __device__ bool wait_word(const phi_brace_item &item)
 {
     unsigned pause = 20;
-    for (unsigned polls = 0; (load_acquire(item.word) & item.value) == 0; polls++) {
-        if (item.broken != 0 && load_acquire(item.broken) != 0)
-            return;
-        if (polls > 1000) {
+    uint32_t word;
+    bool over = false; // what came before that was set is taken
+    for (unsigned polls = 0; ((word = load_acquire(item.word)) & item.value) == 0 && !over;
+         polls++) {
+        over = item.broken != 0 && load_acquire(item.broken) != 0;
+        if (polls > 1000 && !over) {
             __nanosleep(pause);
             pause = pause < 1000 ? pause * 2 : pause;
         }
     }
+    if ((word & (item.value | PHI_BIT_ADDED(item.value))) == item.value)
+        return true;
+    note_undone(item.broken);
+    return false;
 }
 
+// A post tells of the wait right before it.
 static __device__ void do_items(const phi_brace_item *items, uint32_t first, uint32_t end)
 {
     for (uint32_t i = first; i < end; i++) {
-        if (items[i].kind == PHI_BRACE_WAIT)
-            wait_word(items[i]);
-        else
+        if (items[i].kind == PHI_BRACE_POST)
             store_release(items[i].word, items[i].value);
+        else if (!wait_word(items[i]) && i + 1 < end && items[i + 1].kind == PHI_BRACE_POST)
+            i++;
     }
 }
 
@@ -248,6 +274,56 @@ static __device__ bool is_broken(uint64_t broken)
     return broken != 0 && load_relaxed(reinterpret_cast<const uint32_t *>(broken)) != 0;
 }
 
+// ... of a copy that is left out by it.
+static __device__ bool is_skipped(uint64_t broken)
+{
+    const bool skipped = is_broken(broken);
+    if (skipped)
+        note_undone(broken);
+    return skipped;
+}
+
+// A message of another size has come. The sizes come before `mismatch`, whose release pairs with the
+// acquire of who looks for it.
+static __device__ void note_mismatch(uint64_t broken, uint64_t expected, uint64_t got)
+{
+    store_relaxed_64(reinterpret_cast<uint64_t *>(broken + PHI_EXPECTED_BEHIND), expected);
+    store_relaxed_64(reinterpret_cast<uint64_t *>(broken + PHI_GOT_BEHIND), got);
+    note_undone(broken);
+    store_release(broken + PHI_MISMATCH_BEHIND, 1);
+    store_relaxed(reinterpret_cast<uint32_t *>(broken), 1);
+}
+
+// Thread 0 of a block that is to copy: whether it leaves that out.
+static __device__ bool is_left_out(const phi_copy_args &args)
+{
+    if (args.head != PHI_HEAD_CHECK)
+        return is_skipped(args.broken);
+    const uint32_t word = load_acquire(args.word);
+    if ((word & (args.bit | PHI_BIT_ADDED(args.bit))) != args.bit ||
+        load_acquire(args.broken + PHI_MISMATCH_BEHIND) != 0) {
+        note_undone(args.broken);
+        return true;
+    }
+    const uint64_t got =
+        load_relaxed_64(reinterpret_cast<const uint64_t *>(args.source - PHI_BOUNCE_HEAD));
+    if (got == args.message)
+        return false;
+    if (got == PHI_LEFT_OUT)
+        note_undone(args.broken);
+    else
+        note_mismatch(args.broken, args.message, got);
+    return true;
+}
+
+// ... of a block that copies.
+static __device__ void write_head(const phi_copy_args &args, bool copies)
+{
+    if (args.head == PHI_HEAD_WRITE)
+        *reinterpret_cast<uint64_t *>(args.destination - PHI_BOUNCE_HEAD) =
+            copies ? args.message : PHI_LEFT_OUT;
+}
+
 // By all threads. Each look at `broken` goes over PCIe, and looks at one word follow one another
 // there, 1.1 us each: so block 0 looks, and hands on what it found. All arrive after it.
 static __device__ uint32_t hand_on(uint64_t address, uint32_t found)
@@ -317,13 +393,14 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     copy_when(args, blockIdx.x, gridDim.x, true, drawn_of(args), [&] {
         uint32_t gate = GATE_COPY;
         if (args.sync == 0 || blockIdx.x == 0)
-            gate = __syncthreads_or(threadIdx.x == 0 && is_broken(args.broken)) ? GATE_SKIP
-                                                                                : GATE_COPY;
+            gate = __syncthreads_or(threadIdx.x == 0 && is_left_out(args)) ? GATE_SKIP : GATE_COPY;
         if (args.sync != 0) {
             gate = hand_on(args.sync, gate);
             if (threadIdx.x == 0)
                 meet_behind_gate(reinterpret_cast<phi_transfer_sync *>(args.sync), false);
         }
+        if (blockIdx.x == 0 && threadIdx.x == 0)
+            write_head(args, gate == GATE_COPY);
         return gate == GATE_COPY;
     });
     release_copies();
@@ -379,19 +456,35 @@ template <class Args> struct follower {
     }
 };
 
+// Of launches that overlap: as far as this block is concerned, the one behind this may begin.
+static __device__ void let_next_in()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the launch before this one is over.
+static __device__ void await_launch_before()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Launched so, a kernel may begin while the one before it on the stream ends. It waits here for
-// that, and only then lets the next begin, so that not more than one waits here. Before that it
-// shows itself to the one before it: by one thread, the last, which mostly has no line of a
+// that, unless it is behind a launch of the same operation, for which it waits at its end: what came
+// before that one is over then, and numbers that it left are read past the first cache. Before
+// that it shows itself to the one before it: by one thread, the last, which mostly has no line of a
 // message.
-template <class Args> static __device__ follower<Args> follow(const Args &args)
+template <class Args>
+static __device__ follower<Args> follow(const Args &args, bool behind = false)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
     if (args.done != 0 && threadIdx.x == blockDim.x - 1 && blockIdx.x == 0)
         store_relaxed(&sync->next, static_cast<uint32_t>(args.number));
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+    if (!behind)
+        await_launch_before();
     uint32_t owed = PHI_OWED_NOTHING;
     if (args.done != 0 && threadIdx.x == 0)
         owed = load_relaxed(&sync->owed); // comes while it is not needed
@@ -428,12 +521,13 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     const phi_copies_item &item = args.items[mine];
     const uint32_t behind = mine + 1 < args.count ? args.items[mine + 1].first : gridDim.x;
     auto next = follow(args);
-    copy_when({item.destination, item.source, item.size, 0, 0}, blockIdx.x - item.first,
+    let_next_in();
+    copy_when({item.destination, item.source, item.size, 0, 0, 0, 0, 0, 0}, blockIdx.x - item.first,
               behind - item.first, true, nullptr, [&] {
                   // Where one of them is broken each block looks at its own.
                   const bool look =
                       item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
-                  return !look || !__syncthreads_or(threadIdx.x == 0 && is_broken(item.broken));
+                  return !look || !__syncthreads_or(threadIdx.x == 0 && is_skipped(item.broken));
               });
     release_copies();
     if (args.sync == 0 || threadIdx.x != 0)
@@ -456,7 +550,8 @@ static __device__ uint32_t pass_gate(const phi_transfer_args &args, phi_transfer
     uint32_t gate;
     if (blockIdx.x == 0) {
         do_items(args.items, 0, args.before);
-        gate = args.copy.size != 0 && !is_broken(args.copy.broken) ? GATE_COPY : GATE_SKIP;
+        gate = is_left_out(args.copy) ? GATE_SKIP : GATE_COPY;
+        write_head(args.copy, gate == GATE_COPY);
         if (gridDim.x > 1)
             store_release_gpu(&sync->gate, gate); // pairs with the load below: hands on what the
                                                   // waits acquired
@@ -485,7 +580,10 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         return;
     if (gridDim.x > 1)
         fence_system(); // pairs with those of the other blocks
-    do_items(args.items, args.before, args.count);
+    // What tells of a copy that was left out is left out.
+    const bool skip = gate != GATE_COPY && args.before < args.count &&
+                      args.items[args.before].kind == PHI_BRACE_POST;
+    do_items(args.items, args.before + skip, args.count);
     store_number(args.done, args.number);
 }
 

@@ -108,6 +108,15 @@ static __device__ void stage_line(const phi_hop_item &item, uint32_t record, uin
         store_line(line_of(item, record), part, record);
 }
 
+// Whether a slot may be filled. Where that is given up no message behind this one is, either.
+static __device__ bool may_fill(const phi_hop_item &item, uint32_t record, uint32_t block)
+{
+    const bool may = may_go_on(item, record);
+    if (!may && threadIdx.x == 0)
+        store_relaxed(reinterpret_cast<phi_stage_lane *>(item.own)->over + block, 1);
+    return may;
+}
+
 static __device__ void stage(const phi_hop_item &item)
 {
     const uint32_t block = blockIdx.x - item.first, chunk = PHI_STAGE_CHUNK(item.peer);
@@ -120,9 +129,11 @@ static __device__ void stage(const phi_hop_item &item)
         is_short && block == 0 ? short_part(item) : 0; // while the lane is looked at
     const stage_state state = resume(item);
     uint32_t record = state.record;
+    if (state.over != 0)
+        return;
     do {
         const uint64_t left = item.size - from, bytes = left < chunk ? left : chunk;
-        if (!is_within(state.reach, ++record) && !may_go_on(item, record))
+        if (!is_within(state.reach, ++record) && !may_fill(item, record, block))
             return;
         const uint64_t slot = stage_slot(item, record);
         if (is_short && block == 0)
@@ -146,11 +157,26 @@ static __device__ bool fits(const phi_hop_item &item, uint64_t offset, uint64_t 
            offset <= item.offset - bytes;
 }
 
+// By thread 0, of the last record of a message, which ends at `end`: so many bytes were sent. The
+// first of the blocks says so where it is not what was named; of messages of another size the first
+// one counts. The fence: before the launch is over.
+static __device__ void check_size(const phi_hop_item &item, uint64_t end)
+{
+    const uint64_t broken = item.broken - PHI_FLAGS_OVER_BEHIND;
+    if (item.signal == 0 || end == item.offset || blockIdx.x != item.first ||
+        load_acquire(broken + PHI_MISMATCH_BEHIND) != 0)
+        return;
+    note_mismatch(broken, item.offset, end);
+    fence_system();
+}
+
 // The head of a record as thread 0 read it, once: the peer may write it again at any time.
 static __device__ phi_stage_record read_head(const phi_hop_item &item, uint64_t slot)
 {
     const uint4 line = load_line(reinterpret_cast<const uint4 *>(slot));
     const uint64_t offset = static_cast<uint64_t>(line.y) << 32 | line.x;
+    if (line.w != 0)
+        check_size(item, offset + line.z);
     return {offset, fits(item, offset, line.z) ? line.z : 0, line.w != 0};
 }
 
@@ -168,6 +194,8 @@ static __device__ uint32_t take_short(const phi_hop_item &item, uint64_t part)
     if (blockIdx.x == item.first && data && at < size && size <= PHI_STAGE_SHORT &&
         fits(item, offset, size))
         scatter(reinterpret_cast<uint8_t *>(item.destination + offset + at), part, size - at);
+    if (threadIdx.x == 0 && sizes >> 32)
+        check_size(item, offset + size);
     return sizes >> 32 ? IN_LINE_LAST : IN_LINE;
 }
 
@@ -326,16 +354,21 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others, h
 // Whether what the bell is about may be done: its word shows the bit, and the channel is whole.
 static __device__ bool may_ring(const phi_hop_item &item)
 {
-    const uint32_t bit = PHI_BELL_BIT(item.peer);
+    const uint32_t bit = PHI_BELL_BIT(item.peer), value = PHI_BELL_VALUE(item.peer);
+    uint32_t word = bit;
     for (uint32_t polls = 0; bit != 0; polls++) {
         const bool over = given_up(item.broken, polls);
         // Pairs with the post of whose turn it is.
-        if ((load_acquire(item.destination) & bit) != 0)
+        word = load_acquire(item.destination);
+        if ((word & bit) != 0 || over)
             break;
-        if (over)
-            return false;
     }
-    return !is_broken(item.broken);
+    const bool came = (word & (bit | PHI_BIT_ADDED(bit))) == bit, may = !is_broken(item.broken);
+    if (!came || (!may && (item.peer & PHI_BELL_TELLS) != 0))
+        note_undone(item.broken);
+    else if (!may && value != 0) // the next wait is not to find what came for this one
+        store_relaxed(reinterpret_cast<uint32_t *>(item.destination), value);
+    return came && may;
 }
 
 // Returns `reach`. The net ends this wait in any case, also when its link has ended.
@@ -356,6 +389,7 @@ static __device__ void bell(const phi_hop_item &item)
         return;
     const uint32_t reach = await_reach(item.own, record);
     if (PHI_BELL_VOID(reach, record)) { // the link has ended, and nobody would look
+        note_undone(item.broken);
         give_up(item.broken);
         return;
     }
@@ -374,8 +408,10 @@ static __device__ void land(const phi_hop_item &item)
 {
     const uint32_t rung = load_relaxed(reinterpret_cast<const phi_stage_lane *>(item.own)->done);
     const uint32_t reach = await_reach(item.own, PHI_BELLS_REACH(rung));
-    if (PHI_BELLS_LOST(reach, rung)) // rung while the link ended
-        give_up(item.broken);
+    if (!PHI_BELLS_LOST(reach, rung))
+        return;
+    note_undone(item.broken); // rung while the link ended
+    give_up(item.broken);
 }
 
 static __device__ void ring_or_land(const phi_hop_item &item)
@@ -391,7 +427,7 @@ static __device__ void ring_or_land(const phi_hop_item &item)
 // Arguments are slow to come the first time: while the kernel waits for the one before it.
 static __device__ void fetch(const phi_hop_item &item)
 {
-    asm volatile("" ::"l"(item.own), "l"(item.size), "h"(item.kind));
+    asm volatile("" ::"l"(item.own), "l"(item.size), "r"(static_cast<uint32_t>(item.kind)));
 }
 
 // The items of this block from number i on, in order: all are of one lane, whose words the next one

@@ -35,7 +35,7 @@ static __device__ void store_end(uint8_t *to, uint4 data, uint32_t left)
 }
 
 // Up to 16 bytes of the message at `at`; nothing is read beside them. ALIGNED, of phi_hop_wide: the
-// buffer is, to 16, and no copy comes before the lines.
+// buffer is, to 16.
 template <bool ALIGNED> static __device__ uint4 wide_load(const phi_hop_item &item, uint32_t at)
 {
     const uint8_t *from = reinterpret_cast<const uint8_t *>(item.source) + at;
@@ -78,17 +78,6 @@ static __device__ wide_place wide_place_of()
     return {thread, 16 * thread, 16 * (32 + thread - thread / 8), thread % 8 == 7};
 }
 
-// Of all warps of the item's blocks this one's number, and how many there are.
-static __device__ uint32_t first_unit(const phi_hop_item &item)
-{
-    return (blockIdx.x - item.first) * (blockDim.x / 32) + threadIdx.x / 32;
-}
-
-static __device__ uint32_t unit_stride(const phi_hop_item &item)
-{
-    return item.blocks * (blockDim.x / 32);
-}
-
 static __device__ uint4 *wide_slot(const phi_hop_item &item, uint64_t number)
 {
     return reinterpret_cast<uint4 *>(item.slots + (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT) +
@@ -127,45 +116,63 @@ static __device__ bool await_credit(const phi_hop_item &item, uint32_t message, 
     }
 }
 
-// Of the end of a message until the copy of the rest has left: it would come no sooner beside that,
-// and the copy later. Only a matter of time, so nothing is ordered by it. By whole warps.
-static __device__ bool await_moved(const phi_hop_item &item, hop_follower &next)
+// A message of which this warp does every stride-th unit from `first` on.
+struct wide_part {
+    uint64_t number;
+    uint32_t first, stride;
+};
+
+template <class Team> static __device__ wide_part part_of(const Team &team, uint64_t number)
 {
-    const uint32_t *moved = &reinterpret_cast<const phi_flag_lane *>(item.own)->moved;
-    for (uint32_t polls = 0; item.signal != 0; polls++) {
-        const bool over = given_up(next, item.broken, polls);
-        if (__all_sync(~0u, load_relaxed(moved) >= item.signal))
-            break;
-        if (__all_sync(~0u, over))
-            return give_up(item.broken);
-    }
-    return true;
+    return {number, team.thread() / 32, team.threads() / 32};
 }
 
+// Of a hand.
+static __device__ wide_part part_of(const phi_hop_item &item, uint32_t share, uint64_t number)
+{
+    const uint32_t warps = blockDim.x / 32;
+    return {number, share * warps + threadIdx.x / 32, item.blocks * warps};
+}
+
+struct wide_unit {
+    uint4 a, b;
+};
+
 template <bool ALIGNED>
-static __device__ bool push_units(const phi_hop_item &item, uint32_t message, uint64_t number,
-                                  hop_follower &next)
+static __device__ wide_unit load_unit(const phi_hop_item &item, const wide_place &place,
+                                      uint32_t unit)
+{
+    const uint32_t at = unit * PHI_WIDE_UNIT;
+    wide_unit data = {wide_load<ALIGNED>(item, at + place.first), {}};
+    if (!place.keeps)
+        data.b = wide_load<ALIGNED>(item, at + place.second);
+    return data;
+}
+
+// Pushes a part; the first unit's data is on its way while `may` is asked, once by each thread.
+template <bool ALIGNED, class May>
+static __device__ bool push_units(const phi_hop_item &item, const wide_part &part, May may)
 {
     const wide_place place = wide_place_of();
     const uint32_t units = PHI_WIDE_UNITS(static_cast<uint32_t>(item.size));
-    uint4 *slot = wide_slot(item, number);
-    bool may = false;
+    uint4 *slot = wide_slot(item, part.number);
+    wide_unit data = {};
+    if (part.first < units)
+        data = load_unit<ALIGNED>(item, place, part.first);
+    if (!may())
+        return false;
+    if (item.fence & PHI_FENCE_BEFORE)
+        fence_system(); // before the lines of this warp
 #pragma unroll 1
-    for (uint32_t unit = first_unit(item); unit < units; unit += unit_stride(item)) {
-        const uint32_t at = unit * PHI_WIDE_UNIT;
-        const uint4 a = wide_load<ALIGNED>(item, at + place.first);
-        uint4 b = {};
-        if (!place.keeps)
-            b = wide_load<ALIGNED>(item, at + place.second);
-        // The first data is on its way while the credit is looked at.
-        if (!may && !((ALIGNED || await_moved(item, next)) && await_credit(item, message, next)))
-            return false;
-        if (!may && item.fence & PHI_FENCE_BEFORE)
-            fence_system(); // before the lines of this warp
-        may = true;
+    for (uint32_t unit = part.first; unit < units;) {
         __syncwarp();
-        store_wide(slot + 64 * unit, place.keeps ? numbered(a.x, a.y, number) : a);
-        store_wide(slot + 64 * unit + 32, place.keeps ? numbered(a.z, a.w, number) : b);
+        store_wide(slot + 64 * unit,
+                   place.keeps ? numbered(data.a.x, data.a.y, part.number) : data.a);
+        store_wide(slot + 64 * unit + 32,
+                   place.keeps ? numbered(data.a.z, data.a.w, part.number) : data.b);
+        unit += part.stride;
+        if (unit < units)
+            data = load_unit<ALIGNED>(item, place, unit);
     }
     return true;
 }
@@ -179,7 +186,6 @@ static __device__ bool take_unit(const phi_hop_item &item, const uint4 *at, uint
         __syncwarp(); // a line is loaded by one instruction, too
         *first = load_line(at);
         *second = load_line(at + 32);
-        next.look();
         if (__all_sync(~0u, !keeps || (has_number(*first, number) && has_number(*second, number))))
             return true;
         if (__all_sync(~0u, over))
@@ -187,18 +193,22 @@ static __device__ bool take_unit(const phi_hop_item &item, const uint4 *at, uint
     }
 }
 
-template <bool ALIGNED>
-static __device__ bool take_units(const phi_hop_item &item, uint64_t number, hop_follower &next)
+// When one unit is there the others are under way: `first` is called then.
+template <bool ALIGNED, class First>
+static __device__ bool take_units(const phi_hop_item &item, const wide_part &part,
+                                  hop_follower &next, First first)
 {
     const wide_place place = wide_place_of();
     const uint32_t units = PHI_WIDE_UNITS(static_cast<uint32_t>(item.size));
-    const uint4 *slot = wide_slot(item, number);
+    const uint4 *slot = wide_slot(item, part.number);
 #pragma unroll 1
-    for (uint32_t unit = first_unit(item); unit < units; unit += unit_stride(item)) {
+    for (uint32_t unit = part.first; unit < units; unit += part.stride) {
         const uint32_t at = unit * PHI_WIDE_UNIT;
         uint4 a, b;
-        if (!take_unit(item, slot + 64 * unit, number, place.keeps, next, &a, &b))
+        if (!take_unit(item, slot + 64 * unit, part.number, place.keeps, next, &a, &b))
             return false;
+        if (unit == part.first)
+            first();
         wide_store<ALIGNED>(item, at + place.first,
                             place.keeps ? make_uint4(a.x, a.y, b.x, b.y) : a);
         if (!place.keeps)
@@ -207,58 +217,161 @@ static __device__ bool take_units(const phi_hop_item &item, uint64_t number, hop
     return true;
 }
 
-// Thread 0 of each block of a message, when the block has done its share, or has given that up.
-// Returns whether it is the last one, and all have done theirs.
-static __device__ bool is_whole(const phi_hop_item &item, uint32_t *blocks, bool done)
-{
-    if (item.blocks == 1)
-        return done;
-    const uint32_t before = atomicAdd(blocks, done ? 1 : PHI_MISSED + 1);
-    if (before % PHI_MISSED != item.blocks - 1)
-        return false;
-    *blocks = 0;
-    return done && before < PHI_MISSED;
-}
-
 // A wide message has a number of all messages, too: where that is one by whose push a small slot is
-// written whole, it is by this one. By the first block, which has had credit for it.
-static __device__ void refresh_small(const phi_hop_item &item, uint32_t message)
+// written whole, it is by this one, by whoever has had credit for it.
+template <class Team>
+static __device__ void refresh_small(const phi_hop_item &item, const Team &team, uint32_t message)
 {
     uint4 *slot =
         reinterpret_cast<uint4 *>(item.offset + (message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT);
+    if (message % PHI_LL_REFRESH >= PHI_LL_SLOTS)
+        return;
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < PHI_LL_SLOT / 16; i += blockDim.x)
+    for (uint32_t i = team.thread(); i < PHI_LL_SLOT / 16; i += team.threads())
         store_line(slot + i, 0, message);
 }
 
-template <bool ALIGNED>
-static __device__ void push_wide(const phi_hop_item &item, hop_follower &next)
+// A message that one block pushes, or takes.
+template <bool ALIGNED, class Team>
+static __device__ void push_wide(const phi_hop_item &item, const Team &team, hop_follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
-    const uint32_t message = own->pushed + 1;
-    const uint64_t number = own->wide_pushed + 1;
+    const uint32_t message = load_relaxed(&own->pushed) + 1;
+    const uint64_t number = load_relaxed_64(&own->wide_pushed) + 1;
     // The barrier: all have read the numbers.
-    const bool done = __syncthreads_and(push_units<ALIGNED>(item, message, number, next));
-    if (done && message % PHI_LL_REFRESH < PHI_LL_SLOTS && blockIdx.x == item.first)
-        refresh_small(item, message);
-    if (threadIdx.x != 0 || !is_whole(item, &own->pushing, done))
+    const bool done = team.all(push_units<ALIGNED>(item, part_of(team, number), [&] {
+        const bool may = await_credit(item, message, next);
+        team.has_waited();
+        return may;
+    }));
+    if (!done)
+        return;
+    refresh_small(item, team, message);
+    if (team.thread() != 0)
         return;
     own->pushed = message;
     own->wide_pushed = number;
-    if (!ALIGNED && item.signal != 0)
-        own->moved = 0; // all have counted
+}
+
+template <bool ALIGNED, class Team>
+static __device__ void take_wide(const phi_hop_item &item, const Team &team, hop_follower &next)
+{
+    phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
+    const uint32_t message = load_relaxed(&own->taken) + 1;
+    const uint64_t number = load_relaxed_64(&own->wide_taken) + 1;
+    if (team.thread() == 0)
+        give_credit(item, message - 1);
+    // The barrier: all have read the numbers.
+    const bool done = team.all(take_units<ALIGNED>(item, part_of(team, number), next,
+                                                   [&] { team.has_waited(); }));
+    if (!done || team.thread() != 0)
+        return;
+    own->taken = message;
+    own->wide_taken = number;
+}
+
+// ---- Hands
+
+// A message that hands push: its numbers, and that of its claims.
+struct wide_message {
+    uint32_t message;
+    uint64_t number, claim;
+};
+
+static __device__ wide_message wide_message_of(const phi_hop_item &item)
+{
+    const phi_flag_lane *own = reinterpret_cast<const phi_flag_lane *>(item.own);
+    return {load_relaxed(&own->pushed) + 1, load_relaxed_64(&own->wide_pushed) + 1,
+            load_relaxed_64(&own->handed) + 1};
+}
+
+// A share that is this block's, and more as long as some are nobody's. pushed: of the first share
+// nothing is left but the lines of the small slot.
+template <bool ALIGNED>
+static __device__ void push_claimed(const phi_hop_item &item, const wide_message &message,
+                                    uint32_t share, bool pushed = false)
+{
+#pragma unroll 1
+    while (share != NO_SHARE) {
+        if (!pushed)
+            push_units<ALIGNED>(item, part_of(item, share, message.number), [] { return true; });
+        pushed = false;
+        if (share == 0)
+            refresh_small(item, whole_block(), message.message);
+        share = next_share(item, message.claim);
+    }
 }
 
 template <bool ALIGNED>
-static __device__ void take_wide(const phi_hop_item &item, hop_follower &next)
+static __device__ void push_what_is_left(const phi_hop_item &item, const wide_message &message)
+{
+    const auto may = [&] { return has_credit(item, message.message); };
+    push_claimed<ALIGNED>(item, message, share_left(item, message.claim, may));
+}
+
+template <bool ALIGNED>
+static __device__ void leave_push(const phi_hop_item &item, const wide_message &message)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
-    const uint32_t message = own->taken + 1;
-    const uint64_t number = own->wide_taken + 1;
-    if (blockIdx.x == item.first)
-        give_credit(item, message - 1);
+    leave_hands(
+        item, message.claim, [&] { push_what_is_left<ALIGNED>(item, message); },
+        [&] {
+            own->pushed = message.message;
+            own->wide_pushed = message.number;
+        });
+}
+
+template <bool ALIGNED>
+static __device__ void push_shares(const phi_hop_item &item, uint64_t guess)
+{
+    const wide_message message = wide_message_of(item);
+    const auto may = [&] { return has_credit(item, message.message); };
+    const uint32_t mine = blockIdx.x - item.first;
+    uint32_t share = NO_SHARE;
+    bool pushed = false;
+    if (item.hands == PHI_HANDS_SECOND) {
+        let_next_in();
+        share = share_left(item, message.claim, may);
+    } else {
+        pushed = push_units<ALIGNED>(item, part_of(item, mine, message.number), [&] {
+            share = first_share(item, guess, message.claim, may);
+            return share == mine;
+        });
+    }
+    push_claimed<ALIGNED>(item, message, share, pushed);
+    leave_push<ALIGNED>(item, message);
+}
+
+// Whether the first line of a message is there.
+static __device__ bool has_come(const phi_hop_item &item, uint64_t number)
+{
+    const uint4 *slot = reinterpret_cast<const uint4 *>(
+        item.slots + (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT);
+    return has_number(load_line(slot + 7), number);
+}
+
+// Thread 0 of each hand, when it has done its share, or has given that up. Returns whether it is
+// the last one, and all have done theirs.
+static __device__ bool is_whole(const phi_hop_item &item, uint32_t *hands, bool done)
+{
+    const uint32_t before = atomicAdd(hands, done ? 1 : PHI_MISSED + 1);
+    if (before % PHI_MISSED != item.blocks - 1)
+        return false;
+    await_launch_before();
+    *hands = 0;
+    return done && before < PHI_MISSED;
+}
+
+template <bool ALIGNED>
+static __device__ void take_share(const phi_hop_item &item, hop_follower &next)
+{
+    phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
+    const uint32_t message = load_relaxed(&own->taken) + 1;
+    const uint64_t number = load_relaxed_64(&own->wide_taken) + 1;
+    let_next_in();
     // The barrier: all have read the numbers.
-    const bool done = __syncthreads_and(take_units<ALIGNED>(item, number, next));
+    const bool done = __syncthreads_and(take_units<ALIGNED>(
+        item, part_of(item, blockIdx.x - item.first, number), next, [] {}));
     if (threadIdx.x != 0 || !is_whole(item, &own->taking, done))
         return;
     own->taken = message;

@@ -2,9 +2,11 @@
 #include "ending/end.h"
 
 #include "lane/flags.h"
+#include "lane/lift.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "semaphore/segment.h"
@@ -23,9 +25,13 @@ void phi_peer_end_use(struct phi_peer *peer, int code)
     peer->state = PHI_PEER_BROKEN;
     peer->code = code;
     atomic_store(&peer->ended, true);
-    // The status first: who is refused because of `revoked` finds there why.
+    if (peer->peers->destroying)
+        phi_peer_told(peer); // as of those that had ended before: see service/leave.c
+    // The status first: who is refused because of `revoked` finds there why. A channel that has
+    // ended alone says so for ever, unless this rank is fenced, which each call has to tell.
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        atomic_store(&channel->status, code);
+        if (channel->abort.code == 0 || code == PH_EFENCED)
+            atomic_store(&channel->status, code);
     phi_peer_revoke(peer);
     phi_service_wake(peer->peers);
     phi_peers_changed(peer->peers);
@@ -56,6 +62,14 @@ void phi_peers_break(struct phi_peers *peers, int code)
     for (int rank = 0; rank < peers->ranks; rank++)
         if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)
             phi_peer_break(peers->table[rank], code);
+    phi_self_break(peers, code);
+}
+
+// Whether, of a pair that has ended, the application of this side may know nothing, and use its
+// buffers.
+static bool is_unknowing(const struct phi_side *side)
+{
+    return atomic_load(&side->told) == 0 && atomic_load(&side->state) == PHI_SIDE_LIVE;
 }
 
 // While the application of a peer that may be alive has not been told, a released transfer of ours
@@ -63,10 +77,7 @@ void phi_peers_break(struct phi_peers *peers, int code)
 // an abort or because it is fenced, others by an expulsion, a later life that has announced itself.
 static bool must_hold(const struct phi_peer *peer)
 {
-    if (peer->gone)
-        return false;
-    const struct phi_side *theirs = phi_peer_theirs(peer);
-    return atomic_load(&theirs->told) == 0 && atomic_load(&theirs->state) == PHI_SIDE_LIVE;
+    return !peer->gone && is_unknowing(phi_peer_theirs(peer));
 }
 
 void phi_peer_lost(struct phi_peer *peer)
@@ -120,16 +131,7 @@ static void release_channel(struct ph_channel *channel, bool hold)
     if (!hold)
         atomic_store(&channel->mine->broken, 1);
     phi_flags_end(channel); // held or not: nothing is copied behind it
-    for (int outgoing = 0; outgoing < 2; outgoing++) {
-        struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
-        bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT
-                               : channel->protocol_in == PH_PROTOCOL_GET;
-        if (!(hold && active))
-            atomic_fetch_or(&line->word[PHI_WORD_TURN], active ? PHI_BIT_READY : PHI_BIT_FULL);
-        // A put_signal that waits for FREE is a copy as well.
-        if (!(hold && outgoing))
-            atomic_fetch_or(&line->word[PHI_WORD_NOTE], outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED);
-    }
+    phi_lift_all(channel, hold);
 }
 
 bool phi_peer_drained(struct phi_peer *peer, char *why, size_t size)
@@ -155,6 +157,27 @@ bool phi_peer_release(struct phi_peer *peer)
         phi_peer_ring(peer);
     }
     return true;
+}
+
+// Whether our application does not know of the end, and the peer, which may live, goes by that.
+static bool is_untold(const struct phi_peer *peer)
+{
+    return peer->state == PHI_PEER_BROKEN && peer->segment != NULL && !peer->gone &&
+           !phi_peer_ending(peer) && is_unknowing(phi_peer_mine(peer));
+}
+
+bool phi_peer_holds(const struct phi_peer *peer)
+{
+    if (!is_untold(peer))
+        return false;
+    const struct phi_side *theirs = phi_peer_theirs(peer);
+    return atomic_load(&theirs->drained) == 0 &&
+           (atomic_load(&theirs->state) & PHI_SIDE_LEAVING) == 0;
+}
+
+bool phi_peer_is_held(const struct phi_peer *peer)
+{
+    return is_untold(peer) && !peer->released && must_hold(peer);
 }
 
 void phi_heartbeat_forget(struct phi_peer *peer)

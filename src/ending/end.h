@@ -34,6 +34,13 @@ void phi_peer_parted(struct phi_peer *peer);
 // anything of the peer any more.
 bool phi_peer_release(struct phi_peer *peer);
 
+// Of a pair that has ended, and of whose end our application does not know (docs/protocols.md, "Who
+// tells"). phi_peer_holds: whether the peer may hold its streams until it does: it may live, and
+// neither leaves nor has said that nothing touches what is shared. phi_peer_is_held: whether ours,
+// of which something is left, are held until the peer's application knows.
+bool phi_peer_holds(const struct phi_peer *peer);
+bool phi_peer_is_held(const struct phi_peer *peer);
+
 // phi_heartbeat_forget: the peer is gone or another life, and no SUSPECT any more.
 void phi_heartbeat_forget(struct phi_peer *peer);
 

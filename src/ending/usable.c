@@ -35,11 +35,13 @@ static int look(struct ph_channel *channel)
 int phi_channel_check(struct ph_channel *channel)
 {
     int status = atomic_load_explicit(&channel->status, memory_order_acquire);
-    if (status == -ESTALE && (atomic_load(&channel->flagged) || atomic_load(&channel->lifted)))
+    if (status == -ESTALE)
         status = settle(channel);
     // A queue whose copy failed with the link is done before the service thread knows of it. Pairs
     // with the queue's store, which comes before its operation is done.
-    if (status == 0 && channel->route.link != NULL && atomic_load(&channel->mine->broken) != 0) {
+    // Or it found a message of another size, which is looked for elsewhere.
+    if (status == 0 && channel->route.link != NULL && atomic_load(&channel->mine->broken) != 0 &&
+        atomic_load(&channel->mine->mismatch) == 0) {
         status = look(channel);
         status = status ? status : PH_EPEER;
     }
@@ -54,6 +56,17 @@ int phi_channel_check(struct ph_channel *channel)
     return status;
 }
 
+const char *phi_channel_why(const struct ph_channel *channel, int code)
+{
+    // Why a rank is fenced, and why a channel ended alone, is written before the channel's status.
+    if (code != atomic_load_explicit(&channel->status, memory_order_acquire))
+        return ph_strerror(code);
+    if (code == PH_EFENCED)
+        return channel->peers->fenced_why;
+    const bool alone = (code == PH_EABORTED || code == PH_EMISMATCH) && channel->why[0] != '\0';
+    return alone ? channel->why : ph_strerror(code);
+}
+
 // Whether the peer's application knows that the pair has ended, by a call of its own at least: what
 // lay in its buffers may have made way for something else since. Pairs with its stores of these,
 // which come before that call returns: who has read what came later finds them here.
@@ -64,11 +77,66 @@ static bool is_over_there(const struct phi_peer *peer)
            (atomic_load(&theirs->state) & PHI_SIDE_ABORTED) != 0;
 }
 
-int phi_channel_status(struct ph_channel *channel)
+int phi_channel_ended(struct ph_channel *channel)
 {
     // Behind what was read. Pairs with the fence in phi_peer_told.
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load(&channel->status) == 0 && is_over_there(channel->peer))
+    if (atomic_load(&channel->status) == 0 && !channel->self && is_over_there(channel->peer))
         look(channel);
     return phi_channel_check(channel);
+}
+
+// Whether this end may have read of the peer's buffer what came after the peer had given it up.
+// What it had read when the peer was still there is whole for ever.
+static bool may_have_read_else(struct ph_channel *channel)
+{
+    struct phi_executor *executor = channel->peers->executor;
+    const uint32_t reads = atomic_load(&channel->reads);
+    if (reads == atomic_load(&channel->reads_whole))
+        return false;
+    const bool drained = executor->ops->drained(executor, &channel->uses, NULL, 0);
+    // Behind what was read. Pairs with the fence in phi_peer_told.
+    atomic_thread_fence(memory_order_seq_cst);
+    if (is_over_there(channel->peer))
+        return true;
+    if (drained)
+        atomic_store(&channel->reads_whole, reads);
+    return false;
+}
+
+static bool is_undone(struct ph_channel *channel)
+{
+    pthread_mutex_lock(&channel->peers->lock);
+    const bool undone = phi_lift_undone(channel);
+    pthread_mutex_unlock(&channel->peers->lock);
+    return undone;
+}
+
+// Of a rank that has itself given up, or was fenced, peers may post what they have not copied.
+static const char *why_not_whole(struct ph_channel *channel)
+{
+    const int ended = atomic_load_explicit(&channel->status, memory_order_acquire);
+    if (ended == PH_EABORTED || ended == PH_EFENCED || ended == PH_EMISMATCH)
+        return "what its operations have moved is undefined";
+    // Without an end nobody has let a wait go, nor is the line another channel's.
+    const bool may_be =
+        ended || atomic_load(&channel->undone) || atomic_load(&channel->mine->undone);
+    if (may_be && is_undone(channel))
+        return "a message that it waited for did not come, or what it had to copy or to tell was "
+               "left out";
+    if (may_have_read_else(channel))
+        return "what it has read may not be what the peer had there for it";
+    return NULL;
+}
+
+int phi_channel_status(struct ph_channel *channel)
+{
+    const char *why = why_not_whole(channel);
+    if (why == NULL)
+        return 0;
+    const int ended = phi_channel_ended(channel);
+    const int code = ended && ended != -ESTALE ? ended : PH_EBROKEN;
+    return phi_refuse(channel->peers->report, code, "operation %llu with rank %d: %s: %s",
+                      (unsigned long long)channel->op_id, channel->peer->rank, why,
+                      phi_channel_why(channel, code));
 }

@@ -5,12 +5,14 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "exchange/request.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "release/start.h"
+#include "transport/bounce.h"
 
 // Looks at most once per exchange call and allocation whether the allocation is still what it was.
 static bool still_there(struct phi_peers *peers, struct phi_own_buffer *own)
@@ -72,6 +74,8 @@ static struct choice choice_of(const struct phi_peers *peers, const struct ph_op
     struct choice choice = {(uint8_t)op->protocol, {-1, -1}};
     if (op->protocol == PH_PROTOCOL_DEFAULT)
         choice.protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
+    if (op->buffer == NULL) // its sender copies, whatever it asks for
+        choice.protocol = PH_PROTOCOL_PUT;
     if (op->limits != NULL && (op->role & PH_ROLE_SENDER))
         choice.limits = (struct phi_limits){op->limits->ll_max, op->limits->sm_max};
     return choice;
@@ -86,6 +90,9 @@ static bool is_choice(const struct phi_own_buffer *own, const struct choice *cho
 static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
                    const struct choice *choice)
 {
+    struct phi_bounce *bounce = op->buffer == NULL ? peers->bounces : NULL;
+    void *address = bounce ? bounce->address : op->buffer;
+    const size_t bytes = bounce ? bounce->size : op->size;
     struct phi_allocation allocation;
     uint64_t offset;
     struct phi_local_export *e;
@@ -93,16 +100,21 @@ static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph
     if (grown == NULL)
         return -ENOMEM;
     key->own = grown;
-    int rc = phi_memory_describe(peers->memory, op->buffer, op->size, &allocation, &offset);
+    int rc = phi_memory_describe(peers->memory, address, bytes, &allocation, &offset);
     if (rc || (rc = get_export(peers, &allocation, &e)))
         return rc;
+    if (bounce) {
+        peers->bounces = bounce->next;
+        e->bounce = bounce;
+    }
     e->checked = peers->exchange_calls;
     e->buffers++;
     e->entries++;
     key->own[key->own_count++] = (struct phi_own_buffer){
         .number = ++key->peer->numbers,
-        .address = op->buffer,
-        .size = op->size,
+        .address = address,
+        .size = bytes,
+        .unbound = bounce != NULL,
         .offset = offset,
         .export_ = e,
         .protocol = choice->protocol,
@@ -116,8 +128,10 @@ static struct phi_own_buffer *find_own(struct phi_peers *peers, const struct phi
 {
     for (uint32_t i = key->own_count; i-- > 0;) {
         struct phi_own_buffer *own = &key->own[i];
-        if (!own->released && own->address == op->buffer && own->size == op->size &&
-            is_choice(own, choice) && still_there(peers, own))
+        const bool same = op->buffer == NULL ? own->unbound
+                                             : !own->unbound && own->address == op->buffer &&
+                                                   own->size == op->size;
+        if (!own->released && same && is_choice(own, choice) && still_there(peers, own))
             return own;
     }
     return NULL;
@@ -167,6 +181,87 @@ static int no_key(struct phi_peers *peers, const struct ph_operation *op, int rc
         phi_fail(peers->report, rc, "out of memory for operation %llu with rank %d",
                  (unsigned long long)op->op_id, op->peer);
     return rc;
+}
+
+// ---- Bounce buffers
+
+static bool wants_bounce(struct phi_peers *peers, const struct ph_operation *op)
+{
+    const struct phi_peer *peer = peers->table[op->peer];
+    if (op->buffer != NULL)
+        return false;
+    const struct phi_key *key = peer ? phi_key_find(peer, op->op_id, (uint8_t)op->role) : NULL;
+    const struct choice choice = choice_of(peers, op);
+    return key == NULL || find_own(peers, key, op, &choice) == NULL;
+}
+
+// Small ones beyond the rank's budget.
+static size_t next_size(struct phi_peers *peers)
+{
+    const uint64_t most = (uint64_t)peers->config->device_bytes;
+    if (peers->device == NULL)
+        return PHI_BOUNCE_LARGE;
+    if (peers->bounce_bytes + PHI_BOUNCE_LARGE > most)
+        return PHI_BOUNCE_SMALL;
+    peers->bounce_bytes += PHI_BOUNCE_LARGE;
+    return PHI_BOUNCE_LARGE;
+}
+
+static int add_bounce(struct phi_peers *peers)
+{
+    struct phi_bounce *bounce = NULL;
+    const size_t size = next_size(peers);
+    pthread_mutex_unlock(&peers->lock);
+    int rc = phi_bounce_make(peers->memory, peers->device, size,
+                             phi_deadline(peers->config->deadline_ms), &bounce);
+    pthread_mutex_lock(&peers->lock);
+    if (bounce != NULL) {
+        bounce->next = peers->bounces;
+        peers->bounces = bounce;
+    } else if (peers->device != NULL && size == PHI_BOUNCE_LARGE) {
+        peers->bounce_bytes -= PHI_BOUNCE_LARGE;
+    }
+    return rc == -ENOMEM ? phi_fail(peers->report, rc, "out of memory for a bounce buffer") : rc;
+}
+
+static bool has_bounces(struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+{
+    const struct phi_bounce *next = peers->bounces;
+    for (size_t i = 0; i < n; i++) {
+        if (!wants_bounce(peers, &ops[i]))
+            continue;
+        if (next == NULL)
+            return false;
+        next = next->next;
+    }
+    return true;
+}
+
+int phi_request_bounces(struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+{
+    int rc = 0;
+    while (rc == 0 && !has_bounces(peers, ops, n)) // another thread may take them meanwhile
+        rc = add_bounce(peers);
+    return rc;
+}
+
+int phi_request_renew(struct phi_pending *pending)
+{
+    struct phi_key *key = pending->key;
+    struct phi_peers *peers = key->peer->peers;
+    const struct ph_operation none = {0};
+    int rc = 0;
+    while (rc == 0 && peers->bounces == NULL)
+        rc = add_bounce(peers);
+    const struct phi_own_buffer *old = phi_key_mine(key, pending->number);
+    const struct choice choice = {old->protocol, old->limits};
+    if (rc == 0)
+        rc = add_own(peers, key, &none, &choice);
+    if (rc)
+        return rc;
+    pending->number = key->own[key->own_count - 1].number;
+    pending->state = PHI_PENDING_PEER;
+    return 0;
 }
 
 int phi_request_take(struct ph_exchange_request *request, const struct ph_operation *ops)

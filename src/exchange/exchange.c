@@ -10,8 +10,10 @@
 #include "ending/heartbeat.h"
 #include "exchange/buffers.h"
 #include "exchange/crossed.h"
+#include "exchange/fifo.h"
 #include "exchange/give_up.h"
 #include "exchange/inbox.h"
+#include "exchange/miss.h"
 #include "exchange/outcome.h"
 #include "exchange/pending.h"
 #include "exchange/request.h"
@@ -43,11 +45,15 @@ struct progress {
     struct phi_peer *prepare;         // to connect to
     struct phi_peer *offer;           // to send offers to
     struct phi_remote_export *import; // to map
+    struct phi_pending *renew;        // to be given a bounce buffer
     bool ask;
     bool published; // in this pass
     bool look;      // a number is published, and the peer's awaited
     int64_t retry;  // when to connect again to a peer that refused, or 0
 };
+
+// How long until an offer that there was no memory for is taken.
+#define LATE_PAUSE_MS 10
 
 static void note_work(struct progress *p, struct phi_pending *pending,
                       struct phi_remote_export *import)
@@ -66,12 +72,20 @@ static void note_work(struct progress *p, struct phi_pending *pending,
     // An answer of the peer wakes us; else it is looked at again after a while.
     if (pending->blocked && peer->room.asked == 0 && (p->retry == 0 || peer->room.at < p->retry))
         p->retry = peer->room.at;
+    if (peer->fifo.late) {
+        phi_fifo_take(peer);
+        phi_peers_changed(peer->peers); // what it serves may have been looked at in this pass
+    }
+    if (peer->fifo.late && (p->retry == 0 || phi_deadline(LATE_PAUSE_MS) < p->retry))
+        p->retry = phi_deadline(LATE_PAUSE_MS);
     if (pending->state == PHI_PENDING_ASK)
         p->ask = true;
     if (pending->state == PHI_PENDING_LOOK)
         p->look = true;
     if (import != NULL)
         p->import = import;
+    if (pending->renews)
+        p->renew = pending;
 }
 
 // What the peer has stored meanwhile comes from another core's cache: several at a time.
@@ -133,6 +147,8 @@ static bool work(struct ph_exchange_request *request, const struct progress *p, 
         *rc = phi_offer_send(request, p->offer, deadline);
     else if (p->import != NULL)
         phi_contact_import(p->import, deadline);
+    else if (p->renew != NULL)
+        *rc = phi_request_renew(p->renew);
     else if (p->ask)
         phi_request_ask(request, deadline);
     else
@@ -187,6 +203,7 @@ static struct ph_exchange_request *make_request(struct phi_peers *peers, size_t 
     if (request == NULL)
         return NULL;
     request->peers = peers;
+    request->selves = NULL;
     request->busy = true;
     request->stuck = request->abandoned = request->finishing = false;
     request->failed = request->hits = 0;
@@ -296,6 +313,12 @@ int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, 
         goto unlock;
     note_thread(peers);
     renew_peers(peers, ops, n);
+    // Behind that, as a new life of a peer needs new ones; and nothing behind it gives up the lock.
+    rc = phi_request_bounces(peers, ops, n);
+    if (rc == 0)
+        rc = check_life(peers);
+    if (rc)
+        goto unlock;
     peers->exchange_calls++;
     request = make_request(peers, n);
     if (request == NULL) {
@@ -320,27 +343,55 @@ unlock:
     return rc;
 }
 
-// Spins, without the lock, until the first operation may go on. Returns false when the time is
-// over.
-static bool spin(const struct phi_pending *pending, int64_t until)
+// The word of the segment that an operation waits for; NULL: it waits for something else.
+struct awaited {
+    const _Atomic uint64_t *word;
+    enum phi_pending_state state;
+    uint32_t round;
+    uint64_t taken; // of the peer's offers
+};
+
+static struct awaited awaited_by(const struct phi_pending *pending)
 {
     const struct phi_key *key = pending->key;
-    if (pending->state != PHI_PENDING_LOOK)
+    struct awaited awaited = {.state = pending->state, .round = key->agreement.round};
+    if (pending->state == PHI_PENDING_LOOK)
+        awaited.word = phi_pending_word(key, false, key->agreement.round);
+    else if (pending->state == PHI_PENDING_OPEN)
+        awaited.word = phi_confirm_awaited(key);
+    else if (pending->state == PHI_PENDING_PUBLISH && key->slot == PHI_NO_SLOT &&
+             phi_fifo_serves(key->peer) && !key->peer->fifo.late)
+        awaited.word = &phi_peer_theirs(key->peer)->posted; // an offer names the slot
+    awaited.taken = key->peer->fifo.taken;
+    return awaited;
+}
+
+static bool is_there(const struct awaited *awaited)
+{
+    const uint64_t value = atomic_load_explicit(awaited->word, memory_order_acquire);
+    return awaited->state == PHI_PENDING_LOOK   ? phi_agreement_shows(value, awaited->round)
+           : awaited->state == PHI_PENDING_OPEN ? phi_confirm_shows(value, awaited->round)
+                                                : value != awaited->taken;
+}
+
+// Spins, without the lock, until the first operation may go on. Returns false when the time is
+// over.
+static bool spin(const struct phi_pending *pending, int64_t end)
+{
+    struct phi_peers *peers = pending->key->peer->peers;
+    const struct awaited awaited = awaited_by(pending);
+    if (awaited.word == NULL)
         return false;
-    uint32_t round = key->agreement.round;
-    const struct phi_segment *segment = key->peer->segment;
-    _Atomic uint64_t *word = phi_segment_word(segment, !segment->side, key->slot, round);
-    struct phi_peers *peers = key->peer->peers;
+    const int64_t soon = phi_now() + peers->config->spin_us * 1000, until = soon < end ? soon : end;
     pthread_mutex_unlock(&peers->lock);
-    bool shows = false;
-    for (unsigned i = 0; !shows; i++) {
-        shows = phi_agreement_shows(atomic_load_explicit(word, memory_order_acquire), round);
+    bool there = false;
+    for (unsigned i = 0; !(there = is_there(&awaited)); i++) {
         if (i % 64 == 63 && phi_now() >= until)
             break;
         phi_pause();
     }
     pthread_mutex_lock(&peers->lock);
-    return shows;
+    return there;
 }
 
 // What is left of the time until the next look for a crossed order is halved each time, down to
@@ -447,7 +498,6 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
 {
     struct phi_peers *peers = request->peers;
     int64_t now = phi_now();
-    int64_t spin_until = now + peers->config->spin_us * 1000;
     request->half = now + (deadline - now) / 2;
     request->crossed = false;
     request->roles = now + ROLES_FIRST;
@@ -468,9 +518,9 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
             rc = -ETIMEDOUT;
         if (rc || (work(request, &p, deadline, &rc) && rc))
             return rc;
-        if (p.prepare || p.offer || p.import || p.ask || help_others(peers, deadline))
+        if (p.prepare || p.offer || p.import || p.renew || p.ask || help_others(peers, deadline))
             continue;
-        if (spin(p.first, spin_until))
+        if (spin(p.first, end))
             continue;
         if ((rc = wait_for_peers(request, &p, seen, end)))
             return rc;

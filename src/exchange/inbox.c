@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "ending/expel.h"
+#include "exchange/fifo.h"
 #include "exchange/offer.h"
 #include "meeting/hello.h"
 #include "meeting/lives.h"
@@ -61,6 +62,9 @@ static int file_offer(struct phi_peers *peers, const struct phi_message *message
     if (peer->incarnation != message->incarnation)
         return -ESTALE; // a newer life, while the former one is not over yet: it is not connected,
                         // and offers nothing
+    phi_fifo_take(peer); // it was put there before
+    if (peer->fifo.late)
+        return -ENOMEM;
     int rc = phi_hello_is(message->bytes, message->size)
                  ? phi_hello_file(peer, message->bytes, message->size)
                  : phi_offer_file(peer, message->bytes, message->size);
@@ -90,13 +94,16 @@ static int file_message(struct phi_peers *peers, struct phi_message *message)
     return peers->is_late ? rc : 0;
 }
 
+// Who has not taken what was offered may have forgotten it, with the store, or may have made way for
+// another life, which the store tells.
 bool phi_peers_wanted(const struct phi_peers *peers, int rank)
 {
     const struct phi_peer *peer = peers->table[rank];
     return peers->wanted[rank] > 0 ||
            (peer != NULL && peer->state == PHI_PEER_READY &&
-            atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire) <
-                phi_mailbox_sequence(peers->mailbox, rank));
+            (atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire) <
+                 phi_mailbox_sequence(peers->mailbox, rank) ||
+             phi_fifo_untaken(peer)));
 }
 
 // How long a store that failed is left alone by who only watches it.
@@ -131,7 +138,9 @@ static int receive(struct phi_peers *peers, int64_t deadline)
     bool awaited = false;
     for (int rank = 0; rank < peers->ranks; rank++) {
         peers->wanted_now[rank] = phi_peers_wanted(peers, rank);
-        awaited = awaited || peers->wanted[rank] > 0;
+        // With a FIFO little comes by the store, and a store that fails may be none of ours: then it
+        // is the deadline that ends the wait.
+        awaited = awaited || (peers->wanted[rank] > 0 && !phi_fifo_serves(peers->table[rank]));
     }
     peers->receiving = true;
     bool over = peers->leaving || peers->fenced; // nothing that the store has matters any more

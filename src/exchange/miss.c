@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "exchange/fifo.h"
 #include "exchange/pending.h"
 #include "exchange/request.h"
 #include "lane/flags.h"
@@ -16,10 +17,12 @@
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "peer/side.h"
+#include "release/abort.h"
 #include "release/ask.h"
 #include "release/spent.h"
 #include "release/start.h"
 #include "semaphore/segment.h"
+#include "transport/bounce.h"
 
 // A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), whether this end has
 // both ranks' flags (4), reason of the mapping (7).
@@ -53,7 +56,7 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
     phi_peer_ring(peer);
 }
 
-static bool is_confirm(uint64_t confirm, uint32_t round)
+bool phi_confirm_shows(uint64_t confirm, uint32_t round)
 {
     return confirm >> 32 == round && (confirm & CONFIRM_VALID);
 }
@@ -63,7 +66,7 @@ static bool peer_confirmed(const struct phi_key *key, uint64_t *theirs)
     struct phi_segment *segment = key->peer->segment;
     *theirs = atomic_load_explicit(phi_segment_confirm(segment, !segment->side, key->slot),
                                    memory_order_acquire);
-    return is_confirm(*theirs, key->agreement.round);
+    return phi_confirm_shows(*theirs, key->agreement.round);
 }
 
 static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
@@ -125,6 +128,7 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->theirs_number = key->agreement.theirs;
     channel->index = line;
     channel->role = key->role;
+    channel->unbound = own->unbound;
     channel->protocol_out = key->role & PH_ROLE_SENDER ? own->protocol : 0;
     channel->protocol_in = key->role & PH_ROLE_RECEIVER ? theirs->protocol : 0;
     channel->reach = reach;
@@ -139,6 +143,10 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
         channel->remote_kind = theirs->export_->info.allocation.kind;
     if (theirs->export_ != NULL && theirs->export_->import != NULL)
         channel->remote = (uint8_t *)theirs->export_->import->address + theirs->offset;
+    if (channel->unbound) {
+        channel->area = phi_bounce_area(own->size);
+        channel->part = phi_bounce_part(own->size, theirs->size);
+    }
     channel->local_base = own->export_->export_.allocation.base;
     channel->remote_export = theirs->export_;
     channel->remote_offset = theirs->offset;
@@ -151,7 +159,7 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
         atomic_init(&channel->uses.revoked, 1);
     }
     // Both have confirmed, and then one released its buffer: a channel at both ends, of no use.
-    if (own->released || phi_revoke_key(key))
+    if (!phi_abort_early(key) && (own->released || phi_revoke_key(key)))
         phi_revoke_channel(channel);
     return channel;
 }
@@ -160,7 +168,11 @@ static void keep_channel(struct phi_key *key, struct ph_channel *channel)
 {
     key->channels[key->channels_count++] = channel;
     channel->next = key->peer->channels;
+    channel->link = &key->peer->channels;
+    if (channel->next != NULL)
+        channel->next->link = &channel->next;
     key->peer->channels = channel;
+    key->peer->unbound += channel->unbound;
     phi_count(key->peer->peers->counters, channels, 1);
 }
 
@@ -213,6 +225,26 @@ static bool is_released(uint32_t reach, uint32_t reached)
     return reach == PHI_REASON_RELEASED || reached == PHI_REASON_RELEASED;
 }
 
+// Both ends see the same, so that both fail.
+static int check_bound(const struct phi_key *key, const struct phi_own_buffer *own,
+                       const struct phi_peer_buffer *their)
+{
+    if (own->unbound == their->unbound)
+        return 0;
+    return phi_fail(key->peer->peers->report, PH_EMISMATCH,
+                    "operation %llu with rank %d: rank %d names a buffer for it and rank %d none",
+                    (unsigned long long)key->op_id, key->peer->rank,
+                    own->unbound ? key->peer->rank : key->peer->peers->rank,
+                    own->unbound ? key->peer->peers->rank : key->peer->rank);
+}
+
+static void give_flags(struct ph_channel *channel)
+{
+    phi_flags_give(channel);
+    if (channel->unbound)
+        phi_flags_ring(channel);
+}
+
 static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **out)
 {
     uint32_t reach = CONFIRM_REASON(key->confirm), reached = CONFIRM_REASON(theirs);
@@ -224,7 +256,10 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *their = phi_key_theirs(key, key->agreement.theirs);
     if (is_released(reach, reached))
-        return own->released ? phi_release_fail(key) : -ESTALE;
+        return own->released && !own->unbound ? phi_release_fail(key) : -ESTALE;
+    int rc = check_bound(key, own, their);
+    if (rc)
+        return rc;
     if (is_full(reach) || is_full(reached) ||
         !has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
@@ -235,8 +270,9 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
     }
     // Of a life that is over they may be gone, with the peer that would have to agree.
     if ((key->confirm & theirs & CONFIRM_FLAGS) && phi_flags_usable(key->peer))
-        phi_flags_give(channel);
+        give_flags(channel);
     keep_channel(key, channel);
+    phi_abort_made(channel);
     *out = channel;
     return 0;
 }
@@ -265,6 +301,8 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
 {
     struct phi_key *key = pending->key;
     const uint32_t number = key->agreement.theirs;
+    if (phi_key_theirs(key, number) == NULL)
+        phi_fifo_take(key->peer);
     const struct phi_peer_buffer *told = phi_key_theirs(key, number);
     // A released buffer is not mapped, and its descriptor not waited for.
     bool over = phi_key_mine(key, key->agreement.mine)->released || phi_revoke_key(key);
@@ -285,12 +323,20 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
     return false;
 }
 
+const _Atomic uint64_t *phi_confirm_awaited(const struct phi_key *key)
+{
+    const struct phi_segment *segment = key->peer->segment;
+    return phi_confirm_shows(key->confirm, key->agreement.round)
+               ? phi_segment_confirm(segment, !segment->side, key->slot)
+               : NULL;
+}
+
 bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **import)
 {
     struct phi_key *key = pending->key;
     enum phi_reason reason = PHI_REASON_NONE;
     *import = NULL;
-    if (!is_confirm(key->confirm, key->agreement.round)) {
+    if (!phi_confirm_shows(key->confirm, key->agreement.round)) {
         if (!may_confirm(pending, import, &reason))
             return false;
         if (!have_memory(key)) {
@@ -306,7 +352,8 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
     struct ph_channel *channel = NULL;
     int rc = conclude(key, theirs, &channel);
     phi_count(key->peer->peers->counters, misses, 1);
-    if (rc == -ESTALE && !phi_key_mine(key, key->agreement.mine)->released)
+    const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
+    if (rc == -ESTALE && (!own->released || own->unbound))
         phi_pending_again(pending);
     else
         phi_pending_conclude(pending, rc, channel);

@@ -14,6 +14,7 @@
 #include "peer/peers.h"
 #include "peer/target.h"
 #include "release/imports.h"
+#include "transport/bounce.h"
 
 // The region of an allocation over the net, behind a flag.
 static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer *writer)
@@ -84,7 +85,7 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         const struct phi_flag_table table = phi_flags_table(peer, &own->limits);
         phi_put_u64(writer, table.lines);
         phi_put_u64(writer, table.copy);
-        phi_put_u64(writer, table.end);
+        phi_put_u8(writer, own->unbound);
     }
     return writer->error;
 }
@@ -174,7 +175,7 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     buffer.protocol = phi_get_u8(reader);
     buffer.table.lines = phi_get_u64(reader);
     buffer.table.copy = phi_get_u64(reader);
-    buffer.table.end = phi_get_u64(reader);
+    buffer.unbound = phi_get_u8(reader) != 0;
     if (reader->error)
         return reader->error;
     // One slot's worth: what takes several would need the taker's help half-way, which may stand
@@ -183,6 +184,10 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
         buffer.table.lines = PHI_WIDE_PIECE;
     if (role < PH_ROLE_SENDER || role > PH_ROLE_BOTH || buffer.protocol < PH_PROTOCOL_PUT ||
         buffer.protocol > PH_PROTOCOL_GET)
+        return -EBADMSG;
+    // A bounce buffer has an area for us, into which we copy.
+    if (buffer.unbound &&
+        (buffer.protocol != PH_PROTOCOL_PUT || !phi_bounce_is(buffer.offset, buffer.size)))
         return -EBADMSG;
     const bool names = slot != PHI_NO_SLOT && peer->rank < peer->peers->rank;
     if (names && slot >= (uint32_t)peer->peers->config->channels)

@@ -10,6 +10,7 @@
 struct ph_channel;
 struct phi_key;
 struct phi_peers;
+struct phi_selves;
 
 enum phi_pending_state {
     PHI_PENDING_PEER,    // the peer is not connected yet
@@ -29,6 +30,7 @@ struct phi_pending {
     bool concluded;  // the open round is ours and its outcome is `result`, at both ends
     bool wants;      // counted in peers->wanted
     bool blocked;    // until there is room for its key or its channel
+    bool renews;     // its bounce buffer was given back with a channel that has ended: it needs one
     int result;
     struct ph_channel *channel;
 };
@@ -43,6 +45,7 @@ struct phi_wrong {
 struct ph_exchange_request {
     struct phi_peers *peers;
     struct ph_exchange_request *next; // all of a context
+    struct phi_selves *selves;        // what the API has besides (api/self.c), or NULL
     size_t n;                         // operations whose keys are held
     size_t capacity;                  // operations of this exchange
     size_t room;                      // operations that fit

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "exchange/fifo.h"
 #include "exchange/offer.h"
 #include "exchange/pending.h"
 #include "exchange/request.h"
@@ -65,7 +66,7 @@ int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, i
     rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
     if (rc)
         phi_fail(peers->report, rc, "out of memory for an offer of %zu operations", n);
-    if (rc == 0 && n > 0) {
+    if (rc == 0 && n > 0 && !phi_fifo_put(peer, writer.bytes, writer.size)) {
         uint64_t incarnation = peer->incarnation;
         pthread_mutex_unlock(&peers->lock);
         rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size,

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "ending/look.h"
+#include "exchange/fifo.h"
 #include "exchange/miss.h"
 #include "exchange/pending.h"
 #include "exchange/request.h"
@@ -66,6 +67,8 @@ static bool step_publish(struct phi_pending *pending, const struct phi_own_buffe
         pending->state = PHI_PENDING_OFFER;
         return true;
     }
+    if (key->slot == PHI_NO_SLOT)
+        phi_fifo_take(key->peer);
     phi_pending_wants(pending, key->slot == PHI_NO_SLOT);
     if (key->slot == PHI_NO_SLOT && (phi_retire_hopeless(key->peer) || phi_retire_refused(key)))
         return fail_for_slots(pending);
@@ -165,6 +168,9 @@ static bool step(struct phi_pending *pending, struct phi_remote_export **import)
     const struct phi_own_buffer *own = NULL;
     if (pending->state <= PHI_PENDING_PUBLISH) {
         own = phi_key_mine(pending->key, pending->number);
+        pending->renews = own->released && own->unbound;
+        if (pending->renews)
+            return false;
         // Released before its round began: then there is none.
         if (own->released) {
             phi_pending_settle(pending, phi_release_fail(pending->key), NULL);

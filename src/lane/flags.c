@@ -37,13 +37,12 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
     const struct phi_peers *peers = peer->peers;
     const struct phi_table_pair pair = pair_of(peer);
     const int64_t most = phi_table_wide(peers->size_table, pair) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
-    const uint64_t end = (uint64_t)phi_table_end(peers->size_table, peers->config, pair);
     struct phi_limits limits;
     switch (peers->config->method) {
     case PHI_METHOD_LL:
-        return (struct phi_flag_table){(uint64_t)most, UINT64_MAX, end};
+        return (struct phi_flag_table){(uint64_t)most, UINT64_MAX};
     case PHI_METHOD_SM:
-        return (struct phi_flag_table){0, UINT64_MAX, 0};
+        return (struct phi_flag_table){0, UINT64_MAX};
     case PHI_METHOD_AUTO:
         limits = phi_table_limits(peers->size_table, peers->config, pair);
         if (own->ll_max >= 0)
@@ -52,9 +51,9 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
             limits.sm_max = own->sm_max;
         if (limits.ll_max > most)
             limits.ll_max = most;
-        return (struct phi_flag_table){(uint64_t)limits.ll_max, (uint64_t)limits.sm_max, end};
+        return (struct phi_flag_table){(uint64_t)limits.ll_max, (uint64_t)limits.sm_max};
     default:
-        return (struct phi_flag_table){0, 0, 0};
+        return (struct phi_flag_table){0, 0};
     }
 }
 
@@ -78,8 +77,7 @@ static void draw(char *line)
         const enum phi_word word = (enum phi_word)(i / 2);
         struct phi_flag_lane *lane = (struct phi_flag_lane *)(line + phi_flag_lane(0, i % 2, word));
         lane->pushed = lane->credit = lane->taken = 1;
-        for (int block = 0; block < PHI_MOVE_BLOCKS; block++)
-            lane->go[block] = word == PHI_WORD_NOTE;
+        lane->go = lane->allowed = word == PHI_WORD_NOTE;
     }
 }
 
@@ -255,14 +253,40 @@ void phi_flags_give(struct ph_channel *channel)
     channel->table[true] =
         phi_flags_table(peer, &phi_key_mine(channel->key, channel->mine_number)->limits);
     channel->table[false] = phi_key_theirs(channel->key, channel->theirs_number)->table;
-    for (int outgoing = 0; outgoing < 2; outgoing++) {
-        struct phi_flag_table *table = &channel->table[outgoing];
-        // Under the get protocol it is the receiver that copies.
-        const uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
-        const uint64_t said = protocol == PH_PROTOCOL_PUT ? table->end : 0;
-        table->lines = limited(channel, outgoing, PHI_WORD_TURN);
-        table->end = phi_flag_end(table->lines, table->copy, said);
-    }
+    for (int outgoing = 0; outgoing < 2; outgoing++)
+        channel->table[outgoing].lines = limited(channel, outgoing, PHI_WORD_TURN);
+}
+
+void phi_flags_ring(struct ph_channel *channel)
+{
+    const struct phi_flag_table out =
+        phi_flags_table(channel->peer, &phi_key_mine(channel->key, channel->mine_number)->limits);
+    const struct phi_flag_table in =
+        phi_key_theirs(channel->key, channel->theirs_number)->table;
+    const bool large =
+        channel->local_size == PHI_RING_BYTES && channel->remote_size == PHI_RING_BYTES;
+    const bool devices =
+        channel->local_kind != PHI_KIND_HOST && channel->remote_kind != PHI_KIND_HOST;
+    if (!large || !devices || channel->reach || channel->reached)
+        return;
+    channel->ring[true] = out.lines > PHI_LL_PIECE;
+    channel->ring[false] = in.lines > PHI_LL_PIECE;
+}
+
+enum phi_reason phi_flags_not_ring(const struct ph_channel *channel)
+{
+    const struct phi_table_pair pair = pair_of(channel->peer);
+    if (channel->local_kind == PHI_KIND_HOST || channel->remote_kind == PHI_KIND_HOST)
+        return PHI_REASON_HOST;
+    if (channel->local_size != PHI_RING_BYTES || channel->remote_size != PHI_RING_BYTES)
+        return PHI_REASON_BUDGET;
+    if (!phi_flags_usable(channel->peer))
+        return PHI_REASON_FLAGS;
+    if (channel->reach || channel->reached)
+        return (enum phi_reason)(channel->reach ? channel->reach : channel->reached);
+    if (!phi_table_wide(channel->peers->size_table, pair))
+        return pair.bus ? PHI_REASON_WIDE_BUS : PHI_REASON_WIDE_TABLE;
+    return PHI_REASON_USER;
 }
 
 enum phi_reason phi_flags_not_wide(const struct ph_channel *channel)
@@ -351,11 +375,8 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
     if (!read_own(channel, phi_flags_lane_of(channel, outgoing, word), &lane, sizeof lane,
                   deadline))
         return false;
-    const size_t lines = method == PHI_BY_LINES  ? size
-                         : method == PHI_BY_BOTH ? phi_flag_tail(channel->table[outgoing].end, size)
-                                                 : 0;
-    return (method == PHI_BY_LINES || is_moved(&lane)) &&
-           (method == PHI_BY_COPY || is_pushed(channel, &lane, outgoing, word, lines, deadline));
+    return method == PHI_BY_LINES ? is_pushed(channel, &lane, outgoing, word, size, deadline)
+                                  : is_moved(&lane);
 }
 
 void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step)
@@ -420,10 +441,7 @@ enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing
         return PHI_BY_WORDS;
     const uint64_t lines =
         phi_call_signals(call) ? phi_flags_signal_lines(channel, outgoing) : table->lines;
-    if (size <= lines && lines > 0)
-        return PHI_BY_LINES;
-    if (size > table->copy || table->copy == 0)
-        return PHI_BY_WORDS;
-    const bool both = !phi_call_signals(call) && phi_flag_tail(table->end, size) > 0;
-    return both ? PHI_BY_BOTH : PHI_BY_COPY;
+    return size <= lines && lines > 0               ? PHI_BY_LINES
+           : size <= table->copy && table->copy > 0 ? PHI_BY_COPY
+                                                    : PHI_BY_WORDS;
 }

@@ -55,6 +55,10 @@ bool phi_flags_usable(const struct phi_peer *peer);
 // phi_flags_give lets a new channel use them; both ends confirmed that they have them.
 void phi_flags_give(struct ph_channel *channel);
 
+// phi_flags_ring lets a new unbound channel use its bounce buffers as rings, where what its senders
+// say allows it; both ends confirmed that they have slabs, and both reach the other's buffer.
+void phi_flags_ring(struct ph_channel *channel);
+
 // phi_flags_lane_of is where the lane of a direction's word lies in either slab, in bytes.
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
@@ -85,6 +89,9 @@ void phi_flags_end(struct ph_channel *channel);
 enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing,
                                  enum phi_call call, size_t size);
 uint64_t phi_flags_signal_lines(const struct ph_channel *channel, bool outgoing);
+
+// phi_flags_not_ring: why a direction of an unbound channel is no ring.
+enum phi_reason phi_flags_not_ring(const struct ph_channel *channel);
 
 // phi_flags_not_wide: why what this rank sends does not go by wide lines.
 enum phi_reason phi_flags_not_wide(const struct ph_channel *channel);

@@ -72,7 +72,7 @@ static bool any_missing(struct ph_channel *channel)
     return false;
 }
 
-// Of flags it cannot be seen what is missing.
+// Of messages by flags this end does not know which have come: they may all be missing.
 bool phi_revoke_may_wait(struct ph_channel *channel)
 {
     return (atomic_load(&channel->flagged) && !atomic_load(&channel->mine->flags_over)) ||
@@ -86,9 +86,27 @@ static void set_broken(struct ph_channel *channel)
     atomic_compare_exchange_strong(&channel->status, &stale, PH_EBROKEN);
 }
 
-// Sets a word so that a wait for it ends. Whether there is one is seen afterwards, when it has
-// taken the bit: a wait that had what it waited for leaves the same word, and stays in flight while
-// its stream has something else to do.
+// Sets a word so that a wait for it ends. A kernel or a queue that waits finds the mark beside the
+// bit. A memory operation does not: that it has taken the bit is seen afterwards by the post behind
+// it, which replaces the word. A complete leaves the word: there any receive counts that was begun.
+static void add_bit(struct ph_channel *channel, const struct awaited *a)
+{
+    const uint32_t before = atomic_load(&channel->lifted), added = a->bit | PHI_BIT_ADDED(a->bit);
+    // With the mark it is not this end's receive: the peer, whose use has ended too, waits no more.
+    const uint32_t own_ready = PHI_BIT_READY | PHI_BIT_ADDED(PHI_BIT_READY);
+    uint32_t word = atomic_load(a->word);
+    if (word & a->bit)
+        return;
+    atomic_store(&channel->lifted, before | a->way); // first: who is done finds it
+    while (!atomic_compare_exchange_weak(a->word, &word, word | added))
+        if (word & a->bit) { // it has come
+            atomic_store(&channel->lifted, before);
+            return;
+        }
+    if (a->completes && (word & own_ready) == PHI_BIT_READY)
+        atomic_store(&channel->undone, 1);
+}
+
 static void lift_word(struct ph_channel *channel, const struct awaited *a)
 {
     // Where it would not be seen: a complete leaves the word, a kernel that waits by itself looks
@@ -97,9 +115,7 @@ static void lift_word(struct ph_channel *channel, const struct awaited *a)
     if (a->completes || atomic_load(&channel->uses.devices) != 0 ||
         atomic_load(&channel->mine->broken) != 0 || (atomic_load(&channel->lifted) & a->way))
         set_broken(channel);
-    else
-        atomic_fetch_or(&channel->lifted, a->way);
-    atomic_fetch_or(a->word, a->bit);
+    add_bit(channel, a);
 }
 
 void phi_revoke_lift(struct ph_channel *channel, bool hold)
@@ -113,17 +129,41 @@ void phi_revoke_lift(struct ph_channel *channel, bool hold)
     }
 }
 
-void phi_revoke_settle(struct ph_channel *channel)
+static bool is_undone(struct ph_channel *channel)
 {
-    if (channel->retired)
-        return;
-    if (atomic_load(&channel->mine->flags_over) == PHI_GIVEN_UP)
-        set_broken(channel);
+    struct phi_line *mine = channel->mine;
+    if (atomic_load(&mine->undone) || atomic_load(&mine->flags_over) == PHI_GIVEN_UP)
+        return true;
     for (int i = 0; i < AWAITED_COUNT; i++) {
         const struct awaited a = awaited_word(channel, i);
         if ((atomic_load(&channel->lifted) & a.way) && !(atomic_load(a.word) & a.bit))
-            set_broken(channel);
+            return true;
     }
+    return false;
+}
+
+bool phi_lift_undone(struct ph_channel *channel)
+{
+    // Of a retired one the line is another channel's.
+    if (!channel->retired && is_undone(channel))
+        atomic_store(&channel->undone, 1);
+    return atomic_load(&channel->undone) != 0;
+}
+
+void phi_lift_all(struct ph_channel *channel, bool hold)
+{
+    phi_lift_undone(channel); // what took the bits that were added before, which are added again
+    for (int i = 0; i < AWAITED_COUNT; i++) {
+        const struct awaited a = awaited_word(channel, i);
+        if (!(hold && a.copies))
+            add_bit(channel, &a);
+    }
+}
+
+void phi_revoke_settle(struct ph_channel *channel)
+{
+    if (phi_lift_undone(channel))
+        set_broken(channel);
 }
 
 // Over the net a copy is under way for a while after its wait is over: the peer may have all of it,

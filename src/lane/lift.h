@@ -17,8 +17,15 @@ bool phi_revoke_waits(const struct ph_channel *channel);
 // which a copy into the peer's buffer would follow.
 void phi_revoke_lift(struct ph_channel *channel, bool hold);
 
-// phi_revoke_settle sets the status of a channel of which a wait was given up, or taken for
-// answered.
+// phi_lift_all lets all waits of a channel go that its peer has not answered, of a peer that has
+// ended. To be called again while a stream may come to another one. hold: as of phi_revoke_lift.
+void phi_lift_all(struct ph_channel *channel, bool hold);
+
+// phi_lift_undone: whether an operation of this end that is done has left out some of its work: its
+// wait got nothing, a copy or a post was skipped.
+bool phi_lift_undone(struct ph_channel *channel);
+
+// phi_revoke_settle sets the status of a channel of whose work something was left out.
 void phi_revoke_settle(struct ph_channel *channel);
 
 // phi_revoke_key: whether the peer has released the buffer that the open round of the key is about.

@@ -173,8 +173,9 @@ bool phi_staging_registered(const struct phi_key *key)
 {
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
-    return phi_staging_may_register(key->peer) && own->region && theirs->export_ != NULL &&
-           theirs->export_->has_target;
+    // What an unbound channel moves lies anywhere.
+    return phi_staging_may_register(key->peer) && own->region && !own->unbound &&
+           theirs->export_ != NULL && theirs->export_->has_target;
 }
 
 // ---- places
@@ -315,6 +316,7 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
         .local = channel->local,
         .local_size = channel->local_size,
         .broken = &channel->mine->broken,
+        .undone = &channel->mine->undone,
         .busy = is_busy,
         .opaque = channel,
     };
@@ -448,12 +450,19 @@ void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call
     work->slots = end->slots_seen[call->outgoing][step->word];
     work->peer_lane = end->like;
     work->size = call->size;
-    work->source = stages ? channel->local + call->local_offset : NULL;
-    work->destination = stages ? NULL : channel->local;
+    uint8_t *local = channel->unbound ? call->data : channel->local + call->local_offset;
+    work->source = stages ? local : NULL;
+    work->destination = stages ? NULL : channel->unbound ? local : channel->local;
+    work->asks = !channel->unbound ? 0
+                 : PHI_ASK_END | (stages ? PHI_ASK_SOURCE : PHI_ASK_DESTINATION);
     work->host_source = stages && host;
     work->host_destination = !stages && host;
-    work->offset = stages ? call->remote_offset : channel->local_size;
-    work->signal = call->call != PHI_CALL_PUT;
+    work->offset = stages            ? call->remote_offset
+                   : channel->unbound ? call->size
+                                      : channel->local_size;
+    // Of what is taken: whether both ends must name the same size.
+    work->signal = stages ? call->call != PHI_CALL_PUT
+                          : channel->unbound && !phi_call_signals(call->call);
 }
 
 // By outgoing: the lane of a call is that of its direction. But a post comes behind what its own

@@ -86,12 +86,27 @@ bool phi_bells_go(struct phi_lane *lane, uint32_t rung)
     }
 }
 
+// Whether some of what was rung and has not landed was to be copied. Its slots are not used again.
+static bool has_copies(const struct phi_lane *lane, uint32_t rung)
+{
+    struct phi_stage_bell bell;
+
+    for (uint32_t n = lane->credited; n != rung && n - lane->credited < PHI_STAGE_SLOTS; n++) {
+        memcpy(&bell, lane->params.slots + (size_t)phi_lane_slot(n) * PHI_STAGE_HEAD, sizeof(bell));
+        if (bell.size > 0)
+            return true;
+    }
+    return false;
+}
+
 // The link has ended, and nothing of it touches memory any more. Who rings later, as graphs do that
 // replay, sees it.
 void phi_bells_over(struct phi_lane *lane)
 {
     const uint32_t rung = phi_lane_done(lane);
 
+    if (has_copies(lane, rung))
+        atomic_store(lane->params.undone, 1);
     if (rung != lane->credited)
         atomic_store(lane->params.broken, 1);
     lane->flushing = false;

@@ -86,6 +86,8 @@ static void drop_long(struct phi_link *link, struct phi_net_op *op)
 
 // What an error does. A rail without which the link goes on is given up; of data, the peer may be
 // about to say why; any other one is kept, the first of them, and fails the link (phi_ports_check).
+// An error of no operation is of data: of what the peer writes, or of what a provider answers to
+// that. What receives messages would fail as well.
 static void failed(struct phi_link *link, struct phi_port *port,
                    const struct fi_cq_err_entry *error)
 {
@@ -94,7 +96,7 @@ static void failed(struct phi_link *link, struct phi_port *port,
     char why[sizeof(port->why)];
     bool of_data;
 
-    of_data = error->op_context && !is_of_messages(link, error->op_context);
+    of_data = !error->op_context || !is_of_messages(link, error->op_context);
     if (of_data && !link->carries) // of an endpoint that is closed
         return;
     if (is_too_long(error)) {

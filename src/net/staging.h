@@ -43,7 +43,8 @@ uint32_t phi_net_chunk(const struct phi_net *net);
 // Of bells, where like has no bytes: one lane for each direction, whose records say what is to be
 // moved over `route`, which is copied, and which post follows. The peer has no part in it; where it has
 // put its slots over them what they say is its word, so nothing is moved but what lies in the buffer
-// of this end, [local, local + local_size). When the link ends, all that was rung and has not landed is over, after `broken` was set.
+// of this end, [local, local + local_size). When the link ends, all that was rung and has not landed is over, after `broken` was set,
+// and `undone` where some of it was to be copied.
 struct phi_lane_params {
     uint32_t line;
     uint8_t life; // of the line
@@ -56,7 +57,7 @@ struct phi_lane_params {
     const struct phi_route *route;
     const void *local;
     uint64_t local_size;
-    _Atomic uint32_t *broken;
+    _Atomic uint32_t *broken, *undone;
     // Whether a stream may still fill or empty: looked at when nothing has moved for a while. Must
     // not block.
     bool (*busy)(void *opaque);

@@ -21,10 +21,10 @@ struct phi_peers;
 struct phi_remote_export;
 struct phi_stage_lane;
 
-// Up to how many bytes a message goes by lines, and by copy, and how many of that at its end by
-// lines again (phi_flag_tail). Of the sender's buffer; in its descriptor.
+// Up to how many bytes a message goes by lines, and by copy. Of the sender's buffer; in its
+// descriptor.
 struct phi_flag_table {
-    uint64_t lines, copy, end;
+    uint64_t lines, copy;
 };
 
 // Where a channel's slots lie in the memory of both ranks, and at the lower rank how much of it
@@ -52,6 +52,7 @@ struct ph_channel {
     struct phi_peer *peer;
     struct phi_key *key; // NULL: retired
     struct ph_channel *next;
+    struct ph_channel **link; // what points to it in the list of the peer's channels
     uint64_t op_id;
     uint32_t handles; // of the application
     bool retired;     // of peer->husks
@@ -64,6 +65,9 @@ struct ph_channel {
     uint32_t mine_number, theirs_number;
     uint32_t index; // of the lines
     uint8_t role;
+    bool unbound; // its buffers are bounce buffers: calls name their memory
+    bool ring[2]; // ... by outgoing: which are rings
+    bool self;    // unbound, of this rank to itself (peer/self.h): it has no buffers
     uint8_t protocol_out, protocol_in; // enum ph_protocol; 0 without the direction
     uint8_t reach, reached;            // enum phi_reason: of this end's import, of the peer's
     uint8_t local_kind, remote_kind;
@@ -74,6 +78,9 @@ struct ph_channel {
         route; // over the net: to the peer's buffer; no link: this end does not reach it
     uint8_t *local, *remote; // remote NULL: no import here
     size_t local_size, remote_size;
+    // Of an unbound one: where the area begins that this end fills, in its own bounce buffer; most
+    // bytes of a message that go at once.
+    size_t area, part;
     uint64_t local_base;                     // of the allocation
     struct phi_remote_export *remote_export; // NULL: closed
     uint64_t remote_offset;                  // in it
@@ -81,6 +88,10 @@ struct ph_channel {
     struct phi_net_told told_by_then; // ... over the net
     _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
     _Atomic uint32_t lifted;  // likewise: words that were set for waits that nobody will answer
+    _Atomic uint32_t undone;  // 1: an operation of this end has left out some of its work
+    // Copies of this end from the peer's buffer, and how many of these are known to be over while
+    // the peer had that as it was.
+    _Atomic uint32_t reads, reads_whole;
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
     uint64_t own_slab, peer_slab;   // of flags, as this device knows them, or 0; see lane/flags.h
@@ -92,20 +103,44 @@ struct ph_channel {
     _Atomic uint32_t lost;   // 1: what it did with them was not all counted
     _Atomic uint32_t leaves; // go words given for copies that have not arrived
     _Atomic int status;      // 0 or why it cannot be used
+    struct phi_abort {
+        int code;        // 0: not ended alone
+        bool sent;       // the peer was told
+        bool heard;      // the peer's end has ended as well, as it says
+        bool over;       // nothing is left to be done
+        int64_t tell_at; // when to tell the peer
+    } abort;
+    char why[160]; // of such an end; before `status`
     _Atomic uint32_t posted; // bit 0: outgoing, bit 1: incoming: a post awaits its complete
     _Atomic size_t posted_size[2]; // by outgoing: of that post
     _Atomic uint32_t grouped;      // scratch of ph_group: kinds seen, by direction
     _Atomic size_t tells;          // ... and the place of the signal in its list, if it has one
+    // ... of unbound ones, by direction, of which one thread calls: the message whose turn it is.
+    struct phi_turn {
+        size_t at;   // its place in the list, or PHI_NO_TURN
+        size_t next; // before this no other one comes
+        size_t part;
+    } turn[2];
     struct phi_uses uses;          // of both buffers and of the words by this end's streams
 };
+
+#define PHI_NO_TURN SIZE_MAX
 
 // One call on one direction of a channel.
 struct phi_channel_call {
     struct ph_channel *channel;
     enum phi_call call;
-    bool outgoing;                            // the direction: from this rank to the peer
-    size_t local_offset, remote_offset, size; // of its copy, if it has one
+    bool outgoing; // the direction: from this rank to the peer
+    union {
+        size_t local_offset; // of its copy, if it has one
+        void *data;          // of an unbound channel: the message's part in the caller's memory
+    };
+    size_t remote_offset, size; // of an unbound channel: the part's place in the message
     bool told; // of a get: a signal behind it, of the same group, tells of it
+    union {
+        size_t message; // of an unbound channel: the size of the whole message
+        void *to;       // of one of this rank to itself: where it goes
+    };
 };
 
 // phi_device_channel_busy (with the lock) is the refusal of what a device channel is in the way of.

@@ -8,6 +8,7 @@
 #include "peer/peers.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"
+#include "transport/bounce.h"
 
 struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id)
 {
@@ -26,6 +27,7 @@ void phi_exports_forget(struct phi_peers *peers, int rank)
 void phi_export_free(struct phi_local_export *e)
 {
     phi_memory_export_close(&e->export_);
+    phi_bounce_free(e->bounce);
     free(e->sent);
     free(e);
 }
@@ -43,6 +45,28 @@ void phi_release_unused(struct phi_peers *peers, struct phi_local_export *e)
     }
 }
 
+void phi_key_disown(struct phi_key *key)
+{
+    for (uint32_t i = 0; i < key->own_count; i++) {
+        struct phi_own_buffer *own = &key->own[i];
+        own->export_->entries--;
+        own->export_->buffers -= own->released ? 0 : 1;
+        if (own->unbound && own->export_->buffers == 0) // nobody else gives it back
+            phi_release_unused(key->peer->peers, own->export_);
+    }
+    key->own_count = 0;
+}
+
+bool phi_export_held(const struct phi_peers *peers, const struct phi_local_export *e)
+{
+    for (int rank = 0; e->bounce != NULL && rank < peers->ranks; rank++)
+        for (const struct ph_channel *c = peers->table[rank] ? peers->table[rank]->channels : NULL;
+             c != NULL; c = c->next)
+            if (c->unbound && c->local_base == e->export_.allocation.base && !phi_revoke_drained(c))
+                return true;
+    return false;
+}
+
 void phi_export_drop(struct phi_peers *peers, struct phi_local_export *e)
 {
     struct phi_local_export **at = &peers->ended;
@@ -51,9 +75,11 @@ void phi_export_drop(struct phi_peers *peers, struct phi_local_export *e)
             return;
     while (*at != NULL && *at != e)
         at = &(*at)->next;
-    if (*at == NULL || e->entries > 0)
+    if (*at == NULL || e->entries > 0 || phi_export_held(peers, e))
         return;
     *at = e->next;
+    if (e->bounce != NULL && e->bounce->device != NULL && e->bounce->size == PHI_BOUNCE_LARGE)
+        peers->bounce_bytes -= PHI_BOUNCE_LARGE;
     phi_export_free(e);
 }
 

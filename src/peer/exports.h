@@ -3,6 +3,7 @@
 #ifndef PHI_PEER_EXPORTS_H
 #define PHI_PEER_EXPORTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct phi_key;
@@ -20,6 +21,14 @@ void phi_export_free(struct phi_local_export *e);
 // keeps of released buffers and no unfinished round needs.
 void phi_release_unused(struct phi_peers *peers, struct phi_local_export *e);
 void phi_release_prune(struct phi_key *key);
+
+// phi_key_disown: the key is of no use any more, and keeps no export in use. Of a peer's former
+// life also one that a request still holds goes that way, when the request ends.
+void phi_key_disown(struct phi_key *key);
+
+// phi_export_held: whether streams of this rank still have a bounce buffer. Of other memory its
+// owner asks (ph_release_wait).
+bool phi_export_held(const struct phi_peers *peers, const struct phi_local_export *e);
 
 // phi_export_drop frees an export that has ended, once no peer may map it and no key names it.
 void phi_export_drop(struct phi_peers *peers, struct phi_local_export *e);

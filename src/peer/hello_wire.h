@@ -11,7 +11,7 @@
 
 struct phi_writer;
 
-#define PHI_HELLO_VERSION 7 // of all that goes over a link, too
+#define PHI_HELLO_VERSION 8 // of all that goes over a link, too
 
 // Of a pair that is staged (lane/staging.h): the most bytes that a record may have, how much memory
 // there is, and its region, and whether memory of the rank is registered. Else all is 0.

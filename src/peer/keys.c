@@ -64,16 +64,6 @@ struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role,
     return key ? key : make_key(peer, op_id, role, rc);
 }
 
-void phi_key_disown(struct phi_key *key)
-{
-    for (uint32_t i = 0; i < key->own_count; i++) {
-        struct phi_own_buffer *own = &key->own[i];
-        own->export_->entries--;
-        own->export_->buffers -= own->released ? 0 : 1;
-    }
-    key->own_count = 0;
-}
-
 void phi_key_forget_full(struct phi_key *key)
 {
     key->full = (struct phi_full){0};

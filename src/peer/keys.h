@@ -26,6 +26,7 @@ struct phi_local_export {
     uint32_t
         buffers; // own buffers of keys in it that are not released; 0: it is of no use any more
     uint32_t entries; // own buffers of keys in it
+    struct phi_bounce *bounce; // of memory of ours, which ends with it; or NULL
     uint8_t
         *sent; // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
     int64_t told_at;               // when the end was told last
@@ -66,6 +67,7 @@ struct phi_own_buffer {
     bool offered;             // its descriptor has been sent to the peer
     bool region;              // ... which knows of a region that it lies in
     bool released;            // not to be used any more
+    bool unbound;             // the operation names none: a bounce buffer of ours
 };
 
 // A buffer of the peer as a key knows it.
@@ -76,6 +78,7 @@ struct phi_peer_buffer {
     uint8_t protocol;
     struct phi_flag_table table; // of what is sent from it
     bool released;               // by the peer
+    bool unbound;                // a bounce buffer of the peer's
 };
 
 #define PHI_NO_SLOT UINT32_MAX
@@ -119,6 +122,7 @@ struct phi_key {
     bool full_unsaid;             // lower rank: the peer's socket had no room for it
     struct ph_channel *next;      // memory for the channel that a confirm promises, or NULL
     struct phi_stage_place place; // ... and its slots
+    struct phi_early_end *early;  // the peer has ended that channel already; see release/abort.h
 
     // The open round's miss, kept over a deadline.
     uint64_t confirm; // ours, as stored last (it names its round), or 0
@@ -161,9 +165,5 @@ struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t numbe
 // phi_key_tell files a buffer of the peer; a number that is there already keeps what it means.
 // -EBADMSG, -ENOMEM.
 int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer);
-
-// phi_key_disown: the key is of no use any more, and keeps no export in use. Of a peer's former
-// life also one that a request still holds goes that way, when the request ends.
-void phi_key_disown(struct phi_key *key);
 
 #endif

@@ -75,6 +75,8 @@ enum phi_node_type {
     PHI_NODE_REVOKE = 20,   // a: release id, b: export id; bytes: struct phi_revoke
     PHI_NODE_REVOKED = 21,  // a: release id; bytes: struct phi_revoked
     PHI_NODE_LET_GO = 22,   // a: line of a revoked channel: nothing will come there any more
+    PHI_NODE_ABORT = 34,    // a: line of a channel, b: numbers of its buffers, the sender's and the
+                            // receiver's, c: minus its result; bytes: why
     PHI_NODE_UNMAPPED = 23, // a: export id of the receiver's: the sender does not map it any more
 
     // Of room for new channels; see rules/retire.h.
@@ -103,7 +105,7 @@ struct phi_node_message {
 static inline bool phi_node_answered(unsigned type)
 {
     return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_PROCESS ||
-           type == PHI_NODE_ATTEMPT || type == PHI_NODE_ROLES;
+           type == PHI_NODE_ATTEMPT || type == PHI_NODE_ROLES; // not PHI_NODE_ABORT
 }
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where

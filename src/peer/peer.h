@@ -35,6 +35,13 @@ struct phi_found {
     uint32_t held_here, held_there, pinned, exchanging;
 };
 
+// Of exchange/fifo.h: bytes of offers, put into the own FIFO and taken from the peer's.
+struct phi_fifo {
+    uint64_t posted, taken;
+    bool late; // there was no memory for one
+    bool bad;  // the peer has written something else
+};
+
 // What the lower rank of a pair has left to give, and its looks for more. See rules/retire.h.
 struct phi_room {
     struct phi_found found[2]; // by kind: line, slot. The higher rank's: whether it is hopeless
@@ -59,7 +66,7 @@ struct phi_spent {
 };
 
 // The most questions about room that a peer has under way.
-#define PHI_RETIRE_ASKED 16
+#define PHI_RETIRE_ASKED 64
 
 // An answer to one that the peer's socket had no room for. Kept in place: it is owed whatever
 // memory there is, as the peer waits for it.
@@ -124,6 +131,7 @@ struct phi_peer {
     bool fulls_unsaid;        // some key's `full` is
     struct ph_channel *husks; // retired, with handles left
     struct phi_spent spent;
+    struct phi_fifo fifo;
     uint32_t exports_seen;  // above all export ids of the peer
     uint32_t *ended_unread; // ids of exports that have ended before their offers were read
     uint32_t ended_count;
@@ -139,6 +147,8 @@ struct phi_peer {
     struct phi_own_flags *own_flags;    // see lane/flags.h; kept as long
     struct phi_remote_export *flags;    // the peer's slab, or NULL
     struct ph_channel *channels;        // all, linked by `next`
+    uint32_t unbound, aborts;           // of them; of those that end alone, and are not over
+    int64_t mismatches_at;              // when to look for messages of another size
     struct phi_revocation *revocations; // of the peer's releases, under way here
     bool closing;                       // some of its exports are to be closed
     _Atomic bool ended;                 // set before its channels get their code, when it is broken

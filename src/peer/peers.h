@@ -93,6 +93,7 @@ struct phi_peers {
     uint32_t *wanted;                  // by rank: threads that await a message of it
     bool *wanted_now;                  // the same for phi_mailbox_receive
     struct phi_peer **table;           // by rank; NULL: never named
+    struct phi_peer *self;             // of the channels of this rank to itself; NULL: none so far
     struct phi_peer *former;           // lives that are over: channels may still name them
     bool former_due;                   // something may be freed of them; see meeting/lives.h
     struct phi_local_export **exports; // live ones
@@ -100,6 +101,8 @@ struct phi_peers {
     size_t exports_room;
     uint32_t export_ids;            // given so far
     struct phi_local_export *ended; // of no use any more, but peers may map them
+    struct phi_bounce *bounces;     // for exchanges that are about to begin
+    uint64_t bounce_bytes;          // of large ones in all, of a device
     struct phi_release *releases;   // under way
     uint64_t release_ids;           // given so far
     // Staged ones with several blocks for a record; those of a life that is over end without the
@@ -112,6 +115,8 @@ struct phi_peers {
     int fenced;          // 0 or PH_EFENCED
     char fenced_why[128];
     _Atomic bool fence_told; // the application knows
+    _Atomic bool untold;     // calls that wait are to tell it of an end: see ending/untold.h
+    bool destroying;         // it ends its own streams' work, to leave: it is told of all ends
     bool leaving;
     struct ph_exchange_request *requests; // unfinished exchanges
     struct ph_exchange_request *spare;    // kept for the next one, or NULL

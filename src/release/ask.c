@@ -115,44 +115,66 @@ static bool consider(struct phi_peer *peer, const struct phi_key *key, struct ph
     return false;
 }
 
-// The one that was exchanged longest ago; what was released goes first.
-static struct ph_channel *next_channel(struct phi_peer *peer, const void *request)
+// What the peer is asked about: those that were exchanged longest ago, and before them channels
+// whose buffers were released.
+struct chosen {
+    uint64_t used; // 0: released
+    struct phi_key *key;
+    struct ph_channel *channel; // or NULL: the key
+};
+
+struct choice {
+    int count, most;
+    struct chosen list[PHI_RETIRE_ASKED]; // the oldest first
+};
+
+static void choose(struct choice *choice, struct chosen one)
 {
-    struct ph_channel *best = NULL;
-    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next) {
-        if (!consider(peer, c->key, c, &c->look, request))
-            continue;
-        bool revoked = atomic_load(&c->uses.revoked) != 0;
-        if (best == NULL || revoked || c->used < best->used)
-            best = c;
-        if (revoked)
-            break;
-    }
-    return best;
+    int at = choice->count;
+    if (at == choice->most && (at == 0 || one.used >= choice->list[at - 1].used))
+        return;
+    at -= at == choice->most;
+    choice->count = at + 1;
+    for (; at > 0 && one.used < choice->list[at - 1].used; at--)
+        choice->list[at] = choice->list[at - 1];
+    choice->list[at] = one;
 }
 
-static struct phi_key *next_key(struct phi_peer *peer, const void *request)
+static void choose_channels(struct phi_peer *peer, const void *request, struct choice *choice)
 {
-    struct phi_key *best = NULL;
+    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+        if (consider(peer, c->key, c, &c->look, request))
+            choose(choice,
+                   (struct chosen){atomic_load(&c->uses.revoked) ? 0 : c->used, c->key, c});
+}
+
+static void choose_keys(struct phi_peer *peer, const void *request, struct choice *choice)
+{
     size_t cursor = 0;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
-        if (consider(peer, key, NULL, &key->look, request) &&
-            (best == NULL || key->used < best->used))
-            best = key;
-    return best;
+        if (consider(peer, key, NULL, &key->look, request))
+            choose(choice, (struct chosen){key->used, key, NULL});
 }
 
-// Several at once: an exchange of many misses does not wait for an answer each time.
+// Several at once: an exchange of many misses does not wait for an answer each time, nor is all
+// looked through each time.
 static int ask_some(struct phi_peer *peer, bool slot, const void *request)
 {
+    const int part = (int)(peer->segment->capacity / 4);
+    struct choice choice = {.most = part < PHI_RETIRE_ASKED ? part : PHI_RETIRE_ASKED};
     int asked = 0;
-    int most = (int)(peer->segment->capacity / 4);
-    for (; asked < PHI_RETIRE_ASKED && asked < most; asked++) {
-        struct ph_channel *channel = slot ? NULL : next_channel(peer, request);
-        struct phi_key *key = slot ? next_key(peer, request) : channel ? channel->key : NULL;
-        if (key == NULL || ask(key, channel ? channel->index : PHI_NO_LINE))
+    if (slot)
+        choose_keys(peer, request, &choice);
+    else
+        choose_channels(peer, request, &choice);
+    for (int i = 0; i < choice.count; i++) {
+        const struct chosen *one = &choice.list[i];
+        if (one->key->retiring > 0) // about another channel of it
+            continue;
+        if (ask(one->key, one->channel ? one->channel->index : PHI_NO_LINE))
             break;
-        *(channel ? &channel->look : &key->look) = peer->room.look;
+        *(one->channel ? &one->channel->look : &one->key->look) = peer->room.look;
+        asked++;
     }
     return asked;
 }

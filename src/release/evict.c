@@ -7,6 +7,7 @@
 #include "lane/lift.h"
 #include "lane/staging.h"
 #include "peer/channel.h"
+#include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
@@ -38,6 +39,8 @@ static void start_line(struct phi_line *line)
         for (int word = 0; word < PHI_WORD_COUNT; word++)
             atomic_store(&line->messages[outgoing][word], 0);
     atomic_store(&line->uncounted, 0);
+    atomic_store(&line->undone, 0);
+    atomic_store(&line->mismatch, 0);
     atomic_fetch_add(&line->life, 1);
 }
 
@@ -69,10 +72,9 @@ void phi_evict_channel(struct ph_channel *channel)
 {
     struct phi_peer *peer = channel->peer;
     struct phi_key *key = channel->key;
-    struct ph_channel **at = &peer->channels;
-    while (*at != channel)
-        at = &(*at)->next;
-    *at = channel->next;
+    *channel->link = channel->next;
+    if (channel->next != NULL)
+        channel->next->link = channel->link;
     for (uint32_t i = 0; i < key->channels_count; i++)
         if (key->channels[i] == channel)
             key->channels[i] = key->channels[--key->channels_count];
@@ -83,6 +85,8 @@ void phi_evict_channel(struct ph_channel *channel)
     else if (peer->link != NULL)
         start_lines(peer, channel->index);
     phi_staging_close(channel);
+    peer->unbound -= channel->unbound;
+    peer->aborts -= channel->abort.code != 0 && !channel->abort.over;
     channel->key = NULL;
     if (channel->handles > 0)
         leave_husk(channel);
@@ -149,5 +153,6 @@ void phi_key_free(struct phi_key *key)
     key->peer->peers->keys_freed++;
     phi_staging_give_back(key->peer, &key->place);
     free(key->next);
+    free(key->early);
     free(key);
 }

@@ -18,6 +18,7 @@
 #include "peer/peers.h"
 #include "peer/side.h"
 #include "peer/wake.h"
+#include "release/abort.h"
 #include "release/release_state.h"
 #include "release/revoke.h"
 #include "release/spent.h"
@@ -26,6 +27,7 @@
 // A message that nobody took up (the peer had no memory for it) is sent again.
 #define RESEND_MS      500
 #define RESEND_GONE_MS 2000
+#define HELD_MS        10 // when to look again whether a bounce buffer is held
 
 bool phi_release_pending(struct phi_peers *peers, uint64_t base)
 {
@@ -204,7 +206,7 @@ static bool is_held_back(const struct phi_peer *peer, const struct phi_local_exp
     for (const struct phi_release *part = peer->peers->releases; part != NULL; part = part->next)
         if (part->peer == peer && part->export_id == e->id && !part->sent)
             return true;
-    return false;
+    return phi_abort_untold(peer);
 }
 
 // Tells the peers that may map an export that it is of no use any more.
@@ -248,6 +250,7 @@ static int tick_own(struct phi_peers *peers, int64_t now)
     for (struct phi_local_export *e = peers->ended, *next; e != NULL; e = next) {
         next = e->next;
         soon = phi_soon(soon, tick_ended(peers, e, now));
+        soon = phi_soon(soon, phi_export_held(peers, e) ? HELD_MS : -1);
         phi_export_drop(peers, e);
     }
     return soon;
@@ -256,6 +259,7 @@ static int tick_own(struct phi_peers *peers, int64_t now)
 static int tick_peer(struct phi_peer *peer, bool *closed)
 {
     int soon = phi_revoke_tick(peer, closed);
+    soon = phi_soon(soon, phi_abort_tick(peer));
     return phi_soon(soon, phi_spent_tick(peer));
 }
 

@@ -8,15 +8,15 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "ending/end.h"
 #include "ending/expel.h"
 #include "ending/look.h"
+#include "ending/untold.h"
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
-#include "peer/side.h"
 #include "release/release_state.h"
-#include "semaphore/segment.h"
 
 // What is in the way of a state.
 struct obstacle {
@@ -35,18 +35,9 @@ static bool is_pinned(const struct phi_revoked *last)
     return last->streams == 0 && (last->graphs > 0 || last->devices > 0);
 }
 
-// Whether its process may go on, and hold copies into our buffers until our application is told
-// (docs/protocols.md, "When a peer dies"): who leaves, or exits, holds none.
-static bool holds(const struct phi_peer *peer)
-{
-    return peer->expelled || peer->newer != 0 ||
-           (atomic_load(&phi_peer_theirs(peer)->state) & PHI_SIDE_ABORTED) != 0;
-}
-
 static void note_ended(struct obstacle *o, struct phi_peer *peer)
 {
-    if (peer->state == PHI_PEER_BROKEN && !peer->gone && peer->segment != NULL && holds(peer) &&
-        atomic_load(&phi_peer_mine(peer)->told) == 0)
+    if (phi_peer_holds(peer))
         o->ended = peer;
 }
 
@@ -183,7 +174,7 @@ static int fail(struct phi_peers *peers, const struct phi_scope *scope, enum ph_
 }
 
 // Whether the application is to be told at once. A fenced rank is answered by nobody.
-static bool is_told(const struct phi_peers *peers, const struct obstacle *o)
+static bool must_tell(const struct phi_peers *peers, const struct obstacle *o)
 {
     return peers->fenced || o->ended != NULL;
 }
@@ -206,7 +197,7 @@ int phi_release_test(struct phi_peers *peers, const void *address, size_t size,
     const struct phi_scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
     pthread_mutex_lock(&peers->lock);
     struct obstacle o = look(peers, &scope, state);
-    if (o.rc && (o.rc != -EAGAIN || is_told(peers, &o)))
+    if (o.rc && (o.rc != -EAGAIN || must_tell(peers, &o)))
         o.rc = say(peers, &scope, state, &o);
     pthread_mutex_unlock(&peers->lock);
     return o.rc;
@@ -220,7 +211,7 @@ int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
     pthread_mutex_lock(&peers->lock);
     struct obstacle o = look(peers, &scope, state);
     // The service thread hears of all that changes, and says so.
-    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && !is_told(peers, &o) && phi_now() < deadline) {
+    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && !must_tell(peers, &o) && phi_now() < deadline) {
         pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
         o = look(peers, &scope, state);
     }
@@ -229,5 +220,5 @@ int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
     if (o.rc)
         o.rc = say(peers, &scope, state, &o);
     pthread_mutex_unlock(&peers->lock);
-    return o.rc;
+    return phi_untold_answer(peers, o.rc); // at the deadline: of what is not in the way, too
 }

@@ -42,7 +42,7 @@ static struct phi_release *part_for(struct phi_peer *peer, const struct phi_loca
     return part;
 }
 
-static void release_buffer(struct phi_key *key, struct phi_own_buffer *own)
+void phi_release_buffer(struct phi_key *key, struct phi_own_buffer *own)
 {
     struct phi_peers *peers = key->peer->peers;
     own->released = true;
@@ -73,7 +73,7 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
             if (own->told && !phi_release_over(peer) &&
                 part_for(peer, own->export_, scope, since) == NULL)
                 return -ENOMEM;
-            release_buffer(key, own);
+            phi_release_buffer(key, own);
         }
         phi_release_prune(key);
     }

@@ -7,7 +7,11 @@
 
 struct phi_allocation;
 struct phi_key;
+struct phi_own_buffer;
 struct phi_peers;
+
+// phi_release_buffer (with the lock) marks a buffer of a key, which is not released so far.
+void phi_release_buffer(struct phi_key *key, struct phi_own_buffer *own);
 
 // phi_release_start (without the lock) is ph_release_start.
 int phi_release_start(struct phi_peers *peers, const void *address, size_t size);

@@ -36,16 +36,6 @@ static void unpin(struct phi_capture *capture, size_t down_to)
                                   memory_order_seq_cst);
 }
 
-static void count_branch(struct phi_captures *captures, const struct phi_branch *branch,
-                         uint32_t by)
-{
-    atomic_fetch_add_explicit(&captures->kernels, branch->kernel * by, memory_order_relaxed);
-    atomic_fetch_add_explicit(&captures->memory_operations, branch->memory_operation * by,
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(&captures->blocks, (branch->blocks + branch->copies) * by,
-                              memory_order_relaxed);
-}
-
 // Locked.
 static void give_back_sync(struct phi_captures *captures, const struct phi_branch *branch)
 {
@@ -65,10 +55,8 @@ static void CUDA_CB forget(void *opaque)
         at = &(*at)->next;
     if (*at == capture)
         *at = capture->next;
-    for (size_t i = 0; i < capture->branch_count; i++) {
-        count_branch(captures, &capture->branches[i], (uint32_t)-1);
+    for (size_t i = 0; i < capture->branch_count; i++)
         give_back_sync(captures, &capture->branches[i]);
-    }
     pthread_mutex_unlock(&captures->lock);
     unpin(capture, 0);
     free(capture->uses);
@@ -212,14 +200,6 @@ static struct phi_branch *find_branch(struct phi_capture *capture, uint64_t key)
     return NULL;
 }
 
-void phi_captures_waiting(const struct phi_captures *captures, struct phi_waiting *waiting)
-{
-    waiting->kernels += atomic_load_explicit(&captures->kernels, memory_order_relaxed);
-    waiting->memory_operations +=
-        atomic_load_explicit(&captures->memory_operations, memory_order_relaxed);
-    waiting->blocks += atomic_load_explicit(&captures->blocks, memory_order_relaxed);
-}
-
 struct phi_branch phi_capture_branch(struct phi_captures *captures, struct phi_capture *capture,
                                      uint64_t key)
 {
@@ -272,11 +252,8 @@ int phi_capture_update(struct phi_captures *captures, struct phi_capture *captur
     struct phi_branch *found = find_branch(capture, branch->key);
     if (found == NULL)
         found = add_branch(capture, branch->key);
-    if (found != NULL) {
-        count_branch(captures, found, (uint32_t)-1);
+    if (found != NULL)
         *found = *branch;
-        count_branch(captures, found, 1);
-    }
     pthread_mutex_unlock(&captures->lock);
     return found ? 0 : -ENOMEM;
 }

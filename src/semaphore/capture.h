@@ -12,7 +12,6 @@
 
 #include "cuda/driver.h"
 #include "semaphore/executor.h"
-#include "semaphore/plan.h"
 
 struct phi_capture; // one graph
 
@@ -27,8 +26,6 @@ struct phi_captures {
         lock; // guards the list and the captures in it; also taken by the driver's thread
     struct phi_capture *list;
     _Atomic uint32_t live; // graphs that hold something; falls to 0 last of all
-    // What the branches of live graphs may wait with, all at once.
-    _Atomic uint32_t kernels, memory_operations, blocks;
     uint64_t sync[PHI_GRAPH_SYNCS / 64]; // a bit for each that a branch has
 };
 
@@ -36,14 +33,11 @@ void phi_captures_init(struct phi_captures *captures, struct phi_report *report,
                        const struct phi_driver *driver);
 void phi_captures_fini(struct phi_captures *captures);
 
-// How a branch of a graph, that is one of the streams that were captured into it, has waited so
-// far.
+// A branch of a graph, that is one of the streams that were captured into it.
 struct phi_branch {
     uint64_t key; // of the stream
-    bool kernel, memory_operation;
-    uint32_t blocks; // of its largest launch that waits for a peer
-    uint32_t copies; // ... of copies that begin early behind a wait
-    uint32_t sync;   // number of its struct phi_transfer_sync, plus 1; 0: it has none
+    bool waited;   // it has something that waits
+    uint32_t sync; // number of its struct phi_transfer_sync, plus 1; 0: it has none
 };
 
 // phi_capture_begin finds or makes the capture of the graph that `stream` records into, and pins
@@ -54,9 +48,6 @@ int phi_capture_begin(struct phi_captures *captures, CUstream stream, const stru
 
 // phi_captures_holder returns the id of a live graph that holds `uses`, or 0.
 uint64_t phi_captures_holder(struct phi_captures *captures, const struct phi_uses *uses);
-
-// phi_captures_waiting adds what the branches of live graphs may wait with. No lock.
-void phi_captures_waiting(const struct phi_captures *captures, struct phi_waiting *waiting);
 
 // phi_capture_branch copies what the branch of a stream has done so far.
 struct phi_branch phi_capture_branch(struct phi_captures *captures, struct phi_capture *capture,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "semaphore/enqueue.h"
 
+#include <string.h>
+
 #include "base/counters.h"
 #include "cuda/kernel_args.h"
 #include "semaphore/hop.h"
@@ -110,23 +112,67 @@ static CUresult view(const struct phi_driver *driver, const void *address, bool 
     return result;
 }
 
-static CUresult view_source(const struct phi_enqueue *q, const struct phi_work *work,
-                            uint64_t *device)
+// look does so for memory of the caller's. What a graph will allocate the driver does not know yet.
+static CUresult look(struct phi_enqueue *q, const void *address, uint64_t *device, bool *host)
 {
-    return view(q->to->driver, work->source, work->host_source, device);
+    CUmemorytype type = (CUmemorytype)0;
+    CUdeviceptr pointer = 0;
+    CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+    void *values[] = {&type, &pointer};
+    const CUresult result = q->to->driver->cuPointerGetAttributes(
+        sizeof names / sizeof names[0], names, values, (CUdeviceptr)(uintptr_t)address);
+    const bool known = result == CUDA_SUCCESS && type != 0;
+    *host = known && type == CU_MEMORYTYPE_HOST;
+    *device = known && pointer != 0 ? pointer : (uintptr_t)address;
+    if (known || q->captured)
+        return CUDA_SUCCESS;
+    q->unreached = address;
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult view_destination(const struct phi_enqueue *q, const struct phi_work *work,
-                                 uint64_t *device)
+// Of a message in parts all is looked at before the first one: half of it could not be taken back.
+static CUresult ask(struct phi_enqueue *q, const struct phi_work *work, const void *address,
+                    uint64_t *device, bool *host)
 {
-    return view(q->to->driver, work->destination, work->host_destination, device);
+    const uint64_t all = work->message > work->size ? work->message : work->size;
+    uint64_t last;
+    bool there;
+    CUresult result = look(q, address, device, host);
+    if (result == CUDA_SUCCESS && (work->asks & PHI_ASK_END))
+        result = look(q, (const uint8_t *)address + all - 1, &last, &there);
+    return result;
+}
+
+static CUresult view_source(struct phi_enqueue *q, const struct phi_work *work, uint64_t *device)
+{
+    bool host;
+    return (work->asks & PHI_ASK_SOURCE) && work->size > 0
+               ? ask(q, work, work->source, device, &host)
+               : view(q->to->driver, work->source, work->host_source, device);
+}
+
+// host: whether it is host memory.
+static CUresult view_destination(struct phi_enqueue *q, const struct phi_work *work,
+                                 uint64_t *device, bool *host)
+{
+    *host = work->host_destination;
+    return (work->asks & PHI_ASK_DESTINATION) && work->size > 0
+               ? ask(q, work, work->destination, device, host)
+               : view(q->to->driver, work->destination, work->host_destination, device);
 }
 
 static CUresult describe_copy(struct phi_enqueue *q, const struct phi_work *work,
                               struct phi_copy_args *args)
 {
-    *args = (struct phi_copy_args){.size = work->size, .broken = work->broken_device};
-    CUresult result = view_destination(q, work, &args->destination);
+    *args = (struct phi_copy_args){.size = work->size,
+                                   .broken = work->broken_device,
+                                   .message = work->message,
+                                   .word = work->word_device,
+                                   .bit = work->value,
+                                   .head = work->head};
+    bool host;
+    CUresult result = view_destination(q, work, &args->destination, &host);
     if (result == CUDA_SUCCESS)
         result = view_source(q, work, &args->source);
     phi_count(q->to->counters, copy_kernels, 1);
@@ -165,40 +211,42 @@ static void count_copy(struct phi_enqueue *q, const struct phi_work *work)
     phi_count(q->to->counters, net_bytes, work->size);
 }
 
-// What waits on one stream waits one after the other: the largest counts.
-static void count_blocks(struct phi_enqueue *q, uint32_t blocks)
-{
-    if (q->blocks < blocks)
-        q->blocks = blocks;
-}
-
+// One block waits, and copies what it can alone. More than that is copied by a launch of its own,
+// behind that of the wait.
 static CUresult enqueue_transfer(struct phi_enqueue *q, const struct phi_piece *piece)
 {
     const struct phi_work *work = &q->work[piece->copy];
+    const uint32_t blocks = q->sync ? phi_copy_blocks(&q->to->policy, work->size) : 1;
+    size_t first = piece->first;
     struct phi_transfer_args args;
     CUresult result = describe_copy(q, work, &args.copy);
+    if (result == CUDA_SUCCESS && blocks > 1) {
+        const struct phi_piece before = {.first = first, .count = piece->copy - first};
+        result = before.count > 0 ? enqueue_kernel(q, &before) : CUDA_SUCCESS;
+        q->started = q->started || result == CUDA_SUCCESS;
+        first = piece->copy;
+    }
     if (result != CUDA_SUCCESS)
         return result;
     count_copy(q, work);
-    args.before = add_items(q, piece->first, piece->copy, args.items, 0);
+    args.before = add_items(q, first, piece->copy, args.items, 0);
     args.count =
         add_items(q, piece->copy + 1, piece->first + piece->count, args.items, args.before);
     args.done = piece->done ? q->done : 0;
     args.number = q->number;
-    uint32_t blocks = q->sync ? phi_transfer_blocks(&q->to->policy, &q->others, work->size) : 1;
     args.copy.sync = sync_of(q);
-    count_blocks(q, blocks);
     return launch(q, (struct phi_grid){PHI_KERNEL_TRANSFER, blocks, PHI_COPY_THREADS}, &args);
 }
 
 // view_hop puts the addresses by which kernels know a message's memory.
-static CUresult view_hop(struct phi_enqueue *q, const struct phi_work *work,
-                         struct phi_hop_item *item)
+static CUresult view_hop(struct phi_enqueue *q, struct phi_work *work)
 {
     const bool reads =
         work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_MOVE || work->kind == PHI_STEP_STAGE;
     const bool writes = work->kind == PHI_STEP_TAKE || work->kind == PHI_STEP_MOVE ||
                         work->kind == PHI_STEP_UNSTAGE || work->kind == PHI_STEP_HELP;
+    uint64_t address;
+    bool host;
     CUresult result = CUDA_SUCCESS;
     // A signal may end puts whose bytes it does not know of.
     if (work->size == 0 && work->kind != PHI_STEP_UNSTAGE && work->kind != PHI_STEP_HELP)
@@ -207,37 +255,56 @@ static CUresult view_hop(struct phi_enqueue *q, const struct phi_work *work,
     if (work->kind == PHI_STEP_BELL)
         count_copy(q, work);
     if (reads) {
-        const bool tail = work->kind == PHI_STEP_PUSH && work->tail; // counted with its copy
-        if (tail)
-            phi_count(q->to->counters, ipc_bytes, work->size);
-        else
-            count_copy(q, work);
-        phi_count(q->to->counters, copy_kernels, !tail);
-        result = view_source(q, work, &item->source);
+        count_copy(q, work);
+        phi_count(q->to->counters, copy_kernels, 1);
+        result = view_source(q, work, &address);
+        work->source = (const void *)(uintptr_t)address;
     }
-    if (writes && result == CUDA_SUCCESS)
-        result = view_destination(q, work, &item->destination);
+    if (writes && result == CUDA_SUCCESS) {
+        result = view_destination(q, work, &address, &host);
+        work->destination = (void *)(uintptr_t)address;
+        work->host_destination = host;
+    }
+    return result;
+}
+
+static CUresult launch_hops(struct phi_enqueue *q, const struct phi_piece *piece,
+                            const struct phi_work *work)
+{
+    const enum phi_hop_part last = phi_hop_last(work, piece->count, q->captured);
+    CUresult result = CUDA_SUCCESS;
+    bool behind = false, wrote = piece->first > 0;
+    for (unsigned part = 0; part <= last && result == CUDA_SUCCESS; part++) {
+        struct phi_hop_args args;
+        struct phi_grid grid = phi_hop_fill(work, piece->count, &q->to->policy, q->captured,
+                                            (enum phi_hop_part)part, &args);
+        if (grid.blocks == 0)
+            continue;
+        args.done = piece->done ? q->done : 0;
+        args.number = q->number;
+        args.sync = sync_of(q);
+        args.tells = part == last;
+        args.behind = behind;
+        // The number is also that of what earlier launches of the operation wrote.
+        if (args.tells && wrote)
+            args.items[0].fence |= PHI_FENCE;
+        for (uint32_t i = 0; i < args.count; i++)
+            wrote = wrote || (args.items[i].fence & PHI_FENCE) != 0;
+        result = launch_early(q, grid, &args);
+        q->started = q->started || result == CUDA_SUCCESS;
+        behind = true;
+    }
     return result;
 }
 
 static CUresult enqueue_hop(struct phi_enqueue *q, const struct phi_piece *piece)
 {
-    const struct phi_work *work = &q->work[piece->first];
-    struct phi_hop_args args;
-    struct phi_grid grid = phi_hop_fill(work, piece->count, &q->to->policy, &q->others, &args);
+    struct phi_work work[PHI_HOP_ITEMS];
     CUresult result = CUDA_SUCCESS;
+    memcpy(work, q->work + piece->first, piece->count * sizeof *work);
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++)
-        result = view_hop(q, &work[i], &args.items[i]);
-    if (result != CUDA_SUCCESS)
-        return result;
-    // The number is also that of what earlier launches of the operation wrote.
-    if (piece->first > 0)
-        args.items[0].fence |= PHI_FENCE;
-    args.done = piece->done ? q->done : 0;
-    args.number = q->number;
-    args.sync = sync_of(q);
-    count_blocks(q, grid.blocks);
-    return launch_early(q, grid, &args);
+        result = view_hop(q, &work[i]);
+    return result == CUDA_SUCCESS ? launch_hops(q, piece, work) : result;
 }
 
 static CUresult enqueue_copy(struct phi_enqueue *q, const struct phi_piece *piece)
@@ -245,7 +312,8 @@ static CUresult enqueue_copy(struct phi_enqueue *q, const struct phi_piece *piec
     const struct phi_work *work = &q->work[piece->first];
     const bool behind = piece->behind || q->waited;
     count_copy(q, work);
-    if (!work->engine && phi_copy_mode(&q->to->policy, behind))
+    if (work->head ? q->to->policy.kernels
+                   : !work->engine && phi_copy_mode(&q->to->policy, behind))
         return enqueue_copy_kernel(q, work);
     return q->to->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)work->destination,
                                         (CUdeviceptr)(uintptr_t)work->source, work->size,
@@ -295,7 +363,8 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
             .size = (uint32_t)work->size,
             .first = blocks,
         };
-        result = view_destination(q, work, &item->destination);
+        bool host;
+        result = view_destination(q, work, &item->destination, &host);
         if (result == CUDA_SUCCESS)
             result = view_source(q, work, &item->source);
         blocks += phi_copies_blocks(&q->to->policy, work->size, bytes);
@@ -305,12 +374,27 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     phi_count(q->to->counters, copy_kernels, args.count);
     count_copies(q, args.count, bytes);
     const struct phi_grid grid = {PHI_KERNEL_COPIES, blocks, PHI_COPY_THREADS};
-    const uint32_t own = q->own > q->blocks ? q->own : q->blocks;
-    if (behind && !phi_copies_early(&q->to->policy, &q->others, own, blocks))
-        return launch(q, grid, &args);
-    if (behind && q->copies < blocks)
-        q->copies = blocks;
     return launch_early(q, grid, &args);
+}
+
+bool phi_enqueue_reaches(struct phi_enqueue *q)
+{
+    uint64_t device;
+    bool host;
+    // Of one item it is looked at when that is enqueued, but for one of the copy engine.
+    if (q->n == 1 && q->work[0].kind != PHI_STEP_COPY)
+        return true;
+    for (size_t i = 0; i < q->n && q->result == CUDA_SUCCESS; i++) {
+        const struct phi_work *work = &q->work[i];
+        if (work->asks == 0 || work->size == 0)
+            continue;
+        if (work->asks & PHI_ASK_SOURCE)
+            q->result = ask(q, work, work->source, &device, &host);
+        if ((work->asks & PHI_ASK_DESTINATION) && q->result == CUDA_SUCCESS)
+            q->result = ask(q, work, work->destination, &device, &host);
+        q->failed = work;
+    }
+    return q->result == CUDA_SUCCESS;
 }
 
 void phi_enqueue_all(struct phi_enqueue *q)

@@ -28,18 +28,21 @@ struct phi_enqueue {
     bool waited;     // the stream waits already when this comes to it
     uint32_t waits;  // how many of this wait
     uint32_t sync;   // of kernels with several blocks that meet: number plus 1
-    uint32_t blocks; // of the largest launch that waits for a peer
-    uint32_t copies; // ... of copies that begin early behind a wait
-    uint32_t own;    // blocks of what waits on this stream already
+    bool captured;
     bool started;    // something is enqueued
     CUresult result; // of the call that failed
     const struct phi_work *failed;
+    const void *unreached; // memory that kernels do not reach, for which a call was refused
     struct phi_waiting others;
 };
 
 // phi_enqueue_together: whether the copy engine takes several copies by one call on this stream:
 // where the driver has one (13.0), and neither on the legacy stream nor while it captures.
 bool phi_enqueue_together(const struct phi_enqueue *q);
+
+// phi_enqueue_reaches: whether kernels reach the caller's memory of all work, where that is asked:
+// before anything is enqueued, as it cannot be refused half-way.
+bool phi_enqueue_reaches(struct phi_enqueue *q);
 
 // phi_enqueue_all enqueues what is left of the plan, until a call fails: `result`, `failed`.
 void phi_enqueue_all(struct phi_enqueue *q);

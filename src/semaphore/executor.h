@@ -32,6 +32,12 @@ struct phi_uses {
 // Most items of messages by flags, or staged, that go on at the same time.
 #define PHI_TOGETHER_MAX 16
 
+enum {
+    PHI_ASK_SOURCE = 1,
+    PHI_ASK_DESTINATION = 2,
+    PHI_ASK_END = 4, // where the whole message, of which this is the first part, would end
+};
+
 // One piece of work. A program of the tables becomes one item per step, in order.
 struct phi_work {
     uint8_t kind;  // enum phi_step_kind
@@ -68,9 +74,9 @@ struct phi_work {
     // size of the own one; MOVE: 1 where the source is this end's. Staged: own_lane is the struct phi_stage_lane and slots the slots, as the executor's own
     // processor or device sees them, peer_lane PHI_STAGE_LIKE; offset likewise.
     uint64_t own_lane, peer_lane, slots;
-    uint8_t signal; // 1: a lane of signals; STAGE: the message ends with this
+    uint8_t signal; // 1: a lane of signals; STAGE: the message ends with this; UNSTAGE, HELP: it is to be of `offset` bytes
     uint8_t wide;   // PUSH, TAKE: by wide lines
-    uint8_t tail;   // MOVE, and the PUSH that is the next item, TAKE: a message by both, of which PUSH and TAKE do the end
+    uint8_t ring;   // ... through a ring: `message` is the size of the whole message
     uint8_t together; // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
     uint8_t engine; // of a copy: by the copy engine, also behind a wait
     uint8_t linked; // ... between two devices that a link joins, as far as is known
@@ -80,9 +86,20 @@ struct phi_work {
     // Which of the two is host memory, which kernels know by another address.
     uint8_t host_source, host_destination;
 
+    // PHI_ASK_*: which addresses are the caller's, of memory that nobody has looked at. Kernels
+    // must reach it.
+    uint8_t asks;
+
     // `broken` of the own line, looked at by every wait.
     _Atomic uint32_t *broken;
     uint64_t broken_device;
+    // `undone` of the own line, or NULL. Kernels find it by broken_device.
+    _Atomic uint32_t *undone;
+    uint8_t answers; // POST: it only says that what its program has waited for was taken
+    // COPY into a bounce buffer, or out of it: enum phi_head; `message`: the size of the whole message.
+    // With a head to check `word` and `value` are those of the WAIT before it.
+    uint8_t head;
+    uint64_t message;
 
     struct phi_uses *uses; // what the item touches, or NULL
 };
@@ -101,13 +118,15 @@ struct phi_progress {
 
 struct phi_wait_note;
 struct phi_executor;
+struct phi_peers;
 
 // Contract of executors.
 // - issue enqueues all n items (1 <= n) in order on `stream` as one operation: it gets one number, and when its last
 //   item is done the stream's `done` word shows that number. Consecutive items other than copies go to the device as
 //   one batch or one kernel (a brace). issue does not block, allocates nothing and makes no system call after the first
 //   use of a stream. A wait that finds `broken` set is over. Copies whose `broken` is set are skipped where the executor can
-//   (host, copy kernels), and so are posts on the host: a peer must not be told of bytes that were not copied.
+//   (host, copy kernels), and so are the posts behind them (host, kernels): a peer must not be told of bytes that were not
+//   copied. Whoever ends a wait that got nothing, or skips a copy or a post, says so in `undone` before the number.
 //   Returns 0; -EAGAIN (limits: nothing enqueued; those of waiting streams do not stop work that continues); PH_EBROKEN (an item's uses are revoked: nothing enqueued);
 //   -EINVAL (not a stream of this context: nothing enqueued); PH_EDRIVER: *partial says whether something was enqueued.
 // - capturing: issue on a stream that captures writes no number; it pins each `uses` once per graph until the graph and
@@ -139,11 +158,21 @@ struct phi_executor {
     const volatile uint8_t *life; // of the context, set by it: points to 0 in a forked child
     // Set by the context: for each rank 0, or when a SUSPECT was last heard of. NULL: nobody looks.
     const _Atomic int64_t *silent_since;
+    // Likewise: whether a wait is to end, as the application must be told of something first. NULL: never.
+    const _Atomic bool *untold;
+    struct phi_peers *peers; // who tells it. The executor itself knows nothing of them
 };
 
 // phi_executor_suspicion writes what is to be added to the sentence of a wait for a rank: "" or
 // "; it is SUSPECT: ...". Never blocks.
 void phi_executor_suspicion(const struct phi_executor *executor, int rank, char *text, size_t size);
+
+// phi_executor_untold: whether a wait is to end, see struct phi_executor.
+static inline bool phi_executor_untold(const struct phi_executor *executor)
+{
+    return executor->untold != NULL &&
+           atomic_load_explicit(executor->untold, memory_order_relaxed);
+}
 
 // What every executor is made from; all must outlive it.
 struct phi_executor_params {
@@ -161,6 +190,7 @@ struct phi_executor *phi_queue_executor(struct ph_queue *queue);
 struct phi_report *phi_queue_report(struct ph_queue *queue);
 int64_t phi_queue_deadline(struct ph_queue *queue); // the configured one, from now
 int phi_queue_host(struct ph_queue *queue, void (*fn)(void *), void *opaque);
+// As ph_queue_synchronize; -EINTR where `untold` is set.
 int phi_queue_synchronize(struct ph_queue *queue, int64_t deadline);
 int phi_queue_destroy(struct ph_queue *queue); // -EBUSY where operations are left
 

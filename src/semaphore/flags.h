@@ -71,24 +71,4 @@ static inline bool phi_flag_is_wide(uint64_t lines, size_t size)
     return lines > PHI_LL_PIECE && size > PHI_WIDE_LEAST;
 }
 
-// How many bytes at the end of a message by copy go by wide lines. Both ends say the same. A copy
-// ends with a fence and a flag, two trips, which lines need not; of a large one they are little.
-// end: of the channel, which phi_flag_end() makes of what its sender says, and of up to how many
-// bytes messages go by lines and by copy. Units: the shortest end is wide as well.
-#define PHI_TAIL_UNIT 4096
-#define PHI_TAIL_MOST ((size_t)32 << 20)
-static_assert(PHI_TAIL_UNIT - 127 > PHI_WIDE_LEAST, "phi_flag_tail() may leave out 127");
-static inline uint64_t phi_flag_end(uint64_t lines, uint64_t copy, uint64_t said)
-{
-    const uint64_t end = said < PHI_WIDE_PIECE ? said : PHI_WIDE_PIECE;
-    return lines > PHI_LL_PIECE && copy > PHI_WIDE_PIECE ? end / PHI_TAIL_UNIT * PHI_TAIL_UNIT : 0;
-}
-
-static inline size_t phi_flag_tail(uint64_t end, size_t size)
-{
-    if (end == 0 || size <= PHI_WIDE_PIECE || size > PHI_TAIL_MOST)
-        return 0;
-    return (size_t)end - (128 - size % 128) % 128; // begins as aligned as the message
-}
-
 #endif

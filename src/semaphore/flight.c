@@ -56,8 +56,11 @@ static bool send_post(struct ph_queue *queue, const struct phi_work *work)
     // The peer takes a post as the word that all before it is there.
     if (!phi_flight_landed(queue))
         return false;
-    if (phi_work_broken(work))
+    if (phi_work_broken(work)) {
+        if (phi_post_answers(queue, work)) // for the own waits alone
+            atomic_store_explicit(work->word, work->value, memory_order_release);
         return true;
+    }
     if (flight->held && flight->held->link != work->route->link)
         phi_flight_rest(queue);
     atomic_store_explicit(work->word, work->value, memory_order_release);
@@ -148,8 +151,12 @@ static bool start_copy(struct ph_queue *queue, const struct phi_work *work,
     struct phi_move move;
     int rc;
 
-    if (work->size == 0 || phi_work_broken(work))
+    if (work->size == 0)
         return true;
+    if (phi_work_broken(work)) {
+        phi_queue_cut(queue, work);
+        return true;
+    }
     describe(flight, &move, work, next);
     if (!may_fly(flight, &move)) {
         phi_flight_look(queue);
@@ -168,6 +175,7 @@ static bool start_copy(struct ph_queue *queue, const struct phi_work *work,
         return false;
     if (rc) { // the link is lost: what follows on the channel is skipped
         atomic_store(work->broken, 1);
+        phi_queue_cut(queue, work);
         return true;
     }
     queue->told = move.posts;
@@ -192,8 +200,10 @@ static bool reap(struct ph_queue *queue)
 
         if (state == PHI_MOVE_POSTED)
             break;
-        if (state == PHI_MOVE_FAILED)
+        if (state == PHI_MOVE_FAILED) {
             atomic_store(oldest->work.broken, 1);
+            phi_work_undo(&oldest->work);
+        }
         flight->first++;
         flight->count--;
         finish(queue, oldest->ends);
@@ -255,12 +265,5 @@ bool phi_flight_await(const struct phi_work *work)
 bool phi_flight_run(struct ph_queue *queue, const struct phi_work *work,
                     const struct phi_work *next)
 {
-    switch (work->kind) {
-    case PHI_STEP_WAIT:
-        return phi_flight_await(work);
-    case PHI_STEP_COPY:
-        return start_copy(queue, work, next);
-    default:
-        return send_post(queue, work);
-    }
+    return work->kind == PHI_STEP_COPY ? start_copy(queue, work, next) : send_post(queue, work);
 }

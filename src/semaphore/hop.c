@@ -11,7 +11,7 @@
 #define MOVE_LARGE   ((size_t)24 << 20)
 #define LARGE_BLOCKS 32
 
-static uint16_t kind_of(unsigned step)
+static uint8_t kind_of(unsigned step)
 {
     static const uint8_t kinds[] = {
         [PHI_STEP_PUSH] = PHI_HOP_PUSH,       [PHI_STEP_TAKE] = PHI_HOP_TAKE,
@@ -23,14 +23,14 @@ static uint16_t kind_of(unsigned step)
     return kinds[step];
 }
 
-static bool copies(const struct phi_work *work)
+static bool is_move(const struct phi_work *work)
 {
-    return work->kind == PHI_STEP_MOVE && work->size > 0;
+    return work->kind == PHI_STEP_MOVE;
 }
 
 static bool is_large(const struct phi_work *work)
 {
-    return work->kind == PHI_STEP_MOVE && work->size > MOVE_LARGE;
+    return is_move(work) && work->size > MOVE_LARGE;
 }
 
 static bool by_lines(const struct phi_work *work)
@@ -43,46 +43,34 @@ static bool is_wide(const struct phi_work *work)
     return by_lines(work) && work->wide;
 }
 
-// The end of a message by both, behind its copy.
-static bool is_tail(const struct phi_work *work)
+static bool takes(const struct phi_work *work)
 {
-    return work->tail && work->kind == PHI_STEP_PUSH;
+    return work->kind == PHI_STEP_TAKE;
 }
 
-static bool takes_tail(const struct phi_work *work)
+// On a stream a second launch takes the host longer than one block takes so many bytes, if it has
+// nothing else.
+#define TAKE_ALONE ((size_t)128 << 10)
+
+// Whether it is done by hands: what the first block does not do alone.
+static bool has_hands(const struct phi_work *work, bool hurries)
 {
-    return work->tail && work->kind == PHI_STEP_TAKE;
+    const size_t alone = takes(work) && hurries ? TAKE_ALONE : PHI_WIDE_ALONE;
+    return (is_move(work) || is_wide(work)) && work->size > alone;
 }
 
-// Whether it has several blocks, and shares what the launch may have of them.
-static bool spreads(const struct phi_work *work)
+// Whether it waits only for what the peer did before it came to the same message: it says that
+// there is room, or that it may copy. Others wait for the peer's part of the message.
+static bool is_active(const struct phi_work *work)
 {
-    return copies(work) || (is_wide(work) && !work->tail && work->size > PHI_WIDE_ALONE);
+    return work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_GO || is_move(work);
 }
 
-static uint32_t blocks_of(const struct phi_work *work, const struct phi_policy *policy,
-                          const struct phi_waiting *others, uint32_t n)
+static uint32_t hands_of(const struct phi_work *work, const struct phi_policy *policy, uint32_t n)
 {
-    if (phi_step_bells(work->kind))
-        return 1;
-    if (phi_step_staged(work->kind))
-        return PHI_STAGE_BLOCKS_OF(work->peer_lane);
-    if (!spreads(work))
-        return 1;
-    if (!copies(work))
-        return phi_line_blocks(policy, others, n, work->size);
-    const uint32_t blocks = phi_move_blocks(policy, others, n, work->size);
+    const uint32_t blocks = phi_hand_blocks(policy, n, work->size);
     const uintptr_t apart = (uintptr_t)work->source ^ (uintptr_t)work->destination;
     return is_large(work) && apart % 16 == 0 && blocks > LARGE_BLOCKS ? LARGE_BLOCKS : blocks;
-}
-
-// The blocks that push the end of a message are beyond what the launch may have: few more, and not
-// at work before those of the copy are done. A quarter of what the whole message would have. Of n
-// copies that share the launch.
-static uint32_t end_blocks(size_t whole, const struct phi_policy *policy,
-                           const struct phi_waiting *others, uint32_t n)
-{
-    return (phi_move_blocks(policy, others, n, whole) + 3) / 4;
 }
 
 // Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
@@ -96,22 +84,6 @@ static uint32_t stage_threads(const struct phi_work *work)
         PHI_STAGE_BLOCKS_OF(work->peer_lane) > 1 ? bytes / PHI_STAGE_BLOCKS : bytes;
     const size_t threads = share / 64 / 32 * 32 + 32;
     return threads < PHI_STAGED_THREADS ? (uint32_t)threads : PHI_STAGED_THREADS;
-}
-
-// By lines one thread for each of a block's lines, whole warps; by wide ones a warp for each unit.
-static uint32_t threads_of(const struct phi_work *work, uint32_t blocks)
-{
-    if (phi_step_bells(work->kind))
-        return 32;
-    if (phi_step_staged(work->kind))
-        return stage_threads(work);
-    if (work->kind == PHI_STEP_MOVE)
-        return work->size > MOVE_MEDIUM ? PHI_COPY_THREADS : MOVE_THREADS;
-    if (is_wide(work))
-        return 32 * (blocks > 1 ? PHI_WIDE_WARPS : PHI_WIDE_UNITS((uint32_t)work->size));
-    // More than enough with an offset before them, and a warp that keeps the books.
-    const size_t threads = by_lines(work) ? work->size / 8 + 34 : PHI_MOVE_BLOCKS;
-    return threads < PHI_HOP_THREADS ? ((uint32_t)threads + 31) / 32 * 32 : PHI_HOP_THREADS;
 }
 
 // The item before i of the same staged lane, which has its blocks; NULL: there is none.
@@ -155,94 +127,293 @@ static bool needs_fence(const struct phi_work *work)
     }
 }
 
-// By several blocks a message takes a little longer to leave this device than to be answered: the
-// fences of a push would hold up the take behind it. Of a larger one the look would come too soon.
-#define LOOK_MOST ((size_t)256 << 10)
-
-static uint8_t fence_of(const struct phi_work *work, size_t n, uint32_t blocks)
+static uint8_t fence_of(const struct phi_work *work)
 {
-    const uint8_t before = work->fence_before ? PHI_FENCE_BEFORE : 0;
-    if (!needs_fence(work))
-        return before;
-    const bool alone = n == 1 && by_lines(work) && blocks > 1 && work->size <= LOOK_MOST;
-    return before | (alone || is_tail(work) ? PHI_FENCE_LAST : PHI_FENCE);
+    return (work->fence_before ? PHI_FENCE_BEFORE : 0) | (needs_fence(work) ? PHI_FENCE : 0);
 }
 
-// Whether all are wide, in buffers that 16 bytes can be read from, or written to, at once.
-static bool wide_only(const struct phi_hop_item *items, size_t n)
+static struct phi_hop_item item_of(const struct phi_work *work, uint32_t kind)
 {
-    for (size_t i = 0; i < n; i++) {
-        const uint64_t buffer =
-            items[i].kind == PHI_HOP_PUSH ? items[i].source : items[i].destination;
-        if (!items[i].wide || items[i].kind == PHI_HOP_MOVE || buffer % 16 != 0)
-            return false;
-    }
-    return n > 0;
+    return (struct phi_hop_item){
+        .own = work->own_lane,
+        .peer = work->peer_lane,
+        .slots = work->slots,
+        .destination = work->kind == PHI_STEP_BELL ? work->word_device
+                                                   : (uint64_t)(uintptr_t)work->destination,
+        .source = (uint64_t)(uintptr_t)work->source,
+        .size = work->size,
+        .broken = work->broken_device,
+        .offset = work->offset,
+        .kind = (uint8_t)kind,
+        .fence = fence_of(work),
+        .wide = (uint8_t)(is_wide(work) + work->ring),
+        .signal = work->signal,
+    };
 }
 
-static enum phi_kernel kernel_of(const struct phi_work *work, const struct phi_hop_item *items,
-                                 size_t n)
+// By a ring the other address is none.
+static struct phi_hop_item ring_item_of(const struct phi_work *work, uint32_t kind)
 {
-    if (phi_step_staged(work[0].kind))
-        return PHI_KERNEL_HOP_STAGED;
-    if (wide_only(items, n))
-        return PHI_KERNEL_HOP_WIDE;
-    enum phi_kernel kernel = PHI_KERNEL_HOP;
-    for (size_t i = 0; i < n; i++) {
-        if (is_large(&work[i]))
-            return PHI_KERNEL_HOP_LARGE;
-        if (work[i].kind == PHI_STEP_MOVE || items[i].wide)
-            kernel = PHI_KERNEL_HOP_SPREAD;
-    }
-    return kernel;
+    struct phi_hop_item item = item_of(work, kind);
+    *(takes(work) ? &item.source : &item.destination) = work->message;
+    return item;
 }
 
-struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
-                             const struct phi_waiting *others, struct phi_hop_args *args)
+// ---- Staged, and bells
+
+static struct phi_grid fill_staged(const struct phi_work *work, size_t n, struct phi_hop_args *args)
 {
-    struct phi_grid grid = {PHI_KERNEL_HOP, 0, 0};
-    uint32_t spread = 0, ends = 0;
-    for (size_t i = 0; i < n; i++) {
-        spread += spreads(&work[i]);
-        ends += takes_tail(&work[i]);
-    }
-    args->count = (uint32_t)n;
+    struct phi_grid grid = {PHI_KERNEL_HOP_STAGED, 0, 0};
     for (size_t i = 0; i < n; i++) {
         const struct phi_hop_item *before = of_lane(work, args->items, i);
-        uint32_t blocks;
-        if (is_tail(&work[i]))
-            blocks = end_blocks(work[i - 1].size + work[i].size, policy, others, spread);
-        else if (takes_tail(&work[i])) // shares with all, but takes nothing from a copy
-            blocks = phi_line_blocks(policy, others, spread + ends, work[i].size);
-        else
-            blocks = blocks_of(&work[i], policy, others, spread);
-        const uint32_t threads = threads_of(&work[i], blocks);
-        args->items[i] = (struct phi_hop_item){
-            .own = work[i].own_lane,
-            .peer = work[i].peer_lane,
-            .slots = work[i].slots,
-            .destination = work[i].kind == PHI_STEP_BELL ? work[i].word_device
-                                                         : (uint64_t)(uintptr_t)work[i].destination,
-            .source = (uint64_t)(uintptr_t)work[i].source,
-            .size = work[i].size,
-            .broken = work[i].broken_device,
-            .offset = work[i].offset,
-            .kind = kind_of(work[i].kind),
-            .fence = fence_of(&work[i], n, blocks),
-            .wide = is_wide(&work[i]) || work[i].tail,
-            .signal = is_tail(&work[i]) ? args->items[i - 1].blocks : work[i].signal,
-            .blocks = blocks,
-            .first = before ? before->first : grid.blocks,
-        };
+        const bool bells = phi_step_bells(work[i].kind);
+        const uint32_t threads = bells ? 32 : stage_threads(&work[i]);
+        struct phi_hop_item *item = &args->items[args->count++];
+        *item = item_of(&work[i], kind_of(work[i].kind));
+        item->blocks = bells ? 1 : PHI_STAGE_BLOCKS_OF(work[i].peer_lane);
+        item->first = before ? before->first : grid.blocks;
         if (before == NULL)
-            grid.blocks += blocks;
+            grid.blocks += item->blocks;
         if (grid.threads < threads)
             grid.threads = threads;
     }
-    grid.kernel = kernel_of(work, args->items, n);
-    // A block with fewer threads than lines, or warps than units, takes several turns.
-    if (grid.kernel != PHI_KERNEL_HOP && grid.threads > PHI_SPREAD_THREADS)
-        grid.threads = PHI_SPREAD_THREADS;
     args->stages = count_stages(work, args->items, n);
     return grid;
+}
+
+// ---- By flags
+
+// Where an item is alone in the first block: by lines one thread for each of them, whole warps; by
+// wide ones a warp for each unit.
+static uint32_t threads_of(const struct phi_work *work)
+{
+    if (work->kind == PHI_STEP_GO)
+        return 32;
+    if (is_move(work))
+        return MOVE_THREADS;
+    if (is_wide(work) && work->size == 0)
+        return 32;
+    if (is_wide(work))
+        return PHI_WIDE_UNITS((uint32_t)work->size) < PHI_HOP_THREADS / 32
+                   ? 32 * PHI_WIDE_UNITS((uint32_t)work->size)
+                   : PHI_HOP_THREADS;
+    // More than enough with an offset before them, and a warp that keeps the books.
+    const size_t threads = by_lines(work) ? work->size / 8 + 34 : PHI_MOVE_BLOCKS;
+    return threads < PHI_HOP_THREADS ? ((uint32_t)threads + 31) / 32 * 32 : PHI_HOP_THREADS;
+}
+
+// What is in a launch of part `part`.
+struct filling {
+    const struct phi_work *work;
+    size_t n;
+    const struct phi_policy *policy;
+    bool hurries; // on a stream, and alone
+    enum phi_hop_part part;
+    bool has_first; // there is a launch before the second one
+    bool only;      // there is no other
+    uint32_t spread; // that have hands
+    struct phi_hop_args *args;
+    struct phi_grid grid;
+};
+
+static bool is_in_place(const struct filling *f, const struct phi_work *work)
+{
+    if (f->part == PHI_HOP_THIRD || has_hands(work, f->hurries))
+        return false;
+    return is_active(work) == (f->part == PHI_HOP_FIRST) || !f->has_first;
+}
+
+// Whether the first block waits for hands of it, which the next launch has.
+static bool is_awaited(const struct filling *f, const struct phi_work *work)
+{
+    return has_hands(work, f->hurries) && (takes(work) ? f->part == PHI_HOP_SECOND : f->part == PHI_HOP_FIRST);
+}
+
+static bool is_by_hands(const struct filling *f, const struct phi_work *work)
+{
+    return has_hands(work, f->hurries) && takes(work) == (f->part == PHI_HOP_THIRD);
+}
+
+static uint32_t wait_of(const struct phi_work *work)
+{
+    return takes(work) ? PHI_HOP_MESSAGE : is_move(work) ? PHI_HOP_LEAVE : PHI_HOP_ROOM;
+}
+
+// The warps of the first block. There are barriers for 15 items of several warps.
+#define FIRST_WARPS 16u
+
+static uint32_t count_waits(const struct filling *f)
+{
+    uint32_t waits = 0;
+    for (size_t i = 0; i < f->n; i++)
+        waits += is_in_place(f, &f->work[i]) || is_awaited(f, &f->work[i]);
+    return waits;
+}
+
+static uint32_t warps_of(const struct filling *f, const struct phi_work *work, uint32_t waits)
+{
+    const uint32_t warps = is_awaited(f, work) ? 1 : threads_of(work) / 32;
+    const uint32_t share = FIRST_WARPS / waits;
+    return f->n == 1 || warps < share ? warps : share;
+}
+
+static void add_waits(struct filling *f)
+{
+    struct phi_hop_args *args = f->args;
+    const uint32_t waits = count_waits(f);
+    uint32_t first = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        const struct phi_work *work = &f->work[i];
+        const bool awaited = is_awaited(f, work);
+        if (!awaited && !is_in_place(f, work))
+            continue;
+        struct phi_hop_item *item = &args->items[args->count++];
+        const uint32_t kind = awaited ? wait_of(work) : kind_of(work->kind);
+        *item = work->ring ? ring_item_of(work, kind) : item_of(work, kind);
+        if (awaited && !f->only)
+            item->fence = 0;
+        if (awaited && f->only) { // it does what its hands leave
+            item->hands = PHI_HANDS_ONLY;
+            item->blocks = hands_of(work, f->policy, f->spread);
+            first = 1;
+            continue;
+        }
+        item->first = first;
+        item->blocks = warps_of(f, work, waits);
+        first += item->blocks;
+    }
+    args->waits = args->count;
+    f->grid.blocks = args->waits > 0;
+    f->grid.threads = 32 * first;
+}
+
+static uint32_t hand_threads(const struct phi_work *work)
+{
+    if (is_move(work))
+        return work->size > MOVE_MEDIUM ? PHI_COPY_THREADS : MOVE_THREADS;
+    return 32 * PHI_WIDE_WARPS;
+}
+
+static uint8_t hands_in(const struct filling *f)
+{
+    return f->only ? PHI_HANDS_ONLY : f->part == PHI_HOP_SECOND ? PHI_HANDS_SECOND : PHI_HANDS_FIRST;
+}
+
+static void add_hands(struct filling *f)
+{
+    struct phi_hop_args *args = f->args;
+    for (size_t i = 0; i < f->n; i++) {
+        const struct phi_work *work = &f->work[i];
+        if (!is_by_hands(f, work))
+            continue;
+        struct phi_hop_item *item = &args->items[args->count++];
+        const uint32_t kind = kind_of(work->kind);
+        *item = work->ring ? ring_item_of(work, kind) : item_of(work, kind);
+        item->hands = hands_in(f);
+        item->blocks = hands_of(work, f->policy, f->spread);
+        item->first = f->grid.blocks;
+        f->grid.blocks += item->blocks;
+        if (f->grid.threads < hand_threads(work))
+            f->grid.threads = hand_threads(work);
+    }
+}
+
+// What is a hand's share depends on how many threads it has: those of both launches have as many,
+// whatever their first blocks need.
+static void match_threads(struct filling *f)
+{
+    struct filling other = *f;
+    uint32_t warps = 0;
+    if (!f->has_first || f->only || f->part == PHI_HOP_THIRD)
+        return;
+    other.part = f->part == PHI_HOP_FIRST ? PHI_HOP_SECOND : PHI_HOP_FIRST;
+    const uint32_t waits = count_waits(&other);
+    for (size_t i = 0; i < f->n; i++)
+        if (is_in_place(&other, &f->work[i]) || is_awaited(&other, &f->work[i]))
+            warps += warps_of(&other, &f->work[i], waits);
+    if (f->grid.threads < 32 * warps)
+        f->grid.threads = 32 * warps;
+}
+
+// Of lines: in a buffer that 16 bytes can be read from, or written to, at once.
+static bool is_wide_aligned(const struct phi_hop_item *item)
+{
+    const uint64_t buffer = item->kind == PHI_HOP_PUSH ? item->source : item->destination;
+    return (item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_TAKE) && item->wide &&
+           buffer % 16 == 0;
+}
+
+static bool is_of_wide(const struct phi_hop_args *args, uint32_t i)
+{
+    const uint32_t kind = args->items[i].kind;
+    if (i < args->waits && args->count > 1)
+        return kind == PHI_HOP_ROOM || kind == PHI_HOP_MESSAGE;
+    return is_wide_aligned(&args->items[i]);
+}
+
+static enum phi_kernel kernel_of(const struct phi_hop_args *args)
+{
+    bool all_wide = true, spread = args->count > args->waits;
+    if (args->items[0].wide == 2) // then all are by rings
+        return PHI_KERNEL_RING;
+    for (uint32_t i = 0; i < args->count; i++) {
+        const struct phi_hop_item *item = &args->items[i];
+        if (i >= args->waits && item->kind == PHI_HOP_MOVE && item->size > MOVE_LARGE)
+            return PHI_KERNEL_HOP_LARGE;
+        all_wide = all_wide && is_of_wide(args, i);
+        spread = spread || item->kind == PHI_HOP_MOVE ||
+                 (item->wide && (item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_TAKE));
+    }
+    // What is only awaited is a matter of one warp.
+    if (all_wide && spread)
+        return PHI_KERNEL_HOP_WIDE;
+    return spread ? PHI_KERNEL_HOP_SPREAD : PHI_KERNEL_HOP;
+}
+
+// Of so many bytes one block pushes what hands have left nearly as soon as hands of a second launch
+// would (docs/performance.md, "What waits leaves the GPU"), which takes the host as long as the
+// first.
+#define PUSH_ONLY ((size_t)128 << 10)
+
+// Whether it is a push, alone, that has one launch.
+static bool is_only(const struct phi_work *work, size_t n)
+{
+    return n == 1 && work->kind == PHI_STEP_PUSH && has_hands(work, true) &&
+           work->size <= PUSH_ONLY;
+}
+
+enum phi_hop_part phi_hop_last(const struct phi_work *work, size_t n, bool captured)
+{
+    if (is_only(work, n))
+        return PHI_HOP_FIRST;
+    bool third = false;
+    for (size_t i = 0; i < n; i++)
+        third = third || (takes(&work[i]) && has_hands(&work[i], !captured && n == 1));
+    return third ? PHI_HOP_THIRD : PHI_HOP_SECOND;
+}
+
+struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
+                             bool captured, enum phi_hop_part part, struct phi_hop_args *args)
+{
+    struct filling f = {.work = work, .n = n, .policy = policy, .hurries = !captured && n == 1, .part = part, .args = args};
+    f.grid.kernel = PHI_KERNEL_HOP;
+    f.only = is_only(work, n);
+    args->count = args->waits = args->stages = 0;
+    if (phi_step_staged(work[0].kind))
+        return part == PHI_HOP_SECOND ? fill_staged(work, n, args) : f.grid;
+    for (size_t i = 0; i < n; i++) {
+        f.spread += has_hands(&work[i], !captured && n == 1);
+        f.has_first = f.has_first || (has_hands(&work[i], !captured && n == 1) && !takes(&work[i]));
+    }
+    if (part == PHI_HOP_FIRST ? !f.has_first : f.only)
+        return f.grid;
+    add_waits(&f);
+    add_hands(&f);
+    match_threads(&f);
+    if (args->count > 0)
+        f.grid.kernel = kernel_of(args);
+    // A block with fewer warps than units takes several turns.
+    if (f.grid.kernel == PHI_KERNEL_HOP_SPREAD && f.grid.threads > PHI_SPREAD_THREADS)
+        f.grid.threads = PHI_SPREAD_THREADS;
+    return f.grid;
 }

@@ -12,10 +12,23 @@ struct phi_grid {
     uint32_t blocks, threads;
 };
 
-// phi_hop_fill writes the items for n of work, at most PHI_HOP_ITEMS and all staged or none, and
-// returns what to launch. source and destination are those of the work: where kernels know the
-// memory by another address, the caller puts it there. Pure.
+// What by flags belongs together is up to three launches, of which each begins when the waits of the
+// one before it are over (docs/protocols.md, "Who waits").
+enum phi_hop_part {
+    PHI_HOP_FIRST,  // hands that push and copy, where they may soon; the wait until they may
+    PHI_HOP_SECOND, // hands for what is left of that; the wait for messages
+    PHI_HOP_THIRD,  // hands that take
+    PHI_HOP_PARTS,
+};
+
+// phi_hop_last: the last part of n of work that has something.
+enum phi_hop_part phi_hop_last(const struct phi_work *work, size_t n, bool captured);
+
+// phi_hop_fill writes the items of a part of n of work, at most PHI_HOP_ITEMS and all staged or
+// none, and returns what to launch: no blocks where the part has nothing. source and destination are
+// those of the work: where kernels know the memory by another address, the caller puts it there.
+// captured: into a graph. Pure.
 struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
-                             const struct phi_waiting *others, struct phi_hop_args *args);
+                             bool captured, enum phi_hop_part part, struct phi_hop_args *args);
 
 #endif

@@ -27,7 +27,7 @@ static struct ph_queue *find_queue(struct phi_host_executor *host, void *stream)
 
     if (stream && (at >= sizeof(host->queues) || at % sizeof(*queue)))
         return NULL;
-    return queue->ring ? queue : NULL;
+    return queue->in_use ? queue : NULL;
 }
 
 // The default queue may be anybody's: its producers take turns. The others have one producer, by
@@ -54,9 +54,9 @@ static int host_issue(struct phi_executor *executor, void *stream, const struct 
     *partial = false;
     if (!queue)
         return phi_fail(host->params.report, -EINVAL, "%p is not a queue of this context", stream);
-    if (n > PHI_RING_ITEMS)
+    if (n > PHI_RING_MOST)
         return phi_fail(host->params.report, -EINVAL, "an operation of %zu steps; a queue holds %d",
-                        n, PHI_RING_ITEMS);
+                        n, PHI_RING_MOST);
     producer_enter(queue);
     rc = phi_queue_enqueue(queue, work, n, NULL);
     producer_leave(queue);
@@ -135,9 +135,9 @@ static void note_head(const struct ph_queue *queue, struct phi_wait_note *note)
     uint64_t tail = atomic_load_explicit(&queue->tail, memory_order_acquire);
     const struct phi_work *work;
 
-    if (!queue->ring || head >= tail)
+    if (!queue->in_use || head >= tail)
         return;
-    work = &queue->ring[head % PHI_RING_ITEMS].work;
+    work = &phi_queue_item(queue, head)->work;
     if (work->kind != PHI_STEP_WAIT)
         return;
     *note = (struct phi_wait_note){
@@ -348,6 +348,8 @@ static int open_queue(struct phi_host_executor *host, struct ph_queue *queue)
     queue->shared = index == 0;
     queue->spins = SPINS_AT_FIRST;
     queue->ring = ring;
+    queue->in_use = true;
+    queue->mask = PHI_RING_ITEMS - 1;
     if (index >= used(host))
         atomic_store_explicit(&host->used, index + 1, memory_order_release);
     return 0;
@@ -361,7 +363,7 @@ int phi_queue_create(struct phi_executor *executor, struct ph_queue **queue)
 
     pthread_mutex_lock(&host->lock);
     for (uint32_t i = 0; i < PHI_STREAMS_MAX && !free_queue; i++)
-        if (!host->queues[i].ring)
+        if (!host->queues[i].in_use)
             free_queue = &host->queues[i];
     if (free_queue)
         rc = open_queue(host, free_queue);
@@ -386,6 +388,7 @@ int phi_queue_destroy(struct ph_queue *queue)
     pthread_mutex_lock(&host->lock);
     free(queue->ring);
     queue->ring = NULL;
+    queue->in_use = false;
     pthread_mutex_unlock(&host->lock);
     phi_queue_drop(queue);
     return 0;

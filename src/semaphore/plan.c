@@ -6,8 +6,9 @@
 #include "cuda/kernel_args.h"
 
 #define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
-// The figures of few and of many blocks: docs/performance.md, "What a kernel's copy can reach".
-#define MOVE_BLOCK_BYTES ((size_t)4 << 10)
+// The figures of few and of many blocks: docs/performance.md, "What a kernel's copy can reach". By
+// lines half of a hand's units come by a second turn.
+#define HAND_BYTES ((size_t)4 << 10)
 
 // Copies of so many bytes go together whatever joins the devices; over a link larger ones do, too,
 // as long as the copy engine, which moves them at the rate of the link, would not be done sooner.
@@ -37,12 +38,12 @@ static bool is_staged(const struct phi_work *work)
 // What no brace takes: a copy of something, or a message by flags.
 static bool stands_alone(const struct phi_work *work)
 {
-    return is_hop(work) || (is_copy(work) && work->size > 0);
+    return is_hop(work) || (is_copy(work) && (work->size > 0 || work->head));
 }
 
 static bool is_nothing(const struct phi_work *work)
 {
-    return work->kind == PHI_STEP_HOLD || (is_copy(work) && work->size == 0);
+    return work->kind == PHI_STEP_HOLD || (is_copy(work) && !stands_alone(work));
 }
 
 static size_t skip_nothing(const struct phi_plan *plan, size_t at)
@@ -131,7 +132,8 @@ static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
     piece->kind = PHI_PIECE_HOP;
     piece->first = plan->at;
     while (plan->at < plan->n && is_hop(&plan->work[plan->at]) && has_room(plan, piece->first) &&
-           is_staged(&plan->work[plan->at]) == is_staged(&plan->work[piece->first])) {
+           is_staged(&plan->work[plan->at]) == is_staged(&plan->work[piece->first]) &&
+           plan->work[plan->at].ring == plan->work[piece->first].ring) {
         plan->waited = plan->waited || phi_step_waits(plan->work[plan->at].kind);
         plan->at++;
     }
@@ -142,7 +144,7 @@ static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
 
 static bool is_small_copy(const struct phi_work *work, size_t most)
 {
-    return is_copy(work) && work->size <= most && !work->engine;
+    return is_copy(work) && work->size <= most && !work->engine && !work->head;
 }
 
 static bool is_gathered(const struct phi_work *work, bool large)
@@ -204,7 +206,8 @@ static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
 // Whether a copy is one that the copy engine may be given with others.
 static bool is_engines(const struct phi_plan *plan, const struct phi_work *work)
 {
-    return is_copy(work) && plan->together && (work->engine || plan->engine[plan->waited]);
+    return is_copy(work) && plan->together && !work->head &&
+           (work->engine || plan->engine[plan->waited]);
 }
 
 // As of take_copies, for copies that are the engine's.
@@ -268,12 +271,14 @@ struct phi_policy phi_policy_of(const struct phi_config *config)
         .wait = config->wait,
         .method = config->method,
         .kernel_waits = (uint32_t)config->kernel_waits,
+        .graph_branches = (uint32_t)config->graph_branches,
         .memory_waits = (uint32_t)config->memory_operation_streams,
         .copy_blocks = (uint32_t)config->copy_blocks,
     };
 }
 
-static bool wait_by_kernel(const struct phi_policy *policy, const struct phi_waiting *others)
+static bool wait_by_kernel(const struct phi_policy *policy, const struct phi_waiting *others,
+                           bool captured)
 {
     if (!policy->kernels || !policy->batches)
         return policy->kernels;
@@ -281,14 +286,23 @@ static bool wait_by_kernel(const struct phi_policy *policy, const struct phi_wai
         return policy->wait == PHI_WAIT_KERNEL;
     // Contexts that share a device take turns of 2 ms, which a spinning kernel uses up; a memory
     // operation does not.
-    return !policy->shared || others->memory_operations >= policy->memory_waits;
+    return !policy->shared || captured || others->memory_operations >= policy->memory_waits;
 }
 
-int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *others)
+uint32_t phi_eager_waits(const struct phi_policy *policy)
 {
-    if (!wait_by_kernel(policy, others))
+    return policy->kernel_waits > policy->graph_branches
+               ? policy->kernel_waits - policy->graph_branches
+               : 1;
+}
+
+int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *others, bool captured)
+{
+    if (!wait_by_kernel(policy, others, captured))
         return 0;
-    return others->kernels < policy->kernel_waits ? 1 : -EAGAIN;
+    if (captured)
+        return policy->graph_branches > 0 ? 1 : -EAGAIN;
+    return others->kernels < phi_eager_waits(policy) ? 1 : -EAGAIN;
 }
 
 bool phi_copy_mode(const struct phi_policy *policy, bool behind)
@@ -311,7 +325,7 @@ static uint32_t blocks_of(const struct phi_policy *policy, size_t size, size_t b
 
 uint32_t phi_copy_blocks(const struct phi_policy *policy, size_t size)
 {
-    return blocks_of(policy, size, COPY_BLOCK_BYTES);
+    return size == 0 ? 1 : blocks_of(policy, size, COPY_BLOCK_BYTES);
 }
 
 uint32_t phi_copies_blocks(const struct phi_policy *policy, size_t size, uint64_t all)
@@ -321,43 +335,10 @@ uint32_t phi_copies_blocks(const struct phi_policy *policy, size_t size, uint64_
     return wanted < share ? wanted : share;
 }
 
-// What waits already leaves half to the others; n copies of one launch share that.
-static uint32_t share_of(const struct phi_policy *policy, const struct phi_waiting *others,
-                         uint32_t n, uint32_t wanted)
+// All messages of one launch leave half of the device to others.
+uint32_t phi_hand_blocks(const struct phi_policy *policy, uint32_t n, size_t size)
 {
-    const uint32_t left = others->blocks < policy->blocks ? policy->blocks - others->blocks : 0;
-    const uint32_t share = left / 2 / n > 1 ? left / 2 / n : 1;
+    const uint32_t wanted = blocks_of(policy, size, HAND_BYTES);
+    const uint32_t share = policy->blocks / 2 / n > 1 ? policy->blocks / 2 / n : 1;
     return wanted < share ? wanted : share;
-}
-
-bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t own, uint32_t blocks)
-{
-    const uint32_t held = others->blocks + own;
-    return held < policy->blocks && blocks <= (policy->blocks - held) / 2;
-}
-
-uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                             size_t size)
-{
-    return share_of(policy, others, 1, phi_copy_blocks(policy, size));
-}
-
-uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                         uint32_t n, size_t size)
-{
-    return share_of(policy, others, n, blocks_of(policy, size, MOVE_BLOCK_BYTES));
-}
-
-// One block of 16 warps does a message quicker than two that meet; above, half of a block's units
-// come by a second turn.
-static uint32_t wide_blocks_of(const struct phi_policy *policy, size_t size)
-{
-    return size <= PHI_WIDE_ALONE ? 1 : blocks_of(policy, size, 4096);
-}
-
-uint32_t phi_line_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                         uint32_t n, size_t size)
-{
-    return share_of(policy, others, n, wide_blocks_of(policy, size));
 }

@@ -59,27 +59,30 @@ bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece);
 
 // What waits on a device at this moment, beside the stream that asks.
 struct phi_waiting {
-    uint32_t kernels;           // streams (and branches of live graphs) in a waiting kernel
+    uint32_t kernels;           // streams in a waiting kernel
     uint32_t memory_operations; // ... in a memory operation
-    uint32_t blocks;            // thread blocks of kernels that wait, or begin early, and copy
 };
 
 struct phi_policy {
-    bool kernels, batches; // what the device has
-    bool shared;           // ranks share the device
-    int wait, method;      // PHI_WAIT_*, PHI_METHOD_*
-    uint32_t kernel_waits; // at most so many waiting kernels
-    uint32_t memory_waits; // at most so many streams waiting by memory operation
-    uint32_t blocks;       // about so many blocks of kernels that wait and copy
-    uint32_t copy_blocks;  // most of one copy: PHI_MOVE_BLOCKS and fewer
+    bool kernels, batches;   // what the device has
+    bool shared;             // ranks share the device
+    int wait, method;        // PHI_WAIT_*, PHI_METHOD_*
+    uint32_t kernel_waits;   // at most so many waiting kernels
+    uint32_t graph_branches; // ... of which so many are left to graphs
+    uint32_t memory_waits;   // at most so many streams waiting by memory operation
+    uint32_t blocks;         // all copies of one launch have half as many
+    uint32_t copy_blocks;    // most of one copy: PHI_MOVE_BLOCKS and fewer
 };
 
 // phi_policy_of fills what the configuration says.
 struct phi_policy phi_policy_of(const struct phi_config *config);
 
+// phi_eager_waits: how many streams may wait by kernel, one at least.
+uint32_t phi_eager_waits(const struct phi_policy *policy);
+
 // phi_wait_mode decides for work that waits: 1 by kernel, 0 by memory operation, -EAGAIN where too
-// many kernels wait.
-int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *others);
+// many kernels wait. captured: of a graph, whose branches nobody sees running.
+int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *others, bool captured);
 
 // phi_copy_mode: whether a copy kernel takes the copy engine's place. Behind a wait always, unless
 // the configuration asks for the copy engine: what stands behind a wait holds up the streams with
@@ -92,25 +95,12 @@ bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 // fifth where it is not (docs/performance.md, "What the host does").
 bool phi_gather_mode(const struct phi_policy *policy);
 
-// phi_copies_early: whether a launch of copies may begin while the one before it on the stream
-// waits for a peer, with `own` blocks. Its blocks hold places so long, and count among what waits;
-// where that leaves too few, the launch begins when it can go on.
-bool phi_copies_early(const struct phi_policy *policy, const struct phi_waiting *others,
-                      uint32_t own, uint32_t blocks);
-
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_copies_blocks: of one among
 // others of one launch, `all` bytes: they share what one would have, but each has one at least.
-// phi_transfer_blocks: of one that waits first; what waits already leaves it fewer, but one at
-// least. phi_move_blocks: the same of each of n copies by flags in one launch, where more blocks
-// mean sooner and each has a flag of its own. phi_line_blocks: likewise of a message by lines, at
-// either end; as many as its copy would have.
+// phi_hand_blocks: the hands of each of n messages by flags in one launch, by lines or by copy, where
+// more mean sooner.
 uint32_t phi_copy_blocks(const struct phi_policy *policy, size_t size);
 uint32_t phi_copies_blocks(const struct phi_policy *policy, size_t size, uint64_t all);
-uint32_t phi_transfer_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                             size_t size);
-uint32_t phi_move_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                         uint32_t n, size_t size);
-uint32_t phi_line_blocks(const struct phi_policy *policy, const struct phi_waiting *others,
-                         uint32_t n, size_t size);
+uint32_t phi_hand_blocks(const struct phi_policy *policy, uint32_t n, size_t size);
 
 #endif

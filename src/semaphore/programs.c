@@ -43,12 +43,9 @@ static const struct phi_program by_lines[PHI_CALL_COUNT] = {
     [PHI_CALL_WAIT] = {"wait", 1, {HOP(TAKE, NOTE)}, 2},
 };
 
-// Its end by lines comes while the copy's last bytes are made sure of. Sends of the put protocol.
-static const struct phi_program by_both[PHI_CALL_COUNT] = {
-    [PHI_CALL_POST] = {"post", 1, {HOP(GO, TURN)}, 0},
-    [PHI_CALL_TRANSFER] = {"transfer", 2, {HOP(MOVE, TURN), HOP(PUSH, TURN)}, 1},
-    [PHI_CALL_COMPLETE] = {"complete", 2, {HOP(ARRIVE, TURN), HOP(TAKE, TURN)}, 2},
-};
+// A part of a message of an unbound channel: the receiver's end copies it on from its bounce buffer.
+static const struct phi_program complete_by_bounce = {
+    "complete", 2, {WAIT(TURN, FULL), COPY}, 2};
 
 // Under the get protocol the sender is the passive end.
 static const struct phi_program push_by_lines = {"post", 1, {HOP(PUSH, TURN)}, 0};
@@ -91,13 +88,14 @@ const struct phi_program *phi_program_of(enum phi_call call, enum phi_method met
 {
     if (method == PHI_BY_SLOTS)
         return pull ? pulled_by_slots(call) : &by_slots[call];
-    if (method == PHI_BY_WORDS || call == PHI_CALL_PUT || call == PHI_CALL_GET)
+    if (method == PHI_BY_BOUNCE && call == PHI_CALL_COMPLETE)
+        return &complete_by_bounce;
+    if (method == PHI_BY_WORDS || method == PHI_BY_BOUNCE || call == PHI_CALL_PUT ||
+        call == PHI_CALL_GET)
         return &phi_programs[call];
     if (method == PHI_BY_COPY)
         return &by_copy[call];
-    if (method == PHI_BY_BOTH)
-        return &by_both[call];
-    return pull ? pulled_by_lines(call) : &by_lines[call];
+    return pull && method != PHI_BY_RING ? pulled_by_lines(call) : &by_lines[call];
 }
 
 struct phi_bell phi_bell_of(const struct phi_program *program)

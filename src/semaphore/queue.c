@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -19,6 +20,7 @@ enum {
     NAP_AFTER_MS = 10, // of waiting
     NAP_PART = 64,     // a nap costs so little of what has passed already ...
     NAP_MOST_MS = 1,   // ... and at most that
+    ROLE_MS = 10,      // until another thread leaves the queue to who needs room
 };
 
 static bool interrupted(struct ph_queue *queue, const struct phi_run *run)
@@ -28,13 +30,40 @@ static bool interrupted(struct ph_queue *queue, const struct phi_run *run)
     return run->deadline != PHI_FOREVER && phi_now() >= run->deadline;
 }
 
+// Into a bounce buffer, or out of it: its head, before bytes are copied. Returns whether these may
+// be. As the kernel does, which finds PHI_LEFT_OUT in a part that was left out.
+static bool may_bounce(const struct phi_work *work)
+{
+    if (work->head == PHI_HEAD_WRITE) {
+        if (phi_work_broken(work))
+            return false;
+        *(uint64_t *)((char *)work->destination - PHI_BOUNCE_HEAD) = work->message;
+        return true;
+    }
+    if (!phi_work_came(work) || phi_line_mismatched(work->undone))
+        return false;
+    // Behind a post that was left out the word still shows the part before.
+    if (atomic_load_explicit(work->undone, memory_order_relaxed))
+        return false;
+    const uint64_t got = *(const uint64_t *)((const char *)work->source - PHI_BOUNCE_HEAD);
+    if (got == work->message)
+        return true;
+    phi_line_mismatch(work->undone, work->message, got);
+    return false;
+}
+
 // copy moves the bytes piece by piece; queue->copied remembers how far it came for the next runner.
 static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi_run *run)
 {
     if (work->size - queue->copied > run->bytes)
         return false;
     run->bytes -= work->size - queue->copied;
-    while (queue->copied < work->size && !phi_work_broken(work)) {
+    const bool takes = work->head == PHI_HEAD_CHECK; // what has come, whatever has ended since
+    if (work->head && queue->copied == 0 && !may_bounce(work)) {
+        phi_queue_cut(queue, work);
+        return true;
+    }
+    while (queue->copied < work->size && (takes || !phi_work_broken(work))) {
         size_t n = work->size - queue->copied;
 
         if (n > PHI_COPY_PIECE)
@@ -45,6 +74,8 @@ static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi
         if (queue->copied < work->size && interrupted(queue, run))
             return false;
     }
+    if (queue->copied < work->size)
+        phi_queue_cut(queue, work);
     queue->copied = 0;
     return true;
 }
@@ -72,6 +103,25 @@ static bool is_landed(struct ph_queue *queue)
     return phi_flight_landed(queue);
 }
 
+static bool wait(struct ph_queue *queue, const struct phi_work *work)
+{
+    if (!(work->route ? phi_flight_await(work) : phi_queue_arrived(work)))
+        return false;
+    atomic_thread_fence(memory_order_acquire); // behind the look at `broken`
+    queue->cut = false;
+    if (!phi_work_came(work))
+        phi_queue_cut(queue, work);
+    return true;
+}
+
+// A broken channel copied nothing: a post would tell the peer that it did. But the next wait is not
+// to find what this program's has taken. The release pairs with the acquire of the peer's wait.
+static void post(struct ph_queue *queue, const struct phi_work *work)
+{
+    if (!phi_work_broken(work) || phi_post_answers(queue, work))
+        atomic_store_explicit(work->word, work->value, memory_order_release);
+}
+
 // run_item returns false where the item is not over. next: the item after it of the same operation,
 // or NULL.
 static bool run_item(struct ph_queue *queue, const struct phi_work *work,
@@ -79,10 +129,10 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
 {
     if (!fn && work->kind == PHI_STEP_HOLD)
         return true;
+    if (!fn && work->kind == PHI_STEP_WAIT)
+        return wait(queue, work);
     if (!fn && work->route && work->kind != PHI_STEP_RELAY)
         return phi_flight_run(queue, work, next);
-    if (!fn && work->kind == PHI_STEP_WAIT)
-        return phi_queue_arrived(work);
     // What is done here takes its time, and comes behind what is under way.
     if (queue->airborne && !is_landed(queue))
         return false;
@@ -94,16 +144,10 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
         return phi_staged_run(work, &queue->copied);
     if (work->kind == PHI_STEP_RELAY)
         return relay(queue, work, next, run);
-    switch (work->kind) {
-    case PHI_STEP_COPY:
+    if (work->kind == PHI_STEP_COPY)
         return copy(queue, work, run);
-    default:
-        // A broken channel copied nothing: a post would tell the peer that it did. The release
-        // pairs with the acquire of the peer's wait.
-        if (!phi_work_broken(work))
-            atomic_store_explicit(work->word, work->value, memory_order_release);
-        return true;
-    }
+    post(queue, work);
+    return true;
 }
 
 static uint64_t left(struct ph_queue *queue)
@@ -133,7 +177,7 @@ static bool help(struct ph_queue *queue, uint64_t head)
     bool helped = false;
 
     for (uint64_t at = head; at < end && at < tail; at++) {
-        const struct phi_item *item = &queue->ring[at % PHI_RING_ITEMS];
+        const struct phi_item *item = phi_queue_item(queue, at);
 
         if (item->work.kind == PHI_STEP_HELP)
             helped = phi_staged_help(&item->work) || helped;
@@ -151,9 +195,9 @@ static bool run_items(struct ph_queue *queue, struct phi_run *run)
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
 
     while (!is_empty(queue)) {
-        struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
+        struct phi_item *item = phi_queue_item(queue, head);
         bool last = item->last;
-        const struct phi_work *next = last ? NULL : &queue->ring[(head + 1) % PHI_RING_ITEMS].work;
+        const struct phi_work *next = last ? NULL : &phi_queue_item(queue, head + 1)->work;
 
         if (is_done(queue, run->target))
             return true;
@@ -251,12 +295,12 @@ static void push(struct ph_queue *queue, const struct phi_work *work, size_t n, 
 {
     uint64_t tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
 
-    if (restart && tail % PHI_RING_ITEMS) {
-        tail += PHI_RING_ITEMS - tail % PHI_RING_ITEMS;
+    if (restart && (tail & queue->mask)) {
+        tail = (tail | queue->mask) + 1;
         atomic_store_explicit(&queue->head, tail, memory_order_relaxed);
     }
     for (size_t i = 0; i < n; i++) {
-        struct phi_item *item = &queue->ring[(tail + i) % PHI_RING_ITEMS];
+        struct phi_item *item = phi_queue_item(queue, tail + i);
 
         item->work = work[i];
         item->fn = fn;
@@ -273,7 +317,56 @@ static bool has_room(struct ph_queue *queue, size_t n)
     // next.
     return atomic_load_explicit(&queue->tail, memory_order_relaxed) -
                atomic_load_explicit(&queue->head, memory_order_acquire) + n <=
-           PHI_RING_ITEMS;
+           (uint64_t)queue->mask + 1;
+}
+
+static int refuse_full(struct ph_queue *queue)
+{
+    return phi_refuse(queue->executor->params.report, -EAGAIN,
+                      "the queue is full: %llu operations wait in it",
+                      (unsigned long long)left(queue));
+}
+
+// grow makes room for n items more, with the role.
+static int grow(struct ph_queue *queue, size_t n)
+{
+    struct phi_report *report = queue->executor->params.report;
+    const uint64_t tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
+    const uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
+    struct phi_item *ring, *old = queue->ring;
+    uint64_t slots = queue->mask + UINT64_C(1);
+
+    while (slots < tail - head + n)
+        slots *= 2;
+    if (slots > PHI_RING_MOST)
+        return refuse_full(queue);
+    ring = malloc(slots * sizeof(*ring));
+    if (!ring)
+        return phi_fail(report, -ENOMEM, "no memory for %llu steps of a queue",
+                        (unsigned long long)slots);
+    for (uint64_t at = head; at < tail; at++)
+        ring[at & (slots - 1)] = *phi_queue_item(queue, at);
+    pthread_mutex_lock(&queue->executor->lock);
+    queue->ring = ring;
+    queue->mask = (uint32_t)(slots - 1);
+    pthread_mutex_unlock(&queue->executor->lock);
+    free(old);
+    return 0;
+}
+
+// A thread that synchronises may have the role, and makes room as it goes; the worker gives way.
+static int make_room(struct ph_queue *queue, size_t n, bool *role)
+{
+    const int64_t since = phi_now(), soon = since + ROLE_MS * PHI_MS;
+    int rc = 0;
+
+    if (has_room(queue, n))
+        return 0;
+    atomic_fetch_add_explicit(&queue->wanted, 1, memory_order_relaxed);
+    while (!rc && !*role && !has_room(queue, n) && !(*role = phi_queue_take(queue)))
+        rc = phi_queue_rest(since) >= soon ? refuse_full(queue) : 0;
+    atomic_fetch_sub_explicit(&queue->wanted, 1, memory_order_relaxed);
+    return rc || has_room(queue, n) ? rc : grow(queue, n);
 }
 
 // start runs an operation that nothing is before, and rings from the first item that cannot be run
@@ -307,13 +400,9 @@ int phi_queue_enqueue(struct ph_queue *queue, const struct phi_work *work, size_
         first = is_empty(queue); // what is under way may have others beside it
     }
 
-    if (!has_room(queue, n)) {
-        rc = phi_refuse(queue->executor->params.report, -EAGAIN,
-                        "the queue is full: %llu operations wait in it",
-                        (unsigned long long)left(queue));
-        goto drop_role;
-    }
-    rc = claim(queue, work, n, number);
+    rc = make_room(queue, n, &role);
+    if (!rc)
+        rc = claim(queue, work, n, number);
     if (rc)
         goto drop_role;
     rc = phi_relay_prepare(queue, work, n);
@@ -361,7 +450,7 @@ static const struct phi_work *from_of(const struct ph_queue *queue)
 {
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
 
-    return &queue->ring[(head + 1) % PHI_RING_ITEMS].work;
+    return &phi_queue_item(queue, head + 1)->work;
 }
 
 // What stands at the front: the oldest copy under way, or else the head.
@@ -369,7 +458,7 @@ static const struct phi_work *front(const struct ph_queue *queue, bool *host)
 {
     const struct phi_work *oldest = phi_flight_oldest(queue);
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
-    const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
+    const struct phi_item *item = phi_queue_item(queue, head);
 
     *host = !oldest && item->fn;
     if (!oldest && !item->fn && item->work.kind == PHI_STEP_RELAY)
@@ -416,7 +505,7 @@ int phi_queue_late(struct ph_queue *queue)
 static const struct phi_work *looked_for(const struct ph_queue *queue)
 {
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
-    const struct phi_item *item = &queue->ring[head % PHI_RING_ITEMS];
+    const struct phi_item *item = phi_queue_item(queue, head);
 
     if (is_empty(queue) || item->fn ||
         (item->work.kind != PHI_STEP_WAIT && item->work.kind != PHI_STEP_RELAY &&
@@ -459,7 +548,8 @@ static bool spin(struct ph_queue *queue, const struct phi_work *work)
     return false;
 }
 
-// await waits until the head can go on, or a copy under way is over.
+// await waits until the head can go on, or a copy under way is over. -EINTR: there is something to
+// tell the application first.
 static int await(struct ph_queue *queue, int64_t deadline)
 {
     const struct phi_work *work = looked_for(queue), *oldest = phi_flight_oldest(queue);
@@ -473,9 +563,9 @@ static int await(struct ph_queue *queue, int64_t deadline)
     if (!queue->blocked_since)
         queue->blocked_since = phi_now();
     oldest = phi_flight_oldest(queue);
-    if (rest(queue->blocked_since, oldest ? oldest->route : work ? work->route : NULL) < deadline)
-        return 0;
-    return phi_queue_late(queue);
+    if (rest(queue->blocked_since, oldest ? oldest->route : work ? work->route : NULL) >= deadline)
+        return phi_queue_late(queue);
+    return phi_executor_untold(&queue->executor->base) ? -EINTR : 0;
 }
 
 // take_role waits for the role; the worker that has it gives way.

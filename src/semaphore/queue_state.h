@@ -16,7 +16,9 @@
 #include "semaphore/executor.h"
 
 enum {
-    PHI_RING_ITEMS = 8192, // a power of two
+    // Powers of two: what a queue has room for at first, and at most.
+    PHI_RING_ITEMS = 8192,
+    PHI_RING_MOST = 1 << 18,
     // Nothing of this size is copied inside an enqueue; copies are cut into pieces of it, between
     // which the runner looks whether the channel broke, its time is over or another thread wants
     // the role.
@@ -32,11 +34,13 @@ struct phi_item {
 // Of 256 bytes: the address alone says whether a stream is a queue of the executor.
 struct ph_queue {
     // The producer's line.
-    _Alignas(256) struct phi_item *ring; // NULL: not in use. Changes only under the role
+    _Alignas(256) struct phi_item *ring; // grows under the role and the lock; NULL: not in use
     struct phi_host_executor *executor;
     uint32_t index; // of the record: in phi_uses.number
+    bool in_use;    // changes under the lock
     bool shared;    // the default queue: any thread may enqueue, so they take turns by `producing`
     _Atomic uint32_t producing;
+    uint32_t mask;           // slots of the ring less one; changes with it
     _Atomic uint64_t tail;   // items enqueued (release; pairs with the runner's acquire)
     _Atomic uint64_t issued; // operations enqueued
 
@@ -50,6 +54,7 @@ struct ph_queue {
         blocked_since; // the head waits since then, as far as anybody looked; 0: not seen to wait
     uint32_t spins;    // how long the next wait spins before it yields
     bool told;         // the post at the head went with the copy before it
+    bool cut;          // of the program at the head: its wait got nothing, or its copy was skipped
     bool airborne;     // its flight has copies under way, or holds a post
 
     // The operations done (release; pairs with the acquire of who synchronises or drains).
@@ -81,7 +86,7 @@ struct phi_relay; // copies between two peers, of a queue
 struct phi_host_executor {
     struct phi_executor base;
     struct phi_executor_params params;
-    pthread_mutex_t lock; // guards which queues are in use, and stopping
+    pthread_mutex_t lock; // guards which queues are in use, their rings, and stopping
     pthread_cond_t stop;
     bool stopping;
     pthread_t worker;
@@ -112,6 +117,11 @@ static inline void phi_queue_drop(struct ph_queue *queue)
     atomic_store_explicit(&queue->role, 0, memory_order_release);
 }
 
+static inline struct phi_item *phi_queue_item(const struct ph_queue *queue, uint64_t position)
+{
+    return &queue->ring[position & queue->mask];
+}
+
 static inline bool phi_queue_busy(struct ph_queue *queue)
 {
     return atomic_load_explicit(&queue->done, memory_order_acquire) <
@@ -133,14 +143,46 @@ static inline bool phi_queue_arrived(const struct phi_work *work)
            phi_work_broken(work);
 }
 
+// Of a wait that is over: whether the peer has posted. Behind the look at `broken`: what came
+// before that was set has come.
+static inline bool phi_work_came(const struct phi_work *work)
+{
+    const uint32_t word = atomic_load_explicit(work->word, memory_order_acquire);
+
+    return (word & (work->value | PHI_BIT_ADDED(work->value))) == work->value;
+}
+
+// phi_work_undo notes that some of an operation's work was left out; before its number.
+static inline void phi_work_undo(const struct phi_work *work)
+{
+    if (work->undone)
+        atomic_store_explicit(work->undone, 1, memory_order_relaxed);
+}
+
+// phi_queue_cut does so of a wait or a copy; the post behind it in its program is left out, too.
+static inline void phi_queue_cut(struct ph_queue *queue, const struct phi_work *work)
+{
+    queue->cut = true;
+    phi_work_undo(work);
+}
+
+// phi_post_answers: of a post on a broken channel, whether it only says that what its program has
+// waited for was taken, and that was so. One that does not leaves out some of its operation.
+static inline bool phi_post_answers(const struct ph_queue *queue, const struct phi_work *work)
+{
+    if (!work->answers)
+        phi_work_undo(work);
+    return work->answers && !queue->cut;
+}
+
 // phi_queue_run runs items until the run's limits (false), or until there is none left and no copy
 // under way, or the target is done (true). Under the role.
 bool phi_queue_run(struct ph_queue *queue, struct phi_run *run);
 
 // ---- flight.c: items over the net. All under the role.
 
-// phi_flight_run returns false where the item is not over; a copy is when it is posted. next: the
-// item after it of the same operation, or NULL. await: a wait; it polls.
+// phi_flight_run, of a copy or a post, returns false where the item is not over; a copy is when it
+// is posted. next: the item after it of the same operation, or NULL. await: a wait; it polls.
 bool phi_flight_run(struct ph_queue *queue, const struct phi_work *work,
                     const struct phi_work *next);
 bool phi_flight_await(const struct phi_work *work);

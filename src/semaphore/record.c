@@ -125,23 +125,6 @@ bool phi_record_waits(const struct phi_records *records, int index)
     return unfinished(&record->kernel_wait, done) || unfinished(&record->memory_wait, done);
 }
 
-uint32_t phi_record_held(const struct phi_records *records, int index, enum phi_hold hold)
-{
-    const struct phi_held *held = &records->record[index].held[hold];
-    return unfinished(&held->number, phi_record_done(records, index))
-               ? atomic_load_explicit(&held->blocks, memory_order_relaxed)
-               : 0;
-}
-
-void phi_record_hold(struct phi_records *records, int index, enum phi_hold hold, uint64_t number,
-                     uint32_t blocks)
-{
-    struct phi_held *held = &records->record[index].held[hold];
-    const uint32_t before = phi_record_held(records, index, hold);
-    atomic_store_explicit(&held->blocks, blocks > before ? blocks : before, memory_order_relaxed);
-    atomic_store_explicit(&held->number, number, memory_order_relaxed);
-}
-
 void phi_records_waiting(const struct phi_records *records, int except, struct phi_waiting *waiting)
 {
     const int used = (int)atomic_load_explicit(&records->used, memory_order_acquire);
@@ -151,8 +134,6 @@ void phi_records_waiting(const struct phi_records *records, int except, struct p
         if (i == except)
             continue;
         waiting->kernels += unfinished(&record->kernel_wait, done);
-        for (int hold = 0; hold < PHI_HOLDS; hold++)
-            waiting->blocks += phi_record_held(records, i, (enum phi_hold)hold);
         waiting->memory_operations += unfinished(&record->memory_wait, done);
     }
 }

@@ -12,15 +12,6 @@
 #include "semaphore/executor.h"
 #include "semaphore/plan.h"
 
-// Launches that hold places on the device while they wait for something. Those of one kind on one
-// stream follow one another, so the largest counts; a launch of copies may hold some beside the one
-// before it, which waits.
-enum phi_hold {
-    PHI_HOLD_WAITS,  // for a peer
-    PHI_HOLD_COPIES, // begun early, for such a launch
-    PHI_HOLDS,
-};
-
 // What somebody who is asked why nothing moves would like to know.
 struct phi_wait_note {
     uint64_t number; // 0: none
@@ -30,11 +21,6 @@ struct phi_wait_note {
     uint8_t call;
 };
 
-struct phi_held {
-    _Atomic uint64_t number; // the last one whose launches hold places
-    _Atomic uint32_t blocks; // of the largest of these, until that is done
-};
-
 // One stream. Except for the atomics, guarded by `locked`; `issued` is written under it.
 struct phi_record {
     _Alignas(64) _Atomic uint32_t locked;
@@ -42,7 +28,6 @@ struct phi_record {
     _Atomic uint64_t issued;      // the last number given
     _Atomic uint64_t kernel_wait; // the last number that waits by kernel, by memory operation
     _Atomic uint64_t memory_wait;
-    struct phi_held held[PHI_HOLDS];
     struct phi_wait_note oldest, latest;
 };
 
@@ -85,12 +70,6 @@ static inline uint64_t phi_record_done(const struct phi_records *records, int in
 
 // phi_record_waits: whether something on the record's stream that waits is not done.
 bool phi_record_waits(const struct phi_records *records, int index);
-
-// phi_record_hold notes that number has a launch of so many blocks that holds places. Locked.
-// phi_record_held: the places that what is not done holds.
-void phi_record_hold(struct phi_records *records, int index, enum phi_hold hold, uint64_t number,
-                     uint32_t blocks);
-uint32_t phi_record_held(const struct phi_records *records, int index, enum phi_hold hold);
 
 // phi_records_waiting adds up what waits on all records but `except`.
 void phi_records_waiting(const struct phi_records *records, int except,

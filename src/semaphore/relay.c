@@ -134,7 +134,23 @@ static bool is_posted(struct phi_relay *relay, uint64_t piece)
 static void break_end(struct phi_relay *relay, const struct phi_work *end)
 {
     atomic_store(end->broken, 1); // what follows on the channel is skipped
+    phi_work_undo(end);
     relay->given_up = true;
+}
+
+// Whether one of the ends is broken. Of one alone the other one stays good.
+static bool is_broken(const struct phi_work *to, const struct phi_work *from)
+{
+    const struct phi_work *both[] = {to, from};
+    bool broken = false;
+
+    for (int i = 0; i < 2; i++) {
+        if (!phi_work_broken(both[i]))
+            continue;
+        phi_work_undo(both[i]);
+        broken = true;
+    }
+    return broken;
 }
 
 // is_over takes the end of a piece's move.
@@ -264,13 +280,14 @@ bool phi_relay_run(struct ph_queue *queue, const struct phi_work *to, const stru
     const struct ends ends = {to, from};
     bool moved = true;
 
-    if (!relay->begun && (to->size == 0 || phi_work_broken(to) || phi_work_broken(from)))
+    if (!relay->begun && (to->size == 0 || is_broken(to, from)))
         return true;
     if (!relay->begun && !start(queue, &ends))
         return false;
     poll(&ends);
     while (moved) {
-        relay->given_up = relay->given_up || phi_work_broken(to) || phi_work_broken(from);
+        if (!relay->given_up && relay->landed < pieces_of(relay, to->size))
+            relay->given_up = is_broken(to, from);
         moved = land(relay, &ends);
         moved = store(relay, &ends) || moved;
         moved = fetch(relay, &ends) || moved;

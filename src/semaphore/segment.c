@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layout: a header of 64 KiB, then one half for each side: struct phi_side (256 bytes), lines,
-// slots, words of slots, confirms; halves begin at multiples of 64 KiB, so that no two sides share
-// a page whatever the page size is.
+// Layout: a header of 64 KiB, then one half for each side: struct phi_side (384 bytes), lines,
+// slots, words of slots, confirms, the FIFO of offers; halves begin at multiples of 64 KiB, so that
+// no two sides share a page whatever the page size is.
 #include "semaphore/segment.h"
 
 #include <errno.h>
@@ -15,9 +15,9 @@
 
 #define SEGMENT_MAGIC 0x53474553504f4850ull // "PHOPSEGS"
 enum {
-    SEGMENT_VERSION = 4,
+    SEGMENT_VERSION = 5,
     UNIT = 65536,
-    SIDE_SIZE = 256,
+    SIDE_SIZE = 384,
     CAPACITY_MAX = 1 << 20,
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
     LINES_AT_ONCE = UNIT / sizeof(struct phi_line),
@@ -40,7 +40,7 @@ _Static_assert(sizeof(struct phi_line) == PHI_LINE_SIZE &&
 static size_t half_size(uint32_t capacity)
 {
     size_t each = sizeof(struct phi_line) + sizeof(struct phi_slot) + 3 * sizeof(_Atomic uint64_t);
-    size_t bytes = SIDE_SIZE + (size_t)capacity * each;
+    size_t bytes = SIDE_SIZE + (size_t)capacity * each + PHI_FIFO_BYTES;
 
     return (bytes + UNIT - 1) / UNIT * UNIT;
 }
@@ -78,6 +78,11 @@ static void find_slots(struct phi_segment *segment)
 _Atomic uint64_t *phi_segment_confirm(const struct phi_segment *segment, int side, uint32_t index)
 {
     return phi_segment_word(segment, side, segment->capacity, 1) + index;
+}
+
+uint8_t *phi_segment_fifo(const struct phi_segment *segment, int side)
+{
+    return (uint8_t *)phi_segment_confirm(segment, side, segment->capacity);
 }
 
 // write_all writes into the file, not the mapping: pages come without a fault each, and a machine

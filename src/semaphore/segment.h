@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A segment: host memory (a sealed memfd) that two ranks of one node share. The lower rank makes it and is side 0. It
-// holds, for each side: a header (sleeping, acknowledgements, state), agreement slots, confirms and lines, `capacity` of
-// each.
+// holds, for each side: a header (sleeping, acknowledgements, state), agreement slots, confirms and
+// lines, `capacity` of each, and a FIFO of offers.
 // Everything in it may be written by the peer at any time: read each value once and check it before use.
 //
 // Where the net is between two ranks each has a mirror: private memory of the same layout. What a side publishes is
@@ -30,7 +30,12 @@ struct phi_side {
     // Lines of their own: what a service thread writes by its clock costs nobody else a cache miss.
     _Alignas(128) _Atomic uint64_t beat; // counts up by the owner's clock while its process runs
     _Atomic uint32_t expelled;           // 1: the owner has expelled this life of the peer
+    // Bytes of offers (exchange/fifo.h): put into the owner's FIFO, and taken from the peer's.
+    _Alignas(128) _Atomic uint64_t posted;
+    _Atomic uint64_t taken;
 };
+
+#define PHI_FIFO_BYTES 65536u // of a side
 
 enum phi_side_state {
     PHI_SIDE_LIVE = 0,
@@ -101,6 +106,7 @@ static inline _Atomic uint64_t *phi_segment_word(const struct phi_segment *segme
 }
 _Atomic uint64_t *phi_segment_confirm(const struct phi_segment *segment, int side, uint32_t index);
 struct phi_line *phi_segment_line(const struct phi_segment *segment, int side, uint32_t index);
+uint8_t *phi_segment_fifo(const struct phi_segment *segment, int side); // PHI_FIFO_BYTES
 
 // phi_segment_device_address of something inside the segment; 0 where it is not registered.
 static inline uint64_t phi_segment_device_address(const struct phi_segment *segment, const void *inside)

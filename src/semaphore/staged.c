@@ -53,6 +53,13 @@ static struct phi_stage_record read_head(const uint8_t *slot)
     };
 }
 
+// end: of the last record of a message, so that many bytes were sent. As the kernel does.
+static void check_size(const struct phi_work *work, uint64_t end)
+{
+    if (work->signal && end != work->offset && !phi_line_mismatched(work->undone))
+        phi_line_mismatch(work->undone, work->offset, end);
+}
+
 // What the peer says of a record is not believed.
 static bool empty(const struct phi_work *work, uint32_t record)
 {
@@ -62,6 +69,8 @@ static bool empty(const struct phi_work *work, uint32_t record)
     if (head.size > 0 && head.size <= PHI_STAGE_CHUNK(work->peer_lane) &&
         head.size <= work->offset && head.offset <= work->offset - head.size)
         memcpy((uint8_t *)work->destination + head.offset, slot + PHI_STAGE_HEAD, head.size);
+    if (head.last)
+        check_size(work, head.offset + head.size);
     return head.last != 0;
 }
 
@@ -91,7 +100,7 @@ bool phi_staged_run(const struct phi_work *work, size_t *moved)
     bool over = work->broken && atomic_load_explicit(work->broken, memory_order_acquire);
     bool last;
 
-    if (work->kind == PHI_STEP_STAGE && work->size == 0 && !work->signal)
+    if (work->kind == PHI_STEP_STAGE && (lane->over[0] || (work->size == 0 && !work->signal)))
         return true;
     if (work->kind == PHI_STEP_HELP)
         return true; // the STAGEs before it are over
@@ -101,6 +110,7 @@ bool phi_staged_run(const struct phi_work *work, size_t *moved)
     }
     if (!is_there(lane, record)) {
         if (over) {
+            lane->over[0] = work->kind == PHI_STEP_STAGE;
             atomic_store_explicit(work->broken, PHI_GIVEN_UP, memory_order_release);
             *moved = 0;
         }

@@ -48,9 +48,29 @@ static int driver_failed(struct cuda_executor *x, const struct phi_enqueue *q)
     assert(work != NULL);
     if (phi_cuda_sticky(q->result))
         atomic_store_explicit(&x->dead, (uint32_t)q->result, memory_order_relaxed);
+    if (q->unreached != NULL)
+        return phi_fail(x->params.report, -EINVAL,
+                        "%s of operation %llu with rank %d: kernels of cuda:%d do not reach memory "
+                        "at %p",
+                        phi_program_name(work->call), (unsigned long long)work->op_id, work->peer,
+                        x->to.info->ordinal, q->unreached);
     return phi_cuda_result(x->params.report, x->to.driver, q->result,
                            "%s of operation %llu with rank %d", phi_program_name(work->call),
                            (unsigned long long)work->op_id, work->peer);
+}
+
+static int too_many(struct cuda_executor *x, const struct phi_enqueue *q)
+{
+    const struct phi_policy *policy = &x->to.policy;
+    char why[80] = "no graph may wait";
+    if (!q->captured)
+        snprintf(why, sizeof why, "%u streams wait in kernels already, and %u may",
+                 q->others.kernels, phi_eager_waits(policy));
+    return phi_refuse(x->params.report, -EAGAIN,
+                      "%s of operation %llu with rank %d: %s (PEERHOP_KERNEL_WAITS %u on this "
+                      "device, of which PEERHOP_GRAPH_BRANCHES %u)",
+                      phi_program_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
+                      q->work[0].peer, why, policy->kernel_waits, policy->graph_branches);
 }
 
 // decide chooses how this work waits. -EAGAIN where too many kernels wait.
@@ -65,16 +85,12 @@ static int decide(struct cuda_executor *x, struct phi_enqueue *q)
             policy.wait = PHI_WAIT_KERNEL;
         engine = engine || q->work[i].engine;
     }
-    int mode = q->waits > 0 ? phi_wait_mode(&policy, &q->others) : 0;
+    int mode = q->waits > 0 ? phi_wait_mode(&policy, &q->others, q->captured) : 0;
     // Too late to refuse: peers were told of what comes now.
     if (mode == -EAGAIN && q->work[0].continues)
         mode = 1;
     if (mode < 0)
-        return phi_refuse(x->params.report, mode,
-                          "%s of operation %llu with rank %d: %u streams wait in kernels already "
-                          "(PEERHOP_KERNEL_WAITS)",
-                          phi_program_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
-                          q->work[0].peer, q->others.kernels);
+        return too_many(x, q);
     q->plan = (struct phi_plan){
         .work = q->work,
         .n = q->n,
@@ -106,10 +122,6 @@ static void mark_waits(struct cuda_executor *x, struct phi_enqueue *q, struct ph
                        int index)
 {
     struct phi_records *records = &x->records;
-    if (q->blocks > 0)
-        phi_record_hold(records, index, PHI_HOLD_WAITS, q->number, q->blocks);
-    if (q->copies > 0)
-        phi_record_hold(records, index, PHI_HOLD_COPIES, q->number, q->copies);
     if (q->waits > 0) {
         _Atomic uint64_t *mark = q->plan.kernel_waits ? &record->kernel_wait : &record->memory_wait;
         const struct phi_work *work = q->work;
@@ -137,11 +149,8 @@ static int issue_locked(struct cuda_executor *x, struct phi_enqueue *q, int inde
     q->done = x->done_device + (uint64_t)index * sizeof(uint64_t);
     q->waited = phi_record_waits(records, index);
     q->sync = (uint32_t)index + 1;
-    q->own = phi_record_held(records, index, PHI_HOLD_WAITS);
-    if (q->waits > 0 || q->waited) { // what others do matters to nothing else
+    if (q->waits > 0) // what others do matters to nothing else
         phi_records_waiting(records, index, &q->others);
-        phi_captures_waiting(&x->captures, &q->others);
-    }
     int rc = decide(x, q);
     if (rc)
         return rc;
@@ -210,13 +219,7 @@ static int issue_captured(struct cuda_executor *x, struct phi_enqueue *q, uint64
     if (rc)
         return rc;
     struct phi_branch branch = phi_capture_branch(captures, capture, key);
-    phi_records_waiting(&x->records, -1, &q->others);
-    phi_captures_waiting(captures, &q->others);
-    q->others.kernels -= branch.kernel;
-    q->others.memory_operations -= branch.memory_operation;
-    q->others.blocks -= branch.blocks + branch.copies;
-    q->own = branch.blocks;
-    q->waited = branch.kernel || branch.memory_operation;
+    q->waited = branch.waited;
     rc = decide(x, q);
     if (rc)
         return rc;
@@ -232,12 +235,7 @@ static int issue_captured(struct cuda_executor *x, struct phi_enqueue *q, uint64
         return phi_fail(x->params.report, rc, "no memory for a branch of a graph");
     q->sync = branch.sync ? PHI_STREAMS_MAX + branch.sync : 0;
     phi_enqueue_all(q);
-    if (branch.blocks < q->blocks)
-        branch.blocks = q->blocks;
-    if (branch.copies < q->copies)
-        branch.copies = q->copies;
-    branch.kernel = branch.kernel || (q->waits > 0 && q->plan.kernel_waits);
-    branch.memory_operation = branch.memory_operation || (q->waits > 0 && !q->plan.kernel_waits);
+    branch.waited = branch.waited || q->waits > 0;
     phi_capture_update(captures, capture, &branch);
     phi_count(x->params.counters, captured, 1);
     if (q->result == CUDA_SUCCESS)
@@ -279,6 +277,9 @@ static int issue_entered(struct cuda_executor *x, struct phi_enqueue *q, bool *p
         q->result = result;
         return driver_failed(x, q);
     }
+    q->captured = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (!phi_enqueue_reaches(q))
+        return driver_failed(x, q);
     // Within one capture the handle names the branch.
     return status == CU_STREAM_CAPTURE_STATUS_ACTIVE
                ? issue_captured(x, q, (uintptr_t)q->stream, partial)
@@ -542,8 +543,14 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
     x->to.policy = phi_policy_of(params->config);
     x->to.policy.kernels = x->to.info->kernels;
     x->to.policy.batches = x->to.info->memory_operations;
-    // One of 512 threads for each multiprocessor: of 132, 128 held up no other kernel, 256 did.
     x->to.policy.blocks = (uint32_t)x->to.info->multiprocessors;
+    // What waits takes a multiprocessor from a kernel that needs all of one.
+    const uint32_t most = x->to.policy.blocks > 1 ? x->to.policy.blocks / 2 : 1;
+    if (x->to.policy.blocks > 0 && x->to.policy.kernel_waits > most) { // 0: the driver did not say
+        x->to.policy.graph_branches =
+            x->to.policy.graph_branches * most / x->to.policy.kernel_waits;
+        x->to.policy.kernel_waits = most;
+    }
     int rc = check_forced(x);
     if (rc)
         goto free_executor;

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cuda/kernel_args.h"
+
 // The words of one direction; they live in its sender's line.
 enum phi_word {
     PHI_WORD_TURN, // of send/recv: READY, written by the passive end, then FULL, by the active end, and so on
@@ -20,7 +22,7 @@ enum phi_word {
     PHI_WORD_COUNT,
 };
 
-// What a word says: one bit each, so that a bit can be added to release a wait.
+// What a word says: one bit each, so that a bit can be added to release a wait, with a mark beside it (PHI_BIT_ADDED).
 enum phi_bit {
     PHI_BIT_READY = 1, // the passive end's buffer may be touched
     PHI_BIT_FULL = 2,  // the copy is done
@@ -49,9 +51,48 @@ struct phi_line {
     // other direction when each was given and taken (phi_flags_rest).
     _Atomic uint32_t messages[2][PHI_WORD_COUNT];
     _Atomic uint32_t uncounted; // 1: so had graphs or the application's kernels, and nobody counts
-    uint8_t reserved[24];
+    _Atomic uint32_t undone; // 1: an operation of this end by words has left out some of its work
+    // 1: the peer sent a message of another size than this end had named: which, what it named.
+    _Atomic uint32_t mismatch;
+    _Atomic uint64_t expected, got;
 };
 _Static_assert(sizeof(struct phi_line) == 64, "a line is one cache line");
+_Static_assert(offsetof(struct phi_line, undone) - offsetof(struct phi_line, broken) ==
+                   PHI_UNDONE_BEHIND,
+               "kernels find it so");
+_Static_assert(offsetof(struct phi_line, mismatch) - offsetof(struct phi_line, broken) ==
+                       PHI_MISMATCH_BEHIND &&
+                   offsetof(struct phi_line, expected) - offsetof(struct phi_line, broken) ==
+                       PHI_EXPECTED_BEHIND &&
+                   offsetof(struct phi_line, got) - offsetof(struct phi_line, broken) ==
+                       PHI_GOT_BEHIND &&
+                   offsetof(struct phi_line, flags_over) - offsetof(struct phi_line, broken) ==
+                       PHI_FLAGS_OVER_BEHIND,
+               "kernels find it so");
+#endif
+
+#ifndef __cplusplus
+static inline struct phi_line *phi_line_of(_Atomic uint32_t *undone)
+{
+    return (struct phi_line *)((char *)undone - offsetof(struct phi_line, undone));
+}
+
+// phi_line_mismatched: whether a message of another size has come. phi_line_mismatch says so in the
+// line of the end that takes it, of which `undone` is a member. Kernels do the same.
+static inline bool phi_line_mismatched(_Atomic uint32_t *undone)
+{
+    return atomic_load_explicit(&phi_line_of(undone)->mismatch, memory_order_acquire) != 0;
+}
+
+static inline void phi_line_mismatch(_Atomic uint32_t *undone, uint64_t expected, uint64_t got)
+{
+    struct phi_line *line = phi_line_of(undone);
+    atomic_store_explicit(&line->expected, expected, memory_order_relaxed);
+    atomic_store_explicit(&line->got, got, memory_order_relaxed);
+    atomic_store_explicit(&line->undone, 1, memory_order_relaxed);
+    atomic_store_explicit(&line->mismatch, 1, memory_order_release); // pairs with who looks for it
+    atomic_store(&line->broken, 1);
+}
 #endif
 
 enum phi_step_kind {
@@ -112,8 +153,9 @@ enum phi_method {
     PHI_BY_WORDS, // copies, ordered by words in host memory: the default, and all that a host has
     PHI_BY_COPY,  // "sm": one kernel copies and tells, by flags
     PHI_BY_LINES, // "ll": data and flags in one store
-    PHI_BY_BOTH,  // "sm", and the end of the message by lines, behind the copy
     PHI_BY_SLOTS, // "staged": through host memory and over the net; puts as well
+    PHI_BY_RING,   // ... by lines, with a ring of slots in that memory
+    PHI_BY_BOUNCE, // of unbound channels: as by words, into memory of the library, and out of it
 };
 
 // What a call enqueues at its end of a direction.
@@ -131,6 +173,7 @@ enum phi_call {
 };
 
 #define PHI_STEPS_MAX 3
+#define PHI_ITEMS_MAX 4 // of one call: a step may be two
 
 struct phi_program {
     const char *name;

@@ -19,6 +19,7 @@
 #include "peer/node.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
+#include "release/abort.h"
 #include "release/ask.h"
 #include "release/release.h"
 #include "release/reply.h"
@@ -176,6 +177,8 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
         return phi_release_revoked(peer, request);
     case PHI_NODE_LET_GO:
         return phi_revoke_let_go(peer, request);
+    case PHI_NODE_ABORT:
+        return phi_abort_file(peer, request);
     case PHI_NODE_UNMAPPED:
         return phi_release_unmapped(peer, request);
     case PHI_NODE_RETIRE:

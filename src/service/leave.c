@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "ending/end.h"
+#include "ending/untold.h"
 #include "exchange/inbox.h"
 #include "meeting/opener.h"
 #include "peer/channel.h"
@@ -14,6 +15,7 @@
 #include "peer/peers.h"
 #include "peer/side.h"
 #include "peer/wake.h"
+#include "release/abort.h"
 #include "semaphore/segment.h"
 
 // One way: the peer's service thread looks at our side. Where we never connected to it, the end of
@@ -95,9 +97,9 @@ static int wait_for_drain(struct phi_peers *peers, int64_t deadline)
     }
 }
 
-int phi_leave(struct phi_peers *peers, int64_t deadline)
+// Our own operations: after them no stream of ours touches a peer.
+static int finish(struct phi_peers *peers, int64_t deadline)
 {
-    // Our own operations first: after them no stream of ours touches a peer, and we say so.
     int rc = peers->executor->ops->flush(peers->executor, deadline);
     if (rc)
         return rc;
@@ -113,11 +115,36 @@ int phi_leave(struct phi_peers *peers, int64_t deadline)
                         "rank %d cannot leave: what it has posted to rank %d is not delivered by "
                         "the net",
                         peers->rank, rank);
+    return 0;
+}
+
+// The sender of a message of another size is told of it before it sees us go, where its socket
+// takes that: afterwards nobody could tell it the sizes.
+static void look_for_mismatches(struct phi_peers *peers)
+{
+    for (int rank = 0; rank < peers->ranks; rank++)
+        if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)
+            phi_peer_mismatches(peers->table[rank]);
+}
+
+int phi_leave(struct phi_peers *peers, int64_t deadline)
+{
+    // Who destroys needs nothing of a pair that has ended, or ends meanwhile. It says so before its
+    // own operations are finished: they may wait for a peer that waits for this in the same way.
     pthread_mutex_lock(&peers->lock);
-    peers->leaving = true;
-    // Who has aborted says so to the end: a peer may not have looked yet.
-    say_state(peers, PHI_SIDE_LEAVING | (peers->aborted ? PHI_SIDE_ABORTED : 0), true);
-    rc = wait_for_drain(peers, deadline);
+    peers->destroying = true;
+    phi_untold_none(peers);
+    pthread_mutex_unlock(&peers->lock);
+    int rc = finish(peers, deadline);
+    pthread_mutex_lock(&peers->lock);
+    peers->destroying = false; // the context may be used again: what ends later is told by a call
+    if (rc == 0) {
+        look_for_mismatches(peers);
+        peers->leaving = true;
+        // Who has aborted says so to the end: a peer may not have looked yet.
+        say_state(peers, PHI_SIDE_LEAVING | (peers->aborted ? PHI_SIDE_ABORTED : 0), true);
+        rc = wait_for_drain(peers, deadline);
+    }
     pthread_mutex_unlock(&peers->lock);
     return rc;
 }

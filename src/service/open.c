@@ -17,6 +17,7 @@
 #include "peer/peers.h"
 #include "release/release.h"
 #include "service/service.h"
+#include "transport/bounce.h"
 
 static int announce(struct phi_peers *peers, int64_t deadline)
 {
@@ -99,6 +100,8 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     peers->wanted_now = calloc(ranks, sizeof *peers->wanted_now);
     peers->silent_since = calloc(ranks, sizeof *peers->silent_since);
     peers->executor->silent_since = peers->silent_since;
+    peers->executor->untold = &peers->untold;
+    peers->executor->peers = peers;
     pthread_mutex_init(&peers->lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -162,6 +165,7 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     phi_attempt_stop(peers);
     for (int rank = 0; peers->table != NULL && rank < peers->ranks; rank++)
         phi_peer_free(peers->table[rank]);
+    phi_peer_free(peers->self);
     while (peers->former != NULL) {
         struct phi_peer *peer = peers->former;
         peers->former = peer->former;
@@ -170,6 +174,7 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     while (peers->requests != NULL) {
         struct ph_exchange_request *request = peers->requests;
         peers->requests = request->next;
+        free(request->selves);
         free(request);
     }
     free(peers->spare);
@@ -184,6 +189,11 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
         peers->ended = e->next;
         phi_export_free(e);
     }
+    while (peers->bounces != NULL) {
+        struct phi_bounce *bounce = peers->bounces;
+        peers->bounces = bounce->next;
+        phi_bounce_free(bounce);
+    }
     phi_net_close(peers->net);
     phi_wake_close(&peers->net_wake);
     if (peers->pidfd >= 0)
@@ -197,6 +207,8 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     free(peers->wanted);
     free(peers->wanted_now);
     peers->executor->silent_since = NULL; // it outlives us
+    peers->executor->untold = NULL;
+    peers->executor->peers = NULL;
     free(peers->silent_since);
     if (peers->life != NULL)
         munmap((void *)peers->life, 1);

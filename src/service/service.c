@@ -20,6 +20,7 @@
 #include "ending/heartbeat.h"
 #include "ending/link.h"
 #include "ending/look.h"
+#include "ending/untold.h"
 #include "meeting/hello.h"
 #include "meeting/lives.h"
 #include "peer/message.h"
@@ -302,6 +303,7 @@ static bool release_broken(struct phi_peers *peers)
         peer->released = phi_peer_release(peer);
         more = more || !(peer->released || phi_peer_ending(peer));
     }
+    phi_untold_note(peers);
     pthread_mutex_unlock(&peers->lock);
     return more;
 }

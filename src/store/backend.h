@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The contract of a store backend. One global ops table each: phi_store_redis, phi_store_callbacks.
+// The contract of a store backend. One global ops table each: phi_store_redis, phi_store_callbacks,
+// which a directory stands behind, too.
 #ifndef PHI_STORE_BACKEND_H
 #define PHI_STORE_BACKEND_H
 

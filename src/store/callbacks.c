@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The store behind a user's set, get and remove. Keys, each set at most once:
-//   ph:{job}:epoch:member:R          the member record of rank R
-//   ph:{job}:epoch:A>B:incarnation:n message n of this life of A to B; n counts 1, 2, 3, ...
-//   ph:{job}:epoch:expelled:R:incarnation
-//                                    this life of R was expelled; stays for those who come later
-// So the receiver always knows the one key of each sender that comes next.
+// The store behind set, get and remove: a user's, or the library's own in a directory (file.c). Its
+// keys: keys.c.
 #include "store/backend.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,38 +15,43 @@
 
 #include "base/clock.h"
 #include "store/envelope.h"
+#include "store/file.h"
+#include "store/keys.h"
 #include "store/trouble.h"
 
 enum {
-    KEY_SIZE = 201,
-    SLICE_ONE = 100,     // ms in one get where one rank is waited for: how long a wake may take
-    SLICE_MANY = 20,     // where several are
-    EXPULSIONS_MS = 500, // between looks for expulsions, where something is waited for
+    SLICE_ONE = 100,  // ms in one get where one rank is waited for: how long a wake may take
+    SLICE_MANY = 20,  // where several are
+    RECORDS_MS = 500, // between looks for later lives and expulsions, where something is waited for
+    SET_TRIES = 4,    // of announcing: lives of a rank that begin together set one key
+    REMOVE_MS = 1000, // in which what a life that is over has left is removed
     DAY_MS = 86400000,
 };
 
 struct peer {
     // the receiver's
-    _Atomic uint64_t incarnation; // 0: its member record has not come; read by the remover too
-    uint64_t taken;               // number of the last message
-    bool expelled;                // that life was, and the receiver has been told
-    // written by the receiver, read by the remover
-    _Atomic uint64_t consumed;
+    uint64_t taken; // number of the last message
+    bool expelled;  // that life was, and the receiver has been told
+    // written by the receiver inside the store's lock, read by it, and there by others
+    uint64_t incarnation; // 0: its member record has not come
+    // inside the store's lock
+    uint64_t consumed; // messages of that life
     // the sender's, inside the mailbox's gate
-    uint64_t removed; // of the consumed ones
-    uint64_t sent;
-    uint64_t addressed; // incarnation of the life that messages are for
-    uint64_t former;    // messages to former ones
+    uint64_t removed;    // of the consumed ones
+    uint64_t removed_of; // life that those are of
+    uint64_t sent;       // messages to the life that is
+    uint64_t addressed;
 };
 
 struct phi_store_callbacks {
     struct phi_store_base base;
     struct phi_wake wake;
-    bool announced;
+    atomic_bool announced;
     bool anew; // the next take says that the store may have lost something
     struct phi_trouble trouble;
-    int turn;              // rank that the last waiting get was for
-    int64_t expulsions_at; // when to look for expulsions again
+    int turn;           // rank that the last waiting get was for
+    int64_t records_at; // when to look for later lives and expulsions again
+    pthread_mutex_t lock;
     struct peer peers[];
 };
 
@@ -60,36 +62,26 @@ static struct phi_store_callbacks *callbacks_of(struct phi_store *store)
 
 // ---- keys and calls
 
-static void member_key(const struct phi_store_callbacks *store, int rank, char key[KEY_SIZE])
+static uint64_t own_life(const struct phi_store_callbacks *store)
 {
-    const struct phi_mailbox_params *params = store->base.params;
-    snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":member:%d", params->job, params->epoch, rank);
+    return store->base.params->incarnation;
 }
 
-static void inbound_key(struct phi_store_callbacks *store, int from, uint64_t number,
-                        char key[KEY_SIZE])
+static void inbound_key(const struct phi_store_callbacks *store, int from, uint64_t incarnation,
+                        uint64_t number, char key[PHI_KEY_SIZE])
 {
     const struct phi_mailbox_params *params = store->base.params;
-    uint64_t incarnation =
-        atomic_load_explicit(&store->peers[from].incarnation, memory_order_relaxed);
-    snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":%d>%d:%" PRIu64 ":%" PRIu64, params->job,
-             params->epoch, from, params->rank, incarnation, number);
+    const struct phi_key_pair pair = {from, params->rank, incarnation, params->incarnation};
+    phi_key_message(key, params, &pair, number);
 }
 
-static void outbound_key(struct phi_store_callbacks *store, int to, uint64_t number,
-                         char key[KEY_SIZE])
+static void outbound_key(const struct phi_store_callbacks *store, int to, uint64_t number,
+                         char key[PHI_KEY_SIZE])
 {
     const struct phi_mailbox_params *params = store->base.params;
-    snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":%d>%d:%" PRIu64 ":%" PRIu64, params->job,
-             params->epoch, params->rank, to, params->incarnation, number);
-}
-
-static void expelled_key(const struct phi_store_callbacks *store, int rank, uint64_t incarnation,
-                         char key[KEY_SIZE])
-{
-    const struct phi_mailbox_params *params = store->base.params;
-    snprintf(key, KEY_SIZE, "ph:{%s}:%" PRIu64 ":expelled:%d:%" PRIu64, params->job, params->epoch,
-             rank, incarnation);
+    const struct phi_key_pair pair = {params->rank, to, params->incarnation,
+                                      store->peers[to].addressed};
+    phi_key_message(key, params, &pair, number);
 }
 
 static int64_t remaining(int64_t deadline)
@@ -100,28 +92,33 @@ static int64_t remaining(int64_t deadline)
 
 static int failed(struct phi_store_callbacks *store, const char *call, const char *key, int result)
 {
-    phi_trouble_set(&store->trouble, "the store's %s of %s: %s", call, key, ph_strerror(result));
+    const struct phi_mailbox_params *params = store->base.params;
+    const char *why = params->file ? phi_file_store_why(params->file, result) : ph_strerror(result);
+    phi_trouble_set(&store->trouble, "the store's %s of %s: %s", call, key, why);
     if (result == -ETIMEDOUT)
-        return phi_fail(store->base.params->report, -ETIMEDOUT,
-                        "the store did not %s %s before the deadline", call, key);
-    return phi_fail(store->base.params->report, PH_ESTORE, "the store's %s of %s failed: %s", call,
-                    key, ph_strerror(result));
+        return phi_fail(params->report, -ETIMEDOUT, "the store did not %s %s before the deadline",
+                        call, key);
+    // What this process lacks is no fault of a store.
+    bool lack = params->file && (result == -EMFILE || result == -ENFILE || result == -ENOMEM);
+    return phi_fail(params->report, lack ? result : PH_ESTORE, "the store's %s of %s failed: %s",
+                    call, key, why);
 }
 
-static int set(struct phi_store_callbacks *store, const char *key, const void *bytes, size_t size,
-               int64_t deadline)
+// try_set: 0 or what the callback has returned, of which nothing is reported.
+static int try_set(struct phi_store_callbacks *store, const char *key, const void *bytes,
+                   size_t size, int64_t deadline)
 {
     const struct ph_store_callbacks *callbacks = store->base.params->callbacks;
     phi_count(store->base.params->counters, store_commands, 1);
     int result = callbacks->set(callbacks->opaque, key, bytes, size, remaining(deadline));
-    if (result)
-        return failed(store, "set", key, result);
-    phi_trouble_clear(&store->trouble);
-    return 0;
+    if (result == 0)
+        phi_trouble_clear(&store->trouble);
+    return result;
 }
 
 // remove_key: a key that stays costs memory, no more, so a failure is no failure of the call.
-static void remove_key(struct phi_store_callbacks *store, const char *key, int64_t deadline)
+// false: it was not there, or stays.
+static bool remove_key(struct phi_store_callbacks *store, const char *key, int64_t deadline)
 {
     const struct ph_store_callbacks *callbacks = store->base.params->callbacks;
     phi_count(store->base.params->counters, store_commands, 1);
@@ -129,6 +126,7 @@ static void remove_key(struct phi_store_callbacks *store, const char *key, int64
     if (result && result != -ENOENT)
         phi_log(store->base.params->report, PH_LOG_WARN, "the store's remove of %s failed: %s", key,
                 ph_strerror(result));
+    return result == 0;
 }
 
 // look_up: 0, -ETIMEDOUT where the key is not there, or what the callback returned.
@@ -163,65 +161,127 @@ static int get(struct phi_store_callbacks *store, const char *key, int64_t ms,
 static void remove_consumed(struct phi_store_callbacks *store, int rank, int64_t deadline)
 {
     struct peer *peer = &store->peers[rank];
-    char key[KEY_SIZE];
-    // Pairs with the release in callbacks_consumed: the incarnation in the key was stored before.
-    uint64_t consumed = atomic_load_explicit(&peer->consumed, memory_order_acquire);
+    char key[PHI_KEY_SIZE];
+    pthread_mutex_lock(&store->lock);
+    const uint64_t incarnation = peer->incarnation, consumed = peer->consumed;
+    pthread_mutex_unlock(&store->lock);
+    if (peer->removed_of != incarnation) {
+        peer->removed_of = incarnation;
+        peer->removed = 0;
+    }
     while (peer->removed < consumed && phi_now() < deadline) {
-        inbound_key(store, rank, ++peer->removed, key);
+        inbound_key(store, rank, incarnation, ++peer->removed, key);
         remove_key(store, key, deadline);
     }
 }
 
-static int callbacks_refresh(struct phi_store *base, int64_t deadline)
+// remove_until is for what is removed by the way, of the time that the caller has left.
+static int64_t remove_until(int64_t deadline)
 {
-    struct phi_store_callbacks *store = callbacks_of(base);
-    for (int rank = 0; rank < store->base.params->ranks; rank++)
-        remove_consumed(store, rank, deadline);
-    return 0;
+    const int64_t most = phi_deadline(REMOVE_MS);
+    return most < deadline ? most : deadline;
 }
 
-// is_there looks whether the store still has what was set: 1, 0 or an error.
-static int is_there(struct phi_store_callbacks *store, const char *key)
+// remove_outbound: newest first, down to what the receiver has removed.
+static void remove_outbound(struct phi_store_callbacks *store, int peer, int64_t deadline)
 {
-    struct phi_delivery delivery = {0};
-    int result = get(store, key, 0, &delivery);
-    free(delivery.bytes);
-    return result == -ETIMEDOUT ? 0 : result ? result : 1;
+    char key[PHI_KEY_SIZE];
+    for (uint64_t number = store->peers[peer].sent; number > 0 && phi_now() < deadline; number--) {
+        outbound_key(store, peer, number, key);
+        if (!remove_key(store, key, deadline))
+            break;
+    }
+}
+
+static void remove_all_consumed(struct phi_store_callbacks *store, int64_t deadline)
+{
+    for (int rank = 0; rank < store->base.params->ranks; rank++)
+        remove_consumed(store, rank, deadline);
+}
+
+// look_at_envelope: 0 or an error; all is zero where there is none that can be read.
+static int look_at_envelope(struct phi_store_callbacks *store, const char *key,
+                            struct phi_envelope *envelope)
+{
+    struct phi_delivery there = {0};
+    int result = get(store, key, 0, &there);
+    if (result || !there.bytes || phi_envelope_decode(envelope, there.bytes, there.size) != 0)
+        *envelope = (struct phi_envelope){0};
+    free(there.bytes);
+    return result == -ETIMEDOUT ? 0 : result;
 }
 
 // claim: there is one record of a rank, which its next life takes the place of.
 static int callbacks_claim(struct phi_store *base, uint64_t *latest, int64_t deadline)
 {
     struct phi_store_callbacks *store = callbacks_of(base);
-    struct phi_delivery record = {0};
-    struct phi_envelope envelope;
-    char key[KEY_SIZE];
+    char key[PHI_KEY_SIZE];
+    struct phi_envelope record;
     (void)deadline; // a look does not wait
-    member_key(store, store->base.params->rank, key);
-    int result = get(store, key, 0, &record);
-    if (result)
-        return result == -ETIMEDOUT ? 0 : result;
-    bool later = record.bytes && phi_envelope_decode(&envelope, record.bytes, record.size) == 0 &&
-                 envelope.source_incarnation >= store->base.params->incarnation;
-    free(record.bytes);
-    if (!later)
-        return 0;
-    *latest = envelope.source_incarnation;
+    phi_key_member(key, store->base.params, store->base.params->rank);
+    int result = look_at_envelope(store, key, &record);
+    if (result || record.source_incarnation < own_life(store))
+        return result;
+    *latest = record.source_incarnation;
     return -EEXIST;
+}
+
+// is_stored: whether a key has what is about to be set. A set that failed may have stored a message
+// that was withdrawn then, which stays where the store refuses another value: it counts.
+static bool is_stored(struct phi_store_callbacks *store, const char *key,
+                      const struct phi_envelope *message)
+{
+    struct phi_envelope there;
+    return look_at_envelope(store, key, &there) == 0 && there.sequence == message->sequence &&
+           there.source_incarnation == message->source_incarnation &&
+           there.destination_incarnation == message->destination_incarnation;
+}
+
+// whose_record: of which life this rank's is, or an error. A former life that began together with
+// this one, or was just leaving, may have removed it: it has seen what was there before.
+enum { NOBODYS, FORMER, OWN };
+static int whose_record(struct phi_store_callbacks *store, const char *key)
+{
+    struct phi_envelope record;
+    int result = look_at_envelope(store, key, &record);
+    if (result || record.source_incarnation <= own_life(store))
+        return result                                             ? result
+               : record.source_incarnation == 0                   ? NOBODYS
+               : record.source_incarnation == own_life(store)     ? OWN
+                                                                  : FORMER;
+    return phi_fail(store->base.params->report, PH_EFENCED,
+                    "a newer incarnation of rank %d has joined the job", store->base.params->rank);
 }
 
 static int callbacks_announce(struct phi_store *base, const void *bytes, size_t size,
                               int64_t deadline)
 {
     struct phi_store_callbacks *store = callbacks_of(base);
-    char key[KEY_SIZE];
-    member_key(store, store->base.params->rank, key);
-    int there = store->announced ? is_there(store, key) : 0;
-    if (there)
-        return there == 1 ? 0 : there;
-    int result = set(store, key, bytes, size, deadline);
-    store->announced = store->announced || result == 0;
-    return result;
+    char key[PHI_KEY_SIZE];
+    phi_key_member(key, store->base.params, store->base.params->rank);
+    int result = -EEXIST;
+    for (int tries = 0; tries < SET_TRIES && result == -EEXIST; tries++) {
+        int whose = whose_record(store, key);
+        if (whose < 0)
+            return whose;
+        if (whose == FORMER || (whose == NOBODYS && tries > 0)) // that one nobody can read
+            remove_key(store, key, deadline);                   // a key is set once
+        result = whose == OWN ? 0 : try_set(store, key, bytes, size, deadline);
+    }
+    if (result)
+        return failed(store, "set", key, result);
+    atomic_store(&store->announced, true);
+    return 0;
+}
+
+static int callbacks_refresh(struct phi_store *base, int64_t deadline)
+{
+    struct phi_store_callbacks *store = callbacks_of(base);
+    char key[PHI_KEY_SIZE];
+    remove_all_consumed(store, deadline);
+    phi_key_member(key, store->base.params, store->base.params->rank);
+    int whose = atomic_load(&store->announced) ? whose_record(store, key) : OWN;
+    return whose == OWN ? 0 : whose < 0 ? whose : -ECONNRESET;
 }
 
 // The records of expulsions only: a rank's own has one key. Several ranks may expel one at the same
@@ -230,53 +290,55 @@ static int callbacks_publish(struct phi_store *base, const void *bytes, size_t s
                              int64_t deadline)
 {
     struct phi_store_callbacks *store = callbacks_of(base);
-    char key[KEY_SIZE];
+    char key[PHI_KEY_SIZE];
     struct phi_envelope envelope;
     int result = phi_envelope_decode(&envelope, bytes, size); // our own
     if (result)
         return result;
-    expelled_key(store, (int)envelope.source, envelope.source_incarnation - 1, key);
-    int there = is_there(store, key);
-    if (there)
-        return there == 1 ? 0 : there;
-    return set(store, key, bytes, size, deadline);
+    phi_key_expelled(key, store->base.params, (int)envelope.source,
+                     envelope.source_incarnation - 1);
+    if (is_stored(store, key, &envelope))
+        return 0;
+    result = try_set(store, key, bytes, size, deadline);
+    return result ? failed(store, "set", key, result) : 0;
 }
 
-// place_of: the n of a message's key. Sequences begin again for each life of the peer.
-static uint64_t place_of(struct peer *peer, const struct phi_envelope *envelope)
+// address turns to another life of a peer: what the former one has not taken is for nobody.
+static void address(struct phi_store_callbacks *store, int rank, uint64_t incarnation,
+                    int64_t deadline)
 {
-    if (peer->addressed != envelope->destination_incarnation) {
-        peer->addressed = envelope->destination_incarnation;
-        peer->former = peer->sent;
-    }
-    return peer->former + envelope->sequence;
+    struct peer *peer = &store->peers[rank];
+    if (peer->addressed == incarnation)
+        return;
+    remove_outbound(store, rank, remove_until(deadline));
+    peer->addressed = incarnation;
+    peer->sent = 0;
 }
 
 static int callbacks_put(struct phi_store *base, int peer, uint64_t number, const void *bytes,
                          size_t size, int64_t deadline)
 {
     struct phi_store_callbacks *store = callbacks_of(base);
-    char key[KEY_SIZE];
+    char key[PHI_KEY_SIZE];
     struct phi_envelope envelope;
     // Keys count sequences, which have no gaps: where a set failed, an empty message takes its key.
     (void)number;
     int result = phi_envelope_decode(&envelope, bytes, size); // our own
     if (result)
         return result;
-    uint64_t place = place_of(&store->peers[peer], &envelope);
+    const uint64_t place = envelope.sequence;
+    address(store, peer, envelope.destination_incarnation, deadline);
     outbound_key(store, peer, place, key);
-    if (place <= store->peers[peer].sent) { // once more: only what was lost is set again
-        int there = is_there(store, key);
-        if (there)
-            return there == 1 ? 0 : there;
-    }
-    result = set(store, key, bytes, size, deadline);
-    if (result == 0) {
-        if (place > store->peers[peer].sent)
-            store->peers[peer].sent = place;
-        callbacks_refresh(base, deadline);
-    }
-    return result;
+    // Once more: only what was lost is set again.
+    if (place <= store->peers[peer].sent && is_stored(store, key, &envelope))
+        return 0;
+    result = try_set(store, key, bytes, size, deadline);
+    if (result && !(result == -EEXIST && is_stored(store, key, &envelope)))
+        return failed(store, "set", key, result);
+    if (place > store->peers[peer].sent)
+        store->peers[peer].sent = place;
+    remove_all_consumed(store, deadline);
+    return 0;
 }
 
 // ---- receiving
@@ -297,34 +359,87 @@ static int check_got(struct phi_store_callbacks *store, const char *key, struct 
                     result == -EPROTONOSUPPORT ? "of another version" : "none of ours");
 }
 
+// remove_life removes what a life of a rank that is over has sent to this one: down from what was
+// taken to what has been removed already, and up.
+static void remove_life(struct phi_store_callbacks *store, int rank, uint64_t incarnation,
+                        uint64_t taken, int64_t deadline)
+{
+    struct phi_delivery left = {0};
+    char key[PHI_KEY_SIZE];
+    for (uint64_t number = taken; number > 0 && phi_now() < deadline; number--) {
+        inbound_key(store, rank, incarnation, number, key);
+        if (!remove_key(store, key, deadline))
+            break;
+    }
+    for (uint64_t number = taken + 1; phi_now() < deadline; number++) {
+        inbound_key(store, rank, incarnation, number, key);
+        if (look_up(store, key, 0, &left))
+            break;
+        free(left.bytes);
+        remove_key(store, key, deadline);
+    }
+}
+
+// begin_life: from now on the messages of this life are looked for.
+static void begin_life(struct phi_store_callbacks *store, int rank, uint64_t incarnation,
+                       int64_t deadline)
+{
+    struct peer *peer = &store->peers[rank];
+    const uint64_t former = peer->incarnation, taken = peer->taken;
+    pthread_mutex_lock(&store->lock);
+    peer->incarnation = incarnation;
+    peer->consumed = 0;
+    pthread_mutex_unlock(&store->lock);
+    peer->taken = 0;
+    peer->expelled = false;
+    store->records_at = 0; // it may be of a life that was expelled
+    if (former)
+        remove_life(store, rank, former, taken, remove_until(deadline));
+}
+
+// take_record takes the member record of a rank, also of this one, if it is of a later life than is
+// known: 0, -ETIMEDOUT, -ENOENT where this one's is of a former life, or an error.
+static int take_record(struct phi_store_callbacks *store, const char *key, struct phi_delivery *got,
+                       int64_t deadline, struct phi_delivery *delivery)
+{
+    const bool own = got->rank == store->base.params->rank;
+    const uint64_t known = own ? own_life(store) : store->peers[got->rank].incarnation;
+    struct phi_envelope envelope;
+    int result = check_got(store, key, got, &envelope);
+    if (result)
+        return result;
+    if (envelope.source_incarnation <= known) {
+        free(got->bytes);
+        return own && envelope.source_incarnation < known ? -ENOENT : -ETIMEDOUT;
+    }
+    if (!own)
+        begin_life(store, got->rank, envelope.source_incarnation, deadline);
+    *delivery = *got;
+    return 0;
+}
+
 // look_at waits for what comes next from a rank. 0, -ETIMEDOUT or an error.
 static int look_at(struct phi_store_callbacks *store, int rank, int64_t ms,
                    struct phi_delivery *delivery)
 {
     struct peer *peer = &store->peers[rank];
-    uint64_t incarnation = atomic_load_explicit(&peer->incarnation, memory_order_relaxed);
-    struct phi_delivery got = {.rank = rank, .member = incarnation == 0};
-    char key[KEY_SIZE];
-    if (got.member) {
-        member_key(store, rank, key);
-    } else {
-        got.incarnation = incarnation;
-        got.number = peer->taken + 1;
-        inbound_key(store, rank, got.number, key);
-    }
+    struct phi_delivery got = {
+        .rank = rank, .incarnation = peer->incarnation, .member = peer->incarnation == 0};
     struct phi_envelope envelope;
+    char key[PHI_KEY_SIZE];
+    got.number = got.member ? 0 : peer->taken + 1;
+    if (got.member)
+        phi_key_member(key, store->base.params, rank);
+    else
+        inbound_key(store, rank, got.incarnation, got.number, key);
     int result = get(store, key, ms, &got);
+    if (result == 0 && got.member) // of its first life: there is nothing to be removed
+        return take_record(store, key, &got, 0, delivery);
     if (result == 0)
         result = check_got(store, key, &got, &envelope);
     if (result)
         return result;
-    if (got.member) {
-        atomic_store_explicit(&peer->incarnation, envelope.source_incarnation,
-                              memory_order_relaxed);
-        store->expulsions_at = 0; // it may be of a life that was expelled
-    } else {
-        peer->taken++;
-    }
+    peer->taken++;
     *delivery = got;
     return 0;
 }
@@ -336,14 +451,13 @@ static int look_for_expulsion(struct phi_store_callbacks *store, int rank,
 {
     struct peer *peer = &store->peers[rank];
     bool own = rank == store->base.params->rank;
-    uint64_t incarnation = own ? store->base.params->incarnation : peer->incarnation;
+    uint64_t incarnation = own ? own_life(store) : peer->incarnation;
     struct phi_delivery got = {.rank = rank, .member = true};
     struct phi_envelope envelope;
-    char key[KEY_SIZE];
-    if (incarnation == 0 || peer->expelled)
+    char key[PHI_KEY_SIZE];
+    if (peer->expelled)
         return -ETIMEDOUT;
-    expelled_key(store, rank, incarnation, key);
-    // A store that fails here fails for what is awaited too, and that is what is said.
+    phi_key_expelled(key, store->base.params, rank, incarnation);
     if (look_up(store, key, 0, &got))
         return -ETIMEDOUT;
     int result = check_got(store, key, &got, &envelope);
@@ -352,6 +466,30 @@ static int look_for_expulsion(struct phi_store_callbacks *store, int rank,
     peer->expelled = true;
     *delivery = got;
     return 0;
+}
+
+// look_again: whether a rank of which a life is known, or this one, has a later one, or was
+// expelled. A store that fails here fails for what is awaited too, and that is what is said.
+// -ECONNRESET: this life's own record is not there any more.
+static int look_again(struct phi_store_callbacks *store, int rank, int64_t deadline,
+                      struct phi_delivery *delivery)
+{
+    struct phi_delivery got = {.rank = rank, .member = true};
+    char key[PHI_KEY_SIZE];
+    const bool own = rank == store->base.params->rank;
+    if (!own && store->peers[rank].incarnation == 0)
+        return -ETIMEDOUT;
+    phi_key_member(key, store->base.params, rank);
+    int result = look_up(store, key, 0, &got);
+    if (result == 0)
+        result = take_record(store, key, &got, deadline, delivery);
+    else
+        result = own && result == -ETIMEDOUT ? -ENOENT : -ETIMEDOUT;
+    if (result != -ETIMEDOUT && result != -ENOENT)
+        return result;
+    const bool lost = result == -ENOENT && atomic_load(&store->announced);
+    result = look_for_expulsion(store, rank, delivery);
+    return result == -ETIMEDOUT && lost ? -ECONNRESET : result;
 }
 
 static bool is_wanted(struct phi_store_callbacks *store, const bool *wanted, int rank)
@@ -380,21 +518,34 @@ static int look_around(struct phi_store_callbacks *store, const bool *wanted,
     return -ETIMEDOUT;
 }
 
-// look_for_expulsions does that now and then, of this rank and of those that are wanted.
-static int look_for_expulsions(struct phi_store_callbacks *store, const bool *wanted,
-                               struct phi_delivery *delivery)
+// look_for_records does that now and then, of this rank and of those that are wanted.
+static int look_for_records(struct phi_store_callbacks *store, const bool *wanted, int64_t deadline,
+                            struct phi_delivery *delivery)
 {
-    if (phi_now() < store->expulsions_at)
-        return -ETIMEDOUT;
+    int nothing = -ETIMEDOUT;
+    if (phi_now() < store->records_at)
+        return nothing;
     for (int rank = 0; rank < store->base.params->ranks; rank++) {
         int result = rank == store->base.params->rank || is_wanted(store, wanted, rank)
-                         ? look_for_expulsion(store, rank, delivery)
+                         ? look_again(store, rank, deadline, delivery)
                          : -ETIMEDOUT;
-        if (result != -ETIMEDOUT)
+        if (result == -ECONNRESET)
+            nothing = result; // told once for each round of looks
+        else if (result != -ETIMEDOUT)
             return result;
     }
-    store->expulsions_at = phi_deadline(EXPULSIONS_MS);
-    return -ETIMEDOUT;
+    store->records_at = phi_deadline(RECORDS_MS);
+    return nothing;
+}
+
+// concerns is what a store in a directory asks of a key that has come, in the thread that waits.
+static bool concerns(void *opaque, const char *key)
+{
+    struct phi_store_callbacks *store = opaque;
+    enum phi_key_kind kind = key ? phi_key_kind(store->base.params, key) : PHI_KEY_RECORD;
+    if (kind == PHI_KEY_RECORD)
+        store->records_at = 0;
+    return kind != PHI_KEY_NONE;
 }
 
 // woken waits at most ms for a wake and takes it.
@@ -430,8 +581,9 @@ static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t de
             store->anew = false;
             return -ECONNRESET;
         }
-        int result = count_wanted(store, wanted) > 0 ? look_for_expulsions(store, wanted, delivery)
-                                                     : -ETIMEDOUT;
+        int result = count_wanted(store, wanted) > 0
+                         ? look_for_records(store, wanted, deadline, delivery)
+                         : -ETIMEDOUT;
         if (result == -ETIMEDOUT && count_wanted(store, wanted) > 1)
             result = look_around(store, wanted, delivery);
         if (result == -ETIMEDOUT)
@@ -459,10 +611,12 @@ static const struct phi_wake *callbacks_wake(const struct phi_store *base)
 static void callbacks_consumed(struct phi_store *base, int rank, uint64_t incarnation,
                                uint64_t number)
 {
-    _Atomic uint64_t *consumed = &callbacks_of(base)->peers[rank].consumed;
-    (void)incarnation; // a rank has one life in one epoch here: its member key is set once
-    if (number > atomic_load_explicit(consumed, memory_order_relaxed))
-        atomic_store_explicit(consumed, number, memory_order_release); // see remove_consumed
+    struct phi_store_callbacks *store = callbacks_of(base);
+    struct peer *peer = &store->peers[rank];
+    pthread_mutex_lock(&store->lock);
+    if (incarnation == peer->incarnation && number > peer->consumed) // a former life's are removed
+        peer->consumed = number;
+    pthread_mutex_unlock(&store->lock);
 }
 
 // ---- open and close
@@ -486,6 +640,9 @@ static int callbacks_open(const struct phi_mailbox_params *params, int64_t deadl
                         ph_strerror(result));
     }
     phi_trouble_init(&store->trouble);
+    pthread_mutex_init(&store->lock, NULL);
+    if (params->file)
+        phi_file_store_listen(params->file, store->wake.listen, concerns, store);
     *out = (struct phi_store *)store;
     return 0;
 }
@@ -496,30 +653,21 @@ static void remove_inbound(struct phi_store_callbacks *store, int rank, int64_t 
     struct peer *peer = &store->peers[rank];
     struct phi_delivery delivery;
     while (is_wanted(store, NULL, rank) && phi_now() < deadline &&
-           look_at(store, rank, 0, &delivery) == 0) {
+           look_at(store, rank, 0, &delivery) == 0)
         free(delivery.bytes);
-        callbacks_consumed((struct phi_store *)store, rank, 0, delivery.number);
-    }
-    callbacks_consumed((struct phi_store *)store, rank, 0, peer->taken);
+    callbacks_consumed((struct phi_store *)store, rank, peer->incarnation, peer->taken);
     remove_consumed(store, rank, deadline);
-}
-
-static void remove_outbound(struct phi_store_callbacks *store, int peer, int64_t deadline)
-{
-    char key[KEY_SIZE];
-    // Newest first: the older ones are the ones that the receiver has removed already.
-    for (uint64_t number = store->peers[peer].sent; number > 0 && phi_now() < deadline; number--) {
-        outbound_key(store, peer, number, key);
-        remove_key(store, key, deadline);
-    }
 }
 
 static void callbacks_close(struct phi_store *base, const bool *done, int64_t deadline)
 {
     struct phi_store_callbacks *store = callbacks_of(base);
-    char key[KEY_SIZE];
-    member_key(store, store->base.params->rank, key);
-    if (store->announced)
+    char key[PHI_KEY_SIZE];
+    struct phi_envelope record;
+    phi_key_member(key, store->base.params, store->base.params->rank);
+    // A later life may have taken its place.
+    if (store->announced && look_at_envelope(store, key, &record) == 0 &&
+        record.source_incarnation == own_life(store))
         remove_key(store, key, deadline);
     for (int rank = 0; rank < store->base.params->ranks; rank++)
         remove_inbound(store, rank, deadline);
@@ -528,6 +676,7 @@ static void callbacks_close(struct phi_store *base, const bool *done, int64_t de
             remove_outbound(store, rank, deadline);
     phi_wake_close(&store->wake);
     phi_trouble_fini(&store->trouble);
+    pthread_mutex_destroy(&store->lock);
     free(store);
 }
 

@@ -18,6 +18,7 @@
 #include "base/counters.h"
 #include "base/report.h"
 
+struct phi_file_store;
 struct phi_mailbox;
 struct sockaddr;
 
@@ -31,6 +32,7 @@ struct phi_mailbox_params {
     int rank, ranks;
     uint64_t incarnation; // that this life asks for; > 0. Where the store knows of a life of this
                           // rank that has it or a later one, this one gets the next
+    struct phi_file_store *file; // the mailbox's own, behind callbacks; NULL
 };
 
 // What came in. bytes belongs to the mailbox until phi_mailbox_message_free.
@@ -92,8 +94,7 @@ int phi_mailbox_sleep(struct phi_mailbox *mailbox, int64_t deadline);
 
 // expel publishes for everyone, present and future, that a life of a rank was expelled: receive
 // hands it out as a member record of no bytes under the next incarnation, and that rank finds
-// itself fenced by it. Where the backend cannot (callbacks), ranks tell each other only. Errors as
-// send.
+// itself fenced by it. Errors as send.
 int phi_mailbox_expel(struct phi_mailbox *mailbox, int rank, uint64_t incarnation,
                       int64_t deadline);
 

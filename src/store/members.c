@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "store/envelope.h"
+#include "store/file.h"
+#include "store/keys.h"
 #include "store/redis_state.h"
 
 enum { ELEMENTS_MOST = 16 << 20, RANKS_MOST = 1 << 20 };
@@ -24,22 +26,43 @@ static const redisReply *value_of(const redisReply *entry)
     return fields->element[1];
 }
 
-static bool open_record(const redisReply *entry, struct phi_message *record)
+struct visitor {
+    void (*visit)(void *opaque, const struct phi_message *record);
+    void *opaque;
+};
+
+static void visit_value(void *opaque, const void *value, size_t size)
 {
+    const struct visitor *visitor = opaque;
     struct phi_envelope envelope;
-    const redisReply *value = value_of(entry);
-    if (value == NULL ||
-        phi_envelope_decode(&envelope, (const uint8_t *)value->str, (size_t)value->len) != 0 ||
-        envelope.kind != PHI_ENVELOPE_MEMBER || envelope.source >= RANKS_MOST)
-        return false;
-    *record = (struct phi_message){
+    if (phi_envelope_decode(&envelope, value, size) != 0 || envelope.kind != PHI_ENVELOPE_MEMBER ||
+        envelope.source >= RANKS_MOST)
+        return;
+    const struct phi_message record = {
         .member = true,
         .rank = (int)envelope.source,
         .incarnation = envelope.source_incarnation,
-        .bytes = (const uint8_t *)value->str + PHI_ENVELOPE_SIZE,
-        .size = (size_t)value->len - PHI_ENVELOPE_SIZE,
+        .bytes = (const uint8_t *)value + PHI_ENVELOPE_SIZE,
+        .size = size - PHI_ENVELOPE_SIZE,
     };
-    return true;
+    visitor->visit(visitor->opaque, &record);
+}
+
+// read_files: expulsions after the records of the lives that they end.
+static int read_files(const struct phi_mailbox_params *params, struct visitor *visitor)
+{
+    struct phi_file_store *store;
+    char prefix[PHI_KEY_SIZE];
+    int rc = phi_file_store_open(params->config->store, false, params->report, &store);
+    if (rc)
+        return rc;
+    for (int expelled = 0; expelled < 2 && rc == 0; expelled++) {
+        phi_key_prefix(prefix, params, expelled);
+        phi_count(params->counters, store_commands, 1);
+        rc = phi_file_store_each(store, prefix, visit_value, visitor);
+    }
+    phi_file_store_close(store);
+    return rc;
 }
 
 static int ask(struct phi_redis_connection *connection, const char *key, int64_t deadline,
@@ -76,6 +99,9 @@ int phi_members_read(const struct phi_mailbox_params *params, int64_t deadline,
     struct phi_redis_connection connection;
     redisReply *reply = NULL;
     char key[256];
+    struct visitor visitor = {visit, opaque};
+    if (phi_file_store_named(params->config->store))
+        return read_files(params, &visitor);
     phi_trouble_init(&server.trouble);
     phi_redis_connection_init(&connection, &server);
     snprintf(key, sizeof key, "ph:{%s}:%" PRIu64 ":members", params->job, params->epoch);
@@ -83,9 +109,9 @@ int phi_members_read(const struct phi_mailbox_params *params, int64_t deadline,
     if (rc == 0)
         rc = ask(&connection, key, deadline, &reply);
     for (size_t i = 0; reply != NULL && i < reply->elements; i++) {
-        struct phi_message record;
-        if (open_record(reply->element[i], &record))
-            visit(opaque, &record);
+        const redisReply *value = value_of(reply->element[i]);
+        if (value != NULL)
+            visit_value(&visitor, value->str, (size_t)value->len);
     }
     if (reply != NULL)
         freeReplyObject(reply);

@@ -6,9 +6,10 @@
 #include "store/mailbox.h"
 
 // phi_members_read calls visit for each record of the job's epoch in params (of which report,
-// counters, config, job and epoch are looked at), oldest first; what is malformed is passed over. A
-// message lives as long as the call; one of no bytes says that the life before its incarnation was
-// expelled. One command, which changes nothing. Redis only. Errors as phi_mailbox_open.
+// counters, config, job and epoch are looked at): oldest first over Redis; of a directory in no
+// order but that expulsions come last. What is malformed is passed over. A message lives as long as
+// the call; one of no bytes says that the life before its incarnation was expelled. Nothing is
+// changed. Not over callbacks of a user's. Errors as phi_mailbox_open.
 int phi_members_read(const struct phi_mailbox_params *params, int64_t deadline,
                      void (*visit)(void *opaque, const struct phi_message *record), void *opaque);
 

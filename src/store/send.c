@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "store/envelope.h"
+#include "store/file.h"
 #include "store/mailbox_state.h"
 
 enum {
@@ -62,6 +63,7 @@ static void mailbox_free(struct phi_mailbox *mailbox)
     free(mailbox->outboxes);
     free(mailbox->record);
     phi_gate_fini(&mailbox->gate);
+    phi_file_store_close(mailbox->params.file);
     free(mailbox);
 }
 
@@ -77,11 +79,6 @@ static struct phi_mailbox *mailbox_new(const struct phi_mailbox_params *params)
     mailbox->params = *params;
     memcpy(mailbox->job, params->job, strlen(params->job) + 1);
     mailbox->params.job = mailbox->job;
-    if (params->callbacks) {
-        mailbox->callbacks = *params->callbacks;
-        mailbox->params.callbacks = &mailbox->callbacks;
-    }
-    mailbox->ops = params->callbacks ? &phi_store_callbacks : &phi_store_redis;
     mailbox->resend_ms = PHI_RESEND_FIRST;
     mailbox->inboxes = calloc((size_t)params->ranks, sizeof(*mailbox->inboxes));
     mailbox->outboxes = calloc((size_t)params->ranks, sizeof(*mailbox->outboxes));
@@ -89,6 +86,27 @@ static struct phi_mailbox *mailbox_new(const struct phi_mailbox_params *params)
         return mailbox;
     mailbox_free(mailbox);
     return NULL;
+}
+
+// choose_store: a store of the user's own, one in a directory, which stands behind the same
+// callbacks, or Redis.
+static int choose_store(struct phi_mailbox *mailbox)
+{
+    struct phi_mailbox_params *params = &mailbox->params;
+    int result = 0;
+    mailbox->ops = &phi_store_redis;
+    if (params->callbacks) {
+        mailbox->callbacks = *params->callbacks;
+    } else if (phi_file_store_named(params->config->store)) {
+        result = phi_file_store_open(params->config->store, true, params->report, &params->file);
+        if (result == 0)
+            mailbox->callbacks = phi_file_store_callbacks(params->file);
+    } else {
+        return 0;
+    }
+    params->callbacks = &mailbox->callbacks;
+    mailbox->ops = &phi_store_callbacks;
+    return result;
 }
 
 // claim: of two lives of a rank that begin together the one that is entered second is the later.
@@ -120,7 +138,9 @@ int phi_mailbox_open(const struct phi_mailbox_params *params, int64_t deadline,
     if (!made)
         return phi_fail(params->report, -ENOMEM, "no memory for the mailboxes of %d ranks",
                         params->ranks);
-    result = made->ops->open(&made->params, deadline, &made->store);
+    result = choose_store(made);
+    if (result == 0)
+        result = made->ops->open(&made->params, deadline, &made->store);
     if (result) {
         mailbox_free(made);
         return result;

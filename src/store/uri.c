@@ -16,8 +16,8 @@ enum { PASSWORD_MAX = 1024, DB_MAX = 65535 };
 static int bad(struct phi_report *report, const char *why)
 {
     phi_fail(report, -EINVAL,
-             "the store's URI is wrong: %s; it must be redis://[user:password@]host[:port][/db] or "
-             "unix:///path[?db=N]",
+             "the store's URI is wrong: %s; it must be redis://[user:password@]host[:port][/db], "
+             "unix:///path[?db=N] or file:/directory",
              why);
     return -EINVAL;
 }
@@ -178,13 +178,40 @@ static int parse_unix(struct phi_store_uri *uri, const char *rest, size_t author
     return 0;
 }
 
+// parse_file takes file:/path, and file:///path, in which the empty host is this one. The last name
+// must be the directory's own: what is checked of it is checked of that.
+static int parse_file(struct phi_store_uri *uri, const char *rest, struct phi_report *report)
+{
+    if (strncmp(rest, "//", 2) == 0)
+        rest += 2;
+    if (rest[0] != '/')
+        return bad(report, "file: must be followed by the absolute path of a directory");
+    if (rest[strcspn(rest, "?#")])
+        return bad(report, "it has no parameters");
+    size_t size = strlen(rest);
+    while (size > 0 && rest[size - 1] == '/')
+        size--;
+    int result = decode_into(&uri->directory, rest, size, report);
+    if (result)
+        return result;
+    const char *name = strrchr(uri->directory, '/');
+    if (!name || !name[1] || strcmp(name, "/.") == 0 || strcmp(name, "/..") == 0)
+        return bad(report, "its path must end with the name of a directory");
+    char address[sizeof(uri->address)];
+    snprintf(address, sizeof(address), "file:%.150s", uri->directory);
+    memcpy(uri->address, address, sizeof(address));
+    return 0;
+}
+
 static int parse(struct phi_store_uri *uri, const char *text, struct phi_report *report)
 {
     bool redis = strncmp(text, "redis://", 8) == 0;
     if (strncmp(text, "rediss://", 9) == 0)
         return bad(report, "TLS is not supported");
+    if (strncmp(text, "file:", 5) == 0)
+        return parse_file(uri, text + 5, report);
     if (!redis && strncmp(text, "unix://", 7) != 0)
-        return bad(report, "the scheme is neither redis nor unix");
+        return bad(report, "the scheme is none of redis, unix and file");
     const char *rest = text + (redis ? 8 : 7);
     size_t authority = strcspn(rest, "/?#");
     const char *at = memrchr(rest, '@', authority);
@@ -211,6 +238,7 @@ void phi_store_uri_fini(struct phi_store_uri *uri)
 {
     free(uri->host);
     free(uri->path);
+    free(uri->directory);
     free(uri->user);
     wipe(&uri->password);
     *uri = (struct phi_store_uri){0};

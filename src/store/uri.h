@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The URI of a Redis server: redis://[user:password@]host[:port][/db] or
-// unix://[user:password@]/path[?db=N], each part percent-encoded where it must be.
+// The URI of a Redis server, redis://[user:password@]host[:port][/db] or
+// unix://[user:password@]/path[?db=N], or of a directory, file:/path, each part percent-encoded
+// where it must be.
 #ifndef PHI_STORE_URI_H
 #define PHI_STORE_URI_H
 
@@ -9,7 +10,8 @@
 struct phi_store_uri {
     char *host; // redis://, else NULL
     char port[6];
-    char *path;     // unix://, else NULL
+    char *path;      // unix://, else NULL
+    char *directory; // file:, else NULL: nothing but address goes with it
     char *user;     // NULL: the server's default user
     char *password; // NULL: none
     int db;

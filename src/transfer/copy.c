@@ -43,5 +43,7 @@ int phi_issue_copy(const struct phi_third_party *copy, void *stream)
         phi_channel_break(to);
         phi_channel_break(from);
     }
+    if (rc == 0)
+        phi_channel_reads(from);
     return rc;
 }

@@ -10,6 +10,7 @@
 #include "peer/peers.h"
 #include "peer/wake.h"
 #include "semaphore/flags.h"
+#include "transfer/issue.h"
 
 // What device.cuh calls its own is the same memory as that of our kernels.
 static_assert(sizeof(struct ph_device_lane) == sizeof(struct phi_flag_lane), "one lane");
@@ -19,7 +20,11 @@ static_assert(offsetof(struct ph_device_lane, taken) == offsetof(struct phi_flag
               "one lane");
 static_assert(offsetof(struct ph_device_lane, full) == offsetof(struct phi_flag_lane, full),
               "one lane");
+static_assert(offsetof(struct ph_device_lane, moved) == offsetof(struct phi_flag_lane, moved),
+              "one lane");
 static_assert(offsetof(struct ph_device_lane, go) == offsetof(struct phi_flag_lane, go),
+              "one lane");
+static_assert(offsetof(struct ph_device_lane, allowed) == offsetof(struct phi_flag_lane, allowed),
               "one lane");
 // NOLINTBEGIN(misc-redundant-expression): they are to be the same
 static_assert(PH_DEVICE_LL_MAX == PHI_LL_PIECE && PH_DEVICE_LL_SLOT == PHI_LL_SLOT &&
@@ -47,6 +52,8 @@ static int check(struct ph_channel *channel)
 {
     if (channel->peers->device == NULL)
         return refuse(channel, -ENOTSUP, "this is a host context");
+    if (channel->unbound)
+        return refuse(channel, -ENOTSUP, "it was exchanged without a buffer");
     if (channel->by_net)
         return refuse(channel, PH_ENOPATH, "its data goes over the net");
     if (channel->local_kind == PHI_KIND_HOST || channel->remote_kind == PHI_KIND_HOST)
@@ -96,6 +103,8 @@ static void note(struct ph_channel *channel)
     for (int outgoing = 0; outgoing < 2; outgoing++)
         if (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER))
             atomic_fetch_or(&channel->awaited, 1u << (outgoing * 2 + PHI_WORD_NOTE));
+    if (channel->role & PH_ROLE_RECEIVER)
+        phi_channel_reads(channel); // any number of them, until the device channel is given back
     if (channel->own_slab != 0) {
         atomic_store(&channel->flagged, 1);
         atomic_store(&channel->lost, 1);

@@ -21,6 +21,12 @@ enum phi_call phi_channel_late_recv(const struct ph_channel *channel)
     return phi_channel_active(channel, false) ? PHI_CALL_TRANSFER : PHI_CALL_COMPLETE;
 }
 
+// Of an unbound channel, which has signals as well.
+static bool is_message(const struct phi_channel_call *call)
+{
+    return call->channel->unbound && !phi_call_signals(call->call);
+}
+
 static uint32_t direction_bit(bool outgoing)
 {
     return outgoing ? 1 : 2;
@@ -72,6 +78,61 @@ static void set_word(struct phi_work *work, struct ph_channel *channel, bool out
     work->immediate = phi_net_post_encode(&post);
 }
 
+static uint8_t asks_of(const struct phi_channel_call *call)
+{
+    return (call->outgoing ? PHI_ASK_SOURCE : PHI_ASK_DESTINATION) |
+           (call->remote_offset == 0 ? PHI_ASK_END : 0);
+}
+
+// Of an unbound channel: into the peer's bounce buffer, or out of the own one. The latter is for
+// what has come, whatever became of the peer since.
+static void set_bounce(struct phi_work *work, const struct phi_channel_call *call)
+{
+    struct ph_channel *channel = call->channel;
+    static const struct phi_step full = {PHI_STEP_WAIT, PHI_WORD_TURN, PHI_BIT_FULL};
+    work->size = call->size;
+    work->message = call->message;
+    // A rank without kernels writes no heads.
+    const struct phi_capabilities *theirs = &channel->peer->theirs;
+    work->head = call->outgoing                      ? PHI_HEAD_WRITE
+                 : theirs->device && !theirs->kernels ? PHI_HEAD_NONE
+                                                      : PHI_HEAD_CHECK;
+    work->source = call->outgoing ? call->data : channel->local + PHI_BOUNCE_HEAD;
+    work->destination = call->outgoing ? channel->remote + PHI_BOUNCE_HEAD : call->data;
+    work->asks = asks_of(call);
+    work->linked = channel->linked;
+    if (call->outgoing)
+        return;
+    set_word(work, channel, false, &full);
+    work->route = NULL;
+}
+
+// To oneself: no other end is waited for, and where a message goes to where it is nothing is copied.
+static void set_self(struct phi_work *work, const struct phi_channel_call *call)
+{
+    work->size = call->data == call->to ? 0 : call->size;
+    work->source = call->data;
+    work->destination = call->to;
+    work->asks = PHI_ASK_SOURCE | PHI_ASK_DESTINATION | PHI_ASK_END;
+}
+
+// Over the net what is sent lies in the other area of the own bounce buffer first: the caller's
+// memory is not registered. Returns how many items that are.
+static size_t add_bounce(const struct phi_channel_call *call, struct phi_work *work)
+{
+    struct ph_channel *channel = call->channel;
+    set_bounce(&work[0], call);
+    if (!call->outgoing || channel->route.link == NULL)
+        return 1;
+    uint8_t *area = channel->local + channel->area;
+    work[0].destination = area + PHI_BOUNCE_HEAD;
+    work[1] = phi_channel_work(channel, PHI_STEP_COPY, call->call);
+    work[1].route = &channel->route;
+    work[1].source = area;
+    work[1].size = PHI_BOUNCE_HEAD + call->size;
+    return 2;
+}
+
 // A put copies out, a get copies in; send/recv copies the way of the direction, from whichever end
 // is active.
 static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
@@ -98,6 +159,8 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
 
 enum phi_method phi_channel_method(const struct phi_channel_call *call)
 {
+    if (is_message(call) && !call->channel->stage.is)
+        return call->channel->ring[call->outgoing] ? PHI_BY_RING : PHI_BY_BOUNCE;
     // The tables are for messages.
     const bool plain = call->call == PHI_CALL_PUT || call->call == PHI_CALL_GET;
     if (plain && !call->channel->stage.is)
@@ -105,28 +168,27 @@ enum phi_method phi_channel_method(const struct phi_channel_call *call)
     return phi_flags_method(call->channel, call->outgoing, call->call, call->size);
 }
 
-// What a step by flags does of a call: by both methods it is a part.
-static struct phi_channel_call part_of(const struct phi_channel_call *call,
-                                       const struct phi_step *step, enum phi_method method)
+// A part of a message by a ring: the lanes and slots of the two bounce buffers.
+static void set_ring(struct phi_work *work, const struct phi_channel_call *call)
 {
-    struct phi_channel_call part = *call;
-    if (method != PHI_BY_BOTH)
-        return part;
-    const size_t tail = phi_flag_tail(call->channel->table[call->outgoing].end, call->size);
-    part.size -= tail;
-    if (step->kind == PHI_STEP_PUSH || step->kind == PHI_STEP_TAKE) {
-        part.local_offset += part.size;
-        part.remote_offset += part.size;
-        part.size = tail;
-    }
-    return part;
+    const struct ph_channel *channel = call->channel;
+    const uint64_t mine = (uint64_t)(uintptr_t)channel->local;
+    const uint64_t theirs = (uint64_t)(uintptr_t)channel->remote;
+    work->ring = work->wide = 1;
+    work->size = call->size;
+    work->message = call->message;
+    work->own_lane = mine + PHI_RING_LANE(!call->outgoing);
+    work->peer_lane = theirs + PHI_RING_LANE(call->outgoing);
+    work->slots = call->outgoing ? theirs : mine;
+    *(call->outgoing ? (void **)&work->source : &work->destination) = call->data;
+    work->asks = asks_of(call);
+    work->fence_before = atomic_load_explicit(&channel->peers->unfenced, memory_order_relaxed);
 }
 
 // A message by flags: the lanes of its direction, and what of the copy its step needs.
-static void set_hop(struct phi_work *work, const struct phi_channel_call *whole,
-                    const struct phi_step *step, enum phi_method method)
+static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
+                    const struct phi_step *step)
 {
-    const struct phi_channel_call part = part_of(whole, step, method), *call = &part;
     struct ph_channel *channel = call->channel;
     work->broken = &channel->mine->flags_over;
     work->broken_device = channel->mine_device + offsetof(struct phi_line, flags_over);
@@ -134,6 +196,10 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *whole,
         atomic_store(&channel->flagged, 1); // once, so that the data path only reads it
     if (phi_step_staged(step->kind)) {
         phi_staging_work(work, call, step);
+        return;
+    }
+    if (is_message(call)) {
+        set_ring(work, call);
         return;
     }
     const enum phi_word word = (enum phi_word)step->word;
@@ -152,14 +218,12 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *whole,
         work->offset = work->wide ? channel->peer_slab + small : call->remote_offset;
     } else if (step->kind == PHI_STEP_TAKE) {
         work->slots = channel->own_slab + slots;
-        work->destination = channel->local + (work->signal ? 0 : call->local_offset);
+        work->destination = channel->local;
         work->host_destination = channel->local_kind == PHI_KIND_HOST;
         work->offset = channel->local_size;
     } else if (step->kind == PHI_STEP_MOVE) {
         work->offset = call->outgoing;
     }
-    work->tail =
-        method == PHI_BY_BOTH && step->kind != PHI_STEP_GO && step->kind != PHI_STEP_ARRIVE;
 }
 
 const struct phi_program *phi_channel_program_by(const struct phi_channel_call *call,
@@ -203,7 +267,14 @@ struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind 
         .broken = &channel->mine->broken,
         .broken_device =
             channel->mine_device ? channel->mine_device + offsetof(struct phi_line, broken) : 0,
+        .undone = &channel->mine->undone,
     };
+}
+
+// Whether a post only says that what this end has waited for was taken.
+static bool post_answers(const struct phi_channel_call *call, const struct phi_step *step)
+{
+    return step->bit == PHI_BIT_FREE || (step->bit == PHI_BIT_FULL && !call->outgoing);
 }
 
 // By a bell: the program is one item, and one more where something is copied.
@@ -231,6 +302,8 @@ static size_t add_bell(const struct phi_channel_call *call, struct phi_work *wor
     work[0].word_device = word.word_device;
     work[0].peer_lane = PHI_BELL(bell.post ? word.immediate : 0, bell.wait ? bell.wait->bit : 0,
                                  bell.post ? bell.post->bit : 0);
+    if (work[0].size > 0 || (bell.post && !post_answers(call, bell.post)))
+        work[0].peer_lane |= PHI_BELL_TELLS;
     if (work[0].size == 0)
         return 1;
     work[1] = phi_channel_work(channel, PHI_STEP_LAND, call->call);
@@ -242,25 +315,30 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
 {
     if (call->channel->stage.bells)
         return add_bell(call, work);
-    const enum phi_method method = phi_channel_method(call);
-    const struct phi_program *program = phi_channel_program_by(call, method);
+    const struct phi_program *program = phi_channel_program(call);
     struct ph_channel *channel = call->channel;
+    size_t items = 0;
     for (unsigned i = 0; i < program->count; i++) {
-        work[i] = phi_channel_work(channel, program->steps[i].kind, call->call);
-        if (phi_step_hops(program->steps[i].kind))
-            set_hop(&work[i], call, &program->steps[i], method);
-        else if (program->steps[i].kind == PHI_STEP_COPY)
-            set_copy(&work[i], call);
+        const struct phi_step *step = &program->steps[i];
+        struct phi_work *item = &work[items++];
+        *item = phi_channel_work(channel, step->kind, call->call);
+        if (phi_step_hops(step->kind))
+            set_hop(item, call, step);
+        else if (step->kind == PHI_STEP_COPY && channel->self)
+            set_self(item, call);
+        else if (step->kind == PHI_STEP_COPY && is_message(call))
+            items += add_bounce(call, item) - 1;
+        else if (step->kind == PHI_STEP_COPY)
+            set_copy(item, call);
         else
-            set_word(&work[i], channel, call->outgoing, &program->steps[i]);
+            set_word(item, channel, call->outgoing, step);
+        item->answers = step->kind == PHI_STEP_POST && post_answers(call, step);
         // A message that the table leaves to the copy engine is not for a copy kernel.
-        work[i].engine = channel->own_slab != 0 && program->count == PHI_STEPS_MAX;
-        if (program->steps[i].kind == PHI_STEP_WAIT)
-            note_await(channel, call->outgoing, &program->steps[i]);
+        item->engine = channel->own_slab != 0 && program->count == PHI_STEPS_MAX && !is_message(call);
+        if (step->kind == PHI_STEP_WAIT)
+            note_await(channel, call->outgoing, step);
     }
-    if (method == PHI_BY_BOTH)
-        work[0].together = program->count;
-    return program->count;
+    return items;
 }
 
 // Returns how many there are then. Bells of one lane that follow one another land together.
@@ -277,7 +355,7 @@ static size_t add_next(const struct phi_channel_call *call, struct phi_work *wor
 
 static bool has_lanes(const struct ph_channel *channel)
 {
-    return channel->stage.is || channel->own_slab != 0;
+    return channel->stage.is || channel->own_slab != 0 || channel->ring[0] || channel->ring[1];
 }
 
 void phi_channel_enter(struct ph_channel *channel)
@@ -297,6 +375,7 @@ void phi_channel_break(struct ph_channel *channel)
 {
     int whole = 0;
     atomic_store(&channel->lost, 1);
+    atomic_store(&channel->undone, 1);
     atomic_compare_exchange_strong(&channel->status, &whole, PH_EBROKEN);
 }
 
@@ -333,11 +412,25 @@ static size_t add_helped(const struct phi_channel_call *calls, size_t n,
 static void count_flags(const struct phi_channel_call *call)
 {
     const enum phi_method method = phi_channel_method(call);
-    if (method == PHI_BY_WORDS || method == PHI_BY_SLOTS)
+    if (method == PHI_BY_WORDS || method == PHI_BY_SLOTS || method == PHI_BY_BOUNCE)
         return;
     const struct phi_program *program = phi_channel_program_by(call, method);
     for (unsigned i = 0; i < program->count; i++)
         phi_flags_count(call->channel, call->outgoing, &program->steps[i]);
+}
+
+void phi_channel_reads(struct ph_channel *channel)
+{
+    if (!channel->by_net) // else a peer that gives its buffer up ends the copy
+        atomic_fetch_add_explicit(&channel->reads, 1, memory_order_relaxed);
+}
+
+static void count_read(const struct phi_channel_call *call)
+{
+    const enum phi_method method = phi_channel_method(call);
+    const bool copies = call->call == PHI_CALL_GET || call->call == PHI_CALL_TRANSFER;
+    if (!call->outgoing && copies && (method == PHI_BY_WORDS || method == PHI_BY_COPY))
+        phi_channel_reads(call->channel);
 }
 
 // The lanes of what was enqueued, which were there when it was taken and stay until we leave.
@@ -346,6 +439,7 @@ static size_t kick(const struct phi_channel_call *calls, size_t n, const struct 
     for (size_t i = 0; i < n; i++) {
         phi_staging_kick(&calls[i]);
         count_flags(&calls[i]);
+        count_read(&calls[i]);
     }
     for (size_t i = 0; helps != NULL && i < helps->n; i++)
         phi_staging_kick(&helps->calls[i]);
@@ -406,7 +500,7 @@ int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *call
     int rc = 0;
     enter(calls, n, helps);
     while (i < n && rc == 0) {
-        if (used + (helped ? PHI_TOGETHER_MAX : PHI_STEPS_MAX) > room) {
+        if (used + (helped ? PHI_TOGETHER_MAX : PHI_ITEMS_MAX) > room) {
             rc = flush(peers, work, used, stream, begun, &enqueued);
             used = 0;
             kicked += enqueued ? kick(calls + kicked, i - kicked, helps) : 0;
@@ -431,7 +525,7 @@ int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, siz
               const struct phi_helps *helps, void *stream, bool *begun)
 {
     if (n <= FEW_CALLS && (helps == NULL || helps->n == 0)) {
-        struct phi_work few[FEW_CALLS * PHI_STEPS_MAX];
+        struct phi_work few[FEW_CALLS * PHI_ITEMS_MAX];
         return phi_issue_calls(peers, calls, n, helps, stream, begun, few,
                                sizeof few / sizeof *few);
     }

@@ -47,6 +47,9 @@ struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind 
 bool phi_call_fills(const struct phi_channel_call *call);
 bool phi_call_empties(const struct phi_channel_call *call);
 
+// phi_channel_reads counts a copy from the peer's buffer, behind its issue.
+void phi_channel_reads(struct ph_channel *channel);
+
 // phi_channel_break ends the use of a channel whose calls were enqueued half-way.
 void phi_channel_break(struct ph_channel *channel);
 

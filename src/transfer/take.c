@@ -134,7 +134,7 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
 {
     struct ph_channel *channel = call->channel;
     struct phi_executor *executor = channel->peers->executor;
-    struct phi_work work[PHI_STEPS_MAX];
+    struct phi_work work[PHI_ITEMS_MAX];
     bool partial;
     if (!first_is_here(call, method))
         return false;
@@ -143,19 +143,17 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
         return true;
     atomic_store(&channel->flagged, 1);
     atomic_store(&channel->lost, 1);
-    if (method != PHI_BY_COPY) {
-        // By both, the end of it. Where that is refused the message stays there, all of it.
-        struct phi_work *last = &work[phi_work_add_call(call, work) - 1];
-        last->continues = begun;
-        last->uses = &channel->peer->late;
-        if (method != PHI_BY_SLOTS)
-            last->peer_lane = 0;
-        if (executor->ops->issue(executor, stream, last, 1, &partial))
-            return false;
-        phi_staging_kick(call);
-    }
-    return (method != PHI_BY_COPY && method != PHI_BY_BOTH) ||
-           phi_flags_take_moved(channel, call->outgoing, (enum phi_word)program->steps[0].word);
+    if (method == PHI_BY_COPY)
+        return phi_flags_take_moved(channel, call->outgoing, (enum phi_word)program->steps[0].word);
+    phi_work_add_call(call, work);
+    work[0].continues = begun;
+    work[0].uses = &channel->peer->late;
+    if (method == PHI_BY_LINES)
+        work[0].peer_lane = 0;
+    if (executor->ops->issue(executor, stream, work, 1, &partial))
+        return false;
+    phi_staging_kick(call);
+    return true;
 }
 
 static bool take_ended(const struct phi_channel_call *call, enum phi_method method, void *stream,

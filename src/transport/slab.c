@@ -14,7 +14,7 @@ int phi_slab_write(struct phi_device *device, uint64_t at, const void *from, siz
     return phi_device_write(device, (void *)(uintptr_t)at, from, size, deadline);
 }
 
-static int write_zeros(struct phi_device *device, char *address, size_t size, int64_t deadline)
+int phi_slab_zero(struct phi_device *device, void *address, size_t size, int64_t deadline)
 {
     static const char zeros[4 << 10];
     const size_t times = size / sizeof zeros, rest = size % sizeof zeros;
@@ -24,7 +24,7 @@ static int write_zeros(struct phi_device *device, char *address, size_t size, in
     if (times > 1 && rc == 0)
         rc = phi_device_repeat(device, address, sizeof zeros, times, deadline);
     if (rest > 0 && rc == 0)
-        rc = phi_device_write(device, address + size - rest, zeros, rest, deadline);
+        rc = phi_device_write(device, (char *)address + size - rest, zeros, rest, deadline);
     return rc;
 }
 
@@ -41,7 +41,7 @@ int phi_slab_open(struct phi_memory *memory, struct phi_device *device,
         rc = phi_device_repeat(device, slab->address, image->line_size, image->lines, deadline);
     const size_t lines = image->line_size * image->lines;
     if (rc == 0)
-        rc = write_zeros(device, (char *)slab->address + lines, image->size - lines, deadline);
+        rc = phi_slab_zero(device, (char *)slab->address + lines, image->size - lines, deadline);
     if (rc == 0)
         rc = phi_memory_describe(memory, slab->address, image->size, &allocation, &offset);
     if (rc == 0)

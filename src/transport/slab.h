@@ -25,6 +25,9 @@ int phi_slab_open(struct phi_memory *memory, struct phi_device *device,
                   const struct phi_slab_image *image, int64_t deadline, struct phi_slab *slab);
 void phi_slab_close(struct phi_device *device, struct phi_slab *slab);
 
+// phi_slab_zero writes zeros. Blocks as open.
+int phi_slab_zero(struct phi_device *device, void *address, size_t size, int64_t deadline);
+
 // read and write copy a part of it. Not beside kernels that use it.
 int phi_slab_read(struct phi_device *device, uint64_t at, void *into, size_t size,
                   int64_t deadline);

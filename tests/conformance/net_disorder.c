@@ -124,6 +124,18 @@ EXPORT void strict_keep(int count)
     pthread_mutex_unlock(&lock);
 }
 
+EXPORT void strict_stray(int count)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < QUEUES; i++) {
+        if (!queues[i].cq || queues[i].made <= made - count)
+            continue;
+        queues[i].failed = 1;
+        queues[i].error = (struct fi_cq_err_entry){.err = FI_EIO};
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 EXPORT void strict_lose(int immediate, int message)
 {
     pthread_mutex_lock(&lock);

@@ -690,7 +690,7 @@ TEST_P(NetFlushed, ALinkEndsWhileItIsRead)
 class NetBells : public NetFlushed
 {
   protected:
-    uint32_t broken = 0;
+    uint32_t broken = 0, undone = 0;
     phi_lane *lane = nullptr;
     char why[160] = "";
 
@@ -698,7 +698,7 @@ class NetBells : public NetFlushed
     {
         if (lane)
             phi_lane_close(lane);
-        broken = 0;
+        broken = undone = 0;
         join({});
         if (IsSkipped())
             return;
@@ -711,6 +711,7 @@ class NetBells : public NetFlushed
         params.local = memory.data() + 8;
         params.local_size = 16;
         params.broken = &broken;
+        params.undone = &undone;
         params.busy = Staged::is_busy;
         params.opaque = a.get();
         lane = phi_lane_make();
@@ -760,6 +761,7 @@ TEST_P(NetBells, MoveNothingBesideTheBuffer)
         EXPECT_TRUE(is_lost()) << at;
         EXPECT_NE(strstr(why, "not its channel's"), nullptr) << why;
         EXPECT_NE(__atomic_load_n(&broken, __ATOMIC_ACQUIRE), 0u);
+        EXPECT_EQ(__atomic_load_n(&undone, __ATOMIC_ACQUIRE), 1u);
     }
 }
 

@@ -25,6 +25,7 @@ EXPORT void strict_deaf(int count);     // so many queues, made last, do not loo
 // Of so many queues, made last, only the thread that calls this is told what has come, and before
 // that of an error, until this is called with 0. To it they are never deaf.
 EXPORT void strict_keep(int count);
+EXPORT void strict_stray(int count); // so many queues, made last, tell of an error of no operation
 // Greetings of so many endpoints, made last, are to be tried again, until this is called with 0.
 EXPORT void strict_unwelcome(int count);
 EXPORT void strict_astray(int on); // greetings are taken, and nothing becomes of them

@@ -80,6 +80,14 @@ class Net : public testing::TestWithParam<const char *>
         ASSERT_EQ(b->open({provider, setting, rails_there.empty() ? rails : rails_there}), 0)
             << b->context->error();
     }
+    // Of b's endpoints, the last ones that were made: one for each NIC.
+    int rails_of_b()
+    {
+        size_t size;
+        uint32_t rails;
+        phi_link_address(b->link, &size, &rails);
+        return static_cast<int>(rails);
+    }
     // A region of each, and a's route to b's.
     void regions(size_t size)
     {
@@ -755,10 +763,7 @@ TEST_P(Net, DeliveryIsWhatCompletes)
         GTEST_SKIP() << "only over the strict libfabric";
     regions(4096);
     ASSERT_EQ(move(0, 4096, false), 0); // they are connected
-    size_t size;
-    uint32_t rails;
-    phi_link_address(b->link, &size, &rails);
-    deaf(static_cast<int>(rails)); // b's, the last ones that were made: one for each NIC
+    deaf(rails_of_b());
     int rank;
     ASSERT_EQ(phi_net_settle(b->net, phi_deadline(kWait), &rank), 0); // nobody is reading it now
     from.assign(4096, 5);
@@ -797,6 +802,27 @@ TEST_P(Net, AnErrorCompletionEndsTheLinkAndFailsItsMoves)
     EXPECT_STREQ(text, "Input/output error");
     EXPECT_EQ(b->word(0, 1, 1), 0u) << "the peer was told of what did not come whole";
     EXPECT_EQ(tell(0), -ECONNRESET);
+}
+
+// A peer that cuts its link ends what it was writing here, too, and may be about to say why.
+TEST_P(Net, AnErrorOfNoOperationLeavesTheMessages)
+{
+    auto *stray = strict_function<void(int)>("strict_stray");
+    if (!stray)
+        GTEST_SKIP() << "only over the strict libfabric";
+    regions(4096);
+    ASSERT_EQ(move(0, 4096, false), 0); // they are connected
+    stray(rails_of_b());
+    std::string text;
+    EXPECT_EQ(phi_link_tell(a->link, "why", 3), 0);
+    EXPECT_TRUE(eventually([&] { return b->message(&text); }));
+    EXPECT_EQ(text, "why");
+    phi_link_cut(b->link);
+    EXPECT_EQ(phi_link_tell(b->link, "well", 4), 0);
+    EXPECT_TRUE(eventually([&] { return a->message(&text); }));
+    EXPECT_EQ(text, "well");
+    char why[160] = "";
+    EXPECT_EQ(phi_link_lost(b->link, why, sizeof why), 0) << why;
 }
 
 // By its greeting a peer that cuts its link knows who may be writing there.

@@ -319,7 +319,7 @@ TEST_F(StoreConnect, AServerThatHangsUpBeforeItAnswersIsTold)
 {
     FakeRedis fake([](const std::string &, int) { return FakeRedis::HANG_UP; });
     member.uri = fake.uri();
-    EXPECT_EQ(member.open(300), -ETIMEDOUT);
+    EXPECT_EQ(member.open(2000), -ETIMEDOUT);
     expect_says("before any answer, as by a port for TLS");
 }
 

@@ -11,20 +11,21 @@
 
 #include <gtest/gtest.h>
 
+#include "support/folder.h"
 #include "support/memory_store.h"
 #include "support/redis_server.h"
 
 namespace
 {
 
-enum Kind { REDIS_UNIX, REDIS_TCP, REDIS_PASSWORD, CALLBACKS };
+enum Kind { REDIS_UNIX, REDIS_TCP, REDIS_PASSWORD, CALLBACKS, DIRECTORY };
 
 class Store : public testing::TestWithParam<Kind>
 {
   protected:
     void SetUp() override
     {
-        if (GetParam() == CALLBACKS)
+        if (GetParam() == CALLBACKS || GetParam() == DIRECTORY)
             return;
         if (!RedisServer::available())
             GTEST_SKIP() << "no redis-server";
@@ -43,6 +44,8 @@ class Store : public testing::TestWithParam<Kind>
             return redis->tcp_uri();
         case REDIS_PASSWORD:
             return "unix://:p%40ss%3aw%2Frd%25@" + redis->socket();
+        case DIRECTORY:
+            return folder.store();
         default:
             return "";
         }
@@ -50,10 +53,10 @@ class Store : public testing::TestWithParam<Kind>
     std::unique_ptr<Member> make(int rank, int ranks, uint64_t incarnation = 0)
     {
         auto member = std::make_unique<Member>(rank, ranks, incarnation);
-        if (redis)
-            member->uri = uri();
-        else
+        if (GetParam() == CALLBACKS)
             member->callbacks = &callbacks;
+        else
+            member->uri = uri();
         EXPECT_EQ(member->open(), 0) << member->error();
         return member;
     }
@@ -74,10 +77,19 @@ class Store : public testing::TestWithParam<Kind>
     {
         const char *count = "redis.call('SELECT', ARGV[1]) return redis.call('DBSIZE')";
         const char *db = GetParam() == REDIS_UNIX ? "3" : "0"; // as in uri()
-        return redis ? std::stoul(redis->command({"EVAL", count, "0", db})) : memory.size();
+        return redis                     ? std::stoul(redis->command({"EVAL", count, "0", db}))
+               : GetParam() == DIRECTORY ? folder.files()
+                                         : memory.size();
+    }
+    std::string list()
+    {
+        return redis                     ? redis->cli("KEYS *")
+               : GetParam() == DIRECTORY ? folder.list()
+                                         : memory.keys();
     }
 
     std::unique_ptr<RedisServer> redis;
+    Folder folder;
     MemoryStore memory;
     ph_store_callbacks callbacks = memory.callbacks();
 };
@@ -241,7 +253,9 @@ TEST_P(Store, MessagesForAnotherLifeAreDropped)
     Got got = m[1]->receive();
     EXPECT_EQ(got.text, "for you");
     EXPECT_EQ(got.sequence, 1u);
-    EXPECT_NE(m[1]->log_text().find("a former life of this rank"), std::string::npos);
+    if (redis) { // elsewhere each life has mailboxes of its own
+        EXPECT_NE(m[1]->log_text().find("a former life of this rank"), std::string::npos);
+    }
     EXPECT_EQ(m[0]->send_to(1, life(1) - 1, "back again"), PH_EPEER);
 }
 
@@ -335,11 +349,43 @@ TEST_P(Store, ALifeIsNumberedAfterTheFormerWhateverItsClockSays)
     for (Member *member : {a.get(), late.get()}) {
         Got got = member->message();
         EXPECT_EQ(got.result, 0) << member->error();
-        if (member == late.get() ||
-            redis) { // a store of the user's has one life of a rank for each
-            EXPECT_EQ(got.incarnation, again->number());
-        }
+        EXPECT_EQ(got.incarnation, again->number());
     }
+}
+
+// Who has met a life of a rank meets the next one, which finds what it is sent and nothing else.
+TEST_P(Store, ALaterLifeIsMetAndFencesTheFormer)
+{
+    auto a = make(0, 2), b = make(1, 2);
+    ASSERT_EQ(a->announce("a"), 0);
+    ASSERT_EQ(b->announce("b"), 0);
+    ASSERT_EQ(a->receive().text, "b");
+    ASSERT_EQ(b->receive().text, "a");
+    for (int i = 0; i < 3; i++) {
+        ASSERT_EQ(a->send(1, "to the former"), 0);
+        ASSERT_EQ(b->send(0, "of the former"), 0);
+    }
+    EXPECT_EQ(a->receive().text, "of the former");
+    EXPECT_EQ(b->receive().text, "to the former");
+    auto next = make(1, 2, life(1) + 10);
+    ASSERT_EQ(next->announce("the next b"), 0) << next->error();
+    Got got = a->receive();
+    while (!got.member && got.result == 0) // what came before
+        got = a->receive();
+    EXPECT_EQ(got.text, "the next b");
+    EXPECT_EQ(got.incarnation, next->number());
+    ASSERT_EQ(next->receive().text, "a");
+    ASSERT_EQ(a->send_to(1, next->number(), "to the next"), 0);
+    ASSERT_EQ(next->send(0, "of the next"), 0);
+    EXPECT_EQ(next->message().text, "to the next");
+    EXPECT_EQ(a->message().text, "of the next");
+    do // what it was sent before comes first
+        got = b->message();
+    while (got.result == 0);
+    EXPECT_EQ(got.result, PH_EFENCED);
+    b->close(); // which leaves the next one's record
+    auto late = make(0, 2, life(0) + 10);
+    EXPECT_EQ(late->receive().text, "the next b");
 }
 
 TEST_P(Store, RefreshIsHarmless)
@@ -364,7 +410,7 @@ TEST_P(Store, CloseLeavesNoKeys)
     EXPECT_GT(keys(), 0u);
     for (auto &member : m)
         member->close();
-    EXPECT_EQ(keys(), 0u) << (redis ? redis->cli("KEYS *") : memory.keys());
+    EXPECT_EQ(keys(), 0u) << list();
     for (auto &member : m)
         EXPECT_EQ(member->log_text(), "");
 }
@@ -401,12 +447,14 @@ TEST_P(Store, JobsAndEpochsDoNotMeet)
 
 std::string kind_name(const testing::TestParamInfo<Kind> &info)
 {
-    const char *const names[] = {"RedisUnix", "RedisTcp", "RedisPassword", "Callbacks"};
+    const char *const names[] = {"RedisUnix", "RedisTcp", "RedisPassword", "Callbacks",
+                                 "Directory"};
     return names[info.param];
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Store,
-                         testing::Values(REDIS_UNIX, REDIS_TCP, REDIS_PASSWORD, CALLBACKS),
+                         testing::Values(REDIS_UNIX, REDIS_TCP, REDIS_PASSWORD, CALLBACKS,
+                                         DIRECTORY),
                          kind_name);
 
 } // namespace

@@ -18,6 +18,7 @@ class CudaEnds : public Ends
   public:
     CudaEnds(int wait, bool two_devices) : wait(wait), two_devices(two_devices)
     {
+        skips_posts = wait == PHI_WAIT_KERNEL;
     }
     ~CudaEnds() override
     {

@@ -20,8 +20,13 @@ extern "C" {
 struct Line {
     uint32_t word[PHI_WORD_COUNT];
     uint32_t broken;
-    uint32_t reserved[13];
+    uint32_t reserved[7];
+    uint32_t undone;
+    uint32_t reserved_too[5];
 };
+static_assert(offsetof(Line, undone) - offsetof(Line, broken) == PHI_UNDONE_BEHIND &&
+                  sizeof(Line) == 64,
+              "as in struct phi_line");
 
 class Ends
 {
@@ -29,7 +34,7 @@ class Ends
     PlainContext context[2];
     phi_executor *executor[2] = {nullptr, nullptr}; // opened by open()
     Line *line[2] = {nullptr, nullptr};             // at their start values
-    bool skips_posts = false; // behind a broken wait, as the host executor does
+    bool skips_posts = false; // behind a broken wait: all but memory operations do
 
     virtual ~Ends() = default;
 

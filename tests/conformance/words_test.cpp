@@ -87,6 +87,8 @@ class Words : public testing::TestWithParam<EndsEntry>
         work.op_id = 77;
         work.broken = &ends->line[end]->broken;
         work.broken_device = ends->device_address(end, work.broken);
+        work.undone = &ends->line[end]->undone;
+        work.answers = step.bit == PHI_BIT_FREE;
         work.uses = uses[end].get();
         if (step.kind == PHI_STEP_COPY) {
             work.destination = buffer[RECEIVER];
@@ -307,6 +309,36 @@ TEST_P(Words, ABrokenLineReleasesAndCopiesNothing)
     if (ends->skips_posts) {
         EXPECT_FALSE(arrived(SIZE));
         EXPECT_EQ(look(word(PHI_WORD_TURN)), EVERY_BIT) << "a post behind what was not copied";
+        EXPECT_EQ(look(&ends->line[SENDER]->undone), 1u);
+    }
+}
+
+// A wait that got nothing says so; what came before the end is taken, once.
+TEST_P(Words, AWaitSaysThatItGotNothing)
+{
+    if (!ends->skips_posts)
+        GTEST_SKIP() << "memory operations see the bit alone";
+    const uint32_t added = PHI_BIT_FREE | PHI_BIT_NOTED | PHI_BIT_ADDED(PHI_BIT_NOTED);
+    struct {
+        uint32_t word, broken, then, undone;
+    } cases[] = {
+        {PHI_BIT_NOTED, 0, PHI_BIT_FREE, 0},
+        {PHI_BIT_NOTED, 1, PHI_BIT_FREE, 0},
+        {PHI_BIT_FREE, 1, PHI_BIT_FREE, 1},
+        {added, 0, 0, 1}, // 0: either
+        {added, 1, added, 1},
+    };
+    for (auto &c : cases) {
+        Line *line = ends->line[RECEIVER];
+        store(word(PHI_WORD_NOTE), c.word);
+        store(&line->broken, c.broken);
+        store(&line->undone, 0);
+        ASSERT_EQ(issue(RECEIVER, PHI_CALL_WAIT), 0);
+        ASSERT_EQ(synchronize(RECEIVER), 0);
+        if (c.then != 0) {
+            EXPECT_EQ(look(word(PHI_WORD_NOTE)), c.then) << c.word << " " << c.broken;
+        }
+        EXPECT_EQ(look(&line->undone), c.undone) << c.word << " " << c.broken;
     }
 }
 

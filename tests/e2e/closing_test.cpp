@@ -235,7 +235,7 @@ RANK_FUNCTION(destroys_behind_the_application)
         times_out(rank, "what was imported of peers is not unmapped yet: a stream or a graph",
                   [&] { return ph_context_destroy(&rank.context, patience(SHORT_MS).count()); });
     CHECK(rank.context != nullptr);
-    CHECK(ph_channel_status(channel) != 0);
+    CHECK(ph_channel_ended(channel) != 0);
     held.let_go();
     rank.close();
     CHECK(rank.context == nullptr);
@@ -258,7 +258,7 @@ RANK_FUNCTION(begins_behind_the_application)
     held.let_go();
     rank.open();
     ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, rank.device->alloc(size), size);
-    CHECK_OK(ph_channel_status(channel));
+    CHECK_OK(ph_channel_ended(channel));
     rank.barrier();
 }
 

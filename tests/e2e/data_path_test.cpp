@@ -71,8 +71,8 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
 // Each call of the data path once, at this rank's end.
 struct Calls {
     Rank &rank;
-    ph_channel *put, *get, *group, *signal;
-    void *stream;
+    ph_channel *put, *get, *group, *signal, *unbound;
+    void *stream, *memory; // of messages on the unbound one
     std::atomic<int> failed{0};
 
     void expect(int rc)
@@ -82,6 +82,10 @@ struct Calls {
     void issue()
     {
         ph_group_op ops[] = {{PH_GROUP_SEND, group, 0, 0, 100}, {PH_GROUP_WAIT, signal, 0, 0, 0}};
+        const ph_group_op both[] = {{PH_GROUP_SEND, unbound, 0, 0, 300, memory},
+                                    {PH_GROUP_RECV, unbound, 0, 0, 300, at(memory, 300)},
+                                    {PH_GROUP_SEND, unbound, 0, 0, 0, nullptr},
+                                    {PH_GROUP_RECV, unbound, 0, 0, 0, nullptr}};
         if (rank.rank == 0) {
             expect(ph_put(put, 0, 0, 1000, stream));
             expect(ph_copy(put, 100, signal, 0, 50, stream));
@@ -89,6 +93,7 @@ struct Calls {
             expect(ph_send(put, 1000, stream));
             expect(ph_send(get, 1000, stream));
             expect(ph_complete(get, stream));
+            expect(ph_send_from(unbound, memory, 1000, stream));
         } else {
             ops[0].kind = PH_GROUP_RECV;
             ops[1].kind = PH_GROUP_SIGNAL;
@@ -97,12 +102,14 @@ struct Calls {
             expect(ph_complete(put, stream));
             expect(ph_recv(get, 1000, stream));
             expect(ph_get(get, 0, 0, 10, stream));
+            expect(ph_recv_into(unbound, memory, 1000, stream));
         }
+        expect(ph_group(both, 4, stream));
         expect(ph_group(ops, 2, stream));
     }
 };
 
-// Two channels each way and one stream; the buffers lie in one allocation.
+// Two channels each way, one without buffers, and one stream; the buffers lie in one allocation.
 static Calls make_calls(Rank &rank)
 {
     void *memory = rank.device->alloc(4000), *stream = rank.device->stream();
@@ -111,10 +118,12 @@ static Calls make_calls(Rank &rank)
     ph_operation ops[] = {{1, !rank.rank, forth, PH_PROTOCOL_PUT, memory, 1000},
                           {2, !rank.rank, forth, PH_PROTOCOL_GET, at(memory, 1000), 1000},
                           {3, !rank.rank, forth, PH_PROTOCOL_PUT, at(memory, 2000), 1000},
-                          {4, !rank.rank, back, PH_PROTOCOL_PUT, at(memory, 3000), 1000}};
-    ph_channel *channels[4];
-    CHECK_OK(ph_exchange(rank.context, ops, 4, channels));
-    return {rank, channels[0], channels[1], channels[2], channels[3], stream};
+                          {4, !rank.rank, back, PH_PROTOCOL_PUT, at(memory, 3000), 1000},
+                          {.op_id = 5, .peer = !rank.rank, .role = PH_ROLE_BOTH}};
+    ph_channel *channels[5];
+    CHECK_OK(ph_exchange(rank.context, ops, 5, channels));
+    return {rank,        channels[0], channels[1], channels[2],
+            channels[3], channels[4], stream,      rank.device->alloc(1000)};
 }
 
 // rounds_of issues for some rounds and hands each to measure(), but for the first rounds: those are

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ranks that exit, stop and come again: who notices, when, and what survivors may go on with.
-#include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "e2e/exchanging.h"
+#include "e2e/dying.h"
 #include "support/watched.h"
 
 class Death : public EveryDevice
@@ -19,41 +15,11 @@ class Death : public EveryDevice
 };
 INSTANTIATE_DEVICES_AND_ALL_NETS(Death);
 
-static const size_t size = 40000;
-
-// Fast heartbeats, for tests that wait for a SUSPECT.
-static const std::vector<std::string> fast = {"PEERHOP_HEARTBEAT_MS=20", "PEERHOP_SUSPECT_MS=400"};
-
 static uint64_t now_us()
 {
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
                                      std::chrono::steady_clock::now().time_since_epoch())
                                      .count());
-}
-
-// A direction each way with every other rank, in the order of ranks; one buffer of `size` for each.
-struct Link {
-    int peer;
-    ph_channel *to, *from;
-    char *out, *in;
-};
-
-static Link meet(Rank &rank, int peer, uint64_t op_id, ph_protocol protocol = PH_PROTOCOL_PUT)
-{
-    char *memory = static_cast<char *>(rank.device->alloc(2 * size));
-    auto channels = exchange_all(
-        rank, {operation(op_id, peer, PH_ROLE_SENDER, memory, size, protocol),
-               operation(op_id, peer, PH_ROLE_RECEIVER, memory + size, size, protocol)});
-    return {peer, channels[0], channels[1], memory, memory + size};
-}
-
-static std::vector<Link> meet_all(Rank &rank, uint64_t op_id = 1)
-{
-    std::vector<Link> links;
-    for (int peer = 0; peer < rank.ranks; peer++)
-        if (peer != rank.rank)
-            links.push_back(meet(rank, peer, op_id));
-    return links;
 }
 
 // One message each way, data verified.
@@ -65,47 +31,6 @@ static void talk(Rank &rank, const Link &link, uint64_t seed, void *stream)
     CHECK_OK(ph_group(group, 2, stream));
     rank.synchronize(stream);
     rank.verify(link.in, size, seed + static_cast<uint64_t>(link.peer), "from the peer");
-}
-
-static ph_peer_report report_of(Rank &rank, int peer)
-{
-    ph_peer_report report = {};
-    CHECK_OK(ph_context_peer(rank.context, peer, &report, sizeof report));
-    return report;
-}
-
-static bool becomes(Rank &rank, int peer, ph_peer_state state)
-{
-    Stopwatch watch;
-    while (report_of(rank, peer).state != state) {
-        if (watch.ms() > patience(20000).count())
-            return false;
-        sleep_ms(1);
-    }
-    return true;
-}
-
-static uint64_t sleeps_of_service(); // of this rank
-
-// Waits for the silence of a rank that the test stops (stop_rank, value[10]): not for that of one
-// that had no core before, and beats once more.
-static bool stops(Rank &rank, int peer)
-{
-    if (!reaches(rank.shared->value[10], 1))
-        return false;
-    sleep_ms(500); // its last beat has come
-    // And is seen: between two sleeps the service thread looks.
-    const uint64_t slept = sleeps_of_service();
-    for (Stopwatch watch; sleeps_of_service() < slept + 3; sleep_ms(1))
-        if (watch.ms() > kWait)
-            return false;
-    return becomes(rank, peer, PH_PEER_SUSPECT);
-}
-
-static void stop_rank(Job &job, int rank)
-{
-    job.signal(rank, SIGSTOP);
-    job.shared()->value[10] = 1;
 }
 
 // Kills a rank and waits for its end; returns when that was, on the clock of now_us().
@@ -278,37 +203,6 @@ TEST_P(Death, AnExitIsNoticedWhileTheStoreDoesNotAnswer)
     EXPECT_TRUE(noticed);
 }
 
-// What a thread of this process has done so far.
-struct Work {
-    uint64_t us = 0;     // time on a core
-    uint64_t sleeps = 0; // how often it has gone to sleep by itself
-};
-
-// Of all threads of that name; zero: there is none.
-static Work work_of_thread(const std::string &name)
-{
-    Work work;
-    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-        std::ifstream comm(task.path() / "comm"), stat(task.path() / "schedstat"),
-            status(task.path() / "status");
-        std::string text, line;
-        uint64_t ns = 0;
-        std::getline(comm, text);
-        if (text != name || !(stat >> ns))
-            continue;
-        work.us += ns / 1000;
-        while (std::getline(status, line))
-            if (line.rfind("voluntary_ctxt_switches:", 0) == 0)
-                work.sleeps += std::stoull(line.substr(line.find(':') + 1));
-    }
-    return work;
-}
-
-static uint64_t sleeps_of_service()
-{
-    return work_of_thread("peerhop-service").sleeps;
-}
-
 enum { IDLE_US = 0, IDLE_SLEEPS = 2 }; // where a rank tells of its service thread and of its net's
 
 // argument: fast (heartbeats), pinned (with a graph), or default.
@@ -469,20 +363,6 @@ TEST_P(Death, StuckStreamsOfEveryKindAreReleased)
     }
 }
 
-// The connections of this process end, as when it exits, and nothing else.
-static void end_connections()
-{
-    int ended = 0;
-    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-        int fd = atoi(entry.path().filename().c_str()), type = 0, listens = 1;
-        socklen_t size_of = sizeof type;
-        if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size_of) == 0 && type == SOCK_SEQPACKET &&
-            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size_of) == 0 && !listens)
-            ended += shutdown(fd, SHUT_RDWR) == 0;
-    }
-    CHECK(ended > 0);
-}
-
 // A process that exits closes its sockets first. What waits for it goes on when it is gone, or when
 // it is found to live on.
 RANK_FUNCTION(loses_its_connections)
@@ -594,7 +474,7 @@ RANK_FUNCTION(group_loses_a_rank)
         if (ph_group(group.data(), group.size(), stream))
             break;
         rank.goes_on_without(last, stream);
-        if (ph_channel_status(links.back().from))
+        if (ph_channel_ended(links.back().from))
             break;
     }
     CHECK_RC(end_of(links.back().from), PH_EPEER);
@@ -603,7 +483,7 @@ RANK_FUNCTION(group_loses_a_rank)
     for (const Link &old : links) {
         if (old.peer == last)
             continue;
-        CHECK_RC(ph_channel_status(old.to), 0);
+        CHECK_RC(ph_channel_ended(old.to), 0);
         Link link = meet(rank, old.peer, 2);
         for (int round = 0; round < 3; round++)
             talk(rank, link, 10 * round, stream);
@@ -729,19 +609,6 @@ TEST_P(Death, SurvivorsKeepTheirBandwidth)
     EXPECT_GE(survivors / others, bar());
 }
 
-// What comes of a release that may be held up: by ph_release_test where the argument says so.
-static int is_released(Rank &rank, void *memory)
-{
-    if (rank.argument.find("release_test") == std::string::npos)
-        return ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 30000);
-    Stopwatch watch;
-    int rc;
-    while ((rc = ph_release_test(rank.context, memory, size, PH_RELEASE_DRAINED)) == -EAGAIN &&
-           watch.ms() < patience(20000).count())
-        sleep_ms(1);
-    return rc;
-}
-
 // By the call that the application happens to make.
 static void is_told_of_an_abort(Rank &rank, const Link &link)
 {
@@ -830,7 +697,11 @@ static void read_until_it_ends(Rank &rank, const Link &link, int end, Function h
     void *stream = rank.device->stream();
     for (;;) {
         int rc = ph_get(link.from, 0, 0, size, stream);
-        rank.synchronize(stream);
+        // Who waits meanwhile is told of the end there, once.
+        if (!rank.device->synchronize(stream, patience(20000).count())) {
+            rc = ph_channel_ended(link.from);
+            CHECK(rc != 0);
+        }
         rc = rc ? rc : ph_channel_status(link.from);
         if (rc) {
             CHECK_RC(rc, end);
@@ -975,7 +846,7 @@ RANK_FUNCTION(is_stopped_for_a_while)
     CHECK_EQUAL(report_of(rank, 1).code, 0);
     // Nothing of it is released, and its channels are what they were.
     CHECK(!rank.device->synchronize(stream, 100));
-    CHECK_RC(ph_channel_status(link.from), 0);
+    CHECK_RC(ph_channel_ended(link.from), 0);
     rank.verify(link.in, size, 77, "untouched");
     void *memory = rank.device->alloc(2 * size);
     ph_exchange_request *request = nullptr;
@@ -1202,7 +1073,7 @@ RANK_FUNCTION(rejoins)
     CHECK_RC(rc, 0);
     CHECK(report_of(rank, 1).incarnation > incarnation);
     CHECK(becomes(rank, 1, PH_PEER_LIVE)); // on a busy machine it may fall silent for a moment
-    CHECK_RC(ph_channel_status(links[0].to), PH_EPEER); // the former one's stay what they are
+    CHECK_RC(ph_channel_ended(links[0].to), PH_EPEER); // the former one's stay what they are
     talk(rank, {1, channels[0], channels[1], memory, memory + size}, 50, stream);
     CHECK(reaches(rank.shared->value[5], 1));
     rank.shared->value[6] = 1;
@@ -1248,7 +1119,7 @@ RANK_FUNCTION(learns_of_an_expulsion)
         CHECK_RC(ph_context_expel(rank.context, 0), -EINVAL);
         CHECK_RC(ph_context_expel(rank.context, 3), -EINVAL);
         CHECK_OK(ph_context_expel(rank.context, 1));
-        CHECK_RC(ph_channel_status(link.to), PH_EPEER);
+        CHECK_RC(ph_channel_ended(link.to), PH_EPEER);
         rank.shared->value[1] = 1;
         meet(rank, 2, 5);
     } else {

@@ -117,7 +117,7 @@ RANK_FUNCTION(one_of_three_is_killed)
     rank.shared->value[0]++;
     rank.goes_on_without(2, stream);
     // The survivors go on with each other.
-    CHECK_RC(ph_channel_status(channels[0]), 0);
+    CHECK_RC(ph_channel_ended(channels[0]), 0);
     char *memory = static_cast<char *>(rank.device->alloc(2 * size));
     for (int round = 0; round < 5; round++) {
         ph_role role = role_of(rank, round % 2);
@@ -214,7 +214,7 @@ RANK_FUNCTION(aborts)
         rank.synchronize(stream);
         exchanging.join();
         CHECK_RC(rc, PH_EABORTED);
-        CHECK_RC(ph_channel_status(to), PH_EABORTED);
+        CHECK_RC(ph_channel_ended(to), PH_EABORTED);
         CHECK_RC(ph_put(to, 0, 0, 8, stream), PH_EABORTED);
         CHECK_RC(ph_exchange(rank.context, &op, 1, &channel), PH_EABORTED);
         CHECK_OK(ph_context_abort(rank.context, "again"));
@@ -260,7 +260,7 @@ RANK_FUNCTION(begins_anew_after_an_abort)
     for (Stopwatch watch; rc == PH_EBROKEN && watch.ms() < patience(20000).count(); sleep_ms(1))
         rc = ph_exchange(rank.context, &op, 1, &channel);
     CHECK_OK(rc);
-    CHECK_OK(ph_channel_status(channel));
+    CHECK_OK(ph_channel_ended(channel));
     rank.barrier();
 }
 

@@ -49,7 +49,7 @@ TEST_P(Destroy, InAnyOrderOfRanks)
                   }
                   for (auto &[order, job] : jobs) {
                       EXPECT_EQ(job->wait(), "") << order;
-                      keys += job->redis().cli("KEYS ph:*");
+                      keys += job->keys();
                   }
                   return keys;
               }),
@@ -71,7 +71,7 @@ TEST_P(Destroy, AllAtOnce)
         EXPECT_EQ(keys_after([how] {
                       Job job(GetParam(), 4);
                       EXPECT_EQ(job.run("leaves_at_once", how), "");
-                      return job.redis().cli("KEYS ph:*");
+                      return job.keys();
                   }),
                   "");
 }
@@ -173,7 +173,7 @@ RANK_FUNCTION(leaves_while_the_peer_waits)
         rank.shared->value[0] = 1;
         rank.synchronize(stream);
         CHECK(reaches(rank.shared->value[1], 1));
-        CHECK_RC(ph_channel_status(channels[1]), PH_EPEER);
+        CHECK_RC(ph_channel_ended(channels[1]), PH_EPEER);
         CHECK_RC(ph_wait(channels[1], 8, stream), PH_EPEER);
     }
 }
@@ -295,7 +295,7 @@ TEST_P(Destroy, ManyLivesLeaveNothing)
     EXPECT_EQ(keys_after([] {
                   Job job(GetParam(), 2);
                   EXPECT_EQ(job.run("lives_often"), "");
-                  return job.redis().cli("KEYS ph:*");
+                  return job.keys();
               }),
               "");
 }
@@ -321,7 +321,7 @@ TEST_P(Destroy, TwoHundredContextsInARow)
     EXPECT_EQ(keys_after([] {
                   Job job(GetParam(), 1);
                   EXPECT_EQ(job.run("two_hundred_contexts"), "");
-                  return job.redis().cli("KEYS ph:*");
+                  return job.keys();
               }),
               "");
 }

@@ -568,7 +568,7 @@ RANK_FUNCTION(survives)
     }
     const size_t size = (size_t)atol(rank.argument.c_str());
     end.expect({plain(DEVICE_WAIT, size)}, PH_DEVICE_ENDED, "a wait for the dead");
-    CHECK(ph_channel_status(end.channel) == PH_EPEER);
+    CHECK(ph_channel_ended(end.channel) == PH_EPEER);
     struct ph_device_channel another;
     CHECK_RC(ph_channel_device(end.channel, &another, sizeof another), PH_EPEER);
     CHECK_OK(ph_channel_device_release(end.channel, &end.device));

@@ -21,7 +21,7 @@ class ExchangeFaultsHost : public testing::Test
   protected:
     void SetUp() override
     {
-        if (!RedisServer::available())
+        if (!store_available())
             GTEST_SKIP() << "no redis-server";
     }
 };
@@ -195,8 +195,8 @@ RANK_FUNCTION(bad_arguments)
         {bad, -EINVAL, "role 0 is none"},
         {bad, -EINVAL, "role 4 is none"},
         {bad, -EINVAL, "protocol 3 is none"},
-        {bad, -EINVAL, "no buffer"},
-        {bad, -EINVAL, "no buffer"},
+        {bad, -EINVAL, "no buffer, but a size of"},
+        {bad, -EINVAL, "a buffer of no bytes"},
         {bad, -EINVAL, "pass"},
         {bad, -EINVAL, "memory of ph_host_alloc"},
     };
@@ -227,6 +227,7 @@ RANK_FUNCTION(bad_arguments)
     CHECK_RC(ph_exchange_finish(nullptr, &channel, 0), -EINVAL);
     CHECK_RC(ph_exchange_finish(&request, &channel, 0), -EINVAL);
     CHECK_RC(ph_channel_status(nullptr), -EINVAL);
+    CHECK_RC(ph_channel_ended(nullptr), -EINVAL);
     CHECK_OK(ph_exchange(rank.context, nullptr, 0, nullptr)); // of nothing: nothing
     channel = exchange_all(rank, {good})[0];
     pass(rank, channel, role_of(rank, 0), memory, size, 3, stream);

@@ -288,6 +288,88 @@ TEST_P(Exchange, AThousandOperationsOfOneAllocation)
     EXPECT_EQ(job.run("thousand_in_one_allocation"), "");
 }
 
+// Offers that fit into the pair's FIFO, which goes round several times, and those that do not, and
+// so go through the store, in turns; each with what the ones before have told.
+RANK_FUNCTION(large_and_small_offers)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    const size_t each = 64, most = 1500;
+    uint64_t op = 0;
+    char *memory = nullptr;
+    for (int round = 0; round < 12; round++) {
+        if (round % 4 == 0)
+            memory = static_cast<char *>(rank.device->alloc(each * 2 * most));
+        for (const size_t n : {size_t{1}, round % 3 == 1 ? most : 2, size_t{100}}) {
+            std::vector<ph_operation> ops;
+            for (size_t i = 0; i < n; i++, op++)
+                ops.push_back(operation(op, !rank.rank, role_of(rank, 0),
+                                        memory + (op * each) % (each * 2 * most), each));
+            const auto channels = exchange_all(rank, ops);
+            pass(rank, channels[0], ops[0].role, ops[0].buffer, each, op, stream);
+            if (n > 1)
+                pass(rank, channels[n - 1], ops[n - 1].role, ops[n - 1].buffer, each, op + n, stream);
+            for (ph_channel *channel : channels)
+                CHECK_OK(ph_channel_close(channel));
+        }
+    }
+    CHECK_EQUAL(rank.counter("misses"), op);
+    rank.barrier();
+}
+
+TEST_P(Exchange, LargeAndSmallOffersInTurns)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("large_and_small_offers"), "");
+}
+
+// A small offer and one that is too large for the FIFO, of one allocation, of which the peer looks for
+// the small one first. "connected": the large one, through the store, tells of the allocation. Else
+// the small one does, before the peer has exchanged anything.
+RANK_FUNCTION(small_and_large_offers)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    const size_t each = 64, many = 1500;
+    const bool connected = rank.argument == "connected";
+    char *memory = static_cast<char *>(rank.device->alloc(each * (many + 1)));
+    std::vector<ph_operation> ops;
+    for (size_t i = 0; i <= many; i++)
+        ops.push_back(operation(i, !rank.rank, role_of(rank, 0), memory + i * each, each));
+    std::vector<ph_channel *> channels(many + 1);
+    if (connected)
+        rank.channel(!rank.rank, 9999, role_of(rank, 0), rank.device->alloc(each), each);
+    rank.barrier();
+    if (rank.rank == 0) {
+        ph_exchange_request *large = nullptr, *small = nullptr;
+        for (const bool one : {!connected, connected})
+            CHECK_OK(one ? ph_exchange_start(rank.context, &ops[many], 1, &small)
+                         : ph_exchange_start(rank.context, ops.data(), many, &large));
+        if (connected)
+            rank.barrier();
+        CHECK_OK(ph_exchange_finish(&small, &channels[many], 20000));
+        CHECK_OK(ph_exchange_finish(&large, channels.data(), 20000));
+    } else {
+        if (connected)
+            rank.barrier();
+        else
+            sleep_ms(300); // meanwhile the other rank connects, and sends both
+        CHECK_OK(ph_exchange(rank.context, &ops[many], 1, &channels[many]));
+        CHECK_OK(ph_exchange(rank.context, ops.data(), many, channels.data()));
+    }
+    for (const size_t i : {size_t{0}, many})
+        pass(rank, channels[i], ops[i].role, ops[i].buffer, each, i, stream);
+    rank.barrier();
+}
+
+TEST_P(Exchange, ASmallOfferBesideALargeOne)
+{
+    for (const char *when : {"connected", "before that"}) {
+        Job job(GetParam(), 2);
+        EXPECT_EQ(job.run("small_and_large_offers", when), "") << when;
+    }
+}
+
 RANK_FUNCTION(eight_ranks)
 {
     rank.open();

@@ -126,9 +126,9 @@ inline ph_channel *exchange_in_place(Rank &rank, const ph_operation &op, InPlace
 inline int end_of(ph_channel *channel)
 {
     const auto end = std::chrono::steady_clock::now() + patience(45000);
-    int status = ph_channel_status(channel);
+    int status = ph_channel_ended(channel);
     for (; status == 0 && std::chrono::steady_clock::now() < end;
-         status = ph_channel_status(channel))
+         status = ph_channel_ended(channel))
         std::this_thread::sleep_for(std::chrono::microseconds(500));
     return status;
 }

@@ -15,11 +15,10 @@ INSTANTIATE_CUDA_DEVICES_AND_NET(Graph);
 
 static const size_t SIZE = 4133, LARGE = 70001;
 static const int REPLAYS = 200;
-// By copy, the end of it by lines.
-static const size_t BY_BOTH = (1 << 20) + 4099;
-static const int REPLAYS_BY_BOTH = 24;
-static const size_t COPIED = (33 << 20) + 48; // whose rows warps draw
-static const int REPLAYS_COPIED = 4;
+static const size_t COPIED = (1 << 20) + 4099; // too large for lines
+static const int REPLAYS_COPIED = 24;
+static const size_t DRAWN = (33 << 20) + 48; // whose rows warps draw
+static const int REPLAYS_DRAWN = 4;
 
 // ---- replays with changed data, by both ranks or by one
 
@@ -80,18 +79,18 @@ struct Round {
 };
 
 // argument: "<call> both", "<call> 0" or "<call> 1": who replays; "large": of large messages by
-// lines, "larger": of such as are copied, but for their ends, "largest": wholly.
+// lines, "copied": of such as are too large for that, "drawn": of those whose rows warps draw.
 RANK_FUNCTION(replayed)
 {
     std::string call, who, what;
     std::istringstream(rank.argument) >> call >> who >> what;
     rank.open(what.empty() ? std::vector<std::string>{} : std::vector<std::string>{Rank::wide()});
-    const size_t size = what == "largest"  ? COPIED
-                        : what == "larger" ? BY_BOTH
+    const size_t size = what == "drawn"    ? DRAWN
+                        : what == "copied" ? COPIED
                         : what == "large"  ? LARGE
                                            : SIZE;
-    const int replayed = what == "largest"  ? REPLAYS_COPIED
-                         : what == "larger" ? REPLAYS_BY_BOTH
+    const int replayed = what == "drawn"    ? REPLAYS_DRAWN
+                         : what == "copied" ? REPLAYS_COPIED
                                             : REPLAYS;
     bool replays = who == "both" || who == std::to_string(rank.rank);
     void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
@@ -138,15 +137,15 @@ TEST_P(Graph, SendInPutProtocol)
     run_replayed(GetParam(), "send-put");
 }
 
-TEST_P(Graph, LargeSendsByLines)
+TEST_P(Graph, LargeSendsByLinesAndByCopy)
 {
     if (GetParam() != "standin" && GetParam() != "gpu")
         GTEST_SKIP() << "lines are of ipc";
-    for (const char *what : {"large", "larger"}) {
+    for (const char *what : {"large", "copied"}) {
         run_replayed(GetParam(), "send-put", "auto", what);
         run_replayed(GetParam(), "group-put", "auto", what);
     }
-    run_replayed(GetParam(), "send-put", "auto", "largest", {"both"});
+    run_replayed(GetParam(), "send-put", "auto", "drawn", {"both"});
 }
 
 TEST_P(Graph, SendInGetProtocol)

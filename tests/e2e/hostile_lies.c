@@ -290,14 +290,15 @@ int __wrap_phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t life
 
 // A descriptor ends an offer of one operation.
 enum {
-    DESCRIPTOR = 66, // with 24 bytes of sizes at the end
+    DESCRIPTOR = 59, // with 17 bytes of sizes, and whether it is unbound, at the end
     D_ROLE = 8,
     D_SLOT = 9,
     D_NUMBER = 17,
     D_EXPORT = 21,
     D_OFFSET = 25,
     D_SIZE = 33,
-    D_PROTOCOL = 41
+    D_PROTOCOL = 41,
+    D_UNBOUND = 58
 };
 
 static void change_offer(uint8_t *d)
@@ -318,10 +319,24 @@ static void change_offer(uint8_t *d)
         put(d, D_ROLE, 9, 1);
     if (is("an unknown protocol"))
         put(d, D_PROTOCOL, 9, 1);
+    if (is("a bounce buffer of another size"))
+        put(d, D_UNBOUND, 1, 1);
     if (is("a slot out of range"))
         put(d, D_SLOT, 1u << 30, 4);
     if (is("number 0"))
         put(d, D_NUMBER, 0, 4);
+}
+
+static uint8_t *changed(const void *bytes, size_t *size)
+{
+    uint8_t *copy = malloc(*size);
+    if (copy == NULL || *size < DESCRIPTOR)
+        abort();
+    memcpy(copy, bytes, *size);
+    change_offer(copy + *size - DESCRIPTOR);
+    if (is("half an offer"))
+        *size /= 2;
+    return copy;
 }
 
 static void send_garbage(struct phi_mailbox *mailbox, int peer, uint64_t life, int64_t deadline)
@@ -340,15 +355,28 @@ int __wrap_phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t life
         return 0;
     if (is("a flood of offers"))
         send_garbage(mailbox, peer, life, deadline);
-    uint8_t *copy = malloc(size);
-    if (copy == NULL || size < DESCRIPTOR)
-        abort();
-    memcpy(copy, bytes, size);
-    change_offer(copy + size - DESCRIPTOR);
-    size_t sent = is("half an offer") ? size / 2 : size;
-    int rc = __real_phi_mailbox_send(mailbox, peer, life, copy, sent, deadline);
+    uint8_t *copy = changed(bytes, &size);
+    int rc = __real_phi_mailbox_send(mailbox, peer, life, copy, size, deadline);
     free(copy);
     return rc;
+}
+
+bool __real_phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size);
+bool __wrap_phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size);
+bool __wrap_phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size)
+{
+    if (is("a flood of offers")) // through the store
+        return false;
+    if (is("no offer"))
+        return true;
+    uint8_t *copy = changed(bytes, &size);
+    const bool put = __real_phi_fifo_put(peer, copy, size);
+    free(copy);
+    if (put && is("more than a FIFO holds"))
+        phi_segment_put64(peer->segment, &phi_peer_mine(peer)->posted, UINT64_MAX / 2);
+    if (put && is("no message in the FIFO"))
+        memset(phi_segment_fifo(peer->segment, peer->segment->side), 0xff, PHI_FIFO_BYTES);
+    return put;
 }
 
 // ---- by hand

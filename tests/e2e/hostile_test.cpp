@@ -122,9 +122,12 @@ const Lie lies[] = {
     {"a foreign export", 2, {-ETIMEDOUT}, dropped},
     {"an unknown role", 2, {-ETIMEDOUT}, dropped},
     {"an unknown protocol", 2, {-ETIMEDOUT}, dropped},
+    {"a bounce buffer of another size", 2, {-ETIMEDOUT}, dropped},
     {"a slot out of range", 0, {-ETIMEDOUT}, dropped},
     {"number 0", 2, {-ETIMEDOUT}, dropped},
     {"half an offer", 2, {-ETIMEDOUT}, dropped},
+    {"more than a FIFO holds", 2, {-ETIMEDOUT}, dropped},
+    {"no message in the FIFO", 2, {-ETIMEDOUT}, dropped},
     {"no offer", 2, {-ETIMEDOUT}, dropped},
     {"a flood of offers", 2, {0, -ETIMEDOUT}, ""},
     // Words.
@@ -439,7 +442,7 @@ RANK_FUNCTION(takes_places)
         const bool outside = rank.argument.find("slots") == std::string::npos &&
                              rank.argument.find("has") == std::string::npos;
         for (ph_channel *channel : channels)
-            CHECK(!outside || ph_channel_status(channel) == PH_EPEER);
+            CHECK(!outside || ph_channel_ended(channel) == PH_EPEER);
         disturb(rank, channels.data(), stream, 12);
         if (rank.argument.find("slots") != std::string::npos) { // its words are data now
             CHECK_RC(end_of(channels[0]), PH_EPEER);

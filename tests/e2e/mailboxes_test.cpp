@@ -84,7 +84,8 @@ static std::string export_record(unsigned kind = 1, uint64_t bytes = 4096, unsig
 }
 
 static std::string descriptor(uint64_t op, unsigned role, uint32_t slot, uint32_t number,
-                              uint32_t id, uint64_t offset, uint64_t bytes, unsigned protocol = 1)
+                              uint32_t id, uint64_t offset, uint64_t bytes, unsigned protocol = 1,
+                              unsigned unbound = 0)
 {
     return Writer()
         .u64(op)
@@ -98,11 +99,11 @@ static std::string descriptor(uint64_t op, unsigned role, uint32_t slot, uint32_
         .u8(protocol)
         .u64(8192) // by lines
         .u64(65536)
-        .u64(0)
+        .u8(unbound)
         .text();
 }
 
-const uint32_t OFFER_VERSION = 9; // of the library
+const uint32_t OFFER_VERSION = 11; // of the library
 
 static std::string offer(uint32_t exports, const std::string &records, uint32_t count,
                          const std::string &descriptors, uint32_t version = OFFER_VERSION)
@@ -154,6 +155,9 @@ static std::vector<std::string> malformed_offers()
         described(descriptor(1, 1, none, UINT32_MAX, 0, 0, 10)),
         described(descriptor(1, 1, none, 1, 0, 0, 10, 0)),
         described(descriptor(1, 1, none, 1, 0, 0, 10, 7)),
+        described(descriptor(1, 1, none, 1, 0, 0, 10, 1, 1)), // no bounce buffer is so small
+        offer(1, exported(0, export_record(1, 1 << 20)), 1,
+              descriptor(1, 1, none, 1, 0, 0, 1 << 20, 2, 1)), // nor does its peer read one
     };
     for (size_t cut = 1; cut < good.size(); cut += 7)
         all.push_back(good.substr(0, cut));

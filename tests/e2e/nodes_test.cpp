@@ -378,7 +378,7 @@ RANK_FUNCTION(cut_between_replays)
         rank.device->launch(graph, stream);
         rank.synchronize(stream, 20000);
     }
-    CHECK_RC(ph_channel_status(channel), PH_EPEER);
+    CHECK_RC(ph_channel_ended(channel), PH_EPEER);
     CHECK_RC(ph_put(channel, 0, 0, 8, stream), PH_EPEER);
     CHECK(rank.error().find("rank " + std::to_string(!rank.rank)) != std::string::npos);
     rank.device->destroy(graph);
@@ -447,7 +447,7 @@ RANK_FUNCTION(node_is_lost)
     becomes_suspect(rank, 1);
     CHECK_OK(ph_context_expel(rank.context, 1));
     rank.synchronize(stream, 10000);
-    CHECK_RC(ph_channel_status(channel), PH_EPEER);
+    CHECK_RC(ph_channel_ended(channel), PH_EPEER);
     rank.close();
 }
 
@@ -545,7 +545,7 @@ RANK_FUNCTION(comes_again)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     CHECK_RC(rc, 0);
-    CHECK_RC(ph_channel_status(channel), PH_EPEER);
+    CHECK_RC(ph_channel_ended(channel), PH_EPEER);
     give(rank, again, memory, stream, 2);
     CHECK(reaches(rank.shared->value[131], 2));
     rank.shared->value[132] = 1;

@@ -153,7 +153,7 @@ RANK_FUNCTION(is_silent)
     for (Stopwatch watch; rc == -EBUSY && watch.ms() < kWait; sleep_ms(10))
         rc = ph_context_expel(rank.context, 1);
     CHECK_OK(rc);
-    CHECK_RC(ph_channel_status(channel), PH_EPEER);
+    CHECK_RC(ph_channel_ended(channel), PH_EPEER);
     rank.synchronize(stream);
     Stopwatch watch;
     rc = ph_context_destroy(&rank.context, 1000);

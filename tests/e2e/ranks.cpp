@@ -175,7 +175,7 @@ bool Rank::sends_alone(struct ph_channel *channel, bool outgoing, size_t size)
 std::string Rank::wide()
 {
     static const int table = memfd_create("table", 0);
-    static const std::string text = "* * 1M all wide 512K\n";
+    static const std::string text = "* * 1M all wide\n";
     const std::string name = "/proc/self/fd/" + std::to_string(table);
     if (table < 0 || pwrite(table, text.data(), text.size(), 0) != (ssize_t)text.size())
         abort();
@@ -298,7 +298,10 @@ Job::Job(const std::string &device, int ranks, const std::string &store)
 {
     static int count;
     name_ = "test-" + std::to_string(getpid()) + "-" + std::to_string(count++);
-    if (store.empty()) {
+    if (store.empty() && over_files()) {
+        folder_ = std::make_unique<Folder>();
+        store_ = folder_->store();
+    } else if (store.empty()) {
         redis_ = std::make_unique<RedisServer>();
         redis_->start();
         store_ = redis_->uri();
@@ -346,6 +349,11 @@ Job::~Job()
     ::close(shared_fd_);
     for (const auto &[name, fd] : shims_)
         ::close(fd);
+}
+
+std::string Job::keys()
+{
+    return folder_ ? folder_->list() : redis_->cli("KEYS ph:*");
 }
 
 void Job::share(const std::string &name, off_t size)
@@ -457,6 +465,17 @@ std::string Job::run(const std::string &function, const std::string &argument, i
     return wait(ms);
 }
 
+bool over_files()
+{
+    const char *store = getenv("TEST_STORE");
+    return store != nullptr && strcmp(store, "files") == 0;
+}
+
+bool store_available()
+{
+    return over_files() || RedisServer::available();
+}
+
 bool net_available()
 {
     return TEST_HAVE_NET;
@@ -464,7 +483,7 @@ bool net_available()
 
 void OverNet::SetUp()
 {
-    if (!RedisServer::available())
+    if (!store_available())
         GTEST_SKIP() << "no redis-server";
     if (!net_available())
         GTEST_SKIP() << "libfabric is left out of this build";
@@ -473,7 +492,7 @@ void OverNet::SetUp()
 void EveryDevice::SetUp()
 {
     std::string why;
-    if (!RedisServer::available())
+    if (!store_available())
         GTEST_SKIP() << "no redis-server";
     if (on_net() && !net_available())
         GTEST_SKIP() << "libfabric is left out of this build";

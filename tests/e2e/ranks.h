@@ -20,6 +20,7 @@
 #include <peerhop/peerhop.h>
 
 #include "e2e/device.h"
+#include "support/folder.h"
 #include "support/patience.h"
 #include "support/redis_server.h"
 
@@ -63,8 +64,7 @@ public:
     // Whether a message of this size waits for nobody: by lines, or into slots.
     bool sends_alone(struct ph_channel *channel, bool outgoing, size_t size);
     bool by_flags(struct ph_channel *channel, bool outgoing); // messages between GPUs
-    // A setting for open(): a table that says of all pairs that wide lines come whole, and are the
-    // end of messages by copy.
+    // A setting for open(): a table that says of all pairs that wide lines come whole.
     static std::string wide();
 
     // One channel with a peer, of a fresh exchange, which has time whatever the context's deadline is.
@@ -117,7 +117,7 @@ public:
     // device: "host", "standin" or "gpu"; "hostnet", "standinnet", "gpunet": the same over the net, whatever ipc could do;
     // "standinhmem": with device memory that is registered (tests/conformance/net_hmem.c). Where the strict libfabric is
     // set (net_strict.c) it lies over the real one, or over that. A store server is started with the job unless `store`
-    // names one.
+    // names one; where over_files() the job has a directory instead.
     Job(const std::string &device, int ranks, const std::string &store = "");
     ~Job(); // kills what still runs
     Job(const Job &) = delete;
@@ -138,6 +138,7 @@ public:
     void expect_failure(int rank) { expected_[rank] = true; } // wait() does not count it
 
     RedisServer &redis() { return *redis_; }
+    std::string keys(); // of the store that was made for the job
     Shared *shared() { return shared_; }
     std::string name() const { return name_; }
     std::string store() const { return store_; }
@@ -147,6 +148,7 @@ private:
     std::string device_, store_, name_;
     int ranks_;
     std::unique_ptr<RedisServer> redis_;
+    std::unique_ptr<Folder> folder_;
     std::map<std::string, std::string> environment_;
     std::vector<std::map<std::string, std::string>> own_;
     std::vector<pid_t> pids_;
@@ -162,6 +164,8 @@ private:
 };
 
 bool net_available(); // libfabric is in this build
+bool over_files();    // jobs meet in a directory: TEST_STORE=files
+bool store_available();
 
 // Suites that are of host memory over the net alone.
 class OverNet : public testing::Test

@@ -29,7 +29,7 @@ class RanksHost : public testing::Test
   protected:
     void SetUp() override
     {
-        if (!RedisServer::available())
+        if (!store_available())
             GTEST_SKIP() << "no redis-server";
     }
 };
@@ -165,8 +165,11 @@ RANK_FUNCTION(creation_fails)
         {[](auto &p) { p.job = nullptr; }, -EINVAL, "no job: "},
         {[](auto &p) { p.job = "two words"; }, -EINVAL, "no blanks and no braces"},
         {[](auto &p) { p.store = nullptr; }, -EINVAL, "no store: set store or PEERHOP_STORE"},
-        {[](auto &p) { p.store = "http://somewhere"; }, -EINVAL, "neither redis nor unix"},
+        {[](auto &p) { p.store = "http://somewhere"; }, -EINVAL, "none of redis, unix and file"},
         {[](auto &p) { p.store = "redis://:secret@host:notaport"; }, -EINVAL, "port"},
+        {[](auto &p) { p.store = "file:store"; }, -EINVAL, "absolute path of a directory"},
+        {[](auto &p) { p.store = "file:/nonexistent/store"; }, -ENOENT, "cannot be made"},
+        {[](auto &p) { p.store = "file:/"; }, -EINVAL, "must end with the name of a directory"},
         {[](auto &p) { p.device = "tpu"; }, -EINVAL, "device \"tpu\" is not host, cuda or cuda:N"},
         {[](auto &p) { p.device = "cuda:99"; }, -ENODEV, "cuda:99"},
         {[](auto &p) { p.device = "cuda:x"; }, -EINVAL, "device \"cuda:x\" is not host, cuda or"},
@@ -220,7 +223,7 @@ TEST_P(Ranks, CreationSaysWhatIsWrong)
     EXPECT_EQ(keys_after([] {
                   Job job(GetParam(), 1);
                   EXPECT_EQ(job.run("creation_fails"), "");
-                  return job.redis().cli("KEYS ph:*");
+                  return job.keys();
               }),
               "");
 }
@@ -636,10 +639,10 @@ class Launchers : public testing::TestWithParam<std::pair<const char *, const ch
 {
 };
 INSTANTIATE_TEST_SUITE_P(Each, Launchers,
-                         testing::Values(std::make_pair("torchrun", "ph:{run1}:0:members"),
-                                         std::make_pair("srun", "ph:{99.0}:0:members"),
-                                         std::make_pair("openmpi", "ph:{space}:0:members"),
-                                         std::make_pair("mpich", "ph:{mine}:0:members")),
+                         testing::Values(std::make_pair("torchrun", "ph:{run1}:0:member"),
+                                         std::make_pair("srun", "ph:{99.0}:0:member"),
+                                         std::make_pair("openmpi", "ph:{space}:0:member"),
+                                         std::make_pair("mpich", "ph:{mine}:0:member")),
                          [](const auto &info) { return info.param.first; });
 
 TEST_P(Launchers, NameRanksAndJob)
@@ -649,8 +652,7 @@ TEST_P(Launchers, NameRanksAndJob)
     Job job("host", 2);
     job.start("launched", GetParam().first);
     EXPECT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
-    EXPECT_NE(job.redis().cli("KEYS *").find(GetParam().second), std::string::npos)
-        << job.redis().cli("KEYS *");
+    EXPECT_NE(job.keys().find(GetParam().second), std::string::npos) << job.keys();
     job.shared()->value[1] = 1;
     EXPECT_EQ(job.wait(), "");
 }
@@ -804,6 +806,7 @@ RANK_FUNCTION(forks)
             ph_recv(channel, 1, stream),
             ph_complete(channel, stream),
             ph_channel_status(channel),
+            ph_channel_ended(channel),
             ph_group(&group, 1, stream),
         };
         for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)

@@ -58,7 +58,7 @@ RANK_FUNCTION(gives_back_and_again)
         }
         rank.barrier();
         // Both ends say so, for every call.
-        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        CHECK_RC(ph_channel_ended(channel), -ESTALE);
         if (rank.rank == 1) {
             CHECK_RC(ph_put(channel, 0, 0, 8, stream), -ESTALE);
             CHECK_RC(ph_put_signal(channel, 0, 0, 8, stream), -ESTALE);
@@ -112,7 +112,7 @@ RANK_FUNCTION(gives_back_a_part)
         if (rank.rank == 0)
             release_to(rank, at(part, 500), 10, PH_RELEASE_DRAINED);
         rank.barrier();
-        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        CHECK_RC(ph_channel_ended(channel), -ESTALE);
         pass(rank, neighbour, role, keeps, size, 100 + round, stream);
         pass(rank, behind, role, next, size, 200 + round, stream);
     }
@@ -131,7 +131,7 @@ RANK_FUNCTION(gives_back_a_part)
         rank.shared->value[0] = 2;
     } else {
         CHECK(reaches(rank.shared->value[0], 1));
-        CHECK_RC(ph_channel_status(neighbour), -ESTALE);
+        CHECK_RC(ph_channel_ended(neighbour), -ESTALE);
         rank.barrier();
         reap_until(rank, rank.shared->value[0], 2);
     }
@@ -159,7 +159,7 @@ RANK_FUNCTION(takes_back_at_once)
         CHECK(channel != former);
         if (former != nullptr)
             CHECK_RC(end_of(former), -ESTALE);
-        CHECK_OK(ph_channel_status(channel));
+        CHECK_OK(ph_channel_ended(channel));
         pass(rank, channel, role, memory, size, round, stream);
         rank.barrier(); // else the release would be of what is still under way
         if (rank.rank == 0)
@@ -234,7 +234,7 @@ RANK_FUNCTION(is_stuck_in_a_call)
         rank.shared->value[0] = 1;
         rank.device->release(freed); // blocks behind the stream that waits, where there is a driver
         rank.synchronize(stream);
-        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        CHECK_RC(ph_channel_ended(channel), -ESTALE);
     } else {
         CHECK(reaches(rank.shared->value[0], 1));
         sleep_ms(30);
@@ -303,7 +303,7 @@ RANK_FUNCTION(waits_for_the_releaser)
     } else {
         CHECK(reaches(rank.shared->value[0], 1));
         release_to(rank, memory, size, PH_RELEASE_DRAINED);
-        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        CHECK_RC(ph_channel_ended(channel), -ESTALE);
     }
     // The pair is whole: the same operation goes on with a channel of its own.
     channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, memory, size);
@@ -414,8 +414,8 @@ RANK_FUNCTION(is_taken_by_a_group)
         CHECK_OK(ph_group(group, 2, stream));
         rank.barrier();
         rank.synchronize(stream);
-        CHECK_RC(ph_channel_status(channel[0]), -ESTALE);
-        CHECK_OK(ph_channel_status(channel[1]));
+        CHECK_RC(ph_channel_ended(channel[0]), -ESTALE);
+        CHECK_OK(ph_channel_ended(channel[1]));
     }
     rank.barrier();
     rank.close();
@@ -534,7 +534,7 @@ RANK_FUNCTION(releases_in_an_exchange)
             int rc = ph_exchange_finish(&request, &channel, LONG_MS);
             CHECK(rc == 0 || rc == -ESTALE);
             if (rc == 0)
-                CHECK_RC(ph_channel_status(channel), -ESTALE);
+                CHECK_RC(ph_channel_ended(channel), -ESTALE);
             rank.shared->value[round] = 1 + (rc == 0); // 2: the peer has a channel of it, too
             release_to(rank, second, size, PH_RELEASE_DRAINED);
             channel = rank.channel(1, 2, role, second, size);
@@ -825,7 +825,7 @@ RANK_FUNCTION(closes_what_it_released)
     }
     rank.barrier();
     CHECK(few_are_left(rank, 1));
-    CHECK_OK(ph_channel_status(stays));
+    CHECK_OK(ph_channel_ended(stays));
     CHECK(watched() || heap_kib() < kib + 100); // a channel has 700 bytes and more
     rank.barrier();
     rank.close();
@@ -966,7 +966,7 @@ RANK_FUNCTION(releases_what_is_not_there)
     CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, LONG_MS));
     CHECK_OK(ph_release_start(rank.context, at(memory, 10), 10));
     CHECK_OK(ph_release_wait(rank.context, memory, size, PH_RELEASE_DRAINED, 1));
-    CHECK_RC(ph_channel_status(channel), -ESTALE);
+    CHECK_RC(ph_channel_ended(channel), -ESTALE);
     rank.barrier();
     // Each reaps until both are closed: the peer's word of its end may come late.
     bool closed = false;
@@ -1037,7 +1037,7 @@ RANK_FUNCTION(releases_to_who_never_came)
     // And later it comes.
     void *other = rank.device->alloc(size);
     ph_channel *channel = rank.channel(!rank.rank, 1, PH_ROLE_BOTH, other, size);
-    CHECK_OK(ph_channel_status(channel));
+    CHECK_OK(ph_channel_ended(channel));
     rank.barrier();
     rank.close();
 }

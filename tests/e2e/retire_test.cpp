@@ -201,7 +201,7 @@ RANK_FUNCTION(holds_everything)
     }
     for (ph_channel *channel : held) // hits, and they work
         if (holder)
-            CHECK_OK(ph_channel_status(channel));
+            CHECK_OK(ph_channel_ended(channel));
     ph_channel *again = rank.channel(!rank.rank, 3, role, at(memory, 3 * size), size);
     pass(rank, again, role, at(memory, 3 * size), size, 3, stream);
     if (holder)
@@ -347,14 +347,14 @@ RANK_FUNCTION(releases_for_ever)
             CHECK_OK(ph_release_wait(rank.context, buffer, size, PH_RELEASE_DRAINED, 10000));
         }
         rank.barrier();
-        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        CHECK_RC(ph_channel_ended(channel), -ESTALE);
         if (rank.argument == "closes")
             CHECK_OK(ph_channel_close(channel));
         else
             husks.push_back(channel);
     }
     for (ph_channel *husk : husks) {
-        CHECK_RC(ph_channel_status(husk), -ESTALE);
+        CHECK_RC(ph_channel_ended(husk), -ESTALE);
         CHECK_EQUAL(ph_channel_peer(husk), !rank.rank);
         CHECK(ph_channel_op_id(husk) < 3);
         CHECK_OK(ph_channel_close(husk));
@@ -448,7 +448,7 @@ RANK_FUNCTION(gives_lanes_back)
         if (rank.rank == (late ? sender : round / 2 % 2))
             release_to(rank, buffer, LARGE, PH_RELEASE_DRAINED);
         rank.barrier();
-        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        CHECK_RC(ph_channel_ended(channel), -ESTALE);
         if (late && rank.rank != sender) {
             CHECK_OK(ph_wait(channel, size, stream));
             rank.synchronize(stream);
@@ -499,7 +499,7 @@ RANK_FUNCTION(takes_it_late)
         CHECK_OK(ph_channel_close(next));
     }
     if (rank.rank == 1) {
-        CHECK_RC(ph_channel_status(channel), -ESTALE);
+        CHECK_RC(ph_channel_ended(channel), -ESTALE);
         CHECK_OK(ph_complete(channel, stream));
         rank.synchronize(stream);
         rank.verify(memory, size, 5, "what was sent before the release");

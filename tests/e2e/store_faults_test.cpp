@@ -3,6 +3,7 @@
 // them.
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@ class StoreFaults : public testing::Test
     }
 };
 
+// Ranks that are connected on one node exchange without a store: who is to need it meets over the net.
 static const size_t size = 2000;
 
 // One message from rank 0 to rank 1 under an id, on new memory.
@@ -116,7 +118,7 @@ TEST_F(StoreFaults, ARestartInMidExchangeLosesNothing)
 {
     for (bool early : {true, false}) // whether rank 1 has come before the restart
         EXPECT_EQ(keys_after([early] {
-                      Job job("host", 2);
+                      Job job("hostnet", 2);
                       job.start_rank(0, "goes_on_after_a_restart");
                       if (early)
                           job.start_rank(1, "goes_on_after_a_restart");
@@ -315,7 +317,7 @@ RANK_FUNCTION(meets_a_stopped_store)
 
 TEST_F(StoreFaults, AStoppedStoreEndsAtTheDeadline)
 {
-    Job job("host", 2);
+    Job job("hostnet", 2);
     job.start("meets_a_stopped_store");
     ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
     job.redis().pause();
@@ -328,7 +330,7 @@ TEST_F(StoreFaults, AStoppedStoreEndsAtTheDeadline)
 
 TEST_F(StoreFaults, AStoppedStoreDoesNotHoldUpDestroyForLong)
 {
-    Job job("host", 2);
+    Job job("hostnet", 2);
     job.start("meets_a_stopped_store", "destroy");
     ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
     job.redis().pause();
@@ -339,7 +341,7 @@ TEST_F(StoreFaults, AStoppedStoreDoesNotHoldUpDestroyForLong)
 
 TEST_F(StoreFaults, AStoppedStoreThatGoesOnIsWaitedFor)
 {
-    Job job("host", 2);
+    Job job("hostnet", 2);
     job.start_rank(0, "goes_on_after_a_restart");
     job.start_rank(1, "goes_on_after_a_restart");
     ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
@@ -369,7 +371,7 @@ RANK_FUNCTION(meets_a_store_that_refuses)
 
 static void refuses(const char *begin, const char *end, const char *word)
 {
-    Job job("host", 2);
+    Job job("hostnet", 2);
     job.start("meets_a_store_that_refuses", word);
     ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
     ASSERT_EQ(job.redis().cli(begin), "OK");
@@ -452,7 +454,9 @@ TEST_F(StoreFaults, ADictionaryThatFailsIsNamed)
         EXPECT_NE(channel, nullptr);
         wait_for(8);
     };
+    setenv("PEERHOP_PATH", "net", 1);
     as_threads(2, body, [&](ph_context_params &params) { params.store_callbacks = &callbacks; });
+    unsetenv("PEERHOP_PATH");
 }
 
 TEST_F(StoreFaults, ADictionaryThatCannotBeReadFailsTheExchange)
@@ -472,4 +476,59 @@ TEST_F(StoreFaults, ADictionaryThatCannotBeReadFailsTheExchange)
         params.store_callbacks = &callbacks;
         params.ranks = 2;
     });
+}
+
+// ---- a directory
+
+TEST_F(StoreFaults, ADirectoryIsAStoreOfSeveralJobs)
+{
+    Folder folder;
+    const std::string store = folder.store();
+    auto body = [](int rank, ph_context *context) {
+        ph_queue *queue = nullptr;
+        ASSERT_EQ(ph_queue_create(context, &queue), 0);
+        for (int round = 0; round < 10; round++)
+            all_to_all_of_threads(rank, 3, context, queue, round);
+    };
+    std::vector<std::thread> jobs;
+    for (const char *job : {"one", "two/with:a>slash", ".three"})
+        jobs.emplace_back([&, job] {
+            as_threads(3, body, [&](ph_context_params &params) {
+                params.store = store.c_str();
+                params.job = job;
+            });
+        });
+    for (std::thread &job : jobs)
+        job.join();
+    EXPECT_EQ(folder.list(), "");
+}
+
+TEST_F(StoreFaults, ADirectoryThatIsRemovedFailsTheExchangeAndHoldsUpNoEnd)
+{
+    Folder folder;
+    const std::string store = folder.store();
+    std::atomic<int> arrived{0};
+    auto wait_for = [&](int count) {
+        arrived++;
+        while (arrived < count)
+            sleep_ms(1);
+    };
+    auto body = [&](int rank, ph_context *context) {
+        void *memory = nullptr;
+        ASSERT_EQ(ph_host_alloc(context, 100, &memory), 0);
+        auto op = operation(1, !rank, PH_ROLE_BOTH, memory, 100);
+        ph_channel *channel = nullptr;
+        char text[512] = "";
+        wait_for(2);
+        if (rank == 0)
+            std::filesystem::remove_all(folder.path() + "/store");
+        wait_for(4);
+        EXPECT_EQ(ph_exchange(context, &op, 1, &channel), PH_ESTORE);
+        ph_context_error(context, text, sizeof text);
+        EXPECT_NE(std::string(text).find("its directory " + folder.path() + "/store was removed"),
+                  std::string::npos)
+            << text;
+        wait_for(6);
+    };
+    as_threads(2, body, [&](ph_context_params &params) { params.store = store.c_str(); });
 }

@@ -143,7 +143,7 @@ TEST_P(StreamsOfCuda, AllWaitWith32Connections)
 RANK_FUNCTION(kernel_limit)
 {
     const int limit = 4;
-    rank.open({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=4"});
+    rank.open({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=7", "PEERHOP_GRAPH_BRANCHES=3"});
     void *memory = rank.device->alloc(EACH);
     std::vector<void *> streams;
     std::vector<ph_operation> ops;
@@ -165,10 +165,11 @@ RANK_FUNCTION(kernel_limit)
         for (int i = 0; i < limit; i++)
             CHECK_OK(ph_wait(channels[i], 0, streams[i]));
         CHECK_RC(ph_wait(channels[limit], 0, streams[limit]), -EAGAIN);
-        CHECK(rank.error().find("PEERHOP_KERNEL_WAITS") != std::string::npos);
+        CHECK(rank.error().find("PEERHOP_KERNEL_WAITS 7") != std::string::npos);
+        CHECK(rank.error().find("PEERHOP_GRAPH_BRANCHES 3") != std::string::npos);
         CHECK_RC(ph_send(channels[limit], 1, streams[limit]), -EAGAIN);
         CHECK(rank.device->synchronize(streams[limit], 0)); // nothing was enqueued
-        CHECK(ph_channel_status(channels[limit]) == 0);
+        CHECK(ph_channel_ended(channels[limit]) == 0);
         CHECK_OK(ph_put(channels[limit], 0, 0, 100,
                         streams[limit])); // what does not wait is not limited
         CHECK_OK(ph_put(channels[limit], 0, 0, 100, streams[0])); // nor what stands behind a wait
@@ -193,7 +194,8 @@ RANK_FUNCTION(limit_in_group)
 {
     const size_t many = 120;
     // By ll a receive has no post to begin with.
-    rank.open({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=1", "PEERHOP_LL_MAX=0"});
+    rank.open({"PEERHOP_WAIT=kernel", "PEERHOP_KERNEL_WAITS=1", "PEERHOP_GRAPH_BRANCHES=0",
+               "PEERHOP_LL_MAX=0"});
     void *memory = rank.device->alloc(many * 10);
     void *stream = rank.device->stream(), *other = rank.device->stream();
     std::vector<ph_operation> ops;
@@ -213,7 +215,7 @@ RANK_FUNCTION(limit_in_group)
             op.kind = PH_GROUP_SEND;
         CHECK_RC(ph_group(group.data(), many, rank.device->stream()), -EAGAIN);
         for (ph_channel *channel : channels)
-            CHECK(ph_channel_status(channel) == 0);
+            CHECK(ph_channel_ended(channel) == 0);
         CHECK(!rank.device->synchronize(stream, 5) && !rank.device->synchronize(other, 0));
         rank.barrier();
         rank.synchronize(stream);
@@ -269,16 +271,16 @@ RANK_FUNCTION(full_queue)
             room = puts - 1;
             CHECK(rc == -EAGAIN && rank.error().find("the queue is full") != std::string::npos);
             CHECK_RC(ph_group(group.data(), many, stream), -EAGAIN);
-            CHECK(ph_channel_status(channels[0]) == 0);
+            CHECK(ph_channel_ended(channels[0]) == 0);
         } else {
             CHECK_RC(ph_group(group.data(), many, stream), -EAGAIN);
             for (int i = 0; i < many; i++)
-                CHECK_RC(ph_channel_status(channels[i]), PH_EBROKEN);
+                CHECK_RC(ph_channel_ended(channels[i]), PH_EBROKEN);
             CHECK_RC(ph_signal(channels[many - 1], stream), PH_EBROKEN);
         }
         rank.barrier();
         rank.synchronize(stream);
-        CHECK(ph_channel_status(good) == 0);
+        CHECK(ph_channel_ended(good) == 0);
         rank.barrier();
     }
 }

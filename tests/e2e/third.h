@@ -59,7 +59,7 @@ inline void expect_good(Third &third, bool source)
 {
     Rank &rank = third.rank;
     ph_channel *good = source ? third.from : third.to;
-    CHECK_OK(ph_channel_status(good));
+    CHECK_OK(ph_channel_ended(good));
     if (source)
         CHECK_OK(ph_get(good, 0, 0, 8, third.stream));
     else

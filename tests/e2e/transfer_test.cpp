@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <sys/mman.h>
 #include <thread>
 
@@ -402,7 +401,7 @@ RANK_FUNCTION(left_early)
     rank.shared->value[0] = 1;
     rank.synchronize(stream);
     auto end = std::chrono::steady_clock::now() + patience(20000);
-    while (ph_channel_status(channel) == 0) {
+    while (ph_channel_ended(channel) == 0) {
         CHECK(std::chrono::steady_clock::now() < end);
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -580,7 +579,7 @@ RANK_FUNCTION(refused)
           0);
     rank.barrier();
     buffer.check(0, 0, size, "after refused calls");
-    CHECK(ph_channel_status(channel) == 0);
+    CHECK(ph_channel_ended(channel) == 0);
     if (rank.rank == 0) {
         rank.device->fill(buffer.data, 600, 1);
         CHECK_OK(ph_send(channel, 600, stream));
@@ -733,25 +732,22 @@ RANK_FUNCTION(limits_of_channels)
 }
 
 // The first channels of a pair have wide slots for sends, the others and all signals small ones.
-// Both ranks know it without a word; what is larger goes by copy, with its end by lines up to 32
-// MiB, and what fits needs no receiver. Buffers begin anywhere.
+// Both ranks know it without a word; what is larger goes by copy, and what fits needs no receiver.
+// Buffers begin anywhere.
 RANK_FUNCTION(large_by_lines)
 {
-    const size_t most = 1 << 20, small = 8192, end = 512 << 10, both = 32 << 20,
-                 drawn = (24 << 20) + end; // of the copy more than 24 MiB
-    const size_t sizes[] = {
-        0,         2048,     2049,           2879,           2880,         2881,
-        small,     9600,     15361,          65537,          100001,       most - 1,
-        most,      most + 1, most + end - 1, most + end + 1, 3 * most + 5, drawn,
-        drawn + 1, both - 1, both,           both + 1,       small + 1};
+    const size_t most = 1 << 20, small = 8192, drawn = 24 << 20; // rows of larger ones warps draw
+    const size_t sizes[] = {0,     2048,     2049,         2879,  2880,      2881,
+                            small, 9600,     15361,        65537, 100001,    most - 1,
+                            most,  most + 1, 3 * most + 5, drawn, drawn + 1, small + 1};
     rank.open({Rank::wide()});
     const int peer = !rank.rank;
     const size_t lead = rank.rank ? 333 : 336, in_lead = rank.rank ? 352 : 321;
-    Buffer out(rank, both + 8, lead), in(rank, both + 8, in_lead);
+    Buffer out(rank, drawn + 8, lead), in(rank, drawn + 8, in_lead);
     std::vector<ph_operation> ops;
     for (size_t i = 0; i < 12; i++) {
-        ops.push_back({i, peer, PH_ROLE_SENDER, PH_PROTOCOL_PUT, out.data, both + 8});
-        ops.push_back({i, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_PUT, in.data, both + 8});
+        ops.push_back({i, peer, PH_ROLE_SENDER, PH_PROTOCOL_PUT, out.data, drawn + 8});
+        ops.push_back({i, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_PUT, in.data, drawn + 8});
     }
     auto channels = exchange_all(rank, ops);
     if (report_of(rank, channels[0], true).sm_max == 0) {
@@ -762,7 +758,6 @@ RANK_FUNCTION(large_by_lines)
     for (size_t i = 0; i < channels.size(); i++) {
         const uint64_t lines = report_of(rank, channels[i], i % 2 == 0).ll_max;
         CHECK(lines == most || lines == small);
-        CHECK_EQUAL(report_of(rank, channels[i], i % 2 == 0).ll_end, lines == most ? end : 0);
         const std::string why = reason_against(report_of(rank, channels[i], i % 2 == 0), "wide");
         CHECK(lines == small && i % 2 == 0 ? why.find("only the first") == 0 : why.empty());
         large += lines == most;
@@ -800,43 +795,6 @@ RANK_FUNCTION(large_by_lines)
             in.check(3, bytes, bytes + 3, "a large signal");
             rank.barrier();
         }
-}
-
-// What of a message by copy goes by lines at its end, its sender says.
-RANK_FUNCTION(ends_of_its_own)
-{
-    const size_t most = 1 << 20, size = 4 * most;
-    std::istringstream words(rank.argument);
-    size_t ends[2];
-    words >> ends[0] >> ends[1];
-    rank.open({Rank::wide(), "PEERHOP_LL_END=" + std::to_string(ends[rank.rank])});
-    const int peer = !rank.rank;
-    Buffer out(rank, size, 0), in(rank, size, 0);
-    auto channels =
-        exchange_all(rank, {{0, peer, PH_ROLE_SENDER, PH_PROTOCOL_PUT, out.data, size},
-                            {0, peer, PH_ROLE_RECEIVER, PH_PROTOCOL_PUT, in.data, size}});
-    if (report_of(rank, channels[0], true).sm_max == 0) {
-        rank.shared->text[0][0] = '1'; // two ranks on one device: their messages go by words
-        return;
-    }
-    for (bool outgoing : {true, false})
-        CHECK_EQUAL(report_of(rank, channels[!outgoing], outgoing).ll_end,
-                    ends[outgoing ? rank.rank : peer] / 4096 * 4096);
-    void *stream = rank.device->stream();
-    uint8_t seed = 0;
-    for (size_t bytes : {most, most + 1, most + 128, most + 129, 3 * most + 77, size}) {
-        rank.device->fill(out.data, bytes, 2 * ++seed + rank.rank);
-        in.poison(bytes);
-        rank.barrier();
-        CHECK_OK(ph_recv(channels[1], bytes, stream));
-        CHECK_OK(ph_send(channels[0], bytes, stream));
-        CHECK_OK(ph_complete(channels[0], stream));
-        CHECK_OK(ph_complete(channels[1], stream));
-        rank.synchronize(stream);
-        rank.verify(in.data, bytes, 2 * seed + peer, "a message with its own end");
-        in.check(0, bytes, bytes, "a message with its own end");
-        rank.barrier();
-    }
 }
 
 // Lines of 128 bytes come whole over links of which a table says so, and no setting says it.
@@ -885,16 +843,6 @@ TEST_P(TransferOnCuda, LargeMessagesByLines)
     EXPECT_EQ(job.run("large_by_lines"), "");
     if (job.shared()->text[0][0] == '1')
         GTEST_SKIP() << "two ranks on one device: their messages go by words";
-}
-
-TEST_P(TransferOnCuda, EndsByLinesAreTheSendersChoice)
-{
-    for (const char *ends : {"135167 0", "4096 1048576", "4095 8191"}) {
-        Job job(GetParam(), 2);
-        EXPECT_EQ(job.run("ends_of_its_own", ends), "") << ends;
-        if (job.shared()->text[0][0] == '1')
-            GTEST_SKIP() << "two ranks on one device: their messages go by words";
-    }
 }
 
 TEST_P(TransferOnCuda, LimitsOfChannels)

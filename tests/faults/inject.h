@@ -42,6 +42,7 @@ enum fault_mode {
     X(fchmod, EPERM, 0)                                                                            \
     X(fcntl64, EMFILE, 0)                                                                          \
     X(fdopen, ENOMEM, 0)                                                                           \
+    X(fdopendir, ENOMEM, 0)                                                                        \
     X(fopen64, EMFILE, 0)                                                                          \
     X(fstat64, EIO, 0)                                                                             \
     X(fstatfs64, EIO, 1)                                                                           \
@@ -52,15 +53,20 @@ enum fault_mode {
     X(getpeername, ENOTCONN, 0)                                                                    \
     X(getrandom, 0, 1) /* nothing else happens to it */                                            \
     X(getsockopt, ENOBUFS, 0)                                                                      \
+    X(inotify_add_watch, ENOSPC, 0)                                                                \
+    X(inotify_init1, EMFILE, 0)                                                                    \
+    X(linkat, ENOSPC, 0)                                                                           \
     X(listen, EADDRINUSE, 0)                                                                       \
     X(lstat64, EIO, 0)                                                                             \
     X(madvise, EINVAL, 0)                                                                          \
     X(malloc, ENOMEM, 0)                                                                           \
     X(memfd_create, EMFILE, 0)                                                                     \
+    X(mkdir, EACCES, 0)                                                                            \
     X(mmap64, ENOMEM, 0)                                                                           \
     X(munmap, ENOMEM, 0)                                                                           \
     X(nanosleep, EFAULT, 1)                                                                        \
     X(open64, EMFILE, 1)                                                                           \
+    X(openat64, EMFILE, 1)                                                                         \
     X(opendir, EMFILE, 0)                                                                          \
     X(poll, ENOMEM, 1)                                                                             \
     X(posix_memalign, ENOMEM, 0)                                                                   \
@@ -81,6 +87,7 @@ enum fault_mode {
     X(stat64, EIO, 0)                                                                              \
     X(strdup, ENOMEM, 0)                                                                           \
     X(syscall, ENOSYS, 0)                                                                          \
+    X(unlinkat, EIO, 0)                                                                            \
     X(write, EIO, 1)
 
 // Calls of libfabric: X(name, errno, whether it may have to be tried again). Those that close or

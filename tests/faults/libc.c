@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -75,10 +76,14 @@ FAULTY(int, getifaddrs, -1, (struct ifaddrs * *a), (a))
 FAULTY(int, getpeername, -1, (int fd, struct sockaddr *a, socklen_t *s), (fd, a, s))
 FAULTY(ssize_t, getrandom, -1, (void *b, size_t s, unsigned f), (b, s, f))
 FAULTY(int, getsockopt, -1, (int fd, int l, int o, void *v, socklen_t *s), (fd, l, o, v, s))
+FAULTY(int, inotify_add_watch, -1, (int fd, const char *n, uint32_t m), (fd, n, m))
+FAULTY(int, inotify_init1, -1, (int f), (f))
+FAULTY(int, linkat, -1, (int d, const char *o, int e, const char *n, int f), (d, o, e, n, f))
 FAULTY(int, listen, -1, (int fd, int n), (fd, n))
 FAULTY(int, lstat64, -1, (const char *n, struct stat64 *s), (n, s))
 FAULTY(int, madvise, -1, (void *a, size_t s, int w), (a, s, w))
 FAULTY(int, memfd_create, -1, (const char *n, unsigned f), (n, f))
+FAULTY(int, mkdir, -1, (const char *n, mode_t m), (n, m))
 FAULTY(void *, mmap64, MAP_FAILED, (void *a, size_t s, int p, int f, int fd, off64_t o),
        (a, s, p, f, fd, o))
 FAULTY(int, munmap, -1, (void *a, size_t s), (a, s))
@@ -98,7 +103,9 @@ FAULTY(int, setsockopt, -1, (int fd, int l, int o, const void *v, socklen_t s), 
 FAULTY(int, socket, -1, (int d, int t, int p), (d, t, p))
 FAULTY(int, socketpair, -1, (int d, int t, int p, int e[2]), (d, t, p, e))
 FAULTY(int, stat64, -1, (const char *n, struct stat64 *s), (n, s))
+FAULTY(int, unlinkat, -1, (int d, const char *n, int f), (d, n, f))
 FAULTY(ssize_t, write, -1, (int fd, const void *b, size_t s), (fd, b, s))
+FAULTY(DIR *, fdopendir, NULL, (int fd), (fd))
 FAULTY(DIR *, opendir, NULL, (const char *n), (n))
 FAULTY(FILE *, fdopen, NULL, (int fd, const char *m), (fd, m))
 FAULTY(FILE *, fopen64, NULL, (const char *n, const char *m), (n, m))
@@ -118,6 +125,20 @@ int open64(const char *name, int flags, ...)
         return -1;
     }
     return openat(AT_FDCWD, name, flags | O_LARGEFILE, mode);
+}
+
+int openat64(int directory, const char *name, int flags, ...)
+{
+    int error;
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    if (fault_hit(FAULT_CALL_openat64, FROM, &error)) {
+        errno = error;
+        return -1;
+    }
+    return openat(directory, name, flags | O_LARGEFILE, mode);
 }
 
 int fcntl64(int fd, int command, ...)

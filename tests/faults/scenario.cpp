@@ -88,10 +88,8 @@ class Player
             return false;
         mine_.result = result;
         copy_text(mine_.call, sizeof mine_.call, call);
-        if (context_ && strcmp(call, "ph_channel_status") != 0)
+        if (context_)
             ph_context_error(context_, mine_.sentence, sizeof mine_.sentence);
-        else if (context_)
-            copy_text(mine_.sentence, sizeof mine_.sentence, ph_strerror(result));
         mine_.failed_at = mine_.stage.load();
         return false;
     }

@@ -31,6 +31,7 @@
 #include <peerhop/peerhop.h>
 
 #include "faults/scenario.h"
+#include "support/folder.h"
 #include "support/redis_server.h"
 
 namespace
@@ -304,15 +305,23 @@ Verdict judge(const Trial &run, const Clean &clean)
 class Sweep : public testing::TestWithParam<std::string>
 {
   protected:
+    static bool over_files() // else over Redis
+    {
+        return GetParam() == "hostfiles";
+    }
+    static std::string device()
+    {
+        return over_files() ? "host" : GetParam();
+    }
     void SetUp() override
     {
-        if (!RedisServer::available())
+        if (!over_files() && !RedisServer::available())
             GTEST_SKIP() << "no redis-server";
-        std::string why = prepare(GetParam());
+        std::string why = prepare(device());
         if (!why.empty())
             GTEST_SKIP() << why;
-        use_deadline_of(GetParam());
-        ASSERT_TRUE(redis_.start());
+        use_deadline_of(device());
+        ASSERT_TRUE(over_files() || redis_.start());
         std::string trouble;
         for (int i = 0, good = 0; i < 5 && good < 3; i++)
             good += count(&trouble);
@@ -321,7 +330,8 @@ class Sweep : public testing::TestWithParam<std::string>
 
     std::unique_ptr<Trial> start(const Fault &fault)
     {
-        return std::make_unique<Trial>(GetParam(), redis_.uri(), fault);
+        return std::make_unique<Trial>(device(), over_files() ? folder_.store() : redis_.uri(),
+                                       fault);
     }
     static void finish(Trial &run)
     {
@@ -365,7 +375,7 @@ class Sweep : public testing::TestWithParam<std::string>
 
     static bool over_the_net()
     {
-        return GetParam() == "hostnet";
+        return device() == "hostnet";
     }
 
     // Over the net: what is not called without it.
@@ -477,6 +487,7 @@ class Sweep : public testing::TestWithParam<std::string>
     }
 
     RedisServer redis_;
+    Folder folder_;
     std::map<unsigned, uint32_t> uses_;
     Clean clean_;
     int64_t clean_ms_ = 0;
@@ -502,7 +513,7 @@ TEST_P(Sweep, EveryUseOfEveryCall)
     sweep(all, wish && !everything_wanted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Device, Sweep, testing::Values("host", "standin", "hostnet"),
+INSTANTIATE_TEST_SUITE_P(Device, Sweep, testing::Values("host", "hostfiles", "standin", "hostnet"),
                          [](const auto &info) { return info.param; });
 
 } // namespace

@@ -43,7 +43,7 @@ static struct request requests[REQUESTS];
 
 static void write_side(struct phi_side *side, unsigned member, uint64_t value)
 {
-    switch (member % 6) {
+    switch (member % 8) {
     case 0:
         atomic_store(&side->sleeping, (uint32_t)value);
         break;
@@ -58,6 +58,12 @@ static void write_side(struct phi_side *side, unsigned member, uint64_t value)
         break;
     case 4:
         atomic_store(&side->mapped, (uint32_t)value);
+        break;
+    case 5:
+        atomic_store(&side->posted, value);
+        break;
+    case 6:
+        atomic_store(&side->taken, value);
         break;
     default:
         atomic_store(&side->told, (uint32_t)value);
@@ -123,6 +129,23 @@ static void offer(void)
     phi_writer_fini(&writer);
 }
 
+// Into the peer's FIFO: a message with its size, or whatever it is.
+static void post(struct phi_segment *segment)
+{
+    struct phi_side *side = phi_segment_side(segment, !segment->side);
+    uint8_t *fifo = phi_segment_fifo(segment, !segment->side);
+    const bool whole = take(&input, 1) & 1;
+    struct input piece = take_piece(&input);
+    uint64_t at = atomic_load(&side->posted);
+    const uint32_t head[2] = {(uint32_t)piece.left, 0};
+
+    for (size_t i = 0; whole && i < sizeof(head); i++)
+        fifo[at++ % PHI_FIFO_BYTES] = ((const uint8_t *)head)[i];
+    for (size_t i = 0; i < piece.left; i++)
+        fifo[at++ % PHI_FIFO_BYTES] = piece.at[i];
+    atomic_store(&side->posted, whole ? (at + 7) / 8 * 8 : at);
+}
+
 // What the service thread would be handed.
 static void tell(void)
 {
@@ -159,9 +182,13 @@ static void act(void)
 {
     struct phi_segment *segment = pair->peer->segment;
 
-    switch (take(&input, 1) % 5) {
+    switch (take(&input, 1) % 6) {
     case 4:
         tell();
+        break;
+    case 5:
+        if (segment)
+            post(segment);
         break;
     case 0:
         if (segment)

@@ -123,6 +123,7 @@ static void config_seeds(void)
         "3\nPEERHOP_RANK=1\nPEERHOP_RANKS=2\n",
         "PEERHOP_STORE=unix://:secret-word@/run/"
         "redis.sock?db=2\nPEERHOP_WAIT=kernel\nPEERHOP_LOG=debug\n",
+        "PEERHOP_STORE=file:/dev/shm/a%20b/\n",
         "PEERHOP_STORE=redis://"
         "[::1]:6379\n$PEERHOP_JOB=job\n$PEERHOP_DEADLINE_MS=500\n$PEERHOP_OTHER=1\n",
         "$RANK=1\n$WORLD_SIZE=4\n$LOCAL_RANK=1\n$TORCHELASTIC_RUN_ID=run\n$TORCHELASTIC_RESTART_"
@@ -194,7 +195,6 @@ static void put_offer(struct phi_writer *writer, const struct pair *pair, uint32
             .offset = 1024 * i,
             .size = 1024,
             .protocol = PH_PROTOCOL_PUT,
-            .end = i << 19,
         };
         pair_describe(&descriptor, writer);
     }

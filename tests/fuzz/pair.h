@@ -39,7 +39,6 @@ struct pair_descriptor {
     uint32_t slot, number, id;
     uint64_t offset, size;
     uint8_t protocol;
-    uint64_t end; // of its table
 };
 void pair_describe(const struct pair_descriptor *descriptor, struct phi_writer *writer);
 

@@ -238,10 +238,6 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
     {
         return std::get<0>(GetParam()) == std::string("ll");
     }
-    bool both() const // by copy, and the end of it by lines
-    {
-        return std::get<0>(GetParam()) == std::string("both");
-    }
     bool signal() const
     {
         return std::get<1>(GetParam());
@@ -252,14 +248,13 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
     }
     void SetUp() override
     {
-        begin("kernel", both() ? "auto" : std::get<0>(GetParam()));
+        begin("kernel", std::get<0>(GetParam()));
         for (int end = 0; end < 2 && !IsSkipped(); end++) {
             ends[end].enter();
             slabs[end] = ends[end].gpu->alloc(PHI_FLAG_SLAB);
             std::vector<uint8_t> image(PHI_FLAG_SLAB);
             for (int sender = 0; sender < 2; sender++)
-                for (uint32_t &go : lane(image, sender)->go)
-                    go = signal();
+                lane(image, sender)->go = lane(image, sender)->allowed = signal();
             ends[end].gpu->write(slabs[end], image.data(), image.size());
         }
     }
@@ -299,16 +294,7 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
         work.destination = reinterpret_cast<void *>(ends[!sender].buffer + IN +
                                                     (kind == PHI_STEP_MOVE ? place(round) : 0));
         const bool by_lines = kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE;
-        if (both()) {
-            const size_t end_size = size / 4, rest = size - end_size;
-            work.tail = kind != PHI_STEP_ARRIVE && kind != PHI_STEP_GO;
-            work.size = by_lines ? end_size : rest;
-            if (by_lines) {
-                work.source = static_cast<const uint8_t *>(work.source) + rest;
-                work.destination = static_cast<uint8_t *>(work.destination) + rest;
-            }
-        }
-        work.wide = by_lines && !signal() && (both() || phi_flag_is_wide(PHI_WIDE_PIECE, size));
+        work.wide = by_lines && !signal() && phi_flag_is_wide(PHI_WIDE_PIECE, size);
         if (kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE)
             work.slots =
                 slabs[!sender] + (work.wide ? phi_flag_wide_slots(0) : phi_flag_slots(0, word()));
@@ -325,17 +311,11 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
     }
     void give(int end, int sender, size_t size, uint64_t round, std::vector<phi_work> *work)
     {
-        if (!lines())
-            work->push_back(step(PHI_STEP_MOVE, end, sender, size, round));
-        if (lines() || both())
-            work->push_back(step(PHI_STEP_PUSH, end, sender, size, round));
+        work->push_back(step(lines() ? PHI_STEP_PUSH : PHI_STEP_MOVE, end, sender, size, round));
     }
     void take(int end, int sender, size_t size, uint64_t round, std::vector<phi_work> *work)
     {
-        if (!lines())
-            work->push_back(step(PHI_STEP_ARRIVE, end, sender, size, round));
-        if (lines() || both())
-            work->push_back(step(PHI_STEP_TAKE, end, sender, size, round));
+        work->push_back(step(lines() ? PHI_STEP_TAKE : PHI_STEP_ARRIVE, end, sender, size, round));
     }
     static uint64_t seed_of(int sender, uint64_t round)
     {
@@ -372,8 +352,7 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
 TEST_P(Lanes, CheckingKernelSeesTheMessage)
 {
     const std::vector<size_t> sizes =
-        both()     ? std::vector<size_t>{4096, 16400, 65536, IN}
-        : !lines() ? std::vector<size_t>{8, 4096, 65536, IN}
+        !lines()   ? std::vector<size_t>{8, 4096, 65536, IN}
         : signal() ? std::vector<size_t>{8, 64, 4096, 8192}
                    : std::vector<size_t>{8, 2049, 4096, 8192, 16400, 65536, PHI_WIDE_PIECE};
     const uint64_t share = share_of_rounds(8 * sizes.size());
@@ -524,7 +503,7 @@ TEST_P(Lines, WhatIsGivenUpIsNotCounted)
     issue(0, {step(PHI_STEP_PUSH, 0, 0, size, 3)});
     finish(size, 3);
     give_up(0, PHI_STEP_PUSH, 4);
-    EXPECT_EQ(lane_of(0).pushing, 0u);
+    EXPECT_EQ(lane_of(0).leaving, 0u);
     EXPECT_EQ(lane_of(0).pushed, 3u);
     issue(1, {step(PHI_STEP_TAKE, 1, 0, size, 3)});
     one_way(size, 5);
@@ -792,10 +771,6 @@ std::string name_of(const testing::TestParamInfo<Lane> &info)
 
 INSTANTIATE_TEST_SUITE_P(Order, Lanes,
                          testing::Combine(testing::Values("ll", "sm"), testing::Bool(),
-                                          testing::Bool()),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(OrderOfBoth, Lanes,
-                         testing::Combine(testing::Values("both"), testing::Values(false),
                                           testing::Bool()),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Order, Lines,

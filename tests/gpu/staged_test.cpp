@@ -91,7 +91,7 @@ class Staged : public GpuTest, public testing::WithParamInterface<int>
         work.peer_lane = PHI_STAGE_LIKE(CHUNK, blocks());
         work.size = bytes;
         work.offset = offset;
-        work.signal = 1;
+        work.signal = kind == PHI_STEP_STAGE;
         (kind == PHI_STEP_STAGE ? (void *&)work.source : work.destination) =
             reinterpret_cast<void *>(buffer);
         work.uses = &uses;

@@ -115,6 +115,7 @@ void Actor::allocate()
 
 void Actor::join()
 {
+    static const std::string wide = Rank::wide(); // before descriptors are counted
     Device &device = life_.device;
     destroy(); // of a life that was expelled
     // What a former life has left on the streams needs the excuse.
@@ -126,9 +127,13 @@ void Actor::join()
         before_ = count_leaks();
         compared_ = true;
     }
-    // So few channels that they make way for others; a SUSPECT soon, for expulsions.
+    // So few channels that they make way for others; a SUSPECT soon, for expulsions; slots so small
+    // that all channels have them at once.
     std::vector<const char *> settings = {"PEERHOP_CHANNELS=64", "PEERHOP_HEARTBEAT_MS=20",
-                                          "PEERHOP_SUSPECT_MS=200", nullptr};
+                                          "PEERHOP_SUSPECT_MS=200", "PEERHOP_NET_CHUNK=65536",
+                                          nullptr, nullptr};
+    if ((order().session + static_cast<uint32_t>(order().ranks)) % 2) // messages by wide lines
+        settings[settings.size() - 2] = wide.c_str();
     char error[1024] = "";
     struct ph_context_params params = {};
     params.struct_size = sizeof params;

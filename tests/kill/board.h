@@ -63,6 +63,7 @@ struct Board {
     std::atomic<uint64_t> messages, exchanges, timeouts, losses, worst_us, leaves, aborts, releases;
     std::atomic<uint64_t> expulsions, pairs; // pairs: rounds of a rank in two threads
     std::atomic<uint64_t> over_the_net;      // operations
+    std::atomic<uint64_t> unbound, ends;     // messages; channels that ended alone
 };
 
 inline void wait_for_change(std::atomic<uint32_t> &word, uint32_t seen, int64_t us)

@@ -4,7 +4,8 @@
 //
 // TEST_KILL_SEED     repeats what was planned (times still differ); printed
 // TEST_KILL_ROUNDS   rounds in all, shared among 2, 3 and 8 ranks
-// TEST_KILL_DEVICE   host, hostnet (over the net), standin or gpu
+// TEST_STORE         files: over a directory and not over Redis; it does not go away
+// TEST_KILL_DEVICE   host, standin or gpu; hostnet, standinnet: over the net
 #include <chrono>
 #include <cstdlib>
 
@@ -26,6 +27,11 @@ static uint64_t seed()
     return given.empty() ? now : std::stoull(given);
 }
 
+static bool over_the_net(const std::string &device)
+{
+    return device == "hostnet" || device == "standinnet";
+}
+
 // device, ranks
 class KillRounds : public testing::TestWithParam<std::tuple<std::string, int>>
 {
@@ -34,13 +40,15 @@ class KillRounds : public testing::TestWithParam<std::tuple<std::string, int>>
     {
         std::string why, device = std::get<0>(GetParam());
         bool asked = variable("TEST_KILL_DEVICE", "") == device;
-        if (!RedisServer::available())
+        if (!store_available())
             GTEST_SKIP() << "no redis-server";
         if (!asked && (device == "gpu" || variable("TEST_KILL_DEVICE", "") != ""))
             GTEST_SKIP() << "TEST_KILL_DEVICE does not ask for " << device;
-        if (device == "hostnet" && !net_available())
+        if (over_the_net(device) && !net_available())
             GTEST_SKIP() << "libfabric is left out of this build";
-        if (!device_available(device == "hostnet" ? "host" : device, &why))
+        if (over_the_net(device))
+            device.resize(device.size() - 3);
+        if (!device_available(device, &why))
             GTEST_SKIP() << why;
     }
 };
@@ -49,7 +57,7 @@ class KillRounds : public testing::TestWithParam<std::tuple<std::string, int>>
 static int share(const std::string &device, int ranks)
 {
     const bool whole = device == "standin" || !variable("TEST_KILL_DEVICE", "").empty();
-    const char *usual = whole ? "200" : device == "hostnet" ? "20" : "40";
+    const char *usual = whole ? "200" : over_the_net(device) ? "20" : "40";
     int rounds = std::stoi(variable("TEST_KILL_ROUNDS", usual));
     return rounds * (ranks == 8 ? 4 : 8) / 20;
 }
@@ -62,13 +70,14 @@ TEST_P(KillRounds, SurvivorsGoOn)
     Referee referee(device, ranks, seed() * 16 + static_cast<uint64_t>(ranks));
     auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(referee.run(share(device, ranks)), "") << repeat;
-    EXPECT_EQ(referee.was_over_the_net(), device == "hostnet");
+    EXPECT_EQ(referee.was_over_the_net(), over_the_net(device));
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     std::cout << referee.summary() << "; " << took.count() << " s" << std::endl;
 }
 
 INSTANTIATE_TEST_SUITE_P(Device, KillRounds,
-                         testing::Combine(testing::Values("standin", "host", "hostnet", "gpu"),
+                         testing::Combine(testing::Values("standin", "standinnet", "host",
+                                                          "hostnet", "gpu"),
                                           testing::Values(2, 3, 8)),
                          [](const auto &info) {
                              return std::get<0>(info.param) + "_" +

@@ -17,7 +17,6 @@ namespace kill_rounds
 // Asking a silent peer takes a second.
 static const int64_t SLACK_MS = 5000;
 static const int FRESH_MOST = 48;
-static const int64_t LONG_MS = 1500; // of an exchange
 
 void Player::fail(const char *format, ...)
 {
@@ -33,17 +32,24 @@ void Player::fail(const char *format, ...)
     rank_failed("kill", 0, whole);
 }
 
+// How long this process did not run at all since the last call began.
+int64_t Player::stood_still_us() const
+{
+    // What was missed last is known with the next beat.
+    std::this_thread::sleep_for(std::chrono::microseconds(5 * Pulse::BEAT_US));
+    return life_.pulse.missed_us() - missed_us_;
+}
+
 int Player::timed(const char *what, int64_t limit_ms, const std::function<int()> &call)
 {
     snprintf(life_.slot.where[number_], sizeof life_.slot.where[0], "step %d, %s",
              life_.slot.step[number_].load(), what);
-    const int64_t missed = life_.pulse.missed_us(), slack = patience(SLACK_MS).count() * 1000;
+    const int64_t slack = patience(SLACK_MS).count() * 1000;
+    missed_us_ = life_.pulse.missed_us();
     int64_t begin = now_us();
     int rc = call();
     int64_t over = now_us() - begin - limit_ms * 1000;
-    if (over > slack) // what was missed last is known with the next beat
-        std::this_thread::sleep_for(std::chrono::microseconds(5 * Pulse::BEAT_US));
-    over -= life_.pulse.missed_us() - missed;
+    over -= over > slack ? stood_still_us() : life_.pulse.missed_us() - missed_us_;
     uint64_t worst = life_.board.worst_us.load();
     while (over > static_cast<int64_t>(worst) &&
            !life_.board.worst_us.compare_exchange_weak(worst, over))
@@ -53,7 +59,8 @@ int Player::timed(const char *what, int64_t limit_ms, const std::function<int()>
              static_cast<long long>(over / 1000), static_cast<long long>(limit_ms), ph_strerror(rc),
              life_.process.context ? sentence().c_str() : "");
     bool expelled = life_.board.expelled.load() >> order().rank & 1;
-    if ((rc == PH_EFENCED && expelled) || (rc == PH_EABORTED && number_ > 0))
+    bool aborted = number_ > 0 && doomed(order().rank); // else it is a channel that was
+    if ((rc == PH_EFENCED && expelled) || (rc == PH_EABORTED && aborted))
         throw Over();
     return rc;
 }
@@ -82,11 +89,14 @@ void Player::allocate()
     if (!life_.device.host() && !first)
         return; // memory and streams of a device outlive contexts
     fresh_.clear();
+    loose_.clear();
     memory_ = life_.device.alloc((RANKS_MOST * PARTS + STAGES) * SLOT_SIZE);
     for (void *&stream : streams_)
         stream = life_.device.stream();
-    if (!life_.device.host())
-        warm_up();
+    if (life_.device.host())
+        return;
+    room_ = life_.device.alloc(ROOM);
+    warm_up();
 }
 
 void Player::forget()
@@ -96,6 +106,7 @@ void Player::forget()
     handles_.clear();
     used_.clear();
     stages_ = 0;
+    room_used_ = 0;
     lost_ = 0;
 }
 
@@ -126,7 +137,7 @@ uint64_t Player::sequence(int step, int replay) const
 Wish Player::wish(int peer, uint64_t op_id, ph_role role, void *buffer, const Step *step)
 {
     return {{op_id + number_ * OPS_OF_A_PLAYER, peer, role,
-             step ? step->protocol : PH_PROTOCOL_DEFAULT, buffer, SLOT_SIZE},
+             step ? step->protocol : PH_PROTOCOL_DEFAULT, buffer, buffer ? SLOT_SIZE : 0},
             nullptr};
 }
 
@@ -194,11 +205,25 @@ bool Player::is_end(int rc, int peer) const
     return rc == PH_EPEER || (rc == PH_EBROKEN && doomed(peer));
 }
 
+// Whether the peer has aborted an unbound channel, as its group failed at somebody's death.
+bool Player::is_half_way(const std::string &why) const
+{
+    return life_.board.doomed.load() != 0 &&
+           (life_.several || why.find(HALF_WAY) != std::string::npos);
+}
+
 // Whether the error is this peer's. The sentence says so; of several threads it may be another's,
 // and then it may be any peer's that is about to go.
 bool Player::is_meant(int peer, int rc, const std::string &why)
 {
     return life_.several ? rc == -ETIMEDOUT || doomed(peer) : names(why, peer);
+}
+
+// A store that lives answers in time, but where the machine stood still.
+bool Player::is_of_store(const std::string &why) const
+{
+    return why.find("the store") != std::string::npos &&
+           (life_.board.stores.load() > 0 || stood_still_us() > 0);
 }
 
 // A failed exchange must be explained by somebody's death, or time must have passed.
@@ -216,7 +241,8 @@ void Player::judge_exchange(const std::vector<Wish> &wishes, int rc, bool meetin
             lose(peer, why);
     }
     if (!named)
-        fail("%s: the sentence names no peer of the exchange: %s", ph_strerror(rc), why.c_str());
+        fail("%s: the sentence names no peer of the exchange: %s (the process stood still for %lld us)",
+             ph_strerror(rc), why.c_str(), static_cast<long long>(stood_still_us()));
     if (!over)
         fail("%s: %s", ph_strerror(rc), why.c_str());
     if (rc == -ETIMEDOUT)
@@ -274,11 +300,30 @@ void *Player::fresh(uint64_t choice)
     return memory;
 }
 
-// Whether a call on a channel did what it should; else its peer must be gone.
-bool Player::transfer(const char *what, int peer, int rc)
+// Before memory is taken for what is not waited for.
+void Player::make_room(size_t size)
 {
+    if (room_used_ + size > ROOM)
+        flush();
+}
+
+// Memory that no peer knows, until all streams are done; at any place, on the host new each time.
+void *Player::loose(size_t size)
+{
+    const size_t lead = size % 8;
+    room_used_ += lead + size;
+    if (!life_.device.host())
+        return at(room_, room_used_ - size);
+    loose_.emplace_back(new uint8_t[lead + size]);
+    return &loose_.back()[lead];
+}
+
+// Whether a call on a channel did what it should; else its peer must be gone.
+bool Player::transfer(const char *what, const Wish &wish, int rc)
+{
+    const int peer = wish.operation.peer;
     // A peer that has what it waited for may give its buffer back before this rank's last call.
-    if (rc == 0 || (rc == -ESTALE && released(peer)))
+    if (rc == 0 || (rc == -ESTALE && wish.operation.buffer && released(peer)))
         return true;
     std::string why = sentence();
     if (!is_end(rc, peer) || !is_meant(peer, rc, why))
@@ -297,7 +342,7 @@ void Player::synchronize(void *stream)
             return;
         // Where this life is over, what it waits for may be held until everybody was told.
         if (!handles_.empty())
-            timed("status", 0, [this] { return ph_channel_status(handles_.back()); });
+            timed("status", 0, [this] { return ph_channel_ended(handles_.back()); });
         if (now_us() > end)
             fail("a stream is stuck: %s", sentence().c_str());
     }
@@ -313,8 +358,8 @@ void Player::verify(const Expected &expected)
         // A graph might be launched again and wait for who gave the buffer back: it is let go.
         if (status == PH_EBROKEN && expected.graph && released(ph_channel_peer(channel)))
             return;
-        if (status == -ESTALE && released(ph_channel_peer(channel)))
-            continue; // after everything was done
+        if (status == PH_EABORTED && is_half_way(sentence()))
+            return;
         if (status)
             fail("the channel with rank %d: %s", ph_channel_peer(channel), ph_strerror(status));
     }
@@ -325,6 +370,7 @@ void Player::verify(const Expected &expected)
     if (!wrong.empty())
         fail("wrong bytes from rank %d: %s", expected.sender, wrong.c_str());
     life_.board.messages++;
+    life_.board.unbound += ph_channel_local_size(expected.channel) == 0;
 }
 
 void Player::flush()
@@ -336,6 +382,8 @@ void Player::flush()
     expected_.clear();
     busy_.clear();
     stages_ = 0;
+    loose_.clear();
+    room_used_ = 0;
 }
 
 // Streams of a device outlive contexts: behind waits that were let go of, the own copies still run.

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ inline const int64_t PATIENCE_MS =
 
 const size_t SLOT_SIZE = 12288;
 const int STAGES = 8;
+const char *const HALF_WAY = "half-way"; // why an unbound channel is aborted behind a group
+const size_t ROOM = 32 << 20; // of a device, for unbound messages of steps that were not waited for
 
 enum Op : uint64_t {
     OP_MEET = 1,
@@ -31,7 +34,8 @@ enum Op : uint64_t {
     OP_EXCHANGE = 3,
     OP_FAREWELL = 4,
     OP_DATA = 10,
-    OP_ANSWER = 20
+    OP_ANSWER = 20,
+    OP_UNBOUND = 30
 };
 const uint64_t OPS_OF_A_PLAYER = 100;
 
@@ -87,6 +91,11 @@ class Player
     [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 2, 3)));
 
   private:
+    // At its sender where it is sent from, at its receiver where it will be found.
+    struct Message {
+        void *memory;
+        size_t size;
+    };
     // A message that will have come once the streams are done.
     struct Expected {
         ph_channel *channel, *other; // both must be whole then
@@ -101,10 +110,8 @@ class Player
     {
         return life_.process.error();
     }
-    bool is_of_store(const std::string &why) const
-    {
-        return life_.board.stores.load() > 0 && why.find("the store") != std::string::npos;
-    }
+    bool is_of_store(const std::string &why) const;
+    int64_t stood_still_us() const;
     const Order &order() const
     {
         return life_.order;
@@ -121,6 +128,8 @@ class Player
     void *part(int peer, int which);
     void *stage(int which);
     void *fresh(uint64_t choice);
+    void make_room(size_t size);
+    void *loose(size_t size);
     void warm_up();
 
     void ask_for_the_doomed();
@@ -128,14 +137,29 @@ class Player
     void play_step(const Step &step, int index);
     void play_exchange(const Step &step);
     void play_group(const Step &step, int index);
+    void make_group(const Step &step, int index, const std::vector<Wish> &wishes,
+                    std::vector<ph_group_op> &group, std::vector<Expected> &coming);
+    bool end_half(const std::vector<Wish> &wishes);
+    bool issue_group(std::vector<Wish> &wishes, std::vector<ph_group_op> &group,
+                     std::vector<Expected> &coming);
     void play_pair(const Step &step, int index);
     void play_release(const Step &step);
-    bool enqueue(const Step &step, const std::vector<Wish> &wishes, const void *buffer, void *copy,
-                 void *stream);
-    void play_graph(const Step &step, int index, const std::vector<Wish> &wishes, void *buffer,
-                    void *stream);
-    void replay(const Step &step, int index, const std::vector<Wish> &wishes, void *buffer,
-                void *graph, void *stream);
+    void play_end(const Step &step, int index);
+    void send_both_ways(const Step &step, int index, const Wish &wish);
+    void await_end(const Step &step, const Wish &wish);
+    std::vector<Wish> wishes_of(const Step &step, int index, int peer);
+    std::vector<Message> messages_of(const Step &step, void *buffer);
+    bool enqueue(const Step &step, const std::vector<Wish> &wishes,
+                 const std::vector<Message> &messages, void *stream);
+    bool enqueue_unbound(const Step &step, const Wish &wish, const std::vector<Message> &messages,
+                         void *stream);
+    void write_all(const Wish &wish, const std::vector<Message> &messages, uint64_t first);
+    void expect_all(const std::vector<Wish> &wishes, const std::vector<Message> &messages,
+                    uint64_t first, bool graph);
+    void play_graph(const Step &step, int index, const std::vector<Wish> &wishes,
+                    const std::vector<Message> &messages, void *stream);
+    void replay(const Step &step, int index, const std::vector<Wish> &wishes,
+                const std::vector<Message> &messages, void *graph, void *stream);
 
     Wish wish(int peer, uint64_t op_id, ph_role role, void *buffer, const Step *step = nullptr);
     void exchange(std::vector<Wish> &wishes, bool halves, int64_t deadline_ms, bool meeting);
@@ -143,9 +167,10 @@ class Player
     void drop_lost(std::vector<Wish> &wishes);
     void judge_exchange(const std::vector<Wish> &wishes, int rc, bool meeting);
     bool is_meant(int peer, int rc, const std::string &why);
-    bool transfer(const char *what, int peer, int rc);
+    bool transfer(const char *what, const Wish &wish, int rc);
     void lose(int rank, const std::string &why);
     bool is_end(int rc, int peer) const;
+    bool is_half_way(const std::string &why) const;
     bool lost(int rank) const
     {
         return lost_ >> rank & 1;
@@ -170,6 +195,10 @@ class Player
     std::vector<const void *> busy_; // buffers of deferred steps
     std::vector<ph_channel *> handles_;
     int stages_ = 0;
+    void *room_ = nullptr; // of a device
+    size_t room_used_ = 0;
+    std::vector<std::unique_ptr<uint8_t[]>> loose_; // the host's, instead
+    int64_t missed_us_ = 0;                         // of the pulse, when the last call began
 };
 
 } // namespace kill_rounds

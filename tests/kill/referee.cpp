@@ -24,8 +24,9 @@ static const int SPARES = 2;
 Referee::Referee(const std::string &device, int ranks, uint64_t seed)
     : ranks_(ranks), slots_(ranks + SPARES), device_(device), random_(seed)
 {
-    redis_.start();
-    job_ = std::make_unique<Job>(device, slots_, redis_.uri());
+    if (!over_files())
+        redis_.start();
+    job_ = std::make_unique<Job>(device, slots_, over_files() ? "" : redis_.uri());
     char folder[] = "/tmp/phkill.XXXXXX";
     folder_ = mkdtemp(folder) ? folder : "/nonexistent";
     job_->environment("TMPDIR", folder_);
@@ -318,9 +319,11 @@ bool Referee::is_timed(const Event &event)
     return event.deed != Deed::DIE && event.deed != Deed::PAUSE && event.deed != Deed::LEAVE;
 }
 
-// It comes back empty, on the same socket.
+// It comes back empty, on the same socket. A directory does not go away.
 void Referee::restart_store(int64_t away_us)
 {
+    if (over_files())
+        return;
     board_->stores++;
     restarts_++;
     redis_.stop();
@@ -510,8 +513,19 @@ std::string Referee::round()
 
 // ---- a session: contexts begin and end, and nothing is left
 
+// Of a directory, where what the killed have left stays.
+std::string Referee::files_left() const
+{
+    const std::string job = "ph:{" + job_->name() + "-" + std::to_string(session_) + "}:";
+    std::istringstream keys(job_->keys());
+    for (std::string key; !killed_ && keys >> key;)
+        if (key.find(job) != std::string::npos)
+            return "the file of the key " + key + " is left";
+    return "";
+}
+
 // What the store still has: nothing, or keys of the killed that will expire.
-std::string Referee::leftovers()
+std::string Referee::keys_left()
 {
     std::string job = "ph:{" + job_->name() + "-" + std::to_string(session_) + "}:*";
     std::istringstream keys(redis_.cli("KEYS " + job));
@@ -521,15 +535,19 @@ std::string Referee::leftovers()
             return "the key " + key + " does not expire";
     if (n > 0 && !killed_)
         return "keys are left: " + redis_.cli("KEYS " + job);
-    if (n > ranks_ * ranks_)
-        return std::to_string(n) + " keys are left";
+    return n > ranks_ * ranks_ ? std::to_string(n) + " keys are left" : "";
+}
+
+std::string Referee::leftovers()
+{
+    std::string left = over_files() ? files_left() : keys_left();
     DIR *directory = opendir(folder_.c_str());
     for (dirent *entry; directory && (entry = readdir(directory)) != nullptr;)
         if (entry->d_name[0] != '.')
-            job = std::string("the file ") + entry->d_name + " is left in TMPDIR";
+            left = std::string("the file ") + entry->d_name + " is left in TMPDIR";
     if (directory)
         closedir(directory);
-    return job.find("the file") == 0 ? job : "";
+    return left;
 }
 
 std::string Referee::session(int rounds)
@@ -577,8 +595,9 @@ std::string Referee::summary() const
          << board_->leaves << " left, " << board_->aborts << " of them by abort, "
          << board_->expulsions << " expelled; " << restarts_ << " restarts of the store; "
          << board_->pairs << " scripts in two threads; " << board_->exchanges << " exchanges, "
-         << board_->messages << " messages, " << board_->releases << " releases, " << board_->losses
-         << " losses seen, " << board_->timeouts << " time-outs; latest call "
+         << board_->messages << " messages, " << board_->unbound << " of them unbound, "
+         << board_->ends << " ends of a channel, " << board_->releases << " releases, "
+         << board_->losses << " losses seen, " << board_->timeouts << " time-outs; latest call "
          << board_->worst_us / 1000 << " ms past its deadline";
     return text.str();
 }

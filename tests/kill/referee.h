@@ -65,6 +65,8 @@ class Referee
     std::string join_all();
     std::string meet(uint32_t members);
     std::string order_all(uint32_t members, Task task);
+    std::string files_left() const;
+    std::string keys_left();
     std::string leftovers();
 
     void give(int slot, Task task, const std::vector<Event> &events = {});

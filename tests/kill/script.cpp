@@ -9,8 +9,8 @@ namespace kill_rounds
 
 const char *name_of(Kind kind)
 {
-    const char *const names[] = {"exchange", "send",  "put_signal", "put",
-                                 "get",      "group", "graph",      "release"};
+    const char *const names[] = {"exchange", "send",  "put_signal", "put",     "get",
+                                 "group",    "graph", "release",    "unbound", "end"};
     return names[static_cast<int>(kind)];
 }
 
@@ -25,6 +25,9 @@ std::string describe(const Step &step)
     else
         text += " " + std::to_string(step.sender) + " to " + std::to_string(step.receiver) +
                 ", channel " + std::to_string(step.variant);
+    for (size_t size : step.unbound)
+        text += ", unbound " + std::to_string(size);
+    text += step.mismatch ? ", mismatch" : "";
     text += step.protocol == PH_PROTOCOL_GET ? ", get" : "";
     text += step.fresh[0] ? ", sender's fresh" : "";
     text += step.fresh[1] ? ", receiver's fresh" : "";
@@ -40,11 +43,24 @@ static std::vector<int> ranks_of(uint32_t members)
     return ranks;
 }
 
+// So large that messages have several parts, and that a group's fit into a player's room; so few
+// that a staged group waits for no more than it may.
+static std::vector<size_t> make_unbound(Random &random, const Step &step)
+{
+    const size_t peers = static_cast<size_t>(__builtin_popcount(step.members)) - 1;
+    const size_t most = std::min<size_t>(UNBOUND_MOST, (4 << 20) / peers);
+    std::vector<size_t> sizes(1 + random.below(peers > 2 ? 1 : 3));
+    for (size_t &size : sizes)
+        size = random.below(random.chance(50) ? 200 : most);
+    return sizes;
+}
+
 static Step make_step(Random &random, const std::vector<int> &ranks)
 {
-    const Kind kinds[] = {Kind::EXCHANGE,   Kind::SEND,  Kind::SEND,   Kind::SEND,
-                          Kind::PUT_SIGNAL, Kind::PUT,   Kind::GET,    Kind::GROUP,
-                          Kind::GROUP,      Kind::GRAPH, Kind::RELEASE};
+    const Kind kinds[] = {Kind::EXCHANGE,   Kind::SEND,  Kind::SEND,    Kind::SEND,
+                          Kind::PUT_SIGNAL, Kind::PUT,   Kind::GET,     Kind::GROUP,
+                          Kind::GROUP,      Kind::GRAPH, Kind::RELEASE, Kind::UNBOUND,
+                          Kind::UNBOUND,    Kind::END};
     Step step = {};
     step.kind = kinds[random.below(sizeof kinds / sizeof kinds[0])];
     size_t first = random.below(ranks.size());
@@ -64,8 +80,12 @@ static Step make_step(Random &random, const std::vector<int> &ranks)
     step.fresh[1] = random.chance(20);
     step.deferred = random.chance(40);
     step.halves = random.chance(70);
-    step.deadline_ms = random.chance(30) ? 20 + static_cast<int64_t>(random.below(100)) : 1500;
+    step.deadline_ms = random.chance(30) ? 20 + static_cast<int64_t>(random.below(100)) : LONG_MS;
     step.replays = 1 + static_cast<int>(random.below(4));
+    const bool some = step.kind == Kind::GROUP || step.kind == Kind::GRAPH;
+    if (step.kind == Kind::UNBOUND || step.kind == Kind::END || (some && random.chance(40)))
+        step.unbound = make_unbound(random, step);
+    step.mismatch = step.kind == Kind::END && random.chance(30);
     return step;
 }
 

@@ -43,14 +43,14 @@ inline uint64_t mix(uint64_t a, uint64_t b)
     return Random(a * 0x2545f4914f6cdd1du + b).next();
 }
 
-enum class Kind { EXCHANGE, SEND, PUT_SIGNAL, PUT, GET, GROUP, GRAPH, RELEASE };
+enum class Kind { EXCHANGE, SEND, PUT_SIGNAL, PUT, GET, GROUP, GRAPH, RELEASE, UNBOUND, END };
 const char *name_of(Kind kind);
 
 // Steps are in one order for all ranks, and a rank takes part in those that name it: so nobody
 // waits in a circle.
 struct Step {
     Kind kind;
-    int sender, receiver; // of the kinds of two ranks; sender: who releases
+    int sender, receiver; // of the kinds of two ranks; sender: who releases, or ends a channel
     uint32_t members;     // who takes part
     int variant;          // which channel and stream
     ph_protocol protocol;
@@ -60,9 +60,12 @@ struct Step {
     bool halves;         // start and finish
     int64_t deadline_ms; // of finish
     int replays;
+    std::vector<size_t> unbound; // messages: of UNBOUND, END, and some of GRAPH and GROUP
+    bool mismatch;               // END: by a message of two sizes, else by an abort
 };
 
-enum { VARIANTS = 3, MESSAGE_MOST = 12000 };
+enum { VARIANTS = 3, MESSAGE_MOST = 12000, UNBOUND_MOST = 3 << 20 };
+const int64_t LONG_MS = 1500; // the deadline of an exchange that is to come about
 
 std::string describe(const Step &step);
 std::vector<Step> make_script(uint64_t seed, int ranks, uint32_t members);

@@ -115,6 +115,7 @@ void Machine::call(int stream, int call, int channel, int direction, int slot)
             break;
         case PHI_STEP_POST:
             step.kind = Kind::POST;
+            step.behind = program.steps[0].kind == PHI_STEP_WAIT;
             break;
         default:
             step.kind = Kind::COPY;
@@ -295,13 +296,16 @@ struct Buffer {
 struct State {
     uint8_t at[STREAMS];    // next step
     uint8_t began[STREAMS]; // a two-part step has begun
-    uint8_t skips[STREAMS]; // the next copy is skipped: its wait was ended by `broken`
+    uint8_t skips[STREAMS]; // the next copy is skipped, and the post behind: its wait got nothing
     uint16_t words[CHANNELS];
     uint8_t windows[CHANNELS][2];
     uint8_t produced[CHANNELS][2][2];
     uint8_t consumed[CHANNELS][2][2];
     Buffer buffers[CHANNELS][2][2][2]; // channel, direction, slot, source or destination
     uint8_t dead;
+    uint8_t added[CHANNELS];  // a bit for each word: its bit was added, and no post has replaced that
+    uint8_t lifted[CHANNELS]; // ... was added once
+    uint8_t undone, noted;    // a bit for each channel: a wait got nothing; that is known
     uint8_t pad;
 };
 static_assert(sizeof(Buffer) == 1, "one byte");
@@ -395,6 +399,18 @@ class Search
             if (s.windows[c][0] || s.windows[c][1])
                 fail("window left open", index, "end");
         }
+        if (s.dead && !m_.release_everything_)
+            check_status(index, s);
+    }
+
+    // What the status says at the end is what has happened: of the waits of who lives.
+    void check_status(size_t index, State s)
+    {
+        settle(&s);
+        if (s.undone & ~s.noted)
+            fail("status is 0 of what did not come", index, "end");
+        else if (s.noted & ~s.undone)
+            fail("status is not 0 of what came", index, "end");
     }
 
     bool die(size_t index, const State &s)
@@ -407,28 +423,57 @@ class Search
         return true;
     }
 
-    // The release loop of the survivors: it adds the bit that an own stream waits for, again and
-    // again, to the words of the channels with the dead peer. A word that no stream waits for now
-    // may as well be released when one does: a post before that wait would replace the release, and
-    // nobody else looks at the word.
+    // The release loop of the survivors: it adds the bits that own streams wait for at some time,
+    // again and again, to the words of the channels with the dead peer.
     bool release(size_t index, const State &s)
     {
         bool moved = false;
         for (size_t i = 0; i < m_.streams_.size(); i++) {
             const Stream &stream = m_.streams_[i];
-            if (stream.rank == m_.mortal_ || s.at[i] == stream.steps.size())
-                continue;
-            const Step &step = stream.steps[s.at[i]];
-            bool released = doomed(step.channel) || m_.release_everything_;
-            if (step.kind != Kind::WAIT || !released || satisfied(s, step))
-                continue;
-            State next = s;
-            store(&next.words[step.channel], step.word,
-                  value(s.words[step.channel], step.word) | step.bit);
-            space_.add(next, index, RELEASES);
-            moved = true;
+            for (const Step &step : stream.steps) {
+                if (stream.rank == m_.mortal_)
+                    break;
+                bool released = doomed(step.channel) || m_.release_everything_;
+                if (step.kind != Kind::WAIT || !released)
+                    continue;
+                State next = s;
+                add_bit(&next, step);
+                if (memcmp(&next, &s, sizeof(s)) == 0)
+                    continue;
+                space_.add(next, index, RELEASES);
+                moved = true;
+            }
         }
         return moved;
+    }
+
+    // lane/lift.c: add_bit, behind a look at what has taken the bits that were added before.
+    void add_bit(State *next, const Step &step)
+    {
+        const unsigned word = value(next->words[step.channel], step.word);
+        const auto way = uint8_t(1u << step.word);
+        if (m_.notes_.settles)
+            settle(next);
+        if ((word & step.bit) && !m_.notes_.adds_only)
+            next->lifted[step.channel] |= way;
+        if (word & step.bit)
+            return;
+        store(&next->words[step.channel], step.word, word | step.bit);
+        next->added[step.channel] |= way;
+        next->lifted[step.channel] |= way;
+        if (step.bit == PHI_BIT_FULL && (word & PHI_BIT_READY) && m_.notes_.completes)
+            next->noted |= uint8_t(1u << step.channel);
+    }
+
+    // A bit that was added and is not there any more was taken by a wait, whose post has replaced
+    // it.
+    void settle(State *s) const
+    {
+        for (const Stream &stream : m_.streams_)
+            for (const Step &step : stream.steps)
+                if (step.kind == Kind::WAIT && stream.rank != m_.mortal_ && doomed(step.channel) &&
+                    (s->lifted[step.channel] >> step.word & 1) && !satisfied(*s, step))
+                    s->noted |= uint8_t(1u << step.channel);
     }
 
     static bool satisfied(const State &s, const Step &step)
@@ -446,14 +491,13 @@ class Search
         bool broken = s.dead && doomed(step.channel);
         switch (step.kind) {
         case Kind::WAIT:
-            if (!satisfied(s, step)) {
-                if (!broken || !m_.kernel_waits_)
-                    return false;
-                next.skips[i] = 1;
-            }
+            if (!satisfied(s, step) && (!broken || !m_.kernel_waits_))
+                return false;
+            next.skips[i] = !note_wait(&next, s, step) && m_.kernel_waits_;
             break;
         case Kind::POST:
-            failure = post(&next, step, broken);
+            if (!step.behind || !next.skips[i])
+                failure = post(&next, step, broken);
             break;
         default:
             failure = two_part(&next, step, i, broken);
@@ -471,11 +515,26 @@ class Search
         return true;
     }
 
+    // A wait that is over: notes what it does by itself. Returns whether it has what it waited for,
+    // as far as it sees.
+    bool note_wait(State *next, const State &s, const Step &step) const
+    {
+        const bool added = s.added[step.channel] >> step.word & 1;
+        const bool sees = m_.kernel_waits_ && (!added || m_.notes_.marks);
+        const auto channel = uint8_t(1u << step.channel);
+        if (satisfied(s, step) && !added)
+            return true;
+        next->undone |= channel;
+        if (sees)
+            next->noted |= channel;
+        return !sees;
+    }
+
     void advance(State *next, int i, const Step &step)
     {
         const Stream &stream = m_.streams_[i];
         next->at[i]++;
-        if (step.kind == Kind::COPY)
+        if (step.kind == Kind::POST)
             next->skips[i] = 0;
         if (stream.cyclic && next->at[i] == stream.steps.size())
             next->at[i] = 0;
@@ -488,6 +547,7 @@ class Search
         if (!broken && !in_turn(step.word % PHI_WORD_COUNT, value(*words, step.word), step.bit))
             return "word posted out of turn";
         store(words, step.word, step.bit);
+        next->added[step.channel] &= uint8_t(~(1u << step.word));
         return nullptr;
     }
 

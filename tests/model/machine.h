@@ -46,6 +46,7 @@ struct Step {
     uint8_t bit;      // waited for, or posted
     bool windowed;    // a copy of send/recv
     bool opens, closes;
+    bool behind; // a post of a program that begins with a wait
 };
 
 struct Stream {
@@ -103,6 +104,18 @@ class Machine
     // channels. kernel_waits: waits see `broken` and copies behind them are skipped; else words
     // alone release them.
     void mortal(int rank, bool kernel_waits);
+
+    // What is noted of waits that got nothing (docs/protocols.md, "What the status says"). Mutations.
+    struct Notes {
+        bool settles = true;   // whoever adds bits looks first what has taken those before
+        bool completes = true; // a bit that is added to a READY tells that a receive was begun
+        bool adds_only = true; // nothing is taken for added that was there
+        bool marks = true; // waits that look at `broken` look at the mark of a bit, too
+    };
+    void notes(const Notes &notes)
+    {
+        notes_ = notes;
+    }
     void release_everything()
     {
         release_everything_ = true;
@@ -142,6 +155,7 @@ class Machine
     int mortal_ = -1;
     bool kernel_waits_ = false;
     bool release_everything_ = false;
+    Notes notes_;
 };
 
 } // namespace model

@@ -118,12 +118,12 @@ TEST(Page, ProgramsAreThoseOfTheCode)
     }
 }
 
-// Of the calls from `first` up to `end`.
+// Of the calls from `first` to `last`.
 static void expect_flags(const char *header, phi_method method, phi_call first,
-                         phi_call end = PHI_CALL_COUNT)
+                         phi_call last = phi_call(PHI_CALL_COUNT - 1))
 {
     auto rows = table(header);
-    ASSERT_EQ(rows.size(), size_t(end) - first);
+    ASSERT_EQ(rows.size(), size_t(last) + 1 - first);
     for (size_t row = 0; row < rows.size(); row++) {
         const phi_program *program = phi_program_of(phi_call(first + row), method, 0);
         ASSERT_EQ(rows[row].size(), 3u);
@@ -133,12 +133,17 @@ static void expect_flags(const char *header, phi_method method, phi_call first,
     }
 }
 
+TEST(Page, MessagesOfUnboundChannelsAreThoseOfTheCode)
+{
+    expect_flags("| call by bounce | phase | steps |", PHI_BY_BOUNCE, PHI_CALL_POST,
+                 PHI_CALL_COMPLETE);
+}
+
 TEST(Page, MessagesByFlagsAreThoseOfTheCode)
 {
     // All but put and get, which are plain copies.
     expect_flags("| call by copy | phase | steps |", PHI_BY_COPY, PHI_CALL_POST);
     expect_flags("| call by lines | phase | steps |", PHI_BY_LINES, PHI_CALL_POST);
-    expect_flags("| call by both | phase | steps |", PHI_BY_BOTH, PHI_CALL_POST, PHI_CALL_SIGNAL);
     for (int method = 0; method < PHI_BY_SLOTS; method++)
         for (phi_call call : {PHI_CALL_PUT, PHI_CALL_GET})
             EXPECT_EQ(phi_program_of(call, phi_method(method), 0), &phi_programs[call]);

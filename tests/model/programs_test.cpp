@@ -341,6 +341,43 @@ TEST(Death, SurvivorsOfRandomPrograms)
     printf("%zu states\n", states);
 }
 
+// The first failure that is found with a mutation of what is noted, in small random programs, or "".
+static std::string noted_wrongly(const Machine::Notes &notes, bool kernel_waits)
+{
+    for (unsigned seed = 0; seed < 400; seed++) {
+        if (RandomProgram(seed).machine().explore().states > 200)
+            continue;
+        RandomProgram program(seed);
+        program.machine().mortal(int(seed % 3), kernel_waits);
+        program.machine().notes(notes);
+        const Result result = program.machine().explore();
+        if (!result.ok())
+            return result.failure;
+    }
+    return "";
+}
+
+TEST(Death, EachNoteOfAWaitThatGotNothingIsNeeded)
+{
+    const std::string missed = "status is 0 of what did not come";
+    Machine::Notes notes;
+    notes.completes = false;
+    EXPECT_EQ(noted_wrongly(notes, false), missed);
+    notes = {};
+    notes.settles = false;
+    EXPECT_EQ(noted_wrongly(notes, false), missed);
+    notes = {};
+    notes.adds_only = false;
+    EXPECT_EQ(noted_wrongly(notes, false), "status is not 0 of what came");
+    // Marks are what queues and kernels need: their posts behind such a wait are left out, where
+    // they see it. Without them they are as memory operations.
+    notes = {};
+    notes.marks = notes.settles = false;
+    EXPECT_EQ(noted_wrongly(notes, true), missed);
+    notes.marks = true;
+    EXPECT_EQ(noted_wrongly(notes, true), "");
+}
+
 TEST(Death, WordsOfLivePeersMustNotBeReleased)
 {
     Machine m = with_a_death(false);

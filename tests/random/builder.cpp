@@ -43,6 +43,15 @@ int Builder::data_link(int a, int b)
     return control + 1 + (int)dice.below((size_t)n);
 }
 
+// Behind those for data.
+int Builder::unbound_link(int a, int b) const
+{
+    int link = layout.control[(size_t)a][(size_t)b];
+    while (layout.links[(size_t)link].use != Link::UNBOUND)
+        link++;
+    return link;
+}
+
 void Builder::begin_transaction(const char *what, int from, int to, int link, bool grouped)
 {
     script_.transactions.push_back({what, from, to, link, grouped});
@@ -199,6 +208,28 @@ Member Builder::member(const Message &m, bool signals) const
     if (m.get)
         return {PH_GROUP_GET, m.link, source, target, m.size};
     return {signals ? PH_GROUP_PUT_SIGNAL : PH_GROUP_PUT, m.link, target, source, m.size};
+}
+
+Member Builder::unbound_member(int rank, const Message &m) const
+{
+    const bool sends = rank == m.from;
+    return {
+        sends ? PH_GROUP_SEND : PH_GROUP_RECV, m.link, 0,
+        sends ? m.source : m.target,           m.size, layout.links[(size_t)m.link].at(rank).area};
+}
+
+void Builder::pass(int rank, int stream, const Message &message)
+{
+    const Member same = unbound_member(rank, message);
+    const bool sends = rank == message.from;
+    Step one = {sends ? Call::SEND_FROM : Call::RECV_INTO};
+    one.stream = (uint8_t)stream;
+    one.link = message.link;
+    one.area = same.area;
+    one.local_offset = same.local_offset;
+    one.size = message.size;
+    step(rank, one);
+    count(script_.parts[(size_t)rank], sends ? message.size : 0);
 }
 
 void Builder::copy(int rank, int stream, const Message &message, bool signals)

@@ -34,6 +34,7 @@ class Builder
     // ---- who
     int other_rank(int rank);
     int data_link(int a, int b);
+    int unbound_link(int a, int b) const;
     void begin_transaction(const char *what, int from, int to, int link, bool grouped);
 
     // ---- bytes. size_for: of a message that fits into these ends.
@@ -55,6 +56,7 @@ class Builder
     void step(int rank, const Step &step);
     void call(int rank, int stream, Call call, int link, size_t size);
     void copy(int rank, int stream, const Message &message, bool signals);
+    void pass(int rank, int stream, const Message &message); // an end of an unbound one
     void copy_between(int rank, int stream, int to, size_t to_offset, int from, size_t from_offset,
                       size_t size);
     void group(int rank, int stream, const std::vector<Member> &members);
@@ -64,6 +66,7 @@ class Builder
     void spend(int rank, int stream, const Region &region); // mostly a write over a source
 
     Member member(const Message &message, bool signals) const;
+    Member unbound_member(int rank, const Message &message) const;
     size_t remote(int rank, int link, size_t offset) const; // offset in the buffer of rank's end
 
     // ---- segments

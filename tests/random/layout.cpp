@@ -113,6 +113,7 @@ Layout make_layout(const Config &config, uint64_t seed)
             add_link(config, layout, a, b, Link::CONTROL, false, dice);
             for (int i = 0; i < data; i++)
                 add_link(config, layout, a, b, Link::DATA, false, dice);
+            add_link(config, layout, a, b, Link::UNBOUND, false, dice);
         }
     return layout;
 }

@@ -118,7 +118,7 @@ static int make_pool(uint64_t seed)
 
 static int make_table()
 {
-    static const char text[] = "* * 1M all wide 512K\n";
+    static const char text[] = "* * 1M all wide\n";
     const int fd = memfd_create("table", 0);
     if (fd < 0 || write(fd, text, sizeof text - 1) != (ssize_t)sizeof text - 1)
         abort();

@@ -9,9 +9,9 @@
 
 static const char *name_of(Call call)
 {
-    static const char *const names[] = {"ph_put",  "ph_get",  "ph_put_signal", "ph_signal",
-                                        "ph_wait", "ph_send", "ph_recv",       "ph_complete",
-                                        "ph_copy", "ph_group"};
+    static const char *const names[] = {"ph_put",  "ph_get",       "ph_put_signal", "ph_signal",
+                                        "ph_wait", "ph_send",      "ph_recv",       "ph_complete",
+                                        "ph_copy", "ph_send_from", "ph_recv_into",  "ph_group"};
     return names[(int)call];
 }
 
@@ -20,8 +20,13 @@ int Rank::group(const Step &step)
     std::vector<struct ph_group_op> ops;
     for (size_t i = 0; i < step.count; i++) {
         const Member &member = part_->members[step.first + i];
-        ops.push_back({member.kind, channels_[(size_t)member.link], member.peer_offset,
-                       member.local_offset, member.size});
+        const auto link = (size_t)member.link;
+        if (layout_.links[link].use == Link::UNBOUND)
+            ops.push_back({member.kind, channels_[link], 0, 0, member.size,
+                           areas_[(size_t)member.area].memory + member.local_offset});
+        else
+            ops.push_back({member.kind, channels_[link], member.peer_offset, member.local_offset,
+                           member.size, nullptr});
     }
     return ph_group(ops.data(), ops.size(), machine_->stream(step.stream));
 }
@@ -30,6 +35,7 @@ int Rank::call(const Step &step)
 {
     void *const stream = machine_->stream(step.stream);
     struct ph_channel *const channel = step.link < 0 ? nullptr : channels_[(size_t)step.link];
+    uint8_t *const memory = areas_[(size_t)step.area].memory + step.local_offset; // where unbound
     switch (step.call) {
     case Call::PUT:
         return ph_put(channel, step.peer_offset, step.local_offset, step.size, stream);
@@ -50,6 +56,10 @@ int Rank::call(const Step &step)
     case Call::COPY:
         return ph_copy(channel, step.peer_offset, channels_[(size_t)step.from], step.local_offset,
                        step.size, stream);
+    case Call::SEND_FROM:
+        return ph_send_from(channel, memory, step.size, stream);
+    case Call::RECV_INTO:
+        return ph_recv_into(channel, memory, step.size, stream);
     default:
         return group(step);
     }

@@ -54,11 +54,18 @@ void Rank::must(int rc, const char *what)
     fail(text);
 }
 
+// Whether a call that waits may be made again: its time was over, or it had to tell first that the
+// life of a peer has ended.
+static bool is_to_repeat(int rc)
+{
+    return rc == -ETIMEDOUT || rc == PH_EPEER;
+}
+
 // What has to wait for a stream is done by a later call.
 void Rank::reap()
 {
     const int rc = ph_reap(context_, 1);
-    if (rc != -ETIMEDOUT)
+    if (!is_to_repeat(rc))
         must(rc, "ph_reap");
 }
 
@@ -128,8 +135,10 @@ struct ph_operation Rank::operation_of(size_t i)
               : link.sender == orders_.rank             ? PH_ROLE_SENDER
                                                         : PH_ROLE_RECEIVER;
     op.protocol = link.protocol;
-    op.buffer = areas_[(size_t)end.area].memory + end.low;
-    op.size = end.size;
+    if (link.use != Link::UNBOUND) {
+        op.buffer = areas_[(size_t)end.area].memory + end.low;
+        op.size = end.size;
+    }
     op.limits = &link.limits;
     return op;
 }
@@ -220,7 +229,7 @@ void Rank::give_back(bool frees)
         for (int rc = -1; rc != 0;) {
             reap();
             rc = ph_release_wait(context_, area.memory, area.size, state, 1);
-            if (time(nullptr) > end)
+            if (time(nullptr) > end || (!is_to_repeat(rc) && rc != -EBUSY))
                 must(rc, "ph_release_wait");
         }
     barrier(true); // peers may still wait until this rank has unmapped their memory

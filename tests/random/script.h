@@ -45,7 +45,7 @@ struct End { // of a channel, at one of its ranks
 struct Link { // a channel
     int ranks[2];
     End ends[2];
-    enum Use { DATA, SEND, CONTROL } use;
+    enum Use { DATA, SEND, CONTROL, UNBOUND } use; // UNBOUND: of the ends counts the area alone
     enum ph_protocol protocol;
     int sender; // of a SEND: the rank that may send; -1: either
     struct ph_limits limits;
@@ -110,6 +110,8 @@ enum class Call : uint8_t {
     RECV,
     COMPLETE,
     COPY,
+    SEND_FROM,
+    RECV_INTO,
     GROUP, // the API's
     SNAPSHOT,
     FILL,
@@ -125,13 +127,14 @@ struct Step {
     int link = -1, from = -1; // from: of COPY
     size_t peer_offset = 0, local_offset = 0, size = 0;
     size_t first = 0, count = 0; // GROUP: its members; SNAPSHOT: which
-    int area = 0;
+    int area = 0;                // FILL, SEND_FROM, RECV_INTO: where local_offset is
 };
 
 struct Member { // of a group
     enum ph_group_kind kind;
     int link;
     size_t peer_offset, local_offset, size;
+    int area = 0; // of an unbound channel
 };
 
 struct Segment {

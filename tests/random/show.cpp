@@ -7,9 +7,10 @@
 
 static const char *name_of(Call call)
 {
-    static const char *const names[] = {"put",      "get",       "put_signal", "signal", "wait",
-                                        "send",     "recv",      "complete",   "copy",   "group",
-                                        "snapshot", "overwrite", "order",      "fork",   "join"};
+    static const char *const names[] = {
+        "put",      "get",       "put_signal", "signal",    "wait",      "send",
+        "recv",     "complete",  "copy",       "send_from", "recv_into", "group",
+        "snapshot", "overwrite", "order",      "fork",      "join"};
     return names[(int)call];
 }
 

@@ -247,10 +247,46 @@ void sending(Builder &b)
     b.take(to, in, sent.target);
 }
 
+// ---- sends and receives of an unbound channel: of these a receive tells
+
+std::vector<Member> unbound_members_of(Builder &b, const Told &told, int rank)
+{
+    std::vector<Member> list;
+    for (const Message &m : told.messages)
+        list.push_back(b.unbound_member(rank, m));
+    return list;
+}
+
+Told make_unbound(Builder &b, int from, int to, size_t n)
+{
+    Told told = {};
+    told.link = b.unbound_link(from, to), told.from = from, told.to = to;
+    add_messages(b, told, n, 0);
+    place_all(b, told);
+    return told;
+}
+
+void passing(Builder &b)
+{
+    const int from = (int)b.dice.below((size_t)b.config.ranks), to = b.other_rank(from);
+    b.begin_transaction("unbound sends and receives", from, to, b.unbound_link(from, to), false);
+    const Told told = make_unbound(b, from, to, b.dice.by_size(1, 8));
+    for (const int rank : {from, to}) {
+        const int stream = b.pick_stream();
+        b.use(rank, told.link, stream);
+        if (b.dice.chance(b.mix.grouped))
+            b.group(rank, stream, unbound_members_of(b, told, rank));
+        else
+            for (const Message &m : told.messages)
+                b.pass(rank, stream, m);
+        rank == from ? after_telling(b, told, stream) : after_waiting(b, told, stream);
+    }
+}
+
 // ---- matching groups of several ranks
 
 struct Exchange {
-    std::vector<Told> told;
+    std::vector<Told> told, unbound;
     std::vector<Sent> sent;
     std::vector<size_t> awaited; // by rank
 };
@@ -281,6 +317,11 @@ void plan_pair(Builder &b, Exchange &exchange, int from, int to)
         place_all(b, told);
         exchange.told.push_back(told);
     }
+    size_t n = 0;
+    for (size_t most = b.dice.below(4); n < most && may_wait(b, exchange, to);)
+        n++;
+    if (n > 0)
+        exchange.unbound.push_back(make_unbound(b, from, to, n));
     Sent sent;
     if (b.dice.chance(50) && may_wait(b, exchange, to) && may_wait(b, exchange, from) &&
         choose_send(b, from, to, sent))
@@ -299,6 +340,12 @@ void issue_exchange(Builder &b, const Exchange &exchange, int rank)
         if (told.from == rank || told.to == rank)
             b.use(rank, told.link, stream);
     }
+    for (const Told &told : exchange.unbound) {
+        if (told.from != rank && told.to != rank)
+            continue;
+        b.use(rank, told.link, stream);
+        lists.push_back(unbound_members_of(b, told, rank));
+    }
     for (const Sent &sent : exchange.sent) {
         if (sent.from != rank && sent.to != rank)
             continue;
@@ -309,12 +356,13 @@ void issue_exchange(Builder &b, const Exchange &exchange, int rank)
     if (lists.empty())
         return;
     b.group(rank, stream, shuffle(b, lists));
-    for (const Told &told : exchange.told) {
-        if (told.from == rank)
-            after_telling(b, told, stream);
-        if (told.to == rank)
-            after_waiting(b, told, stream);
-    }
+    for (const auto *list : {&exchange.told, &exchange.unbound})
+        for (const Told &told : *list) {
+            if (told.from == rank)
+                after_telling(b, told, stream);
+            if (told.to == rank)
+                after_waiting(b, told, stream);
+        }
     for (const Sent &sent : exchange.sent) {
         if (sent.from == rank)
             b.spend(rank, stream, sent.source);
@@ -449,13 +497,15 @@ void signalling(Builder &b)
 void add_transaction(Builder &b)
 {
     const size_t turn = b.dice.below(100);
-    if (turn < 45)
+    if (turn < 40)
         telling(b);
-    else if (turn < 60)
+    else if (turn < 55)
         exchanging(b);
-    else if (turn < 70)
+    else if (turn < 63)
         sending(b);
-    else if (turn < 80)
+    else if (turn < 73)
+        passing(b);
+    else if (turn < 81)
         chain(b);
     else if (turn < 90 && b.mix.copies)
         copying(b);

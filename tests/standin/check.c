@@ -71,7 +71,8 @@ static unsigned touches_of(const struct si_op *op, struct si_touch touches[SI_TO
             (struct si_touch){op->u.fill.destination, op->u.fill.count * op->u.fill.width, true};
         return 1;
     case SI_OP_KERNEL:
-        return si_kernel_touches(op->u.kernel.function->run, op->blob->data, op->state, touches, part);
+        return si_kernel_touches(op->u.kernel.function->run, op->blob->data, op->state, touches,
+                                 part);
     default:
         return 0;
     }

@@ -111,8 +111,8 @@ class Checks : public DriverTest
         phi_hop_args args = {};
         phi_hop_item &item = args.items[0];
         args.count = 1;
-        for (uint32_t &go : lanes[0].go)
-            go = 1;
+        args.waits = 1;
+        lanes[0].go = 1;
         item.kind = PHI_HOP_MOVE;
         item.own = device(&lanes[0]);
         item.peer = device(&lanes[1]);
@@ -329,7 +329,7 @@ class Fences : public Checks
         auto *lane = reinterpret_cast<phi_flag_lane *>(
             pinned<uint32_t>(sizeof(phi_flag_lane) / sizeof(uint32_t)));
         phi_hop_args args = {};
-        args.count = 1;
+        args.count = args.waits = 1;
         args.items[0].kind = PHI_HOP_ARRIVE;
         args.items[0].fence = before ? PHI_FENCE_BEFORE : 0;
         args.items[0].own = device(lane);
@@ -403,21 +403,23 @@ TEST_F(Checks, WrongCurrentContext)
     });
 }
 
-// What the kernel would leave undone, or what is none of its own.
+// What the kernel would leave undone, or what is none of its own. The first items of a launch are
+// its first block's.
 TEST_F(Checks, ALaunchOfAnothersItems)
 {
     struct Item {
-        uint16_t kind;
+        uint8_t kind;
         uint32_t blocks, first;
         uint64_t own = 0;
         uint8_t wide = 0;
         uint64_t source = 0, size = 4096;
         uint32_t signal = 0;
     };
-    auto launches = [&](const char *name, std::vector<Item> items, unsigned blocks,
+    auto launches = [&](const char *name, uint32_t waits, std::vector<Item> items, unsigned blocks,
                         unsigned threads) {
         return [=] {
             phi_hop_args args = {};
+            args.waits = waits;
             for (const Item &item : items) {
                 args.items[args.count].kind = item.kind;
                 args.items[args.count].blocks = item.blocks;
@@ -432,42 +434,52 @@ TEST_F(Checks, ALaunchOfAnothersItems)
         };
     };
     const char *another = "an item is another kernel's";
-    reports(another, launches("phi_hop", {{PHI_HOP_MOVE, 1, 0}}, 1, 256));
-    reports(another, launches("phi_hop", {{PHI_HOP_PUSH, 1, 0, 0, 1}}, 1, 256));
-    reports(another, launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 0}}, 1, 256));
-    reports(another, launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 1, 8}}, 1, 256));
-    reports(another, launches("phi_hop_wide", {{PHI_HOP_MOVE, 1, 0, 0, 1}}, 1, 256));
+    const Item copy = {PHI_HOP_MOVE, 2, 1}, large = {PHI_HOP_MOVE, 2, 1, 0, 0, 0, 32 << 20};
+    const Item push = {PHI_HOP_PUSH, 2, 1, 0, 1}, room = {PHI_HOP_ROOM, 1, 0, 0, 1};
+    reports(another, launches("phi_hop", 1, {{PHI_HOP_MOVE, 1, 0}}, 1, 256));
+    reports(another, launches("phi_hop", 1, {{PHI_HOP_PUSH, 1, 0, 0, 1}}, 1, 256));
+    reports(another, launches("phi_hop", 1, {room, push}, 3, 256));
+    reports(another, launches("phi_hop_wide", 1, {{PHI_HOP_PUSH, 1, 0, 0, 0}}, 1, 256));
+    reports(another, launches("phi_hop_wide", 1, {{PHI_HOP_PUSH, 1, 0, 0, 1, 8}}, 1, 256));
+    reports(another, launches("phi_hop_wide", 1, {{PHI_HOP_LEAVE, 1, 0}, copy}, 3, 256));
+    reports(another, launches("phi_hop_wide", 2, {{PHI_HOP_GO, 1, 0}, room, push}, 3, 256));
+    reports(another, launches("phi_hop_spread", 1, {{PHI_HOP_LEAVE, 1, 0}, large}, 3, 256));
     for (const char *name : {"phi_hop", "phi_hop_spread", "phi_hop_large", "phi_hop_wide"})
-        for (uint16_t kind : {PHI_HOP_STAGE, PHI_HOP_HELP, PHI_HOP_BELL, PHI_HOP_LAND})
-            reports(another, launches(name, {{PHI_HOP_PUSH, 1, 0}, {kind, 1, 1}}, 2, 256));
-    for (uint16_t kind : {PHI_HOP_PUSH, PHI_HOP_TAKE, PHI_HOP_GO, PHI_HOP_MOVE, PHI_HOP_ARRIVE})
-        reports(another, launches("phi_hop_staged", {{PHI_HOP_STAGE, 1, 0}, {kind, 1, 1}}, 2, 256));
-    reports("a block has no item", launches("phi_hop", {{PHI_HOP_GO, 1, 0}}, 2, 32));
-    reports("a block has no item, or two",
-            launches("phi_hop", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 0}}, 1, 32));
-    reports("a block has no item, or two",
-            launches("phi_hop_staged", {{PHI_HOP_STAGE, 2, 0}, {PHI_HOP_STAGE, 2, 1, 1}}, 3, 32));
+        for (uint8_t kind : {PHI_HOP_STAGE, PHI_HOP_HELP, PHI_HOP_BELL, PHI_HOP_LAND})
+            reports(another, launches(name, 1, {{PHI_HOP_ROOM, 1, 0}, {kind, 1, 1}}, 2, 256));
+    for (uint8_t kind : {PHI_HOP_PUSH, PHI_HOP_TAKE, PHI_HOP_GO, PHI_HOP_MOVE, PHI_HOP_ARRIVE})
+        reports(another,
+                launches("phi_hop_staged", 0, {{PHI_HOP_STAGE, 1, 0}, {kind, 1, 1}}, 2, 256));
+    reports("a block has no item", launches("phi_hop", 1, {{PHI_HOP_GO, 1, 0}}, 2, 32));
+    reports("a block has two items", launches("phi_hop_spread", 1, {room, push, push}, 3, 256));
+    reports("a block has two items",
+            launches("phi_hop_staged", 0, {{PHI_HOP_STAGE, 2, 0}, {PHI_HOP_STAGE, 2, 1, 1}}, 3, 32));
     reports("blocks that the grid has not",
-            launches("phi_hop_spread", {{PHI_HOP_MOVE, 4, 0}}, 3, 256));
-    reports("a thread for each word",
-            launches("phi_hop_spread", {{PHI_HOP_MOVE, 1, 0}, {PHI_HOP_ARRIVE, 1, 1}}, 2, 96));
-    reports("has several blocks", launches("phi_hop_spread", {{PHI_HOP_TAKE, 2, 0}}, 2, 480));
+            launches("phi_hop_spread", 0, {{PHI_HOP_MOVE, 4, 0}}, 3, 256));
+    reports("blocks that the grid has not",
+            launches("phi_hop_spread", 1, {room, {PHI_HOP_PUSH, 2, 0, 0, 1}}, 2, 256));
+    reports("hands for what the first block does",
+            launches("phi_hop_spread", 0, {{PHI_HOP_TAKE, 2, 0}}, 2, 480));
+    reports("more waits than items", launches("phi_hop", 2, {{PHI_HOP_GO, 1, 0}}, 1, 32));
+    reports("without warps of its own",
+            launches("phi_hop", 2, {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 0}}, 1, 64));
+    reports("warps that the block has not",
+            launches("phi_hop", 2, {{PHI_HOP_GO, 1, 0}, {PHI_HOP_ARRIVE, 4, 1}}, 1, 128));
     reports("does not fit a slot",
-            launches("phi_hop", {{PHI_HOP_PUSH, 1, 0, 0, 0, 0, 8193}}, 1, 1024));
+            launches("phi_hop", 1, {{PHI_HOP_PUSH, 1, 0, 0, 0, 0, 8193}}, 1, 1024));
+    reports("takes too long",
+            launches("phi_hop_wide", 1, {{PHI_HOP_PUSH, 16, 0, 0, 1, 0, 16384}}, 1, 512));
     reports("or nothing, by wide lines",
-            launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 1, 0, 0}}, 1, 32));
+            launches("phi_hop_wide", 1, {{PHI_HOP_PUSH, 1, 0, 0, 1, 0, 0}}, 1, 32));
     reports("or nothing, by wide lines",
-            launches("phi_hop_spread", {{PHI_HOP_TAKE, 1, 0, 0, 1, 0, 4096, 1}}, 1, 256));
-    reports(another, launches("phi_hop_wide", {{PHI_HOP_PUSH, 1, 0, 0, 1, 0, 4096, 1}}, 1, 256));
-    reports("without its copy",
-            launches("phi_hop_spread", {{PHI_HOP_PUSH, 1, 0, 0, 1, 0, 4096, 1}}, 1, 256));
-    for (Item end : {Item{PHI_HOP_GO, 1, 2}, Item{PHI_HOP_PUSH, 1, 2, 0, 1, 0, 4096, 1},
-                     Item{PHI_HOP_PUSH, 1, 2, 8, 1, 0, 4096, 2}})
-        reports("not its end behind it",
-                launches("phi_hop_spread", {{PHI_HOP_MOVE, 2, 0, 0, 1}, end}, 3, 256));
-    reports("half a warp", launches("phi_hop", {{PHI_HOP_GO, 1, 0}}, 1, 48));
-    is_fine(launches("phi_hop", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 2, 32));
-    is_fine(launches("phi_hop_spread", {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 2, 32));
+            launches("phi_hop_spread", 1, {{PHI_HOP_TAKE, 1, 0, 0, 1, 0, 4096, 1}}, 1, 256));
+    std::vector<Item> many(16, Item{PHI_HOP_ARRIVE, 2, 0});
+    for (uint32_t i = 0; i < many.size(); i++)
+        many[i].first = 2 * i;
+    reports("more barriers than a block has", launches("phi_hop", 16, many, 1, 1024));
+    reports("half a warp", launches("phi_hop", 1, {{PHI_HOP_GO, 1, 0}}, 1, 48));
+    is_fine(launches("phi_hop", 2, {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 1, 64));
+    is_fine(launches("phi_hop_spread", 2, {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 1, 64));
 }
 
 TEST_F(Checks, EarlyLaunchOfCodeThatDoesNotWait)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // phi_hop as a C function: its items go on in turn, each as far as it can, as blocks of a grid
-// would.
+// would. The hands of an item do all of it, or leave it to the second launch: where they may not
+// begin, and with each third message, as if they had found no place.
 #include "standin.h"
 
 #include "cuda/kernel_args.h"
@@ -87,10 +88,23 @@ static void push(const struct phi_hop_item *item, uint32_t message)
     own(item)->pushed = message;
 }
 
+// By a ring numbers count units, and credit those that were taken.
+static bool is_ring(const struct phi_hop_item *item)
+{
+    return item->wide == 2;
+}
+
+static size_t units_of(const struct phi_hop_item *item)
+{
+    const size_t units = PHI_WIDE_UNITS(item->size);
+    return is_ring(item) && units == 0 ? 1 : units;
+}
+
 static bool may_push(const struct phi_hop_item *item)
 {
-    if (item->wide && own(item)->moved < item->signal)
-        return false;
+    if (is_ring(item))
+        return (int32_t)(load32(&own(item)->credit) + PHI_RING_UNITS -
+                         (uint32_t)(own(item)->wide_pushed + units_of(item))) >= 0;
     return (int32_t)(load32(&own(item)->credit) + PHI_LL_SLOTS - (own(item)->pushed + 1)) >= 0;
 }
 
@@ -123,9 +137,12 @@ static void take(const struct phi_hop_item *item, uint32_t message)
 }
 
 // Wide: in each unit eight lines, of which four begin with the same halves of 16 bytes.
-static uint8_t *unit_of(const struct phi_hop_item *item, uint64_t number, size_t unit)
+// before: of the direction's messages, or units, before this one.
+static uint8_t *unit_of(const struct phi_hop_item *item, uint64_t before, size_t unit)
 {
-    return (uint8_t *)item->slots + (number & (PHI_LL_SLOTS - 1)) * (size_t)PHI_WIDE_SLOT +
+    if (is_ring(item))
+        return (uint8_t *)item->slots + 1024 * ((before + unit) % PHI_RING_UNITS);
+    return (uint8_t *)item->slots + ((before + 1) & (PHI_LL_SLOTS - 1)) * (size_t)PHI_WIDE_SLOT +
            1024 * unit;
 }
 
@@ -134,13 +151,51 @@ static uint64_t *number_in(uint8_t *unit, size_t line)
     return (uint64_t *)(unit + 128 * line + 120);
 }
 
+static uint64_t message_size(const struct phi_hop_item *item)
+{
+    return item->kind == PHI_HOP_TAKE || item->kind == PHI_HOP_MESSAGE ? item->source
+                                                                       : item->destination;
+}
+
+static uint64_t number_of(const struct phi_hop_item *item, uint64_t before, size_t unit,
+                          size_t line)
+{
+    if (!is_ring(item))
+        return before + 1;
+    const uint64_t lap = (before + unit) / PHI_RING_UNITS + 1, size = message_size(item);
+    return (line % 2 ? size >> 32 : size & UINT32_MAX) << 32 | (uint32_t)lap;
+}
+
+// By a ring the upper half says something else.
+static bool has_number(const struct phi_hop_item *item, uint64_t before, size_t line)
+{
+    const uint64_t found = __atomic_load_n(number_in(unit_of(item, before, line / 8), line % 8),
+                                           __ATOMIC_ACQUIRE);
+    const uint64_t wanted = number_of(item, before, line / 8, line % 8);
+    return is_ring(item) ? (uint32_t)found == (uint32_t)wanted : found == wanted;
+}
+
 static bool is_wide_here(const struct phi_hop_item *item)
 {
-    uint64_t number = own(item)->wide_taken + 1;
-    for (size_t line = 0; line < 8 * PHI_WIDE_UNITS(item->size); line++)
-        if (__atomic_load_n(number_in(unit_of(item, number, line / 8), line % 8),
-                            __ATOMIC_ACQUIRE) != number)
+    for (size_t line = 0; line < 8 * units_of(item); line++)
+        if (!has_number(item, own(item)->wide_taken, line))
             return false;
+    return true;
+}
+
+// Of a message by a ring whose first lines are here, or was found so before.
+static bool is_mismatch(const struct phi_hop_item *item)
+{
+    if (!is_ring(item) || !has_number(item, own(item)->wide_taken, 0) ||
+        !has_number(item, own(item)->wide_taken, 1))
+        return is_ring(item) && own(item)->moved;
+    uint8_t *unit = unit_of(item, own(item)->wide_taken, 0);
+    const uint64_t got = *number_in(unit, 0) >> 32 | *number_in(unit, 1) >> 32 << 32;
+    if (got == message_size(item) && !own(item)->moved)
+        return false;
+    if (!own(item)->moved)
+        si_note_mismatch(item->broken - PHI_FLAGS_OVER_BEHIND, message_size(item), got);
+    own(item)->moved = 1;
     return true;
 }
 
@@ -154,13 +209,12 @@ static size_t place_of(size_t thread, size_t four, size_t *bytes)
     return four == 0 ? 16 * thread : 16 * (32 + thread - thread / 8);
 }
 
-static void move_wide(const struct phi_hop_item *item)
+static void move_wide(const struct phi_hop_item *item, bool pushes)
 {
-    const bool pushes = item->kind == PHI_HOP_PUSH;
-    struct phi_flag_lane *lane = own(item);
-    uint64_t number = (pushes ? lane->wide_pushed : lane->wide_taken) + 1;
-    for (size_t unit = 0; unit < PHI_WIDE_UNITS(item->size); unit++) {
-        uint8_t *lines = unit_of(item, number, unit);
+    const struct phi_flag_lane *lane = own(item);
+    const uint64_t before = pushes ? lane->wide_pushed : lane->wide_taken;
+    for (size_t unit = 0; unit < units_of(item); unit++) {
+        uint8_t *lines = unit_of(item, before, unit);
         for (size_t i = 0; i < 64; i++) {
             size_t bytes, at = unit * PHI_WIDE_UNIT + place_of(i % 32, i / 32, &bytes);
             if (at >= item->size)
@@ -173,28 +227,43 @@ static void move_wide(const struct phi_hop_item *item)
                 memcpy((uint8_t *)item->destination + at, lines + 16 * i, bytes);
         }
         for (size_t line = 0; pushes && line < 8; line++)
-            __atomic_store_n(number_in(lines, line), number, __ATOMIC_RELEASE);
+            __atomic_store_n(number_in(lines, line), number_of(item, before, unit, line),
+                             __ATOMIC_RELEASE);
     }
     const uint32_t message = lane->pushed + 1;
-    if (pushes && message % PHI_LL_REFRESH < PHI_LL_SLOTS)
+    if (pushes && !is_ring(item) && message % PHI_LL_REFRESH < PHI_LL_SLOTS)
         for (size_t i = 0; i < PHI_LL_SLOT / 16; i++)
             write_line((uint32_t *)(item->offset +
                                     (message & (PHI_LL_SLOTS - 1)) * (size_t)PHI_LL_SLOT + i * 16),
                        0, message);
-    if (pushes)
-        lane->moved = 0;
-    *(pushes ? &lane->wide_pushed : &lane->wide_taken) = number;
-    ++*(pushes ? &lane->pushed : &lane->taken);
 }
 
-static enum si_progress do_lines(const struct phi_hop_item *item, uint32_t *at)
+static void count_wide(const struct phi_hop_item *item, bool pushes)
 {
-    if (item->kind == PHI_HOP_TAKE && item->peer && *at == 0)
-        store32(&peer(item)->credit, own(item)->taken);
+    struct phi_flag_lane *lane = own(item);
+    *(pushes ? &lane->wide_pushed : &lane->wide_taken) += is_ring(item) ? units_of(item) : 1;
+    ++*(pushes ? &lane->pushed : &lane->taken);
+    if (!pushes && is_ring(item) && units_of(item) > PHI_RING_UNTOLD && item->peer)
+        store32(&peer(item)->credit, (uint32_t)lane->wide_taken);
+}
+
+static void tell_credit(const struct phi_hop_item *item)
+{
+    if (item->peer)
+        store32(&peer(item)->credit,
+                is_ring(item) ? (uint32_t)own(item)->wide_taken : own(item)->taken);
+}
+
+static enum si_progress do_lines(const struct phi_hop_item *item, bool hands, uint32_t *at)
+{
+    if (item->kind == PHI_HOP_TAKE && !hands && *at == 0)
+        tell_credit(item);
     bool over = broken(item); // first: what came before it was set is taken
     bool ready = item->kind == PHI_HOP_PUSH ? may_push(item)
                  : item->wide               ? is_wide_here(item)
                                             : is_here(item);
+    if (item->kind == PHI_HOP_TAKE && is_mismatch(item))
+        return wait(item, true, at);
     if (!ready)
         return wait(item, over, at);
     // The engine takes its lock between the wait and what follows.
@@ -202,55 +271,128 @@ static enum si_progress do_lines(const struct phi_hop_item *item, uint32_t *at)
         *at = 1;
         return SI_MOVED;
     }
-    if (item->wide)
-        move_wide(item);
-    else if (item->kind == PHI_HOP_PUSH)
+    if (item->wide) {
+        move_wide(item, item->kind == PHI_HOP_PUSH);
+        count_wide(item, item->kind == PHI_HOP_PUSH);
+    } else if (item->kind == PHI_HOP_PUSH) {
         push(item, own(item)->pushed + 1);
-    else
+    } else {
         take(item, own(item)->taken + 1);
+    }
     *at = OVER;
     return SI_MOVED;
 }
 
 // ---- sm: *at is 0, then the chunks copied and 1
 
-static bool all_go(const struct phi_hop_item *item)
+static bool has_leave(const struct phi_hop_item *item)
 {
-    for (uint32_t i = 0; i < PHI_MOVE_BLOCKS; i++)
-        if (!load32(&own(item)->go[i]))
-            return false;
+    return (int32_t)(load32(&own(item)->go) - own(item)->moved) > 0;
+}
+
+// Whether there was something to copy.
+static bool copy_chunk(const struct phi_hop_item *item, uint32_t *at)
+{
+    size_t from = (size_t)(*at - 1) * SI_MIB;
+    if (from >= item->size)
+        return false;
+    size_t part = item->size - from < SI_MIB ? item->size - from : SI_MIB;
+    memcpy((uint8_t *)item->destination + from, (const uint8_t *)item->source + from, part);
+    ++*at;
     return true;
+}
+
+static void tell_full(const struct phi_hop_item *item, uint32_t shares)
+{
+    for (uint32_t i = 0; i < shares; i++)
+        store32(&peer(item)->full[i], shares);
 }
 
 static enum si_progress do_move(const struct phi_hop_item *item, uint32_t *at)
 {
     bool over = broken(item);
-    if (*at == 0 && !all_go(item))
+    if (*at == 0 && !has_leave(item))
         return wait(item, over, at);
     if (*at == 0) {
-        memset(own(item)->go, 0, sizeof own(item)->go);
         *at = 1;
         return SI_MOVED;
     }
-    size_t from = (size_t)(*at - 1) * SI_MIB;
-    if (from < item->size) {
-        size_t part = item->size - from < SI_MIB ? item->size - from : SI_MIB;
-        memcpy((uint8_t *)item->destination + from, (const uint8_t *)item->source + from, part);
-        ++*at;
+    if (copy_chunk(item, at))
         return SI_MOVED;
+    own(item)->moved++;
+    tell_full(item, 1);
+    *at = OVER;
+    return SI_MOVED;
+}
+
+// ---- Hands of a PUSH or a MOVE, and the waits for hands
+
+static bool is_claimed(const struct phi_hop_item *item)
+{
+    return own(item)->claimed[0] == own(item)->handed + 1;
+}
+
+// *at: 0, then 1 and the chunks of a MOVE. Who comes last counts the message.
+static enum si_progress do_hands(const struct phi_hop_item *item, uint32_t *at)
+{
+    const bool pushes = item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_ROOM;
+    const bool first = item->kind != PHI_HOP_ROOM && item->hands != PHI_HANDS_SECOND;
+    struct phi_flag_lane *lane = own(item);
+    if (*at == 0) {
+        const bool may = pushes ? may_push(item) : has_leave(item);
+        const bool begins = may && !is_claimed(item) && !(first && lane->handed % 3 == 0);
+        if (begins)
+            lane->claimed[0] = lane->handed + 1;
+        *at = begins ? 1 : OVER;
+    } else if (pushes) {
+        move_wide(item, true);
+        *at = OVER;
+    } else if (!copy_chunk(item, at)) {
+        tell_full(item, item->blocks);
+        *at = OVER;
     }
-    if (item->wide)
-        own(item)->moved = item->blocks;
-    for (uint32_t i = 0; i < item->blocks; i++)
-        store32(&peer(item)->full[i], item->blocks);
+    if (*at == OVER && !first) {
+        if (is_claimed(item) && pushes)
+            count_wide(item, true);
+        else if (is_claimed(item))
+            lane->moved++;
+        lane->handed++;
+    }
+    return SI_MOVED;
+}
+
+static bool has_come(const struct phi_hop_item *item)
+{
+    return has_number(item, own(item)->wide_taken, 0);
+}
+
+// The first block leaves, too.
+static enum si_progress give_up_left(const struct phi_hop_item *item, uint32_t *at)
+{
+    own(item)->handed++;
+    return wait(item, true, at);
+}
+
+static enum si_progress await_hands(const struct phi_hop_item *item, uint32_t *at)
+{
+    bool over = broken(item);
+    if (item->kind == PHI_HOP_MESSAGE)
+        tell_credit(item);
+    bool may = item->kind == PHI_HOP_ROOM    ? may_push(item)
+               : item->kind == PHI_HOP_LEAVE ? has_leave(item)
+                                             : has_come(item);
+    if (*at == 0 && !may)
+        return item->hands == PHI_HANDS_ONLY && over ? give_up_left(item, at) : wait(item, over, at);
+    if (item->hands == PHI_HANDS_ONLY)
+        return do_hands(item, at);
     *at = OVER;
     return SI_MOVED;
 }
 
 static void do_go(const struct phi_hop_item *item)
 {
-    for (uint32_t i = 0; i < PHI_MOVE_BLOCKS && item->peer; i++)
-        store32(&peer(item)->go[i], 1);
+    if (item->peer)
+        store32(&peer(item)->go, ++own(item)->allowed);
 }
 
 static enum si_progress do_arrive(const struct phi_hop_item *item, uint32_t *at)
@@ -322,6 +464,13 @@ static bool read_short(const struct phi_hop_item *item, uint32_t record,
     return true;
 }
 
+// What a slot has is put to its place in the message; of no bytes there may be no place.
+static void put(const struct phi_hop_item *item, struct phi_stage_record head, const void *data)
+{
+    if (head.size > 0)
+        memcpy((uint8_t *)item->destination + head.offset, data, head.size);
+}
+
 // Those below return whether the record was the last of its message.
 static bool fill_slot(const struct phi_hop_item *item, uint32_t record, uint64_t from)
 {
@@ -339,12 +488,23 @@ static bool fill_slot(const struct phi_hop_item *item, uint32_t record, uint64_t
     return bytes == left;
 }
 
+// end: of the last record of a message.
+static void check_size(const struct phi_hop_item *item, uint64_t end)
+{
+    const uint64_t broken = item->broken - PHI_FLAGS_OVER_BEHIND;
+    if (item->signal && end != item->offset &&
+        !load32((const uint32_t *)(broken + PHI_MISMATCH_BEHIND)))
+        si_note_mismatch(broken, item->offset, end);
+}
+
 static bool empty_short(const struct phi_hop_item *item, const struct phi_stage_short *line)
 {
     const struct phi_stage_record head = line->head;
     if (head.size <= PHI_STAGE_SHORT && head.size <= item->offset &&
         head.offset <= item->offset - head.size)
-        memcpy((uint8_t *)item->destination + head.offset, line->data, head.size);
+        put(item, head, line->data);
+    if (head.last)
+        check_size(item, head.offset + head.size);
     return head.last != 0;
 }
 
@@ -358,7 +518,9 @@ static bool empty_slot(const struct phi_hop_item *item, uint32_t record)
                                           __atomic_load_n(&there->last, __ATOMIC_RELAXED)};
     if (head.size <= PHI_STAGE_CHUNK(item->peer) && head.size <= item->offset &&
         head.offset <= item->offset - head.size)
-        memcpy((uint8_t *)item->destination + head.offset, slot + PHI_STAGE_HEAD, head.size);
+        put(item, head, slot + PHI_STAGE_HEAD);
+    if (head.last)
+        check_size(item, head.offset + head.size);
     return head.last != 0;
 }
 
@@ -372,7 +534,7 @@ static bool is_nothing(const struct phi_hop_item *item)
 {
     bool over = load32(&lane(item)->over[0]) != 0;
     if (item->kind == PHI_HOP_STAGE)
-        return item->size == 0 && !item->signal;
+        return over || (item->size == 0 && !item->signal);
     if (over && item->kind == PHI_HOP_UNSTAGE)
         set_over(item, 0);
     return over;
@@ -390,8 +552,11 @@ static enum si_progress do_staged(const struct phi_hop_item *item, bool others, 
     }
     struct phi_stage_short line;
     const bool in_line = !stages && read_short(item, record, &line);
-    if (!in_line && (int32_t)(load32(&lane(item)->reach) - record) < 0)
+    if (!in_line && (int32_t)(load32(&lane(item)->reach) - record) < 0) {
+        if (over && stages)
+            set_over(item, 1);
         return wait(item, over, at);
+    }
     // The engine takes its lock between the wait and what follows.
     if (*at % 2 == 0) {
         ++*at;
@@ -421,13 +586,36 @@ static void ring(const struct phi_hop_item *item, uint32_t record)
     store32(&lane(item)->done[0], record);
 }
 
+static void break_bells(const struct phi_hop_item *item)
+{
+    store32((uint32_t *)(item->broken + PHI_UNDONE_BEHIND), 1);
+    store32((uint32_t *)item->broken, PHI_GIVEN_UP);
+}
+
+// It is not rung. The next wait is not to find what came for this one.
+static void void_bell(const struct phi_hop_item *item, bool came)
+{
+    const uint32_t value = PHI_BELL_VALUE(item->peer);
+    if (!came || (item->peer & PHI_BELL_TELLS))
+        store32((uint32_t *)(item->broken + PHI_UNDONE_BEHIND), 1);
+    else if (value)
+        store32((uint32_t *)item->destination, value);
+}
+
 static enum si_progress do_bell(const struct phi_hop_item *item, uint32_t *at)
 {
     uint32_t record = lane(item)->done[0] + 1, bit = PHI_BELL_BIT(item->peer);
     bool over = broken(item); // first: what came before it was set is taken
-    if (*at == 0 && bit && !(load32((const uint32_t *)item->destination) & bit) && !over)
+    const uint32_t word = bit ? load32((const uint32_t *)item->destination) : 0;
+    if (*at == 0 && bit && !(word & bit) && !over)
         return SI_WAITING;
-    if (*at == 0 && !over && item->signal) {
+    const bool came = (word & (bit | PHI_BIT_ADDED(bit))) == bit;
+    if (*at == 0 && (!came || over)) {
+        void_bell(item, came);
+        *at = OVER;
+        return SI_MOVED;
+    }
+    if (*at == 0 && item->signal) {
         // The engine takes its lock between the wait and what follows.
         *at = 1;
         return SI_MOVED;
@@ -436,7 +624,7 @@ static enum si_progress do_bell(const struct phi_hop_item *item, uint32_t *at)
     if (*at == 1 && !PHI_BELL_REACHED(reach, record))
         return SI_WAITING;
     if (*at == 1 && PHI_BELL_VOID(reach, record))
-        store32((uint32_t *)item->broken, PHI_GIVEN_UP); // the link has ended
+        break_bells(item); // the link has ended
     else if (*at == 1)
         ring(item, record);
     *at = OVER;
@@ -449,7 +637,7 @@ static enum si_progress do_land(const struct phi_hop_item *item, uint32_t *at)
     if (!PHI_BELL_REACHED(reach, PHI_BELLS_REACH(rung)))
         return SI_WAITING;
     if (PHI_BELLS_LOST(reach, rung)) // rung while the link ended
-        store32((uint32_t *)item->broken, PHI_GIVEN_UP);
+        break_bells(item);
     *at = OVER;
     return SI_MOVED;
 }
@@ -463,22 +651,34 @@ static bool all_staged(const struct phi_hop_args *args, const uint32_t *at)
     return true;
 }
 
-// Whether an item before i has its blocks.
+// Whether an item before i of its lane has its blocks.
 static bool behind(const struct phi_hop_args *args, const uint32_t *at, uint32_t i)
 {
+    if (args->items[i].kind < PHI_HOP_STAGE)
+        return false;
     for (uint32_t j = 0; j < i; j++)
         if (at[j] != OVER && args->items[j].first == args->items[i].first)
             return true;
     return false;
 }
 
-static enum si_progress do_item(const struct phi_hop_args *args, const struct phi_hop_item *item,
-                                const uint32_t *all, uint32_t *at)
+static enum si_progress do_item(const struct phi_hop_args *args, uint32_t i, const uint32_t *all,
+                                uint32_t *at)
 {
+    const struct phi_hop_item *item = &args->items[i];
+    const bool hands = i >= args->waits;
+    // The first block of a launch without a second one does what its hands leave.
+    if (item->kind == PHI_HOP_ROOM && item->hands == PHI_HANDS_ONLY && at[1] != OVER)
+        return SI_WAITING;
     switch (item->kind) {
     case PHI_HOP_PUSH:
+        return hands ? do_hands(item, at) : do_lines(item, hands, at);
     case PHI_HOP_TAKE:
-        return do_lines(item, at);
+        return do_lines(item, hands, at);
+    case PHI_HOP_ROOM:
+    case PHI_HOP_LEAVE:
+    case PHI_HOP_MESSAGE:
+        return await_hands(item, at);
     case PHI_HOP_STAGE:
     case PHI_HOP_UNSTAGE:
     case PHI_HOP_HELP:
@@ -488,7 +688,7 @@ static enum si_progress do_item(const struct phi_hop_args *args, const struct ph
     case PHI_HOP_LAND:
         return do_land(item, at);
     case PHI_HOP_MOVE:
-        return do_move(item, at);
+        return hands ? do_hands(item, at) : do_move(item, at);
     case PHI_HOP_ARRIVE:
         return do_arrive(item, at);
     default:
@@ -498,23 +698,33 @@ static enum si_progress do_item(const struct phi_hop_args *args, const struct ph
     }
 }
 
+// Hands that have left give their places back.
+static void leave_places(const struct phi_hop_args *args, const uint32_t *at)
+{
+    for (uint32_t i = args->waits; i < args->count; i++)
+        if (args->items[i].kind >= PHI_HOP_STAGE || at[i] != OVER)
+            return;
+    si_grid_shrink(si_running, 1);
+}
+
 // state: a progress value of 32 bits for each item.
 enum si_progress si_hop(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct phi_hop_args *args = data;
     uint32_t *at = (uint32_t *)state;
     bool waiting = false, moved = false;
-    _Static_assert(SI_KERNEL_STATE * 2 >= PHI_HOP_ITEMS, "a value for each item");
+    _Static_assert(SI_KERNEL_STATE * 2 >= PHI_HOP_ENTRIES, "a value for each item");
     for (uint32_t i = 0; i < args->count; i++) {
         if (at[i] == OVER || behind(args, at, i))
             continue;
-        enum si_progress progress = do_item(args, &args->items[i], at, &at[i]);
+        enum si_progress progress = do_item(args, i, at, &at[i]);
         waiting = waiting || progress == SI_WAITING;
         moved = moved || progress == SI_MOVED;
     }
+    leave_places(args, at);
     if (moved || waiting)
         return moved ? SI_MOVED : SI_WAITING;
-    if (args->done)
+    if (args->done && args->tells)
         __atomic_store_n((uint64_t *)args->done, args->number, __ATOMIC_RELEASE);
     return SI_DONE;
 }
@@ -544,73 +754,14 @@ static bool by_lines(const struct phi_hop_item *item)
     return item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_TAKE;
 }
 
-static const char *refuse_item(const struct phi_hop_item *item, unsigned blocks, unsigned threads)
+static bool is_move(const struct phi_hop_item *item)
 {
-    if (item->blocks == 0 || item->first > blocks || item->blocks > blocks - item->first)
-        return "an item has blocks that the grid has not";
-    if (item->kind == PHI_HOP_ARRIVE && threads < PHI_MOVE_BLOCKS)
-        return "an arrival needs a thread for each word";
-    const bool wide = by_lines(item) && item->wide;
-    if (wide && (item->size == 0 || (item->signal && item->kind == PHI_HOP_TAKE)))
-        return "a signal, or nothing, by wide lines";
-    if (by_lines(item) && !item->wide && (item->blocks > 1 || item->size > PHI_LL_PIECE))
-        return "a message by lines that does not fit a slot, or has several blocks";
-    return NULL;
+    return item->kind == PHI_HOP_MOVE;
 }
 
-// A copy whose blocks are counted, and behind it the end of its message, which waits for them.
-static bool is_counted(const struct phi_hop_item *item)
+static bool awaits_hands(const struct phi_hop_item *item)
 {
-    return item->kind == PHI_HOP_MOVE && item->wide;
-}
-
-static bool waits_for_copy(const struct phi_hop_item *item)
-{
-    return item->kind == PHI_HOP_PUSH && item->wide && item->signal;
-}
-
-static const char *refuse_end(const struct phi_hop_args *args, uint32_t i)
-{
-    const struct phi_hop_item *item = &args->items[i];
-    if (is_counted(item) && (i + 1 == args->count || !waits_for_copy(item + 1) ||
-                             item[1].own != item->own || item[1].signal != item->blocks))
-        return "a copy that is counted, and not its end behind it";
-    if (waits_for_copy(item) && (i == 0 || !is_counted(item - 1)))
-        return "the end of a message without its copy";
-    return NULL;
-}
-
-// Items that are staged have the blocks of their lane.
-static bool has_owner(const struct phi_hop_args *args, uint32_t block)
-{
-    const struct phi_hop_item *owner = NULL;
-    for (uint32_t i = 0; i < args->count; i++) {
-        const struct phi_hop_item *item = &args->items[i];
-        if (block - item->first >= item->blocks)
-            continue;
-        if (owner && (item->kind < PHI_HOP_STAGE || item->own != owner->own))
-            return false;
-        owner = item;
-    }
-    return owner != NULL;
-}
-
-static const char *refuse(const struct phi_hop_args *args, unsigned blocks, unsigned threads,
-                          bool (*is_own)(const struct phi_hop_item *item))
-{
-    const char *why = args->count > PHI_HOP_ITEMS ? "so many items" : NULL;
-    if (args->count == 0) // of a kernel that is made ready
-        return NULL;
-    for (uint32_t i = 0; !why && i < args->count; i++) {
-        why = is_own(&args->items[i]) ? refuse_item(&args->items[i], blocks, threads)
-                                      : "an item is another kernel's";
-        if (!why)
-            why = refuse_end(args, i);
-    }
-    for (uint32_t block = 0; !why && block < blocks; block++)
-        if (!has_owner(args, block))
-            why = "a block has no item, or two";
-    return !why && threads % 32 ? "half a warp" : why;
+    return item->kind >= PHI_HOP_ROOM && item->kind <= PHI_HOP_MESSAGE;
 }
 
 static bool is_staged(const struct phi_hop_item *item)
@@ -618,39 +769,145 @@ static bool is_staged(const struct phi_hop_item *item)
     return item->kind >= PHI_HOP_STAGE;
 }
 
-static bool is_of_blocks(const struct phi_hop_item *item)
+static const char *refuse_item(const struct phi_hop_item *item)
 {
-    return item->kind < PHI_HOP_STAGE;
+    const bool wide = by_lines(item) && item->wide;
+    if (wide && ((item->size == 0 && !is_ring(item)) || (item->signal && item->kind == PHI_HOP_TAKE)))
+        return "a signal, or nothing, by wide lines";
+    if (by_lines(item) && !item->wide && item->size > PHI_LL_PIECE)
+        return "a message by lines that does not fit a slot";
+    return NULL;
 }
 
-static bool is_of_one_block(const struct phi_hop_item *item)
+// The items of the first block: each has warps of its own, or, alone, all.
+static const char *refuse_waits(const struct phi_hop_args *args, unsigned threads)
 {
-    return item->kind < PHI_HOP_STAGE && item->kind != PHI_HOP_MOVE &&
+    unsigned warps = 0, barriers = 0;
+    if (args->waits > args->count)
+        return "more waits than items";
+    for (uint32_t i = 0; i < args->waits; i++) {
+        const struct phi_hop_item *item = &args->items[i];
+        if (args->count > 1 && (item->blocks == 0 || item->first != warps))
+            return "an item without warps of its own";
+        if (item->kind == PHI_HOP_PUSH && item->wide && item->size > PHI_WIDE_ALONE)
+            return "a message that one block takes too long for";
+        const unsigned own_warps = item->hands == PHI_HANDS_ONLY ? 1 : item->blocks;
+        warps += own_warps;
+        barriers += own_warps > 1;
+    }
+    if (args->count > 1 && warps > threads / 32)
+        return "an item has warps that the block has not";
+    return args->count > 1 && barriers > 15 ? "more barriers than a block has" : NULL;
+}
+
+// Each block is one item's, or the first block; items that are staged have the blocks of their lane.
+static const char *refuse_blocks(const struct phi_hop_args *args, unsigned blocks)
+{
+    for (unsigned block = args->waits > 0; block < blocks; block++) {
+        const struct phi_hop_item *owner = NULL;
+        for (uint32_t i = args->waits; i < args->count; i++) {
+            const struct phi_hop_item *item = &args->items[i];
+            if (block - item->first >= item->blocks)
+                continue;
+            if (owner && (!is_staged(item) || item->own != owner->own))
+                return "a block has two items";
+            owner = item;
+        }
+        if (!owner)
+            return "a block has no item";
+    }
+    for (uint32_t i = args->waits; i < args->count; i++) {
+        const struct phi_hop_item *item = &args->items[i];
+        if (item->blocks == 0 || item->first > blocks || item->blocks > blocks - item->first ||
+            (args->waits > 0 && item->first == 0))
+            return "an item has blocks that the grid has not";
+        if (!is_staged(item) && !is_move(item) && !(by_lines(item) && item->wide))
+            return "hands for what the first block does";
+    }
+    return NULL;
+}
+
+static const char *refuse(const struct phi_hop_args *args, unsigned blocks, unsigned threads,
+                          bool (*is_own)(const struct phi_hop_args *args, uint32_t i))
+{
+    const char *why = args->count > PHI_HOP_ENTRIES ? "so many items" : NULL;
+    if (args->count == 0) // of a kernel that is made ready
+        return NULL;
+    for (uint32_t i = 0; !why && i < args->count; i++)
+        why = is_own(args, i) ? refuse_item(&args->items[i]) : "an item is another kernel's";
+    if (!why)
+        why = refuse_waits(args, threads);
+    if (!why)
+        why = refuse_blocks(args, blocks);
+    return !why && threads % 32 ? "half a warp" : why;
+}
+
+static bool is_of_staged(const struct phi_hop_args *args, uint32_t i)
+{
+    return is_staged(&args->items[i]) && args->waits == 0;
+}
+
+static bool is_of_ring(const struct phi_hop_args *args, uint32_t i)
+{
+    return is_ring(&args->items[i]) &&
+           (by_lines(&args->items[i]) || awaits_hands(&args->items[i]));
+}
+
+static bool is_of_spread(const struct phi_hop_args *args, uint32_t i)
+{
+    return !is_ring(&args->items[i]) && !is_staged(&args->items[i]) &&
+           !(i >= args->waits && is_move(&args->items[i]) && args->items[i].size > 24 * SI_MIB);
+}
+
+static bool is_of_large(const struct phi_hop_args *args, uint32_t i)
+{
+    return !is_staged(&args->items[i]);
+}
+
+static bool is_of_first_block(const struct phi_hop_args *args, uint32_t i)
+{
+    const struct phi_hop_item *item = &args->items[i];
+    return i < args->waits && !is_staged(item) && !is_move(item) && !is_ring(item) &&
            !(by_lines(item) && item->wide);
+}
+
+static bool is_of_wide(const struct phi_hop_args *args, uint32_t i)
+{
+    const struct phi_hop_item *item = &args->items[i];
+    if (is_ring(item))
+        return false;
+    if (i < args->waits && (args->count > 1 || item->kind == PHI_HOP_MESSAGE))
+        return awaits_hands(item) && item->kind != PHI_HOP_LEAVE;
+    return by_lines(item) && item->wide &&
+           (item->kind == PHI_HOP_PUSH ? item->source : item->destination) % 16 == 0;
 }
 
 const char *si_hop_refuse(const void *args, unsigned blocks, unsigned threads)
 {
-    return refuse(args, blocks, threads, is_of_one_block);
+    return refuse(args, blocks, threads, is_of_first_block);
 }
 
 const char *si_hop_spread_refuse(const void *args, unsigned blocks, unsigned threads)
 {
-    return refuse(args, blocks, threads, is_of_blocks);
+    return refuse(args, blocks, threads, is_of_spread);
 }
 
-static bool is_wide(const struct phi_hop_item *item)
+const char *si_hop_large_refuse(const void *args, unsigned blocks, unsigned threads)
 {
-    return by_lines(item) && item->wide && !waits_for_copy(item) &&
-           (item->kind == PHI_HOP_PUSH ? item->source : item->destination) % 16 == 0;
+    return refuse(args, blocks, threads, is_of_large);
 }
 
 const char *si_hop_wide_refuse(const void *args, unsigned blocks, unsigned threads)
 {
-    return refuse(args, blocks, threads, is_wide);
+    return refuse(args, blocks, threads, is_of_wide);
+}
+
+const char *si_ring_refuse(const void *args, unsigned blocks, unsigned threads)
+{
+    return refuse(args, blocks, threads, is_of_ring);
 }
 
 const char *si_hop_staged_refuse(const void *args, unsigned blocks, unsigned threads)
 {
-    return refuse(args, blocks, threads, is_staged);
+    return refuse(args, blocks, threads, is_of_staged);
 }

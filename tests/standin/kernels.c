@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Our kernels and the tests', as C functions. The engine calls one again while it waits, or has
-// more to do.
+// Our kernels, the tests' and the bench's, as C functions. The engine calls one again while it
+// waits, or has more to do.
 #include "standin.h"
 
 #include "cuda/kernel_args.h"
+#include "kernel.h"
+#include "load.h"
 #include "support/test_kernels.h"
 
 #include <stdlib.h>
@@ -17,21 +19,85 @@ static uint32_t load32(uint64_t address)
     return __atomic_load_n((const uint32_t *)address, __ATOMIC_ACQUIRE);
 }
 
-// Whether the item is over.
-static bool brace_item(const struct phi_brace_item *item)
+static void note_undone(uint64_t broken)
 {
-    if (item->kind == PHI_BRACE_WAIT)
-        return (load32(item->word) & item->value) != 0 || (item->broken && load32(item->broken));
-    __atomic_store_n((uint32_t *)item->word, item->value, __ATOMIC_RELEASE);
+    if (broken)
+        __atomic_store_n((uint32_t *)(broken + PHI_UNDONE_BEHIND), 1, __ATOMIC_RELEASE);
+}
+
+static bool is_skipped(uint64_t broken)
+{
+    if (!broken || !load32(broken))
+        return false;
+    note_undone(broken);
     return true;
 }
 
-// Whether the items up to `end` are over; *at is the next one.
+void si_note_mismatch(uint64_t broken, uint64_t expected, uint64_t got)
+{
+    *(uint64_t *)(broken + PHI_EXPECTED_BEHIND) = expected;
+    *(uint64_t *)(broken + PHI_GOT_BEHIND) = got;
+    note_undone(broken);
+    __atomic_store_n((uint32_t *)(broken + PHI_MISMATCH_BEHIND), 1, __ATOMIC_RELEASE);
+    __atomic_store_n((uint32_t *)broken, 1, __ATOMIC_RELEASE);
+}
+
+static bool is_left_out(const struct phi_copy_args *args)
+{
+    if (args->head != PHI_HEAD_CHECK)
+        return is_skipped(args->broken);
+    const uint32_t word = load32(args->word);
+    if ((word & (args->bit | PHI_BIT_ADDED(args->bit))) != args->bit ||
+        load32(args->broken + PHI_MISMATCH_BEHIND)) {
+        note_undone(args->broken);
+        return true;
+    }
+    const uint64_t got = *(const uint64_t *)(args->source - PHI_BOUNCE_HEAD);
+    if (got == args->message)
+        return false;
+    if (got == PHI_LEFT_OUT)
+        note_undone(args->broken);
+    else
+        si_note_mismatch(args->broken, args->message, got);
+    return true;
+}
+
+static void write_head(const struct phi_copy_args *args, bool copies)
+{
+    if (args->head == PHI_HEAD_WRITE)
+        *(uint64_t *)(args->destination - PHI_BOUNCE_HEAD) = copies ? args->message : PHI_LEFT_OUT;
+}
+
+// How far items are, in 64 bits: the next one, and whether what stands before it is undone.
+#define UNDONE ((uint64_t)1 << 32)
+
+// Whether the item is over.
+static bool brace_item(const struct phi_brace_item *item, uint64_t *at)
+{
+    if (item->kind == PHI_BRACE_POST) {
+        if (!(*at & UNDONE))
+            __atomic_store_n((uint32_t *)item->word, item->value, __ATOMIC_RELEASE);
+        *at &= ~UNDONE;
+        return true;
+    }
+    bool over = item->broken && load32(item->broken); // first: what came before it was set is taken
+    uint32_t word = load32(item->word);
+    if (!(word & item->value) && !over)
+        return false;
+    *at &= ~UNDONE;
+    if ((word & (item->value | PHI_BIT_ADDED(item->value))) == item->value)
+        return true;
+    note_undone(item->broken);
+    *at |= UNDONE;
+    return true;
+}
+
+// Whether the items up to `end` are over.
 static bool do_items(const struct phi_brace_item *items, uint64_t *at, uint32_t end)
 {
-    while (*at < end && brace_item(&items[*at]))
+    while ((uint32_t)*at < end && brace_item(&items[(uint32_t)*at], at))
         ++*at;
-    return *at >= end;
+    return (uint32_t)*at >= end;
 }
 
 static void store_number(uint64_t done, uint64_t number)
@@ -57,7 +123,12 @@ static size_t part_of(uint64_t size, uint64_t done)
 static enum si_progress copy(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct phi_copy_args *args = data;
-    if (!args->size || (!state[0] && args->broken && load32(args->broken)))
+    const bool out = !state[0] && is_left_out(args);
+    if (!state[0])
+        write_head(args, !out);
+    if (out)
+        return SI_DONE;
+    if (!args->size)
         return SI_DONE;
     size_t part = part_of(args->size, state[0]);
     memcpy((void *)(args->destination + state[0]), (const void *)(args->source + state[0]), part);
@@ -74,7 +145,7 @@ static enum si_progress copies(const void *data, uint64_t state[SI_KERNEL_STATE]
         return SI_DONE;
     }
     const struct phi_copies_item *item = &args->items[state[0]++];
-    if (!(item->broken && load32(item->broken)))
+    if (item->size && !is_skipped(item->broken))
         memcpy((void *)item->destination, (const void *)item->source, item->size);
     return SI_MOVED;
 }
@@ -92,8 +163,15 @@ static enum si_progress transfer(const void *data, uint64_t state[SI_KERNEL_STAT
         return SI_MOVED;
     if (state[1] <= args->copy.size) {
         uint64_t copied[SI_KERNEL_STATE] = {state[1]};
-        bool more = copy(&args->copy, copied) == SI_MOVED;
+        bool out = !state[1] && is_left_out(&args->copy);
+        if (out)
+            write_head(&args->copy, false);
+        bool more = !out && copy(&args->copy, copied) == SI_MOVED;
         state[1] = more ? copied[0] : args->copy.size + 1;
+        // What waited before the copy says nothing of the posts behind it, but that it was skipped.
+        state[0] = (uint32_t)state[0];
+        if (out)
+            state[0] |= UNDONE;
         return SI_MOVED;
     }
     if (!do_items(args->items, &state[0], args->count))
@@ -145,13 +223,18 @@ static enum si_progress spin(const void *data, uint64_t state[SI_KERNEL_STATE])
     return (int32_t)load32(args->word) >= 1 ? SI_DONE : SI_WAITING;
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
 // The blocks that have a place at once; what comes after them in their places is left out.
 static enum si_progress occupy(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
     const struct test_occupy_args *args = data;
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    const uint64_t now = (uint64_t)at.tv_sec * 1000000000 + (uint64_t)at.tv_nsec;
+    const uint64_t now = now_ns();
     if (!state[0])
         state[0] = now;
     for (unsigned i = 0; i < SI_MULTIPROCESSORS; i++)
@@ -160,26 +243,63 @@ static enum si_progress occupy(const void *data, uint64_t state[SI_KERNEL_STATE]
     return now - state[0] >= args->ns ? SI_DONE : SI_WAITING;
 }
 
+// The multiprocessors that have blocks of the launch, or where these need no place the first one,
+// share what it has to run. It takes no time. state[0]: whether it has begun.
+static enum si_progress load(const void *data, uint64_t state[SI_KERNEL_STATE])
+{
+    const struct bench_load_args *args = data;
+    uint32_t multiprocessors[SI_MULTIPROCESSORS] = {0}, count = 0;
+    if (state[0]++)
+        return SI_DONE;
+    for (uint32_t i = 0; i < SI_MULTIPROCESSORS; i++)
+        if (si_grid_is_on(si_running, i))
+            multiprocessors[count++] = i;
+    for (uint32_t i = 0; i < si_running->u.kernel.blocks; i++)
+        __atomic_store_n((uint32_t *)args->where + i,
+                         args->mark << 16 | multiprocessors[count ? i % count : 0],
+                         __ATOMIC_RELAXED);
+    return SI_MOVED;
+}
+
+// Of peerhop-perf. state[0]: when it began.
+static enum si_progress note(const void *data, uint64_t state[SI_KERNEL_STATE])
+{
+    const struct bench_note_args *args = data;
+    const uint64_t now = now_ns();
+    if (state[0] == 0)
+        state[0] = now;
+    const uint64_t *gate = (const uint64_t *)args->gate;
+    const bool open = gate && __atomic_load_n(gate, __ATOMIC_RELAXED) >= args->opens;
+    if (now - state[0] < args->after_ns && !open)
+        return SI_WAITING;
+    *(uint64_t *)args->address = now;
+    return SI_DONE;
+}
+
 // Registers: what ptxas says for compute capability 9.0.
 const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_brace", brace, sizeof(struct phi_brace_args), PHI_BRACE_THREADS, 12},
     {"phi_copy", copy, sizeof(struct phi_copy_args), PHI_COPY_THREADS, 53},
     {"phi_copies", copies, sizeof(struct phi_copies_args), PHI_COPY_THREADS, 40},
     {"phi_transfer", transfer, sizeof(struct phi_transfer_args), PHI_COPY_THREADS, 53},
-    {"phi_hop", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, 32, true, true,
+    {"phi_hop", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, 32, false,
      si_hop_refuse},
-    {"phi_hop_spread", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, 64, true, true,
+    {"phi_hop_spread", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, 124, false,
      si_hop_spread_refuse},
-    {"phi_hop_large", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, 64, true, true,
-     si_hop_spread_refuse},
-    {"phi_hop_wide", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, 32, true, true,
+    {"phi_hop_large", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, 124, false,
+     si_hop_large_refuse},
+    {"phi_hop_wide", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, 64, false,
      si_hop_wide_refuse},
-    {"phi_hop_staged", si_hop, sizeof(struct phi_hop_args), PHI_STAGED_THREADS, 119, true, true,
+    {"phi_ring", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, 64, false, si_ring_refuse},
+    {"phi_hop_staged", si_hop, sizeof(struct phi_hop_args), PHI_STAGED_THREADS, 117, true,
      si_hop_staged_refuse},
     {"phi_test_fill", fill, sizeof(struct test_pattern_args), 1024, 32},
     {"phi_test_verify", verify, sizeof(struct test_pattern_args), 1024, 32},
     {"phi_test_spin", spin, sizeof(struct test_spin_args), 1024, 6},
     {"phi_test_occupy", occupy, sizeof(struct test_occupy_args), 384, 168},
+    {"bench_load_light", load, sizeof(struct bench_load_args), 256, 18},
+    {"bench_load_gemm", load, sizeof(struct bench_load_args), 384, 168},
+    {"bench_note", note, sizeof(struct bench_note_args), 1, 8},
     {NULL},
 };
 
@@ -246,7 +366,7 @@ static unsigned transfer_touches(const struct phi_transfer_args *args, const uin
                                  struct si_touch touches[SI_TOUCHES], uint64_t *part)
 {
     const struct phi_copy_args *moved = &args->copy;
-    if (state[0] < args->before || state[1] > moved->size)
+    if ((uint32_t)state[0] < args->before || state[1] > moved->size)
         return 0; // it waits, or is about to post
     *part = 1;
     return copy_touches(moved->destination, moved->source, moved->size,

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Bytes of shared memory of a block: by default, and where its function is allowed more.
+#define SHARED      49152
+#define SHARED_MOST 232448
+
 struct CUmod_st {
     struct CUmod_st *next;
     struct CUfunc_st functions[SI_KERNELS_MAX];
@@ -114,6 +118,22 @@ SI_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute
     return si_end(CUDA_SUCCESS);
 }
 
+// The one attribute that is set here lets a launch have more shared memory.
+SI_EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
+                                      int value)
+{
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
+        value > SHARED_MOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = si_begin_any();
+    if (result)
+        return result;
+    if (!is_function(function))
+        return si_end(CUDA_ERROR_INVALID_HANDLE);
+    function->shared = (unsigned)value;
+    return si_end(CUDA_SUCCESS);
+}
+
 SI_EXPORT CUresult cuFuncLoad(CUfunction function)
 {
     CUresult result = si_begin_any();
@@ -145,14 +165,6 @@ static const struct CUfunc_st *function_of(const struct CUfunc_st *function)
     return k;
 }
 
-static bool begins_early(const CUlaunchConfig *config)
-{
-    for (unsigned i = 0; i < config->numAttrs; i++)
-        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
-            return config->attrs[i].value.programmaticStreamSerializationAllowed;
-    return false;
-}
-
 static CUresult launch(CUfunction function, const CUlaunchConfig *config, void **params,
                        void **extra)
 {
@@ -160,7 +172,8 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *config, void *
     struct CUstream_st *stream;
     if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (threads > function->threads)
+    if (threads > function->threads ||
+        (config->sharedMemBytes > SHARED && config->sharedMemBytes > function->shared))
         return CUDA_ERROR_INVALID_VALUE;
     si_gate(function->context);
     CUresult result = si_stream_find(function->context, config->hStream, &stream);
@@ -185,7 +198,6 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *config, void *
     op->u.kernel.blocks = config->gridDimX * config->gridDimY * config->gridDimZ;
     op->u.kernel.threads = threads;
     op->u.kernel.shared = config->sharedMemBytes;
-    op->u.kernel.early = begins_early(config);
     return si_enqueue(stream, op);
 }
 
@@ -195,7 +207,7 @@ static CUresult launch_config(const CUlaunchConfig *config, CUfunction function,
     const uint64_t blocks = (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ;
     const uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
     if (!blocks || blocks > UINT32_MAX || !threads || threads > 1024 ||
-        config->sharedMemBytes > 232448)
+        config->sharedMemBytes > SHARED_MOST)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = si_begin_any();
     if (result)

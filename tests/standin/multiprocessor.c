@@ -10,8 +10,8 @@
 // different things to do, all need their places, and those that have one keep it. Contexts of other
 // processes take turns with this one on a real device, and are not seen here.
 //
-// A launch that may begin early has its places when the one before it lets it in; in graphs it
-// waits for its turn (captured ones have no such edges here).
+// A launch that may begin early does so when the one before it is over: what lets it in sooner
+// waits for nothing any more.
 #include "standin.h"
 
 #include <stdlib.h>
@@ -31,6 +31,7 @@ enum {
 struct si_grid {
     struct si_context *context;
     unsigned placed;
+    unsigned left; // blocks that have ended
     uint8_t blocks[SI_MULTIPROCESSORS];
 };
 
@@ -90,26 +91,16 @@ static bool place_all(struct si_op *op, struct si_context *context)
         abort();
     struct si_grid *grid = op->u.kernel.grid;
     grid->context = context;
-    while (grid->placed < op->u.kernel.blocks && place(grid, &block))
+    while (grid->placed + grid->left < op->u.kernel.blocks && place(grid, &block))
         ;
     return grid->placed >= (op->u.kernel.function->together ? op->u.kernel.blocks : 1);
-}
-
-static bool is_let_in(const struct si_op *next)
-{
-    return next && next->kind == SI_OP_KERNEL && next->u.kernel.early;
 }
 
 bool si_grid_enter(struct si_op *op, struct si_context *context)
 {
     if (si.multiprocessors == 0)
         return true;
-    if (!place_all(op, context))
-        return false;
-    // It is early for the next one alone: what that lets in has to wait until it runs.
-    if (op->u.kernel.function->lets_in && is_let_in(op->next))
-        place_all(op->next, context);
-    return true;
+    return place_all(op, context);
 }
 
 void si_grid_leave(struct si_op *op)
@@ -128,6 +119,25 @@ void si_grid_leave(struct si_op *op)
     grid->context->grids -= grid->placed > 0;
     op->u.kernel.grid = NULL;
     free(grid);
+}
+
+void si_grid_shrink(const struct si_op *op, unsigned blocks)
+{
+    struct si_grid *grid = op->u.kernel.grid;
+    if (!grid)
+        return;
+    const struct si_multiprocessor block = block_of(op);
+    for (unsigned i = 0; i < SI_MULTIPROCESSORS; i++)
+        while (grid->blocks[i] > 0 && grid->placed > blocks) {
+            struct si_multiprocessor *m = &grid->context->multiprocessors[i];
+            m->blocks -= block.blocks;
+            m->threads -= block.threads;
+            m->registers -= block.registers;
+            m->shared -= block.shared;
+            grid->blocks[i]--;
+            grid->placed--;
+            grid->left++;
+        }
 }
 
 bool si_grid_is_on(const struct si_op *op, unsigned multiprocessor)

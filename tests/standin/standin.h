@@ -154,7 +154,7 @@ struct si_memop {
 };
 
 // A kernel as a C function: called again until it says SI_DONE. state is zero at the launch.
-#define SI_KERNEL_STATE 8
+#define SI_KERNEL_STATE 16
 typedef enum si_progress (*si_kernel)(const void *args, uint64_t state[SI_KERNEL_STATE]);
 extern _Thread_local const struct si_op *si_running; // the launch whose kernel is called
 
@@ -165,11 +165,10 @@ struct CUfunc_st {
     unsigned threads; // most of a block
     unsigned registers; // of a thread
     bool together; // its blocks have different things to do
-    // Lets the launch behind it in, where that may begin early, before its own wait is over.
-    bool lets_in;
     // What is wrong with a launch, or NULL; may itself be NULL.
     const char *(*refuse)(const void *args, unsigned blocks, unsigned threads);
     struct si_context *context;
+    unsigned shared; // bytes that a block may have, where that was set
 };
 
 // Bytes that an operation and its copies in graphs share.
@@ -216,7 +215,6 @@ struct si_op {
         struct {
             const struct CUfunc_st *function; // of si_kernels
             unsigned blocks, threads, shared;
-            bool early; // may begin before what is in front of it has ended
             struct si_grid *grid;
         } kernel; // blob: arguments
         struct {
@@ -504,6 +502,8 @@ void si_check_closed(uint64_t address);
 // multiprocessor.c: whether the operation, a kernel, has a place and may go on; and gives it up.
 bool si_grid_enter(struct si_op *op, struct si_context *context);
 void si_grid_leave(struct si_op *op);
+// All blocks of it but so many have ended.
+void si_grid_shrink(const struct si_op *op, unsigned blocks);
 bool si_grid_is_on(const struct si_op *op, unsigned multiprocessor);
 
 // callback.c: the thread that runs host functions and destructors. finished may be NULL.
@@ -531,7 +531,7 @@ bool si_set_copy(struct si_set *to, const struct si_set *from);
 void si_set_clear(struct si_set *set);
 
 // kernels.c: ends with a nameless one
-#define SI_KERNELS_MAX 14
+#define SI_KERNELS_MAX  24
 extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
 // What the next step of a launch reads and writes, where its kernel does not wait before it; *part
 // is another one for each set of these. And a look at the words that a launch waits for.
@@ -541,11 +541,16 @@ void si_kernel_check(si_kernel run, const void *args);
 bool si_kernel_fences(si_kernel run);
 bool si_kernel_releases(si_kernel run, const void *args);
 
+// Says in a line, whose `broken` this is, that a message of another size has come.
+void si_note_mismatch(uint64_t broken, uint64_t expected, uint64_t got);
+
 // hop.c: phi_hop and its kin, and what is no launch of theirs
 enum si_progress si_hop(const void *args, uint64_t state[SI_KERNEL_STATE]);
 const char *si_hop_refuse(const void *args, unsigned blocks, unsigned threads);
 const char *si_hop_spread_refuse(const void *args, unsigned blocks, unsigned threads);
+const char *si_hop_large_refuse(const void *args, unsigned blocks, unsigned threads);
 const char *si_hop_wide_refuse(const void *args, unsigned blocks, unsigned threads);
+const char *si_ring_refuse(const void *args, unsigned blocks, unsigned threads);
 const char *si_hop_staged_refuse(const void *args, unsigned blocks, unsigned threads);
 // The copy that is under way, of several the first: its touches, 0 or 2, and as *part its item.
 unsigned si_hop_touches(const void *args, const uint64_t state[SI_KERNEL_STATE],

@@ -455,19 +455,15 @@ class Places : public Standin
         Standin::TearDown();
     }
     template <class Args>
-    void launch_blocks(const char *name, unsigned blocks, CUstream s, Args args, bool early = false)
+    void launch_blocks(const char *name, unsigned blocks, CUstream s, Args args,
+                       unsigned threads = 1024)
     {
         void *params[] = {&args};
-        CUlaunchAttribute attribute = {};
-        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attribute.value.programmaticStreamSerializationAllowed = 1;
         CUlaunchConfig config = {};
         config.gridDimX = blocks;
         config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
-        config.blockDimX = 1024;
+        config.blockDimX = threads;
         config.hStream = s;
-        config.attrs = &attribute;
-        config.numAttrs = early;
         CU_EXPECT(d->cuLaunchKernelEx(&config, kernel(name), params, nullptr), CUDA_SUCCESS);
     }
     void wait(unsigned blocks)
@@ -482,19 +478,19 @@ class Places : public Standin
     {
         launch_blocks("phi_test_spin", blocks, s, test_spin_args{device(&words_[1])});
     }
-    // Arrivals, a block each.
-    phi_hop_args arrivals(uint32_t count, bool have_come)
+    // Blocks that are not alike: of a lane whose reach lets them go on, or not.
+    phi_hop_args stages(bool reached)
     {
         phi_hop_args args = {};
-        args.count = count;
-        for (uint32_t i = 0; i < count; i++) {
-            auto *lane = reinterpret_cast<phi_flag_lane *>(lanes_) + i;
-            lane->full[0] = have_come;
-            args.items[i].own = device(lane);
-            args.items[i].kind = PHI_HOP_ARRIVE;
-            args.items[i].blocks = 1;
-            args.items[i].first = i;
-        }
+        auto *lane = reinterpret_cast<phi_stage_lane *>(lanes_);
+        lane->reach = reached;
+        args.count = 1;
+        args.items[0].own = device(lane);
+        args.items[0].kind = PHI_HOP_STAGE;
+        args.items[0].signal = 1;
+        args.items[0].peer = PHI_STAGE_LIKE(4096, 4);
+        args.items[0].slots = device(lanes_ + sizeof(phi_stage_lane) / sizeof *lanes_);
+        args.items[0].blocks = 4;
         return args;
     }
 
@@ -522,35 +518,40 @@ TEST_F(Places, OneIsEnoughForAGridWhoseBlocksAreAlike)
 TEST_F(Places, AllAreNeededWhereBlocksDiffer)
 {
     wait(3);
-    launch_blocks("phi_hop", 2, own_, arrivals(2, true));
+    launch_blocks("phi_hop_staged", 4, own_, stages(true), 256);
     EXPECT_FALSE(finishes(own_, 50));
     words_[0] = 1;
     EXPECT_TRUE(finishes(own_));
     EXPECT_TRUE(finishes(waits_));
 }
 
-TEST_F(Places, ALaunchThatIsLetInEarlyHasThemToo)
+// Hands that may not begin leave, and the first block keeps its place.
+TEST_F(Places, HandsThatMayNotBeginLeaveTheirs)
 {
-    for (bool early : {false, true}) {
-        CUstream hops = stream();
-        words_[0] = 0;
-        wait(2);
-        const phi_hop_args first = arrivals(1, false);
-        launch_blocks("phi_hop", 1, hops, first);
-        launch_blocks("phi_hop", 1, hops, phi_hop_args{}, early);
-        EXPECT_FALSE(finishes(hops, 50));
-        go(1, own_);
-        if (early)
-            EXPECT_FALSE(finishes(own_, 50));
-        else
-            EXPECT_TRUE(finishes(own_));
-        reinterpret_cast<phi_flag_lane *>(lanes_)->full[0] = 1;
-        EXPECT_TRUE(finishes(hops));
-        EXPECT_TRUE(finishes(own_));
-        words_[0] = 1;
-        EXPECT_TRUE(finishes(waits_));
-        CU_OK(d->cuStreamDestroy_v2(hops));
+    CUstream hops = stream();
+    phi_hop_args args = {};
+    auto *lane = reinterpret_cast<phi_flag_lane *>(lanes_);
+    args.count = 2;
+    args.waits = 1;
+    for (uint32_t i = 0; i < 2; i++) {
+        args.items[i].own = args.items[i].peer = device(lane);
+        args.items[i].kind = i == 0 ? PHI_HOP_LEAVE : PHI_HOP_MOVE;
+        args.items[i].source = args.items[i].destination = device(lane);
+        args.items[i].size = 8;
+        args.items[i].blocks = i == 0 ? 1 : 3;
+        args.items[i].first = i;
     }
+    launch_blocks("phi_hop_spread", 4, hops, args, 512);
+    EXPECT_FALSE(finishes(hops, 50));
+    wait(3);
+    go(1, own_);
+    EXPECT_FALSE(finishes(own_, 50));
+    words_[0] = 1;
+    EXPECT_TRUE(finishes(own_));
+    EXPECT_TRUE(finishes(waits_));
+    lane->go = 1;
+    EXPECT_TRUE(finishes(hops));
+    CU_OK(d->cuStreamDestroy_v2(hops));
 }
 
 TEST_F(Places, OfAGraphAreGivenUpAsWell)

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <thread>
 
 ph_store_callbacks MemoryStore::callbacks()
 {
@@ -31,6 +32,19 @@ void MemoryStore::put(const std::string &key, const std::string &value)
     std::lock_guard<std::mutex> hold(lock_);
     values_[key] = value;
     changed_.notify_all();
+}
+
+std::string MemoryStore::value(const std::string &key)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    auto found = values_.find(key);
+    return found == values_.end() ? "" : found->second;
+}
+
+void MemoryStore::erase(const std::string &key)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    values_.erase(key);
 }
 
 void MemoryStore::clear()
@@ -63,6 +77,8 @@ int MemoryStore::set(void *opaque, const char *key, const void *value, size_t si
         return self->failure_;
     std::string copy(static_cast<const char *>(value), size);
     auto made = self->values_.insert({key, copy});
+    if (!made.second && self->refuses && made.first->second != copy)
+        return -EEXIST;
     if (!made.second) {
         self->overwritten_ |= made.first->second != copy;
         made.first->second = copy;
@@ -96,6 +112,7 @@ int MemoryStore::get(void *opaque, const char *key, void **value, size_t *size, 
 int MemoryStore::remove(void *opaque, const char *key, int64_t)
 {
     auto *self = static_cast<MemoryStore *>(opaque);
+    std::this_thread::sleep_for(std::chrono::milliseconds(self->remove_ms));
     std::lock_guard<std::mutex> hold(self->lock_);
     return self->values_.erase(key) ? 0 : -ENOENT;
 }

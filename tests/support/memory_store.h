@@ -20,12 +20,16 @@ class MemoryStore
     size_t size();
     std::string keys(); // one a line
     void put(const std::string &key, const std::string &value);
+    std::string value(const std::string &key); // empty: it is not there
+    void erase(const std::string &key);
     void clear();
     bool overwritten(); // was a key set twice, with another value?
 
     // The next calls of set return this; where after_storing, they store nevertheless, as a
     // time-out may.
     void fail_sets(int count, int result, bool after_storing);
+    std::atomic<bool> refuses{false};    // -EEXIST where a key has another value
+    std::atomic<int> remove_ms{0};       // that a remove takes
     std::atomic<int> get_result{0};      // not 0: every get returns it at once
     std::atomic<int64_t> longest_get{0}; // ms that a get was asked to wait at most
 

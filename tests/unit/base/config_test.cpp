@@ -259,7 +259,7 @@ TEST_F(Config, PrintShowsEveryVariableAndNoPassword)
         text.find("PEERHOP_WAIT=kernel\n    default auto, one of auto|kernel|memory_operation\n"),
         std::string::npos);
     EXPECT_NE(text.find("PEERHOP_RANK=5\n    default -1, -1 to 1048575\n"), std::string::npos);
-    EXPECT_NE(text.find("most kernels of ours that wait at once"), std::string::npos);
+    EXPECT_NE(text.find("in which kernels of ours wait at once"), std::string::npos);
 }
 
 TEST_F(Config, PrintKeepsUrisWithoutPassword)

@@ -23,7 +23,7 @@ class Table : public testing::Test
     void SetUp() override
     {
         phi_report_init(&report, nullptr, nullptr, PH_LOG_NONE);
-        config.ll_max = config.sm_max = config.ll_end = -1;
+        config.ll_max = config.sm_max = -1;
     }
 
     void TearDown() override
@@ -132,28 +132,6 @@ TEST_F(Table, SaysWhereLinesAreWide)
         << "it says how far, not that they do not come whole";
 }
 
-TEST_F(Table, SaysWhatOfACopyGoesByLines)
-{
-    const char *h100 = "NVIDIA H100 80GB HBM3", *h200 = "NVIDIA H200";
-    const auto end = [&](const char *own, const char *peer, bool bus = false) {
-        return phi_table_end(&table, &config, {own, peer, bus});
-    };
-    EXPECT_EQ(phi_table_end(nullptr, &config, {h100, h100, false}), 512 << 10);
-    EXPECT_EQ(phi_table_end(nullptr, &config, {h100, h100, true}), 0);
-    EXPECT_EQ(phi_table_end(nullptr, &config, {h200, h200, false}), 0);
-    ASSERT_EQ(parse("a b 1M all wide 256k\nb c 1M all wide\nb a 8K all wide 0#\n"), 0) << error();
-    EXPECT_EQ(end("a", "b"), 256 << 10);
-    EXPECT_EQ(end("b", "c"), 0);
-    EXPECT_EQ(end("b", "a"), 0);
-    EXPECT_EQ(end("c", "d"), 0);
-    EXPECT_EQ(end(h100, h100), 512 << 10);
-    config.ll_end = 4096;
-    EXPECT_EQ(end("a", "b"), 4096);
-    EXPECT_EQ(end(h200, h200), 4096);
-    config.ll_end = 0;
-    EXPECT_EQ(end(h100, h100), 0);
-}
-
 TEST_F(Table, AWrongLineIsNamedAndNothingIsKept)
 {
     const struct {
@@ -165,12 +143,11 @@ TEST_F(Table, AWrongLineIsNamedAndNothingIsKept)
         {"a\"b c 1 2", "quotes"},
         {"\"a\"b c 1 2", "quotes"},
         {"\"\" b 1 2", "without a name"},
-        {"a b 1 2 narrow", "wide, or wide and ll_end"},
+        {"a b 1 2 narrow", "and wide or nothing"},
         {"a b 1 wide", "sm_max"},
         {"a b 1 2 3 wide", "must be"},
         {"a b 1 2 wide 3 4", "must be"},
-        {"a b 1 2 wide wide", "ll_end is a size from 0 to 1M, not 'wide'"},
-        {"a b 1 2 wide 1025K", "ll_end"},
+        {"a b 1 2 wide wide", "must be"},
         {"a b 8193 all", "needs `wide`"},
         {"a b 1048577 all", "ll_max is a size from 0 to 1M, not '1048577'"},
         {"a b 1025K all", "'1025K'"},

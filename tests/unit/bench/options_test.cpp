@@ -5,9 +5,11 @@
 #include <cerrno>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 extern "C" {
+#include "beside.h"
 #include "cases.h"
 #include "hide.h"
 #include "options.h"
@@ -95,13 +97,66 @@ TEST(Options, DefaultsAreTheNewcomersRun)
 {
     Parsed parsed = parse({});
     ASSERT_EQ(parsed.rc, 0) << parsed.error;
-    EXPECT_EQ(parsed.options.case_count, 4u);
+    EXPECT_EQ(parsed.options.case_count, 5u);
+    EXPECT_EQ(parsed.options.cases[4], &bench_overlap_case);
+    EXPECT_TRUE(parsed.options.by_default);
     EXPECT_TRUE(parsed.options.verify);
     EXPECT_EQ(parsed.options.ranks, 2);
     EXPECT_STREQ(parsed.options.kind, "auto");
     EXPECT_STREQ(parsed.options.protocol, "put");
     EXPECT_FALSE(parsed.options.json);
     EXPECT_EQ(parsed.options.sizes.n, 0u);
+}
+
+// Kernels beside messages are of GPUs, and of streams or graphs.
+TEST(Options, OverlapRunsByDefaultWhereItCan)
+{
+    EXPECT_EQ(parse({"-k", "cuda"}).options.case_count, 5u);
+    EXPECT_EQ(parse({"-i", "graph"}).options.case_count, 5u);
+    for (const std::vector<std::string> &without : std::vector<std::vector<std::string>>{
+             {"-k", "host"}, {"-p", "net"}, {"--group"}, {"-i", "host"}})
+        EXPECT_EQ(parse(without).options.case_count, 4u) << without[0];
+    EXPECT_FALSE(parse({"-c", "overlap"}).options.by_default);
+    for (const std::vector<std::string> &with :
+         std::vector<std::vector<std::string>>{{"--group"}, {"-i", "host"}, {"-i", "device"}}) {
+        std::vector<std::string> words = {"-c", "overlap"};
+        words.insert(words.end(), with.begin(), with.end());
+        EXPECT_NE(parse(words).error.find("overlap"), std::string::npos) << with[0];
+    }
+}
+
+// The word of --compare may be left out, stand behind it, or be joined to it.
+TEST(Options, CompareWithTheRawLimitOrWithNccl)
+{
+    EXPECT_EQ(parse({}).options.compare, BENCH_COMPARE_NONE);
+    for (const std::vector<std::string> &raw :
+         std::vector<std::vector<std::string>>{{"--compare"},
+                                               {"--compare", "--group"},
+                                               {"--compare", "raw"},
+                                               {"--compare=raw", "--group"}}) {
+        Parsed parsed = parse(raw);
+        EXPECT_EQ(parsed.rc, 0) << parsed.error;
+        EXPECT_EQ(parsed.options.compare, BENCH_COMPARE_RAW);
+        EXPECT_EQ(parsed.options.group, raw.back() == "--group");
+    }
+    for (const std::vector<std::string> &nccl : std::vector<std::vector<std::string>>{
+             {"--compare", "nccl", "-i", "graph"}, {"--compare=nccl", "-i", "graph"}}) {
+        Parsed parsed = parse(nccl);
+        EXPECT_EQ(parsed.rc, 0) << parsed.error;
+        EXPECT_EQ(parsed.options.compare, BENCH_COMPARE_NCCL);
+        EXPECT_EQ(parsed.options.issue, BENCH_ISSUE_GRAPH);
+        ASSERT_EQ(parsed.options.case_count, 3u) << "those that have a counterpart";
+        for (size_t i = 0; i < parsed.options.case_count; i++)
+            EXPECT_TRUE(parsed.options.cases[i]->nccl);
+    }
+    EXPECT_NE(parse({"--compare", "mpi"}).error.find("--compare: 'mpi' is none of raw|nccl"),
+              std::string::npos);
+    EXPECT_NE(parse({"--compare", "nccl", "-c", "put-latency"}).error.find("of put-latency"),
+              std::string::npos);
+    EXPECT_NE(parse({"--compare", "nccl", "-i", "device"}).error.find("--compare nccl"),
+              std::string::npos);
+    EXPECT_NE(parse({"--compare", "nccl", "-k", "host"}).error.find("--compare nccl"),
+              std::string::npos);
 }
 
 // By kernels: the cases that have one, one channel each way.
@@ -182,11 +237,12 @@ TEST(Options, ThePasswordIsHiddenWhereItStood)
 TEST(Options, ErrorsNameTheOptionAndTheValue)
 {
     const std::vector<std::vector<std::string>> lines = {
-        {"-c", "put-nothing"}, {"-b", "8x"},        {"-n", "0"},    {"-n", "many"},
-        {"-w", "-1"},          {"-r", "1"},         {"-r", "65"},   {"-k", "disk"},
-        {"-p", "wire"},        {"-m", "memcpy"},    {"-i", "hand"}, {"-o", "xml"},
-        {"--protocol", "pu"},  {"--channels", "0"}, {"--ops", "0"}, {"--segments", "1.5"},
-        {"--wait", "spin"},    {"--deadline", ""},
+        {"-c", "put-nothing"}, {"-b", "8x"},        {"-n", "0"},      {"-n", "many"},
+        {"-w", "-1"},          {"-r", "1"},         {"-r", "65"},     {"-k", "disk"},
+        {"-p", "wire"},        {"-m", "memcpy"},    {"-i", "hand"},   {"-o", "xml"},
+        {"--protocol", "pu"},  {"--channels", "0"}, {"--ops", "0"},   {"--segments", "1.5"},
+        {"--wait", "spin"},    {"--deadline", ""},  {"--late", "-1"}, {"--late", "1000001"},
+        {"--graphs", "0"},     {"--graphs", "N"},
     };
     for (const auto &line : lines) {
         Parsed parsed = parse(line);
@@ -212,12 +268,62 @@ TEST(Options, Tune)
                                                {"-o", "json"},
                                                {"-p", "net"},
                                                {"--channels", "2"},
-                                               {"--compare"}}) {
+                                               {"--compare"},
+                                               {"--late", "0"},
+                                               {"--graphs", "2"},
+                                               {"--fresh"}}) {
         std::vector<std::string> words = {"--tune"};
         words.insert(words.end(), other.begin(), other.end());
         parsed = parse(words);
         EXPECT_EQ(parsed.rc, -EINVAL) << other[0];
         EXPECT_NE(parsed.error.find("--tune: not with"), std::string::npos) << parsed.error;
+    }
+}
+
+TEST(Options, BesideOtherWork)
+{
+    Parsed parsed = parse({"-c", "send-latency"});
+    EXPECT_LT(parsed.options.late_us, 0);
+    EXPECT_EQ(parsed.options.graphs, 0);
+    EXPECT_FALSE(parsed.options.fresh);
+    parsed = parse({"-c", "put-latency", "--late", "1000", "--graphs", "64", "-i", "graph"});
+    ASSERT_EQ(parsed.rc, 0) << parsed.error;
+    EXPECT_EQ(parsed.options.late_us, 1000);
+    EXPECT_EQ(parsed.options.graphs, 64);
+    parsed = parse({"--fresh", "--verify", "-i", "host", "--protocol", "get"});
+    ASSERT_EQ(parsed.rc, 0) << parsed.error;
+    EXPECT_TRUE(parsed.options.fresh);
+    ASSERT_EQ(parsed.options.case_count, 1u) << "of the newcomer's cases the one that goes";
+    EXPECT_EQ(parsed.options.cases[0], &bench_send_latency);
+    EXPECT_EQ(parse({"--graphs", "2", "-c", "put-rate", "--channels", "3"}).rc, 0);
+    EXPECT_EQ(parse({"--late", "5", "-c", "send-latency", "--compare", "nccl"}).rc, 0);
+}
+
+TEST(Options, BesideOtherWorkWhatMakesNoSense)
+{
+    using Line = std::pair<std::vector<std::string>, std::string>;
+    for (const auto &[words, error] : std::vector<Line>{
+             {{"--late", "5", "--fresh"}, "--late: not with"},
+             {{"--late", "5", "--group"}, "--late: not with"},
+             {{"--late", "5", "--compare", "raw"}, "--late: not with"},
+             {{"--late", "5", "-c", "put-latency", "--compare", "nccl"}, "--compare nccl: NCCL"},
+             {{"--late", "5", "-i", "host"}, "--late: not with"},
+             {{"--late", "5", "-i", "device"}, "--late: not with"},
+             {{"--fresh", "--graphs", "2"}, "--fresh: not with"},
+             {{"--fresh", "--group"}, "--fresh: not with"},
+             {{"--fresh", "--compare"}, "--fresh: not with"},
+             {{"--fresh", "-i", "graph"}, "--fresh: not with"},
+             {{"--fresh", "-i", "device"}, "--fresh: not with"},
+             {{"--graphs", "2", "-i", "device"}, "--graphs: not with"},
+             {{"--late", "5", "-c", "put-rate"},
+              "--late: send-latency and put-latency only, not put-rate"},
+             {{"--fresh", "-c", "import"},
+              "--fresh: send-latency and put-latency only, not import"},
+             {{"--graphs", "2", "-c", "exchange-hit"}, "--graphs: exchange-hit goes into no graph"},
+         }) {
+        Parsed parsed = parse(words);
+        EXPECT_EQ(parsed.rc, -EINVAL) << error;
+        EXPECT_EQ(parsed.error.find(error), 0u) << parsed.error;
     }
 }
 
@@ -243,9 +349,9 @@ TEST(Cases, NamesAreUniqueAndDescribed)
         EXPECT_EQ(bench_case_find(test->name), test);
         EXPECT_GT(strlen(test->what), 10u) << test->name;
         EXPECT_NE(test->sizes[0], 0u) << test->name;
-        EXPECT_TRUE(test->once || test->sample) << test->name;
+        EXPECT_TRUE(test->once || test->sample || test->rows) << test->name;
     }
-    EXPECT_EQ(names.size(), 17u);
+    EXPECT_EQ(names.size(), 21u);
     EXPECT_EQ(bench_case_find("put"), nullptr);
 }
 
@@ -255,4 +361,38 @@ TEST(Cases, AreaHoldsTheLargestSizeOfEveryChannelBothWays)
     ASSERT_EQ(parsed.rc, 0);
     EXPECT_EQ(bench_case_area(&bench_put_rate, &parsed.options), 2u * 3 * 8192);
     EXPECT_EQ(bench_case_area(&bench_exchange_cold, &parsed.options), 0u);
+}
+
+// Which buffer is next depends on the size: each fits, also where the area is another's.
+TEST(Cases, ThePoolOfFreshBuffersHoldsEverySize)
+{
+    const size_t least = bench_fresh_area(8), large = (size_t)300 << 20;
+    EXPECT_GE(least, (size_t)512 << 20);
+    EXPECT_EQ(bench_fresh_area((size_t)100 << 20), least);
+    EXPECT_GE(bench_fresh_area(large), 4 * large);
+    Parsed parsed = parse({"--fresh", "-c", "send-latency", "-b", "8", "-b", "300M"});
+    ASSERT_EQ(parsed.rc, 0) << parsed.error;
+    EXPECT_EQ(bench_case_area(&bench_send_latency, &parsed.options), bench_fresh_area(large));
+}
+
+TEST(Cases, WhatIsLateOrFreshIsAnotherMeasurement)
+{
+    bench_case variant;
+    Parsed parsed = parse({"-c", "send-latency", "--graphs", "2"});
+    EXPECT_EQ(bench_beside_case(&bench_send_latency, &parsed.options, &variant),
+              &bench_send_latency);
+    unsigned samples = 1000;
+    for (const char *us : {"0", "10000", "1000000"}) {
+        parsed = parse({"-c", "send-latency", "--late", us});
+        EXPECT_EQ(bench_beside_case(&bench_send_latency, &parsed.options, &variant), &variant);
+        EXPECT_EQ(variant.metric, BENCH_ONE_WAY_US);
+        EXPECT_NE(variant.rows, nullptr);
+        EXPECT_LT(variant.samples, samples) << "the later, the fewer";
+        EXPECT_GE(variant.samples, 10u);
+        samples = variant.samples;
+    }
+    parsed = parse({"-c", "put-latency", "--fresh"});
+    EXPECT_EQ(bench_beside_case(&bench_put_latency, &parsed.options, &variant), &variant);
+    EXPECT_EQ(variant.metric, BENCH_FRESH_US);
+    EXPECT_STREQ(variant.name, "put-latency");
 }

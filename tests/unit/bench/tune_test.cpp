@@ -27,15 +27,6 @@ TEST(Tune, OnceQuickerIsNotEnough)
     EXPECT_EQ(kept({1, 2, 4, 8}, {3, 3, 3, 9}), 4u);
 }
 
-TEST(Tune, AnEndByLinesIsKeptWhereItIsQuickerOnAnAverage)
-{
-    const double without[] = {10, 20, 100};
-    EXPECT_TRUE(bench_tune_end((const double[]){9, 19, 101}, without, 3));
-    EXPECT_FALSE(bench_tune_end((const double[]){10.2, 20.2, 99}, without, 3));
-    EXPECT_FALSE(bench_tune_end((const double[]){9.95, 19.9, 99.5}, without, 3)) << "noise";
-    EXPECT_FALSE(bench_tune_end(without, without, 0)) << "none was measured";
-}
-
 TEST(Tune, AHundredthIsNoise)
 {
     EXPECT_EQ(kept({1, 2, 4, 8}, {3, 1.5, 4.03, 8.07}), 1u);

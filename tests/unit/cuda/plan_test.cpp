@@ -12,6 +12,7 @@
 
 extern "C" {
 #include "cuda/kernel_args.h"
+#include "semaphore/flags.h"
 #include "semaphore/hop.h"
 #include "semaphore/plan.h"
 }
@@ -303,6 +304,7 @@ phi_policy policy_of(int wait, int method, int memory_waits = 0)
     config.wait = wait;
     config.method = method;
     config.kernel_waits = 64;
+    config.graph_branches = 16;
     config.memory_operation_streams = memory_waits;
     config.copy_blocks = 64;
     phi_policy policy = phi_policy_of(&config);
@@ -314,13 +316,13 @@ TEST(Policy, WaitsByKernelUnlessTheDeviceIsShared)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO, 16);
     phi_waiting others{};
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 1);
     policy.shared = true;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 0);
     others.memory_operations = 15;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 0);
     others.memory_operations = 16;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 1)
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 1)
         << "beyond the limit a kernel, on a shared GPU too";
 }
 
@@ -329,19 +331,27 @@ TEST(Policy, UnlessAskedNoStreamWaitsByMemoryOperation)
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     phi_waiting others{};
     policy.shared = true;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 1);
 }
 
 TEST(Policy, AtMostSoManyKernelsWait)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     phi_waiting others{};
-    others.kernels = 63;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+    others.kernels = 47;
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 1);
+    others.kernels = 48;
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), -EAGAIN) << "the others are left to graphs";
+    EXPECT_EQ(phi_wait_mode(&policy, &others, true), 1) << "a graph may not run";
+    policy.graph_branches = 0;
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 1);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, true), -EAGAIN);
     others.kernels = 64;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), -EAGAIN);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), -EAGAIN);
+    policy.graph_branches = 100;
+    EXPECT_EQ(phi_eager_waits(&policy), 1u);
     policy.wait = PHI_WAIT_MEMORY_OPERATION;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 0);
 }
 
 TEST(Policy, AForcedWaitPassesTheLimits)
@@ -349,10 +359,10 @@ TEST(Policy, AForcedWaitPassesTheLimits)
     phi_policy policy = policy_of(PHI_WAIT_MEMORY_OPERATION, PHI_METHOD_AUTO);
     phi_waiting others{};
     others.memory_operations = 100;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 0);
     policy.wait = PHI_WAIT_KERNEL;
     policy.shared = true;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 1);
 }
 
 TEST(Policy, WhatTheDeviceHasNotIsNotUsed)
@@ -360,12 +370,12 @@ TEST(Policy, WhatTheDeviceHasNotIsNotUsed)
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     phi_waiting others{};
     policy.kernels = false;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 0);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 0);
     EXPECT_FALSE(phi_copy_mode(&policy, true));
     policy.kernels = true;
     policy.batches = false;
     policy.shared = true;
-    EXPECT_EQ(phi_wait_mode(&policy, &others), 1);
+    EXPECT_EQ(phi_wait_mode(&policy, &others, false), 1);
 }
 
 TEST(Policy, CopyKernelTakesOverBehindWaits)
@@ -382,7 +392,6 @@ TEST(Policy, CopyKernelTakesOverBehindWaits)
 TEST(Policy, BlocksOfACopy)
 {
     const size_t block = (size_t)PHI_COPY_THREADS * 64;
-    const phi_waiting others{};
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
     policy.blocks = 132;
     EXPECT_EQ(phi_copy_blocks(&policy, 1), 1u);
@@ -397,189 +406,187 @@ TEST(Policy, BlocksOfACopy)
     EXPECT_EQ(phi_copies_blocks(&policy, size_t(32) << 20, uint64_t(120) << 25), 1u);
     policy.copy_blocks = 16;
     EXPECT_EQ(phi_copy_blocks(&policy, SIZE_MAX), 16u);
-    EXPECT_EQ(phi_move_blocks(&policy, &others, 1, SIZE_MAX), 16u);
+    EXPECT_EQ(phi_hand_blocks(&policy, 1, SIZE_MAX), 16u);
 }
 
-TEST(Policy, WaitingBlocksLeaveRoom)
+// One launch of some work, as letters or items; what the others have is not of it.
+struct Launch {
+    phi_hop_args args{};
+    phi_grid grid{};
+};
+
+Launch launch_of(const std::vector<phi_work> &work, phi_hop_part part, bool captured = true)
 {
     phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
+    Launch launch;
     policy.blocks = 132;
-    phi_waiting others{};
-    uint32_t last = 64;
-    for (int i = 0; i < 64; i++) {
-        const uint32_t blocks = phi_transfer_blocks(&policy, &others, SIZE_MAX);
-        EXPECT_GE(blocks, 1u);
-        EXPECT_LE(blocks, last);
-        last = blocks;
-        others.blocks += blocks;
+    launch.grid = phi_hop_fill(work.data(), work.size(), &policy, captured, part, &launch.args);
+    return launch;
+}
+
+phi_work hop(phi_step_kind kind, size_t size)
+{
+    phi_work work{};
+    const bool lines = kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE;
+    work.kind = kind;
+    work.size = size;
+    work.wide = lines && size > PHI_WIDE_LEAST;
+    return work;
+}
+
+// What the first block of a launch does, and behind a bar what hands do: letters as above, r for
+// room, l for leave, f for the first line of a message.
+std::string items_of(const Launch &launch)
+{
+    static const char letters[] = "utgmarlf";
+    std::string text;
+    for (uint32_t i = 0; i < launch.args.count; i++) {
+        text += i == launch.args.waits ? "|" : "";
+        text += letters[launch.args.items[i].kind];
     }
-    EXPECT_EQ(last, 1u);
-    EXPECT_LT(others.blocks, 132u + 64u);
-    others.blocks = 0;
-    EXPECT_EQ(phi_transfer_blocks(&policy, &others, 100), 1u);
+    return launch.grid.blocks == 0 ? "-" : text;
 }
 
-// Sends and receipts of messages by both in one launch: the ends take no blocks from the copies,
-// and all of them not many more than these may have.
-TEST(Policy, EndsOfMessagesLeaveRoom)
+std::string parts_of(const std::vector<phi_work> &work, bool captured = true)
 {
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    policy.blocks = 132;
-    const phi_waiting others{};
-    const auto grid_of = [&](size_t sends, size_t receipts, phi_hop_args *args) {
-        std::string letters;
-        for (size_t i = 0; i < sends; i++)
-            letters += "mu";
-        for (size_t i = 0; i < receipts; i++)
-            letters += "at";
-        std::vector<phi_work> work = work_of(letters);
-        for (phi_work &one : work) {
-            const bool end = one.kind == PHI_STEP_PUSH || one.kind == PHI_STEP_TAKE;
-            one.size = end ? 512 << 10 : 8 << 20;
-            one.wide = end;
-            one.tail = one.kind != PHI_STEP_ARRIVE;
+    std::string text;
+    for (int part = 0; part < PHI_HOP_PARTS; part++)
+        text += (part ? " " : "") + items_of(launch_of(work, (phi_hop_part)part, captured));
+    const phi_hop_part last = phi_hop_last(work.data(), work.size(), captured);
+    EXPECT_GT(launch_of(work, last, captured).grid.blocks, 0u);
+    for (int part = last + 1; part < PHI_HOP_PARTS; part++)
+        EXPECT_EQ(launch_of(work, (phi_hop_part)part, captured).grid.blocks, 0u);
+    return text;
+}
+
+// One block of a stream waits: what does not fit into that has hands, in a launch behind its wait.
+TEST(Policy, OneBlockOfALaunchWaits)
+{
+    const size_t little = PHI_WIDE_ALONE, more = little + 1, mib = 1 << 20;
+    const auto push = [](size_t size) { return hop(PHI_STEP_PUSH, size); };
+    const auto take = [](size_t size) { return hop(PHI_STEP_TAKE, size); };
+    const phi_work go = hop(PHI_STEP_GO, mib), arrive = hop(PHI_STEP_ARRIVE, mib);
+    const phi_work copy = hop(PHI_STEP_MOVE, mib);
+    EXPECT_EQ(parts_of({push(8)}), "- u -");
+    EXPECT_EQ(parts_of({take(8)}), "- t -");
+    EXPECT_EQ(parts_of({push(little)}), "- u -");
+    EXPECT_EQ(parts_of({take(little)}), "- t -");
+    EXPECT_EQ(parts_of({go}), "- g -");
+    EXPECT_EQ(parts_of({arrive}), "- a -");
+    EXPECT_EQ(parts_of({hop(PHI_STEP_MOVE, little)}), "- m -");
+    EXPECT_EQ(parts_of({push(more)}), "r|u - -") << "the first block does what is left";
+    EXPECT_EQ(parts_of({push(128 << 10)}), "r|u - -");
+    EXPECT_EQ(parts_of({push((128 << 10) + 1)}), "r|u |u -");
+    EXPECT_EQ(parts_of({copy}), "l|m |m -");
+    EXPECT_EQ(parts_of({take(more)}), "- f |t");
+    EXPECT_EQ(parts_of({take(128 << 10)}, false), "- t -") << "a second launch takes a host longer";
+    EXPECT_EQ(parts_of({take((128 << 10) + 1)}, false), "- f |t");
+    EXPECT_EQ(parts_of({take(128 << 10), take(8)}, false), "- ft |t") << "one block has enough to do";
+    // Of a group what pushes and copies comes before what waits for the peers' pushes and copies.
+    EXPECT_EQ(parts_of({push(8), take(8)}), "- ut -");
+    EXPECT_EQ(parts_of({push(more), take(8)}), "r|u t|u -");
+    EXPECT_EQ(parts_of({go, copy, arrive}), "gl|m a|m -");
+    EXPECT_EQ(parts_of({take(mib), push(8), push(mib), take(8), arrive, go}), "urg|u fta|u |t");
+    EXPECT_EQ(parts_of({take(mib), take(mib), push(8)}), "- ffu |tt");
+}
+
+// The kinds of launch of which the items are, and its blocks and threads.
+TEST(Policy, HandsAndTheirPlaces)
+{
+    const phi_work push = hop(PHI_STEP_PUSH, 1 << 20), copy = hop(PHI_STEP_MOVE, 16 << 20);
+    const phi_work take = hop(PHI_STEP_TAKE, 1 << 20);
+    Launch launch = launch_of({push}, PHI_HOP_FIRST);
+    EXPECT_EQ(launch.grid.blocks, 65u);
+    EXPECT_EQ(launch.grid.threads, 256u);
+    EXPECT_EQ(launch.args.items[1].first, 1u);
+    EXPECT_EQ(launch.args.items[1].blocks, 64u);
+    EXPECT_EQ(launch.args.items[1].hands, PHI_HANDS_FIRST);
+    launch = launch_of({push}, PHI_HOP_SECOND);
+    EXPECT_EQ(launch.grid.blocks, 64u);
+    EXPECT_EQ(launch.args.items[0].hands, PHI_HANDS_SECOND);
+    EXPECT_EQ(launch.args.waits, 0u);
+    launch = launch_of({hop(PHI_STEP_PUSH, 64 << 10)}, PHI_HOP_FIRST);
+    EXPECT_EQ(launch.grid.blocks, 17u);
+    EXPECT_EQ(launch.args.items[0].hands, PHI_HANDS_ONLY);
+    EXPECT_EQ(launch.args.items[1].hands, PHI_HANDS_ONLY);
+    EXPECT_EQ(launch.args.items[0].blocks, 16u) << "the shares that the first block looks for";
+    EXPECT_EQ(launch.args.items[0].fence, PHI_FENCE);
+    launch = launch_of({take}, PHI_HOP_SECOND);
+    EXPECT_EQ(launch.grid.blocks, 1u);
+    EXPECT_EQ(launch.grid.threads, 32u);
+    launch = launch_of({take}, PHI_HOP_THIRD);
+    EXPECT_EQ(launch.grid.blocks, 64u);
+    // All of a launch leave half of the device to others.
+    launch = launch_of({push, copy}, PHI_HOP_FIRST);
+    EXPECT_EQ(launch.grid.blocks, 67u);
+    EXPECT_EQ(launch.args.items[2].blocks, 33u);
+    EXPECT_EQ(launch.args.items[3].first, 34u);
+    std::vector<phi_work> many(PHI_HOP_ITEMS, copy);
+    launch = launch_of(many, PHI_HOP_FIRST);
+    EXPECT_EQ(launch.args.count, unsigned(PHI_HOP_ENTRIES));
+    EXPECT_EQ(launch.grid.blocks, 1 + 4u * PHI_HOP_ITEMS);
+}
+
+// Each item of the first block has warps of its own; a block has 16 barriers, one for all.
+TEST(Policy, ItemsOfTheFirstBlockShareItsWarps)
+{
+    for (size_t n = 1; n <= PHI_HOP_ITEMS; n++) {
+        Launch launch = launch_of(std::vector<phi_work>(n, hop(PHI_STEP_TAKE, 8192)),
+                                  PHI_HOP_SECOND);
+        unsigned warps = 0, barriers = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            EXPECT_EQ(launch.args.items[i].first, warps) << n;
+            EXPECT_GE(launch.args.items[i].blocks, 1u) << n;
+            warps += launch.args.items[i].blocks;
+            barriers += launch.args.items[i].blocks > 1;
         }
-        return phi_hop_fill(work.data(), work.size(), &policy, &others, args);
-    };
-    phi_hop_args args;
-    EXPECT_EQ(grid_of(1, 0, &args).blocks, 64u + 16);
-    EXPECT_EQ(args.items[1].signal, 64u) << "the end waits for all blocks of its copy";
-    EXPECT_EQ(grid_of(0, 1, &args).blocks, 1u + 64);
-    EXPECT_EQ(grid_of(1, 1, &args).blocks, 64u + 16 + 1 + 33);
-    EXPECT_EQ(args.items[0].blocks, 64u) << "a receipt takes nothing from a copy";
-    EXPECT_EQ(grid_of(0, 8, &args).blocks, 8 * (1u + 8)) << "receipts share what one might have";
-    EXPECT_EQ(grid_of(4, 4, &args).blocks, 4 * (16u + 4) + 4 * (1 + 8));
-    EXPECT_EQ(grid_of(8, 0, &args).blocks, 8 * (8u + 2));
+        EXPECT_EQ(launch.grid.threads, 32 * warps) << n;
+        EXPECT_LE(warps, 16u) << n;
+        EXPECT_LE(barriers, 15u) << n;
+        EXPECT_EQ(launch.grid.blocks, 1u) << n;
+    }
+    Launch launch = launch_of({hop(PHI_STEP_ARRIVE, 8), hop(PHI_STEP_PUSH, 8)}, PHI_HOP_SECOND);
+    EXPECT_EQ(launch.args.items[0].blocks, 4u) << "a thread for each word";
+    EXPECT_EQ(launch.args.items[1].blocks, 2u);
+}
+
+// A hand's share is that of the threads it has: in both launches the same.
+TEST(Policy, HandsOfBothLaunchesHaveAsManyThreads)
+{
+    const phi_work push = hop(PHI_STEP_PUSH, 64 << 10), copy = hop(PHI_STEP_MOVE, 2 << 20);
+    const phi_work arrive = hop(PHI_STEP_ARRIVE, 1 << 20), take = hop(PHI_STEP_TAKE, 8192);
+    for (const std::vector<phi_work> &work :
+         {std::vector<phi_work>{copy, arrive, arrive, arrive}, std::vector<phi_work>(9, push),
+          std::vector<phi_work>(16, copy), std::vector<phi_work>{push, take, take},
+          std::vector<phi_work>{hop(PHI_STEP_MOVE, 17 << 20), push, arrive},
+          std::vector<phi_work>{push, hop(PHI_STEP_PUSH, 8192), hop(PHI_STEP_PUSH, 8192), take}}) {
+        const Launch first = launch_of(work, PHI_HOP_FIRST), second = launch_of(work, PHI_HOP_SECOND);
+        EXPECT_EQ(first.grid.threads, second.grid.threads) << work.size();
+        EXPECT_LE(first.grid.threads, unsigned(PHI_SPREAD_THREADS));
+    }
 }
 
 // Of large copies warps draw what they copy: few blocks will do, but for what is not aligned alike.
 TEST(Policy, LargeCopiesTakeFewBlocks)
 {
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    policy.blocks = 132;
-    const phi_waiting others{};
-    phi_hop_args args;
-    const auto blocks_of = [&](size_t size, uintptr_t apart, bool tail) {
-        std::vector<phi_work> work = work_of(tail ? "mu" : "m");
-        work[0].size = size;
-        work[0].source = reinterpret_cast<void *>(static_cast<uintptr_t>(0x10000000));
-        work[0].destination = reinterpret_cast<void *>(0x20000000 + apart);
-        if (tail)
-            work[1].size = 512 << 10;
-        for (phi_work &one : work)
-            one.tail = tail;
-        phi_hop_fill(work.data(), work.size(), &policy, &others, &args);
-        return args.items[0].blocks;
+    const auto blocks_of = [&](size_t size, uintptr_t apart) {
+        phi_work copy = hop(PHI_STEP_MOVE, size);
+        copy.source = reinterpret_cast<void *>(static_cast<uintptr_t>(0x10000000));
+        copy.destination = reinterpret_cast<void *>(0x20000000 + apart);
+        return launch_of({copy}, PHI_HOP_SECOND).args.items[0].blocks;
     };
     const size_t most = 24 << 20;
-    EXPECT_EQ(blocks_of(most, 0, false), 64u);
-    EXPECT_EQ(blocks_of(most + 1, 0, false), 32u);
-    EXPECT_EQ(blocks_of(most + 1, 64, false), 32u);
-    EXPECT_EQ(blocks_of(most + 1, 4, false), 64u);
-    EXPECT_EQ(blocks_of(most + 1, 1, false), 64u);
-    EXPECT_EQ(blocks_of(most, 0, true), 64u);
-    EXPECT_EQ(args.items[1].blocks, 16u);
-    EXPECT_EQ(blocks_of(most + 1, 0, true), 32u);
-    EXPECT_EQ(args.items[1].blocks, 16u) << "as many as if the copy had all it may have";
-    EXPECT_EQ(args.items[1].signal, 32u) << "the end waits for those that the copy has";
-    EXPECT_EQ(blocks_of(most + 1, 4, true), 64u);
-    EXPECT_EQ(args.items[1].blocks, 16u);
-    policy.copy_blocks = 16;
-    EXPECT_EQ(blocks_of(1 << 30, 0, false), 16u);
-}
-
-// Copies that wait for nobody hold places, too, while the launch before them waits.
-TEST(Policy, CopiesBeginEarlyWhereThereIsRoom)
-{
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    policy.blocks = 132;
-    phi_waiting others{};
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 0, 66));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 0, 67));
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 1, 65));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 4, 65))
-        << "what the launch before holds counts";
-    others.blocks = 130;
-    EXPECT_TRUE(phi_copies_early(&policy, &others, 0, 1));
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 1, 1));
-    others.blocks = 200;
-    EXPECT_FALSE(phi_copies_early(&policy, &others, 0, 1));
-}
-
-TEST(Policy, CopiesOfOneLaunchShareTheRoom)
-{
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    policy.blocks = 132;
-    const phi_waiting others{};
-    std::vector<phi_work> work(PHI_HOP_ITEMS);
-    for (size_t n = 1; n <= work.size(); n++) {
-        phi_hop_args args;
-        work[n - 1].kind = PHI_STEP_MOVE;
-        work[n - 1].size = 16 << 20;
-        phi_grid grid = phi_hop_fill(work.data(), n, &policy, &others, &args);
-        EXPECT_LE(grid.blocks, 66u) << n;
-        EXPECT_GE(grid.blocks, 48u) << n;
-        for (size_t i = 0; i < n; i++) {
-            EXPECT_GE(args.items[i].blocks, 1u);
-            EXPECT_EQ(args.items[i].first, i * args.items[0].blocks);
-        }
-        work[n - 1].size = 64 << 20; // of large ones, too
-        grid = phi_hop_fill(work.data(), n, &policy, &others, &args);
-        EXPECT_LE(grid.blocks, 66u) << n;
-        EXPECT_GE(args.items[n - 1].blocks, 1u);
-        work[n - 1].size = 16 << 20;
-    }
-}
-
-// Messages by lines have a block, and large wide ones several, which share the room with copies.
-TEST(Policy, WideMessagesHaveBlocks)
-{
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    policy.blocks = 132;
-    phi_waiting others{};
-    const struct {
-        size_t size;
-        uint32_t blocks, threads;
-        uint8_t wide;
-    } rows[] = {{0, 1, 64, 0},      {8, 1, 64, 0},       {8192, 1, 1024, 0},
-                {2049, 1, 96, 1},   {8192, 1, 288, 1},   {15360, 1, 512, 1},
-                {15361, 4, 256, 1}, {65536, 16, 256, 1}, {1 << 20, 64, 256, 1}};
-    for (phi_step_kind kind : {PHI_STEP_PUSH, PHI_STEP_TAKE})
-        for (const auto &row : rows) {
-            phi_hop_args args;
-            phi_work work{};
-            work.kind = kind;
-            work.size = row.size;
-            work.wide = row.wide;
-            phi_grid grid = phi_hop_fill(&work, 1, &policy, &others, &args);
-            EXPECT_EQ(grid.blocks, row.blocks) << row.size;
-            EXPECT_EQ(grid.threads, row.threads) << row.size;
-            EXPECT_EQ(args.items[0].blocks, row.blocks);
-            EXPECT_EQ(args.items[0].wide, row.wide);
-        }
-    phi_work work[3] = {};
-    work[0].kind = work[1].kind = PHI_STEP_TAKE;
-    work[2].kind = PHI_STEP_MOVE;
-    work[0].size = 131072;
-    work[0].wide = 1;
-    work[2].size = 16 << 20;
-    phi_hop_args args;
-    phi_hop_fill(work, 3, &policy, &others, &args);
-    EXPECT_EQ(args.items[0].blocks, 32u);
-    EXPECT_EQ(args.items[1].blocks, 1u);
-    EXPECT_EQ(args.items[2].blocks, 33u);
-    others.blocks = 200; // one block, of as many threads as there are
-    phi_grid grid = phi_hop_fill(work, 1, &policy, &others, &args);
-    EXPECT_EQ(args.items[0].blocks, 1u);
-    EXPECT_EQ(grid.threads, 512u);
+    EXPECT_EQ(blocks_of(most, 0), 64u);
+    EXPECT_EQ(blocks_of(most + 1, 0), 32u);
+    EXPECT_EQ(blocks_of(most + 1, 64), 32u);
+    EXPECT_EQ(blocks_of(most + 1, 4), 64u);
+    EXPECT_EQ(blocks_of(most + 1, 1), 64u);
 }
 
 // What a launch writes for others is there before its number. A take writes for nobody else but
-// into host memory.
+// into host memory; who waits for hands writes nothing.
 TEST(Policy, NumbersComeBehindWhatOthersRead)
 {
-    const phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    const phi_waiting others{};
     const struct {
         phi_step_kind kind;
         uint8_t signal, host_destination;
@@ -590,119 +597,75 @@ TEST(Policy, NumbersComeBehindWhatOthersRead)
         {PHI_STEP_ARRIVE, 1, 0, 0}, {PHI_STEP_STAGE, 0, 0, 1}, {PHI_STEP_UNSTAGE, 0, 0, 1},
     };
     for (const auto &row : rows) {
-        phi_hop_args args;
-        phi_work work[2] = {};
-        work[0].kind = row.kind;
-        work[0].signal = row.signal;
-        work[0].peer_lane = PHI_STAGE_LIKE(4096, 1);
-        work[0].host_destination = row.host_destination;
-        work[1].kind = PHI_STEP_TAKE;
-        phi_hop_fill(work, phi_step_staged(row.kind) ? 1 : 2, &policy, &others, &args);
-        EXPECT_EQ(args.items[0].fence, row.fence) << int(row.kind) << int(row.signal);
-        if (!phi_step_staged(row.kind)) {
-            EXPECT_EQ(args.items[1].fence, 0u);
-        }
+        phi_work work = hop(row.kind, 8);
+        work.signal = row.signal;
+        work.peer_lane = PHI_STAGE_LIKE(4096, 1);
+        work.host_destination = row.host_destination;
+        EXPECT_EQ(launch_of({work}, PHI_HOP_SECOND).args.items[0].fence, row.fence)
+            << int(row.kind) << int(row.signal);
+        work.fence_before = 1;
+        EXPECT_EQ(launch_of({work}, PHI_HOP_SECOND).args.items[0].fence,
+                  row.fence | PHI_FENCE_BEFORE);
     }
-}
-
-// A push of several blocks looks for the launch behind it before it fences; alone, and up to a
-// size.
-TEST(Policy, AWidePushLooksBeforeItFences)
-{
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    policy.blocks = 132;
-    const phi_waiting others{};
-    const struct {
-        size_t size, n;
-        uint8_t wide;
-        uint32_t fence;
-    } rows[] = {{8192, 1, 0, PHI_FENCE},       {8192, 1, 1, PHI_FENCE},
-                {32768, 1, 1, PHI_FENCE_LAST}, {262144, 1, 1, PHI_FENCE_LAST},
-                {262145, 1, 1, PHI_FENCE},     {32768, 2, 1, PHI_FENCE}};
-    for (const auto &row : rows) {
-        phi_hop_args args;
-        phi_work work[2] = {};
-        work[0].kind = work[1].kind = PHI_STEP_PUSH;
-        work[0].size = work[1].size = row.size;
-        work[0].wide = work[1].wide = row.wide;
-        phi_hop_fill(work, row.n, &policy, &others, &args);
-        EXPECT_EQ(args.items[0].fence, row.fence) << row.size << " " << row.n;
-        // What tells of stores that have no fence begins with one.
-        work[0].fence_before = 1;
-        phi_hop_fill(work, row.n, &policy, &others, &args);
-        EXPECT_EQ(args.items[0].fence, row.fence | PHI_FENCE_BEFORE);
-    }
+    const Launch launch = launch_of({hop(PHI_STEP_PUSH, 1 << 20)}, PHI_HOP_FIRST);
+    EXPECT_EQ(launch.args.items[0].fence, 0u);
+    EXPECT_EQ(launch.args.items[1].fence, PHI_FENCE);
 }
 
 // The kernel with all that the items need and no more, with no more threads than it is made for.
 TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
 {
-    phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    policy.blocks = 132;
-    const phi_waiting others{}, crowd{0, 0, 200};
     const struct {
         phi_step_kind kind;
         size_t size;
-        const phi_waiting *others;
-        phi_kernel alone, beside; // beside: with a message of 8 KiB by lines, if it is not staged
+        phi_hop_part part;
+        phi_kernel alone, beside; // beside: with a message of 8 bytes that waits there, too
         uint32_t threads;         // alone
         uint32_t chunk = 4096, lane_blocks = 1;
     } rows[] = {
-        {PHI_STEP_PUSH, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 1024},
-        {PHI_STEP_TAKE, 8192, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 1024},
-        {PHI_STEP_PUSH, 8193, &others, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_SPREAD, 288},
-        {PHI_STEP_TAKE, 16384, &others, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_SPREAD, 256},
-        {PHI_STEP_TAKE, 16384, &crowd, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_SPREAD, 512},
-        {PHI_STEP_GO, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 128},
-        {PHI_STEP_ARRIVE, 64 << 20, &others, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 128},
-        {PHI_STEP_MOVE, 0, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 256},
-        {PHI_STEP_MOVE, 16 << 20, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 256},
-        {PHI_STEP_MOVE, 24 << 20, &others, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 512},
-        {PHI_STEP_MOVE, (24 << 20) + 1, &crowd, PHI_KERNEL_HOP_LARGE, PHI_KERNEL_HOP_LARGE, 512},
-        {PHI_STEP_STAGE, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 96},
-        {PHI_STEP_STAGE, 64 << 20, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 256,
+        {PHI_STEP_PUSH, 8, PHI_HOP_SECOND, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 64},
+        {PHI_STEP_TAKE, 2048, PHI_HOP_SECOND, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 320},
+        {PHI_STEP_PUSH, 8193, PHI_HOP_SECOND, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_SPREAD, 288},
+        {PHI_STEP_TAKE, 1 << 20, PHI_HOP_SECOND, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 32},
+        {PHI_STEP_TAKE, 1 << 20, PHI_HOP_THIRD, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_WIDE, 256},
+        {PHI_STEP_PUSH, 1 << 20, PHI_HOP_FIRST, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_SPREAD, 256},
+        {PHI_STEP_PUSH, 1 << 20, PHI_HOP_SECOND, PHI_KERNEL_HOP_WIDE, PHI_KERNEL_HOP_SPREAD, 256},
+        {PHI_STEP_GO, 64 << 20, PHI_HOP_SECOND, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 32},
+        {PHI_STEP_ARRIVE, 64 << 20, PHI_HOP_SECOND, PHI_KERNEL_HOP, PHI_KERNEL_HOP, 128},
+        {PHI_STEP_MOVE, 0, PHI_HOP_SECOND, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 256},
+        {PHI_STEP_MOVE, 16 << 20, PHI_HOP_FIRST, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 256},
+        {PHI_STEP_MOVE, 24 << 20, PHI_HOP_FIRST, PHI_KERNEL_HOP_SPREAD, PHI_KERNEL_HOP_SPREAD, 512},
+        {PHI_STEP_MOVE, (24 << 20) + 1, PHI_HOP_SECOND, PHI_KERNEL_HOP_LARGE, PHI_KERNEL_HOP_LARGE,
+         512},
+        {PHI_STEP_STAGE, 4096, PHI_HOP_SECOND, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 96},
+        {PHI_STEP_STAGE, 64 << 20, PHI_HOP_SECOND, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED,
+         256, 512 << 10, PHI_STAGE_BLOCKS},
+        {PHI_STEP_UNSTAGE, 0, PHI_HOP_SECOND, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 256,
          512 << 10, PHI_STAGE_BLOCKS},
-        {PHI_STEP_UNSTAGE, 0, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 256, 512 << 10,
-         PHI_STAGE_BLOCKS},
-        {PHI_STEP_BELL, 4096, &others, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 32},
+        {PHI_STEP_BELL, 4096, PHI_HOP_SECOND, PHI_KERNEL_HOP_STAGED, PHI_KERNEL_HOP_STAGED, 32},
     };
     const uint32_t most[] = {PHI_HOP_THREADS, PHI_SPREAD_THREADS, PHI_SPREAD_THREADS,
-                             PHI_SPREAD_THREADS, PHI_STAGED_THREADS};
+                             PHI_HOP_THREADS, PHI_STAGED_THREADS};
     for (const auto &row : rows) {
-        phi_hop_args args;
-        phi_work work[2] = {};
-        work[0].kind = row.kind;
-        work[0].size = row.size;
-        work[0].wide = row.size > 8192; // by lines
-        work[0].peer_lane = PHI_STAGE_LIKE(row.chunk, row.lane_blocks);
-        work[1].kind = PHI_STEP_PUSH;
-        work[1].size = 8192;
-        phi_grid grid = phi_hop_fill(work, 1, &policy, row.others, &args);
-        EXPECT_EQ(grid.kernel, row.alone) << int(row.kind) << " " << row.size;
-        EXPECT_EQ(grid.threads, row.threads) << int(row.kind) << " " << row.size;
-        EXPECT_LE(grid.threads, most[grid.kernel - PHI_KERNEL_HOP]);
+        phi_work work = hop(row.kind, row.size);
+        work.peer_lane = PHI_STAGE_LIKE(row.chunk, row.lane_blocks);
+        Launch launch = launch_of({work}, row.part);
+        EXPECT_EQ(launch.grid.kernel, row.alone) << int(row.kind) << " " << row.size;
+        EXPECT_EQ(launch.grid.threads, row.threads) << int(row.kind) << " " << row.size;
+        EXPECT_LE(launch.grid.threads, most[launch.grid.kernel - PHI_KERNEL_HOP]);
         if (phi_step_staged(row.kind))
             continue;
-        grid = phi_hop_fill(work, 2, &policy, row.others, &args);
-        EXPECT_EQ(grid.kernel, row.beside) << int(row.kind) << " " << row.size;
-        EXPECT_LE(grid.threads, most[grid.kernel - PHI_KERNEL_HOP]);
+        launch = launch_of({work, hop(row.part == PHI_HOP_FIRST ? PHI_STEP_PUSH : PHI_STEP_TAKE, 8)},
+                           row.part);
+        EXPECT_EQ(launch.grid.kernel, row.beside) << int(row.kind) << " " << row.size;
+        EXPECT_LE(launch.grid.threads, most[launch.grid.kernel - PHI_KERNEL_HOP]);
     }
-}
-
-// An arrival has a thread for each word, in whichever company.
-TEST(Policy, AnArrivalHasAThreadForEachWord)
-{
-    const phi_policy policy = policy_of(PHI_WAIT_AUTO, PHI_METHOD_AUTO);
-    const phi_waiting others{};
-    for (phi_step_kind beside : {PHI_STEP_PUSH, PHI_STEP_TAKE, PHI_STEP_GO, PHI_STEP_MOVE}) {
-        phi_hop_args args;
-        phi_work work[2] = {};
-        work[0].kind = beside;
-        work[0].size = 8;
-        work[1].kind = PHI_STEP_ARRIVE;
-        phi_grid grid = phi_hop_fill(work, 2, &policy, &others, &args);
-        EXPECT_GE(grid.threads, unsigned(PHI_MOVE_BLOCKS)) << int(beside);
-    }
+    phi_work unaligned = hop(PHI_STEP_TAKE, 128 << 10);
+    EXPECT_EQ(launch_of({unaligned}, PHI_HOP_SECOND, false).grid.threads, 1024u);
+    unaligned.destination = reinterpret_cast<void *>(static_cast<uintptr_t>(8));
+    const Launch launch = launch_of({unaligned}, PHI_HOP_SECOND, false);
+    EXPECT_EQ(launch.grid.kernel, PHI_KERNEL_HOP_SPREAD);
+    EXPECT_EQ(launch.grid.threads, 512u);
 }
 
 } // namespace

@@ -146,35 +146,6 @@ TEST_F(Records, WaitingStreamsAreCounted)
     EXPECT_EQ(waiting.kernels, 1u);
 }
 
-TEST_F(Records, HeldPlacesAreCountedUntilTheyAreFree)
-{
-    const int a = claim(1), b = claim(2);
-    const auto blocks = [&](int except) {
-        phi_waiting waiting{};
-        phi_records_waiting(records.get(), except, &waiting);
-        EXPECT_EQ(waiting.kernels, 0u) << "nothing waits for a peer";
-        return waiting.blocks;
-    };
-    phi_record_hold(records.get(), a, PHI_HOLD_WAITS, 1, 64);
-    phi_record_hold(records.get(), a, PHI_HOLD_WAITS, 2, 8);
-    phi_record_hold(records.get(), b, PHI_HOLD_WAITS, 1, 4);
-    EXPECT_EQ(blocks(-1), 68u) << "the largest of a stream, and what others have";
-    EXPECT_EQ(blocks(a), 4u) << "the asking stream itself does not count";
-    EXPECT_EQ(phi_record_held(records.get(), a, PHI_HOLD_WAITS), 64u);
-    EXPECT_EQ(phi_record_held(records.get(), a, PHI_HOLD_COPIES), 0u);
-    done[(size_t)a] = 1;
-    EXPECT_EQ(blocks(b), 64u) << "until nothing holds places on that stream";
-    phi_record_hold(records.get(), a, PHI_HOLD_COPIES, 3, 16);
-    EXPECT_EQ(blocks(b), 80u) << "copies hold theirs beside the launch that waits";
-    done[(size_t)a] = 2;
-    EXPECT_EQ(blocks(b), 16u);
-    done[(size_t)a] = 3;
-    EXPECT_EQ(blocks(b), 0u);
-    phi_record_hold(records.get(), a, PHI_HOLD_WAITS, 4, 2);
-    EXPECT_EQ(blocks(b), 2u) << "what was free already is forgotten";
-    EXPECT_FALSE(phi_record_waits(records.get(), a));
-}
-
 TEST_F(Records, OldestWaitIsNamed)
 {
     int a = claim(1), b = claim(2);

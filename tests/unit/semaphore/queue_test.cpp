@@ -22,14 +22,16 @@
 
 extern "C" {
 #include "base/clock.h"
+#include "cuda/kernel_args.h"
 #include "semaphore/executor.h"
+#include "semaphore/words.h"
 }
 
 namespace
 {
 
 const size_t LARGE = 256 << 10; // no enqueue copies this much
-const int RING = 8192;
+const int RING = 1 << 18; // items, at most; 8192 at first
 #if defined(__SANITIZE_THREAD__)
 const bool TSAN = true;
 #elif defined(__has_feature)
@@ -421,6 +423,38 @@ TEST_F(Queue, ADeadlinePassesDuringALargeCopy)
     EXPECT_EQ(word[0], 0u);
     EXPECT_EQ(synchronize(), 0);
     EXPECT_EQ(word[0], 1u);
+}
+
+// The peer's word shows that a part came. Where this end's next post is left out, as the channel has
+// ended meanwhile, that is no other one.
+TEST_F(Queue, APartIsTakenOnceWhereTheChannelEnds)
+{
+    struct {
+        uint64_t size = 16;
+        char rest[PHI_BOUNCE_HEAD - 8] = {};
+        char bytes[8] = {'c', 'a', 'm', 'e'};
+    } slot;
+    alignas(64) uint32_t line[16] = {}; // struct phi_line
+    uint32_t *const word = line, *const broken = line + 2;
+    uint32_t *const undone = broken + PHI_UNDONE_BEHIND / 4;
+    char first[8] = {}, second[8] = {};
+    const auto part = [&](char *to) {
+        phi_work ready = post(word, broken), full = wait(word, broken);
+        phi_work take = copy(to, slot.bytes, 8, broken);
+        full.value = take.value = PHI_BIT_FULL;
+        take.head = PHI_HEAD_CHECK;
+        take.message = slot.size;
+        take.word = full.word;
+        ready.undone = full.undone = take.undone = undone;
+        ASSERT_EQ(issue(std::vector<phi_work>{ready, full, take}), 0);
+    };
+    part(first);
+    part(second);
+    store(word, PHI_BIT_FULL); // it came, and the channel has ended
+    store(broken, 1);
+    ASSERT_EQ(synchronize(), 0);
+    EXPECT_EQ(memcmp(first, slot.bytes, 8), 0);
+    EXPECT_NE(memcmp(second, slot.bytes, 8), 0) << "copied twice";
 }
 
 TEST_F(Queue, AFullRingIsRefusedAndLosesNothing)

@@ -105,7 +105,8 @@ TEST_F(Segment, PartsDoNotOverlap)
             add(phi_segment_confirm(segment, side, i), 8);
             n += 5;
         }
-        n++;
+        add(phi_segment_fifo(segment, side), PHI_FIFO_BYTES);
+        n += 2;
     }
     ASSERT_EQ(parts.size(), n);
     uintptr_t end = (uintptr_t)segment->base;

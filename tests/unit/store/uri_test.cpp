@@ -109,6 +109,22 @@ TEST_F(Uri, Unix)
     EXPECT_STREQ(uri.password, "secret");
 }
 
+TEST_F(Uri, File)
+{
+    ASSERT_EQ(parse("file:/dev/shm/job"), 0);
+    EXPECT_STREQ(uri.directory, "/dev/shm/job");
+    EXPECT_EQ(uri.path, nullptr);
+    EXPECT_EQ(uri.host, nullptr);
+    EXPECT_STREQ(uri.address, "file:/dev/shm/job");
+    ASSERT_EQ(parse("file:///a%20b//c//"), 0); // of this host
+    EXPECT_STREQ(uri.directory, "/a b//c");
+    ASSERT_EQ(parse("file:/a@b:c%3f"), 0);
+    EXPECT_STREQ(uri.directory, "/a@b:c?");
+    ASSERT_EQ(parse("file:/" + std::string(1000, 'd')), 0);
+    EXPECT_EQ(std::string(uri.directory).size(), 1001u);
+    EXPECT_LT(std::string(uri.address).size(), sizeof(uri.address));
+}
+
 TEST_F(Uri, Wrong)
 {
     const std::string wrong[] = {
@@ -147,10 +163,26 @@ TEST_F(Uri, Wrong)
         "unix:///p?db=1&x=2",
         "unix:///" + std::string(108, 'x'),
         "http://host",
+        "file:",
+        "file:relative",
+        "file:/",
+        "file:///",
+        "file://host/path",
+        "file://user:secret@host/path",
+        "file:/a/.",
+        "file:/a%2f",
+        "file:/a/%2e",
+        "file:/a/../",
+        "file:/a?db=1",
+        "file:/a#b",
+        "file:/%zz",
+        "file:/a%00b",
     };
     for (const std::string &text : wrong) {
         EXPECT_EQ(parse(text), -EINVAL) << text;
         EXPECT_EQ(uri.host, nullptr);
+        EXPECT_EQ(uri.directory, nullptr);
+        EXPECT_EQ(error().find("secret"), std::string::npos) << error();
         EXPECT_NE(error().find("redis://[user:password@]host[:port][/db]"), std::string::npos);
     }
 }

@@ -89,30 +89,63 @@ TEST_F(PeerhopRun, AStoreOfTheEnvironmentIsGiven)
     EXPECT_EQ(result.out, "redis://there:1\n0\n");
 }
 
-TEST_F(PeerhopRun, ThePrivateStoreAnswersAndOnlyItsUserMayEnter)
+TEST_F(PeerhopRun, OnlyItsUserMayEnterThePrivateStore)
 {
-    Result result =
-        run(script(2, "redis-cli -s ${PEERHOP_STORE#unix://} ping; stat -c %a $TMPDIR/*"));
+    Result result = run(script(2, "echo $PEERHOP_STORE; stat -c %a $TMPDIR/* "
+                                  "${PEERHOP_STORE#file:}"));
     EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_EQ(occurrences(result.out, "PONG\n"), 2u) << result.out;
-    EXPECT_EQ(occurrences(result.out, "700\n"), 2u) << result.out;
+    EXPECT_EQ(occurrences(result.out, "file:" + stores() + "/peerhop-"), 2u) << result.out;
+    EXPECT_EQ(occurrences(result.out, "700\n"), 4u) << result.out;
 }
 
-// The store's URI could not say where it is.
-TEST_F(PeerhopRun, AFolderThatNoUriCanNameIsNotUsed)
+// Whatever ranks leave in it.
+TEST_F(PeerhopRun, ThePrivateStoreIsRemovedWithAllThatIsInIt)
 {
-    for (const char *name : {"with?db=1", "with%20", "with#"}) {
-        std::string odd = folder + "/" + name;
-        ASSERT_EQ(mkdir(odd.c_str(), 0700), 0);
+    const std::string fill = "for i in 1 2 3; do echo x >${PEERHOP_STORE#file:}/=$PEERHOP_RANK.$i; "
+                             "done; : >${PEERHOP_STORE#file:}/.hidden.$PEERHOP_RANK; ";
+    EXPECT_EQ(run(script(2, fill + "exit 0")).status, 0);
+    EXPECT_EQ(entries(stores()), std::set<std::string>());
+    pid_t pid = start(script(2, fill + "touch $TEST/ready.$PEERHOP_RANK; exec sleep $MARK"));
+    ASSERT_TRUE(wait_ready(2));
+    EXPECT_EQ(entries(stores()).size(), 1u);
+    kill(pid, SIGKILL); // who cannot clean up
+    finish(pid);
+    const auto end = std::chrono::steady_clock::now() + patience(20000);
+    while (!entries(stores()).empty() && std::chrono::steady_clock::now() < end)
+        usleep(1000);
+}
+
+// By somebody who owns what it is in. What is at its path is not touched.
+TEST_F(PeerhopRun, APrivateStoreThatIsReplacedByALinkIsRemovedWhereItWent)
+{
+    Result result = run(script(1, "d=${PEERHOP_STORE#file:}; : >$d/=x; mv $d $TEST/moved; "
+                                  "mkdir $TEST/other; : >$TEST/other/=x; ln -s $TEST/other $d"));
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(entries(folder + "/moved"), std::set<std::string>());
+    EXPECT_EQ(entries(folder + "/other"), std::set<std::string>{"=x"});
+    for (const std::string &name : entries(stores()))
+        unlink((stores() + "/" + name).c_str());
+    unlink((folder + "/other/=x").c_str());
+    rmdir((folder + "/other").c_str());
+    rmdir((folder + "/moved").c_str());
+}
+
+// The store's URI could not say where it is, or nothing can be made there: the next place is taken.
+TEST_F(PeerhopRun, AFolderThatCannotServeIsNotUsed)
+{
+    const std::string odd[] = {folder + "/with?db=1", folder + "/with%20", folder + "/with#"};
+    for (const std::string &name : odd)
+        ASSERT_EQ(mkdir(name.c_str(), 0700), 0);
+    for (const std::string &place : {odd[0], odd[1], odd[2], std::string("relative"),
+                                     std::string("/nonexistent"), std::string("/proc")}) {
         Result result =
-            run(script(1, "echo $PEERHOP_STORE"), [&] { setenv("TMPDIR", odd.c_str(), 1); });
+            run(script(1, "echo $PEERHOP_STORE"), [&] { setenv("TMPDIR", place.c_str(), 1); });
         EXPECT_EQ(result.status, 0) << result.err;
-        EXPECT_EQ(result.out.rfind("unix:///tmp/peerhop-", 0), 0u) << result.out;
-        rmdir(odd.c_str());
+        EXPECT_EQ(result.out.rfind("file:/", 0), 0u) << result.out;
+        EXPECT_EQ(result.out.find(place + "/peerhop-"), std::string::npos) << result.out;
     }
-    Result relative =
-        run(script(1, "echo $PEERHOP_STORE"), [] { setenv("TMPDIR", "relative", 1); });
-    EXPECT_EQ(relative.out.rfind("unix:///tmp/peerhop-", 0), 0u) << relative.out << relative.err;
+    for (const std::string &name : odd)
+        EXPECT_EQ(rmdir(name.c_str()), 0) << name;
 }
 
 TEST_F(PeerhopRun, TwoRunsHaveTwoJobs)
@@ -303,50 +336,47 @@ TEST_F(PeerhopRun, OptionsOfTheProgramAreItsOwn)
     EXPECT_EQ(result.out, "5 --tag");
 }
 
-TEST_F(PeerhopRun, WithoutRedisItSaysSo)
+TEST_F(PeerhopRun, NoRedisIsNeeded)
 {
     Result result = run({"-n", "1", "/bin/true"}, [] { setenv("PATH", "/nonexistent", 1); });
-    EXPECT_EQ(result.status, 1);
-    EXPECT_NE(result.err.find("redis-server: No such file"), std::string::npos) << result.err;
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.err, "");
 }
 
-// A server that does not live to answer.
-TEST_F(PeerhopRun, HowThePrivateStoreEndedIsSaid)
+int signal_keeper(pid_t run, int signal)
 {
-    const std::string server = folder + "/redis-server";
-    for (const auto &[how, says] :
-         {std::pair("exit 3", "it ended at once, status 3"),
-          std::pair("kill -KILL $$", "signal 9 ended it at once: Killed")}) {
-        std::ofstream(server) << "#!/bin/sh\n" << how << "\n";
-        ASSERT_EQ(chmod(server.c_str(), 0700), 0);
-        Result result = run({"-n", "1", "/bin/true"},
-                            [&] { setenv("PATH", (folder + ":" + getenv("PATH")).c_str(), 1); });
-        EXPECT_EQ(result.status, 1);
-        EXPECT_NE(result.err.find(says), std::string::npos) << result.err;
-    }
-}
-
-TEST_F(PeerhopRun, TheEndOfThePrivateStoreEndsTheRun)
-{
-    Result result = run(
-        script(2, "[ $PEERHOP_RANK = 0 ] && redis-cli -s ${PEERHOP_STORE#unix://} shutdown nosave; "
-                  "sleep $MARK"));
-    EXPECT_EQ(result.status, 1);
-    EXPECT_NE(result.err.find("private store ended"), std::string::npos) << result.err;
-}
-
-TEST_F(PeerhopRun, TheEndOfTheStoresKeeperEndsTheRun)
-{
-    pid_t pid = start(script(2, "touch $TEST/ready.$PEERHOP_RANK; exec sleep $MARK"));
-    ASSERT_TRUE(wait_ready(2));
-    std::string number = std::to_string(pid);
+    std::string number = std::to_string(run);
     std::stringstream children(slurp("/proc/" + number + "/task/" + number + "/children"));
+    int signalled = 0;
     for (pid_t child; children >> child;)
         if (slurp("/proc/" + std::to_string(child) + "/comm") == "peerhop-store\n")
-            kill(child, SIGKILL);
+            signalled += kill(child, signal) == 0;
+    return signalled;
+}
+
+// The folder is removed nevertheless.
+TEST_F(PeerhopRun, TheEndOfTheStoresKeeperDoesNoHarm)
+{
+    pid_t pid = start(
+        script(2, "touch $TEST/ready.$PEERHOP_RANK; until [ -e $TEST/go ]; do sleep 0.01; done"));
+    ASSERT_TRUE(wait_ready(2));
+    EXPECT_EQ(signal_keeper(pid, SIGKILL), 1);
+    std::ofstream(folder + "/go") << "go";
     Result result = finish(pid);
-    EXPECT_EQ(result.status, 1);
-    EXPECT_NE(result.err.find("private store ended"), std::string::npos) << result.err;
+    EXPECT_EQ(result.status, 0) << result.err;
+}
+
+// As by somebody who asks all processes of a user.
+TEST_F(PeerhopRun, TheStoreStaysWhereItsKeeperIsAskedToEnd)
+{
+    pid_t pid = start(script(1, "touch $TEST/ready.0; until [ -e $TEST/go ]; do sleep 0.01; done; "
+                                "sleep 0.3; test -d ${PEERHOP_STORE#file:}"));
+    ASSERT_TRUE(wait_ready(1));
+    for (int signal : {SIGTERM, SIGINT, SIGHUP})
+        EXPECT_EQ(signal_keeper(pid, signal), 1);
+    std::ofstream(folder + "/go") << "go";
+    Result result = finish(pid);
+    EXPECT_EQ(result.status, 0) << result.err;
 }
 
 TEST_F(PeerhopRun, AReaderThatLeavesDoesNoHarm)
