@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/stage.h"
+#include "exchange/fifo.h"
 #include "lane/staging.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
@@ -369,13 +370,20 @@ bool __wrap_phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size)
         return false;
     if (is("no offer"))
         return true;
+    const bool none = is("no message in the FIFO");
+    if (none || is("more than a FIFO holds")) {
+        // Nothing that is right is posted before it: a peer that spins would take that.
+        if (!phi_fifo_serves(peer) || atomic_load(&phi_peer_theirs(peer)->mapped) == 0)
+            return false;
+        memset(phi_segment_fifo(peer->segment, peer->segment->side), 0xff, PHI_FIFO_BYTES);
+        phi_segment_put64(peer->segment, &phi_peer_mine(peer)->posted,
+                          none ? peer->fifo.posted + 64 : UINT64_MAX / 2);
+        phi_peer_ring(peer);
+        return true;
+    }
     uint8_t *copy = changed(bytes, &size);
     const bool put = __real_phi_fifo_put(peer, copy, size);
     free(copy);
-    if (put && is("more than a FIFO holds"))
-        phi_segment_put64(peer->segment, &phi_peer_mine(peer)->posted, UINT64_MAX / 2);
-    if (put && is("no message in the FIFO"))
-        memset(phi_segment_fifo(peer->segment, peer->segment->side), 0xff, PHI_FIFO_BYTES);
     return put;
 }
 
