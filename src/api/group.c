@@ -34,6 +34,7 @@ struct batch {
     bool bells;      // ... or goes by bells
     uint32_t phases; // a bit for each in which the group may have calls
     bool unbound;    // a channel of the group is
+    bool has_long;   // ... and has messages that may be long ones of a ring
     bool selves;     // ... or is one of this rank to itself
     bool begun;      // something of the group is enqueued
     int rc;
@@ -121,10 +122,6 @@ static struct phi_turn *turn_of(const struct ph_group_op *op)
     return &op->channel->turn[is_outgoing(op->kind)];
 }
 
-// By a ring what is large goes in parts of which the ring holds several: one is taken while the next
-// one is pushed.
-#define RING_PART ((size_t)512 << 10)
-
 // What goes at once; both ends cut a message alike.
 static size_t part_size(const struct ph_group_op *op)
 {
@@ -132,7 +129,7 @@ static size_t part_size(const struct ph_group_op *op)
     if (channel->stage.is)
         return SIZE_MAX;
     if (channel->ring[is_outgoing(op->kind)])
-        return op->size <= PHI_RING_WHOLE ? PHI_RING_WHOLE : RING_PART;
+        return PHI_RING_LONG;
     return channel->part;
 }
 
@@ -247,8 +244,9 @@ static void add_in_turn(struct batch *batch, const struct ph_group_op *op, enum 
 {
     struct phi_channel_call call = call_of(op, which);
     call.told = is_told(batch, op);
-    const bool staged = phi_call_fills(&call) || phi_call_empties(&call);
-    if (!staged && op->channel->stage.bells == (batch->turn == BELLS))
+    const bool apart =
+        phi_call_fills(&call) || phi_call_empties(&call) || phi_call_is_long(&call);
+    if (!apart && op->channel->stage.bells == (batch->turn == BELLS))
         add(batch, &call);
 }
 
@@ -288,35 +286,48 @@ static void add_unstaged(struct batch *batch, const struct ph_group_op *ops, siz
         }
 }
 
-// ---- staged calls
+// ---- calls that have an order: staged ones, and long ones by a ring
 
-// The call of an operation that fills slots, or that empties them: at most one.
-static bool staged_call(const struct batch *batch, const struct ph_group_op *op, bool fills,
-                        struct phi_channel_call *call)
+enum ordered { FILLS, EMPTIES, LONG };
+
+static bool is_of(const struct phi_channel_call *call, enum ordered kind)
+{
+    return kind == FILLS     ? phi_call_fills(call)
+           : kind == EMPTIES ? phi_call_empties(call)
+                             : phi_call_is_long(call);
+}
+
+// The call of an operation that is of a kind: at most one.
+static bool ordered_call(const struct batch *batch, const struct ph_group_op *op,
+                         enum ordered kind, struct phi_channel_call *call)
 {
     enum phi_call which;
     for (unsigned phase = 0; phase < PHI_GROUP_PHASES; phase++) {
         if (!call_in_phase(batch, op, phase, &which))
             continue;
         *call = call_of(op, which);
-        if (fills ? phi_call_fills(call) : phi_call_empties(call))
+        if (is_of(call, kind))
             return true;
     }
     return false;
 }
 
-// Where a staged call stands among those of its group: by lane, that is by pair of ranks, line,
-// direction and word, which all ranks know alike; then as it is named.
+// Where a call stands among those of its group: by lane, that is by pair of ranks, line, direction
+// and word, which all ranks know alike; then as it is named.
 struct place {
     uint64_t pair, lane;
 };
 
-static struct place place_of(const struct batch *batch, const struct ph_group_op *op, size_t i)
+static struct place place_of(const struct batch *batch, const struct ph_group_op *op, size_t i,
+                             enum ordered kind)
 {
     const uint64_t own = (uint64_t)batch->peers->rank, peer = (uint64_t)op->channel->peer->rank;
     const uint64_t low = own < peer ? own : peer, high = own < peer ? peer : own;
     const uint64_t upwards = is_outgoing(op->kind) == (own < peer);
     const uint64_t lane = (uint64_t)op->channel->index << 2 | upwards << 1 | is_pair(op);
+    // By turns in which each rank has another one, as far as they go.
+    if (kind == LONG)
+        return (struct place){(low + high) % (uint64_t)batch->peers->ranks, lane << 32 | i};
     return (struct place){low << 32 | high, lane << 32 | i};
 }
 
@@ -338,14 +349,14 @@ static size_t insert(struct place *places, size_t count, const struct place *pla
 // The first places behind `after`. Nothing is allocated: there are turns over the group, each for
 // as many calls as are handed down at once.
 static size_t find_places(const struct batch *batch, const struct ph_group_op *ops, size_t n,
-                          bool fills, const struct place *after, struct place *places)
+                          enum ordered kind, const struct place *after, struct place *places)
 {
     struct phi_channel_call call;
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!staged_call(batch, &ops[i], fills, &call))
+        if (!ordered_call(batch, &ops[i], kind, &call))
             continue;
-        const struct place place = place_of(batch, &ops[i], i);
+        const struct place place = place_of(batch, &ops[i], i, kind);
         if (is_before(after, &place) &&
             (count < CALLS_MAX || is_before(&place, &places[count - 1])))
             count = insert(places, count, &place);
@@ -355,17 +366,19 @@ static size_t find_places(const struct batch *batch, const struct ph_group_op *o
 
 // Launches, and the steps of a host's queue, follow one another; so a lane may wait for those that
 // stand before it. At both of its ends these are the same, whatever order the groups are named in:
-// of the lanes whose messages are not over the first is at its turn at either end, and goes on.
-static void add_staged(struct batch *batch, const struct ph_group_op *ops, size_t n, bool fills)
+// of the lanes whose messages are not over the first is at its turn at either end, and goes on. What
+// one launch has goes on independently, so it matters not where launches end.
+static void add_ordered(struct batch *batch, const struct ph_group_op *ops, size_t n,
+                        enum ordered kind)
 {
     struct place places[CALLS_MAX], last = {0};
     struct phi_channel_call call;
     size_t count = CALLS_MAX;
     while (count == CALLS_MAX) {
-        count = find_places(batch, ops, n, fills, &last, places);
+        count = find_places(batch, ops, n, kind, &last, places);
         for (size_t i = 0; i < count; i++) {
             last = places[i];
-            if (staged_call(batch, &ops[(uint32_t)last.lane], fills, &call))
+            if (ordered_call(batch, &ops[(uint32_t)last.lane], kind, &call))
                 add(batch, &call);
         }
     }
@@ -376,7 +389,7 @@ static void add_staged(struct batch *batch, const struct ph_group_op *ops, size_
 static size_t records_of(const struct batch *batch, const struct ph_group_op *op)
 {
     struct phi_channel_call call;
-    return staged_call(batch, op, true, &call) ? phi_staging_records(&call) : 0;
+    return ordered_call(batch, op, FILLS, &call) ? phi_staging_records(&call) : 0;
 }
 
 static bool overfills(const struct batch *batch, const struct ph_group_op *ops, size_t n)
@@ -404,7 +417,7 @@ static int add_helps(struct batch *batch)
     if (!batch->staged || !overfills(batch, ops, n))
         return 0;
     for (size_t i = 0; i < n; i++) // more than there is room for are only counted
-        if (staged_call(batch, &ops[i], false, &call) && batch->helps.n++ < PHI_HELPS_MAX)
+        if (ordered_call(batch, &ops[i], EMPTIES, &call) && batch->helps.n++ < PHI_HELPS_MAX)
             batch->helps.calls[batch->helps.n - 1] = call;
     if (batch->helps.n <= PHI_HELPS_MAX)
         return 0;
@@ -432,6 +445,8 @@ static void add_selves(struct batch *batch)
     }
 }
 
+// ---- all of a round
+
 // Staged calls have no words, so they need not wait for other ranks' posts, nor anybody for them:
 // they come between what posts and copies, and what waits for that; first what fills slots.
 static void add_all(struct batch *batch, const struct ph_group_op *ops, size_t n)
@@ -440,9 +455,11 @@ static void add_all(struct batch *batch, const struct ph_group_op *ops, size_t n
     if (batch->selves && batch->round == 0)
         add_selves(batch);
     add_unstaged(batch, ops, n, 1, PHI_GROUP_PHASES - 1);
+    if (batch->has_long)
+        add_ordered(batch, ops, n, LONG);
     if (batch->staged) {
-        add_staged(batch, ops, n, true);
-        add_staged(batch, ops, n, false);
+        add_ordered(batch, ops, n, FILLS);
+        add_ordered(batch, ops, n, EMPTIES);
     }
     add_unstaged(batch, ops, n, PHI_GROUP_PHASES - 1, PHI_GROUP_PHASES);
 }
@@ -618,7 +635,7 @@ static int issue_round(struct batch *batch)
 static int issue_all(struct batch *batch, const struct ph_group_op *ops, size_t n, size_t late)
 {
     batch->n = batch->helps.n = 0;
-    batch->staged = batch->bells = batch->unbound = batch->selves = false;
+    batch->staged = batch->bells = batch->unbound = batch->has_long = batch->selves = false;
     batch->rc = 0;
     batch->phases = 0;
     for (size_t i = 0; i < n; i++) {
@@ -626,6 +643,8 @@ static int issue_all(struct batch *batch, const struct ph_group_op *ops, size_t 
         batch->bells = batch->bells || channel->stage.bells;
         batch->staged = batch->staged || (channel->stage.is && !channel->stage.bells);
         batch->unbound = batch->unbound || is_unbound(&ops[i]);
+        batch->has_long =
+            batch->has_long || (is_unbound(&ops[i]) && ops[i].size > PHI_RING_WHOLE);
         batch->selves = batch->selves || channel->self;
         batch->phases |= phases_of(&ops[i]);
     }

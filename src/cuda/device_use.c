@@ -218,6 +218,7 @@ const char *const phi_kernel_names[PHI_KERNEL_COUNT] = {
     [PHI_KERNEL_HOP_LARGE] = "phi_hop_large",
     [PHI_KERNEL_HOP_WIDE] = "phi_hop_wide",
     [PHI_KERNEL_RING] = "phi_ring",
+    [PHI_KERNEL_RING_LONG] = "phi_ring_long",
     [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
 };
 

@@ -537,6 +537,8 @@ static __device__ void leave_hands(const phi_hop_item &item, uint64_t message, L
 
 #include "cuda/ring.cuh"
 
+#include "cuda/ring_long.cuh"
+
 // The source may be read early where it is this device's own: what the stream did before has filled
 // it. Else it is the peer's go that says so.
 template <bool LARGE>
@@ -631,8 +633,8 @@ static __device__ void push_left(const phi_hop_item &item, hop_follower &next)
 }
 
 // Of a launch: all that it has is in its first block; hands do some; it has large copies; it is
-// that of phi_hop_wide; of phi_ring.
-enum messages { ALONE, SHARED, LARGE, WIDE, RING };
+// that of phi_hop_wide; of phi_ring; of phi_ring_long.
+enum messages { ALONE, SHARED, LARGE, WIDE, RING, LONG };
 
 // One of its items, of those that there are in a launch of the kind.
 template <messages OF, class Team>
@@ -680,6 +682,8 @@ template <messages OF>
 static __device__ void wait_for_items(const phi_hop_args &args, const phi_hop_item &first,
                                       hop_follower &next)
 {
+    if (OF == LONG)
+        return lead_items(args, first, next);
     if (args.count == 1)
         return do_item<OF>(first, whole_block(), next);
     if (OF == RING && first.hands == PHI_HANDS_ONLY)
@@ -708,6 +712,8 @@ static __device__ void do_hand(const phi_hop_item &item, uint64_t guess, hop_fol
 {
     if (OF == RING)
         return do_ring_hand(item, guess, next);
+    if (OF == LONG)
+        return do_long_hand(item, next);
     switch (item.kind) {
     case PHI_HOP_PUSH:
         return push_shares<OF == WIDE>(item, guess);
@@ -802,6 +808,8 @@ static __device__ __forceinline__ void hop(const phi_hop_args &args)
     uint64_t guess = 0;
     if (OF != ALONE && !waits && i < args.count && threadIdx.x == 0)
         guess = load_relaxed_64(&reinterpret_cast<const phi_flag_lane *>(item.own)->handed) + 1;
+    if (OF == LONG && waits && args.waits == 1)
+        post_take(item);
     hop_follower next = follow(args, args.behind != 0);
     if (waits)
         wait_for_items<OF>(args, item, next);
@@ -846,6 +854,12 @@ extern "C" __global__ void __launch_bounds__(PHI_HOP_THREADS)
     phi_ring(const __grid_constant__ phi_hop_args args)
 {
     hop<RING>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(PHI_LONG_THREADS, 2)
+    phi_ring_long(const __grid_constant__ phi_hop_args args)
+{
+    hop<LONG>(args);
 }
 
 #endif

@@ -25,6 +25,7 @@ enum phi_kernel {
     PHI_KERNEL_HOP_WIDE,
     PHI_KERNEL_HOP_STAGED,
     PHI_KERNEL_RING,
+    PHI_KERNEL_RING_LONG,
     PHI_KERNEL_COUNT,
 };
 
@@ -204,7 +205,8 @@ struct phi_transfer_args {
 // A ring: the units of an unbound channel's messages lie one behind the other, in a bounce buffer of
 // the receiver's, from whose slots they are taken in order. Behind the slots are two lanes: of what
 // this end pushes, of what it takes. wide_pushed and wide_taken count units there, `credit` those
-// that the peer has taken, and `moved` of what is taken says that a message was of another size.
+// that the peer has taken, and `moved` says that the direction has ended: that a message was of another
+// size than its taker named, or that the wait for a long one was given up.
 #define PHI_RING_UNITS ((uint32_t)1984)
 #define PHI_RING_SLOTS (1024 * PHI_RING_UNITS)
 #define PHI_RING_LANE(takes) (PHI_RING_SLOTS + (takes) * (uint32_t)sizeof(struct phi_flag_lane))
@@ -213,6 +215,19 @@ struct phi_transfer_args {
 // Credit for a larger part is given when it is taken: else the next one of any size has room before
 // that, and so waits for no take that stands behind it.
 #define PHI_RING_UNTOLD (PHI_RING_UNITS - PHI_WIDE_UNITS(PHI_RING_WHOLE))
+
+// A message that is longer than PHI_RING_WHOLE, in parts of PHI_RING_LONG, goes through the ring
+// while it is taken. Unit 0 leads: it tells the taker that the pusher is there, and `begun` tells
+// the pusher that the taker is. Behind it come rows of so many
+// units, which the warps of both ends draw. Who has taken a row tells so in the stamp of its place,
+// of which there is one for each row that the ring holds, in the pusher's memory: there the next
+// row of that place may follow. The stamp is the number of units of the direction up to the end of
+// the row.
+#define PHI_RING_LONG ((uint32_t)1 << 30)
+#define PHI_RING_ROW  4u
+#define PHI_RING_ROWS (PHI_RING_UNITS / PHI_RING_ROW)
+// Behind the lane of what is pushed.
+#define PHI_RING_STAMPS (2 * (uint32_t)sizeof(struct phi_flag_lane))
 
 struct phi_flag_lane {
     uint32_t pushed;  // own
@@ -225,8 +240,12 @@ struct phi_flag_lane {
     uint32_t leaving; // own: blocks that have left the message's hands; 0 between launches
     uint64_t wide_pushed, wide_taken; // own: of the messages those that are wide
     uint64_t handed;                  // own: pushed or moved by hands, or given up by them
-    uint32_t drawn;                   // own: rows of a large MOVE; 0 between launches
-    uint32_t reserved[17];
+    uint32_t drawn; // own: rows of a large MOVE, or of a long PUSH or TAKE; 0 between launches
+    uint32_t posted; // own: 1: the take of a long message waits for those before it on the stream
+    // Of a long message, its first unit and 1: by the peer, when the take has begun; own, when unit 0
+    // is pushed, or taken.
+    uint64_t begun, led;
+    uint32_t reserved[12];
     uint32_t full[PHI_MOVE_BLOCKS];    // by the peer; 0 again by this end
     uint64_t claimed[PHI_MOVE_BLOCKS]; // own: of each share, the last message (handed) that was claimed
 };
@@ -239,9 +258,10 @@ enum phi_hop_kind {
     PHI_HOP_ARRIVE, // until the full words are there
 
     // The wait for hands, by a warp.
-    PHI_HOP_ROOM,    // until credit allows a PUSH
+    PHI_HOP_ROOM,    // until credit allows a PUSH; long: unit 0, and until its take has begun
     PHI_HOP_LEAVE,   // until go allows a MOVE
-    PHI_HOP_MESSAGE, // credit for the message before; until the first line of a TAKE is there
+    PHI_HOP_MESSAGE, // credit for the message before; until the first line of a TAKE is there; long:
+                     // says that it has begun, and takes unit 0
 
     // Staged (base/stage.h), through slots in host memory: one message in as many records as it
     // takes.
@@ -254,7 +274,8 @@ enum phi_hop_kind {
     PHI_HOP_LAND, // until all bells of the lane have landed
 };
 
-// Of a PUSH or a MOVE by hands: which of its launches.
+// Of a PUSH or a MOVE by hands: which of its launches. Of a long PUSH or TAKE, the second: SECOND where
+// it is alone, and so led by the first, else ONLY: its first hand waits.
 enum phi_hands {
     PHI_HANDS_FIRST,  // of two
     PHI_HANDS_SECOND, // ... which does what is left, and counts the message
@@ -299,7 +320,8 @@ struct phi_hop_item {
     uint8_t hands;   // enum phi_hands
     uint8_t fence;   // 0: it writes nothing for others that is to come before the number; PHI_FENCE
     uint8_t wide;    // PUSH, TAKE of no signal: 1: the message and its slots are wide; 2: by a
-                     // ring: PUSH: destination, TAKE: source is the size of the whole message
+                     // ring: PUSH: destination, TAKE: source is the size of the whole message; 3:
+                     // likewise, a long one
     uint32_t signal; // 1: a lane of signals: ll messages begin with the offset, and an arrival lets
                      // the peer copy again. STAGE: the message ends with this. UNSTAGE, HELP: it
                      // has to be of `offset` bytes, and another size is said in the line. BELL:
@@ -320,7 +342,7 @@ struct phi_hop_item {
 // phi_hop_large the same, for launches with a MOVE of which warps draw what they copy;
 // phi_hop_wide is for what is wide, where the source of a PUSH and the destination of a TAKE are
 // aligned to 16 bytes: one item alone, or hands, and the waits for such; phi_ring for
-// messages by rings, all of which are wide; phi_hop_staged for items
+// messages by rings, all of which are wide; phi_ring_long for long ones; phi_hop_staged for items
 // that are staged or bells, those of one lane by the same blocks, one after the other. They are
 // kernels of their own as threads have as many registers as the steps of their kernel need, and
 // wait for the code of these.
@@ -355,6 +377,7 @@ struct phi_hop_args {
 #define PHI_COPY_THREADS   512
 #define PHI_HOP_THREADS    1024
 #define PHI_SPREAD_THREADS 512
+#define PHI_LONG_THREADS   256
 #define PHI_STAGED_THREADS 256
 
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");
@@ -366,7 +389,9 @@ static_assert(sizeof(struct phi_copies_args) <= 4096, "what every driver takes")
 static_assert(sizeof(struct phi_transfer_args) == 24 * PHI_BRACE_ITEMS + 88,
               "shared with the device");
 static_assert(sizeof(struct phi_flag_lane) == 128 + 12 * PHI_MOVE_BLOCKS, "shared with the device");
-static_assert(PHI_RING_LANE(2) <= PHI_RING_BYTES, "slots and lanes have room");
+static_assert(PHI_RING_LANE(2) + 8 * PHI_RING_ROWS <= PHI_RING_BYTES,
+              "slots, lanes and stamps have room");
+static_assert(PHI_RING_UNITS % PHI_RING_ROW == 0, "rows have the same places in each lap");
 static_assert(sizeof(struct phi_hop_item) == 80, "shared with the device");
 static_assert(sizeof(struct phi_hop_args) == 80 * PHI_HOP_ENTRIES + 48, "shared with the device");
 static_assert(sizeof(struct phi_hop_args) <= 4096, "what every driver takes");

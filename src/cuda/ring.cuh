@@ -99,6 +99,15 @@ static __device__ void count_taken(const phi_hop_item &item, const ring_span &sp
                       static_cast<uint32_t>(span.end));
 }
 
+static __device__ void store_ring_unit(const ring_unit &to, const wide_place &place,
+                                       const wide_unit &data, uint32_t half)
+{
+    const uint64_t number = static_cast<uint64_t>(half) << 32 | to.lap;
+    __syncwarp(); // a line is stored by one instruction
+    store_wide(to.slot, place.keeps ? numbered(data.a.x, data.a.y, number) : data.a);
+    store_wide(to.slot + 32, place.keeps ? numbered(data.a.z, data.a.w, number) : data.b);
+}
+
 // Pushes every stride-th unit from `first` on; the first one's data is on its way while `may` is
 // asked, once by each thread.
 template <class May>
@@ -116,11 +125,7 @@ static __device__ bool push_ring_units(const phi_hop_item &item, const ring_span
         fence_system(); // before the lines of this warp
 #pragma unroll 1
     for (uint32_t unit = part.first; unit < span.units;) {
-        const ring_unit to = unit_of(item, span, unit);
-        const uint64_t number = static_cast<uint64_t>(half) << 32 | to.lap;
-        __syncwarp();
-        store_wide(to.slot, place.keeps ? numbered(data.a.x, data.a.y, number) : data.a);
-        store_wide(to.slot + 32, place.keeps ? numbered(data.a.z, data.a.w, number) : data.b);
+        store_ring_unit(unit_of(item, span, unit), place, data, half);
         unit += part.stride;
         if (unit < span.units)
             data = load_unit<false>(item, place, unit);

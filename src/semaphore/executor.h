@@ -38,6 +38,12 @@ enum {
     PHI_ASK_END = 4, // where the whole message, of which this is the first part, would end
 };
 
+enum phi_ring {
+    PHI_RING_NONE,
+    PHI_RING_SHORT, // it has room as a whole
+    PHI_RING_DRAWN, // it goes through while it is taken
+};
+
 // One piece of work. A program of the tables becomes one item per step, in order.
 struct phi_work {
     uint8_t kind;  // enum phi_step_kind
@@ -76,7 +82,7 @@ struct phi_work {
     uint64_t own_lane, peer_lane, slots;
     uint8_t signal; // 1: a lane of signals; STAGE: the message ends with this; UNSTAGE, HELP: it is to be of `offset` bytes
     uint8_t wide;   // PUSH, TAKE: by wide lines
-    uint8_t ring;   // ... through a ring: `message` is the size of the whole message
+    uint8_t ring;   // ... through a ring: enum phi_ring; `message` is the size of the whole message
     uint8_t together; // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
     uint8_t engine; // of a copy: by the copy engine, also behind a wait
     uint8_t linked; // ... between two devices that a link joins, as far as is known

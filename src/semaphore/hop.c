@@ -146,7 +146,7 @@ static struct phi_hop_item item_of(const struct phi_work *work, uint32_t kind)
         .offset = work->offset,
         .kind = (uint8_t)kind,
         .fence = fence_of(work),
-        .wide = (uint8_t)(is_wide(work) + work->ring),
+        .wide = (uint8_t)(is_wide(work) + work->ring), // in the order of enum phi_ring
         .signal = work->signal,
     };
 }
@@ -178,6 +178,64 @@ static struct phi_grid fill_staged(const struct phi_work *work, size_t n, struct
             grid.threads = threads;
     }
     args->stages = count_stages(work, args->items, n);
+    return grid;
+}
+
+// ---- Long messages by a ring
+
+// So many blocks, of which a push has as many once more, fill the link, and leave the rest of the
+// device to the application (docs/performance.md, "Long messages by a ring").
+#define LONG_BLOCKS 16
+
+static bool is_long(const struct phi_work *work)
+{
+    return work->ring == PHI_RING_DRAWN;
+}
+
+static uint32_t long_blocks(const struct phi_policy *policy, uint32_t n)
+{
+    const uint32_t most = policy->copy_blocks < LONG_BLOCKS ? policy->copy_blocks : LONG_BLOCKS;
+    const uint32_t share = policy->blocks / 2 / n > 1 ? policy->blocks / 2 / n : 1;
+    return most < share ? most : share;
+}
+
+static void add_long_hands(const struct phi_work *work, size_t n, const struct phi_policy *policy,
+                           enum phi_hands hands, struct phi_hop_args *args, struct phi_grid *grid)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct phi_hop_item *item = &args->items[args->count++];
+        *item = ring_item_of(&work[i], kind_of(work[i].kind));
+        item->hands = (uint8_t)hands;
+        item->blocks = long_blocks(policy, (uint32_t)n);
+        item->first = grid->blocks;
+        grid->blocks += item->blocks;
+    }
+}
+
+// First a warp for each waits for the peer and moves unit 0, beside hands of a push that is alone,
+// which leave if they may not begin soon; then hands of all.
+static struct phi_grid fill_long(const struct phi_work *work, size_t n,
+                                 const struct phi_policy *policy, enum phi_hop_part part,
+                                 struct phi_hop_args *args)
+{
+    struct phi_grid grid = {PHI_KERNEL_RING_LONG, 0, PHI_LONG_THREADS};
+    const bool pushes = n == 1 && !takes(&work[0]);
+    if (part == PHI_HOP_SECOND) {
+        add_long_hands(work, n, policy, n == 1 ? PHI_HANDS_SECOND : PHI_HANDS_ONLY, args, &grid);
+        return grid;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct phi_hop_item *item = &args->items[args->count++];
+        *item = ring_item_of(&work[i], takes(&work[i]) ? PHI_HOP_MESSAGE : PHI_HOP_ROOM);
+        item->blocks = 1;
+        item->first = (uint32_t)i;
+    }
+    args->waits = args->count;
+    grid.blocks = 1;
+    if (pushes)
+        add_long_hands(work, n, policy, PHI_HANDS_FIRST, args, &grid);
+    else
+        grid.threads = 32 * args->waits;
     return grid;
 }
 
@@ -384,6 +442,8 @@ static bool is_only(const struct phi_work *work, size_t n)
 
 enum phi_hop_part phi_hop_last(const struct phi_work *work, size_t n, bool captured)
 {
+    if (is_long(&work[0]))
+        return PHI_HOP_SECOND;
     if (is_only(work, n))
         return PHI_HOP_FIRST;
     bool third = false;
@@ -401,6 +461,8 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
     args->count = args->waits = args->stages = 0;
     if (phi_step_staged(work[0].kind))
         return part == PHI_HOP_SECOND ? fill_staged(work, n, args) : f.grid;
+    if (is_long(&work[0]))
+        return fill_long(work, n, policy, part, args);
     for (size_t i = 0; i < n; i++) {
         f.spread += has_hands(&work[i], !captured && n == 1);
         f.has_first = f.has_first || (has_hands(&work[i], !captured && n == 1) && !takes(&work[i]));

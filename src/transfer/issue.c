@@ -168,13 +168,20 @@ enum phi_method phi_channel_method(const struct phi_channel_call *call)
     return phi_flags_method(call->channel, call->outgoing, call->call, call->size);
 }
 
+bool phi_call_is_long(const struct phi_channel_call *call)
+{
+    return is_message(call) && call->call != PHI_CALL_POST &&
+           call->channel->ring[call->outgoing] && call->size > PHI_RING_WHOLE;
+}
+
 // A part of a message by a ring: the lanes and slots of the two bounce buffers.
 static void set_ring(struct phi_work *work, const struct phi_channel_call *call)
 {
     const struct ph_channel *channel = call->channel;
     const uint64_t mine = (uint64_t)(uintptr_t)channel->local;
     const uint64_t theirs = (uint64_t)(uintptr_t)channel->remote;
-    work->ring = work->wide = 1;
+    work->wide = 1;
+    work->ring = call->size > PHI_RING_WHOLE ? PHI_RING_DRAWN : PHI_RING_SHORT;
     work->size = call->size;
     work->message = call->message;
     work->own_lane = mine + PHI_RING_LANE(!call->outgoing);

@@ -42,6 +42,9 @@ struct phi_third_party {
 struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind kind,
                                  enum phi_call call);
 
+// phi_call_is_long: whether a call is of a message that goes through a ring while it is taken.
+bool phi_call_is_long(const struct phi_channel_call *call);
+
 // phi_call_fills, phi_call_empties: whether a call of a staged channel fills slots, or empties
 // them.
 bool phi_call_fills(const struct phi_channel_call *call);

@@ -91,7 +91,12 @@ static void push(const struct phi_hop_item *item, uint32_t message)
 // By a ring numbers count units, and credit those that were taken.
 static bool is_ring(const struct phi_hop_item *item)
 {
-    return item->wide == 2;
+    return item->wide >= 2;
+}
+
+static bool is_long(const struct phi_hop_item *item)
+{
+    return item->wide == 3;
 }
 
 static size_t units_of(const struct phi_hop_item *item)
@@ -209,27 +214,32 @@ static size_t place_of(size_t thread, size_t four, size_t *bytes)
     return four == 0 ? 16 * thread : 16 * (32 + thread - thread / 8);
 }
 
-static void move_wide(const struct phi_hop_item *item, bool pushes)
+static void move_unit(const struct phi_hop_item *item, bool pushes, size_t unit)
 {
     const struct phi_flag_lane *lane = own(item);
     const uint64_t before = pushes ? lane->wide_pushed : lane->wide_taken;
-    for (size_t unit = 0; unit < units_of(item); unit++) {
-        uint8_t *lines = unit_of(item, before, unit);
-        for (size_t i = 0; i < 64; i++) {
-            size_t bytes, at = unit * PHI_WIDE_UNIT + place_of(i % 32, i / 32, &bytes);
-            if (at >= item->size)
-                continue;
-            if (bytes > item->size - at)
-                bytes = item->size - at;
-            if (pushes)
-                memcpy(lines + 16 * i, (const uint8_t *)item->source + at, bytes);
-            else
-                memcpy((uint8_t *)item->destination + at, lines + 16 * i, bytes);
-        }
-        for (size_t line = 0; pushes && line < 8; line++)
-            __atomic_store_n(number_in(lines, line), number_of(item, before, unit, line),
-                             __ATOMIC_RELEASE);
+    uint8_t *lines = unit_of(item, before, unit);
+    for (size_t i = 0; i < 64; i++) {
+        size_t bytes, at = unit * PHI_WIDE_UNIT + place_of(i % 32, i / 32, &bytes);
+        if (at >= item->size)
+            continue;
+        if (bytes > item->size - at)
+            bytes = item->size - at;
+        if (pushes)
+            memcpy(lines + 16 * i, (const uint8_t *)item->source + at, bytes);
+        else
+            memcpy((uint8_t *)item->destination + at, lines + 16 * i, bytes);
     }
+    for (size_t line = 0; pushes && line < 8; line++)
+        __atomic_store_n(number_in(lines, line), number_of(item, before, unit, line),
+                         __ATOMIC_RELEASE);
+}
+
+static void move_wide(const struct phi_hop_item *item, bool pushes)
+{
+    const struct phi_flag_lane *lane = own(item);
+    for (size_t unit = 0; unit < units_of(item); unit++)
+        move_unit(item, pushes, unit);
     const uint32_t message = lane->pushed + 1;
     if (pushes && !is_ring(item) && message % PHI_LL_REFRESH < PHI_LL_SLOTS)
         for (size_t i = 0; i < PHI_LL_SLOT / 16; i++)
@@ -385,6 +395,160 @@ static enum si_progress await_hands(const struct phi_hop_item *item, uint32_t *a
         return item->hands == PHI_HANDS_ONLY && over ? give_up_left(item, at) : wait(item, over, at);
     if (item->hands == PHI_HANDS_ONLY)
         return do_hands(item, at);
+    *at = OVER;
+    return SI_MOVED;
+}
+
+// ---- long ones by a ring: *at is 1 when unit 0 is moved, and the peer is there
+
+static uint64_t *stamp(const void *pushed, size_t row)
+{
+    return (uint64_t *)((uint8_t *)pushed + PHI_RING_STAMPS) + row % PHI_RING_ROWS;
+}
+
+static size_t rows_of(const struct phi_hop_item *item)
+{
+    return (units_of(item) - 1 + PHI_RING_ROW - 1) / PHI_RING_ROW;
+}
+
+// Units of the direction up to the end of a row, of which there is one before the first.
+static uint64_t end_of_row(uint64_t before, size_t rows)
+{
+    return before + 1 + PHI_RING_ROW * rows;
+}
+
+static bool has_begun(const struct phi_hop_item *item)
+{
+    return __atomic_load_n(&own(item)->begun, __ATOMIC_ACQUIRE) == own(item)->wide_pushed + 1;
+}
+
+// A wait that is given up ends the lane: its hands move nothing.
+static enum si_progress end_lane(const struct phi_hop_item *item, uint32_t *at)
+{
+    own(item)->moved = 1;
+    return wait(item, true, at);
+}
+
+static bool is_unit_here(const struct phi_hop_item *item, size_t unit)
+{
+    for (size_t line = 8 * unit; line < 8 * unit + 8; line++)
+        if (!has_number(item, own(item)->wide_taken, line))
+            return false;
+    return true;
+}
+
+static bool is_led(const struct phi_hop_item *item, bool pushes)
+{
+    const uint64_t first = pushes ? own(item)->wide_pushed : own(item)->wide_taken;
+    return own(item)->led == first + 1 && (!pushes || has_begun(item));
+}
+
+static bool lead_push(const struct phi_hop_item *item)
+{
+    if (own(item)->led == own(item)->wide_pushed + 1 ||
+        (int32_t)(load32(&own(item)->credit) + PHI_RING_UNITS -
+                  (uint32_t)(own(item)->wide_pushed + 1)) < 0)
+        return false;
+    move_unit(item, true, 0);
+    own(item)->led = own(item)->wide_pushed + 1;
+    return true;
+}
+
+static bool lead_take(const struct phi_hop_item *item)
+{
+    if (item->peer)
+        __atomic_store_n(&peer(item)->begun, own(item)->wide_taken + 1, __ATOMIC_RELEASE);
+    if (!is_unit_here(item, 0))
+        return false;
+    move_unit(item, false, 0);
+    own(item)->led = own(item)->wide_taken + 1;
+    if (item->peer && rows_of(item) >= PHI_RING_ROWS)
+        __atomic_store_n(stamp(peer(item), PHI_RING_ROWS - 1),
+                         end_of_row(own(item)->wide_taken, 0), __ATOMIC_RELEASE);
+    return true;
+}
+
+// Of the first launch, where another item may go on, or of the hands. *at is 1 when it is led.
+static enum si_progress lead(const struct phi_hop_item *item, bool pushes, uint32_t *at)
+{
+    const bool over = broken(item);
+    if (own(item)->moved || (!pushes && is_mismatch(item)))
+        return end_lane(item, at);
+    if (is_led(item, pushes)) {
+        *at = 1;
+        return SI_MOVED;
+    }
+    if (pushes ? lead_push(item) : lead_take(item))
+        return SI_MOVED;
+    return over ? end_lane(item, at) : SI_WAITING;
+}
+
+// An item of the first launch is over when one of them is.
+static enum si_progress lead_first(const struct phi_hop_args *args, const uint32_t *all,
+                                   const struct phi_hop_item *item, uint32_t *at)
+{
+    for (uint32_t i = 0; i < args->waits; i++)
+        if (all[i] == OVER) {
+            *at = OVER;
+            return SI_MOVED;
+        }
+    const enum si_progress progress = lead(item, item->kind == PHI_HOP_ROOM, at);
+    if (*at == 1)
+        *at = OVER;
+    return progress;
+}
+
+// Whether a row can be moved.
+static bool may_move_row(const struct phi_hop_item *item, size_t row)
+{
+    if (item->kind == PHI_HOP_PUSH)
+        return row + 1 < PHI_RING_ROWS ||
+               __atomic_load_n(stamp(own(item), row), __ATOMIC_ACQUIRE) ==
+                   end_of_row(own(item)->wide_pushed, row + 1 - PHI_RING_ROWS);
+    for (size_t unit = 1 + row * PHI_RING_ROW;
+         unit < units_of(item) && unit <= (row + 1) * PHI_RING_ROW; unit++)
+        if (!is_unit_here(item, unit))
+            return false;
+    return true;
+}
+
+static void move_row(const struct phi_hop_item *item, size_t row)
+{
+    const bool pushes = item->kind == PHI_HOP_PUSH;
+    for (size_t unit = 1 + row * PHI_RING_ROW;
+         unit < units_of(item) && unit <= (row + 1) * PHI_RING_ROW; unit++)
+        move_unit(item, pushes, unit);
+    if (!pushes && item->peer && row + PHI_RING_ROWS < rows_of(item))
+        __atomic_store_n(stamp(peer(item), row), end_of_row(own(item)->wide_taken, row + 1),
+                         __ATOMIC_RELEASE);
+}
+
+// Hands of the first launch leave each third message, as if they had found no place; those of the
+// second one count it.
+static enum si_progress do_long_hands(const struct phi_hop_item *item, uint32_t *at)
+{
+    const bool pushes = item->kind == PHI_HOP_PUSH, over = broken(item);
+    const bool first = item->hands == PHI_HANDS_FIRST;
+    uint32_t *row = &own(item)->drawn;
+    bool moved = false;
+    if (*at == 0 && first) {
+        *at = has_begun(item) && !own(item)->moved && own(item)->wide_pushed % 3 != 0 ? 1 : OVER;
+        return SI_MOVED;
+    }
+    if (*at == 0)
+        return lead(item, pushes, at);
+    for (; *row < rows_of(item) && may_move_row(item, *row); ++*row) {
+        move_row(item, *row);
+        moved = true;
+    }
+    if (*row < rows_of(item) && !moved)
+        return over ? end_lane(item, at) : SI_WAITING;
+    if (*row < rows_of(item))
+        return SI_MOVED;
+    if (!first) {
+        *row = 0;
+        count_wide(item, pushes);
+    }
     *at = OVER;
     return SI_MOVED;
 }
@@ -670,6 +834,8 @@ static enum si_progress do_item(const struct phi_hop_args *args, uint32_t i, con
     // The first block of a launch without a second one does what its hands leave.
     if (item->kind == PHI_HOP_ROOM && item->hands == PHI_HANDS_ONLY && at[1] != OVER)
         return SI_WAITING;
+    if (is_long(item))
+        return hands ? do_long_hands(item, at) : lead_first(args, all, item, at);
     switch (item->kind) {
     case PHI_HOP_PUSH:
         return hands ? do_hands(item, at) : do_lines(item, hands, at);
@@ -849,7 +1015,7 @@ static bool is_of_staged(const struct phi_hop_args *args, uint32_t i)
 
 static bool is_of_ring(const struct phi_hop_args *args, uint32_t i)
 {
-    return is_ring(&args->items[i]) &&
+    return is_ring(&args->items[i]) && !is_long(&args->items[i]) &&
            (by_lines(&args->items[i]) || awaits_hands(&args->items[i]));
 }
 
@@ -905,6 +1071,19 @@ const char *si_hop_wide_refuse(const void *args, unsigned blocks, unsigned threa
 const char *si_ring_refuse(const void *args, unsigned blocks, unsigned threads)
 {
     return refuse(args, blocks, threads, is_of_ring);
+}
+
+static bool is_of_long(const struct phi_hop_args *args, uint32_t i)
+{
+    const struct phi_hop_item *item = &args->items[i];
+    const bool hands = i >= args->waits;
+    return is_long(item) && item->size > PHI_RING_WHOLE &&
+           (hands ? by_lines(item) : awaits_hands(item) && item->kind != PHI_HOP_LEAVE);
+}
+
+const char *si_ring_long_refuse(const void *args, unsigned blocks, unsigned threads)
+{
+    return refuse(args, blocks, threads, is_of_long);
 }
 
 const char *si_hop_staged_refuse(const void *args, unsigned blocks, unsigned threads)

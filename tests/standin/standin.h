@@ -551,6 +551,7 @@ const char *si_hop_spread_refuse(const void *args, unsigned blocks, unsigned thr
 const char *si_hop_large_refuse(const void *args, unsigned blocks, unsigned threads);
 const char *si_hop_wide_refuse(const void *args, unsigned blocks, unsigned threads);
 const char *si_ring_refuse(const void *args, unsigned blocks, unsigned threads);
+const char *si_ring_long_refuse(const void *args, unsigned blocks, unsigned threads);
 const char *si_hop_staged_refuse(const void *args, unsigned blocks, unsigned threads);
 // The copy that is under way, of several the first: its touches, 0 or 2, and as *part its item.
 unsigned si_hop_touches(const void *args, const uint64_t state[SI_KERNEL_STATE],
