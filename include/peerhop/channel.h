@@ -38,6 +38,18 @@ struct ph_limits {
     int64_t sm_max;
 };
 
+// What an operation asks for beside its data, in `flags`; the ranks need not ask for the same.
+enum ph_operation_flags {
+    // This rank's GPU computes nothing for the operation: its puts, gets and messages launch no kernel. The
+    // copy engine moves the data, and streams wait by memory operations; a message takes some 20 us
+    // instead of 5, and does not slow down what computes beside it (docs/performance.md). For bound
+    // operations on devices. Messages (send, recv, signals, waits) need
+    // CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA is initialised, and a process that has no more
+    // streams than that: what waits by a memory operation holds up the streams with which it shares a
+    // hardware queue. Without, and over the net, calls return -ENOTSUP with a sentence.
+    PH_ZERO_SM = 1,
+};
+
 // One communication that both ranks name alike: by op_id, each other's rank and matching roles. The
 // buffers may differ in size and place, and may be any part of an allocation: device memory of the
 // context's device from cudaMalloc, cuMemCreate or an exportable pool, or memory of
@@ -56,6 +68,7 @@ struct ph_operation {
     // context's. Read by the call. The same operation with other limits is another channel. A
     // PEERHOP_METHOD that is not auto comes before them.
     const struct ph_limits *limits;
+    uint32_t flags; // enum ph_operation_flags. The same operation with others is another channel
 };
 
 struct ph_channel;

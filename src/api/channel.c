@@ -57,6 +57,13 @@ static int check_operation(struct phi_peers *peers, const struct ph_operation *o
                         "operation %zu: no buffer, but a size of %zu bytes: an operation without a "
                         "buffer has none",
                         i, op->size);
+    if (op->flags & ~(uint32_t)PH_ZERO_SM)
+        return phi_fail(peers->report, -EINVAL, "operation %zu: flags %#x are none", i, op->flags);
+    if (op->flags & PH_ZERO_SM && op->buffer == NULL)
+        return phi_fail(peers->report, -EINVAL,
+                        "operation %zu: PH_ZERO_SM without a buffer: messages of any memory are "
+                        "moved by kernels",
+                        i);
     return op->peer == peers->rank ? check_self(peers, op, i) : 0;
 }
 

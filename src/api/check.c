@@ -3,12 +3,17 @@
 
 #include <errno.h>
 
+#include "cuda/device.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
 #include "release/abort.h"
 #include "semaphore/words.h"
+
+// What waits by a memory operation holds up the streams with which it shares a hardware queue, of
+// which there are at most so many.
+#define ZERO_SM_CONNECTIONS 32
 
 int phi_check_given(struct phi_report *report, const void *argument, const char *what)
 {
@@ -56,6 +61,32 @@ int phi_check_reach(const struct ph_channel *channel)
                     "operation %llu: rank %d's buffer is not mapped here: %s",
                     (unsigned long long)channel->op_id, channel->peer->rank,
                     phi_reason_text(channel->reach));
+}
+
+int phi_check_zero_sm(const struct ph_channel *channel, bool messages)
+{
+    if (!channel->zero_sm)
+        return 0;
+    const struct phi_device_info *info = phi_device_info(channel->peers->device);
+    struct phi_report *report = channel->peers->report;
+    const unsigned long long op_id = (unsigned long long)channel->op_id;
+    const int rank = channel->peer->rank;
+    if (channel->stage.is)
+        return phi_fail(report, -ENOTSUP,
+                        "operation %llu with rank %d has PH_ZERO_SM, and goes over the net: there "
+                        "kernels take part",
+                        op_id, rank);
+    if (!info->memory_operations)
+        return phi_fail(report, -ENOTSUP,
+                        "operation %llu with rank %d has PH_ZERO_SM, and the device has no stream "
+                        "memory operations",
+                        op_id, rank);
+    if (messages && info->connections < ZERO_SM_CONNECTIONS)
+        return phi_fail(report, -ENOTSUP,
+                        "operation %llu with rank %d has PH_ZERO_SM: its messages need "
+                        "CUDA_DEVICE_MAX_CONNECTIONS=%d before CUDA is initialised, and it is %d",
+                        op_id, rank, ZERO_SM_CONNECTIONS, info->connections);
+    return 0;
 }
 
 int phi_check_get(const struct ph_channel *channel)

@@ -37,6 +37,9 @@ int phi_check_refused(struct ph_channel *channel, int rc);
 // phi_check_reach: the peer's buffer is mapped here.
 int phi_check_reach(const struct ph_channel *channel);
 
+// phi_check_zero_sm: a channel that is to launch no kernels can do so. messages: also what waits.
+int phi_check_zero_sm(const struct ph_channel *channel, bool messages);
+
 // phi_check_get: PH_ENOPATH where the peer's memory is staged over the net.
 int phi_check_get(const struct ph_channel *channel);
 

@@ -477,6 +477,26 @@ static int check_span(const struct ph_group_op *op)
     return phi_check_range(channel, local, peer, op->size);
 }
 
+// All but a put and a get, for which nobody waits.
+static bool is_message(const struct ph_group_op *op)
+{
+    return op->kind != PH_GROUP_PUT && op->kind != PH_GROUP_GET;
+}
+
+// Streams wait by kernels or by memory operations: messages of one launch by one of the two.
+static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_report *report)
+{
+    bool with = false, without = false;
+    for (size_t i = 0; i < n; i++) {
+        with = with || (is_message(&ops[i]) && !ops[i].channel->zero_sm);
+        without = without || (is_message(&ops[i]) && ops[i].channel->zero_sm);
+    }
+    return with && without ? phi_fail(report, -ENOTSUP,
+                                      "group: messages of operations with PH_ZERO_SM and of "
+                                      "others: make two groups")
+                           : 0;
+}
+
 // What an operation names besides its channel.
 static int check_memory(const struct ph_group_op *op)
 {
@@ -537,6 +557,8 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
                         "group: this rank is not the %s of operation %llu with rank %d",
                         outgoing ? "sender" : "receiver", (unsigned long long)channel->op_id,
                         channel->peer->rank);
+    if (!ended && (rc = phi_check_zero_sm(channel, is_message(op))))
+        return rc;
     bool pair = is_pair(op);
     if (channel->self)
         return pair ? check_memory(op) : phi_self_refuse(channel, "what is no send or receive");
@@ -665,6 +687,8 @@ static int check_and_issue(struct batch *batch, const struct ph_group_op *ops, s
     int rc = check_all(ops, n, batch->peers, &late);
     if (rc == 0)
         rc = check_messages(ops, n);
+    if (rc == 0)
+        rc = check_waits(ops, n, batch->peers->report);
     if (rc == 0)
         rc = phi_self_check(ops, n);
     if (rc == 0)

@@ -43,17 +43,30 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
     reject(report, "copy_kernel", PHI_REASON_PREFERRED);
 }
 
+// At one of the ends.
+static bool asks_zero_sm(const struct ph_channel *channel)
+{
+    return !channel->self && (channel->zero_sm || channel->zero_sm_there);
+}
+
 static void report_words(const struct ph_channel *channel, struct ph_path_report *report)
 {
     const bool device = channel->peers->device != NULL;
-    const bool kernel = device && channel->peers->config->method == PHI_METHOD_COPY_KERNEL;
+    const bool kernel = device && !channel->zero_sm &&
+                        channel->peers->config->method == PHI_METHOD_COPY_KERNEL;
     report->method = kernel ? "copy_kernel" : device ? "ce" : "memcpy";
     if (kernel || !device)
         reject(report, "ce", kernel ? PHI_REASON_USER : PHI_REASON_HOST);
     if (!kernel)
-        reject(report, "copy_kernel", device ? PHI_REASON_PREFERRED : PHI_REASON_HOST);
-    reject(report, "sm", device ? PHI_REASON_FLAGS : PHI_REASON_HOST);
-    reject(report, "ll", device ? PHI_REASON_FLAGS : PHI_REASON_HOST);
+        reject(report, "copy_kernel",
+               !device            ? PHI_REASON_HOST
+               : channel->zero_sm ? PHI_REASON_ZERO_SM
+                                  : PHI_REASON_PREFERRED);
+    const enum phi_reason why = !device             ? PHI_REASON_HOST
+                                : asks_zero_sm(channel) ? PHI_REASON_ZERO_SM
+                                                        : PHI_REASON_FLAGS;
+    reject(report, "sm", why);
+    reject(report, "ll", why);
 }
 
 static void report_unbound(const struct ph_channel *channel, bool outgoing,

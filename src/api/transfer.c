@@ -19,9 +19,12 @@ static int check_usable(struct ph_channel *channel)
     return phi_peers_forked(channel->peers) ? PH_EFORKED : phi_channel_check(channel);
 }
 
-static int check_channel(struct ph_channel *channel, bool outgoing)
+// messages: of a call that waits, or is waited for.
+static int check_channel(struct ph_channel *channel, bool outgoing, bool messages)
 {
     int rc = check_usable(channel);
+    if (rc == 0)
+        rc = phi_check_zero_sm(channel, messages);
     if (rc || (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return rc;
     return phi_fail(
@@ -31,9 +34,9 @@ static int check_channel(struct ph_channel *channel, bool outgoing)
 
 // A call that copies: puts go out, gets come in.
 static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_offset,
-                      size_t peer_offset, size_t size)
+                      size_t peer_offset, size_t size, bool signals)
 {
-    int rc = check_channel(channel, outgoing);
+    int rc = check_channel(channel, outgoing, signals);
     if (rc == 0)
         rc = phi_check_bound(channel, "a put or a get");
     if (rc || (rc = phi_check_range(channel, local_offset, peer_offset, size)))
@@ -58,7 +61,7 @@ static int issue_or_refuse(const struct phi_channel_call *call, int rc, void *st
 int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
            void *stream)
 {
-    int rc = check_copy(channel, true, local_offset, peer_offset, size);
+    int rc = check_copy(channel, true, local_offset, peer_offset, size, false);
     struct phi_channel_call call = {channel, PHI_CALL_PUT, true, {local_offset}, peer_offset, size};
     return issue_or_refuse(&call, rc, stream);
 }
@@ -66,7 +69,7 @@ int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, 
 int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size,
            void *stream)
 {
-    int rc = check_copy(channel, false, local_offset, peer_offset, size);
+    int rc = check_copy(channel, false, local_offset, peer_offset, size, false);
     if (rc == 0)
         rc = phi_check_get(channel);
     struct phi_channel_call call = {channel, PHI_CALL_GET, false, {local_offset}, peer_offset, size};
@@ -76,7 +79,7 @@ int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, 
 int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
                   void *stream)
 {
-    int rc = check_copy(channel, true, local_offset, peer_offset, size);
+    int rc = check_copy(channel, true, local_offset, peer_offset, size, true);
     struct phi_channel_call call = {channel,      PHI_CALL_PUT_SIGNAL, true,
                                     {local_offset}, peer_offset,         size};
     return issue_or_refuse(&call, rc, stream);
@@ -84,7 +87,7 @@ int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_o
 
 int ph_signal(struct ph_channel *channel, void *stream)
 {
-    int rc = check_channel(channel, true);
+    int rc = check_channel(channel, true, true);
     if (rc == 0 && channel->self)
         rc = phi_self_refuse(channel, "ph_signal");
     struct phi_channel_call call = {channel, PHI_CALL_SIGNAL, true, {0}, 0, 0};
@@ -111,7 +114,7 @@ static int unless_here(const struct phi_channel_call *call, int rc, void *stream
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
 {
     struct phi_channel_call call = {channel, PHI_CALL_WAIT, false, {0}, 0, size};
-    int rc = check_channel(channel, false);
+    int rc = check_channel(channel, false, true);
     if (rc == 0 && size > 0)
         rc = phi_check_bound(channel, "a wait for bytes");
     if (rc == 0 && channel->self)
@@ -146,7 +149,7 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
 
 int ph_send(struct ph_channel *channel, size_t size, void *stream)
 {
-    int rc = check_channel(channel, true);
+    int rc = check_channel(channel, true, true);
     if (rc == 0)
         rc = phi_check_bound(channel, "ph_send");
     if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)
@@ -170,7 +173,7 @@ static int recv_late(struct ph_channel *channel, size_t size, void *stream, int 
 
 int ph_recv(struct ph_channel *channel, size_t size, void *stream)
 {
-    int rc = check_channel(channel, false);
+    int rc = check_channel(channel, false, true);
     if (rc == 0)
         rc = phi_check_bound(channel, "ph_recv");
     if (rc == 0 && (rc = phi_check_range(channel, 0, 0, size)) == 0)

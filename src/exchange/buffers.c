@@ -63,15 +63,17 @@ static int get_export(struct phi_peers *peers, const struct phi_allocation *allo
     return 0;
 }
 
-// What fixes a direction, and is its sender's: with another choice of it an operation is another.
+// What fixes a direction, and is its sender's, and what this rank asks for: with another choice of it
+// an operation is another.
 struct choice {
     uint8_t protocol;
     struct phi_limits limits;
+    bool zero_sm;
 };
 
 static struct choice choice_of(const struct phi_peers *peers, const struct ph_operation *op)
 {
-    struct choice choice = {(uint8_t)op->protocol, {-1, -1}};
+    struct choice choice = {(uint8_t)op->protocol, {-1, -1}, (op->flags & PH_ZERO_SM) != 0};
     if (op->protocol == PH_PROTOCOL_DEFAULT)
         choice.protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
     if (op->buffer == NULL) // its sender copies, whatever it asks for
@@ -84,7 +86,7 @@ static struct choice choice_of(const struct phi_peers *peers, const struct ph_op
 static bool is_choice(const struct phi_own_buffer *own, const struct choice *choice)
 {
     return own->protocol == choice->protocol && own->limits.ll_max == choice->limits.ll_max &&
-           own->limits.sm_max == choice->limits.sm_max;
+           own->limits.sm_max == choice->limits.sm_max && own->zero_sm == choice->zero_sm;
 }
 
 static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
@@ -119,6 +121,7 @@ static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph
         .export_ = e,
         .protocol = choice->protocol,
         .limits = choice->limits,
+        .zero_sm = choice->zero_sm,
     };
     return 0;
 }
@@ -254,7 +257,7 @@ int phi_request_renew(struct phi_pending *pending)
     while (rc == 0 && peers->bounces == NULL)
         rc = add_bounce(peers);
     const struct phi_own_buffer *old = phi_key_mine(key, pending->number);
-    const struct choice choice = {old->protocol, old->limits};
+    const struct choice choice = {old->protocol, old->limits, old->zero_sm};
     if (rc == 0)
         rc = add_own(peers, key, &none, &choice);
     if (rc)

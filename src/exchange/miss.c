@@ -129,6 +129,8 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->index = line;
     channel->role = key->role;
     channel->unbound = own->unbound;
+    channel->zero_sm = own->zero_sm && channel->peers->device != NULL;
+    channel->zero_sm_there = theirs->zero_sm;
     channel->protocol_out = key->role & PH_ROLE_SENDER ? own->protocol : 0;
     channel->protocol_in = key->role & PH_ROLE_RECEIVER ? theirs->protocol : 0;
     channel->reach = reach;

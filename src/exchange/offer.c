@@ -86,6 +86,7 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         phi_put_u64(writer, table.lines);
         phi_put_u64(writer, table.copy);
         phi_put_u8(writer, own->unbound);
+        phi_put_u8(writer, own->zero_sm);
     }
     return writer->error;
 }
@@ -176,6 +177,7 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     buffer.table.lines = phi_get_u64(reader);
     buffer.table.copy = phi_get_u64(reader);
     buffer.unbound = phi_get_u8(reader) != 0;
+    buffer.zero_sm = phi_get_u8(reader) != 0;
     if (reader->error)
         return reader->error;
     // One slot's worth: what takes several would need the taker's help half-way, which may stand

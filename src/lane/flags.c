@@ -246,7 +246,8 @@ void phi_flags_give(struct ph_channel *channel)
     const struct phi_peer *peer = channel->peer;
     channel->linked = channel->local_kind != PHI_KIND_HOST &&
                       channel->remote_kind != PHI_KIND_HOST && !pair_of(peer).bus;
-    if (channel->index >= PHI_FLAG_LINES)
+    // What takes no multiprocessor at one end goes by words at both.
+    if (channel->index >= PHI_FLAG_LINES || channel->zero_sm || channel->zero_sm_there)
         return;
     channel->own_slab = (uint64_t)(uintptr_t)peer->own_flags->slab.address;
     channel->peer_slab = (uint64_t)(uintptr_t)peer->flags->import->address;

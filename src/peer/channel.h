@@ -66,6 +66,8 @@ struct ph_channel {
     uint32_t index; // of the lines
     uint8_t role;
     bool unbound; // its buffers are bounce buffers: calls name their memory
+    bool zero_sm; // PH_ZERO_SM: this end launches no kernel for it
+    bool zero_sm_there; // the peer's end does not
     bool ring[2]; // ... by outgoing: which are rings
     bool self;    // unbound, of this rank to itself (peer/self.h): it has no buffers
     uint8_t protocol_out, protocol_in; // enum ph_protocol; 0 without the direction

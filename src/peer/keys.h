@@ -68,6 +68,7 @@ struct phi_own_buffer {
     bool region;              // ... which knows of a region that it lies in
     bool released;            // not to be used any more
     bool unbound;             // the operation names none: a bounce buffer of ours
+    bool zero_sm;             // PH_ZERO_SM
 };
 
 // A buffer of the peer as a key knows it.
@@ -79,6 +80,7 @@ struct phi_peer_buffer {
     struct phi_flag_table table; // of what is sent from it
     bool released;               // by the peer
     bool unbound;                // a bounce buffer of the peer's
+    bool zero_sm;                // PH_ZERO_SM, of the peer
 };
 
 #define PHI_NO_SLOT UINT32_MAX

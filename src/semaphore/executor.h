@@ -85,6 +85,7 @@ struct phi_work {
     uint8_t ring;   // ... through a ring: enum phi_ring; `message` is the size of the whole message
     uint8_t together; // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
     uint8_t engine; // of a copy: by the copy engine, also behind a wait
+    uint8_t zero_sm; // nothing of it by a kernel: of a wait, then none of the others' of its issue
     uint8_t linked; // ... between two devices that a link joins, as far as is known
     // PUSH, GO: begins with a fence of system scope. What the stream has stored before may have none: an application's
     // kernel by a device channel, or any kernel into host memory.

@@ -73,18 +73,36 @@ static int too_many(struct cuda_executor *x, const struct phi_enqueue *q)
                       q->work[0].peer, why, policy->kernel_waits, policy->graph_branches);
 }
 
+// Half of the hardware queues that messages without kernels ask for: what waits in one holds up what
+// shares it.
+#define ZERO_SM_STREAMS 16u
+
+static int too_many_operations(struct cuda_executor *x, const struct phi_enqueue *q)
+{
+    return phi_refuse(x->params.report, -EAGAIN,
+                      "%s of operation %llu with rank %d, which has PH_ZERO_SM: %u streams wait by "
+                      "memory operations already, and %u may",
+                      phi_program_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
+                      q->work[0].peer, q->others.memory_operations, ZERO_SM_STREAMS);
+}
+
 // decide chooses how this work waits. -EAGAIN where too many kernels wait.
 static int decide(struct cuda_executor *x, struct phi_enqueue *q)
 {
     struct phi_policy policy = x->to.policy;
     policy.shared = atomic_load_explicit(&x->shared, memory_order_relaxed) != 0;
-    bool engine = false;
+    bool engine = false, zero_sm = false;
     for (size_t i = 0; i < q->n; i++) {
         // Flags are waited for by kernels alone.
         if (phi_step_hops(q->work[i].kind))
             policy.wait = PHI_WAIT_KERNEL;
         engine = engine || q->work[i].engine;
+        zero_sm = zero_sm || (q->work[i].zero_sm && q->work[i].kind == PHI_STEP_WAIT);
     }
+    if (zero_sm && q->others.memory_operations >= ZERO_SM_STREAMS && !q->work[0].continues)
+        return too_many_operations(x, q);
+    if (zero_sm)
+        policy.wait = PHI_WAIT_MEMORY_OPERATION;
     int mode = q->waits > 0 ? phi_wait_mode(&policy, &q->others, q->captured) : 0;
     // Too late to refuse: peers were told of what comes now.
     if (mode == -EAGAIN && q->work[0].continues)

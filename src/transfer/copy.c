@@ -38,6 +38,7 @@ int phi_issue_copy(const struct phi_third_party *copy, void *stream)
     work[0].size = work[1].size = copy->size;
     work[0].host_destination = to->remote_kind == PHI_KIND_HOST;
     work[0].host_source = from->remote_kind == PHI_KIND_HOST;
+    work[0].engine = to->zero_sm || from->zero_sm;
     int rc = executor->ops->issue(executor, stream, work, 2, &partial);
     if (rc && partial) {
         phi_channel_break(to);

@@ -341,7 +341,9 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
             set_word(item, channel, call->outgoing, step);
         item->answers = step->kind == PHI_STEP_POST && post_answers(call, step);
         // A message that the table leaves to the copy engine is not for a copy kernel.
-        item->engine = channel->own_slab != 0 && program->count == PHI_STEPS_MAX && !is_message(call);
+        item->engine = channel->zero_sm || (channel->own_slab != 0 &&
+                                            program->count == PHI_STEPS_MAX && !is_message(call));
+        item->zero_sm = channel->zero_sm;
         if (step->kind == PHI_STEP_WAIT)
             note_await(channel, call->outgoing, step);
     }

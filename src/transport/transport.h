@@ -54,14 +54,15 @@
     X(WIDE_SLOTS, 38, "only the first channels of a pair have slots for it")                          \
     X(DESCRIPTORS, 39, "the rank that maps has no descriptor left (RLIMIT_NOFILE, ulimit -n)")                           \
     X(ELSEWHERE, 40, "the peer lives, and nobody listens at its socket here: its machine has the boot id of this one, as clones have, or its socket has its name elsewhere (PEERHOP_SOCKET_DIRECTORY)") \
-    X(BUDGET, 41, "a rank's device memory for channels without buffers is used up, and this one got little (PEERHOP_DEVICE_BYTES)")
+    X(BUDGET, 41, "a rank's device memory for channels without buffers is used up, and this one got little (PEERHOP_DEVICE_BYTES)") \
+    X(ZERO_SM, 42, "the operation asks for no kernels, here or at the peer (PH_ZERO_SM)")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 42
+#define PHI_REASON_COUNT 43
 const char *phi_reason_text(unsigned reason);
 
 // phi_reason_passes: what says nothing of the path, and may not hold for the next attempt.
