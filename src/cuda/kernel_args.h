@@ -246,7 +246,8 @@ struct phi_flag_lane {
     // is pushed, or taken.
     uint64_t begun, led;
     uint32_t reserved[12];
-    uint32_t full[PHI_MOVE_BLOCKS];    // by the peer; 0 again by this end
+    uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end. Of a ring own: what became of
+                                    // the hands of a first launch; 0 again by the second one
     uint64_t claimed[PHI_MOVE_BLOCKS]; // own: of each share, the last message (handed) that was claimed
 };
 

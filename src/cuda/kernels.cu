@@ -196,7 +196,11 @@ static __device__ __forceinline__ void copy_part(const phi_copy_args &args, phi_
     uint64_t head = (16 - (args.destination & 15)) & 15;
     if (head > args.size)
         head = args.size;
-    const uint64_t units = (args.size - head) / 16;
+    uint64_t units = (args.size - head) / 16;
+    // The last word of a shifted unit may reach beyond the source.
+    if (units > 0 && ((args.source + head) & 3) != 0 &&
+        ((args.source + head + 16 * units + 3) & ~3ull) > args.source + args.size)
+        units--;
     const uint64_t tail = head + units * 16;
     char *destination = reinterpret_cast<char *>(args.destination);
     const char *source = reinterpret_cast<const char *>(args.source);

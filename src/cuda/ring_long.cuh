@@ -206,13 +206,12 @@ static __device__ uint32_t draw(const phi_hop_item &item)
 // a peer that is at the same group comes.
 #define LONG_PATIENCE 64
 
-// By the first warp. Hands of the first launch look as often as those of other messages do.
+// By the first warp.
 static __device__ bool may_begin_long(const phi_hop_item &item, const ring_span &span,
                                       hop_follower &next)
 {
-    const bool waits = item.hands == PHI_HANDS_ONLY && blockIdx.x == item.first;
-    const uint32_t most = item.hands == PHI_HANDS_ONLY ? LONG_PATIENCE : PATIENCE;
-    for (uint32_t polls = 0; polls < most; polls++) {
+    const bool waits = blockIdx.x == item.first;
+    for (uint32_t polls = 0; polls < LONG_PATIENCE; polls++) {
         const lead_words words = look(item);
         const bool led = words.begun == mark_of(span) && (!waits || words.led == mark_of(span));
         if (__all_sync(~0u, led || words.ended))
@@ -221,6 +220,18 @@ static __device__ bool may_begin_long(const phi_hop_item &item, const ring_span 
             return lead(item, span, next, [] { return false; });
     }
     return false;
+}
+
+// What became of a hand of the first launch of a push that is alone, in `full`; 0: it is not there.
+enum { HAND_BEGAN = 1, HAND_LEFT = 2 };
+
+// Of the second launch: whether the hand in whose place this one is has begun. By one thread.
+static __device__ bool is_relieved(const phi_hop_item &item)
+{
+    uint32_t *hand = &reinterpret_cast<phi_flag_lane *>(item.own)->full[blockIdx.x - item.first];
+    const bool began = load_relaxed(hand) == HAND_BEGAN;
+    store_relaxed(hand, 0);
+    return began;
 }
 
 // A row for each warp of the block, or none. By all threads. The first launch has led a message that
@@ -232,12 +243,43 @@ static __device__ uint32_t draw_first(const phi_hop_item &item, const ring_span 
     uint32_t row = NO_SHARE;
     if (threadIdx.x < 32 && (alone || may_begin_long(item, span, next))) {
         __threadfence(); // what the stream did before the launch that let this one in is seen
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == 0 && !(alone && is_push(item) && is_relieved(item))) {
             row = atomicAdd(&reinterpret_cast<phi_flag_lane *>(item.own)->drawn, blockDim.x / 32);
             row = has_ended(item) ? NO_SHARE : row;
         }
     }
     row = hand_out(row);
+    return row == NO_SHARE ? row : row + threadIdx.x / 32;
+}
+
+// ... of the first launch of a push that is alone, where it may begin soon. Blocks that are on the
+// device before their time take its multiprocessors from the application. So a hand that begins at
+// once lets the next launch in only by its end, unless another one has left, whose place that takes.
+static __device__ uint32_t draw_early(const phi_hop_item &item, const ring_span &span)
+{
+    phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
+    uint32_t row = NO_SHARE;
+    bool may = false, holds = false;
+    if (threadIdx.x < 32) {
+        bool ended = false;
+        for (uint32_t polls = 0; !may && !ended && polls < PATIENCE; polls++) {
+            const lead_words words = look(item);
+            ended = __any_sync(~0u, words.ended);
+            may = !ended && __all_sync(~0u, words.begun == mark_of(span));
+            holds = polls == 0;
+        }
+        const bool is_hand = threadIdx.x < item.blocks;
+        const uint32_t other = is_hand ? load_relaxed(&own->full[threadIdx.x]) : 0;
+        holds = holds && may && !__any_sync(~0u, other == HAND_LEFT);
+        if (threadIdx.x == 0) {
+            store_relaxed(&own->full[blockIdx.x - item.first], may ? HAND_BEGAN : HAND_LEFT);
+            row = may ? atomicAdd(&own->drawn, blockDim.x / 32) : NO_SHARE;
+            __threadfence(); // before the second launch looks: pairs with that of draw_first()
+        }
+    }
+    row = hand_out(row);
+    if (threadIdx.x == 0 && !holds)
+        let_next_in();
     return row == NO_SHARE ? row : row + threadIdx.x / 32;
 }
 
@@ -401,11 +443,21 @@ static __device__ void post_take(const phi_hop_item &item)
         store_relaxed(&reinterpret_cast<phi_flag_lane *>(item.own)->posted, 1);
 }
 
-// The last one of the second launch counts the message where none has failed: the others have left it,
-// or done their part.
+static __device__ void push_early(const phi_hop_item &item, hop_follower &next)
+{
+    const ring_span span = pushed_span(item);
+    const uint32_t row = draw_early(item, span);
+    if (row != NO_SHARE && !push_rows(item, span, row, next))
+        end_lane(item);
+}
+
+// The last one to leave counts the message where none has failed: the others have left it, or done
+// their part.
 static __device__ void do_long_hand(const phi_hop_item &item, hop_follower &next)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
+    if (item.hands == PHI_HANDS_FIRST)
+        return push_early(item, next);
     const bool pushes = item.kind == PHI_HOP_PUSH;
     const ring_span span = pushes ? pushed_span(item) : taken_span(item);
     const bool waits = blockIdx.x == item.first && item.hands == PHI_HANDS_ONLY;
@@ -420,15 +472,9 @@ static __device__ void do_long_hand(const phi_hop_item &item, hop_follower &next
     const bool done = __syncthreads_and(mine);
     if (threadIdx.x != 0)
         return;
-    if (item.hands == PHI_HANDS_FIRST) { // the second launch counts
-        if (!done)
-            end_lane(item);
-        return;
-    }
     const bool ended = has_ended(item), posted = load_relaxed(&own->posted) != 0;
-    if (!is_whole(item, pushes ? &own->leaving : &own->taking, done && !ended))
-        return;
-    if (has_ended(item)) // in the first launch, which is over
+    if (!is_whole(item, pushes ? &own->leaving : &own->taking, done && !ended) ||
+        has_ended(item)) // in the first launch, which is over
         return;
     own->drawn = 0;
     if (pushes) {
