@@ -438,21 +438,28 @@ static __device__ uint32_t hand_out(uint32_t found)
 }
 
 // The share of a hand of the first launch, or another one, or none: it leaves if it may not begin
-// soon. By all threads; `may` is asked by one.
-template <class May>
+// soon. By all threads; `may` is asked by one. HOLDS: blocks that are on the device before their time
+// take its multiprocessors from the application. So a hand that begins at once, where none has left,
+// lets the second launch in only by its end.
+template <bool HOLDS = false, class May>
 static __device__ uint32_t first_share(const phi_hop_item &item, uint64_t guess, uint64_t message,
                                        May may)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const uint32_t share = blockIdx.x - item.first;
-    bool mine = false, begins = false;
+    bool mine = false, begins = false, holds = false;
     if (threadIdx.x == 0) {
         // While the numbers are on their way.
         mine = claim(own, share, guess);
         if (guess != message)
             mine = claim(own, share, message);
-        for (uint32_t polls = 0; !begins && polls < PATIENCE; polls++)
+        for (uint32_t polls = 0; !begins && polls < PATIENCE; polls++) {
             begins = may();
+            holds = polls == 0;
+        }
+        if (HOLDS && !begins)
+            atomicAdd(&own->left, 1);
+        holds = HOLDS && holds && begins && load_relaxed(&own->left) == 0;
         if (mine && !begins) {
             store_relaxed_64(&own->claimed[share], message - 1);
             __threadfence(); // before the second launch, or who leaves last, looks
@@ -462,7 +469,8 @@ static __device__ uint32_t first_share(const phi_hop_item &item, uint64_t guess,
     if (threadIdx.x < 32 && __shfl_sync(~0u, begins, 0))
         found = __shfl_sync(~0u, mine, 0) ? share : claim_any(own, item.blocks, message);
     found = hand_out(found); // hands on what thread 0 acquired
-    let_next_in();           // behind the claim: the second launch takes what is nobody's
+    if (threadIdx.x == 0 && !holds)
+        let_next_in(); // behind the claim: the second launch takes what is nobody's
     return found;
 }
 
@@ -525,7 +533,7 @@ static __device__ void leave_hands(const phi_hop_item &item, uint64_t message, L
     const bool whole = !any_unclaimed(own, item.blocks, message);
     if (threadIdx.x != 0)
         return;
-    own->leaving = 0;
+    own->leaving = own->left = 0;
     own->handed = message;
     if (whole)
         count();
@@ -561,7 +569,7 @@ static __device__ void move_shares(const phi_hop_item &item, uint64_t guess)
         const bool copied = copy_when(copy, share, item.blocks, early,
                                       LARGE ? &own->drawn : nullptr, [&] {
                                           if (first)
-                                              next = first_share(item, guess, message, may);
+                                              next = first_share<LARGE>(item, guess, message, may);
                                           return next == share;
                                       });
         first = early = false;

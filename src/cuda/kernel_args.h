@@ -245,7 +245,8 @@ struct phi_flag_lane {
     // Of a long message, its first unit and 1: by the peer, when the take has begun; own, when unit 0
     // is pushed, or taken.
     uint64_t begun, led;
-    uint32_t reserved[12];
+    uint32_t left; // own: hands of the first launch of a large MOVE that have left; 0 between messages
+    uint32_t reserved[11];
     uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end. Of a ring own: what became of
                                     // the hands of a first launch; 0 again by the second one
     uint64_t claimed[PHI_MOVE_BLOCKS]; // own: of each share, the last message (handed) that was claimed
