@@ -380,6 +380,7 @@ struct phi_hop_args {
 #define PHI_HOP_THREADS    1024
 #define PHI_SPREAD_THREADS 512
 #define PHI_LONG_THREADS   256
+#define PHI_LONG_ITEMS     (PHI_LONG_THREADS / 32) // most messages: the lead has a warp for each
 #define PHI_STAGED_THREADS 256
 
 static_assert(sizeof(struct phi_brace_item) == 24, "shared with the device");

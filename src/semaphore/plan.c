@@ -124,7 +124,8 @@ _Static_assert(PHI_TOGETHER_MAX <= PHI_HOP_ITEMS, "they are one launch");
 static bool has_room(const struct phi_plan *plan, size_t first)
 {
     const size_t taken = plan->at - first, together = plan->work[plan->at].together;
-    return taken + (together > 1 ? together : 1) <= PHI_HOP_ITEMS;
+    const size_t most = plan->work[first].ring == PHI_RING_DRAWN ? PHI_LONG_ITEMS : PHI_HOP_ITEMS;
+    return taken + (together > 1 ? together : 1) <= most;
 }
 
 static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
