@@ -462,7 +462,7 @@ struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct
     if (phi_step_staged(work[0].kind))
         return part == PHI_HOP_SECOND ? fill_staged(work, n, args) : f.grid;
     if (is_long(&work[0]))
-        return fill_long(work, n, policy, part, args);
+        return part == PHI_HOP_THIRD ? f.grid : fill_long(work, n, policy, part, args);
     for (size_t i = 0; i < n; i++) {
         f.spread += has_hands(&work[i], !captured && n == 1);
         f.has_first = f.has_first || (has_hands(&work[i], !captured && n == 1) && !takes(&work[i]));

@@ -459,6 +459,54 @@ std::string parts_of(const std::vector<phi_work> &work, bool captured = true)
     return text;
 }
 
+// A long message by a ring has a lead and hands; hands of a push that is alone are in both launches.
+TEST(Policy, LongMessagesHaveALeadAndHands)
+{
+    const auto drawn = [](phi_step_kind kind) {
+        phi_work work = hop(kind, 3 << 20);
+        work.ring = PHI_RING_DRAWN;
+        return work;
+    };
+    const phi_work push = drawn(PHI_STEP_PUSH), take = drawn(PHI_STEP_TAKE);
+    EXPECT_EQ(parts_of({push}), "r|u |u -");
+    EXPECT_EQ(parts_of({take}), "f |t -");
+    EXPECT_EQ(parts_of({push, take}), "rf |ut -");
+    EXPECT_EQ(parts_of({push}, false), "r|u |u -");
+    const auto hands = [](const Launch &launch) {
+        return launch.args.items[launch.args.count - 1].hands;
+    };
+    EXPECT_EQ(hands(launch_of({push}, PHI_HOP_FIRST)), PHI_HANDS_FIRST);
+    EXPECT_EQ(hands(launch_of({push}, PHI_HOP_SECOND)), PHI_HANDS_SECOND);
+    EXPECT_EQ(hands(launch_of({push, take}, PHI_HOP_SECOND)), PHI_HANDS_ONLY);
+    EXPECT_EQ(launch_of({push}, PHI_HOP_FIRST).grid.blocks, 17u);
+    EXPECT_EQ(launch_of({take}, PHI_HOP_FIRST).grid.blocks, 1u);
+    EXPECT_EQ(launch_of({take}, PHI_HOP_FIRST).grid.threads, 32u);
+    // The lead has a warp for each; all together have half of the device.
+    const std::vector<phi_work> most(PHI_LONG_ITEMS, push);
+    EXPECT_EQ(launch_of(most, PHI_HOP_FIRST).grid.threads, unsigned{PHI_LONG_THREADS});
+    EXPECT_EQ(launch_of(most, PHI_HOP_SECOND).grid.blocks, 64u);
+    EXPECT_EQ(launch_of(most, PHI_HOP_SECOND).grid.kernel, PHI_KERNEL_RING_LONG);
+}
+
+TEST(Plan, TakesAsManyLongMessagesAsALeadHasWarps)
+{
+    phi_work push = hop(PHI_STEP_PUSH, 3 << 20), small = hop(PHI_STEP_PUSH, 3 << 10);
+    push.ring = PHI_RING_DRAWN;
+    small.ring = PHI_RING_SHORT;
+    std::vector<phi_work> work(PHI_LONG_ITEMS + 2, push);
+    work.push_back(small);
+    phi_plan plan{};
+    plan.work = work.data();
+    plan.n = work.size();
+    plan.kernel_waits = true;
+    phi_piece piece;
+    for (const size_t count : {size_t{PHI_LONG_ITEMS}, size_t{2}, size_t{1}}) {
+        ASSERT_TRUE(phi_plan_next(&plan, &piece));
+        EXPECT_EQ(piece.count, count);
+    }
+    EXPECT_FALSE(phi_plan_next(&plan, &piece));
+}
+
 // One block of a stream waits: what does not fit into that has hands, in a launch behind its wait.
 TEST(Policy, OneBlockOfALaunchWaits)
 {
