@@ -241,8 +241,9 @@ static __device__ uint32_t draw_first(const phi_hop_item &item, const ring_span 
 {
     const bool alone = item.hands == PHI_HANDS_SECOND;
     uint32_t row = NO_SHARE;
-    if (threadIdx.x < 32 && (alone || may_begin_long(item, span, next))) {
+    if (threadIdx.x < 32)
         __threadfence(); // what the stream did before the launch that let this one in is seen
+    if (threadIdx.x < 32 && (alone || may_begin_long(item, span, next))) {
         if (threadIdx.x == 0 && !(alone && is_push(item) && is_relieved(item))) {
             row = atomicAdd(&reinterpret_cast<phi_flag_lane *>(item.own)->drawn, blockDim.x / 32);
             row = has_ended(item) ? NO_SHARE : row;
