@@ -473,6 +473,9 @@ static __device__ void do_long_hand(const phi_hop_item &item, hop_follower &next
     const bool done = __syncthreads_and(mine);
     if (threadIdx.x != 0)
         return;
+    // The message is not counted: the next one would have its units, and go on where it ended.
+    if (!done)
+        end_lane(item);
     const bool ended = has_ended(item), posted = load_relaxed(&own->posted) != 0;
     if (!is_whole(item, pushes ? &own->leaving : &own->taking, done && !ended) ||
         has_ended(item)) // in the first launch, which is over

@@ -186,6 +186,7 @@ static struct phi_grid fill_staged(const struct phi_work *work, size_t n, struct
 // So many blocks, of which a push has as many once more, fill the link, and leave the rest of the
 // device to the application (docs/performance.md, "Long messages by a ring").
 #define LONG_BLOCKS 16
+_Static_assert(LONG_BLOCKS <= 32, "one warp looks at all hands");
 
 static bool is_long(const struct phi_work *work)
 {
