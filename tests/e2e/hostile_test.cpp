@@ -166,9 +166,10 @@ std::vector<int> honest(const Lie &lie)
     return ranks;
 }
 
+// A FIFO is for those who have met: before, an offer goes through the store, and is right.
 bool meets_first(const Lie &lie)
 {
-    return lie.deed != NOTHING;
+    return lie.deed != NOTHING || std::string(lie.name).find("FIFO") != std::string::npos;
 }
 
 // Whether an honest rank drops what the liar sends through the store, and says so.

@@ -100,10 +100,11 @@ static std::string descriptor(uint64_t op, unsigned role, uint32_t slot, uint32_
         .u64(8192) // by lines
         .u64(65536)
         .u8(unbound)
+        .u8(0) // kernels may take part
         .text();
 }
 
-const uint32_t OFFER_VERSION = 11; // of the library
+const uint32_t OFFER_VERSION = 12; // of the library
 
 static std::string offer(uint32_t exports, const std::string &records, uint32_t count,
                          const std::string &descriptors, uint32_t version = OFFER_VERSION)
