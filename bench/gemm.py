@@ -36,14 +36,16 @@ class Peerhop:
 
     def __init__(self, path, rank):
         self.library, self.rank, self.context = ctypes.CDLL(path), rank, ctypes.c_void_p()
-        self.library.ph_context_error.restype = ctypes.c_char_p
         self.call('ph_context_create', ctypes.byref(Params()), ctypes.byref(self.context))
 
     def call(self, name, *arguments):
         """Ends with the library's sentence where a call fails."""
         code = getattr(self.library, name)(*arguments)
         if code:
-            sys.exit(f'{name}: {code}: {self.library.ph_context_error(self.context)}')
+            text = ctypes.create_string_buffer(1024)
+            if self.context:
+                self.library.ph_context_error(self.context, text, ctypes.c_size_t(len(text)))
+            sys.exit(f'{name}: {code}: {text.value.decode()}')
 
     def channel(self, op_id, tensor=None, flags=0):
         """With the other rank; unbound without a tensor."""

@@ -34,7 +34,7 @@ class Params(ctypes.Structure):
 
 class Operation(ctypes.Structure):
     _fields_ = [('op_id', ctypes.c_uint64), ('peer', ctypes.c_int), ('role', ctypes.c_int), ('protocol', ctypes.c_int),
-                ('buffer', ctypes.c_void_p), ('size', ctypes.c_size_t), ('limits', ctypes.c_void_p)]
+                ('buffer', ctypes.c_void_p), ('size', ctypes.c_size_t), ('limits', ctypes.c_void_p), ('flags', ctypes.c_uint32)]
 
 
 context = ctypes.c_void_p()

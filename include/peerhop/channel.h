@@ -43,10 +43,13 @@ enum ph_operation_flags {
     // This rank's GPU computes nothing for the operation: its puts, gets and messages launch no kernel. The
     // copy engine moves the data, and streams wait by memory operations; a message takes some 20 us
     // instead of 5, and does not slow down what computes beside it (docs/performance.md). For bound
-    // operations on devices. Messages (send, recv, signals, waits) need
-    // CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA is initialised, and a process that has no more
-    // streams than that: what waits by a memory operation holds up the streams with which it shares a
-    // hardware queue. Without, and over the net, calls return -ENOTSUP with a sentence.
+    // operations of which a buffer lies in a device. (Between ranks that share a device the driver may copy by a
+    // kernel of its own.) Messages (send, recv, signals, waits) need CUDA_DEVICE_MAX_CONNECTIONS=32 before
+    // CUDA is initialised, and a process that has no more streams than that, branches of graphs that
+    // run at once among them: what waits by a memory operation holds up the streams with which it shares a
+    // hardware queue. Of a context at most 16 streams wait so (-EAGAIN); graphs nobody counts. Calls return -ENOTSUP with a
+    // sentence without these connections, without stream memory operations of the device, over the net, between two
+    // buffers of host memory, and from a group of such messages and others.
     PH_ZERO_SM = 1,
 };
 
@@ -81,7 +84,7 @@ struct ph_exchange_request;
 // (ph_channel_close). On failure no channel is written; operations that both ranks completed are
 // kept in the cache and the others may be exchanged again. Blocks at most the context's deadline.
 // Any thread; exchanges of different keys (peer, op_id, role) may run at once. Errors: -EINVAL
-// (peer, role, size), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
+// (peer, role, size, flags), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
 // come, and what was seen last), PH_ECROSSED (not told of ranks that exchange in several threads,
 // one of which may come), PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH (the
 // ranks have another number of ranks, PEERHOP_CHANNELS or version of the library, one names a buffer

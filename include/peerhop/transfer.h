@@ -21,7 +21,7 @@
 // the complete of the one before), -EAGAIN (too many streams wait: 48, PEERHOP_KERNEL_WAITS (64)
 // less PEERHOP_GRAPH_BRANCHES (16), which are left to graphs: no more of their branches may run at
 // once; fewer of both on devices of less than 128 multiprocessors; or a host queue is full: 262144
-// steps wait in it), PH_EDRIVER, PH_EFORKED. On an error nothing was enqueued, unless the channel's
+// steps wait in it), -ENOTSUP (PH_ZERO_SM, see channel.h), PH_EDRIVER, PH_EFORKED. On an error nothing was enqueued, unless the channel's
 // status says that it broke half-way. No call takes a lock that another rank can hold, allocates
 // (but for a host queue that gets deeper than it was: -ENOMEM),
 // or makes a system call of its own after the first use of a stream (of threads that call on one

@@ -76,6 +76,11 @@ int phi_check_zero_sm(const struct ph_channel *channel, bool messages)
                         "operation %llu with rank %d has PH_ZERO_SM, and goes over the net: there "
                         "kernels take part",
                         op_id, rank);
+    if (channel->local_kind == PHI_KIND_HOST && channel->remote_kind == PHI_KIND_HOST)
+        return phi_fail(report, -ENOTSUP,
+                        "operation %llu with rank %d has PH_ZERO_SM, and both buffers are host "
+                        "memory: the driver copies that in the call",
+                        op_id, rank);
     if (!info->memory_operations)
         return phi_fail(report, -ENOTSUP,
                         "operation %llu with rank %d has PH_ZERO_SM, and the device has no stream "

@@ -75,6 +75,8 @@ static int check_end(const struct end *end)
         return phi_check_refused(end->channel, rc);
     rc = check_role(end);
     if (rc == 0)
+        rc = phi_check_zero_sm(end->channel, false);
+    if (rc == 0)
         rc = check_range(end);
     return rc ? rc : check_reach(end);
 }

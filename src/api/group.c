@@ -488,8 +488,11 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
 {
     bool with = false, without = false;
     for (size_t i = 0; i < n; i++) {
-        with = with || (is_message(&ops[i]) && !ops[i].channel->zero_sm);
-        without = without || (is_message(&ops[i]) && ops[i].channel->zero_sm);
+        const struct ph_channel *channel = ops[i].channel;
+        // What is staged waits for slots, puts as well; what one sends to itself waits for nobody.
+        const bool waits = (is_message(&ops[i]) || channel->stage.is) && !channel->self;
+        with = with || (waits && !channel->zero_sm);
+        without = without || (waits && channel->zero_sm);
     }
     return with && without ? phi_fail(report, -ENOTSUP,
                                       "group: messages of operations with PH_ZERO_SM and of "

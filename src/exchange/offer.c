@@ -188,8 +188,8 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
         buffer.protocol > PH_PROTOCOL_GET)
         return -EBADMSG;
     // A bounce buffer has an area for us, into which we copy.
-    if (buffer.unbound &&
-        (buffer.protocol != PH_PROTOCOL_PUT || !phi_bounce_is(buffer.offset, buffer.size)))
+    if (buffer.unbound && (buffer.zero_sm || buffer.protocol != PH_PROTOCOL_PUT ||
+                           !phi_bounce_is(buffer.offset, buffer.size)))
         return -EBADMSG;
     const bool names = slot != PHI_NO_SLOT && peer->rank < peer->peers->rank;
     if (names && slot >= (uint32_t)peer->peers->config->channels)

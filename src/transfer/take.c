@@ -166,10 +166,18 @@ static bool take_ended(const struct phi_channel_call *call, enum phi_method meth
     return taken;
 }
 
+// A kernel would take it, where none is to be launched.
+static bool is_out_of_reach(const struct phi_channel_call *call)
+{
+    return call->channel->zero_sm && call->channel->stage.is;
+}
+
 bool phi_channel_here(const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
     const enum phi_method method = phi_channel_method(call);
+    if (is_out_of_reach(call))
+        return false;
     if (method == PHI_BY_WORDS && call->call == PHI_CALL_WAIT)
         return with_word(call, is_word_here);
     // The other methods of a transfer need the peer.
@@ -185,6 +193,8 @@ bool phi_channel_here(const struct phi_channel_call *call)
 bool phi_channel_take(const struct phi_channel_call *call, void *stream, bool begun)
 {
     const enum phi_method method = phi_channel_method(call);
+    if (is_out_of_reach(call))
+        return false;
     return method == PHI_BY_WORDS ? with_word(call, take_word)
                                   : take_ended(call, method, stream, begun);
 }
