@@ -35,16 +35,16 @@ class Peerhop:
     """As much of the library as is needed."""
 
     def __init__(self, path, rank):
-        self.library, self.rank, self.context = ctypes.CDLL(path), rank, ctypes.c_void_p()
+        self.peerhop, self.rank, self.context = ctypes.CDLL(path), rank, ctypes.c_void_p()
         self.call('ph_context_create', ctypes.byref(Params()), ctypes.byref(self.context))
 
     def call(self, name, *arguments):
         """Ends with the library's sentence where a call fails."""
-        code = getattr(self.library, name)(*arguments)
+        code = getattr(self.peerhop, name)(*arguments)
         if code:
             text = ctypes.create_string_buffer(1024)
             if self.context:
-                self.library.ph_context_error(self.context, text, ctypes.c_size_t(len(text)))
+                self.peerhop.ph_context_error(self.context, text, ctypes.c_size_t(len(text)))
             sys.exit(f'{name}: {code}: {text.value.decode()}')
 
     def channel(self, op_id, tensor=None, flags=0):

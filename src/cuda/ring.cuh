@@ -133,6 +133,14 @@ static __device__ bool push_ring_units(const phi_hop_item &item, const ring_span
     return true;
 }
 
+// Whether a message was of another size, or a wait of this lane was given up: nothing is moved then,
+// also where what was waited for comes after all. Hands of long messages look here, as `broken` lies
+// in host memory, where looks of several blocks follow one another, 1 us each.
+static __device__ bool has_ended(const phi_hop_item &item)
+{
+    return load_relaxed(&reinterpret_cast<const phi_flag_lane *>(item.own)->moved) != 0;
+}
+
 // By a whole warp: the message is of another size than this end has named. Nothing is taken of it,
 // nor of what comes later (`moved` of the own lane).
 static __device__ bool is_mismatch(const phi_hop_item &item, const uint4 &line, bool keeps)
@@ -171,7 +179,7 @@ static __device__ bool take_ring_units(const phi_hop_item &item, const ring_span
                                        const wide_part &part, hop_follower &next, First first)
 {
     const wide_place place = wide_place_of();
-    if (load_relaxed(&reinterpret_cast<const phi_flag_lane *>(item.own)->moved) != 0)
+    if (has_ended(item))
         return give_up(item.broken);
 #pragma unroll 1
     for (uint32_t unit = part.first; unit < span.units; unit += part.stride) {

@@ -39,15 +39,17 @@ static __device__ ring_unit long_unit_of(const phi_hop_item &item, const ring_sp
     return {slots + 64 * (at - laps * PHI_RING_UNITS), span.lap + laps};
 }
 
-// ---- The lead: unit 0, by one warp
-
-// Whether a wait of this lane was given up, or a message was of another size: nothing is moved then,
-// also where what was waited for comes after all. Hands look here, as `broken` lies in host memory,
-// where looks of several blocks follow one another, 1 us each.
-static __device__ bool has_ended(const phi_hop_item &item)
+// What a thread has taken of a unit's two halves, to its place in the message.
+static __device__ void store_taken(const phi_hop_item &item, const wide_place &place, uint32_t unit,
+                                   uint4 a, uint4 b)
 {
-    return load_relaxed(&reinterpret_cast<const phi_flag_lane *>(item.own)->moved) != 0;
+    const uint32_t at = unit * PHI_WIDE_UNIT;
+    wide_store<false>(item, at + place.first, place.keeps ? make_uint4(a.x, a.y, b.x, b.y) : a);
+    if (!place.keeps)
+        wide_store<false>(item, at + place.second, b);
 }
+
+// ---- The lead: unit 0, by one warp
 
 // Of a long message; the lane's words say so of one by its first unit, and 1.
 static __device__ uint64_t mark_of(const ring_span &span)
@@ -146,9 +148,7 @@ static __device__ bool lead_take(const phi_hop_item &item, const ring_span &span
         if (__all_sync(~0u, !place.keeps || (a.z == from.lap && b.z == from.lap))) {
             if (is_mismatch(item, a, place.keeps))
                 return end_lane(item);
-            wide_store<false>(item, place.first, place.keeps ? make_uint4(a.x, a.y, b.x, b.y) : a);
-            if (!place.keeps)
-                wide_store<false>(item, place.second, b);
+            store_taken(item, place, 0, a, b);
             note_led(item, span);
             if (place.thread == 0 && item.peer != 0 && rows_of(span) >= PHI_RING_ROWS)
                 store_relaxed_64(stamps_of(item.peer) + PHI_RING_ROWS - 1, stamp_of(span, ~0u));
@@ -402,14 +402,10 @@ static __device__ bool take_units_of_row(const phi_hop_item &item, const ring_sp
     const uint32_t units = units_in_row(span, unit);
 #pragma unroll 1
     for (uint32_t i = unit; i < unit + units; i++) {
-        const uint32_t at = i * PHI_WIDE_UNIT;
         uint4 a, b;
         if (!take_ring_unit(item, long_unit_of(item, span, i), place.keeps, next, &a, &b))
             return false;
-        wide_store<false>(item, at + place.first,
-                          place.keeps ? make_uint4(a.x, a.y, b.x, b.y) : a);
-        if (!place.keeps)
-            wide_store<false>(item, at + place.second, b);
+        store_taken(item, place, i, a, b);
     }
     return true;
 }

@@ -180,10 +180,18 @@ static bool has_number(const struct phi_hop_item *item, uint64_t before, size_t 
     return is_ring(item) ? (uint32_t)found == (uint32_t)wanted : found == wanted;
 }
 
+static bool is_unit_here(const struct phi_hop_item *item, size_t unit)
+{
+    for (size_t line = 8 * unit; line < 8 * unit + 8; line++)
+        if (!has_number(item, own(item)->wide_taken, line))
+            return false;
+    return true;
+}
+
 static bool is_wide_here(const struct phi_hop_item *item)
 {
-    for (size_t line = 0; line < 8 * units_of(item); line++)
-        if (!has_number(item, own(item)->wide_taken, line))
+    for (size_t unit = 0; unit < units_of(item); unit++)
+        if (!is_unit_here(item, unit))
             return false;
     return true;
 }
@@ -427,14 +435,6 @@ static enum si_progress end_lane(const struct phi_hop_item *item, uint32_t *at)
 {
     own(item)->moved = 1;
     return wait(item, true, at);
-}
-
-static bool is_unit_here(const struct phi_hop_item *item, size_t unit)
-{
-    for (size_t line = 8 * unit; line < 8 * unit + 8; line++)
-        if (!has_number(item, own(item)->wide_taken, line))
-            return false;
-    return true;
 }
 
 static bool is_led(const struct phi_hop_item *item, bool pushes)
