@@ -8,7 +8,6 @@ Messages go by NCCL (torch.distributed), by a bound channel with PH_ZERO_SM, by 
 turn in each of the rounds, on both ranks at once; the figures are medians over all products that ran wholly beside messages. Needs two
 GPUs and torch.
 """
-import ctypes
 import os
 import statistics
 import sys
@@ -16,54 +15,9 @@ import sys
 import torch
 import torch.distributed
 
+from library import Peerhop, ZERO_SM
+
 SIZE, BYTES, MESSAGES, PRODUCTS, ROUNDS = 8192, 256 << 20, 60, 12, 5
-BOTH, ZERO_SM = 3, 1  # enum ph_role, enum ph_operation_flags
-
-
-class Params(ctypes.Structure):
-    """struct ph_context_params, of which only the environment counts."""
-    _fields_ = [('zero', ctypes.c_uint64 * 32)]
-
-
-class Operation(ctypes.Structure):
-    """struct ph_operation"""
-    _fields_ = [('op_id', ctypes.c_uint64), ('peer', ctypes.c_int), ('role', ctypes.c_int), ('protocol', ctypes.c_int),
-                ('buffer', ctypes.c_void_p), ('size', ctypes.c_size_t), ('limits', ctypes.c_void_p), ('flags', ctypes.c_uint32)]
-
-
-class Peerhop:
-    """As much of the library as is needed."""
-
-    def __init__(self, path, rank):
-        self.peerhop, self.rank, self.context = ctypes.CDLL(path), rank, ctypes.c_void_p()
-        self.call('ph_context_create', ctypes.byref(Params()), ctypes.byref(self.context))
-
-    def call(self, name, *arguments):
-        """Ends with the library's sentence where a call fails."""
-        code = getattr(self.peerhop, name)(*arguments)
-        if code:
-            text = ctypes.create_string_buffer(1024)
-            if self.context:
-                self.peerhop.ph_context_error(self.context, text, ctypes.c_size_t(len(text)))
-            sys.exit(f'{name}: {code}: {text.value.decode()}')
-
-    def channel(self, op_id, tensor=None, flags=0):
-        """With the other rank; unbound without a tensor."""
-        address, size = (tensor.data_ptr(), tensor.numel()) if tensor is not None else (None, 0)
-        operation, channel = Operation(op_id, 1 - self.rank, BOTH, 0, address, size, None, flags), ctypes.c_void_p()
-        self.call('ph_exchange', self.context, ctypes.byref(operation), ctypes.c_size_t(1), ctypes.byref(channel))
-        return channel
-
-    def bound(self, channel, stream):
-        """One message of a bound channel."""
-        size, on = ctypes.c_size_t(BYTES), ctypes.c_void_p(stream.cuda_stream)
-        self.call('ph_send' if self.rank == 0 else 'ph_recv', channel, size, on)
-        self.call('ph_complete', channel, on)
-
-    def unbound(self, channel, tensor, stream):
-        """One message of an unbound channel."""
-        name = 'ph_send_from' if self.rank == 0 else 'ph_recv_into'
-        self.call(name, channel, ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(BYTES), ctypes.c_void_p(stream.cuda_stream))
 
 
 def events(count):
@@ -123,8 +77,8 @@ def main():
     zero_sm, bound, unbound = peerhop.channel(1, tensor, ZERO_SM), peerhop.channel(2, tensor), peerhop.channel(3)
     ways = {
         'NCCL': lambda: torch.distributed.send(tensor, 1) if rank == 0 else torch.distributed.recv(tensor, 0),
-        'bound, PH_ZERO_SM': lambda: peerhop.bound(zero_sm, moves),
-        'bound': lambda: peerhop.bound(bound, moves),
+        'bound, PH_ZERO_SM': lambda: peerhop.bound(zero_sm, BYTES, moves),
+        'bound': lambda: peerhop.bound(bound, BYTES, moves),
         'unbound': lambda: peerhop.unbound(unbound, tensor, moves),
     }
     alone, found = [], {way: ([], [], []) for way in ways}
@@ -154,7 +108,7 @@ def main():
         if turn == rank:
             print('\n'.join(lines), flush=True)
     torch.cuda.synchronize()
-    peerhop.call('ph_context_destroy', ctypes.byref(peerhop.context), ctypes.c_int64(0))
+    peerhop.destroy()
     torch.distributed.destroy_process_group()
 
 
