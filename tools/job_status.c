@@ -273,6 +273,8 @@ static void print_life(const struct member *member)
         if (status->releases + status->theirs > 0)
             printf("releases under way: %u own, %u of peers; ", status->releases, status->theirs);
     }
+    if (status->device_bytes > 0)
+        printf("device memory: %.1f MiB; ", (double)status->device_bytes / (1 << 20));
     printf("\n      ");
     print_oldest(status);
     printf("\n");
@@ -365,6 +367,7 @@ static void print_json_life(const struct phi_status *status, int self)
     printf(",\"busy\":%s", status->locked ? "true" : "false");
     if (!status->locked)
         print_json_tables(status, self);
+    print_number("device_bytes", (int64_t)status->device_bytes);
     print_number("in_flight", (int64_t)status->in_flight);
     print_number("streams", status->streams);
     if (status->oldest_ms >= 0)

@@ -147,7 +147,7 @@ PH_API int ph_context_ranks(const struct ph_context *context);
 // Lives as long as the context. Since 0.1.
 PH_API const char *ph_context_device(const struct ph_context *context);
 
-// Counters of a context; they only grow, except in_flight. X(member, meaning).
+// Counters of a context; they only grow, except in_flight and device_bytes. X(member, meaning).
 #define PH_COUNTER_MAP(X)                                                                          \
     X(exchanges, "exchange calls that ended well")                                                 \
     X(hits, "operations found in the cache by both ranks")                                         \
@@ -168,7 +168,8 @@ PH_API const char *ph_context_device(const struct ph_context *context);
     X(in_flight, "operations issued and not done")                                                 \
     X(net_operations, "copies issued on the net path")                                             \
     X(net_bytes, "bytes of those copies")                                                          \
-    X(launches, "kernels launched, or captured to be")
+    X(launches, "kernels launched, or captured to be")                                             \
+    X(device_bytes, "bytes of device memory that the library has, as it asked the driver for them")
 
 struct ph_counters {
 #define PH_COUNTER_MEMBER(member, meaning) uint64_t member;

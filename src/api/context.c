@@ -434,6 +434,7 @@ int ph_context_counters(struct ph_context *context, struct ph_counters *counters
         PH_COUNTER_MAP(READ_COUNTER)
 #undef READ_COUNTER
     };
+    all.device_bytes = phi_memory_device_bytes(context->memory);
     memcpy(counters, &all, counters_size < sizeof all ? counters_size : sizeof all);
     return 0;
 }

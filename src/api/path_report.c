@@ -64,7 +64,7 @@ static void report_words(const struct ph_channel *channel, struct ph_path_report
                                   : PHI_REASON_PREFERRED);
     const enum phi_reason why = !device             ? PHI_REASON_HOST
                                 : asks_zero_sm(channel) ? PHI_REASON_ZERO_SM
-                                                        : PHI_REASON_FLAGS;
+                                                        : phi_flags_none(channel);
     reject(report, "sm", why);
     reject(report, "ll", why);
 }
@@ -136,7 +136,7 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
         reject(report, "dmabuf", channel->peers->way.dmabuf);
     else if (channel->unbound)
         report_unbound(channel, outgoing, report);
-    else if (channel->own_slab)
+    else if (channel->flags_own.lanes)
         report_flags(channel, outgoing, report);
     else if (!net)
         report_words(channel, report);

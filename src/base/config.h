@@ -43,7 +43,7 @@
            "where ranks share a GPU, so many streams may wait by memory operation: quick there, but a process with more streams than CUDA_DEVICE_MAX_CONNECTIONS may hang") \
     NUMBER(kernel_waits, "KERNEL_WAITS", 64, 1, 1024, "most streams and branches of running graphs in which kernels of ours wait at once; half as many as the device has multiprocessors at most") \
     NUMBER(graph_branches, "GRAPH_BRANCHES", 16, 0, 1024, "so many of them are left to branches of graphs: no more may run at once; 0: no graph has calls that wait") \
-    NUMBER(device_bytes, "DEVICE_BYTES", 268435456, 0, INT64_MAX, "bytes of device memory for channels without buffers, 2 MiB each; those beyond get little, and are slow") \
+    NUMBER(device_bytes, "DEVICE_BYTES", 268435456, 0, INT64_MAX, "bytes of device memory for slots, beyond 4 MiB for each peer: 2 MiB for each channel without a buffer, up to 42 MiB for each peer with more channels than one; channels beyond are slower, and say so") \
     CHOICE(protocol, "PROTOCOL", "put", "put|get", "protocol of send/recv where the operation names none") \
     CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation", "how streams wait; a forced choice passes the limits") \
     STRING(table, "TABLE", "", "file of the two below for pairs of GPUs") \

@@ -99,11 +99,12 @@ int phi_device_register(struct phi_device *device, void *base, size_t size, uint
 void phi_device_unmap(struct phi_device *device, void *base, size_t size);
 void phi_device_unmap_now(struct phi_device *device, void *base, size_t size);
 
-// A small allocation of the library for the probe (cudaMalloc memory), and bounded copies to and
-// from it on a private stream: never behind the application's streams; -ETIMEDOUT at the deadline.
-// Not on the data path. free hands over.
+// Memory of the library (cudaMalloc's), and bounded copies to and from it on a private stream: never
+// behind the application's streams; -ETIMEDOUT at the deadline. Not on the data path. free hands
+// over. bytes: what is allocated now; any thread.
 int phi_device_alloc(struct phi_device *device, size_t size, void **address);
 void phi_device_free(struct phi_device *device, void *address);
+uint64_t phi_device_bytes(const struct phi_device *device);
 int phi_device_write(struct phi_device *device, void *destination, const void *source, size_t size,
                      int64_t deadline);
 int phi_device_read(struct phi_device *device, void *destination, const void *source, size_t size,

@@ -15,7 +15,7 @@ struct owned {
     struct phi_device *device;
     uint64_t base;
     size_t mapped; // bytes that are unmapped afterwards
-    bool memory;   // of the device
+    size_t memory; // bytes of device memory; 0: registered host memory
 };
 
 static bool is_base(const void *value, const void *key)
@@ -74,10 +74,12 @@ static void end_owned(struct phi_closing *closing)
     struct owned *o = (struct owned *)closing;
     const struct phi_driver *driver = o->device->driver;
     void *host = (void *)(uintptr_t)o->base; // NOLINT(performance-no-int-to-ptr)
-    if (o->memory)
+    if (o->memory > 0) {
         phi_device_tell(o->device, driver->cuMemFree_v2(o->base), "cuMemFree");
-    else
+        atomic_fetch_sub(&o->device->bytes, o->memory);
+    } else {
         phi_device_tell(o->device, driver->cuMemHostUnregister(host), "cuMemHostUnregister");
+    }
     if (o->mapped > 0)
         munmap(host, o->mapped);
     free(o);
@@ -349,7 +351,9 @@ static int allocate(struct owned *o, size_t size)
     CUresult result = device->driver->cuMemAlloc_v2(&pointer, size);
     phi_device_leave(device, token);
     o->base = pointer;
-    o->memory = true;
+    o->memory = size;
+    if (result == CUDA_SUCCESS)
+        atomic_fetch_add(&device->bytes, size);
     return result == CUDA_SUCCESS
                ? 0
                : phi_cuda_result(device->report, device->driver, result, "%zu bytes of cuda:%d",
@@ -380,6 +384,11 @@ void phi_device_free(struct phi_device *device, void *address)
     struct owned *o = address ? find(device, (uintptr_t)address, true) : NULL;
     if (o != NULL)
         hand(o);
+}
+
+uint64_t phi_device_bytes(const struct phi_device *device)
+{
+    return atomic_load(&device->bytes);
 }
 
 void phi_device_gate(struct phi_device *device, bool (*quiet)(void *opaque), void *opaque)

@@ -4,6 +4,7 @@
 #define PHI_CUDA_DEVICE_STATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/map.h"
 #include "cuda/device.h"
@@ -23,6 +24,7 @@ struct phi_device {
     CUstream stream;      // non-blocking, never waited on by anything of ours
     void *staging;
 
+    _Atomic uint64_t bytes; // of device memory that is allocated here
     struct phi_closer *closer;
     pthread_mutex_t telling; // guards report while the closer tells, which calls the application
     pthread_mutex_t ends;    // guards owned

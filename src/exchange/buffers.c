@@ -204,9 +204,9 @@ static size_t next_size(struct phi_peers *peers)
     const uint64_t most = (uint64_t)peers->config->device_bytes;
     if (peers->device == NULL)
         return PHI_BOUNCE_LARGE;
-    if (peers->bounce_bytes + PHI_BOUNCE_LARGE > most)
+    if (peers->slot_bytes + PHI_BOUNCE_LARGE > most)
         return PHI_BOUNCE_SMALL;
-    peers->bounce_bytes += PHI_BOUNCE_LARGE;
+    peers->slot_bytes += PHI_BOUNCE_LARGE;
     return PHI_BOUNCE_LARGE;
 }
 
@@ -222,7 +222,7 @@ static int add_bounce(struct phi_peers *peers)
         bounce->next = peers->bounces;
         peers->bounces = bounce;
     } else if (peers->device != NULL && size == PHI_BOUNCE_LARGE) {
-        peers->bounce_bytes -= PHI_BOUNCE_LARGE;
+        peers->slot_bytes -= PHI_BOUNCE_LARGE;
     }
     return rc == -ENOMEM ? phi_fail(peers->report, rc, "out of memory for a bounce buffer") : rc;
 }

@@ -67,7 +67,7 @@ static void note_work(struct progress *p, struct phi_pending *pending,
     if (pending->state == PHI_PENDING_PEER && peer->refused &&
         (p->retry == 0 || peer->retry < p->retry))
         p->retry = peer->retry;
-    if (pending->state == PHI_PENDING_OFFER && !pending->blocked)
+    if ((pending->state == PHI_PENDING_OFFER && !pending->blocked) || pending->tells)
         p->offer = peer;
     // An answer of the peer wakes us; else it is looked at again after a while.
     if (pending->blocked && peer->room.asked == 0 && (p->retry == 0 || peer->room.at < p->retry))

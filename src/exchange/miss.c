@@ -8,6 +8,7 @@
 #include "exchange/fifo.h"
 #include "exchange/pending.h"
 #include "exchange/request.h"
+#include "lane/flag_memory.h"
 #include "lane/flags.h"
 #include "lane/lift.h"
 #include "lane/staging.h"
@@ -24,17 +25,18 @@
 #include "semaphore/segment.h"
 #include "transport/bounce.h"
 
-// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), whether this end has
-// both ranks' flags (4), reason of the mapping (7).
+// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), of which parts of flags
+// this end has both ranks' (4), reason of the mapping (7).
 #define CONFIRM_VALID           (1u << 31)
 #define CONFIRM_LINE(confirm)   ((uint32_t)(confirm) >> 11 & 0xfffffu)
-#define CONFIRM_FLAGS           (1u << 7)
+#define CONFIRM_PARTS(confirm)  ((uint32_t)(confirm) >> 7 & 0xfu)
 #define CONFIRM_REASON(confirm) ((uint32_t)(confirm)&0x7fu)
 
-static uint64_t make_confirm(uint32_t round, uint32_t line, bool flags, enum phi_reason reason)
+_Static_assert(PHI_FLAG_PARTS <= 4, "a bit for each");
+
+static uint64_t make_confirm(uint32_t round, uint32_t line, uint32_t parts, enum phi_reason reason)
 {
-    return (uint64_t)round << 32 | CONFIRM_VALID | line << 11 | (flags ? CONFIRM_FLAGS : 0) |
-           (uint32_t)reason;
+    return (uint64_t)round << 32 | CONFIRM_VALID | line << 11 | parts << 7 | (uint32_t)reason;
 }
 
 static void store_confirm(struct phi_key *key, enum phi_reason reason)
@@ -47,7 +49,7 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
             key->line = phi_retire_line(peer);
         line = key->line == PHI_NO_LINE ? 0 : key->line;
     }
-    key->confirm = make_confirm(key->agreement.round, line, phi_flags_usable(peer), reason);
+    key->confirm = make_confirm(key->agreement.round, line, phi_flag_memory_usable(peer), reason);
     // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at
     // their start values since the segment was made.
     phi_segment_put64(peer->segment,
@@ -240,9 +242,9 @@ static int check_bound(const struct phi_key *key, const struct phi_own_buffer *o
                     own->unbound ? key->peer->peers->rank : key->peer->rank);
 }
 
-static void give_flags(struct ph_channel *channel)
+static void give_flags(struct ph_channel *channel, uint32_t parts)
 {
-    phi_flags_give(channel);
+    phi_flags_give(channel, parts);
     if (channel->unbound)
         phi_flags_ring(channel);
 }
@@ -266,13 +268,16 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
         !has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
     struct ph_channel *channel = make_channel(key, line, (uint8_t)reach, (uint8_t)reached);
+    if (line >= key->peer->lines_used) // at the higher rank
+        key->peer->lines_used = line + 1;
     if (!phi_staging_begin(channel, key)) { // nobody but the peer is wrong
         atomic_init(&channel->status, PH_EPEER);
         atomic_init(&channel->uses.revoked, 1);
     }
     // Of a life that is over they may be gone, with the peer that would have to agree.
-    if ((key->confirm & theirs & CONFIRM_FLAGS) && phi_flags_usable(key->peer))
-        give_flags(channel);
+    const uint32_t parts = CONFIRM_PARTS(key->confirm & theirs);
+    if ((parts & 1u << PHI_FLAG_BASE) && phi_flag_memory_usable(key->peer) != 0)
+        give_flags(channel, parts);
     keep_channel(key, channel);
     phi_abort_made(channel);
     *out = channel;
@@ -303,18 +308,24 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
 {
     struct phi_key *key = pending->key;
     const uint32_t number = key->agreement.theirs;
-    if (phi_key_theirs(key, number) == NULL)
+    uint64_t theirs;
+    // Who has confirmed has answered before, or does not for this round: looked at first.
+    bool awaits = phi_flag_memory_awaits(key->peer);
+    const bool late = awaits && peer_confirmed(key, &theirs);
+    if (phi_key_theirs(key, number) == NULL || awaits)
         phi_fifo_take(key->peer);
+    awaits = awaits && !late && phi_flag_memory_awaits(key->peer);
     const struct phi_peer_buffer *told = phi_key_theirs(key, number);
     // A released buffer is not mapped, and its descriptor not waited for.
     bool over = phi_key_mine(key, key->agreement.mine)->released || phi_revoke_key(key);
-    phi_pending_wants(pending, told == NULL && !over);
+    phi_pending_wants(pending, (told == NULL || awaits) && !over);
+    pending->tells = told != NULL && !over && phi_flag_memory_owes(key->peer);
     *reason = PHI_REASON_RELEASED;
     if (over)
         return find_room(pending, PHI_REASON_RELEASED, reason);
-    if (told == NULL)
+    if (told == NULL || awaits || pending->tells)
         return false;
-    struct phi_remote_export *e = told->export_, *flags = phi_flags_wanted(key->peer);
+    struct phi_remote_export *e = told->export_, *flags = phi_flag_memory_wanted(key->peer);
     if (e->tried && flags != NULL)
         *import = flags->importing || flags->peer->state == PHI_PEER_BROKEN ? NULL : flags;
     else if (!e->tried ||

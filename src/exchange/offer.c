@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "cuda/kernel_args.h"
+#include "lane/flag_memory.h"
 #include "lane/flags.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
@@ -57,11 +58,11 @@ static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *d
 }
 
 int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,
-                     struct phi_writer *writer)
+                     struct phi_writer *writer, uint32_t *parts)
 {
     phi_put_u32(writer, PHI_OFFER_MAGIC);
     phi_put_u32(writer, PHI_OFFER_VERSION);
-    phi_flags_encode(peer, writer);
+    *parts = phi_flag_memory_encode(peer, writer);
     encode_exports(peer, descriptors, n, writer);
     phi_put_u32(writer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
@@ -91,9 +92,10 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
     return writer->error;
 }
 
-void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
+void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,
+                    uint32_t parts)
 {
-    phi_flags_sent(peer);
+    phi_flag_memory_sent(peer, parts);
     for (size_t i = 0; i < n; i++) {
         struct phi_own_buffer *own = phi_key_mine(descriptors[i].key, descriptors[i].number);
         own->offered = true;
@@ -224,7 +226,7 @@ int phi_offer_file(struct phi_peer *peer, const void *bytes, size_t size)
     phi_reader_init(&reader, bytes, size);
     if (phi_get_u32(&reader) != PHI_OFFER_MAGIC || phi_get_u32(&reader) != PHI_OFFER_VERSION)
         return -EBADMSG;
-    int rc = phi_flags_file(peer, &reader);
+    int rc = phi_flag_memory_file(peer, &reader);
     if (rc == 0)
         rc = file_exports(peer, &reader);
     if (rc)

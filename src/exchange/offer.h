@@ -14,7 +14,7 @@ struct phi_peer;
 struct phi_writer;
 
 #define PHI_OFFER_MAGIC   0x464f4850u // "PHOF"
-#define PHI_OFFER_VERSION 12
+#define PHI_OFFER_VERSION 13
 
 // One descriptor to send: own buffer `number` of `key`.
 struct phi_descriptor {
@@ -22,12 +22,14 @@ struct phi_descriptor {
     uint32_t number;
 };
 
-// phi_offer_encode (with the lock) writes the message for one peer.
+// phi_offer_encode (with the lock) writes the message for one peer. *parts: of which parts of flags
+// it tells (lane/flag_memory.h).
 int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,
-                     struct phi_writer *writer);
+                     struct phi_writer *writer, uint32_t *parts);
 
-// phi_offer_sent (with the lock) marks records and descriptors as known to the peer.
-void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n);
+// phi_offer_sent (with the lock) marks records, descriptors and parts as known to the peer.
+void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n,
+                    uint32_t parts);
 
 // phi_offer_file (with the lock) checks a message of the peer and files its descriptors under their
 // keys. -EBADMSG: the message is malformed and nothing of the bad part was filed.

@@ -10,6 +10,7 @@
 #include "exchange/offer.h"
 #include "exchange/pending.h"
 #include "exchange/request.h"
+#include "lane/flag_memory.h"
 #include "lane/staging.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
@@ -47,6 +48,14 @@ static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer
     return n;
 }
 
+static bool any_bound(const struct phi_descriptor *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!phi_key_mine(list[i].key, list[i].number)->unbound)
+            return true;
+    return false;
+}
+
 // One message with everything new for one peer. The lock is given up while it is sent; the keys are
 // held by the request.
 int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, int64_t deadline)
@@ -58,23 +67,27 @@ int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, i
         return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations",
                         request->n);
     size_t n = collect(request, peer, list);
+    if (n > 0 || phi_flag_memory_owes(peer))
+        phi_flag_memory_grow(peer, (uint32_t)n, any_bound(list, n));
+    const bool tells = n > 0 || phi_flag_memory_owes(peer);
     int rc = n && peer->link ? phi_hello_register(peer, list, n) : 0;
     if (rc) {
         free(list);
         return rc;
     }
-    rc = n ? phi_offer_encode(peer, list, n, &writer) : 0;
+    uint32_t parts = 0;
+    rc = tells ? phi_offer_encode(peer, list, n, &writer, &parts) : 0;
     if (rc)
         phi_fail(peers->report, rc, "out of memory for an offer of %zu operations", n);
-    if (rc == 0 && n > 0 && !phi_fifo_put(peer, writer.bytes, writer.size)) {
+    if (rc == 0 && tells && !phi_fifo_put(peer, writer.bytes, writer.size)) {
         uint64_t incarnation = peer->incarnation;
         pthread_mutex_unlock(&peers->lock);
         rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size,
                               deadline);
         pthread_mutex_lock(&peers->lock);
     }
-    if (rc == 0 && n > 0) {
-        phi_offer_sent(peer, list, n);
+    if (rc == 0 && tells) {
+        phi_offer_sent(peer, list, n, parts);
         phi_count(peers->counters, offers, 1);
     }
     phi_writer_fini(&writer);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/table.h"
+#include "lane/flag_memory.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
@@ -14,28 +15,14 @@
 #include "semaphore/segment.h"
 #include "transport/slab.h"
 
-// Channels whose flags do not rest keep their lines, so a pair with few has none.
-#define CHANNELS_LEAST 1024
-
-struct phi_own_flags {
-    struct phi_slab slab;
-    bool sent;
-};
-
+_Static_assert(PHI_FLAG_LINES == 128, "as PHI_REASON_LINES says");
 _Static_assert(PHI_TABLE_LL_MAX == PHI_WIDE_PIECE && PHI_TABLE_LL == PHI_LL_PIECE,
                "what one push takes");
-
-static struct phi_table_pair pair_of(const struct phi_peer *peer)
-{
-    const struct phi_capabilities *mine = &peer->peers->mine;
-    return (struct phi_table_pair){mine->device_name, peer->theirs.device_name,
-                                   phi_capabilities_bus(mine, &peer->theirs)};
-}
 
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own)
 {
     const struct phi_peers *peers = peer->peers;
-    const struct phi_table_pair pair = pair_of(peer);
+    const struct phi_table_pair pair = phi_flag_pair(peer);
     const int64_t most = phi_table_wide(peers->size_table, pair) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
     struct phi_limits limits;
     switch (peers->config->method) {
@@ -57,182 +44,11 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
     }
 }
 
-// Waiting kernels of two ranks on one device would take turns of milliseconds.
-static bool possible(const struct phi_peer *peer)
-{
-    const struct phi_peers *peers = peer->peers;
-    const struct phi_config *config = peers->config;
-    return peers->device != NULL && peer->theirs.device && peers->mine.kernels &&
-           peer->theirs.kernels && !phi_capabilities_same_device(&peers->mine, &peer->theirs) &&
-           config->wait != PHI_WAIT_MEMORY_OPERATION && config->channels >= CHANNELS_LEAST &&
-           (config->method == PHI_METHOD_AUTO || config->method == PHI_METHOD_LL ||
-            config->method == PHI_METHOD_SM);
-}
-
-// What each line of a slab says before a peer can see it: that signals may be given, and that one
-// message by lines has passed, for the first one writes all of its slot.
-static void draw(char *line)
-{
-    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
-        const enum phi_word word = (enum phi_word)(i / 2);
-        struct phi_flag_lane *lane = (struct phi_flag_lane *)(line + phi_flag_lane(0, i % 2, word));
-        lane->pushed = lane->credit = lane->taken = 1;
-        lane->go = lane->allowed = word == PHI_WORD_NOTE;
-    }
-}
-
-static int make(struct phi_peers *peers, struct phi_own_flags *own)
-{
-    char *line = calloc(1, PHI_FLAG_LINE);
-    if (line == NULL)
-        return -ENOMEM;
-    draw(line);
-    const struct phi_slab_image image = {line, PHI_FLAG_LINE, PHI_FLAG_LINES, PHI_FLAG_SLAB};
-    int rc = phi_slab_open(peers->memory, peers->device, &image,
-                           phi_deadline(peers->config->deadline_ms), &own->slab);
-    free(line);
-    return rc;
-}
-
-int phi_flags_open(struct phi_peer *peer)
-{
-    if (!possible(peer) || peer->own_flags != NULL)
-        return 0;
-    struct phi_own_flags *own = calloc(1, sizeof *own);
-    if (own == NULL)
-        return phi_fail(peer->peers->report, -ENOMEM, "the flags for rank %d: out of memory",
-                        peer->rank);
-    int rc = make(peer->peers, own);
-    if (rc == 0) {
-        peer->own_flags = own;
-        return 0;
-    }
-    free(own);
-    phi_log(peer->peers->report, PH_LOG_WARN, "no flags with rank %d: %s; its messages go by words",
-            peer->rank, ph_strerror(rc));
-    return 0;
-}
-
-static void end_theirs(struct phi_remote_export *e)
-{
-    if (e == NULL)
-        return;
-    phi_memory_import_close(e->import);
-    free(e->record);
-    free(e);
-}
-
-static void end_own(const struct phi_peers *peers, struct phi_own_flags *own)
-{
-    if (own == NULL)
-        return;
-    phi_slab_close(peers->device, &own->slab);
-    free(own);
-}
-
-void phi_flags_forget(struct phi_peer *peer)
-{
-    end_theirs(peer->flags);
-    peer->flags = NULL;
-}
-
-void phi_flags_close(struct phi_peer *peer)
-{
-    phi_flags_forget(peer);
-    end_own(peer->peers, peer->own_flags);
-    peer->own_flags = NULL;
-}
-
-bool phi_flags_reap(struct phi_peer *peer, bool blocking)
-{
-    struct phi_peers *peers = peer->peers;
-    struct phi_remote_export *theirs = peer->flags;
-    struct phi_own_flags *own = peer->own_flags;
-    if ((theirs == NULL && own == NULL) || (theirs != NULL && theirs->importing))
-        return false;
-    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
-        if (c->handles > 0 || !phi_revoke_drained(c))
-            return false;
-    if (!blocking)
-        return true;
-    peer->flags = NULL;
-    peer->own_flags = NULL;
-    pthread_mutex_unlock(&peers->lock);
-    end_theirs(theirs);
-    end_own(peers, own);
-    pthread_mutex_lock(&peers->lock);
-    return false;
-}
-
-void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer)
-{
-    const struct phi_own_flags *own = peer->own_flags;
-    const bool tells = own != NULL && !own->sent;
-    phi_put_u8(writer, tells);
-    if (!tells)
-        return;
-    phi_put_blob(writer, own->slab.export_.record, own->slab.export_.record_size);
-}
-
-void phi_flags_sent(struct phi_peer *peer)
-{
-    if (peer->own_flags != NULL)
-        peer->own_flags->sent = true;
-}
-
-// A slab of another size has another meaning; what needs a descriptor is none.
-static int inspect(const struct phi_peer *peer, struct phi_remote_export *e)
-{
-    int rc = phi_memory_inspect(peer->peers->report, e->record, e->record_size, &e->info);
-    if (rc == 0 && (e->info.needs_fd || e->info.allocation.kind != PHI_KIND_CUDA ||
-                    e->info.allocation.size != PHI_FLAG_SLAB))
-        rc = -EBADMSG;
-    return rc;
-}
-
-int phi_flags_file(struct phi_peer *peer, struct phi_reader *reader)
-{
-    if (phi_get_u8(reader) == 0)
-        return reader->error;
-    size_t size;
-    const uint8_t *record = phi_get_blob(reader, PHI_EXPORT_MAX, &size);
-    if (reader->error || peer->flags != NULL)
-        return reader->error; // told before
-    struct phi_remote_export *e = calloc(1, sizeof *e);
-    uint8_t *copy = malloc(size ? size : 1);
-    int rc = e && copy ? 0 : -ENOMEM;
-    if (rc == 0) {
-        memcpy(copy, record, size);
-        *e = (struct phi_remote_export){
-            .peer = peer, .id = PHI_FLAG_EXPORT, .record = copy, .record_size = size};
-        rc = inspect(peer, e);
-    }
-    if (rc) {
-        free(copy);
-        free(e);
-        return rc;
-    }
-    peer->flags = e;
-    return 0;
-}
-
-struct phi_remote_export *phi_flags_wanted(const struct phi_peer *peer)
-{
-    return peer->own_flags != NULL && peer->flags != NULL && !peer->flags->tried ? peer->flags
-                                                                                 : NULL;
-}
-
-bool phi_flags_usable(const struct phi_peer *peer)
-{
-    return peer->own_flags != NULL && peer->own_flags->sent && peer->flags != NULL &&
-           peer->flags->import != NULL;
-}
-
 // Up to how many bytes messages of a word go by lines: as the sender says, and as the slots can.
 static uint64_t limited(const struct ph_channel *channel, bool outgoing, enum phi_word word)
 {
     const uint64_t lines = channel->table[outgoing].lines;
-    const size_t piece = phi_flag_piece(channel->index, word);
+    const size_t piece = phi_flag_piece(word == PHI_WORD_TURN && channel->flags_own.wide != 0);
     return lines < piece ? lines : piece;
 }
 
@@ -241,16 +57,19 @@ uint64_t phi_flags_signal_lines(const struct ph_channel *channel, bool outgoing)
     return limited(channel, outgoing, PHI_WORD_NOTE);
 }
 
-void phi_flags_give(struct ph_channel *channel)
+void phi_flags_give(struct ph_channel *channel, uint32_t parts)
 {
     const struct phi_peer *peer = channel->peer;
+    const uint32_t line = channel->index;
     channel->linked = channel->local_kind != PHI_KIND_HOST &&
-                      channel->remote_kind != PHI_KIND_HOST && !pair_of(peer).bus;
+                      channel->remote_kind != PHI_KIND_HOST && !phi_flag_pair(peer).bus;
     // What takes no multiprocessor at one end goes by words at both.
-    if (channel->index >= PHI_FLAG_LINES || channel->zero_sm || channel->zero_sm_there)
+    if (line >= PHI_FLAG_LINES || channel->zero_sm || channel->zero_sm_there ||
+        !(parts & 1u << phi_flag_slots_part(line)))
         return;
-    channel->own_slab = (uint64_t)(uintptr_t)peer->own_flags->slab.address;
-    channel->peer_slab = (uint64_t)(uintptr_t)peer->flags->import->address;
+    const bool wide = line < PHI_FLAG_WIDE && (parts & 1u << phi_flag_wide_part(line));
+    channel->flags_own = phi_flag_memory_own(peer, line, wide);
+    channel->flags_peer = phi_flag_memory_peer(peer, line, wide);
     channel->table[true] =
         phi_flags_table(peer, &phi_key_mine(channel->key, channel->mine_number)->limits);
     channel->table[false] = phi_key_theirs(channel->key, channel->theirs_number)->table;
@@ -274,14 +93,22 @@ void phi_flags_ring(struct ph_channel *channel)
     channel->ring[false] = in.lines > PHI_LL_PIECE;
 }
 
+enum phi_reason phi_flags_none(const struct ph_channel *channel)
+{
+    const bool usable = !channel->self && phi_flag_memory_usable(channel->peer) != 0;
+    return !usable                          ? PHI_REASON_FLAGS
+           : channel->index < PHI_FLAG_LINES ? PHI_REASON_BUDGET
+                                             : PHI_REASON_LINES;
+}
+
 enum phi_reason phi_flags_not_ring(const struct ph_channel *channel)
 {
-    const struct phi_table_pair pair = pair_of(channel->peer);
+    const struct phi_table_pair pair = phi_flag_pair(channel->peer);
     if (channel->local_kind == PHI_KIND_HOST || channel->remote_kind == PHI_KIND_HOST)
         return PHI_REASON_HOST;
     if (channel->local_size != PHI_RING_BYTES || channel->remote_size != PHI_RING_BYTES)
         return PHI_REASON_BUDGET;
-    if (!phi_flags_usable(channel->peer))
+    if (!phi_flag_memory_usable(channel->peer))
         return PHI_REASON_FLAGS;
     if (channel->reach || channel->reached)
         return (enum phi_reason)(channel->reach ? channel->reach : channel->reached);
@@ -292,11 +119,12 @@ enum phi_reason phi_flags_not_ring(const struct ph_channel *channel)
 
 enum phi_reason phi_flags_not_wide(const struct ph_channel *channel)
 {
-    const struct phi_table_pair pair = pair_of(channel->peer);
+    const struct phi_table_pair pair = phi_flag_pair(channel->peer);
     if (!phi_table_wide(channel->peers->size_table, pair))
         return pair.bus ? PHI_REASON_WIDE_BUS : PHI_REASON_WIDE_TABLE;
-    return phi_flag_has_wide(channel->index, PHI_WORD_TURN) ? PHI_REASON_USER
-                                                            : PHI_REASON_WIDE_SLOTS;
+    return channel->flags_own.wide != 0      ? PHI_REASON_USER
+           : channel->index >= PHI_FLAG_WIDE ? PHI_REASON_WIDE_SLOTS
+                                             : PHI_REASON_BUDGET;
 }
 
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word)
@@ -305,16 +133,16 @@ size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum p
     return phi_flag_lane(channel->index, outgoing ? side : !side, word);
 }
 
-static bool read_own(const struct ph_channel *channel, size_t at, void *into, size_t size,
+static bool read_own(const struct ph_channel *channel, uint64_t at, void *into, size_t size,
                      int64_t deadline)
 {
-    return phi_slab_read(channel->peers->device, channel->own_slab + at, into, size, deadline) == 0;
+    return phi_slab_read(channel->peers->device, at, into, size, deadline) == 0;
 }
 
 // Whether so many lines of a slot, of `words` words of 4 bytes each, have a number: its low half in
 // the word that is `low` from the end of a line, its high half in the last one. All of them: a
 // pusher that died, or gave up, may have written some.
-static bool has_numbers(const struct ph_channel *channel, size_t at, size_t lines, size_t words,
+static bool has_numbers(const struct ph_channel *channel, uint64_t at, size_t lines, size_t words,
                         size_t low, uint64_t number, int64_t deadline)
 {
     uint32_t piece[1024];
@@ -340,11 +168,10 @@ static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_la
     const size_t data = (size + 7) / 8 + (word == PHI_WORD_NOTE);
     if (word == PHI_WORD_TURN && phi_flag_is_wide(channel->table[outgoing].lines, size))
         return has_numbers(channel,
-                           phi_flag_wide_slots(channel->index) +
-                               (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT,
+                           channel->flags_own.wide + (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT,
                            (size_t)8 * PHI_WIDE_UNITS(size), 32, 2, number, deadline);
     return has_numbers(channel,
-                       phi_flag_slots(channel->index, word) +
+                       channel->flags_own.slots[word] +
                            (size_t)(message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT,
                        data ? data : 1, 4, 3, (uint64_t)message << 32 | message, deadline);
 }
@@ -362,8 +189,8 @@ bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum 
 {
     static const uint32_t zeros[PHI_MOVE_BLOCKS];
     const struct phi_peers *peers = channel->peers;
-    const size_t at = phi_flags_lane_of(channel, outgoing, word);
-    const uint64_t full = channel->own_slab + at + offsetof(struct phi_flag_lane, full);
+    const uint64_t full = channel->flags_own.lanes + phi_flags_lane_of(channel, outgoing, word) +
+                          offsetof(struct phi_flag_lane, full);
     return phi_slab_write(peers->device, full, zeros, sizeof zeros,
                           phi_deadline(peers->config->deadline_ms)) == 0;
 }
@@ -372,9 +199,9 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
                     enum phi_method method, size_t size)
 {
     const int64_t deadline = phi_deadline(channel->peers->config->deadline_ms);
+    const uint64_t at = channel->flags_own.lanes + phi_flags_lane_of(channel, outgoing, word);
     struct phi_flag_lane lane;
-    if (!read_own(channel, phi_flags_lane_of(channel, outgoing, word), &lane, sizeof lane,
-                  deadline))
+    if (!read_own(channel, at, &lane, sizeof lane, deadline))
         return false;
     return method == PHI_BY_LINES ? is_pushed(channel, &lane, outgoing, word, size, deadline)
                                   : is_moved(&lane);
@@ -438,7 +265,7 @@ enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing
     const struct phi_flag_table *table = &channel->table[outgoing];
     if (channel->stage.is && !channel->stage.bells)
         return PHI_BY_SLOTS;
-    if (channel->own_slab == 0)
+    if (channel->flags_own.lanes == 0)
         return PHI_BY_WORDS;
     const uint64_t lines =
         phi_call_signals(call) ? phi_flags_signal_lines(channel, outgoing) : table->lines;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The flags of a pair of ranks (semaphore/flags.h): who has a slab, who maps it, and which channels
-// use it. Each rank makes its slab when it connects to the peer, and says so in its first offer; it
-// maps the peer's before it confirms the first channel. A confirm says whether this end has both;
-// where both ends have, the channel's messages move by lines, by copy or by words, by their size
-// and the sender's table. Without flags all move by words.
+// The flags of a channel (semaphore/flags.h), in the memory of both ranks (lane/flag_memory.h). Where
+// both ends have it, the channel's messages move by lines, by copy or by words, by their size and
+// the sender's table. Without flags all move by words.
 #ifndef PHI_LANE_FLAGS_H
 #define PHI_LANE_FLAGS_H
 
@@ -16,44 +14,16 @@
 #include "transport/transport.h"
 
 struct phi_peer;
-struct phi_remote_export;
 
 struct phi_limits;
-
-// The id of the peer's slab among its exports, which it gives to nothing else.
-#define PHI_FLAG_EXPORT UINT32_MAX
 
 // phi_flags_table is that of a buffer of this rank's with these limits. Nothing else that it is
 // made of changes in the peer's life.
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own);
 
-// phi_flags_open makes this rank's slab for a peer where both can have one; else, or where it
-// cannot be made, there is none. Without the lock. -ENOMEM.
-int phi_flags_open(struct phi_peer *peer);
-
-// phi_flags_close ends both: the memory by the device's closer.
-void phi_flags_close(struct phi_peer *peer);
-
-// phi_flags_reap does so for a life that is over, where no handle is left by which somebody could
-// still take what that life sent, as phi_reap says. With the lock, which it gives up.
-bool phi_flags_reap(struct phi_peer *peer, bool blocking);
-
-// phi_flags_forget: the peer's slab was that of a former life, never mapped.
-void phi_flags_forget(struct phi_peer *peer);
-
-// In an offer. file: -EBADMSG, -ENOMEM. sent: the offer with the record is in the store.
-void phi_flags_encode(const struct phi_peer *peer, struct phi_writer *writer);
-int phi_flags_file(struct phi_peer *peer, struct phi_reader *reader);
-void phi_flags_sent(struct phi_peer *peer);
-
-// phi_flags_wanted is the peer's slab where it is to be mapped before a confirm, or NULL.
-struct phi_remote_export *phi_flags_wanted(const struct phi_peer *peer);
-
-// phi_flags_usable: whether this end has both slabs.
-bool phi_flags_usable(const struct phi_peer *peer);
-
-// phi_flags_give lets a new channel use them; both ends confirmed that they have them.
-void phi_flags_give(struct ph_channel *channel);
+// phi_flags_give lets a new channel use them, as far as these parts have what is for its line; both
+// ends confirmed that they have the parts (a bit for each).
+void phi_flags_give(struct ph_channel *channel, uint32_t parts);
 
 // phi_flags_ring lets a new unbound channel use its bounce buffers as rings, where what its senders
 // say allows it; both ends confirmed that they have slabs, and both reach the other's buffer.
@@ -89,6 +59,9 @@ void phi_flags_end(struct ph_channel *channel);
 enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing,
                                  enum phi_call call, size_t size);
 uint64_t phi_flags_signal_lines(const struct ph_channel *channel, bool outgoing);
+
+// phi_flags_none: why a channel without PH_ZERO_SM has no flags.
+enum phi_reason phi_flags_none(const struct ph_channel *channel);
 
 // phi_flags_not_ring: why a direction of an unbound channel is no ring.
 enum phi_reason phi_flags_not_ring(const struct ph_channel *channel);

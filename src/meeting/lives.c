@@ -8,7 +8,7 @@
 #include "ending/end.h"
 #include "ending/expel.h"
 #include "ending/link.h"
-#include "lane/flags.h"
+#include "lane/flag_memory.h"
 #include "lane/staging.h"
 #include "meeting/attempt.h"
 #include "peer/channel.h"
@@ -74,7 +74,7 @@ void phi_peer_free(struct phi_peer *peer)
     free_remote_exports(peer);
     phi_memory_import_close(peer->probe);
     phi_attempt_free(peer->attempt);
-    phi_flags_close(peer);
+    phi_flag_memory_close(peer);
     free_channels(peer->channels);
     free_channels(peer->husks);
     phi_hello_free(peer);
@@ -108,7 +108,7 @@ static void forget(struct phi_peer *peer)
     phi_revoke_free(peer);
     peer->unsaid_count = 0;
     phi_hello_forget(peer);
-    phi_flags_forget(peer);
+    phi_flag_memory_forget(peer);
     memset(peer->slot_lives, 0, (size_t)peer->peers->config->channels * sizeof *peer->slot_lives);
     peer->exports_seen = 0;
     peer->ended_count = 0;
@@ -198,7 +198,7 @@ static bool is_visited(const struct phi_peer *peer)
 {
     size_t cursor = 0;
     if (peer->visitors > 0 || phi_release_names(peer) || phi_attempt_trying(peer) ||
-        (peer->flags != NULL && peer->flags->importing))
+        phi_flag_memory_importing(peer))
         return true;
     for (const struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
         if (key->request != NULL)

@@ -11,7 +11,7 @@
 #include "base/random.h"
 #include "ending/end.h"
 #include "ending/look.h"
-#include "lane/flags.h"
+#include "lane/flag_memory.h"
 #include "meeting/reap.h"
 #include "peer/keys.h"
 #include "peer/message.h"
@@ -278,7 +278,7 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     e->call = peers->exchange_calls;
     e->import = import;
     e->reason = reason;
-    if (import != NULL && e->id != PHI_FLAG_EXPORT) {
+    if (import != NULL && !phi_flag_memory_is(e->id)) {
         phi_count(peers->counters, imports, 1);
         phi_count(peers->counters, import_bytes, import->size);
     }

@@ -9,7 +9,7 @@
 #include "ending/expel.h"
 #include "ending/link.h"
 #include "ending/look.h"
-#include "lane/flags.h"
+#include "lane/flag_memory.h"
 #include "meeting/attempt.h"
 #include "meeting/contact.h"
 #include "meeting/hello.h"
@@ -71,7 +71,7 @@ static int map_segment(struct phi_peer *peer, struct phi_contact *c)
     pthread_mutex_unlock(&peers->lock);
     rc = phi_segment_register(peer->segment, peers->device);
     if (rc == 0)
-        rc = phi_flags_open(peer);
+        rc = phi_flag_memory_open(peer);
     pthread_mutex_lock(&peers->lock);
     peer->registering = false;
     return rc;

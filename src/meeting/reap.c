@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "meeting/reap.h"
 
-#include "lane/flags.h"
+#include "lane/flag_memory.h"
 #include "meeting/attempt.h"
 #include "meeting/lives.h"
 #include "peer/keys.h"
@@ -43,7 +43,7 @@ static bool reap_leaving(struct phi_peer *peer, bool blocking)
 static bool reap_former(struct phi_peer *peer, bool blocking)
 {
     bool left = reap_peer(peer, blocking);
-    left = phi_flags_reap(peer, blocking) || left;
+    left = phi_flag_memory_reap(peer, blocking) || left;
     return reap_probe(peer, blocking) || left;
 }
 

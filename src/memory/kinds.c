@@ -105,6 +105,11 @@ int phi_memory_open(struct phi_report *report, struct phi_device *device,
     return 0;
 }
 
+uint64_t phi_memory_device_bytes(const struct phi_memory *memory)
+{
+    return memory->device ? phi_device_bytes(memory->device) : 0;
+}
+
 static void free_memory(struct phi_closing *closing)
 {
     free((struct phi_memory *)closing);

@@ -42,6 +42,8 @@ struct phi_memory; // the kinds that a context has
 struct phi_device; // NULL in a host context
 
 int phi_memory_open(struct phi_report *report, struct phi_device *device, struct phi_memory **memory);
+// phi_memory_device_bytes: of device memory that the library has; 0 in a host context. Any thread.
+uint64_t phi_memory_device_bytes(const struct phi_memory *memory);
 // close ends it; imports and exports must be closed before. What the device knows of host memory is left to its closer.
 // NULL is fine.
 void phi_memory_close(struct phi_memory *memory);

@@ -27,6 +27,12 @@ struct phi_flag_table {
     uint64_t lines, copy;
 };
 
+// Where an end's flags are (lane/flag_memory.h), as this device knows them; 0: it has none.
+struct phi_flag_end {
+    uint64_t lanes; // of all lines
+    uint64_t slots[PHI_WORD_COUNT], wide; // of the channel's
+};
+
 // Where a channel's slots lie in the memory of both ranks, and at the lower rank how much of it
 // that is, 0: nothing. The lower rank gives places, as it gives lines.
 struct phi_stage_place {
@@ -96,7 +102,7 @@ struct ph_channel {
     _Atomic uint32_t reads, reads_whole;
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
-    uint64_t own_slab, peer_slab;   // of flags, as this device knows them, or 0; see lane/flags.h
+    struct phi_flag_end flags_own, flags_peer;
     struct phi_flag_table table[2]; // by outgoing
     bool linked; // both buffers lie in devices that no bus is known to join, and this end has flags
     _Atomic uint32_t flagged; // 1: this end has used its flags

@@ -79,7 +79,7 @@ void phi_export_drop(struct phi_peers *peers, struct phi_local_export *e)
         return;
     *at = e->next;
     if (e->bounce != NULL && e->bounce->device != NULL && e->bounce->size == PHI_BOUNCE_LARGE)
-        peers->bounce_bytes -= PHI_BOUNCE_LARGE;
+        peers->slot_bytes -= PHI_BOUNCE_LARGE;
     phi_export_free(e);
 }
 

@@ -12,6 +12,7 @@
 #include "base/map.h"
 #include "net/net.h"
 #include "semaphore/executor.h"
+#include "semaphore/flags.h"
 #include "store/gate.h"
 #include "topology/capabilities.h"
 #include "transport/transport.h"
@@ -123,7 +124,8 @@ struct phi_peer {
 
     struct phi_segment *segment;
     uint32_t numbers;                // given to own buffers so far
-    uint32_t slots_used, lines_used; // by the lower rank
+    uint32_t slots_used; // by the lower rank
+    uint32_t lines_used; // likewise; at the higher rank above all lines that channels have had
     uint32_t *slot_lives; // by slot: of its present use; at the higher rank: the last that is over
     struct phi_room room;
     struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
@@ -144,8 +146,9 @@ struct phi_peer {
     struct phi_import *probe;      // kept until the end, or a reap of what a former life left:
                                    // closing could block
     uint64_t probe_seed;           // of the pattern that was written there; 0: none
-    struct phi_own_flags *own_flags;    // see lane/flags.h; kept as long
-    struct phi_remote_export *flags;    // the peer's slab, or NULL
+    struct phi_own_flags *own_flags;    // see lane/flag_memory.h; kept as long
+    struct phi_remote_export *flags[PHI_FLAG_PARTS]; // the peer's, or NULL
+    bool flags_refused[PHI_FLAG_PARTS];              // the peer makes none
     struct ph_channel *channels;        // all, linked by `next`
     uint32_t unbound, aborts;           // of them; of those that end alone, and are not over
     int64_t mismatches_at;              // when to look for messages of another size

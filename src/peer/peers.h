@@ -102,7 +102,7 @@ struct phi_peers {
     uint32_t export_ids;            // given so far
     struct phi_local_export *ended; // of no use any more, but peers may map them
     struct phi_bounce *bounces;     // for exchanges that are about to begin
-    uint64_t bounce_bytes;          // of large ones in all, of a device
+    uint64_t slot_bytes;            // of PEERHOP_DEVICE_BYTES that is used
     struct phi_release *releases;   // under way
     uint64_t release_ids;           // given so far
     // Staged ones with several blocks for a record; those of a life that is over end without the

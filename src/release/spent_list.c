@@ -54,7 +54,7 @@ void phi_spent_drop(struct ph_channel *channel)
 // the peer has not taken so far it may just be taking, for a while.
 bool phi_spent_is_for_ever(struct ph_channel *channel, enum phi_retire_answer answer)
 {
-    if (answer != PHI_RETIRE_PINNED || channel->own_slab == 0)
+    if (answer != PHI_RETIRE_PINNED || channel->flags_own.lanes == 0)
         return false;
     if (channel->spent_pinned == 0)
         channel->spent_pinned = phi_now();

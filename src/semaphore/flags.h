@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the flags of a pair of ranks lie: each has a slab of device memory that the other maps,
-// with lines for the pair's first channels. What the words of a lane mean is written in
+// Where the flags of a pair of ranks lie: each has device memory that the other maps, in parts, with
+// lines for the pair's first channels. What the words of a lane mean is written in
 // cuda/kernel_args.h.
 #ifndef PHI_SEMAPHORE_FLAGS_H
 #define PHI_SEMAPHORE_FLAGS_H
@@ -18,49 +18,83 @@
 // Of those the ones whose sends have wide slots, too.
 #define PHI_FLAG_WIDE 16
 
-// A line: the lanes of both directions (that of side 0's data first), then the slots of ll, of the
-// direction in which the slab's owner receives. A lane for each word.
-#define PHI_FLAG_LANES ((size_t)2 * PHI_WORD_COUNT)
-#define PHI_FLAG_LINE                                                                              \
-    (PHI_FLAG_LANES * sizeof(struct phi_flag_lane) +                                               \
-     (size_t)PHI_WORD_COUNT * PHI_LL_SLOTS * PHI_LL_SLOT)
-
-// Behind the lines.
+// What a line has: the lanes of both directions (that of side 0's data first), a lane for each word;
+// and of the direction in which the memory's owner receives slots of ll for each word, and wide ones.
+#define PHI_FLAG_LANES      ((size_t)2 * PHI_WORD_COUNT * sizeof(struct phi_flag_lane))
+#define PHI_FLAG_SLOTS      ((size_t)PHI_WORD_COUNT * PHI_LL_SLOTS * PHI_LL_SLOT)
 #define PHI_FLAG_WIDE_SLOTS ((size_t)PHI_LL_SLOTS * PHI_WIDE_SLOT)
 
-// A multiple of 2 MiB: smaller allocations share pages with others, and are exported with them.
-#define PHI_FLAG_UNIT ((size_t)2 << 20)
-#define PHI_FLAG_SLAB                                                                              \
-    ((PHI_FLAG_LINES * PHI_FLAG_LINE + PHI_FLAG_WIDE * PHI_FLAG_WIDE_SLOTS + PHI_FLAG_UNIT - 1) /  \
-     PHI_FLAG_UNIT * PHI_FLAG_UNIT)
+// The parts. A pair has the first one from its first contact, and others when it has as many
+// channels; of some bits there is one for each part.
+enum phi_flag_part {
+    PHI_FLAG_BASE, // all lanes; slots of the first lines
+    PHI_FLAG_FEW,  // wide slots of the next ones
+    PHI_FLAG_MORE, // ... and of the others that have them
+    PHI_FLAG_MANY, // slots of ll of all other lines
+    PHI_FLAG_PARTS,
+};
+#define PHI_FLAG_BASE_SMALL 16 // lines whose slots are in the first part
+#define PHI_FLAG_BASE_WIDE  1
+#define PHI_FLAG_FEW_WIDE   4 // lines whose wide slots are in the first two
 
-// Offsets in a slab. sender: the side whose data moves in the lane's direction.
+// Their sizes are multiples of 2 MiB: smaller allocations share pages with others, and are exported
+// with them.
+static inline size_t phi_flag_size(enum phi_flag_part part)
+{
+    static const uint8_t mib[PHI_FLAG_PARTS] = {4, 8, 26, 8};
+    return (size_t)mib[part] << 20;
+}
+static_assert(PHI_FLAG_LINES * PHI_FLAG_LANES + PHI_FLAG_BASE_WIDE * PHI_FLAG_WIDE_SLOTS +
+                          PHI_FLAG_BASE_SMALL * PHI_FLAG_SLOTS <=
+                      (size_t)4 << 20 &&
+                  (PHI_FLAG_FEW_WIDE - PHI_FLAG_BASE_WIDE) * PHI_FLAG_WIDE_SLOTS <=
+                      (size_t)8 << 20 &&
+                  (PHI_FLAG_WIDE - PHI_FLAG_FEW_WIDE) * PHI_FLAG_WIDE_SLOTS <= (size_t)26 << 20 &&
+                  (PHI_FLAG_LINES - PHI_FLAG_BASE_SMALL) * PHI_FLAG_SLOTS <= (size_t)8 << 20,
+              "each part has room");
+
+// Where a lane is, in the first part. sender: the side whose data moves in the lane's direction.
 static inline size_t phi_flag_lane(uint32_t line, int sender, enum phi_word word)
 {
-    return line * PHI_FLAG_LINE +
+    return line * PHI_FLAG_LANES +
            (size_t)(sender * PHI_WORD_COUNT + (int)word) * sizeof(struct phi_flag_lane);
+}
+
+// Where the slots of a line are, and in which part.
+static inline enum phi_flag_part phi_flag_slots_part(uint32_t line)
+{
+    return line < PHI_FLAG_BASE_SMALL ? PHI_FLAG_BASE : PHI_FLAG_MANY;
 }
 
 static inline size_t phi_flag_slots(uint32_t line, enum phi_word word)
 {
-    return line * PHI_FLAG_LINE + PHI_FLAG_LANES * sizeof(struct phi_flag_lane) +
-           (size_t)word * PHI_LL_SLOTS * PHI_LL_SLOT;
+    const size_t at = (size_t)word * PHI_LL_SLOTS * PHI_LL_SLOT;
+    if (line >= PHI_FLAG_BASE_SMALL)
+        return (line - PHI_FLAG_BASE_SMALL) * PHI_FLAG_SLOTS + at;
+    return PHI_FLAG_LINES * PHI_FLAG_LANES + PHI_FLAG_BASE_WIDE * PHI_FLAG_WIDE_SLOTS +
+           line * PHI_FLAG_SLOTS + at;
 }
 
-static inline bool phi_flag_has_wide(uint32_t line, enum phi_word word)
+// Likewise its wide ones; of no other lines.
+static inline enum phi_flag_part phi_flag_wide_part(uint32_t line)
 {
-    return line < PHI_FLAG_WIDE && word == PHI_WORD_TURN;
+    return line < PHI_FLAG_BASE_WIDE  ? PHI_FLAG_BASE
+           : line < PHI_FLAG_FEW_WIDE ? PHI_FLAG_FEW
+                                      : PHI_FLAG_MORE;
 }
 
 static inline size_t phi_flag_wide_slots(uint32_t line)
 {
-    return PHI_FLAG_LINES * PHI_FLAG_LINE + line * PHI_FLAG_WIDE_SLOTS;
+    return line < PHI_FLAG_BASE_WIDE
+               ? PHI_FLAG_LINES * PHI_FLAG_LANES + line * PHI_FLAG_WIDE_SLOTS
+               : (line - (line < PHI_FLAG_FEW_WIDE ? PHI_FLAG_BASE_WIDE : PHI_FLAG_FEW_WIDE)) *
+                     PHI_FLAG_WIDE_SLOTS;
 }
 
-// Most bytes of a message by lines.
-static inline size_t phi_flag_piece(uint32_t line, enum phi_word word)
+// Most bytes of a message by lines. wide: there are wide slots for it.
+static inline size_t phi_flag_piece(bool wide)
 {
-    return phi_flag_has_wide(line, word) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
+    return wide ? PHI_WIDE_PIECE : PHI_LL_PIECE;
 }
 
 // Whether a message by lines is wide, where so many bytes may go by lines: more than fit into

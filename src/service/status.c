@@ -116,6 +116,7 @@ void phi_status_fill(struct phi_peers *peers, struct phi_status_ages *ages,
     status->oldest_peer = -1;
     status->process = (uint32_t)getpid();
     status->ranks = (uint32_t)peers->ranks;
+    status->device_bytes = phi_memory_device_bytes(peers->memory);
     fill_streams(peers, ages, status);
     status->locked = !lock_soon(peers);
     if (status->locked)

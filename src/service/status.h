@@ -24,6 +24,7 @@ enum {
 // could not be had in time.
 struct phi_status {
     uint64_t in_flight; // operations
+    uint64_t device_bytes; // of device memory that the library has
     uint64_t oldest_op; // of the oldest wait: the op id
     int64_t oldest_ms;  // how long at least the oldest operation is in flight; -1: none is
     uint32_t streams;   // with operations in flight

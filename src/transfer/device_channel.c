@@ -69,12 +69,11 @@ static struct ph_device_way way_of(const struct ph_channel *channel, bool outgoi
     const size_t lane = phi_flags_lane_of(channel, outgoing, PHI_WORD_NOTE);
     struct ph_device_way way = {.word = line + offsetof(struct phi_line, word) +
                                         PHI_WORD_NOTE * sizeof(uint32_t)};
-    if (channel->own_slab == 0)
+    if (channel->flags_own.lanes == 0)
         return way;
-    way.own = channel->own_slab + lane;
-    way.peer = channel->peer_slab + lane;
-    way.slots = (outgoing ? channel->peer_slab : channel->own_slab) +
-                phi_flag_slots(channel->index, PHI_WORD_NOTE);
+    way.own = channel->flags_own.lanes + lane;
+    way.peer = channel->flags_peer.lanes + lane;
+    way.slots = (outgoing ? &channel->flags_peer : &channel->flags_own)->slots[PHI_WORD_NOTE];
     way.lines = phi_flags_signal_lines(channel, outgoing);
     way.copy = channel->table[outgoing].copy;
     return way;
@@ -105,7 +104,7 @@ static void note(struct ph_channel *channel)
             atomic_fetch_or(&channel->awaited, 1u << (outgoing * 2 + PHI_WORD_NOTE));
     if (channel->role & PH_ROLE_RECEIVER)
         phi_channel_reads(channel); // any number of them, until the device channel is given back
-    if (channel->own_slab != 0) {
+    if (channel->flags_own.lanes != 0) {
         atomic_store(&channel->flagged, 1);
         atomic_store(&channel->lost, 1);
     }

@@ -213,18 +213,18 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     const size_t lane = phi_flags_lane_of(channel, call->outgoing, word);
     const uint64_t lines = channel->table[call->outgoing].lines;
     set_copy(work, call);
-    work->own_lane = channel->own_slab + lane;
-    work->peer_lane = channel->peer_slab + lane;
+    work->own_lane = channel->flags_own.lanes + lane;
+    work->peer_lane = channel->flags_peer.lanes + lane;
     work->signal = word == PHI_WORD_NOTE;
     work->fence_before = atomic_load_explicit(&channel->peers->unfenced, memory_order_relaxed);
     work->wide = !work->signal && phi_flag_is_wide(lines, call->size);
-    const size_t small = phi_flag_slots(channel->index, word);
-    const size_t slots = work->wide ? phi_flag_wide_slots(channel->index) : small;
+    const struct phi_flag_end *taker =
+        step->kind == PHI_STEP_PUSH ? &channel->flags_peer : &channel->flags_own;
+    if (step->kind == PHI_STEP_PUSH || step->kind == PHI_STEP_TAKE)
+        work->slots = work->wide ? taker->wide : taker->slots[word];
     if (step->kind == PHI_STEP_PUSH) {
-        work->slots = channel->peer_slab + slots;
-        work->offset = work->wide ? channel->peer_slab + small : call->remote_offset;
+        work->offset = work->wide ? taker->slots[word] : call->remote_offset;
     } else if (step->kind == PHI_STEP_TAKE) {
-        work->slots = channel->own_slab + slots;
         work->destination = channel->local;
         work->host_destination = channel->local_kind == PHI_KIND_HOST;
         work->offset = channel->local_size;
@@ -341,7 +341,7 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
             set_word(item, channel, call->outgoing, step);
         item->answers = step->kind == PHI_STEP_POST && post_answers(call, step);
         // A message that the table leaves to the copy engine is not for a copy kernel.
-        item->engine = channel->zero_sm || (channel->own_slab != 0 &&
+        item->engine = channel->zero_sm || (channel->flags_own.lanes != 0 &&
                                             program->count == PHI_STEPS_MAX && !is_message(call));
         item->zero_sm = channel->zero_sm;
         if (step->kind == PHI_STEP_WAIT)
@@ -364,7 +364,7 @@ static size_t add_next(const struct phi_channel_call *call, struct phi_work *wor
 
 static bool has_lanes(const struct ph_channel *channel)
 {
-    return channel->stage.is || channel->own_slab != 0 || channel->ring[0] || channel->ring[1];
+    return channel->stage.is || channel->flags_own.lanes != 0 || channel->ring[0] || channel->ring[1];
 }
 
 void phi_channel_enter(struct ph_channel *channel)

@@ -36,8 +36,9 @@ int phi_slab_open(struct phi_memory *memory, struct phi_device *device,
     int rc = phi_device_alloc(device, image->size, &slab->address);
     if (rc)
         return rc;
-    rc = phi_device_write(device, slab->address, image->line, image->line_size, deadline);
-    if (rc == 0)
+    if (image->lines > 0)
+        rc = phi_device_write(device, slab->address, image->line, image->line_size, deadline);
+    if (image->lines > 1 && rc == 0)
         rc = phi_device_repeat(device, slab->address, image->line_size, image->lines, deadline);
     const size_t lines = image->line_size * image->lines;
     if (rc == 0)

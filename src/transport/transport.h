@@ -38,7 +38,7 @@
     X(NET_WIRE, 22, "the two ranks' providers, formats of addresses or versions of the net path are not alike") \
     X(NET_DEVICE, 23, "device memory goes over the net by kernels, which a rank runs without")                    \
     X(NET_REGION, 24, "the memory could not be registered with the provider")                        \
-    X(FLAGS, 25, "the channel has no flags in device memory: no kernels, one device for both ranks, PEERHOP_WAIT or PEERHOP_METHOD, or a pair with more channels than have them") \
+    X(FLAGS, 25, "the channel has no flags in device memory: no kernels, one device for both ranks, PEERHOP_WAIT or PEERHOP_METHOD, or PEERHOP_CHANNELS below 1024") \
     X(NET_SLOTS, 26, "the pinned memory for what goes over the net is used up (PEERHOP_NET_STAGING; ph_channel_close)") \
     X(NET_FABRIC, 27, "this libfabric registers no DMA-BUF (1.20 and later do)")                    \
     X(NET_PROVIDER, 28, "the provider takes no memory of devices (FI_HMEM)")                        \
@@ -54,15 +54,16 @@
     X(WIDE_SLOTS, 38, "only the first channels of a pair have slots for it")                          \
     X(DESCRIPTORS, 39, "the rank that maps has no descriptor left (RLIMIT_NOFILE, ulimit -n)")                           \
     X(ELSEWHERE, 40, "the peer lives, and nobody listens at its socket here: its machine has the boot id of this one, as clones have, or its socket has its name elsewhere (PEERHOP_SOCKET_DIRECTORY)") \
-    X(BUDGET, 41, "a rank's device memory for channels without buffers is used up, and this one got little (PEERHOP_DEVICE_BYTES)") \
-    X(ZERO_SM, 42, "the operation asks for no kernels, here or at the peer (PH_ZERO_SM)")
+    X(BUDGET, 41, "a rank's device memory for slots is used up, and the channel got few or none (PEERHOP_DEVICE_BYTES)") \
+    X(ZERO_SM, 42, "the operation asks for no kernels, here or at the peer (PH_ZERO_SM)") \
+    X(LINES, 43, "only the first 128 channels of a pair have flags in device memory: this one goes by words in host memory, 14 us for 8 bytes (ph_channel_close)")
 
 enum phi_reason {
 #define PHI_REASON_ENUM(name, value, text) PHI_REASON_##name = (value),
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 43
+#define PHI_REASON_COUNT 44
 const char *phi_reason_text(unsigned reason);
 
 // phi_reason_passes: what says nothing of the path, and may not hold for the next attempt.

@@ -41,6 +41,13 @@ inline std::string exchange_fails(Rank &rank, const std::vector<ph_operation> &o
     return rank.error();
 }
 
+inline ph_path_report report_of(Rank &rank, ph_channel *channel, bool outgoing)
+{
+    ph_path_report report = {};
+    CHECK_OK(ph_channel_path(channel, outgoing, &report, sizeof report));
+    return report;
+}
+
 inline void check_says(const std::string &sentence, const std::string &part, const char *file,
                        int line)
 {

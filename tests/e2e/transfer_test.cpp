@@ -657,13 +657,6 @@ TEST_P(TransferOnCuda, SubAllocationsOfTwoKinds)
 
 // ---- limits
 
-static ph_path_report report_of(Rank &rank, ph_channel *channel, bool outgoing)
-{
-    ph_path_report report = {};
-    CHECK_OK(ph_channel_path(channel, outgoing, &report, sizeof report));
-    return report;
-}
-
 // Each sender says of its own messages up to which size they go by which method; its receiver is
 // told. A send by ll is over without its receiver, one by sm is not.
 RANK_FUNCTION(limits_of_channels)

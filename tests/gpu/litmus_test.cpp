@@ -251,8 +251,8 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
         begin("kernel", std::get<0>(GetParam()));
         for (int end = 0; end < 2 && !IsSkipped(); end++) {
             ends[end].enter();
-            slabs[end] = ends[end].gpu->alloc(PHI_FLAG_SLAB);
-            std::vector<uint8_t> image(PHI_FLAG_SLAB);
+            slabs[end] = ends[end].gpu->alloc(phi_flag_size(PHI_FLAG_BASE));
+            std::vector<uint8_t> image(phi_flag_size(PHI_FLAG_BASE));
             for (int sender = 0; sender < 2; sender++)
                 lane(image, sender)->go = lane(image, sender)->allowed = signal();
             ends[end].gpu->write(slabs[end], image.data(), image.size());
@@ -468,7 +468,7 @@ TEST_P(Lines, WideAndOthersTakeTurns)
 // and taken later.
 TEST_P(Lines, WhatIsGivenUpIsNotCounted)
 {
-    const size_t size = phi_flag_piece(0, word());
+    const size_t size = phi_flag_piece(!signal());
     const auto lane_of = [&](int end) {
         struct phi_flag_lane lane;
         ends[end].enter();
@@ -553,9 +553,9 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
         range_size = (size_t)FRESH * 6 * share_of_rounds(SHARE);
         CU_OK(ends[1].gpu->cu->cuMemAddressReserve(&range, range_size, 0, 0, 0));
         for (int end = 0; end < 2; end++) {
-            const std::vector<uint8_t> image(PHI_FLAG_SLAB);
+            const std::vector<uint8_t> image(phi_flag_size(PHI_FLAG_BASE));
             ends[end].enter();
-            slabs[end] = ends[end].gpu->alloc(PHI_FLAG_SLAB);
+            slabs[end] = ends[end].gpu->alloc(phi_flag_size(PHI_FLAG_BASE));
             ends[end].gpu->write(slabs[end], image.data(), image.size());
         }
     }
@@ -742,7 +742,7 @@ INSTANTIATE_TEST_SUITE_P(Captured, FirstTouch,
 TEST_P(Lines, WhatWaitsForLongTellsTheNumberThatWasLeftToIt)
 {
     const phi_executor_ops *ops = ends[0].executor->ops;
-    for (size_t size : {(size_t)8, phi_flag_piece(0, word())}) {
+    for (size_t size : {(size_t)8, phi_flag_piece(!signal())}) {
         phi_progress before{}, progress{};
         phi_wait_note note;
         one_way(size, 1);

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lane/flag_memory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/table.h"
+#include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+#include "peer/wake.h"
+#include "transport/slab.h"
+
+// Channels whose flags do not rest keep their lines, so a pair with few has none.
+#define CHANNELS_LEAST 1024
+
+// Records go in the lower bits of what an offer tells, and that there is no part in these.
+#define REFUSES 8
+
+struct phi_own_flags {
+    struct phi_slab slab[PHI_FLAG_PARTS];
+    bool made[PHI_FLAG_PARTS], sent[PHI_FLAG_PARTS];
+    bool refused[PHI_FLAG_PARTS]; // the peer knows that there is none
+    bool growing;                 // a thread makes some, without the lock
+};
+
+struct phi_table_pair phi_flag_pair(const struct phi_peer *peer)
+{
+    const struct phi_capabilities *mine = &peer->peers->mine;
+    return (struct phi_table_pair){mine->device_name, peer->theirs.device_name,
+                                   phi_capabilities_bus(mine, &peer->theirs)};
+}
+
+// Waiting kernels of two ranks on one device would take turns of milliseconds.
+static bool possible(const struct phi_peer *peer)
+{
+    const struct phi_peers *peers = peer->peers;
+    const struct phi_config *config = peers->config;
+    return peers->device != NULL && peer->theirs.device && peers->mine.kernels &&
+           peer->theirs.kernels && !phi_capabilities_same_device(&peers->mine, &peer->theirs) &&
+           config->wait != PHI_WAIT_MEMORY_OPERATION && config->channels >= CHANNELS_LEAST &&
+           (config->method == PHI_METHOD_AUTO || config->method == PHI_METHOD_LL ||
+            config->method == PHI_METHOD_SM);
+}
+
+// What the lanes of each line say before a peer can see them: that signals may be given, and that
+// one message by lines has passed, for the first one writes all of its slot.
+static void draw(char *line)
+{
+    for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
+        const enum phi_word word = (enum phi_word)(i / 2);
+        struct phi_flag_lane *lane = (struct phi_flag_lane *)(line + phi_flag_lane(0, i % 2, word));
+        lane->pushed = lane->credit = lane->taken = 1;
+        lane->go = lane->allowed = word == PHI_WORD_NOTE;
+    }
+}
+
+static int make(struct phi_peers *peers, enum phi_flag_part part, struct phi_slab *slab)
+{
+    const bool lanes = part == PHI_FLAG_BASE;
+    char *line = lanes ? calloc(1, PHI_FLAG_LANES) : NULL;
+    if (lanes && line == NULL)
+        return -ENOMEM;
+    if (lanes)
+        draw(line);
+    const struct phi_slab_image image = {line, PHI_FLAG_LANES, lanes ? PHI_FLAG_LINES : 0,
+                                         phi_flag_size(part)};
+    int rc = phi_slab_open(peers->memory, peers->device, &image,
+                           phi_deadline(peers->config->deadline_ms), slab);
+    free(line);
+    return rc;
+}
+
+int phi_flag_memory_open(struct phi_peer *peer)
+{
+    if (!possible(peer) || peer->own_flags != NULL)
+        return 0;
+    struct phi_own_flags *own = calloc(1, sizeof *own);
+    if (own == NULL)
+        return phi_fail(peer->peers->report, -ENOMEM, "the flags for rank %d: out of memory",
+                        peer->rank);
+    int rc = make(peer->peers, PHI_FLAG_BASE, &own->slab[PHI_FLAG_BASE]);
+    if (rc == 0) {
+        own->made[PHI_FLAG_BASE] = true;
+        peer->own_flags = own;
+        return 0;
+    }
+    free(own);
+    phi_log(peer->peers->report, PH_LOG_WARN, "no flags with rank %d: %s; its messages go by words",
+            peer->rank, ph_strerror(rc));
+    return 0;
+}
+
+// Whether `more` new channels have need of a part. bound: some of them have buffers, of which alone
+// messages go by wide slots. Lines that were given back come first, and are any of those before;
+// only the lower rank knows of them.
+static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
+{
+    const uint32_t free_lines = peer->room.lines_count, used = peer->lines_used;
+    const uint32_t lines = used + (more > free_lines ? more - free_lines : 0);
+    const uint32_t first = free_lines > 0 ? 0 : used;
+    const bool wide = bound && phi_table_wide(peer->peers->size_table, phi_flag_pair(peer));
+    if (peer->flags[part] != NULL) // it serves nobody alone
+        return true;
+    switch (part) {
+    case PHI_FLAG_FEW:
+        return wide && first < PHI_FLAG_FEW_WIDE && lines > PHI_FLAG_BASE_WIDE;
+    case PHI_FLAG_MORE:
+        return wide && first < PHI_FLAG_WIDE && lines > PHI_FLAG_FEW_WIDE;
+    case PHI_FLAG_MANY:
+        return first < PHI_FLAG_LINES && lines > PHI_FLAG_BASE_SMALL;
+    default:
+        return false;
+    }
+}
+
+// One part; the lock is given up.
+static void add(struct phi_peer *peer, enum phi_flag_part part)
+{
+    struct phi_peers *peers = peer->peers;
+    struct phi_own_flags *own = peer->own_flags;
+    const size_t size = phi_flag_size(part);
+    if (peers->slot_bytes + size > (uint64_t)peers->config->device_bytes)
+        return;
+    peers->slot_bytes += size;
+    pthread_mutex_unlock(&peers->lock);
+    int rc = make(peers, part, &own->slab[part]);
+    pthread_mutex_lock(&peers->lock);
+    own->made[part] = rc == 0;
+    if (rc == 0)
+        return;
+    peers->slot_bytes -= size;
+    phi_log(peers->report, PH_LOG_WARN, "some channels with rank %d have no slots: %s", peer->rank,
+            ph_strerror(rc));
+}
+
+void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound)
+{
+    struct phi_own_flags *own = peer->own_flags;
+    if (own == NULL)
+        return;
+    while (own->growing) // that thread has a deadline
+        pthread_cond_wait(&peer->peers->changed, &peer->peers->lock);
+    own->growing = true;
+    for (int part = PHI_FLAG_BASE + 1; part < PHI_FLAG_PARTS; part++)
+        if (!own->made[part] && needs(peer, (enum phi_flag_part)part, more, bound))
+            add(peer, (enum phi_flag_part)part);
+    own->growing = false;
+    phi_peers_changed(peer->peers);
+}
+
+static void end_theirs(struct phi_remote_export *e)
+{
+    if (e == NULL)
+        return;
+    phi_memory_import_close(e->import);
+    free(e->record);
+    free(e);
+}
+
+// Without the lock, or where no other thread knows the peer.
+static void end_own(const struct phi_peers *peers, struct phi_own_flags *own)
+{
+    for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++)
+        if (own->made[part])
+            phi_slab_close(peers->device, &own->slab[part]);
+    free(own);
+}
+
+// Takes the memory from the peer: the first part is no part of the budget.
+static struct phi_own_flags *take_own(struct phi_peer *peer)
+{
+    struct phi_own_flags *own = peer->own_flags;
+    peer->own_flags = NULL;
+    for (int part = PHI_FLAG_BASE + 1; own != NULL && part < PHI_FLAG_PARTS; part++)
+        if (own->made[part])
+            peer->peers->slot_bytes -= phi_flag_size((enum phi_flag_part)part);
+    return own;
+}
+
+void phi_flag_memory_forget(struct phi_peer *peer)
+{
+    for (int part = 0; part < PHI_FLAG_PARTS; part++) {
+        end_theirs(peer->flags[part]);
+        peer->flags[part] = NULL;
+        peer->flags_refused[part] = false;
+    }
+}
+
+void phi_flag_memory_close(struct phi_peer *peer)
+{
+    phi_flag_memory_forget(peer);
+    end_own(peer->peers, take_own(peer));
+}
+
+bool phi_flag_memory_importing(const struct phi_peer *peer)
+{
+    for (int part = 0; part < PHI_FLAG_PARTS; part++)
+        if (peer->flags[part] != NULL && peer->flags[part]->importing)
+            return true;
+    return false;
+}
+
+static bool has_theirs(const struct phi_peer *peer)
+{
+    for (int part = 0; part < PHI_FLAG_PARTS; part++)
+        if (peer->flags[part] != NULL)
+            return true;
+    return false;
+}
+
+bool phi_flag_memory_reap(struct phi_peer *peer, bool blocking)
+{
+    struct phi_peers *peers = peer->peers;
+    const bool busy =
+        phi_flag_memory_importing(peer) || (peer->own_flags != NULL && peer->own_flags->growing);
+    if (busy || (peer->own_flags == NULL && !has_theirs(peer)))
+        return false;
+    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+        if (c->handles > 0 || !phi_revoke_drained(c))
+            return false;
+    if (!blocking)
+        return true;
+    struct phi_remote_export *theirs[PHI_FLAG_PARTS];
+    memcpy(theirs, peer->flags, sizeof theirs);
+    memset(peer->flags, 0, sizeof peer->flags);
+    struct phi_own_flags *own = take_own(peer);
+    pthread_mutex_unlock(&peers->lock);
+    for (int part = 0; part < PHI_FLAG_PARTS; part++)
+        end_theirs(theirs[part]);
+    end_own(peers, own);
+    pthread_mutex_lock(&peers->lock);
+    return false;
+}
+
+static bool is_untold(const struct phi_own_flags *own, int part)
+{
+    return own != NULL && own->made[part] && !own->sent[part];
+}
+
+// The peer has told of a part, and gets no answer to it.
+static bool is_refusal(const struct phi_peer *peer, int part)
+{
+    const struct phi_own_flags *own = peer->own_flags;
+    return own != NULL && part != PHI_FLAG_BASE && peer->flags[part] != NULL && !own->made[part] &&
+           !own->refused[part];
+}
+
+bool phi_flag_memory_owes(const struct phi_peer *peer)
+{
+    for (int part = PHI_FLAG_BASE + 1; part < PHI_FLAG_PARTS; part++)
+        if (peer->flags[part] != NULL &&
+            (is_untold(peer->own_flags, part) || is_refusal(peer, part)))
+            return true;
+    return false;
+}
+
+bool phi_flag_memory_awaits(const struct phi_peer *peer)
+{
+    const struct phi_own_flags *own = peer->own_flags;
+    if (own == NULL || peer->flags[PHI_FLAG_BASE] == NULL)
+        return false;
+    for (int part = PHI_FLAG_BASE + 1; part < PHI_FLAG_PARTS; part++)
+        if (own->sent[part] && peer->flags[part] == NULL && !peer->flags_refused[part])
+            return true;
+    return false;
+}
+
+// How many parts, then of each which one, and its record: none of a part that the peer has told of
+// and this rank does not make.
+uint32_t phi_flag_memory_encode(const struct phi_peer *peer, struct phi_writer *writer)
+{
+    const struct phi_own_flags *own = peer->own_flags;
+    const size_t at = writer->size;
+    uint32_t told = 0;
+    uint8_t count = 0;
+    phi_put_u8(writer, 0);
+    for (int part = 0; part < PHI_FLAG_PARTS; part++) {
+        const bool record = is_untold(own, part);
+        if (!record && !is_refusal(peer, part))
+            continue;
+        const struct phi_export *export_ = &own->slab[part].export_;
+        phi_put_u8(writer, (uint8_t)part);
+        phi_put_blob(writer, export_->record, record ? export_->record_size : 0);
+        told |= 1u << (record ? part : part + REFUSES);
+        count++;
+    }
+    if (!writer->error)
+        writer->bytes[at] = count;
+    return told;
+}
+
+void phi_flag_memory_sent(struct phi_peer *peer, uint32_t parts)
+{
+    struct phi_own_flags *own = peer->own_flags;
+    for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++) {
+        own->sent[part] = own->sent[part] || (parts & 1u << part);
+        own->refused[part] = own->refused[part] || (parts & 1u << (part + REFUSES));
+    }
+}
+
+// A part of another size has another meaning; what needs a descriptor is none.
+static int inspect(const struct phi_peer *peer, enum phi_flag_part part,
+                   struct phi_remote_export *e)
+{
+    int rc = phi_memory_inspect(peer->peers->report, e->record, e->record_size, &e->info);
+    if (rc == 0 && (e->info.needs_fd || e->info.allocation.kind != PHI_KIND_CUDA ||
+                    e->info.allocation.size != phi_flag_size(part)))
+        rc = -EBADMSG;
+    return rc;
+}
+
+static int file_one(struct phi_peer *peer, struct phi_reader *reader)
+{
+    const uint8_t part = phi_get_u8(reader);
+    size_t size;
+    const uint8_t *record = phi_get_blob(reader, PHI_EXPORT_MAX, &size);
+    if (reader->error || part >= PHI_FLAG_PARTS)
+        return reader->error ? reader->error : -EBADMSG;
+    if (size == 0)
+        peer->flags_refused[part] = true;
+    if (size == 0 || peer->flags[part] != NULL)
+        return 0; // the latter: told before
+    struct phi_remote_export *e = calloc(1, sizeof *e);
+    uint8_t *copy = malloc(size);
+    int rc = e && copy ? 0 : -ENOMEM;
+    if (rc == 0) {
+        memcpy(copy, record, size);
+        *e = (struct phi_remote_export){
+            .peer = peer, .id = UINT32_MAX - part, .record = copy, .record_size = size};
+        rc = inspect(peer, (enum phi_flag_part)part, e);
+    }
+    if (rc) {
+        free(copy);
+        free(e);
+        return rc;
+    }
+    peer->flags[part] = e;
+    return 0;
+}
+
+int phi_flag_memory_file(struct phi_peer *peer, struct phi_reader *reader)
+{
+    int rc = 0;
+    for (uint8_t count = phi_get_u8(reader); count > 0 && rc == 0; count--)
+        rc = file_one(peer, reader);
+    return rc ? rc : reader->error;
+}
+
+struct phi_remote_export *phi_flag_memory_wanted(const struct phi_peer *peer)
+{
+    const struct phi_own_flags *own = peer->own_flags;
+    for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++)
+        if (own->made[part] && peer->flags[part] != NULL && !peer->flags[part]->tried)
+            return peer->flags[part];
+    return NULL;
+}
+
+uint32_t phi_flag_memory_usable(const struct phi_peer *peer)
+{
+    const struct phi_own_flags *own = peer->own_flags;
+    uint32_t parts = 0;
+    for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++)
+        if (own->sent[part] && peer->flags[part] != NULL && peer->flags[part]->import != NULL)
+            parts |= 1u << part;
+    return parts & 1u << PHI_FLAG_BASE ? parts : 0;
+}
+
+// base: where the parts begin, of which those are read that the line has something in.
+static struct phi_flag_end end_of(const uint64_t *base, uint32_t line, bool wide)
+{
+    struct phi_flag_end end = {.lanes = base[PHI_FLAG_BASE]};
+    for (int word = 0; word < PHI_WORD_COUNT; word++)
+        end.slots[word] =
+            base[phi_flag_slots_part(line)] + phi_flag_slots(line, (enum phi_word)word);
+    if (wide)
+        end.wide = base[phi_flag_wide_part(line)] + phi_flag_wide_slots(line);
+    return end;
+}
+
+struct phi_flag_end phi_flag_memory_own(const struct phi_peer *peer, uint32_t line, bool wide)
+{
+    uint64_t base[PHI_FLAG_PARTS];
+    for (int part = 0; part < PHI_FLAG_PARTS; part++)
+        base[part] = (uint64_t)(uintptr_t)peer->own_flags->slab[part].address;
+    return end_of(base, line, wide);
+}
+
+struct phi_flag_end phi_flag_memory_peer(const struct phi_peer *peer, uint32_t line, bool wide)
+{
+    uint64_t base[PHI_FLAG_PARTS] = {0};
+    for (int part = 0; part < PHI_FLAG_PARTS; part++)
+        if (peer->flags[part] != NULL && peer->flags[part]->import != NULL)
+            base[part] = (uint64_t)(uintptr_t)peer->flags[part]->import->address;
+    return end_of(base, line, wide);
+}

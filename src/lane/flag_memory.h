@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The memory of a pair's flags (semaphore/flags.h): who has which parts, and who maps them. Each
+// rank makes the first part when it connects to the peer, and more with its offers, as the pair
+// gets channels: of PEERHOP_DEVICE_BYTES. It tells the peer of each in an offer, once, and maps the
+// peer's before it confirms a channel. A confirm says of which parts this end has both. All are
+// kept until the pair is over.
+//
+// With the peers' lock, but for what is said to be otherwise.
+#ifndef PHI_LANE_FLAG_MEMORY_H
+#define PHI_LANE_FLAG_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/table.h"
+#include "peer/channel.h"
+#include "semaphore/flags.h"
+
+struct phi_peer;
+struct phi_reader;
+struct phi_remote_export;
+struct phi_writer;
+
+// phi_flag_pair: the two devices, as a table of sizes knows them.
+struct phi_table_pair phi_flag_pair(const struct phi_peer *peer);
+
+// phi_flag_memory_is: whether an export of a peer's has that id; it gives it to nothing else.
+static inline bool phi_flag_memory_is(uint32_t id)
+{
+    return id > UINT32_MAX - PHI_FLAG_PARTS;
+}
+
+// phi_flag_memory_open makes this rank's first part for a peer where both can have flags; else, or
+// where it cannot be made, there are none. Without the lock. -ENOMEM.
+int phi_flag_memory_open(struct phi_peer *peer);
+
+// phi_flag_memory_grow makes the parts that the pair's channels and `more` new ones have need of,
+// as far as the rank's budget goes. bound: some of these have buffers. Gives up the lock: a key of
+// the peer is in an exchange of the caller's. Blocks until the configured deadline, not behind the
+// application's streams.
+void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound);
+
+// phi_flag_memory_close ends both ranks' parts: the memory by the device's closer. reap does so for
+// a life that is over, where no handle is left by which somebody could still take what that life
+// sent, as phi_reap says; it gives up the lock. forget: the peer's were those of a former life,
+// never mapped.
+void phi_flag_memory_close(struct phi_peer *peer);
+bool phi_flag_memory_reap(struct phi_peer *peer, bool blocking);
+void phi_flag_memory_forget(struct phi_peer *peer);
+
+// A part that one rank tells of the other one answers, with its own or with that it makes none,
+// before it confirms a channel. owes: this rank has to answer, with an offer; awaits: the peer has
+// to.
+bool phi_flag_memory_owes(const struct phi_peer *peer);
+bool phi_flag_memory_awaits(const struct phi_peer *peer);
+
+// In an offer. encode returns of which parts it tells, a bit for each; sent: that offer is under
+// way. file: -EBADMSG, -ENOMEM.
+uint32_t phi_flag_memory_encode(const struct phi_peer *peer, struct phi_writer *writer);
+void phi_flag_memory_sent(struct phi_peer *peer, uint32_t parts);
+int phi_flag_memory_file(struct phi_peer *peer, struct phi_reader *reader);
+
+// phi_flag_memory_wanted is a part of the peer's that is to be mapped before a confirm, or NULL.
+// importing: whether a thread maps one now, without the lock.
+struct phi_remote_export *phi_flag_memory_wanted(const struct phi_peer *peer);
+bool phi_flag_memory_importing(const struct phi_peer *peer);
+
+// phi_flag_memory_usable: of which parts this end has both, a bit for each; without the first one,
+// of none.
+uint32_t phi_flag_memory_usable(const struct phi_peer *peer);
+
+// What a line has in the own memory, and in the peer's, of usable parts. wide: wide slots, too.
+struct phi_flag_end phi_flag_memory_own(const struct phi_peer *peer, uint32_t line, bool wide);
+struct phi_flag_end phi_flag_memory_peer(const struct phi_peer *peer, uint32_t line, bool wide);
+
+#endif
