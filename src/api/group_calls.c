@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The calls of a group: which there are in each round, in which order, and who goes on beside whom.
+#include "api/group_calls.h"
+
+#include <errno.h>
+
+#include "api/self.h"
+#include "base/stage.h"
+#include "cuda/kernel_args.h"
+#include "lane/staging.h"
+#include "peer/peer.h"
+#include "peer/peers.h"
+
+static void flush(struct phi_group *group)
+{
+    if (group->rc == 0 && group->n > 0)
+        group->rc = phi_issue(group->peers, group->calls, group->n, &group->helps, group->stream,
+                              &group->begun);
+    group->n = 0;
+}
+
+// Of what is one call.
+static const enum phi_call single[] = {
+    [PH_GROUP_PUT] = PHI_CALL_PUT,
+    [PH_GROUP_GET] = PHI_CALL_GET,
+    [PH_GROUP_PUT_SIGNAL] = PHI_CALL_PUT_SIGNAL,
+    [PH_GROUP_SIGNAL] = PHI_CALL_SIGNAL,
+    [PH_GROUP_WAIT] = PHI_CALL_WAIT,
+};
+
+// ---- rounds: in each a channel has one message of a direction, or one part of it
+
+static struct phi_turn *turn_of(const struct ph_group_op *op)
+{
+    return &op->channel->turn[phi_group_outgoing(op->kind)];
+}
+
+// What goes at once; both ends cut a message alike.
+static size_t part_size(const struct ph_group_op *op)
+{
+    const struct ph_channel *channel = op->channel;
+    if (channel->stage.is)
+        return SIZE_MAX;
+    if (channel->ring[phi_group_outgoing(op->kind)])
+        return PHI_RING_LONG;
+    return channel->part;
+}
+
+static bool has_part(const struct ph_group_op *op, size_t part)
+{
+    return part == 0 || (op->size - 1) / part_size(op) >= part; // none of 0 bytes has two
+}
+
+// Whether it is its turn in this round. What is bound has its turn in the first one.
+static bool is_its_turn(const struct phi_group *group, const struct ph_group_op *op)
+{
+    return phi_group_unbound(op) ? turn_of(op)->at == (size_t)(op - group->ops) : group->round == 0;
+}
+
+static void begin_turns(const struct phi_group *group)
+{
+    for (size_t i = 0; i < group->count; i++)
+        if (phi_group_unbound(&group->ops[i]))
+            *turn_of(&group->ops[i]) = (struct phi_turn){.at = PHI_NO_TURN};
+}
+
+// Goes to the next round; false: there is none.
+static bool next_turns(const struct phi_group *group)
+{
+    bool any = false;
+    for (size_t i = 0; i < group->count; i++) {
+        const struct ph_group_op *op = &group->ops[i];
+        struct phi_turn *turn = phi_group_unbound(op) ? turn_of(op) : NULL;
+        if (turn == NULL)
+            continue;
+        if (turn->at == i && (op->size == 0 || !has_part(op, turn->part + 1)))
+            *turn = (struct phi_turn){.at = PHI_NO_TURN, .next = i + 1};
+        else if (turn->at == i)
+            turn->part++;
+        else if (turn->at == PHI_NO_TURN && i >= turn->next)
+            *turn = (struct phi_turn){.at = i, .next = i + 1};
+        any = any || turn->at == i;
+    }
+    return any;
+}
+
+// The calls that an operation of a group is made of: at most one in each phase.
+static bool call_in_phase(const struct phi_group *group, const struct ph_group_op *op,
+                          unsigned phase, enum phi_call *call)
+{
+    if (op->channel->self || !is_its_turn(group, op))
+        return false;
+    if (!phi_group_is_pair(op))
+        *call = single[op->kind];
+    else if (phi_channel_active(op->channel, phi_group_outgoing(op->kind)))
+        *call = PHI_CALL_TRANSFER;
+    else
+        *call = phase == phi_programs[PHI_CALL_POST].phase ? PHI_CALL_POST : PHI_CALL_COMPLETE;
+    return phi_programs[*call].phase == phase && !phi_group_late(op);
+}
+
+// The phases in which it may have calls.
+static uint32_t phases_of(const struct ph_group_op *op)
+{
+    if (op->channel->self)
+        return 0;
+    return phi_group_is_pair(op) ? (1u << PHI_GROUP_PHASES) - 1
+                                 : 1u << phi_programs[single[op->kind]].phase;
+}
+
+struct phi_channel_call phi_group_call(const struct ph_group_op *op, enum phi_call call)
+{
+    const bool plain = phi_group_is_pair(op);
+    if (phi_group_unbound(op)) {
+        const size_t most = part_size(op), from = turn_of(op)->part * most;
+        return (struct phi_channel_call){
+            .channel = op->channel,
+            .call = call,
+            .outgoing = phi_group_outgoing(op->kind),
+            .data = op->size > 0 ? (char *)op->data + from : NULL,
+            .remote_offset = from,
+            .size = op->size - from < most ? op->size - from : most,
+            .message = op->size,
+        };
+    }
+    return (struct phi_channel_call){
+        .channel = op->channel,
+        .call = call,
+        .outgoing = phi_group_outgoing(op->kind),
+        .local_offset = plain ? 0 : op->local_offset,
+        .remote_offset = plain ? 0 : op->peer_offset,
+        .size = op->size,
+    };
+}
+
+// Whether a signal behind the operation tells of it, where that is not so by itself. A signal's
+// place in the list is in its channel. Another thread's group, which has no part in the channel's
+// outgoing direction but for one of us, may have put its own there: what counts is what our list
+// has at it.
+static bool is_told(const struct phi_group *group, const struct ph_group_op *op)
+{
+    const struct ph_channel *channel = op->channel;
+    if (op->kind != PH_GROUP_GET || !channel->stage.bells)
+        return false;
+    const size_t at = atomic_load_explicit(&channel->tells, memory_order_relaxed);
+    return at < group->count && group->ops[at].channel == channel &&
+           phi_group_signals(group->ops[at].kind) && op < &group->ops[at];
+}
+
+static void add(struct phi_group *group, const struct phi_channel_call *call)
+{
+    if (group->n == PHI_GROUP_CALLS)
+        flush(group);
+    group->calls[group->n++] = *call;
+}
+
+static void add_in_turn(struct phi_group *group, const struct ph_group_op *op, enum phi_call which)
+{
+    struct phi_channel_call call = phi_group_call(op, which);
+    call.told = is_told(group, op);
+    const bool apart = phi_call_fills(&call) || phi_call_empties(&call) || phi_call_is_long(&call);
+    if (!apart && op->channel->stage.bells == (group->turn == PHI_TURN_BELLS))
+        add(group, &call);
+}
+
+static void add_phase(struct phi_group *group, const struct ph_group_op *ops, size_t n,
+                      unsigned phase)
+{
+    // Peers in the order of phi_group_rank, from 1 on: with each pass over the calls of one the
+    // next is found, so that nothing is sorted or allocated.
+    const uint32_t rank = (uint32_t)group->peers->rank, ranks = (uint32_t)group->peers->ranks;
+    if (!(group->phases & 1u << phase))
+        return;
+    for (uint32_t turn = 1, next; turn != UINT32_MAX; turn = next) {
+        next = UINT32_MAX;
+        for (size_t i = 0; i < n; i++) {
+            enum phi_call call;
+            if (!call_in_phase(group, &ops[i], phase, &call))
+                continue;
+            const uint32_t place =
+                phi_group_rank(rank, (uint32_t)ops[i].channel->peer->rank, ranks);
+            if (place == turn)
+                add_in_turn(group, &ops[i], call);
+            else if (place > turn && place < next)
+                next = place;
+        }
+    }
+}
+
+// By bells first in every other phase, so that the last ones of a phase and the first of the next
+// are one launch.
+static void add_unstaged(struct phi_group *group, const struct ph_group_op *ops, size_t n,
+                         unsigned first, unsigned end)
+{
+    for (unsigned phase = first; phase < end; phase++)
+        for (unsigned i = 0; i < 2; i++) {
+            group->turn = (phase + i) % 2 ? PHI_TURN_BELLS : PHI_TURN_PLAIN;
+            if (group->turn == PHI_TURN_PLAIN || group->bells)
+                add_phase(group, ops, n, phase);
+        }
+}
+
+// ---- calls that have an order: staged ones, and long ones by a ring
+
+enum ordered { FILLS, EMPTIES, LONG };
+
+static bool is_of(const struct phi_channel_call *call, enum ordered kind)
+{
+    return kind == FILLS     ? phi_call_fills(call)
+           : kind == EMPTIES ? phi_call_empties(call)
+                             : phi_call_is_long(call);
+}
+
+// The call of an operation that is of a kind: at most one.
+static bool ordered_call(const struct phi_group *group, const struct ph_group_op *op,
+                         enum ordered kind, struct phi_channel_call *call)
+{
+    enum phi_call which;
+    for (unsigned phase = 0; phase < PHI_GROUP_PHASES; phase++) {
+        if (!call_in_phase(group, op, phase, &which))
+            continue;
+        *call = phi_group_call(op, which);
+        if (is_of(call, kind))
+            return true;
+    }
+    return false;
+}
+
+// Where a call stands among those of its group: by lane, that is by pair of ranks, line, direction
+// and word, which all ranks know alike; then as it is named.
+struct place {
+    uint64_t pair, lane;
+};
+
+static struct place place_of(const struct phi_group *group, const struct ph_group_op *op, size_t i,
+                             enum ordered kind)
+{
+    const uint64_t own = (uint64_t)group->peers->rank, peer = (uint64_t)op->channel->peer->rank;
+    const uint64_t low = own < peer ? own : peer, high = own < peer ? peer : own;
+    const uint64_t upwards = phi_group_outgoing(op->kind) == (own < peer);
+    const uint64_t lane = (uint64_t)op->channel->index << 2 | upwards << 1 | phi_group_is_pair(op);
+    // By turns in which each rank has another one, as far as they go.
+    if (kind == LONG)
+        return (struct place){(low + high) % (uint64_t)group->peers->ranks, lane << 32 | i};
+    return (struct place){low << 32 | high, lane << 32 | i};
+}
+
+static bool is_before(const struct place *a, const struct place *b)
+{
+    return a->pair != b->pair ? a->pair < b->pair : a->lane < b->lane;
+}
+
+// Of so many places the last one makes room where there is none.
+static size_t insert(struct place *places, size_t count, const struct place *place)
+{
+    size_t at = count < PHI_GROUP_CALLS ? count++ : PHI_GROUP_CALLS - 1;
+    for (; at > 0 && is_before(place, &places[at - 1]); at--)
+        places[at] = places[at - 1];
+    places[at] = *place;
+    return count;
+}
+
+// The first places behind `after`. Nothing is allocated: there are turns over the group, each for
+// as many calls as are handed down at once.
+static size_t find_places(const struct phi_group *group, const struct ph_group_op *ops, size_t n,
+                          enum ordered kind, const struct place *after, struct place *places)
+{
+    struct phi_channel_call call;
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!ordered_call(group, &ops[i], kind, &call))
+            continue;
+        const struct place place = place_of(group, &ops[i], i, kind);
+        if (is_before(after, &place) &&
+            (count < PHI_GROUP_CALLS || is_before(&place, &places[count - 1])))
+            count = insert(places, count, &place);
+    }
+    return count;
+}
+
+// Launches, and the steps of a host's queue, follow one another; so a lane may wait for those that
+// stand before it. At both of its ends these are the same, whatever order the groups are named in:
+// of the lanes whose messages are not over the first is at its turn at either end, and goes on.
+// What one launch has goes on independently, so it matters not where launches end.
+static void add_ordered(struct phi_group *group, const struct ph_group_op *ops, size_t n,
+                        enum ordered kind)
+{
+    struct place places[PHI_GROUP_CALLS], last = {0};
+    struct phi_channel_call call;
+    size_t count = PHI_GROUP_CALLS;
+    while (count == PHI_GROUP_CALLS) {
+        count = find_places(group, ops, n, kind, &last, places);
+        for (size_t i = 0; i < count; i++) {
+            last = places[i];
+            if (ordered_call(group, &ops[(uint32_t)last.lane], kind, &call))
+                add(group, &call);
+        }
+    }
+}
+
+// Where a staged lane gets more than its peer's slots hold, what the peers send must go on at the
+// same time: they may be at the same point. Nothing is enqueued yet.
+static size_t records_of(const struct phi_group *group, const struct ph_group_op *op)
+{
+    struct phi_channel_call call;
+    return ordered_call(group, op, FILLS, &call) ? phi_staging_records(&call) : 0;
+}
+
+static bool overfills(const struct phi_group *group, const struct ph_group_op *ops, size_t n)
+{
+    size_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += records_of(group, &ops[i]);
+    for (size_t i = 0; i < n && all > PHI_STAGE_SLOTS; i++) {
+        size_t records = 0;
+        for (size_t j = i; j < n && records <= PHI_STAGE_SLOTS; j++)
+            if (ops[j].channel == ops[i].channel &&
+                phi_group_is_pair(&ops[j]) == phi_group_is_pair(&ops[i]))
+                records += records_of(group, &ops[j]);
+        if (records > PHI_STAGE_SLOTS)
+            return true;
+    }
+    return false;
+}
+
+static int add_helps(struct phi_group *group)
+{
+    const struct ph_group_op *ops = group->ops;
+    const size_t n = group->count;
+    struct phi_channel_call call;
+    group->helps.n = 0;
+    if (!group->staged || !overfills(group, ops, n))
+        return 0;
+    for (size_t i = 0; i < n; i++) // more than there is room for are only counted
+        if (ordered_call(group, &ops[i], EMPTIES, &call) && group->helps.n++ < PHI_HELPS_MAX)
+            group->helps.calls[group->helps.n - 1] = call;
+    if (group->helps.n <= PHI_HELPS_MAX)
+        return 0;
+    return phi_fail(group->peers->report, -E2BIG,
+                    "group: it sends more than %d slots hold, which goes on with what it waits for "
+                    "over the net; these are %zu messages, of which %d can: make several groups",
+                    PHI_STAGE_SLOTS, group->helps.n, PHI_HELPS_MAX);
+}
+
+// Behind what tells peers to go on, before all that may wait for them.
+static void add_selves(struct phi_group *group)
+{
+    struct phi_self_pairs pairs = phi_self_pairs(group->ops, group->count);
+    const struct ph_group_op *send, *receive;
+    while (phi_self_next(&pairs, &send, &receive)) {
+        const struct phi_channel_call call = {
+            .channel = send->channel,
+            .call = PHI_CALL_PUT,
+            .outgoing = true,
+            .size = send->size,
+            .data = send->data,
+            .to = receive->data,
+        };
+        add(group, &call);
+    }
+}
+
+// ---- all of a round
+
+// Staged calls have no words, so they need not wait for other ranks' posts, nor anybody for them:
+// they come between what posts and copies, and what waits for that; first what fills slots.
+static void add_all(struct phi_group *group, const struct ph_group_op *ops, size_t n)
+{
+    add_unstaged(group, ops, n, 0, 1);
+    if (group->selves && group->round == 0)
+        add_selves(group);
+    add_unstaged(group, ops, n, 1, PHI_GROUP_PHASES - 1);
+    if (group->has_long)
+        add_ordered(group, ops, n, LONG);
+    if (group->staged) {
+        add_ordered(group, ops, n, FILLS);
+        add_ordered(group, ops, n, EMPTIES);
+    }
+    add_unstaged(group, ops, n, PHI_GROUP_PHASES - 1, PHI_GROUP_PHASES);
+}
+
+// The rounds stand one behind the other on the stream: at both ends a message has the same ones, so
+// that what a round waits for is done by rounds of peers with smaller numbers, or this one.
+static void for_rounds(struct phi_group *group, int (*act)(struct phi_group *group))
+{
+    group->round = 0;
+    begin_turns(group);
+    bool any = group->unbound && next_turns(group);
+    do {
+        group->rc = act(group);
+        group->round++;
+        any = any && next_turns(group);
+    } while (group->rc == 0 && any);
+}
+
+static int issue_round(struct phi_group *group)
+{
+    const int rc = add_helps(group); // of this round
+    if (rc)
+        return rc;
+    add_all(group, group->ops, group->count);
+    flush(group);
+    return group->rc;
+}
+
+// What a group has, so that nobody looks for what it has not.
+static void note_kinds(struct phi_group *group)
+{
+    group->phases = 0;
+    group->staged = group->bells = group->unbound = group->has_long = group->selves = false;
+    for (size_t i = 0; i < group->count; i++) {
+        const struct ph_group_op *op = &group->ops[i];
+        const struct ph_channel *channel = op->channel;
+        group->bells = group->bells || channel->stage.bells;
+        group->staged = group->staged || (channel->stage.is && !channel->stage.bells);
+        group->unbound = group->unbound || phi_group_unbound(op);
+        group->has_long = group->has_long || (phi_group_unbound(op) && op->size > PHI_RING_WHOLE);
+        group->selves = group->selves || channel->self;
+        group->phases |= phases_of(op);
+    }
+}
+
+int phi_group_issue(struct phi_group *group)
+{
+    group->n = group->helps.n = 0;
+    group->rc = 0;
+    note_kinds(group);
+    // First, whether each round can be: half of them cannot be taken back.
+    if (group->unbound && group->staged)
+        for_rounds(group, add_helps);
+    if (group->rc)
+        return group->rc;
+    for_rounds(group, issue_round);
+    return group->rc;
+}
