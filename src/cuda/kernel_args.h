@@ -242,8 +242,8 @@ struct phi_flag_lane {
     uint64_t handed;                  // own: pushed or moved by hands, or given up by them
     uint32_t drawn; // own: rows of a large MOVE, or of a long PUSH or TAKE; 0 between launches
     uint32_t posted; // own: 1: the take of a long message waits for those before it on the stream
-    // Of a long message, its first unit and 1: by the peer, when the take has begun; own, when unit 0
-    // is pushed, or taken.
+    // Of the last long message, its first unit and 1: by the peer, when the take has begun; own,
+    // when unit 0 is pushed, or taken.
     uint64_t begun, led;
     uint32_t left; // own: hands of the first launch of a large MOVE that have left; 0 between messages
     uint32_t reserved[11];

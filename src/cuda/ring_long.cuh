@@ -63,7 +63,8 @@ static __device__ bool is_push(const phi_hop_item &item)
 }
 
 // What the lead looks at, all at once: each look takes 0.6 us. led: unit 0 is moved. begun: of a push,
-// the take has begun, so that all units before the message were read; pairs with tell_begun().
+// the take has begun, so that all units before the message were read; pairs with tell_begun(). Of a
+// take: `led`.
 struct lead_words {
     uint64_t led, begun;
     bool ended;
@@ -74,6 +75,13 @@ static __device__ lead_words look(const phi_hop_item &item)
     const phi_flag_lane *own = reinterpret_cast<const phi_flag_lane *>(item.own);
     const uint64_t led = load_relaxed_64(&own->led), begun = load_relaxed_64(&own->begun);
     return {led, is_push(item) ? begun : led, has_ended(item)};
+}
+
+// Or the take of a later message has: hands may have pushed all of this one, and it may be taken,
+// before another warp looks again.
+static __device__ bool has_begun(const lead_words &words, const ring_span &span)
+{
+    return words.begun >= mark_of(span);
 }
 
 static __device__ void tell_begun(const phi_hop_item &item, const ring_span &span)
@@ -118,7 +126,7 @@ static __device__ bool lead_push(const phi_hop_item &item, const ring_span &span
             note_led(item, span);
             led = true;
         }
-        if (led && __all_sync(~0u, words.begun == mark_of(span)))
+        if (led && __all_sync(~0u, has_begun(words, span)))
             return true;
         if (__any_sync(~0u, leaves()))
             return false;
@@ -213,7 +221,7 @@ static __device__ bool may_begin_long(const phi_hop_item &item, const ring_span 
     const bool waits = blockIdx.x == item.first;
     for (uint32_t polls = 0; polls < LONG_PATIENCE; polls++) {
         const lead_words words = look(item);
-        const bool led = words.begun == mark_of(span) && (!waits || words.led == mark_of(span));
+        const bool led = has_begun(words, span) && (!waits || words.led == mark_of(span));
         if (__all_sync(~0u, led || words.ended))
             return !__any_sync(~0u, words.ended);
         if (waits)
@@ -266,7 +274,7 @@ static __device__ uint32_t draw_early(const phi_hop_item &item, const ring_span 
         for (uint32_t polls = 0; !may && !ended && polls < PATIENCE; polls++) {
             const lead_words words = look(item);
             ended = __any_sync(~0u, words.ended);
-            may = !ended && __all_sync(~0u, words.begun == mark_of(span));
+            may = !ended && __all_sync(~0u, has_begun(words, span));
             holds = polls == 0;
         }
         const bool is_hand = threadIdx.x < item.blocks;

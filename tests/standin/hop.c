@@ -425,9 +425,10 @@ static uint64_t end_of_row(uint64_t before, size_t rows)
     return before + 1 + PHI_RING_ROW * rows;
 }
 
+// The take of this message, or of a later one: hands may have pushed all of it before the lead looks.
 static bool has_begun(const struct phi_hop_item *item)
 {
-    return __atomic_load_n(&own(item)->begun, __ATOMIC_ACQUIRE) == own(item)->wide_pushed + 1;
+    return __atomic_load_n(&own(item)->begun, __ATOMIC_ACQUIRE) >= own(item)->wide_pushed + 1;
 }
 
 // A wait that is given up ends the lane: its hands move nothing.
