@@ -248,7 +248,8 @@ struct phi_flag_lane {
     uint32_t left; // own: hands of the first launch of a large MOVE that have left; 0 between messages
     uint32_t reserved[11];
     uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end. Of a ring own: what became of
-                                    // the hands of a first launch; 0 again by the second one
+                                    // the hands of a first launch, or in the first one who leads;
+                                    // 0 again by the second one
     uint64_t claimed[PHI_MOVE_BLOCKS]; // own: of each share, the last message (handed) that was claimed
 };
 

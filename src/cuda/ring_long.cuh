@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Long messages of unbound channels, by a ring (kernel_args.h). Part of hop.cuh.
 //
-// A first launch has a warp for each message, which waits for the peer and moves unit 0. It ends when
-// one of them may go on. A second one has the hands of all: the first hand of a message waits where it
-// has to, the others leave if they may not begin soon. Warps draw rows in rising order, and the least
-// row that is not pushed may be. So each message is finished by what has a place on either device,
-// however little it is, and waits for no other one of its launch.
+// A first launch has a warp for each message, its lead, which waits for the peer and moves unit 0. When
+// one of them may go on, a second launch comes, with the hands of all: the first hand of a message waits
+// where it has to, the others leave if they may not begin soon. Warps draw rows in rising order, and the
+// least row that is not pushed may be. A lead stays until a hand of its message is on the device that
+// will finish it, and moves rows itself where none comes. So each message that has begun is finished by
+// what has a place on either device, however little it is, and waits for no other one of its launch, nor
+// for a block that has no place.
 #ifndef PHI_CUDA_RING_LONG_CUH
 #define PHI_CUDA_RING_LONG_CUH
 
@@ -67,14 +69,19 @@ static __device__ bool is_push(const phi_hop_item &item)
 // take: `led`.
 struct lead_words {
     uint64_t led, begun;
+    uint32_t place; // of a message that is not alone, enum lead_place
     bool ended;
 };
+
+// Of several messages each is led by one warp or the other: the first hand of the second launch says
+// that it is there, and leads when the lead of the first one has left. In full[0]; 0 between messages.
+enum lead_place { LEAD_IS_HERE, HAND_IS_HERE, LEAD_HAS_LEFT };
 
 static __device__ lead_words look(const phi_hop_item &item)
 {
     const phi_flag_lane *own = reinterpret_cast<const phi_flag_lane *>(item.own);
     const uint64_t led = load_relaxed_64(&own->led), begun = load_relaxed_64(&own->begun);
-    return {led, is_push(item) ? begun : led, has_ended(item)};
+    return {led, is_push(item) ? begun : led, load_relaxed(&own->full[0]), has_ended(item)};
 }
 
 // Or the take of a later message has: hands may have pushed all of this one, and it may be taken,
@@ -103,10 +110,14 @@ static __device__ bool end_lane(const phi_hop_item &item)
     return give_up(item.broken); // fences, before the hands look: pairs with draw_first()
 }
 
-// Whether a wait of the lead is over that another item's may end: `leaves`.
-template <class Leaves>
+static __device__ void set_place(const phi_hop_item &item, lead_place place)
+{
+    store_relaxed(&reinterpret_cast<phi_flag_lane *>(item.own)->full[0], place);
+}
+
+// yields: to the first hand of the second launch, when that is there.
 static __device__ bool lead_push(const phi_hop_item &item, const ring_span &span,
-                                 hop_follower &next, Leaves leaves)
+                                 hop_follower &next, bool yields)
 {
     const wide_place place = wide_place_of();
     const wide_unit data = load_unit<false>(item, place, 0); // on its way while others are looked at
@@ -128,16 +139,15 @@ static __device__ bool lead_push(const phi_hop_item &item, const ring_span &span
         }
         if (led && __all_sync(~0u, has_begun(words, span)))
             return true;
-        if (__any_sync(~0u, leaves()))
+        if (__any_sync(~0u, yields && words.place == HAND_IS_HERE))
             return false;
         if (__all_sync(~0u, over)) // then all have looked once more since it was set
             return end_lane(item);
     }
 }
 
-template <class Leaves>
 static __device__ bool lead_take(const phi_hop_item &item, const ring_span &span,
-                                 hop_follower &next, Leaves leaves)
+                                 hop_follower &next, bool yields)
 {
     const wide_place place = wide_place_of();
     const ring_unit from = long_unit_of(item, span, 0);
@@ -162,44 +172,18 @@ static __device__ bool lead_take(const phi_hop_item &item, const ring_span &span
                 store_relaxed_64(stamps_of(item.peer) + PHI_RING_ROWS - 1, stamp_of(span, ~0u));
             return true;
         }
-        if (__any_sync(~0u, leaves()))
+        if (__any_sync(~0u, yields && words.place == HAND_IS_HERE))
             return false;
         if (__all_sync(~0u, over))
             return end_lane(item);
     }
 }
 
-template <class Leaves>
 static __device__ bool lead(const phi_hop_item &item, const ring_span &span, hop_follower &next,
-                            Leaves leaves)
+                            bool yields)
 {
-    return is_push(item) ? lead_push(item, span, next, leaves)
-                         : lead_take(item, span, next, leaves);
-}
-
-// The first launch: a warp for each item. One alone is not left before it is led, or has ended.
-static __device__ void lead_items(const phi_hop_args &args, const phi_hop_item &first,
-                                  hop_follower &next)
-{
-    __shared__ volatile uint32_t done;
-    const phi_hop_item item =
-        threadIdx.x < 32 || args.waits == 1 ? first : args.items[threadIdx.x / 32];
-    const ring_span span = is_push(item) ? pushed_span(item) : taken_span(item);
-    if (args.waits == 1) {
-        if (threadIdx.x < 32)
-            lead(item, span, next, [] { return false; });
-        if (threadIdx.x == 0)
-            let_next_in();
-        return;
-    }
-    if (threadIdx.x == 0)
-        done = 0;
-    __syncthreads();
-    if (lead(item, span, next, [&] { return done != 0; }) || has_ended(item))
-        done = 1;
-    __threadfence(); // before the hands look whether an item is led: pairs with may_begin_long()
-    __syncthreads();
-    let_next_in();
+    return is_push(item) ? lead_push(item, span, next, yields)
+                         : lead_take(item, span, next, yields);
 }
 
 // ---- Hands
@@ -219,13 +203,13 @@ static __device__ bool may_begin_long(const phi_hop_item &item, const ring_span 
                                       hop_follower &next)
 {
     const bool waits = blockIdx.x == item.first;
-    for (uint32_t polls = 0; polls < LONG_PATIENCE; polls++) {
+    for (uint32_t polls = 0; waits || polls < LONG_PATIENCE; polls++) {
         const lead_words words = look(item);
         const bool led = has_begun(words, span) && (!waits || words.led == mark_of(span));
         if (__all_sync(~0u, led || words.ended))
             return !__any_sync(~0u, words.ended);
-        if (waits)
-            return lead(item, span, next, [] { return false; });
+        if (__all_sync(~0u, waits && words.place == LEAD_HAS_LEFT))
+            return lead(item, span, next, false);
     }
     return false;
 }
@@ -440,6 +424,53 @@ static __device__ bool take_rows(const phi_hop_item &item, const ring_span &span
     return true;
 }
 
+static __device__ bool move_rows(const phi_hop_item &item, const ring_span &span, uint32_t row,
+                                 hop_follower &next)
+{
+    return is_push(item) ? push_rows(item, span, row, next) : take_rows(item, span, row, next);
+}
+
+// ---- The first launch
+
+// Looks, for some 5 us, at rows that nobody draws.
+#define LEAD_LOOKS 8
+
+// A lead whose message is led, by a whole warp: until a hand has drawn, which goes on until no row is
+// left. A hand may have no place, where hands of other messages that wait for rows have all of them.
+static __device__ void stay(const phi_hop_item &item, const ring_span &span, hop_follower &next)
+{
+    const uint32_t *drawn = &reinterpret_cast<const phi_flag_lane *>(item.own)->drawn;
+#pragma unroll 1
+    for (uint32_t looks = 0; looks < LEAD_LOOKS; looks++)
+        if (__any_sync(~0u, load_relaxed(drawn) != 0 || has_ended(item)))
+            return;
+    if (!move_rows(item, span, __shfl_sync(~0u, draw(item), 0), next))
+        end_lane(item);
+}
+
+// A warp for each item. The second launch comes when one of them is led, or has ended.
+static __device__ void lead_items(const phi_hop_args &args, const phi_hop_item &first,
+                                  hop_follower &next)
+{
+    const uint32_t mine = threadIdx.x / 32;
+    if (mine >= args.waits)
+        return;
+    const phi_hop_item item = mine == 0 ? first : args.items[mine];
+    const ring_span span = is_push(item) ? pushed_span(item) : taken_span(item);
+    const bool led = lead(item, span, next, args.waits > 1);
+    __threadfence(); // before the hands look whether it is led: pairs with may_begin_long()
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        if (!led && args.waits > 1)
+            set_place(item, LEAD_HAS_LEFT);
+        let_next_in();
+    }
+    if (led)
+        stay(item, span, next);
+}
+
+// ---- The end
+
 // Before the launch waits for the one before it: where that takes the message before this one of the
 // lane, its end tells the pusher that this take has begun.
 static __device__ void post_take(const phi_hop_item &item)
@@ -468,11 +499,12 @@ static __device__ void do_long_hand(const phi_hop_item &item, hop_follower &next
     const bool waits = blockIdx.x == item.first && item.hands == PHI_HANDS_ONLY;
     if (!waits)
         let_next_in();
+    else if (threadIdx.x == 0)
+        set_place(item, HAND_IS_HERE);
     const uint32_t row = draw_first(item, span, next);
     if (waits)
         let_next_in();
-    const bool mine = row == NO_SHARE || (pushes ? push_rows(item, span, row, next)
-                                                 : take_rows(item, span, row, next));
+    const bool mine = row == NO_SHARE || move_rows(item, span, row, next);
     // The barrier: all have read the number.
     const bool done = __syncthreads_and(mine);
     if (threadIdx.x != 0)
@@ -485,6 +517,8 @@ static __device__ void do_long_hand(const phi_hop_item &item, hop_follower &next
         has_ended(item)) // in the first launch, which is over
         return;
     own->drawn = 0;
+    if (item.hands == PHI_HANDS_ONLY)
+        set_place(item, LEAD_IS_HERE);
     if (pushes) {
         own->wide_pushed = span.end;
         return;

@@ -271,3 +271,53 @@ TEST_P(UnboundLong, SizesThatDifferEndOneChannelOfAGroup)
 {
     run("differs");
 }
+
+// ---- many at once
+
+// Streams that send and streams that receive, more than have places for the hands of all: hands that
+// wait for rows keep theirs, and each message that has begun has a block at either end. argument:
+// behind the way, how many of either kind.
+RANK_FUNCTION(many_streams)
+{
+    const int n = atoi(rank.argument.c_str() + rank.argument.find(' '));
+    open(rank);
+    std::vector<ph_operation> ops;
+    for (int i = 0; i < n; i++)
+        ops.push_back(operation(op_id + i, !rank.rank, PH_ROLE_BOTH, nullptr, 0));
+    const std::vector<ph_channel *> channels = exchange_all(rank, ops);
+    Memories out, in;
+    std::vector<void *> streams;
+    for (int i = 0; i < 2 * n; i++)
+        streams.push_back(rank.device->stream());
+    for (int i = 0; i < n; i++) {
+        out.push_back(std::make_unique<Memory>(rank, 8 * mib));
+        in.push_back(std::make_unique<Memory>(rank, 8 * mib));
+        out.back()->fill(10 * rank.rank + i);
+    }
+    rank.barrier();
+    for (int i = 0; i < n; i++)
+        CHECK_OK(ph_recv_into(channels[i], in[i]->data, in[i]->size, streams[i]));
+    for (int i = 0; i < n; i++)
+        CHECK_OK(ph_send_from(channels[i], out[i]->data, out[i]->size, streams[n + i]));
+    for (void *stream : streams)
+        rank.synchronize(stream);
+    for (int i = 0; i < n; i++)
+        in[i]->verify(10 * !rank.rank + i, "of many streams");
+    rank.barrier();
+}
+
+TEST_P(UnboundLong, OfMoreStreamsThanHavePlaces)
+{
+    if (on_host())
+        GTEST_SKIP() << "host memory has no multiprocessors";
+    const struct {
+        const char *multiprocessors, *argument;
+    } cases[] = {{"132", "ring 22"}, {"1", "ring 1"}, {"8", "ring 8"}};
+    for (const auto &c : cases) {
+        if (GetParam() == "gpu" && &c != cases)
+            break; // it has as many as it has
+        Job job(GetParam(), 2);
+        job.environment("PEERHOP_STANDIN_MULTIPROCESSORS", c.multiprocessors);
+        EXPECT_EQ(job.run("many_streams", c.argument), "") << c.multiprocessors;
+    }
+}

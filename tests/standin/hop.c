@@ -469,7 +469,7 @@ static bool lead_take(const struct phi_hop_item *item)
     return true;
 }
 
-// Of the first launch, where another item may go on, or of the hands. *at is 1 when it is led.
+// *at is 1 when it is led.
 static enum si_progress lead(const struct phi_hop_item *item, bool pushes, uint32_t *at)
 {
     const bool over = broken(item);
@@ -484,25 +484,10 @@ static enum si_progress lead(const struct phi_hop_item *item, bool pushes, uint3
     return over ? end_lane(item, at) : SI_WAITING;
 }
 
-// An item of the first launch is over when one of them is.
-static enum si_progress lead_first(const struct phi_hop_args *args, const uint32_t *all,
-                                   const struct phi_hop_item *item, uint32_t *at)
-{
-    for (uint32_t i = 0; i < args->waits; i++)
-        if (all[i] == OVER) {
-            *at = OVER;
-            return SI_MOVED;
-        }
-    const enum si_progress progress = lead(item, item->kind == PHI_HOP_ROOM, at);
-    if (*at == 1)
-        *at = OVER;
-    return progress;
-}
-
 // Whether a row can be moved.
 static bool may_move_row(const struct phi_hop_item *item, size_t row)
 {
-    if (item->kind == PHI_HOP_PUSH)
+    if (item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_ROOM)
         return row + 1 < PHI_RING_ROWS ||
                __atomic_load_n(stamp(own(item), row), __ATOMIC_ACQUIRE) ==
                    end_of_row(own(item)->wide_pushed, row + 1 - PHI_RING_ROWS);
@@ -515,7 +500,7 @@ static bool may_move_row(const struct phi_hop_item *item, size_t row)
 
 static void move_row(const struct phi_hop_item *item, size_t row)
 {
-    const bool pushes = item->kind == PHI_HOP_PUSH;
+    const bool pushes = item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_ROOM;
     for (size_t unit = 1 + row * PHI_RING_ROW;
          unit < units_of(item) && unit <= (row + 1) * PHI_RING_ROW; unit++)
         move_unit(item, pushes, unit);
@@ -524,34 +509,57 @@ static void move_row(const struct phi_hop_item *item, size_t row)
                          __ATOMIC_RELEASE);
 }
 
-// Hands of the first launch leave each third message, as if they had found no place; those of the
-// second one count it.
-static enum si_progress do_long_hands(const struct phi_hop_item *item, uint32_t *at)
+static enum si_progress move_rows(const struct phi_hop_item *item, uint32_t *at)
 {
-    const bool pushes = item->kind == PHI_HOP_PUSH, over = broken(item);
-    const bool first = item->hands == PHI_HANDS_FIRST;
+    const bool over = broken(item);
     uint32_t *row = &own(item)->drawn;
     bool moved = false;
-    if (*at == 0 && first) {
-        *at = has_begun(item) && !own(item)->moved && own(item)->wide_pushed % 3 != 0 ? 1 : OVER;
-        return SI_MOVED;
-    }
-    if (*at == 0)
-        return lead(item, pushes, at);
     for (; *row < rows_of(item) && may_move_row(item, *row); ++*row) {
         move_row(item, *row);
         moved = true;
     }
     if (*row < rows_of(item) && !moved)
         return over ? end_lane(item, at) : SI_WAITING;
-    if (*row < rows_of(item))
+    if (*row == rows_of(item))
+        *at = OVER;
+    return SI_MOVED;
+}
+
+// An item of the first launch is over when one of them is led. Of one alone, where places are counted,
+// when all its rows are moved: the second launch comes here when the first is over, and may find none.
+static enum si_progress lead_first(const struct phi_hop_args *args, const uint32_t *all,
+                                   const struct phi_hop_item *item, uint32_t *at)
+{
+    for (uint32_t i = 0; i < args->waits; i++)
+        if (all[i] == OVER) {
+            *at = OVER;
+            return SI_MOVED;
+        }
+    if (*at != 0)
+        return move_rows(item, at);
+    const enum si_progress progress = lead(item, item->kind == PHI_HOP_ROOM, at);
+    if (*at == 1 && (args->waits > 1 || si.multiprocessors == 0))
+        *at = OVER;
+    return progress;
+}
+
+// Hands of the first launch leave each third message, as if they had found no place; those of the
+// second one count it.
+static enum si_progress do_long_hands(const struct phi_hop_item *item, uint32_t *at)
+{
+    const bool pushes = item->kind == PHI_HOP_PUSH;
+    if (*at == 0 && item->hands == PHI_HANDS_FIRST) {
+        *at = has_begun(item) && !own(item)->moved && own(item)->wide_pushed % 3 != 0 ? 1 : OVER;
         return SI_MOVED;
-    if (!first) {
-        *row = 0;
+    }
+    if (*at == 0)
+        return lead(item, pushes, at);
+    const enum si_progress progress = move_rows(item, at);
+    if (*at == OVER && item->hands != PHI_HANDS_FIRST && !own(item)->moved) {
+        own(item)->drawn = 0;
         count_wide(item, pushes);
     }
-    *at = OVER;
-    return SI_MOVED;
+    return progress;
 }
 
 static void do_go(const struct phi_hop_item *item)

@@ -291,7 +291,7 @@ const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_hop_wide", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, 64, false,
      si_hop_wide_refuse},
     {"phi_ring", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, 64, false, si_ring_refuse},
-    {"phi_ring_long", si_hop, sizeof(struct phi_hop_args), PHI_LONG_THREADS, 89, false,
+    {"phi_ring_long", si_hop, sizeof(struct phi_hop_args), PHI_LONG_THREADS, 96, false,
      si_ring_long_refuse},
     {"phi_hop_staged", si_hop, sizeof(struct phi_hop_args), PHI_STAGED_THREADS, 117, true,
      si_hop_staged_refuse},
