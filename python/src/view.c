@@ -206,7 +206,7 @@ static int64_t item_size(PyObject *interface)
     return size;
 }
 
-// shape_of: the number of elements, and whether the strides are those of contiguous memory.
+// elements_of: how many there are, and whether the strides are those of contiguous memory.
 static int64_t elements_of(PyObject *shape, PyObject *strides, int64_t item, bool *contiguous)
 {
     int64_t elements = 1;
@@ -224,38 +224,49 @@ static int64_t elements_of(PyObject *shape, PyObject *strides, int64_t item, boo
     return elements;
 }
 
+static int read_data(const char *function, PyObject *object, PyObject *data, bool writable,
+                     struct view *view)
+{
+    PyObject *address = PySequence_GetItem(data, 0);
+    PyObject *read_only = address ? PySequence_GetItem(data, 1) : NULL;
+    int rc = read_only ? PyObject_IsTrue(read_only) : -1;
+    if (rc >= 0)
+        view->data = PyLong_AsVoidPtr(address);
+    Py_XDECREF(address);
+    Py_XDECREF(read_only);
+    if (PyErr_Occurred())
+        return -1;
+    return writable && rc ? refuse_read_only(function, object) : 0;
+}
+
+static int read_size(const char *function, PyObject *object, PyObject *shape, PyObject *interface,
+                     struct view *view)
+{
+    bool contiguous = true;
+    PyObject *strides = PyMapping_HasKeyString(interface, "strides")
+                            ? PyMapping_GetItemString(interface, "strides")
+                            : NULL;
+    const int64_t item = item_size(interface);
+    const int64_t elements = item > 0 ? elements_of(shape, strides, item, &contiguous) : 0;
+    Py_XDECREF(strides);
+    if (PyErr_Occurred())
+        return -1;
+    if (item <= 0 || elements < 0)
+        return refuse(function, "is not described by __cuda_array_interface__", object);
+    view->size = (size_t)(elements * item);
+    return contiguous || elements == 0 ? 0 : refuse_scattered(function, object);
+}
+
 static int read_interface(const char *function, PyObject *object, PyObject *interface,
                           bool writable, struct view *view)
 {
     PyObject *data = PyMapping_GetItemString(interface, "data");
-    PyObject *shape = PyMapping_GetItemString(interface, "shape");
-    PyObject *strides = PyMapping_HasKeyString(interface, "strides")
-                            ? PyMapping_GetItemString(interface, "strides")
-                            : NULL;
-    PyObject *address = data ? PySequence_GetItem(data, 0) : NULL;
-    PyObject *read_only = data ? PySequence_GetItem(data, 1) : NULL;
-    const int64_t item = item_size(interface);
-    bool contiguous = false;
-    int rc = -1;
-    if (address != NULL && read_only != NULL && shape != NULL && item > 0) {
-        view->size = (size_t)(elements_of(shape, strides, item, &contiguous) * item);
-        view->data = PyLong_AsVoidPtr(address);
-        if (PyErr_Occurred())
-            rc = -1;
-        else if (!contiguous && view->size)
-            rc = refuse_scattered(function, object);
-        else if (writable && PyObject_IsTrue(read_only))
-            rc = refuse_read_only(function, object);
-        else
-            rc = 0;
-    } else if (!PyErr_Occurred()) {
-        rc = refuse(function, "is not described by __cuda_array_interface__", object);
-    }
+    PyObject *shape = data ? PyMapping_GetItemString(interface, "shape") : NULL;
+    int rc = shape ? read_size(function, object, shape, interface, view) : -1;
+    if (rc == 0)
+        rc = read_data(function, object, data, writable, view);
     Py_XDECREF(data);
     Py_XDECREF(shape);
-    Py_XDECREF(strides);
-    Py_XDECREF(address);
-    Py_XDECREF(read_only);
     return rc;
 }
 
@@ -293,10 +304,15 @@ int view_take(const char *function, PyObject *object, bool writable, struct view
     return -1;
 }
 
+// What is given back may be code of Python's, and an exception be under way.
 void view_drop(struct view *view)
 {
     struct view old = *view;
+    PyObject *kind, *value, *trace;
     *view = (struct view){0};
+    if (old.buffer == NULL && old.managed == NULL && old.versioned == NULL && old.object == NULL)
+        return;
+    PyErr_Fetch(&kind, &value, &trace);
     if (old.buffer != NULL) {
         PyBuffer_Release(old.buffer);
         free(old.buffer);
@@ -306,4 +322,5 @@ void view_drop(struct view *view)
     if (old.versioned != NULL && old.versioned->drop != NULL)
         old.versioned->drop(old.versioned);
     Py_XDECREF(old.object);
+    PyErr_Restore(kind, value, trace);
 }
