@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Python's limited API of 3.10, and the buffer protocol, which CPython has as it is since 3.3 and froze in 3.11: these
-// are its declarations, which the headers leave out for an extension that 3.10 is to load, too.
+// Python's limited API of 3.10, and the buffer protocol, which CPython has as it is since 3.3 and
+// froze in 3.11: these are its declarations, which the headers leave out for an extension that 3.10
+// is to load, too.
 #ifndef PEERHOP_PYTHON_ABI_H
 #define PEERHOP_PYTHON_ABI_H
 

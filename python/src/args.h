@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arguments of Python calls by tables: which there are, of what kind, and where in a struct each goes.
+// Arguments of Python calls by tables: which there are, of what kind, and where in a struct each
+// goes.
 #ifndef PEERHOP_PYTHON_ARGS_H
 #define PEERHOP_PYTHON_ARGS_H
 
@@ -40,9 +41,9 @@ struct arg_table {
 
 #define ARG_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-// They write what is given into *out, and leave what is None or left out as it is. -1: a TypeError, ValueError or
-// OverflowError is set, which names function and argument. Of a call by METH_FASTCALL | METH_KEYWORDS; of a tuple and a
-// dictionary (either may be NULL).
+// They write what is given into *out, and leave what is None or left out as it is. -1: a TypeError,
+// ValueError or OverflowError is set, which names function and argument. Of a call by METH_FASTCALL
+// | METH_KEYWORDS; of a tuple and a dictionary (either may be NULL).
 int args_take(const struct arg_table *table, PyObject *const *args, Py_ssize_t count,
               PyObject *names, void *out);
 int args_take_dict(const struct arg_table *table, PyObject *args, PyObject *named, void *out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the files of the extension share. All of it is guarded by the GIL, except what is said to be atomic. No thread of
-// the library takes the GIL: what they have to say waits in C for the next call from Python.
+// What the files of the extension share. All of it is guarded by the GIL, except what is said to be
+// atomic. No thread of the library takes the GIL: what they have to say waits in C for the next
+// call from Python.
 #ifndef PEERHOP_PYTHON_BINDING_H
 #define PEERHOP_PYTHON_BINDING_H
 
@@ -21,61 +22,63 @@ struct queue;
 struct channel;
 struct memory;
 
-// A rank of a job. It lives from its creation until close, whoever forgets it: peers reach its memory.
+// A rank of a job. It lives from its creation until close, whoever forgets it: peers reach its
+// memory.
 struct context {
-    PyObject_HEAD
-    struct ph_context *handle; // NULL: closed
-    struct context *next;      // of all that are not closed
-    pid_t process;             // the one that made it: a forked child has nothing of it
+    PyObject_HEAD struct ph_context *handle; // NULL: closed
+    struct context *next;                    // of all that are not closed
+    pid_t process; // the one that made it: a forked child has nothing of it
     int64_t deadline_ms;
-    int calls;                 // of other threads that are inside the library without the GIL
-    int ordinal;               // of the CUDA device, -1: host memory
-    struct queue *queues;      // all that are, also those that no object names any more
+    int calls;            // of other threads that are inside the library without the GIL
+    int ordinal;          // of the CUDA device, -1: host memory
+    struct queue *queues; // all that are, also those that no object names any more
     struct queue *default_queue;
-    struct memory *memories;   // all that the library maps
-    struct channel *used;      // channels whose status a synchronize is to ask for
+    struct memory *memories; // all that the library maps
+    struct channel *used;    // channels whose status a synchronize is to ask for
 };
 
-// The state behind a queue of the library: it ends with the context, or when its object has gone and it is idle.
+// The state behind a queue of the library: it ends with the context, or when its object has gone
+// and it is idle.
 struct queue {
     struct context *context; // borrowed
     struct queue *next;
     struct ph_queue *handle;
-    bool named;           // an object of Python is there for it, or it is the default queue
-    bool busy;            // a thread synchronises it
+    bool named; // an object of Python is there for it, or it is the default queue
+    bool busy;  // a thread synchronises it
     struct hold *first, **last;
-    uint64_t marks;       // enqueued
+    uint64_t marks;        // enqueued
     _Atomic uint64_t seen; // of them the queue has come to
-    unsigned unmarked;    // holds since the last mark
+    unsigned unmarked;     // holds since the last mark
 };
 
 struct channel {
-    PyObject_HEAD
-    struct context *context;
+    PyObject_HEAD struct context *context;
     struct ph_channel *handle; // NULL: closed
     struct view view;          // of its buffer, none where it is unbound
-    // In context->used, where at_used is not NULL. queue: whose synchronize asks for the status, NULL: each.
+    // In context->used, where at_used is not NULL. queue: whose synchronize asks for the status,
+    // NULL: each.
     struct channel *next_used, **at_used;
     struct queue *queue;
     bool bound;
 };
 
-// Host memory: the file is mapped twice, by the library and for Python, so that what Python has of it stays when the
-// context ends.
+// Host memory: the file is mapped twice, by the library and for Python, so that what Python has of
+// it stays when the context ends.
 struct memory {
-    PyObject_HEAD
-    struct context *context;
+    PyObject_HEAD struct context *context;
     struct memory *next;
     void *own;     // Python's mapping
     void *library; // the library's, NULL once it is unmapped
     size_t size;
 };
 
-extern PyTypeObject *context_type, *channel_type, *group_type, *queue_type, *memory_type, *release_type;
+extern PyTypeObject *context_type, *channel_type, *group_type, *queue_type, *memory_type,
+    *release_type;
 
 // ---- errors.c
 
-// fail sets the exception of a result of the library, with the context's sentence (NULL: the code's), and returns NULL.
+// fail sets the exception of a result of the library, with the context's sentence (NULL: the
+// code's), and returns NULL.
 PyObject *fail(struct context *context, int code);
 PyObject *fail_with(int code, const char *sentence);
 // errors_use takes the function that makes exceptions: (code, sentence) -> exception.
@@ -89,11 +92,13 @@ int check_open(struct context *context);
 void context_enter(struct context *context); // a call that gives the GIL away begins, ends
 void context_leave(struct context *context);
 PyObject *contexts_close_all(PyObject *module, PyObject *none);
-PyObject *context_exchange(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *context_exchange(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                           PyObject *names);
 PyObject *context_unbound(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *context_group(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *context_queue(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
-PyObject *context_synchronize(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *context_synchronize(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                              PyObject *names);
 PyObject *context_alloc(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *context_release(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *context_reap(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
@@ -111,15 +116,18 @@ PyObject *report_path(PyObject *self, PyObject *const *args, Py_ssize_t count, P
 PyObject *channel_new(struct context *context, struct ph_channel *handle, struct view *view);
 // channel_used: its status is to be asked for when the queue was synchronised.
 void channel_used(struct channel *channel, struct queue *queue);
-// channels_check: -1 with an exception where what a channel did on the queue did not do all of its work.
+// channels_check: -1 with an exception where what a channel did on the queue did not do all of its
+// work.
 int channels_check(struct context *context, struct queue *queue);
 
 // ---- queue.c
 
-// stream_of finds what the library takes for a stream of Python's. -1 with an exception: it is none of the context's.
+// stream_of finds what the library takes for a stream of Python's. -1 with an exception: it is none
+// of the context's.
 int stream_of(struct context *context, PyObject *stream, void **handle, struct queue **queue);
-// queue_hold keeps a view (and clears it) until the queue has come past what was just enqueued. On a CUDA stream (queue
-// is NULL) it is let go: there the caller keeps memory, as for kernels of its own. A hold is made before the call.
+// queue_hold keeps a view (and clears it) until the queue has come past what was just enqueued. On
+// a CUDA stream (queue is NULL) it is let go: there the caller keeps memory, as for kernels of its
+// own. A hold is made before the call.
 struct hold *hold_new(void);
 void hold_free(struct hold *hold);
 void queue_hold(struct queue *queue, struct hold *hold, struct view *view);
@@ -129,11 +137,13 @@ PyObject *streams_use(PyObject *module, PyObject *current);
 // ---- group.c
 
 // group_add notes one call for the group's end. It takes the view.
-int group_add(PyObject *group, struct channel *channel, const struct ph_group_op *op, struct view *view);
+int group_add(PyObject *group, struct channel *channel, const struct ph_group_op *op,
+              struct view *view);
 
 // ---- memory.c
 
-// memory_translate puts the library's address of ctx.alloc's memory for Python's; false: it is none of that.
+// memory_translate puts the library's address of ctx.alloc's memory for Python's; false: it is none
+// of that.
 bool memory_translate(struct context *context, struct view *view);
 // memory_check refuses what the context's device does not reach.
 int memory_check(struct context *context, const char *function, struct view *view);
@@ -142,6 +152,8 @@ void memories_end(struct context *context);
 extern PyType_Spec context_spec, channel_spec, group_spec, queue_spec, memory_spec, release_spec;
 
 #define FAST(name, function, doc)                                                                  \
-    {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS, doc}
+    {                                                                                              \
+        name, (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS, doc            \
+    }
 
 #endif

@@ -20,7 +20,8 @@ static struct errand *abandoned; // guarded by the GIL
 
 static _Thread_local bool in_errand;
 
-// The library logs each failure that it returns. Python's threads raise it, and what ends a slice of a wait is none.
+// The library logs each failure that it returns. Python's threads raise it, and what ends a slice
+// of a wait is none.
 void log_line(void *opaque, enum ph_log_level level, const char *line)
 {
     static const char *const names[] = {"none", "error", "warn", "info", "debug"};
@@ -44,11 +45,8 @@ int wait_slices(int (*call)(void *opaque, int64_t deadline_ms), void *opaque, in
     const int64_t end = now_ms() + deadline_ms;
     for (int64_t left = deadline_ms;; left = end - now_ms()) {
         const bool last = left <= SLICE_MS;
-        Py_BEGIN_ALLOW_THREADS
-        *rc = call(opaque, last ? (left > 0 ? left : 1) : SLICE_MS);
-        Py_END_ALLOW_THREADS
-        if (*rc != -ETIMEDOUT || last)
-            return 0;
+        Py_BEGIN_ALLOW_THREADS *rc = call(opaque, last ? (left > 0 ? left : 1) : SLICE_MS);
+        Py_END_ALLOW_THREADS if (*rc != -ETIMEDOUT || last) return 0;
         if (PyErr_CheckSignals())
             return -1;
     }
@@ -127,19 +125,15 @@ static bool abandon(struct errand *errand)
 
 static void undo_errand(struct errand *errand)
 {
-    Py_BEGIN_ALLOW_THREADS
-    errand->undo(errand);
+    Py_BEGIN_ALLOW_THREADS errand->undo(errand);
     Py_END_ALLOW_THREADS
 }
 
 static int run_aside(struct errand *errand)
 {
     for (bool done = false; !done;) {
-        Py_BEGIN_ALLOW_THREADS
-        done = wait_slice(errand);
-        Py_END_ALLOW_THREADS
-        if (!PyErr_CheckSignals())
-            continue;
+        Py_BEGIN_ALLOW_THREADS done = wait_slice(errand);
+        Py_END_ALLOW_THREADS if (!PyErr_CheckSignals()) continue;
         if (abandon(errand)) {
             errand->next = abandoned;
             abandoned = errand;
@@ -164,10 +158,8 @@ int errand_run(struct errand *errand)
     if (is_main_thread() && start_thread(errand) == 0)
         return run_aside(errand);
     // Without a thread a signal waits until the call is over.
-    Py_BEGIN_ALLOW_THREADS
-    errand->rc = errand->run(errand);
-    Py_END_ALLOW_THREADS
-    return 0;
+    Py_BEGIN_ALLOW_THREADS errand->rc = errand->run(errand);
+    Py_END_ALLOW_THREADS return 0;
 }
 
 static bool is_over(struct errand *errand)
@@ -212,10 +204,8 @@ bool errands_wait(const void *owner, int64_t most_ms)
     const int64_t end = now_ms() + most_ms;
     errands_reap();
     while (errands_of(owner) && now_ms() < end) {
-        Py_BEGIN_ALLOW_THREADS
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        Py_END_ALLOW_THREADS
-        errands_reap();
+        Py_BEGIN_ALLOW_THREADS nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        Py_END_ALLOW_THREADS errands_reap();
     }
     return !errands_of(owner);
 }

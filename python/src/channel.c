@@ -141,18 +141,34 @@ struct call_args {
     bool signals, unfinished, completes;
 };
 #define AT(member) offsetof(struct call_args, member)
-#define ANY_SIZE SIZE_MAX
-#define STREAM {"stream", ARG_OBJECT, AT(stream), false}
-#define GROUP {"group", ARG_OBJECT, AT(group), false}
-#define SIZE {"size", ARG_SIZE, AT(size), false}
-#define PLACE(name) {name, ARG_OBJECT, AT(place), false}
+#define ANY_SIZE   SIZE_MAX
+#define STREAM                                                                                     \
+    {                                                                                              \
+        "stream", ARG_OBJECT, AT(stream), false                                                    \
+    }
+#define GROUP                                                                                      \
+    {                                                                                              \
+        "group", ARG_OBJECT, AT(group), false                                                      \
+    }
+#define SIZE                                                                                       \
+    {                                                                                              \
+        "size", ARG_SIZE, AT(size), false                                                          \
+    }
+#define PLACE(name)                                                                                \
+    {                                                                                              \
+        name, ARG_OBJECT, AT(place), false                                                         \
+    }
 
-static const struct arg message_list[] = {{"data", ARG_OBJECT, AT(data), false}, SIZE, STREAM, GROUP,
+static const struct arg message_list[] = {{"data", ARG_OBJECT, AT(data), false},
+                                          SIZE,
+                                          STREAM,
+                                          GROUP,
                                           {"complete", ARG_BOOL, AT(completes), false}};
-static const struct arg put_list[] = {SIZE, {"at", ARG_SIZE, AT(at), false}, PLACE("src"),
-                                      {"signal", ARG_BOOL, AT(signals), false}, STREAM, GROUP};
-static const struct arg get_list[] = {SIZE, {"at", ARG_SIZE, AT(at), false}, PLACE("dst"), STREAM,
-                                      GROUP};
+static const struct arg put_list[] = {SIZE,         {"at", ARG_SIZE, AT(at), false},
+                                      PLACE("src"), {"signal", ARG_BOOL, AT(signals), false},
+                                      STREAM,       GROUP};
+static const struct arg get_list[] = {
+    SIZE, {"at", ARG_SIZE, AT(at), false}, PLACE("dst"), STREAM, GROUP};
 static const struct arg wait_list[] = {SIZE, STREAM, GROUP};
 static const struct arg bare_list[] = {STREAM, GROUP};
 
@@ -205,8 +221,8 @@ static int size_unbound(const char *function, struct channel *channel,
     op->size = given->size != ANY_SIZE ? given->size : view->size;
     if (op->size <= view->size)
         return 0;
-    PyErr_Format(PyExc_ValueError, "%s: the buffer has %zu bytes, and %zu are to be moved", function,
-                 view->size, op->size);
+    PyErr_Format(PyExc_ValueError, "%s: the buffer has %zu bytes, and %zu are to be moved",
+                 function, view->size, op->size);
     return -1;
 }
 
@@ -428,9 +444,8 @@ static PyObject *get_op_id(PyObject *self, void *unused)
 {
     struct channel *channel = (struct channel *)self;
     (void)unused;
-    return check_channel(channel)
-               ? NULL
-               : PyLong_FromUnsignedLongLong(ph_channel_op_id(channel->handle));
+    return check_channel(channel) ? NULL
+                                  : PyLong_FromUnsignedLongLong(ph_channel_op_id(channel->handle));
 }
 
 static PyObject *get_local_size(PyObject *self, void *unused)

@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// How long an end takes at most where nobody has said it: of a context whose `with` an exception has left, and of each
-// that is left when Python exits.
+// How long an end takes at most where nobody has said it: of a context whose `with` an exception
+// has left, and of each that is left when Python exits.
 enum { HURRY_MS = 2000, EXIT_MS = 5000 };
 
 PyTypeObject *context_type;
@@ -77,8 +77,8 @@ static const struct arg creation_list[] = {
     {"settings", ARG_OBJECT, AT(settings), false},
 };
 #undef AT
-static const struct arg_table creation_table = {"Context", creation_list,
-                                                ARG_COUNT(creation_list), 2};
+static const struct arg_table creation_table = {"Context", creation_list, ARG_COUNT(creation_list),
+                                                2};
 
 static int run_creation(struct errand *errand)
 {
@@ -273,13 +273,12 @@ static int destroy(struct context *context, int64_t deadline_ms)
 static void abort_it(struct context *context, const char *why)
 {
     context_enter(context);
-    Py_BEGIN_ALLOW_THREADS
-    ph_context_abort(context->handle, why);
-    Py_END_ALLOW_THREADS
-    context_leave(context);
+    Py_BEGIN_ALLOW_THREADS ph_context_abort(context->handle, why);
+    Py_END_ALLOW_THREADS context_leave(context);
 }
 
-// An exchange that a signal has ended goes on in its thread, which must be over before the context is.
+// An exchange that a signal has ended goes on in its thread, which must be over before the context
+// is.
 static int end_errands(struct context *context)
 {
     errands_reap();
@@ -318,8 +317,7 @@ static PyObject *context_close(PyObject *self, PyObject *const *args, Py_ssize_t
 {
     struct context *context = (struct context *)self;
     struct close_args given = {context->deadline_ms};
-    if (args_take(&close_table, args, count, names, &given) ||
-        close_it(context, given.deadline_ms))
+    if (args_take(&close_table, args, count, names, &given) || close_it(context, given.deadline_ms))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -392,8 +390,7 @@ static PyObject *context_exit(PyObject *self, PyObject *const *args, Py_ssize_t 
 static bool wait_calls(struct context *context)
 {
     for (int i = 0; i < 1000 && context->calls > 0; i++) {
-        Py_BEGIN_ALLOW_THREADS
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        Py_BEGIN_ALLOW_THREADS nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         Py_END_ALLOW_THREADS
     }
     return context->calls == 0;
@@ -420,7 +417,8 @@ PyObject *contexts_close_all(PyObject *module, PyObject *failed)
     const bool has_failed = PyObject_IsTrue(failed) > 0;
     PyObject *open = PyList_New(0);
     errands_reap();
-    for (struct context *context = contexts; open != NULL && context != NULL; context = context->next)
+    for (struct context *context = contexts; open != NULL && context != NULL;
+         context = context->next)
         if (PyList_Append(open, (PyObject *)context))
             Py_CLEAR(open);
     for (Py_ssize_t i = 0; open != NULL && i < PyList_Size(open); i++) {

@@ -29,14 +29,10 @@ struct operation_args {
 
 #define AT(member) offsetof(struct operation_args, member)
 static const struct arg operation_list[] = {
-    {"op_id", ARG_UINT64, AT(op_id), true},
-    {"peer", ARG_INT, AT(peer), true},
-    {"buffer", ARG_OBJECT, AT(buffer), false},
-    {"role", ARG_ROLE, AT(role), false},
-    {"protocol", ARG_PROTOCOL, AT(protocol), false},
-    {"ll_max", ARG_INT64, AT(ll_max), false},
-    {"sm_max", ARG_INT64, AT(sm_max), false},
-    {"zero_sm", ARG_BOOL, AT(zero_sm), false},
+    {"op_id", ARG_UINT64, AT(op_id), true},           {"peer", ARG_INT, AT(peer), true},
+    {"buffer", ARG_OBJECT, AT(buffer), false},        {"role", ARG_ROLE, AT(role), false},
+    {"protocol", ARG_PROTOCOL, AT(protocol), false},  {"ll_max", ARG_INT64, AT(ll_max), false},
+    {"sm_max", ARG_INT64, AT(sm_max), false},         {"zero_sm", ARG_BOOL, AT(zero_sm), false},
     {"timeout", ARG_TIMEOUT, AT(deadline_ms), false}, // last: of a call alone
 };
 static const struct arg_table operation_table = {"exchange", operation_list,
@@ -50,8 +46,7 @@ static const struct arg unbound_list[] = {
     {"role", ARG_ROLE, AT(role), false},
     {"timeout", ARG_TIMEOUT, AT(deadline_ms), false},
 };
-static const struct arg_table unbound_table = {"unbound", unbound_list, ARG_COUNT(unbound_list),
-                                               1};
+static const struct arg_table unbound_table = {"unbound", unbound_list, ARG_COUNT(unbound_list), 1};
 
 static const struct arg many_list[] = {
     {"operations", ARG_OBJECT, AT(buffer), true},
@@ -62,8 +57,8 @@ static const struct arg_table many_table = {"exchange", many_list, ARG_COUNT(man
 
 static struct operation_args operation_defaults(const struct context *context)
 {
-    return (struct operation_args){.role = PH_ROLE_BOTH, .ll_max = -1, .sm_max = -1,
-                                   .deadline_ms = context->deadline_ms};
+    return (struct operation_args){
+        .role = PH_ROLE_BOTH, .ll_max = -1, .sm_max = -1, .deadline_ms = context->deadline_ms};
 }
 
 static int run_exchange(struct errand *errand)
@@ -175,8 +170,8 @@ static PyObject *meet(struct context *context, struct exchange *exchange)
     context_leave(context);
     if (rc)
         return NULL;
-    PyObject *channels = exchange->errand.rc ? fail(context, exchange->errand.rc)
-                                             : channels_of(context, exchange);
+    PyObject *channels =
+        exchange->errand.rc ? fail(context, exchange->errand.rc) : channels_of(context, exchange);
     forget_exchange(&exchange->errand);
     return channels;
 }
@@ -230,8 +225,7 @@ static PyObject *meet_many(struct context *context, PyObject *list, int64_t dead
     return meet(context, exchange);
 }
 
-PyObject *context_exchange(PyObject *self, PyObject *const *args, Py_ssize_t count,
-                           PyObject *names)
+PyObject *context_exchange(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     struct context *context = (struct context *)self;
     struct operation_args given = operation_defaults(context);

@@ -6,8 +6,7 @@
 #include <string.h>
 
 struct group {
-    PyObject_HEAD
-    struct context *context;
+    PyObject_HEAD struct context *context;
     PyObject *stream;   // or NULL
     PyObject *channels; // a list: that of each call
     struct ph_group_op *ops;
@@ -121,8 +120,7 @@ int group_add(PyObject *object, struct channel *channel, const struct ph_group_o
 static int check_channels(const struct group *group)
 {
     for (size_t i = 0; i < group->count; i++) {
-        struct channel *channel =
-            (struct channel *)PyList_GetItem(group->channels, (Py_ssize_t)i);
+        struct channel *channel = (struct channel *)PyList_GetItem(group->channels, (Py_ssize_t)i);
         if (channel->handle != group->ops[i].channel) {
             fail_with(-EBADF, "a channel of the group was closed before the group's end");
             return -1;
@@ -139,8 +137,7 @@ static int hold_views(struct group *group, struct queue *queue)
             return -1;
         if (hold != NULL)
             queue_hold(queue, hold, &group->views[i]);
-        struct channel *channel =
-            (struct channel *)PyList_GetItem(group->channels, (Py_ssize_t)i);
+        struct channel *channel = (struct channel *)PyList_GetItem(group->channels, (Py_ssize_t)i);
         if (queue != NULL)
             channel_used(channel, queue);
     }

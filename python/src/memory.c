@@ -52,11 +52,9 @@ PyObject *context_alloc(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (own == NULL)
         return NULL;
     context_enter(context);
-    Py_BEGIN_ALLOW_THREADS
-    rc = ph_host_register(context->handle, file, 0, given.size, &library);
+    Py_BEGIN_ALLOW_THREADS rc = ph_host_register(context->handle, file, 0, given.size, &library);
     close(file);
-    Py_END_ALLOW_THREADS
-    context_leave(context);
+    Py_END_ALLOW_THREADS context_leave(context);
     struct memory *memory = NULL;
     if (rc)
         fail(context, rc);
@@ -77,7 +75,8 @@ PyObject *context_alloc(PyObject *self, PyObject *const *args, Py_ssize_t count,
     return (PyObject *)memory;
 }
 
-// A channel in the cache may still have it: then it is released, and the context frees it at its end.
+// A channel in the cache may still have it: then it is released, and the context frees it at its
+// end.
 static void free_library(struct memory *memory)
 {
     struct ph_context *handle = memory->context->handle;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// Messages keep their buffers until the queue has come past them. It says so by marks: calls of the library's thread that
-// add 1 to a number, one for so many messages.
+// Messages keep their buffers until the queue has come past them. It says so by marks: calls of the
+// library's thread that add 1 to a number, one for so many messages.
 enum { HOLDS_A_MARK = 32 };
 
 struct hold {
@@ -16,8 +16,7 @@ struct hold {
 };
 
 struct queue_object {
-    PyObject_HEAD
-    struct context *context;
+    PyObject_HEAD struct context *context;
     struct queue *queue;
 };
 
@@ -44,7 +43,8 @@ void hold_free(struct hold *hold)
     free(hold);
 }
 
-// drop_until lets go of all up to the mark. What is dropped may run code of Python's, which may come here again.
+// drop_until lets go of all up to the mark. What is dropped may run code of Python's, which may
+// come here again.
 static void drop_until(struct queue *queue, uint64_t mark)
 {
     while (queue->first != NULL && queue->first->mark <= mark) {
@@ -284,7 +284,8 @@ PyObject *context_synchronize(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (check_open(context) || args_take(&wait_table, args, count, names, &given))
         return NULL;
     if (context->ordinal >= 0)
-        return fail_with(-EINVAL, "synchronize: the context runs on a GPU: synchronize its streams");
+        return fail_with(-EINVAL,
+                         "synchronize: the context runs on a GPU: synchronize its streams");
     struct queue *queue = default_of(context);
     return queue ? synchronize(context, queue, given.deadline_ms) : NULL;
 }

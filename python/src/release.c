@@ -4,8 +4,7 @@
 #include <errno.h>
 
 struct release {
-    PyObject_HEAD
-    struct context *context;
+    PyObject_HEAD struct context *context;
     struct view view; // keeps the memory as long as the release is asked for
 };
 
@@ -112,8 +111,8 @@ static PyObject *release_test(PyObject *self, PyObject *const *args, Py_ssize_t 
     struct release_args given = {.state = PH_RELEASE_DRAINED};
     if (check_open(release->context) || args_take(&test_table, args, count, names, &given))
         return NULL;
-    const int rc = ph_release_test(release->context->handle, release->view.data,
-                                   release->view.size, (enum ph_release_state)given.state);
+    const int rc = ph_release_test(release->context->handle, release->view.data, release->view.size,
+                                   (enum ph_release_state)given.state);
     if (rc && rc != -EAGAIN && rc != -EBUSY)
         return fail(release->context, rc);
     return PyBool_FromLong(rc == 0);
@@ -137,11 +136,8 @@ PyObject *context_expel(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (check_open(context) || args_take(&expel_table, args, count, names, &given))
         return NULL;
     context_enter(context);
-    Py_BEGIN_ALLOW_THREADS
-    rc = ph_context_expel(context->handle, given.state);
-    Py_END_ALLOW_THREADS
-    if (rc)
-        fail(context, rc);
+    Py_BEGIN_ALLOW_THREADS rc = ph_context_expel(context->handle, given.state);
+    Py_END_ALLOW_THREADS if (rc) fail(context, rc);
     context_leave(context);
     return rc ? NULL : Py_NewRef(Py_None);
 }

@@ -30,8 +30,8 @@ static PyStructSequence_Desc peer_desc = {"peerhop.Peer", "What is known of a ra
                                           5};
 
 static const char *const peer_states[] = {
-    [PH_PEER_UNKNOWN] = "unknown",   [PH_PEER_KNOWN] = "known",       [PH_PEER_LIVE] = "live",
-    [PH_PEER_SUSPECT] = "suspect",   [PH_PEER_BROKEN] = "broken",     [PH_PEER_EXPELLED] = "expelled",
+    [PH_PEER_UNKNOWN] = "unknown", [PH_PEER_KNOWN] = "known",   [PH_PEER_LIVE] = "live",
+    [PH_PEER_SUSPECT] = "suspect", [PH_PEER_BROKEN] = "broken", [PH_PEER_EXPELLED] = "expelled",
     [PH_PEER_GONE] = "gone",
 };
 
@@ -118,8 +118,7 @@ static PyObject *rejected_of(const struct ph_path_report *report)
 {
     PyObject *list = PyTuple_New((Py_ssize_t)report->rejected_count);
     for (size_t i = 0; list != NULL && i < report->rejected_count; i++) {
-        PyObject *pair =
-            Py_BuildValue("ss", report->rejected[i].name, report->rejected[i].reason);
+        PyObject *pair = Py_BuildValue("ss", report->rejected[i].name, report->rejected[i].reason);
         if (pair == NULL || PyTuple_SetItem(list, (Py_ssize_t)i, pair))
             Py_CLEAR(list);
     }
@@ -143,14 +142,10 @@ PyObject *report_path(PyObject *self, PyObject *const *args, Py_ssize_t count, P
     if (rc)
         return fail(channel->context, rc);
     PyObject *values[] = {
-        PyUnicode_FromString(report.path),
-        PyUnicode_FromString(report.method),
-        PyUnicode_FromString(report.protocol),
-        PyUnicode_FromString(report.kind),
-        PyUnicode_FromString(report.flush),
-        PyLong_FromUnsignedLongLong(report.ll_max),
-        PyLong_FromUnsignedLongLong(report.sm_max),
-        rejected_of(&report),
+        PyUnicode_FromString(report.path),          PyUnicode_FromString(report.method),
+        PyUnicode_FromString(report.protocol),      PyUnicode_FromString(report.kind),
+        PyUnicode_FromString(report.flush),         PyLong_FromUnsignedLongLong(report.ll_max),
+        PyLong_FromUnsignedLongLong(report.sm_max), rejected_of(&report),
     };
     return named(path_type, values, 8);
 }

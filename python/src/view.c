@@ -42,8 +42,8 @@ enum { DL_READ_ONLY = 1, DL_ANY_STREAM = -1 };
 
 static int refuse(const char *function, const char *why, PyObject *object)
 {
-    PyErr_Format(PyExc_ValueError, "%s: the memory of %R %s", function,
-                 (PyObject *)Py_TYPE(object), why);
+    PyErr_Format(PyExc_ValueError, "%s: the memory of %R %s", function, (PyObject *)Py_TYPE(object),
+                 why);
     return -1;
 }
 
@@ -80,8 +80,8 @@ static int take_buffer(const char *function, PyObject *object, bool writable, st
         free(buffer);
         return rc;
     }
-    *view = (struct view){.data = buffer->buf, .size = (size_t)buffer->len, .device = VIEW_CPU,
-                          .buffer = buffer};
+    *view = (struct view){
+        .data = buffer->buf, .size = (size_t)buffer->len, .device = VIEW_CPU, .buffer = buffer};
     return 0;
 }
 
@@ -114,15 +114,15 @@ static void describe(const struct dl_tensor *tensor, struct view *view)
     view->ordinal = tensor->device.ordinal;
 }
 
-// call_dlpack: of a tensor on a GPU the producer is not to wait for any stream: calls order themselves on theirs.
-// Producers older than version 1 do not know max_version.
+// call_dlpack: of a tensor on a GPU the producer is not to wait for any stream: calls order
+// themselves on theirs. Producers older than version 1 do not know max_version.
 static PyObject *call_dlpack(PyObject *object, bool on_gpu)
 {
     PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
     PyObject *none = PyTuple_New(0);
-    PyObject *named = on_gpu ? Py_BuildValue("{s:(ii),s:i}", "max_version", 1, 0, "stream",
-                                             DL_ANY_STREAM)
-                             : Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
+    PyObject *named =
+        on_gpu ? Py_BuildValue("{s:(ii),s:i}", "max_version", 1, 0, "stream", DL_ANY_STREAM)
+               : Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
     PyObject *capsule = NULL;
     if (method != NULL && none != NULL && named != NULL)
         capsule = PyObject_Call(method, none, named);

@@ -16,9 +16,9 @@ struct dl_versioned;
 
 struct view {
     void *data;
-    size_t size; // bytes
-    int device;  // enum view_device
-    int ordinal; // of a CUDA device
+    size_t size;    // bytes
+    int device;     // enum view_device
+    int ordinal;    // of a CUDA device
     bool is_mapped; // what `data` was translated to: the library's own mapping
     // What keeps it, by one of these.
     struct py_buffer *buffer;
@@ -27,8 +27,9 @@ struct view {
     PyObject *object;
 };
 
-// view_take looks at what `object` shares and keeps it until view_drop. -1 with an exception that says, for `function`, why
-// it cannot be used: no buffer, not contiguous, read-only where writable memory is needed.
+// view_take looks at what `object` shares and keeps it until view_drop. -1 with an exception that
+// says, for `function`, why it cannot be used: no buffer, not contiguous, read-only where writable
+// memory is needed.
 int view_take(const char *function, PyObject *object, bool writable, struct view *view);
 void view_drop(struct view *view); // one that is none, or all zero, is fine
 
