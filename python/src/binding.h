@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include <peerhop/peerhop.h>
 
@@ -27,7 +26,7 @@ struct memory;
 struct context {
     PyObject_HEAD struct ph_context *handle; // NULL: closed
     struct context *next;                    // of all that are not closed
-    pid_t process; // the one that made it: a forked child has nothing of it
+    unsigned life; // of the process that made it: a forked child has nothing of it
     int64_t deadline_ms;
     int calls;            // of other threads that are inside the library without the GIL
     int ordinal;          // of the CUDA device, -1: host memory
@@ -89,8 +88,10 @@ PyObject *errors_codes(PyObject *module, PyObject *none);
 
 // check_open: -1 with an exception where the context is closed.
 int check_open(struct context *context);
+bool is_forked(const struct context *context);
 void context_enter(struct context *context); // a call that gives the GIL away begins, ends
 void context_leave(struct context *context);
+int contexts_watch_forks(void); // once
 PyObject *contexts_close_all(PyObject *module, PyObject *none);
 PyObject *context_exchange(PyObject *self, PyObject *const *args, Py_ssize_t count,
                            PyObject *names);

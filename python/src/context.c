@@ -2,11 +2,11 @@
 #include "binding.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 // How long an end takes at most where nobody has said it: of a context whose `with` an exception
 // has left, and of each that is left when Python exits.
@@ -15,9 +15,23 @@ enum { HURRY_MS = 2000, EXIT_MS = 5000 };
 PyTypeObject *context_type;
 static struct context *contexts; // all that are open, with a reference to each
 
-static bool is_forked(const struct context *context)
+// Which process this is, counted in forks: to ask the kernel at each call would be most of the
+// call.
+static unsigned life;
+
+static void forked(void)
 {
-    return context->process != getpid();
+    life++;
+}
+
+int contexts_watch_forks(void)
+{
+    return pthread_atfork(NULL, NULL, forked) ? -1 : 0;
+}
+
+bool is_forked(const struct context *context)
+{
+    return context->life != life;
 }
 
 int check_open(struct context *context)
@@ -185,7 +199,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *named
         return NULL;
     }
     context->handle = creation->handle;
-    context->process = getpid();
+    context->life = life;
     context->ordinal = ordinal_of(context->handle);
     context->deadline_ms = creation->params.deadline_ms ? creation->params.deadline_ms : 60000;
     context->next = contexts;

@@ -80,7 +80,7 @@ PyObject *context_alloc(PyObject *self, PyObject *const *args, Py_ssize_t count,
 static void free_library(struct memory *memory)
 {
     struct ph_context *handle = memory->context->handle;
-    if (handle == NULL || memory->library == NULL || memory->context->process != getpid())
+    if (handle == NULL || memory->library == NULL || is_forked(memory->context))
         return;
     if (ph_host_free(handle, memory->library, 1) != -EBUSY)
         return;

@@ -26,7 +26,7 @@ PyMODINIT_FUNC PyInit__peerhop(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (add_type(module, "Context", &context_spec, &context_type) ||
+    if (contexts_watch_forks() || add_type(module, "Context", &context_spec, &context_type) ||
         add_type(module, "Channel", &channel_spec, &channel_type) ||
         add_type(module, "Group", &group_spec, &group_type) ||
         add_type(module, "Queue", &queue_spec, &queue_type) ||
