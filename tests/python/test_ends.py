@@ -431,9 +431,12 @@ class Ends(ranks.Ranks):
         self.run_ranks('rank_fork')
 
     def test_exit_without_close(self):
+        folder = self.folder()
         begin = time.monotonic()
-        self.run_ranks('rank_exit_without_close')
+        for process in [self.start_rank('rank_exit_without_close', rank, folder) for rank in range(2)]:
+            self.assertEqual(('', ''), self.finish(process))
         self.assertLess(time.monotonic() - begin, 10)
+        self.assertEqual([], os.listdir(folder))  # both have left the job
 
     def test_exit_in_a_wait(self):
         folder = self.folder()

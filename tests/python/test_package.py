@@ -19,7 +19,7 @@ SOURCE = pathlib.Path(os.environ.get('TEST_SOURCE', pathlib.Path(__file__).paren
 IMPORT_MS = 60  # beside what Python itself takes
 DEMO_S = 5
 CHANNELS = 10_000
-KEPT_KIB = 2048  # the memory that so many channels may have left
+KEPT_KIB = 768  # the memory that so many channels may have left
 TIMES = float(os.environ.get('TEST_TIME_FACTOR', '1'))
 
 
