@@ -67,7 +67,7 @@ struct memory {
     PyObject_HEAD struct context *context;
     struct memory *next;
     void *own;     // Python's mapping
-    void *library; // the library's, NULL once it is unmapped
+    void *library; // the library's, for as long as the context is open
     size_t size;
 };
 
@@ -148,7 +148,6 @@ int group_add(PyObject *group, struct channel *channel, const struct ph_group_op
 bool memory_translate(struct context *context, struct view *view);
 // memory_check refuses what the context's device does not reach.
 int memory_check(struct context *context, const char *function, struct view *view);
-void memories_end(struct context *context);
 
 extern PyType_Spec context_spec, channel_spec, group_spec, queue_spec, memory_spec, release_spec;
 

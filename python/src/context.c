@@ -279,7 +279,6 @@ static int destroy(struct context *context, int64_t deadline_ms)
     if (rc)
         return rc;
     queues_end(context);
-    memories_end(context);
     context_over(context);
     return 0;
 }

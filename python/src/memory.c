@@ -80,7 +80,7 @@ PyObject *context_alloc(PyObject *self, PyObject *const *args, Py_ssize_t count,
 static void free_library(struct memory *memory)
 {
     struct ph_context *handle = memory->context->handle;
-    if (handle == NULL || memory->library == NULL || is_forked(memory->context))
+    if (handle == NULL || is_forked(memory->context))
         return;
     if (ph_host_free(handle, memory->library, 1) != -EBUSY)
         return;
@@ -116,19 +116,12 @@ static Py_ssize_t memory_length(PyObject *self)
     return (Py_ssize_t)((struct memory *)self)->size;
 }
 
-void memories_end(struct context *context)
-{
-    for (struct memory *memory = context->memories; memory != NULL; memory = memory->next)
-        memory->library = NULL;
-    context->memories = NULL;
-}
-
 bool memory_translate(struct context *context, struct view *view)
 {
     const uintptr_t data = (uintptr_t)view->data;
     for (struct memory *memory = context->memories; memory != NULL; memory = memory->next) {
         const uintptr_t own = (uintptr_t)memory->own;
-        if (data < own || data >= own + memory->size || memory->library == NULL)
+        if (data < own || data >= own + memory->size)
             continue;
         view->data = (char *)memory->library + (data - own);
         view->is_mapped = true;

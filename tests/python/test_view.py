@@ -114,6 +114,7 @@ class Views(unittest.TestCase):
         self.assertEqual(0, getattr(producer, 'out', 0))
 
     def test_scattered(self):
+        self.refuse(ValueError, 'contiguous', memoryview(bytearray(24))[::2])
         self.refuse(ValueError, 'contiguous', Producer(bytearray(24), (2, 3), (1, 2)))
         self.refuse(ValueError, 'contiguous', Producer(bytearray(24), (3,), (2,)), False)
 
