@@ -112,11 +112,11 @@ def rank_wait_for_killed():
     """The peer prints when it can be killed."""
     with peerhop.Context() as context:
         channel = context.unbound(other(context))
-        came = bytearray(4)
-        channel.recv(came)
         if context.rank == 1:
             print('ready', flush=True)
             time.sleep(60)
+        channel.recv(bytearray(4))
+        print('waits', flush=True)
         try:
             context.synchronize(timeout=20)
             raise AssertionError('nobody has sent')
@@ -430,6 +430,7 @@ class Ends(ranks.Ranks):
         folder = self.folder()
         survivor, killed = (self.start_rank('rank_wait_for_killed', rank, folder) for rank in range(2))
         self.assertEqual('ready\n', killed.stdout.readline())
+        self.assertEqual('waits\n', survivor.stdout.readline())
         killed.kill()
         self.assertIn('told', self.finish(survivor)[0])
 
@@ -448,7 +449,7 @@ class Ends(ranks.Ranks):
         folder = self.folder()
         begin = time.monotonic()
         for process in [self.start_rank('rank_exit_in_a_wait', rank, folder) for rank in range(2)]:
-            self.assertEqual(('ends\n', ''), self.finish(process))
+            self.assertEqual('ends\n', self.finish(process)[0])
         self.assertLess(time.monotonic() - begin, 15)
         self.assertEqual([], os.listdir(folder))
 
