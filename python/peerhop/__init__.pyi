@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from types import TracebackType
-from typing import Any, Literal, Mapping, NamedTuple, Optional, Protocol, Sequence, TypedDict, Union, overload
+from typing import Any, Literal, Mapping, NamedTuple, Optional, Protocol, Sequence, TypedDict, Union, final, overload
 
 from typing_extensions import Buffer, Required, Self
 
@@ -72,22 +72,27 @@ class Peer(NamedTuple):
     incarnation: int
     process: int
 
+@final
 class Memory(Buffer):
     def __len__(self) -> int: ...
 
+@final
 class Queue:
     def synchronize(self, timeout: Optional[float] = None) -> None: ...
 
+@final
 class Group:
     def __len__(self) -> int: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
                  trace: Optional[TracebackType]) -> Literal[False]: ...
 
+@final
 class Release:
     def wait(self, state: _State = "drained", timeout: Optional[float] = None) -> None: ...
     def test(self, state: _State = "drained") -> bool: ...
 
+@final
 class Channel:
     @property
     def status(self) -> int: ...

@@ -42,9 +42,9 @@ class Full(Error):
     """No place is left: the queue is full, too many streams wait, or all channels of a pair are held."""
 
 
-CLASSES = {-errno.ETIMEDOUT: Timeout, -errno.EINVAL: Invalid, -errno.ESTALE: Stale, -errno.EBUSY: Busy,
+CLASSES: dict[int, type[Error]] = {-errno.ETIMEDOUT: Timeout, -errno.EINVAL: Invalid, -errno.ESTALE: Stale, -errno.EBUSY: Busy,
            -errno.EAGAIN: Full, -errno.ENOSPC: Full}
-NAMES = {}
+NAMES: dict[int, str] = {}
 # Of the table's names those that would not do as a class's.
 _SPELLED = {'NOPATH': 'NoPath', 'PEER': 'PeerGone', 'STORE': 'StoreError', 'DRIVER': 'DriverError', 'KIND': 'WrongKind'}
 

@@ -24,9 +24,10 @@ struct memory;
 // A rank of a job. It lives from its creation until close, whoever forgets it: peers reach its
 // memory.
 struct context {
-    PyObject_HEAD struct ph_context *handle; // NULL: closed
-    struct context *next;                    // of all that are not closed
-    unsigned life; // of the process that made it: a forked child has nothing of it
+    PyObject base;
+    struct ph_context *handle; // NULL: closed
+    struct context *next;      // of all that are not closed
+    unsigned life;             // of the process that made it: a forked child has nothing of it
     int64_t deadline_ms;
     int calls;            // of other threads that are inside the library without the GIL
     int ordinal;          // of the CUDA device, -1: host memory
@@ -51,7 +52,8 @@ struct queue {
 };
 
 struct channel {
-    PyObject_HEAD struct context *context;
+    PyObject base;
+    struct context *context;
     struct ph_channel *handle; // NULL: closed
     struct view view;          // of its buffer, none where it is unbound
     // In context->used, where at_used is not NULL. queue: whose synchronize asks for the status,
@@ -64,7 +66,8 @@ struct channel {
 // Host memory: the file is mapped twice, by the library and for Python, so that what Python has of
 // it stays when the context ends.
 struct memory {
-    PyObject_HEAD struct context *context;
+    PyObject base;
+    struct context *context;
     struct memory *next;
     void *own;     // Python's mapping
     void *library; // the library's, for as long as the context is open
@@ -92,7 +95,19 @@ bool is_forked(const struct context *context);
 void context_enter(struct context *context); // a call that gives the GIL away begins, ends
 void context_leave(struct context *context);
 int contexts_watch_forks(void); // once
-PyObject *contexts_close_all(PyObject *module, PyObject *none);
+
+// ---- ending.c
+
+enum { HURRY_MS = 2000 };                   // for an end that is not to wait for others
+void contexts_add(struct context *context); // to those that end when Python exits
+PyObject *contexts_close_all(PyObject *module, PyObject *failed);
+PyObject *context_close(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *context_abort(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *context_enter_with(PyObject *self, PyObject *none);
+PyObject *context_exit(PyObject *self, PyObject *const *args, Py_ssize_t count);
+
+// ---- of a context's methods, each in the file of its subject
+
 PyObject *context_exchange(PyObject *self, PyObject *const *args, Py_ssize_t count,
                            PyObject *names);
 PyObject *context_unbound(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
@@ -117,9 +132,22 @@ PyObject *report_path(PyObject *self, PyObject *const *args, Py_ssize_t count, P
 PyObject *channel_new(struct context *context, struct ph_channel *handle, struct view *view);
 // channel_used: its status is to be asked for when the queue was synchronised.
 void channel_used(struct channel *channel, struct queue *queue);
+// check_channel: -1 with an exception where it, or its context, is closed.
+int check_channel(struct channel *channel);
 // channels_check: -1 with an exception where what a channel did on the queue did not do all of its
 // work.
 int channels_check(struct context *context, struct queue *queue);
+
+// ---- transfer.c
+
+PyObject *channel_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *channel_recv(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *channel_put(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *channel_get(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *channel_signal(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *channel_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *channel_complete(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                           PyObject *names);
 
 // ---- queue.c
 

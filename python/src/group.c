@@ -6,7 +6,8 @@
 #include <string.h>
 
 struct group {
-    PyObject_HEAD struct context *context;
+    PyObject base;
+    struct context *context;
     PyObject *stream;   // or NULL
     PyObject *channels; // a list: that of each call
     struct ph_group_op *ops;

@@ -16,7 +16,8 @@ struct hold {
 };
 
 struct queue_object {
-    PyObject_HEAD struct context *context;
+    PyObject base;
+    struct context *context;
     struct queue *queue;
 };
 

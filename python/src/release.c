@@ -4,7 +4,8 @@
 #include <errno.h>
 
 struct release {
-    PyObject_HEAD struct context *context;
+    PyObject base;
+    struct context *context;
     struct view view; // keeps the memory as long as the release is asked for
 };
 
