@@ -57,7 +57,8 @@ class Context(_peerhop.Context):
 
 
 def _at_exit():
-    _peerhop.close_all(hasattr(sys, 'last_value') or hasattr(sys, 'last_exc'))
+    # What nobody caught has ended the program, unless somebody types it.
+    _peerhop.close_all((hasattr(sys, 'last_value') or hasattr(sys, 'last_exc')) and not hasattr(sys, 'ps1'))
 
 
 atexit.register(_at_exit)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "binding.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -61,6 +62,7 @@ struct creation {
     const char **settings;
     struct ph_context_params params;
     struct ph_context *handle;
+    char device[32];
     char error[1024];
 };
 
@@ -137,6 +139,44 @@ static int take_settings(struct creation *creation, PyObject *settings)
     return 0;
 }
 
+// The device that this thread works on, as the driver has it, -1 where it is not loaded or there is
+// none: the library asks in the thread that creates the context, which is an errand's.
+static int current_device(void)
+{
+    const char *name = getenv("PEERHOP_LIBCUDA");
+    void *driver = dlopen(name && *name ? name : "libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    int ordinal = -1;
+    if (driver == NULL)
+        return -1;
+    int (*get)(int *ordinal) = (int (*)(int *))dlsym(driver, "cuCtxGetDevice");
+    if (get == NULL || get(&ordinal) != 0)
+        ordinal = -1;
+    dlclose(driver);
+    return ordinal;
+}
+
+static bool is_set(const struct creation *creation, const char *variable)
+{
+    for (const char **setting = creation->settings; setting && *setting; setting++)
+        if (strncmp(*setting, variable, strlen(variable)) == 0)
+            return true;
+    return false;
+}
+
+static void choose_device(struct creation *creation, const char *device)
+{
+    const char *wish = device ? device : getenv("PEERHOP_DEVICE");
+    creation->params.device = device;
+    if ((wish && *wish && strcmp(wish, "cuda") != 0) ||
+        (device == NULL && is_set(creation, "PEERHOP_DEVICE=")))
+        return;
+    const int ordinal = current_device();
+    if (ordinal < 0)
+        return;
+    snprintf(creation->device, sizeof creation->device, "cuda:%d", ordinal);
+    creation->params.device = creation->device;
+}
+
 static struct creation *creation_new(PyObject *args, PyObject *named)
 {
     struct creation_args given = {0};
@@ -158,7 +198,7 @@ static struct creation *creation_new(PyObject *args, PyObject *named)
     creation->params.struct_size = sizeof creation->params;
     creation->params.rank = given.rank;
     creation->params.ranks = given.ranks;
-    creation->params.device = given.device;
+    choose_device(creation, given.device);
     creation->params.store = given.store;
     creation->params.job = given.job;
     creation->params.epoch = given.epoch;

@@ -128,6 +128,17 @@ def rank_refused():
         channel.check()
 
 
+def rank_current():
+    """Without a number it is the device that the thread works on, whatever rank this is."""
+    other = 1 - ordinal()
+    Device(other)
+    for how in ({}, {'device': 'cuda'}):
+        with peerhop.Context(**how) as context:
+            assert context.device.startswith(f'cuda:{other} '), context.device
+    with peerhop.Context(settings={'PEERHOP_DEVICE': 'host'}) as context:
+        assert context.device == 'host'
+
+
 class OnTheStandIn(ranks.Ranks):
     def run_on(self, program):
         self.run_ranks(program, PEERHOP_LIBCUDA=os.environ['PEERHOP_LIBCUDA'], TMPDIR='/tmp', PEERHOP_DEVICE='')
@@ -137,6 +148,9 @@ class OnTheStandIn(ranks.Ranks):
 
     def test_unbound(self):
         self.run_on('rank_unbound')
+
+    def test_current_device(self):
+        self.run_on('rank_current')
 
     def test_refused(self):
         self.run_on('rank_refused')
