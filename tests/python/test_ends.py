@@ -186,6 +186,16 @@ def rank_exit_without_close():
         channel.recv(bytearray(1))  # nobody sends it: the end does not wait for it
 
 
+def rank_exit_that_is_held():
+    """The end waits for an operation of this rank's that a peer, who lives on, does not answer."""
+    context = peerhop.Context()
+    channel = context.unbound(other(context))
+    if context.rank == 0:
+        channel.recv(bytearray(1))
+        return
+    time.sleep(60)
+
+
 def rank_exit_in_a_wait():
     """A thread is in a call when the program ends."""
     context = peerhop.Context()
@@ -447,6 +457,13 @@ class Ends(ranks.Ranks):
             self.assertEqual(('', ''), self.finish(process))
         self.assertLess(time.monotonic() - begin, 10)
         self.assertEqual([], os.listdir(folder))  # both have left the job
+
+    def test_exit_that_is_held(self):
+        folder = self.folder()
+        process, _ = (self.start_rank('rank_exit_that_is_held', rank, folder) for rank in range(2))
+        begin = time.monotonic()
+        self.assertIn('peerhop.errors.Timeout: ETIMEDOUT: ', self.finish(process)[1])
+        self.assertLess(time.monotonic() - begin, 20)
 
     def test_exit_in_a_wait(self):
         folder = self.folder()
