@@ -151,9 +151,11 @@ PyObject *channel_complete(PyObject *self, PyObject *const *args, Py_ssize_t cou
 
 // ---- queue.c
 
-// stream_of finds what the library takes for a stream of Python's. -1 with an exception: it is none
-// of the context's.
-int stream_of(struct context *context, PyObject *stream, void **handle, struct queue **queue);
+// stream_of finds what the library takes for a stream of Python's (NULL: the one on which the
+// framework of the view's tensor works; of no view any). -1 with an exception: it is none of the
+// context's.
+int stream_of(struct context *context, PyObject *stream, const struct view *view, void **handle,
+              struct queue **queue);
 // queue_hold keeps a view (and clears it) until the queue has come past what was just enqueued. On
 // a CUDA stream (queue is NULL) it is let go: there the caller keeps memory, as for kernels of its
 // own. A hold is made before the call.

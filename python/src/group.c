@@ -145,12 +145,26 @@ static int hold_views(struct group *group, struct queue *queue)
     return 0;
 }
 
+// first_view: of the first tensor that says on which stream its framework works.
+static const struct view *first_view(const struct group *group)
+{
+    for (size_t i = 0; i < group->count; i++) {
+        const struct channel *channel =
+            (struct channel *)PyList_GetItem(group->channels, (Py_ssize_t)i);
+        if (group->views[i].table != NULL)
+            return &group->views[i];
+        if (channel->view.table != NULL)
+            return &channel->view;
+    }
+    return NULL;
+}
+
 static int run(struct group *group)
 {
     struct queue *queue;
     void *stream;
     if (check_open(group->context) || check_channels(group) ||
-        stream_of(group->context, group->stream, &stream, &queue))
+        stream_of(group->context, group->stream, first_view(group), &stream, &queue))
         return -1;
     const int rc = group->count ? ph_group(group->ops, group->count, stream) : 0;
     if (rc)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "binding.h"
+#include "dlpack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -197,9 +198,14 @@ PyObject *streams_use(PyObject *module, PyObject *current)
     Py_RETURN_NONE;
 }
 
-// cuda_stream_of asks Python: what a stream is, frameworks say in several ways.
-static int cuda_stream_of(struct context *context, PyObject *stream, void **handle)
+// cuda_stream_of asks the framework that the tensor is of, else Python: what a stream is,
+// frameworks say in several ways.
+static int cuda_stream_of(struct context *context, PyObject *stream, const struct view *view,
+                          void **handle)
 {
+    const int rc = stream == NULL ? dlpack_stream(view, handle) : 1;
+    if (rc <= 0)
+        return rc;
     PyObject *ordinal = PyLong_FromLong(context->ordinal);
     PyObject *number = ordinal ? PyObject_CallFunctionObjArgs(current_stream, ordinal,
                                                               stream ? stream : Py_None, NULL)
@@ -221,11 +227,12 @@ static int check_queue(const struct queue *queue)
     return -1;
 }
 
-int stream_of(struct context *context, PyObject *stream, void **handle, struct queue **queue)
+int stream_of(struct context *context, PyObject *stream, const struct view *view, void **handle,
+              struct queue **queue)
 {
     *queue = NULL;
     if (context->ordinal >= 0)
-        return cuda_stream_of(context, stream, handle);
+        return cuda_stream_of(context, stream, view, handle);
     if (stream == NULL) {
         *queue = default_of(context);
     } else if (Py_TYPE(stream) == queue_type &&

@@ -189,7 +189,8 @@ static int enqueue(struct channel *channel, const struct ph_group_op *op,
     struct queue *queue;
     void *stream;
     struct hold *hold = NULL;
-    int rc = stream_of(channel->context, given->stream, &stream, &queue);
+    int rc = stream_of(channel->context, given->stream, channel->bound ? &channel->view : view,
+                       &stream, &queue);
     if (rc == 0 && op->data != NULL && (hold = hold_new()) == NULL)
         rc = -1;
     if (rc) {
@@ -245,7 +246,7 @@ PyObject *channel_complete(PyObject *self, PyObject *const *args, Py_ssize_t cou
     struct queue *queue;
     void *stream;
     if (check_channel(channel) || args_take(&complete_table, args, count, names, &given) ||
-        stream_of(channel->context, given.stream, &stream, &queue))
+        stream_of(channel->context, given.stream, &channel->view, &stream, &queue))
         return NULL;
     const int rc = ph_complete(channel->handle, stream);
     if (queue != NULL)

@@ -1,60 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "view.h"
 
+#include "dlpack.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 
-// ---- the layouts of DLPack 0.x and 1.x
-
-struct dl_device {
-    int32_t type, ordinal;
-};
-
-struct dl_type {
-    uint8_t code, bits;
-    uint16_t lanes;
-};
-
-struct dl_tensor {
-    void *data;
-    struct dl_device device;
-    int32_t dimensions;
-    struct dl_type type;
-    int64_t *shape, *strides; // in elements; no strides: contiguous
-    uint64_t offset;          // bytes
-};
-
-struct dl_managed {
-    struct dl_tensor tensor;
-    void *owner;
-    void (*drop)(struct dl_managed *managed);
-};
-
-struct dl_versioned {
-    uint32_t major, minor;
-    void *owner;
-    void (*drop)(struct dl_versioned *versioned);
-    uint64_t flags;
-    struct dl_tensor tensor;
-};
-
-enum { DL_READ_ONLY = 1, DL_ANY_STREAM = -1 };
-
-static int refuse(const char *function, const char *why, PyObject *object)
+int view_refuse(const char *function, const char *why, PyObject *object)
 {
     PyErr_Format(PyExc_ValueError, "%s: the memory of %R %s", function, (PyObject *)Py_TYPE(object),
                  why);
     return -1;
 }
 
-static int refuse_read_only(const char *function, PyObject *object)
+int view_refuse_read_only(const char *function, PyObject *object)
 {
-    return refuse(function, "is read-only, and is to be written", object);
+    return view_refuse(function, "is read-only, and is to be written", object);
 }
 
-static int refuse_scattered(const char *function, PyObject *object)
+int view_refuse_scattered(const char *function, PyObject *object)
 {
-    return refuse(function, "is not contiguous: make a contiguous copy of it", object);
+    return view_refuse(function, "is not contiguous: make a contiguous copy of it", object);
 }
 
 // ---- the buffer protocol
@@ -72,9 +38,9 @@ static int take_buffer(const char *function, PyObject *object, bool writable, st
     }
     int rc = 0;
     if (!PyBuffer_IsContiguous(buffer, 'A'))
-        rc = refuse_scattered(function, object);
+        rc = view_refuse_scattered(function, object);
     else if (writable && buffer->readonly)
-        rc = refuse_read_only(function, object);
+        rc = view_refuse_read_only(function, object);
     if (rc) {
         PyBuffer_Release(buffer);
         free(buffer);
@@ -83,115 +49,6 @@ static int take_buffer(const char *function, PyObject *object, bool writable, st
     *view = (struct view){
         .data = buffer->buf, .size = (size_t)buffer->len, .device = VIEW_CPU, .buffer = buffer};
     return 0;
-}
-
-// ---- DLPack
-
-static bool is_contiguous(const struct dl_tensor *tensor)
-{
-    int64_t wanted = 1;
-    for (int32_t i = 0; i < tensor->dimensions; i++)
-        if (tensor->shape[i] == 0)
-            return true;
-    if (tensor->strides == NULL)
-        return true;
-    for (int32_t i = tensor->dimensions - 1; i >= 0; i--) {
-        if (tensor->shape[i] != 1 && tensor->strides[i] != wanted)
-            return false;
-        wanted *= tensor->shape[i];
-    }
-    return true;
-}
-
-static void describe(const struct dl_tensor *tensor, struct view *view)
-{
-    uint64_t elements = 1;
-    for (int32_t i = 0; i < tensor->dimensions; i++)
-        elements *= (uint64_t)tensor->shape[i];
-    view->data = (char *)tensor->data + tensor->offset;
-    view->size = (elements * tensor->type.bits * tensor->type.lanes + 7) / 8;
-    view->device = tensor->device.type;
-    view->ordinal = tensor->device.ordinal;
-}
-
-// call_dlpack: of a tensor on a GPU the producer is not to wait for any stream: calls order
-// themselves on theirs. Producers older than version 1 do not know max_version.
-static PyObject *call_dlpack(PyObject *object, bool on_gpu)
-{
-    PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
-    PyObject *none = PyTuple_New(0);
-    PyObject *named =
-        on_gpu ? Py_BuildValue("{s:(ii),s:i}", "max_version", 1, 0, "stream", DL_ANY_STREAM)
-               : Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
-    PyObject *capsule = NULL;
-    if (method != NULL && none != NULL && named != NULL)
-        capsule = PyObject_Call(method, none, named);
-    if (capsule == NULL && named != NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
-        PyErr_Clear();
-        if (PyDict_DelItemString(named, "max_version") == 0)
-            capsule = PyObject_Call(method, none, named);
-    }
-    Py_XDECREF(method);
-    Py_XDECREF(none);
-    Py_XDECREF(named);
-    return capsule;
-}
-
-// claim takes what the capsule has: its name says that it is taken.
-static int claim(const char *function, PyObject *object, PyObject *capsule, bool *read_only,
-                 struct view *view)
-{
-    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
-        struct dl_versioned *versioned = PyCapsule_GetPointer(capsule, "dltensor_versioned");
-        if (versioned->major != 1)
-            return refuse(function, "is described by another version of DLPack than 1", object);
-        if (PyCapsule_SetName(capsule, "used_dltensor_versioned"))
-            return -1;
-        view->versioned = versioned;
-        *read_only = versioned->flags & DL_READ_ONLY;
-        return 0;
-    }
-    if (!PyCapsule_IsValid(capsule, "dltensor"))
-        return refuse(function, "is not described by DLPack", object);
-    view->managed = PyCapsule_GetPointer(capsule, "dltensor");
-    *read_only = false;
-    return PyCapsule_SetName(capsule, "used_dltensor");
-}
-
-// Of what is not known where it lies, nothing is asked of a stream.
-static bool is_on_gpu(PyObject *object)
-{
-    PyObject *device = PyObject_CallMethod(object, "__dlpack_device__", NULL);
-    PyObject *type = device ? PySequence_GetItem(device, 0) : NULL;
-    PyObject *number = type ? PyNumber_Index(type) : NULL;
-    const bool on_gpu = number != NULL && PyLong_AsLong(number) == VIEW_CUDA;
-    Py_XDECREF(device);
-    Py_XDECREF(type);
-    Py_XDECREF(number);
-    PyErr_Clear();
-    return on_gpu;
-}
-
-static int take_dlpack(const char *function, PyObject *object, bool writable, struct view *view)
-{
-    bool read_only;
-    PyObject *capsule = call_dlpack(object, is_on_gpu(object));
-    if (capsule == NULL)
-        return -1;
-    int rc = claim(function, object, capsule, &read_only, view);
-    Py_DECREF(capsule);
-    if (rc)
-        return rc;
-    const struct dl_tensor *tensor =
-        view->versioned ? &view->versioned->tensor : &view->managed->tensor;
-    describe(tensor, view);
-    if (!is_contiguous(tensor))
-        rc = refuse_scattered(function, object);
-    else if (writable && read_only)
-        rc = refuse_read_only(function, object);
-    if (rc)
-        view_drop(view);
-    return rc;
 }
 
 // ---- __cuda_array_interface__
@@ -236,7 +93,7 @@ static int read_data(const char *function, PyObject *object, PyObject *data, boo
     Py_XDECREF(read_only);
     if (PyErr_Occurred())
         return -1;
-    return writable && rc ? refuse_read_only(function, object) : 0;
+    return writable && rc ? view_refuse_read_only(function, object) : 0;
 }
 
 static int read_size(const char *function, PyObject *object, PyObject *shape, PyObject *interface,
@@ -252,9 +109,9 @@ static int read_size(const char *function, PyObject *object, PyObject *shape, Py
     if (PyErr_Occurred())
         return -1;
     if (item <= 0 || elements < 0)
-        return refuse(function, "is not described by __cuda_array_interface__", object);
+        return view_refuse(function, "is not described by __cuda_array_interface__", object);
     view->size = (size_t)(elements * item);
-    return contiguous || elements == 0 ? 0 : refuse_scattered(function, object);
+    return contiguous || elements == 0 ? 0 : view_refuse_scattered(function, object);
 }
 
 static int read_interface(const char *function, PyObject *object, PyObject *interface,
@@ -293,8 +150,9 @@ int view_take(const char *function, PyObject *object, bool writable, struct view
     *view = (struct view){0};
     if (PyObject_CheckBuffer(object))
         return take_buffer(function, object, writable, view);
-    if (PyObject_HasAttrString(object, "__dlpack__"))
-        return take_dlpack(function, object, writable, view);
+    const int rc = dlpack_take(function, object, writable, view);
+    if (rc <= 0)
+        return rc;
     if (PyObject_HasAttrString(object, "__cuda_array_interface__"))
         return take_interface(function, object, writable, view);
     PyErr_Format(PyExc_TypeError,
@@ -317,10 +175,7 @@ void view_drop(struct view *view)
         PyBuffer_Release(old.buffer);
         free(old.buffer);
     }
-    if (old.managed != NULL && old.managed->drop != NULL)
-        old.managed->drop(old.managed);
-    if (old.versioned != NULL && old.versioned->drop != NULL)
-        old.versioned->drop(old.versioned);
+    dlpack_drop(&old);
     Py_XDECREF(old.object);
     PyErr_Restore(kind, value, trace);
 }

@@ -13,6 +13,7 @@ enum view_device { VIEW_CPU = 1, VIEW_CUDA = 2, VIEW_PINNED = 3, VIEW_MANAGED = 
 
 struct dl_managed;
 struct dl_versioned;
+struct dl_table;
 
 struct view {
     void *data;
@@ -25,6 +26,7 @@ struct view {
     struct dl_managed *managed;
     struct dl_versioned *versioned;
     PyObject *object;
+    const struct dl_table *table; // of the framework that it is of, or NULL
 };
 
 // view_take looks at what `object` shares and keeps it until view_drop. -1 with an exception that
@@ -32,5 +34,10 @@ struct view {
 // memory is needed.
 int view_take(const char *function, PyObject *object, bool writable, struct view *view);
 void view_drop(struct view *view); // one that is none, or all zero, is fine
+
+// They set a ValueError and return -1.
+int view_refuse(const char *function, const char *why, PyObject *object);
+int view_refuse_read_only(const char *function, PyObject *object);
+int view_refuse_scattered(const char *function, PyObject *object);
 
 #endif

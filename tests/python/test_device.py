@@ -4,6 +4,7 @@ import ctypes
 import os
 
 import peerhop
+import producers
 import ranks
 
 SIZE = 1 << 16
@@ -128,6 +129,67 @@ def rank_refused():
         channel.check()
 
 
+def rank_stream_of_the_framework():
+    """Without a stream it is the one that the tensor's framework works on: what is held up there is not done."""
+    device = Device(ordinal())
+    streams = [device.stream(), device.stream()]
+    now = streams[0]
+    kept, capsule = producers.table(lambda kind, number: now.cuda_stream if (kind, number) == (2, ordinal()) else 0)
+
+    class Tensor(producers.Producer):
+        __dlpack_c_exchange_api__ = capsule
+
+    def tensor(array):
+        made = Tensor(None, (array.size // 4,), device=producers.CUDA, versioned=True, ordinal=ordinal(), address=array.address)
+        made.array = array
+        return made
+
+    with peerhop.Context(device=f'cuda:{ordinal()}') as context:
+        came = device.array(bytes(SIZE))
+        out = device.array(pattern(context.rank))
+        bound = context.exchange(1, peer=1 - context.rank, buffer=tensor(came))
+        channel = context.unbound(1 - context.rank)
+        for now in streams:
+            if context.rank == 0:
+                channel.send(tensor(out))
+            else:
+                channel.recv(tensor(came))
+            now.synchronize()
+            assert context.rank == 0 or came.read() == pattern(0)
+        # A receive on the one stream holds up nothing on the other one.
+        now = streams[0]
+        if context.rank == 0:
+            channel.recv(tensor(came))
+            now = streams[1]
+            bound.signal()
+            now.synchronize()
+            channel.send(tensor(out))
+            streams[1].synchronize()
+            streams[0].synchronize()
+            assert came.read() == pattern(1)
+        else:
+            bound.wait()
+            channel.recv(tensor(came))
+            channel.send(tensor(out))
+            now.synchronize()
+        # So does a group, while the stream that it would be on otherwise is held up.
+        now, held, later = streams[1], context.unbound(1 - context.rank, op_id=2), device.array(bytes(SIZE))
+        if context.rank == 0:
+            held.recv(later, stream=0)
+        with context.group() as group:
+            channel.send(tensor(out), group=group)
+            channel.recv(tensor(came), group=group)
+        now.synchronize()
+        assert came.read() == pattern(1 - context.rank)
+        if context.rank == 1:
+            held.send(out, stream=0)
+        device.call('cuStreamSynchronize', None)
+        assert context.rank == 1 or later.read() == pattern(1)
+        channel.check()
+        bound.check()
+        assert kept.major == 1
+
+
 def rank_current():
     """Without a number it is the device that the thread works on, whatever rank this is."""
     other = 1 - ordinal()
@@ -148,6 +210,9 @@ class OnTheStandIn(ranks.Ranks):
 
     def test_unbound(self):
         self.run_on('rank_unbound')
+
+    def test_stream_of_the_framework(self):
+        self.run_on('rank_stream_of_the_framework')
 
     def test_current_device(self):
         self.run_on('rank_current')

@@ -1,69 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What shares memory by DLPack and __cuda_array_interface__, as frameworks do: looked at by what a context of host memory
 takes and refuses. The producers are made here."""
-import ctypes
 import gc
 import tempfile
 import unittest
 
 import peerhop
-
-CPU, CUDA = 1, 2
-
-
-class Device(ctypes.Structure):
-    _fields_ = [('type', ctypes.c_int32), ('ordinal', ctypes.c_int32)]
-
-
-class Tensor(ctypes.Structure):
-    _fields_ = [('data', ctypes.c_void_p), ('device', Device), ('dimensions', ctypes.c_int32), ('code', ctypes.c_uint8),
-                ('bits', ctypes.c_uint8), ('lanes', ctypes.c_uint16), ('shape', ctypes.POINTER(ctypes.c_int64)),
-                ('strides', ctypes.POINTER(ctypes.c_int64)), ('offset', ctypes.c_uint64)]
-
-
-Drop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-class Managed(ctypes.Structure):
-    _fields_ = [('tensor', Tensor), ('owner', ctypes.c_void_p), ('drop', Drop)]
-
-
-class Versioned(ctypes.Structure):
-    _fields_ = [('major', ctypes.c_uint32), ('minor', ctypes.c_uint32), ('owner', ctypes.c_void_p), ('drop', Drop),
-                ('flags', ctypes.c_uint64), ('tensor', Tensor)]
-
-
-capsule_new = ctypes.pythonapi.PyCapsule_New
-capsule_new.restype, capsule_new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-
-
-class Producer:
-    """A tensor of 4-byte elements over a bytearray; `out` counts what consumers have not given back."""
-
-    def __init__(self, data, shape, strides=None, device=CPU, versioned=False, read_only=False, offset=0, major=1):
-        self.out, self.asked = 0, []
-        self.data, self.versioned = data, versioned
-        address = ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data)) if data else None
-        number = ctypes.c_int64 * len(shape)
-        self.kept = number(*shape), number(*strides) if strides else None
-        tensor = Tensor(address, Device(device, 0), len(shape), 2, 32, 1, self.kept[0], self.kept[1], offset)
-        self.drop = Drop(self.dropped)
-        self.struct = (Versioned(major, 0, None, self.drop, int(read_only), tensor) if versioned
-                       else Managed(tensor, None, self.drop))
-        self.device = device
-
-    def dropped(self, _):
-        self.out -= 1
-
-    def __dlpack_device__(self):
-        return self.device, 0
-
-    def __dlpack__(self, **how):
-        self.asked.append(how)
-        if 'max_version' in how and not self.versioned:
-            raise TypeError('max_version is not known')
-        self.out += 1
-        return capsule_new(ctypes.addressof(self.struct), b'dltensor_versioned' if self.versioned else b'dltensor', None)
+from producers import CUDA, Producer, table
 
 
 class CudaArray:
@@ -93,6 +36,21 @@ class Views(unittest.TestCase):
                 self.to_itself(sent, received)
                 self.assertEqual(data, came)
                 self.assertEqual((0, 0), (sent.out, received.out))
+
+    def test_a_table_is_quicker(self):
+        first, capsule = table()
+        later, later_capsule = table(major=2)
+        both, both_capsule = table(major=2, older=first)
+        for capsules, asked in ((capsule, 0), (both_capsule, 0), (later_capsule, 1), ('none', 1)):
+            kind = type('Tabled', (Producer,), {'__dlpack_c_exchange_api__': capsules})
+            for _ in range(2):  # the second time it is known
+                came = bytearray(24)
+                sent = kind(bytearray(range(24)), (6,), versioned=True)
+                self.to_itself(sent, kind(came, (6,), versioned=True))
+                self.assertEqual((bytes(range(24)), asked, 0), (bytes(came), len(sent.asked), sent.out))
+            self.refuse(ValueError, 'read-only', kind(bytearray(8), (2,), versioned=True, read_only=True))
+            self.refuse(ValueError, 'contiguous', kind(bytearray(24), (3,), (2,), versioned=True))
+        self.assertEqual([1, 2, 2], [one.major for one in (first, later, both)])  # they are still there
 
     def test_an_offset(self):
         came = bytearray(8)
