@@ -2,6 +2,7 @@
 #include "binding.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 struct release {
     PyObject base;
@@ -13,7 +14,7 @@ PyTypeObject *release_type;
 
 struct release_args {
     PyObject *buffer;
-    int state;
+    int state, rank;
     int64_t deadline_ms;
 };
 #define AT(member) offsetof(struct release_args, member)
@@ -21,7 +22,7 @@ static const struct arg release_list[] = {{"buffer", ARG_OBJECT, AT(buffer), tru
 static const struct arg wait_list[] = {{"state", ARG_STATE, AT(state), false},
                                        {"timeout", ARG_TIMEOUT, AT(deadline_ms), false}};
 static const struct arg timeout_list[] = {{"timeout", ARG_TIMEOUT, AT(deadline_ms), false}};
-static const struct arg rank_list[] = {{"rank", ARG_INT, AT(state), true}};
+static const struct arg rank_list[] = {{"rank", ARG_INT, AT(rank), true}};
 #undef AT
 static const struct arg_table release_table = {"release", release_list, 1, 1};
 static const struct arg_table wait_table = {"wait", wait_list, 2, 1};
@@ -129,18 +130,52 @@ PyObject *context_reap(PyObject *self, PyObject *const *args, Py_ssize_t count, 
 }
 
 // Other ranks are told, or the store, for which it may wait up to the context's deadline.
+struct expulsion {
+    struct errand errand; // owner: the context
+    struct ph_context *handle;
+    int rank;
+};
+
+static int run_expulsion(struct errand *errand)
+{
+    struct expulsion *expulsion = (struct expulsion *)errand;
+    return ph_context_expel(expulsion->handle, expulsion->rank);
+}
+
+static void undo_expulsion(struct errand *errand)
+{
+    (void)errand; // who was told is told
+}
+
+static void forget_expulsion(struct errand *errand)
+{
+    Py_DECREF((PyObject *)errand->owner);
+    free(errand);
+}
+
 PyObject *context_expel(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     struct context *context = (struct context *)self;
     struct release_args given = {0};
-    int rc;
     if (check_open(context) || args_take(&expel_table, args, count, names, &given))
         return NULL;
+    struct expulsion *expulsion = calloc(1, sizeof *expulsion);
+    if (expulsion == NULL)
+        return PyErr_NoMemory();
+    expulsion->errand.run = run_expulsion;
+    expulsion->errand.undo = undo_expulsion;
+    expulsion->errand.forget = forget_expulsion;
+    expulsion->errand.owner = Py_NewRef(self);
+    expulsion->handle = context->handle;
+    expulsion->rank = given.rank;
     context_enter(context);
-    Py_BEGIN_ALLOW_THREADS rc = ph_context_expel(context->handle, given.state);
-    Py_END_ALLOW_THREADS if (rc) fail(context, rc);
+    const int raised = errand_run(&expulsion->errand);
     context_leave(context);
-    return rc ? NULL : Py_NewRef(Py_None);
+    if (raised)
+        return NULL;
+    const int rc = expulsion->errand.rc;
+    forget_expulsion(&expulsion->errand);
+    return rc ? fail(context, rc) : Py_NewRef(Py_None);
 }
 
 static PyMethodDef release_methods[] = {

@@ -351,6 +351,29 @@ def rank_release():
         context.synchronize()
 
 
+def rank_expel():
+    """Of a rank that is stopped, and of one that is not."""
+    context = peerhop.Context(settings={'PEERHOP_HEARTBEAT_MS': 50, 'PEERHOP_SUSPECT_MS': 300})
+    channel = context.unbound(other(context))
+    if context.rank == 1:
+        time.sleep(60)
+    for rank, kind in ((0, peerhop.Invalid), (1, peerhop.Busy)):
+        try:
+            context.expel(rank)
+            raise AssertionError(f'rank {rank} is expelled')
+        except kind:
+            pass
+    os.kill(context.peer(1).process, signal.SIGSTOP)
+    while context.peer(1).state != 'suspect':
+        time.sleep(0.01)
+    context.expel(1)
+    assert context.peer(1).state == 'expelled', context.peer(1)
+    assert channel.ended
+    sys.stdout.write('expelled\n')
+    sys.stdout.flush()
+    os._exit(0)
+
+
 def rank_alone():
     """What a channel, a message and a view have stays as long as they need it, and no longer."""
     with peerhop.Context() as context:
@@ -499,6 +522,11 @@ class Ends(ranks.Ranks):
 
     def test_release(self):
         self.run_ranks('rank_release')
+
+    def test_expel(self):
+        folder = self.folder()
+        process, _ = (self.start_rank('rank_expel', rank, folder) for rank in range(2))
+        self.assertEqual('expelled\n', self.finish(process)[0])
 
     def test_what_is_held(self):
         self.run_ranks('rank_alone')
