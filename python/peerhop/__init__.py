@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Peerhop moves data between GPUs, and host memory, of different processes. See python/README.md."""
+import atexit
+import os
+import sys
+
+from . import _peerhop, _streams
+from ._defaults import deadline, store_and_job
+from ._peerhop import Channel, Group, Memory, Path, Peer, Queue, Release
+from . import errors
+from .errors import *  # pylint: disable=wildcard-import
+
+__version__ = _peerhop.version
+__all__ = ['Channel', 'Context', 'Group', 'Memory', 'Path', 'Peer', 'Queue', 'Release', *errors.TITLES]
+
+
+class Context(_peerhop.Context):
+    """A rank's membership of a job: its device, its store, and everything it owns.
+
+    What is None comes from PEERHOP_* or the launcher (torchrun, mpirun, srun, peerhop-run). Without a store the ranks of one
+    node meet in a directory of the user's in /dev/shm; ranks of several nodes need one (PEERHOP_STORE). `timeout`: seconds
+    of the calls that are given none. `settings`: PEERHOP_* variables for this context alone.
+
+    It lives until close(), the end of its `with`, or the end of the program. An exception that leaves the `with` aborts it:
+    peers that wait are told.
+    """
+    __slots__ = ('_folder', '__weakref__')
+
+    def __new__(cls, rank=None, ranks=None, *, device=None, store=None, job=None, epoch=None, timeout=None, log_level=None,
+                settings=None):
+        store, job, folder = store_and_job(store, job)
+        timeout = deadline(timeout, settings)
+        settings = None if settings is None else tuple(f'{name}={value}' for name, value in settings.items())
+        context = super().__new__(cls, rank, ranks, device=device, store=store, job=job, epoch=epoch, timeout=timeout,
+                                  log_level=log_level, settings=settings)
+        context._folder = folder
+        return context
+
+    def close(self, timeout=None):
+        """Ends the membership: waits until this rank's operations are done and no peer touches its buffers."""
+        super().close(timeout)
+        self._remove_folder()
+
+    def __exit__(self, *raised):
+        result = super().__exit__(*raised)
+        self._remove_folder()
+        return result
+
+    def _remove_folder(self):
+        # Each rank takes what is its own: it is the last one that succeeds.
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass
+
+
+def _at_exit():
+    # What nobody caught has ended the program, unless somebody types it.
+    _peerhop.close_all((hasattr(sys, 'last_value') or hasattr(sys, 'last_exc')) and not hasattr(sys, 'ps1'))
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The extension, for the package alone.
+from typing import Any, Callable
+
+from . import Channel as Channel, Context as Context, Group as Group, Memory as Memory, Path as Path, Peer as Peer
+from . import Queue as Queue, Release as Release
+
+version: str
+
+def codes() -> dict[str, tuple[int, str]]: ...
+def close_all(failed: bool, /) -> None: ...
+def use_errors(make: Callable[[int, str], Exception], /) -> None: ...
+def use_streams(handle_of: Callable[[int, Any], int], /) -> None: ...
