@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What src/cuda/ring_long.cuh does by a warp is one block here, so that a hand moves one row at a
-// time. What a block stores that others look at is a step, and so is each unit.
+// time; but the leads of a launch of several messages are warps of one block, which has one place.
+// What a block stores that others look at is a step, and so is each unit.
 #include "model/ring_model.h"
 
 #include <cstdint>
@@ -18,19 +19,19 @@ enum { ROWS = 2, LIVE = 3, BLOCKS = 4, MOST_HANDS = 3, NONE = 15 };
 enum Phase {
     AWAY,
     FOLLOWS, // on the device, until the launch before it is over
-    LEADS,   // of some items, or of its own
+    LEADS,   // its item
     LOOKS,   // whether it may begin; else it leaves
     MOVES,   // rows
-    LAST,    // of the second launch: counts the message
+    LAST,    // of the second launch: counts the message, or all of several
     GONE,
 };
 
 enum { BEGAN = 1, LEFT = 2, MISSED = 8 }; // of a hand; in the count of hands
 
-struct Block {
-    uint8_t phase : 4, let_in : 1, failed : 1, drawn : 1, spare : 1;
+struct Block { // or a warp that leads one of several
+    uint8_t phase : 4, let_in : 1, failed : 1, drawn : 1, told : 1;
     uint8_t row : 4, next : 4;
-    uint8_t unit : 2, told : 3, over : 3; // told, over: a bit for each item
+    uint8_t unit : 2, item : 2, counted : 2, half : 1, spare : 1; // item: of the row of a lead
     uint8_t pad;
 };
 
@@ -85,15 +86,15 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
             moved_ = false;
             step(s);
             if (!wrong_.empty())
-                return {wrong_, trace(at_) + "  " + last_ + "\n", space_.size()};
+                return {wrong_, trace(at_) + "  " + last_ + "\n", space_.size(), most_waiting_};
             if (!moved_)
                 wrong_ = is_end(s) ? check_end(s) : "stuck";
             if (wrong_.empty())
                 wrong_ = check_waits(s);
             if (!wrong_.empty())
-                return {wrong_, trace(at_) + text(s), space_.size()};
+                return {wrong_, trace(at_) + text(s), space_.size(), most_waiting_};
         }
-        return {"", "", space_.size()};
+        return {"", "", space_.size(), most_waiting_};
     }
 
   private:
@@ -146,17 +147,19 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
         if (launch.op->items.empty())
             return 1;
         if (launch.part == 0)
-            return has_early(rank, launch) ? 1 + job_.hands : 1;
+            return items_of(launch) + (has_early(rank, launch) ? job_.hands : 0);
         return items_of(launch) * job_.hands;
     }
     bool is_lead(const Launch &launch, int block) const
     {
-        return launch.part == 0 && block == 0 && !launch.op->items.empty();
+        return launch.part == 0 && block < items_of(launch);
     }
-    // Of a hand: its item, and which hand of that it is.
-    int item_of(const Launch &launch, int block) const
+    // Which item a block moves rows of.
+    int item_of(const S &s, const Place &p, const Launch &launch) const
     {
-        return launch.part == 0 ? 0 : block / job_.hands;
+        if (launch.part == 0)
+            return is_lead(launch, p.block) ? block_of(s, p).item : 0;
+        return p.block / job_.hands;
     }
     int hand_of(const Launch &launch, int block) const
     {
@@ -165,10 +168,14 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     // The first hand of each of several messages.
     bool is_waiter(const Launch &launch, int block) const
     {
-        return launch.part == 1 && !is_alone(launch) && hand_of(launch, block) == 0 &&
-               (rules_.each_waits || block == 0);
+        return launch.part == 1 && !is_alone(launch) && hand_of(launch, block) == 0;
     }
-
+    // Of a lead: the first hand of its message is on the device.
+    bool is_relieved(const S &s, const Place &p, const Launch &launch) const
+    {
+        return !is_alone(launch) && p.launch + 1 < LIVE &&
+               s.blocks[p.rank][p.stream][p.launch + 1][p.block * job_.hands].phase != AWAY;
+    }
     int ring_units() const
     {
         return ROWS * job_.row;
@@ -193,14 +200,26 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     {
         return bits >> bit & 1;
     }
-    static int on_device(const Block (&streams)[STREAMS][LIVE][BLOCKS])
+    int on_device(const S &s, int rank) const
     {
         int n = 0;
-        for (const auto &launches : streams)
-            for (const auto &launch : launches)
-                for (const Block &block : launch)
-                    n += block.phase != AWAY && block.phase != GONE;
+        for (int stream = 0; stream < STREAMS; stream++)
+            for (int i = 0; i < LIVE && launch_of(s, rank, stream, i); i++)
+                n += on_device(s.blocks[rank][stream][i], *launch_of(s, rank, stream, i));
         return n;
+    }
+    int on_device(const Block (&blocks)[BLOCKS], const Launch &launch) const
+    {
+        int n = 0;
+        bool leads = false;
+        for (int i = 0; i < BLOCKS; i++) {
+            const bool there = blocks[i].phase != AWAY && blocks[i].phase != GONE;
+            if (is_lead(launch, i))
+                leads = leads || there;
+            else
+                n += there;
+        }
+        return n + leads;
     }
     bool is_end(const S &s) const
     {
@@ -281,13 +300,13 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
             return block.phase == MOVES ? end(s, p, "of the application ends") : void();
         switch (block.phase) {
         case LEADS:
-            return is_lead(l, p.block) ? lead_all(s, p, l) : lead_own(s, p, l);
+            return lead(s, p, l);
         case LOOKS:
             return l.part == 0   ? look_early(s, p, l)
                    : is_alone(l) ? relieve(s, p, l)
                                  : look(s, p, l);
         case MOVES:
-            return move(s, p, l);
+            return block.row == NONE ? choose(s, p, l) : move(s, p, l);
         case LAST:
             return count(s, p, l);
         default:
@@ -323,21 +342,29 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     }
     void place(const S &s, const Place &p, const Launch &l)
     {
-        if (on_device(s.blocks[p.rank]) >= job_.places || !is_let_in(s, p, l))
+        if (on_device(s, p.rank) >= job_.places || !is_let_in(s, p, l))
             return;
         S next = s;
-        Block &block = block_of(next, p);
-        block.row = block.next = NONE;
-        block.phase = l.part == 0 ? FOLLOWS : is_waiter(l, p.block) ? LEADS : LOOKS;
-        if (l.op->items.empty())
-            block.phase = MOVES;
-        if (l.part == 1)
-            block.let_in = block.phase == LOOKS || !rules_.waiter_holds;
-        if (is_lead(l, p.block) && !rules_.lets_in_late)
-            block.let_in = 1;
+        for (int i = p.block; i == p.block || is_lead(l, i); i++)
+            put(next, {p.rank, p.stream, p.launch, i}, l);
         if (is_lead(l, p.block) && is_alone(l) && !pushes(p.rank, message_of(l, 0)))
             post(next, l);
         go(next, p, "comes onto the device");
+    }
+    void put(S &next, const Place &p, const Launch &l) const
+    {
+        Block &block = block_of(next, p);
+        block.row = block.next = NONE;
+        block.phase = l.op->items.empty()     ? MOVES
+                      : l.part == 0           ? FOLLOWS
+                      : is_waiter(l, p.block) ? LEADS
+                                              : LOOKS;
+        if (is_lead(l, p.block)) {
+            block.item = uint8_t(p.block & 3);
+            block.let_in = !rules_.lets_in_late;
+        }
+        if (l.part == 1)
+            block.let_in = block.phase == LOOKS;
     }
     void post(S &next, const Launch &l) const
     {
@@ -388,11 +415,27 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
         }
         if (block.phase != MOVES || block.row != NONE || l.op->items.empty())
             return false;
+        if (is_lead(l, p.block))
+            return settle_lead(s, p, l);
         if (l.part == 0)
             leave(block);
         else
             finish(s, p, l);
         return true;
+    }
+
+    // The block ends when no warp has a row.
+    bool settle_lead(S &s, const Place &p, const Launch &l) const
+    {
+        for (int i = 0; i < items_of(l); i++)
+            if (!is_idle(s.blocks[p.rank][p.stream][p.launch][i]))
+                return false;
+        leave(block_of(s, p));
+        return true;
+    }
+    static bool is_idle(const Block &block)
+    {
+        return block.phase == GONE || (block.phase == MOVES && block.row == NONE && block.drawn);
     }
 
     // ---- the lead
@@ -407,7 +450,7 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
         return lanes.begun == mark || !rules_.awaits_begun ||
                (lanes.begun > mark && rules_.later_counts);
     }
-    // One look of a warp that leads an item; true: its wait is over.
+    // One look of a lead; true: its wait is over.
     bool is_led(const S &s, int rank, const Message &message) const
     {
         const Lanes &lanes = s.lanes[message.ring];
@@ -422,15 +465,28 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
             return lanes.push.led != lanes.push.count + 1 && has_room(lanes);
         return is_here(lanes, lanes.take.count);
     }
-    void lead_unit(S &next, int rank, const Message &message)
+    // Moves unit 0, then notes that it has.
+    void lead_unit(const S &s, const Place &p, const Message &message, bool push)
     {
+        S next = s;
         Lanes &lanes = next.lanes[message.ring];
-        const bool push = pushes(rank, message);
-        move_unit(next, message, push, 0);
+        Block &block = block_of(next, p);
+        block.half = !block.half;
+        if (block.half) {
+            move_unit(next, message, push, 0);
+            return go(next, p, push ? "pushes unit 0" : "takes unit 0");
+        }
         End &end = push ? lanes.push : lanes.take;
         end.led = uint8_t(end.count + 1);
         if (!push && rows_of(message) >= ROWS && rules_.stamps_first)
             lanes.stamps[ROWS - 1] = uint8_t(stamp_of(end.count, -1));
+        go(next, p, "notes that");
+    }
+    // Of a first hand: the lead of its message.
+    bool has_left(const S &s, const Place &p) const
+    {
+        const int item = p.block / job_.hands;
+        return p.launch == 0 || s.blocks[p.rank][p.stream][p.launch - 1][item].phase == GONE;
     }
     void tell_begun(S &next, const Message &message) const
     {
@@ -439,52 +495,65 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
         if (rules_.unposts)
             lanes.posted = 0;
     }
-    // A step of the wait for an item; `over` of the block has its bit when that has ended.
-    void lead(const S &s, const Place &p, const Message &message, int item)
+    void lead(const S &s, const Place &p, const Launch &l)
     {
+        const Message &message = message_of(l, item_of(s, p, l));
         const bool push = pushes(p.rank, message);
         const bool ended = end_of(s, message, push).ended;
-        const Block &block = block_of(s, p);
         S next = s;
-        if (!push && !has(block.told, item)) {
+        if (is_lead(l, p.block) && is_relieved(s, p, l) && !block_of(s, p).half && rules_.yields)
+            end(s, p, "yields to the hand");
+        if (!push && !block_of(s, p).told) {
             tell_begun(next, message);
-            block_of(next, p).told = uint8_t(block.told | 1 << item);
+            block_of(next, p).told = 1;
             return go(next, p, "tells that the take has begun");
         }
-        if (!ended && !is_led(s, p.rank, message)) {
-            if (may_lead(s, p.rank, message)) {
-                lead_unit(next, p.rank, message);
-                return go(next, p, push ? "pushes unit 0" : "takes unit 0");
-            }
-            if (!s.broken[p.rank])
-                return;
-            if (rules_.lead_ends_lane)
-                end_of(next, message, push).ended = 1;
-        }
-        block_of(next, p).over = uint8_t(block.over | 1 << item);
-        go(next, p, "need not wait any more");
+        if (ended || is_led(s, p.rank, message))
+            return end_wait(s, p, l, !ended && rules_.lead_stays);
+        if (!is_lead(l, p.block) && !has_left(s, p) && rules_.awaits_lead)
+            return;
+        if (block_of(s, p).half || may_lead(s, p.rank, message))
+            return lead_unit(s, p, message, push);
+        if (!s.broken[p.rank])
+            return;
+        if (rules_.lead_ends_lane)
+            end_of(next, message, push).ended = 1;
+        end_wait(next, p, l, false);
     }
-    void lead_all(const S &s, const Place &p, const Launch &l)
+    // Lets the hands in.
+    void end_wait(const S &s, const Place &p, const Launch &l, bool stays)
     {
-        const Block &block = block_of(s, p);
-        const int items = items_of(l);
-        const bool over = rules_.first_come ? block.over != 0 : has(block.over, 0);
-        for (int i = 0; i < items; i++)
-            if (!has(block.over, i))
-                lead(s, p, message_of(l, i), i);
-        if (over)
-            end(s, p, "lets the hands in");
-    }
-    void lead_own(const S &s, const Place &p, const Launch &l)
-    {
-        const int item = item_of(l, p.block);
-        if (!has(block_of(s, p).over, item))
-            return lead(s, p, message_of(l, item), item);
         S next = s;
-        block_of(next, p).let_in = 1;
-        block_of(next, p).told = block_of(next, p).over = 0;
+        if (!is_lead(l, p.block)) {
+            Block &hand = block_of(next, p);
+            hand.let_in = 1;
+            hand.told = 0;
+            hand.phase = MOVES;
+            if (stays)
+                draw_first(next, p, l);
+            return go(next, p, "begins");
+        }
+        if (rules_.first_come || p.block == 0)
+            for (int i = 0; i < items_of(l); i++)
+                next.blocks[p.rank][p.stream][p.launch][i].let_in = 1;
+        Block &block = block_of(next, p);
+        block.told = 0;
+        block.phase = MOVES;
+        block.drawn = !stays;
+        go(next, p, stays ? "has led its message" : "leads no more");
+    }
+    // Of a lead that has led: it draws, unless it has seen that a hand has.
+    void choose(const S &s, const Place &p, const Launch &l)
+    {
+        const Message &message = message_of(l, p.block);
+        const End &end_of_it = end_of(s, message, pushes(p.rank, message));
+        if (block_of(s, p).drawn)
+            return;
+        S next = s;
         draw_first(next, p, l);
-        go(next, p, "begins");
+        go(next, p, "draws its first row");
+        if (end_of_it.drawn != 0 || end_of_it.ended)
+            end(s, p, "leaves the rows to who has drawn");
     }
 
     // ---- hands
@@ -492,20 +561,22 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     // The next row of a message for a block; NONE: there is none.
     int draw(S &next, const Place &p, const Launch &l) const
     {
-        const Message &message = message_of(l, item_of(l, p.block));
+        const Message &message = message_of(l, item_of(next, p, l));
         End &end = end_of(next, message, pushes(p.rank, message));
+        const int rows = rows_of(message);
         if (!rules_.draws) {
             const Block &block = block_of(next, p);
-            const int row = block.drawn ? block.row + job_.hands : hand_of(l, p.block);
-            return row < rows_of(message) ? row : int(NONE);
+            const int first = is_lead(l, p.block) ? job_.hands : hand_of(l, p.block);
+            const int row = block.drawn ? block.row + job_.hands + 1 : first;
+            return row < rows ? row : int(NONE);
         }
         const int row = end.drawn;
-        end.drawn = uint8_t(row + (row < NONE));
-        return row < rows_of(message) ? row : int(NONE);
+        end.drawn = uint8_t(row + (row < rows));
+        return row < rows ? row : int(NONE);
     }
     void draw_first(S &next, const Place &p, const Launch &l) const
     {
-        const Message &message = message_of(l, item_of(l, p.block));
+        const Message &message = message_of(l, item_of(next, p, l));
         Block &block = block_of(next, p);
         const bool ended = end_of(next, message, pushes(p.rank, message)).ended;
         block.phase = MOVES;
@@ -574,7 +645,7 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     // ... of several.
     void look(const S &s, const Place &p, const Launch &l)
     {
-        const Message &message = message_of(l, item_of(l, p.block));
+        const Message &message = message_of(l, item_of(s, p, l));
         const bool ended = end_of(s, message, pushes(p.rank, message)).ended;
         S next = s;
         if (may_begin(s, p.rank, message) && !ended)
@@ -625,7 +696,7 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     }
     void move(const S &s, const Place &p, const Launch &l)
     {
-        const Message &message = message_of(l, item_of(l, p.block));
+        const Message &message = message_of(l, item_of(s, p, l));
         const bool push = pushes(p.rank, message);
         const Block &block = block_of(s, p);
         S next = s;
@@ -667,15 +738,21 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     }
     void give_up(const S &s, const Place &p, const Launch &l)
     {
-        const Message &message = message_of(l, item_of(l, p.block));
+        const Message &message = message_of(l, item_of(s, p, l));
         S next = s;
         Block &block = block_of(next, p);
         block.row = block.next = NONE;
         block.unit = 0;
-        block.failed = 1;
-        if (l.part == 0 && rules_.early_ends_lane)
-            end_of(next, message, true).ended = 1;
+        block.failed = block.drawn = 1;
+        if (l.part == 0)
+            end_early(next, p, l, message);
         go(next, p, "gives up");
+    }
+
+    void end_early(S &next, const Place &p, const Launch &l, const Message &message) const
+    {
+        if (is_lead(l, p.block) ? rules_.mover_ends_lane : rules_.early_ends_lane)
+            end_of(next, message, pushes(p.rank, message)).ended = 1;
     }
 
     // ---- the end of a message
@@ -683,7 +760,7 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     // Of a hand of the second launch that has nothing to do any more.
     void finish(S &next, const Place &p, const Launch &l) const
     {
-        const Message &message = message_of(l, item_of(l, p.block));
+        const Message &message = message_of(l, item_of(next, p, l));
         End &end = end_of(next, message, pushes(p.rank, message));
         Block &block = block_of(next, p);
         if (block.failed && rules_.hand_ends_lane)
@@ -702,7 +779,7 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     {
         if (p.launch != 0 && rules_.awaits_first)
             return;
-        const Message &message = message_of(l, item_of(l, p.block));
+        const Message &message = message_of(l, item_of(s, p, l));
         const bool push = pushes(p.rank, message);
         S next = s;
         End &end = end_of(next, message, push);
@@ -711,7 +788,7 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
         leave(block_of(next, p));
         if (missed)
             return go(next, p, "leaves last");
-        count_message(next, l.op->items[size_t(item_of(l, p.block))], push);
+        count_message(next, l.op->items[size_t(item_of(s, p, l))], push);
         go(next, p, "counts the message");
     }
     void count_message(S &next, int number, bool push)
@@ -737,23 +814,39 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
 
     // ---- what must hold
 
-    // Whether a block waits for a peer that may not be there yet.
+    // Whether a block of hands, or any warp of a lead, waits for a peer that may not be there yet.
     bool awaits_peer(const S &s, const Place &p, const Launch &l) const
     {
         const Block &block = block_of(s, p);
-        if (block.phase == LEADS && is_lead(l, p.block))
-            return block.over == 0;
-        const int item = item_of(l, p.block);
-        const Message &message = message_of(l, item);
+        if (block.phase != LOOKS && block.phase != LEADS)
+            return false;
+        if (is_lead(l, p.block) && is_relieved(s, p, l))
+            return false; // it leaves
+        const Message &message = message_of(l, item_of(s, p, l));
         if (block.phase == LOOKS)
             return !rules_.leaves && !may_begin(s, p.rank, message);
-        return block.phase == LEADS && !has(block.over, item) && !is_led(s, p.rank, message) &&
-               !may_lead(s, p.rank, message);
+        return !is_led(s, p.rank, message) && !may_lead(s, p.rank, message);
+    }
+    // How many blocks of a launch do, or wait for those of the launch before.
+    int count_waiting(const S &s, int rank, int stream, int launch, bool behind) const
+    {
+        const Launch &l = *launch_of(s, rank, stream, launch);
+        int waiting = 0;
+        bool leads = false;
+        for (int i = 0; i < count_blocks(rank, l); i++) {
+            const Place p = {rank, stream, launch, i};
+            const bool waits = awaits_peer(s, p, l) || (behind && block_of(s, p).phase == LAST);
+            if (is_lead(l, i))
+                leads = leads || waits;
+            else
+                waiting += waits;
+        }
+        return waiting + leads;
     }
     // A hand that has a row waits for one of a message that the peer is at.
     bool is_attended(const S &s, const Place &p, const Launch &l) const
     {
-        const int number = l.op->items[size_t(item_of(l, p.block))];
+        const int number = l.op->items[size_t(item_of(s, p, l))];
         const Ring &ring = job_.rings[size_t(job_.messages[size_t(number)].ring)];
         const int other = ring.from == p.rank ? ring.to : ring.from;
         for (int stream = 0; stream < STREAMS; stream++)
@@ -769,8 +862,8 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
         return launch < 0 || (launch < LIVE && s.blocks[rank][stream][launch][0].phase != AWAY);
     }
     // Nothing of a later operation is on the device while a block waits for a peer that may not be
-    // there.
-    std::string check_waits(const S &s) const
+    // there. As many blocks wait as the launch has messages.
+    std::string check_waits(const S &s)
     {
         for (int rank = 0; rank < RANKS && job_.trouble == QUIET; rank++)
             for (int stream = 0; stream < STREAMS; stream++) {
@@ -779,17 +872,29 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
                     const Launch &l = *launch_of(s, rank, stream, i);
                     if (waiting > 0 && l.part == 0 && s.blocks[rank][stream][i][0].phase != AWAY)
                         return "is there before its time";
-                    for (int b = 0; b < count_blocks(rank, l) && !l.op->items.empty(); b++) {
-                        const Place p = {rank, stream, i, b};
-                        waiting += awaits_peer(s, p, l);
-                        if (block_of(s, p).phase == MOVES && !is_attended(s, p, l))
-                            return "a hand waits for what may never come";
-                    }
+                    if (l.op->items.empty())
+                        continue;
+                    const int more = count_waiting(s, rank, stream, i, waiting > 0);
+                    waiting += more;
+                    if (more > 0 && waiting > (is_alone(l) ? 1 : items_of(l)))
+                        return "several blocks wait";
+                    if (!are_attended(s, rank, stream, i))
+                        return "a hand waits for what may never come";
                 }
-                if (waiting > job_.waiting)
-                    return "several blocks wait";
+                most_waiting_ = waiting > most_waiting_ ? waiting : most_waiting_;
             }
         return "";
+    }
+    bool are_attended(const S &s, int rank, int stream, int launch) const
+    {
+        const Launch &l = *launch_of(s, rank, stream, launch);
+        for (int i = 0; i < count_blocks(rank, l); i++) {
+            const Place p = {rank, stream, launch, i};
+            const Block &block = block_of(s, p);
+            if (block.phase == MOVES && block.row != NONE && !is_attended(s, p, l))
+                return false;
+        }
+        return true;
     }
     std::string check_end(const S &s) const
     {
@@ -855,6 +960,7 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     model::Space<S> space_;
     std::vector<const char *> names_;
     size_t at_ = 0;
+    int most_waiting_ = 0;
     bool moved_ = false;
     std::string wrong_, found_, last_;
 };
@@ -874,7 +980,7 @@ Outcome explore(const Job &job, const Rules &rules)
     if (job.ranks == 3)
         return rings <= 3 ? run<3, 1, 3>(job, rules) : run<3, 1, 6>(job, rules);
     if (!job.ops[0][1].empty() || !job.ops[1][1].empty())
-        return run<2, 2, 2>(job, rules);
+        return rings <= 2 ? run<2, 2, 2>(job, rules) : run<2, 2, 4>(job, rules);
     return rings == 1 ? run<2, 1, 1>(job, rules) : run<2, 1, 3>(job, rules);
 }
 

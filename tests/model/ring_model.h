@@ -21,15 +21,16 @@ struct Rules {
     bool awaits_room = true;     // unit 0 is pushed when it has room
     bool awaits_begun = true;    // a push goes on when its take has begun
     bool later_counts = true;    // ... or a later one, whose `begun` has replaced that
-    bool first_come = true;      // the first launch ends when any of its items may go on
+    bool first_come = true;      // the second launch begins when any item of the first is led
+    bool lead_stays = true;      // who has led its message moves rows, unless a hand has drawn
+    bool yields = true;          // a lead that has not led leaves when the first hand is there
+    bool awaits_lead = true;     // ... which leads when the lead has left
     bool lead_ends_lane = true;  // a lead that gives up says so to the hands
     bool tells_in_turn = true;   // a take tells `begun` when the launch before it is over
     bool follows = true;         // a first launch begins when the launch before it is over
     // Hands
     bool lets_in_late = true;    // the second launch begins when the wait of the first is over
-    bool waiter_holds = true;    // the first hand of each of several lets the next launch in late
-    bool each_waits = true;      // each of several messages has a hand that waits
-    bool leaves = true;          // other hands leave if they may not begin soon
+    bool leaves = true;          // hands leave if they may not begin soon
     bool left_counts = true;     // who has left the first launch is not taken for one at work
     bool relieves = true;        // one of the second launch does nothing where that one is at work
     bool holds = true;           // one that begins at once lets the second launch in by its end
@@ -46,6 +47,7 @@ struct Rules {
     // The end
     bool hand_ends_lane = true;  // a hand that gives up ends the lane
     bool early_ends_lane = true; // ... one of the first launch
+    bool mover_ends_lane = true; // ... a lead that moves rows
     bool counts_missed = true;   // ... and counts as one that has missed
     bool looks_last = true;      // who leaves last looks whether the lane has ended
     bool awaits_first = true;    // ... and waits for the end of the first launch
@@ -78,7 +80,6 @@ enum Trouble {
 struct Job {
     int ranks = 2, places = 1, hands = 2, row = 1; // units in a row
     bool ahead = false; // hands draw while they have a row, as ours do
-    int waiting = 1;    // most blocks of a stream that wait for a peer that may not be there
     Trouble trouble = QUIET;
     std::vector<Ring> rings;
     std::vector<Message> messages; // those of a ring in its order
@@ -89,6 +90,7 @@ struct Job {
 struct Outcome {
     std::string wrong, trace;
     size_t states = 0;
+    int waiting = 0; // most blocks of a stream that waited for a peer that may not be there
 };
 
 Outcome explore(const Job &job, const Rules &rules = {});
