@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ('src', 'tools', 'bench')
+FOLDERS = ('src', 'tools', 'bench', 'python')
 
 
 def commands(build):
