@@ -138,11 +138,12 @@ static void add(struct phi_peer *peer, enum phi_flag_part part)
 
 void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound)
 {
+    // Another thread that does so has a deadline. The peer's life may be over and reaped meanwhile.
+    while (peer->own_flags != NULL && peer->own_flags->growing)
+        pthread_cond_wait(&peer->peers->changed, &peer->peers->lock);
     struct phi_own_flags *own = peer->own_flags;
     if (own == NULL)
         return;
-    while (own->growing) // that thread has a deadline
-        pthread_cond_wait(&peer->peers->changed, &peer->peers->lock);
     own->growing = true;
     for (int part = PHI_FLAG_BASE + 1; part < PHI_FLAG_PARTS; part++)
         if (!own->made[part] && needs(peer, (enum phi_flag_part)part, more, bound))
