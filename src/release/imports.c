@@ -142,6 +142,8 @@ struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi
     size_t cursor = 0;
     look->left = look->later = false;
     for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
+        if (e->import == NULL && !e->revoked)
+            continue; // there is nothing of it to close: of thousands, before who uses it is looked for
         bool idle = look->idle && e->import != NULL && !e->importing &&
                     (peer->peers->leaving || !is_wanted(peer, e));
         if (!idle && !may_close(peer, e)) {
