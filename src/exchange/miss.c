@@ -319,7 +319,11 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
     // A released buffer is not mapped, and its descriptor not waited for.
     bool over = phi_key_mine(key, key->agreement.mine)->released || phi_revoke_key(key);
     phi_pending_wants(pending, (told == NULL || awaits) && !over);
-    pending->tells = told != NULL && !over && phi_flag_memory_owes(key->peer);
+    // Two buffers of which nothing is new make a channel more, too.
+    pending->tells =
+        told != NULL && !over &&
+        (phi_flag_memory_owes(key->peer) ||
+         phi_flag_memory_short(key->peer, !phi_key_mine(key, key->agreement.mine)->unbound));
     *reason = PHI_REASON_RELEASED;
     if (over)
         return find_room(pending, PHI_REASON_RELEASED, reason);

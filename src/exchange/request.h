@@ -30,7 +30,7 @@ struct phi_pending {
     bool concluded;  // the open round is ours and its outcome is `result`, at both ends
     bool wants;      // counted in peers->wanted
     bool blocked;    // until there is room for its key or its channel
-    bool tells;      // the peer is to be told of a part of flags first (lane/flag_memory.h)
+    bool tells;      // a part of flags is to be made, or told to the peer, first (lane/flag_memory.h)
     bool renews;     // its bounce buffer was given back with a channel that has ended: it needs one
     int result;
     struct ph_channel *channel;

@@ -48,12 +48,31 @@ static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer
     return n;
 }
 
-static bool any_bound(const struct phi_descriptor *list, size_t n)
+static bool has_channel(const struct phi_pending *pending)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!phi_key_mine(list[i].key, list[i].number)->unbound)
+    for (uint32_t i = 0; i < pending->key->channels_count; i++)
+        if (pending->key->channels[i]->mine_number == pending->number)
             return true;
     return false;
+}
+
+// How many channels with a peer are under way, in any exchange; *bound: some of them have buffers.
+static uint32_t count_coming(const struct phi_peers *peers, const struct phi_peer *peer,
+                             bool *bound)
+{
+    uint32_t n = 0;
+    *bound = false;
+    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+        for (size_t i = 0; i < r->n; i++) {
+            const struct phi_pending *pending = &r->pending[i];
+            if (pending->key->peer != peer || pending->state == PHI_PENDING_DONE ||
+                (has_channel(pending) && !pending->tells))
+                continue;
+            n++;
+            const struct phi_own_buffer *own = phi_key_mine(pending->key, pending->number);
+            *bound = *bound || (own != NULL && !own->unbound);
+        }
+    return n;
 }
 
 // One message with everything new for one peer. The lock is given up while it is sent; the keys are
@@ -66,9 +85,10 @@ int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, i
     if (list == NULL)
         return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations",
                         request->n);
+    bool bound;
+    const uint32_t coming = count_coming(peers, peer, &bound);
+    phi_flag_memory_grow(peer, coming, bound, deadline);
     size_t n = collect(request, peer, list);
-    if (n > 0 || phi_flag_memory_owes(peer))
-        phi_flag_memory_grow(peer, (uint32_t)n, any_bound(list, n));
     const bool tells = n > 0 || phi_flag_memory_owes(peer);
     int rc = n && peer->link ? phi_hello_register(peer, list, n) : 0;
     if (rc) {

@@ -23,6 +23,7 @@ struct phi_own_flags {
     struct phi_slab slab[PHI_FLAG_PARTS];
     bool made[PHI_FLAG_PARTS], sent[PHI_FLAG_PARTS];
     bool refused[PHI_FLAG_PARTS]; // the peer knows that there is none
+    bool failed[PHI_FLAG_PARTS];  // it could not be made, and is not tried again
     bool growing;                 // a thread makes some, without the lock
 };
 
@@ -57,7 +58,8 @@ static void draw(char *line)
     }
 }
 
-static int make(struct phi_peers *peers, enum phi_flag_part part, struct phi_slab *slab)
+static int make(struct phi_peers *peers, enum phi_flag_part part, int64_t deadline,
+                struct phi_slab *slab)
 {
     const bool lanes = part == PHI_FLAG_BASE;
     char *line = lanes ? calloc(1, PHI_FLAG_LANES) : NULL;
@@ -67,8 +69,7 @@ static int make(struct phi_peers *peers, enum phi_flag_part part, struct phi_sla
         draw(line);
     const struct phi_slab_image image = {line, PHI_FLAG_LANES, lanes ? PHI_FLAG_LINES : 0,
                                          phi_flag_size(part)};
-    int rc = phi_slab_open(peers->memory, peers->device, &image,
-                           phi_deadline(peers->config->deadline_ms), slab);
+    int rc = phi_slab_open(peers->memory, peers->device, &image, deadline, slab);
     free(line);
     return rc;
 }
@@ -81,7 +82,8 @@ int phi_flag_memory_open(struct phi_peer *peer)
     if (own == NULL)
         return phi_fail(peer->peers->report, -ENOMEM, "the flags for rank %d: out of memory",
                         peer->rank);
-    int rc = make(peer->peers, PHI_FLAG_BASE, &own->slab[PHI_FLAG_BASE]);
+    int rc = make(peer->peers, PHI_FLAG_BASE, phi_deadline(peer->peers->config->deadline_ms),
+                  &own->slab[PHI_FLAG_BASE]);
     if (rc == 0) {
         own->made[PHI_FLAG_BASE] = true;
         peer->own_flags = own;
@@ -93,14 +95,24 @@ int phi_flag_memory_open(struct phi_peer *peer)
     return 0;
 }
 
+// Lines that were given back: the lower rank knows them, the higher one that there are some.
+static uint32_t free_lines(const struct phi_peer *peer)
+{
+    uint32_t channels = 0;
+    if (peer->peers->rank < peer->rank)
+        return peer->room.lines_count;
+    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+        channels++;
+    return peer->lines_used > channels ? peer->lines_used - channels : 0;
+}
+
 // Whether `more` new channels have need of a part. bound: some of them have buffers, of which alone
-// messages go by wide slots. Lines that were given back come first, and are any of those before;
-// only the lower rank knows of them.
+// messages go by wide slots. Lines that were given back come first, and are any of those before.
 static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
 {
-    const uint32_t free_lines = peer->room.lines_count, used = peer->lines_used;
-    const uint32_t lines = used + (more > free_lines ? more - free_lines : 0);
-    const uint32_t first = free_lines > 0 ? 0 : used;
+    const uint32_t given_back = free_lines(peer), used = peer->lines_used;
+    const uint32_t lines = used + (more > given_back ? more - given_back : 0);
+    const uint32_t first = given_back > 0 ? 0 : used;
     const bool wide = bound && phi_table_wide(peer->peers->size_table, phi_flag_pair(peer));
     if (peer->flags[part] != NULL) // it serves nobody alone
         return true;
@@ -116,40 +128,60 @@ static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t
     }
 }
 
+// Whether a part is to be made. A peer of which an offer has come without the first part has no
+// flags.
+static bool lacks(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
+{
+    const struct phi_peers *peers = peer->peers;
+    const struct phi_own_flags *own = peer->own_flags;
+    const bool may = peer->flags[PHI_FLAG_BASE] != NULL || peer->exports_seen == 0;
+    return may && !own->made[part] && !own->failed[part] &&
+           peers->slot_bytes + phi_flag_size(part) <= (uint64_t)peers->config->device_bytes &&
+           needs(peer, part, more, bound);
+}
+
+bool phi_flag_memory_short(const struct phi_peer *peer, bool bound)
+{
+    for (int part = PHI_FLAG_BASE + 1; peer->own_flags != NULL && part < PHI_FLAG_PARTS; part++)
+        if (lacks(peer, (enum phi_flag_part)part, 1, bound))
+            return true;
+    return false;
+}
+
 // One part; the lock is given up.
-static void add(struct phi_peer *peer, enum phi_flag_part part)
+static void add(struct phi_peer *peer, enum phi_flag_part part, int64_t deadline)
 {
     struct phi_peers *peers = peer->peers;
     struct phi_own_flags *own = peer->own_flags;
-    const size_t size = phi_flag_size(part);
-    if (peers->slot_bytes + size > (uint64_t)peers->config->device_bytes)
-        return;
-    peers->slot_bytes += size;
+    peers->slot_bytes += phi_flag_size(part);
     pthread_mutex_unlock(&peers->lock);
-    int rc = make(peers, part, &own->slab[part]);
+    int rc = make(peers, part, deadline, &own->slab[part]);
     pthread_mutex_lock(&peers->lock);
     own->made[part] = rc == 0;
+    own->failed[part] = rc != 0;
     if (rc == 0)
         return;
-    peers->slot_bytes -= size;
+    peers->slot_bytes -= phi_flag_size(part);
     phi_log(peers->report, PH_LOG_WARN, "some channels with rank %d have no slots: %s", peer->rank,
             ph_strerror(rc));
 }
 
-void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound)
+void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound, int64_t deadline)
 {
-    // Another thread that does so has a deadline. The peer's life may be over and reaped meanwhile.
+    struct phi_peers *peers = peer->peers;
+    // The peer's life may be over and reaped meanwhile.
     while (peer->own_flags != NULL && peer->own_flags->growing)
-        pthread_cond_wait(&peer->peers->changed, &peer->peers->lock);
+        if (phi_peers_follow(peers, deadline))
+            return;
     struct phi_own_flags *own = peer->own_flags;
     if (own == NULL)
         return;
     own->growing = true;
     for (int part = PHI_FLAG_BASE + 1; part < PHI_FLAG_PARTS; part++)
-        if (!own->made[part] && needs(peer, (enum phi_flag_part)part, more, bound))
-            add(peer, (enum phi_flag_part)part);
+        if (lacks(peer, (enum phi_flag_part)part, more, bound))
+            add(peer, (enum phi_flag_part)part, deadline);
     own->growing = false;
-    phi_peers_changed(peer->peers);
+    phi_peers_changed(peers);
 }
 
 static void end_theirs(struct phi_remote_export *e)
@@ -252,8 +284,7 @@ static bool is_refusal(const struct phi_peer *peer, int part)
 bool phi_flag_memory_owes(const struct phi_peer *peer)
 {
     for (int part = PHI_FLAG_BASE + 1; part < PHI_FLAG_PARTS; part++)
-        if (peer->flags[part] != NULL &&
-            (is_untold(peer->own_flags, part) || is_refusal(peer, part)))
+        if (is_untold(peer->own_flags, part) || is_refusal(peer, part))
             return true;
     return false;
 }

@@ -36,9 +36,10 @@ int phi_flag_memory_open(struct phi_peer *peer);
 
 // phi_flag_memory_grow makes the parts that the pair's channels and `more` new ones have need of,
 // as far as the rank's budget goes. bound: some of these have buffers. Gives up the lock: a key of
-// the peer is in an exchange of the caller's. Blocks until the configured deadline, not behind the
-// application's streams.
-void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound);
+// the peer is in an exchange of the caller's. Blocks until the deadline, not behind the
+// application's streams. short: whether it would make one for one channel more.
+void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound, int64_t deadline);
+bool phi_flag_memory_short(const struct phi_peer *peer, bool bound);
 
 // phi_flag_memory_close ends both ranks' parts: the memory by the device's closer. reap does so for
 // a life that is over, where no handle is left by which somebody could still take what that life
@@ -49,8 +50,8 @@ bool phi_flag_memory_reap(struct phi_peer *peer, bool blocking);
 void phi_flag_memory_forget(struct phi_peer *peer);
 
 // A part that one rank tells of the other one answers, with its own or with that it makes none,
-// before it confirms a channel. owes: this rank has to answer, with an offer; awaits: the peer has
-// to.
+// before it confirms a channel. owes: this rank has something to tell, with an offer; awaits: the
+// peer has to answer.
 bool phi_flag_memory_owes(const struct phi_peer *peer);
 bool phi_flag_memory_awaits(const struct phi_peer *peer);
 

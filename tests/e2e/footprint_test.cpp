@@ -130,8 +130,8 @@ TEST_P(Footprint, GrowsWithThePairsChannels)
 // Rank 1 has less than rank 0. What is missing at one end is not used at either.
 RANK_FUNCTION(has_a_budget)
 {
-    rank.open({Rank::wide(), rank.rank ? "PEERHOP_DEVICE_BYTES=8388608"
-                                       : "PEERHOP_DEVICE_BYTES=268435456"});
+    rank.open({Rank::wide(),
+               rank.rank ? "PEERHOP_DEVICE_BYTES=8388608" : "PEERHOP_DEVICE_BYTES=268435456"});
     const uint64_t before = rank.counter("device_bytes");
     Channels pair(rank);
     pair.add(rank, 1);
@@ -184,6 +184,50 @@ TEST_P(Footprint, WhereOneEndHasNothingNew)
 {
     EXPECT_EQ(run("one_has_the_same"), "");
     EXPECT_EQ(run("one_has_the_same", 2, "PEERHOP_DEVICE_BYTES=0"), "");
+}
+
+// Several exchanges that each begin before another ends; and one rank with two buffers, the other
+// with ten, of which each two make a channel when all are known.
+RANK_FUNCTION(makes_channels_in_other_ways)
+{
+    rank.open({Rank::wide()});
+    Channels pair(rank);
+    const size_t n = 18;
+    std::vector<ph_exchange_request *> requests(n);
+    if (rank.argument == "begun") {
+        for (size_t i = 0; i < n; i++) {
+            const ph_operation op = {
+                i, !rank.rank, PH_ROLE_BOTH, PH_PROTOCOL_PUT, pair.out + i * place, place};
+            CHECK_OK(ph_exchange_start(rank.context, &op, 1, &requests[i]));
+        }
+        pair.channels.resize(n);
+        for (size_t i = 0; i < n; i++)
+            CHECK_OK(ph_exchange_finish(&requests[i], &pair.channels[i], 0));
+    } else {
+        const size_t mine = rank.rank ? 2 : 10;
+        for (size_t i = 0; i < 2 * 10; i++) {
+            const size_t which = rank.rank ? (i + i / 10) % mine : i % mine;
+            pair.channels.push_back(rank.channel(!rank.rank, 1, PH_ROLE_BOTH,
+                                                 pair.out + which * place, place, PH_PROTOCOL_PUT));
+        }
+    }
+    if (!rank.by_flags(pair.channels[0], true))
+        return;
+    size_t wide = 0, small = 0;
+    for (ph_channel *channel : pair.channels) {
+        const uint64_t lines = report_of(rank, channel, true).ll_max;
+        wide += lines == mib;
+        small += lines == 8192;
+    }
+    CHECK_EQUAL(wide, size_t{16});
+    CHECK_EQUAL(small, pair.channels.size() - 16);
+    rank.barrier();
+}
+
+TEST_P(Footprint, HoweverChannelsAreMade)
+{
+    EXPECT_EQ(run("makes_channels_in_other_ways", 2, "begun"), "");
+    EXPECT_EQ(run("makes_channels_in_other_ways", 2, "known"), "");
 }
 
 // Those without buffers have rings of their own, and no wide slots.
