@@ -61,6 +61,7 @@ void phi_flags_give(struct ph_channel *channel, uint32_t parts)
 {
     const struct phi_peer *peer = channel->peer;
     const uint32_t line = channel->index;
+    channel->flag_parts = parts;
     channel->linked = channel->local_kind != PHI_KIND_HOST &&
                       channel->remote_kind != PHI_KIND_HOST && !phi_flag_pair(peer).bus;
     // What takes no multiprocessor at one end goes by words at both.
@@ -81,8 +82,7 @@ void phi_flags_ring(struct ph_channel *channel)
 {
     const struct phi_flag_table out =
         phi_flags_table(channel->peer, &phi_key_mine(channel->key, channel->mine_number)->limits);
-    const struct phi_flag_table in =
-        phi_key_theirs(channel->key, channel->theirs_number)->table;
+    const struct phi_flag_table in = phi_key_theirs(channel->key, channel->theirs_number)->table;
     const bool large =
         channel->local_size == PHI_RING_BYTES && channel->remote_size == PHI_RING_BYTES;
     const bool devices =
@@ -95,8 +95,7 @@ void phi_flags_ring(struct ph_channel *channel)
 
 enum phi_reason phi_flags_none(const struct ph_channel *channel)
 {
-    const bool usable = !channel->self && phi_flag_memory_usable(channel->peer) != 0;
-    return !usable                          ? PHI_REASON_FLAGS
+    return channel->flag_parts == 0          ? PHI_REASON_FLAGS
            : channel->index < PHI_FLAG_LINES ? PHI_REASON_BUDGET
                                              : PHI_REASON_LINES;
 }

@@ -102,6 +102,7 @@ struct ph_channel {
     _Atomic uint32_t reads, reads_whole;
     struct phi_line *mine, *theirs_line;
     uint64_t mine_device, theirs_device; // of the lines, or 0
+    uint32_t flag_parts; // of which both ends have confirmed that they have both, a bit for each
     struct phi_flag_end flags_own, flags_peer;
     struct phi_flag_table table[2]; // by outgoing
     bool linked; // both buffers lie in devices that no bus is known to join, and this end has flags
