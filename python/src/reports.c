@@ -136,7 +136,7 @@ PyObject *report_path(PyObject *self, PyObject *const *args, Py_ssize_t count, P
     struct channel *channel = (struct channel *)self;
     struct path_args given = {true};
     struct ph_path_report report = {0};
-    if (args_take(&path_table, args, count, names, &given) || check_open(channel->context))
+    if (args_take(&path_table, args, count, names, &given) || check_channel(channel))
         return NULL;
     const int rc = ph_channel_path(channel->handle, given.outgoing, &report, sizeof report);
     if (rc)

@@ -39,6 +39,13 @@ def rank_bound():
             context.synchronize()
             assert bytes(reversed(data)) == pattern(100_000, i), i
         assert context.rank != 0 or channel.path().path == 'ipc', channel.path()
+        channel.close()
+        for call in (channel.send, channel.path, channel.check):
+            try:
+                call()
+                raise AssertionError('the channel is closed')
+            except peerhop.Error as error:
+                assert error.name == 'EBADF' and 'the channel is closed' in str(error), error
 
 
 def rank_halves():
