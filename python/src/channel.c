@@ -166,49 +166,20 @@ static PyObject *channel_abort(PyObject *self, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
-static PyObject *get_status(PyObject *self, void *unused)
-{
-    struct channel *channel = (struct channel *)self;
-    (void)unused;
-    return check_channel(channel) ? NULL : PyLong_FromLong(ph_channel_status(channel->handle));
-}
-
-static PyObject *get_ended(PyObject *self, void *unused)
-{
-    struct channel *channel = (struct channel *)self;
-    (void)unused;
-    return check_channel(channel) ? NULL : PyLong_FromLong(ph_channel_ended(channel->handle));
-}
-
-static PyObject *get_peer(PyObject *self, void *unused)
-{
-    struct channel *channel = (struct channel *)self;
-    (void)unused;
-    return check_channel(channel) ? NULL : PyLong_FromLong(ph_channel_peer(channel->handle));
-}
-
-static PyObject *get_op_id(PyObject *self, void *unused)
-{
-    struct channel *channel = (struct channel *)self;
-    (void)unused;
-    return check_channel(channel) ? NULL
-                                  : PyLong_FromUnsignedLongLong(ph_channel_op_id(channel->handle));
-}
-
-static PyObject *get_local_size(PyObject *self, void *unused)
-{
-    struct channel *channel = (struct channel *)self;
-    (void)unused;
-    return check_channel(channel) ? NULL
-                                  : PyLong_FromSize_t(ph_channel_local_size(channel->handle));
-}
-
-static PyObject *get_peer_size(PyObject *self, void *unused)
-{
-    struct channel *channel = (struct channel *)self;
-    (void)unused;
-    return check_channel(channel) ? NULL : PyLong_FromSize_t(ph_channel_peer_size(channel->handle));
-}
+// What the library tells by a call of its own.
+#define VALUE(name, make)                                                                          \
+    static PyObject *get_##name(PyObject *self, void *unused)                                      \
+    {                                                                                              \
+        struct channel *channel = (struct channel *)self;                                          \
+        (void)unused;                                                                              \
+        return check_channel(channel) ? NULL : make(ph_channel_##name(channel->handle));           \
+    }
+VALUE(status, PyLong_FromLong)
+VALUE(ended, PyLong_FromLong)
+VALUE(peer, PyLong_FromLong)
+VALUE(op_id, PyLong_FromUnsignedLongLong)
+VALUE(local_size, PyLong_FromSize_t)
+VALUE(peer_size, PyLong_FromSize_t)
 
 static PyObject *get_closed(PyObject *self, void *unused)
 {
