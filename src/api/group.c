@@ -6,7 +6,6 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "api/self.h"
-#include "cuda/kernel_args.h"
 #include "ending/usable.h"
 #include "peer/peer.h"
 #include "peer/peers.h"
@@ -180,29 +179,32 @@ static int check_messages(const struct ph_group_op *ops, size_t n)
 }
 
 // Of what is late: it waits for nobody, and nobody for it.
-static int take_late(struct phi_group *group, const struct ph_group_op *ops, size_t n)
+static int take_late(struct phi_group *group)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (!phi_group_late(&ops[i]))
+    for (size_t i = 0; i < group->count; i++) {
+        const struct ph_group_op *op = &group->ops[i];
+        if (!phi_group_late(op))
             continue;
-        const struct phi_channel_call call = late_call(&ops[i]);
+        const struct phi_channel_call call = late_call(op);
         if (!phi_channel_take(&call, group->stream, group->begun))
-            return phi_check_refused(ops[i].channel, PH_EPEER);
+            return phi_check_refused(op->channel, PH_EPEER);
         group->begun = true;
     }
     return 0;
 }
 
-static int issue_all(struct phi_group *group, const struct ph_group_op *ops, size_t n, size_t late)
+static int issue_all(struct phi_group *group, size_t late)
 {
     const int rc = phi_group_issue(group);
-    return rc || late == 0 ? rc : take_late(group, ops, n);
+    return rc || late == 0 ? rc : take_late(group);
 }
 
 // A channel may end after the checks, and what it would wait for may be here: then the checks are
 // made again.
-static int check_and_issue(struct phi_group *group, const struct ph_group_op *ops, size_t n)
+static int check_and_issue(struct phi_group *group)
 {
+    const struct ph_group_op *ops = group->ops;
+    const size_t n = group->count;
     size_t late, before;
     int rc = check_all(ops, n, group->peers, &late);
     if (rc == 0)
@@ -212,13 +214,13 @@ static int check_and_issue(struct phi_group *group, const struct ph_group_op *op
     if (rc == 0)
         rc = phi_self_check(ops, n);
     if (rc == 0)
-        rc = issue_all(group, ops, n, late);
+        rc = issue_all(group, late);
     while (phi_check_ended(rc) && !group->begun) {
         before = late;
         const int again = check_all(ops, n, group->peers, &late);
         if (again || late == before)
             return again ? again : rc;
-        rc = issue_all(group, ops, n, late);
+        rc = issue_all(group, late);
     }
     return rc;
 }
@@ -267,7 +269,7 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     group.begun = false;
     if (phi_peers_forked(group.peers))
         return PH_EFORKED;
-    int rc = check_and_issue(&group, ops, n);
+    int rc = check_and_issue(&group);
     if (rc && group.begun) {
         rc = why_refused(&group, rc);
         break_half(&group);

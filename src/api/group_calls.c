@@ -163,8 +163,7 @@ static void add_in_turn(struct phi_group *group, const struct ph_group_op *op, e
         add(group, &call);
 }
 
-static void add_phase(struct phi_group *group, const struct ph_group_op *ops, size_t n,
-                      unsigned phase)
+static void add_phase(struct phi_group *group, unsigned phase)
 {
     // Peers in the order of phi_group_rank, from 1 on: with each pass over the calls of one the
     // next is found, so that nothing is sorted or allocated.
@@ -173,14 +172,14 @@ static void add_phase(struct phi_group *group, const struct ph_group_op *ops, si
         return;
     for (uint32_t turn = 1, next; turn != UINT32_MAX; turn = next) {
         next = UINT32_MAX;
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < group->count; i++) {
             enum phi_call call;
-            if (!call_in_phase(group, &ops[i], phase, &call))
+            if (!call_in_phase(group, &group->ops[i], phase, &call))
                 continue;
             const uint32_t place =
-                phi_group_rank(rank, (uint32_t)ops[i].channel->peer->rank, ranks);
+                phi_group_rank(rank, (uint32_t)group->ops[i].channel->peer->rank, ranks);
             if (place == turn)
-                add_in_turn(group, &ops[i], call);
+                add_in_turn(group, &group->ops[i], call);
             else if (place > turn && place < next)
                 next = place;
         }
@@ -189,14 +188,13 @@ static void add_phase(struct phi_group *group, const struct ph_group_op *ops, si
 
 // By bells first in every other phase, so that the last ones of a phase and the first of the next
 // are one launch.
-static void add_unstaged(struct phi_group *group, const struct ph_group_op *ops, size_t n,
-                         unsigned first, unsigned end)
+static void add_unstaged(struct phi_group *group, unsigned first, unsigned end)
 {
     for (unsigned phase = first; phase < end; phase++)
         for (unsigned i = 0; i < 2; i++) {
             group->turn = (phase + i) % 2 ? PHI_TURN_BELLS : PHI_TURN_PLAIN;
             if (group->turn == PHI_TURN_PLAIN || group->bells)
-                add_phase(group, ops, n, phase);
+                add_phase(group, phase);
         }
 }
 
@@ -262,15 +260,15 @@ static size_t insert(struct place *places, size_t count, const struct place *pla
 
 // The first places behind `after`. Nothing is allocated: there are turns over the group, each for
 // as many calls as are handed down at once.
-static size_t find_places(const struct phi_group *group, const struct ph_group_op *ops, size_t n,
-                          enum ordered kind, const struct place *after, struct place *places)
+static size_t find_places(const struct phi_group *group, enum ordered kind,
+                          const struct place *after, struct place *places)
 {
     struct phi_channel_call call;
     size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!ordered_call(group, &ops[i], kind, &call))
+    for (size_t i = 0; i < group->count; i++) {
+        if (!ordered_call(group, &group->ops[i], kind, &call))
             continue;
-        const struct place place = place_of(group, &ops[i], i, kind);
+        const struct place place = place_of(group, &group->ops[i], i, kind);
         if (is_before(after, &place) &&
             (count < PHI_GROUP_CALLS || is_before(&place, &places[count - 1])))
             count = insert(places, count, &place);
@@ -282,17 +280,16 @@ static size_t find_places(const struct phi_group *group, const struct ph_group_o
 // stand before it. At both of its ends these are the same, whatever order the groups are named in:
 // of the lanes whose messages are not over the first is at its turn at either end, and goes on.
 // What one launch has goes on independently, so it matters not where launches end.
-static void add_ordered(struct phi_group *group, const struct ph_group_op *ops, size_t n,
-                        enum ordered kind)
+static void add_ordered(struct phi_group *group, enum ordered kind)
 {
     struct place places[PHI_GROUP_CALLS], last = {0};
     struct phi_channel_call call;
     size_t count = PHI_GROUP_CALLS;
     while (count == PHI_GROUP_CALLS) {
-        count = find_places(group, ops, n, kind, &last, places);
+        count = find_places(group, kind, &last, places);
         for (size_t i = 0; i < count; i++) {
             last = places[i];
-            if (ordered_call(group, &ops[(uint32_t)last.lane], kind, &call))
+            if (ordered_call(group, &group->ops[(uint32_t)last.lane], kind, &call))
                 add(group, &call);
         }
     }
@@ -306,17 +303,17 @@ static size_t records_of(const struct phi_group *group, const struct ph_group_op
     return ordered_call(group, op, FILLS, &call) ? phi_staging_records(&call) : 0;
 }
 
-static bool overfills(const struct phi_group *group, const struct ph_group_op *ops, size_t n)
+static bool overfills(const struct phi_group *group)
 {
     size_t all = 0;
-    for (size_t i = 0; i < n; i++)
-        all += records_of(group, &ops[i]);
-    for (size_t i = 0; i < n && all > PHI_STAGE_SLOTS; i++) {
+    for (size_t i = 0; i < group->count; i++)
+        all += records_of(group, &group->ops[i]);
+    for (size_t i = 0; i < group->count && all > PHI_STAGE_SLOTS; i++) {
         size_t records = 0;
-        for (size_t j = i; j < n && records <= PHI_STAGE_SLOTS; j++)
-            if (ops[j].channel == ops[i].channel &&
-                phi_group_is_pair(&ops[j]) == phi_group_is_pair(&ops[i]))
-                records += records_of(group, &ops[j]);
+        for (size_t j = i; j < group->count && records <= PHI_STAGE_SLOTS; j++)
+            if (group->ops[j].channel == group->ops[i].channel &&
+                phi_group_is_pair(&group->ops[j]) == phi_group_is_pair(&group->ops[i]))
+                records += records_of(group, &group->ops[j]);
         if (records > PHI_STAGE_SLOTS)
             return true;
     }
@@ -325,14 +322,12 @@ static bool overfills(const struct phi_group *group, const struct ph_group_op *o
 
 static int add_helps(struct phi_group *group)
 {
-    const struct ph_group_op *ops = group->ops;
-    const size_t n = group->count;
     struct phi_channel_call call;
     group->helps.n = 0;
-    if (!group->staged || !overfills(group, ops, n))
+    if (!group->staged || !overfills(group))
         return 0;
-    for (size_t i = 0; i < n; i++) // more than there is room for are only counted
-        if (ordered_call(group, &ops[i], EMPTIES, &call) && group->helps.n++ < PHI_HELPS_MAX)
+    for (size_t i = 0; i < group->count; i++) // more than there is room for are only counted
+        if (ordered_call(group, &group->ops[i], EMPTIES, &call) && group->helps.n++ < PHI_HELPS_MAX)
             group->helps.calls[group->helps.n - 1] = call;
     if (group->helps.n <= PHI_HELPS_MAX)
         return 0;
@@ -364,19 +359,19 @@ static void add_selves(struct phi_group *group)
 
 // Staged calls have no words, so they need not wait for other ranks' posts, nor anybody for them:
 // they come between what posts and copies, and what waits for that; first what fills slots.
-static void add_all(struct phi_group *group, const struct ph_group_op *ops, size_t n)
+static void add_all(struct phi_group *group)
 {
-    add_unstaged(group, ops, n, 0, 1);
+    add_unstaged(group, 0, 1);
     if (group->selves && group->round == 0)
         add_selves(group);
-    add_unstaged(group, ops, n, 1, PHI_GROUP_PHASES - 1);
+    add_unstaged(group, 1, PHI_GROUP_PHASES - 1);
     if (group->has_long)
-        add_ordered(group, ops, n, LONG);
+        add_ordered(group, LONG);
     if (group->staged) {
-        add_ordered(group, ops, n, FILLS);
-        add_ordered(group, ops, n, EMPTIES);
+        add_ordered(group, FILLS);
+        add_ordered(group, EMPTIES);
     }
-    add_unstaged(group, ops, n, PHI_GROUP_PHASES - 1, PHI_GROUP_PHASES);
+    add_unstaged(group, PHI_GROUP_PHASES - 1, PHI_GROUP_PHASES);
 }
 
 // The rounds stand one behind the other on the stream: at both ends a message has the same ones, so
@@ -398,7 +393,7 @@ static int issue_round(struct phi_group *group)
     const int rc = add_helps(group); // of this round
     if (rc)
         return rc;
-    add_all(group, group->ops, group->count);
+    add_all(group);
     flush(group);
     return group->rc;
 }
