@@ -56,13 +56,14 @@ static bool has_channel(const struct phi_pending *pending)
     return false;
 }
 
-// How many channels with a peer are under way, in any exchange; *bound: some of them have buffers.
-static uint32_t count_coming(const struct phi_peers *peers, const struct phi_peer *peer,
-                             bool *bound)
+// For the channels with a peer that are under way, in any exchange.
+static void grow_flags(struct phi_peer *peer, int64_t deadline)
 {
     uint32_t n = 0;
-    *bound = false;
-    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+    bool bound = false;
+    if (!phi_flag_memory_grows(peer))
+        return;
+    for (const struct ph_exchange_request *r = peer->peers->requests; r != NULL; r = r->next)
         for (size_t i = 0; i < r->n; i++) {
             const struct phi_pending *pending = &r->pending[i];
             if (pending->key->peer != peer || pending->state == PHI_PENDING_DONE ||
@@ -70,9 +71,9 @@ static uint32_t count_coming(const struct phi_peers *peers, const struct phi_pee
                 continue;
             n++;
             const struct phi_own_buffer *own = phi_key_mine(pending->key, pending->number);
-            *bound = *bound || (own != NULL && !own->unbound);
+            bound = bound || (own != NULL && !own->unbound);
         }
-    return n;
+    phi_flag_memory_grow(peer, n, bound, deadline);
 }
 
 // One message with everything new for one peer. The lock is given up while it is sent; the keys are
@@ -85,9 +86,7 @@ int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, i
     if (list == NULL)
         return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations",
                         request->n);
-    bool bound;
-    const uint32_t coming = count_coming(peers, peer, &bound);
-    phi_flag_memory_grow(peer, coming, bound, deadline);
+    grow_flags(peer, deadline);
     size_t n = collect(request, peer, list);
     const bool tells = n > 0 || phi_flag_memory_owes(peer);
     int rc = n && peer->link ? phi_hello_register(peer, list, n) : 0;

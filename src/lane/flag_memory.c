@@ -113,14 +113,11 @@ static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t
     const uint32_t given_back = free_lines(peer), used = peer->lines_used;
     const uint32_t lines = used + (more > given_back ? more - given_back : 0);
     const uint32_t first = given_back > 0 ? 0 : used;
-    const bool wide = bound && phi_table_wide(peer->peers->size_table, phi_flag_pair(peer));
-    if (peer->flags[part] != NULL) // it serves nobody alone
-        return true;
     switch (part) {
     case PHI_FLAG_FEW:
-        return wide && first < PHI_FLAG_FEW_WIDE && lines > PHI_FLAG_BASE_WIDE;
+        return bound && first < PHI_FLAG_FEW_WIDE && lines > PHI_FLAG_BASE_WIDE;
     case PHI_FLAG_MORE:
-        return wide && first < PHI_FLAG_WIDE && lines > PHI_FLAG_FEW_WIDE;
+        return bound && first < PHI_FLAG_WIDE && lines > PHI_FLAG_FEW_WIDE;
     case PHI_FLAG_MANY:
         return first < PHI_FLAG_LINES && lines > PHI_FLAG_BASE_SMALL;
     default:
@@ -128,16 +125,31 @@ static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t
     }
 }
 
-// Whether a part is to be made. A peer of which an offer has come without the first part has no
-// flags.
-static bool lacks(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
+// Whether a part may be made yet, whatever channels there are. A peer of which an offer has come
+// without the first part has no flags; and what the peer has told of serves nobody alone.
+static bool may_make(const struct phi_peer *peer, enum phi_flag_part part)
 {
     const struct phi_peers *peers = peer->peers;
     const struct phi_own_flags *own = peer->own_flags;
-    const bool may = peer->flags[PHI_FLAG_BASE] != NULL || peer->exports_seen == 0;
-    return may && !own->made[part] && !own->failed[part] &&
-           peers->slot_bytes + phi_flag_size(part) <= (uint64_t)peers->config->device_bytes &&
-           needs(peer, part, more, bound);
+    if (own->made[part] || own->failed[part] ||
+        peers->slot_bytes + phi_flag_size(part) > (uint64_t)peers->config->device_bytes ||
+        (peer->flags[PHI_FLAG_BASE] == NULL && peer->exports_seen > 0))
+        return false;
+    return peer->flags[part] != NULL || part == PHI_FLAG_MANY ||
+           phi_table_wide(peers->size_table, phi_flag_pair(peer));
+}
+
+static bool lacks(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
+{
+    return may_make(peer, part) && (peer->flags[part] != NULL || needs(peer, part, more, bound));
+}
+
+bool phi_flag_memory_grows(const struct phi_peer *peer)
+{
+    for (int part = PHI_FLAG_BASE + 1; peer->own_flags != NULL && part < PHI_FLAG_PARTS; part++)
+        if (peer->own_flags->growing || may_make(peer, (enum phi_flag_part)part))
+            return true;
+    return false;
 }
 
 bool phi_flag_memory_short(const struct phi_peer *peer, bool bound)
@@ -153,10 +165,13 @@ static void add(struct phi_peer *peer, enum phi_flag_part part, int64_t deadline
 {
     struct phi_peers *peers = peer->peers;
     struct phi_own_flags *own = peer->own_flags;
+    own->growing = true;
     peers->slot_bytes += phi_flag_size(part);
     pthread_mutex_unlock(&peers->lock);
     int rc = make(peers, part, deadline, &own->slab[part]);
     pthread_mutex_lock(&peers->lock);
+    own->growing = false;
+    phi_peers_changed(peers);
     own->made[part] = rc == 0;
     own->failed[part] = rc != 0;
     if (rc == 0)
@@ -173,15 +188,9 @@ void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound, int6
     while (peer->own_flags != NULL && peer->own_flags->growing)
         if (phi_peers_follow(peers, deadline))
             return;
-    struct phi_own_flags *own = peer->own_flags;
-    if (own == NULL)
-        return;
-    own->growing = true;
-    for (int part = PHI_FLAG_BASE + 1; part < PHI_FLAG_PARTS; part++)
+    for (int part = PHI_FLAG_BASE + 1; peer->own_flags != NULL && part < PHI_FLAG_PARTS; part++)
         if (lacks(peer, (enum phi_flag_part)part, more, bound))
             add(peer, (enum phi_flag_part)part, deadline);
-    own->growing = false;
-    phi_peers_changed(peers);
 }
 
 static void end_theirs(struct phi_remote_export *e)

@@ -38,8 +38,10 @@ int phi_flag_memory_open(struct phi_peer *peer);
 // as far as the rank's budget goes. bound: some of these have buffers. Gives up the lock: a key of
 // the peer is in an exchange of the caller's. Blocks until the deadline, not behind the
 // application's streams. short: whether it would make one for one channel more.
+// grows: whether it may make one for any, or another thread does; else nobody need count channels.
 void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound, int64_t deadline);
 bool phi_flag_memory_short(const struct phi_peer *peer, bool bound);
+bool phi_flag_memory_grows(const struct phi_peer *peer);
 
 // phi_flag_memory_close ends both ranks' parts: the memory by the device's closer. reap does so for
 // a life that is over, where no handle is left by which somebody could still take what that life

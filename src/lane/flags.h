@@ -26,10 +26,10 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
 void phi_flags_give(struct ph_channel *channel, uint32_t parts);
 
 // phi_flags_ring lets a new unbound channel use its bounce buffers as rings, where what its senders
-// say allows it; both ends confirmed that they have slabs, and both reach the other's buffer.
+// say allows it; both ends confirmed that they have flags, and both reach the other's buffer.
 void phi_flags_ring(struct ph_channel *channel);
 
-// phi_flags_lane_of is where the lane of a direction's word lies in either slab, in bytes.
+// phi_flags_lane_of is where the lane of a direction's word lies among those of either end, in bytes.
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
 // phi_flags_here: whether a message of that size is in the lane of an ended channel that no stream

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the flags of a pair of ranks lie: each has device memory that the other maps, in parts, with
-// lines for the pair's first channels. What the words of a lane mean is written in
+// Where the flags of a pair of ranks lie: each has device memory that the other maps, in parts,
+// with lines for the pair's first channels. What the words of a lane mean is written in
 // cuda/kernel_args.h.
 #ifndef PHI_SEMAPHORE_FLAGS_H
 #define PHI_SEMAPHORE_FLAGS_H
@@ -18,8 +18,9 @@
 // Of those the ones whose sends have wide slots, too.
 #define PHI_FLAG_WIDE 16
 
-// What a line has: the lanes of both directions (that of side 0's data first), a lane for each word;
-// and of the direction in which the memory's owner receives slots of ll for each word, and wide ones.
+// What a line has: the lanes of both directions (that of side 0's data first), a lane for each
+// word; and of the direction in which the memory's owner receives slots of ll for each word, and
+// wide ones.
 #define PHI_FLAG_LANES      ((size_t)2 * PHI_WORD_COUNT * sizeof(struct phi_flag_lane))
 #define PHI_FLAG_SLOTS      ((size_t)PHI_WORD_COUNT * PHI_LL_SLOTS * PHI_LL_SLOT)
 #define PHI_FLAG_WIDE_SLOTS ((size_t)PHI_LL_SLOTS * PHI_WIDE_SLOT)
@@ -37,21 +38,23 @@ enum phi_flag_part {
 #define PHI_FLAG_BASE_WIDE  1
 #define PHI_FLAG_FEW_WIDE   4 // lines whose wide slots are in the first two
 
-// Their sizes are multiples of 2 MiB: smaller allocations share pages with others, and are exported
-// with them.
+#define PHI_FLAG_BASE_BYTES                                                                        \
+    (PHI_FLAG_LINES * PHI_FLAG_LANES + PHI_FLAG_BASE_WIDE * PHI_FLAG_WIDE_SLOTS +                  \
+     PHI_FLAG_BASE_SMALL * PHI_FLAG_SLOTS)
+static_assert(PHI_FLAG_BASE_BYTES <= (size_t)4 << 20, "what a first contact may take");
+
+// What a part has room for, in whole units: smaller allocations share pages with others, and are
+// exported with them.
+#define PHI_FLAG_UNIT ((size_t)2 << 20)
 static inline size_t phi_flag_size(enum phi_flag_part part)
 {
-    static const uint8_t mib[PHI_FLAG_PARTS] = {4, 8, 26, 8};
-    return (size_t)mib[part] << 20;
+    const size_t bytes =
+        part == PHI_FLAG_BASE   ? PHI_FLAG_BASE_BYTES
+        : part == PHI_FLAG_FEW  ? (PHI_FLAG_FEW_WIDE - PHI_FLAG_BASE_WIDE) * PHI_FLAG_WIDE_SLOTS
+        : part == PHI_FLAG_MORE ? (PHI_FLAG_WIDE - PHI_FLAG_FEW_WIDE) * PHI_FLAG_WIDE_SLOTS
+                                : (PHI_FLAG_LINES - PHI_FLAG_BASE_SMALL) * PHI_FLAG_SLOTS;
+    return (bytes + PHI_FLAG_UNIT - 1) / PHI_FLAG_UNIT * PHI_FLAG_UNIT;
 }
-static_assert(PHI_FLAG_LINES * PHI_FLAG_LANES + PHI_FLAG_BASE_WIDE * PHI_FLAG_WIDE_SLOTS +
-                          PHI_FLAG_BASE_SMALL * PHI_FLAG_SLOTS <=
-                      (size_t)4 << 20 &&
-                  (PHI_FLAG_FEW_WIDE - PHI_FLAG_BASE_WIDE) * PHI_FLAG_WIDE_SLOTS <=
-                      (size_t)8 << 20 &&
-                  (PHI_FLAG_WIDE - PHI_FLAG_FEW_WIDE) * PHI_FLAG_WIDE_SLOTS <= (size_t)26 << 20 &&
-                  (PHI_FLAG_LINES - PHI_FLAG_BASE_SMALL) * PHI_FLAG_SLOTS <= (size_t)8 << 20,
-              "each part has room");
 
 // Where a lane is, in the first part. sender: the side whose data moves in the lane's direction.
 static inline size_t phi_flag_lane(uint32_t line, int sender, enum phi_word word)
