@@ -23,14 +23,23 @@ static const size_t piece = 100000, place = 256 << 10;
 
 // Channels of which each rank has its memory in one allocation, one exchange each.
 struct Channels {
+    uint64_t before; // device memory of the library
     uint8_t *out, *in;
     void *stream;
     std::vector<ph_channel *> channels;
 
-    explicit Channels(Rank &rank)
-        : out(static_cast<uint8_t *>(rank.device->alloc(140 * place))), in(out + place / 2),
-          stream(rank.device->stream())
+    explicit Channels(Rank &rank, std::vector<std::string> settings = {})
     {
+        settings.push_back(Rank::wide());
+        rank.open(settings);
+        before = rank.counter("device_bytes");
+        out = static_cast<uint8_t *>(rank.device->alloc(140 * place));
+        in = out + place / 2;
+        stream = rank.device->stream();
+    }
+    uint64_t taken(Rank &rank) const
+    {
+        return rank.counter("device_bytes") - before;
     }
     void add(Rank &rank, size_t n)
     {
@@ -71,16 +80,14 @@ struct Channels {
 
 RANK_FUNCTION(first_contact)
 {
-    rank.open({Rank::wide()});
-    const uint64_t before = rank.counter("device_bytes");
     Channels pair(rank);
     pair.add(rank, 1);
     if (!rank.by_flags(pair.channels[0], true))
         return;
     pair.use(rank, 0);
     CHECK_EQUAL(report_of(rank, pair.channels[0], true).ll_max, mib);
-    CHECK(rank.counter("device_bytes") > before);
-    CHECK(rank.counter("device_bytes") <= before + 4 * mib);
+    CHECK(pair.taken(rank) > 0);
+    CHECK(pair.taken(rank) <= 4 * mib);
     rank.barrier();
 }
 
@@ -91,8 +98,6 @@ TEST_P(Footprint, FirstContactTakesLittle)
 
 RANK_FUNCTION(grows)
 {
-    rank.open({Rank::wide()});
-    const uint64_t before = rank.counter("device_bytes");
     Channels pair(rank);
     pair.add(rank, 1);
     if (!rank.by_flags(pair.channels[0], true))
@@ -103,7 +108,7 @@ RANK_FUNCTION(grows)
     } steps[] = {{1, 4}, {2, 12}, {4, 12}, {5, 38}, {16, 38}, {17, 46}, {130, 46}};
     for (const auto &step : steps) {
         pair.add(rank, step.channels);
-        CHECK_EQUAL(rank.counter("device_bytes"), before + step.most * mib);
+        CHECK_EQUAL(pair.taken(rank), step.most * mib);
         rank.barrier();
     }
     // The first and the last of each part, whatever lines they got.
@@ -130,10 +135,8 @@ TEST_P(Footprint, GrowsWithThePairsChannels)
 // Rank 1 has less than rank 0. What is missing at one end is not used at either.
 RANK_FUNCTION(has_a_budget)
 {
-    rank.open({Rank::wide(),
-               rank.rank ? "PEERHOP_DEVICE_BYTES=8388608" : "PEERHOP_DEVICE_BYTES=268435456"});
-    const uint64_t before = rank.counter("device_bytes");
-    Channels pair(rank);
+    Channels pair(rank,
+                  {rank.rank ? "PEERHOP_DEVICE_BYTES=8388608" : "PEERHOP_DEVICE_BYTES=268435456"});
     pair.add(rank, 1);
     if (!rank.by_flags(pair.channels[0], true))
         return;
@@ -150,7 +153,7 @@ RANK_FUNCTION(has_a_budget)
     CHECK_EQUAL(wide, size_t{4});
     CHECK_EQUAL(small, size_t{12});
     CHECK_EQUAL(none, size_t{4});
-    CHECK(rank.rank == 0 || rank.counter("device_bytes") == before + 12 * mib);
+    CHECK(rank.rank == 0 || pair.taken(rank) == 12 * mib);
     rank.barrier();
 }
 
@@ -162,11 +165,10 @@ TEST_P(Footprint, IsOfABudget)
 // Rank 1 always names the same buffer, of which it has told once. It answers what rank 0 tells of.
 RANK_FUNCTION(one_has_the_same)
 {
-    std::vector<std::string> settings = {Rank::wide()};
+    std::vector<std::string> settings;
     if (rank.rank == 1 && !rank.argument.empty())
         settings.push_back(rank.argument);
-    rank.open(settings);
-    Channels pair(rank);
+    Channels pair(rank, settings);
     for (size_t i = 0; i < 20; i++) {
         uint8_t *buffer = pair.out + (rank.rank ? 0 : i) * place;
         pair.channels.push_back(
@@ -190,7 +192,6 @@ TEST_P(Footprint, WhereOneEndHasNothingNew)
 // with ten, of which each two make a channel when all are known.
 RANK_FUNCTION(makes_channels_in_other_ways)
 {
-    rank.open({Rank::wide()});
     Channels pair(rank);
     const size_t n = 18;
     std::vector<ph_exchange_request *> requests(n);
@@ -269,7 +270,6 @@ RANK_FUNCTION(has_many_peers)
         if (peer != rank.rank)
             ops.push_back({1, peer, PH_ROLE_BOTH, PH_PROTOCOL_PUT, buffer + peer * place, place});
     const auto channels = exchange_all(rank, ops);
-    rank.device->fill(buffer + rank.rank * place, piece, rank.rank);
     std::vector<ph_group_op> group;
     for (size_t i = 0; i < channels.size(); i++) {
         rank.device->fill(buffer + ops[i].peer * place, piece, rank.rank);
