@@ -7,7 +7,6 @@
 By an unbound channel; by a bound channel of an exchange of its own; by a bound channel of one tensor for all; by NCCL (torch.distributed).
 The ways have their turns in each of the rounds, on both ranks at once; figures are medians and 90th percentiles. Needs two GPUs and torch.
 """
-import os
 import statistics
 import sys
 import time
@@ -15,17 +14,13 @@ import time
 import torch
 import torch.distributed
 
-from library import Peerhop
+from library import Peerhop, join
 
 SIZES, MESSAGES, ROUNDS, PLACE = (8, 64 << 10, 1 << 20), 200, 5, 1 << 20
 
 
 def main():
-    rank = int(os.environ['PEERHOP_RANK'])
-    torch.cuda.set_device(rank)
-    os.environ.setdefault('MASTER_ADDR', '127.0.0.1')
-    os.environ.setdefault('MASTER_PORT', '29512')
-    torch.distributed.init_process_group('nccl', rank=rank, world_size=2, device_id=torch.device('cuda', rank))
+    rank = join()
     pool = torch.zeros(PLACE * (MESSAGES + 1), dtype=torch.uint8, device='cuda')
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()

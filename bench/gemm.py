@@ -8,14 +8,13 @@ Messages go by NCCL (torch.distributed), by a bound channel with PH_ZERO_SM, by 
 turn in each of the rounds, on both ranks at once; the figures are medians over all products that ran wholly beside messages. Needs two
 GPUs and torch.
 """
-import os
 import statistics
 import sys
 
 import torch
 import torch.distributed
 
-from library import Peerhop, ZERO_SM
+from library import Peerhop, ZERO_SM, join
 
 SIZE, BYTES, MESSAGES, PRODUCTS, ROUNDS = 8192, 256 << 20, 60, 12, 5
 
@@ -64,11 +63,7 @@ def measure(send, compute, moves, work):
 
 
 def main():
-    rank = int(os.environ['PEERHOP_RANK'])
-    torch.cuda.set_device(rank)
-    os.environ.setdefault('MASTER_ADDR', '127.0.0.1')
-    os.environ.setdefault('MASTER_PORT', '29511')
-    torch.distributed.init_process_group('nccl', rank=rank, world_size=2, device_id=torch.device('cuda', rank))
+    rank = join()
     tensor = torch.zeros(BYTES, dtype=torch.uint8, device='cuda')
     a, b = (torch.randn(SIZE, SIZE, dtype=torch.bfloat16, device='cuda') for _ in range(2))
     work = (a, b, torch.empty_like(a))

@@ -1,9 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """As much of the library as the scripts of this folder need, by ctypes."""
 import ctypes
+import os
 import sys
 
+import torch
+import torch.distributed
+
 BOTH, ZERO_SM = 3, 1  # enum ph_role, enum ph_operation_flags
+
+
+def join():
+    """Both ranks' group of NCCL, each on a GPU of its own; returns the rank."""
+    rank = int(os.environ['PEERHOP_RANK'])
+    torch.cuda.set_device(rank)
+    os.environ.setdefault('MASTER_ADDR', '127.0.0.1')
+    os.environ.setdefault('MASTER_PORT', '29511')
+    torch.distributed.init_process_group('nccl', rank=rank, world_size=2, device_id=torch.device('cuda', rank))
+    return rank
 
 
 class Params(ctypes.Structure):
