@@ -25,8 +25,8 @@
 #include "semaphore/segment.h"
 #include "transport/bounce.h"
 
-// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), of which parts of flags
-// this end has both ranks' (4), reason of the mapping (7).
+// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), of which parts of
+// flags this end has both ranks' (4), reason of the mapping (7).
 #define CONFIRM_VALID           (1u << 31)
 #define CONFIRM_LINE(confirm)   ((uint32_t)(confirm) >> 11 & 0xfffffu)
 #define CONFIRM_PARTS(confirm)  ((uint32_t)(confirm) >> 7 & 0xfu)
@@ -50,8 +50,8 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
         line = key->line == PHI_NO_LINE ? 0 : key->line;
     }
     key->confirm = make_confirm(key->agreement.round, line, phi_flag_memory_usable(peer), reason);
-    // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at
-    // their start values since the segment was made.
+    // Release: pairs with the peer's acquire load in peer_confirmed. The line it names is zero, or
+    // at its start values.
     phi_segment_put64(peer->segment,
                       phi_segment_confirm(peer->segment, peer->segment->side, key->slot),
                       key->confirm);
@@ -73,6 +73,7 @@ static bool peer_confirmed(const struct phi_key *key, uint64_t *theirs)
 
 static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
 {
+    phi_segment_start_line(segment, channel->index);
     channel->mine = phi_segment_line(segment, segment->side, channel->index);
     channel->theirs_line = phi_segment_line(segment, !segment->side, channel->index);
     channel->life = (uint8_t)(atomic_load(&channel->mine->life) & PHI_LIFE_MASK);
@@ -111,7 +112,7 @@ static bool have_memory(struct phi_key *key)
             return false;
         key->channels = grown;
     }
-    return key->next != NULL && phi_staging_make(key);
+    return key->next != NULL && phi_staging_make(key) && phi_retire_line_ready(key->peer);
 }
 
 static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8_t reach,

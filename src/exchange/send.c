@@ -25,7 +25,12 @@ static int give_slot(struct phi_key *key)
     // Several may have found room for one.
     if (phi_retire_room(peer, true, key->request))
         return -EAGAIN;
-    return phi_key_set_slot(key, phi_retire_slot(peer));
+    const uint32_t slot = phi_retire_slot(peer);
+    if (slot == PHI_NO_SLOT)
+        return phi_fail(peer->peers->report, -ENOMEM,
+                        "out of memory for operation %llu with rank %d",
+                        (unsigned long long)key->op_id, peer->rank);
+    return phi_key_set_slot(key, slot);
 }
 
 static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer,

@@ -109,7 +109,8 @@ static void forget(struct phi_peer *peer)
     peer->unsaid_count = 0;
     phi_hello_forget(peer);
     phi_flag_memory_forget(peer);
-    memset(peer->slot_lives, 0, (size_t)peer->peers->config->channels * sizeof *peer->slot_lives);
+    for (uint32_t i = 0; i < peer->slots_room; i++)
+        peer->slot_lives[i] = 0;
     peer->exports_seen = 0;
     peer->ended_count = 0;
     peer->filed = 0;

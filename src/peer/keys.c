@@ -71,9 +71,33 @@ void phi_key_forget_full(struct phi_key *key)
     key->missed = 0;
 }
 
+// Made for a power of two, so that what is copied in all is no more than what there is in the end.
+bool phi_peer_slots_grow(struct phi_peer *peer, uint32_t slot)
+{
+    const uint32_t capacity = (uint32_t)peer->peers->config->channels;
+    uint32_t room = peer->slots_room ? peer->slots_room : 16;
+    if (slot < peer->slots_room)
+        return true;
+    while (room <= slot)
+        room *= 2;
+    room = room < capacity ? room : capacity;
+    struct phi_key **slots = realloc(peer->slots, room * sizeof *slots);
+    if (slots == NULL)
+        return false;
+    peer->slots = slots;
+    uint32_t *lives = realloc(peer->slot_lives, room * sizeof *lives);
+    if (lives == NULL)
+        return false;
+    peer->slot_lives = lives;
+    memset(&slots[peer->slots_room], 0, (room - peer->slots_room) * sizeof *slots);
+    memset(&lives[peer->slots_room], 0, (room - peer->slots_room) * sizeof *lives);
+    peer->slots_room = room;
+    return true;
+}
+
 int phi_key_set_slot(struct phi_key *key, uint32_t slot)
 {
-    if (slot >= (uint32_t)key->peer->peers->config->channels || key->peer->slots[slot] != NULL)
+    if (phi_peer_slot(key->peer, slot) != NULL)
         return -EBADMSG;
     key->peer->slots[slot] = key;
     key->slot = slot;

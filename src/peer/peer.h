@@ -127,6 +127,7 @@ struct phi_peer {
     uint32_t slots_used; // by the lower rank
     uint32_t lines_used; // likewise; at the higher rank above all lines that channels have had
     uint32_t *slot_lives; // by slot: of its present use; at the higher rank: the last that is over
+    uint32_t slots_room;  // of `slots` and `slot_lives`: they grow as slots are given
     struct phi_room room;
     struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
     uint32_t unsaid_count;
@@ -177,6 +178,12 @@ struct phi_peer {
 static inline bool phi_peer_connected(const struct phi_peer *peer)
 {
     return peer->socket >= 0 || (peer->link != NULL && peer->state >= PHI_PEER_READY);
+}
+
+// phi_peer_slot: the key that has a slot, or NULL.
+static inline struct phi_key *phi_peer_slot(const struct phi_peer *peer, uint64_t slot)
+{
+    return slot < peer->slots_room ? peer->slots[slot] : NULL;
 }
 
 #endif

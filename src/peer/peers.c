@@ -15,23 +15,14 @@ struct phi_peer *phi_peers_get(struct phi_peers *peers, int rank)
 
 struct phi_peer *phi_peer_new(struct phi_peers *peers, int rank)
 {
-    const size_t channels = (size_t)peers->config->channels;
     struct phi_peer *peer = calloc(1, sizeof *peer);
-    if (peer == NULL)
-        goto no_memory;
+    if (peer == NULL || phi_gate_init(&peer->calling)) {
+        free(peer);
+        phi_fail(peers->report, -ENOMEM, "out of memory for rank %d", rank);
+        return NULL;
+    }
     peer->peers = peers;
     peer->rank = rank;
     peer->socket = peer->wake_fd = peer->pidfd = -1;
-    peer->slots = calloc(channels, sizeof *peer->slots);
-    peer->slot_lives = calloc(channels, sizeof *peer->slot_lives);
-    if (peer->slots == NULL || peer->slot_lives == NULL || phi_gate_init(&peer->calling))
-        goto free;
     return peer;
-free:
-    free(peer->slots);
-    free(peer->slot_lives);
-    free(peer);
-no_memory:
-    phi_fail(peers->report, -ENOMEM, "out of memory for rank %d", rank);
-    return NULL;
 }

@@ -27,8 +27,19 @@ uint32_t phi_retire_line(struct phi_peer *peer)
                                       : peer->lines_used++;
 }
 
+bool phi_retire_line_ready(struct phi_peer *peer)
+{
+    return !phi_peer_is_lower(peer) || peer->room.lines_count > 0 ||
+           peer->lines_used == peer->segment->capacity ||
+           phi_segment_reserve(peer->segment, peer->lines_used + 1, 0) == 0;
+}
+
 uint32_t phi_retire_slot(struct phi_peer *peer)
 {
+    if (peer->room.slots_count == 0 &&
+        (!phi_peer_slots_grow(peer, peer->slots_used) ||
+         phi_segment_reserve(peer->segment, 0, peer->slots_used + 1)))
+        return PHI_NO_SLOT;
     uint32_t slot = peer->room.slots_count > 0 ? peer->room.slots[--peer->room.slots_count]
                                                : peer->slots_used++;
     peer->slot_lives[slot]++;
@@ -144,8 +155,7 @@ static void choose_channels(struct phi_peer *peer, const void *request, struct c
 {
     for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
         if (consider(peer, c->key, c, &c->look, request))
-            choose(choice,
-                   (struct chosen){atomic_load(&c->uses.revoked) ? 0 : c->used, c->key, c});
+            choose(choice, (struct chosen){atomic_load(&c->uses.revoked) ? 0 : c->used, c->key, c});
 }
 
 static void choose_keys(struct phi_peer *peer, const void *request, struct choice *choice)
@@ -249,9 +259,11 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
 static bool holds_all_slots(struct phi_peer *peer)
 {
     // From the end, which is filled last.
-    for (uint32_t i = peer->segment->capacity; i-- > 0;)
-        if (peer->slots[i] == NULL || !phi_view_of(peer->slots[i], NULL).held)
+    for (uint32_t i = peer->segment->capacity; i-- > 0;) {
+        const struct phi_key *key = phi_peer_slot(peer, i);
+        if (key == NULL || !phi_view_of(key, NULL).held)
             return false;
+    }
     return true;
 }
 
@@ -311,9 +323,8 @@ static int spent_answered(struct ph_channel *channel, enum phi_retire_answer ans
 
 int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    bool known = peer->segment != NULL && message->a < peer->segment->capacity;
-    struct phi_key *key = known ? peer->slots[message->a] : NULL;
-    if (key == NULL || peer->room.asked == 0)
+    struct phi_key *key = phi_peer_slot(peer, message->a);
+    if (peer->segment == NULL || key == NULL || peer->room.asked == 0)
         return -EBADMSG;
     struct ph_channel *channel = phi_evict_channel_at(key, (uint32_t)message->c);
     if (message->c & PHI_RETIRE_SPENT) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A segment: host memory (a sealed memfd) that two ranks of one node share. The lower rank makes it and is side 0. It
 // holds, for each side: a header (sleeping, acknowledgements, state), agreement slots, confirms and
-// lines, `capacity` of each, and a FIFO of offers.
+// lines, `capacity` of each, and a FIFO of offers. Lines and slots have memory once they are given.
 // Everything in it may be written by the peer at any time: read each value once and check it before use.
 //
 // Where the net is between two ranks each has a mirror: private memory of the same layout. What a side publishes is
@@ -56,6 +56,7 @@ struct phi_segment {
     int fd;           // memfd, sealed against shrinking and growing; owned; -1: a mirror
     struct phi_link *link; // of a mirror, once it has one
     uint32_t capacity;
+    uint32_t lines_there, slots_there; // so many have memory; of side 0
     int side;         // of this process: 0 or 1
     struct phi_slot *slots[2];         // of each side
     _Atomic uint64_t *words[2];        // likewise, of each slot: those of even rounds, then those of odd ones
@@ -64,7 +65,7 @@ struct phi_segment {
     uint64_t base_device; // address for the device (registered), or 0
 };
 
-// phi_segment_create makes the segment of a pair (this process is side 0), all words at their start value.
+// phi_segment_create makes the segment of a pair (this process is side 0), all of it zero.
 // nonce names the pair of incarnations. Errors: -ENOMEM, -EMFILE (reported).
 int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t nonce,
                        struct phi_segment **segment);
@@ -78,6 +79,14 @@ int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce, struct p
 int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, size_t staging,
                        struct phi_segment **segment);
 void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror *mirror);
+
+// phi_segment_reserve sees to it that so many lines and so many slots (at most `capacity`) have memory: side 0 calls it
+// before it gives one. Errors: -ENOMEM (not reported); those from before still have theirs.
+int phi_segment_reserve(struct phi_segment *segment, uint32_t lines, uint32_t slots);
+
+// phi_segment_start_line brings the words of a new line to their start values. Both ranks of a channel call it before
+// they use its line, at any time: a word that is not zero was started, and used, by the other one, and stays.
+void phi_segment_start_line(const struct phi_segment *segment, uint32_t index);
 
 // Every store of a side into what it publishes (header, slots, confirms) goes through these: put32 seq_cst, put64
 // release. A want of memory ends the link. phi_segment_tell is their part for a mirror.
