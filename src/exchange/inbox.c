@@ -32,25 +32,35 @@ static void set_sleeping(struct phi_peers *peers, bool sleeping)
     peers->registered = sleeping;
 }
 
-static int file_member(struct phi_peers *peers, const struct phi_message *message)
+// The record of an expulsion: it takes the place of a later life's.
+static int file_expulsion(struct phi_peers *peers, const struct phi_message *message)
+{
+    if (message->rank != peers->rank && phi_peers_get(peers, message->rank) == NULL)
+        return -ENOMEM;
+    phi_expel_file(peers, message->rank, message->incarnation - 1);
+    return 0;
+}
+
+static int file_member(struct phi_peers *peers, struct phi_message *message)
 {
     struct phi_capabilities theirs;
-    const bool own = message->rank == peers->rank;
-    struct phi_peer *peer = own ? NULL : phi_peers_get(peers, message->rank);
-    if (peer == NULL && !own)
-        return -ENOMEM;
-    if (message->size == 0) // the record of an expulsion: it takes the place of a later life's
-        phi_expel_file(peers, message->rank, message->incarnation - 1);
-    if (message->size == 0 || own)
+    const struct phi_peer *peer = peers->table[message->rank];
+    if (message->size == 0)
+        return file_expulsion(peers, message);
+    if (message->rank == peers->rank)
         return 0;
-    if (message->incarnation <= peer->incarnation || message->incarnation <= peer->newer ||
-        message->incarnation <= peer->expelled_life)
+    if (peer != NULL &&
+        (message->incarnation <= peer->incarnation || message->incarnation <= peer->newer ||
+         message->incarnation <= peer->expelled_life))
         return 0;
     if (phi_capabilities_decode(&theirs, message->bytes, message->size))
         return -EBADMSG;
     if (phi_capabilities_same_device(&peers->mine, &theirs))
         phi_cuda_executor_share(peers->executor, true);
-    phi_peer_record(peer, message->incarnation, &theirs);
+    if (peer == NULL)
+        phi_peers_keep(peers, message);
+    else
+        phi_peer_record(peers->table[message->rank], message->incarnation, &theirs);
     return 0;
 }
 
@@ -131,6 +141,25 @@ static int receive_or_sleep(struct phi_peers *peers, bool awaited, int64_t deadl
     return pause_for(peers, WATCH_PAUSE_MS, deadline);
 }
 
+// Without the lock. The record of a rank that nobody has named changes nothing for who waits: it is
+// filed, and the next message is waited for.
+static int receive_news(struct phi_peers *peers, bool awaited, int64_t deadline,
+                        struct phi_message *message)
+{
+    for (;;) {
+        int rc = receive_or_sleep(peers, awaited, deadline, message);
+        if (rc || !message->member || message->size == 0 || phi_now() >= deadline)
+            return rc;
+        pthread_mutex_lock(&peers->lock);
+        const bool news = peers->table[message->rank] != NULL;
+        if (!news)
+            file_message(peers, message);
+        pthread_mutex_unlock(&peers->lock);
+        if (news)
+            return 0;
+    }
+}
+
 // With the lock given up; files what comes. Nothing else is taken before what is late, so that the
 // messages of a rank stay in their order.
 static int receive(struct phi_peers *peers, int64_t deadline)
@@ -149,7 +178,7 @@ static int receive(struct phi_peers *peers, int64_t deadline)
     struct phi_message message = {0};
     int rc = over   ? phi_mailbox_sleep(peers->mailbox, deadline)
              : late ? pause_for(peers, LATE_PAUSE_MS, deadline)
-                    : receive_or_sleep(peers, awaited, deadline, &message);
+                    : receive_news(peers, awaited, deadline, &message);
     pthread_mutex_lock(&peers->lock);
     peers->receiving = false;
     if (late)

@@ -93,6 +93,7 @@ struct phi_peers {
     uint32_t *wanted;                  // by rank: threads that await a message of it
     bool *wanted_now;                  // the same for phi_mailbox_receive
     struct phi_peer **table;           // by rank; NULL: never named
+    struct phi_message *records;       // by rank: its member record, while it has no entry above
     struct phi_peer *self;             // of the channels of this rank to itself; NULL: none so far
     struct phi_peer *former;           // lives that are over: channels may still name them
     bool former_due;                   // something may be freed of them; see meeting/lives.h
@@ -149,9 +150,13 @@ static inline bool phi_peers_forked(const struct phi_peers *peers)
     return *peers->life == 0;
 }
 
-// phi_peers_get (with the lock) returns the entry of a rank, made at first use; NULL: out of
-// memory.
+// phi_peers_get (with the lock) returns the entry of a rank, made at first use, of the record that
+// was kept for it, if any; NULL: out of memory.
 struct phi_peer *phi_peers_get(struct phi_peers *peers, int rank);
+
+// phi_peers_keep (with the lock) keeps the member record of a rank that has no entry, which it takes
+// over. A store may deliver those of all ranks, and most are never named.
+void phi_peers_keep(struct phi_peers *peers, struct phi_message *record);
 
 // phi_peer_new (with the lock) makes an entry for a rank of which nothing is known; NULL: out of
 // memory.

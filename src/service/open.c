@@ -96,6 +96,7 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     peers->ranks = params->ranks;
     size_t ranks = (size_t)params->ranks;
     peers->table = calloc(ranks, sizeof *peers->table);
+    peers->records = calloc(ranks, sizeof *peers->records);
     peers->wanted = calloc(ranks, sizeof *peers->wanted);
     peers->wanted_now = calloc(ranks, sizeof *peers->wanted_now);
     peers->silent_since = calloc(ranks, sizeof *peers->silent_since);
@@ -109,8 +110,8 @@ static int make_peers(const struct phi_peers_params *params, struct phi_peers **
     pthread_cond_init(&peers->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     *out = peers;
-    if (peers->table == NULL || peers->wanted == NULL || peers->wanted_now == NULL ||
-        peers->silent_since == NULL)
+    if (peers->table == NULL || peers->records == NULL || peers->wanted == NULL ||
+        peers->wanted_now == NULL || peers->silent_since == NULL)
         return phi_fail(params->report, -ENOMEM, "out of memory for %d ranks", params->ranks);
     int rc = make_life(peers);
     return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s",
@@ -165,6 +166,8 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
     phi_attempt_stop(peers);
     for (int rank = 0; peers->table != NULL && rank < peers->ranks; rank++)
         phi_peer_free(peers->table[rank]);
+    for (int rank = 0; peers->records != NULL && rank < peers->ranks; rank++)
+        phi_mailbox_message_free(&peers->records[rank]);
     phi_peer_free(peers->self);
     while (peers->former != NULL) {
         struct phi_peer *peer = peers->former;
@@ -204,6 +207,7 @@ void phi_peers_close(struct phi_peers *peers, int64_t deadline)
         phi_mailbox_message_free(&peers->late);
     phi_mailbox_close(peers->mailbox, deadline);
     free(peers->table);
+    free(peers->records);
     free(peers->wanted);
     free(peers->wanted_now);
     peers->executor->silent_since = NULL; // it outlives us
