@@ -21,7 +21,8 @@ enum {
     SIDE_SIZE = 384,
     CAPACITY_MAX = 1 << 20,
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-    PIECE = 256, // lines, or slots, that get their memory together
+    PIECE = 256,       // lines, or slots, that get their memory together
+    FIFO_PIECE = 4096, // ... and bytes of a FIFO
 };
 
 struct header {
@@ -38,17 +39,12 @@ _Static_assert(sizeof(struct phi_line) == PHI_LINE_SIZE &&
                    offsetof(struct phi_line, life) == PHI_LINE_LIFE,
                "the net writes into lines");
 
-// fifo_at is where the FIFO begins in a half.
-static size_t fifo_at(uint32_t capacity)
-{
-    size_t each = sizeof(struct phi_line) + sizeof(struct phi_slot) + 3 * sizeof(_Atomic uint64_t);
-
-    return SIDE_SIZE + (size_t)capacity * each;
-}
-
 static size_t half_size(uint32_t capacity)
 {
-    return (fifo_at(capacity) + PHI_FIFO_BYTES + UNIT - 1) / UNIT * UNIT;
+    size_t each = sizeof(struct phi_line) + sizeof(struct phi_slot) + 3 * sizeof(_Atomic uint64_t);
+    size_t bytes = SIDE_SIZE + (size_t)capacity * each + PHI_FIFO_BYTES;
+
+    return (bytes + UNIT - 1) / UNIT * UNIT;
 }
 
 static size_t segment_size(uint32_t capacity)
@@ -183,6 +179,21 @@ int phi_segment_reserve(struct phi_segment *segment, uint32_t lines, uint32_t sl
     return rc == -ENOSPC ? -ENOMEM : rc;
 }
 
+int phi_segment_reserve_fifo(struct phi_segment *segment, uint64_t bytes)
+{
+    const uint8_t *fifo = phi_segment_fifo(segment, segment->side);
+    uint32_t end = bytes < PHI_FIFO_BYTES ? (uint32_t)bytes : PHI_FIFO_BYTES;
+    int rc;
+
+    if (segment->fd < 0 || end <= segment->fifo_there)
+        return 0;
+    end = (end + FIFO_PIECE - 1) / FIFO_PIECE * FIFO_PIECE;
+    rc = reserve_between(segment, fifo + segment->fifo_there, fifo + end);
+    if (!rc)
+        segment->fifo_there = end;
+    return rc == -ENOSPC ? -ENOMEM : rc;
+}
+
 void phi_segment_start_line(const struct phi_segment *segment, uint32_t index)
 {
     for (int side = 0; side < 2; side++)
@@ -194,17 +205,13 @@ void phi_segment_start_line(const struct phi_segment *segment, uint32_t index)
         }
 }
 
-// fill writes the header of a new segment and reserves what no line and no slot has.
+// fill writes the header of a new segment and reserves those of its sides.
 static int fill(struct phi_report *report, int fd, const struct header *header)
 {
-    const size_t bytes = half_size(header->capacity), fifo = fifo_at(header->capacity);
-    int rc = reserve(fd, 0, sizeof(*header));
+    int rc = 0;
 
-    for (size_t side = 0; !rc && side < 2; side++) {
-        rc = reserve(fd, UNIT + side * bytes, SIDE_SIZE);
-        if (!rc)
-            rc = reserve(fd, UNIT + side * bytes + fifo, PHI_FIFO_BYTES);
-    }
+    for (size_t side = 0; !rc && side < 2; side++)
+        rc = reserve(fd, UNIT + side * half_size(header->capacity), SIDE_SIZE);
     if (!rc)
         rc = write_all(fd, header, sizeof(*header), 0);
     if (rc)

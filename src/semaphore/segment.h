@@ -56,7 +56,8 @@ struct phi_segment {
     int fd;           // memfd, sealed against shrinking and growing; owned; -1: a mirror
     struct phi_link *link; // of a mirror, once it has one
     uint32_t capacity;
-    uint32_t lines_there, slots_there; // so many have memory; of side 0
+    uint32_t lines_there, slots_there; // so many have memory; known to side 0
+    uint32_t fifo_there;               // so many bytes of the own FIFO
     int side;         // of this process: 0 or 1
     struct phi_slot *slots[2];         // of each side
     _Atomic uint64_t *words[2];        // likewise, of each slot: those of even rounds, then those of odd ones
@@ -83,6 +84,8 @@ void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror 
 // phi_segment_reserve sees to it that so many lines and so many slots (at most `capacity`) have memory: side 0 calls it
 // before it gives one. Errors: -ENOMEM (not reported); those from before still have theirs.
 int phi_segment_reserve(struct phi_segment *segment, uint32_t lines, uint32_t slots);
+// ..._fifo: the same for as many bytes of the own FIFO as were ever written, with what follows.
+int phi_segment_reserve_fifo(struct phi_segment *segment, uint64_t bytes);
 
 // phi_segment_start_line brings the words of a new line to their start values. Both ranks of a channel call it before
 // they use its line, at any time: a word that is not zero was started, and used, by the other one, and stays.

@@ -13,7 +13,7 @@ struct ScaleRank {
     int64_t begun[SCALE_STEPS], ended[SCALE_STEPS]; // ns
     uint64_t counted;
     uint64_t segments, mapped;
-    uint64_t bytes[3], descriptors[3]; // before the context, behind its creation, with the message
+    int64_t bytes[3], descriptors[3]; // before the context, behind its creation, with the message
     char trouble[512];
 };
 

@@ -37,8 +37,8 @@ struct ScaleFigures {
     uint64_t mapped;   // bytes of address space that a segment takes in a rank
     // Bytes of private memory, of all ranks: by the creation of the context, and from there to the
     // message.
-    uint64_t created, used;
-    uint64_t descriptors[2]; // likewise
+    int64_t created, used;
+    int64_t descriptors[2]; // likewise
 };
 
 // Blocks for as long as the job takes; one that is stuck is ended after a minute or two.

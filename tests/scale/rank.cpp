@@ -65,7 +65,7 @@ struct Life {
 const char segment_name[] = "/memfd:peerhop-segment";
 
 // Mappings of segments, of memory that an application has allocated, and all the rest.
-void look_at_memory(uint64_t *own, uint64_t *mapped)
+void look_at_memory(int64_t *own, uint64_t *mapped)
 {
     std::ifstream maps("/proc/self/smaps");
     bool segment = false, file = false;
@@ -78,13 +78,13 @@ void look_at_memory(uint64_t *own, uint64_t *mapped)
         } else if (segment && sscanf(line.c_str(), "Size: %lu", &kib) == 1) {
             *mapped = kib << 10; // they are all alike
         } else if (!file && sscanf(line.c_str(), "Private_Dirty: %lu", &kib) == 1) {
-            *own += kib << 10;
+            *own += static_cast<int64_t>(kib << 10);
         }
     }
 }
 
 // Descriptors, and bytes that the segments' files have.
-void look_at_files(uint64_t *count, uint64_t *segments)
+void look_at_files(int64_t *count, uint64_t *segments)
 {
     DIR *list = opendir("/proc/self/fd");
     *count = *segments = 0;

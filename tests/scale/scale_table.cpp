@@ -11,27 +11,22 @@
 namespace
 {
 
+// Columns: seconds of each step, and of the first three together; commands of a rank, as it counts
+// them itself up to the message, and as Redis does, with the bytes of both ways; keys left;
+// descriptors of a rank, and of each peer; KiB of private memory of a rank, and of each peer; KiB
+// of a pair's segment, and of its mapping; load of the machine.
 void print_head()
 {
-    printf("%-5s %-5s %5s %3s | %6s %7s %7s %7s %7s | %7s %8s %8s %5s | %5s %5s | %7s %7s %7s %7s "
-           "| %s\n",
-           "", "store", "ranks", "ops", "create", "contact", "message", "until", "destroy",
-           "counted", "commands", "KB", "left", "fds", "fds", "own", "own", "segment", "mapped",
-           "load");
-    printf("%-5s %-5s %5s %3s | %6s %7s %7s %7s %7s | %7s %8s %8s %5s | %5s %5s | %7s %7s %7s %7s "
-           "|\n",
-           "", "", "", "", "s", "s", "s", "message", "s", "a rank", "a rank", "a rank", "keys",
-           "rank", "peer", "KiB", "KiB", "KiB", "KiB", "");
-    printf("%-5s %-5s %5s %3s | %6s %7s %7s %7s %7s | %7s %8s %8s %5s | %5s %5s | %7s %7s %7s %7s "
-           "|\n",
-           "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "a rank", "a peer", "a pair",
-           "a pair", "");
+    puts("                       | create contact message  until destroy | store   redis   redis  "
+         "left |  fds   fds |   own    own segment mapped | load\n"
+         "     store ranks   ops |      s       s       s message     s   | a rank a rank kB/rank  "
+         "keys | rank  peer |  rank   peer    pair   pair |");
 }
 
 void print_row(const ScaleJob &job, const ScaleFigures &figures)
 {
-    const auto a_rank = [&](uint64_t all) { return static_cast<double>(all) / job.ranks; };
-    const auto a_peer = [&](uint64_t all) {
+    const auto a_rank = [&](auto all) { return static_cast<double>(all) / job.ranks; };
+    const auto a_peer = [&](auto all) {
         return static_cast<double>(all) / static_cast<double>(figures.peers);
     };
     uint64_t commands = 0, bytes = 0;
@@ -41,15 +36,16 @@ void print_row(const ScaleJob &job, const ScaleFigures &figures)
         bytes += figures.bytes[step];
     }
     getloadavg(&load, 1);
-    printf("%-5s %-5s %5d %3d | %6.2f %7.2f %7.2f %7.2f %7.2f | %7.1f %8.1f %8.1f %5lu | %5.1f "
-           "%5.1f | %7.0f %7.0f %7.0f %7.0f | %.1f\n",
-           job.all ? "all" : "ring", job.files ? "files" : "redis", job.ranks, job.operations,
-           figures.seconds[SCALE_CREATE], figures.seconds[SCALE_CONTACT],
-           figures.seconds[SCALE_MESSAGE], figures.until_message, figures.seconds[SCALE_DESTROY],
-           a_rank(figures.counted), a_rank(commands), a_rank(bytes) / 1000, figures.keys_left,
-           a_rank(figures.descriptors[0]), a_peer(figures.descriptors[1]),
-           a_rank(figures.created) / 1024, a_peer(figures.used) / 1024,
-           2 * a_peer(figures.segments) / 1024, static_cast<double>(figures.mapped) / 1024, load);
+    printf(
+        "%-4s %-5s %5d %5d | %6.2f %7.2f %7.2f %6.2f %7.2f | %6.1f %6.1f %7.1f %5lu | %4.1f %5.1f "
+        "| %5.0f %6.0f %7.0f %6.0f | %.1f\n",
+        job.all ? "all" : "ring", job.files ? "files" : "redis", job.ranks, job.operations,
+        figures.seconds[SCALE_CREATE], figures.seconds[SCALE_CONTACT],
+        figures.seconds[SCALE_MESSAGE], figures.until_message, figures.seconds[SCALE_DESTROY],
+        a_rank(figures.counted), a_rank(commands), a_rank(bytes) / 1000, figures.keys_left,
+        a_rank(figures.descriptors[0]), a_peer(figures.descriptors[1]),
+        a_rank(figures.created) / 1024, a_peer(figures.used) / 1024,
+        2 * a_peer(figures.segments) / 1024, static_cast<double>(figures.mapped) / 1024, load);
 }
 
 } // namespace
