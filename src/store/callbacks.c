@@ -32,6 +32,7 @@ struct peer {
     // the receiver's
     uint64_t taken; // number of the last message
     bool expelled;  // that life was, and the receiver has been told
+    bool again;     // look whether there is a later life, or an expulsion
     // written by the receiver inside the store's lock, read by it, and there by others
     uint64_t incarnation; // 0: its member record has not come
     // inside the store's lock
@@ -50,7 +51,8 @@ struct phi_store_callbacks {
     bool anew; // the next take says that the store may have lost something
     struct phi_trouble trouble;
     int turn;           // rank that the last waiting get was for
-    int64_t records_at; // when to look for later lives and expulsions again
+    int next;           // rank at which the next look at all begins
+    int64_t records_at; // when to look for later lives and expulsions of all again
     pthread_mutex_t lock;
     struct peer peers[];
 };
@@ -392,7 +394,7 @@ static void begin_life(struct phi_store_callbacks *store, int rank, uint64_t inc
     pthread_mutex_unlock(&store->lock);
     peer->taken = 0;
     peer->expelled = false;
-    store->records_at = 0; // it may be of a life that was expelled
+    peer->again = true; // it may be of a life that was expelled
     if (former)
         remove_life(store, rank, former, taken, remove_until(deadline));
 }
@@ -505,11 +507,15 @@ static int count_wanted(struct phi_store_callbacks *store, const bool *wanted)
     return count;
 }
 
-// look_around looks at every wanted rank without waiting.
+// look_around looks at every wanted rank without waiting, from behind the one that had something
+// last: so that as many messages take as many looks, and not each one a look at all.
 static int look_around(struct phi_store_callbacks *store, const bool *wanted,
                        struct phi_delivery *delivery)
 {
-    for (int rank = 0; rank < store->base.params->ranks; rank++) {
+    const int ranks = store->base.params->ranks;
+    for (int i = 0; i < ranks; i++) {
+        const int rank = store->next;
+        store->next = (rank + 1) % ranks;
         int result =
             is_wanted(store, wanted, rank) ? look_at(store, rank, 0, delivery) : -ETIMEDOUT;
         if (result != -ETIMEDOUT)
@@ -518,33 +524,45 @@ static int look_around(struct phi_store_callbacks *store, const bool *wanted,
     return -ETIMEDOUT;
 }
 
-// look_for_records does that now and then, of this rank and of those that are wanted.
+// look_for_records does that now and then, of this rank and of those that are wanted, and before
+// that of those of which something has come. This rank is the last, as nothing follows what is said
+// of its record.
 static int look_for_records(struct phi_store_callbacks *store, const bool *wanted, int64_t deadline,
                             struct phi_delivery *delivery)
 {
-    int nothing = -ETIMEDOUT;
-    if (phi_now() < store->records_at)
-        return nothing;
-    for (int rank = 0; rank < store->base.params->ranks; rank++) {
-        int result = rank == store->base.params->rank || is_wanted(store, wanted, rank)
-                         ? look_again(store, rank, deadline, delivery)
-                         : -ETIMEDOUT;
-        if (result == -ECONNRESET)
-            nothing = result; // told once for each round of looks
-        else if (result != -ETIMEDOUT)
-            return result;
+    const int ranks = store->base.params->ranks, own = store->base.params->rank;
+    const bool all = phi_now() >= store->records_at;
+    if (all)
+        store->records_at = phi_deadline(RECORDS_MS);
+    for (int i = 0; i < ranks && all; i++)
+        store->peers[i].again = true;
+    for (int i = 1; i <= ranks; i++) {
+        const int rank = (own + i) % ranks;
+        struct peer *peer = &store->peers[rank];
+        if (!peer->again || (rank != own && !is_wanted(store, wanted, rank)))
+            continue;
+        peer->again = false;
+        int result = look_again(store, rank, deadline, delivery);
+        if (result == -ETIMEDOUT)
+            continue;
+        peer->again = peer->again || (result != 0 && result != -ECONNRESET);
+        return result;
     }
-    store->records_at = phi_deadline(RECORDS_MS);
-    return nothing;
+    return -ETIMEDOUT;
 }
 
 // concerns is what a store in a directory asks of a key that has come, in the thread that waits.
 static bool concerns(void *opaque, const char *key)
 {
     struct phi_store_callbacks *store = opaque;
-    enum phi_key_kind kind = key ? phi_key_kind(store->base.params, key) : PHI_KEY_RECORD;
-    if (kind == PHI_KEY_RECORD)
+    int rank = 0;
+    if (key == NULL) { // it may have been any
         store->records_at = 0;
+        return true;
+    }
+    enum phi_key_kind kind = phi_key_kind(store->base.params, key, &rank);
+    if (kind == PHI_KEY_RECORD)
+        store->peers[rank].again = true;
     return kind != PHI_KEY_NONE;
 }
 
