@@ -99,9 +99,8 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
     }
 }
 
-// What a channel needs is there before we confirm: after both confirms nothing may fail at one end
-// only.
-static bool have_memory(struct phi_key *key)
+// Memory for a channel: 0 or -ENOMEM.
+static int make_ready(struct phi_key *key)
 {
     if (key->next == NULL)
         key->next = calloc(1, sizeof *key->next);
@@ -109,10 +108,20 @@ static bool have_memory(struct phi_key *key)
         size_t capacity = key->channels_count ? key->channels_count * 2 : 1;
         void *grown = realloc(key->channels, capacity * sizeof *key->channels);
         if (grown == NULL)
-            return false;
+            return -ENOMEM;
         key->channels = grown;
     }
-    return key->next != NULL && phi_staging_make(key) && phi_retire_line_ready(key->peer);
+    return key->next != NULL && phi_staging_make(key) ? 0 : -ENOMEM;
+}
+
+// What a channel needs is there before we confirm: after both confirms nothing may fail at one end
+// only. 0, or what is reported.
+static int have_memory(struct phi_key *key)
+{
+    struct phi_peer *peer = key->peer;
+    if (make_ready(key))
+        return phi_fail(peer->peers->report, -ENOMEM, "out of memory for a channel");
+    return phi_retire_line_ready(peer);
 }
 
 static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8_t reach,
@@ -357,8 +366,8 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
     if (!phi_confirm_shows(key->confirm, key->agreement.round)) {
         if (!may_confirm(pending, import, &reason))
             return false;
-        if (!have_memory(key)) {
-            int rc = phi_fail(key->peer->peers->report, -ENOMEM, "out of memory for a channel");
+        int rc = have_memory(key);
+        if (rc) {
             phi_pending_settle(pending, rc, NULL); // the round stays open
             return true;
         }

@@ -25,12 +25,9 @@ static int give_slot(struct phi_key *key)
     // Several may have found room for one.
     if (phi_retire_room(peer, true, key->request))
         return -EAGAIN;
-    const uint32_t slot = phi_retire_slot(peer);
-    if (slot == PHI_NO_SLOT)
-        return phi_fail(peer->peers->report, -ENOMEM,
-                        "out of memory for operation %llu with rank %d",
-                        (unsigned long long)key->op_id, peer->rank);
-    return phi_key_set_slot(key, slot);
+    uint32_t slot;
+    int rc = phi_retire_slot(peer, &slot);
+    return rc ? rc : phi_key_set_slot(key, slot);
 }
 
 static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer,

@@ -27,23 +27,28 @@ uint32_t phi_retire_line(struct phi_peer *peer)
                                       : peer->lines_used++;
 }
 
-bool phi_retire_line_ready(struct phi_peer *peer)
+int phi_retire_line_ready(struct phi_peer *peer)
 {
-    return !phi_peer_is_lower(peer) || peer->room.lines_count > 0 ||
-           peer->lines_used == peer->segment->capacity ||
-           phi_segment_reserve(peer->segment, peer->lines_used + 1, 0) == 0;
+    if (!phi_peer_is_lower(peer) || peer->room.lines_count > 0 ||
+        peer->lines_used == peer->segment->capacity)
+        return 0;
+    return phi_segment_reserve(peer->peers->report, peer->segment, peer->lines_used + 1, 0);
 }
 
-uint32_t phi_retire_slot(struct phi_peer *peer)
+int phi_retire_slot(struct phi_peer *peer, uint32_t *slot)
 {
-    if (peer->room.slots_count == 0 &&
-        (!phi_peer_slots_grow(peer, peer->slots_used) ||
-         phi_segment_reserve(peer->segment, 0, peer->slots_used + 1)))
-        return PHI_NO_SLOT;
-    uint32_t slot = peer->room.slots_count > 0 ? peer->room.slots[--peer->room.slots_count]
-                                               : peer->slots_used++;
-    peer->slot_lives[slot]++;
-    return slot;
+    if (peer->room.slots_count > 0) {
+        *slot = peer->room.slots[--peer->room.slots_count];
+    } else {
+        if (!phi_peer_slots_grow(peer, peer->slots_used))
+            return phi_fail(peer->peers->report, -ENOMEM, "out of memory for rank %d", peer->rank);
+        int rc = phi_segment_reserve(peer->peers->report, peer->segment, 0, peer->slots_used + 1);
+        if (rc)
+            return rc;
+        *slot = peer->slots_used++;
+    }
+    peer->slot_lives[*slot]++;
+    return 0;
 }
 
 static bool has_room(const struct phi_peer *peer, bool slot)

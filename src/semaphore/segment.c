@@ -160,7 +160,8 @@ static uint32_t upto(const struct phi_segment *segment, uint32_t count)
     return end < segment->capacity ? end : segment->capacity;
 }
 
-int phi_segment_reserve(struct phi_segment *segment, uint32_t lines, uint32_t slots)
+int phi_segment_reserve(struct phi_report *report, struct phi_segment *segment, uint32_t lines,
+                        uint32_t slots)
 {
     int rc = 0;
 
@@ -176,22 +177,24 @@ int phi_segment_reserve(struct phi_segment *segment, uint32_t lines, uint32_t sl
         if (!rc)
             segment->slots_there = upto(segment, slots);
     }
-    return rc == -ENOSPC ? -ENOMEM : rc;
+    if (rc)
+        return phi_fail(report, -ENOMEM, "a segment gets no memory for more channels: %s",
+                        ph_strerror(rc));
+    return 0;
 }
 
-int phi_segment_reserve_fifo(struct phi_segment *segment, uint64_t bytes)
+bool phi_segment_reserve_fifo(struct phi_segment *segment, uint64_t bytes)
 {
     const uint8_t *fifo = phi_segment_fifo(segment, segment->side);
     uint32_t end = bytes < PHI_FIFO_BYTES ? (uint32_t)bytes : PHI_FIFO_BYTES;
-    int rc;
 
     if (segment->fd < 0 || end <= segment->fifo_there)
-        return 0;
+        return true;
     end = (end + FIFO_PIECE - 1) / FIFO_PIECE * FIFO_PIECE;
-    rc = reserve_between(segment, fifo + segment->fifo_there, fifo + end);
-    if (!rc)
-        segment->fifo_there = end;
-    return rc == -ENOSPC ? -ENOMEM : rc;
+    if (reserve_between(segment, fifo + segment->fifo_there, fifo + end))
+        return false;
+    segment->fifo_there = end;
+    return true;
 }
 
 void phi_segment_start_line(const struct phi_segment *segment, uint32_t index)

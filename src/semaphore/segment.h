@@ -12,6 +12,7 @@
 #define PHI_SEMAPHORE_SEGMENT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -82,10 +83,10 @@ int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, s
 void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror *mirror);
 
 // phi_segment_reserve sees to it that so many lines and so many slots (at most `capacity`) have memory: side 0 calls it
-// before it gives one. Errors: -ENOMEM (not reported); those from before still have theirs.
-int phi_segment_reserve(struct phi_segment *segment, uint32_t lines, uint32_t slots);
-// ..._fifo: the same for as many bytes of the own FIFO as were ever written, with what follows.
-int phi_segment_reserve_fifo(struct phi_segment *segment, uint64_t bytes);
+// before it gives one. -ENOMEM (reported): those from before still have theirs. ..._fifo: the same for as many bytes of
+// the own FIFO as were ever written, with what follows; false: there is none, and nothing is reported.
+int phi_segment_reserve(struct phi_report *report, struct phi_segment *segment, uint32_t lines, uint32_t slots);
+bool phi_segment_reserve_fifo(struct phi_segment *segment, uint64_t bytes);
 
 // phi_segment_start_line brings the words of a new line to their start values. Both ranks of a channel call it before
 // they use its line, at any time: a word that is not zero was started, and used, by the other one, and stays.

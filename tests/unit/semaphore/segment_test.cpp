@@ -129,8 +129,8 @@ TEST_F(Segment, HasMemoryForWhatIsGiven)
     EXPECT_LE(none, 3u * 65536); // a page for each header
     size_t before = none;
     for (uint32_t n : {1u, 256u, 257u, 5000u, capacity}) {
-        ASSERT_EQ(phi_segment_reserve(made, n, 0), 0);
-        ASSERT_EQ(phi_segment_reserve(made, 0, n), 0);
+        ASSERT_EQ(phi_segment_reserve(&context.report, made, n, 0), 0);
+        ASSERT_EQ(phi_segment_reserve(&context.report, made, 0, n), 0);
         const size_t now = memory_of(made);
         for (int side = 0; side < 2; side++)
             for (uint32_t i : {0u, n / 2, n - 1}) {
@@ -143,10 +143,10 @@ TEST_F(Segment, HasMemoryForWhatIsGiven)
         EXPECT_LE(now, none + 2 * (n + 256) * 104 + (256u << 10)) << n;
         before = now;
     }
-    ASSERT_EQ(phi_segment_reserve(made, 1, 1), 0);
+    ASSERT_EQ(phi_segment_reserve(&context.report, made, 1, 1), 0);
     EXPECT_EQ(memory_of(made), before);
     for (uint64_t bytes : {uint64_t{1}, uint64_t{PHI_FIFO_BYTES}, UINT64_MAX}) {
-        ASSERT_EQ(phi_segment_reserve_fifo(made, bytes), 0);
+        ASSERT_TRUE(phi_segment_reserve_fifo(made, bytes));
         const size_t now = memory_of(made), n = std::min<uint64_t>(bytes, PHI_FIFO_BYTES);
         memset(phi_segment_fifo(made, 0), 1, n);
         EXPECT_EQ(memory_of(made), now) << bytes;
@@ -281,7 +281,7 @@ TEST_F(Segment, TheLargestCapacityWorks)
     ASSERT_EQ(phi_segment_open(&context.report, dup(made->fd), NONCE, &opened), 0);
     line(made, 1, (1 << 20) - 1)[0] = 3;
     EXPECT_EQ(line(opened, 1, (1 << 20) - 1)[0], 3u);
-    ASSERT_EQ(phi_segment_reserve(made, 1 << 20, 1 << 20), 0);
+    ASSERT_EQ(phi_segment_reserve(&context.report, made, 1 << 20, 1 << 20), 0);
     *phi_segment_confirm(made, 1, (1 << 20) - 1) = 9;
     EXPECT_EQ(*phi_segment_confirm(opened, 1, (1 << 20) - 1), 9u);
     phi_segment_close(opened);
