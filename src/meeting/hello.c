@@ -15,6 +15,7 @@
 #include "meeting/contact.h"
 #include "meeting/lives.h"
 #include "meeting/opener.h"
+#include "meeting/path.h"
 #include "peer/hello_wire.h"
 #include "peer/message.h"
 #include "peer/node.h"
@@ -168,6 +169,26 @@ int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
 
 // ---- ready
 
+// Nobody has asked for the net, and ipc would serve better between ranks of one node. Once for all
+// peers: mostly all are parted by the same.
+static void tell_way(struct phi_peer *peer)
+{
+    struct phi_peers *peers = peer->peers;
+    const struct phi_capabilities *theirs = &peer->theirs;
+    const bool wanted = !phi_capabilities_same_node(&peers->mine, theirs) ||
+                        peers->mine.device != theirs->device ||
+                        phi_path_asked(&peers->mine, theirs);
+    phi_log(peers->report, PH_LOG_INFO, "rank %d is reached over the net (%s): process %u on %s",
+            peer->rank, phi_net_name(peers->net), theirs->pid, theirs->host);
+    if (wanted || peers->net_told)
+        return;
+    peers->net_told = true;
+    phi_log(peers->report, PH_LOG_WARN,
+            "rank %d, on this node, is reached over the net, and not by ipc: %s (PEERHOP_PATH=ipc "
+            "makes an error of that, net says that it is wanted)",
+            peer->rank, phi_reason_text(phi_contact_against(peer, true, PHI_KIND_HOST)));
+}
+
 // The peer knows our address and we know its. What follows on the link finds the pair ready.
 static void make_ready(struct phi_peer *peer)
 {
@@ -184,8 +205,7 @@ static void make_ready(struct phi_peer *peer)
     phi_peer_acknowledge(peer);
     phi_peer_look(peer);
     phi_expel_tell(peer);
-    phi_log(peers->report, PH_LOG_INFO, "rank %d is reached over the net (%s): process %u on %s",
-            peer->rank, phi_net_name(peers->net), peer->theirs.pid, peer->theirs.host);
+    tell_way(peer);
     phi_service_wake(peers); // beats for it
     phi_peers_changed(peers);
     phi_mailbox_wake(peers->mailbox);

@@ -219,7 +219,8 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     struct phi_peers *peers = peer->peers;
     if (phi_contact_by_net(peer))
         return prepare_net(peer, deadline);
-    if (!phi_capabilities_same_node(&peers->mine, &peer->theirs)) {
+    if (!phi_capabilities_same_node(&peers->mine, &peer->theirs) ||
+        phi_capabilities_apart(&peers->mine, &peer->theirs)) {
         peer->unreachable = true;
         peer->why = phi_transport_net.viable(&peers->mine, &peer->theirs, PHI_KIND_HOST);
         return 0;

@@ -77,6 +77,7 @@ struct phi_peers {
     bool net_opener_is;         // it has not been joined
     bool net_opening;           // it is at work, without the lock
     bool net_failed;            // it could not be opened
+    bool net_told;              // that it serves where ipc was to
     int net_error;              // why it is opened again; -EAGAIN: its providers were too slow, or
                                 // a thread could not be started
     int rank, ranks;
