@@ -26,8 +26,8 @@ inline bool may_make_containers()
     return system("unshare -n -p -i -u -C -m --fork ip link show lo > /dev/null 2>&1") == 0;
 }
 
-// A filter that refuses what Docker's profile of 19.03 does, as far as a library may want it.
-// Later ones let pidfds be opened.
+// A filter that refuses what Docker's default profile does, as far as a library may want it, and
+// pidfds, which its older ones did.
 inline void refuse_system_calls()
 {
     const std::vector<unsigned> refused = {SYS_add_key,
