@@ -184,8 +184,8 @@ static void tell_way(struct phi_peer *peer)
         return;
     peers->net_told = true;
     phi_log(peers->report, PH_LOG_WARN,
-            "rank %d, on this node, is reached over the net, and not by ipc: %s (PEERHOP_PATH=ipc "
-            "makes an error of that, net says that it is wanted)",
+            "rank %d, by its record on this node, is reached over the net, and not by ipc: %s "
+            "(PEERHOP_PATH=ipc makes an error of that, net says that it is wanted)",
             peer->rank, phi_reason_text(phi_contact_against(peer, true, PHI_KIND_HOST)));
 }
 

@@ -2,7 +2,7 @@
 // Layout: a header of 64 KiB, then one half for each side: struct phi_side (384 bytes), lines,
 // slots, words of slots, confirms, the FIFO of offers; halves begin at multiples of 64 KiB, so that
 // no two sides share a page whatever the page size is. The file has holes: memory comes to lines
-// and slots as they are given.
+// and slots as they are given, and to a FIFO as it is written.
 #include "semaphore/segment.h"
 
 #include <errno.h>

@@ -24,9 +24,12 @@ struct ScaleBoard {
     std::atomic<uint32_t> over; // 1: somebody failed: no barrier is waited for any more
     ScaleRank rank[SCALE_RANKS_MAX];
 
-    // Of `all` processes. False: it is over, or a second has passed.
+    // A barrier of so many processes. come: whether this one was the last, and the others go on;
+    // else it waits for the end of the generation that it has come in, at most so long, and is true
+    // where that is over. arrive: both, until it is over; false: somebody failed.
+    bool come(uint32_t all);
+    bool wait(uint32_t come_in, int64_t ms);
     bool arrive(uint32_t all);
-    bool wait(uint32_t generation, int64_t ms);
 };
 
 inline int64_t scale_now()

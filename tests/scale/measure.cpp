@@ -2,13 +2,11 @@
 #include "scale/measure.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <linux/futex.h>
 #include <memory>
-#include <sstream>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -20,29 +18,33 @@
 #include "support/patience.h"
 #include "support/redis_server.h"
 
-bool ScaleBoard::wait(uint32_t now, int64_t ms)
+bool ScaleBoard::come(uint32_t all)
+{
+    if (++arrived != all)
+        return false;
+    arrived = 0;
+    generation++;
+    syscall(SYS_futex, &generation, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    return true;
+}
+
+bool ScaleBoard::wait(uint32_t come_in, int64_t ms)
 {
     const int64_t end = scale_now() + ms * 1000000;
-    while (generation == now && !over && scale_now() < end) {
+    while (generation == come_in && !over && scale_now() < end) {
         const struct timespec most = {0, 100000000};
-        syscall(SYS_futex, &generation, FUTEX_WAIT, now, &most, nullptr, 0);
+        syscall(SYS_futex, &generation, FUTEX_WAIT, come_in, &most, nullptr, 0);
     }
-    return generation != now;
+    return generation != come_in;
 }
 
 bool ScaleBoard::arrive(uint32_t all)
 {
     const uint32_t now = generation;
-    if (++arrived == all) {
-        arrived = 0;
-        generation++;
-        syscall(SYS_futex, &generation, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-        return true;
-    }
-    while (!over)
-        if (wait(now, 1000))
-            return true;
-    return false;
+    bool done = come(all);
+    while (!done && !over)
+        done = wait(now, 1000);
+    return done;
 }
 
 namespace
@@ -167,12 +169,8 @@ class Run
     bool board_arrives()
     {
         const uint32_t now = board_->generation;
-        if (++board_->arrived == static_cast<uint32_t>(job_.ranks) + 1) {
-            board_->arrived = 0;
-            board_->generation++;
-            syscall(SYS_futex, &board_->generation, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+        if (board_->come(static_cast<uint32_t>(job_.ranks) + 1))
             return true;
-        }
         const int64_t end = scale_now() + patience(120000).count() * 1000000;
         while (!board_->wait(now, 200) && !board_->over)
             if (scale_now() > end || !all_live())

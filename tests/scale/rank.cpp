@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "scale/board.h"
 
-#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <dirent.h>
 #include <fstream>
-#include <sstream>
+#include <string>
+#include <vector>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,13 +45,10 @@ struct Life {
     // All ranks begin a step together, and the parent looks at the store between two.
     bool begin(ScaleStep step)
     {
-        while (!board->over) {
-            if (!board->arrive(static_cast<uint32_t>(job.ranks) + 1))
-                continue;
-            mine.begun[step] = scale_now();
-            return true;
-        }
-        return false;
+        if (!board->arrive(static_cast<uint32_t>(job.ranks) + 1))
+            return false;
+        mine.begun[step] = scale_now();
+        return true;
     }
     bool end(ScaleStep step)
     {
