@@ -149,10 +149,12 @@ static void make_once(void)
     pair.peers.mine.kinds = 1u << PHI_KIND_HOST;
     pair.peers.mine.nonce = 99;
     pair.peers.table = calloc(2, sizeof(*pair.peers.table));
+    pair.peers.records = calloc(2, sizeof(*pair.peers.records));
     pair.peers.wanted = calloc(2, sizeof(*pair.peers.wanted));
     pair.peers.wanted_now = calloc(2, sizeof(*pair.peers.wanted_now));
     pair.peers.silent_since = calloc(2, sizeof(*pair.peers.silent_since));
-    HOLD(pair.peers.table && pair.peers.wanted && pair.peers.wanted_now && pair.peers.silent_since);
+    HOLD(pair.peers.table && pair.peers.records && pair.peers.wanted && pair.peers.wanted_now &&
+         pair.peers.silent_since);
     pthread_mutex_init(&pair.peers.lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -176,13 +178,8 @@ static void reset_segment(struct phi_segment *segment)
         memset(phi_segment_side(segment, side), 0, sizeof(struct phi_side));
         memset(phi_segment_slot(segment, side, 0), 0, 16 * sizeof(struct phi_slot));
         memset(phi_segment_confirm(segment, side, 0), 0, 16 * sizeof(uint64_t));
-        for (uint32_t i = 0; i < 16; i++) {
-            struct phi_line *line = phi_segment_line(segment, side, i);
-
-            *line = (struct phi_line){0};
-            for (int word = 0; word < PHI_WORD_COUNT; word++)
-                atomic_init(&line->word[word], phi_word_start[word]);
-        }
+        for (uint32_t i = 0; i < 16; i++)
+            *phi_segment_line(segment, side, i) = (struct phi_line){0};
     }
 }
 
