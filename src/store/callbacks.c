@@ -634,6 +634,7 @@ static int callbacks_open(const struct phi_mailbox_params *params, int64_t deadl
     if (!store)
         return phi_fail(params->report, -ENOMEM, "no memory for the store");
     store->base = (struct phi_store_base){.ops = &phi_store_callbacks, .params = params};
+    store->turn = params->ranks - 1; // rank 0 is the first
     int result = phi_wake_open(&store->wake);
     if (result) {
         free(store);
