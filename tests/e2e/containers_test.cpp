@@ -132,6 +132,18 @@ TEST_F(Containers, OfHostMemoryWithADirectoryForSockets)
     run("host", {"two pods", std::string(boxed) + ",net", "ipc", ""}, "auto", true);
 }
 
+TEST_F(Containers, OfDevicesWithADirectoryForSockets)
+{
+    std::string why;
+    if (!device_available("standin", &why))
+        GTEST_SKIP() << why;
+    const std::string pod = std::string(boxed) + ",net";
+    // The stand-in has a socket of its own, which has its name in one network.
+    run("standin", {"own networks", "net", "net", "system refused the handle"}, "auto", true);
+    run("standin", {"two pods", pod, "net", "system refused the handle"}, "auto", true);
+    run("standin", {"two pods", pod, "net", "system refused the handle"}, "ipc", true);
+}
+
 TEST_F(Containers, OfDevices)
 {
     std::string why;
