@@ -7,7 +7,7 @@
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/abort.h"
 #include "semaphore/words.h"
 
@@ -31,7 +31,7 @@ int phi_check_bound(const struct ph_channel *channel, const char *what)
 {
     if (!channel->unbound)
         return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
+    return phi_fail(channel->self->report, -EINVAL,
                     "operation %llu with rank %d: %s is for channels with buffers, and this one was "
                     "exchanged without",
                     (unsigned long long)channel->op_id, channel->peer->rank, what);
@@ -45,7 +45,7 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
     if (local && peer)
         return 0;
     return phi_fail(
-        channel->peers->report, -EINVAL,
+        channel->self->report, -EINVAL,
         "operation %llu with rank %d: %zu bytes at offset %zu do not fit %s buffer of %zu bytes",
         (unsigned long long)channel->op_id, channel->peer->rank, size,
         local ? peer_offset : local_offset, local ? "the peer's" : "the own",
@@ -54,10 +54,10 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
 
 int phi_check_reach(const struct ph_channel *channel)
 {
-    if (channel->self || channel->remote != NULL || channel->route.link != NULL ||
+    if (channel->loopback || channel->remote != NULL || channel->route.link != NULL ||
         channel->stage.is)
         return 0;
-    return phi_fail(channel->peers->report, PH_ENOPATH,
+    return phi_fail(channel->self->report, PH_ENOPATH,
                     "operation %llu: rank %d's buffer is not mapped here: %s",
                     (unsigned long long)channel->op_id, channel->peer->rank,
                     phi_reason_text(channel->reach));
@@ -67,8 +67,8 @@ int phi_check_zero_sm(const struct ph_channel *channel, bool messages)
 {
     if (!channel->zero_sm)
         return 0;
-    const struct phi_device_info *info = phi_device_info(channel->peers->device);
-    struct phi_report *report = channel->peers->report;
+    const struct phi_device_info *info = phi_device_info(channel->self->device);
+    struct phi_report *report = channel->self->report;
     const unsigned long long op_id = (unsigned long long)channel->op_id;
     const int rank = channel->peer->rank;
     if (channel->stage.is)
@@ -98,7 +98,7 @@ int phi_check_get(const struct ph_channel *channel)
 {
     if (!channel->stage.is || channel->stage.bells)
         return 0;
-    return phi_fail(channel->peers->report, PH_ENOPATH,
+    return phi_fail(channel->self->report, PH_ENOPATH,
                     "operation %llu: ph_get from rank %d: what is staged over the net moves only "
                     "when its owner's stream sends it (ph_send, ph_put)",
                     (unsigned long long)channel->op_id, channel->peer->rank);
@@ -108,9 +108,9 @@ void phi_check_mismatch(struct ph_channel *channel)
 {
     if (!channel->unbound || atomic_load(&channel->mine->mismatch) == 0)
         return;
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     phi_channel_mismatch(channel);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
 }
 
 bool phi_check_may_be_late(int rc)
@@ -131,7 +131,7 @@ int phi_check_refused(struct ph_channel *channel, int rc)
     int status = phi_channel_check(channel);
     if (status == 0)
         return rc;
-    return phi_refuse(channel->peers->report, status, "operation %llu with rank %d: %s",
+    return phi_refuse(channel->self->report, status, "operation %llu with rank %d: %s",
                       (unsigned long long)channel->op_id, channel->peer->rank,
                       status == -ESTALE ? "a buffer of the channel was released"
                                         : phi_channel_why(channel, status));

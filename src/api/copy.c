@@ -7,7 +7,7 @@
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "transfer/copy.h"
 #include "transfer/issue.h"
 
@@ -23,7 +23,7 @@ static int check_role(const struct end *end)
     const struct ph_channel *channel = end->channel;
     if (channel->role & (end->written ? PH_ROLE_SENDER : PH_ROLE_RECEIVER))
         return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
+    return phi_fail(channel->self->report, -EINVAL,
                     "ph_copy: operation %llu with rank %d: this rank is not its %s",
                     (unsigned long long)channel->op_id, channel->peer->rank,
                     end->written ? "sender" : "receiver");
@@ -37,7 +37,7 @@ static int check_range(const struct end *end)
         return phi_check_bound(channel, "ph_copy");
     if (end->offset <= channel->remote_size && end->size <= channel->remote_size - end->offset)
         return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
+    return phi_fail(channel->self->report, -EINVAL,
                     "ph_copy: operation %llu with rank %d: %zu bytes at offset %zu do not fit the "
                     "peer's buffer of %zu bytes",
                     (unsigned long long)channel->op_id, channel->peer->rank, end->size, end->offset,
@@ -49,18 +49,18 @@ static int check_reach(const struct end *end)
     const struct ph_channel *channel = end->channel;
     const char *to_be = end->written ? "written" : "read";
     if (channel->stage.bells)
-        return phi_fail(channel->peers->report, PH_ENOPATH,
+        return phi_fail(channel->self->report, PH_ENOPATH,
                         "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is over the "
                         "net, where only a rank without a device copies for others",
                         (unsigned long long)channel->op_id, channel->peer->rank, to_be);
     if (channel->stage.is)
-        return phi_fail(channel->peers->report, PH_ENOPATH,
+        return phi_fail(channel->self->report, PH_ENOPATH,
                         "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is staged "
                         "over the net: it moves only when its owner's stream takes part (ph_send, "
                         "ph_put)",
                         (unsigned long long)channel->op_id, channel->peer->rank, to_be);
     if (channel->remote == NULL && channel->route.link == NULL)
-        return phi_fail(channel->peers->report, PH_ENOPATH,
+        return phi_fail(channel->self->report, PH_ENOPATH,
                         "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is not "
                         "mapped here: %s",
                         (unsigned long long)channel->op_id, channel->peer->rank, to_be,
@@ -100,8 +100,8 @@ static bool overlap(const struct end *a, const struct end *b)
 
 static int check_both(const struct end *to, const struct end *from)
 {
-    struct phi_report *report = to->channel->peers->report;
-    if (to->channel->peers != from->channel->peers)
+    struct phi_report *report = to->channel->self->report;
+    if (to->channel->self != from->channel->self)
         return phi_fail(report, -EINVAL, "ph_copy: the channels are of two contexts");
     int rc = check_end(to);
     if (rc == 0)
@@ -119,9 +119,9 @@ static int refuse_missing(const struct ph_channel *given, const char *missing)
 {
     if (given == NULL)
         return -EINVAL;
-    if (phi_peers_forked(given->peers))
+    if (phi_self_forked(given->self))
         return PH_EFORKED;
-    return phi_fail(given->peers->report, -EINVAL, "ph_copy: %s is NULL", missing);
+    return phi_fail(given->self->report, -EINVAL, "ph_copy: %s is NULL", missing);
 }
 
 int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from, size_t from_offset,
@@ -131,7 +131,7 @@ int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from, si
     const struct phi_third_party copy = {to, from, to_offset, from_offset, size};
     if (to == NULL || from == NULL)
         return refuse_missing(to ? to : from, to ? "from" : "to");
-    if (phi_peers_forked(to->peers))
+    if (phi_self_forked(to->self))
         return PH_EFORKED;
     int rc = check_both(&written, &read);
     if (rc)

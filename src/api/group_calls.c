@@ -4,17 +4,17 @@
 
 #include <errno.h>
 
-#include "api/self.h"
+#include "api/loopback.h"
 #include "base/stage.h"
 #include "cuda/kernel_args.h"
 #include "lane/staging.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 static void flush(struct phi_group *group)
 {
     if (group->rc == 0 && group->n > 0)
-        group->rc = phi_issue(group->peers, group->calls, group->n, &group->helps, group->stream,
+        group->rc = phi_issue(group->self, group->calls, group->n, &group->helps, group->stream,
                               &group->begun);
     group->n = 0;
 }
@@ -88,7 +88,7 @@ static bool next_turns(const struct phi_group *group)
 static bool call_in_phase(const struct phi_group *group, const struct ph_group_op *op,
                           unsigned phase, enum phi_call *call)
 {
-    if (op->channel->self || !is_its_turn(group, op))
+    if (op->channel->loopback || !is_its_turn(group, op))
         return false;
     if (!phi_group_is_pair(op))
         *call = single[op->kind];
@@ -102,7 +102,7 @@ static bool call_in_phase(const struct phi_group *group, const struct ph_group_o
 // The phases in which it may have calls.
 static uint32_t phases_of(const struct ph_group_op *op)
 {
-    if (op->channel->self)
+    if (op->channel->loopback)
         return 0;
     return phi_group_is_pair(op) ? (1u << PHI_GROUP_PHASES) - 1
                                  : 1u << phi_programs[single[op->kind]].phase;
@@ -167,7 +167,7 @@ static void add_phase(struct phi_group *group, unsigned phase)
 {
     // Peers in the order of phi_group_rank, from 1 on: with each pass over the calls of one the
     // next is found, so that nothing is sorted or allocated.
-    const uint32_t rank = (uint32_t)group->peers->rank, ranks = (uint32_t)group->peers->ranks;
+    const uint32_t rank = (uint32_t)group->self->rank, ranks = (uint32_t)group->self->ranks;
     if (!(group->phases & 1u << phase))
         return;
     for (uint32_t turn = 1, next; turn != UINT32_MAX; turn = next) {
@@ -233,13 +233,13 @@ struct place {
 static struct place place_of(const struct phi_group *group, const struct ph_group_op *op, size_t i,
                              enum ordered kind)
 {
-    const uint64_t own = (uint64_t)group->peers->rank, peer = (uint64_t)op->channel->peer->rank;
+    const uint64_t own = (uint64_t)group->self->rank, peer = (uint64_t)op->channel->peer->rank;
     const uint64_t low = own < peer ? own : peer, high = own < peer ? peer : own;
     const uint64_t upwards = phi_group_outgoing(op->kind) == (own < peer);
     const uint64_t lane = (uint64_t)op->channel->index << 2 | upwards << 1 | phi_group_is_pair(op);
     // By turns in which each rank has another one, as far as they go.
     if (kind == LONG)
-        return (struct place){(low + high) % (uint64_t)group->peers->ranks, lane << 32 | i};
+        return (struct place){(low + high) % (uint64_t)group->self->ranks, lane << 32 | i};
     return (struct place){low << 32 | high, lane << 32 | i};
 }
 
@@ -331,7 +331,7 @@ static int add_helps(struct phi_group *group)
             group->helps.calls[group->helps.n - 1] = call;
     if (group->helps.n <= PHI_HELPS_MAX)
         return 0;
-    return phi_fail(group->peers->report, -E2BIG,
+    return phi_fail(group->self->report, -E2BIG,
                     "group: it sends more than %d slots hold, which goes on with what it waits for "
                     "over the net; these are %zu messages, of which %d can: make several groups",
                     PHI_STAGE_SLOTS, group->helps.n, PHI_HELPS_MAX);
@@ -340,9 +340,9 @@ static int add_helps(struct phi_group *group)
 // Behind what tells peers to go on, before all that may wait for them.
 static void add_selves(struct phi_group *group)
 {
-    struct phi_self_pairs pairs = phi_self_pairs(group->ops, group->count);
+    struct phi_loopback_pairs pairs = phi_loopback_pairs(group->ops, group->count);
     const struct ph_group_op *send, *receive;
-    while (phi_self_next(&pairs, &send, &receive)) {
+    while (phi_loopback_next(&pairs, &send, &receive)) {
         const struct phi_channel_call call = {
             .channel = send->channel,
             .call = PHI_CALL_PUT,
@@ -362,7 +362,7 @@ static void add_selves(struct phi_group *group)
 static void add_all(struct phi_group *group)
 {
     add_unstaged(group, 0, 1);
-    if (group->selves && group->round == 0)
+    if (group->loopbacks && group->round == 0)
         add_selves(group);
     add_unstaged(group, 1, PHI_GROUP_PHASES - 1);
     if (group->has_long)
@@ -402,7 +402,7 @@ static int issue_round(struct phi_group *group)
 static void note_kinds(struct phi_group *group)
 {
     group->phases = 0;
-    group->staged = group->bells = group->unbound = group->has_long = group->selves = false;
+    group->staged = group->bells = group->unbound = group->has_long = group->loopbacks = false;
     for (size_t i = 0; i < group->count; i++) {
         const struct ph_group_op *op = &group->ops[i];
         const struct ph_channel *channel = op->channel;
@@ -410,7 +410,7 @@ static void note_kinds(struct phi_group *group)
         group->staged = group->staged || (channel->stage.is && !channel->stage.bells);
         group->unbound = group->unbound || phi_group_unbound(op);
         group->has_long = group->has_long || (phi_group_unbound(op) && op->size > PHI_RING_WHOLE);
-        group->selves = group->selves || channel->self;
+        group->loopbacks = group->loopbacks || channel->loopback;
         group->phases |= phases_of(op);
     }
 }

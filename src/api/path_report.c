@@ -8,7 +8,7 @@
 #include "lane/staging.h"
 #include "meeting/path.h"
 #include "peer/channel.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 static void reject(struct ph_path_report *report, const char *name, unsigned reason)
 {
@@ -46,14 +46,14 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
 // At one of the ends.
 static bool asks_zero_sm(const struct ph_channel *channel)
 {
-    return !channel->self && (channel->zero_sm || channel->zero_sm_there);
+    return !channel->loopback && (channel->zero_sm || channel->zero_sm_there);
 }
 
 static void report_words(const struct ph_channel *channel, struct ph_path_report *report)
 {
-    const bool device = channel->peers->device != NULL;
+    const bool device = channel->self->device != NULL;
     const bool kernel = device && !channel->zero_sm &&
-                        channel->peers->config->method == PHI_METHOD_COPY_KERNEL;
+                        channel->self->config->method == PHI_METHOD_COPY_KERNEL;
     report->method = kernel ? "copy_kernel" : device ? "ce" : "memcpy";
     if (kernel || !device)
         reject(report, "ce", kernel ? PHI_REASON_USER : PHI_REASON_HOST);
@@ -79,7 +79,7 @@ static void report_unbound(const struct ph_channel *channel, bool outgoing,
 
 static void report_staged(const struct ph_channel *channel, struct ph_path_report *report)
 {
-    const struct phi_way *way = &channel->peers->way;
+    const struct phi_way *way = &channel->self->way;
     const enum phi_reason own =
         phi_staging_may_register(channel->peer) ? PHI_REASON_NET_REGION : PHI_REASON_NET_PEER;
     reject(report, "dmabuf", way->dmabuf ? way->dmabuf : own);
@@ -88,9 +88,9 @@ static void report_staged(const struct ph_channel *channel, struct ph_path_repor
 
 static const char *kind_of_region(const struct ph_channel *channel)
 {
-    if (channel->peers->device == NULL || channel->local_kind == PHI_KIND_HOST)
+    if (channel->self->device == NULL || channel->local_kind == PHI_KIND_HOST)
         return "region";
-    return channel->peers->way.kind == PHI_WAY_DMABUF ? "dmabuf" : "hmem";
+    return channel->self->way.kind == PHI_WAY_DMABUF ? "dmabuf" : "hmem";
 }
 
 // Each direction is the other one: what is sent is copied here.
@@ -106,7 +106,7 @@ static void report_self(const struct ph_channel *channel, struct ph_path_report 
 void phi_channel_report(const struct ph_channel *channel, bool outgoing,
                         struct ph_path_report *report)
 {
-    if (channel->self) {
+    if (channel->loopback) {
         report_self(channel, report);
         return;
     }
@@ -117,7 +117,7 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE : by_us ? channel->reach : channel->reached;
     memset(report, 0, sizeof *report);
     const bool flushed = channel->stage.bells && channel->local_kind != PHI_KIND_HOST;
-    report->flush = phi_flush_name(flushed ? channel->peers->way.flush : PHI_FLUSH_NONE);
+    report->flush = phi_flush_name(flushed ? channel->self->way.flush : PHI_FLUSH_NONE);
     report->protocol = protocol == PH_PROTOCOL_PUT   ? "put"
                        : protocol == PH_PROTOCOL_GET ? "get"
                                                      : "none";
@@ -132,8 +132,8 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
         reject(report, net ? "net" : "ipc", reason);
     else if (staged)
         report_staged(channel, report);
-    else if (channel->stage.bells && channel->peers->way.dmabuf)
-        reject(report, "dmabuf", channel->peers->way.dmabuf);
+    else if (channel->stage.bells && channel->self->way.dmabuf)
+        reject(report, "dmabuf", channel->self->way.dmabuf);
     else if (channel->unbound)
         report_unbound(channel, outgoing, report);
     else if (channel->flags_own.lanes)

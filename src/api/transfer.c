@@ -4,11 +4,11 @@
 #include <peerhop/transfer.h>
 
 #include "api/check.h"
-#include "api/self.h"
+#include "api/loopback.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "transfer/issue.h"
 #include "transfer/take.h"
 
@@ -16,7 +16,7 @@ static int check_usable(struct ph_channel *channel)
 {
     if (channel == NULL)
         return -EINVAL;
-    return phi_peers_forked(channel->peers) ? PH_EFORKED : phi_channel_check(channel);
+    return phi_self_forked(channel->self) ? PH_EFORKED : phi_channel_check(channel);
 }
 
 // messages: of a call that waits, or is waited for.
@@ -28,7 +28,7 @@ static int check_channel(struct ph_channel *channel, bool outgoing, bool message
     if (rc || (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return rc;
     return phi_fail(
-        channel->peers->report, -EINVAL, "operation %llu with rank %d: this rank is not its %s",
+        channel->self->report, -EINVAL, "operation %llu with rank %d: this rank is not its %s",
         (unsigned long long)channel->op_id, channel->peer->rank, outgoing ? "sender" : "receiver");
 }
 
@@ -47,7 +47,7 @@ static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_of
 static int issue_one(const struct phi_channel_call *call, void *stream)
 {
     bool begun = false;
-    return phi_issue(call->channel->peers, call, 1, NULL, stream, &begun);
+    return phi_issue(call->channel->self, call, 1, NULL, stream, &begun);
 }
 
 // The end of a call that a broken channel may have refused.
@@ -88,8 +88,8 @@ int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_o
 int ph_signal(struct ph_channel *channel, void *stream)
 {
     int rc = check_channel(channel, true, true);
-    if (rc == 0 && channel->self)
-        rc = phi_self_refuse(channel, "ph_signal");
+    if (rc == 0 && channel->loopback)
+        rc = phi_loopback_refuse(channel, "ph_signal");
     struct phi_channel_call call = {channel, PHI_CALL_SIGNAL, true, {0}, 0, 0};
     return issue_or_refuse(&call, rc, stream);
 }
@@ -117,8 +117,8 @@ int ph_wait(struct ph_channel *channel, size_t size, void *stream)
     int rc = check_channel(channel, false, true);
     if (rc == 0 && size > 0)
         rc = phi_check_bound(channel, "a wait for bytes");
-    if (rc == 0 && channel->self)
-        rc = phi_self_refuse(channel, "ph_wait");
+    if (rc == 0 && channel->loopback)
+        rc = phi_loopback_refuse(channel, "ph_wait");
     if (rc == 0)
         rc = phi_check_range(channel, 0, 0, size);
     if (rc == 0)
@@ -133,7 +133,7 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
     bool active = phi_channel_active(channel, outgoing);
     int rc = active ? phi_check_reach(channel) : phi_channel_post(channel, outgoing, size);
     if (rc == -EALREADY)
-        phi_fail(channel->peers->report, rc,
+        phi_fail(channel->self->report, rc,
                  "operation %llu with rank %d: %s again before ph_complete",
                  (unsigned long long)channel->op_id, channel->peer->rank,
                  outgoing ? "ph_send" : "ph_recv");
@@ -213,7 +213,7 @@ int ph_complete(struct ph_channel *channel, void *stream)
     if (n == 0)
         return 0;
     if (rc == 0)
-        rc = phi_issue(channel->peers, calls, n, NULL, stream, &begun);
+        rc = phi_issue(channel->self, calls, n, NULL, stream, &begun);
     if (rc && !begun)
         rc = unless_all_here(calls, n, rc, stream);
     for (size_t i = 0; rc == 0 && i < n; i++)
@@ -239,13 +239,13 @@ static int check_unbound(struct ph_channel *channel, const char *what)
 {
     if (channel == NULL)
         return -EINVAL;
-    if (phi_peers_forked(channel->peers))
+    if (phi_self_forked(channel->self))
         return PH_EFORKED;
-    if (channel->self)
-        return phi_self_refuse(channel, what);
+    if (channel->loopback)
+        return phi_loopback_refuse(channel, what);
     if (channel->unbound)
         return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
+    return phi_fail(channel->self->report, -EINVAL,
                     "operation %llu with rank %d: %s is for channels that were exchanged without "
                     "buffers",
                     (unsigned long long)channel->op_id, channel->peer->rank, what);

@@ -5,8 +5,8 @@
 #include "lane/lift.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
 #include "peer/self.h"
+#include "peer/loopback.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "semaphore/segment.h"
@@ -20,12 +20,12 @@ void phi_peer_revoke(struct phi_peer *peer)
 
 void phi_peer_end_use(struct phi_peer *peer, int code)
 {
-    phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is broken for rank %d: %s", peer->rank,
-            peer->peers->rank, ph_strerror(code));
+    phi_log(peer->self->report, PH_LOG_INFO, "rank %d is broken for rank %d: %s", peer->rank,
+            peer->self->rank, ph_strerror(code));
     peer->state = PHI_PEER_BROKEN;
     peer->code = code;
     atomic_store(&peer->ended, true);
-    if (peer->peers->destroying)
+    if (peer->self->destroying)
         phi_peer_told(peer); // as of those that had ended before: see service/leave.c
     // The status first: who is refused because of `revoked` finds there why. A channel that has
     // ended alone says so for ever, unless this rank is fenced, which each call has to tell.
@@ -33,10 +33,10 @@ void phi_peer_end_use(struct phi_peer *peer, int code)
         if (channel->abort.code == 0 || code == PH_EFENCED)
             atomic_store(&channel->status, code);
     phi_peer_revoke(peer);
-    phi_service_wake(peer->peers);
-    phi_peers_changed(peer->peers);
+    phi_service_wake(peer->self);
+    phi_self_changed(peer->self);
     phi_mailbox_wake(
-        peer->peers->mailbox); // a thread that waits for this peer's message looks again
+        peer->self->mailbox); // a thread that waits for this peer's message looks again
 }
 
 void phi_peer_break(struct phi_peer *peer, int code)
@@ -50,19 +50,19 @@ void phi_peer_break(struct phi_peer *peer, int code)
         phi_peer_end_use(peer, code);
 }
 
-void phi_peers_break(struct phi_peers *peers, int code)
+void phi_self_break(struct phi_self *self, int code)
 {
     // All links first: who is told by the channel of one peer may have given another one the same
     // buffer.
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        const struct phi_peer *peer = peers->table[rank];
+    for (int rank = 0; rank < self->ranks; rank++) {
+        const struct phi_peer *peer = self->table[rank];
         if (peer != NULL && peer->state >= PHI_PEER_READY && peer->link != NULL)
             phi_link_cut(peer->link);
     }
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)
-            phi_peer_break(peers->table[rank], code);
-    phi_self_break(peers, code);
+    for (int rank = 0; rank < self->ranks; rank++)
+        if (self->table[rank] != NULL && self->table[rank]->state == PHI_PEER_READY)
+            phi_peer_break(self->table[rank], code);
+    phi_loopback_break(self, code);
 }
 
 // Whether, of a pair that has ended, the application of this side may know nothing, and use its
@@ -94,8 +94,8 @@ void phi_peer_over(struct phi_peer *peer)
 {
     peer->gone = true;
     phi_heartbeat_forget(peer);
-    phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox);
+    phi_self_changed(peer->self);
+    phi_mailbox_wake(peer->self->mailbox);
 }
 
 // Its context is no more, and so nobody of its process moves host memory for it. Its device may
@@ -136,7 +136,7 @@ static void release_channel(struct ph_channel *channel, bool hold)
 
 bool phi_peer_drained(struct phi_peer *peer, char *why, size_t size)
 {
-    struct phi_executor *executor = peer->peers->executor;
+    struct phi_executor *executor = peer->self->executor;
     for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
         if (!executor->ops->drained(executor, &channel->uses, why, size))
             return false;
@@ -183,5 +183,5 @@ bool phi_peer_is_held(const struct phi_peer *peer)
 void phi_heartbeat_forget(struct phi_peer *peer)
 {
     peer->suspect = false;
-    atomic_store_explicit(&peer->peers->silent_since[peer->rank], 0, memory_order_relaxed);
+    atomic_store_explicit(&peer->self->silent_since[peer->rank], 0, memory_order_relaxed);
 }

@@ -5,7 +5,7 @@
 #include "ending/end.h"
 #include "ending/look.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "semaphore/segment.h"
 
@@ -23,24 +23,24 @@ int64_t phi_pulse_awake(int64_t now, int64_t ticked, int64_t awake_since, int64_
     return ticked == 0 || now - ticked > limit / 2 ? now : awake_since;
 }
 
-static int64_t limit_of(const struct phi_peers *peers)
+static int64_t limit_of(const struct phi_self *self)
 {
-    return peers->config->suspect_ms * PHI_MS;
+    return self->config->suspect_ms * PHI_MS;
 }
 
 static void come_back(struct phi_peer *peer, int64_t now)
 {
-    phi_log(peer->peers->report, PH_LOG_INFO, "rank %d beats again after %lld ms", peer->rank,
+    phi_log(peer->self->report, PH_LOG_INFO, "rank %d beats again after %lld ms", peer->rank,
             (long long)((now - peer->beat_at) / PHI_MS));
     phi_heartbeat_forget(peer);
 }
 
 static void fall_silent(struct phi_peer *peer, int64_t now)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     peer->suspect = true;
-    atomic_store_explicit(&peers->silent_since[peer->rank], peer->beat_at, memory_order_relaxed);
-    phi_log(peers->report, PH_LOG_WARN,
+    atomic_store_explicit(&self->silent_since[peer->rank], peer->beat_at, memory_order_relaxed);
+    phi_log(self->report, PH_LOG_WARN,
             "rank %d (process %u on %s) is SUSPECT: no heartbeat for %lld ms", peer->rank,
             peer->theirs.pid, peer->theirs.host, (long long)((now - peer->beat_at) / PHI_MS));
 }
@@ -60,7 +60,7 @@ static void watch_one(struct phi_peer *peer, int64_t now)
         return;
     }
     enum phi_pulse pulse =
-        phi_pulse_judge(now, peer->beat_at, peer->peers->awake_since, limit_of(peer->peers));
+        phi_pulse_judge(now, peer->beat_at, peer->self->awake_since, limit_of(peer->self));
     if (pulse == PHI_PULSE_SUSPECT && !peer->suspect)
         fall_silent(peer, now);
 }
@@ -82,24 +82,24 @@ static bool tick_one(struct phi_peer *peer, int64_t now)
     return true;
 }
 
-int64_t phi_heartbeat_tick(struct phi_peers *peers)
+int64_t phi_heartbeat_tick(struct phi_self *self)
 {
     int64_t now = phi_now();
     bool any = false;
-    pthread_mutex_lock(&peers->lock);
-    peers->awake_since = phi_pulse_awake(now, peers->ticked, peers->awake_since, limit_of(peers));
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL && tick_one(peers->table[rank], now))
+    pthread_mutex_lock(&self->lock);
+    self->awake_since = phi_pulse_awake(now, self->ticked, self->awake_since, limit_of(self));
+    for (int rank = 0; rank < self->ranks; rank++)
+        if (self->table[rank] != NULL && tick_one(self->table[rank], now))
             any = true;
-    peers->ticked = any ? now : 0;
-    pthread_mutex_unlock(&peers->lock);
-    return any ? now + peers->config->heartbeat_ms * PHI_MS : PHI_FOREVER;
+    self->ticked = any ? now : 0;
+    pthread_mutex_unlock(&self->lock);
+    return any ? now + self->config->heartbeat_ms * PHI_MS : PHI_FOREVER;
 }
 
-bool phi_heartbeat_missed(struct phi_peers *peers)
+bool phi_heartbeat_missed(struct phi_self *self)
 {
-    return peers->ticked != 0 &&
-           phi_now() - peers->ticked > 2 * peers->config->heartbeat_ms * PHI_MS;
+    return self->ticked != 0 &&
+           phi_now() - self->ticked > 2 * self->config->heartbeat_ms * PHI_MS;
 }
 
 enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer)
@@ -120,11 +120,11 @@ enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer)
     }
 }
 
-void phi_peers_report(struct phi_peers *peers, int rank, struct ph_peer_report *report)
+void phi_peer_report(struct phi_self *self, int rank, struct ph_peer_report *report)
 {
     *report = (struct ph_peer_report){.state = PH_PEER_UNKNOWN, .silent_ms = -1};
-    pthread_mutex_lock(&peers->lock);
-    const struct phi_peer *peer = peers->table[rank];
+    pthread_mutex_lock(&self->lock);
+    const struct phi_peer *peer = self->table[rank];
     if (peer != NULL) {
         report->state = phi_peer_report_state(peer);
         report->code = peer->state == PHI_PEER_BROKEN ? peer->code : 0;
@@ -133,5 +133,5 @@ void phi_peers_report(struct phi_peers *peers, int rank, struct ph_peer_report *
         report->incarnation = peer->incarnation;
         report->process = peer->theirs.pid;
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
 }

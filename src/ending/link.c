@@ -9,7 +9,7 @@
 #include "lane/staging.h"
 #include "peer/message.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/segment.h"
 
 // How long a link still has: for what is said to one that was expelled, and may be stopped for a
@@ -36,13 +36,13 @@ static void take_off(struct phi_peer *peer, struct phi_link **link, struct phi_s
     peer->hello = NULL;
 }
 
-static void end_link(const struct phi_peers *peers, struct phi_link *link,
+static void end_link(const struct phi_self *self, struct phi_link *link,
                      struct phi_segment *segment)
 {
     if (link == NULL)
         return;
     phi_link_free(link);
-    phi_segment_unregister(segment, peers->device);
+    phi_segment_unregister(segment, self->device);
     phi_segment_close(segment);
 }
 
@@ -97,7 +97,7 @@ void phi_hello_forget(struct phi_peer *peer)
     struct phi_link *link;
     struct phi_segment *segment;
     take_off(peer, &link, &segment);
-    end_link(peer->peers, link, segment);
+    end_link(peer->self, link, segment);
 }
 
 void phi_hello_drop(struct phi_peer *peer)
@@ -105,9 +105,9 @@ void phi_hello_drop(struct phi_peer *peer)
     struct phi_link *link;
     struct phi_segment *segment;
     take_off(peer, &link, &segment);
-    pthread_mutex_unlock(&peer->peers->lock);
-    end_link(peer->peers, link, segment);
-    pthread_mutex_lock(&peer->peers->lock);
+    pthread_mutex_unlock(&peer->self->lock);
+    end_link(peer->self, link, segment);
+    pthread_mutex_lock(&peer->self->lock);
 }
 
 void phi_hello_free(struct phi_peer *peer)

@@ -5,7 +5,7 @@
 #include "ending/expel.h"
 #include "ending/link.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "semaphore/segment.h"
 
@@ -32,7 +32,7 @@ void phi_peer_look(struct phi_peer *peer)
     uint32_t state = atomic_load(&phi_peer_theirs(peer)->state);
     if (state & PHI_SIDE_ABORTED)
         phi_peer_break(peer, PH_EBROKEN);
-    else if (atomic_load(&phi_peer_theirs(peer)->told) != 0 && !peer->peers->leaving)
+    else if (atomic_load(&phi_peer_theirs(peer)->told) != 0 && !peer->self->leaving)
         phi_peer_break(peer, PH_EPEER);
     else if (state & PHI_SIDE_LEAVING)
         end_by_leave(peer);
@@ -56,7 +56,7 @@ int phi_peer_failure(struct phi_peer *peer)
                                               : " (it was expelled, and its process has neither "
                                                 "acknowledged nor exited)";
     const bool ended = !peer->expelled && phi_hello_why(peer, why, sizeof why);
-    return phi_fail(peer->peers->report, peer->code, "rank %d (process %u on %s): %s%s%s%s",
+    return phi_fail(peer->self->report, peer->code, "rank %d (process %u on %s): %s%s%s%s",
                     peer->rank, peer->theirs.pid, peer->theirs.host, ph_strerror(peer->code), more,
                     ended ? "; its link has ended: " : "", why);
 }

@@ -8,16 +8,16 @@
 #include "lane/lift.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "semaphore/segment.h"
 
 // Whether the peer gave its buffer back before or after all that this end waited for had come.
 static int settle(struct ph_channel *channel)
 {
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     phi_revoke_settle(channel);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
     return atomic_load_explicit(&channel->status, memory_order_acquire);
 }
 
@@ -25,10 +25,10 @@ static int settle(struct ph_channel *channel)
 // just writing down.
 static int look(struct ph_channel *channel)
 {
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     phi_peer_look(channel->peer);
     const int status = atomic_load_explicit(&channel->status, memory_order_acquire);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
     return status;
 }
 
@@ -48,10 +48,10 @@ int phi_channel_check(struct ph_channel *channel)
     struct phi_peer *peer = channel->peer;
     if (status && atomic_load(&peer->ended))
         phi_peer_told(peer);
-    if (status == PH_EFENCED && !atomic_load(&channel->peers->fence_told)) {
-        pthread_mutex_lock(&channel->peers->lock);
-        phi_fence_told(channel->peers);
-        pthread_mutex_unlock(&channel->peers->lock);
+    if (status == PH_EFENCED && !atomic_load(&channel->self->fence_told)) {
+        pthread_mutex_lock(&channel->self->lock);
+        phi_fence_told(channel->self);
+        pthread_mutex_unlock(&channel->self->lock);
     }
     return status;
 }
@@ -62,7 +62,7 @@ const char *phi_channel_why(const struct ph_channel *channel, int code)
     if (code != atomic_load_explicit(&channel->status, memory_order_acquire))
         return ph_strerror(code);
     if (code == PH_EFENCED)
-        return channel->peers->fenced_why;
+        return channel->self->fenced_why;
     const bool alone = (code == PH_EABORTED || code == PH_EMISMATCH) && channel->why[0] != '\0';
     return alone ? channel->why : ph_strerror(code);
 }
@@ -81,7 +81,7 @@ int phi_channel_ended(struct ph_channel *channel)
 {
     // Behind what was read. Pairs with the fence in phi_peer_told.
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load(&channel->status) == 0 && !channel->self && is_over_there(channel->peer))
+    if (atomic_load(&channel->status) == 0 && !channel->loopback && is_over_there(channel->peer))
         look(channel);
     return phi_channel_check(channel);
 }
@@ -90,7 +90,7 @@ int phi_channel_ended(struct ph_channel *channel)
 // What it had read when the peer was still there is whole for ever.
 static bool may_have_read_else(struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     const uint32_t reads = atomic_load(&channel->reads);
     if (reads == atomic_load(&channel->reads_whole))
         return false;
@@ -106,9 +106,9 @@ static bool may_have_read_else(struct ph_channel *channel)
 
 static bool is_undone(struct ph_channel *channel)
 {
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     const bool undone = phi_lift_undone(channel);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
     return undone;
 }
 
@@ -136,7 +136,7 @@ int phi_channel_status(struct ph_channel *channel)
         return 0;
     const int ended = phi_channel_ended(channel);
     const int code = ended && ended != -ESTALE ? ended : PH_EBROKEN;
-    return phi_refuse(channel->peers->report, code, "operation %llu with rank %d: %s: %s",
+    return phi_refuse(channel->self->report, code, "operation %llu with rank %d: %s: %s",
                       (unsigned long long)channel->op_id, channel->peer->rank, why,
                       phi_channel_why(channel, code));
 }

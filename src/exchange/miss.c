@@ -16,7 +16,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "release/abort.h"
 #include "release/ask.h"
@@ -43,7 +43,7 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
 {
     struct phi_peer *peer = key->peer;
     uint32_t line = 0;
-    if (peer->peers->rank < peer->rank) {
+    if (peer->self->rank < peer->rank) {
         // A line that a failed round did not use serves the next one.
         if (key->line == PHI_NO_LINE && reason != PHI_REASON_SPACE)
             key->line = phi_retire_line(peer);
@@ -122,7 +122,7 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     key->line = PHI_NO_LINE;
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
-    channel->peers = key->peer->peers;
+    channel->self = key->peer->self;
     channel->peer = key->peer;
     channel->key = key;
     channel->op_id = key->op_id;
@@ -131,7 +131,7 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->index = line;
     channel->role = key->role;
     channel->unbound = own->unbound;
-    channel->zero_sm = own->zero_sm && channel->peers->device != NULL;
+    channel->zero_sm = own->zero_sm && channel->self->device != NULL;
     channel->zero_sm_there = theirs->zero_sm;
     channel->protocol_out = key->role & PH_ROLE_SENDER ? own->protocol : 0;
     channel->protocol_in = key->role & PH_ROLE_RECEIVER ? theirs->protocol : 0;
@@ -141,7 +141,7 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->local_size = own->size;
     channel->local_kind = own->export_->export_.allocation.kind;
     if (channel->local_kind == PHI_KIND_HOST)
-        atomic_store(&key->peer->peers->unfenced, true);
+        atomic_store(&key->peer->self->unfenced, true);
     channel->remote_size = theirs->size;
     if (theirs->export_ != NULL)
         channel->remote_kind = theirs->export_->info.allocation.kind;
@@ -177,7 +177,7 @@ static void keep_channel(struct phi_key *key, struct ph_channel *channel)
         channel->next->link = &channel->next;
     key->peer->channels = channel;
     key->peer->unbound += channel->unbound;
-    phi_count(key->peer->peers->counters, channels, 1);
+    phi_count(key->peer->self->counters, channels, 1);
 }
 
 // Both ends compute the same from the same four facts, so both succeed or both fail.
@@ -198,7 +198,7 @@ static bool is_full(uint32_t reason)
 
 static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
 {
-    struct phi_peers *peers = key->peer->peers;
+    struct phi_self *self = key->peer->self;
     int code = is_full(reach) || is_full(reached) ? -ENOSPC
                : reach == PHI_REASON_DESCRIPTORS  ? -EMFILE
                : reach == PHI_REASON_MEMORY       ? -ENOMEM
@@ -206,7 +206,7 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
     char text[320];
     if (reach == PHI_REASON_SPACE) {
         phi_retire_explain(key->peer, text, sizeof text);
-        return phi_fail(peers->report, code, "no channel left for operation %llu with rank %d: %s",
+        return phi_fail(self->report, code, "no channel left for operation %llu with rank %d: %s",
                         (unsigned long long)key->op_id, key->peer->rank, text);
     }
     bool net = key->peer->link != NULL;
@@ -214,11 +214,11 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
     const char *path = net ? phi_transport_net.name : phi_transport_ipc.name;
     enum phi_reason why = phi_contact_against(key->peer, net, PHI_KIND_HOST);
     return phi_fail(
-        peers->report, code,
+        self->report, code,
         "no path between rank %d and rank %d for operation %llu: rank %d to rank %d by %s: %s; "
         "rank %d to rank %d by %s: %s; by %s: %s",
-        peers->rank, key->peer->rank, (unsigned long long)key->op_id, peers->rank, key->peer->rank,
-        path, phi_reason_text(reach), key->peer->rank, peers->rank, path, phi_reason_text(reached),
+        self->rank, key->peer->rank, (unsigned long long)key->op_id, self->rank, key->peer->rank,
+        path, phi_reason_text(reach), key->peer->rank, self->rank, path, phi_reason_text(reached),
         other->name, phi_reason_text(why));
 }
 
@@ -235,11 +235,11 @@ static int check_bound(const struct phi_key *key, const struct phi_own_buffer *o
 {
     if (own->unbound == their->unbound)
         return 0;
-    return phi_fail(key->peer->peers->report, PH_EMISMATCH,
+    return phi_fail(key->peer->self->report, PH_EMISMATCH,
                     "operation %llu with rank %d: rank %d names a buffer for it and rank %d none",
                     (unsigned long long)key->op_id, key->peer->rank,
-                    own->unbound ? key->peer->rank : key->peer->peers->rank,
-                    own->unbound ? key->peer->peers->rank : key->peer->rank);
+                    own->unbound ? key->peer->rank : key->peer->self->rank,
+                    own->unbound ? key->peer->self->rank : key->peer->rank);
 }
 
 static void give_flags(struct ph_channel *channel, uint32_t parts)
@@ -252,10 +252,10 @@ static void give_flags(struct ph_channel *channel, uint32_t parts)
 static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **out)
 {
     uint32_t reach = CONFIRM_REASON(key->confirm), reached = CONFIRM_REASON(theirs);
-    bool lower = key->peer->peers->rank < key->peer->rank;
+    bool lower = key->peer->self->rank < key->peer->rank;
     uint32_t line = CONFIRM_LINE(lower ? key->confirm : theirs);
     if (line >= key->peer->segment->capacity)
-        return phi_fail(key->peer->peers->report, -EBADMSG,
+        return phi_fail(key->peer->self->report, -EBADMSG,
                         "rank %d confirmed a channel outside the segment", key->peer->rank);
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *their = phi_key_theirs(key, key->agreement.theirs);
@@ -289,7 +289,7 @@ static bool find_room(struct phi_pending *pending, enum phi_reason found, enum p
 {
     struct phi_key *key = pending->key;
     struct phi_peer *peer = key->peer;
-    const bool lower = peer->peers->rank < peer->rank;
+    const bool lower = peer->self->rank < peer->rank;
     int rc = 0;
     if (lower)
         peer->room.slots_short = found == PHI_REASON_NONE && !phi_staging_reserve(key);
@@ -333,7 +333,7 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
     if (e->tried && flags != NULL)
         *import = flags->importing || flags->peer->state == PHI_PEER_BROKEN ? NULL : flags;
     else if (!e->tried ||
-             (phi_reason_passes(e->reason) && e->call != key->peer->peers->exchange_calls))
+             (phi_reason_passes(e->reason) && e->call != key->peer->self->exchange_calls))
         *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
     else
         return find_room(pending, e->reason, reason);
@@ -357,7 +357,7 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
         if (!may_confirm(pending, import, &reason))
             return false;
         if (!have_memory(key)) {
-            int rc = phi_fail(key->peer->peers->report, -ENOMEM, "out of memory for a channel");
+            int rc = phi_fail(key->peer->self->report, -ENOMEM, "out of memory for a channel");
             phi_pending_settle(pending, rc, NULL); // the round stays open
             return true;
         }
@@ -368,7 +368,7 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
         return false;
     struct ph_channel *channel = NULL;
     int rc = conclude(key, theirs, &channel);
-    phi_count(key->peer->peers->counters, misses, 1);
+    phi_count(key->peer->self->counters, misses, 1);
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     if (rc == -ESTALE && (!own->released || own->unbound))
         phi_pending_again(pending);

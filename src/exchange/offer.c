@@ -12,7 +12,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/target.h"
 #include "release/imports.h"
 #include "transport/bounce.h"
@@ -75,7 +75,7 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         phi_put_u64(writer, key->op_id);
         phi_put_u8(writer, key->role);
         // Only the lower rank names slots; a message of the higher one says nothing of them.
-        bool names = peer->peers->rank < peer->rank;
+        bool names = peer->self->rank < peer->rank;
         phi_put_u32(writer, names ? key->slot : PHI_NO_SLOT);
         phi_put_u32(writer, names ? peer->slot_lives[key->slot] : 0);
         phi_put_u32(writer, descriptors[i].number);
@@ -100,7 +100,7 @@ void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descript
         struct phi_own_buffer *own = phi_key_mine(descriptors[i].key, descriptors[i].number);
         own->offered = true;
         // The lock was given up: a later life may have taken its place, which was sent nothing.
-        if (peer->peers->table[peer->rank] == peer)
+        if (peer->self->table[peer->rank] == peer)
             own->export_->sent[peer->rank] = 1;
     }
 }
@@ -136,7 +136,7 @@ static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record,
     if (rc == 0) {
         memcpy(e->record, record, size);
         e->record_size = size;
-        rc = phi_memory_inspect(peer->peers->report, record, size, &e->info);
+        rc = phi_memory_inspect(peer->self->report, record, size, &e->info);
     }
     if (rc == 0)
         rc = phi_map_insert(&peer->remote_exports, phi_hash(id, 1), e);
@@ -193,8 +193,8 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     if (buffer.unbound && (buffer.zero_sm || buffer.protocol != PH_PROTOCOL_PUT ||
                            !phi_bounce_is(buffer.offset, buffer.size)))
         return -EBADMSG;
-    const bool names = slot != PHI_NO_SLOT && peer->rank < peer->peers->rank;
-    if (names && slot >= (uint32_t)peer->peers->config->channels)
+    const bool names = slot != PHI_NO_SLOT && peer->rank < peer->self->rank;
+    if (names && slot >= (uint32_t)peer->self->config->channels)
         return -EBADMSG;
     buffer.export_ = phi_imports_find(peer, export_id);
     buffer.released = buffer.export_ == NULL;

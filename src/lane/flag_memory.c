@@ -9,7 +9,7 @@
 #include "base/table.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "transport/slab.h"
 
@@ -29,7 +29,7 @@ struct phi_own_flags {
 
 struct phi_table_pair phi_flag_pair(const struct phi_peer *peer)
 {
-    const struct phi_capabilities *mine = &peer->peers->mine;
+    const struct phi_capabilities *mine = &peer->self->mine;
     return (struct phi_table_pair){mine->device_name, peer->theirs.device_name,
                                    phi_capabilities_bus(mine, &peer->theirs)};
 }
@@ -37,10 +37,10 @@ struct phi_table_pair phi_flag_pair(const struct phi_peer *peer)
 // Waiting kernels of two ranks on one device would take turns of milliseconds.
 static bool possible(const struct phi_peer *peer)
 {
-    const struct phi_peers *peers = peer->peers;
-    const struct phi_config *config = peers->config;
-    return peers->device != NULL && peer->theirs.device && peers->mine.kernels &&
-           peer->theirs.kernels && !phi_capabilities_same_device(&peers->mine, &peer->theirs) &&
+    const struct phi_self *self = peer->self;
+    const struct phi_config *config = self->config;
+    return self->device != NULL && peer->theirs.device && self->mine.kernels &&
+           peer->theirs.kernels && !phi_capabilities_same_device(&self->mine, &peer->theirs) &&
            config->wait != PHI_WAIT_MEMORY_OPERATION && config->channels >= CHANNELS_LEAST &&
            (config->method == PHI_METHOD_AUTO || config->method == PHI_METHOD_LL ||
             config->method == PHI_METHOD_SM);
@@ -58,7 +58,7 @@ static void draw(char *line)
     }
 }
 
-static int make(struct phi_peers *peers, enum phi_flag_part part, int64_t deadline,
+static int make(struct phi_self *self, enum phi_flag_part part, int64_t deadline,
                 struct phi_slab *slab)
 {
     const bool lanes = part == PHI_FLAG_BASE;
@@ -69,7 +69,7 @@ static int make(struct phi_peers *peers, enum phi_flag_part part, int64_t deadli
         draw(line);
     const struct phi_slab_image image = {line, PHI_FLAG_LANES, lanes ? PHI_FLAG_LINES : 0,
                                          phi_flag_size(part)};
-    int rc = phi_slab_open(peers->memory, peers->device, &image, deadline, slab);
+    int rc = phi_slab_open(self->memory, self->device, &image, deadline, slab);
     free(line);
     return rc;
 }
@@ -80,9 +80,9 @@ int phi_flag_memory_open(struct phi_peer *peer)
         return 0;
     struct phi_own_flags *own = calloc(1, sizeof *own);
     if (own == NULL)
-        return phi_fail(peer->peers->report, -ENOMEM, "the flags for rank %d: out of memory",
+        return phi_fail(peer->self->report, -ENOMEM, "the flags for rank %d: out of memory",
                         peer->rank);
-    int rc = make(peer->peers, PHI_FLAG_BASE, phi_deadline(peer->peers->config->deadline_ms),
+    int rc = make(peer->self, PHI_FLAG_BASE, phi_deadline(peer->self->config->deadline_ms),
                   &own->slab[PHI_FLAG_BASE]);
     if (rc == 0) {
         own->made[PHI_FLAG_BASE] = true;
@@ -90,7 +90,7 @@ int phi_flag_memory_open(struct phi_peer *peer)
         return 0;
     }
     free(own);
-    phi_log(peer->peers->report, PH_LOG_WARN, "no flags with rank %d: %s; its messages go by words",
+    phi_log(peer->self->report, PH_LOG_WARN, "no flags with rank %d: %s; its messages go by words",
             peer->rank, ph_strerror(rc));
     return 0;
 }
@@ -99,7 +99,7 @@ int phi_flag_memory_open(struct phi_peer *peer)
 static uint32_t free_lines(const struct phi_peer *peer)
 {
     uint32_t channels = 0;
-    if (peer->peers->rank < peer->rank)
+    if (peer->self->rank < peer->rank)
         return peer->room.lines_count;
     for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
         channels++;
@@ -129,14 +129,14 @@ static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t
 // without the first part has no flags; and what the peer has told of serves nobody alone.
 static bool may_make(const struct phi_peer *peer, enum phi_flag_part part)
 {
-    const struct phi_peers *peers = peer->peers;
+    const struct phi_self *self = peer->self;
     const struct phi_own_flags *own = peer->own_flags;
     if (own->made[part] || own->failed[part] ||
-        peers->slot_bytes + phi_flag_size(part) > (uint64_t)peers->config->device_bytes ||
+        self->slot_bytes + phi_flag_size(part) > (uint64_t)self->config->device_bytes ||
         (peer->flags[PHI_FLAG_BASE] == NULL && peer->exports_seen > 0))
         return false;
     return peer->flags[part] != NULL || part == PHI_FLAG_MANY ||
-           phi_table_wide(peers->size_table, phi_flag_pair(peer));
+           phi_table_wide(self->size_table, phi_flag_pair(peer));
 }
 
 static bool lacks(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
@@ -163,30 +163,30 @@ bool phi_flag_memory_short(const struct phi_peer *peer, bool bound)
 // One part; the lock is given up.
 static void add(struct phi_peer *peer, enum phi_flag_part part, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     struct phi_own_flags *own = peer->own_flags;
     own->growing = true;
-    peers->slot_bytes += phi_flag_size(part);
-    pthread_mutex_unlock(&peers->lock);
-    int rc = make(peers, part, deadline, &own->slab[part]);
-    pthread_mutex_lock(&peers->lock);
+    self->slot_bytes += phi_flag_size(part);
+    pthread_mutex_unlock(&self->lock);
+    int rc = make(self, part, deadline, &own->slab[part]);
+    pthread_mutex_lock(&self->lock);
     own->growing = false;
-    phi_peers_changed(peers);
+    phi_self_changed(self);
     own->made[part] = rc == 0;
     own->failed[part] = rc != 0;
     if (rc == 0)
         return;
-    peers->slot_bytes -= phi_flag_size(part);
-    phi_log(peers->report, PH_LOG_WARN, "some channels with rank %d have no slots: %s", peer->rank,
+    self->slot_bytes -= phi_flag_size(part);
+    phi_log(self->report, PH_LOG_WARN, "some channels with rank %d have no slots: %s", peer->rank,
             ph_strerror(rc));
 }
 
 void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     // The peer's life may be over and reaped meanwhile.
     while (peer->own_flags != NULL && peer->own_flags->growing)
-        if (phi_peers_follow(peers, deadline))
+        if (phi_self_follow(self, deadline))
             return;
     for (int part = PHI_FLAG_BASE + 1; peer->own_flags != NULL && part < PHI_FLAG_PARTS; part++)
         if (lacks(peer, (enum phi_flag_part)part, more, bound))
@@ -203,11 +203,11 @@ static void end_theirs(struct phi_remote_export *e)
 }
 
 // Without the lock, or where no other thread knows the peer.
-static void end_own(const struct phi_peers *peers, struct phi_own_flags *own)
+static void end_own(const struct phi_self *self, struct phi_own_flags *own)
 {
     for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++)
         if (own->made[part])
-            phi_slab_close(peers->device, &own->slab[part]);
+            phi_slab_close(self->device, &own->slab[part]);
     free(own);
 }
 
@@ -218,7 +218,7 @@ static struct phi_own_flags *take_own(struct phi_peer *peer)
     peer->own_flags = NULL;
     for (int part = PHI_FLAG_BASE + 1; own != NULL && part < PHI_FLAG_PARTS; part++)
         if (own->made[part])
-            peer->peers->slot_bytes -= phi_flag_size((enum phi_flag_part)part);
+            peer->self->slot_bytes -= phi_flag_size((enum phi_flag_part)part);
     return own;
 }
 
@@ -234,7 +234,7 @@ void phi_flag_memory_forget(struct phi_peer *peer)
 void phi_flag_memory_close(struct phi_peer *peer)
 {
     phi_flag_memory_forget(peer);
-    end_own(peer->peers, take_own(peer));
+    end_own(peer->self, take_own(peer));
 }
 
 bool phi_flag_memory_importing(const struct phi_peer *peer)
@@ -255,7 +255,7 @@ static bool has_theirs(const struct phi_peer *peer)
 
 bool phi_flag_memory_reap(struct phi_peer *peer, bool blocking)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     const bool busy =
         phi_flag_memory_importing(peer) || (peer->own_flags != NULL && peer->own_flags->growing);
     if (busy || (peer->own_flags == NULL && !has_theirs(peer)))
@@ -269,11 +269,11 @@ bool phi_flag_memory_reap(struct phi_peer *peer, bool blocking)
     memcpy(theirs, peer->flags, sizeof theirs);
     memset(peer->flags, 0, sizeof peer->flags);
     struct phi_own_flags *own = take_own(peer);
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     for (int part = 0; part < PHI_FLAG_PARTS; part++)
         end_theirs(theirs[part]);
-    end_own(peers, own);
-    pthread_mutex_lock(&peers->lock);
+    end_own(self, own);
+    pthread_mutex_lock(&self->lock);
     return false;
 }
 
@@ -346,7 +346,7 @@ void phi_flag_memory_sent(struct phi_peer *peer, uint32_t parts)
 static int inspect(const struct phi_peer *peer, enum phi_flag_part part,
                    struct phi_remote_export *e)
 {
-    int rc = phi_memory_inspect(peer->peers->report, e->record, e->record_size, &e->info);
+    int rc = phi_memory_inspect(peer->self->report, e->record, e->record_size, &e->info);
     if (rc == 0 && (e->info.needs_fd || e->info.allocation.kind != PHI_KIND_CUDA ||
                     e->info.allocation.size != phi_flag_size(part)))
         rc = -EBADMSG;

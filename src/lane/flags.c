@@ -10,7 +10,7 @@
 #include "lane/flag_memory.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/flags.h"
 #include "semaphore/segment.h"
 #include "transport/slab.h"
@@ -21,17 +21,17 @@ _Static_assert(PHI_TABLE_LL_MAX == PHI_WIDE_PIECE && PHI_TABLE_LL == PHI_LL_PIEC
 
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own)
 {
-    const struct phi_peers *peers = peer->peers;
+    const struct phi_self *self = peer->self;
     const struct phi_table_pair pair = phi_flag_pair(peer);
-    const int64_t most = phi_table_wide(peers->size_table, pair) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
+    const int64_t most = phi_table_wide(self->size_table, pair) ? PHI_WIDE_PIECE : PHI_LL_PIECE;
     struct phi_limits limits;
-    switch (peers->config->method) {
+    switch (self->config->method) {
     case PHI_METHOD_LL:
         return (struct phi_flag_table){(uint64_t)most, UINT64_MAX};
     case PHI_METHOD_SM:
         return (struct phi_flag_table){0, UINT64_MAX};
     case PHI_METHOD_AUTO:
-        limits = phi_table_limits(peers->size_table, peers->config, pair);
+        limits = phi_table_limits(self->size_table, self->config, pair);
         if (own->ll_max >= 0)
             limits.ll_max = own->ll_max;
         if (own->sm_max >= 0)
@@ -111,7 +111,7 @@ enum phi_reason phi_flags_not_ring(const struct ph_channel *channel)
         return PHI_REASON_FLAGS;
     if (channel->reach || channel->reached)
         return (enum phi_reason)(channel->reach ? channel->reach : channel->reached);
-    if (!phi_table_wide(channel->peers->size_table, pair))
+    if (!phi_table_wide(channel->self->size_table, pair))
         return pair.bus ? PHI_REASON_WIDE_BUS : PHI_REASON_WIDE_TABLE;
     return PHI_REASON_USER;
 }
@@ -119,7 +119,7 @@ enum phi_reason phi_flags_not_ring(const struct ph_channel *channel)
 enum phi_reason phi_flags_not_wide(const struct ph_channel *channel)
 {
     const struct phi_table_pair pair = phi_flag_pair(channel->peer);
-    if (!phi_table_wide(channel->peers->size_table, pair))
+    if (!phi_table_wide(channel->self->size_table, pair))
         return pair.bus ? PHI_REASON_WIDE_BUS : PHI_REASON_WIDE_TABLE;
     return channel->flags_own.wide != 0      ? PHI_REASON_USER
            : channel->index >= PHI_FLAG_WIDE ? PHI_REASON_WIDE_SLOTS
@@ -135,7 +135,7 @@ size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum p
 static bool read_own(const struct ph_channel *channel, uint64_t at, void *into, size_t size,
                      int64_t deadline)
 {
-    return phi_slab_read(channel->peers->device, at, into, size, deadline) == 0;
+    return phi_slab_read(channel->self->device, at, into, size, deadline) == 0;
 }
 
 // Whether so many lines of a slot, of `words` words of 4 bytes each, have a number: its low half in
@@ -187,17 +187,17 @@ static bool is_moved(const struct phi_flag_lane *lane)
 bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum phi_word word)
 {
     static const uint32_t zeros[PHI_MOVE_BLOCKS];
-    const struct phi_peers *peers = channel->peers;
+    const struct phi_self *self = channel->self;
     const uint64_t full = channel->flags_own.lanes + phi_flags_lane_of(channel, outgoing, word) +
                           offsetof(struct phi_flag_lane, full);
-    return phi_slab_write(peers->device, full, zeros, sizeof zeros,
-                          phi_deadline(peers->config->deadline_ms)) == 0;
+    return phi_slab_write(self->device, full, zeros, sizeof zeros,
+                          phi_deadline(self->config->deadline_ms)) == 0;
 }
 
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
                     enum phi_method method, size_t size)
 {
-    const int64_t deadline = phi_deadline(channel->peers->config->deadline_ms);
+    const int64_t deadline = phi_deadline(channel->self->config->deadline_ms);
     const uint64_t at = channel->flags_own.lanes + phi_flags_lane_of(channel, outgoing, word);
     struct phi_flag_lane lane;
     if (!read_own(channel, at, &lane, sizeof lane, deadline))

@@ -8,7 +8,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/record.h"
 #include "semaphore/segment.h"
 
@@ -170,7 +170,7 @@ void phi_revoke_settle(struct ph_channel *channel)
 // and be done with it, before this end is.
 bool phi_revoke_waits(const struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     struct phi_progress progress;
     struct phi_wait_note note;
     if (!channel->by_net)

@@ -11,7 +11,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/segment.h"
 
 #define UNIT     64
@@ -77,12 +77,12 @@ bool phi_staged(const struct phi_capabilities *mine, const struct phi_capabiliti
 
 static bool is_staged(const struct phi_peer *peer)
 {
-    return phi_staged(&peer->peers->mine, &peer->theirs);
+    return phi_staged(&peer->self->mine, &peer->theirs);
 }
 
 size_t phi_staging_bytes(const struct phi_peer *peer)
 {
-    return is_staged(peer) ? (size_t)peer->peers->config->net_staging / 65536 * 65536 : 0;
+    return is_staged(peer) ? (size_t)peer->self->config->net_staging / 65536 * 65536 : 0;
 }
 
 static char *out_of(const struct phi_peer *peer)
@@ -102,24 +102,24 @@ static int register_all(struct phi_peer *peer, struct phi_staging *staging)
                                               .out_size = staging->room.size,
                                               .in_size = staging->room.size,
                                               .side = peer->segment->side};
-    int rc = phi_segment_register(peer->segment, peer->peers->device);
+    int rc = phi_segment_register(peer->segment, peer->self->device);
     return rc ? rc : phi_link_stage(peer->link, &params, &staging->target);
 }
 
 int phi_staging_open(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     if (!is_staged(peer) || peer->link == NULL || peer->staging != NULL)
         return 0;
     struct phi_staging *staging = calloc(1, sizeof *staging);
     if (staging == NULL)
-        return phi_fail(peers->report, -ENOMEM, "out of memory for rank %d", peer->rank);
+        return phi_fail(self->report, -ENOMEM, "out of memory for rank %d", peer->rank);
     staging->room.size = peer->segment->staging_size / 2;
-    const uint64_t most = phi_net_chunk(peers->net), wish = (uint64_t)peers->config->net_chunk;
+    const uint64_t most = phi_net_chunk(self->net), wish = (uint64_t)self->config->net_chunk;
     staging->chunk = (uint32_t)(wish < most ? wish : most) / UNIT * UNIT;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     int rc = register_all(peer, staging);
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     if (rc) {
         free(staging);
         return rc;
@@ -143,7 +143,7 @@ struct phi_stage_words phi_staging_words(const struct phi_peer *peer)
     if (staging == NULL)
         return (struct phi_stage_words){0};
     return (struct phi_stage_words){.chunk = staging->chunk,
-                                    .registers = phi_way_registers(&peer->peers->way),
+                                    .registers = phi_way_registers(&peer->self->way),
                                     .size = staging->room.size,
                                     .target = staging->target};
 }
@@ -154,13 +154,13 @@ int phi_staging_connect(struct phi_peer *peer, const struct phi_stage_words *the
     if (staging == NULL)
         return 0;
     if (theirs->chunk < UNIT || theirs->chunk % UNIT != 0)
-        return phi_fail(peer->peers->report, -EBADMSG, "rank %d takes records of %u bytes",
+        return phi_fail(peer->self->report, -EBADMSG, "rank %d takes records of %u bytes",
                         peer->rank, theirs->chunk);
     if (staging->chunk > theirs->chunk)
         staging->chunk = theirs->chunk;
     if (staging->room.size > theirs->size)
         staging->room.size = theirs->size;
-    staging->registers = theirs->registers && phi_way_registers(&peer->peers->way);
+    staging->registers = theirs->registers && phi_way_registers(&peer->self->way);
     return phi_link_stage_peer(peer->link, &theirs->target);
 }
 
@@ -281,7 +281,7 @@ void phi_staging_give_back(struct phi_peer *peer, struct phi_stage_place *place)
 static bool is_busy(void *opaque)
 {
     struct ph_channel *channel = opaque;
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     return !executor->ops->drained(executor, &channel->uses, NULL, 0) ||
            !executor->ops->drained(executor, &channel->peer->late, NULL, 0);
 }
@@ -337,7 +337,7 @@ static bool find_place(struct phi_key *key, uint32_t chunk, struct phi_stage_pla
     const uint64_t most = peer->staging->room.size, size = place_size(chunk);
     *place = key->place;
     key->place = (struct phi_stage_place){0};
-    if (peer->peers->rank < peer->rank)
+    if (peer->self->rank < peer->rank)
         return true;
     place->at = atomic_load_explicit(&phi_segment_slot(segment, !segment->side, key->slot)->staging,
                                      memory_order_relaxed);
@@ -355,9 +355,9 @@ static void flush_here(const struct ph_channel *channel, const struct phi_key *k
 // Several blocks make a record sooner. But each may wait for long, and so may those of 64 streams
 // (PEERHOP_KERNEL_WAITS): with so many channels at most, what waits leaves room on small devices,
 // too. First come, first served.
-static bool may_be_wide(struct phi_peers *peers, uint32_t chunk)
+static bool may_be_wide(struct phi_self *self, uint32_t chunk)
 {
-    return peers->device != NULL && chunk > SMALL && atomic_load(&peers->wide_channels) < WIDE_MAX;
+    return self->device != NULL && chunk > SMALL && atomic_load(&self->wide_channels) < WIDE_MAX;
 }
 
 bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
@@ -368,12 +368,12 @@ bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
     const uint32_t chunk = chunk_now(key);
     if (!find_place(key, chunk, &end->place))
         return false;
-    end->bells = chunk == 0 && channel->peers->device != NULL;
+    end->bells = chunk == 0 && channel->self->device != NULL;
     end->is = chunk > 0 || end->bells;
-    end->wide = may_be_wide(channel->peers, chunk);
+    end->wide = may_be_wide(channel->self, chunk);
     end->like = PHI_STAGE_LIKE(chunk, end->wide ? PHI_STAGE_BLOCKS : 1);
     if (end->wide)
-        atomic_fetch_add(&channel->peers->wide_channels, 1);
+        atomic_fetch_add(&channel->self->wide_channels, 1);
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
         const int outgoing = i / PHI_WORD_COUNT, word = i % PHI_WORD_COUNT;
         if (chunk == 0 && (word != PHI_WORD_TURN || !end->bells)) { // made in vain
@@ -393,14 +393,14 @@ void phi_staging_close(struct ph_channel *channel)
     if (channel->stage.bells && channel->peer->link != NULL)
         phi_link_flushes(channel->peer->link, channel->index, PHI_NO_REGION);
     if (channel->stage.wide) // of a husk it is closed twice
-        atomic_fetch_sub(&channel->peers->wide_channels, 1);
+        atomic_fetch_sub(&channel->self->wide_channels, 1);
     channel->stage.wide = false;
     phi_staging_give_back(channel->peer, &channel->stage.place);
 }
 
 bool phi_staging_rests(const struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     const bool of_use = atomic_load(&channel->uses.revoked) == 0;
     if (!channel->stage.is)
         return true;

@@ -15,7 +15,7 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "release/evict.h"
 #include "release/release.h"
@@ -78,7 +78,7 @@ void phi_peer_free(struct phi_peer *peer)
     free_channels(peer->channels);
     free_channels(peer->husks);
     phi_hello_free(peer);
-    phi_segment_unregister(peer->segment, peer->peers->device);
+    phi_segment_unregister(peer->segment, peer->self->device);
     phi_segment_close(peer->segment);
     close_fds(peer);
     free(peer->slots);
@@ -109,7 +109,7 @@ static void forget(struct phi_peer *peer)
     peer->unsaid_count = 0;
     phi_hello_forget(peer);
     phi_flag_memory_forget(peer);
-    memset(peer->slot_lives, 0, (size_t)peer->peers->config->channels * sizeof *peer->slot_lives);
+    memset(peer->slot_lives, 0, (size_t)peer->self->config->channels * sizeof *peer->slot_lives);
     peer->exports_seen = 0;
     peer->ended_count = 0;
     peer->filed = 0;
@@ -138,8 +138,8 @@ static void disown(struct phi_peer *peer)
 // The former life stays on a list: the application may still hold its channels.
 static void replace(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
-    struct phi_peer *renewed = phi_peer_new(peers, peer->rank);
+    struct phi_self *self = peer->self;
+    struct phi_peer *renewed = phi_peer_new(self, peer->rank);
     if (renewed == NULL)
         return; // another time
     take_record(renewed, peer->newer, &peer->newer_theirs);
@@ -147,10 +147,10 @@ static void replace(struct phi_peer *peer)
     peer->newer = 0;
     phi_heartbeat_forget(peer);
     phi_service_unwatch(peer);
-    peer->former = peers->former;
-    peers->former = peer;
-    peers->table[peer->rank] = renewed;
-    phi_exports_forget(peers, peer->rank);
+    peer->former = self->former;
+    self->former = peer;
+    self->table[peer->rank] = renewed;
+    phi_exports_forget(self, peer->rank);
     disown(peer);
     phi_lives_due(peer);
 }
@@ -176,7 +176,7 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
     peer->newer = incarnation;
     peer->newer_theirs = *theirs;
     if (peer->state == PHI_PEER_READY) {
-        phi_log(peer->peers->report, PH_LOG_WARN, "rank %d was started again", peer->rank);
+        phi_log(peer->self->report, PH_LOG_WARN, "rank %d was started again", peer->rank);
         phi_peer_break(peer, PH_EPEER);
     }
     // A program that it has executed may hold the link open, as may a child of it.
@@ -223,7 +223,7 @@ static bool is_held(const struct phi_peer *peer)
 // may have.
 static bool is_touched(struct phi_peer *peer)
 {
-    struct phi_executor *executor = peer->peers->executor;
+    struct phi_executor *executor = peer->self->executor;
     for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
         if (!phi_revoke_drained(c))
             return true;
@@ -247,9 +247,9 @@ static bool part_with(struct phi_peer *peer, int *soon)
 
 // Frees the first life that may be; false: there is none. Gives up the lock meanwhile. Without
 // `blocking` none is freed, and *left set where one could be.
-static bool free_one(struct phi_peers *peers, bool blocking, int *soon, bool *left)
+static bool free_one(struct phi_self *self, bool blocking, int *soon, bool *left)
 {
-    for (struct phi_peer **at = &peers->former; *at != NULL; at = &(*at)->former) {
+    for (struct phi_peer **at = &self->former; *at != NULL; at = &(*at)->former) {
         struct phi_peer *peer = *at;
         if (!part_with(peer, soon))
             continue;
@@ -259,40 +259,40 @@ static bool free_one(struct phi_peers *peers, bool blocking, int *soon, bool *le
         *at = peer->former;
         // An exchange may remember one of them: see key_after() in exchange/buffers.c.
         free_keys(peer);
-        pthread_mutex_unlock(&peers->lock);
+        pthread_mutex_unlock(&self->lock);
         phi_peer_free(peer);
-        pthread_mutex_lock(&peers->lock);
+        pthread_mutex_lock(&self->lock);
         return true;
     }
     return false;
 }
 
-int phi_lives_tick(struct phi_peers *peers)
+int phi_lives_tick(struct phi_self *self)
 {
-    struct phi_executor *executor = peers->executor;
-    const bool idle = peers->config->reap == PHI_REAP_IDLE;
+    struct phi_executor *executor = self->executor;
+    const bool idle = self->config->reap == PHI_REAP_IDLE;
     int soon = -1;
-    pthread_mutex_lock(&peers->lock);
-    if (peers->former_due) {
+    pthread_mutex_lock(&self->lock);
+    if (self->former_due) {
         const bool blocking =
-            peers->device == NULL || (idle && !executor->ops->busy(executor, NULL, 0));
+            self->device == NULL || (idle && !executor->ops->busy(executor, NULL, 0));
         bool left = false;
-        peers->former_due = false;
-        if (free_one(peers, blocking, &soon, &left))
+        self->former_due = false;
+        if (free_one(self, blocking, &soon, &left))
             soon = 0;
-        else if (peers->former != NULL && !blocking && idle)
+        else if (self->former != NULL && !blocking && idle)
             soon = AGAIN_MS;
-        peers->former_due = peers->former_due || soon >= 0;
+        self->former_due = self->former_due || soon >= 0;
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return soon;
 }
 
-bool phi_lives_reap(struct phi_peers *peers, bool blocking)
+bool phi_lives_reap(struct phi_self *self, bool blocking)
 {
     int soon = -1;
     bool left = false;
-    while (free_one(peers, blocking, &soon, &left))
+    while (free_one(self, blocking, &soon, &left))
         ;
     return left;
 }

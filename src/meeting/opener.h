@@ -6,19 +6,19 @@
 
 #include <stdint.h>
 
-struct phi_peers;
+struct phi_self;
 
-// phi_opener_net (with the lock, which it gives up while it waits): 0: peers->net is there, or
-// peers->net_failed says that none serves. -EAGAIN: not yet; the caller comes again. Any other
+// phi_opener_net (with the lock, which it gives up while it waits): 0: self->net is there, or
+// self->net_failed says that none serves. -EAGAIN: not yet; the caller comes again. Any other
 // error: it is told, and the next call opens again.
-int phi_opener_net(struct phi_peers *peers, int64_t deadline);
+int phi_opener_net(struct phi_self *self, int64_t deadline);
 
 // phi_opener_wait (with the lock, which it gives up) waits until nothing is being opened: 0 or
 // -ETIMEDOUT, which is told.
-int phi_opener_wait(struct phi_peers *peers, int64_t deadline);
+int phi_opener_wait(struct phi_self *self, int64_t deadline);
 
 // phi_opener_join (without the lock) waits for the thread, if there was one. Nothing is opened
 // afterwards.
-void phi_opener_join(struct phi_peers *peers);
+void phi_opener_join(struct phi_self *self);
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "meeting/attempt.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, enum phi_kind kind)
 {
@@ -15,12 +15,12 @@ enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, en
         return phi_attempt_against(peer);
     if (by_net && peer->elsewhere)
         return PHI_REASON_ELSEWHERE;
-    return other->viable(&peer->peers->mine, &peer->theirs, kind);
+    return other->viable(&peer->self->mine, &peer->theirs, kind);
 }
 
 bool phi_contact_by_net(const struct phi_peer *peer)
 {
-    return !peer->net_refused && (phi_path_net(&peer->peers->mine, &peer->theirs) ||
+    return !peer->net_refused && (phi_path_net(&peer->self->mine, &peer->theirs) ||
                                   peer->elsewhere || phi_attempt_against(peer) != PHI_REASON_NONE);
 }
 

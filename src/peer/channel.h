@@ -17,7 +17,7 @@
 struct phi_key;
 struct phi_lane;
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 struct phi_remote_export;
 struct phi_stage_lane;
 
@@ -54,7 +54,7 @@ struct phi_stage_end {
 };
 
 struct ph_channel {
-    struct phi_peers *peers;
+    struct phi_self *self;
     struct phi_peer *peer;
     struct phi_key *key; // NULL: retired
     struct ph_channel *next;
@@ -75,7 +75,7 @@ struct ph_channel {
     bool zero_sm; // PH_ZERO_SM: this end launches no kernel for it
     bool zero_sm_there; // the peer's end does not
     bool ring[2]; // ... by outgoing: which are rings
-    bool self;    // unbound, of this rank to itself (peer/self.h): it has no buffers
+    bool loopback;    // unbound, of this rank to itself (peer/loopback.h): it has no buffers
     uint8_t protocol_out, protocol_in; // enum ph_protocol; 0 without the direction
     uint8_t reach, reached;            // enum phi_reason: of this end's import, of the peer's
     uint8_t local_kind, remote_kind;

@@ -9,7 +9,7 @@
 #include "base/array.h"
 #include "base/random.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 struct key_name {
     uint64_t op_id;
@@ -34,11 +34,11 @@ struct phi_key *phi_key_find(const struct phi_peer *peer, uint64_t op_id, uint8_
 
 static struct phi_key *make_key(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
 {
-    if (peer->keys.count >= KEYS_FACTOR * (size_t)peer->peers->config->channels) {
+    if (peer->keys.count >= KEYS_FACTOR * (size_t)peer->self->config->channels) {
         *rc = phi_fail(
-            peer->peers->report, -ENOSPC,
+            peer->self->report, -ENOSPC,
             "rank %d and rank %d name more operation keys than four times PEERHOP_CHANNELS=%lld",
-            peer->peers->rank, peer->rank, (long long)peer->peers->config->channels);
+            peer->self->rank, peer->rank, (long long)peer->self->config->channels);
         return NULL;
     }
     *rc = -ENOMEM;
@@ -73,7 +73,7 @@ void phi_key_forget_full(struct phi_key *key)
 
 int phi_key_set_slot(struct phi_key *key, uint32_t slot)
 {
-    if (slot >= (uint32_t)key->peer->peers->config->channels || key->peer->slots[slot] != NULL)
+    if (slot >= (uint32_t)key->peer->self->config->channels || key->peer->slots[slot] != NULL)
         return -EBADMSG;
     key->peer->slots[slot] = key;
     key->slot = slot;

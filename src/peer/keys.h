@@ -30,7 +30,7 @@ struct phi_local_export {
     uint8_t
         *sent; // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
     int64_t told_at;               // when the end was told last
-    struct phi_local_export *next; // of peers->ended
+    struct phi_local_export *next; // of self->ended
 };
 
 // An allocation of a peer: its record from an offer, and the one import of it.
@@ -108,7 +108,7 @@ struct phi_key {
     struct ph_channel **channels;        // confirmed
     uint32_t channels_count;
     struct phi_key *follower; // named behind it in an exchange call
-    uint64_t follower_at;     // peers->keys_freed at that time: while it is the same, it is there
+    uint64_t follower_at;     // self->keys_freed at that time: while it is the same, it is there
     uint32_t missed;          // higher rank: own exchanges that ended without a slot
     uint32_t retiring;        // questions to the peer, whether it can do without, under way
 

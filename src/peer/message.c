@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 
 int phi_hello_tell(struct phi_peer *peer, const struct phi_node_message *message, bool answer)
@@ -22,19 +22,19 @@ int phi_hello_tell(struct phi_peer *peer, const struct phi_node_message *message
 int phi_hello_call(struct phi_peer *peer, const struct phi_node_message *request,
                    struct phi_node_message *answer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
-    pthread_mutex_lock(&peers->lock);
+    struct phi_self *self = peer->self;
+    pthread_mutex_lock(&self->lock);
     const struct phi_node_message *last = &peer->hello->answer;
     int rc = phi_hello_tell(peer, request, false);
     while (rc == 0 && (last->call != request->call || last->type != request->type)) {
         if (peer->gone)
             rc = -ECONNRESET;
         else
-            rc = phi_peers_follow(peers, deadline); // the service thread files it
+            rc = phi_self_follow(self, deadline); // the service thread files it
     }
     if (rc == 0)
         *answer = *last;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
@@ -45,8 +45,8 @@ void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type,
     message->magic = PHI_NODE_MAGIC;
     message->version = PHI_NODE_VERSION;
     message->type = (uint16_t)type;
-    message->rank = peer->peers->rank;
-    message->from = peer->peers->incarnation;
+    message->rank = peer->self->rank;
+    message->from = peer->self->incarnation;
     message->to = peer->incarnation;
 }
 

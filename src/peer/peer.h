@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All that is known of one peer, and of its lives. With the lock of its struct phi_peers held, but
+// All that is known of one peer, and of its lives. With the lock of its struct phi_self held, but
 // for what is said to be otherwise.
 #ifndef PHI_PEER_PEER_H
 #define PHI_PEER_PEER_H
@@ -23,7 +23,7 @@ struct phi_hello;
 struct phi_key;
 struct phi_link;
 struct phi_own_flags;
-struct phi_peers;
+struct phi_self;
 struct phi_remote_export;
 struct phi_revocation;
 struct phi_segment;
@@ -31,7 +31,7 @@ struct phi_staging;
 
 // What a look for room found, for as long as nothing can change: one pass over an exchange.
 struct phi_found {
-    uint64_t pass; // of peers->passes; 0: none
+    uint64_t pass; // of self->passes; 0: none
     bool full;     // everything is held
     uint32_t held_here, held_there, pinned, exchanging;
 };
@@ -85,7 +85,7 @@ enum phi_peer_state {
 };
 
 struct phi_peer {
-    struct phi_peers *peers;
+    struct phi_self *self;
     int rank;
     enum phi_peer_state state;
     int code;              // of PHI_PEER_BROKEN
@@ -95,7 +95,7 @@ struct phi_peer {
     uint64_t
         newer; // a later life that has announced itself and cannot take this one's place yet, or 0
     struct phi_capabilities newer_theirs;
-    struct phi_peer *former; // of peers->former
+    struct phi_peer *former; // of self->former
     uint32_t visitors; // threads that come back to it, with the lock given up and no key of it
     bool preparing;    // a thread connects now, without the lock
     bool registering;  // ... and registers the segment with the device

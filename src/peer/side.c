@@ -3,12 +3,12 @@
 
 #include "base/wake.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/segment.h"
 
 bool phi_peer_is_lower(const struct phi_peer *peer)
 {
-    return peer->peers->rank < peer->rank;
+    return peer->self->rank < peer->rank;
 }
 
 void phi_peer_acknowledge(struct phi_peer *peer)

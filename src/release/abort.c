@@ -15,7 +15,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "release/spent.h"
 #include "release/start.h"
@@ -74,9 +74,9 @@ static void end(struct ph_channel *channel, int code, const char *why)
     snprintf(channel->why, sizeof channel->why, "%s", why); // before the status, which tells of it
     atomic_compare_exchange_strong(&channel->status, &whole, code);
     atomic_compare_exchange_strong(&channel->status, &stale, code);
-    phi_log(channel->peers->report, PH_LOG_WARN, "operation %llu with rank %d has ended: %s",
+    phi_log(channel->self->report, PH_LOG_WARN, "operation %llu with rank %d has ended: %s",
             (unsigned long long)channel->op_id, channel->peer->rank, why);
-    if (channel->self) // nobody else is to know, and no stream waits
+    if (channel->loopback) // nobody else is to know, and no stream waits
         return;
     channel->abort.code = code;
     channel->peer->aborts++;
@@ -84,8 +84,8 @@ static void end(struct ph_channel *channel, int code, const char *why)
     give_back(channel);
     phi_revoke_channel(channel);
     let_go(channel);
-    phi_service_wake(channel->peers);
-    phi_peers_changed(channel->peers);
+    phi_service_wake(channel->self);
+    phi_self_changed(channel->self);
 }
 
 void phi_channel_abort(struct ph_channel *channel, int code, const char *why)
@@ -108,7 +108,7 @@ void phi_channel_mismatch(struct ph_channel *channel)
     // Pairs with the release of who found it.
     if (channel->retired || atomic_load_explicit(&mine->mismatch, memory_order_acquire) == 0)
         return;
-    say_sizes(why, sizeof why, channel->peer->rank, atomic_load(&mine->got), channel->peers->rank,
+    say_sizes(why, sizeof why, channel->peer->rank, atomic_load(&mine->got), channel->self->rank,
               atomic_load(&mine->expected));
     phi_channel_abort(channel, PH_EMISMATCH, why);
 }

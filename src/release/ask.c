@@ -10,7 +10,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "release/evict.h"
@@ -197,7 +197,7 @@ static void keep_found(struct phi_peer *peer, bool slot, bool full)
 {
     const struct phi_room *room = &peer->room;
     peer->room.found[slot] =
-        (struct phi_found){peer->peers->passes, full,         room->held_here,
+        (struct phi_found){peer->self->passes, full,         room->held_here,
                            room->held_there,    room->pinned, room->exchanging};
 }
 
@@ -207,7 +207,7 @@ static bool is_found(struct phi_peer *peer, bool slot)
 {
     struct phi_room *room = &peer->room;
     const struct phi_found *found = &room->found[slot];
-    if (found->pass != peer->peers->passes)
+    if (found->pass != peer->self->passes)
         return false;
     room->held_here = found->held_here;
     room->held_there = found->held_there;
@@ -275,7 +275,7 @@ void phi_retire_explain(struct phi_peer *peer, char *text, size_t size)
         "all %u of the pair are in use: %u held by handles of rank %d and %u by handles of "
         "rank %d (ph_channel_close lets go of one), %u pinned by captured graphs, device "
         "channels, or messages that were not taken, %u named by this exchange (PEERHOP_CHANNELS)",
-        peer->segment->capacity, room->held_here, peer->peers->rank, room->held_there, peer->rank,
+        peer->segment->capacity, room->held_here, peer->self->rank, room->held_there, peer->rank,
         room->pinned, room->exchanging);
     end_look(room);
 }
@@ -333,7 +333,7 @@ int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *me
     else if (channel != NULL)
         phi_evict_channel(channel);
 changed:
-    phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox);
+    phi_self_changed(peer->self);
+    phi_mailbox_wake(peer->self->mailbox);
     return 0;
 }

@@ -10,7 +10,7 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "release/spent_list.h"
 #include "rules/agreement.h"
@@ -92,7 +92,7 @@ void phi_evict_channel(struct ph_channel *channel)
         leave_husk(channel);
     else
         free(channel);
-    phi_count(peer->peers->counters, retired, 1);
+    phi_count(peer->self->counters, retired, 1);
 }
 
 static void clear_side(struct phi_segment *segment, int side, uint32_t index)
@@ -150,7 +150,7 @@ void phi_key_free(struct phi_key *key)
     free(key->own);
     free(key->theirs);
     free(key->channels);
-    key->peer->peers->keys_freed++;
+    key->peer->self->keys_freed++;
     phi_staging_give_back(key->peer, &key->place);
     free(key->next);
     free(key->early);

@@ -12,7 +12,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
@@ -69,21 +69,21 @@ static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
 static void import_closed(void *opaque)
 {
     struct phi_remote_export *e = opaque;
-    struct phi_peers *peers = e->peer->peers;
-    pthread_mutex_lock(&peers->lock);
+    struct phi_self *self = e->peer->self;
+    pthread_mutex_lock(&self->lock);
     e->importing = e->closing = false;
     e->peer->closing = true; // the service thread parts with it
-    phi_service_wake(peers);
-    phi_peers_changed(peers);
-    phi_mailbox_wake(peers->mailbox);
-    pthread_mutex_unlock(&peers->lock);
+    phi_service_wake(self);
+    phi_self_changed(self);
+    phi_mailbox_wake(self->mailbox);
+    pthread_mutex_unlock(&self->lock);
 }
 
 // Gives up the lock while it unmaps, or hands that over. From before that no round may count on the
 // mapping: one that is taken meanwhile waits, and maps anew.
 void phi_imports_close(struct phi_remote_export *e)
 {
-    struct phi_peers *peers = e->peer->peers;
+    struct phi_self *self = e->peer->self;
     struct phi_import *import = e->import;
     e->importing = true;
     e->closing = phi_memory_import_blocks(import);
@@ -91,9 +91,9 @@ void phi_imports_close(struct phi_remote_export *e)
     e->tried = false;
     import->closed = import_closed;
     import->opaque = e;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     phi_memory_import_close(import);
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
 }
 
 static void forget(struct phi_peer *peer, struct phi_remote_export *e)
@@ -145,7 +145,7 @@ struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi
         if (e->import == NULL && !e->revoked)
             continue; // there is nothing of it to close: of thousands, before who uses it is looked for
         bool idle = look->idle && e->import != NULL && !e->importing &&
-                    (peer->peers->leaving || !is_wanted(peer, e));
+                    (peer->self->leaving || !is_wanted(peer, e));
         if (!idle && !may_close(peer, e)) {
             look->left = look->left || (e->revoked && !e->closing);
             continue;
@@ -168,9 +168,9 @@ struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi
 // take a while, so the service thread looks at all else before the next.
 int phi_imports_tick(struct phi_peer *peer, bool *closed)
 {
-    struct phi_peers *peers = peer->peers;
-    struct phi_executor *executor = peers->executor;
-    bool idle = peers->config->reap == PHI_REAP_IDLE;
+    struct phi_self *self = peer->self;
+    struct phi_executor *executor = self->executor;
+    bool idle = self->config->reap == PHI_REAP_IDLE;
     if (*closed)
         return 0;
     bool quiet = idle && !executor->ops->busy(executor, NULL, 0);

@@ -9,7 +9,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "release/evict.h"
@@ -39,7 +39,7 @@ void phi_retire_full_tell(struct phi_key *key)
     // waits for its turn: the service thread comes again.
     if (peer->fulls_unsaid || say_full(key) == -EAGAIN) {
         key->full_unsaid = peer->fulls_unsaid = true;
-        phi_service_wake(peer->peers);
+        phi_service_wake(peer->self);
     }
 }
 
@@ -69,8 +69,8 @@ int phi_retire_full_file(struct phi_peer *peer, const struct phi_node_message *m
     if (key == NULL || key->slot != PHI_NO_SLOT)
         return rc;
     memcpy(&key->full, message->bytes, sizeof key->full);
-    phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox);
+    phi_self_changed(peer->self);
+    phi_mailbox_wake(peer->self->mailbox);
     return 0;
 }
 

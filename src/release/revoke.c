@@ -14,7 +14,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "release/imports.h"
@@ -123,8 +123,8 @@ static bool take_effect(struct phi_peer *peer, struct phi_revocation *r)
     if (r->id == 0)
         end_export(peer, r->export_id);
     revoke(peer, r);
-    phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox); // of exchanges that wait for what will not come
+    phi_self_changed(peer->self);
+    phi_mailbox_wake(peer->self->mailbox); // of exchanges that wait for what will not come
     return true;
 }
 
@@ -189,7 +189,7 @@ void phi_revoke_free(struct phi_peer *peer)
 // What stands in the way of the first channel that is not drained; waiting: of any.
 static void note_left(struct ph_channel *channel, struct phi_revoked *now)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     if (now->drained) {
         struct phi_left left;
         executor->ops->left(executor, &channel->uses, &left);

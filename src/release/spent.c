@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "release/ask.h"
 #include "release/spent_list.h"
@@ -24,7 +24,7 @@ void phi_spent_note(struct ph_channel *channel)
 {
     struct phi_peer *peer = channel->peer;
     struct phi_spent *spent = &peer->spent;
-    if (peer->peers->rank > peer->rank || peer->peers->leaving || peer->state != PHI_PEER_READY ||
+    if (peer->self->rank > peer->rank || peer->self->leaving || peer->state != PHI_PEER_READY ||
         !phi_spent_is(channel) || channel->spent || channel->asked)
         return;
     // At once, not by the service thread: the next exchange of the key may begin any time.
@@ -33,7 +33,7 @@ void phi_spent_note(struct ph_channel *channel)
         return;
     phi_spent_postpone(spent);
     if (spent->count == 1)
-        phi_service_wake(peer->peers); // else it comes anyway
+        phi_service_wake(peer->self); // else it comes anyway
 }
 
 int phi_spent_tick(struct phi_peer *peer)
@@ -73,12 +73,12 @@ static void end(struct ph_channel *channel)
 
 int phi_channel_close(struct ph_channel *channel)
 {
-    struct phi_peers *peers = channel->peers;
+    struct phi_self *self = channel->self;
     struct phi_peer *peer = channel->peer;
     int rc = 0;
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     if (channel->handles == 0) {
-        rc = phi_fail(peers->report, -EINVAL,
+        rc = phi_fail(self->report, -EINVAL,
                       "operation %llu with rank %d: the channel has no handle left to close",
                       (unsigned long long)channel->op_id, peer->rank);
     } else if (channel->handles == 1 && atomic_load(&channel->uses.devices) != 0) {
@@ -87,7 +87,7 @@ int phi_channel_close(struct ph_channel *channel)
         end(channel);
         phi_lives_due(peer);
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 

@@ -6,7 +6,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
@@ -25,7 +25,7 @@ static bool is_due(const struct ph_channel *channel)
 
 static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *view)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     struct phi_left left;
     executor->ops->left(executor, &channel->uses, &left);
     const bool busy =

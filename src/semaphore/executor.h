@@ -125,7 +125,7 @@ struct phi_progress {
 
 struct phi_wait_note;
 struct phi_executor;
-struct phi_peers;
+struct phi_self;
 
 // Contract of executors.
 // - issue enqueues all n items (1 <= n) in order on `stream` as one operation: it gets one number, and when its last
@@ -167,7 +167,7 @@ struct phi_executor {
     const _Atomic int64_t *silent_since;
     // Likewise: whether a wait is to end, as the application must be told of something first. NULL: never.
     const _Atomic bool *untold;
-    struct phi_peers *peers; // who tells it. The executor itself knows nothing of them
+    struct phi_self *self; // who tells it. The executor itself knows nothing of them
 };
 
 // phi_executor_suspicion writes what is to be added to the sentence of a wait for a rank: "" or

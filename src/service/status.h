@@ -13,7 +13,7 @@
 #include "memory/memory.h"
 #include "semaphore/executor.h"
 
-struct phi_peers;
+struct phi_self;
 
 enum {
     PHI_STATUS_RANKS = 256, // states of so many ranks are told one by one
@@ -37,7 +37,7 @@ struct phi_status {
     uint32_t channels, held;   // kept; with handles of the application
     uint32_t exchanges;        // under way
     uint32_t releases, theirs; // under way: of own buffers, of peers' buffers that are used here
-    uint32_t peers[PHI_STATUS_STATES];    // how many are in each enum ph_peer_state
+    uint32_t peers[PHI_STATUS_STATES];   // how many are in each enum ph_peer_state
     uint8_t peer_state[PHI_STATUS_RANKS]; // by rank
 };
 _Static_assert(sizeof(struct phi_status) <= PHI_EXPORT_MAX, "travels in a message");
@@ -49,10 +49,10 @@ struct phi_status_ages {
 };
 
 // phi_status_tick looks at the heads. Takes no lock.
-void phi_status_tick(struct phi_peers *peers, struct phi_status_ages *ages);
+void phi_status_tick(struct phi_self *self, struct phi_status_ages *ages);
 
 // phi_status_fill (takes the peers' lock if it can have it in a few ms) makes the answer.
-void phi_status_fill(struct phi_peers *peers, struct phi_status_ages *ages,
+void phi_status_fill(struct phi_self *self, struct phi_status_ages *ages,
                      struct phi_status *status);
 
 #endif

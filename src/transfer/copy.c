@@ -4,7 +4,7 @@
 #include "transfer/copy.h"
 
 #include "peer/channel.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "transfer/issue.h"
 
 // Where the bytes are: mapped, or over the net.
@@ -22,7 +22,7 @@ static void set_place(struct phi_work *work, const struct ph_channel *channel, s
 int phi_issue_copy(const struct phi_third_party *copy, void *stream)
 {
     struct ph_channel *to = copy->to, *from = copy->from;
-    struct phi_executor *executor = to->peers->executor;
+    struct phi_executor *executor = to->self->executor;
     const bool net = to->route.link != NULL || from->route.link != NULL;
     struct phi_work work[2] = {
         phi_channel_work(to, net ? PHI_STEP_RELAY : PHI_STEP_COPY, PHI_CALL_COPY),

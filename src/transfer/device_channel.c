@@ -7,7 +7,7 @@
 #include "lane/flags.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "semaphore/flags.h"
 #include "transfer/issue.h"
@@ -42,7 +42,7 @@ static_assert(PH_DEVICE_INVALID == -EINVAL && PH_DEVICE_TIMEDOUT == -ETIMEDOUT &
 
 static int refuse(const struct ph_channel *channel, int rc, const char *why)
 {
-    return phi_fail(channel->peers->report, rc,
+    return phi_fail(channel->self->report, rc,
                     "operation %llu with rank %d: no device channel: %s",
                     (unsigned long long)channel->op_id, channel->peer->rank, why);
 }
@@ -50,7 +50,7 @@ static int refuse(const struct ph_channel *channel, int rc, const char *why)
 // What a kernel could not work with, and what the channel has become.
 static int check(struct ph_channel *channel)
 {
-    if (channel->peers->device == NULL)
+    if (channel->self->device == NULL)
         return refuse(channel, -ENOTSUP, "this is a host context");
     if (channel->unbound)
         return refuse(channel, -ENOTSUP, "it was exchanged without a buffer");
@@ -58,7 +58,7 @@ static int check(struct ph_channel *channel)
         return refuse(channel, PH_ENOPATH, "its data goes over the net");
     if (channel->local_kind == PHI_KIND_HOST || channel->remote_kind == PHI_KIND_HOST)
         return refuse(channel, PH_EKIND, "a buffer of it is host memory");
-    if (channel->peers->leaving || channel->retired || channel->handles == 0)
+    if (channel->self->leaving || channel->retired || channel->handles == 0)
         return refuse(channel, -EINVAL, "the channel or its context is closed");
     return 0;
 }
@@ -86,7 +86,7 @@ static struct ph_device_channel describe(const struct ph_channel *channel)
         .remote = (uintptr_t)channel->remote,
         .local_size = channel->local_size,
         .remote_size = channel->remote != NULL ? channel->remote_size : 0,
-        .timeout_ns = (uint64_t)channel->peers->config->deadline_ms * 1000000,
+        .timeout_ns = (uint64_t)channel->self->config->deadline_ms * 1000000,
         .over = channel->mine_device + offsetof(struct phi_line, flags_over),
     };
     if (channel->role & PH_ROLE_SENDER)
@@ -112,13 +112,13 @@ static void note(struct ph_channel *channel)
 
 int phi_device_channel_open(struct ph_channel *channel, struct ph_device_channel *device)
 {
-    struct phi_peers *peers = channel->peers;
-    pthread_mutex_lock(&peers->lock);
+    struct phi_self *self = channel->self;
+    pthread_mutex_lock(&self->lock);
     int rc = check(channel);
     if (rc == 0) {
         // Against the revoker's store of `revoked` and load of `devices`: one sees the other.
         atomic_fetch_add(&channel->uses.devices, 1);
-        atomic_store(&channel->peers->unfenced, true);
+        atomic_store(&channel->self->unfenced, true);
         if (atomic_load(&channel->uses.revoked) != 0) {
             atomic_fetch_sub(&channel->uses.devices, 1);
             rc = PH_EBROKEN;
@@ -128,24 +128,24 @@ int phi_device_channel_open(struct ph_channel *channel, struct ph_device_channel
         note(channel);
         *device = describe(channel);
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
 int phi_device_channel_release(struct ph_channel *channel)
 {
-    struct phi_peers *peers = channel->peers;
+    struct phi_self *self = channel->self;
     int rc = 0;
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     if (atomic_load(&channel->uses.devices) == 0) {
-        rc = phi_fail(peers->report, -EINVAL,
+        rc = phi_fail(self->report, -EINVAL,
                       "operation %llu with rank %d: the channel has no device channel to give back",
                       (unsigned long long)channel->op_id, channel->peer->rank);
     } else {
         atomic_fetch_sub(&channel->uses.devices, 1);
-        phi_service_wake(peers); // of who waits until nothing touches the channel
+        phi_service_wake(self); // of who waits until nothing touches the channel
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
@@ -157,17 +157,17 @@ static const struct ph_channel *held(const struct phi_peer *peer)
     return NULL;
 }
 
-int phi_device_channels_none(struct phi_peers *peers)
+int phi_device_channels_none(struct phi_self *self)
 {
     const struct ph_channel *found = NULL;
-    pthread_mutex_lock(&peers->lock);
-    for (int rank = 0; rank < peers->ranks && found == NULL; rank++)
-        if (peers->table[rank] != NULL)
-            found = held(peers->table[rank]);
-    for (const struct phi_peer *peer = peers->former; peer != NULL && found == NULL;
+    pthread_mutex_lock(&self->lock);
+    for (int rank = 0; rank < self->ranks && found == NULL; rank++)
+        if (self->table[rank] != NULL)
+            found = held(self->table[rank]);
+    for (const struct phi_peer *peer = self->former; peer != NULL && found == NULL;
          peer = peer->former)
         found = held(peer);
     const int rc = found ? phi_device_channel_busy(found, "the context cannot be destroyed") : 0;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }

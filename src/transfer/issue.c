@@ -8,7 +8,7 @@
 #include "lane/flags.h"
 #include "lane/staging.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/flags.h"
 #include "semaphore/segment.h"
 
@@ -189,7 +189,7 @@ static void set_ring(struct phi_work *work, const struct phi_channel_call *call)
     work->slots = call->outgoing ? theirs : mine;
     *(call->outgoing ? (void **)&work->source : &work->destination) = call->data;
     work->asks = asks_of(call);
-    work->fence_before = atomic_load_explicit(&channel->peers->unfenced, memory_order_relaxed);
+    work->fence_before = atomic_load_explicit(&channel->self->unfenced, memory_order_relaxed);
 }
 
 // A message by flags: the lanes of its direction, and what of the copy its step needs.
@@ -216,7 +216,7 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     work->own_lane = channel->flags_own.lanes + lane;
     work->peer_lane = channel->flags_peer.lanes + lane;
     work->signal = word == PHI_WORD_NOTE;
-    work->fence_before = atomic_load_explicit(&channel->peers->unfenced, memory_order_relaxed);
+    work->fence_before = atomic_load_explicit(&channel->self->unfenced, memory_order_relaxed);
     work->wide = !work->signal && phi_flag_is_wide(lines, call->size);
     const struct phi_flag_end *taker =
         step->kind == PHI_STEP_PUSH ? &channel->flags_peer : &channel->flags_own;
@@ -331,7 +331,7 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
         *item = phi_channel_work(channel, step->kind, call->call);
         if (phi_step_hops(step->kind))
             set_hop(item, call, step);
-        else if (step->kind == PHI_STEP_COPY && channel->self)
+        else if (step->kind == PHI_STEP_COPY && channel->loopback)
             set_self(item, call);
         else if (step->kind == PHI_STEP_COPY && is_message(call))
             items += add_bounce(call, item) - 1;
@@ -388,7 +388,7 @@ void phi_channel_break(struct ph_channel *channel)
     atomic_compare_exchange_strong(&channel->status, &whole, PH_EBROKEN);
 }
 
-static int flush(struct phi_peers *peers, struct phi_work *work, size_t n, void *stream,
+static int flush(struct phi_self *self, struct phi_work *work, size_t n, void *stream,
                  bool *begun, bool *enqueued)
 {
     bool partial = false;
@@ -396,7 +396,7 @@ static int flush(struct phi_peers *peers, struct phi_work *work, size_t n, void 
     if (n == 0)
         return 0;
     work[0].continues = *begun;
-    int rc = peers->executor->ops->issue(peers->executor, stream, work, n, &partial);
+    int rc = self->executor->ops->issue(self->executor, stream, work, n, &partial);
     *enqueued = partial || rc == 0;
     *begun = *begun || *enqueued;
     return rc;
@@ -474,32 +474,32 @@ static void leave(const struct phi_channel_call *calls, size_t n, const struct p
 // The items of a large group are too many for the stack of a small thread.
 #define FEW_CALLS 4
 
-static struct phi_work *take_work(struct phi_peers *peers)
+static struct phi_work *take_work(struct phi_self *self)
 {
     struct phi_work *work = NULL;
     for (int i = 0; work == NULL && i < PHI_SPARE_WORK; i++)
-        work = atomic_exchange(&peers->spare_work[i], NULL);
+        work = atomic_exchange(&self->spare_work[i], NULL);
     if (work == NULL && (work = malloc(WORK_MAX * sizeof *work)) == NULL)
-        phi_fail_line(peers->report, "out of memory for a group");
+        phi_fail_line(self->report, "out of memory for a group");
     return work;
 }
 
-static void give_work(struct phi_peers *peers, struct phi_work *work)
+static void give_work(struct phi_self *self, struct phi_work *work)
 {
     for (int i = 0; work != NULL && i < PHI_SPARE_WORK; i++)
-        work = atomic_exchange(&peers->spare_work[i], work);
+        work = atomic_exchange(&self->spare_work[i], work);
     free(work);
 }
 
-int phi_issue_prepare(struct phi_peers *peers)
+int phi_issue_prepare(struct phi_self *self)
 {
-    struct phi_work *work = take_work(peers);
-    give_work(peers, work);
+    struct phi_work *work = take_work(self);
+    give_work(self, work);
     return work == NULL ? -ENOMEM : 0;
 }
 
 // With room for `room` items in `work`.
-int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
                     const struct phi_helps *helps, void *stream, bool *begun, struct phi_work *work,
                     size_t room)
 {
@@ -510,7 +510,7 @@ int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *call
     enter(calls, n, helps);
     while (i < n && rc == 0) {
         if (used + (helped ? PHI_TOGETHER_MAX : PHI_ITEMS_MAX) > room) {
-            rc = flush(peers, work, used, stream, begun, &enqueued);
+            rc = flush(self, work, used, stream, begun, &enqueued);
             used = 0;
             kicked += enqueued ? kick(calls + kicked, i - kicked, helps) : 0;
         }
@@ -520,7 +520,7 @@ int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *call
             used = add_next(&calls[i++], work, used);
     }
     if (rc == 0) {
-        rc = flush(peers, work, used, stream, begun, &enqueued);
+        rc = flush(self, work, used, stream, begun, &enqueued);
         if (enqueued)
             kick(calls + kicked, i - kicked, helps);
     }
@@ -530,18 +530,18 @@ int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *call
     return rc;
 }
 
-int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+int phi_issue(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun)
 {
     if (n <= FEW_CALLS && (helps == NULL || helps->n == 0)) {
         struct phi_work few[FEW_CALLS * PHI_ITEMS_MAX];
-        return phi_issue_calls(peers, calls, n, helps, stream, begun, few,
+        return phi_issue_calls(self, calls, n, helps, stream, begun, few,
                                sizeof few / sizeof *few);
     }
-    struct phi_work *work = take_work(peers);
+    struct phi_work *work = take_work(self);
     if (work == NULL)
         return -ENOMEM;
-    int rc = phi_issue_calls(peers, calls, n, helps, stream, begun, work, WORK_MAX);
-    give_work(peers, work);
+    int rc = phi_issue_calls(self, calls, n, helps, stream, begun, work, WORK_MAX);
+    give_work(self, work);
     return rc;
 }

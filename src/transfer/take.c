@@ -10,7 +10,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "transfer/issue.h"
 
 // How long a call on a channel that has ended waits for the one before it. That one is over but for
@@ -19,7 +19,7 @@
 
 static bool is_drained(struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     return executor->ops->drained(executor, &channel->uses, NULL, 0);
 }
 
@@ -58,7 +58,7 @@ static bool is_here(const struct phi_channel_call *call, enum phi_word word, enu
 // Also what was taken of the peer's channels that had ended already, on the way to their buffers.
 static bool is_peer_drained(struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     return is_drained(channel) && executor->ops->drained(executor, &channel->peer->late, NULL, 0);
 }
 
@@ -66,11 +66,11 @@ static bool is_peer_drained(struct ph_channel *channel)
 // being asked.
 static int enter_ended(struct ph_channel *channel)
 {
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     const int rc = channel->retired ? -ESTALE : channel->key->retiring > 0 ? -EAGAIN : 0;
     if (rc == 0)
         phi_channel_enter(channel);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
     return rc;
 }
 
@@ -113,9 +113,9 @@ static bool with_word(const struct phi_channel_call *call,
     struct ph_channel *channel = call->channel;
     if (is_word_shown(call))
         await_drained(channel, is_drained, phi_deadline(TAKE_MS));
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     const bool done = act(call);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
     return done;
 }
 
@@ -133,7 +133,7 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
                        bool begun)
 {
     struct ph_channel *channel = call->channel;
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     struct phi_work work[PHI_ITEMS_MAX];
     bool partial;
     if (!first_is_here(call, method))
