@@ -35,14 +35,14 @@ void hold_roles(void (*held)(void))
     when_held = held;
 }
 
-int __real_phi_peers_wait(struct phi_self *self, uint64_t seen, int64_t deadline);
-int __wrap_phi_peers_wait(struct phi_self *self, uint64_t seen, int64_t deadline);
-int __wrap_phi_peers_wait(struct phi_self *self, uint64_t seen, int64_t deadline)
+int __real_phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline);
+int __wrap_phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline);
+int __wrap_phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline)
 {
     void (*pause)(void) = paused;
     paused = NULL;
     if (pause == NULL)
-        return __real_phi_peers_wait(self, seen, deadline);
+        return __real_phi_self_wait(self, seen, deadline);
     pthread_mutex_unlock(&self->lock);
     pause();
     pthread_mutex_lock(&self->lock);
