@@ -157,13 +157,13 @@ int ph_channel_ended(struct ph_channel *channel)
 
 int ph_channel_abort(struct ph_channel *channel, const char *reason)
 {
-    char why[sizeof channel->why];
+    char why[sizeof channel->live.why];
     if (channel == NULL)
         return -EINVAL;
     struct phi_self *self = channel->self;
     if (phi_self_forked(self))
         return PH_EFORKED;
-    if (!channel->unbound)
+    if (!channel->fixed.unbound)
         return phi_fail(self->report, -EINVAL,
                         "operation %llu with rank %d: ph_channel_abort is for channels without "
                         "buffers; of this one a buffer can be released (ph_release_start)",
@@ -195,12 +195,12 @@ uint64_t ph_channel_op_id(const struct ph_channel *channel)
 
 size_t ph_channel_local_size(const struct ph_channel *channel)
 {
-    return channel && !channel->unbound ? channel->local_size : 0;
+    return channel && !channel->fixed.unbound ? channel->fixed.own.size : 0;
 }
 
 size_t ph_channel_peer_size(const struct ph_channel *channel)
 {
-    return channel && !channel->unbound ? channel->remote_size : 0;
+    return channel && !channel->fixed.unbound ? channel->fixed.theirs.size : 0;
 }
 
 int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_report *report,
@@ -233,7 +233,7 @@ int ph_channel_device(struct ph_channel *channel, struct ph_device_channel *devi
                         "%zu bytes there and %zu here",
                         device_size, sizeof *device);
     rc = phi_channel_check(channel);
-    if (rc == 0 && (channel->role & PH_ROLE_SENDER))
+    if (rc == 0 && (channel->fixed.role & PH_ROLE_SENDER))
         rc = phi_check_reach(channel);
     if (rc == 0)
         rc = phi_device_channel_open(channel, device);

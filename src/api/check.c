@@ -29,7 +29,7 @@ int phi_check_deadline(struct phi_report *report, int64_t deadline_ms)
 
 int phi_check_bound(const struct ph_channel *channel, const char *what)
 {
-    if (!channel->unbound)
+    if (!channel->fixed.unbound)
         return 0;
     return phi_fail(channel->self->report, -EINVAL,
                     "operation %llu with rank %d: %s is for channels with buffers, and this one was "
@@ -40,8 +40,8 @@ int phi_check_bound(const struct ph_channel *channel, const char *what)
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
                     size_t size)
 {
-    bool local = local_offset <= channel->local_size && size <= channel->local_size - local_offset;
-    bool peer = peer_offset <= channel->remote_size && size <= channel->remote_size - peer_offset;
+    bool local = local_offset <= channel->fixed.own.size && size <= channel->fixed.own.size - local_offset;
+    bool peer = peer_offset <= channel->fixed.theirs.size && size <= channel->fixed.theirs.size - peer_offset;
     if (local && peer)
         return 0;
     return phi_fail(
@@ -49,34 +49,34 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
         "operation %llu with rank %d: %zu bytes at offset %zu do not fit %s buffer of %zu bytes",
         (unsigned long long)channel->op_id, channel->peer->rank, size,
         local ? peer_offset : local_offset, local ? "the peer's" : "the own",
-        local ? channel->remote_size : channel->local_size);
+        local ? channel->fixed.theirs.size : channel->fixed.own.size);
 }
 
 int phi_check_reach(const struct ph_channel *channel)
 {
-    if (channel->loopback || channel->remote != NULL || channel->route.link != NULL ||
-        channel->stage.is)
+    if (channel->fixed.loopback || channel->fixed.theirs.address != NULL || channel->fixed.route.link != NULL ||
+        channel->fixed.stage.is)
         return 0;
     return phi_fail(channel->self->report, PH_ENOPATH,
                     "operation %llu: rank %d's buffer is not mapped here: %s",
                     (unsigned long long)channel->op_id, channel->peer->rank,
-                    phi_reason_text(channel->reach));
+                    phi_reason_text(channel->fixed.own.reach));
 }
 
 int phi_check_zero_sm(const struct ph_channel *channel, bool messages)
 {
-    if (!channel->zero_sm)
+    if (!channel->fixed.own.zero_sm)
         return 0;
     const struct phi_device_info *info = phi_device_info(channel->self->device);
     struct phi_report *report = channel->self->report;
     const unsigned long long op_id = (unsigned long long)channel->op_id;
     const int rank = channel->peer->rank;
-    if (channel->stage.is)
+    if (channel->fixed.stage.is)
         return phi_fail(report, -ENOTSUP,
                         "operation %llu with rank %d has PH_ZERO_SM, and goes over the net: there "
                         "kernels take part",
                         op_id, rank);
-    if (channel->local_kind == PHI_KIND_HOST && channel->remote_kind == PHI_KIND_HOST)
+    if (channel->fixed.own.kind == PHI_KIND_HOST && channel->fixed.theirs.kind == PHI_KIND_HOST)
         return phi_fail(report, -ENOTSUP,
                         "operation %llu with rank %d has PH_ZERO_SM, and both buffers are host "
                         "memory: the driver copies that in the call",
@@ -96,7 +96,7 @@ int phi_check_zero_sm(const struct ph_channel *channel, bool messages)
 
 int phi_check_get(const struct ph_channel *channel)
 {
-    if (!channel->stage.is || channel->stage.bells)
+    if (!channel->fixed.stage.is || channel->fixed.stage.bells)
         return 0;
     return phi_fail(channel->self->report, PH_ENOPATH,
                     "operation %llu: ph_get from rank %d: what is staged over the net moves only "
@@ -106,7 +106,7 @@ int phi_check_get(const struct ph_channel *channel)
 
 void phi_check_mismatch(struct ph_channel *channel)
 {
-    if (!channel->unbound || atomic_load(&channel->mine->mismatch) == 0)
+    if (!channel->fixed.unbound || atomic_load(&channel->fixed.own.line->mismatch) == 0)
         return;
     pthread_mutex_lock(&channel->self->lock);
     phi_channel_mismatch(channel);

@@ -15,7 +15,7 @@
 // plain puts and gets, and what names its memory.
 static uint32_t message_bit(const struct ph_group_op *op)
 {
-    return phi_group_is_pair(op) && op->channel->unbound ? 0 : phi_group_bit(op->kind);
+    return phi_group_is_pair(op) && op->channel->fixed.unbound ? 0 : phi_group_bit(op->kind);
 }
 
 // ---- checks
@@ -44,9 +44,9 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
     for (size_t i = 0; i < n; i++) {
         const struct ph_channel *channel = ops[i].channel;
         // What is staged waits for slots, puts as well; what one sends to itself waits for nobody.
-        const bool waits = (is_message(&ops[i]) || channel->stage.is) && !channel->loopback;
-        with = with || (waits && !channel->zero_sm);
-        without = without || (waits && channel->zero_sm);
+        const bool waits = (is_message(&ops[i]) || channel->fixed.stage.is) && !channel->fixed.loopback;
+        with = with || (waits && !channel->fixed.own.zero_sm);
+        without = without || (waits && channel->fixed.own.zero_sm);
     }
     return with && without ? phi_fail(report, -ENOTSUP,
                                       "group: messages of operations with PH_ZERO_SM and of "
@@ -58,12 +58,12 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
 static int check_memory(const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
-    if (!channel->unbound && op->data != NULL)
+    if (!channel->fixed.unbound && op->data != NULL)
         return phi_fail(
             channel->self->report, -EINVAL,
             "group: operation %llu with rank %d has buffers, and its data is named as well",
             (unsigned long long)channel->op_id, channel->peer->rank);
-    if (!channel->unbound)
+    if (!channel->fixed.unbound)
         return check_span(op);
     if (!phi_group_is_pair(op) &&
         (op->kind != PH_GROUP_SIGNAL && (op->kind != PH_GROUP_WAIT || op->size > 0)))
@@ -93,7 +93,7 @@ static int check_late(const struct ph_group_op *op, int ended)
     const struct phi_channel_call call = late_call(op);
     if (!phi_channel_here(&call))
         return phi_check_refused(op->channel, ended);
-    atomic_fetch_or(&op->channel->grouped, phi_group_late_bit(op->kind));
+    atomic_fetch_or(&op->channel->live.grouped, phi_group_late_bit(op->kind));
     return 0;
 }
 
@@ -113,7 +113,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
         return phi_check_refused(channel, rc);
     const int ended = rc;
     bool outgoing = phi_group_outgoing(op->kind);
-    if (!(channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
+    if (!(channel->fixed.role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return phi_fail(self->report, -EINVAL,
                         "group: this rank is not the %s of operation %llu with rank %d",
                         outgoing ? "sender" : "receiver", (unsigned long long)channel->op_id,
@@ -121,15 +121,15 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
     if (!ended && (rc = phi_check_zero_sm(channel, is_message(op))))
         return rc;
     bool pair = phi_group_is_pair(op);
-    if (channel->loopback)
+    if (channel->fixed.loopback)
         return pair ? check_memory(op) : phi_loopback_refuse(channel, "what is no send or receive");
     bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET ||
                   op->kind == PH_GROUP_PUT_SIGNAL ||
                   (pair && phi_channel_active(channel, outgoing));
     if (copies && !ended && (rc = phi_check_reach(channel)))
         return rc;
-    if (pair && !copies && !channel->unbound &&
-        (atomic_load(&channel->posted) & (outgoing ? 1u : 2u)))
+    if (pair && !copies && !channel->fixed.unbound &&
+        (atomic_load(&channel->live.posted) & (outgoing ? 1u : 2u)))
         return phi_fail(self->report, -EALREADY,
                         "group: operation %llu with rank %d has a post without its complete",
                         (unsigned long long)channel->op_id, channel->peer->rank);
@@ -159,8 +159,8 @@ static int mark_messages(const struct ph_group_op *ops, size_t n, size_t *marked
         const struct ph_group_op *op = &ops[*marked];
         uint32_t bit = message_bit(op);
         if (phi_group_signals(op->kind))
-            atomic_store_explicit(&op->channel->tells, *marked, memory_order_relaxed);
-        if (bit && (atomic_fetch_or(&op->channel->grouped, bit) & bit))
+            atomic_store_explicit(&op->channel->live.tells, *marked, memory_order_relaxed);
+        if (bit && (atomic_fetch_or(&op->channel->live.grouped, bit) & bit))
             return phi_fail(op->channel->self->report, -EINVAL,
                             "group: two messages of one kind on operation %llu with rank %d",
                             (unsigned long long)op->channel->op_id, op->channel->peer->rank);
@@ -174,7 +174,7 @@ static int check_messages(const struct ph_group_op *ops, size_t n)
     int rc = mark_messages(ops, n, &marked);
     for (size_t i = 0; i < marked; i++)
         if (message_bit(&ops[i]))
-            atomic_fetch_and(&ops[i].channel->grouped, ~message_bit(&ops[i]));
+            atomic_fetch_and(&ops[i].channel->live.grouped, ~message_bit(&ops[i]));
     return rc;
 }
 
@@ -278,6 +278,6 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     for (size_t i = 0; i < n; i++)
         if (ops[i].channel != NULL && ops[i].channel->self == group.self &&
             phi_group_late(&ops[i]))
-            atomic_fetch_and(&ops[i].channel->grouped, ~phi_group_late_bit(ops[i].kind));
+            atomic_fetch_and(&ops[i].channel->live.grouped, ~phi_group_late_bit(ops[i].kind));
     return rc;
 }

@@ -32,18 +32,18 @@ static const enum phi_call single[] = {
 
 static struct phi_turn *turn_of(const struct ph_group_op *op)
 {
-    return &op->channel->turn[phi_group_outgoing(op->kind)];
+    return &op->channel->live.turn[phi_group_outgoing(op->kind)];
 }
 
 // What goes at once; both ends cut a message alike.
 static size_t part_size(const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
-    if (channel->stage.is)
+    if (channel->fixed.stage.is)
         return SIZE_MAX;
-    if (channel->ring[phi_group_outgoing(op->kind)])
+    if (channel->fixed.ring[phi_group_outgoing(op->kind)])
         return PHI_RING_LONG;
-    return channel->part;
+    return channel->fixed.part;
 }
 
 static bool has_part(const struct ph_group_op *op, size_t part)
@@ -88,7 +88,7 @@ static bool next_turns(const struct phi_group *group)
 static bool call_in_phase(const struct phi_group *group, const struct ph_group_op *op,
                           unsigned phase, enum phi_call *call)
 {
-    if (op->channel->loopback || !is_its_turn(group, op))
+    if (op->channel->fixed.loopback || !is_its_turn(group, op))
         return false;
     if (!phi_group_is_pair(op))
         *call = single[op->kind];
@@ -102,7 +102,7 @@ static bool call_in_phase(const struct phi_group *group, const struct ph_group_o
 // The phases in which it may have calls.
 static uint32_t phases_of(const struct ph_group_op *op)
 {
-    if (op->channel->loopback)
+    if (op->channel->fixed.loopback)
         return 0;
     return phi_group_is_pair(op) ? (1u << PHI_GROUP_PHASES) - 1
                                  : 1u << phi_programs[single[op->kind]].phase;
@@ -140,9 +140,9 @@ struct phi_channel_call phi_group_call(const struct ph_group_op *op, enum phi_ca
 static bool is_told(const struct phi_group *group, const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
-    if (op->kind != PH_GROUP_GET || !channel->stage.bells)
+    if (op->kind != PH_GROUP_GET || !channel->fixed.stage.bells)
         return false;
-    const size_t at = atomic_load_explicit(&channel->tells, memory_order_relaxed);
+    const size_t at = atomic_load_explicit(&channel->live.tells, memory_order_relaxed);
     return at < group->count && group->ops[at].channel == channel &&
            phi_group_signals(group->ops[at].kind) && op < &group->ops[at];
 }
@@ -159,7 +159,7 @@ static void add_in_turn(struct phi_group *group, const struct ph_group_op *op, e
     struct phi_channel_call call = phi_group_call(op, which);
     call.told = is_told(group, op);
     const bool apart = phi_call_fills(&call) || phi_call_empties(&call) || phi_call_is_long(&call);
-    if (!apart && op->channel->stage.bells == (group->turn == PHI_TURN_BELLS))
+    if (!apart && op->channel->fixed.stage.bells == (group->turn == PHI_TURN_BELLS))
         add(group, &call);
 }
 
@@ -236,7 +236,7 @@ static struct place place_of(const struct phi_group *group, const struct ph_grou
     const uint64_t own = (uint64_t)group->self->rank, peer = (uint64_t)op->channel->peer->rank;
     const uint64_t low = own < peer ? own : peer, high = own < peer ? peer : own;
     const uint64_t upwards = phi_group_outgoing(op->kind) == (own < peer);
-    const uint64_t lane = (uint64_t)op->channel->index << 2 | upwards << 1 | phi_group_is_pair(op);
+    const uint64_t lane = (uint64_t)op->channel->fixed.index << 2 | upwards << 1 | phi_group_is_pair(op);
     // By turns in which each rank has another one, as far as they go.
     if (kind == LONG)
         return (struct place){(low + high) % (uint64_t)group->self->ranks, lane << 32 | i};
@@ -406,11 +406,11 @@ static void note_kinds(struct phi_group *group)
     for (size_t i = 0; i < group->count; i++) {
         const struct ph_group_op *op = &group->ops[i];
         const struct ph_channel *channel = op->channel;
-        group->bells = group->bells || channel->stage.bells;
-        group->staged = group->staged || (channel->stage.is && !channel->stage.bells);
+        group->bells = group->bells || channel->fixed.stage.bells;
+        group->staged = group->staged || (channel->fixed.stage.is && !channel->fixed.stage.bells);
         group->unbound = group->unbound || phi_group_unbound(op);
         group->has_long = group->has_long || (phi_group_unbound(op) && op->size > PHI_RING_WHOLE);
-        group->loopbacks = group->loopbacks || channel->loopback;
+        group->loopbacks = group->loopbacks || channel->fixed.loopback;
         group->phases |= phases_of(op);
     }
 }

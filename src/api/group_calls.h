@@ -64,7 +64,7 @@ static inline bool phi_group_is_pair(const struct ph_group_op *op)
 // With another rank, which takes part in rounds. What one sends to itself is a copy.
 static inline bool phi_group_unbound(const struct ph_group_op *op)
 {
-    return phi_group_is_pair(op) && op->channel->unbound && !op->channel->loopback;
+    return phi_group_is_pair(op) && op->channel->fixed.unbound && !op->channel->fixed.loopback;
 }
 
 static inline uint32_t phi_group_bit(enum ph_group_kind kind)
@@ -92,7 +92,7 @@ static inline uint32_t phi_group_late_bit(enum ph_group_kind kind)
 
 static inline bool phi_group_late(const struct ph_group_op *op)
 {
-    return atomic_load_explicit(&op->channel->grouped, memory_order_relaxed) &
+    return atomic_load_explicit(&op->channel->live.grouped, memory_order_relaxed) &
            phi_group_late_bit(op->kind);
 }
 

@@ -24,7 +24,7 @@ static void free_selves(struct phi_self *self, struct phi_loopbacks *loopbacks, 
     pthread_mutex_lock(&self->lock);
     for (size_t i = 0; i < loopbacks->n; i++)
         if (loopbacks->channels[i] != NULL && !keep)
-            loopbacks->channels[i]->handles--;
+            loopbacks->channels[i]->kept.handles--;
     pthread_mutex_unlock(&self->lock);
     free(loopbacks);
 }
@@ -105,14 +105,14 @@ int phi_loopback_refuse(const struct ph_channel *channel, const char *what)
 
 static bool is_half(const struct ph_group_op *op, enum ph_group_kind kind)
 {
-    return op->channel->loopback && op->kind == kind;
+    return op->channel->fixed.loopback && op->kind == kind;
 }
 
 struct phi_loopback_pairs phi_loopback_pairs(const struct ph_group_op *ops, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (ops[i].channel->loopback)
-            ops[i].channel->turn[0].next = 0;
+        if (ops[i].channel->fixed.loopback)
+            ops[i].channel->live.turn[0].next = 0;
     return (struct phi_loopback_pairs){ops, n, 0};
 }
 
@@ -120,7 +120,7 @@ struct phi_loopback_pairs phi_loopback_pairs(const struct ph_group_op *ops, size
 static const struct ph_group_op *next_receive(const struct phi_loopback_pairs *pairs,
                                               struct ph_channel *channel)
 {
-    for (size_t *i = &channel->turn[0].next; *i < pairs->n;) {
+    for (size_t *i = &channel->live.turn[0].next; *i < pairs->n;) {
         const struct ph_group_op *op = &pairs->ops[(*i)++];
         if (op->channel == channel && op->kind == PH_GROUP_RECV)
             return op;
@@ -185,7 +185,7 @@ int phi_loopback_check(const struct ph_group_op *ops, size_t n)
                      : lacks(send, (size_t)(send - ops), "send", "receive");
     // What stands behind the last one that was matched.
     for (size_t i = 0; i < n && rc == 0; i++)
-        if (is_half(&ops[i], PH_GROUP_RECV) && i >= ops[i].channel->turn[0].next)
+        if (is_half(&ops[i], PH_GROUP_RECV) && i >= ops[i].channel->live.turn[0].next)
             rc = lacks(&ops[i], i, "receive", "send");
     return rc;
 }

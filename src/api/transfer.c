@@ -25,7 +25,7 @@ static int check_channel(struct ph_channel *channel, bool outgoing, bool message
     int rc = check_usable(channel);
     if (rc == 0)
         rc = phi_check_zero_sm(channel, messages);
-    if (rc || (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
+    if (rc || (channel->fixed.role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return rc;
     return phi_fail(
         channel->self->report, -EINVAL, "operation %llu with rank %d: this rank is not its %s",
@@ -88,7 +88,7 @@ int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_o
 int ph_signal(struct ph_channel *channel, void *stream)
 {
     int rc = check_channel(channel, true, true);
-    if (rc == 0 && channel->loopback)
+    if (rc == 0 && channel->fixed.loopback)
         rc = phi_loopback_refuse(channel, "ph_signal");
     struct phi_channel_call call = {channel, PHI_CALL_SIGNAL, true, {0}, 0, 0};
     return issue_or_refuse(&call, rc, stream);
@@ -117,7 +117,7 @@ int ph_wait(struct ph_channel *channel, size_t size, void *stream)
     int rc = check_channel(channel, false, true);
     if (rc == 0 && size > 0)
         rc = phi_check_bound(channel, "a wait for bytes");
-    if (rc == 0 && channel->loopback)
+    if (rc == 0 && channel->fixed.loopback)
         rc = phi_loopback_refuse(channel, "ph_wait");
     if (rc == 0)
         rc = phi_check_range(channel, 0, 0, size);
@@ -163,7 +163,7 @@ static int recv_late(struct ph_channel *channel, size_t size, void *stream, int 
 {
     const enum phi_call which = phi_channel_late_recv(channel);
     const struct phi_channel_call call = {channel, which, false, {0}, 0, size};
-    if (!(channel->role & PH_ROLE_RECEIVER) || phi_check_range(channel, 0, 0, size) ||
+    if (!(channel->fixed.role & PH_ROLE_RECEIVER) || phi_check_range(channel, 0, 0, size) ||
         !phi_channel_here(&call))
         return rc;
     if (which == PHI_CALL_COMPLETE)
@@ -200,7 +200,7 @@ int ph_complete(struct ph_channel *channel, void *stream)
         return phi_check_refused(channel, rc);
     struct phi_channel_call calls[2];
     size_t n = 0;
-    uint32_t posted = atomic_load(&channel->posted);
+    uint32_t posted = atomic_load(&channel->live.posted);
     for (int outgoing = 0; outgoing < 2; outgoing++)
         if (posted & (outgoing ? 1u : 2u))
             calls[n++] = (struct phi_channel_call){channel,
@@ -208,7 +208,7 @@ int ph_complete(struct ph_channel *channel, void *stream)
                                                    outgoing != 0,
                                                    {0},
                                                    0,
-                                                   atomic_load(&channel->posted_size[outgoing])};
+                                                   atomic_load(&channel->live.posted_size[outgoing])};
     bool begun = false;
     if (n == 0)
         return 0;
@@ -229,7 +229,7 @@ static int recv_into_late(struct ph_channel *channel, void *data, size_t size, v
                                           .data = data,
                                           .size = size,
                                           .message = size};
-    if (!channel->stage.is || !(channel->role & PH_ROLE_RECEIVER) || (size > 0 && data == NULL) ||
+    if (!channel->fixed.stage.is || !(channel->fixed.role & PH_ROLE_RECEIVER) || (size > 0 && data == NULL) ||
         !phi_channel_here(&call))
         return rc;
     return phi_channel_take(&call, stream, false) ? 0 : rc;
@@ -241,9 +241,9 @@ static int check_unbound(struct ph_channel *channel, const char *what)
         return -EINVAL;
     if (phi_self_forked(channel->self))
         return PH_EFORKED;
-    if (channel->loopback)
+    if (channel->fixed.loopback)
         return phi_loopback_refuse(channel, what);
-    if (channel->unbound)
+    if (channel->fixed.unbound)
         return 0;
     return phi_fail(channel->self->report, -EINVAL,
                     "operation %llu with rank %d: %s is for channels that were exchanged without "

@@ -17,8 +17,8 @@
 
 bool phi_expel_over(const struct phi_peer *peer)
 {
-    if (peer->gone || !peer->expelled)
-        return peer->gone;
+    if (peer->end.gone || !peer->end.expelled)
+        return peer->end.gone;
     return atomic_load(&phi_peer_theirs(peer)->drained) != 0;
 }
 
@@ -26,7 +26,7 @@ void phi_expel_look(struct phi_peer *peer)
 {
     char why[96];
     // Acquire: pairs with the release store in mark.
-    if (peer->self->fenced ||
+    if (peer->self->end.fenced ||
         atomic_load_explicit(&phi_peer_theirs(peer)->expelled, memory_order_acquire) == 0)
         return;
     snprintf(why, sizeof why, "it was expelled by rank %d", peer->rank);
@@ -61,14 +61,14 @@ void phi_expel_tell(struct phi_peer *peer)
 {
     struct phi_self *self = peer->self;
     for (int rank = 0; rank < self->ranks; rank++)
-        if (self->table[rank] != NULL && self->table[rank]->expelled_life != 0)
-            tell(peer, rank, self->table[rank]->expelled_life);
+        if (self->table[rank] != NULL && self->table[rank]->life.expelled != 0)
+            tell(peer, rank, self->table[rank]->life.expelled);
 }
 
 // The life in the table is the one that was expelled.
 static void mark(struct phi_peer *peer)
 {
-    peer->expelled = true;
+    peer->end.expelled = true;
     if (peer->segment != NULL && peer->state >= PHI_PEER_READY) {
         // Release: pairs with the acquire load in phi_expel_look.
         phi_segment_put32(peer->segment, &phi_peer_mine(peer)->expelled, 1);
@@ -84,7 +84,7 @@ static void mark(struct phi_peer *peer)
 
 void phi_expel_settle(struct phi_peer *peer)
 {
-    if (peer->incarnation > peer->expelled_life || peer->expelled || peer->gone || peer->preparing)
+    if (peer->incarnation > peer->life.expelled || peer->end.expelled || peer->end.gone || peer->contact.preparing)
         return;
     if (peer->state >= PHI_PEER_READY)
         mark(peer);
@@ -100,11 +100,11 @@ void phi_expel_file(struct phi_self *self, int rank, uint64_t life)
         return;
     }
     struct phi_peer *peer = phi_self_peer(self, rank);
-    if (peer == NULL || life <= peer->expelled_life)
+    if (peer == NULL || life <= peer->life.expelled)
         return;
-    peer->expelled_life = life;
-    if (peer->newer != 0 && peer->newer <= life)
-        peer->newer = 0;
+    peer->life.expelled = life;
+    if (peer->life.newer != 0 && peer->life.newer <= life)
+        peer->life.newer = 0;
     if (peer->incarnation == life)
         phi_expel_settle(peer);
     tell_all(self, rank, life); // those that are connected to it and not to who expelled it
@@ -118,23 +118,23 @@ static int may_expel(struct phi_peer *peer, int rank)
         return phi_fail(report, -ENOTCONN,
                         "rank %d cannot be expelled: rank %d was never connected to it", rank,
                         peer->self->rank);
-    if (peer->suspect)
+    if (peer->pulse.suspect)
         return 0;
     return phi_fail(report, -EBUSY,
                     "rank %d (process %u on %s) cannot be expelled: it is no SUSPECT, its last "
                     "heartbeat was %lld ms ago",
                     rank, peer->theirs.pid, peer->theirs.host,
-                    (long long)((phi_now() - peer->beat_at) / PHI_MS));
+                    (long long)((phi_now() - peer->pulse.at) / PHI_MS));
 }
 
 int phi_expel(struct phi_self *self, int rank, int64_t deadline)
 {
     pthread_mutex_lock(&self->lock);
     struct phi_peer *peer = phi_self_peer(self, rank);
-    int rc = self->fenced ? phi_fence_fail(self) : peer ? 0 : -ENOMEM;
-    if (rc || peer->gone)
+    int rc = self->end.fenced ? phi_fence_fail(self) : peer ? 0 : -ENOMEM;
+    if (rc || peer->end.gone)
         goto unlock;
-    if (!peer->expelled) {
+    if (!peer->end.expelled) {
         if ((rc = may_expel(peer, rank)))
             goto unlock;
         phi_expel_file(self, rank, peer->incarnation);
@@ -151,10 +151,10 @@ unlock:
 
 void phi_fence(struct phi_self *self, const char *why)
 {
-    if (self->fenced)
+    if (self->end.fenced)
         return;
-    snprintf(self->fenced_why, sizeof self->fenced_why, "%s", why);
-    self->fenced = phi_fail(self->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
+    snprintf(self->end.fenced_why, sizeof self->end.fenced_why, "%s", why);
+    self->end.fenced = phi_fail(self->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
                              self->rank, (unsigned long long)self->incarnation, why);
     phi_self_break(self, PH_EFENCED);
     phi_self_changed(self);
@@ -168,14 +168,14 @@ void phi_fence_told(struct phi_self *self)
         if (peer != NULL && peer->state >= PHI_PEER_READY)
             phi_peer_told(peer);
     }
-    atomic_store(&self->fence_told, true);
+    atomic_store(&self->end.fence_told, true);
 }
 
 int phi_fence_fail(struct phi_self *self)
 {
     phi_fence_told(self);
     return phi_fail(self->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
-                    self->rank, (unsigned long long)self->incarnation, self->fenced_why);
+                    self->rank, (unsigned long long)self->incarnation, self->end.fenced_why);
 }
 
 // Whether nothing of the peer's process touches what we shared with it. One that never mapped the

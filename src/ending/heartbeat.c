@@ -31,18 +31,18 @@ static int64_t limit_of(const struct phi_self *self)
 static void come_back(struct phi_peer *peer, int64_t now)
 {
     phi_log(peer->self->report, PH_LOG_INFO, "rank %d beats again after %lld ms", peer->rank,
-            (long long)((now - peer->beat_at) / PHI_MS));
+            (long long)((now - peer->pulse.at) / PHI_MS));
     phi_heartbeat_forget(peer);
 }
 
 static void fall_silent(struct phi_peer *peer, int64_t now)
 {
     struct phi_self *self = peer->self;
-    peer->suspect = true;
-    atomic_store_explicit(&self->silent_since[peer->rank], peer->beat_at, memory_order_relaxed);
+    peer->pulse.suspect = true;
+    atomic_store_explicit(&self->serving.silent_since[peer->rank], peer->pulse.at, memory_order_relaxed);
     phi_log(self->report, PH_LOG_WARN,
             "rank %d (process %u on %s) is SUSPECT: no heartbeat for %lld ms", peer->rank,
-            peer->theirs.pid, peer->theirs.host, (long long)((now - peer->beat_at) / PHI_MS));
+            peer->theirs.pid, peer->theirs.host, (long long)((now - peer->pulse.at) / PHI_MS));
 }
 
 static void watch_one(struct phi_peer *peer, int64_t now)
@@ -52,32 +52,32 @@ static void watch_one(struct phi_peer *peer, int64_t now)
     if (atomic_load_explicit(&theirs->mapped, memory_order_relaxed) == 0)
         return;
     uint64_t beat = atomic_load_explicit(&theirs->beat, memory_order_relaxed);
-    if (beat != peer->beat || peer->beat_at == 0) {
-        if (peer->suspect)
+    if (beat != peer->pulse.beat || peer->pulse.at == 0) {
+        if (peer->pulse.suspect)
             come_back(peer, now);
-        peer->beat = beat;
-        peer->beat_at = now;
+        peer->pulse.beat = beat;
+        peer->pulse.at = now;
         return;
     }
     enum phi_pulse pulse =
-        phi_pulse_judge(now, peer->beat_at, peer->self->awake_since, limit_of(peer->self));
-    if (pulse == PHI_PULSE_SUSPECT && !peer->suspect)
+        phi_pulse_judge(now, peer->pulse.at, peer->self->serving.awake_since, limit_of(peer->self));
+    if (pulse == PHI_PULSE_SUSPECT && !peer->pulse.suspect)
         fall_silent(peer, now);
 }
 
 // Whether the peer is to be beaten for: connected, and not over.
 static bool tick_one(struct phi_peer *peer, int64_t now)
 {
-    if (peer->segment == NULL || peer->gone ||
+    if (peer->segment == NULL || peer->end.gone ||
         (peer->state != PHI_PEER_READY && peer->state != PHI_PEER_BROKEN))
         return false;
     struct phi_side *mine = phi_peer_mine(peer);
     const uint64_t beat = atomic_load_explicit(&mine->beat, memory_order_relaxed) + 1;
     phi_segment_put64(peer->segment, &mine->beat, beat);
-    if (peer->link != NULL && (beat & (beat - 1)) == 0)
-        phi_link_guard(peer->link); // rails connect when they are used first
+    if (peer->to.link != NULL && (beat & (beat - 1)) == 0)
+        phi_link_guard(peer->to.link); // rails connect when they are used first
     phi_peer_look(peer); // its notice of a leave or an abort may have found our socket full
-    if (!peer->expelled)
+    if (!peer->end.expelled)
         watch_one(peer, now);
     return true;
 }
@@ -87,26 +87,26 @@ int64_t phi_heartbeat_tick(struct phi_self *self)
     int64_t now = phi_now();
     bool any = false;
     pthread_mutex_lock(&self->lock);
-    self->awake_since = phi_pulse_awake(now, self->ticked, self->awake_since, limit_of(self));
+    self->serving.awake_since = phi_pulse_awake(now, self->serving.ticked, self->serving.awake_since, limit_of(self));
     for (int rank = 0; rank < self->ranks; rank++)
         if (self->table[rank] != NULL && tick_one(self->table[rank], now))
             any = true;
-    self->ticked = any ? now : 0;
+    self->serving.ticked = any ? now : 0;
     pthread_mutex_unlock(&self->lock);
     return any ? now + self->config->heartbeat_ms * PHI_MS : PHI_FOREVER;
 }
 
 bool phi_heartbeat_missed(struct phi_self *self)
 {
-    return self->ticked != 0 &&
-           phi_now() - self->ticked > 2 * self->config->heartbeat_ms * PHI_MS;
+    return self->serving.ticked != 0 &&
+           phi_now() - self->serving.ticked > 2 * self->config->heartbeat_ms * PHI_MS;
 }
 
 enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer)
 {
-    if (peer->gone)
+    if (peer->end.gone)
         return PH_PEER_GONE;
-    if (peer->expelled)
+    if (peer->end.expelled)
         return PH_PEER_EXPELLED;
     switch (peer->state) {
     case PHI_PEER_UNKNOWN:
@@ -114,7 +114,7 @@ enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer)
     case PHI_PEER_KNOWN:
         return PH_PEER_KNOWN;
     case PHI_PEER_READY:
-        return peer->suspect ? PH_PEER_SUSPECT : PH_PEER_LIVE;
+        return peer->pulse.suspect ? PH_PEER_SUSPECT : PH_PEER_LIVE;
     default:
         return PH_PEER_BROKEN;
     }
@@ -127,9 +127,9 @@ void phi_peer_report(struct phi_self *self, int rank, struct ph_peer_report *rep
     const struct phi_peer *peer = self->table[rank];
     if (peer != NULL) {
         report->state = phi_peer_report_state(peer);
-        report->code = peer->state == PHI_PEER_BROKEN ? peer->code : 0;
-        if (peer->beat_at != 0)
-            report->silent_ms = (phi_now() - peer->beat_at) / PHI_MS;
+        report->code = peer->state == PHI_PEER_BROKEN ? peer->end.code : 0;
+        if (peer->pulse.at != 0)
+            report->silent_ms = (phi_now() - peer->pulse.at) / PHI_MS;
         report->incarnation = peer->incarnation;
         report->process = peer->theirs.pid;
     }

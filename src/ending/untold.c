@@ -12,7 +12,7 @@
 
 static bool is_fence_untold(struct phi_self *self)
 {
-    return self->fenced && !self->leaving && !atomic_load(&self->fence_told);
+    return self->end.fenced && !self->end.leaving && !atomic_load(&self->end.fence_told);
 }
 
 // The first pair to be told of, or NULL. any: also one by which only the peer's streams may be
@@ -29,7 +29,7 @@ static struct phi_peer *find(struct phi_self *self, bool any)
 
 void phi_untold_note(struct phi_self *self)
 {
-    atomic_store(&self->untold, is_fence_untold(self) || find(self, false) != NULL);
+    atomic_store(&self->end.untold, is_fence_untold(self) || find(self, false) != NULL);
 }
 
 static int tell(struct phi_self *self, bool any)
@@ -53,7 +53,7 @@ int phi_untold_answer(struct phi_self *self, int rc)
 
 void phi_untold_none(struct phi_self *self)
 {
-    if (self->fenced)
+    if (self->end.fenced)
         phi_fence_told(self);
     for (int rank = 0; rank < self->ranks; rank++) {
         struct phi_peer *peer = self->table[rank];

@@ -18,7 +18,7 @@ static int settle(struct ph_channel *channel)
     pthread_mutex_lock(&channel->self->lock);
     phi_revoke_settle(channel);
     pthread_mutex_unlock(&channel->self->lock);
-    return atomic_load_explicit(&channel->status, memory_order_acquire);
+    return atomic_load_explicit(&channel->live.status, memory_order_acquire);
 }
 
 // With what the peer has said of its end, which the service thread may not have seen so far, or be
@@ -27,28 +27,28 @@ static int look(struct ph_channel *channel)
 {
     pthread_mutex_lock(&channel->self->lock);
     phi_peer_look(channel->peer);
-    const int status = atomic_load_explicit(&channel->status, memory_order_acquire);
+    const int status = atomic_load_explicit(&channel->live.status, memory_order_acquire);
     pthread_mutex_unlock(&channel->self->lock);
     return status;
 }
 
 int phi_channel_check(struct ph_channel *channel)
 {
-    int status = atomic_load_explicit(&channel->status, memory_order_acquire);
+    int status = atomic_load_explicit(&channel->live.status, memory_order_acquire);
     if (status == -ESTALE)
         status = settle(channel);
     // A queue whose copy failed with the link is done before the service thread knows of it. Pairs
     // with the queue's store, which comes before its operation is done.
     // Or it found a message of another size, which is looked for elsewhere.
-    if (status == 0 && channel->route.link != NULL && atomic_load(&channel->mine->broken) != 0 &&
-        atomic_load(&channel->mine->mismatch) == 0) {
+    if (status == 0 && channel->fixed.route.link != NULL && atomic_load(&channel->fixed.own.line->broken) != 0 &&
+        atomic_load(&channel->fixed.own.line->mismatch) == 0) {
         status = look(channel);
         status = status ? status : PH_EPEER;
     }
     struct phi_peer *peer = channel->peer;
-    if (status && atomic_load(&peer->ended))
+    if (status && atomic_load(&peer->end.known))
         phi_peer_told(peer);
-    if (status == PH_EFENCED && !atomic_load(&channel->self->fence_told)) {
+    if (status == PH_EFENCED && !atomic_load(&channel->self->end.fence_told)) {
         pthread_mutex_lock(&channel->self->lock);
         phi_fence_told(channel->self);
         pthread_mutex_unlock(&channel->self->lock);
@@ -59,12 +59,12 @@ int phi_channel_check(struct ph_channel *channel)
 const char *phi_channel_why(const struct ph_channel *channel, int code)
 {
     // Why a rank is fenced, and why a channel ended alone, is written before the channel's status.
-    if (code != atomic_load_explicit(&channel->status, memory_order_acquire))
+    if (code != atomic_load_explicit(&channel->live.status, memory_order_acquire))
         return ph_strerror(code);
     if (code == PH_EFENCED)
-        return channel->self->fenced_why;
-    const bool alone = (code == PH_EABORTED || code == PH_EMISMATCH) && channel->why[0] != '\0';
-    return alone ? channel->why : ph_strerror(code);
+        return channel->self->end.fenced_why;
+    const bool alone = (code == PH_EABORTED || code == PH_EMISMATCH) && channel->live.why[0] != '\0';
+    return alone ? channel->live.why : ph_strerror(code);
 }
 
 // Whether the peer's application knows that the pair has ended, by a call of its own at least: what
@@ -81,7 +81,7 @@ int phi_channel_ended(struct ph_channel *channel)
 {
     // Behind what was read. Pairs with the fence in phi_peer_told.
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load(&channel->status) == 0 && !channel->loopback && is_over_there(channel->peer))
+    if (atomic_load(&channel->live.status) == 0 && !channel->fixed.loopback && is_over_there(channel->peer))
         look(channel);
     return phi_channel_check(channel);
 }
@@ -91,16 +91,16 @@ int phi_channel_ended(struct ph_channel *channel)
 static bool may_have_read_else(struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->self->executor;
-    const uint32_t reads = atomic_load(&channel->reads);
-    if (reads == atomic_load(&channel->reads_whole))
+    const uint32_t reads = atomic_load(&channel->live.reads);
+    if (reads == atomic_load(&channel->live.reads_whole))
         return false;
-    const bool drained = executor->ops->drained(executor, &channel->uses, NULL, 0);
+    const bool drained = executor->ops->drained(executor, &channel->live.uses, NULL, 0);
     // Behind what was read. Pairs with the fence in phi_peer_told.
     atomic_thread_fence(memory_order_seq_cst);
     if (is_over_there(channel->peer))
         return true;
     if (drained)
-        atomic_store(&channel->reads_whole, reads);
+        atomic_store(&channel->live.reads_whole, reads);
     return false;
 }
 
@@ -115,12 +115,12 @@ static bool is_undone(struct ph_channel *channel)
 // Of a rank that has itself given up, or was fenced, peers may post what they have not copied.
 static const char *why_not_whole(struct ph_channel *channel)
 {
-    const int ended = atomic_load_explicit(&channel->status, memory_order_acquire);
+    const int ended = atomic_load_explicit(&channel->live.status, memory_order_acquire);
     if (ended == PH_EABORTED || ended == PH_EFENCED || ended == PH_EMISMATCH)
         return "what its operations have moved is undefined";
     // Without an end nobody has let a wait go, nor is the line another channel's.
     const bool may_be =
-        ended || atomic_load(&channel->undone) || atomic_load(&channel->mine->undone);
+        ended || atomic_load(&channel->live.undone) || atomic_load(&channel->fixed.own.line->undone);
     if (may_be && is_undone(channel))
         return "a message that it waited for did not come, or what it had to copy or to tell was "
                "left out";

@@ -18,20 +18,20 @@
 static bool still_there(struct phi_self *self, struct phi_own_buffer *own)
 {
     struct phi_local_export *e = own->export_;
-    if (e->checked == self->exchange_calls)
+    if (e->checked == self->exchanges.calls)
         return true;
     if (!phi_memory_current(self->memory, own->address, &e->export_.allocation))
         return false;
-    e->checked = self->exchange_calls;
+    e->checked = self->exchanges.calls;
     return true;
 }
 
 static struct phi_local_export *find_export(struct phi_self *self,
                                             const struct phi_allocation *allocation)
 {
-    for (uint32_t i = self->exports_count; i-- > 0;)
-        if (phi_allocation_equal(&self->exports[i]->export_.allocation, allocation))
-            return self->exports[i];
+    for (uint32_t i = self->exports.count; i-- > 0;)
+        if (phi_allocation_equal(&self->exports.live[i]->export_.allocation, allocation))
+            return self->exports.live[i];
     return NULL;
 }
 
@@ -42,11 +42,11 @@ static int get_export(struct phi_self *self, const struct phi_allocation *alloca
     if (*out != NULL)
         return 0;
     phi_release_gone(self, allocation);
-    void *grown = phi_array_grow(self->exports, self->exports_count, &self->exports_room,
-                                 sizeof *self->exports);
+    void *grown = phi_array_grow(self->exports.live, self->exports.count, &self->exports.room,
+                                 sizeof *self->exports.live);
     if (grown == NULL)
         return -ENOMEM;
-    self->exports = grown;
+    self->exports.live = grown;
     struct phi_local_export *e = calloc(1, sizeof *e);
     if (e == NULL)
         return -ENOMEM;
@@ -57,8 +57,8 @@ static int get_export(struct phi_self *self, const struct phi_allocation *alloca
         phi_export_free(e);
         return rc;
     }
-    e->id = self->export_ids++;
-    self->exports[self->exports_count++] = e;
+    e->id = self->exports.ids++;
+    self->exports.live[self->exports.count++] = e;
     *out = e;
     return 0;
 }
@@ -92,28 +92,28 @@ static bool is_choice(const struct phi_own_buffer *own, const struct choice *cho
 static int add_own(struct phi_self *self, struct phi_key *key, const struct ph_operation *op,
                    const struct choice *choice)
 {
-    struct phi_bounce *bounce = op->buffer == NULL ? self->bounces : NULL;
+    struct phi_bounce *bounce = op->buffer == NULL ? self->exchanges.bounces : NULL;
     void *address = bounce ? bounce->address : op->buffer;
     const size_t bytes = bounce ? bounce->size : op->size;
     struct phi_allocation allocation;
     uint64_t offset;
     struct phi_local_export *e;
-    void *grown = phi_array_grow(key->own, key->own_count, &key->own_room, sizeof *key->own);
+    void *grown = phi_array_grow(key->own.list, key->own.count, &key->own.room, sizeof *key->own.list);
     if (grown == NULL)
         return -ENOMEM;
-    key->own = grown;
+    key->own.list = grown;
     int rc = phi_memory_describe(self->memory, address, bytes, &allocation, &offset);
     if (rc || (rc = get_export(self, &allocation, &e)))
         return rc;
     if (bounce) {
-        self->bounces = bounce->next;
+        self->exchanges.bounces = bounce->next;
         e->bounce = bounce;
     }
-    e->checked = self->exchange_calls;
+    e->checked = self->exchanges.calls;
     e->buffers++;
     e->entries++;
-    key->own[key->own_count++] = (struct phi_own_buffer){
-        .number = ++key->peer->numbers,
+    key->own.list[key->own.count++] = (struct phi_own_buffer){
+        .number = ++key->peer->keys.numbers,
         .address = address,
         .size = bytes,
         .unbound = bounce != NULL,
@@ -129,8 +129,8 @@ static int add_own(struct phi_self *self, struct phi_key *key, const struct ph_o
 static struct phi_own_buffer *find_own(struct phi_self *self, const struct phi_key *key,
                                        const struct ph_operation *op, const struct choice *choice)
 {
-    for (uint32_t i = key->own_count; i-- > 0;) {
-        struct phi_own_buffer *own = &key->own[i];
+    for (uint32_t i = key->own.count; i-- > 0;) {
+        struct phi_own_buffer *own = &key->own.list[i];
         const bool same = op->buffer == NULL ? own->unbound
                                              : !own->unbound && own->address == op->buffer &&
                                                    own->size == op->size;
@@ -148,7 +148,7 @@ static int own_buffer(struct phi_self *self, struct phi_key *key, const struct p
     const struct phi_own_buffer *own = find_own(self, key, op, &choice);
     int rc = own ? 0 : add_own(self, key, op, &choice);
     if (rc == 0)
-        *number = own ? own->number : key->own[key->own_count - 1].number;
+        *number = own ? own->number : key->own.list[key->own.count - 1].number;
     return rc;
 }
 
@@ -159,8 +159,8 @@ static struct phi_key *search_key(struct phi_self *self, const struct ph_operati
     *rc = -ENOMEM;
     struct phi_key *key = peer ? phi_key_get(peer, op->op_id, (uint8_t)op->role, rc) : NULL;
     if (last != NULL) {
-        last->follower = key;
-        last->follower_at = self->keys_freed;
+        last->follower.key = key;
+        last->follower.at = self->exchanges.keys_freed;
     }
     return key;
 }
@@ -170,7 +170,7 @@ static struct phi_key *key_after(struct phi_self *self, const struct ph_operatio
                                  struct phi_key *last, int *rc)
 {
     struct phi_key *next =
-        last != NULL && last->follower_at == self->keys_freed ? last->follower : NULL;
+        last != NULL && last->follower.at == self->exchanges.keys_freed ? last->follower.key : NULL;
     return next != NULL && next->op_id == op->op_id && next->role == (uint8_t)op->role &&
                    next->peer == self->table[op->peer]
                ? next
@@ -204,9 +204,9 @@ static size_t next_size(struct phi_self *self)
     const uint64_t most = (uint64_t)self->config->device_bytes;
     if (self->device == NULL)
         return PHI_BOUNCE_LARGE;
-    if (self->slot_bytes + PHI_BOUNCE_LARGE > most)
+    if (self->flags.used + PHI_BOUNCE_LARGE > most)
         return PHI_BOUNCE_SMALL;
-    self->slot_bytes += PHI_BOUNCE_LARGE;
+    self->flags.used += PHI_BOUNCE_LARGE;
     return PHI_BOUNCE_LARGE;
 }
 
@@ -219,17 +219,17 @@ static int add_bounce(struct phi_self *self)
                              phi_deadline(self->config->deadline_ms), &bounce);
     pthread_mutex_lock(&self->lock);
     if (bounce != NULL) {
-        bounce->next = self->bounces;
-        self->bounces = bounce;
+        bounce->next = self->exchanges.bounces;
+        self->exchanges.bounces = bounce;
     } else if (self->device != NULL && size == PHI_BOUNCE_LARGE) {
-        self->slot_bytes -= PHI_BOUNCE_LARGE;
+        self->flags.used -= PHI_BOUNCE_LARGE;
     }
     return rc == -ENOMEM ? phi_fail(self->report, rc, "out of memory for a bounce buffer") : rc;
 }
 
 static bool has_bounces(struct phi_self *self, const struct ph_operation *ops, size_t n)
 {
-    const struct phi_bounce *next = self->bounces;
+    const struct phi_bounce *next = self->exchanges.bounces;
     for (size_t i = 0; i < n; i++) {
         if (!wants_bounce(self, &ops[i]))
             continue;
@@ -254,7 +254,7 @@ int phi_request_renew(struct phi_pending *pending)
     struct phi_self *self = key->peer->self;
     const struct ph_operation none = {0};
     int rc = 0;
-    while (rc == 0 && self->bounces == NULL)
+    while (rc == 0 && self->exchanges.bounces == NULL)
         rc = add_bounce(self);
     const struct phi_own_buffer *old = phi_key_mine(key, pending->number);
     const struct choice choice = {old->protocol, old->limits, old->zero_sm};
@@ -262,7 +262,7 @@ int phi_request_renew(struct phi_pending *pending)
         rc = add_own(self, key, &none, &choice);
     if (rc)
         return rc;
-    pending->number = key->own[key->own_count - 1].number;
+    pending->number = key->own.list[key->own.count - 1].number;
     pending->state = PHI_PENDING_PEER;
     return 0;
 }
@@ -287,7 +287,7 @@ int phi_request_take(struct ph_exchange_request *request, const struct ph_operat
         if (rc)
             return no_key(self, &ops[i], rc);
         key->request = request;
-        key->used = self->exchange_calls;
+        key->used = self->exchanges.calls;
         request->n++;
         last = key;
     }

@@ -48,20 +48,20 @@ static bool ask_next(struct phi_self *self, struct hop *hop, int64_t deadline)
     struct phi_peer *peer = stranger(self, hop->next);
     if (peer != NULL && phi_contact_due(peer))
         phi_contact_prepare(peer, deadline);
-    if (peer == NULL || peer->state != PHI_PEER_READY || peer->suspect)
+    if (peer == NULL || peer->state != PHI_PEER_READY || peer->pulse.suspect)
         return false;
     struct phi_node_message request, answer;
     int fd;
     phi_peer_message(peer, PHI_NODE_WAITING, &request);
     request.a = (uint64_t)hop->rank + 1;
     request.b = hop->op;
-    peer->visitors++; // no key of it is ours
+    peer->life.visitors++; // no key of it is ours
     pthread_mutex_unlock(&self->lock);
     int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);
     pthread_mutex_lock(&self->lock);
-    peer->visitors--;
+    peer->life.visitors--;
     if (rc || answer.a == 0 || answer.a > (uint64_t)self->ranks)
         return false;
     *hop = (struct hop){hop->next, (int)answer.a - 1, answer.b, answer.c};
@@ -98,6 +98,6 @@ bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, 
                          size_t size)
 {
     uint64_t first, again;
-    return !request->self->many_threads && follow(request, deadline, chain, size, &first) &&
+    return !request->self->exchanges.many_threads && follow(request, deadline, chain, size, &first) &&
            follow(request, deadline, chain, size, &again) && first == again;
 }

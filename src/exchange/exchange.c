@@ -64,9 +64,9 @@ static void note_work(struct progress *p, struct phi_pending *pending,
         p->first = pending;
     if (pending->state == PHI_PENDING_PEER && phi_contact_due(peer))
         p->prepare = peer;
-    if (pending->state == PHI_PENDING_PEER && peer->refused &&
-        (p->retry == 0 || peer->retry < p->retry))
-        p->retry = peer->retry;
+    if (pending->state == PHI_PENDING_PEER && peer->contact.refused &&
+        (p->retry == 0 || peer->contact.retry < p->retry))
+        p->retry = peer->contact.retry;
     if ((pending->state == PHI_PENDING_OFFER && !pending->blocked) || pending->tells)
         p->offer = peer;
     // An answer of the peer wakes us; else it is looked at again after a while.
@@ -107,7 +107,7 @@ static struct progress pass(struct ph_exchange_request *request)
 {
     struct progress p = {0};
     struct phi_peer *rung = NULL;
-    request->self->passes++;
+    request->self->exchanges.passes++;
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
         struct phi_remote_export *import;
@@ -163,7 +163,7 @@ static void let_go(struct phi_self *self, struct phi_pending *pending)
     key->request = NULL;
     if (self->table[key->peer->rank] != key->peer)
         phi_key_disown(key);
-    else if (self->ended != NULL)
+    else if (self->exports.ended != NULL)
         phi_release_prune(key); // what was released meanwhile, and is closed by now
 }
 
@@ -172,15 +172,15 @@ static void drop_request(struct ph_exchange_request *request)
 {
     struct phi_self *self = request->self;
     phi_count(self->counters, hits, request->hits);
-    struct ph_exchange_request **at = &self->requests;
+    struct ph_exchange_request **at = &self->exchanges.first;
     while (*at != request)
         at = &(*at)->next;
     *at = request->next;
     // Kept for the next exchange: an exchange of many hits must not ask the system for memory each
     // time.
-    if (self->spare == NULL || self->spare->room < request->room) {
-        free(self->spare);
-        self->spare = request;
+    if (self->exchanges.spare == NULL || self->exchanges.spare->room < request->room) {
+        free(self->exchanges.spare);
+        self->exchanges.spare = request;
     } else {
         free(request);
     }
@@ -195,9 +195,9 @@ static void end_request(struct ph_exchange_request *request)
 
 static struct ph_exchange_request *make_request(struct phi_self *self, size_t n)
 {
-    struct ph_exchange_request *request = self->spare;
+    struct ph_exchange_request *request = self->exchanges.spare;
     if (request != NULL && request->room >= n)
-        self->spare = NULL;
+        self->exchanges.spare = NULL;
     else if ((request = malloc(sizeof *request + n * sizeof request->pending[0])) != NULL)
         request->room = n;
     if (request == NULL)
@@ -210,20 +210,20 @@ static struct ph_exchange_request *make_request(struct phi_self *self, size_t n)
     request->n = 0;
     request->capacity = n;
     request->began = phi_now();
-    request->next = self->requests;
-    self->requests = request;
+    request->next = self->exchanges.first;
+    self->exchanges.first = request;
     return request;
 }
 
 static int check_life(struct phi_self *self)
 {
-    if (self->aborted)
+    if (self->end.aborted)
         return phi_fail(self->report, PH_EABORTED, "rank %d aborted", self->rank);
-    if (self->leaving)
+    if (self->end.leaving)
         return phi_fail(self->report, PH_EBROKEN, "rank %d is being destroyed", self->rank);
-    if (!self->fenced && phi_heartbeat_missed(self))
+    if (!self->end.fenced && phi_heartbeat_missed(self))
         phi_expel_look_all(self); // this process was stopped: the service thread may come later
-    return self->fenced ? phi_fence_fail(self) : 0;
+    return self->end.fenced ? phi_fence_fail(self) : 0;
 }
 
 // The half of an exchange that waits for nobody: what connected peers can be told now, they are
@@ -247,11 +247,11 @@ static int begin(struct ph_exchange_request *request, int64_t deadline)
 // of a rank may come.
 static void note_thread(struct phi_self *self)
 {
-    if (!self->exchanged)
-        self->exchanger = pthread_self();
-    else if (!pthread_equal(self->exchanger, pthread_self()))
-        self->many_threads = true;
-    self->exchanged = true;
+    if (!self->exchanges.any)
+        self->exchanges.thread = pthread_self();
+    else if (!pthread_equal(self->exchanges.thread, pthread_self()))
+        self->exchanges.many_threads = true;
+    self->exchanges.any = true;
 }
 
 // A peer that is gone may have begun a new life.
@@ -261,7 +261,7 @@ static void renew_peers(struct phi_self *self, const struct ph_operation *ops, s
         struct phi_peer *peer = self->table[ops[i].peer];
         if (peer == NULL || peer->state != PHI_PEER_BROKEN)
             continue;
-        if (peer->newer == 0)
+        if (peer->life.newer == 0)
             phi_self_look(self, peer->rank); // another thread may have renewed it meanwhile
         phi_peer_renew(self->table[ops[i].peer]);
     }
@@ -287,7 +287,7 @@ static bool is_of(const struct phi_key *key, const struct ph_operation *ops, siz
 
 static bool is_abandoned(const struct phi_self *self, const struct ph_operation *ops, size_t n)
 {
-    for (const struct ph_exchange_request *r = self->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)
         for (size_t i = 0; r->abandoned && i < r->n; i++)
             if (is_of(r->pending[i].key, ops, n))
                 return true;
@@ -319,7 +319,7 @@ int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, si
         rc = check_life(self);
     if (rc)
         goto unlock;
-    self->exchange_calls++;
+    self->exchanges.calls++;
     request = make_request(self, n);
     if (request == NULL) {
         rc = phi_fail(self->report, -ENOMEM, "out of memory for %zu operations", n);
@@ -425,7 +425,7 @@ static int wait_for_peers(struct ph_exchange_request *request, const struct prog
                           uint64_t seen, int64_t deadline)
 {
     struct phi_self *self = request->self;
-    self->waiting = p->first;
+    self->exchanges.waiting = p->first;
     int64_t until = request->half < deadline ? request->half : deadline;
     if (p->retry && p->retry < until)
         until = p->retry;
@@ -458,7 +458,7 @@ static void end_abandoned(struct ph_exchange_request *request)
 static bool help_others(struct phi_self *self, int64_t deadline)
 {
     int64_t soon = phi_deadline(HELP_MS); // its own thread waits for us so long at most
-    for (struct ph_exchange_request *other = self->requests; other != NULL; other = other->next) {
+    for (struct ph_exchange_request *other = self->exchanges.first; other != NULL; other = other->next) {
         if (other->busy || other->stuck)
             continue;
         int rc = 0;
@@ -505,7 +505,7 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
     request->finishing = true;
     int64_t give_up = deadline - answer_time(deadline - now);
     for (;;) {
-        uint64_t seen = self->changes;
+        uint64_t seen = self->changes.count;
         // Before its peer, who was told the same, is found to have left.
         if (is_wrong(request))
             return phi_request_mismatch(request);
@@ -563,8 +563,8 @@ static void end_round(struct phi_pending *pending, int rc)
 
 static struct ph_channel *hand_out(struct phi_self *self, struct ph_channel *channel)
 {
-    channel->handles++;
-    channel->used = self->exchange_calls;
+    channel->kept.handles++;
+    channel->kept.used = self->exchanges.calls;
     return channel;
 }
 
@@ -575,8 +575,8 @@ static void pass_acknowledgement(struct phi_peer *peer)
         return;
     uint64_t sequence =
         atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire);
-    if (sequence > peer->acknowledged) {
-        peer->acknowledged = sequence;
+    if (sequence > peer->heard.acknowledged) {
+        peer->heard.acknowledged = sequence;
         phi_mailbox_acknowledged(peer->self->mailbox, peer->rank, sequence);
     }
 }
@@ -633,7 +633,7 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
     // A peer may have come in the very last moment: then all is well after all.
     rc = request->failed ? phi_request_tell(request, rc) : 0;
     note_fence(self, rc);
-    self->waiting = NULL;
+    self->exchanges.waiting = NULL;
     conclude(request, rc, channels);
     phi_self_awake(self);
     phi_self_changed(self); // another thread that waits may now receive

@@ -29,7 +29,7 @@ static void set_sleeping(struct phi_self *self, bool sleeping)
         struct phi_side *mine = phi_peer_mine(peer);
         atomic_exchange(&mine->sleeping, sleeping ? 1 : 0);
     }
-    self->registered = sleeping;
+    self->inbox.registered = sleeping;
 }
 
 static int file_member(struct phi_self *self, const struct phi_message *message)
@@ -43,8 +43,8 @@ static int file_member(struct phi_self *self, const struct phi_message *message)
         phi_expel_file(self, message->rank, message->incarnation - 1);
     if (message->size == 0 || own)
         return 0;
-    if (message->incarnation <= peer->incarnation || message->incarnation <= peer->newer ||
-        message->incarnation <= peer->expelled_life)
+    if (message->incarnation <= peer->incarnation || message->incarnation <= peer->life.newer ||
+        message->incarnation <= peer->life.expelled)
         return 0;
     if (phi_capabilities_decode(&theirs, message->bytes, message->size))
         return -EBADMSG;
@@ -69,7 +69,7 @@ static int file_offer(struct phi_self *self, const struct phi_message *message)
                  ? phi_hello_file(peer, message->bytes, message->size)
                  : phi_offer_file(peer, message->bytes, message->size);
     if (rc != -ENOMEM) { // else it is filed again, and its sender is to keep it
-        peer->filed = message->sequence;
+        peer->heard.filed = message->sequence;
         phi_peer_acknowledge(peer);
     }
     return rc;
@@ -81,17 +81,17 @@ static int file_message(struct phi_self *self, struct phi_message *message)
     int rc = message->member                ? file_member(self, message)
              : message->rank != self->rank ? file_offer(self, message)
                                             : 0;
-    if (rc && !(rc == -ENOMEM && self->is_late))
+    if (rc && !(rc == -ENOMEM && self->inbox.is_late))
         phi_log(self->report, PH_LOG_WARN, "%s %llu of rank %d %s: %s",
                 message->member ? "member record" : "offer",
                 (unsigned long long)(message->member ? message->incarnation : message->sequence),
                 message->rank, rc == -ENOMEM ? "is taken later" : "dropped", ph_strerror(rc));
-    self->is_late = rc == -ENOMEM;
-    if (self->is_late)
-        self->late = *message;
+    self->inbox.is_late = rc == -ENOMEM;
+    if (self->inbox.is_late)
+        self->inbox.late = *message;
     else
         phi_mailbox_message_free(message);
-    return self->is_late ? rc : 0;
+    return self->inbox.is_late ? rc : 0;
 }
 
 // Who has not taken what was offered may have forgotten it, with the store, or may have made way for
@@ -99,7 +99,7 @@ static int file_message(struct phi_self *self, struct phi_message *message)
 bool phi_self_wanted(const struct phi_self *self, int rank)
 {
     const struct phi_peer *peer = self->table[rank];
-    return self->wanted[rank] > 0 ||
+    return self->inbox.wanted[rank] > 0 ||
            (peer != NULL && peer->state == PHI_PEER_READY &&
             (atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire) <
                  phi_mailbox_sequence(self->mailbox, rank) ||
@@ -125,7 +125,7 @@ static int pause_for(struct phi_self *self, int64_t ms, int64_t deadline)
 static int receive_or_sleep(struct phi_self *self, bool awaited, int64_t deadline,
                             struct phi_message *message)
 {
-    int rc = phi_mailbox_receive(self->mailbox, self->wanted_now, deadline, message);
+    int rc = phi_mailbox_receive(self->mailbox, self->inbox.wanted_now, deadline, message);
     if (awaited || rc == 0 || rc == -EINTR || rc == -ETIMEDOUT || rc == PH_EFENCED)
         return rc;
     return pause_for(self, WATCH_PAUSE_MS, deadline);
@@ -137,23 +137,23 @@ static int receive(struct phi_self *self, int64_t deadline)
 {
     bool awaited = false;
     for (int rank = 0; rank < self->ranks; rank++) {
-        self->wanted_now[rank] = phi_self_wanted(self, rank);
+        self->inbox.wanted_now[rank] = phi_self_wanted(self, rank);
         // With a FIFO little comes by the store, and a store that fails may be none of ours: then it
         // is the deadline that ends the wait.
-        awaited = awaited || (self->wanted[rank] > 0 && !phi_fifo_serves(self->table[rank]));
+        awaited = awaited || (self->inbox.wanted[rank] > 0 && !phi_fifo_serves(self->table[rank]));
     }
-    self->receiving = true;
-    bool over = self->leaving || self->fenced; // nothing that the store has matters any more
-    bool late = self->is_late && !over;
+    self->inbox.receiving = true;
+    bool over = self->end.leaving || self->end.fenced; // nothing that the store has matters any more
+    bool late = self->inbox.is_late && !over;
     pthread_mutex_unlock(&self->lock);
     struct phi_message message = {0};
     int rc = over   ? phi_mailbox_sleep(self->mailbox, deadline)
              : late ? pause_for(self, LATE_PAUSE_MS, deadline)
                     : receive_or_sleep(self, awaited, deadline, &message);
     pthread_mutex_lock(&self->lock);
-    self->receiving = false;
+    self->inbox.receiving = false;
     if (late)
-        message = self->late;
+        message = self->inbox.late;
     if (late || (rc == 0 && !over))
         rc = file_message(self, &message) && rc ? rc : 0;
     else if (rc == PH_EFENCED)
@@ -164,11 +164,11 @@ static int receive(struct phi_self *self, int64_t deadline)
 
 int phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline)
 {
-    if (self->changes != seen)
+    if (self->changes.count != seen)
         return 0;
-    if (self->receiving)
+    if (self->inbox.receiving)
         return phi_self_follow(self, deadline);
-    if (!self->registered) {
+    if (!self->inbox.registered) {
         // From here on peers ring; what they stored before, the caller sees when it looks again.
         set_sleeping(self, true);
         phi_self_changed(self);
@@ -181,13 +181,13 @@ int phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline)
 
 void phi_self_awake(struct phi_self *self)
 {
-    if (self->registered && !self->receiving)
+    if (self->inbox.registered && !self->inbox.receiving)
         set_sleeping(self, false);
 }
 
 int phi_self_drain(struct phi_self *self)
 {
-    while (!self->receiving) {
+    while (!self->inbox.receiving) {
         int rc = receive(self, phi_now());
         if (rc == -ETIMEDOUT)
             return 0;

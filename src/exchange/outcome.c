@@ -22,26 +22,26 @@ static const char *missing(const struct phi_pending *pending)
     const struct phi_peer *peer = pending->key->peer;
     switch (pending->state) {
     case PHI_PENDING_PEER:
-        return peer->expelled_life != 0 && peer->incarnation <= peer->expelled_life
+        return peer->life.expelled != 0 && peer->incarnation <= peer->life.expelled
                    ? "it was expelled, and has not joined again"
                : peer->state == PHI_PEER_UNKNOWN
                    ? "no member record of it has come through the store"
-               : peer->mute
+               : peer->contact.mute
                    ? "its member record is there, but it does not answer at its socket: it "
                      "is stopped, or has no core"
-               : peer->self->net_error == -EAGAIN && phi_contact_by_net(peer)
+               : peer->self->net.error == -EAGAIN && phi_contact_by_net(peer)
                    ? "this rank has no net yet: its provider of libfabric was too slow to be "
                      "judged, as on a machine that is very busy, or a thread could not be started "
                      "(the log says which)"
-               : peer->self->net_opening && phi_contact_by_net(peer)
+               : peer->self->net.opening && phi_contact_by_net(peer)
                    ? "this rank has no net yet: its provider of libfabric has not begun to serve, "
                      "nor failed"
-               : peer->hello != NULL && phi_contact_by_net(peer)
+               : peer->to.hello != NULL && phi_contact_by_net(peer)
                    ? "its hello for the net path has not come through the store, "
                      "or the two do not reach each other over the net"
                : phi_attempt_waits(peer)
                    ? "it has not found out so far whether its device reaches this one by ipc"
-               : peer->refused ? "its member record is there, but nobody listens at its socket: it "
+               : peer->contact.refused ? "its member record is there, but nobody listens at its socket: it "
                                  "exited, or has not "
                                  "started again, or lives in another network namespace "
                                  "(PEERHOP_SOCKET_DIRECTORY) or on a clone of this machine"
@@ -63,7 +63,7 @@ static const char *missing(const struct phi_pending *pending)
 static size_t own_end(const struct phi_pending *pending, char *text, size_t size)
 {
     const struct phi_peer *peer = pending->key->peer;
-    const struct phi_net *net = peer->self->net;
+    const struct phi_net *net = peer->self->net.net;
     text[0] = 0;
     if (pending->state != PHI_PENDING_PEER || peer->state != PHI_PEER_KNOWN || net == NULL ||
         !phi_contact_by_net(peer))
@@ -83,7 +83,7 @@ static void beside(const struct phi_pending *pending, char *text, size_t size)
     if (pending->state != PHI_PENDING_PEER || peer->state != PHI_PEER_KNOWN ||
         (net ? phi_path_asked(&peer->self->mine, &peer->theirs) ||
                    !phi_capabilities_same_node(&peer->self->mine, &peer->theirs)
-             : !peer->net_refused))
+             : !peer->contact.net_refused))
         return;
     snprintf(text, size, "; %s: %s", net ? phi_transport_ipc.name : phi_transport_net.name,
              phi_reason_text(phi_contact_against(peer, net, PHI_KIND_HOST)));
@@ -93,7 +93,7 @@ static void beside(const struct phi_pending *pending, char *text, size_t size)
 static void strangers(const struct phi_pending *pending, char *text, size_t size)
 {
     const struct phi_peer *peer = pending->key->peer;
-    const uint32_t n = atomic_load(&peer->self->strangers);
+    const uint32_t n = atomic_load(&peer->self->serving.strangers);
     text[0] = 0;
     if (pending->state == PHI_PENDING_PEER && peer->state == PHI_PEER_KNOWN && n > 0 &&
         phi_capabilities_same_node(&peer->self->mine, &peer->theirs))

@@ -22,7 +22,7 @@ int64_t phi_request_answer_by(int64_t deadline)
 uint32_t phi_request_roles(const struct phi_self *self, uint64_t rank, uint64_t op)
 {
     uint32_t roles = 0;
-    for (const struct ph_exchange_request *r = self->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)
         for (size_t i = 0; i < r->n; i++)
             if ((uint64_t)r->pending[i].key->peer->rank == rank && r->pending[i].key->op_id == op)
                 roles |= 1u << r->pending[i].key->role;

@@ -60,7 +60,7 @@ static void note(struct ph_exchange_request *request, const struct phi_pending *
 // No other thread of this process may come to an exchange.
 static bool is_alone(const struct phi_self *self)
 {
-    return !self->many_threads && phi_thread_alone();
+    return !self->exchanges.many_threads && phi_thread_alone();
 }
 
 void phi_roles_ask(struct ph_exchange_request *request, const struct phi_pending *pending)
@@ -68,7 +68,7 @@ void phi_roles_ask(struct ph_exchange_request *request, const struct phi_pending
     const struct phi_key *key = pending->key;
     struct phi_peer *peer = key->peer;
     struct phi_self *self = peer->self;
-    if (peer->state != PHI_PEER_READY || peer->suspect || !phi_pending_waits(pending))
+    if (peer->state != PHI_PEER_READY || peer->pulse.suspect || !phi_pending_waits(pending))
         return;
     const bool alone = is_alone(self);
     struct phi_node_message message, answer;
@@ -126,7 +126,7 @@ int phi_roles_answer(struct phi_peer *peer, const struct phi_node_message *quest
         return 0;
     if (peer->state != PHI_PEER_READY || has_come(peer, question))
         return 0;
-    for (struct ph_exchange_request *own = self->requests; own != NULL; own = own->next) {
+    for (struct ph_exchange_request *own = self->exchanges.first; own != NULL; own = own->next) {
         const struct phi_pending *pending = find(own, peer, question);
         if (pending == NULL)
             continue;

@@ -50,8 +50,8 @@ static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer
 
 static bool has_channel(const struct phi_pending *pending)
 {
-    for (uint32_t i = 0; i < pending->key->channels_count; i++)
-        if (pending->key->channels[i]->mine_number == pending->number)
+    for (uint32_t i = 0; i < pending->key->channels.count; i++)
+        if (pending->key->channels.list[i]->fixed.own.number == pending->number)
             return true;
     return false;
 }
@@ -63,7 +63,7 @@ static void grow_flags(struct phi_peer *peer, int64_t deadline)
     bool bound = false;
     if (!phi_flag_memory_grows(peer))
         return;
-    for (const struct ph_exchange_request *r = peer->self->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = peer->self->exchanges.first; r != NULL; r = r->next)
         for (size_t i = 0; i < r->n; i++) {
             const struct phi_pending *pending = &r->pending[i];
             if (pending->key->peer != peer || pending->state == PHI_PENDING_DONE ||
@@ -89,7 +89,7 @@ int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, i
     grow_flags(peer, deadline);
     size_t n = collect(request, peer, list);
     const bool tells = n > 0 || phi_flag_memory_owes(peer);
-    int rc = n && peer->link ? phi_hello_register(peer, list, n) : 0;
+    int rc = n && peer->to.link ? phi_hello_register(peer, list, n) : 0;
     if (rc) {
         free(list);
         return rc;
@@ -117,7 +117,7 @@ int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, i
 static bool is_unregistered(const struct phi_peer *peer, const struct phi_local_export *e)
 {
     struct phi_net_target target;
-    return !e->sent[peer->rank] && !phi_link_target(peer->link, e->id, &target);
+    return !e->sent[peer->rank] && !phi_link_target(peer->to.link, e->id, &target);
 }
 
 // What could not be registered is offered without, for good: both ranks go by what was offered. A
@@ -135,7 +135,7 @@ int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descr
         const struct phi_allocation allocation = e->export_.allocation;
         uint32_t id = e->id;
         pthread_mutex_unlock(&self->lock);
-        rc = phi_way_register(&self->way, peer->link, id, &allocation);
+        rc = phi_way_register(&self->net.way, peer->to.link, id, &allocation);
         pthread_mutex_lock(&self->lock);
     }
     return rc == -ENOMEM ? rc : 0;

@@ -105,7 +105,7 @@ static bool step_peer(struct phi_pending *pending, const struct phi_own_buffer *
         pending->state = own->offered ? PHI_PENDING_PUBLISH : PHI_PENDING_OFFER;
         return true;
     }
-    if (!peer->unreachable)
+    if (!peer->contact.unreachable)
         return false;
     const struct phi_capabilities *mine = &peer->self->mine;
     int rc =
@@ -114,7 +114,7 @@ static bool step_peer(struct phi_pending *pending, const struct phi_own_buffer *
                  peer->self->rank, mine->host, peer->rank, peer->theirs.host,
                  (unsigned long long)pending->key->op_id,
                  phi_reason_text(phi_contact_against(peer, true, PHI_KIND_HOST)),
-                 phi_reason_text(peer->why));
+                 phi_reason_text(peer->contact.why));
     phi_pending_settle(pending, rc, NULL);
     return true;
 }

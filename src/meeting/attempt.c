@@ -44,20 +44,20 @@ struct phi_attempt {
 // What is mapped stays until a reap, as closing it could block.
 static void lay_aside(struct phi_peer *peer)
 {
-    struct phi_attempt *attempt = peer->attempt;
-    peer->attempt = NULL;
+    struct phi_attempt *attempt = peer->trial.attempt;
+    peer->trial.attempt = NULL;
     if (!attempt->trying && attempt->import == NULL) {
         free(attempt);
         return;
     }
-    attempt->next = peer->self->attempts;
-    peer->self->attempts = attempt;
+    attempt->next = peer->self->trials.former;
+    peer->self->trials.former = attempt;
 }
 
 // The attempt with this life of the peer, made at first use; NULL: *rc is -ESTALE or -ENOMEM.
 static struct phi_attempt *of_life(struct phi_peer *peer, uint64_t life, int *rc)
 {
-    struct phi_attempt *attempt = peer->attempt;
+    struct phi_attempt *attempt = peer->trial.attempt;
     if (attempt != NULL && attempt->life == life)
         return attempt;
     *rc = -ESTALE;
@@ -70,13 +70,13 @@ static struct phi_attempt *of_life(struct phi_peer *peer, uint64_t life, int *rc
     made->life = life;
     if (attempt != NULL)
         lay_aside(peer);
-    peer->attempt = made;
+    peer->trial.attempt = made;
     return made;
 }
 
 static const struct phi_attempt *present(const struct phi_peer *peer)
 {
-    const struct phi_attempt *attempt = peer->attempt;
+    const struct phi_attempt *attempt = peer->trial.attempt;
     return attempt != NULL && attempt->life == peer->incarnation ? attempt : NULL;
 }
 
@@ -94,12 +94,12 @@ bool phi_attempt_answered(const struct phi_peer *peer)
 
 bool phi_attempt_waits(const struct phi_peer *peer)
 {
-    return phi_attempt_answered(peer) && !peer->attempt->outcomes.told;
+    return phi_attempt_answered(peer) && !peer->trial.attempt->outcomes.told;
 }
 
 bool phi_attempt_trying(const struct phi_peer *peer)
 {
-    return peer->attempt != NULL && peer->attempt->trying;
+    return peer->trial.attempt != NULL && peer->trial.attempt->trying;
 }
 
 int phi_attempt_end(const struct phi_peer *peer)
@@ -112,16 +112,16 @@ int phi_attempt_end(const struct phi_peer *peer)
 
 void phi_attempt_renew(struct phi_peer *peer)
 {
-    if (peer->attempt != NULL && peer->attempt->life < peer->incarnation)
+    if (peer->trial.attempt != NULL && peer->trial.attempt->life < peer->incarnation)
         lay_aside(peer);
 }
 
 void phi_attempt_keep(struct phi_peer *peer)
 {
-    if (present(peer) == NULL || peer->probe != NULL)
+    if (present(peer) == NULL || peer->trial.probe != NULL)
         return;
-    peer->probe = peer->attempt->import;
-    peer->attempt->import = NULL;
+    peer->trial.probe = peer->trial.attempt->import;
+    peer->trial.attempt->import = NULL;
 }
 
 // ---- trying
@@ -148,7 +148,7 @@ static int try(struct phi_self *self, struct phi_attempt *attempt, const uint8_t
 static void *run(void *opaque)
 {
     struct phi_self *self = opaque;
-    struct phi_trier *trier = &self->trier;
+    struct phi_trier *trier = &self->trials.trier;
     try(self, trier->attempt, trier->record, trier->size);
     pthread_mutex_lock(&self->lock);
     trier->busy = false;
@@ -160,7 +160,7 @@ static void *run(void *opaque)
 static void begin(struct phi_self *self, struct phi_attempt *attempt,
                   const struct phi_node_message *request)
 {
-    struct phi_trier *trier = &self->trier;
+    struct phi_trier *trier = &self->trials.trier;
     if (trier->busy)
         return;
     if (trier->made)
@@ -177,12 +177,12 @@ static void begin(struct phi_self *self, struct phi_attempt *attempt,
 
 void phi_attempt_stop(struct phi_self *self)
 {
-    if (self->trier.made)
-        pthread_join(self->trier.thread, NULL);
-    self->trier.made = false;
-    while (self->attempts != NULL) {
-        struct phi_attempt *attempt = self->attempts;
-        self->attempts = attempt->next;
+    if (self->trials.trier.made)
+        pthread_join(self->trials.trier.thread, NULL);
+    self->trials.trier.made = false;
+    while (self->trials.former != NULL) {
+        struct phi_attempt *attempt = self->trials.former;
+        self->trials.former = attempt->next;
         phi_attempt_free(attempt);
     }
 }
@@ -191,7 +191,7 @@ void phi_attempt_stop(struct phi_self *self)
 
 static void put_record(const struct phi_self *self, struct phi_node_message *message)
 {
-    const struct phi_export *e = &self->probe.export_;
+    const struct phi_export *e = &self->trials.target.export_;
     memcpy(message->bytes, e->record, e->record_size);
     message->bytes_size = (uint32_t)e->record_size;
 }
@@ -206,8 +206,8 @@ int phi_attempt_answer(struct phi_peer *peer, const struct phi_node_message *req
     struct phi_attempt *attempt = of_life(peer, request->from, &rc);
     if (attempt == NULL || (rc = phi_outcomes_file(&attempt->outcomes, request->a)))
         return rc;
-    answer->b = self->aborted                    ? END_ABORTED
-                : self->leaving || self->fenced ? END_LEFT
+    answer->b = self->end.aborted                    ? END_ABORTED
+                : self->end.leaving || self->end.fenced ? END_LEFT
                                                   : END_NONE;
     if (!attempt->outcomes.tried && !attempt->trying)
         begin(self, attempt, request);
@@ -265,7 +265,7 @@ int phi_attempt_ask(struct phi_peer *peer, int socket, int64_t deadline)
 
 static bool over(const struct phi_self *self)
 {
-    return self->aborted || self->fenced || self->leaving;
+    return self->end.aborted || self->end.fenced || self->end.leaving;
 }
 
 // Without the lock: the part that is this rank's, or a pause. 0: again.
@@ -295,7 +295,7 @@ static bool is_open(struct phi_peer *peer)
     struct phi_self *self = peer->self;
     pthread_mutex_lock(&self->lock);
     const struct phi_attempt *attempt = present(peer);
-    const bool open = phi_path_doubt(&self->mine, &peer->theirs) && !peer->net_refused &&
+    const bool open = phi_path_doubt(&self->mine, &peer->theirs) && !peer->contact.net_refused &&
                       (attempt == NULL || !phi_outcomes_settled(&attempt->outcomes));
     pthread_mutex_unlock(&self->lock);
     return open;
@@ -368,13 +368,13 @@ bool phi_attempt_reap(struct phi_self *self, bool blocking)
     bool left = false;
     for (int rank = 0; rank < self->ranks; rank++)
         if (self->table[rank] != NULL)
-            left = unmap(self, self->table[rank]->attempt, blocking) || left;
-    for (struct phi_peer *peer = self->former; peer != NULL; peer = peer->former) {
-        peer->visitors++; // it stays, and what follows it on the list is read afterwards
-        left = unmap(self, peer->attempt, blocking) || left;
-        peer->visitors--;
+            left = unmap(self, self->table[rank]->trial.attempt, blocking) || left;
+    for (struct phi_peer *peer = self->lives.former; peer != NULL; peer = peer->life.former) {
+        peer->life.visitors++; // it stays, and what follows it on the list is read afterwards
+        left = unmap(self, peer->trial.attempt, blocking) || left;
+        peer->life.visitors--;
     }
-    for (struct phi_attempt **at = &self->attempts; *at != NULL;) {
+    for (struct phi_attempt **at = &self->trials.former; *at != NULL;) {
         struct phi_attempt *attempt = *at;
         if (attempt->trying || !blocking) {
             left = left || !attempt->trying;
@@ -385,7 +385,7 @@ bool phi_attempt_reap(struct phi_self *self, bool blocking)
         pthread_mutex_unlock(&self->lock);
         phi_attempt_free(attempt);
         pthread_mutex_lock(&self->lock);
-        at = &self->attempts;
+        at = &self->trials.former;
     }
     return left;
 }

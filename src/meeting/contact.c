@@ -34,10 +34,10 @@ uint64_t phi_contact_nonce(const struct phi_peer *peer, uint64_t life)
 
 int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment **segment)
 {
-    if (peer->link != NULL)
+    if (peer->to.link != NULL)
         return -ESTALE; // what is there is the net's, of a former life or of this one
-    if (peer->segment != NULL && peer->segment_life != life) {
-        if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN || peer->registering)
+    if (peer->segment != NULL && peer->contact.life != life) {
+        if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN || peer->contact.registering)
             return -ESTALE;
         phi_segment_unregister(peer->segment, peer->self->device);
         phi_segment_close(peer->segment); // made for a former life that never used it
@@ -48,7 +48,7 @@ int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment
                                     phi_contact_nonce(peer, life), &peer->segment);
         if (rc)
             return rc;
-        peer->segment_life = life;
+        peer->contact.life = life;
     }
     *segment = peer->segment;
     return 0;
@@ -147,7 +147,7 @@ static int fetch_segment(const struct phi_peer *peer, struct phi_contact *c, int
 {
     struct phi_node_message request, answer;
     phi_peer_message(peer, PHI_NODE_SEGMENT, &request);
-    request.a = peer->net_refused;
+    request.a = peer->contact.net_refused;
     int rc =
         phi_node_call(c->socket, &request, &answer, &c->segment_fd, phi_contact_deadline(deadline));
     if (rc == 0)

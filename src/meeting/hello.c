@@ -32,13 +32,13 @@ static void encode(struct phi_peer *peer, enum phi_reason reason, struct phi_wri
     struct phi_hello_words words = {
         .version = PHI_HELLO_VERSION,
         .reason = reason,
-        .nonce = peer->hello->nonce,
+        .nonce = peer->to.hello->nonce,
         .ranks = (uint32_t)self->ranks,
         .channels = (uint32_t)self->config->channels,
     };
-    if (peer->link != NULL) {
-        words.wire = *phi_net_wire(self->net);
-        const uint8_t *address = phi_link_address(peer->link, &words.address_size, &words.rails);
+    if (peer->to.link != NULL) {
+        words.wire = *phi_net_wire(self->net.net);
+        const uint8_t *address = phi_link_address(peer->to.link, &words.address_size, &words.rails);
         memcpy(words.address, address, words.address_size);
     }
     words.stage = phi_staging_words(peer);
@@ -52,12 +52,12 @@ static void tell_contact(struct phi_peer *peer, enum phi_node_type type)
     struct phi_node_message message;
     struct phi_writer writer = {0};
     phi_peer_message(peer, type, &message);
-    message.a = peer->hello->theirs.nonce;
+    message.a = peer->to.hello->theirs.nonce;
     encode(peer, PHI_REASON_NONE, &writer);
     if (!writer.error && writer.size <= sizeof message.bytes) {
         memcpy(message.bytes, writer.bytes, writer.size);
         message.bytes_size = (uint32_t)writer.size;
-        phi_link_tell_again(peer->link, &message,
+        phi_link_tell_again(peer->to.link, &message,
                             offsetof(struct phi_node_message, bytes) + message.bytes_size);
     }
     phi_writer_fini(&writer);
@@ -82,7 +82,7 @@ static int mismatch(struct phi_peer *peer, const struct phi_hello_words *words)
 
 static bool same_wire(const struct phi_peer *peer, const struct phi_hello_words *words)
 {
-    const struct phi_net_wire *mine = phi_net_wire(peer->self->net);
+    const struct phi_net_wire *mine = phi_net_wire(peer->self->net.net);
     return words->version == PHI_HELLO_VERSION && words->wire.protocol == mine->protocol &&
            words->wire.protocol_version == mine->protocol_version &&
            words->wire.immediate == mine->immediate && words->wire.format == mine->format;
@@ -90,7 +90,7 @@ static bool same_wire(const struct phi_peer *peer, const struct phi_hello_words 
 
 static enum phi_reason against(const struct phi_peer *peer, const struct phi_hello_words *words)
 {
-    if (peer->link == NULL)
+    if (peer->to.link == NULL)
         return PHI_REASON_NET_HERE;
     if (words->reason != PHI_REASON_NONE)
         return PHI_REASON_NET_THERE;
@@ -101,25 +101,25 @@ static enum phi_reason against(const struct phi_peer *peer, const struct phi_hel
 // same to both.
 static void no_way(struct phi_peer *peer, enum phi_reason why)
 {
-    peer->why = why;
-    if (peer->elsewhere || phi_path_only_net(&peer->self->mine, &peer->theirs)) {
-        peer->unreachable = true;
+    peer->contact.why = why;
+    if (peer->contact.elsewhere || phi_path_only_net(&peer->self->mine, &peer->theirs)) {
+        peer->contact.unreachable = true;
         return;
     }
     phi_log(peer->self->report, PH_LOG_INFO, "rank %d is not reached over the net: %s", peer->rank,
             phi_reason_text(why));
-    peer->net_refused = true;
-    peer->refused = false; // now by ipc, which may serve in one direction
+    peer->contact.net_refused = true;
+    peer->contact.refused = false; // now by ipc, which may serve in one direction
     phi_hello_drop(peer);
 }
 
 static int make_hello(struct phi_peer *peer)
 {
-    if (peer->hello == NULL) {
-        peer->hello = calloc(1, sizeof *peer->hello);
-        if (peer->hello == NULL)
+    if (peer->to.hello == NULL) {
+        peer->to.hello = calloc(1, sizeof *peer->to.hello);
+        if (peer->to.hello == NULL)
             return phi_fail(peer->self->report, -ENOMEM, "out of memory for rank %d", peer->rank);
-        phi_random(&peer->hello->nonce, sizeof peer->hello->nonce);
+        phi_random(&peer->to.hello->nonce, sizeof peer->to.hello->nonce);
     }
     return 0;
 }
@@ -135,7 +135,7 @@ void phi_hello_knock(struct phi_peer *peer, int64_t deadline)
     };
     const uint64_t incarnation = peer->incarnation;
     struct phi_writer writer = {0};
-    if (peer->knocked || phi_net_pair(&self->mine, &peer->theirs) != PHI_REASON_NONE)
+    if (peer->contact.knocked || phi_net_pair(&self->mine, &peer->theirs) != PHI_REASON_NONE)
         return;
     pthread_mutex_unlock(&self->lock);
     phi_hello_encode(&words, &writer);
@@ -143,7 +143,7 @@ void phi_hello_knock(struct phi_peer *peer, int64_t deadline)
                                                         writer.bytes, writer.size, deadline) == 0;
     phi_writer_fini(&writer);
     pthread_mutex_lock(&self->lock);
-    peer->knocked = sent; // else again, as the socket is
+    peer->contact.knocked = sent; // else again, as the socket is
 }
 
 int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
@@ -155,13 +155,13 @@ int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
         return rc;
     // A life that writes to this one lives at the same time. One at whose socket nobody listens
     // here, or that says so of ours, runs under another kernel, or the name is not to be seen.
-    if (peer->state == PHI_PEER_KNOWN && (knocks || peer->shut))
-        peer->elsewhere = true;
+    if (peer->state == PHI_PEER_KNOWN && (knocks || peer->contact.shut))
+        peer->contact.elsewhere = true;
     if (!knocks) {
-        peer->hello->theirs = words;
-        peer->hello->known = true;
+        peer->to.hello->theirs = words;
+        peer->to.hello->known = true;
     }
-    peer->refused = false; // its exchange goes on at once
+    peer->contact.refused = false; // its exchange goes on at once
     phi_self_changed(peer->self);
     return 0;
 }
@@ -171,13 +171,13 @@ int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
 // The peer knows our address and we know its. What follows on the link finds the pair ready.
 static void make_ready(struct phi_peer *peer)
 {
-    if (peer->state != PHI_PEER_KNOWN || peer->gone)
+    if (peer->state != PHI_PEER_KNOWN || peer->end.gone)
         return;
     struct phi_self *self = peer->self;
     peer->state = PHI_PEER_READY;
-    peer->refused = false;
+    peer->contact.refused = false;
     phi_service_watch(peer); // what it cannot watch ends with the connection
-    phi_link_guard(peer->link);
+    phi_link_guard(peer->to.link);
     // Nobody is ready without the other: it can be given regions of ours from now on.
     atomic_store(&phi_peer_theirs(peer)->mapped, 1);
     phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
@@ -185,7 +185,7 @@ static void make_ready(struct phi_peer *peer)
     phi_peer_look(peer);
     phi_expel_tell(peer);
     phi_log(self->report, PH_LOG_INFO, "rank %d is reached over the net (%s): process %u on %s",
-            peer->rank, phi_net_name(self->net), peer->theirs.pid, peer->theirs.host);
+            peer->rank, phi_net_name(self->net.net), peer->theirs.pid, peer->theirs.host);
     phi_service_wake(self); // beats for it
     phi_self_changed(self);
     phi_mailbox_wake(self->mailbox);
@@ -193,14 +193,14 @@ static void make_ready(struct phi_peer *peer)
 
 static int connect_link(struct phi_peer *peer)
 {
-    const struct phi_hello_words *theirs = &peer->hello->theirs;
-    int rc = phi_link_connect(peer->link, theirs->address, theirs->address_size, theirs->rails);
+    const struct phi_hello_words *theirs = &peer->to.hello->theirs;
+    int rc = phi_link_connect(peer->to.link, theirs->address, theirs->address_size, theirs->rails);
     return rc ? rc : phi_staging_connect(peer, &theirs->stage);
 }
 
 static void take_contact(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    struct phi_hello *hello = peer->hello;
+    struct phi_hello *hello = peer->to.hello;
     if (message->to != peer->self->incarnation || message->from != peer->incarnation ||
         message->rank != peer->rank || message->a != hello->nonce)
         return; // another life's
@@ -220,7 +220,7 @@ bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, 
     size_t size = 0;
     uint8_t bytes[PHI_NET_MESSAGE_MAX];
     *question = false;
-    if (!phi_link_receive(peer->link, bytes, &size))
+    if (!phi_link_receive(peer->to.link, bytes, &size))
         return false;
     const size_t head = offsetof(struct phi_node_message, bytes);
     memset(message, 0, sizeof *message);
@@ -234,7 +234,7 @@ bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, 
         take_contact(peer, message);
     } else if (message->type & PHI_MESSAGE_ANSWER) {
         message->type &= (uint16_t)~PHI_MESSAGE_ANSWER;
-        peer->hello->answer = *message;
+        peer->to.hello->answer = *message;
         phi_self_changed(peer->self);
     } else {
         *question = true;
@@ -247,12 +247,12 @@ bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, 
 static int open_link(struct phi_peer *peer)
 {
     struct phi_self *self = peer->self;
-    if (peer->link != NULL || self->net == NULL)
+    if (peer->to.link != NULL || self->net.net == NULL)
         return 0;
     struct phi_mirror mirror;
     int rc = 0;
     // One that is shared by ipc, with this life or a former one, is none to mirror.
-    if (peer->segment != NULL && !peer->registering) {
+    if (peer->segment != NULL && !peer->contact.registering) {
         phi_segment_unregister(peer->segment, self->device);
         phi_segment_close(peer->segment);
         peer->segment = NULL;
@@ -263,9 +263,9 @@ static int open_link(struct phi_peer *peer)
     if (rc)
         return rc;
     phi_segment_mirror_of(peer->segment, &mirror);
-    rc = phi_link_open(self->net, peer->rank, &mirror, &peer->link);
-    peer->segment->link = peer->link;
-    peer->segment_life = peer->incarnation;
+    rc = phi_link_open(self->net.net, peer->rank, &mirror, &peer->to.link);
+    peer->segment->link = peer->to.link;
+    peer->contact.life = peer->incarnation;
     return rc;
 }
 
@@ -280,18 +280,18 @@ static int see_process(struct phi_peer *peer, int64_t deadline)
 {
     const struct phi_capabilities theirs = peer->theirs;
     int pidfd = -1;
-    if (peer->link == NULL || peer->pidfd >= 0 || peer->elsewhere ||
+    if (peer->to.link == NULL || peer->to.pidfd >= 0 || peer->contact.elsewhere ||
         !phi_capabilities_same_node(&peer->self->mine, &theirs))
         return 0;
     pthread_mutex_unlock(&peer->self->lock);
     int rc = phi_contact_pidfd(peer, &theirs, deadline, &pidfd);
     pthread_mutex_lock(&peer->self->lock);
-    peer->pidfd = pidfd;
+    peer->to.pidfd = pidfd;
     if (rc == -EMFILE || rc == -ENFILE)
         return phi_fail(peer->self->report, rc, "cannot watch rank %d (process %u on %s): %s",
                         peer->rank, theirs.pid, theirs.host, ph_strerror(rc));
     const bool passes = rc == -ETIMEDOUT || rc == -ECONNRESET || rc == -ESTALE || rc == -EAGAIN;
-    if (passes && peer->hello != NULL && ++peer->hello->asked < PROCESS_TRIES)
+    if (passes && peer->to.hello != NULL && ++peer->to.hello->asked < PROCESS_TRIES)
         return -EAGAIN;
     return 0; // what else is wrong with it, its hello over the net says
 }
@@ -302,7 +302,7 @@ static int say(struct phi_peer *peer, int64_t deadline)
     struct phi_self *self = peer->self;
     struct phi_writer writer = {0};
     uint64_t incarnation = peer->incarnation;
-    encode(peer, peer->link ? PHI_REASON_NONE : PHI_REASON_NET_HERE, &writer);
+    encode(peer, peer->to.link ? PHI_REASON_NONE : PHI_REASON_NET_HERE, &writer);
     int rc = writer.error;
     if (rc)
         phi_fail(self->report, rc, "out of memory for a hello");
@@ -312,7 +312,7 @@ static int say(struct phi_peer *peer, int64_t deadline)
                               deadline);
     pthread_mutex_lock(&self->lock);
     phi_writer_fini(&writer);
-    peer->hello->sent = rc == 0;
+    peer->to.hello->sent = rc == 0;
     return rc;
 }
 
@@ -327,7 +327,7 @@ static int greet(struct phi_peer *peer, int64_t deadline)
 
 static int meet(struct phi_peer *peer)
 {
-    struct phi_hello *hello = peer->hello;
+    struct phi_hello *hello = peer->to.hello;
     if (!hello->known)
         return 0;
     if (hello->theirs.reason == PHI_REASON_NONE && hello->theirs.version == PHI_HELLO_VERSION) {
@@ -364,11 +364,11 @@ static int prepare(struct phi_peer *peer, int64_t deadline)
     if (rc == -EAGAIN)
         return 0;
     if (rc || (rc = make_hello(peer)) || (rc = open_link(peer)) || (rc = phi_staging_open(peer)) ||
-        (!peer->hello->sent && (rc = greet(peer, deadline))))
+        (!peer->to.hello->sent && (rc = greet(peer, deadline))))
         return rc;
-    if (!peer->hello->sent)
+    if (!peer->to.hello->sent)
         return 0; // its process is asked for again
-    if (peer->state == PHI_PEER_KNOWN && peer->link == NULL)
+    if (peer->state == PHI_PEER_KNOWN && peer->to.link == NULL)
         no_way(peer, PHI_REASON_NET_HERE);
     else if (peer->state == PHI_PEER_KNOWN)
         rc = meet(peer);
@@ -379,13 +379,13 @@ int phi_hello_prepare(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_self *self = peer->self;
     uint64_t incarnation = peer->incarnation;
-    peer->preparing = true;
+    peer->contact.preparing = true;
     int rc = prepare(peer, deadline);
-    peer->preparing = false;
-    if (peer->state == PHI_PEER_KNOWN && !peer->unreachable && !peer->net_refused &&
+    peer->contact.preparing = false;
+    if (peer->state == PHI_PEER_KNOWN && !peer->contact.unreachable && !peer->contact.net_refused &&
         peer->incarnation == incarnation) {
-        peer->refused = true;
-        peer->retry = phi_deadline(CONNECT_MS);
+        peer->contact.refused = true;
+        peer->contact.retry = phi_deadline(CONNECT_MS);
     }
     phi_expel_settle(peer); // what came meanwhile
     phi_peer_renew(peer);

@@ -65,7 +65,7 @@ static int import_from(struct phi_peer *peer, const uint8_t *record, size_t size
                        struct phi_import **import)
 {
     struct phi_self *self = peer->self;
-    if (!phi_memory_own(self->memory, record, size) || phi_node_is_self(peer->socket))
+    if (!phi_memory_own(self->memory, record, size) || phi_node_is_self(peer->to.socket))
         return phi_memory_import(self->memory, record, size, fd, import);
     return phi_fail(self->report, -EBADMSG, "rank %d claims to own memory of this process",
                     peer->rank);
@@ -97,7 +97,7 @@ static int ask_again(struct phi_peer *peer, struct phi_node_message *request,
             return rc;
         pthread_mutex_lock(&self->lock);
         const bool over =
-            self->aborted || self->fenced || self->leaving || peer->state == PHI_PEER_BROKEN;
+            self->end.aborted || self->end.fenced || self->end.leaving || peer->state == PHI_PEER_BROKEN;
         pthread_mutex_unlock(&self->lock);
         if (over)
             return rc;
@@ -119,12 +119,12 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     struct phi_node_message request, answer;
     int fd;
     int rc;
-    if (peer->probe == NULL) { // else of an attempt that was cut short
+    if (peer->trial.probe == NULL) { // else of an attempt that was cut short
         phi_peer_message(peer, PHI_NODE_PROBE, &request);
         rc = ask_again(peer, &request, &answer, &fd, deadline);
         if (rc)
             return reason_of_call(rc);
-        rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
+        rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->trial.probe);
         enum phi_reason reason = reason_of_import(rc == -EIO ? PH_EDRIVER : rc);
         if (fd >= 0)
             close(fd);
@@ -132,19 +132,19 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
             return reason;
     }
     uint64_t offset = (uint64_t)(self->rank % PHI_PROBE_SLOTS) * PHI_PROBE_SIZE, seed;
-    if (offset + PHI_PROBE_SIZE > peer->probe->size)
+    if (offset + PHI_PROBE_SIZE > peer->trial.probe->size)
         return PHI_REASON_RECORD;
-    if (peer->probe_seed == 0) { // else its owner may still look for that of an attempt before
+    if (peer->trial.seed == 0) { // else its owner may still look for that of an attempt before
         phi_random(&seed, sizeof seed);
-        rc = phi_probe_write(self->device, (char *)peer->probe->address + offset, seed | 1,
+        rc = phi_probe_write(self->device, (char *)peer->trial.probe->address + offset, seed | 1,
                              deadline);
         if (rc)
             return reason_of(rc);
-        peer->probe_seed = seed | 1;
+        peer->trial.seed = seed | 1;
     }
     phi_peer_message(peer, PHI_NODE_VERIFY, &request);
     request.a = offset;
-    request.b = peer->probe_seed;
+    request.b = peer->trial.seed;
     rc = ask_again(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);
@@ -178,20 +178,20 @@ static enum phi_reason probe_once(struct phi_peer *peer, int64_t callers)
 {
     struct phi_self *self = peer->self;
     pthread_mutex_lock(&self->lock);
-    while (peer->probing && phi_now() < callers)
+    while (peer->trial.probing && phi_now() < callers)
         phi_self_follow(self, callers);
-    bool late = peer->probing, probed = peer->probed;
-    peer->probing = late || !probed;
+    bool late = peer->trial.probing, probed = peer->trial.probed;
+    peer->trial.probing = late || !probed;
     pthread_mutex_unlock(&self->lock);
     if (late)
         return PHI_REASON_PROBE_DEADLINE; // cut short
     if (probed)
-        return peer->probe_reason;
+        return peer->trial.reason;
     enum phi_reason reason = probe(peer, callers);
     pthread_mutex_lock(&self->lock);
-    peer->probing = false;
-    peer->probed = !cut_short(reason, callers) && !phi_reason_passes(reason);
-    peer->probe_reason = reason;
+    peer->trial.probing = false;
+    peer->trial.probed = !cut_short(reason, callers) && !phi_reason_passes(reason);
+    peer->trial.reason = reason;
     phi_self_changed(self);
     pthread_mutex_unlock(&self->lock);
     return reason;
@@ -253,9 +253,9 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
 {
     struct phi_self *self = e->peer->self;
     struct phi_import *import = NULL;
-    if (e->peer->link != NULL) { // nothing is mapped: the record has its region, or not
+    if (e->peer->to.link != NULL) { // nothing is mapped: the record has its region, or not
         e->tried = true;
-        e->call = self->exchange_calls;
+        e->call = self->exchanges.calls;
         const bool there = e->has_target || e->peer->staging != NULL;
         e->reason = there ? PHI_REASON_NONE : PHI_REASON_NET_REGION;
         phi_count(self->counters, imports, there);
@@ -275,7 +275,7 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
     }
     e->importing = false;
     e->tried = tried; // else the next exchange tries again
-    e->call = self->exchange_calls;
+    e->call = self->exchanges.calls;
     e->import = import;
     e->reason = reason;
     if (import != NULL && !phi_flag_memory_is(e->id)) {
@@ -291,6 +291,6 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
             : gone  ? "the peer is gone"
                     : "the deadline passed while it was being mapped");
     phi_self_changed(self);
-    if (self->receiving)
+    if (self->inbox.receiving)
         phi_mailbox_wake(self->mailbox); // another exchange may have waited for this
 }

@@ -18,7 +18,7 @@ static int open_net(struct phi_self *self, struct phi_net **net, struct phi_way 
     struct phi_net_params params = {
         .report = self->report,
         .config = self->config,
-        .message_ring = self->net_wake.ring,
+        .message_ring = self->net.wake.ring,
         .store_ring = phi_mailbox_wake_fd(self->mailbox),
         .devices = self->device != NULL && self->config->net_memory != PHI_MEMORY_STAGED,
         .near = phi_way_near(self->device),
@@ -27,7 +27,7 @@ static int open_net(struct phi_self *self, struct phi_net **net, struct phi_way 
     int rc = phi_net_open(&params, net);
     if (rc == 0)
         rc = phi_way_open(way, self->config, self->report, self->device, *net,
-                          (char *)self->probe.address + (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE);
+                          (char *)self->trials.target.address + (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE);
     if (rc && *net != NULL) {
         phi_net_close(*net);
         *net = NULL;
@@ -43,12 +43,12 @@ static void *opener_main(void *opaque)
     phi_probe_thread(self->device); // a provider may call the driver
     const int rc = open_net(self, &net, &way);
     pthread_mutex_lock(&self->lock);
-    self->way = way;
-    self->net = net;
-    self->net_failed = rc == PH_ENOPATH;
+    self->net.way = way;
+    self->net.net = net;
+    self->net.failed = rc == PH_ENOPATH;
     // What was too slow has not been judged: the machine may be very busy just now.
-    self->net_error = self->net_failed ? 0 : rc == -ETIMEDOUT ? -EAGAIN : rc;
-    self->net_opening = false;
+    self->net.error = self->net.failed ? 0 : rc == -ETIMEDOUT ? -EAGAIN : rc;
+    self->net.opening = false;
     phi_self_changed(self);
     pthread_mutex_unlock(&self->lock);
     return NULL;
@@ -58,31 +58,31 @@ static void *opener_main(void *opaque)
 static void start(struct phi_self *self)
 {
     phi_opener_join(self);
-    const int rc = phi_thread_start(&self->net_opener, "peerhop-open", opener_main, self);
+    const int rc = phi_thread_start(&self->net.opener, "peerhop-open", opener_main, self);
     if (rc)
-        self->net_error = phi_fail(self->report, rc,
+        self->net.error = phi_fail(self->report, rc,
                                     "the thread that opens the net cannot start: %s",
                                     ph_strerror(rc));
-    self->net_opener_is = self->net_opening = rc == 0;
+    self->net.opener_is = self->net.opening = rc == 0;
 }
 
 int phi_opener_net(struct phi_self *self, int64_t deadline)
 {
-    if (self->net != NULL || self->net_failed)
+    if (self->net.net != NULL || self->net.failed)
         return 0;
-    if (self->net_opening)
+    if (self->net.opening)
         return -EAGAIN; // who began it waits
     start(self);
     // Where this rank ends the caller says so.
-    while (self->net_opening && !self->aborted && !self->fenced && !self->leaving)
+    while (self->net.opening && !self->end.aborted && !self->end.fenced && !self->end.leaving)
         if (phi_self_follow(self, deadline) == -ETIMEDOUT)
             return -EAGAIN;
-    return self->net_opening ? -EAGAIN : self->net_error;
+    return self->net.opening ? -EAGAIN : self->net.error;
 }
 
 int phi_opener_wait(struct phi_self *self, int64_t deadline)
 {
-    while (self->net_opening)
+    while (self->net.opening)
         if (phi_self_follow(self, deadline) == -ETIMEDOUT)
             return phi_fail(self->report, -ETIMEDOUT,
                             "rank %d cannot leave: its provider of libfabric has not begun to "
@@ -93,7 +93,7 @@ int phi_opener_wait(struct phi_self *self, int64_t deadline)
 
 void phi_opener_join(struct phi_self *self)
 {
-    if (self->net_opener_is)
-        pthread_join(self->net_opener, NULL);
-    self->net_opener_is = false;
+    if (self->net.opener_is)
+        pthread_join(self->net.opener, NULL);
+    self->net.opener_is = false;
 }

@@ -67,13 +67,13 @@ static int map_segment(struct phi_peer *peer, struct phi_contact *c)
     int rc = take_segment(peer, c);
     if (rc || self->device == NULL)
         return rc;
-    peer->registering = true;
+    peer->contact.registering = true;
     pthread_mutex_unlock(&self->lock);
     rc = phi_segment_register(peer->segment, self->device);
     if (rc == 0)
         rc = phi_flag_memory_open(peer);
     pthread_mutex_lock(&self->lock);
-    peer->registering = false;
+    peer->contact.registering = false;
     return rc;
 }
 
@@ -83,7 +83,7 @@ static void end_life(struct phi_peer *peer, int code)
 {
     phi_hello_drop(peer);
     phi_peer_break(peer, code);
-    peer->gone = true;
+    peer->end.gone = true;
 }
 
 // What the contact says of the peer's end: what it answers, or that a process that has answered
@@ -100,9 +100,9 @@ static int end_of(const struct phi_peer *peer, int rc)
 static void note_silence(struct phi_peer *peer, int rc, int64_t asked)
 {
     if (rc != -ETIMEDOUT)
-        peer->mute = false;
+        peer->contact.mute = false;
     else if (phi_now() >= asked + MUTE_MS * PHI_MS)
-        peer->mute = true;
+        peer->contact.mute = true;
 }
 
 static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
@@ -113,8 +113,8 @@ static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
         rc == -EAGAIN || rc == -ETIMEDOUT) {
         // Perhaps a former life's record: a newer one may come. Or the peer has still to part with
         // a former life of ours.
-        peer->refused = true;
-        peer->retry = phi_deadline(RETRY_MS);
+        peer->contact.refused = true;
+        peer->contact.retry = phi_deadline(RETRY_MS);
         return 0;
     }
     if (rc == PH_EMISMATCH)
@@ -132,7 +132,7 @@ static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
 static void finish(struct phi_peer *peer, struct phi_contact *c)
 {
     phi_contact_close(c);
-    peer->preparing = false;
+    peer->contact.preparing = false;
     phi_expel_settle(peer); // what came meanwhile
     phi_peer_renew(peer);
     phi_self_changed(peer->self);
@@ -145,7 +145,7 @@ static void look(struct phi_peer *peer, int64_t deadline)
     struct phi_capabilities theirs = peer->theirs;
     struct phi_contact c = PHI_NO_CONTACT;
     const int64_t now = phi_now();
-    peer->preparing = true;
+    peer->contact.preparing = true;
     pthread_mutex_unlock(&peer->self->lock);
     int rc = phi_node_connect(theirs.socket, &c.socket);
     if (rc == 0)
@@ -162,7 +162,7 @@ static void look(struct phi_peer *peer, int64_t deadline)
 static int prepare_net(struct phi_peer *peer, int64_t deadline)
 {
     // Not before the first hello, which would be late by it.
-    if (peer->link != NULL && phi_attempt_against(peer) != PHI_REASON_NONE)
+    if (peer->to.link != NULL && phi_attempt_against(peer) != PHI_REASON_NONE)
         look(peer, deadline);
     return phi_contact_by_net(peer) && phi_contact_due(peer) ? phi_hello_prepare(peer, deadline)
                                                              : 0;
@@ -171,15 +171,15 @@ static int prepare_net(struct phi_peer *peer, int64_t deadline)
 static void make_ready(struct phi_peer *peer, struct phi_contact *c)
 {
     struct phi_self *self = peer->self;
-    peer->socket = c->socket;
-    peer->wake_fd = c->wake_fd;
-    peer->pidfd = c->pidfd;
+    peer->to.socket = c->socket;
+    peer->to.wake_fd = c->wake_fd;
+    peer->to.pidfd = c->pidfd;
     c->socket = c->wake_fd = c->pidfd = -1;
     phi_attempt_keep(peer);
     peer->state = PHI_PEER_READY;
     // Another thread may sleep for all already: this peer is to wake it as well (see
     // set_sleeping() in exchange/inbox.c).
-    atomic_exchange(&phi_peer_mine(peer)->sleeping, self->registered ? 1 : 0);
+    atomic_exchange(&phi_peer_mine(peer)->sleeping, self->inbox.registered ? 1 : 0);
 }
 
 // With the lock: what was found.
@@ -187,7 +187,7 @@ static int conclude(struct phi_peer *peer, int rc, struct phi_contact *c)
 {
     struct phi_self *self = peer->self;
     const struct phi_capabilities theirs = peer->theirs;
-    peer->refused = false;
+    peer->contact.refused = false;
     if (end_of(peer, rc)) {
         end_life(peer, end_of(peer, rc));
         return 0;
@@ -220,22 +220,22 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     if (phi_contact_by_net(peer))
         return prepare_net(peer, deadline);
     if (!phi_capabilities_same_node(&self->mine, &peer->theirs)) {
-        peer->unreachable = true;
-        peer->why = phi_transport_net.viable(&self->mine, &peer->theirs, PHI_KIND_HOST);
+        peer->contact.unreachable = true;
+        peer->contact.why = phi_transport_net.viable(&self->mine, &peer->theirs, PHI_KIND_HOST);
         return 0;
     }
     struct phi_capabilities theirs = peer->theirs;
     struct phi_contact c = PHI_NO_CONTACT;
     const int64_t now = phi_now();
-    peer->preparing = true;
+    peer->contact.preparing = true;
     pthread_mutex_unlock(&self->lock);
     int rc = phi_contact_make(peer, &theirs, &c, deadline);
     pthread_mutex_lock(&self->lock);
     note_silence(peer, rc, now);
     // Who lives listens, and did before its record came: for this life that stays so.
-    peer->shut = c.socket < 0 && (rc == -ECONNREFUSED || rc == -ENOENT);
+    peer->contact.shut = c.socket < 0 && (rc == -ECONNREFUSED || rc == -ENOENT);
     rc = conclude(peer, rc, &c);
-    if (peer->shut && peer->state == PHI_PEER_KNOWN)
+    if (peer->contact.shut && peer->state == PHI_PEER_KNOWN)
         phi_hello_knock(peer, deadline);
     finish(peer, &c);
     return rc;

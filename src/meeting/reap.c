@@ -22,12 +22,12 @@ static bool reap_peer(struct phi_peer *peer, bool blocking)
 
 static bool reap_probe(struct phi_peer *peer, bool blocking)
 {
-    struct phi_import *probe = peer->probe;
-    if (probe == NULL || peer->probing)
+    struct phi_import *probe = peer->trial.probe;
+    if (probe == NULL || peer->trial.probing)
         return false;
     if (!blocking && phi_memory_import_blocks(probe))
         return true;
-    peer->probe = NULL;
+    peer->trial.probe = NULL;
     pthread_mutex_unlock(&peer->self->lock);
     phi_memory_import_close(probe);
     pthread_mutex_lock(&peer->self->lock);
@@ -51,9 +51,9 @@ static bool reap_former(struct phi_peer *peer, bool blocking)
 // afterwards.
 static bool visit(struct phi_peer *peer, bool (*reap)(struct phi_peer *, bool), bool blocking)
 {
-    peer->visitors++;
+    peer->life.visitors++;
     bool left = reap(peer, blocking);
-    peer->visitors--;
+    peer->life.visitors--;
     return left;
 }
 
@@ -63,10 +63,10 @@ bool phi_reap(struct phi_self *self, bool blocking)
     pthread_mutex_lock(&self->lock);
     for (int rank = 0; rank < self->ranks; rank++)
         if (self->table[rank] != NULL)
-            left = visit(self->table[rank], self->leaving ? reap_leaving : reap_peer, blocking) ||
+            left = visit(self->table[rank], self->end.leaving ? reap_leaving : reap_peer, blocking) ||
                    left;
     left = phi_lives_reap(self, blocking) || left;
-    for (struct phi_peer *peer = self->former; peer != NULL; peer = peer->former)
+    for (struct phi_peer *peer = self->lives.former; peer != NULL; peer = peer->life.former)
         left = visit(peer, reap_former, blocking) || left;
     left = phi_attempt_reap(self, blocking) || left;
     phi_service_wake(self);

@@ -18,8 +18,8 @@ struct loopback {
 
 static struct ph_channel *find(const struct phi_peer *loopback, uint64_t op_id)
 {
-    for (struct ph_channel *c = loopback->channels; c != NULL; c = c->next)
-        if (c->op_id == op_id && atomic_load(&c->status) == 0)
+    for (struct ph_channel *c = loopback->channels.first; c != NULL; c = c->kept.next)
+        if (c->op_id == op_id && atomic_load(&c->live.status) == 0)
             return c;
     return NULL;
 }
@@ -27,14 +27,14 @@ static struct ph_channel *find(const struct phi_peer *loopback, uint64_t op_id)
 // Frees what the application has let go of, and no stream or graph touches.
 static void prune(struct phi_peer *loopback)
 {
-    struct ph_channel **at = &loopback->channels;
+    struct ph_channel **at = &loopback->channels.first;
     while (*at != NULL) {
         struct ph_channel *channel = *at;
-        if (channel->handles > 0 || !phi_revoke_drained(channel)) {
-            at = &channel->next;
+        if (channel->kept.handles > 0 || !phi_revoke_drained(channel)) {
+            at = &channel->kept.next;
             continue;
         }
-        *at = channel->next;
+        *at = channel->kept.next;
         free(channel);
     }
 }
@@ -49,37 +49,37 @@ static struct ph_channel *add(struct phi_peer *loopback, uint64_t op_id)
     channel->self = loopback->self;
     channel->peer = loopback;
     channel->op_id = op_id;
-    channel->role = PH_ROLE_BOTH;
-    channel->unbound = channel->loopback = true;
-    channel->protocol_out = channel->protocol_in = PH_PROTOCOL_PUT;
-    channel->mine = channel->theirs_line = &made->line;
-    channel->next = loopback->channels;
-    loopback->channels = channel;
+    channel->fixed.role = PH_ROLE_BOTH;
+    channel->fixed.unbound = channel->fixed.loopback = true;
+    channel->fixed.protocol[1] = channel->fixed.protocol[0] = PH_PROTOCOL_PUT;
+    channel->fixed.own.line = channel->fixed.theirs.line = &made->line;
+    channel->kept.next = loopback->channels.first;
+    loopback->channels.first = channel;
     return channel;
 }
 
 int phi_loopback_open(struct phi_self *self, uint64_t op_id, struct ph_channel **out)
 {
-    if (self->loopback == NULL && (self->loopback = phi_peer_new(self, self->rank)) == NULL)
+    if (self->lives.loopback == NULL && (self->lives.loopback = phi_peer_new(self, self->rank)) == NULL)
         return -ENOMEM;
-    *out = find(self->loopback, op_id);
+    *out = find(self->lives.loopback, op_id);
     if (*out == NULL) {
-        prune(self->loopback);
-        *out = add(self->loopback, op_id);
+        prune(self->lives.loopback);
+        *out = add(self->lives.loopback, op_id);
     }
     if (*out == NULL)
         return phi_fail(self->report, -ENOMEM, "out of memory for operation %llu with rank %d",
                         (unsigned long long)op_id, self->rank);
-    (*out)->handles++;
+    (*out)->kept.handles++;
     return 0;
 }
 
 void phi_loopback_break(struct phi_self *self, int code)
 {
-    if (self->loopback == NULL)
+    if (self->lives.loopback == NULL)
         return;
-    for (struct ph_channel *c = self->loopback->channels; c != NULL; c = c->next) {
+    for (struct ph_channel *c = self->lives.loopback->channels.first; c != NULL; c = c->kept.next) {
         int whole = 0;
-        atomic_compare_exchange_strong(&c->status, &whole, code);
+        atomic_compare_exchange_strong(&c->live.status, &whole, code);
     }
 }

@@ -21,15 +21,15 @@ struct phi_peer *phi_peer_new(struct phi_self *self, int rank)
         goto no_memory;
     peer->self = self;
     peer->rank = rank;
-    peer->socket = peer->wake_fd = peer->pidfd = -1;
-    peer->slots = calloc(channels, sizeof *peer->slots);
-    peer->slot_lives = calloc(channels, sizeof *peer->slot_lives);
-    if (peer->slots == NULL || peer->slot_lives == NULL || phi_gate_init(&peer->calling))
+    peer->to.socket = peer->to.wake_fd = peer->to.pidfd = -1;
+    peer->keys.slots = calloc(channels, sizeof *peer->keys.slots);
+    peer->keys.slot_lives = calloc(channels, sizeof *peer->keys.slot_lives);
+    if (peer->keys.slots == NULL || peer->keys.slot_lives == NULL || phi_gate_init(&peer->to.calling))
         goto free;
     return peer;
 free:
-    free(peer->slots);
-    free(peer->slot_lives);
+    free(peer->keys.slots);
+    free(peer->keys.slot_lives);
     free(peer);
 no_memory:
     phi_fail(self->report, -ENOMEM, "out of memory for rank %d", rank);

@@ -50,96 +50,143 @@ struct phi_trier {
 // So many threads enqueue groups at once without asking for memory each time.
 enum { PHI_SPARE_WORK = 8 };
 
-// What the service thread sleeps in, and what wakes it.
+// The service thread sleeps in epoll; event wakes it.
 struct phi_events {
     int epoll, event;
     uint32_t watches; // given so far
 };
 
-struct phi_self {
-    const volatile uint8_t *life; // 1; a page of zeros in a forked child
-    struct phi_report *report;
-    struct phi_counters *counters;
-    const struct phi_config *config;
-    const struct phi_table *size_table; // of PEERHOP_TABLE, or NULL
-    struct phi_memory *memory;
-    struct phi_executor *executor;
-    struct phi_device *device;
-    struct phi_mailbox *mailbox; // has its own locks
-    struct phi_service *service;
-    struct phi_events events;   // of the service thread
-    _Atomic uint32_t strangers; // connections of other users that the service thread refused
-    int pidfd;                  // of this process, for peers; -1: this kernel gives none
-    struct phi_net *net;        // once a peer needs it; never closed before the end
-    struct phi_wake net_wake;   // rung when a message came over it, or a link was lost
-    struct phi_way way;         // of this rank's memory over it
-    pthread_t net_opener;       // the thread that opens it, or has
-    bool net_opener_is;         // it has not been joined
-    bool net_opening;           // it is at work, without the lock
-    bool net_failed;            // it could not be opened
-    int net_error;              // why it is opened again; -EAGAIN: its providers were too slow, or
-                                // a thread could not be started
-    int rank, ranks;
-    uint64_t incarnation;
-    struct phi_capabilities mine;
+// The parts of struct phi_self. "A part of FILES": no other file names it (tests/headers/members.py).
 
-    pthread_mutex_t lock;
-    pthread_cond_t changed; // on CLOCK_MONOTONIC
-    uint64_t changes; // counts broadcasts, so that no change between a look and a wait is missed
-    bool receiving;   // a thread is inside phi_mailbox_receive
-    struct phi_message late; // there was no memory to file it: first of all again, before others
-    bool is_late;
-    bool registered;                   // peers ring: this rank's `sleepers` are counted up
-    uint32_t *wanted;                  // by rank: threads that await a message of it
-    bool *wanted_now;                  // the same for phi_mailbox_receive
-    struct phi_peer **table;           // by rank; NULL: never named
-    struct phi_peer *loopback;             // of the channels of this rank to itself; NULL: none so far
-    struct phi_peer *former;           // lives that are over: channels may still name them
-    bool former_due;                   // something may be freed of them; see meeting/lives.h
-    struct phi_local_export **exports; // live ones
-    uint32_t exports_count;
-    size_t exports_room;
-    uint32_t export_ids;            // given so far
+struct phi_changes {
+    pthread_cond_t cond; // on CLOCK_MONOTONIC
+    uint64_t count;      // of broadcasts, so that no change between a look and a wait is missed
+};
+
+// Messages that come by the store.
+struct phi_inbox {
+    bool receiving;          // a thread is inside phi_mailbox_receive
+    bool registered;         // peers ring: this rank's `sleepers` are counted up
+    bool is_late;            // `late` is one
+    struct phi_message late; // there was no memory to file it: it is filed before any other
+    uint32_t *wanted;        // by rank: threads that await a message of it
+    bool *wanted_now;        // the same for phi_mailbox_receive
+};
+
+// Peers that are not in the table.
+struct phi_lives {
+    struct phi_peer *loopback; // has the channels of this rank to itself; NULL: none so far
+    struct phi_peer *former;   // lives that are over: channels may still name them
+    bool former_due;           // something may be freed of them; see meeting/lives.h
+};
+
+// Memory of this rank that peers may map, and what is being given back.
+struct phi_own_exports {
+    struct phi_local_export **live;
+    uint32_t count;
+    size_t room;
+    uint32_t ids;                   // given so far
     struct phi_local_export *ended; // of no use any more, but peers may map them
-    struct phi_bounce *bounces;     // for exchanges that are about to begin
-    uint64_t slot_bytes;            // of PEERHOP_DEVICE_BYTES that is used
     struct phi_release *releases;   // under way
     uint64_t release_ids;           // given so far
-    // Staged ones with several blocks for a record; those of a life that is over end without the
-    // lock.
+};
+
+struct phi_exchanges {
+    struct ph_exchange_request *first; // unfinished ones
+    struct ph_exchange_request *spare; // kept for the next one, or NULL
+    struct phi_bounce *bounces;        // for exchanges that are about to begin
+    uint64_t calls, passes;            // so far; passes hold the lock throughout
+    uint64_t keys_freed;               // how often
+    pthread_t thread;                  // the first thread that exchanged ...
+    bool any, many_threads;            // ... if any has; others have as well
+    // The application waits for this in the exchange that it finishes, or NULL: for peers that ask
+    // (PHI_NODE_WAITING).
+    const struct phi_pending *waiting;
+};
+
+// What the data path has of the rank.
+struct phi_issuing {
+    // Streams may store what a peer reads later with no fence of system scope behind it: into host
+    // memory that some channel names, or by kernels that have had a device channel. Never again
+    // false.
+    _Atomic bool unfenced;
+    // Staged channels with several blocks for a record; those of a life that is over end without
+    // the lock.
     _Atomic uint32_t wide_channels;
-    uint64_t exchange_calls;
-    uint64_t keys_freed; // how often
-    uint64_t passes;     // over exchanges so far, each with the lock held throughout
-    int aborted;         // 0 or PH_EABORTED
-    int fenced;          // 0 or PH_EFENCED
+    struct phi_work *_Atomic spare[PHI_SPARE_WORK]; // of groups, for the next ones; or NULL
+};
+
+struct phi_own_net {
+    struct phi_net *net;   // once a peer needs it; never closed before the end
+    struct phi_wake wake;  // rung when a message came over it, or a link was lost
+    struct phi_way way;    // of this rank's memory over it
+    pthread_t opener;      // the thread that opens it, or has
+    bool opener_is;        // it has not been joined
+    bool opening;          // it is at work, without the lock
+    bool failed;           // it could not be opened
+    int error;             // why it is opened again; -EAGAIN: its providers were too slow, or a
+                           // thread could not be started
+};
+
+// How this rank comes to its end.
+struct phi_own_end {
+    int aborted; // 0 or PH_EABORTED
+    int fenced;  // 0 or PH_EFENCED
     char fenced_why[128];
     _Atomic bool fence_told; // the application knows
     _Atomic bool untold;     // calls that wait are to tell it of an end: see ending/untold.h
     bool destroying;         // it ends its own streams' work, to leave: it is told of all ends
     bool leaving;
-    struct ph_exchange_request *requests; // unfinished exchanges
-    struct ph_exchange_request *spare;    // kept for the next one, or NULL
-    // Streams may store what a peer reads later with no fence of system scope behind it: into host
-    // memory that some channel names, or by kernels that have had a device channel. Never again
-    // false.
-    _Atomic bool unfenced;
-    struct phi_work *_Atomic spare_work[PHI_SPARE_WORK]; // of groups, for the next ones; or NULL
+};
 
+struct phi_serving {
+    struct phi_service *service;
+    struct phi_events events;      // of the service thread
+    _Atomic uint32_t strangers;    // connections of other users that it refused
+    int pidfd;                     // of this process, for peers; -1: this kernel gives none
     int64_t ticked;                // when the service thread last beat; 0: nobody is connected
     int64_t awake_since;           // ... and since when it has done so without a long gap
     _Atomic int64_t *silent_since; // by rank: when a SUSPECT last beat, or 0
+};
 
-    struct phi_probe probe; // what peers' probes write to; does not change
+struct phi_trials {
+    struct phi_probe target;      // what peers' probes write to; does not change
     struct phi_trier trier;
-    struct phi_attempt *attempts; // with lives that are over, and something of them mapped
+    struct phi_attempt *former;   // with lives that are over, and something of them mapped
+};
 
-    pthread_t exchanger;          // the first thread that exchanged ...
-    bool exchanged, many_threads; // ... if any has; others have as well
+struct phi_flag_budget {
+    const struct phi_table *sizes; // of PEERHOP_TABLE, or NULL
+    uint64_t used;                 // of PEERHOP_DEVICE_BYTES
+};
 
-    // What the application has waited for last in the exchange that it finishes, or NULL: for peers
-    // that ask (PHI_NODE_WAITING).
-    const struct phi_pending *waiting;
+struct phi_self {
+    // These do not change. The mailbox has its own locks.
+    const volatile uint8_t *life; // 1; a page of zeros in a forked child
+    struct phi_report *report;
+    struct phi_counters *counters;
+    const struct phi_config *config;
+    struct phi_memory *memory;
+    struct phi_executor *executor;
+    struct phi_device *device;
+    struct phi_mailbox *mailbox;
+    int rank, ranks;
+    uint64_t incarnation;
+    struct phi_capabilities mine;
+
+    pthread_mutex_t lock;
+    struct phi_changes changes; // of anything that a thread may wait for
+    struct phi_peer **table; // by rank; NULL: never named
+    struct phi_lives lives;
+    struct phi_inbox inbox;
+    struct phi_own_exports exports;
+    struct phi_exchanges exchanges;
+    struct phi_issuing issuing;
+    struct phi_own_net net;
+    struct phi_own_end end;
+    struct phi_serving serving;
+    struct phi_trials trials;
+    struct phi_flag_budget flags;
 };
 
 // phi_self_forked: whether this process is a forked child of the one that made the context,

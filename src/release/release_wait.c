@@ -81,10 +81,10 @@ static bool has_unreleased(struct phi_self *self, const struct phi_scope *scope)
         const struct phi_peer *peer = self->table[rank];
         size_t cursor = 0;
         for (struct phi_key *key;
-             peer != NULL && (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
-            for (uint32_t i = 0; i < key->own_count; i++)
-                if (!key->own[i].released && (key->own[i].offered || key->request != NULL) &&
-                    phi_scope_has(scope, &key->own[i]))
+             peer != NULL && (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
+            for (uint32_t i = 0; i < key->own.count; i++)
+                if (!key->own.list[i].released && (key->own.list[i].offered || key->request != NULL) &&
+                    phi_scope_has(scope, &key->own.list[i]))
                     return true;
     }
     return false;
@@ -95,7 +95,7 @@ static struct obstacle look(struct phi_self *self, const struct phi_scope *scope
 {
     struct obstacle o = {0};
     bool waits = false;
-    for (const struct phi_release *part = self->releases; part != NULL; part = part->next) {
+    for (const struct phi_release *part = self->exports.releases; part != NULL; part = part->next) {
         if (!phi_scope_touches(scope, part->base + part->offset, part->size))
             continue;
         waits = true;
@@ -108,9 +108,9 @@ static struct obstacle look(struct phi_self *self, const struct phi_scope *scope
         return o;
     }
     if (state == PH_RELEASE_CLOSED) {
-        for (uint32_t i = 0; i < self->exports_count; i++)
-            look_at_mappings(self, scope, self->exports[i], &o);
-        for (struct phi_local_export *e = self->ended; e != NULL; e = e->next)
+        for (uint32_t i = 0; i < self->exports.count; i++)
+            look_at_mappings(self, scope, self->exports.live[i], &o);
+        for (struct phi_local_export *e = self->exports.ended; e != NULL; e = e->next)
             look_at_mappings(self, scope, e, &o);
     }
     if (o.pins_only)
@@ -176,7 +176,7 @@ static int fail(struct phi_self *self, const struct phi_scope *scope, enum ph_re
 // Whether the application is to be told at once. A fenced rank is answered by nobody.
 static bool must_tell(const struct phi_self *self, const struct obstacle *o)
 {
-    return self->fenced || o->ended != NULL;
+    return self->end.fenced || o->ended != NULL;
 }
 
 // What a call says of what is in the way. An end that the application does not know of comes first:
@@ -186,7 +186,7 @@ static int say(struct phi_self *self, const struct phi_scope *scope,
 {
     if (o->rc == -EINVAL)
         return fail(self, scope, state, o);
-    if (self->fenced)
+    if (self->end.fenced)
         return phi_fence_fail(self);
     return o->ended ? phi_peer_failure(o->ended) : fail(self, scope, state, o);
 }
@@ -212,7 +212,7 @@ int phi_release_wait(struct phi_self *self, const void *address, size_t size,
     struct obstacle o = look(self, &scope, state);
     // The service thread hears of all that changes, and says so.
     while ((o.rc == -EAGAIN || o.rc == -EBUSY) && !must_tell(self, &o) && phi_now() < deadline) {
-        pthread_cond_timedwait(&self->changed, &self->lock, &until);
+        pthread_cond_timedwait(&self->changes.cond, &self->lock, &until);
         o = look(self, &scope, state);
     }
     if (o.rc == -EAGAIN)

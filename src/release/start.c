@@ -20,7 +20,7 @@ static struct phi_release *part_for(struct phi_peer *peer, const struct phi_loca
                                     const struct phi_scope *scope, uint64_t since)
 {
     struct phi_self *self = peer->self;
-    struct phi_release *part = self->releases;
+    struct phi_release *part = self->exports.releases;
     for (; part != NULL; part = part->next)
         if (part->peer == peer && part->export_id == e->id && part->id > since)
             return part;
@@ -30,15 +30,15 @@ static struct phi_release *part_for(struct phi_peer *peer, const struct phi_loca
     const struct phi_allocation *a = &e->export_.allocation;
     uint64_t begin = scope->begin > a->base ? scope->begin : a->base;
     uint64_t end = scope->end < a->base + a->size ? scope->end : a->base + a->size;
-    part->id = ++self->release_ids;
+    part->id = ++self->exports.release_ids;
     part->peer = peer;
     part->export_id = e->id;
     part->base = a->base;
     part->offset = begin - a->base;
     part->size = end - begin;
-    part->number = peer->numbers;
-    part->next = self->releases;
-    self->releases = part;
+    part->number = peer->keys.numbers;
+    part->next = self->exports.releases;
+    self->exports.releases = part;
     return part;
 }
 
@@ -63,9 +63,9 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
                            bool *any)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
-        for (uint32_t i = 0; i < key->own_count; i++) {
-            struct phi_own_buffer *own = &key->own[i];
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
+        for (uint32_t i = 0; i < key->own.count; i++) {
+            struct phi_own_buffer *own = &key->own.list[i];
             if (own->released || !phi_scope_has(scope, own))
                 continue;
             *any = true;
@@ -82,15 +82,15 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
 
 static void revoke_own_ends(struct phi_peer *peer)
 {
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next) {
-        if (phi_key_mine_released(channel->key, channel->mine_number))
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next) {
+        if (phi_key_mine_released(channel->kept.key, channel->fixed.own.number))
             phi_revoke_channel(channel);
     }
 }
 
 static int release_scope(struct phi_self *self, const struct phi_scope *scope, bool *any)
 {
-    uint64_t since = self->release_ids;
+    uint64_t since = self->exports.release_ids;
     int rc = 0;
     for (int rank = 0; rank < self->ranks && rc == 0; rank++) {
         struct phi_peer *peer = self->table[rank];
@@ -104,8 +104,8 @@ static int release_scope(struct phi_self *self, const struct phi_scope *scope, b
         *any = *any || here;
     }
     // What only retired keys had a buffer in.
-    for (uint32_t i = self->exports_count; i-- > 0;) {
-        struct phi_local_export *e = self->exports[i];
+    for (uint32_t i = self->exports.count; i-- > 0;) {
+        struct phi_local_export *e = self->exports.live[i];
         if (e->buffers == 0 && (scope->export_ == NULL || scope->export_ == e) &&
             phi_scope_touches(scope, e->export_.allocation.base, e->export_.allocation.size)) {
             phi_release_unused(self, e);
@@ -123,8 +123,8 @@ static int release_scope(struct phi_self *self, const struct phi_scope *scope, b
 void phi_release_gone(struct phi_self *self, const struct phi_allocation *now)
 {
     const struct phi_scope range = {.begin = now->base, .end = now->base + now->size};
-    for (uint32_t i = self->exports_count; i-- > 0;) {
-        struct phi_local_export *e = self->exports[i];
+    for (uint32_t i = self->exports.count; i-- > 0;) {
+        struct phi_local_export *e = self->exports.live[i];
         const struct phi_allocation *a = &e->export_.allocation;
         if (phi_allocation_equal(a, now) || !phi_scope_touches(&range, a->base, a->size))
             continue;
@@ -135,17 +135,17 @@ void phi_release_gone(struct phi_self *self, const struct phi_allocation *now)
                 "there now",
                 (unsigned long long)a->size, (unsigned long long)a->base);
         release_scope(self, &all, &any); // without memory for it the next exchange tries again
-        i = i < self->exports_count ? i : self->exports_count;
+        i = i < self->exports.count ? i : self->exports.count;
     }
 }
 
 // Whether the library ever knew something in the range that is not over.
 static bool is_known(struct phi_self *self, const struct phi_scope *scope)
 {
-    for (struct phi_release *part = self->releases; part != NULL; part = part->next)
+    for (struct phi_release *part = self->exports.releases; part != NULL; part = part->next)
         if (phi_scope_touches(scope, part->base + part->offset, part->size))
             return true;
-    for (struct phi_local_export *e = self->ended; e != NULL; e = e->next)
+    for (struct phi_local_export *e = self->exports.ended; e != NULL; e = e->next)
         if (phi_scope_touches(scope, e->export_.allocation.base, e->export_.allocation.size))
             return true;
     return false;

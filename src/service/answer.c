@@ -81,8 +81,8 @@ static int answer_status(struct phi_self *self, struct phi_status_ages *ages,
 
 static int answer_process(const struct phi_self *self, int *fd)
 {
-    *fd = self->pidfd;
-    return self->pidfd >= 0 ? 0 : -ENOENT;
+    *fd = self->serving.pidfd;
+    return self->serving.pidfd >= 0 ? 0 : -ENOENT;
 }
 
 static int answer_segment(struct phi_self *self, struct phi_peer *peer,
@@ -90,7 +90,7 @@ static int answer_segment(struct phi_self *self, struct phi_peer *peer,
 {
     if (self->rank > peer->rank)
         return -EINVAL;
-    if (request->a != 0 && !(peer->net_refused && peer->incarnation == request->from))
+    if (request->a != 0 && !(peer->contact.net_refused && peer->incarnation == request->from))
         return -ESTALE; // until this rank has no segment over the net any more, and will have none
     struct phi_segment *segment;
     int rc = phi_contact_segment(peer, request->from, &segment);
@@ -110,7 +110,7 @@ static int answer_export(struct phi_self *self, uint64_t id, int *fd)
 
 static int answer_probe(struct phi_self *self, struct phi_node_message *answer, int *fd)
 {
-    const struct phi_export *e = &self->probe.export_;
+    const struct phi_export *e = &self->trials.target.export_;
     memcpy(answer->bytes, e->record, e->record_size);
     answer->bytes_size = (uint32_t)e->record_size;
     *fd = e->fd;
@@ -121,7 +121,7 @@ static int answer_verify(struct phi_self *self, uint64_t offset, uint64_t seed)
 {
     if (offset > (uint64_t)(PHI_PROBE_SLOTS - 1) * PHI_PROBE_SIZE)
         return -EINVAL;
-    return phi_probe_verify(self->device, (const char *)self->probe.address + offset, seed,
+    return phi_probe_verify(self->device, (const char *)self->trials.target.address + offset, seed,
                             phi_deadline(VERIFY_DEADLINE_MS));
 }
 
@@ -130,7 +130,7 @@ static int answer_taken(struct phi_self *self, struct phi_peer *peer,
 {
     if (request->a >= (uint64_t)self->config->channels)
         return -EINVAL;
-    const struct phi_key *key = peer->slots[request->a];
+    const struct phi_key *key = peer->keys.slots[request->a];
     answer->a = key != NULL && phi_agreement_answer(&key->agreement, (uint32_t)request->b);
     return 0;
 }
@@ -139,13 +139,13 @@ static int answer_taken(struct phi_self *self, struct phi_peer *peer,
 static int answer_waiting(struct phi_self *self, const struct phi_node_message *request,
                           struct phi_node_message *answer)
 {
-    const struct phi_pending *waiting = self->waiting;
-    if (waiting == NULL || self->many_threads || !phi_pending_waits(waiting) ||
+    const struct phi_pending *waiting = self->exchanges.waiting;
+    if (waiting == NULL || self->exchanges.many_threads || !phi_pending_waits(waiting) ||
         (request->a != 0 && phi_request_roles(self, request->a - 1, request->b)))
         return 0;
     answer->a = (uint64_t)waiting->key->peer->rank + 1;
     answer->b = waiting->key->op_id;
-    answer->c = self->exchange_calls;
+    answer->c = self->exchanges.calls;
     return 0;
 }
 
@@ -189,7 +189,7 @@ static int answer_locked(struct phi_self *self, const struct phi_node_message *r
         return phi_retire_full_file(peer, request);
     case PHI_NODE_EXPELLED:
         // An expelled rank that does not know it yet has no say.
-        if (request->a < (uint64_t)self->ranks && !peer->expelled)
+        if (request->a < (uint64_t)self->ranks && !peer->end.expelled)
             phi_expel_file(self, (int)request->a, request->b);
         return 0;
     default:

@@ -31,9 +31,9 @@ static void notify(struct phi_peer *peer)
 // What was said to be drained is not used again, also where destroy must be tried once more.
 static void shut(struct phi_peer *peer)
 {
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next) {
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next) {
         int whole = 0;
-        atomic_compare_exchange_strong(&channel->status, &whole, PH_EBROKEN);
+        atomic_compare_exchange_strong(&channel->live.status, &whole, PH_EBROKEN);
     }
     phi_peer_revoke(peer); // the status first, as above
 }
@@ -63,7 +63,7 @@ static struct phi_peer *undrained(struct phi_self *self)
         // A peer that never mapped the segment has mapped nothing of ours. Our state was stored
         // before this load, and the peer stores `mapped` before it looks at our state: one of the
         // two sees the other.
-        if (peer != NULL && peer->segment != NULL && phi_peer_connected(peer) && !peer->gone &&
+        if (peer != NULL && peer->segment != NULL && phi_peer_connected(peer) && !peer->end.gone &&
             atomic_load(&phi_peer_theirs(peer)->mapped) != 0 &&
             atomic_load(&phi_peer_theirs(peer)->drained) == 0)
             return peer;
@@ -80,14 +80,14 @@ static int cannot_leave(struct phi_peer *peer)
                     "rank %d cannot leave: rank %d (process %u) has streams, captured graphs or "
                     "device channels that touch its buffers%s%s",
                     self->rank, peer->rank, peer->theirs.pid, suspicion,
-                    peer->expelled ? "; it was expelled, and has neither acknowledged nor exited"
+                    peer->end.expelled ? "; it was expelled, and has neither acknowledged nor exited"
                                    : "");
 }
 
 static int wait_for_drain(struct phi_self *self, int64_t deadline)
 {
     for (;;) {
-        uint64_t seen = self->changes;
+        uint64_t seen = self->changes.count;
         struct phi_peer *peer = undrained(self);
         if (peer == NULL)
             return 0;
@@ -110,7 +110,7 @@ static int finish(struct phi_self *self, int64_t deadline)
         return rc;
     // What was posted must be there before we say that nothing more comes.
     int rank = -1;
-    if (self->net != NULL && (rc = phi_net_settle(self->net, deadline, &rank)))
+    if (self->net.net != NULL && (rc = phi_net_settle(self->net.net, deadline, &rank)))
         return phi_fail(self->report, rc,
                         "rank %d cannot leave: what it has posted to rank %d is not delivered by "
                         "the net",
@@ -132,17 +132,17 @@ int phi_leave(struct phi_self *self, int64_t deadline)
     // Who destroys needs nothing of a pair that has ended, or ends meanwhile. It says so before its
     // own operations are finished: they may wait for a peer that waits for this in the same way.
     pthread_mutex_lock(&self->lock);
-    self->destroying = true;
+    self->end.destroying = true;
     phi_untold_none(self);
     pthread_mutex_unlock(&self->lock);
     int rc = finish(self, deadline);
     pthread_mutex_lock(&self->lock);
-    self->destroying = false; // the context may be used again: what ends later is told by a call
+    self->end.destroying = false; // the context may be used again: what ends later is told by a call
     if (rc == 0) {
         look_for_mismatches(self);
-        self->leaving = true;
+        self->end.leaving = true;
         // Who has aborted says so to the end: a peer may not have looked yet.
-        say_state(self, PHI_SIDE_LEAVING | (self->aborted ? PHI_SIDE_ABORTED : 0), true);
+        say_state(self, PHI_SIDE_LEAVING | (self->end.aborted ? PHI_SIDE_ABORTED : 0), true);
         rc = wait_for_drain(self, deadline);
     }
     pthread_mutex_unlock(&self->lock);
@@ -152,10 +152,10 @@ int phi_leave(struct phi_self *self, int64_t deadline)
 void phi_abort(struct phi_self *self, const char *reason)
 {
     pthread_mutex_lock(&self->lock);
-    if (!self->aborted) {
-        self->aborted =
+    if (!self->end.aborted) {
+        self->end.aborted =
             phi_fail(self->report, PH_EABORTED, "rank %d aborted: %s", self->rank, reason);
-        say_state(self, PHI_SIDE_ABORTED | (self->leaving ? PHI_SIDE_LEAVING : 0), false);
+        say_state(self, PHI_SIDE_ABORTED | (self->end.leaving ? PHI_SIDE_LEAVING : 0), false);
         phi_self_break(self, PH_EABORTED);
     }
     phi_self_changed(self);

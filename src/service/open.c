@@ -69,8 +69,8 @@ static int make_life(struct phi_self *self)
 // without; that none is left to be had is a failure like any other.
 static int open_pidfd(struct phi_self *self)
 {
-    self->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0); // close-on-exec by definition
-    int rc = self->pidfd < 0 ? -errno : 0;
+    self->serving.pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0); // close-on-exec by definition
+    int rc = self->serving.pidfd < 0 ? -errno : 0;
     if (rc != -EMFILE && rc != -ENFILE && rc != -ENOMEM)
         return 0;
     return phi_fail(self->report, rc, "no descriptor of this process for its peers: %s",
@@ -85,32 +85,32 @@ static int make_peers(const struct phi_self_params *params, struct phi_self **ou
     self->report = params->report;
     self->counters = params->counters;
     self->config = params->config;
-    self->size_table = params->size_table;
+    self->flags.sizes = params->size_table;
     self->memory = params->memory;
     self->executor = params->executor;
     self->device = params->device;
-    self->net_wake = (struct phi_wake){-1, -1};
-    self->events = (struct phi_events){.epoll = -1, .event = -1};
-    self->pidfd = -1;
+    self->net.wake = (struct phi_wake){-1, -1};
+    self->serving.events = (struct phi_events){.epoll = -1, .event = -1};
+    self->serving.pidfd = -1;
     self->rank = params->rank;
     self->ranks = params->ranks;
     size_t ranks = (size_t)params->ranks;
     self->table = calloc(ranks, sizeof *self->table);
-    self->wanted = calloc(ranks, sizeof *self->wanted);
-    self->wanted_now = calloc(ranks, sizeof *self->wanted_now);
-    self->silent_since = calloc(ranks, sizeof *self->silent_since);
-    self->executor->silent_since = self->silent_since;
-    self->executor->untold = &self->untold;
+    self->inbox.wanted = calloc(ranks, sizeof *self->inbox.wanted);
+    self->inbox.wanted_now = calloc(ranks, sizeof *self->inbox.wanted_now);
+    self->serving.silent_since = calloc(ranks, sizeof *self->serving.silent_since);
+    self->executor->silent_since = self->serving.silent_since;
+    self->executor->untold = &self->end.untold;
     self->executor->self = self;
     pthread_mutex_init(&self->lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&self->changed, &attributes);
+    pthread_cond_init(&self->changes.cond, &attributes);
     pthread_condattr_destroy(&attributes);
     *out = self;
-    if (self->table == NULL || self->wanted == NULL || self->wanted_now == NULL ||
-        self->silent_since == NULL)
+    if (self->table == NULL || self->inbox.wanted == NULL || self->inbox.wanted_now == NULL ||
+        self->serving.silent_since == NULL)
         return phi_fail(params->report, -ENOMEM, "out of memory for %d ranks", params->ranks);
     int rc = make_life(self);
     return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s",
@@ -139,16 +139,16 @@ int phi_self_open(const struct phi_self_params *params, int64_t deadline, struct
     describe_self(self);
     if ((rc = open_pidfd(self)))
         goto close;
-    if ((rc = phi_wake_open(&self->net_wake))) {
+    if ((rc = phi_wake_open(&self->net.wake))) {
         phi_fail(self->report, rc, "no sockets to wake the service thread by: %s",
                  ph_strerror(rc));
         goto close;
     }
-    if ((rc = phi_probe_open(self->memory, self->device, &self->probe)) ||
+    if ((rc = phi_probe_open(self->memory, self->device, &self->trials.target)) ||
         (rc = open_mailbox(self, params, deadline)))
         goto close;
     // The service must answer before anybody can learn of it.
-    if ((rc = phi_service_open(self, &self->service)) || (rc = announce(self, deadline)))
+    if ((rc = phi_service_open(self, &self->serving.service)) || (rc = announce(self, deadline)))
         goto close;
     *out = self;
     return 0;
@@ -161,58 +161,58 @@ void phi_self_close(struct phi_self *self, int64_t deadline)
 {
     if (self == NULL)
         return;
-    phi_service_close(self->service);
+    phi_service_close(self->serving.service);
     phi_attempt_stop(self);
     for (int rank = 0; self->table != NULL && rank < self->ranks; rank++)
         phi_peer_free(self->table[rank]);
-    phi_peer_free(self->loopback);
-    while (self->former != NULL) {
-        struct phi_peer *peer = self->former;
-        self->former = peer->former;
+    phi_peer_free(self->lives.loopback);
+    while (self->lives.former != NULL) {
+        struct phi_peer *peer = self->lives.former;
+        self->lives.former = peer->life.former;
         phi_peer_free(peer);
     }
-    while (self->requests != NULL) {
-        struct ph_exchange_request *request = self->requests;
-        self->requests = request->next;
+    while (self->exchanges.first != NULL) {
+        struct ph_exchange_request *request = self->exchanges.first;
+        self->exchanges.first = request->next;
         free(request->loopbacks);
         free(request);
     }
-    free(self->spare);
+    free(self->exchanges.spare);
     for (int i = 0; i < PHI_SPARE_WORK; i++)
-        free(self->spare_work[i]);
+        free(self->issuing.spare[i]);
     phi_opener_join(self);
-    phi_probe_close(self->memory, self->device, &self->probe);
-    for (uint32_t i = 0; i < self->exports_count; i++)
-        phi_export_free(self->exports[i]);
-    while (self->ended != NULL) {
-        struct phi_local_export *e = self->ended;
-        self->ended = e->next;
+    phi_probe_close(self->memory, self->device, &self->trials.target);
+    for (uint32_t i = 0; i < self->exports.count; i++)
+        phi_export_free(self->exports.live[i]);
+    while (self->exports.ended != NULL) {
+        struct phi_local_export *e = self->exports.ended;
+        self->exports.ended = e->next;
         phi_export_free(e);
     }
-    while (self->bounces != NULL) {
-        struct phi_bounce *bounce = self->bounces;
-        self->bounces = bounce->next;
+    while (self->exchanges.bounces != NULL) {
+        struct phi_bounce *bounce = self->exchanges.bounces;
+        self->exchanges.bounces = bounce->next;
         phi_bounce_free(bounce);
     }
-    phi_net_close(self->net);
-    phi_wake_close(&self->net_wake);
-    if (self->pidfd >= 0)
-        close(self->pidfd);
+    phi_net_close(self->net.net);
+    phi_wake_close(&self->net.wake);
+    if (self->serving.pidfd >= 0)
+        close(self->serving.pidfd);
     phi_releases_free(self);
-    free(self->exports);
-    if (self->is_late)
-        phi_mailbox_message_free(&self->late);
+    free(self->exports.live);
+    if (self->inbox.is_late)
+        phi_mailbox_message_free(&self->inbox.late);
     phi_mailbox_close(self->mailbox, deadline);
     free(self->table);
-    free(self->wanted);
-    free(self->wanted_now);
+    free(self->inbox.wanted);
+    free(self->inbox.wanted_now);
     self->executor->silent_since = NULL; // it outlives us
     self->executor->untold = NULL;
     self->executor->self = NULL;
-    free(self->silent_since);
+    free(self->serving.silent_since);
     if (self->life != NULL)
         munmap((void *)self->life, 1);
-    pthread_cond_destroy(&self->changed);
+    pthread_cond_destroy(&self->changes.cond);
     pthread_mutex_destroy(&self->lock);
     free(self);
 }

@@ -60,7 +60,7 @@ struct phi_service {
 static void close_connection(struct phi_service *service, uint32_t index)
 {
     // By hand: a forked child may hold a copy of the descriptor, and with it the entry.
-    epoll_ctl(service->self->events.epoll, EPOLL_CTL_DEL, service->connections[index].fd, NULL);
+    epoll_ctl(service->self->serving.events.epoll, EPOLL_CTL_DEL, service->connections[index].fd, NULL);
     close(service->connections[index].fd);
     service->connections[index].fd = -1;
 }
@@ -102,7 +102,7 @@ static void accept_one(struct phi_service *service)
     if (connection == NULL) {
         // Told at each power of two: whoever knocks without end does not fill the log.
         uint32_t n = ++service->refused;
-        atomic_fetch_add(&service->self->strangers, !ours);
+        atomic_fetch_add(&service->self->serving.strangers, !ours);
         if ((n & (n - 1)) == 0)
             phi_log(service->self->report, PH_LOG_WARN,
                     "a connection of %s was refused (%u so far)",
@@ -111,7 +111,7 @@ static void accept_one(struct phi_service *service)
         return;
     }
     *connection = (struct connection){.fd = fd, .asker.rank = -1};
-    if (phi_events_add(&service->self->events, fd, EPOLLIN, PHI_SOURCE_CONNECTION, index))
+    if (phi_events_add(&service->self->serving.events, fd, EPOLLIN, PHI_SOURCE_CONNECTION, index))
         close_connection(service, index);
 }
 
@@ -133,7 +133,7 @@ static void serve_net(struct phi_service *service, int rank, uint64_t incarnatio
         return;
     pthread_mutex_lock(&self->lock);
     struct phi_peer *peer = self->table[rank];
-    if (peer->link != NULL && peer->incarnation == incarnation)
+    if (peer->to.link != NULL && peer->incarnation == incarnation)
         phi_hello_tell(peer, &answer, true);
     pthread_mutex_unlock(&self->lock);
 }
@@ -160,9 +160,9 @@ static bool serve_link(struct phi_service *service, int rank)
     pthread_mutex_lock(&self->lock);
     struct phi_peer *peer = self->table[rank];
     uint64_t incarnation = peer ? peer->incarnation : 0;
-    if (peer != NULL && peer->link != NULL) {
+    if (peer != NULL && peer->to.link != NULL) {
         more = phi_hello_receive(peer, &message, &question);
-        if (!more && !peer->gone && phi_hello_lost(peer))
+        if (!more && !peer->end.gone && phi_hello_lost(peer))
             end_of_link(peer);
     }
     pthread_mutex_unlock(&self->lock);
@@ -173,7 +173,7 @@ static bool serve_link(struct phi_service *service, int rank)
 
 static void serve_links(struct phi_service *service)
 {
-    phi_wake_take(&service->self->net_wake);
+    phi_wake_take(&service->self->net.wake);
     for (int rank = 0; rank < service->self->ranks; rank++)
         while (serve_link(service, rank))
             ;
@@ -243,18 +243,18 @@ static void serve(struct phi_service *service, uint32_t index)
 static void end_of_peer(struct phi_service *service, enum phi_source source, struct phi_peer *peer)
 {
     // Level-triggered for ever from here on: seen once is enough.
-    epoll_ctl(service->self->events.epoll, EPOLL_CTL_DEL,
-              source == PHI_SOURCE_PIDFD  ? peer->pidfd
-              : source == PHI_SOURCE_WAKE ? peer->wake_fd
-                                          : peer->socket,
+    epoll_ctl(service->self->serving.events.epoll, EPOLL_CTL_DEL,
+              source == PHI_SOURCE_PIDFD  ? peer->to.pidfd
+              : source == PHI_SOURCE_WAKE ? peer->to.wake_fd
+                                          : peer->to.socket,
               NULL);
-    if (peer->link != NULL) {
+    if (peer->to.link != NULL) {
         phi_hello_exited(peer);
         return;
     }
     // Alone it says nothing: whatever a peer has sent as what rings at it.
-    peer->parted = peer->parted || source == PHI_SOURCE_WAKE;
-    if (source == PHI_SOURCE_WAKE && !peer->ending)
+    peer->end.parted = peer->end.parted || source == PHI_SOURCE_WAKE;
+    if (source == PHI_SOURCE_WAKE && !peer->end.ending)
         return;
     bool left =
         peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) & PHI_SIDE_LEAVING;
@@ -269,9 +269,9 @@ static void end_of_peer(struct phi_service *service, enum phi_source source, str
     }
     // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are
     // gone. Without a pidfd (another PID namespace) the end of the connection stands for it.
-    if (source == PHI_SOURCE_PIDFD || peer->pidfd < 0 || left)
+    if (source == PHI_SOURCE_PIDFD || peer->to.pidfd < 0 || left)
         phi_peer_over(peer);
-    else if (peer->parted)
+    else if (peer->end.parted)
         phi_peer_parted(peer);
 }
 
@@ -280,7 +280,7 @@ static void peer_event(struct phi_service *service, uint32_t source, int rank)
     struct phi_self *self = service->self;
     pthread_mutex_lock(&self->lock);
     struct phi_peer *peer = self->table[rank];
-    if (peer->watch == source >> PHI_SOURCE_BITS) // else of a life that has been replaced since
+    if (peer->to.watch == source >> PHI_SOURCE_BITS) // else of a life that has been replaced since
         end_of_peer(service, (enum phi_source)(source & ((1u << PHI_SOURCE_BITS) - 1)), peer);
     pthread_mutex_unlock(&self->lock);
 }
@@ -294,14 +294,14 @@ static bool release_broken(struct phi_self *self)
     for (int rank = 0; rank < self->ranks; rank++) {
         struct phi_peer *peer = self->table[rank];
         more = (peer != NULL && phi_peer_leaves(peer)) || more;
-        if (peer != NULL && peer->link != NULL && !peer->gone && phi_hello_cut_due(peer))
+        if (peer != NULL && peer->to.link != NULL && !peer->end.gone && phi_hello_cut_due(peer))
             end_of_link(peer);
-        if (peer != NULL && peer->link != NULL && !peer->gone)
+        if (peer != NULL && peer->to.link != NULL && !peer->end.gone)
             more = more || phi_hello_exiting(peer);
-        if (peer == NULL || peer->state != PHI_PEER_BROKEN || peer->released)
+        if (peer == NULL || peer->state != PHI_PEER_BROKEN || peer->end.released)
             continue;
-        peer->released = phi_peer_release(peer);
-        more = more || !(peer->released || phi_peer_ending(peer));
+        peer->end.released = phi_peer_release(peer);
+        more = more || !(peer->end.released || phi_peer_ending(peer));
     }
     phi_untold_note(self);
     pthread_mutex_unlock(&self->lock);
@@ -317,7 +317,7 @@ static void handle(struct phi_service *service, uint64_t data)
         accept_one(service);
         break;
     case PHI_SOURCE_EVENT:
-        while (read(service->self->events.event, &count, sizeof count) > 0)
+        while (read(service->self->serving.events.event, &count, sizeof count) > 0)
             ;
         break;
     case PHI_SOURCE_CONNECTION:
@@ -372,7 +372,7 @@ static void *run(void *opaque)
         int timeout = phi_remaining_ms(beat < refresh ? beat : refresh);
         int soon = phi_soon(phi_release_tick(self), phi_lives_tick(self));
         timeout = release_broken(self) ? 1 : soon >= 0 && soon < timeout ? soon : timeout;
-        int n = epoll_wait(service->self->events.epoll, events, 16, timeout);
+        int n = epoll_wait(service->self->serving.events.epoll, events, 16, timeout);
         for (int i = 0; i < n; i++)
             handle(service, events[i].data.u64);
         if (beat == PHI_FOREVER || phi_now() >= beat) {
@@ -408,11 +408,11 @@ int phi_service_open(struct phi_self *self, struct phi_service **out)
     int rc = service->listener < 0 ? service->listener : 0;
     if (rc)
         goto free;
-    rc = phi_events_open(&self->events);
+    rc = phi_events_open(&self->serving.events);
     if (rc == 0)
-        rc = phi_events_add(&self->events, service->listener, EPOLLIN, PHI_SOURCE_LISTEN, 0);
+        rc = phi_events_add(&self->serving.events, service->listener, EPOLLIN, PHI_SOURCE_LISTEN, 0);
     if (rc == 0)
-        rc = phi_events_add(&self->events, self->net_wake.listen, EPOLLIN, PHI_SOURCE_NET, 0);
+        rc = phi_events_add(&self->serving.events, self->net.wake.listen, EPOLLIN, PHI_SOURCE_NET, 0);
     *out = service; // the thread looks there
     if (rc == 0)
         rc = phi_thread_start(&service->thread, "peerhop-service", run, service);
@@ -423,7 +423,7 @@ int phi_service_open(struct phi_self *self, struct phi_service **out)
     }
     return 0;
 close:
-    phi_events_close(&self->events);
+    phi_events_close(&self->serving.events);
     close(service->listener);
     phi_node_unlisten(self->mine.socket);
 free:
@@ -445,6 +445,6 @@ void phi_service_close(struct phi_service *service)
     free(service->connections);
     close(service->listener);
     phi_node_unlisten(service->self->mine.socket);
-    phi_events_close(&service->self->events);
+    phi_events_close(&service->self->serving.events);
     free(service);
 }

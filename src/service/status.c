@@ -71,12 +71,12 @@ static void fill_streams(struct phi_self *self, struct phi_status_ages *ages,
 
 static void fill_peer(const struct phi_peer *peer, struct phi_status *status)
 {
-    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next) {
+    for (const struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next) {
         status->channels++;
-        status->held += c->handles > 0;
+        status->held += c->kept.handles > 0;
     }
-    for (const struct ph_channel *c = peer->husks; c != NULL; c = c->next)
-        status->held += c->handles > 0;
+    for (const struct ph_channel *c = peer->channels.retired; c != NULL; c = c->kept.next)
+        status->held += c->kept.handles > 0;
     status->theirs += phi_revocations_count(peer);
 }
 
@@ -93,7 +93,7 @@ static void fill_locked(struct phi_self *self, struct phi_status *status)
         if (peer != NULL)
             fill_peer(peer, status);
     }
-    for (const struct ph_exchange_request *r = self->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)
         status->exchanges++;
     status->releases = phi_releases_count(self);
 }

@@ -11,7 +11,7 @@
 // Whether an exchange that is not finished has a buffer there.
 static bool exchanges(const struct phi_self *self, uint64_t base)
 {
-    for (const struct ph_exchange_request *r = self->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)
         for (size_t i = 0; i < r->n && !r->abandoned; i++) {
             const struct phi_own_buffer *own =
                 phi_key_mine(r->pending[i].key, r->pending[i].number);
@@ -27,9 +27,9 @@ bool phi_self_use(struct phi_self *self, const void *base)
     bool used = phi_release_pending(self, (uintptr_t)base) || exchanges(self, (uintptr_t)base);
     for (int rank = 0; rank < self->ranks && !used; rank++) {
         const struct phi_peer *peer = self->table[rank];
-        for (struct ph_channel *c = peer ? peer->channels : NULL; c != NULL && !used; c = c->next)
-            used = c->local_base == (uintptr_t)base &&
-                   (atomic_load(&c->uses.revoked) == 0 || !phi_revoke_drained(c));
+        for (struct ph_channel *c = peer ? peer->channels.first : NULL; c != NULL && !used; c = c->kept.next)
+            used = c->fixed.local_base == (uintptr_t)base &&
+                   (atomic_load(&c->live.uses.revoked) == 0 || !phi_revoke_drained(c));
     }
     pthread_mutex_unlock(&self->lock);
     return used;

@@ -11,10 +11,10 @@
 static void set_place(struct phi_work *work, const struct ph_channel *channel, size_t offset,
                       void **place)
 {
-    if (channel->route.link == NULL) {
-        *place = channel->remote + offset;
+    if (channel->fixed.route.link == NULL) {
+        *place = channel->fixed.theirs.address + offset;
     } else {
-        work->route = &channel->route;
+        work->route = &channel->fixed.route;
         work->offset = offset;
     }
 }
@@ -23,7 +23,7 @@ int phi_issue_copy(const struct phi_third_party *copy, void *stream)
 {
     struct ph_channel *to = copy->to, *from = copy->from;
     struct phi_executor *executor = to->self->executor;
-    const bool net = to->route.link != NULL || from->route.link != NULL;
+    const bool net = to->fixed.route.link != NULL || from->fixed.route.link != NULL;
     struct phi_work work[2] = {
         phi_channel_work(to, net ? PHI_STEP_RELAY : PHI_STEP_COPY, PHI_CALL_COPY),
         phi_channel_work(from, PHI_STEP_HOLD, PHI_CALL_COPY),
@@ -36,9 +36,9 @@ int phi_issue_copy(const struct phi_third_party *copy, void *stream)
     work[0].source = net ? NULL : source;
     work[1].source = source;
     work[0].size = work[1].size = copy->size;
-    work[0].host_destination = to->remote_kind == PHI_KIND_HOST;
-    work[0].host_source = from->remote_kind == PHI_KIND_HOST;
-    work[0].engine = to->zero_sm || from->zero_sm;
+    work[0].host_destination = to->fixed.theirs.kind == PHI_KIND_HOST;
+    work[0].host_source = from->fixed.theirs.kind == PHI_KIND_HOST;
+    work[0].engine = to->fixed.own.zero_sm || from->fixed.own.zero_sm;
     int rc = executor->ops->issue(executor, stream, work, 2, &partial);
     if (rc && partial) {
         phi_channel_break(to);

@@ -20,7 +20,7 @@
 static bool is_drained(struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->self->executor;
-    return executor->ops->drained(executor, &channel->uses, NULL, 0);
+    return executor->ops->drained(executor, &channel->live.uses, NULL, 0);
 }
 
 // Leaving and breaking add bits and take none away: where the word says nothing but this, the peer
@@ -28,20 +28,20 @@ static bool is_drained(struct ph_channel *channel)
 static bool is_word_shown(const struct phi_channel_call *call)
 {
     const struct phi_step *first = &phi_programs[call->call].steps[0];
-    struct phi_line *line = call->outgoing ? call->channel->mine : call->channel->theirs_line;
+    struct phi_line *line = call->outgoing ? call->channel->fixed.own.line : call->channel->fixed.theirs.line;
     return atomic_load(&line->word[first->word]) == first->bit;
 }
 
 // With a post or a wait of ours still on a stream, it may be the word of the message before.
 static bool is_word_here(const struct phi_channel_call *call)
 {
-    return !call->channel->retired && is_drained(call->channel) && is_word_shown(call);
+    return !call->channel->kept.retired && is_drained(call->channel) && is_word_shown(call);
 }
 
 static bool take_word(const struct phi_channel_call *call)
 {
     const struct phi_program *program = &phi_programs[call->call];
-    struct phi_line *line = call->outgoing ? call->channel->mine : call->channel->theirs_line;
+    struct phi_line *line = call->outgoing ? call->channel->fixed.own.line : call->channel->fixed.theirs.line;
     uint32_t here = program->steps[0].bit;
     uint32_t taken = program->steps[program->count - 1].bit;
     return is_word_here(call) &&
@@ -59,7 +59,7 @@ static bool is_here(const struct phi_channel_call *call, enum phi_word word, enu
 static bool is_peer_drained(struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->self->executor;
-    return is_drained(channel) && executor->ops->drained(executor, &channel->peer->late, NULL, 0);
+    return is_drained(channel) && executor->ops->drained(executor, &channel->peer->channels.late, NULL, 0);
 }
 
 // enter lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the peer is
@@ -67,7 +67,7 @@ static bool is_peer_drained(struct ph_channel *channel)
 static int enter_ended(struct ph_channel *channel)
 {
     pthread_mutex_lock(&channel->self->lock);
-    const int rc = channel->retired ? -ESTALE : channel->key->retiring > 0 ? -EAGAIN : 0;
+    const int rc = channel->kept.retired ? -ESTALE : channel->kept.key->retiring > 0 ? -EAGAIN : 0;
     if (rc == 0)
         phi_channel_enter(channel);
     pthread_mutex_unlock(&channel->self->lock);
@@ -141,13 +141,13 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     const struct phi_program *program = phi_channel_program_by(call, method);
     if (program->count == 0)
         return true;
-    atomic_store(&channel->flagged, 1);
-    atomic_store(&channel->lost, 1);
+    atomic_store(&channel->live.flagged, 1);
+    atomic_store(&channel->live.lost, 1);
     if (method == PHI_BY_COPY)
         return phi_flags_take_moved(channel, call->outgoing, (enum phi_word)program->steps[0].word);
     phi_work_add_call(call, work);
     work[0].continues = begun;
-    work[0].uses = &channel->peer->late;
+    work[0].uses = &channel->peer->channels.late;
     if (method == PHI_BY_LINES)
         work[0].peer_lane = 0;
     if (executor->ops->issue(executor, stream, work, 1, &partial))
@@ -169,7 +169,7 @@ static bool take_ended(const struct phi_channel_call *call, enum phi_method meth
 // A kernel would take it, where none is to be launched.
 static bool is_out_of_reach(const struct phi_channel_call *call)
 {
-    return call->channel->zero_sm && call->channel->stage.is;
+    return call->channel->fixed.own.zero_sm && call->channel->fixed.stage.is;
 }
 
 bool phi_channel_here(const struct phi_channel_call *call)

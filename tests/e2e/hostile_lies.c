@@ -265,13 +265,13 @@ bool __wrap_phi_staging_reserve(struct phi_key *key)
         return false;
     if (key->peer->staging == NULL || !begins("a place"))
         return true;
-    at = key->place.at;
+    at = key->made.place.at;
     if (first == UINT64_MAX)
         first = at;
     else if (is("a place that another one has"))
         at = first;
     else if (is("a place inside the slots of another one")) // those of signals: their data is there
-        at = first + controls + (key->place.size - controls) / 2 + PHI_STAGE_HEAD;
+        at = first + controls + (key->made.place.size - controls) / 2 + PHI_STAGE_HEAD;
     if (is("a place that is not all there"))
         at = segment->staging_size / 2 - 64;
     else if (is("a place far outside"))
@@ -392,7 +392,7 @@ bool __wrap_phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size)
 static struct phi_key *find_key(struct phi_peer *peer, uint64_t op_id)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
         if (key->op_id == op_id && key->slot != PHI_NO_SLOT)
             return key;
     abort(); // the test's mistake
@@ -451,7 +451,7 @@ void lie_steal(struct ph_context *context, int peer)
 {
     size_t cursor = 0;
     struct phi_remote_export *e =
-        phi_map_next(&context->self->table[peer]->remote_exports, &cursor);
+        phi_map_next(&context->self->table[peer]->imports.all, &cursor);
     if (e == NULL || e->record_size < STOLEN_SIZE)
         abort();
     memcpy(stolen, e->record, STOLEN_SIZE);
