@@ -199,7 +199,7 @@ struct phi_peer_end {
 };
 
 // See ending/heartbeat.h and ending/expel.h.
-struct phi_pulse {
+struct phi_peer_pulse {
     uint64_t beat; // the peer's counter as last seen
     int64_t at;    // when it was last seen to change; 0: never looked
     bool suspect;
@@ -226,7 +226,7 @@ struct phi_peer {
     struct phi_channels channels;
     struct phi_heard heard;
     struct phi_peer_end end;
-    struct phi_pulse pulse;
+    struct phi_peer_pulse pulse;
 };
 
 // phi_peer_connected: whether messages reach the peer's service thread (until it ends).
