@@ -45,7 +45,8 @@ struct ph_device_channel {
 struct ph_device_lane {
     uint32_t pushed, credit, taken;
     uint32_t moved, go, allowed;
-    uint32_t reserved[26]; // the first ones are of messages of several blocks, which kernels have not
+    // the first ones are of messages of several blocks, which kernels have not
+    uint32_t reserved[26];
     uint32_t full[PH_DEVICE_BLOCKS];
     uint64_t reserved_too[PH_DEVICE_BLOCKS];
 };

@@ -88,7 +88,7 @@ static int start(struct phi_self *self, const struct ph_operation *ops, size_t n
                  struct ph_exchange_request **request)
 {
     return loopbacks ? phi_loopback_start(self, ops, n, request)
-                  : phi_exchange_start(self, ops, n, request);
+                     : phi_exchange_start(self, ops, n, request);
 }
 
 int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,

@@ -31,17 +31,20 @@ int phi_check_bound(const struct ph_channel *channel, const char *what)
 {
     if (!channel->fixed.unbound)
         return 0;
-    return phi_fail(channel->self->report, -EINVAL,
-                    "operation %llu with rank %d: %s is for channels with buffers, and this one was "
-                    "exchanged without",
-                    (unsigned long long)channel->op_id, channel->peer->rank, what);
+    return phi_fail(
+        channel->self->report, -EINVAL,
+        "operation %llu with rank %d: %s is for channels with buffers, and this one was "
+        "exchanged without",
+        (unsigned long long)channel->op_id, channel->peer->rank, what);
 }
 
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
                     size_t size)
 {
-    bool local = local_offset <= channel->fixed.own.size && size <= channel->fixed.own.size - local_offset;
-    bool peer = peer_offset <= channel->fixed.theirs.size && size <= channel->fixed.theirs.size - peer_offset;
+    bool local =
+        local_offset <= channel->fixed.own.size && size <= channel->fixed.own.size - local_offset;
+    bool peer = peer_offset <= channel->fixed.theirs.size &&
+                size <= channel->fixed.theirs.size - peer_offset;
     if (local && peer)
         return 0;
     return phi_fail(
@@ -54,8 +57,8 @@ int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_
 
 int phi_check_reach(const struct ph_channel *channel)
 {
-    if (channel->fixed.loopback || channel->fixed.theirs.address != NULL || channel->fixed.route.link != NULL ||
-        channel->fixed.stage.is)
+    if (channel->fixed.loopback || channel->fixed.theirs.address != NULL ||
+        channel->fixed.route.link != NULL || channel->fixed.stage.is)
         return 0;
     return phi_fail(channel->self->report, PH_ENOPATH,
                     "operation %llu: rank %d's buffer is not mapped here: %s",
@@ -120,8 +123,8 @@ bool phi_check_may_be_late(int rc)
 
 bool phi_check_ended(int rc)
 {
-    return phi_check_may_be_late(rc) || rc == PH_EBROKEN || rc == PH_EABORTED ||
-           rc == PH_EFENCED || rc == PH_EMISMATCH;
+    return phi_check_may_be_late(rc) || rc == PH_EBROKEN || rc == PH_EABORTED || rc == PH_EFENCED ||
+           rc == PH_EMISMATCH;
 }
 
 int phi_check_refused(struct ph_channel *channel, int rc)

@@ -35,7 +35,8 @@ static int check_range(const struct end *end)
     const struct ph_channel *channel = end->channel;
     if (channel->fixed.unbound)
         return phi_check_bound(channel, "ph_copy");
-    if (end->offset <= channel->fixed.theirs.size && end->size <= channel->fixed.theirs.size - end->offset)
+    if (end->offset <= channel->fixed.theirs.size &&
+        end->size <= channel->fixed.theirs.size - end->offset)
         return 0;
     return phi_fail(channel->self->report, -EINVAL,
                     "ph_copy: operation %llu with rank %d: %zu bytes at offset %zu do not fit the "
@@ -86,12 +87,15 @@ static int check_end(const struct end *end)
 static uint64_t address_of(const struct end *end)
 {
     const struct ph_channel *channel = end->channel;
-    return (channel->fixed.route.link ? channel->fixed.route.remote : (uintptr_t)channel->fixed.theirs.address) + end->offset;
+    return (channel->fixed.route.link ? channel->fixed.route.remote
+                                      : (uintptr_t)channel->fixed.theirs.address) +
+           end->offset;
 }
 
 static bool overlap(const struct end *a, const struct end *b)
 {
-    const struct phi_route *route = &a->channel->fixed.route, *other_route = &b->channel->fixed.route;
+    const struct phi_route *route = &a->channel->fixed.route,
+                           *other_route = &b->channel->fixed.route;
     const uint64_t at = address_of(a), other = address_of(b);
     if (route->link != other_route->link || route->rails[0].key != other_route->rails[0].key)
         return false;

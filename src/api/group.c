@@ -44,7 +44,8 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
     for (size_t i = 0; i < n; i++) {
         const struct ph_channel *channel = ops[i].channel;
         // What is staged waits for slots, puts as well; what one sends to itself waits for nobody.
-        const bool waits = (is_message(&ops[i]) || channel->fixed.stage.is) && !channel->fixed.loopback;
+        const bool waits =
+            (is_message(&ops[i]) || channel->fixed.stage.is) && !channel->fixed.loopback;
         with = with || (waits && !channel->fixed.own.zero_sm);
         without = without || (waits && channel->fixed.own.zero_sm);
     }
@@ -104,9 +105,9 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
         op->kind > PH_GROUP_WAIT)
         return phi_fail(self->report, -EINVAL, "group: an operation of kind %d on %s",
                         (int)op->kind,
-                        channel == NULL           ? "no channel"
+                        channel == NULL         ? "no channel"
                         : channel->self != self ? "a channel of another context"
-                                                  : "a channel, and there is no such kind");
+                                                : "a channel, and there is no such kind");
     phi_check_mismatch(channel);
     int rc = phi_channel_check(channel);
     if (rc && !may_be_late(op, rc))
@@ -276,8 +277,7 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     }
     // Another context's channel, for which the group was refused, may be in a group of its own.
     for (size_t i = 0; i < n; i++)
-        if (ops[i].channel != NULL && ops[i].channel->self == group.self &&
-            phi_group_late(&ops[i]))
+        if (ops[i].channel != NULL && ops[i].channel->self == group.self && phi_group_late(&ops[i]))
             atomic_fetch_and(&ops[i].channel->live.grouped, ~phi_group_late_bit(ops[i].kind));
     return rc;
 }

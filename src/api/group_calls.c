@@ -236,7 +236,8 @@ static struct place place_of(const struct phi_group *group, const struct ph_grou
     const uint64_t own = (uint64_t)group->self->rank, peer = (uint64_t)op->channel->peer->rank;
     const uint64_t low = own < peer ? own : peer, high = own < peer ? peer : own;
     const uint64_t upwards = phi_group_outgoing(op->kind) == (own < peer);
-    const uint64_t lane = (uint64_t)op->channel->fixed.index << 2 | upwards << 1 | phi_group_is_pair(op);
+    const uint64_t lane =
+        (uint64_t)op->channel->fixed.index << 2 | upwards << 1 | phi_group_is_pair(op);
     // By turns in which each rank has another one, as far as they go.
     if (kind == LONG)
         return (struct place){(low + high) % (uint64_t)group->self->ranks, lane << 32 | i};

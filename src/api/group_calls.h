@@ -40,7 +40,7 @@ struct phi_group {
     uint32_t phases; // a bit for each in which the group may have calls
     bool unbound;    // a channel of the group is
     bool has_long;   // ... and has messages that may be long ones of a ring
-    bool loopbacks;     // ... or is one of this rank to itself
+    bool loopbacks;  // ... or is one of this rank to itself
     int rc;
     struct phi_channel_call calls[PHI_GROUP_CALLS];
 };

@@ -48,10 +48,11 @@ static int divide(struct phi_self *self, const struct ph_operation *ops, size_t 
 }
 
 int phi_loopback_start(struct phi_self *self, const struct ph_operation *ops, size_t n,
-                   struct ph_exchange_request **request)
+                       struct ph_exchange_request **request)
 {
     struct ph_operation *others = malloc(n * sizeof *others);
-    struct phi_loopbacks *loopbacks = calloc(1, sizeof *loopbacks + n * sizeof loopbacks->channels[0]);
+    struct phi_loopbacks *loopbacks =
+        calloc(1, sizeof *loopbacks + n * sizeof loopbacks->channels[0]);
     size_t left;
     int rc;
     if (others == NULL || loopbacks == NULL) {
@@ -70,15 +71,17 @@ int phi_loopback_start(struct phi_self *self, const struct ph_operation *ops, si
     return rc;
 }
 
-// The channels of other ranks, which stand at the beginning, move to the places of their operations.
-static void spread(const struct phi_loopbacks *loopbacks, size_t others, struct ph_channel **channels)
+// The channels of other ranks, which stand at the beginning, move to the places of their
+// operations.
+static void spread(const struct phi_loopbacks *loopbacks, size_t others,
+                   struct ph_channel **channels)
 {
     for (size_t i = loopbacks->n; i-- > 0;)
         channels[i] = loopbacks->channels[i] ? loopbacks->channels[i] : channels[--others];
 }
 
 int phi_loopback_finish(struct ph_exchange_request *request, struct ph_channel **channels,
-                    int64_t deadline)
+                        int64_t deadline)
 {
     struct phi_self *self = phi_exchange_peers(request);
     struct phi_loopbacks *loopbacks = request->loopbacks;
@@ -129,7 +132,7 @@ static const struct ph_group_op *next_receive(const struct phi_loopback_pairs *p
 }
 
 bool phi_loopback_next(struct phi_loopback_pairs *pairs, const struct ph_group_op **send,
-                   const struct ph_group_op **receive)
+                       const struct ph_group_op **receive)
 {
     while (pairs->at < pairs->n) {
         const struct ph_group_op *op = &pairs->ops[pairs->at++];

@@ -46,7 +46,8 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
 // At one of the ends.
 static bool asks_zero_sm(const struct ph_channel *channel)
 {
-    return !channel->fixed.loopback && (channel->fixed.own.zero_sm || channel->fixed.theirs.zero_sm);
+    return !channel->fixed.loopback &&
+           (channel->fixed.own.zero_sm || channel->fixed.theirs.zero_sm);
 }
 
 static void report_words(const struct ph_channel *channel, struct ph_path_report *report)
@@ -59,10 +60,10 @@ static void report_words(const struct ph_channel *channel, struct ph_path_report
         reject(report, "ce", kernel ? PHI_REASON_USER : PHI_REASON_HOST);
     if (!kernel)
         reject(report, "copy_kernel",
-               !device            ? PHI_REASON_HOST
+               !device                      ? PHI_REASON_HOST
                : channel->fixed.own.zero_sm ? PHI_REASON_ZERO_SM
-                                  : PHI_REASON_PREFERRED);
-    const enum phi_reason why = !device             ? PHI_REASON_HOST
+                                            : PHI_REASON_PREFERRED);
+    const enum phi_reason why = !device                 ? PHI_REASON_HOST
                                 : asks_zero_sm(channel) ? PHI_REASON_ZERO_SM
                                                         : phi_flags_none(channel);
     reject(report, "sm", why);
@@ -96,10 +97,8 @@ static const char *kind_of_region(const struct ph_channel *channel)
 // Each direction is the other one: what is sent is copied here.
 static void report_self(const struct ph_channel *channel, struct ph_path_report *report)
 {
-    *report = (struct ph_path_report){.path = "self",
-                                      .protocol = "put",
-                                      .kind = "none",
-                                      .flush = phi_flush_name(PHI_FLUSH_NONE)};
+    *report = (struct ph_path_report){
+        .path = "self", .protocol = "put", .kind = "none", .flush = phi_flush_name(PHI_FLUSH_NONE)};
     report_words(channel, report);
 }
 
@@ -114,7 +113,9 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     // the other way round.
     uint8_t protocol = outgoing ? channel->fixed.protocol[1] : channel->fixed.protocol[0];
     bool by_us = (protocol == PH_PROTOCOL_PUT) == outgoing;
-    uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE : by_us ? channel->fixed.own.reach : channel->fixed.theirs.reach;
+    uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE
+                     : by_us       ? channel->fixed.own.reach
+                                   : channel->fixed.theirs.reach;
     memset(report, 0, sizeof *report);
     const bool flushed = channel->fixed.stage.bells && channel->fixed.own.kind != PHI_KIND_HOST;
     report->flush = phi_flush_name(flushed ? channel->self->net.way.flush : PHI_FLUSH_NONE);
@@ -125,9 +126,9 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     report->path = reason ? "none" : net ? "net" : "ipc";
     const bool staged = channel->fixed.stage.is && !channel->fixed.stage.bells;
     report->method = reason || !net ? "none" : staged ? "staged" : "rma";
-    report->kind =
-        net ? (staged ? "slots" : kind_of_region(channel))
-            : phi_kind_handle((enum phi_kind)(by_us ? channel->fixed.theirs.kind : channel->fixed.own.kind));
+    report->kind = net ? (staged ? "slots" : kind_of_region(channel))
+                       : phi_kind_handle((enum phi_kind)(by_us ? channel->fixed.theirs.kind
+                                                               : channel->fixed.own.kind));
     if (reason)
         reject(report, net ? "net" : "ipc", reason);
     else if (staged)
@@ -141,8 +142,8 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
     else if (!net)
         report_words(channel, report);
     const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
-    reject(
-        report, other->name,
-        phi_contact_against(channel->peer, net,
-                            (enum phi_kind)(by_us ? channel->fixed.theirs.kind : channel->fixed.own.kind)));
+    reject(report, other->name,
+           phi_contact_against(
+               channel->peer, net,
+               (enum phi_kind)(by_us ? channel->fixed.theirs.kind : channel->fixed.own.kind)));
 }

@@ -72,7 +72,8 @@ int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, 
     int rc = check_copy(channel, false, local_offset, peer_offset, size, false);
     if (rc == 0)
         rc = phi_check_get(channel);
-    struct phi_channel_call call = {channel, PHI_CALL_GET, false, {local_offset}, peer_offset, size};
+    struct phi_channel_call call = {channel,        PHI_CALL_GET, false,
+                                    {local_offset}, peer_offset,  size};
     return issue_or_refuse(&call, rc, stream);
 }
 
@@ -80,7 +81,7 @@ int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_o
                   void *stream)
 {
     int rc = check_copy(channel, true, local_offset, peer_offset, size, true);
-    struct phi_channel_call call = {channel,      PHI_CALL_PUT_SIGNAL, true,
+    struct phi_channel_call call = {channel,        PHI_CALL_PUT_SIGNAL, true,
                                     {local_offset}, peer_offset,         size};
     return issue_or_refuse(&call, rc, stream);
 }
@@ -203,12 +204,13 @@ int ph_complete(struct ph_channel *channel, void *stream)
     uint32_t posted = atomic_load(&channel->live.posted);
     for (int outgoing = 0; outgoing < 2; outgoing++)
         if (posted & (outgoing ? 1u : 2u))
-            calls[n++] = (struct phi_channel_call){channel,
-                                                   PHI_CALL_COMPLETE,
-                                                   outgoing != 0,
-                                                   {0},
-                                                   0,
-                                                   atomic_load(&channel->live.posted_size[outgoing])};
+            calls[n++] =
+                (struct phi_channel_call){channel,
+                                          PHI_CALL_COMPLETE,
+                                          outgoing != 0,
+                                          {0},
+                                          0,
+                                          atomic_load(&channel->live.posted_size[outgoing])};
     bool begun = false;
     if (n == 0)
         return 0;
@@ -224,13 +226,10 @@ int ph_complete(struct ph_channel *channel, void *stream)
 // Of the net what came before the peer left is in slots of ours.
 static int recv_into_late(struct ph_channel *channel, void *data, size_t size, void *stream, int rc)
 {
-    const struct phi_channel_call call = {.channel = channel,
-                                          .call = PHI_CALL_COMPLETE,
-                                          .data = data,
-                                          .size = size,
-                                          .message = size};
-    if (!channel->fixed.stage.is || !(channel->fixed.role & PH_ROLE_RECEIVER) || (size > 0 && data == NULL) ||
-        !phi_channel_here(&call))
+    const struct phi_channel_call call = {
+        .channel = channel, .call = PHI_CALL_COMPLETE, .data = data, .size = size, .message = size};
+    if (!channel->fixed.stage.is || !(channel->fixed.role & PH_ROLE_RECEIVER) ||
+        (size > 0 && data == NULL) || !phi_channel_here(&call))
         return rc;
     return phi_channel_take(&call, stream, false) ? 0 : rc;
 }

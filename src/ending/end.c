@@ -14,7 +14,8 @@
 void phi_peer_revoke(struct phi_peer *peer)
 {
     // seq_cst: pairs with the executors, which store a number and then look at `revoked`.
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         atomic_store(&channel->live.uses.revoked, 1);
 }
 
@@ -29,7 +30,8 @@ void phi_peer_end_use(struct phi_peer *peer, int code)
         phi_peer_told(peer); // as of those that had ended before: see service/leave.c
     // The status first: who is refused because of `revoked` finds there why. A channel that has
     // ended alone says so for ever, unless this rank is fenced, which each call has to tell.
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         if (channel->kept.abort.code == 0 || code == PH_EFENCED)
             atomic_store(&channel->live.status, code);
     phi_peer_revoke(peer);
@@ -105,7 +107,8 @@ void phi_peer_over(struct phi_peer *peer)
 void phi_peer_parted(struct phi_peer *peer)
 {
     if (!peer->theirs.device ||
-        (peer->life.newer != 0 && phi_capabilities_same_process(&peer->theirs, &peer->life.newer_theirs)))
+        (peer->life.newer != 0 &&
+         phi_capabilities_same_process(&peer->theirs, &peer->life.newer_theirs)))
         phi_peer_over(peer);
 }
 
@@ -137,7 +140,8 @@ static void release_channel(struct ph_channel *channel, bool hold)
 bool phi_peer_drained(struct phi_peer *peer, char *why, size_t size)
 {
     struct phi_executor *executor = peer->self->executor;
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         if (!executor->ops->drained(executor, &channel->live.uses, why, size))
             return false;
     return true;
@@ -148,7 +152,8 @@ bool phi_peer_release(struct phi_peer *peer)
     if (phi_peer_ending(peer))
         return false;
     bool hold = peer->segment != NULL && must_hold(peer);
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         release_channel(channel, hold);
     if (!phi_peer_drained(peer, NULL, 0))
         return false;

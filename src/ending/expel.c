@@ -84,7 +84,8 @@ static void mark(struct phi_peer *peer)
 
 void phi_expel_settle(struct phi_peer *peer)
 {
-    if (peer->incarnation > peer->life.expelled || peer->end.expelled || peer->end.gone || peer->contact.preparing)
+    if (peer->incarnation > peer->life.expelled || peer->end.expelled || peer->end.gone ||
+        peer->contact.preparing)
         return;
     if (peer->state >= PHI_PEER_READY)
         mark(peer);
@@ -154,8 +155,9 @@ void phi_fence(struct phi_self *self, const char *why)
     if (self->end.fenced)
         return;
     snprintf(self->end.fenced_why, sizeof self->end.fenced_why, "%s", why);
-    self->end.fenced = phi_fail(self->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
-                             self->rank, (unsigned long long)self->incarnation, why);
+    self->end.fenced =
+        phi_fail(self->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s", self->rank,
+                 (unsigned long long)self->incarnation, why);
     phi_self_break(self, PH_EFENCED);
     phi_self_changed(self);
     phi_mailbox_wake(self->mailbox);

@@ -39,7 +39,8 @@ static void fall_silent(struct phi_peer *peer, int64_t now)
 {
     struct phi_self *self = peer->self;
     peer->pulse.suspect = true;
-    atomic_store_explicit(&self->serving.silent_since[peer->rank], peer->pulse.at, memory_order_relaxed);
+    atomic_store_explicit(&self->serving.silent_since[peer->rank], peer->pulse.at,
+                          memory_order_relaxed);
     phi_log(self->report, PH_LOG_WARN,
             "rank %d (process %u on %s) is SUSPECT: no heartbeat for %lld ms", peer->rank,
             peer->theirs.pid, peer->theirs.host, (long long)((now - peer->pulse.at) / PHI_MS));
@@ -87,7 +88,8 @@ int64_t phi_heartbeat_tick(struct phi_self *self)
     int64_t now = phi_now();
     bool any = false;
     pthread_mutex_lock(&self->lock);
-    self->serving.awake_since = phi_pulse_awake(now, self->serving.ticked, self->serving.awake_since, limit_of(self));
+    self->serving.awake_since =
+        phi_pulse_awake(now, self->serving.ticked, self->serving.awake_since, limit_of(self));
     for (int rank = 0; rank < self->ranks; rank++)
         if (self->table[rank] != NULL && tick_one(self->table[rank], now))
             any = true;

@@ -51,12 +51,12 @@ int phi_peer_failure(struct phi_peer *peer)
     // end.
     phi_peer_told(peer);
     char why[PHI_HELLO_WHY] = "";
-    const char *more = !peer->end.expelled        ? ""
+    const char *more = !peer->end.expelled    ? ""
                        : phi_expel_over(peer) ? " (it was expelled)"
                                               : " (it was expelled, and its process has neither "
                                                 "acknowledged nor exited)";
     const bool ended = !peer->end.expelled && phi_hello_why(peer, why, sizeof why);
     return phi_fail(peer->self->report, peer->end.code, "rank %d (process %u on %s): %s%s%s%s",
-                    peer->rank, peer->theirs.pid, peer->theirs.host, ph_strerror(peer->end.code), more,
-                    ended ? "; its link has ended: " : "", why);
+                    peer->rank, peer->theirs.pid, peer->theirs.host, ph_strerror(peer->end.code),
+                    more, ended ? "; its link has ended: " : "", why);
 }

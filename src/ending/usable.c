@@ -40,7 +40,8 @@ int phi_channel_check(struct ph_channel *channel)
     // A queue whose copy failed with the link is done before the service thread knows of it. Pairs
     // with the queue's store, which comes before its operation is done.
     // Or it found a message of another size, which is looked for elsewhere.
-    if (status == 0 && channel->fixed.route.link != NULL && atomic_load(&channel->fixed.own.line->broken) != 0 &&
+    if (status == 0 && channel->fixed.route.link != NULL &&
+        atomic_load(&channel->fixed.own.line->broken) != 0 &&
         atomic_load(&channel->fixed.own.line->mismatch) == 0) {
         status = look(channel);
         status = status ? status : PH_EPEER;
@@ -63,7 +64,8 @@ const char *phi_channel_why(const struct ph_channel *channel, int code)
         return ph_strerror(code);
     if (code == PH_EFENCED)
         return channel->self->end.fenced_why;
-    const bool alone = (code == PH_EABORTED || code == PH_EMISMATCH) && channel->live.why[0] != '\0';
+    const bool alone =
+        (code == PH_EABORTED || code == PH_EMISMATCH) && channel->live.why[0] != '\0';
     return alone ? channel->live.why : ph_strerror(code);
 }
 
@@ -81,7 +83,8 @@ int phi_channel_ended(struct ph_channel *channel)
 {
     // Behind what was read. Pairs with the fence in phi_peer_told.
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load(&channel->live.status) == 0 && !channel->fixed.loopback && is_over_there(channel->peer))
+    if (atomic_load(&channel->live.status) == 0 && !channel->fixed.loopback &&
+        is_over_there(channel->peer))
         look(channel);
     return phi_channel_check(channel);
 }
@@ -119,8 +122,8 @@ static const char *why_not_whole(struct ph_channel *channel)
     if (ended == PH_EABORTED || ended == PH_EFENCED || ended == PH_EMISMATCH)
         return "what its operations have moved is undefined";
     // Without an end nobody has let a wait go, nor is the line another channel's.
-    const bool may_be =
-        ended || atomic_load(&channel->live.undone) || atomic_load(&channel->fixed.own.line->undone);
+    const bool may_be = ended || atomic_load(&channel->live.undone) ||
+                        atomic_load(&channel->fixed.own.line->undone);
     if (may_be && is_undone(channel))
         return "a message that it waited for did not come, or what it had to copy or to tell was "
                "left out";

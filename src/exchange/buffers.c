@@ -63,8 +63,8 @@ static int get_export(struct phi_self *self, const struct phi_allocation *alloca
     return 0;
 }
 
-// What fixes a direction, and is its sender's, and what this rank asks for: with another choice of it
-// an operation is another.
+// What fixes a direction, and is its sender's, and what this rank asks for: with another choice of
+// it an operation is another.
 struct choice {
     uint8_t protocol;
     struct phi_limits limits;
@@ -98,7 +98,8 @@ static int add_own(struct phi_self *self, struct phi_key *key, const struct ph_o
     struct phi_allocation allocation;
     uint64_t offset;
     struct phi_local_export *e;
-    void *grown = phi_array_grow(key->own.list, key->own.count, &key->own.room, sizeof *key->own.list);
+    void *grown =
+        phi_array_grow(key->own.list, key->own.count, &key->own.room, sizeof *key->own.list);
     if (grown == NULL)
         return -ENOMEM;
     key->own.list = grown;

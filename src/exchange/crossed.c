@@ -98,6 +98,7 @@ bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, 
                          size_t size)
 {
     uint64_t first, again;
-    return !request->self->exchanges.many_threads && follow(request, deadline, chain, size, &first) &&
+    return !request->self->exchanges.many_threads &&
+           follow(request, deadline, chain, size, &first) &&
            follow(request, deadline, chain, size, &again) && first == again;
 }

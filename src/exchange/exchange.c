@@ -458,7 +458,8 @@ static void end_abandoned(struct ph_exchange_request *request)
 static bool help_others(struct phi_self *self, int64_t deadline)
 {
     int64_t soon = phi_deadline(HELP_MS); // its own thread waits for us so long at most
-    for (struct ph_exchange_request *other = self->exchanges.first; other != NULL; other = other->next) {
+    for (struct ph_exchange_request *other = self->exchanges.first; other != NULL;
+         other = other->next) {
         if (other->busy || other->stuck)
             continue;
         int rc = 0;

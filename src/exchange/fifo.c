@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A message is its size (4 bytes, then 4 of nothing) and its bytes, padded to 8; it may go round
-// the end. The owner of a FIFO writes into it and counts the bytes in `posted`; the peer counts in its
-// own `taken`. Both counts are kept in private memory too: what lies in the segment the other rank
-// may write.
+// the end. The owner of a FIFO writes into it and counts the bytes in `posted`; the peer counts in
+// its own `taken`. Both counts are kept in private memory too: what lies in the segment the other
+// rank may write.
 #include "exchange/fifo.h"
 
 #include <errno.h>
@@ -75,9 +75,8 @@ bool phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size)
 
 bool phi_fifo_untaken(const struct phi_peer *peer)
 {
-    return phi_fifo_serves(peer) &&
-           atomic_load_explicit(&phi_peer_theirs(peer)->taken, memory_order_acquire) !=
-               peer->fifo.posted;
+    return phi_fifo_serves(peer) && atomic_load_explicit(&phi_peer_theirs(peer)->taken,
+                                                         memory_order_acquire) != peer->fifo.posted;
 }
 
 // -EBADMSG: what the peer has put there is no offer. -ENOMEM.

@@ -60,8 +60,8 @@ static int file_offer(struct phi_self *self, const struct phi_message *message)
     if (peer == NULL)
         return -ENOMEM;
     if (peer->incarnation != message->incarnation)
-        return -ESTALE; // a newer life, while the former one is not over yet: it is not connected,
-                        // and offers nothing
+        return -ESTALE;  // a newer life, while the former one is not over yet: it is not connected,
+                         // and offers nothing
     phi_fifo_take(peer); // it was put there before
     if (peer->fifo.late)
         return -ENOMEM;
@@ -78,9 +78,9 @@ static int file_offer(struct phi_self *self, const struct phi_message *message)
 // Takes the message over. -ENOMEM: it is kept for later, since nobody sends it again.
 static int file_message(struct phi_self *self, struct phi_message *message)
 {
-    int rc = message->member                ? file_member(self, message)
+    int rc = message->member               ? file_member(self, message)
              : message->rank != self->rank ? file_offer(self, message)
-                                            : 0;
+                                           : 0;
     if (rc && !(rc == -ENOMEM && self->inbox.is_late))
         phi_log(self->report, PH_LOG_WARN, "%s %llu of rank %d %s: %s",
                 message->member ? "member record" : "offer",
@@ -94,8 +94,8 @@ static int file_message(struct phi_self *self, struct phi_message *message)
     return self->inbox.is_late ? rc : 0;
 }
 
-// Who has not taken what was offered may have forgotten it, with the store, or may have made way for
-// another life, which the store tells.
+// Who has not taken what was offered may have forgotten it, with the store, or may have made way
+// for another life, which the store tells.
 bool phi_self_wanted(const struct phi_self *self, int rank)
 {
     const struct phi_peer *peer = self->table[rank];
@@ -138,12 +138,13 @@ static int receive(struct phi_self *self, int64_t deadline)
     bool awaited = false;
     for (int rank = 0; rank < self->ranks; rank++) {
         self->inbox.wanted_now[rank] = phi_self_wanted(self, rank);
-        // With a FIFO little comes by the store, and a store that fails may be none of ours: then it
-        // is the deadline that ends the wait.
+        // With a FIFO little comes by the store, and a store that fails may be none of ours: then
+        // it is the deadline that ends the wait.
         awaited = awaited || (self->inbox.wanted[rank] > 0 && !phi_fifo_serves(self->table[rank]));
     }
     self->inbox.receiving = true;
-    bool over = self->end.leaving || self->end.fenced; // nothing that the store has matters any more
+    // nothing that the store has matters any more
+    bool over = self->end.leaving || self->end.fenced;
     bool late = self->inbox.is_late && !over;
     pthread_mutex_unlock(&self->lock);
     struct phi_message message = {0};

@@ -25,8 +25,8 @@
 #include "semaphore/segment.h"
 #include "transport/bounce.h"
 
-// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), of which parts of flags
-// this end has both ranks' (4), reason of the mapping (7).
+// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), of which parts of
+// flags this end has both ranks' (4), reason of the mapping (7).
 #define CONFIRM_VALID           (1u << 31)
 #define CONFIRM_LINE(confirm)   ((uint32_t)(confirm) >> 11 & 0xfffffu)
 #define CONFIRM_PARTS(confirm)  ((uint32_t)(confirm) >> 7 & 0xfu)
@@ -77,7 +77,8 @@ static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
     channel->fixed.theirs.line = phi_segment_line(segment, !segment->side, channel->fixed.index);
     channel->fixed.life = (uint8_t)(atomic_load(&channel->fixed.own.line->life) & PHI_LIFE_MASK);
     channel->fixed.own.line_device = phi_segment_device_address(segment, channel->fixed.own.line);
-    channel->fixed.theirs.line_device = phi_segment_device_address(segment, channel->fixed.theirs.line);
+    channel->fixed.theirs.line_device =
+        phi_segment_device_address(segment, channel->fixed.theirs.line);
 }
 
 // Over the net: the way to the peer's region. It fails where the link has ended, and then so has
@@ -86,7 +87,8 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
 {
     struct phi_peer *peer = channel->peer;
     channel->fixed.by_net = peer->to.link != NULL;
-    if (!channel->fixed.by_net || channel->kept.remote_export == NULL || channel->fixed.own.reach != PHI_REASON_NONE ||
+    if (!channel->fixed.by_net || channel->kept.remote_export == NULL ||
+        channel->fixed.own.reach != PHI_REASON_NONE ||
         (peer->staging != NULL && !phi_staging_registered(channel->kept.key)))
         return;
     int rc = phi_link_route(peer->to.link, own->export_->id, &channel->kept.remote_export->target,
@@ -146,7 +148,8 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     if (theirs->export_ != NULL)
         channel->fixed.theirs.kind = theirs->export_->info.allocation.kind;
     if (theirs->export_ != NULL && theirs->export_->import != NULL)
-        channel->fixed.theirs.address = (uint8_t *)theirs->export_->import->address + theirs->offset;
+        channel->fixed.theirs.address =
+            (uint8_t *)theirs->export_->import->address + theirs->offset;
     if (channel->fixed.unbound) {
         channel->fixed.area = phi_bounce_area(own->size);
         channel->fixed.part = phi_bounce_part(own->size, theirs->size);

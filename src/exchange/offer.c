@@ -71,7 +71,8 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         own->told = true;
         // Exports are registered before they are first offered, and no more afterwards.
         struct phi_net_target target;
-        own->region = peer->to.link != NULL && phi_link_target(peer->to.link, own->export_->id, &target);
+        own->region =
+            peer->to.link != NULL && phi_link_target(peer->to.link, own->export_->id, &target);
         phi_put_u64(writer, key->op_id);
         phi_put_u8(writer, key->role);
         // Only the lower rank names slots; a message of the higher one says nothing of them.

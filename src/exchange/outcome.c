@@ -41,11 +41,12 @@ static const char *missing(const struct phi_pending *pending)
                      "or the two do not reach each other over the net"
                : phi_attempt_waits(peer)
                    ? "it has not found out so far whether its device reaches this one by ipc"
-               : peer->contact.refused ? "its member record is there, but nobody listens at its socket: it "
-                                 "exited, or has not "
-                                 "started again, or lives in another network namespace "
-                                 "(PEERHOP_SOCKET_DIRECTORY) or on a clone of this machine"
-                               : "it is being connected to";
+               : peer->contact.refused
+                   ? "its member record is there, but nobody listens at its socket: it "
+                     "exited, or has not "
+                     "started again, or lives in another network namespace "
+                     "(PEERHOP_SOCKET_DIRECTORY) or on a clone of this machine"
+                   : "it is being connected to";
     case PHI_PENDING_OFFER:
         return "our offer could not be sent";
     case PHI_PENDING_PUBLISH:
@@ -145,9 +146,9 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
                     "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round "
                     "%u (%zu of %zu "
                     "operations open): %s%s%s%s%s",
-                    ms, self->rank, key->peer->rank, (unsigned long long)key->op_id,
-                    (int)key->role, key->agreement.round, open, request->n, missing(pending),
-                    other_path, suspicion, store, lack);
+                    ms, self->rank, key->peer->rank, (unsigned long long)key->op_id, (int)key->role,
+                    key->agreement.round, open, request->n, missing(pending), other_path, suspicion,
+                    store, lack);
 }
 
 int phi_request_tell(struct ph_exchange_request *request, int rc)

@@ -30,8 +30,9 @@ struct phi_pending {
     bool concluded;  // the open round is ours and its outcome is `result`, at both ends
     bool wants;      // counted in self->wanted
     bool blocked;    // until there is room for its key or its channel
-    bool tells;      // a part of flags is to be made, or told to the peer, first (lane/flag_memory.h)
-    bool renews;     // its bounce buffer was given back with a channel that has ended: it needs one
+    // a part of flags is to be made, or told to the peer, first (lane/flag_memory.h)
+    bool tells;
+    bool renews; // its bounce buffer was given back with a channel that has ended: it needs one
     int result;
     struct ph_channel *channel;
 };
@@ -46,7 +47,7 @@ struct phi_wrong {
 struct ph_exchange_request {
     struct phi_self *self;
     struct ph_exchange_request *next; // all of a context
-    struct phi_loopbacks *loopbacks;        // what the API has besides (api/loopback.c), or NULL
+    struct phi_loopbacks *loopbacks;  // what the API has besides (api/loopback.c), or NULL
     size_t n;                         // operations whose keys are held
     size_t capacity;                  // operations of this exchange
     size_t room;                      // operations that fit

@@ -121,8 +121,7 @@ int phi_roles_answer(struct phi_peer *peer, const struct phi_node_message *quest
     if (!is_role(question->b))
         return -EINVAL;
     const uint8_t theirs = (uint8_t)question->b;
-    if (phi_request_roles(self, (uint64_t)peer->rank, question->a) >> phi_role_opposite(theirs) &
-        1)
+    if (phi_request_roles(self, (uint64_t)peer->rank, question->a) >> phi_role_opposite(theirs) & 1)
         return 0;
     if (peer->state != PHI_PEER_READY || has_come(peer, question))
         return 0;

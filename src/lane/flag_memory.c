@@ -141,7 +141,8 @@ static bool may_make(const struct phi_peer *peer, enum phi_flag_part part)
 
 static bool lacks(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
 {
-    return may_make(peer, part) && (peer->flags.theirs[part] != NULL || needs(peer, part, more, bound));
+    return may_make(peer, part) &&
+           (peer->flags.theirs[part] != NULL || needs(peer, part, more, bound));
 }
 
 bool phi_flag_memory_grows(const struct phi_peer *peer)
@@ -286,8 +287,8 @@ static bool is_untold(const struct phi_own_flags *own, int part)
 static bool is_refusal(const struct phi_peer *peer, int part)
 {
     const struct phi_own_flags *own = peer->flags.own;
-    return own != NULL && part != PHI_FLAG_BASE && peer->flags.theirs[part] != NULL && !own->made[part] &&
-           !own->refused[part];
+    return own != NULL && part != PHI_FLAG_BASE && peer->flags.theirs[part] != NULL &&
+           !own->made[part] && !own->refused[part];
 }
 
 bool phi_flag_memory_owes(const struct phi_peer *peer)
@@ -404,7 +405,8 @@ uint32_t phi_flag_memory_usable(const struct phi_peer *peer)
     const struct phi_own_flags *own = peer->flags.own;
     uint32_t parts = 0;
     for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++)
-        if (own->sent[part] && peer->flags.theirs[part] != NULL && peer->flags.theirs[part]->import != NULL)
+        if (own->sent[part] && peer->flags.theirs[part] != NULL &&
+            peer->flags.theirs[part]->import != NULL)
             parts |= 1u << part;
     return parts & 1u << PHI_FLAG_BASE ? parts : 0;
 }

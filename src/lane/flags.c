@@ -48,7 +48,8 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
 static uint64_t limited(const struct ph_channel *channel, bool outgoing, enum phi_word word)
 {
     const uint64_t lines = channel->fixed.table[outgoing].lines;
-    const size_t piece = phi_flag_piece(word == PHI_WORD_TURN && channel->fixed.own.flags.wide != 0);
+    const size_t piece =
+        phi_flag_piece(word == PHI_WORD_TURN && channel->fixed.own.flags.wide != 0);
     return lines < piece ? lines : piece;
 }
 
@@ -63,7 +64,7 @@ void phi_flags_give(struct ph_channel *channel, uint32_t parts)
     const uint32_t line = channel->fixed.index;
     channel->kept.flag_parts = parts;
     channel->fixed.linked = channel->fixed.own.kind != PHI_KIND_HOST &&
-                      channel->fixed.theirs.kind != PHI_KIND_HOST && !phi_flag_pair(peer).bus;
+                            channel->fixed.theirs.kind != PHI_KIND_HOST && !phi_flag_pair(peer).bus;
     // What takes no multiprocessor at one end goes by words at both.
     if (line >= PHI_FLAG_LINES || channel->fixed.own.zero_sm || channel->fixed.theirs.zero_sm ||
         !(parts & 1u << phi_flag_slots_part(line)))
@@ -73,16 +74,18 @@ void phi_flags_give(struct ph_channel *channel, uint32_t parts)
     channel->fixed.theirs.flags = phi_flag_memory_peer(peer, line, wide);
     channel->fixed.table[true] =
         phi_flags_table(peer, &phi_key_mine(channel->kept.key, channel->fixed.own.number)->limits);
-    channel->fixed.table[false] = phi_key_theirs(channel->kept.key, channel->fixed.theirs.number)->table;
+    channel->fixed.table[false] =
+        phi_key_theirs(channel->kept.key, channel->fixed.theirs.number)->table;
     for (int outgoing = 0; outgoing < 2; outgoing++)
         channel->fixed.table[outgoing].lines = limited(channel, outgoing, PHI_WORD_TURN);
 }
 
 void phi_flags_ring(struct ph_channel *channel)
 {
-    const struct phi_flag_table out =
-        phi_flags_table(channel->peer, &phi_key_mine(channel->kept.key, channel->fixed.own.number)->limits);
-    const struct phi_flag_table in = phi_key_theirs(channel->kept.key, channel->fixed.theirs.number)->table;
+    const struct phi_flag_table out = phi_flags_table(
+        channel->peer, &phi_key_mine(channel->kept.key, channel->fixed.own.number)->limits);
+    const struct phi_flag_table in =
+        phi_key_theirs(channel->kept.key, channel->fixed.theirs.number)->table;
     const bool large =
         channel->fixed.own.size == PHI_RING_BYTES && channel->fixed.theirs.size == PHI_RING_BYTES;
     const bool devices =
@@ -95,9 +98,9 @@ void phi_flags_ring(struct ph_channel *channel)
 
 enum phi_reason phi_flags_none(const struct ph_channel *channel)
 {
-    return channel->kept.flag_parts == 0          ? PHI_REASON_FLAGS
+    return channel->kept.flag_parts == 0           ? PHI_REASON_FLAGS
            : channel->fixed.index < PHI_FLAG_LINES ? PHI_REASON_BUDGET
-                                             : PHI_REASON_LINES;
+                                                   : PHI_REASON_LINES;
 }
 
 enum phi_reason phi_flags_not_ring(const struct ph_channel *channel)
@@ -110,7 +113,8 @@ enum phi_reason phi_flags_not_ring(const struct ph_channel *channel)
     if (!phi_flag_memory_usable(channel->peer))
         return PHI_REASON_FLAGS;
     if (channel->fixed.own.reach || channel->fixed.theirs.reach)
-        return (enum phi_reason)(channel->fixed.own.reach ? channel->fixed.own.reach : channel->fixed.theirs.reach);
+        return (enum phi_reason)(channel->fixed.own.reach ? channel->fixed.own.reach
+                                                          : channel->fixed.theirs.reach);
     if (!phi_table_wide(channel->self->flags.sizes, pair))
         return pair.bus ? PHI_REASON_WIDE_BUS : PHI_REASON_WIDE_TABLE;
     return PHI_REASON_USER;
@@ -123,7 +127,7 @@ enum phi_reason phi_flags_not_wide(const struct ph_channel *channel)
         return pair.bus ? PHI_REASON_WIDE_BUS : PHI_REASON_WIDE_TABLE;
     return channel->fixed.own.flags.wide != 0      ? PHI_REASON_USER
            : channel->fixed.index >= PHI_FLAG_WIDE ? PHI_REASON_WIDE_SLOTS
-                                             : PHI_REASON_BUDGET;
+                                                   : PHI_REASON_BUDGET;
 }
 
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word)
@@ -166,9 +170,9 @@ static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_la
     const uint64_t number = lane->wide_taken + 1;
     const size_t data = (size + 7) / 8 + (word == PHI_WORD_NOTE);
     if (word == PHI_WORD_TURN && phi_flag_is_wide(channel->fixed.table[outgoing].lines, size))
-        return has_numbers(channel,
-                           channel->fixed.own.flags.wide + (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT,
-                           (size_t)8 * PHI_WIDE_UNITS(size), 32, 2, number, deadline);
+        return has_numbers(
+            channel, channel->fixed.own.flags.wide + (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT,
+            (size_t)8 * PHI_WIDE_UNITS(size), 32, 2, number, deadline);
     return has_numbers(channel,
                        channel->fixed.own.flags.slots[word] +
                            (size_t)(message & (PHI_LL_SLOTS - 1)) * PHI_LL_SLOT,
@@ -188,7 +192,8 @@ bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum 
 {
     static const uint32_t zeros[PHI_MOVE_BLOCKS];
     const struct phi_self *self = channel->self;
-    const uint64_t full = channel->fixed.own.flags.lanes + phi_flags_lane_of(channel, outgoing, word) +
+    const uint64_t full = channel->fixed.own.flags.lanes +
+                          phi_flags_lane_of(channel, outgoing, word) +
                           offsetof(struct phi_flag_lane, full);
     return phi_slab_write(self->device, full, zeros, sizeof zeros,
                           phi_deadline(self->config->deadline_ms)) == 0;

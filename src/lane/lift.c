@@ -75,7 +75,8 @@ static bool any_missing(struct ph_channel *channel)
 // Of messages by flags this end does not know which have come: they may all be missing.
 bool phi_revoke_may_wait(struct ph_channel *channel)
 {
-    return (atomic_load(&channel->live.flagged) && !atomic_load(&channel->fixed.own.line->flags_over)) ||
+    return (atomic_load(&channel->live.flagged) &&
+            !atomic_load(&channel->fixed.own.line->flags_over)) ||
            any_missing(channel);
 }
 
@@ -91,7 +92,8 @@ static void set_broken(struct ph_channel *channel)
 // it, which replaces the word. A complete leaves the word: there any receive counts that was begun.
 static void add_bit(struct ph_channel *channel, const struct awaited *a)
 {
-    const uint32_t before = atomic_load(&channel->live.lifted), added = a->bit | PHI_BIT_ADDED(a->bit);
+    const uint32_t before = atomic_load(&channel->live.lifted),
+                   added = a->bit | PHI_BIT_ADDED(a->bit);
     // With the mark it is not this end's receive: the peer, whose use has ended too, waits no more.
     const uint32_t own_ready = PHI_BIT_READY | PHI_BIT_ADDED(PHI_BIT_READY);
     uint32_t word = atomic_load(a->word);
@@ -113,7 +115,8 @@ static void lift_word(struct ph_channel *channel, const struct awaited *a)
     // for the bit alone, a queue leaves out what is behind `broken`. Or a second wait, behind one
     // that took the first bit.
     if (a->completes || atomic_load(&channel->live.uses.devices) != 0 ||
-        atomic_load(&channel->fixed.own.line->broken) != 0 || (atomic_load(&channel->live.lifted) & a->way))
+        atomic_load(&channel->fixed.own.line->broken) != 0 ||
+        (atomic_load(&channel->live.lifted) & a->way))
         set_broken(channel);
     add_bit(channel, a);
 }

@@ -357,7 +357,8 @@ static void flush_here(const struct ph_channel *channel, const struct phi_key *k
 // too. First come, first served.
 static bool may_be_wide(struct phi_self *self, uint32_t chunk)
 {
-    return self->device != NULL && chunk > SMALL && atomic_load(&self->issuing.wide_channels) < WIDE_MAX;
+    return self->device != NULL && chunk > SMALL &&
+           atomic_load(&self->issuing.wide_channels) < WIDE_MAX;
 }
 
 bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
@@ -407,7 +408,8 @@ bool phi_staging_rests(const struct ph_channel *channel)
     if (!executor->ops->drained(executor, &channel->peer->channels.late, NULL, 0))
         return false;
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
-        struct phi_lane *lane = channel->fixed.stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
+        struct phi_lane *lane =
+            channel->fixed.stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
         if (lane != NULL && !phi_lane_rests(lane, of_use))
             return false;
     }
@@ -418,7 +420,8 @@ bool phi_staging_sent(const struct ph_channel *channel)
 {
     const int from = channel->fixed.stage.bells ? 0 : 1; // bells of either direction post
     for (int i = from * PHI_WORD_COUNT; channel->fixed.stage.is && i < 2 * PHI_WORD_COUNT; i++) {
-        struct phi_lane *lane = channel->fixed.stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
+        struct phi_lane *lane =
+            channel->fixed.stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
         if (lane != NULL && !phi_lane_rests(lane, false))
             return false;
     }
@@ -450,16 +453,17 @@ void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call
     work->slots = end->slots_seen[call->outgoing][step->word];
     work->peer_lane = end->like;
     work->size = call->size;
-    uint8_t *local = channel->fixed.unbound ? call->data : channel->fixed.own.address + call->local_offset;
+    uint8_t *local =
+        channel->fixed.unbound ? call->data : channel->fixed.own.address + call->local_offset;
     work->source = stages ? local : NULL;
     work->destination = stages ? NULL : channel->fixed.unbound ? local : channel->fixed.own.address;
-    work->asks = !channel->fixed.unbound ? 0
-                 : PHI_ASK_END | (stages ? PHI_ASK_SOURCE : PHI_ASK_DESTINATION);
+    work->asks =
+        !channel->fixed.unbound ? 0 : PHI_ASK_END | (stages ? PHI_ASK_SOURCE : PHI_ASK_DESTINATION);
     work->host_source = stages && host;
     work->host_destination = !stages && host;
-    work->offset = stages            ? call->remote_offset
+    work->offset = stages                   ? call->remote_offset
                    : channel->fixed.unbound ? call->size
-                                      : channel->fixed.own.size;
+                                            : channel->fixed.own.size;
     // Of what is taken: whether both ends must name the same size.
     work->signal = stages ? call->call != PHI_CALL_PUT
                           : channel->fixed.unbound && !phi_call_signals(call->call);

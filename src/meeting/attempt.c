@@ -206,9 +206,9 @@ int phi_attempt_answer(struct phi_peer *peer, const struct phi_node_message *req
     struct phi_attempt *attempt = of_life(peer, request->from, &rc);
     if (attempt == NULL || (rc = phi_outcomes_file(&attempt->outcomes, request->a)))
         return rc;
-    answer->b = self->end.aborted                    ? END_ABORTED
+    answer->b = self->end.aborted                       ? END_ABORTED
                 : self->end.leaving || self->end.fenced ? END_LEFT
-                                                  : END_NONE;
+                                                        : END_NONE;
     if (!attempt->outcomes.tried && !attempt->trying)
         begin(self, attempt, request);
     answer->a = phi_outcomes_word(&attempt->outcomes);

@@ -37,7 +37,8 @@ int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment
     if (peer->to.link != NULL)
         return -ESTALE; // what is there is the net's, of a former life or of this one
     if (peer->segment != NULL && peer->contact.life != life) {
-        if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN || peer->contact.registering)
+        if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN ||
+            peer->contact.registering)
             return -ESTALE;
         phi_segment_unregister(peer->segment, peer->self->device);
         phi_segment_close(peer->segment); // made for a former life that never used it

@@ -75,8 +75,7 @@ static int mismatch(struct phi_peer *peer, const struct phi_hello_words *words)
     if (words->channels != (uint32_t)self->config->channels)
         return phi_fail(self->report, PH_EMISMATCH,
                         "rank %d has PEERHOP_CHANNELS=%u, rank %d has %lld: they must be equal",
-                        peer->rank, words->channels, self->rank,
-                        (long long)self->config->channels);
+                        peer->rank, words->channels, self->rank, (long long)self->config->channels);
     return 0;
 }
 

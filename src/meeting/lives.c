@@ -109,7 +109,8 @@ static void forget(struct phi_peer *peer)
     peer->replies.unsaid_count = 0;
     phi_hello_forget(peer);
     phi_flag_memory_forget(peer);
-    memset(peer->keys.slot_lives, 0, (size_t)peer->self->config->channels * sizeof *peer->keys.slot_lives);
+    memset(peer->keys.slot_lives, 0,
+           (size_t)peer->self->config->channels * sizeof *peer->keys.slot_lives);
     peer->imports.seen = 0;
     peer->imports.ended_count = 0;
     peer->heard.filed = 0;
@@ -120,7 +121,8 @@ static void take_record(struct phi_peer *peer, uint64_t incarnation,
 {
     peer->incarnation = incarnation;
     peer->theirs = *theirs;
-    peer->contact.refused = peer->contact.mute = peer->contact.unreachable = peer->contact.net_refused = false;
+    peer->contact.refused = peer->contact.mute = peer->contact.unreachable =
+        peer->contact.net_refused = false;
     peer->contact.shut = peer->contact.knocked = peer->contact.elsewhere = false;
     phi_attempt_renew(peer);
     peer->life.newer = 0;
@@ -162,8 +164,8 @@ void phi_peer_renew(struct phi_peer *peer)
     if (peer->state != PHI_PEER_BROKEN) {
         forget(peer);
         take_record(peer, peer->life.newer, &peer->life.newer_theirs);
-    } else if (peer->end.code != PH_EABORTED && peer->end.code != PH_EFENCED && phi_expel_over(peer) &&
-               peer->end.released) {
+    } else if (peer->end.code != PH_EABORTED && peer->end.code != PH_EFENCED &&
+               phi_expel_over(peer) && peer->end.released) {
         // Not before: a former process may still write, or our streams touch what it shares. And
         // never where it is this rank's own life that is over.
         replace(peer);

@@ -96,8 +96,8 @@ static int ask_again(struct phi_peer *peer, struct phi_node_message *request,
         if (rc != -ETIMEDOUT || phi_now() >= deadline)
             return rc;
         pthread_mutex_lock(&self->lock);
-        const bool over =
-            self->end.aborted || self->end.fenced || self->end.leaving || peer->state == PHI_PEER_BROKEN;
+        const bool over = self->end.aborted || self->end.fenced || self->end.leaving ||
+                          peer->state == PHI_PEER_BROKEN;
         pthread_mutex_unlock(&self->lock);
         if (over)
             return rc;

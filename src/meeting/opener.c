@@ -27,7 +27,8 @@ static int open_net(struct phi_self *self, struct phi_net **net, struct phi_way 
     int rc = phi_net_open(&params, net);
     if (rc == 0)
         rc = phi_way_open(way, self->config, self->report, self->device, *net,
-                          (char *)self->trials.target.address + (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE);
+                          (char *)self->trials.target.address +
+                              (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE);
     if (rc && *net != NULL) {
         phi_net_close(*net);
         *net = NULL;
@@ -60,9 +61,8 @@ static void start(struct phi_self *self)
     phi_opener_join(self);
     const int rc = phi_thread_start(&self->net.opener, "peerhop-open", opener_main, self);
     if (rc)
-        self->net.error = phi_fail(self->report, rc,
-                                    "the thread that opens the net cannot start: %s",
-                                    ph_strerror(rc));
+        self->net.error = phi_fail(
+            self->report, rc, "the thread that opens the net cannot start: %s", ph_strerror(rc));
     self->net.opener_is = self->net.opening = rc == 0;
 }
 

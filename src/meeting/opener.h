@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The net of a rank, once a peer needs it. A thread of its own opens it: a provider of libfabric may
-// take longer than the call that asks for it may.
+// The net of a rank, once a peer needs it. A thread of its own opens it: a provider of libfabric
+// may take longer than the call that asks for it may.
 #ifndef PHI_MEETING_OPENER_H
 #define PHI_MEETING_OPENER_H
 

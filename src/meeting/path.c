@@ -20,12 +20,14 @@ enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, en
 
 bool phi_contact_by_net(const struct phi_peer *peer)
 {
-    return !peer->contact.net_refused && (phi_path_net(&peer->self->mine, &peer->theirs) ||
-                                  peer->contact.elsewhere || phi_attempt_against(peer) != PHI_REASON_NONE);
+    return !peer->contact.net_refused &&
+           (phi_path_net(&peer->self->mine, &peer->theirs) || peer->contact.elsewhere ||
+            phi_attempt_against(peer) != PHI_REASON_NONE);
 }
 
 bool phi_contact_due(const struct phi_peer *peer)
 {
-    return peer->state == PHI_PEER_KNOWN && !peer->contact.preparing && !peer->contact.unreachable &&
+    return peer->state == PHI_PEER_KNOWN && !peer->contact.preparing &&
+           !peer->contact.unreachable &&
            (!peer->contact.refused || phi_now() >= peer->contact.retry);
 }

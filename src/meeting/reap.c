@@ -63,8 +63,9 @@ bool phi_reap(struct phi_self *self, bool blocking)
     pthread_mutex_lock(&self->lock);
     for (int rank = 0; rank < self->ranks; rank++)
         if (self->table[rank] != NULL)
-            left = visit(self->table[rank], self->end.leaving ? reap_leaving : reap_peer, blocking) ||
-                   left;
+            left =
+                visit(self->table[rank], self->end.leaving ? reap_leaving : reap_peer, blocking) ||
+                left;
     left = phi_lives_reap(self, blocking) || left;
     for (struct phi_peer *peer = self->lives.former; peer != NULL; peer = peer->life.former)
         left = visit(peer, reap_former, blocking) || left;

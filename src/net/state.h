@@ -251,11 +251,11 @@ static inline bool phi_net_trylock(struct phi_net *net)
 
 // phi_link_fail only marks a link that the provider or the peer has given up: with a code and a
 // sentence, of which the first ones count. From then on it is not open and carries nothing: nothing
-// is posted and nothing further is read any more. But its endpoints, regions, moves and lanes stay as they
-// are, for the callers that are amid their work with them. link.c ends the link: each function
-// there that calls what may fail a link ends it before the lock is free again. Other files call
-// that only from below, or by phi_link_poll and phi_link_calm. So whoever takes the lock finds no
-// link that has failed and has not ended.
+// is posted and nothing further is read any more. But its endpoints, regions, moves and lanes stay
+// as they are, for the callers that are amid their work with them. link.c ends the link: each
+// function there that calls what may fail a link ends it before the lock is free again. Other files
+// call that only from below, or by phi_link_poll and phi_link_calm. So whoever takes the lock finds
+// no link that has failed and has not ended.
 void phi_link_fail(struct phi_link *link, int code, const char *why);
 // phi_link_doubt: an operation of data has failed. The peer may have closed its end of the data
 // (phi_link_cut), and what it says of that is on its way as a message: nothing is posted any more

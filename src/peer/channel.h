@@ -29,7 +29,7 @@ struct phi_flag_table {
 
 // Where an end's flags are (lane/flag_memory.h), as this device knows them; 0: it has none.
 struct phi_flag_end {
-    uint64_t lanes; // of all lines
+    uint64_t lanes;                       // of all lines
     uint64_t slots[PHI_WORD_COUNT], wide; // of the channel's
 };
 
@@ -56,14 +56,14 @@ struct phi_stage_end {
 // One end of a channel: its buffer, and where its words and flags are. Both ends have the same
 // members; what this rank does not know of the peer's is 0.
 struct phi_channel_end {
-    uint32_t number;         // of the buffer (peer/keys.h)
-    uint8_t kind;            // of its memory: enum phi_kind
-    uint8_t reach;           // enum phi_reason: of this end's import of the other's buffer
-    bool zero_sm;            // PH_ZERO_SM: this end launches no kernel for the channel
-    uint8_t *address;        // in this process; NULL: no import here
+    uint32_t number;  // of the buffer (peer/keys.h)
+    uint8_t kind;     // of its memory: enum phi_kind
+    uint8_t reach;    // enum phi_reason: of this end's import of the other's buffer
+    bool zero_sm;     // PH_ZERO_SM: this end launches no kernel for the channel
+    uint8_t *address; // in this process; NULL: no import here
     size_t size;
     struct phi_line *line;
-    uint64_t line_device;    // of the line, or 0
+    uint64_t line_device; // of the line, or 0
     struct phi_flag_end flags;
 };
 
@@ -72,16 +72,18 @@ struct phi_channel_end {
 struct phi_channel_fixed {
     uint32_t index; // of the lines
     uint8_t role;
-    uint8_t life;   // of the line; over the net
-    bool unbound;   // its buffers are bounce buffers: calls name their memory
-    bool loopback;  // unbound, of this rank to itself (peer/loopback.h): it has no buffers
+    uint8_t life;  // of the line; over the net
+    bool unbound;  // its buffers are bounce buffers: calls name their memory
+    bool loopback; // unbound, of this rank to itself (peer/loopback.h): it has no buffers
     bool by_net;
-    bool linked;    // both buffers lie in devices that no bus is known to join, and this end has flags
-    bool ring[2];   // unbound, by outgoing: which directions are rings
+    // both buffers lie in devices that no bus is known to join, and this end has flags
+    bool linked;
+    bool ring[2];        // unbound, by outgoing: which directions are rings
     uint8_t protocol[2]; // enum ph_protocol, by outgoing; 0 without the direction
     struct phi_channel_end own, theirs;
     struct phi_flag_table table[2]; // by outgoing
-    struct phi_route route; // over the net: to the peer's buffer; no link: this end does not reach it
+    // over the net: to the peer's buffer; no link: this end does not reach it
+    struct phi_route route;
     struct phi_stage_end stage; // over the net, where a device is involved
     // Of an unbound one: where the area begins that this end fills, in its own bounce buffer; most
     // bytes of a message that go at once.
@@ -101,8 +103,9 @@ struct phi_turn {
 
 // What the data path changes: atomics, without the lock.
 struct phi_channel_live {
-    _Atomic int status;       // 0 or why it cannot be used
-    char why[160];            // of the end of a channel alone; written before `status`, read behind it
+    _Atomic int status; // 0 or why it cannot be used
+    // of the end of a channel alone; written before `status`, read behind it
+    char why[160];
     _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
     _Atomic uint32_t lifted;  // likewise: words that were set for waits that nobody will answer
     _Atomic uint32_t undone;  // 1: an operation of this end has left out some of its work
@@ -110,11 +113,11 @@ struct phi_channel_live {
     // the peer had that as it was.
     _Atomic uint32_t reads, reads_whole;
     _Atomic uint32_t flagged; // 1: this end has used its flags
-    _Atomic uint32_t inside;  // calls between what they enqueue and their kick: its lanes, staged or
-                              // by flags, stay so long
-    _Atomic uint32_t lost;    // 1: what it did with them was not all counted
-    _Atomic uint32_t leaves;  // go words given for copies that have not arrived
-    _Atomic uint32_t posted;  // bit 0: outgoing, bit 1: incoming: a post awaits its complete
+    // calls between what they enqueue and their kick: its lanes, staged or by flags, stay so long
+    _Atomic uint32_t inside;
+    _Atomic uint32_t lost;         // 1: what it did with them was not all counted
+    _Atomic uint32_t leaves;       // go words given for copies that have not arrived
+    _Atomic uint32_t posted;       // bit 0: outgoing, bit 1: incoming: a post awaits its complete
     _Atomic size_t posted_size[2]; // by outgoing: of that post
     _Atomic uint32_t grouped;      // scratch of ph_group: kinds seen, by direction
     _Atomic size_t tells;          // ... and the place of the signal in its list, if it has one
@@ -136,17 +139,17 @@ struct phi_channel_kept {
     struct phi_key *key; // NULL: retired
     struct ph_channel *next;
     struct ph_channel **link; // what points to it in the list of the peer's channels
-    uint32_t handles; // of the application
-    uint32_t look;    // number of the look for room that has seen it
-    uint64_t used;    // number of the exchange call that returned it last
-    bool retired;     // of peer->channels.retired
-    bool spent;       // of peer->channels.spent, by
-    bool asked;       // the peer is asked about it, as one of those
-    bool let_go;      // revoked, and nothing will be posted for this end any more
+    uint32_t handles;         // of the application
+    uint32_t look;            // number of the look for room that has seen it
+    uint64_t used;            // number of the exchange call that returned it last
+    bool retired;             // of peer->channels.retired
+    bool spent;               // of peer->channels.spent, by
+    bool asked;               // the peer is asked about it, as one of those
+    bool let_go;              // revoked, and nothing will be posted for this end any more
     struct ph_channel *spent_next;
-    int64_t spent_pinned; // when its flags were first found not at rest, or 0
+    int64_t spent_pinned;                    // when its flags were first found not at rest, or 0
     struct phi_remote_export *remote_export; // NULL: closed
-    struct phi_net_told told_by_then; // posts over the net by the time it was let go
+    struct phi_net_told told_by_then;        // posts over the net by the time it was let go
     uint32_t flag_parts; // of which both ends have confirmed that they have both, a bit for each
     struct phi_abort abort;
 };
@@ -170,7 +173,7 @@ struct phi_channel_call {
         void *data;          // of an unbound channel: the message's part in the caller's memory
     };
     size_t remote_offset, size; // of an unbound channel: the part's place in the message
-    bool told; // of a get: a signal behind it, of the same group, tells of it
+    bool told;                  // of a get: a signal behind it, of the same group, tells of it
     union {
         size_t message; // of an unbound channel: the size of the whole message
         void *to;       // of one of this rank to itself: where it goes

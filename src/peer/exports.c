@@ -60,9 +60,11 @@ void phi_key_disown(struct phi_key *key)
 bool phi_export_held(const struct phi_self *self, const struct phi_local_export *e)
 {
     for (int rank = 0; e->bounce != NULL && rank < self->ranks; rank++)
-        for (const struct ph_channel *c = self->table[rank] ? self->table[rank]->channels.first : NULL;
+        for (const struct ph_channel *c = self->table[rank] ? self->table[rank]->channels.first
+                                                            : NULL;
              c != NULL; c = c->kept.next)
-            if (c->fixed.unbound && c->fixed.local_base == e->export_.allocation.base && !phi_revoke_drained(c))
+            if (c->fixed.unbound && c->fixed.local_base == e->export_.allocation.base &&
+                !phi_revoke_drained(c))
                 return true;
     return false;
 }
@@ -102,7 +104,8 @@ void phi_release_prune(struct phi_key *key)
     key->own.count = kept;
     kept = 0;
     for (uint32_t i = 0; i < key->theirs.count; i++)
-        if (key->theirs.list[i].export_ != NULL || (open && agreement->theirs == key->theirs.list[i].number))
+        if (key->theirs.list[i].export_ != NULL ||
+            (open && agreement->theirs == key->theirs.list[i].number))
             key->theirs.list[kept++] = key->theirs.list[i];
     key->theirs.count = kept;
 }

@@ -111,8 +111,9 @@ static uint32_t place_of(const struct phi_key *key, uint32_t number)
 struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number)
 {
     uint32_t place = place_of(key, number);
-    return place < key->theirs.count && key->theirs.list[place].number == number ? &key->theirs.list[place]
-                                                                            : NULL;
+    return place < key->theirs.count && key->theirs.list[place].number == number
+               ? &key->theirs.list[place]
+               : NULL;
 }
 
 // A peer that never stops to offer buffers of one key cannot make us allocate without bound, nor

@@ -25,7 +25,7 @@ struct phi_local_export {
     uint64_t checked; // number of the exchange call that last found the allocation unchanged
     uint32_t
         buffers; // own buffers of keys in it that are not released; 0: it is of no use any more
-    uint32_t entries; // own buffers of keys in it
+    uint32_t entries;          // own buffers of keys in it
     struct phi_bounce *bounce; // of memory of ours, which ends with it; or NULL
     uint8_t
         *sent; // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
@@ -120,9 +120,9 @@ struct phi_follower {
 
 // What is there before a confirm promises a channel.
 struct phi_made {
-    struct ph_channel *channel;  // or NULL
+    struct ph_channel *channel;   // or NULL
     struct phi_stage_place place; // its slots
-    struct phi_early_end *early; // the peer has ended that channel already; see release/abort.h
+    struct phi_early_end *early;  // the peer has ended that channel already; see release/abort.h
 };
 
 // An operation key: (peer, op id, role).

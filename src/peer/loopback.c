@@ -60,7 +60,8 @@ static struct ph_channel *add(struct phi_peer *loopback, uint64_t op_id)
 
 int phi_loopback_open(struct phi_self *self, uint64_t op_id, struct ph_channel **out)
 {
-    if (self->lives.loopback == NULL && (self->lives.loopback = phi_peer_new(self, self->rank)) == NULL)
+    if (self->lives.loopback == NULL &&
+        (self->lives.loopback = phi_peer_new(self, self->rank)) == NULL)
         return -ENOMEM;
     *out = find(self->lives.loopback, op_id);
     if (*out == NULL) {

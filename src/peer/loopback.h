@@ -9,7 +9,8 @@
 struct ph_channel;
 struct phi_self;
 
-// phi_loopback_open gives a handle on the channel of an operation, made at first use. -ENOMEM, reported.
+// phi_loopback_open gives a handle on the channel of an operation, made at first use. -ENOMEM,
+// reported.
 int phi_loopback_open(struct phi_self *self, uint64_t op_id, struct ph_channel **out);
 
 // phi_loopback_break ends all that can still be used, with `code`.

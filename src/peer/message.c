@@ -62,7 +62,7 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
         rc = phi_hello_call(peer, request, answer, deadline);
     else
         rc = peer->to.socket < 0 ? -ECONNRESET
-                              : phi_node_call(peer->to.socket, request, answer, fd, deadline);
+                                 : phi_node_call(peer->to.socket, request, answer, fd, deadline);
     phi_gate_leave(&peer->to.calling);
     if (rc == 0 && answer->status != 0) {
         if (*fd >= 0)

@@ -29,7 +29,8 @@ struct phi_revocation;
 struct phi_segment;
 struct phi_staging;
 
-// The parts of struct phi_peer. "Of FILES": no other file names the part (tests/headers/members.py).
+// The parts of struct phi_peer. "Of FILES": no other file names the part
+// (tests/headers/members.py).
 
 // Of exchange/fifo.h: bytes of offers, put into the own FIFO and taken from the peer's.
 struct phi_fifo {
@@ -40,11 +41,13 @@ struct phi_fifo {
 
 // The records of the rank's lives, as far as this one's does not hold them.
 struct phi_life {
-    uint64_t newer; // a later life that has announced itself and cannot take this one's place yet, or 0
+    // a later life that has announced itself and cannot take this one's place yet, or 0
+    uint64_t newer;
     struct phi_capabilities newer_theirs;
     struct phi_peer *former; // the next of self->lives.former
     uint64_t expelled;       // the latest life of the rank that is known to be expelled, or 0
-    uint32_t visitors;       // threads that come back to the peer, with the lock given up and no key of it
+    // threads that come back to the peer, with the lock given up and no key of it
+    uint32_t visitors;
 };
 
 // First contact, and each after it.
@@ -59,7 +62,8 @@ struct phi_meetings {
     bool knocked;     // ... and it was told so, through the store
     bool elsewhere;   // it lives, and no socket joins the two, whatever the records say of its node
     bool unreachable; // no path at all
-    bool net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
+    // the net, which was to serve where ipc does not, does not either: ipc is left
+    bool net_refused;
     enum phi_reason why; // ... over the net, of both
 };
 
@@ -69,9 +73,9 @@ struct phi_trial {
     struct phi_attempt *attempt; // or NULL
     bool probing, probed;        // the probe is under way, done
     enum phi_reason reason;      // the probe's outcome
-    struct phi_import *probe;    // kept until the end, or a reap of what a former life left: closing
-                                 // it could block
-    uint64_t seed;               // of the pattern that was written there; 0: none
+    // kept until the end, or a reap of what a former life left: closing it could block
+    struct phi_import *probe;
+    uint64_t seed; // of the pattern that was written there; 0: none
 };
 
 // How messages get to the peer's service thread, and how that is woken.
@@ -82,8 +86,8 @@ struct phi_connection {
     struct phi_link *link;   // or to it over the net, once one was opened; see meeting/hello.h
     struct phi_hello *hello; // of that link
     int wake_fd;             // rings at the peer, as it says, or -1
-    int pidfd;      // of its process, as it gave it, or -1; polled by the service thread
-    uint32_t watch; // names this life in the service's events
+    int pidfd;               // of its process, as it gave it, or -1; polled by the service thread
+    uint32_t watch;          // names this life in the service's events
 };
 
 // The cache: operation keys with the peer.
@@ -173,9 +177,9 @@ struct phi_flag_pair {
 
 // What the peer has said of itself, and of what it has taken.
 struct phi_heard {
-    uint64_t acknowledged;           // of our messages, as passed on to the mailbox
-    uint64_t filed;                  // sequence of its last message that was taken
-    bool leaves;                     // as its side says
+    uint64_t acknowledged;            // of our messages, as passed on to the mailbox
+    uint64_t filed;                   // sequence of its last message that was taken
+    bool leaves;                      // as its side says
     struct phi_net_told told_by_then; // ... over the net
 };
 

@@ -24,7 +24,8 @@ struct phi_peer *phi_peer_new(struct phi_self *self, int rank)
     peer->to.socket = peer->to.wake_fd = peer->to.pidfd = -1;
     peer->keys.slots = calloc(channels, sizeof *peer->keys.slots);
     peer->keys.slot_lives = calloc(channels, sizeof *peer->keys.slot_lives);
-    if (peer->keys.slots == NULL || peer->keys.slot_lives == NULL || phi_gate_init(&peer->to.calling))
+    if (peer->keys.slots == NULL || peer->keys.slot_lives == NULL ||
+        phi_gate_init(&peer->to.calling))
         goto free;
     return peer;
 free:

@@ -56,7 +56,8 @@ struct phi_events {
     uint32_t watches; // given so far
 };
 
-// The parts of struct phi_self. "A part of FILES": no other file names it (tests/headers/members.py).
+// The parts of struct phi_self. "A part of FILES": no other file names it
+// (tests/headers/members.py).
 
 struct phi_changes {
     pthread_cond_t cond; // on CLOCK_MONOTONIC
@@ -117,15 +118,15 @@ struct phi_issuing {
 };
 
 struct phi_own_net {
-    struct phi_net *net;   // once a peer needs it; never closed before the end
-    struct phi_wake wake;  // rung when a message came over it, or a link was lost
-    struct phi_way way;    // of this rank's memory over it
-    pthread_t opener;      // the thread that opens it, or has
-    bool opener_is;        // it has not been joined
-    bool opening;          // it is at work, without the lock
-    bool failed;           // it could not be opened
-    int error;             // why it is opened again; -EAGAIN: its providers were too slow, or a
-                           // thread could not be started
+    struct phi_net *net;  // once a peer needs it; never closed before the end
+    struct phi_wake wake; // rung when a message came over it, or a link was lost
+    struct phi_way way;   // of this rank's memory over it
+    pthread_t opener;     // the thread that opens it, or has
+    bool opener_is;       // it has not been joined
+    bool opening;         // it is at work, without the lock
+    bool failed;          // it could not be opened
+    int error;            // why it is opened again; -EAGAIN: its providers were too slow, or a
+                          // thread could not be started
 };
 
 // How this rank comes to its end.
@@ -150,9 +151,9 @@ struct phi_serving {
 };
 
 struct phi_trials {
-    struct phi_probe target;      // what peers' probes write to; does not change
+    struct phi_probe target; // what peers' probes write to; does not change
     struct phi_trier trier;
-    struct phi_attempt *former;   // with lives that are over, and something of them mapped
+    struct phi_attempt *former; // with lives that are over, and something of them mapped
 };
 
 struct phi_flag_budget {
@@ -176,7 +177,7 @@ struct phi_self {
 
     pthread_mutex_t lock;
     struct phi_changes changes; // of anything that a thread may wait for
-    struct phi_peer **table; // by rank; NULL: never named
+    struct phi_peer **table;    // by rank; NULL: never named
     struct phi_lives lives;
     struct phi_inbox inbox;
     struct phi_own_exports exports;

@@ -76,7 +76,8 @@ void phi_service_unwatch(struct phi_peer *peer)
 void phi_service_wake(struct phi_self *self)
 {
     uint64_t one = 1;
-    ssize_t ignored = write(self->serving.events.event, &one, sizeof one); // a full counter wakes as well
+    // a full counter wakes as well
+    ssize_t ignored = write(self->serving.events.event, &one, sizeof one);
     (void)ignored;
 }
 

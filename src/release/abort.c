@@ -38,7 +38,8 @@ static void let_go(struct ph_channel *channel)
 static void give_back(struct ph_channel *channel)
 {
     struct phi_own_buffer *own = phi_key_mine(channel->kept.key, channel->fixed.own.number);
-    struct phi_peer_buffer *theirs = phi_key_theirs(channel->kept.key, channel->fixed.theirs.number);
+    struct phi_peer_buffer *theirs =
+        phi_key_theirs(channel->kept.key, channel->fixed.theirs.number);
     if (own != NULL && !own->released)
         phi_release_buffer(channel->kept.key, own);
     if (theirs != NULL)
@@ -51,7 +52,7 @@ static void tell(struct ph_channel *channel, int64_t now)
     phi_peer_message(channel->peer, PHI_NODE_ABORT, &message);
     message.a = channel->fixed.index;
     message.b = (uint64_t)channel->fixed.own.number << 32 | channel->fixed.theirs.number;
-    message.c = (uint64_t)-(int64_t)channel->kept.abort.code;
+    message.c = (uint64_t) - (int64_t)channel->kept.abort.code;
     message.bytes_size = (uint32_t)strlen(channel->live.why);
     memcpy(message.bytes, channel->live.why, message.bytes_size);
     const bool sent = phi_peer_tell(channel->peer, &message) != -EAGAIN;
@@ -59,8 +60,8 @@ static void tell(struct ph_channel *channel, int64_t now)
     channel->kept.abort.tell_at = sent ? now + RESEND_MS * PHI_MS : 0;
 }
 
-// A call that failed half-way leaves waits, too: these end, and the status is what it was. The end of
-// the peer's bounce buffer may have been seen before the message that says why.
+// A call that failed half-way leaves waits, too: these end, and the status is what it was. The end
+// of the peer's bounce buffer may have been seen before the message that says why.
 static bool may_end(const struct ph_channel *channel)
 {
     const int status = atomic_load(&channel->live.status);
@@ -71,7 +72,8 @@ static bool may_end(const struct ph_channel *channel)
 static void end(struct ph_channel *channel, int code, const char *why)
 {
     int whole = 0, stale = -ESTALE;
-    snprintf(channel->live.why, sizeof channel->live.why, "%s", why); // before the status, which tells of it
+    snprintf(channel->live.why, sizeof channel->live.why, "%s",
+             why); // before the status, which tells of it
     atomic_compare_exchange_strong(&channel->live.status, &whole, code);
     atomic_compare_exchange_strong(&channel->live.status, &stale, code);
     phi_log(channel->self->report, PH_LOG_WARN, "operation %llu with rank %d has ended: %s",
@@ -115,7 +117,8 @@ void phi_channel_mismatch(struct ph_channel *channel)
 
 void phi_peer_mismatches(struct phi_peer *peer)
 {
-    for (struct ph_channel *c = peer->channels.first; peer->channels.unbound > 0 && c != NULL; c = c->kept.next)
+    for (struct ph_channel *c = peer->channels.first; peer->channels.unbound > 0 && c != NULL;
+         c = c->kept.next)
         if (c->fixed.unbound)
             phi_channel_mismatch(c);
 }
@@ -231,17 +234,20 @@ int phi_abort_tick(struct phi_peer *peer)
         peer->channels.mismatches_at = now + LOOK_MS * PHI_MS;
         phi_peer_mismatches(peer);
     }
-    for (struct ph_channel *c = peer->channels.first; peer->channels.ending > 0 && c != NULL; c = c->kept.next)
+    for (struct ph_channel *c = peer->channels.first; peer->channels.ending > 0 && c != NULL;
+         c = c->kept.next)
         if (c->fixed.unbound)
             soon = phi_soon(soon, tick_one(c, now));
     // A heartbeat may be far away.
-    return peer->state == PHI_PEER_READY ? phi_soon(soon, phi_remaining_ms(peer->channels.mismatches_at))
-                                         : soon;
+    return peer->state == PHI_PEER_READY
+               ? phi_soon(soon, phi_remaining_ms(peer->channels.mismatches_at))
+               : soon;
 }
 
 bool phi_abort_untold(const struct phi_peer *peer)
 {
-    for (const struct ph_channel *c = peer->channels.first; peer->channels.ending > 0 && c != NULL; c = c->kept.next)
+    for (const struct ph_channel *c = peer->channels.first; peer->channels.ending > 0 && c != NULL;
+         c = c->kept.next)
         if (c->kept.abort.code != 0 && !c->kept.abort.sent && !c->kept.abort.over)
             return true;
     return false;

@@ -38,8 +38,8 @@ uint32_t phi_retire_slot(struct phi_peer *peer)
 static bool has_room(const struct phi_peer *peer, bool slot)
 {
     return slot ? peer->room.slots_count > 0 || peer->room.slots_used < peer->segment->capacity
-                : !peer->room.slots_short &&
-                      (peer->room.lines_count > 0 || peer->room.lines_used < peer->segment->capacity);
+                : !peer->room.slots_short && (peer->room.lines_count > 0 ||
+                                              peer->room.lines_used < peer->segment->capacity);
 }
 
 static int send_question(struct phi_key *key, uint64_t line)
@@ -144,8 +144,8 @@ static void choose_channels(struct phi_peer *peer, const void *request, struct c
 {
     for (struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next)
         if (consider(peer, c->kept.key, c, &c->kept.look, request))
-            choose(choice,
-                   (struct chosen){atomic_load(&c->live.uses.revoked) ? 0 : c->kept.used, c->kept.key, c});
+            choose(choice, (struct chosen){atomic_load(&c->live.uses.revoked) ? 0 : c->kept.used,
+                                           c->kept.key, c});
 }
 
 static void choose_keys(struct phi_peer *peer, const void *request, struct choice *choice)
@@ -196,9 +196,12 @@ static void end_look(struct phi_room *room)
 static void keep_found(struct phi_peer *peer, bool slot, bool full)
 {
     const struct phi_room *room = &peer->room;
-    peer->room.found[slot] =
-        (struct phi_found){peer->self->exchanges.passes, full,         room->held_here,
-                           room->held_there,    room->pinned, room->exchanging};
+    peer->room.found[slot] = (struct phi_found){peer->self->exchanges.passes,
+                                                full,
+                                                room->held_here,
+                                                room->held_there,
+                                                room->pinned,
+                                                room->exchanging};
 }
 
 // Whether this pass has found out already; then the counts are there again. Each of many operations

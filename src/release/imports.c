@@ -38,7 +38,8 @@ int phi_imports_tell(struct phi_peer *peer, uint32_t export_id)
 // Whether nothing here uses an import any more.
 static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
 {
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         if (channel->kept.remote_export == e && !phi_revoke_drained(channel))
             return false;
     return true;
@@ -48,7 +49,8 @@ static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
 static bool is_wanted(struct phi_peer *peer, const struct phi_remote_export *e)
 {
     size_t cursor = 0;
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         if (channel->kept.remote_export == e)
             return true;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
@@ -99,7 +101,8 @@ void phi_imports_close(struct phi_remote_export *e)
 static void forget(struct phi_peer *peer, struct phi_remote_export *e)
 {
     size_t cursor = 0;
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         if (channel->kept.remote_export == e)
             channel->kept.remote_export = NULL;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
@@ -118,7 +121,8 @@ static void forget(struct phi_peer *peer, struct phi_remote_export *e)
 // closes its region they would fail, and the key of the region may not be unmapped before.
 static bool is_delivered(struct phi_peer *peer, struct phi_remote_export *e)
 {
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         if (channel->kept.remote_export == e && !phi_staging_sent(channel))
             return false;
     e->marked = e->marked || phi_link_mark(peer->to.link, &e->mark);
@@ -143,7 +147,8 @@ struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi
     look->left = look->later = false;
     for (struct phi_remote_export *e; (e = phi_map_next(&peer->imports.all, &cursor)) != NULL;) {
         if (e->import == NULL && !e->revoked)
-            continue; // there is nothing of it to close: of thousands, before who uses it is looked for
+            // there is nothing of it to close: of thousands, before who uses it is looked for
+            continue;
         bool idle = look->idle && e->import != NULL && !e->importing &&
                     (peer->self->end.leaving || !is_wanted(peer, e));
         if (!idle && !may_close(peer, e)) {

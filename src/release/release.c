@@ -129,8 +129,8 @@ static int answer_wait(struct phi_release *part)
 {
     struct phi_peer *peer = part->peer;
     struct ph_channel *channel = peer->channels.first;
-    while (channel != NULL &&
-           (channel->fixed.index + 1 != part->last.waiting || atomic_load(&channel->live.uses.revoked) == 0))
+    while (channel != NULL && (channel->fixed.index + 1 != part->last.waiting ||
+                               atomic_load(&channel->live.uses.revoked) == 0))
         channel = channel->kept.next;
     if (channel == NULL)
         return -1;
@@ -203,7 +203,8 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
 // Whether a release of the export's buffers is still to be told, which comes first.
 static bool is_held_back(const struct phi_peer *peer, const struct phi_local_export *e)
 {
-    for (const struct phi_release *part = peer->self->exports.releases; part != NULL; part = part->next)
+    for (const struct phi_release *part = peer->self->exports.releases; part != NULL;
+         part = part->next)
         if (part->peer == peer && part->export_id == e->id && !part->sent)
             return true;
     return phi_abort_untold(peer);

@@ -83,7 +83,8 @@ static bool has_unreleased(struct phi_self *self, const struct phi_scope *scope)
         for (struct phi_key *key;
              peer != NULL && (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
             for (uint32_t i = 0; i < key->own.count; i++)
-                if (!key->own.list[i].released && (key->own.list[i].offered || key->request != NULL) &&
+                if (!key->own.list[i].released &&
+                    (key->own.list[i].offered || key->request != NULL) &&
                     phi_scope_has(scope, &key->own.list[i]))
                     return true;
     }
@@ -181,8 +182,8 @@ static bool must_tell(const struct phi_self *self, const struct obstacle *o)
 
 // What a call says of what is in the way. An end that the application does not know of comes first:
 // the others may wait for that.
-static int say(struct phi_self *self, const struct phi_scope *scope,
-               enum ph_release_state state, const struct obstacle *o)
+static int say(struct phi_self *self, const struct phi_scope *scope, enum ph_release_state state,
+               const struct obstacle *o)
 {
     if (o->rc == -EINVAL)
         return fail(self, scope, state, o);

@@ -61,7 +61,8 @@ static bool within(const struct phi_revocation *r, const struct phi_remote_expor
 static bool concerns(const struct phi_revocation *r, const struct ph_channel *channel)
 {
     return channel->fixed.theirs.number <= r->number &&
-           within(r, channel->kept.remote_export, channel->fixed.remote_offset, channel->fixed.theirs.size);
+           within(r, channel->kept.remote_export, channel->fixed.remote_offset,
+                  channel->fixed.theirs.size);
 }
 
 static bool concerns_buffer(const struct phi_revocation *r, const struct phi_peer_buffer *buffer)
@@ -76,7 +77,8 @@ static void revoke(struct phi_peer *peer, const struct phi_revocation *r)
         for (uint32_t i = 0; i < key->theirs.count; i++)
             if (concerns_buffer(r, &key->theirs.list[i]))
                 key->theirs.list[i].released = true;
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         if (concerns(r, channel))
             phi_revoke_channel(channel);
 }
@@ -90,8 +92,8 @@ static void note_gone(struct phi_peer *peer, uint32_t export_id)
     for (uint32_t i = 0; i < peer->imports.ended_count; i++)
         if (peer->imports.ended_unread[i] == export_id)
             return; // told again
-    uint32_t *grown = phi_array_grow(peer->imports.ended_unread, peer->imports.ended_count, &peer->imports.ended_room,
-                                     sizeof *peer->imports.ended_unread);
+    uint32_t *grown = phi_array_grow(peer->imports.ended_unread, peer->imports.ended_count,
+                                     &peer->imports.ended_room, sizeof *peer->imports.ended_unread);
     if (grown == NULL)
         return;
     peer->imports.ended_unread = grown;
@@ -213,7 +215,8 @@ static bool has_let_go(const struct ph_channel *channel)
 static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revocation *r)
 {
     struct phi_revoked now = {.drained = 1};
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next) {
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next) {
         if (!concerns(r, channel))
             continue;
         if (!phi_revoke_drained(channel)) {
@@ -224,7 +227,8 @@ static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revoca
         }
         phi_revoke_settle(channel);
         if (atomic_load(&channel->live.status) == PH_EBROKEN)
-            atomic_store(&channel->fixed.own.line->broken, 1); // no copy can be skipped by it any more
+            // no copy can be skipped by it any more
+            atomic_store(&channel->fixed.own.line->broken, 1);
     }
     return now;
 }

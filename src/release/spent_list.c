@@ -15,7 +15,8 @@
 
 bool phi_spent_is(const struct ph_channel *channel)
 {
-    return atomic_load(&channel->live.uses.revoked) != 0 && channel->kept.handles == 0 && !channel->kept.retired;
+    return atomic_load(&channel->live.uses.revoked) != 0 && channel->kept.handles == 0 &&
+           !channel->kept.retired;
 }
 
 void phi_spent_append(struct ph_channel *channel)

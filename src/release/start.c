@@ -82,7 +82,8 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
 
 static void revoke_own_ends(struct phi_peer *peer)
 {
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next) {
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next) {
         if (phi_key_mine_released(channel->kept.key, channel->fixed.own.number))
             phi_revoke_channel(channel);
     }

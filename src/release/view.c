@@ -18,7 +18,8 @@ static bool is_due(const struct ph_channel *channel)
     uint32_t posted = atomic_load(&channel->live.posted);
     return phi_staging_due(channel) ||
            atomic_load(&channel->fixed.theirs.line->word[PHI_WORD_NOTE]) == PHI_BIT_NOTED ||
-           ((posted & 1u) && atomic_load(&channel->fixed.own.line->word[PHI_WORD_TURN]) == PHI_BIT_FULL) ||
+           ((posted & 1u) &&
+            atomic_load(&channel->fixed.own.line->word[PHI_WORD_TURN]) == PHI_BIT_FULL) ||
            ((posted & 2u) &&
             atomic_load(&channel->fixed.theirs.line->word[PHI_WORD_TURN]) == PHI_BIT_FULL);
 }
@@ -48,8 +49,9 @@ struct phi_retire_view phi_view_of(const struct phi_key *key, struct ph_channel 
 {
     struct phi_retire_view view = {.round = key->agreement.round};
     if (channel != NULL) {
-        view.exchanging = phi_retire_exchanging(&key->agreement, phi_peer_is_lower(key->peer),
-                                                channel->fixed.own.number, channel->fixed.theirs.number);
+        view.exchanging =
+            phi_retire_exchanging(&key->agreement, phi_peer_is_lower(key->peer),
+                                  channel->fixed.own.number, channel->fixed.theirs.number);
         look_at_channel(channel, &view);
         return view;
     }

@@ -312,8 +312,7 @@ static CUresult enqueue_copy(struct phi_enqueue *q, const struct phi_piece *piec
     const struct phi_work *work = &q->work[piece->first];
     const bool behind = piece->behind || q->waited;
     count_copy(q, work);
-    if (work->head ? q->to->policy.kernels
-                   : !work->engine && phi_copy_mode(&q->to->policy, behind))
+    if (work->head ? q->to->policy.kernels : !work->engine && phi_copy_mode(&q->to->policy, behind))
         return enqueue_copy_kernel(q, work);
     return q->to->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)work->destination,
                                         (CUdeviceptr)(uintptr_t)work->source, work->size,

@@ -268,8 +268,8 @@ struct filling {
     const struct phi_policy *policy;
     bool hurries; // on a stream, and alone
     enum phi_hop_part part;
-    bool has_first; // there is a launch before the second one
-    bool only;      // there is no other
+    bool has_first;  // there is a launch before the second one
+    bool only;       // there is no other
     uint32_t spread; // that have hands
     struct phi_hop_args *args;
     struct phi_grid grid;
@@ -285,7 +285,8 @@ static bool is_in_place(const struct filling *f, const struct phi_work *work)
 // Whether the first block waits for hands of it, which the next launch has.
 static bool is_awaited(const struct filling *f, const struct phi_work *work)
 {
-    return has_hands(work, f->hurries) && (takes(work) ? f->part == PHI_HOP_SECOND : f->part == PHI_HOP_FIRST);
+    return has_hands(work, f->hurries) &&
+           (takes(work) ? f->part == PHI_HOP_SECOND : f->part == PHI_HOP_FIRST);
 }
 
 static bool is_by_hands(const struct filling *f, const struct phi_work *work)
@@ -355,7 +356,9 @@ static uint32_t hand_threads(const struct phi_work *work)
 
 static uint8_t hands_in(const struct filling *f)
 {
-    return f->only ? PHI_HANDS_ONLY : f->part == PHI_HOP_SECOND ? PHI_HANDS_SECOND : PHI_HANDS_FIRST;
+    return f->only                     ? PHI_HANDS_ONLY
+           : f->part == PHI_HOP_SECOND ? PHI_HANDS_SECOND
+                                       : PHI_HANDS_FIRST;
 }
 
 static void add_hands(struct filling *f)
@@ -456,7 +459,12 @@ enum phi_hop_part phi_hop_last(const struct phi_work *work, size_t n, bool captu
 struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
                              bool captured, enum phi_hop_part part, struct phi_hop_args *args)
 {
-    struct filling f = {.work = work, .n = n, .policy = policy, .hurries = !captured && n == 1, .part = part, .args = args};
+    struct filling f = {.work = work,
+                        .n = n,
+                        .policy = policy,
+                        .hurries = !captured && n == 1,
+                        .part = part,
+                        .args = args};
     f.grid.kernel = PHI_KERNEL_HOP;
     f.only = is_only(work, n);
     args->count = args->waits = args->stages = 0;

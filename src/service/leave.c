@@ -31,7 +31,8 @@ static void notify(struct phi_peer *peer)
 // What was said to be drained is not used again, also where destroy must be tried once more.
 static void shut(struct phi_peer *peer)
 {
-    for (struct ph_channel *channel = peer->channels.first; channel != NULL; channel = channel->kept.next) {
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next) {
         int whole = 0;
         atomic_compare_exchange_strong(&channel->live.status, &whole, PH_EBROKEN);
     }
@@ -76,12 +77,12 @@ static int cannot_leave(struct phi_peer *peer)
     struct phi_self *self = peer->self;
     char suspicion[80];
     phi_executor_suspicion(self->executor, peer->rank, suspicion, sizeof suspicion);
-    return phi_fail(self->report, -ETIMEDOUT,
-                    "rank %d cannot leave: rank %d (process %u) has streams, captured graphs or "
-                    "device channels that touch its buffers%s%s",
-                    self->rank, peer->rank, peer->theirs.pid, suspicion,
-                    peer->end.expelled ? "; it was expelled, and has neither acknowledged nor exited"
-                                   : "");
+    return phi_fail(
+        self->report, -ETIMEDOUT,
+        "rank %d cannot leave: rank %d (process %u) has streams, captured graphs or "
+        "device channels that touch its buffers%s%s",
+        self->rank, peer->rank, peer->theirs.pid, suspicion,
+        peer->end.expelled ? "; it was expelled, and has neither acknowledged nor exited" : "");
 }
 
 static int wait_for_drain(struct phi_self *self, int64_t deadline)
@@ -137,7 +138,8 @@ int phi_leave(struct phi_self *self, int64_t deadline)
     pthread_mutex_unlock(&self->lock);
     int rc = finish(self, deadline);
     pthread_mutex_lock(&self->lock);
-    self->end.destroying = false; // the context may be used again: what ends later is told by a call
+    // the context may be used again: what ends later is told by a call
+    self->end.destroying = false;
     if (rc == 0) {
         look_for_mismatches(self);
         self->end.leaving = true;

@@ -140,8 +140,7 @@ int phi_self_open(const struct phi_self_params *params, int64_t deadline, struct
     if ((rc = open_pidfd(self)))
         goto close;
     if ((rc = phi_wake_open(&self->net.wake))) {
-        phi_fail(self->report, rc, "no sockets to wake the service thread by: %s",
-                 ph_strerror(rc));
+        phi_fail(self->report, rc, "no sockets to wake the service thread by: %s", ph_strerror(rc));
         goto close;
     }
     if ((rc = phi_probe_open(self->memory, self->device, &self->trials.target)) ||

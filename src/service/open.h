@@ -32,8 +32,7 @@ struct phi_self_params {
 
 // phi_self_open opens mailbox and service and publishes the member record. close frees what
 // destroy left; nothing may be in flight (see leave.h). NULL is fine.
-int phi_self_open(const struct phi_self_params *params, int64_t deadline,
-                   struct phi_self **self);
+int phi_self_open(const struct phi_self_params *params, int64_t deadline, struct phi_self **self);
 void phi_self_close(struct phi_self *self, int64_t deadline);
 
 #endif

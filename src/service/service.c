@@ -60,7 +60,8 @@ struct phi_service {
 static void close_connection(struct phi_service *service, uint32_t index)
 {
     // By hand: a forked child may hold a copy of the descriptor, and with it the entry.
-    epoll_ctl(service->self->serving.events.epoll, EPOLL_CTL_DEL, service->connections[index].fd, NULL);
+    epoll_ctl(service->self->serving.events.epoll, EPOLL_CTL_DEL, service->connections[index].fd,
+              NULL);
     close(service->connections[index].fd);
     service->connections[index].fd = -1;
 }
@@ -410,9 +411,11 @@ int phi_service_open(struct phi_self *self, struct phi_service **out)
         goto free;
     rc = phi_events_open(&self->serving.events);
     if (rc == 0)
-        rc = phi_events_add(&self->serving.events, service->listener, EPOLLIN, PHI_SOURCE_LISTEN, 0);
+        rc =
+            phi_events_add(&self->serving.events, service->listener, EPOLLIN, PHI_SOURCE_LISTEN, 0);
     if (rc == 0)
-        rc = phi_events_add(&self->serving.events, self->net.wake.listen, EPOLLIN, PHI_SOURCE_NET, 0);
+        rc = phi_events_add(&self->serving.events, self->net.wake.listen, EPOLLIN, PHI_SOURCE_NET,
+                            0);
     *out = service; // the thread looks there
     if (rc == 0)
         rc = phi_thread_start(&service->thread, "peerhop-service", run, service);

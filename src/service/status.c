@@ -108,8 +108,7 @@ static bool lock_soon(struct phi_self *self)
     return false;
 }
 
-void phi_status_fill(struct phi_self *self, struct phi_status_ages *ages,
-                     struct phi_status *status)
+void phi_status_fill(struct phi_self *self, struct phi_status_ages *ages, struct phi_status *status)
 {
     memset(status, 0, sizeof *status); // padding too: it leaves the process
     status->oldest_ms = -1;

@@ -23,11 +23,11 @@ enum {
 // Between two processes of one node. What needs the peers' lock is 0 where `locked` says that it
 // could not be had in time.
 struct phi_status {
-    uint64_t in_flight; // operations
+    uint64_t in_flight;    // operations
     uint64_t device_bytes; // of device memory that the library has
-    uint64_t oldest_op; // of the oldest wait: the op id
-    int64_t oldest_ms;  // how long at least the oldest operation is in flight; -1: none is
-    uint32_t streams;   // with operations in flight
+    uint64_t oldest_op;    // of the oldest wait: the op id
+    int64_t oldest_ms;     // how long at least the oldest operation is in flight; -1: none is
+    uint32_t streams;      // with operations in flight
     int32_t
         oldest_peer; // rank that the oldest wait is for; -1: it is no wait, or cannot be read now
     uint32_t oldest_call; // enum phi_call
@@ -37,7 +37,7 @@ struct phi_status {
     uint32_t channels, held;   // kept; with handles of the application
     uint32_t exchanges;        // under way
     uint32_t releases, theirs; // under way: of own buffers, of peers' buffers that are used here
-    uint32_t peers[PHI_STATUS_STATES];   // how many are in each enum ph_peer_state
+    uint32_t peers[PHI_STATUS_STATES];    // how many are in each enum ph_peer_state
     uint8_t peer_state[PHI_STATUS_RANKS]; // by rank
 };
 _Static_assert(sizeof(struct phi_status) <= PHI_EXPORT_MAX, "travels in a message");

@@ -27,7 +27,8 @@ bool phi_self_use(struct phi_self *self, const void *base)
     bool used = phi_release_pending(self, (uintptr_t)base) || exchanges(self, (uintptr_t)base);
     for (int rank = 0; rank < self->ranks && !used; rank++) {
         const struct phi_peer *peer = self->table[rank];
-        for (struct ph_channel *c = peer ? peer->channels.first : NULL; c != NULL && !used; c = c->kept.next)
+        for (struct ph_channel *c = peer ? peer->channels.first : NULL; c != NULL && !used;
+             c = c->kept.next)
             used = c->fixed.local_base == (uintptr_t)base &&
                    (atomic_load(&c->live.uses.revoked) == 0 || !phi_revoke_drained(c));
     }

@@ -52,7 +52,7 @@ struct phi_redis_connection {
     char *out;                            // formatted commands that are not sent yet
     size_t out_at, out_size, out_capacity;
     redisReader *reader;
-    char *chunk; // where it gets what comes: not on the caller's stack
+    char *chunk;                              // where it gets what comes: not on the caller's stack
     struct redisReplyObjectFunctions bounded; // hiredis' constructors behind the bounds below
     const struct redisReplyObjectFunctions *unbounded;
     size_t elements_left, bytes_left; // of the reply being read

@@ -42,8 +42,7 @@ static_assert(PH_DEVICE_INVALID == -EINVAL && PH_DEVICE_TIMEDOUT == -ETIMEDOUT &
 
 static int refuse(const struct ph_channel *channel, int rc, const char *why)
 {
-    return phi_fail(channel->self->report, rc,
-                    "operation %llu with rank %d: no device channel: %s",
+    return phi_fail(channel->self->report, rc, "operation %llu with rank %d: no device channel: %s",
                     (unsigned long long)channel->op_id, channel->peer->rank, why);
 }
 
@@ -65,7 +64,8 @@ static int check(struct ph_channel *channel)
 
 static struct ph_device_way way_of(const struct ph_channel *channel, bool outgoing)
 {
-    const uint64_t line = outgoing ? channel->fixed.own.line_device : channel->fixed.theirs.line_device;
+    const uint64_t line =
+        outgoing ? channel->fixed.own.line_device : channel->fixed.theirs.line_device;
     const size_t lane = phi_flags_lane_of(channel, outgoing, PHI_WORD_NOTE);
     struct ph_device_way way = {.word = line + offsetof(struct phi_line, word) +
                                         PHI_WORD_NOTE * sizeof(uint32_t)};
@@ -73,7 +73,8 @@ static struct ph_device_way way_of(const struct ph_channel *channel, bool outgoi
         return way;
     way.own = channel->fixed.own.flags.lanes + lane;
     way.peer = channel->fixed.theirs.flags.lanes + lane;
-    way.slots = (outgoing ? &channel->fixed.theirs.flags : &channel->fixed.own.flags)->slots[PHI_WORD_NOTE];
+    way.slots =
+        (outgoing ? &channel->fixed.theirs.flags : &channel->fixed.own.flags)->slots[PHI_WORD_NOTE];
     way.lines = phi_flags_signal_lines(channel, outgoing);
     way.copy = channel->fixed.table[outgoing].copy;
     return way;

@@ -94,11 +94,12 @@ static void set_bounce(struct phi_work *work, const struct phi_channel_call *cal
     work->message = call->message;
     // A rank without kernels writes no heads.
     const struct phi_capabilities *theirs = &channel->peer->theirs;
-    work->head = call->outgoing                      ? PHI_HEAD_WRITE
+    work->head = call->outgoing                       ? PHI_HEAD_WRITE
                  : theirs->device && !theirs->kernels ? PHI_HEAD_NONE
                                                       : PHI_HEAD_CHECK;
     work->source = call->outgoing ? call->data : channel->fixed.own.address + PHI_BOUNCE_HEAD;
-    work->destination = call->outgoing ? channel->fixed.theirs.address + PHI_BOUNCE_HEAD : call->data;
+    work->destination =
+        call->outgoing ? channel->fixed.theirs.address + PHI_BOUNCE_HEAD : call->data;
     work->asks = asks_of(call);
     work->linked = channel->fixed.linked;
     if (call->outgoing)
@@ -107,7 +108,8 @@ static void set_bounce(struct phi_work *work, const struct phi_channel_call *cal
     work->route = NULL;
 }
 
-// To oneself: no other end is waited for, and where a message goes to where it is nothing is copied.
+// To oneself: no other end is waited for, and where a message goes to where it is nothing is
+// copied.
 static void set_self(struct phi_work *work, const struct phi_channel_call *call)
 {
     work->size = call->data == call->to ? 0 : call->size;
@@ -189,7 +191,8 @@ static void set_ring(struct phi_work *work, const struct phi_channel_call *call)
     work->slots = call->outgoing ? theirs : mine;
     *(call->outgoing ? (void **)&work->source : &work->destination) = call->data;
     work->asks = asks_of(call);
-    work->fence_before = atomic_load_explicit(&channel->self->issuing.unfenced, memory_order_relaxed);
+    work->fence_before =
+        atomic_load_explicit(&channel->self->issuing.unfenced, memory_order_relaxed);
 }
 
 // A message by flags: the lanes of its direction, and what of the copy its step needs.
@@ -216,7 +219,8 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     work->own_lane = channel->fixed.own.flags.lanes + lane;
     work->peer_lane = channel->fixed.theirs.flags.lanes + lane;
     work->signal = word == PHI_WORD_NOTE;
-    work->fence_before = atomic_load_explicit(&channel->self->issuing.unfenced, memory_order_relaxed);
+    work->fence_before =
+        atomic_load_explicit(&channel->self->issuing.unfenced, memory_order_relaxed);
     work->wide = !work->signal && phi_flag_is_wide(lines, call->size);
     const struct phi_flag_end *taker =
         step->kind == PHI_STEP_PUSH ? &channel->fixed.theirs.flags : &channel->fixed.own.flags;
@@ -237,7 +241,8 @@ const struct phi_program *phi_channel_program_by(const struct phi_channel_call *
                                                  enum phi_method method)
 {
     const struct ph_channel *channel = call->channel;
-    const uint8_t protocol = call->outgoing ? channel->fixed.protocol[1] : channel->fixed.protocol[0];
+    const uint8_t protocol =
+        call->outgoing ? channel->fixed.protocol[1] : channel->fixed.protocol[0];
     return phi_program_of(call->call, method, protocol == PH_PROTOCOL_GET);
 }
 
@@ -272,8 +277,9 @@ struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind 
         .op_id = channel->op_id,
         .uses = &channel->live.uses,
         .broken = &channel->fixed.own.line->broken,
-        .broken_device =
-            channel->fixed.own.line_device ? channel->fixed.own.line_device + offsetof(struct phi_line, broken) : 0,
+        .broken_device = channel->fixed.own.line_device
+                             ? channel->fixed.own.line_device + offsetof(struct phi_line, broken)
+                             : 0,
         .undone = &channel->fixed.own.line->undone,
     };
 }
@@ -341,8 +347,9 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
             set_word(item, channel, call->outgoing, step);
         item->answers = step->kind == PHI_STEP_POST && post_answers(call, step);
         // A message that the table leaves to the copy engine is not for a copy kernel.
-        item->engine = channel->fixed.own.zero_sm || (channel->fixed.own.flags.lanes != 0 &&
-                                            program->count == PHI_STEPS_MAX && !is_message(call));
+        item->engine =
+            channel->fixed.own.zero_sm || (channel->fixed.own.flags.lanes != 0 &&
+                                           program->count == PHI_STEPS_MAX && !is_message(call));
         item->zero_sm = channel->fixed.own.zero_sm;
         if (step->kind == PHI_STEP_WAIT)
             note_await(channel, call->outgoing, step);
@@ -364,7 +371,8 @@ static size_t add_next(const struct phi_channel_call *call, struct phi_work *wor
 
 static bool has_lanes(const struct ph_channel *channel)
 {
-    return channel->fixed.stage.is || channel->fixed.own.flags.lanes != 0 || channel->fixed.ring[0] || channel->fixed.ring[1];
+    return channel->fixed.stage.is || channel->fixed.own.flags.lanes != 0 ||
+           channel->fixed.ring[0] || channel->fixed.ring[1];
 }
 
 void phi_channel_enter(struct ph_channel *channel)
@@ -388,8 +396,8 @@ void phi_channel_break(struct ph_channel *channel)
     atomic_compare_exchange_strong(&channel->live.status, &whole, PH_EBROKEN);
 }
 
-static int flush(struct phi_self *self, struct phi_work *work, size_t n, void *stream,
-                 bool *begun, bool *enqueued)
+static int flush(struct phi_self *self, struct phi_work *work, size_t n, void *stream, bool *begun,
+                 bool *enqueued)
 {
     bool partial = false;
     *enqueued = false;
@@ -535,8 +543,7 @@ int phi_issue(struct phi_self *self, const struct phi_channel_call *calls, size_
 {
     if (n <= FEW_CALLS && (helps == NULL || helps->n == 0)) {
         struct phi_work few[FEW_CALLS * PHI_ITEMS_MAX];
-        return phi_issue_calls(self, calls, n, helps, stream, begun, few,
-                               sizeof few / sizeof *few);
+        return phi_issue_calls(self, calls, n, helps, stream, begun, few, sizeof few / sizeof *few);
     }
     struct phi_work *work = take_work(self);
     if (work == NULL)

@@ -28,7 +28,8 @@ static bool is_drained(struct ph_channel *channel)
 static bool is_word_shown(const struct phi_channel_call *call)
 {
     const struct phi_step *first = &phi_programs[call->call].steps[0];
-    struct phi_line *line = call->outgoing ? call->channel->fixed.own.line : call->channel->fixed.theirs.line;
+    struct phi_line *line =
+        call->outgoing ? call->channel->fixed.own.line : call->channel->fixed.theirs.line;
     return atomic_load(&line->word[first->word]) == first->bit;
 }
 
@@ -41,7 +42,8 @@ static bool is_word_here(const struct phi_channel_call *call)
 static bool take_word(const struct phi_channel_call *call)
 {
     const struct phi_program *program = &phi_programs[call->call];
-    struct phi_line *line = call->outgoing ? call->channel->fixed.own.line : call->channel->fixed.theirs.line;
+    struct phi_line *line =
+        call->outgoing ? call->channel->fixed.own.line : call->channel->fixed.theirs.line;
     uint32_t here = program->steps[0].bit;
     uint32_t taken = program->steps[program->count - 1].bit;
     return is_word_here(call) &&
@@ -59,7 +61,8 @@ static bool is_here(const struct phi_channel_call *call, enum phi_word word, enu
 static bool is_peer_drained(struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->self->executor;
-    return is_drained(channel) && executor->ops->drained(executor, &channel->peer->channels.late, NULL, 0);
+    return is_drained(channel) &&
+           executor->ops->drained(executor, &channel->peer->channels.late, NULL, 0);
 }
 
 // enter lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the peer is

@@ -450,8 +450,7 @@ void lie_words(struct ph_context *context, int64_t ms, uint64_t seed)
 void lie_steal(struct ph_context *context, int peer)
 {
     size_t cursor = 0;
-    struct phi_remote_export *e =
-        phi_map_next(&context->self->table[peer]->imports.all, &cursor);
+    struct phi_remote_export *e = phi_map_next(&context->self->table[peer]->imports.all, &cursor);
     if (e == NULL || e->record_size < STOLEN_SIZE)
         abort();
     memcpy(stolen, e->record, STOLEN_SIZE);

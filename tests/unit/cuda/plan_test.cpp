@@ -459,7 +459,8 @@ std::string parts_of(const std::vector<phi_work> &work, bool captured = true)
     return text;
 }
 
-// A long message by a ring has a lead and hands; hands of a push that is alone are in both launches.
+// A long message by a ring has a lead and hands; hands of a push that is alone are in both
+// launches.
 TEST(Policy, LongMessagesHaveALeadAndHands)
 {
     const auto drawn = [](phi_step_kind kind) {
@@ -529,7 +530,8 @@ TEST(Policy, OneBlockOfALaunchWaits)
     EXPECT_EQ(parts_of({take(more)}), "- f |t");
     EXPECT_EQ(parts_of({take(128 << 10)}, false), "- t -") << "a second launch takes a host longer";
     EXPECT_EQ(parts_of({take((128 << 10) + 1)}, false), "- f |t");
-    EXPECT_EQ(parts_of({take(128 << 10), take(8)}, false), "- ft |t") << "one block has enough to do";
+    EXPECT_EQ(parts_of({take(128 << 10), take(8)}, false), "- ft |t")
+        << "one block has enough to do";
     // Of a group what pushes and copies comes before what waits for the peers' pushes and copies.
     EXPECT_EQ(parts_of({push(8), take(8)}), "- ut -");
     EXPECT_EQ(parts_of({push(more), take(8)}), "r|u t|u -");
@@ -579,8 +581,8 @@ TEST(Policy, HandsAndTheirPlaces)
 TEST(Policy, ItemsOfTheFirstBlockShareItsWarps)
 {
     for (size_t n = 1; n <= PHI_HOP_ITEMS; n++) {
-        Launch launch = launch_of(std::vector<phi_work>(n, hop(PHI_STEP_TAKE, 8192)),
-                                  PHI_HOP_SECOND);
+        Launch launch =
+            launch_of(std::vector<phi_work>(n, hop(PHI_STEP_TAKE, 8192)), PHI_HOP_SECOND);
         unsigned warps = 0, barriers = 0;
         for (uint32_t i = 0; i < n; i++) {
             EXPECT_EQ(launch.args.items[i].first, warps) << n;
@@ -608,7 +610,8 @@ TEST(Policy, HandsOfBothLaunchesHaveAsManyThreads)
           std::vector<phi_work>(16, copy), std::vector<phi_work>{push, take, take},
           std::vector<phi_work>{hop(PHI_STEP_MOVE, 17 << 20), push, arrive},
           std::vector<phi_work>{push, hop(PHI_STEP_PUSH, 8192), hop(PHI_STEP_PUSH, 8192), take}}) {
-        const Launch first = launch_of(work, PHI_HOP_FIRST), second = launch_of(work, PHI_HOP_SECOND);
+        const Launch first = launch_of(work, PHI_HOP_FIRST),
+                     second = launch_of(work, PHI_HOP_SECOND);
         EXPECT_EQ(first.grid.threads, second.grid.threads) << work.size();
         EXPECT_LE(first.grid.threads, unsigned(PHI_SPREAD_THREADS));
     }
@@ -703,8 +706,8 @@ TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
         EXPECT_LE(launch.grid.threads, most[launch.grid.kernel - PHI_KERNEL_HOP]);
         if (phi_step_staged(row.kind))
             continue;
-        launch = launch_of({work, hop(row.part == PHI_HOP_FIRST ? PHI_STEP_PUSH : PHI_STEP_TAKE, 8)},
-                           row.part);
+        launch = launch_of(
+            {work, hop(row.part == PHI_HOP_FIRST ? PHI_STEP_PUSH : PHI_STEP_TAKE, 8)}, row.part);
         EXPECT_EQ(launch.grid.kernel, row.beside) << int(row.kind) << " " << row.size;
         EXPECT_LE(launch.grid.threads, most[launch.grid.kernel - PHI_KERNEL_HOP]);
     }

@@ -28,9 +28,18 @@ class Ends
         }
     }
     // The word by which rank 0 sends.
-    uint32_t &word(phi_word w) { return lines[0].words[w]; }
-    void let_go(int rank) { phi_lift_all(&ends[rank], false); }
-    bool is_undone(int rank) { return phi_lift_undone(&ends[rank]); }
+    uint32_t &word(phi_word w)
+    {
+        return lines[0].words[w];
+    }
+    void let_go(int rank)
+    {
+        phi_lift_all(&ends[rank], false);
+    }
+    bool is_undone(int rank)
+    {
+        return phi_lift_undone(&ends[rank]);
+    }
 
   private:
     struct alignas(64) { // C++ does not know phi_line; its words come first

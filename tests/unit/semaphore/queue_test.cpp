@@ -31,7 +31,7 @@ namespace
 {
 
 const size_t LARGE = 256 << 10; // no enqueue copies this much
-const int RING = 1 << 18; // items, at most; 8192 at first
+const int RING = 1 << 18;       // items, at most; 8192 at first
 #if defined(__SANITIZE_THREAD__)
 const bool TSAN = true;
 #elif defined(__has_feature)
@@ -425,8 +425,8 @@ TEST_F(Queue, ADeadlinePassesDuringALargeCopy)
     EXPECT_EQ(word[0], 1u);
 }
 
-// The peer's word shows that a part came. Where this end's next post is left out, as the channel has
-// ended meanwhile, that is no other one.
+// The peer's word shows that a part came. Where this end's next post is left out, as the channel
+// has ended meanwhile, that is no other one.
 TEST_F(Queue, APartIsTakenOnceWhereTheChannelEnds)
 {
     struct {
