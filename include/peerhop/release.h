@@ -16,10 +16,8 @@ extern "C" {
 // How far a release has come.
 enum ph_release_state {
     PH_RELEASE_REVOKED = 1, // no peer begins a new use of the buffer
-    PH_RELEASE_DRAINED =
-        // no peer's stream touches it any more, and no captured graph or device channel will: reuse
-        // it
-    2,
+    // No peer's stream touches it any more, and no captured graph or device channel will: reuse it.
+    PH_RELEASE_DRAINED = 2,
     PH_RELEASE_CLOSED = 3, // no peer maps the allocations that it lies in: free them
 };
 

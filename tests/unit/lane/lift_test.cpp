@@ -22,9 +22,9 @@ class Ends
         for (int i = 0; i < 2; i++) {
             for (int word = 0; word < PHI_WORD_COUNT; word++)
                 lines[i].words[word] = phi_word_start[word];
-            ends[i].protocol_out = ends[i].protocol_in = PH_PROTOCOL_PUT;
-            ends[i].mine = reinterpret_cast<phi_line *>(&lines[i]);
-            ends[i].theirs_line = reinterpret_cast<phi_line *>(&lines[!i]);
+            ends[i].fixed.protocol[0] = ends[i].fixed.protocol[1] = PH_PROTOCOL_PUT;
+            ends[i].fixed.own.line = reinterpret_cast<phi_line *>(&lines[i]);
+            ends[i].fixed.theirs.line = reinterpret_cast<phi_line *>(&lines[!i]);
         }
     }
     // The word by which rank 0 sends.
