@@ -7,7 +7,7 @@
 
 struct phi_self;
 
-// phi_untold_note (with the lock) notes in self->untold whether a call that waits is to tell at
+// phi_untold_note (with the lock) notes in self->end.untold whether a call that waits is to tell at
 // once: this rank is fenced, or streams of ours are held.
 void phi_untold_note(struct phi_self *self);
 

@@ -11,7 +11,7 @@ struct phi_self;
 
 // phi_self_wait gives up the lock until something may have changed: a message came (and was
 // filed), a peer rang, a thread of ours changed something. 0, -ETIMEDOUT, or the mailbox's error.
-// Spurious returns are fine. `seen` is self->changes as it was when the caller last looked.
+// Spurious returns are fine. `seen` is self->changes.count as it was when the caller last looked.
 int phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline);
 
 // phi_self_awake tells peers that nobody sleeps any more, so that they need not ring.

@@ -28,7 +28,7 @@ bool phi_pending_waits(const struct phi_pending *pending);
 // phi_pending_again ends the open round of one without a result: it goes on to the next.
 void phi_pending_again(struct phi_pending *pending);
 
-// phi_pending_wants keeps self->wanted in step.
+// phi_pending_wants keeps self->inbox.wanted in step.
 void phi_pending_wants(struct phi_pending *pending, bool wants);
 
 // phi_request_roles tells in which roles (1 << role of this rank; 0: none) an operation with a rank

@@ -28,7 +28,7 @@ struct phi_pending {
     uint8_t state;   // enum phi_pending_state
     bool finishing;  // an older round is brought to its end first
     bool concluded;  // the open round is ours and its outcome is `result`, at both ends
-    bool wants;      // counted in self->wanted
+    bool wants;      // counted in self->inbox.wanted
     bool blocked;    // until there is room for its key or its channel
     // a part of flags is to be made, or told to the peer, first (lane/flag_memory.h)
     bool tells;

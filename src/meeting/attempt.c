@@ -29,7 +29,7 @@ enum end {
 };
 
 struct phi_attempt {
-    struct phi_attempt *next; // of self->attempts
+    struct phi_attempt *next; // of self->trials.former
     uint64_t life;            // of the peer
     int64_t quick;            // until when this rank asks in each millisecond, 0: it has not asked
     bool trying;              // a thread maps now, without the lock

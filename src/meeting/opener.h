@@ -8,8 +8,8 @@
 
 struct phi_self;
 
-// phi_opener_net (with the lock, which it gives up while it waits): 0: self->net is there, or
-// self->net_failed says that none serves. -EAGAIN: not yet; the caller comes again. Any other
+// phi_opener_net (with the lock, which it gives up while it waits): 0: self->net.net is there, or
+// self->net.failed says that none serves. -EAGAIN: not yet; the caller comes again. Any other
 // error: it is told, and the next call opens again.
 int phi_opener_net(struct phi_self *self, int64_t deadline);
 

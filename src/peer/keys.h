@@ -30,7 +30,7 @@ struct phi_local_export {
     uint8_t
         *sent; // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
     int64_t told_at;               // when the end was told last
-    struct phi_local_export *next; // of self->ended
+    struct phi_local_export *next; // of self->exports.ended
 };
 
 // An allocation of a peer: its record from an offer, and the one import of it.
