@@ -449,24 +449,26 @@ void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call
     const struct phi_stage_end *end = &channel->fixed.stage;
     const bool stages = step->kind == PHI_STEP_STAGE;
     const bool host = channel->fixed.own.kind == PHI_KIND_HOST;
-    work->own_lane = end->control_seen[call->outgoing][step->word];
-    work->slots = end->slots_seen[call->outgoing][step->word];
-    work->peer_lane = end->like;
-    work->size = call->size;
+    work->lane.own = end->control_seen[call->outgoing][step->word];
+    work->lane.slots = end->slots_seen[call->outgoing][step->word];
+    work->lane.peer = end->like;
+    work->span.size = call->size;
     uint8_t *local =
         channel->fixed.unbound ? call->data : channel->fixed.own.address + call->local_offset;
-    work->source = stages ? local : NULL;
-    work->destination = stages ? NULL : channel->fixed.unbound ? local : channel->fixed.own.address;
-    work->asks =
+    work->span.source = stages ? local : NULL;
+    work->span.destination = stages                   ? NULL
+                             : channel->fixed.unbound ? local
+                                                      : channel->fixed.own.address;
+    work->span.asks =
         !channel->fixed.unbound ? 0 : PHI_ASK_END | (stages ? PHI_ASK_SOURCE : PHI_ASK_DESTINATION);
-    work->host_source = stages && host;
-    work->host_destination = !stages && host;
-    work->offset = stages                   ? call->remote_offset
-                   : channel->fixed.unbound ? call->size
-                                            : channel->fixed.own.size;
+    work->span.host_source = stages && host;
+    work->span.host_destination = !stages && host;
+    work->lane.offset = stages                   ? call->remote_offset
+                        : channel->fixed.unbound ? call->size
+                                                 : channel->fixed.own.size;
     // Of what is taken: whether both ends must name the same size.
-    work->signal = stages ? call->call != PHI_CALL_PUT
-                          : channel->fixed.unbound && !phi_call_signals(call->call);
+    work->lane.signal = stages ? call->call != PHI_CALL_PUT
+                               : channel->fixed.unbound && !phi_call_signals(call->call);
 }
 
 // By outgoing: the lane of a call is that of its direction. But a post comes behind what its own
@@ -489,8 +491,8 @@ void phi_staging_kick(const struct phi_channel_call *call)
 void phi_staging_lane(struct phi_work *work, const struct phi_channel_call *call)
 {
     const struct phi_stage_end *end = &call->channel->fixed.stage;
-    work->own_lane = end->control_seen[lane_of(call)][PHI_WORD_TURN];
-    work->slots = end->slots_seen[lane_of(call)][PHI_WORD_TURN];
+    work->lane.own = end->control_seen[lane_of(call)][PHI_WORD_TURN];
+    work->lane.slots = end->slots_seen[lane_of(call)][PHI_WORD_TURN];
 }
 
 size_t phi_staging_records(const struct phi_channel_call *call)

@@ -68,13 +68,15 @@ static void describe(struct phi_net *net)
     net->provider.told = phi_provider_is_shm(info) ? 0 : FI_DELIVERY_COMPLETE;
     // A raw key is mapped once for its region, and not for each endpoint.
     net->provider.rails = net->provider.mr_mode & FI_MR_RAW ? 1 : (uint32_t)net->config->net_rails;
-    net->provider.wire = (struct phi_net_wire){.protocol = info->ep_attr->protocol,
-                                      .protocol_version = info->ep_attr->protocol_version,
-                                      .immediate = info->domain_attr->cq_data_size >= 8 ? 8 : 4,
-                                      .format = info->addr_format};
-    snprintf(net->provider.wire.provider, sizeof(net->provider.wire.provider), "%s", info->fabric_attr->prov_name);
-    snprintf(net->provider.name, sizeof(net->provider.name), "%.64s %.64s", info->fabric_attr->prov_name,
-             info->domain_attr->name);
+    net->provider.wire =
+        (struct phi_net_wire){.protocol = info->ep_attr->protocol,
+                              .protocol_version = info->ep_attr->protocol_version,
+                              .immediate = info->domain_attr->cq_data_size >= 8 ? 8 : 4,
+                              .format = info->addr_format};
+    snprintf(net->provider.wire.provider, sizeof(net->provider.wire.provider), "%s",
+             info->fabric_attr->prov_name);
+    snprintf(net->provider.name, sizeof(net->provider.name), "%.64s %.64s",
+             info->fabric_attr->prov_name, info->domain_attr->name);
     phi_provider_address(info, net->provider.address);
 }
 
@@ -187,7 +189,7 @@ static int add_nic(struct phi_net *net, struct fi_info *offer, char *why, size_t
     if (!offer)
         snprintf(why, size, "%s",
                  net->provider.hmem ? "it does not take memory of devices, as the others do"
-                           : "out of memory");
+                                    : "out of memory");
     else if (net->provider.mr_mode & FI_MR_RAW)
         snprintf(why, size, "raw keys are of one NIC");
     else if (!is_like_first(net, offer))
@@ -198,7 +200,8 @@ static int add_nic(struct phi_net *net, struct fi_info *offer, char *why, size_t
         close_nic(net, &nic);
         return rc;
     }
-    snprintf(net->provider.name + used, sizeof(net->provider.name) - used, ", %.20s", offer->domain_attr->name);
+    snprintf(net->provider.name + used, sizeof(net->provider.name) - used, ", %.20s",
+             offer->domain_attr->name);
     net->nics[net->nic_count++] = nic;
     if (net->provider.rails < net->nic_count)
         net->provider.rails = net->nic_count;
@@ -214,9 +217,10 @@ static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
     struct fi_info *hmem;
 
     if (net->nic_count > 0)
-        return add_nic(
-            net, net->provider.hmem ? phi_provider_hmem(net->library, info) : net->library->fi_dupinfo(info),
-            why, size);
+        return add_nic(net,
+                       net->provider.hmem ? phi_provider_hmem(net->library, info)
+                                          : net->library->fi_dupinfo(info),
+                       why, size);
     hmem = net->provider.devices ? phi_provider_hmem(net->library, info) : NULL;
     net->provider.hmem = hmem != NULL;
     if (hmem && open_offer(net, hmem, why, size) == 0)
@@ -276,8 +280,8 @@ static int find_once(struct phi_net *net)
 
     net->provider.missed[0] = 0;
     if (candidates)
-        rc = phi_provider_find(net->report, net->config, net->library, &net->provider.near, try_noted, net,
-                               candidates, CANDIDATES, &n);
+        rc = phi_provider_find(net->report, net->config, net->library, &net->provider.near,
+                               try_noted, net, candidates, CANDIDATES, &n);
     if ((rc == PH_ENOPATH || rc == -ETIMEDOUT) && n > 0)
         explain(net->report, rc, candidates, n);
     free(candidates);
@@ -362,8 +366,8 @@ int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
     }
     // Peers for which the better one serves do not meet this rank.
     if (net->provider.missed[0])
-        phi_log(net->report, PH_LOG_WARN, "the net goes through %s, and not through %s", net->provider.name,
-                net->provider.missed);
+        phi_log(net->report, PH_LOG_WARN, "the net goes through %s, and not through %s",
+                net->provider.name, net->provider.missed);
     else
         phi_log(net->report, PH_LOG_INFO, "the net goes through %s%s%s", net->provider.name,
                 net->provider.address[0] ? ", " : "", net->provider.address);
@@ -400,8 +404,8 @@ size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
     if (!rc)
         rc = phi_wake_open(&net->proxy.wake);
     if (!rc)
-        phi_provider_find(report, config, net->library, &net->provider.near, try_open, net, candidates, n,
-                          &count);
+        phi_provider_find(report, config, net->library, &net->provider.near, try_open, net,
+                          candidates, n, &count);
     if (count == 0)
         phi_report_copy(report, why, why_size);
     phi_net_close(net);

@@ -136,9 +136,11 @@ static bool is_of(struct ears *ears, const struct phi_link *link, int fd)
         return true;
     if (getpeername(fd, (struct sockaddr *)&name, &size))
         return false;
-    for (size_t i = 0; i < link->names.peers_names && link->names.peers_name_size <= sizeof(theirs); i++) {
+    for (size_t i = 0; i < link->names.peers_names && link->names.peers_name_size <= sizeof(theirs);
+         i++) {
         memset(&theirs, 0, sizeof(theirs));
-        memcpy(&theirs, link->names.peers_address + i * link->names.peers_name_size, link->names.peers_name_size);
+        memcpy(&theirs, link->names.peers_address + i * link->names.peers_name_size,
+               link->names.peers_name_size);
         if (is_same(&name, &theirs))
             return true;
     }

@@ -90,7 +90,8 @@ static bool poll_link(struct phi_link *link)
     if (link->open)
         any = phi_flush_go(link) || any;
     // Data goes over the rails that are connected, however long others take.
-    if (link->carries && !link->failing.doubt && link->rails.ungreeted > 0 && phi_may_try(&link->patience.greetings))
+    if (link->carries && !link->failing.doubt && link->rails.ungreeted > 0 &&
+        phi_may_try(&link->patience.greetings))
         phi_rails_greet(link);
     if (link->carries && phi_may_try(&link->patience.data))
         any = send_data(link) || any;
@@ -173,7 +174,8 @@ static int open_link(struct phi_link *link)
         (rc = phi_rail_open(link, &link->rails.control, 0)))
         return rc;
     for (; link->rails.open < net->provider.rails && !rc; link->rails.open++) {
-        rc = phi_rail_open(link, &link->rails.list[link->rails.open], link->rails.open % net->nic_count);
+        rc = phi_rail_open(link, &link->rails.list[link->rails.open],
+                           link->rails.open % net->nic_count);
         if (!rc)
             rc = phi_rail_await(link, link->rails.open);
     }

@@ -39,7 +39,8 @@ static void note_stall(struct phi_link *link)
 {
     int64_t now = phi_now();
 
-    if (!link->rails.control.ready || link->ops.sending > 0 || link->ops.posting > 0 || link->ops.flying > 0)
+    if (!link->rails.control.ready || link->ops.sending > 0 || link->ops.posting > 0 ||
+        link->ops.flying > 0)
         link->patience.stalled = 0;
     else if (link->patience.stalled == 0)
         link->patience.stalled = now;
@@ -58,7 +59,8 @@ bool phi_link_flush(struct phi_link *link)
            (op = phi_op_free(link->ops.sends, PHI_SENDS)) != NULL) {
         size_t size;
         uint32_t entries = fill_frame(link, link->buffers->send[op - link->ops.sends], &size);
-        ssize_t rc = phi_rail_send(&link->rails.control, link->buffers->send[op - link->ops.sends], size, op);
+        ssize_t rc = phi_rail_send(&link->rails.control, link->buffers->send[op - link->ops.sends],
+                                   size, op);
 
         if (rc == -FI_EAGAIN) {
             phi_was_refused(&link->patience.messages);
@@ -92,7 +94,8 @@ bool phi_link_idle(const struct phi_link *link)
 int phi_message_await(struct phi_link *link, int i)
 {
     return (int)fi_recv(link->rails.control.ep, link->buffers->receive[i], PHI_NET_MESSAGE_MAX,
-                        phi_rail_desc(&link->rails.control), FI_ADDR_UNSPEC, &link->ops.receives[i]);
+                        phi_rail_desc(&link->rails.control), FI_ADDR_UNSPEC,
+                        &link->ops.receives[i]);
 }
 
 // Everything from the peer is checked: an offset outside is as good as no store.

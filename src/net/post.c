@@ -50,7 +50,8 @@ static uint64_t data_of(const struct phi_link *link, const struct phi_rma *rma)
 {
     if (link->net->provider.wire.immediate != 8)
         return rma->immediate;
-    return rma->immediate | (uint64_t)(takes_along(link, rma) ? link->hold.index : PHI_NO_POST) << 32;
+    return rma->immediate | (uint64_t)(takes_along(link, rma) ? link->hold.index : PHI_NO_POST)
+                                << 32;
 }
 
 static uint64_t delivery(const struct phi_link *link, const struct phi_rma *rma)
@@ -185,8 +186,8 @@ bool phi_link_delivered(struct phi_link *link, uint64_t mark)
 
     phi_net_lock(net);
     // A post that was held may have gone with a part.
-    older = link->carries &&
-            (has_older(link->ops.posts, PHI_POSTS, mark) || has_older(link->ops.parts, PHI_PARTS, mark));
+    older = link->carries && (has_older(link->ops.posts, PHI_POSTS, mark) ||
+                              has_older(link->ops.parts, PHI_PARTS, mark));
     pthread_mutex_unlock(&net->lock);
     return !older;
 }

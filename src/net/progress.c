@@ -103,7 +103,8 @@ static bool settled(struct phi_net *net, int *rank)
     phi_net_lock(net);
     poll_links(net);
     for (const struct phi_link *link = net->links; link; link = link->next) {
-        if (!link->carries || (link->ops.posting == 0 && !link->hold.any && !phi_staging_busy(link)))
+        if (!link->carries ||
+            (link->ops.posting == 0 && !link->hold.any && !phi_staging_busy(link)))
             continue;
         idle = false;
         *rank = link->rank;
@@ -245,7 +246,8 @@ static void pin_proxy(struct phi_net *net)
     cpu_set_t near, may, both;
 
     if (!phi_provider_pci(net->nics[0].info, net->provider.near.sysfs, device) ||
-        !phi_pci_cpus(net->provider.near.sysfs, device, &near) || sched_getaffinity(0, sizeof(may), &may))
+        !phi_pci_cpus(net->provider.near.sysfs, device, &near) ||
+        sched_getaffinity(0, sizeof(may), &may))
         return;
     if (phi_pci_share(&near, &may, &both) &&
         pthread_setaffinity_np(net->proxy.thread, sizeof(both), &both) == 0)

@@ -153,7 +153,8 @@ static void await_next(struct phi_link *link, struct phi_rail *rail)
 {
     static const char why[] = "its greetings cannot be received any more";
 
-    if (phi_rail_await(link, (uint32_t)(rail - link->rails.list)) && !phi_rail_give_up(link, rail, why))
+    if (phi_rail_await(link, (uint32_t)(rail - link->rails.list)) &&
+        !phi_rail_give_up(link, rail, why))
         phi_link_fail(link, -ECONNRESET, why);
 }
 
@@ -193,7 +194,8 @@ bool phi_rail_give_up(struct phi_link *link, struct phi_rail *rail, const char *
 // Each rail for itself: one that cannot connect holds up no other.
 static ssize_t greet(struct phi_link *link, struct phi_rail *rail)
 {
-    const bool late = link->rails.list[0].ready && phi_now() - link->rails.reached > GIVE_UP_MS * PHI_MS;
+    const bool late =
+        link->rails.list[0].ready && phi_now() - link->rails.reached > GIVE_UP_MS * PHI_MS;
     ssize_t rc = phi_rail_send(rail, link->buffers->nothing, 8, &rail->greeting);
 
     if (rc == 0)

@@ -350,7 +350,8 @@ void phi_staging_take(struct phi_net *net)
 {
     if (atomic_load_explicit(&net->proxy.kicked, memory_order_relaxed) == NULL)
         return;
-    struct phi_lane *lane = atomic_exchange_explicit(&net->proxy.kicked, NULL, memory_order_acquire);
+    struct phi_lane *lane =
+        atomic_exchange_explicit(&net->proxy.kicked, NULL, memory_order_acquire);
 
     while (lane) {
         struct phi_lane *next = lane->kicked;

@@ -93,7 +93,8 @@ static int open_region(struct phi_link *link, struct phi_net_region *region,
                        const struct phi_net_memory *memory, uint64_t access)
 {
     const struct phi_net *net = link->net;
-    const uint32_t count = net->provider.mr_mode & FI_MR_ENDPOINT ? link->rails.open : net->nic_count;
+    const uint32_t count =
+        net->provider.mr_mode & FI_MR_ENDPOINT ? link->rails.open : net->nic_count;
     int rc = 0;
 
     for (uint32_t i = 0; i < count && !rc; i++) {
@@ -190,8 +191,10 @@ static bool fill_target(const struct phi_link *link, const struct phi_net_region
 {
     const struct phi_net *net = link->net;
 
-    *target = (struct phi_net_target){.base = net->provider.mr_mode & FI_MR_VIRT_ADDR ? region->base : 0};
-    return net->provider.mr_mode & FI_MR_RAW ? take_raw(region, target) : take_keys(link, region, target);
+    *target =
+        (struct phi_net_target){.base = net->provider.mr_mode & FI_MR_VIRT_ADDR ? region->base : 0};
+    return net->provider.mr_mode & FI_MR_RAW ? take_raw(region, target)
+                                             : take_keys(link, region, target);
 }
 
 bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *target)

@@ -100,7 +100,8 @@ void phi_link_doubt(struct phi_link *link, const char *why)
 {
     if (!link->carries || link->failing.doubt)
         return;
-    link->failing.doubt = phi_deadline(link->rank < 0 ? 0 : DOUBT_MS); // of a probe: it has no words
+    // of a probe: it has no words
+    link->failing.doubt = phi_deadline(link->rank < 0 ? 0 : DOUBT_MS);
     snprintf(link->failing.doubted, sizeof(link->failing.doubted), "%s", why);
     if (link->rank >= 0)
         phi_log(link->net->report, PH_LOG_INFO, "data does not go to or from rank %d any more: %s",

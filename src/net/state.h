@@ -205,8 +205,8 @@ struct phi_link {
     struct phi_net *net;
     struct phi_link *next;
     int rank;
-    bool open;      // false: ended, or failed
-    bool carries;   // data; false: ended, failed, or cut
+    bool open;    // false: ended, or failed
+    bool carries; // data; false: ended, failed, or cut
     bool connected;
     struct phi_mirror mirror;
     struct phi_failing failing;

@@ -45,79 +45,98 @@ enum phi_ring {
     PHI_RING_DRAWN, // it goes through while it is taken
 };
 
-// One piece of work. A program of the tables becomes one item per step, in order.
-struct phi_work {
-    uint8_t kind; // enum phi_step_kind
-    uint8_t call; // enum phi_call it belongs to (for counters and errors)
-    // of the first item: the operation before it on the stream was the first part of the same call
-    uint8_t continues;
-    int32_t peer;   // rank (for errors)
-    uint32_t value; // of the word, see below
-    uint64_t op_id; // (for errors)
+// Where an item is over before it is done: `broken` of the own line, looked at by every wait, and
+// `undone`, or NULL. Kernels find the latter by broken_device.
+struct phi_over {
+    _Atomic uint32_t *broken, *undone;
+    uint64_t broken_device;
+};
 
-    // PHI_STEP_WAIT, POST: the word, as the host and as the device see it. A wait is over when the
-    // word has a bit of `value`; a post makes it `value`.
-    _Atomic uint32_t *word;
-    uint64_t word_device;
+// A word, as the host and as the device see it. A wait is over when the word has a bit of `value`;
+// a post makes it `value`.
+struct phi_word_at {
+    _Atomic uint32_t *host;
+    uint64_t device;
+    uint32_t value;
+};
 
-    // PHI_STEP_COPY: addresses valid in this process (host) or on this context's device (CUDA).
-    // size may be 0. Copies that follow one another have no order. PHI_STEP_HOLD: none of it, only
-    // `uses`. PHI_STEP_RELAY (host executor only): the copy of two peers, one of them over the net,
-    // with the HOLD that is the next item: `destination`, or `route` and `offset`, here, and
-    // `source`, or `route` and `offset`, there.
+// Addresses that are valid in this process (host) or on this context's device (CUDA). size may be
+// 0.
+struct phi_span {
     void *destination;
     const void *source;
     size_t size;
+    uint64_t message; // of an unbound channel: size of the whole message, of which this is a part
+    // Which of the two is host memory, which kernels know by another address.
+    uint8_t host_source, host_destination;
+    // PHI_ASK_*: which addresses are the caller's, of memory that nobody has looked at. Kernels
+    // must reach it.
+    uint8_t asks;
+};
 
-    // Where the net is between the ranks (host executor only): the copy is a move between the local
-    // address (the source outgoing, the destination incoming; the other one is NULL) and `offset`
-    // of the peer's buffer; a post is also sent, as `immediate`; and whoever waits polls. NULL:
-    // memory that is mapped.
+// The net between the ranks (host executor only). A copy is a move between the local address (the
+// source outgoing, the destination incoming; the other one is NULL) and `offset` of the peer's
+// buffer. A post is also sent, as `immediate`. Whoever waits polls. NULL route: memory that is
+// mapped.
+struct phi_over_net {
     const struct phi_route *route;
     union {
         uint64_t offset;
         uint32_t immediate;
     };
+};
 
-    // Flags: device addresses of the lane here and at the peer (0: it is told nothing), and of the
-    // slots of ll; source, destination and size as above. PUSH of a signal: `offset` of the peer's
-    // buffer; wide PUSH: the peer's slots of lines that are not wide; TAKE: `offset` is the size of
-    // the own one; MOVE: 1 where the source is this end's. Staged: own_lane is the struct
-    // phi_stage_lane and slots the slots, as the executor's own processor or device sees them,
-    // peer_lane PHI_STAGE_LIKE; offset likewise.
-    uint64_t own_lane, peer_lane, slots;
-    // 1: a lane of signals; STAGE: the message ends with this; UNSTAGE, HELP: it is to be of
+// A message by lines, by copy, by a ring or staged: device addresses of the lane here and at the
+// peer (0: it is told nothing), and of the slots of ll.
+struct phi_in_lane {
+    // staged: struct phi_stage_lane, as the executor's own processor or device sees it
+    uint64_t own;
+    uint64_t peer;  // staged: PHI_STAGE_LIKE
+    uint64_t slots; // staged: as the executor's own processor or device sees them
+    // PUSH of a signal, STAGE, BELL: of the peer's buffer. Wide PUSH: the peer's slots of lines
+    // that are not wide. TAKE, UNSTAGE, HELP: size of the own buffer. MOVE: 1 where the source is
+    // this end's.
+    uint64_t offset;
+    // 1: a lane of signals. STAGE: the message ends with this. UNSTAGE, HELP: it is to be of
     // `offset` bytes
     uint8_t signal;
     uint8_t wide; // PUSH, TAKE: by wide lines
-    uint8_t ring; // ... through a ring: enum phi_ring; `message` is the size of the whole message
+    uint8_t ring; // ... through a ring: enum phi_ring
+    // PUSH, GO: begins with a fence of system scope. What the stream has stored before may have
+    // none: an application's kernel by a device channel, or any kernel into host memory.
+    uint8_t fence_before;
+};
+
+// One piece of work. A program of the tables becomes one item per step, in order. `word` is that of
+// a WAIT, a POST or a BELL; `span` is what any other item copies. Copies that follow one another
+// have no order. HOLD has only `uses`. RELAY (host executor only) is the copy of two peers, one of
+// them over the net, with the HOLD that is the next item: the destination, or the route and offset,
+// here, and the source, or the route and offset, there.
+struct phi_work {
+    uint8_t kind; // enum phi_step_kind
+    uint8_t call; // enum phi_call it belongs to (for counters and errors)
+    // of the first item: the operation before it on the stream was the first part of the same call
+    uint8_t continues;
     // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
     uint8_t together;
     uint8_t engine;  // of a copy: by the copy engine, also behind a wait
     uint8_t zero_sm; // nothing of it by a kernel: of a wait, then none of the others' of its issue
-    uint8_t linked;  // ... between two devices that a link joins, as far as is known
-    // PUSH, GO: begins with a fence of system scope. What the stream has stored before may have
-    // none: an application's kernel by a device channel, or any kernel into host memory.
-    uint8_t fence_before;
-    // Which of the two is host memory, which kernels know by another address.
-    uint8_t host_source, host_destination;
-
-    // PHI_ASK_*: which addresses are the caller's, of memory that nobody has looked at. Kernels
-    // must reach it.
-    uint8_t asks;
-
-    // `broken` of the own line, looked at by every wait.
-    _Atomic uint32_t *broken;
-    uint64_t broken_device;
-    // `undone` of the own line, or NULL. Kernels find it by broken_device.
-    _Atomic uint32_t *undone;
-    uint8_t answers; // POST: it only says that what its program has waited for was taken
-    // COPY into a bounce buffer, or out of it: enum phi_head; `message`: the size of the whole
-    // message. With a head to check `word` and `value` are those of the WAIT before it.
-    uint8_t head;
-    uint64_t message;
-
+    uint8_t linked;  // of a copy: between two devices that a link joins, as far as is known
+    int32_t peer;    // rank (for errors)
+    uint64_t op_id;  // (for errors)
     struct phi_uses *uses; // what the item touches, or NULL
+    struct phi_over over;
+    struct phi_word_at word;
+    struct phi_span span;
+    struct phi_over_net remote;
+    union {
+        // POST: it only says that what its program has waited for was taken
+        uint8_t answers;
+        // COPY into a bounce buffer, or out of it: enum phi_head. With a head to check `word` is
+        // that of the WAIT before it
+        uint8_t head;
+        struct phi_in_lane lane; // phi_step_hops
+    };
 };
 
 // What still touches something.

@@ -14,8 +14,8 @@ static void set_place(struct phi_work *work, const struct ph_channel *channel, s
     if (channel->fixed.route.link == NULL) {
         *place = channel->fixed.theirs.address + offset;
     } else {
-        work->route = &channel->fixed.route;
-        work->offset = offset;
+        work->remote.route = &channel->fixed.route;
+        work->remote.offset = offset;
     }
 }
 
@@ -30,14 +30,14 @@ int phi_issue_copy(const struct phi_third_party *copy, void *stream)
     };
     void *source = NULL;
     bool partial = false;
-    set_place(&work[0], to, copy->to_offset, &work[0].destination);
+    set_place(&work[0], to, copy->to_offset, &work[0].span.destination);
     set_place(&work[1], from, copy->from_offset, &source);
     // A copy knows both addresses; a relay looks at each end's own item.
-    work[0].source = net ? NULL : source;
-    work[1].source = source;
-    work[0].size = work[1].size = copy->size;
-    work[0].host_destination = to->fixed.theirs.kind == PHI_KIND_HOST;
-    work[0].host_source = from->fixed.theirs.kind == PHI_KIND_HOST;
+    work[0].span.source = net ? NULL : source;
+    work[1].span.source = source;
+    work[0].span.size = work[1].span.size = copy->size;
+    work[0].span.host_destination = to->fixed.theirs.kind == PHI_KIND_HOST;
+    work[0].span.host_source = from->fixed.theirs.kind == PHI_KIND_HOST;
     work[0].engine = to->fixed.own.zero_sm || from->fixed.own.zero_sm;
     int rc = executor->ops->issue(executor, stream, work, 2, &partial);
     if (rc && partial) {

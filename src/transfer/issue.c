@@ -60,13 +60,13 @@ static void set_word(struct phi_work *work, struct ph_channel *channel, bool out
 {
     struct phi_line *line = outgoing ? channel->fixed.own.line : channel->fixed.theirs.line;
     uint64_t device = outgoing ? channel->fixed.own.line_device : channel->fixed.theirs.line_device;
-    work->word = &line->word[step->word];
-    work->word_device =
+    work->word.host = &line->word[step->word];
+    work->word.device =
         device ? device + offsetof(struct phi_line, word) + step->word * sizeof(uint32_t) : 0;
-    work->value = step->bit;
+    work->word.value = step->bit;
     if (channel->fixed.route.link == NULL)
         return;
-    work->route = &channel->fixed.route;
+    work->remote.route = &channel->fixed.route;
     // Which of the word's two bits it is; the side of the line is the sender's.
     const struct phi_net_post post = {
         .line = channel->fixed.index,
@@ -75,7 +75,7 @@ static void set_word(struct phi_work *work, struct ph_channel *channel, bool out
         .which = step->bit == PHI_BIT_FULL || step->bit == PHI_BIT_FREE,
         .life = channel->fixed.life,
     };
-    work->immediate = phi_net_post_encode(&post);
+    work->remote.immediate = phi_net_post_encode(&post);
 }
 
 static uint8_t asks_of(const struct phi_channel_call *call)
@@ -90,32 +90,32 @@ static void set_bounce(struct phi_work *work, const struct phi_channel_call *cal
 {
     struct ph_channel *channel = call->channel;
     static const struct phi_step full = {PHI_STEP_WAIT, PHI_WORD_TURN, PHI_BIT_FULL};
-    work->size = call->size;
-    work->message = call->message;
+    work->span.size = call->size;
+    work->span.message = call->message;
     // A rank without kernels writes no heads.
     const struct phi_capabilities *theirs = &channel->peer->theirs;
     work->head = call->outgoing                       ? PHI_HEAD_WRITE
                  : theirs->device && !theirs->kernels ? PHI_HEAD_NONE
                                                       : PHI_HEAD_CHECK;
-    work->source = call->outgoing ? call->data : channel->fixed.own.address + PHI_BOUNCE_HEAD;
-    work->destination =
+    work->span.source = call->outgoing ? call->data : channel->fixed.own.address + PHI_BOUNCE_HEAD;
+    work->span.destination =
         call->outgoing ? channel->fixed.theirs.address + PHI_BOUNCE_HEAD : call->data;
-    work->asks = asks_of(call);
+    work->span.asks = asks_of(call);
     work->linked = channel->fixed.linked;
     if (call->outgoing)
         return;
     set_word(work, channel, false, &full);
-    work->route = NULL;
+    work->remote.route = NULL;
 }
 
 // To oneself: no other end is waited for, and where a message goes to where it is nothing is
 // copied.
 static void set_self(struct phi_work *work, const struct phi_channel_call *call)
 {
-    work->size = call->data == call->to ? 0 : call->size;
-    work->source = call->data;
-    work->destination = call->to;
-    work->asks = PHI_ASK_SOURCE | PHI_ASK_DESTINATION | PHI_ASK_END;
+    work->span.size = call->data == call->to ? 0 : call->size;
+    work->span.source = call->data;
+    work->span.destination = call->to;
+    work->span.asks = PHI_ASK_SOURCE | PHI_ASK_DESTINATION | PHI_ASK_END;
 }
 
 // Over the net what is sent lies in the other area of the own bounce buffer first: the caller's
@@ -127,11 +127,11 @@ static size_t add_bounce(const struct phi_channel_call *call, struct phi_work *w
     if (!call->outgoing || channel->fixed.route.link == NULL)
         return 1;
     uint8_t *area = channel->fixed.own.address + channel->fixed.area;
-    work[0].destination = area + PHI_BOUNCE_HEAD;
+    work[0].span.destination = area + PHI_BOUNCE_HEAD;
     work[1] = phi_channel_work(channel, PHI_STEP_COPY, call->call);
-    work[1].route = &channel->fixed.route;
-    work[1].source = area;
-    work[1].size = PHI_BOUNCE_HEAD + call->size;
+    work[1].remote.route = &channel->fixed.route;
+    work[1].span.source = area;
+    work[1].span.size = PHI_BOUNCE_HEAD + call->size;
     return 2;
 }
 
@@ -141,21 +141,21 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
     uint8_t *local = channel->fixed.own.address + call->local_offset;
-    work->size = call->size;
+    work->span.size = call->size;
     if (channel->fixed.route.link != NULL) {
-        work->route = &channel->fixed.route;
-        work->offset = call->remote_offset;
-        work->destination = call->outgoing ? NULL : local;
-        work->source = call->outgoing ? local : NULL;
+        work->remote.route = &channel->fixed.route;
+        work->remote.offset = call->remote_offset;
+        work->span.destination = call->outgoing ? NULL : local;
+        work->span.source = call->outgoing ? local : NULL;
         return;
     }
     uint8_t *remote = channel->fixed.theirs.address + call->remote_offset;
     const bool local_host = channel->fixed.own.kind == PHI_KIND_HOST;
     const bool remote_host = channel->fixed.theirs.kind == PHI_KIND_HOST;
-    work->destination = call->outgoing ? remote : local;
-    work->source = call->outgoing ? local : remote;
-    work->host_destination = call->outgoing ? remote_host : local_host;
-    work->host_source = call->outgoing ? local_host : remote_host;
+    work->span.destination = call->outgoing ? remote : local;
+    work->span.source = call->outgoing ? local : remote;
+    work->span.host_destination = call->outgoing ? remote_host : local_host;
+    work->span.host_source = call->outgoing ? local_host : remote_host;
     work->linked = channel->fixed.linked;
 }
 
@@ -182,16 +182,16 @@ static void set_ring(struct phi_work *work, const struct phi_channel_call *call)
     const struct ph_channel *channel = call->channel;
     const uint64_t mine = (uint64_t)(uintptr_t)channel->fixed.own.address;
     const uint64_t theirs = (uint64_t)(uintptr_t)channel->fixed.theirs.address;
-    work->wide = 1;
-    work->ring = call->size > PHI_RING_WHOLE ? PHI_RING_DRAWN : PHI_RING_SHORT;
-    work->size = call->size;
-    work->message = call->message;
-    work->own_lane = mine + PHI_RING_LANE(!call->outgoing);
-    work->peer_lane = theirs + PHI_RING_LANE(call->outgoing);
-    work->slots = call->outgoing ? theirs : mine;
-    *(call->outgoing ? (void **)&work->source : &work->destination) = call->data;
-    work->asks = asks_of(call);
-    work->fence_before =
+    work->lane.wide = 1;
+    work->lane.ring = call->size > PHI_RING_WHOLE ? PHI_RING_DRAWN : PHI_RING_SHORT;
+    work->span.size = call->size;
+    work->span.message = call->message;
+    work->lane.own = mine + PHI_RING_LANE(!call->outgoing);
+    work->lane.peer = theirs + PHI_RING_LANE(call->outgoing);
+    work->lane.slots = call->outgoing ? theirs : mine;
+    *(call->outgoing ? (void **)&work->span.source : &work->span.destination) = call->data;
+    work->span.asks = asks_of(call);
+    work->lane.fence_before =
         atomic_load_explicit(&channel->self->issuing.unfenced, memory_order_relaxed);
 }
 
@@ -200,8 +200,9 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
                     const struct phi_step *step)
 {
     struct ph_channel *channel = call->channel;
-    work->broken = &channel->fixed.own.line->flags_over;
-    work->broken_device = channel->fixed.own.line_device + offsetof(struct phi_line, flags_over);
+    work->over.broken = &channel->fixed.own.line->flags_over;
+    work->over.broken_device =
+        channel->fixed.own.line_device + offsetof(struct phi_line, flags_over);
     if (!atomic_load_explicit(&channel->live.flagged, memory_order_relaxed))
         atomic_store(&channel->live.flagged, 1); // once, so that the data path only reads it
     if (phi_step_staged(step->kind)) {
@@ -216,24 +217,24 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     const size_t lane = phi_flags_lane_of(channel, call->outgoing, word);
     const uint64_t lines = channel->fixed.table[call->outgoing].lines;
     set_copy(work, call);
-    work->own_lane = channel->fixed.own.flags.lanes + lane;
-    work->peer_lane = channel->fixed.theirs.flags.lanes + lane;
-    work->signal = word == PHI_WORD_NOTE;
-    work->fence_before =
+    work->lane.own = channel->fixed.own.flags.lanes + lane;
+    work->lane.peer = channel->fixed.theirs.flags.lanes + lane;
+    work->lane.signal = word == PHI_WORD_NOTE;
+    work->lane.fence_before =
         atomic_load_explicit(&channel->self->issuing.unfenced, memory_order_relaxed);
-    work->wide = !work->signal && phi_flag_is_wide(lines, call->size);
+    work->lane.wide = !work->lane.signal && phi_flag_is_wide(lines, call->size);
     const struct phi_flag_end *taker =
         step->kind == PHI_STEP_PUSH ? &channel->fixed.theirs.flags : &channel->fixed.own.flags;
     if (step->kind == PHI_STEP_PUSH || step->kind == PHI_STEP_TAKE)
-        work->slots = work->wide ? taker->wide : taker->slots[word];
+        work->lane.slots = work->lane.wide ? taker->wide : taker->slots[word];
     if (step->kind == PHI_STEP_PUSH) {
-        work->offset = work->wide ? taker->slots[word] : call->remote_offset;
+        work->lane.offset = work->lane.wide ? taker->slots[word] : call->remote_offset;
     } else if (step->kind == PHI_STEP_TAKE) {
-        work->destination = channel->fixed.own.address;
-        work->host_destination = channel->fixed.own.kind == PHI_KIND_HOST;
-        work->offset = channel->fixed.own.size;
+        work->span.destination = channel->fixed.own.address;
+        work->span.host_destination = channel->fixed.own.kind == PHI_KIND_HOST;
+        work->lane.offset = channel->fixed.own.size;
     } else if (step->kind == PHI_STEP_MOVE) {
-        work->offset = call->outgoing;
+        work->lane.offset = call->outgoing;
     }
 }
 
@@ -276,11 +277,11 @@ struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind 
         .peer = channel->peer->rank,
         .op_id = channel->op_id,
         .uses = &channel->live.uses,
-        .broken = &channel->fixed.own.line->broken,
-        .broken_device = channel->fixed.own.line_device
-                             ? channel->fixed.own.line_device + offsetof(struct phi_line, broken)
-                             : 0,
-        .undone = &channel->fixed.own.line->undone,
+        .over.broken = &channel->fixed.own.line->broken,
+        .over.broken_device = channel->fixed.own.line_device ? channel->fixed.own.line_device +
+                                                                   offsetof(struct phi_line, broken)
+                                                             : 0,
+        .over.undone = &channel->fixed.own.line->undone,
     };
 }
 
@@ -299,10 +300,10 @@ static size_t add_bell(const struct phi_channel_call *call, struct phi_work *wor
     work[0] = phi_channel_work(channel, PHI_STEP_BELL, call->call);
     phi_staging_lane(&work[0], call);
     if (bell.copies && call->size > 0) {
-        work[0].size = call->size;
-        work[0].source = channel->fixed.own.address + call->local_offset;
-        work[0].offset = call->remote_offset;
-        work[0].signal |= call->outgoing ? PHI_BELL_COPY : PHI_BELL_READ;
+        work[0].span.size = call->size;
+        work[0].span.source = channel->fixed.own.address + call->local_offset;
+        work[0].lane.offset = call->remote_offset;
+        work[0].lane.signal |= call->outgoing ? PHI_BELL_COPY : PHI_BELL_READ;
     }
     if (bell.wait) {
         set_word(&word, channel, call->outgoing, bell.wait);
@@ -310,14 +311,14 @@ static size_t add_bell(const struct phi_channel_call *call, struct phi_work *wor
     }
     if (bell.post) {
         set_word(&word, channel, call->outgoing, bell.post);
-        work[0].signal |= PHI_BELL_POST;
+        work[0].lane.signal |= PHI_BELL_POST;
     }
-    work[0].word_device = word.word_device;
-    work[0].peer_lane = PHI_BELL(bell.post ? word.immediate : 0, bell.wait ? bell.wait->bit : 0,
-                                 bell.post ? bell.post->bit : 0);
-    if (work[0].size > 0 || (bell.post && !post_answers(call, bell.post)))
-        work[0].peer_lane |= PHI_BELL_TELLS;
-    if (work[0].size == 0)
+    work[0].word.device = word.word.device;
+    work[0].lane.peer = PHI_BELL(bell.post ? word.remote.immediate : 0,
+                                 bell.wait ? bell.wait->bit : 0, bell.post ? bell.post->bit : 0);
+    if (work[0].span.size > 0 || (bell.post && !post_answers(call, bell.post)))
+        work[0].lane.peer |= PHI_BELL_TELLS;
+    if (work[0].span.size == 0)
         return 1;
     work[1] = phi_channel_work(channel, PHI_STEP_LAND, call->call);
     phi_staging_lane(&work[1], call);
@@ -345,7 +346,8 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
             set_copy(item, call);
         else
             set_word(item, channel, call->outgoing, step);
-        item->answers = step->kind == PHI_STEP_POST && post_answers(call, step);
+        if (step->kind == PHI_STEP_POST)
+            item->answers = post_answers(call, step);
         // A message that the table leaves to the copy engine is not for a copy kernel.
         item->engine =
             channel->fixed.own.zero_sm || (channel->fixed.own.flags.lanes != 0 &&
@@ -363,7 +365,7 @@ static size_t add_next(const struct phi_channel_call *call, struct phi_work *wor
     const size_t added = phi_work_add_call(call, work + used);
     struct phi_work *land = used > 0 ? &work[used - 1] : NULL;
     if (land == NULL || land->kind != PHI_STEP_LAND || added != 2 ||
-        work[used].kind != PHI_STEP_BELL || work[used].own_lane != land->own_lane)
+        work[used].kind != PHI_STEP_BELL || work[used].lane.own != land->lane.own)
         return used + added;
     memmove(land, land + 1, added * sizeof *land);
     return used + 1;

@@ -152,7 +152,7 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     work[0].continues = begun;
     work[0].uses = &channel->peer->channels.late;
     if (method == PHI_BY_LINES)
-        work[0].peer_lane = 0;
+        work[0].lane.peer = 0;
     if (executor->ops->issue(executor, stream, work, 1, &partial))
         return false;
     phi_staging_kick(call);
