@@ -29,10 +29,10 @@ struct phi_revocation;
 struct phi_segment;
 struct phi_staging;
 
-// The parts of struct phi_peer. "Of FILES": no other file names the part
-// (tests/headers/members.py).
+// The parts of struct phi_peer. "Private to FILES" is checked (tests/headers/members.py).
 
-// Of exchange/fifo.h: bytes of offers, put into the own FIFO and taken from the peer's.
+// Bytes of offers, put into the own FIFO and taken from the peer's (exchange/fifo.h). Private to
+// exchange.
 struct phi_fifo {
     uint64_t posted, taken;
     bool late; // there was no memory for one
@@ -68,7 +68,7 @@ struct phi_meetings {
 };
 
 // Whether ipc serves: an attempt where no record says (meeting/attempt.h), and the
-// write-and-verify probe of the device pair (meeting/mapping.h).
+// write-and-verify probe of the device pair (meeting/mapping.h). Private to meeting.
 struct phi_trial {
     struct phi_attempt *attempt; // or NULL
     bool probing, probed;        // the probe is under way, done
@@ -143,7 +143,7 @@ struct phi_unsaid {
     uint32_t answer; // enum phi_retire_answer
 };
 
-// Of release/reply.c.
+// Private to release/reply.c and meeting/lives.c.
 struct phi_replies {
     struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
     uint32_t unsaid_count;
@@ -168,7 +168,7 @@ struct phi_channels {
     struct phi_uses late; // of channels that had ended, by what was taken of them
 };
 
-// Of lane/flag_memory.c: memory of flags of both ends, kept as long as the probe.
+// Memory of flags of both ends, kept as long as the probe. Private to lane/flag_memory.c.
 struct phi_flag_pair {
     struct phi_own_flags *own;
     struct phi_remote_export *theirs[PHI_FLAG_PARTS]; // or NULL

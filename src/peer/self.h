@@ -56,8 +56,7 @@ struct phi_events {
     uint32_t watches; // given so far
 };
 
-// The parts of struct phi_self. "A part of FILES": no other file names it
-// (tests/headers/members.py).
+// The parts of struct phi_self. "Private to FILES" is checked (tests/headers/members.py).
 
 struct phi_changes {
     pthread_cond_t cond; // on CLOCK_MONOTONIC
