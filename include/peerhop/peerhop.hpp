@@ -113,7 +113,7 @@ template <class T, void (*give_back)(ph_context *context, T *handle)> class owne
     }
     ~owned()
     {
-        if (handle_ != nullptr && life_->context != nullptr)
+        if (handle_ != nullptr && life_ != nullptr && life_->context != nullptr)
             give_back(life_->context, handle_);
     }
 

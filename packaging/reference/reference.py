@@ -7,11 +7,11 @@ reference.py aliases HEADER...                          NAME:FILE for each other
 reference.py make FORM FOLDER VERSION CHANGES HEADER... makes the files
 reference.py tool FILE VERSION CHANGES PROGRAM          the man page of a tool
 
-FORM is man or markdown. Pages have the date of the last entry of CHANGES, which is debian/changelog.
+FORM is man or markdown. Man pages have the date of SOURCE_DATE_EPOCH, else that of the file CHANGES, which is NEWS.md.
 """
-import email.utils
+import datetime
+import os
 import pathlib
-import re
 import sys
 
 import headers
@@ -21,8 +21,8 @@ import tool_help
 
 
 def date_of(changes):
-    stamp = re.search(r'^ -- .*>  (.*)$', pathlib.Path(changes).read_text(encoding='utf-8'), re.M).group(1)
-    return email.utils.parsedate_to_datetime(stamp).strftime('%Y-%m-%d')
+    seconds = int(os.environ.get('SOURCE_DATE_EPOCH') or pathlib.Path(changes).stat().st_mtime)
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime('%Y-%m-%d')
 
 
 def read(paths):
