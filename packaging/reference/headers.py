@@ -60,7 +60,8 @@ class Body:
 
     def __init__(self, macros):
         self.macros, self.members, self.template = macros, [], None
-        self.said, self.code, self.inside = [], '', 0 # inside: of how many unnamed structs, and since which member
+        self.said, self.behind, self.code = [], [], '' # of the next member: what is said before and behind it, and itself
+        self.inside = 0 # in an unnamed struct: the number of its first member, from 1
 
     def add(self, line):
         if line.lstrip().startswith('#'):
@@ -94,27 +95,39 @@ class Body:
         if self.code.strip() == 'struct {':
             self.inside, self.code, self.said = len(self.members) + 1, '', []
             return
-        if not re.search(r'[,;]\s*$', self.code) or self.code.count('(') > self.code.count(')'):
-            return
+        if said:
+            self.behind.append(said.strip())
+        if re.search(r'[,;]\s*$', self.code) and self.code.count('(') == self.code.count(')'):
+            self.member()
+
+    def member(self):
         text = one_line(self.code).rstrip(',;')
         if text.startswith('}'):
             for member in self.members[self.inside - 1:]:
                 member.code += f' of each of {text[1:].strip()}'
             self.inside = 0
         else:
-            self.members.append(Member(text, self.said + ([said.strip()] if said else [])))
-        self.said, self.code = [], ''
+            self.members.append(Member(text, self.said + self.behind))
+        self.said, self.behind, self.code = [], [], ''
+
+    def end(self):
+        if self.code: # the last value of an enum may have no comma
+            self.member()
+        return self.members
 
 
 def methods(lines):
-    """The public members of a class of device code that have a comment."""
+    """The constructor of a class of device code, and its public members that have a comment."""
     said, members, fresh = [], [], False
     text = '\n'.join(lines)
     for line in text[:text.index('  private:')].split('\n'):
-        comment = uncommented(line)
+        comment = uncommented(line) if line.startswith('    //') else None # and not those inside of a method
+        made = re.match(r'    PHI_DEVICE explicit (.*?\)) :', line)
         match = re.match(r'    PHI_DEVICE (.*\))$', line)
         if comment is not None:
             said, fresh = said + [comment], True
+        elif made: # the class's comment says how
+            members.append(Member(made.group(1), []))
         elif match and fresh: # the first of those that share a comment has it
             members.append(Member(match.group(1), said))
             said = []
@@ -186,7 +199,7 @@ class Reader:
         body = Body(self.macros)
         for line in lines[:-1]:
             body.add(line)
-        self.found(kind, name, f'{kind} {name}', body.members)
+        self.found(kind, name, f'{kind} {name}', body.end())
 
     def a_class(self):
         first, *lines = self.until(r'^};')

@@ -93,7 +93,8 @@ class Manual:
         page = page_of(entity)
         text = self.heading(entity.names[0], 3)
         text += named(', '.join(entity.names), page.summary)
-        text += f'.SH LIBRARY\n{LIBRARY}\n.SH SYNOPSIS\n'
+        text += '' if header.name.endswith('.cuh') else f'.SH LIBRARY\n{LIBRARY}\n'
+        text += '.SH SYNOPSIS\n'
         text += verbatim([f'#include <peerhop/{header.name}>']) + '.PP\n' + verbatim(synopsis(entity))
         text += f'.SH DESCRIPTION\n{described(page.description)}'
         text += self.members(entity)
@@ -176,8 +177,8 @@ def listed(entity):
 
 
 def synopsis(entity):
-    if entity.kind in ('function', 'type', 'class'):
-        return [line for code in entity.code for line in wrapped(code if entity.kind == 'class' else code.rstrip(';') + ';')]
+    if entity.kind in ('function', 'type'):
+        return [line for code in entity.code for line in wrapped(code.rstrip(';') + ';')]
     end = ',' if entity.kind == 'enum' else ';'
     lines = [line for member in entity.members for line in wrapped('    ' + member.code.split(' of each of ')[0] + end)]
     return [entity.code[0] + ' {', *lines, '};']

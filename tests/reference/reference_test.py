@@ -50,6 +50,13 @@ struct a_struct {
                 int more); // called
 };
 
+// Without a comma at its end.
+enum a_last {
+    A_FIRST, // one
+    A_LAST =
+        2 // two
+};
+
 struct a_opaque;
 
 // a_function and a_second do it (e.g. so. Or so). Never block. Errors: -EINVAL (why. Or not), -ENOMEM. Any thread.
@@ -77,7 +84,7 @@ class Headers(unittest.TestCase):
         self.entities = {entity.names[0]: entity for entity in self.header.entities}
 
     def test_what_is_declared(self):
-        self.assertEqual(list(self.entities), ['a_code', 'a_struct', 'a_function', 'a_call'])
+        self.assertEqual(list(self.entities), ['a_code', 'a_struct', 'a_last', 'a_function', 'a_call'])
         self.assertEqual(self.entities['a_function'].names, ['a_function', 'a_second'])
         self.assertEqual(self.entities['a_function'].code, ['int a_function(int one, int two)', 'int a_second(void)'])
         self.assertEqual(self.header.comment, ['What this is. And more.'])
@@ -87,6 +94,8 @@ class Headers(unittest.TestCase):
         self.assertEqual(members, [('int one', 'of the first'), ('const char *two', 'Before two.'),
                                    ('int inner of each of list[4]', 'inside'),
                                    ('int (*call)(void *opaque, int more)', 'called')])
+        last = [(member.code, member.comment) for member in self.entities['a_last'].members]
+        self.assertEqual(last, [('A_FIRST', ['one']), ('A_LAST = 2', ['two'])])
         codes = [(member.code, member.comment) for member in self.entities['a_code'].members]
         self.assertEqual(codes, [('A_ONE = -1', ['the first']), ('A_TWO = -2', ['the second'])])
 
@@ -155,6 +164,14 @@ class Pages(unittest.TestCase):
                 comments = entity.comment + [line for member in entity.members for line in member.comment]
                 words = set(re.findall(r'\w+', ' '.join(comments))) - {'Errors', 'beside', 'those', 'of', 'all'}
                 self.assertEqual(words - have, set(), entity.names[0])
+
+    def test_every_member_is_shown(self):
+        for header in MANUAL.headers:
+            for entity in header.entities:
+                shown = ' '.join(' '.join(man.synopsis(entity)).split())
+                for member in entity.members:
+                    self.assertIn(member.code.split(' of each of ')[0], shown, entity.names[0])
+        self.assertIn('ll_wait_value(', (PAGES / 'ph_device_port.3').read_text()) # which has its comment with another one
 
     def pages(self):
         found = sorted(path for path in PAGES.iterdir() if re.fullmatch(r'[137]', path.suffix[1:]))
