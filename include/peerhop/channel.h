@@ -179,10 +179,9 @@ struct ph_path_report {
     } rejected[16];
     const char *flush; // what makes data that came over the net visible to the receiver's streams:
                        // "none" where nothing is needed, "driver", "driver_all", "read"
-    // bytes up to which a message goes by ll (a signal: 8192 at most), and by sm: as
-    uint64_t ll_max;
-    // its sender says, and the channel has room; the receiver is told. 0: none does
-    uint64_t sm_max;
+    // Bytes up to which a message goes by ll (a signal: 8192 at most), and by sm: as its sender
+    // says, and the channel has room; the receiver is told. 0: none does.
+    uint64_t ll_max, sm_max;
 };
 
 // ph_channel_path describes the direction from this rank to the peer (outgoing != 0) or from the

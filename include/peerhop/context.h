@@ -114,6 +114,7 @@ enum ph_peer_state {
     PH_PEER_GONE = 6,     // it exited or left
 };
 
+// What this rank knows of another.
 struct ph_peer_report {
     enum ph_peer_state state;
     int code;             // what calls that need it return, 0 while it can be used
@@ -187,6 +188,7 @@ PH_API const char *ph_context_device(const struct ph_context *context);
     X(device_bytes, "bytes of device memory that the library has, as it asked the driver for "     \
                     "them")
 
+// What ph_context_counters copies.
 struct ph_counters {
 #define PH_COUNTER_MEMBER(member, meaning) uint64_t member;
     PH_COUNTER_MAP(PH_COUNTER_MEMBER)

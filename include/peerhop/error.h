@@ -25,6 +25,7 @@ extern "C" {
     X(FORKED, -5010, "this process was forked from the one that created the context")              \
     X(ABORTED, -5011, "the context or the channel was aborted")
 
+// The codes that are not those of errno.
 enum ph_error {
 #define PH_ERROR_ENUM(name, value, text) PH_E##name = (value),
     PH_ERROR_MAP(PH_ERROR_ENUM)

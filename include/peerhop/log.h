@@ -6,6 +6,7 @@
 #ifndef PEERHOP_LOG_H
 #define PEERHOP_LOG_H
 
+// Which lines are logged: those of a level and of all before it.
 enum ph_log_level {
     PH_LOG_NONE = 0,
     PH_LOG_ERROR = 1, // a call failed; the line is the sentence that ph_context_error() returns

@@ -94,18 +94,17 @@ PH_API int ph_wait(struct ph_channel *channel, size_t size, void *stream);
 // ph_send and ph_recv move size bytes from the start of the sender's buffer to the start of the
 // receiver's, and ph_complete lets the passive end wait until the copy is done. Portable code calls
 // ph_complete after every ph_send and ph_recv; at the active end it enqueues nothing.
-//   put protocol: recv says that the buffer may be written; send waits for that on its stream,
-//   copies, tells;
-//                 the receiver's complete waits.
-//   get protocol: send says that the buffer may be read; recv waits for that, copies, tells; the
-//   sender's complete
-//                 waits.
+// - put protocol: recv says that the buffer may be written; send waits for that on its stream,
+//   copies, tells; the receiver's complete waits.
+// - get protocol: send says that the buffer may be read; recv waits for that, copies, tells; the
+//   sender's complete waits.
+//
 // Both name the same size, by which both know how the message goes: where they differ, what comes
 // is undefined, then and later. A copy that was done before the peer left the job is still there
 // for ph_complete. Two ranks that both issue their active call first on one stream deadlock, as
 // blocking sends do: ph_group does not. Between devices over the net a send waits for nobody until
 // 16 parts of messages are in flight; what is larger than these moves on with the peer's ph_recv
-// (get protocol) or ph_complete (put).
+// (get protocol) or ph_complete (put). Since 0.1.
 PH_API int ph_send(struct ph_channel *channel, size_t size, void *stream);
 PH_API int ph_recv(struct ph_channel *channel, size_t size, void *stream);
 PH_API int ph_complete(struct ph_channel *channel, void *stream);
@@ -129,6 +128,7 @@ PH_API int ph_complete(struct ph_channel *channel, void *stream);
 PH_API int ph_send_from(struct ph_channel *channel, const void *data, size_t size, void *stream);
 PH_API int ph_recv_into(struct ph_channel *channel, void *data, size_t size, void *stream);
 
+// What an operation of a group does: as the call of its name.
 enum ph_group_kind {
     PH_GROUP_SEND = 1, // ph_send and ph_complete
     PH_GROUP_RECV,     // ph_recv and ph_complete
@@ -139,6 +139,7 @@ enum ph_group_kind {
     PH_GROUP_WAIT,
 };
 
+// One operation of a group.
 struct ph_group_op {
     enum ph_group_kind kind;
     struct ph_channel *channel;
