@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Holds the documentation against the tree. Fails where
 
-- a link of a page leads to no file, or to no heading of it;
+- a link of a page leads to no file, or to no heading of it; or no page leads to a page of docs/;
 - code, a test or a page names a page under docs/ that is not there, or a "section" of it that is not there;
 - a page names a function of src (`room/file.c: function`) that this file does not have;
 - what a newcomer reads first (README.md and docs/architecture.md) is longer, or has longer sentences, than it may.
@@ -78,6 +78,19 @@ def wrong_links(root):
                 yield f'{page.relative_to(root)}: ({link}) leads to no heading'
 
 
+def lost_pages(root):
+    """A page that no other one leads to is one that nobody finds."""
+    found = set()
+    for page in pages(root):
+        for link in LINK.findall(without_code(page.read_text())):
+            target = (page.parent / link.partition('#')[0]).resolve()
+            if target != page:
+                found.add(target)
+    for page in (root / 'docs').rglob('*.md'):
+        if page not in found:
+            yield f'{page.relative_to(root)}: no page leads to it'
+
+
 def wrong_mentions(root):
     for path in sources(root):
         try:
@@ -140,7 +153,7 @@ def too_long(root, first=FIRST):
 
 
 def problems(root):
-    return [*wrong_links(root), *wrong_mentions(root), *wrong_functions(root), *too_long(root)]
+    return [*wrong_links(root), *lost_pages(root), *wrong_mentions(root), *wrong_functions(root), *too_long(root)]
 
 
 def self_test(root):
@@ -148,6 +161,7 @@ def self_test(root):
     good = {
         'README.md': '# A\n\n## To "do" it\n\nShort words. [b](docs/architecture.md#the-walk-1) [c](#to-do-it)\n\n    [x](not-there)\n',
         'docs/architecture.md': '# B\n\n## The walk\n\n## The walk\n\n**A rule.** Of `room/a.c: phi_a`.\n',
+        'NEWS.md': '[b](docs/architecture.md)\n',
         'src/room/a.c': '// docs/architecture.md, "A\n// rule"\nint phi_a(void);\n',
     }
     cases = [
@@ -156,6 +170,7 @@ def self_test(root):
         ('no heading', {'README.md': '[b](docs/architecture.md#the-walks)'}, 1),
         ('no heading here', {'README.md': '# A\n\n[b](#b)'}, 1),
         ('no heading, but code', {'README.md': '[b](#b)\n\n    # b\n'}, 1),
+        ('a page that none leads to', {'docs/c.md': '# C\n\n[c](c.md)'}, 1),
         ('no page', {'src/room/a.c': '// docs/design.md\nphi_a'}, 1),
         ('no section', {'src/room/a.c': '// docs/architecture.md, "Another rule"\nphi_a'}, 1),
         ('no function', {'src/room/a.c': 'int phi_ab(void);\n'}, 1),
